@@ -1,0 +1,507 @@
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+#include <string>
+
+#include "engine/cuda_executor.h"
+#include "engine/cuda_kernels.cuh"
+
+namespace gpm {
+namespace {
+
+constexpr unsigned kPassBlocks = 132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
+
+std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
+  return (things + per_block - 1) / per_block;
+}
+
+void CheckLaunch(const char* kernel) { CheckCuda(cudaGetLastError(), kernel); }
+
+/// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
+bool IsOnDevice(const void* pointer, int device, const char* name) {
+  cudaPointerAttributes attributes{};
+  CheckCuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    return false;
+  }
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("batch: '") + name + "' is in the memory of device " +
+                    std::to_string(attributes.device) + ", the store runs on device " +
+                    std::to_string(device) + "; use host memory or that device's");
+  }
+  return true;
+}
+
+/// A batch on the cuda executor: its arrays where kernels reach them, and where it stands.
+class CudaRun : public Run {
+ public:
+  CudaRun(CudaExecutor* executor, const Batch& batch, cudaStream_t stream)
+      : executor_(executor),
+        batch_(batch),
+        stream_(stream),
+        workspace_(executor->TakeWorkspace()) {}
+  ~CudaRun() override;
+
+  /// Finds out where the arrays are. @throws Error(kInvalidArgument)
+  void Place();
+  void Start(const Epochs::SlotRange& give_back, std::uint64_t cells_limit);
+  Progress Await() override;
+  Progress Resume(bool give_up) override;
+  Progress RemoveDuplicates() override;
+
+ private:
+  template <class T>
+  const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
+  void PrepareLog();
+  void Order();
+  void CarryOut(bool give_up);
+
+  CudaExecutor* executor_;
+  Batch batch_;
+  cudaStream_t stream_;
+  std::unique_ptr<Workspace> workspace_;
+  DeviceBatch device_{};
+  TableContext context_{};
+  bool ops_on_device_ = false;
+  bool keys_on_device_ = false;
+  bool values_on_device_ = false;
+  bool found_on_device_ = false;
+  bool results_on_device_ = false;
+  bool running_ = false;
+  Progress progress_;
+};
+
+CudaRun::~CudaRun() {
+  if (running_) cudaEventSynchronize(workspace_->done);
+  executor_->ReturnWorkspace(std::move(workspace_));
+}
+
+void CudaRun::Place() {
+  const int device = executor_->device();
+  const auto locate = [&](const void* pointer, std::size_t bytes, const char* name) {
+    return bytes > 0 && IsOnDevice(pointer, device, name);
+  };
+  ops_on_device_ = locate(batch_.ops.data(), batch_.ops.size(), "ops");
+  keys_on_device_ = locate(batch_.keys.data(), batch_.keys.size(), "keys");
+  values_on_device_ = locate(batch_.values.data(), batch_.values.size(), "values");
+  found_on_device_ = locate(batch_.found.data(), batch_.found.size(), "found");
+  results_on_device_ = locate(batch_.results.data(), batch_.results.size(), "results");
+  if (keys_on_device_ && reinterpret_cast<std::uintptr_t>(batch_.keys.data()) % 8 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "batch: 'keys' in device memory must be 8-byte aligned");
+  }
+}
+
+template <class T>
+const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
+                        DeviceArray<std::byte>* to) {
+  if (bytes == 0) return nullptr;
+  if (on_device) return static_cast<const T*>(host);
+  to->Reserve(bytes);
+  CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync to the device");
+  return reinterpret_cast<const T*>(to->data());
+}
+
+void CudaRun::Start(const Epochs::SlotRange& give_back, std::uint64_t cells_limit) {
+  Workspace& w = *workspace_;
+  const std::uint64_t n = batch_.results.size();
+  w.hashes.Reserve(n);
+  w.sorted_hashes.Reserve(n);
+  w.order.Reserve(n);
+  w.sorted_order.Reserve(n);
+  w.effects.Reserve(n);
+  w.records.Reserve(n);
+  w.sums.Reserve(1);
+  if (!found_on_device_ && !batch_.found.empty()) w.found.Reserve(batch_.found.size());
+  if (!results_on_device_) w.results.Reserve(n);
+  running_ = true;
+  PrepareLog();
+
+  device_.count = static_cast<std::uint32_t>(n);
+  device_.op = batch_.op;
+  device_.ops = Input<Op>(batch_.ops.data(), batch_.ops.size(), ops_on_device_, &w.ops);
+  device_.keys =
+      Input<std::uint64_t>(batch_.keys.data(), batch_.keys.size(), keys_on_device_, &w.keys);
+  device_.values =
+      Input<std::byte>(batch_.values.data(), batch_.values.size(), values_on_device_, &w.values);
+  device_.found = batch_.found.empty() ? nullptr
+                  : found_on_device_   ? batch_.found.data()
+                                       : w.found.data();
+  device_.results =
+      results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
+  device_.effects = w.effects.data();
+  device_.records = w.records.data();
+  device_.sums = w.sums.data();
+  executor_->Begin(stream_, give_back, cells_limit);
+  Order();
+  CarryOut(false);
+}
+
+/// Takes the executor's context; where the medium needs flushing, with a log of the lines written.
+void CudaRun::PrepareLog() {
+  context_ = executor_->context();
+  if (!executor_->needs_flush()) return;
+  Workspace& w = *workspace_;
+  const TableView& table = context_.table;
+  const std::uint64_t lines_per_operation = (table.cell_bytes + 8 * table.key_words) / 64 + 6;
+  w.dirty_lines.Reserve(batch_.results.size() * lines_per_operation);
+  w.dirty_count.Reserve(1);
+  CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
+  context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
+}
+
+/// Sorts the batch by key hash and finds the effect of each run.
+void CudaRun::Order() {
+  Workspace& w = *workspace_;
+  const int n = static_cast<int>(device_.count);
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
+  HashKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, w.hashes.data(),
+                                                  w.order.data());
+  CheckLaunch("HashKeys");
+  std::size_t sort_bytes = 0;
+  CheckCuda(
+      cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, w.hashes.data(), w.sorted_hashes.data(),
+                                      w.order.data(), w.sorted_order.data(), n, 0, 32, stream_),
+      "DeviceRadixSort");
+  std::size_t scan_bytes = 0;
+  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes, w.effects.data(), w.effects.data(),
+                                           ComposeEffects{}, n, stream_),
+            "DeviceScan");
+  w.library.Reserve(std::max(sort_bytes, scan_bytes));
+  CheckCuda(cub::DeviceRadixSort::SortPairs(w.library.data(), sort_bytes, w.hashes.data(),
+                                            w.sorted_hashes.data(), w.order.data(),
+                                            w.sorted_order.data(), n, 0, 32, stream_),
+            "DeviceRadixSort");
+  device_.hashes = w.sorted_hashes.data();
+  device_.order = w.sorted_order.data();
+  MakeEffects<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.key_words, device_);
+  CheckLaunch("MakeEffects");
+  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes, w.effects.data(),
+                                           w.effects.data(), ComposeEffects{}, n, stream_),
+            "DeviceScan");
+}
+
+void CudaRun::CarryOut(bool give_up) {
+  Workspace& w = *workspace_;
+  CheckCuda(cudaMemsetAsync(w.sums.data(), 0, sizeof(BatchSums), stream_), "cudaMemsetAsync");
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+  CarryOutRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, give_up);
+  CheckLaunch("CarryOutRuns");
+  AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.value_size, device_);
+  CheckLaunch("AnswerOperations");
+  if (!found_on_device_ && !batch_.found.empty()) {
+    CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
+                              cudaMemcpyDeviceToHost, stream_),
+              "cudaMemcpyAsync to the host");
+  }
+  if (!results_on_device_) {
+    CheckCuda(cudaMemcpyAsync(batch_.results.data(), w.results.data(), batch_.results.size(),
+                              cudaMemcpyDeviceToHost, stream_),
+              "cudaMemcpyAsync to the host");
+  }
+  executor_->Report(stream_, context_, &w);
+  running_ = true;
+}
+
+Progress CudaRun::Await() {
+  if (running_) {
+    progress_ = executor_->Collect(workspace_.get());
+    running_ = false;
+  }
+  return progress_;
+}
+
+Progress CudaRun::Resume(bool give_up) {
+  executor_->Activate();
+  PrepareLog();  // the table, and its queues, may have grown
+  CarryOut(give_up);
+  return Await();
+}
+
+Progress CudaRun::RemoveDuplicates() {
+  executor_->Activate();
+  Workspace& w = *workspace_;
+  CheckCuda(cudaMemsetAsync(w.sums.data(), 0, sizeof(BatchSums), stream_), "cudaMemsetAsync");
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+  RemoveSecondCopies<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_);
+  CheckLaunch("RemoveSecondCopies");
+  executor_->Report(stream_, context_, &w);
+  running_ = true;
+  const Progress before = progress_;
+  Await();
+  progress_.lack_slots = before.lack_slots;
+  progress_.lack_cells = before.lack_cells;
+  return progress_;
+}
+
+}  // namespace
+
+Workspace::Workspace(std::atomic<std::uint64_t>* bytes)
+    : hashes(bytes),
+      sorted_hashes(bytes),
+      order(bytes),
+      sorted_order(bytes),
+      effects(bytes),
+      records(bytes),
+      library(bytes),
+      ops(bytes),
+      keys(bytes),
+      values(bytes),
+      found(bytes),
+      results(bytes),
+      sums(bytes),
+      dirty_lines(bytes),
+      dirty_count(bytes) {
+  CheckCuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
+}
+
+Workspace::~Workspace() { cudaEventDestroy(done); }
+
+CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
+    : device_(device),
+      mapping_(mapping),
+      cells_(&gpu_bytes_),
+      slots_(&gpu_bytes_),
+      counters_(&gpu_bytes_),
+      used_(&gpu_bytes_) {
+  Activate();
+  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  cells_.Reserve(2);
+  slots_.Reserve(2);
+  counters_.Reserve(1);
+  CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
+            "cudaMemsetAsync");
+  RefreshContext();
+  Synchronize();
+}
+
+CudaExecutor::~CudaExecutor() {
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaExecutor::Activate() const { CheckCuda(cudaSetDevice(device_), "cudaSetDevice"); }
+
+void CudaExecutor::Synchronize() {
+  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void CudaExecutor::RefreshContext() {
+  context_.reclaim =
+      Reclaim{cells_.data(), cells_.size() - 1, slots_.data(), slots_.size() - 1, counters_.data()};
+}
+
+template <class T>
+void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
+                            std::uint64_t to) {
+  if (positions <= ring->size()) return;
+  DeviceArray<T> larger(&gpu_bytes_);
+  larger.Reserve(positions);
+  MoveRing<<<kPassBlocks, kBlockThreads, 0, stream_>>>(larger.data(), positions - 1, ring->data(),
+                                                       ring->size() - 1, from, to);
+  CheckLaunch("MoveRing");
+  Synchronize();
+  *ring = std::move(larger);
+}
+
+void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots) {
+  Activate();
+  const ReclaimPositions at = Positions();
+  GrowRing(&cells_, std::bit_ceil(2 * cells + 2), at.cells_head, at.cells_tail);
+  // What was given back is not looked at again, so all positions can be copied.
+  GrowRing(&slots_, std::bit_ceil(slots + 2),
+           at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
+  RefreshContext();
+}
+
+PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
+  Activate();
+  std::uint64_t cells = 32;
+  for (const CellRange& range : ranges) cells = std::max(cells, range.last);
+  const std::uint64_t words = (cells + 31) / 32;
+  if (mode != PassMode::kRepair) {
+    used_.Reserve(words);
+    CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, stream_), "cudaMemsetAsync");
+  }
+  DeviceArray<PassCounters> counters(&gpu_bytes_);
+  counters.Reserve(1);
+  CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(PassCounters), stream_), "cudaMemsetAsync");
+  DeviceArray<CellRange> device_ranges(&gpu_bytes_);
+  device_ranges.Reserve(std::max<std::size_t>(ranges.size(), 1));
+  CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
+                            cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync to the device");
+  const PassView pass{counters.data(), used_.data(), device_ranges.data(),
+                      static_cast<std::uint32_t>(ranges.size())};
+  const TableView& table = context_.table;
+  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable) {
+    const std::uint64_t slots = buckets * table.slots;
+    const auto blocks = static_cast<unsigned>(
+        std::min<std::uint64_t>(kPassBlocks, BlocksFor(slots, kBlockThreads)));
+    VisitSlots<<<blocks, kBlockThreads, 0, stream_>>>(context_, pass, mode, addressable,
+                                                      first_bucket, slots);
+    CheckLaunch("VisitSlots");
+  };
+  visit_level(table.ReservedBucket(0), 2, true);
+  for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
+    visit_level(table.Bucket(level, 0), std::uint64_t{1} << level,
+                level + table.levels > table.top);
+  }
+  PassCounters total;
+  CheckCuda(cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  if (mode == PassMode::kRepair) FlushPool();
+  return total;
+}
+
+void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
+  Activate();
+  for (const CellRange& range : ranges) {
+    FreeCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, used_.data(), range);
+    CheckLaunch("FreeCells");
+  }
+  Synchronize();
+  used_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
+}
+
+void CudaExecutor::FreeAll(CellRange range) {
+  Activate();
+  FreeCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, nullptr, range);
+  CheckLaunch("FreeCells");
+  Synchronize();
+}
+
+std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
+  Activate();
+  DeviceArray<std::uint64_t> device_left(&gpu_bytes_);
+  device_left.Reserve(1);
+  CheckCuda(cudaMemsetAsync(device_left.data(), 0, 8, stream_), "cudaMemsetAsync");
+  const std::uint64_t buckets = std::uint64_t{1} << level;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(kPassBlocks, BlocksFor(buckets, kTilesPerBlock)));
+  DrainBuckets<<<blocks, kBlockThreads, 0, stream_>>>(context_, context_.table.Bucket(level, 0),
+                                                      buckets, device_left.data());
+  CheckLaunch("DrainBuckets");
+  std::uint64_t left = 0;
+  CheckCuda(cudaMemcpyAsync(&left, device_left.data(), 8, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  FlushPool();
+  return left;
+}
+
+void CudaExecutor::Begin(Stream stream, const Epochs::SlotRange& give_back,
+                         std::uint64_t cells_limit) {
+  const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(
+      BlocksFor(give_back.to - give_back.from, kBlockThreads), 1, kPassBlocks));
+  BeginBatch<<<blocks, kBlockThreads, 0, stream>>>(context_, give_back, cells_limit);
+  CheckLaunch("BeginBatch");
+}
+
+void CudaExecutor::GiveBack(const Epochs::SlotRange& slots) {
+  Activate();
+  Begin(stream_, slots, 0);
+  Synchronize();
+}
+
+void CudaExecutor::SetCellsLimit(std::uint64_t limit) {
+  Activate();
+  Begin(stream_, Epochs::SlotRange{}, limit);
+  Synchronize();
+}
+
+ReclaimPositions CudaExecutor::Positions() {
+  Activate();
+  ReclaimCounters counters{};
+  CheckCuda(cudaMemcpyAsync(&counters, counters_.data(), sizeof counters, cudaMemcpyDeviceToHost,
+                            stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  return ReclaimPositions{counters.cells_head, counters.cells_tail, counters.slots_tail};
+}
+
+void CudaExecutor::Report(Stream stream, const TableContext& context, Workspace* workspace) {
+  ReportBatch<<<1, 1, 0, stream>>>(context, workspace->sums.data(), workspace->report.get());
+  CheckLaunch("ReportBatch");
+  CheckCuda(cudaEventRecord(workspace->done, stream), "cudaEventRecord");
+}
+
+Progress CudaExecutor::Collect(Workspace* workspace) {
+  CheckCuda(cudaEventSynchronize(workspace->done), "cudaEventSynchronize");
+  const BatchReport& report = *workspace->report.get();
+  if (needs_flush()) {
+    if (report.dirty_lines > workspace->dirty_lines.size()) {
+      FlushPool();
+    } else {
+      std::vector<std::uint64_t> lines(report.dirty_lines);
+      CheckCuda(cudaMemcpy(lines.data(), workspace->dirty_lines.data(), 8 * lines.size(),
+                           cudaMemcpyDeviceToHost),
+                "cudaMemcpy to the host");
+      for (const std::uint64_t line : lines) {
+        mapping_.persist().Flush(reinterpret_cast<const void*>(line), 64);
+      }
+      mapping_.persist().Fence();
+    }
+  }
+  Progress progress;
+  progress.items_added = static_cast<std::int64_t>(report.sums.items_added);
+  progress.lack_slots = report.sums.lack_slots;
+  progress.lack_cells = report.sums.lack_cells;
+  progress.positions = report.positions;
+  return progress;
+}
+
+void CudaExecutor::FlushPool() const {
+  if (!needs_flush()) return;
+  mapping_.persist().Flush(mapping_.base(), mapping_.mapped_bytes());
+  mapping_.persist().Fence();
+}
+
+std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!workspaces_.empty()) {
+      auto workspace = std::move(workspaces_.back());
+      workspaces_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>(&gpu_bytes_);
+}
+
+void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) {
+  const std::lock_guard lock(mutex_);
+  workspaces_.push_back(std::move(workspace));
+}
+
+std::shared_ptr<Run> CudaExecutor::Start(const Batch& batch, Stream stream,
+                                         const Epochs::SlotRange& give_back,
+                                         std::uint64_t cells_limit) {
+  Activate();
+  auto run = std::make_shared<CudaRun>(this, batch, stream);
+  run->Place();
+  run->Start(give_back, cells_limit);
+  return run;
+}
+
+std::unique_ptr<Executor> MakeCudaExecutor(int device, const Mapping& mapping) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    count = 0;
+  }
+  if (device < 0 || device >= count) {
+    throw Error(ErrorCode::kUnsupported, "executor cuda: device " + std::to_string(device) +
+                                             " was asked for, this machine has " +
+                                             std::to_string(count) +
+                                             " usable CUDA devices; use executor cpu");
+  }
+  return std::make_unique<CudaExecutor>(device, mapping);
+}
+
+}  // namespace gpm

@@ -1,0 +1,99 @@
+#ifndef GPM_ENGINE_CUDA_EXECUTOR_H_
+#define GPM_ENGINE_CUDA_EXECUTOR_H_
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/cuda_memory.h"
+#include "engine/cuda_types.cuh"
+#include "engine/executor.h"
+
+namespace gpm {
+
+/// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
+/// nothing once sizes have settled.
+struct Workspace {
+  explicit Workspace(std::atomic<std::uint64_t>* bytes);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  DeviceArray<std::uint32_t> hashes, sorted_hashes, order, sorted_order;
+  DeviceArray<RunEffect> effects;
+  DeviceArray<RunRecord> records;
+  DeviceArray<std::byte> library;                            ///< temporary storage of CUB
+  DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
+  DeviceArray<BatchSums> sums;
+  DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
+  PinnedBox<BatchReport> report;
+  cudaEvent_t done = nullptr;
+};
+
+/// Runs batches as kernels on one GPU, and the passes likewise.
+///
+/// A batch is sorted by key hash (which is address order), the effect of the operations on each key
+/// is found by a scan, each key is then probed once and written at most once, and all operations
+/// are answered in parallel: that is what makes results those of batch order, with duplicates
+/// cheap.
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(int device, const Mapping& mapping);
+  ~CudaExecutor() override;
+
+  ExecutorKind kind() const override { return ExecutorKind::kCuda; }
+  unsigned threads() const override { return 0; }
+  std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
+  void SetTable(const TableView& table) override { context_.table = table; }
+  void GrowQueues(std::uint64_t cells, std::uint64_t slots) override;
+  std::uint64_t slot_queue_room() const override { return slots_.size(); }
+  PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  void FreeUnused(const std::vector<CellRange>& ranges) override;
+  void FreeAll(CellRange range) override;
+  std::uint64_t DrainLevel(std::uint32_t level) override;
+  void GiveBack(const Epochs::SlotRange& slots) override;
+  ReclaimPositions Positions() override;
+  void SetCellsLimit(std::uint64_t limit) override;
+  std::shared_ptr<Run> Start(const Batch& batch, Stream stream, const Epochs::SlotRange& give_back,
+                             std::uint64_t cells_limit) override;
+
+  // For batches and device scopes.
+  const TableContext& context() const { return context_; }
+  void Activate() const;  ///< makes the executor's device current in this thread
+  void Begin(Stream stream, const Epochs::SlotRange& give_back, std::uint64_t cells_limit);
+  void Report(Stream stream, const TableContext& context, Workspace* workspace);
+  /// Waits for Report; flushes the lines that were logged, where the medium needs it.
+  Progress Collect(Workspace* workspace);
+  /// Flushes the whole pool, where the medium needs it.
+  void FlushPool() const;
+  bool needs_flush() const { return mapping_.persist().needs_flush(); }
+  std::unique_ptr<Workspace> TakeWorkspace();
+  void ReturnWorkspace(std::unique_ptr<Workspace> workspace);
+  int device() const { return device_; }
+
+ private:
+  void Synchronize();
+  template <class T>
+  void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
+                std::uint64_t to);
+  void RefreshContext();
+
+  int device_;
+  const Mapping& mapping_;
+  cudaStream_t stream_ = nullptr;  ///< of passes
+  std::atomic<std::uint64_t> gpu_bytes_{0};
+  TableContext context_{};
+  DeviceArray<std::uint32_t> cells_;
+  DeviceArray<std::uint64_t> slots_;
+  DeviceArray<ReclaimCounters> counters_;
+  DeviceArray<std::uint32_t> used_;
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_EXECUTOR_H_

@@ -1,0 +1,254 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_CUH_
+
+#include <cooperative_groups.h>
+
+#include "engine/cuda_types.cuh"
+#include "recovery/slot_pass.h"
+
+namespace gpm {
+
+/// The kernels of the cuda executor, which alone includes this file. A batch goes through
+/// BeginBatch, HashKeys, a sort, MakeEffects, a scan, CarryOutRuns, AnswerOperations, ReportBatch.
+
+/// Gives back erased slots and raises the limit of the cells that may be taken.
+__global__ void BeginBatch(const __grid_constant__ TableContext context, Epochs::SlotRange slots,
+                           std::uint64_t cells_limit) {
+  const std::uint64_t thread = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
+  const LaneOperations operations(context.table, context.reclaim, ThreadGroup{},
+                                  CudaMedia(context.dirty));
+  for (std::uint64_t i = slots.from + thread; i < slots.to; i += gridDim.x * blockDim.x) {
+    operations.GiveBackSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
+  }
+  if (thread == 0) {
+    atomicMax(reinterpret_cast<unsigned long long*>(&context.reclaim.counters->cells_limit),
+              cells_limit);
+  }
+}
+
+/// Hashes the keys; the high bits order the batch by address in every level.
+__global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBatch batch,
+                         std::uint32_t* hashes, std::uint32_t* order) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= batch.count) return;
+  const std::uint32_t words = context.table.key_words;
+  const KeyHash hash =
+      HashKey(context.table.hash_seed, batch.keys + std::uint64_t{i} * words, words);
+  hashes[i] = static_cast<std::uint32_t>(hash.h >> 32);
+  order[i] = i;
+}
+
+/// The effects of the single operations, in sorted order, to be scanned.
+__global__ void MakeEffects(std::uint32_t key_words, DeviceBatch batch) {
+  const std::uint32_t p = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p >= batch.count) return;
+  const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
+  const std::uint32_t i = batch.order[p];
+  bool other_key = false;
+  if (!begins_run) {
+    const std::uint64_t* key = batch.keys + std::uint64_t{i} * key_words;
+    const std::uint64_t* before = batch.keys + std::uint64_t{batch.order[p - 1]} * key_words;
+    for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
+  }
+  batch.effects[p] = EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
+  batch.records[p].status = RunStatus::kPending;
+  batch.records[p].next = p;
+}
+
+/// Carries out operations [record->next, last] of a run one by one.
+__device__ inline void RunOneByOne(const TileOperations& operations, const CudaTile& group,
+                                   const TableView& table, const DeviceBatch& batch,
+                                   RunRecord* record, std::uint32_t last, bool give_up) {
+  std::int64_t items_added = 0;
+  std::uint32_t p = record->next;
+  Lack lack = Lack::kNothing;
+  group.Sync();
+  for (; p <= last; ++p) {
+    const std::uint32_t i = batch.order[p];
+    const Op op = batch.KindOf(i);
+    const std::uint64_t* key = batch.keys + std::uint64_t{i} * table.key_words;
+    const Plan plan = PlanOf(op, batch.ValueOf(i, table.value_size));
+    const Outcome outcome = operations.Apply(operations.Locate(key), key, plan);
+    lack = outcome.lack;
+    items_added += ItemsAdded(plan, outcome);
+    if (lack != Lack::kNothing && !give_up) break;
+    if (op == Op::kFind && outcome.present && batch.found != nullptr) {
+      operations.ReadValue(outcome.reference, batch.FoundOf(i, table.value_size));
+    }
+    if (group.IsLeader()) {
+      batch.results[i] = lack != Lack::kNothing
+                             ? Result::kNoSpace
+                             : ResultOf(op, outcome.present, batch.values != nullptr);
+    }
+  }
+  if (!group.IsLeader()) return;
+  AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(items_added));
+  record->next = p;
+  if (p > last) {
+    record->status = RunStatus::kSequential;
+  } else {
+    AtomicAdd(lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+  }
+}
+
+/// Carries out the runs that are pending: a tile for each sorted position, at work where a run
+/// ends.
+/// @param give_up go through pending runs one by one; what lacks room gets kNoSpace
+__global__ void __launch_bounds__(kBlockThreads)
+    CarryOutRuns(const __grid_constant__ TableContext context,
+                 const __grid_constant__ DeviceBatch batch, bool give_up) {
+  const auto tile =
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
+  const std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  if (p >= batch.count) return;
+  if (p + 1 < batch.count && batch.hashes[p + 1] == batch.hashes[p]) return;
+  const RunEffect effect = batch.effects[p];
+  RunRecord* record = &batch.records[effect.first];
+  if (record->status != RunStatus::kPending) return;
+  const TableView& table = context.table;
+  const CudaTile group(tile);
+  const TileOperations operations(table, context.reclaim, group, CudaMedia(context.dirty));
+  if (effect.mixed() || give_up) {
+    RunOneByOne(operations, group, table, batch, record, p, give_up);
+    return;
+  }
+  const std::uint64_t* key = batch.keys + std::uint64_t{batch.order[p]} * table.key_words;
+  const Plan plan = PlanOfRun(effect, [&](std::uint32_t position) {
+    return batch.ValueOf(batch.order[position], table.value_size);
+  });
+  const Outcome outcome = operations.Apply(operations.Locate(key), key, plan);
+  if (const int added = ItemsAdded(plan, outcome); added != 0 && group.IsLeader()) {
+    AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
+  }
+  if (outcome.lack != Lack::kNothing) {
+    if (group.IsLeader()) {
+      AtomicAdd(outcome.lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+    }
+    return;
+  }
+  const std::uint32_t find = effect.first_find();
+  if (outcome.present && batch.found != nullptr && find != kNoPosition &&
+      batch.effects[find].if_present == kUnchanged) {
+    // The run's first find reads from persistent memory; the others copy from its row.
+    operations.ReadValue(outcome.reference, batch.FoundOf(batch.order[find], table.value_size));
+  }
+  if (group.IsLeader()) {
+    record->reference = outcome.reference;
+    record->present = outcome.present ? 1 : 0;
+    record->status = RunStatus::kDone;
+  }
+}
+
+/// Answers the operations of runs that were carried out with one write: a tile for each.
+__global__ void __launch_bounds__(kBlockThreads)
+    AnswerOperations(std::uint32_t value_size, const __grid_constant__ DeviceBatch batch) {
+  const auto tile =
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
+  const std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  if (p >= batch.count) return;
+  const RunEffect effect = batch.effects[p];
+  const RunRecord record = batch.records[effect.first];
+  if (record.status != RunStatus::kDone) return;
+  const bool present_before = record.present != 0;
+  std::uint32_t before = kUnchanged;
+  if (p != effect.first) {
+    const RunEffect& prefix = batch.effects[p - 1];
+    before = present_before ? prefix.if_present : prefix.if_absent;
+  }
+  const bool present = PresentAfter(before, present_before);
+  const std::uint32_t i = batch.order[p];
+  const Op op = batch.KindOf(i);
+  if (tile.thread_rank() == 0) {
+    batch.results[i] = ResultOf(op, present, batch.values != nullptr);
+  }
+  if (op != Op::kFind || !present || batch.found == nullptr) return;
+  const std::byte* source;
+  if (before == kUnchanged) {
+    if (p == effect.first_find()) return;  // read from persistent memory already
+    source = batch.FoundOf(batch.order[effect.first_find()], value_size);
+  } else {
+    source = batch.ValueOf(batch.order[before], value_size);
+  }
+  CopyBytes(CudaTile(tile), batch.FoundOf(i, value_size), source, value_size);
+}
+
+/// Removes second copies of keys that the batch may have inserted: a tile for each operation.
+__global__ void __launch_bounds__(kBlockThreads)
+    RemoveSecondCopies(const __grid_constant__ TableContext context,
+                       const __grid_constant__ DeviceBatch batch) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  if (i >= batch.count || !Inserts(batch.KindOf(i))) return;
+  const TileOperations operations(context.table, context.reclaim, group, CudaMedia(context.dirty));
+  const std::uint64_t* key = batch.keys + std::uint64_t{i} * context.table.key_words;
+  const std::uint32_t removed = operations.RemoveCopies(operations.Locate(key), key);
+  if (removed > 0 && group.IsLeader()) {
+    AtomicAdd(&batch.sums->items_added, ~std::uint64_t{0} * removed);
+  }
+}
+
+/// Tells the host how a batch went.
+__global__ void ReportBatch(const __grid_constant__ TableContext context, BatchSums* sums,
+                            BatchReport* report) {
+  report->sums = *sums;
+  report->positions.cells_head = AtomicLoad(&context.reclaim.counters->cells_head);
+  report->positions.cells_tail = AtomicLoad(&context.reclaim.counters->cells_tail);
+  report->positions.slots_tail = AtomicLoad(&context.reclaim.counters->slots_tail);
+  report->dirty_lines = context.dirty.count == nullptr ? 0 : AtomicLoad(context.dirty.count);
+  __threadfence_system();
+}
+
+/// Visits `slots` slots from `first_bucket` on, a thread each.
+__global__ void VisitSlots(const __grid_constant__ TableContext context,
+                           const __grid_constant__ PassView pass, PassMode mode, bool addressable,
+                           std::byte* first_bucket, std::uint64_t slots) {
+  const CudaMedia media(context.dirty);
+  const LaneOperations operations(context.table, context.reclaim, ThreadGroup{}, media);
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    const Slot slot{first_bucket + (i >> context.table.slot_bits) * context.table.bucket_bytes,
+                    static_cast<std::uint32_t>(i & (context.table.slots - 1))};
+    VisitSlot(context.table, operations, media, pass, mode, addressable, slot);
+  }
+}
+
+/// Drains `buckets` buckets from `first_bucket` on, a tile each.
+__global__ void __launch_bounds__(kBlockThreads)
+    DrainBuckets(const __grid_constant__ TableContext context, std::byte* first_bucket,
+                 std::uint64_t buckets, std::uint64_t* left) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const CudaMedia media(context.dirty);
+  const TileOperations operations(context.table, context.reclaim, group, media);
+  for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    const std::uint64_t stayed = DrainBucket(context.table, operations, group, media,
+                                             first_bucket + b * context.table.bucket_bytes);
+    if (stayed > 0 && group.IsLeader()) AtomicAdd(left, stayed);
+  }
+}
+
+/// Frees the unused cells of a range, a thread for each 32.
+__global__ void FreeCells(const __grid_constant__ TableContext context, const std::uint32_t* used,
+                          CellRange range) {
+  const std::uint64_t words = (range.last + 31) / 32 - range.first / 32;
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < words;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    FreeUnusedCells(context.reclaim, used, range.first / 32 + i, range);
+  }
+}
+
+/// Copies ring positions [from, to) into a larger ring.
+template <class T>
+__global__ void MoveRing(T* larger, std::uint64_t larger_mask, const T* ring, std::uint64_t mask,
+                         std::uint64_t from, std::uint64_t to) {
+  for (std::uint64_t i = from + blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < to;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    larger[i & larger_mask] = ring[i & mask];
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_CUH_

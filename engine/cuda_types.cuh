@@ -1,0 +1,83 @@
+#ifndef GPM_ENGINE_CUDA_TYPES_CUH_
+#define GPM_ENGINE_CUDA_TYPES_CUH_
+
+#include "engine/combine.h"
+#include "engine/epochs.h"
+#include "engine/table/media_cuda.cuh"
+#include "engine/table/operations.h"
+
+namespace gpm {
+
+/// Lanes of the tile that works on one operation. 8 lanes read the 8 states of a 2L-2H-8S bucket as
+/// one 64-byte line each, and copy a 128-byte value in one step; 4 operations share a warp.
+inline constexpr std::uint32_t kTileLanes = 8;
+inline constexpr unsigned kBlockThreads = 256;
+inline constexpr unsigned kTilesPerBlock = kBlockThreads / kTileLanes;
+
+using CudaTile = TileGroup<kTileLanes>;
+using TileOperations = Operations<CudaTile, CudaMedia>;
+using LaneOperations = Operations<ThreadGroup, CudaMedia>;
+
+/// What every kernel that works on the table gets, by value.
+struct TableContext {
+  TableView table;
+  Reclaim reclaim;
+  DirtyLog dirty;  ///< empty in passes, after which the host flushes the whole pool
+};
+
+/// What became of a run of operations on one key.
+enum class RunStatus : std::uint32_t {
+  kPending,     ///< not carried out: no slot or cell was free, or not reached yet
+  kDone,        ///< carried out with one write; its operations' results follow from the record
+  kSequential,  ///< carried out operation by operation, results and all
+};
+
+struct RunRecord {
+  std::uint64_t reference;  ///< the value reference the key had before, when present
+  std::uint32_t present;    ///< whether the key was there before
+  RunStatus status;
+  std::uint32_t next;  ///< first position not carried out, of a run that is done one by one
+  std::uint32_t padding;
+};
+
+/// Sums over a batch, in GPU memory.
+struct BatchSums {
+  std::uint64_t items_added;  ///< two's complement
+  std::uint64_t lack_slots;
+  std::uint64_t lack_cells;
+};
+
+/// What the host reads when a batch has ended; in pinned host memory.
+struct BatchReport {
+  BatchSums sums;
+  ReclaimPositions positions;
+  std::uint64_t dirty_lines;
+};
+
+/// A batch as the kernels see it: arrays in GPU memory.
+struct DeviceBatch {
+  std::uint32_t count;
+  Op op;
+  const Op* ops;  ///< null: all are `op`
+  const std::uint64_t* keys;
+  const std::byte* values;  ///< null: none
+  std::byte* found;         ///< null: not wanted
+  Result* results;
+  const std::uint32_t* hashes;  ///< sorted
+  const std::uint32_t* order;   ///< sorted position -> operation
+  RunEffect* effects;           ///< scanned
+  RunRecord* records;           ///< by the position where the run begins
+  BatchSums* sums;
+
+  __device__ Op KindOf(std::uint32_t i) const { return ops == nullptr ? op : ops[i]; }
+  __device__ const std::byte* ValueOf(std::uint32_t i, std::uint32_t value_size) const {
+    return values == nullptr ? nullptr : values + std::uint64_t{i} * value_size;
+  }
+  __device__ std::byte* FoundOf(std::uint32_t i, std::uint32_t value_size) const {
+    return found + std::uint64_t{i} * value_size;
+  }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_TYPES_CUH_

@@ -1,0 +1,93 @@
+#ifndef GPM_ENGINE_EXECUTOR_H_
+#define GPM_ENGINE_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/batch.h"
+#include "engine/epochs.h"
+#include "engine/options.h"
+#include "engine/store.h"
+#include "engine/table/layout.h"
+#include "engine/table/reclaim.h"
+#include "pm/mapping.h"
+#include "recovery/slot_pass.h"
+
+namespace gpm {
+
+/// What a batch has done so far.
+struct Progress {
+  std::int64_t items_added = 0;  ///< in the phase that just ended
+  std::uint64_t lack_slots = 0;  ///< operations (or groups of them on one key) left for want of a
+                                 ///< slot; none of theirs was applied
+  std::uint64_t lack_cells = 0;  ///< the same, for want of a value cell
+  ReclaimPositions positions;
+
+  std::uint64_t lacking() const { return lack_slots + lack_cells; }
+};
+
+/// One batch in an executor. Thread safety: one thread at a time.
+class Run {
+ public:
+  virtual ~Run() = default;
+  /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
+  virtual Progress Await() = 0;
+  /// Removes second copies of the keys that the batch may have inserted, which inserts in another
+  /// batch at the same time can leave. REQUIRES: Await was called. @return with items_added of this
+  virtual Progress RemoveDuplicates() = 0;
+  /// Runs what was left, to the end, while no other batch runs.
+  /// @param give_up what still finds no room gets Result::kNoSpace
+  virtual Progress Resume(bool give_up) = 0;
+};
+
+/// Runs batches on a table, and the passes of recovery and resizing.
+///
+/// Thread safety: Start may be called from several threads at once; everything else only while
+/// nothing runs (the store sees to it).
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual ExecutorKind kind() const = 0;
+  virtual unsigned threads() const = 0;
+  /// GPU memory that this executor allocated, bytes.
+  virtual std::uint64_t gpu_bytes() const = 0;
+
+  /// The table changed: levels, tops.
+  virtual void SetTable(const TableView& table) = 0;
+  /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them stays.
+  virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots) = 0;
+  virtual std::uint64_t slot_queue_room() const = 0;
+
+  /// One pass over all physical levels and the reserved level. kTrust and kInspect leave behind
+  /// which cells are in use, for FreeUnusedCells.
+  virtual PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) = 0;
+  /// Frees the cells of the ranges that the last pass did not find in use.
+  virtual void FreeUnused(const std::vector<CellRange>& ranges) = 0;
+  /// Frees all cells of a range just added.
+  virtual void FreeAll(CellRange range) = 0;
+  /// Moves the items of a level that is not addressed any more up. @return items left in it
+  virtual std::uint64_t DrainLevel(std::uint32_t level) = 0;
+  /// Gives back erased slots.
+  virtual void GiveBack(const Epochs::SlotRange& slots) = 0;
+  virtual ReclaimPositions Positions() = 0;
+  /// Cells before this position may be taken from now on.
+  virtual void SetCellsLimit(std::uint64_t limit) = 0;
+
+  /// Starts a batch: gives back the slots, raises the cells' limit, runs.
+  /// @throws Error(kInvalidArgument) for an array that this executor can't reach; nothing was done
+  virtual std::shared_ptr<Run> Start(const Batch& batch, Stream stream,
+                                     const Epochs::SlotRange& give_back,
+                                     std::uint64_t cells_limit) = 0;
+};
+
+/// @param mapping of the pool; outlives the executor
+std::unique_ptr<Executor> MakeCpuExecutor(unsigned threads, const Mapping& mapping);
+
+/// @throws Error(kUnsupported) when this build or machine has no CUDA, kGpu
+std::unique_ptr<Executor> MakeCudaExecutor(int device, const Mapping& mapping);
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_EXECUTOR_H_

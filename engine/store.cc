@@ -1,0 +1,132 @@
+#include "engine/store.h"
+
+#include "engine/store_impl.h"
+
+namespace gpm {
+
+class Ticket::State {
+ public:
+  State(StoreImpl* store, std::shared_ptr<StoreImpl::InFlight> in_flight)
+      : store_(store), in_flight_(std::move(in_flight)) {}
+  void Wait() { store_->Wait(*in_flight_); }
+
+ private:
+  StoreImpl* store_;
+  std::shared_ptr<StoreImpl::InFlight> in_flight_;
+};
+
+Ticket::Ticket() = default;
+Ticket::Ticket(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Ticket::Ticket(Ticket&&) noexcept = default;
+
+Ticket& Ticket::operator=(Ticket&& other) noexcept {
+  if (this != &other) {
+    Ticket finished(std::move(*this));
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Ticket::~Ticket() {
+  try {
+    Wait();
+  } catch (...) {
+    // A destructor can't report it; Wait can.
+  }
+}
+
+void Ticket::Wait() {
+  if (state_ != nullptr) state_->Wait();
+}
+
+Store::Store(std::unique_ptr<StoreImpl> impl) : impl_(std::move(impl)) {}
+Store::Store(Store&&) noexcept = default;
+
+Store& Store::operator=(Store&& other) noexcept {
+  if (this != &other) {
+    const Store closed(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+
+Store::~Store() {
+  try {
+    Close();
+  } catch (...) {
+    // A destructor can't report it; Close can. The pool is recovered when it is opened next.
+  }
+}
+
+Store Store::Create(const std::string& path, const CreateOptions& create, const OpenOptions& open) {
+  return Store(StoreImpl::Create(path, create, open));
+}
+
+Store Store::Open(const std::string& path, const OpenOptions& open) {
+  return Store(StoreImpl::Open(path, open));
+}
+
+StoreImpl& Store::Opened() const {
+  if (impl_ == nullptr) throw Error(ErrorCode::kInvalidArgument, "the store is closed");
+  return *impl_;
+}
+
+std::uint32_t Store::key_size() const { return Opened().key_size(); }
+std::uint32_t Store::value_size() const { return Opened().value_size(); }
+
+void Store::Apply(const Batch& batch) { ApplyAsync(batch).Wait(); }
+
+Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
+  return Ticket(std::make_unique<Ticket::State>(&Opened(), Opened().Start(batch, stream)));
+}
+
+void Store::Find(std::span<const std::byte> keys, std::span<std::byte> found,
+                 std::span<Result> results) {
+  Apply(
+      {.op = Op::kFind, .ops = {}, .keys = keys, .values = {}, .found = found, .results = results});
+}
+
+void Store::Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
+                   std::span<Result> results) {
+  Apply({.op = Op::kInsert,
+         .ops = {},
+         .keys = keys,
+         .values = values,
+         .found = {},
+         .results = results});
+}
+
+void Store::Update(std::span<const std::byte> keys, std::span<const std::byte> values,
+                   std::span<Result> results) {
+  Apply({.op = Op::kUpdate,
+         .ops = {},
+         .keys = keys,
+         .values = values,
+         .found = {},
+         .results = results});
+}
+
+void Store::Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
+                   std::span<Result> results) {
+  Apply({.op = Op::kUpsert,
+         .ops = {},
+         .keys = keys,
+         .values = values,
+         .found = {},
+         .results = results});
+}
+
+void Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
+  Apply({.op = Op::kErase, .ops = {}, .keys = keys, .values = {}, .found = {}, .results = results});
+}
+
+void Store::ForEach(const Visitor& visit) { Opened().ForEach(visit); }
+StoreStats Store::Stats() const { return Opened().Stats(); }
+
+void Store::Close() {
+  if (impl_ == nullptr) return;
+  const std::unique_ptr<StoreImpl> impl = std::move(impl_);
+  impl->Close();
+}
+
+}  // namespace gpm

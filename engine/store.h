@@ -1,0 +1,145 @@
+#ifndef GPM_ENGINE_STORE_H_
+#define GPM_ENGINE_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/batch.h"
+#include "engine/options.h"
+#include "pm/error.h"
+#include "pm/medium.h"
+
+struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
+
+namespace gpm {
+
+class StoreImpl;
+struct DeviceView;
+
+/// A CUDA stream; null is the default stream. Ignored by the cpu executor.
+using Stream = CUstream_st*;
+
+/// What recovery did when the store was opened.
+struct RecoveryStats {
+  bool was_clean = true;          ///< the pool had been closed in order
+  bool resize_continued = false;  ///< an interrupted resize was finished
+  std::uint64_t insert_slots_cleared = 0;
+  std::uint64_t duplicates_removed = 0;
+  double seconds = 0;  ///< of the slot pass and what follows it, mapping excluded
+};
+
+struct StoreStats {
+  std::uint64_t items = 0;
+  std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
+  double load_factor = 0;            ///< items / capacity_slots
+  std::uint32_t bottom_level = 0;
+  std::uint32_t top_level = 0;
+  std::uint64_t resizes = 0;      ///< since open
+  std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
+  std::uint64_t free_cells = 0;
+  std::uint64_t pm_bytes = 0;   ///< mapped
+  std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
+  std::uint32_t key_size = 0;
+  std::uint32_t value_size = 0;
+  Geometry geometry;
+  ExecutorKind executor = ExecutorKind::kCpu;  ///< kCpu or kCuda
+  unsigned threads = 0;                        ///< cpu executor
+  MediumInfo medium;
+  RecoveryStats recovery;
+};
+
+/// A batch in flight. Wait() completes it: makes room for what found no slot, finishes that, copies
+/// results that go to host arrays, and returns when everything is durable. Destroying a ticket
+/// waits too (errors are then lost). Movable. One thread at a time.
+class Ticket {
+ public:
+  class State;
+  Ticket();
+  explicit Ticket(std::unique_ptr<State> state);
+  Ticket(Ticket&&) noexcept;
+  Ticket& operator=(Ticket&&) noexcept;
+  ~Ticket();
+
+  /// @throws Error kGpu, kIo; never kNoSpace (that is a Result). Idempotent.
+  void Wait();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// A persistent key-value store in one pool: the owner of the pool, its executor and everything
+/// volatile.
+///
+/// A store outlives its tickets. After Close, or when it was moved from, every call but Close
+/// throws Error(kInvalidArgument).
+///
+/// Thread safety: all members except Close, move and destruction may be called from several
+/// threads at once. Batches run concurrently; only resizing excludes them. Two batches that run at
+/// once and touch the same key are each atomic per operation, in some order.
+class Store {
+ public:
+  /// Creates a pool and opens it.
+  /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
+  /// @throws Error kInvalidArgument, kExists, kNoSpace, kUnsupported (executor), kIo, kGpu;
+  ///         no file is left behind
+  static Store Create(const std::string& path, const CreateOptions& create,
+                      const OpenOptions& open = {});
+
+  /// Opens a pool, recovering it first (DESIGN section 7): clears half-inserted slots, goes on with
+  /// an interrupted resize, removes duplicates, derives the free cells.
+  /// @throws Error kNotFound, kBusy, kDamaged, kUnsupported (executor), kIo, kGpu
+  static Store Open(const std::string& path, const OpenOptions& open = {});
+
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+  ~Store();  ///< closes; an error is lost
+
+  std::uint32_t key_size() const;    ///< bytes
+  std::uint32_t value_size() const;  ///< bytes
+
+  /// Runs a batch to completion.
+  /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
+  ///         operations need is missing (nothing was applied), kGpu, kIo
+  void Apply(const Batch& batch);
+
+  /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
+  /// there for later work on the stream, except those of operations that found no slot, which
+  /// Ticket::Wait finishes. The cpu executor runs the batch before it returns.
+  [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
+
+  /// Batches of one kind; arrays as in Batch, n = results.size().
+  void Find(std::span<const std::byte> keys, std::span<std::byte> found, std::span<Result> results);
+  void Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
+              std::span<Result> results);
+  void Update(std::span<const std::byte> keys, std::span<const std::byte> values,
+              std::span<Result> results);
+  void Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
+              std::span<Result> results);
+  void Erase(std::span<const std::byte> keys, std::span<Result> results);
+
+  /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
+  /// excluded. The spans (key_size and value_size bytes, host memory) are valid during the call.
+  using Visitor =
+      std::function<void(std::span<const std::byte> key, std::span<const std::byte> value)>;
+  void ForEach(const Visitor& visit);
+
+  StoreStats Stats() const;
+
+  /// Waits for running batches, marks the pool clean, unmaps it. The store can't be used after.
+  /// @throws Error kIo, kGpu
+  void Close();
+
+  StoreImpl& impl() { return Opened(); }  ///< for DeviceScope (engine/device_view.cuh)
+
+ private:
+  explicit Store(std::unique_ptr<StoreImpl> impl);
+  StoreImpl& Opened() const;
+  std::unique_ptr<StoreImpl> impl_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_STORE_H_

@@ -1,0 +1,130 @@
+#ifndef GPM_ENGINE_STORE_IMPL_H_
+#define GPM_ENGINE_STORE_IMPL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/epochs.h"
+#include "engine/executor.h"
+#include "engine/store.h"
+#include "pm/pool.h"
+
+namespace gpm {
+
+/// What binds a pool, an executor and the batches that run: admission, room, resizing, recovery.
+///
+/// Thread safety: as Store's.
+///
+/// Invariants:
+///  1. Batches in flight are in `active_`; while `exclusive_` is set there is none, and only its
+///     holder touches the pool, the executor's passes and the table's shape.
+///  2. A batch is admitted only when the cells and queue positions that it may need at most are
+///     reserved for it (or the pool can't grow any further).
+///  3. Every item in the pool is in an addressable level whenever a batch runs.
+///  4. No key has two copies when no batch runs. Of two batches that inserted it at once, the one
+///     that ends last knows that it ran beside the other (`beside_inserts`), and removes the copy
+///     that is not valid before it ends: by then both are published.
+class StoreImpl {
+ public:
+  /// A batch in flight.
+  struct InFlight {
+    std::uint64_t id = 0;
+    std::mutex mutex;
+    std::shared_ptr<Run> run;     ///< null until started
+    bool inserts = false;         ///< it may add items
+    bool beside_inserts = false;  ///< so may another batch that ran at the same time
+    bool ended = false;           ///< out of `active_`, progress is known
+    bool complete = false;
+    Progress progress;
+    std::exception_ptr error;
+  };
+
+  static std::unique_ptr<StoreImpl> Create(const std::string& path, const CreateOptions& create,
+                                           const OpenOptions& open);
+  static std::unique_ptr<StoreImpl> Open(const std::string& path, const OpenOptions& open);
+  ~StoreImpl();
+
+  std::uint32_t key_size() const { return pool_->superblock().key_size; }
+  std::uint32_t value_size() const { return pool_->superblock().value_size; }
+
+  std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream);
+  void Wait(InFlight& in_flight);
+  void ForEach(const Store::Visitor& visit);
+  StoreStats Stats();
+  void Close();
+
+  /// Admits work that the caller runs by itself on the executor (a kernel of the user's), as if it
+  /// were a batch with these needs; DeviceScope.
+  /// @param inserts whether it may add items
+  std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
+                                  Epochs::SlotRange* give_back, std::uint64_t* cells_limit);
+  void Launch(const std::shared_ptr<InFlight>& in_flight, std::shared_ptr<Run> run);
+  /// Takes a batch whose start failed out of flight.
+  void Abandon(const std::shared_ptr<InFlight>& in_flight) noexcept;
+  Executor& executor() { return *executor_; }
+
+ private:
+  StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
+
+  /// Waits until no batch runs, and keeps new ones out during its life.
+  class Exclusive {
+   public:
+    explicit Exclusive(StoreImpl& store);
+    ~Exclusive();
+    Exclusive(const Exclusive&) = delete;
+    Exclusive& operator=(const Exclusive&) = delete;
+
+   private:
+    StoreImpl& store_;
+  };
+
+  /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
+  void Enter(std::unique_lock<std::mutex>& lock);
+  void Recover();
+  void Validate(const Batch& batch) const;
+  Reservation NeedsOf(const Batch& batch) const;
+  bool HasRoomFor(const Reservation& needs) const;
+  /// Syncs with the device and takes the batch out of flight. Any thread.
+  void End(InFlight& in_flight);
+
+  // The rest: REQUIRES Exclusive.
+  void MakeRoom(const Reservation& needs);
+  void FinishLacking(InFlight& in_flight);
+  /// Makes everything erased and retired usable. @return whether that gave slots back
+  bool Reclaim();
+  bool AddCells(std::uint64_t cells);
+  /// One resize: a new top, the bottom level drained and dropped. @return false for want of space
+  bool Resize();
+  void Drain();
+  void RefreshTable();
+  std::vector<CellRange> CellRanges() const;
+  std::uint64_t Capacity() const;
+  void CheckUsable() const;
+
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Executor> executor_;
+  RecoveryStats recovery_;
+  std::atomic<std::uint64_t> resizes_{0};
+
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::condition_variable changed_;
+  bool exclusive_ = false;
+  std::uint64_t entering_ = 0;  ///< threads that wait in Enter
+  std::uint64_t first_in_ = 0;  ///< of those, how many go before the next Exclusive: nobody starves
+  bool at_limit_ = false;       ///< the pool could not grow when last asked to
+  std::map<std::uint64_t, std::shared_ptr<InFlight>> active_;
+  Epochs epochs_;
+  std::int64_t items_ = 0;
+  std::uint64_t cells_ = 0;  ///< in all segments
+  std::string unusable_;     ///< why no batch can run any more; empty when they can
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_STORE_IMPL_H_

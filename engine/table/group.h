@@ -1,0 +1,22 @@
+#ifndef GPM_ENGINE_TABLE_GROUP_H_
+#define GPM_ENGINE_TABLE_GROUP_H_
+
+#include <cstdint>
+
+#include "pm/annotate.h"
+
+namespace gpm {
+
+/// A group of one thread, on the host or on the device.
+struct ThreadGroup {
+  static constexpr std::uint32_t kSize = 1;
+  GPM_HD std::uint32_t Lane() const { return 0; }
+  GPM_HD bool IsLeader() const { return true; }
+  GPM_HD void Sync() const {}
+  GPM_HD std::uint64_t Broadcast(std::uint64_t value) const { return value; }
+  GPM_HD std::uint32_t Ballot(bool bit) const { return bit ? 1u : 0u; }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_TABLE_GROUP_H_

@@ -1,0 +1,149 @@
+#ifndef GPM_ENGINE_TABLE_MEDIA_CUDA_CUH_
+#define GPM_ENGINE_TABLE_MEDIA_CUDA_CUH_
+
+#include <cooperative_groups.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/table/group.h"
+#include "engine/table/probe_cpu.h"
+
+namespace gpm {
+
+/// A tile of a warp that works on one operation.
+/// @tparam kLanes a power of two, at most 32
+template <std::uint32_t kLanes>
+class TileGroup {
+ public:
+  using Tile = cooperative_groups::thread_block_tile<kLanes>;
+  static constexpr std::uint32_t kSize = kLanes;
+
+  __device__ explicit TileGroup(const Tile& tile) : tile_(tile) {}
+  __device__ std::uint32_t Lane() const { return tile_.thread_rank(); }
+  __device__ bool IsLeader() const { return tile_.thread_rank() == 0; }
+  __device__ void Sync() const { tile_.sync(); }
+  __device__ std::uint64_t Broadcast(std::uint64_t value) const { return tile_.shfl(value, 0); }
+  __device__ std::uint32_t Ballot(bool bit) const { return tile_.ballot(bit); }
+
+ private:
+  Tile tile_;
+};
+
+/// Which pool lines kernels wrote, for the host to flush before it acknowledges the batch; used
+/// only where the medium needs that (persistent memory without eADR). In GPU memory.
+struct DirtyLog {
+  std::uint64_t* lines = nullptr;  ///< addresses of 64-byte lines; null: nothing is logged
+  std::uint64_t* count = nullptr;  ///< may run past capacity: then everything has to be flushed
+  std::uint64_t capacity = 0;
+};
+
+/// 16 bytes at any alignment, of which `bytes` are there; the rest is zero.
+__device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) {
+  if (bytes >= 16) {
+    if (reinterpret_cast<std::uintptr_t>(source) % 16 == 0) {
+      return *reinterpret_cast<const uint4*>(source);
+    }
+    if (reinterpret_cast<std::uintptr_t>(source) % 4 == 0) {
+      const auto* words = reinterpret_cast<const std::uint32_t*>(source);
+      return make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  }
+  std::uint32_t words[4] = {0, 0, 0, 0};
+  for (std::uint32_t i = 0; i < 16 && i < bytes; ++i) {
+    words[i / 4] |= static_cast<std::uint32_t>(source[i]) << (8 * (i % 4));
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
+__device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t bytes) {
+  const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+  if (bytes >= 16) {
+    if (reinterpret_cast<std::uintptr_t>(target) % 16 == 0) {
+      *reinterpret_cast<uint4*>(target) = chunk;
+      return;
+    }
+    if (reinterpret_cast<std::uintptr_t>(target) % 4 == 0) {
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        reinterpret_cast<std::uint32_t*>(target)[i] = words[i];
+      }
+      return;
+    }
+  }
+  for (std::uint32_t i = 0; i < 16 && i < bytes; ++i) {
+    target[i] = static_cast<std::byte>(words[i / 4] >> (8 * (i % 4)));
+  }
+}
+
+/// Copies bytes within GPU memory, by all lanes of a group.
+template <class Group>
+__device__ void CopyBytes(const Group& group, std::byte* target, const std::byte* source,
+                          std::uint32_t bytes) {
+  for (std::uint32_t i = 16 * group.Lane(); i < bytes; i += 16 * Group::kSize) {
+    StoreChunk(target + i, LoadChunk(source + i, bytes - i), bytes - i);
+  }
+}
+
+/// The media policy of the cuda executor (DirectMedia has the contract). Persistent memory is host
+/// memory behind the link: loads bypass the caches, which nobody keeps coherent with it, and the
+/// order is made by system-scope fences (GPHash section 3.2.3). Loads need no fence of their own: a
+/// protocol loads a reference only behind a branch on the state it loaded before, and a GPU issues
+/// loads in order and never ahead of a branch.
+class CudaMedia {
+ public:
+  __device__ explicit CudaMedia(const DirtyLog& dirty) : dirty_(dirty) {}
+
+  __device__ std::uint64_t Load(const std::uint64_t* word) const {
+    return *const_cast<const volatile std::uint64_t*>(word);
+  }
+  __device__ void Store(std::uint64_t* word, std::uint64_t value) const {
+    *const_cast<volatile std::uint64_t*>(word) = value;
+  }
+  __device__ bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
+    return atomicCAS_system(reinterpret_cast<unsigned long long*>(word), expected, desired) ==
+           expected;
+  }
+  __device__ void Flush(const void* address, std::size_t bytes) const {
+    if (dirty_.lines == nullptr) return;
+    const auto first = reinterpret_cast<std::uint64_t>(address) / 64 * 64;
+    for (std::uint64_t line = first; line < reinterpret_cast<std::uint64_t>(address) + bytes;
+         line += 64) {
+      const std::uint64_t at = atomicAdd(reinterpret_cast<unsigned long long*>(dirty_.count), 1ull);
+      if (at < dirty_.capacity) dirty_.lines[at] = line;
+    }
+  }
+  __device__ void Fence() const { __threadfence_system(); }
+
+  template <class Group>
+  __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
+                            std::uint32_t value_bytes) const {
+    for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
+      *reinterpret_cast<uint4*>(cell + i) = LoadChunk(value + i, value_bytes - i);
+    }
+  }
+  template <class Group>
+  __device__ void ReadCell(const Group& group, std::byte* value, const std::byte* cell,
+                           std::uint32_t value_bytes) const {
+    for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
+      StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
+    }
+  }
+  __device__ BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+                                     std::uint64_t word) const {
+    BucketMatch bits{0, 0};
+    for (std::uint32_t s = 0; s < slots; ++s) {
+      const std::uint64_t state = Load(states + s);
+      bits.match |= static_cast<std::uint32_t>(state == word) << s;
+      bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
+    }
+    return bits;
+  }
+
+ private:
+  DirtyLog dirty_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_TABLE_MEDIA_CUDA_CUH_

@@ -1,0 +1,63 @@
+#ifndef GPM_ENGINE_TABLE_MEDIA_DIRECT_H_
+#define GPM_ENGINE_TABLE_MEDIA_DIRECT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "engine/table/group.h"
+#include "engine/table/probe_cpu.h"
+#include "pm/persist.h"
+
+namespace gpm {
+
+/// The media policy of the cpu executor: every access to persistent memory that the protocols make
+/// goes through one of these. The contract that other policies (GPU, tracing) share:
+///
+///   Load          atomic 8-byte read; sees all that was stored before the value it reads
+///   Store         atomic 8-byte write, ordered after this thread's earlier writes (release)
+///   Cas           atomic compare-and-swap; true when it swapped
+///   Flush         names bytes just written, to be durable after the next Fence
+///   Fence         what was written (and flushed) before it persists before what is written after
+///   WriteCell     fills a value cell that nobody else can reach yet
+///   ReadCell      copies out of a value cell that nobody writes
+///   MatchBucket   compares a bucket's state words
+class DirectMedia {
+ public:
+  explicit DirectMedia(const Persist& persist)
+      : persist_(persist), match_bucket_(SelectMatchBucket()) {}
+
+  std::uint64_t Load(const std::uint64_t* word) const {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  }
+  void Store(std::uint64_t* word, std::uint64_t value) const {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  }
+  bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
+    return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+  }
+  void Flush(const void* address, std::size_t bytes) const { persist_.Flush(address, bytes); }
+  void Fence() const { persist_.Fence(); }
+
+  void WriteCell(const ThreadGroup&, std::byte* cell, const std::byte* value,
+                 std::uint32_t value_bytes) const {
+    std::memcpy(cell, value, value_bytes);
+  }
+  void ReadCell(const ThreadGroup&, std::byte* value, const std::byte* cell,
+                std::uint32_t value_bytes) const {
+    std::memcpy(value, cell, value_bytes);
+  }
+  BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+                          std::uint64_t word) const {
+    return match_bucket_(states, slots, word);
+  }
+
+ private:
+  Persist persist_;
+  MatchBucketFn match_bucket_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_TABLE_MEDIA_DIRECT_H_

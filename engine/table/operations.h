@@ -1,0 +1,406 @@
+#ifndef GPM_ENGINE_TABLE_OPERATIONS_H_
+#define GPM_ENGINE_TABLE_OPERATIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/table/layout.h"
+#include "engine/table/reclaim.h"
+#include "pm/annotate.h"
+
+namespace gpm {
+
+/// What to do with a key, depending on whether it is there. Every operation is a plan, and so is
+/// any sequence of operations on one key (engine/combine.h).
+enum class Action : std::uint8_t { kKeep, kWrite, kErase };
+
+struct Plan {
+  Action if_absent = Action::kKeep;  ///< kKeep or kWrite
+  Action if_present = Action::kKeep;
+  const std::byte* absent_value = nullptr;   ///< value_size bytes; written if absent
+  const std::byte* present_value = nullptr;  ///< written if present
+};
+
+/// What an operation could not go on for want of; nothing was changed then.
+enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
+
+/// What Apply found, and did.
+struct Outcome {
+  bool present = false;             ///< the key was there before
+  Lack lack = Lack::kNothing;       ///< the plan could not be carried out
+  std::uint32_t copies_erased = 0;  ///< further copies of the key that were met and erased
+  std::uint64_t reference = 0;      ///< present: the value reference it had
+};
+
+/// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
+/// DESIGN section 4).
+///
+/// @tparam Group the threads that work on one operation together: one host thread, or a tile of a
+///         warp. All of them call each function with the same arguments.
+/// @tparam Media how persistent memory is read, written and ordered (DirectMedia has the contract)
+///
+/// Thread safety: any number of groups at once, on the same and on different keys.
+///
+/// Invariants that the protocols rely on and keep:
+///  1. A slot's key never changes while a batch runs that could have seen it: erased slots stay in
+///     state kInsertState, unclaimable, until all such batches have ended (Reclaim). So after a
+///     probe that matched, the slot's reference is a value the key had, or has.
+///  2. A cell that a reference named is not written until all batches that could have read the
+///     reference have ended. So a value is read whole, and a reference never has the same bits for
+///     two values within an operation: CAS on it has no ABA problem. (Inline values can: then the
+///     two values are equal, and so are the outcomes.)
+///  3. State words change only kEmptyState -> kInsertState (one claimer, by CAS), kInsertState ->
+///  word (its claimer),
+///     word -> kInsertState (one eraser, by CAS), kInsertState -> kEmptyState (reclaim and
+///     recovery).
+///  4. References change by CAS from the value that was read, or while the slot is in state
+///  kInsertState
+///     by its claimer.
+template <class Group, class Media>
+class Operations {
+ public:
+  GPM_HD Operations(const TableView& table, const Reclaim& reclaim, const Group& group,
+                    const Media& media)
+      : table_(table), reclaim_(reclaim), group_(group), media_(media) {}
+
+  /// Where a key may live.
+  GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
+
+  /// Calls visit(bucket) for the key's candidate buckets, to prefetch them.
+  template <class Visit>
+  void VisitCandidateBuckets(const Candidates& candidates, const Visit& visit) const {
+    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+      const std::byte* bucket = CandidateBucket(table_, candidates, c);
+      if (bucket != nullptr) visit(bucket);
+    }
+  }
+
+  /// Carries out a plan on one key, atomically.
+  /// @param candidates Locate of the key
+  GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key,
+                       const Plan& plan) const {
+    NewValue fresh;
+    std::uint32_t copies_erased = 0;
+    for (;;) {
+      const Probe probe = ProbeSlots(candidates, key);
+      Outcome outcome;
+      if (probe.match != 0) {
+        const std::uint32_t valid = LowestBit(probe.match);
+        const Slot slot = SlotAt(candidates, valid);
+        outcome.present = true;
+        outcome.reference = LoadOnce(table_.Reference(slot));
+        if (plan.if_present != Action::kKeep && !(probe.match == (1u << valid))) {
+          copies_erased += EraseOthers(candidates, probe.match & ~(1u << valid));
+        }
+        if (plan.if_present == Action::kWrite) {
+          if (!Prepare(plan.present_value, &fresh)) {
+            outcome.lack = Lack::kCell;
+          } else if (!ReplaceReference(slot, outcome.reference, fresh.reference)) {
+            continue;  // another update came first: look again
+          } else {
+            fresh.has_cell = false;
+          }
+        } else if (plan.if_present == Action::kErase) {
+          if (!EraseSlot(slot, candidates.word)) continue;  // somebody erased it first
+        }
+      } else if (plan.if_absent == Action::kWrite) {
+        const int choice = PlaceFor(probe.empty);
+        if (choice < 0) {
+          outcome.lack = Lack::kSlot;
+        } else if (!Prepare(plan.absent_value, &fresh)) {
+          outcome.lack = Lack::kCell;
+        } else if (!ClaimAndPublish(candidates, static_cast<std::uint32_t>(choice), key,
+                                    fresh.reference)) {
+          continue;  // another insert took the slot: look again, it may have been this key
+        } else {
+          fresh.has_cell = false;
+        }
+      }
+      if (fresh.has_cell && group_.IsLeader()) reclaim_.RetireCell(fresh.cell);
+      outcome.copies_erased = copies_erased;
+      return outcome;
+    }
+  }
+
+  /// The read path's first half: the valid slot of a key.
+  GPM_HD bool FindSlot(const Candidates& candidates, const std::uint64_t* key, Slot* slot) const {
+    const Probe probe = ProbeSlots(candidates, key);
+    if (probe.match == 0) return false;
+    *slot = SlotAt(candidates, LowestBit(probe.match));
+    return true;
+  }
+
+  /// The value reference of a slot that FindSlot found in this batch.
+  GPM_HD std::uint64_t LoadReference(Slot slot) const { return LoadOnce(table_.Reference(slot)); }
+
+  /// Erases all copies of a key but the valid one. Two groups that insert one key at once may both
+  /// publish it. If each calls this after it published, the later one sees both copies: none
+  /// remains when both are through.
+  /// @return how many it erased itself
+  GPM_HD std::uint32_t RemoveCopies(const Candidates& candidates, const std::uint64_t* key) const {
+    const std::uint32_t match = ProbeSlots(candidates, key).match;
+    return EraseOthers(candidates, match & (match - 1));
+  }
+
+  /// Inserts an item that keeps its value reference; for rehashing, while no batch runs.
+  /// @return false when no slot was free; true when it is in the addressable levels (now, or
+  ///         already)
+  GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference) const {
+    const Candidates candidates = LocateKey(table_, key);
+    for (;;) {
+      const Probe probe = ProbeSlots(candidates, key);
+      if (probe.match != 0) return true;
+      const int choice = PlaceFor(probe.empty);
+      if (choice < 0) return false;
+      if (ClaimAndPublish(candidates, static_cast<std::uint32_t>(choice), key, reference)) {
+        return true;
+      }
+    }
+  }
+
+  /// Whether a copy of this slot's key that takes precedence over it exists in the addressable
+  /// levels; for recovery. `word` is the slot's state, its key is `key`.
+  GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
+    const Candidates candidates = LocateKey(table_, key);
+    const Probe probe = ProbeSlots(candidates, key);
+    if (probe.match == 0) return false;
+    const Slot valid = SlotAt(candidates, LowestBit(probe.match));
+    return valid.bucket != slot.bucket || valid.index != slot.index;
+  }
+
+  /// Copies out the value that a reference names.
+  /// @param value value_size bytes
+  GPM_HD void ReadValue(std::uint64_t reference, std::byte* value) const {
+    if (table_.inline_values()) {
+      for (std::uint32_t i = group_.Lane(); i < table_.value_size; i += Group::kSize) {
+        value[i] = static_cast<std::byte>(reference >> (8 * i));
+      }
+    } else {
+      media_.ReadCell(group_, value, table_.Cell(reference), table_.value_size);
+    }
+  }
+
+  /// Gives an erased slot back when its epoch has passed: frees its cell, then the slot.
+  GPM_HD void GiveBackSlot(std::uint64_t slot_id) const {
+    if (!group_.IsLeader()) return;
+    const Slot slot = table_.SlotOf(slot_id);
+    if (!table_.inline_values()) {
+      reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
+    }
+    media_.Store(table_.State(slot), kEmptyState);
+  }
+
+  GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
+    return static_cast<std::uint32_t>(reference / table_.cell_bytes);
+  }
+
+ private:
+  /// Candidate slots that hold the key, and that are empty; bit c * slots + s.
+  struct Probe {
+    std::uint32_t match = 0;
+    std::uint32_t empty = 0;
+  };
+
+  /// A value made ready for publication, kept over retries.
+  struct NewValue {
+    const std::byte* source = nullptr;  ///< what the cell holds
+    std::uint64_t reference = 0;
+    std::uint32_t cell = 0;
+    bool has_cell = false;  ///< a cell was taken and is not published
+  };
+
+  /// One-shot access: reads the states of all candidate slots at once (GPHash section 3.1).
+  GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
+    Probe probe;
+    if constexpr (Group::kSize == 1) {
+      for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+        const std::byte* bucket = CandidateBucket(table_, candidates, c);
+        if (bucket == nullptr) continue;
+        const auto bits = media_.MatchBucket(reinterpret_cast<const std::uint64_t*>(bucket),
+                                             table_.slots, candidates.word);
+        probe.match |= bits.match << (c * table_.slots);
+        probe.empty |= bits.empty << (c * table_.slots);
+      }
+    } else {
+      const std::uint32_t total = table_.candidate_buckets() * table_.slots;
+      constexpr std::uint32_t kRounds = 32 / Group::kSize;
+      std::uint64_t state[kRounds];
+      for (std::uint32_t k = 0; k < kRounds; ++k) {  // all loads in flight before the first use
+        const std::uint32_t position = k * Group::kSize + group_.Lane();
+        state[k] = kInsertState;  // neither empty nor a word
+        if (position < total) {
+          const std::byte* bucket =
+              CandidateBucket(table_, candidates, position >> table_.slot_bits);
+          if (bucket != nullptr) {
+            state[k] = media_.Load(reinterpret_cast<const std::uint64_t*>(bucket) +
+                                   (position & (table_.slots - 1)));
+          }
+        }
+      }
+      for (std::uint32_t k = 0; k < kRounds; ++k) {
+        probe.match |= group_.Ballot(state[k] == candidates.word) << (k * Group::kSize);
+        probe.empty |= group_.Ballot(state[k] == kEmptyState) << (k * Group::kSize);
+      }
+    }
+    if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+    return probe;
+  }
+
+  /// Of slots whose fingerprint matched, those whose key does.
+  GPM_HD std::uint32_t KeepEqualKeys(const Candidates& candidates, std::uint32_t match,
+                                     const std::uint64_t* key) const {
+    std::uint32_t equal = 0;
+    for (std::uint32_t rest = match; rest != 0; rest &= rest - 1) {
+      const std::uint32_t position = LowestBit(rest);
+      const std::uint64_t* stored = table_.Key(SlotAt(candidates, position));
+      bool differs = false;
+      for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
+        differs |= media_.Load(stored + i) != key[i];
+      }
+      if (group_.Ballot(differs) == 0) equal |= 1u << position;
+    }
+    return equal;
+  }
+
+  GPM_HD Slot SlotAt(const Candidates& candidates, std::uint32_t position) const {
+    return Slot{CandidateBucket(table_, candidates, position >> table_.slot_bits),
+                (position & (table_.slots - 1))};
+  }
+
+  /// Where a new item goes: in the highest level that has room for it, the first empty slot of the
+  /// bucket with the most empty slots (the first location, of equals); -1 when all are full.
+  /// Filling the levels from the top reaches a load factor of 0.91 before the first resize where
+  /// taking the least loaded bucket of all levels reaches 0.86 (2L-2H-8S; LoadFactorAtFirstResize).
+  GPM_HD int PlaceFor(std::uint32_t empty) const {
+    const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
+    int choice = -1;
+    std::uint32_t most = 0;
+    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+      if (choice >= 0 && (c & (table_.locations - 1)) == 0) break;  // a lower level begins
+      const std::uint32_t bits = (empty >> (c * table_.slots)) & bucket_mask;
+      const std::uint32_t count = PopCount(bits);
+      if (count > most) {
+        most = count;
+        choice = static_cast<int>(c * table_.slots + LowestBit(bits));
+      }
+    }
+    return choice;
+  }
+
+  /// One value of a word, the same for the whole group.
+  GPM_HD std::uint64_t LoadOnce(const std::uint64_t* word) const {
+    std::uint64_t value = 0;
+    if (group_.IsLeader()) value = media_.Load(word);
+    return group_.Broadcast(value);
+  }
+
+  GPM_HD bool CasOnce(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
+    std::uint64_t swapped = 0;
+    if (group_.IsLeader()) swapped = media_.Cas(word, expected, desired) ? 1 : 0;
+    return group_.Broadcast(swapped) != 0;
+  }
+
+  GPM_HD void FlushOnce(const void* address, std::uint64_t bytes) const {
+    if (group_.IsLeader()) media_.Flush(address, bytes);
+  }
+
+  /// Makes the value ready behind a reference: in the word itself, or in a free cell.
+  GPM_HD bool Prepare(const std::byte* value, NewValue* fresh) const {
+    if (table_.inline_values()) {
+      fresh->reference = 0;
+      for (std::uint32_t i = 0; i < table_.value_size; ++i) {
+        fresh->reference |= static_cast<std::uint64_t>(value[i]) << (8 * i);
+      }
+      return true;
+    }
+    if (!fresh->has_cell) {
+      std::uint32_t cell = 0;
+      std::uint64_t taken = 0;
+      if (group_.IsLeader()) taken = reclaim_.TakeCell(&cell) ? 1 : 0;
+      if (group_.Broadcast(taken) == 0) return false;
+      fresh->cell = static_cast<std::uint32_t>(group_.Broadcast(cell));
+      fresh->reference = fresh->cell * table_.cell_bytes;
+      fresh->has_cell = true;
+    }
+    if (fresh->source != value) {
+      media_.WriteCell(group_, table_.Cell(fresh->reference), value, table_.value_size);
+      FlushOnce(table_.Cell(fresh->reference), table_.value_size);
+      fresh->source = value;
+    }
+    return true;
+  }
+
+  /// Update: cell · fence · CAS reference · fence · retire the old cell. A crash leaves the old
+  /// value or the new one. If the slot was erased after the probe, the CAS may still succeed: the
+  /// update took effect just before that erase, and reclaim frees the cell that the reference then
+  /// names.
+  GPM_HD bool ReplaceReference(Slot slot, std::uint64_t old_reference,
+                               std::uint64_t new_reference) const {
+    std::uint64_t* reference = table_.Reference(slot);
+    media_.Fence();
+    group_.Sync();
+    if (!CasOnce(reference, old_reference, new_reference)) return false;
+    FlushOnce(reference, sizeof *reference);
+    media_.Fence();
+    if (!table_.inline_values() && group_.IsLeader()) reclaim_.RetireCell(CellOf(old_reference));
+    return true;
+  }
+
+  /// Erase: CAS state word -> kInsertState · fence · retire the slot. A crash leaves the item, or a
+  /// slot that recovery clears.
+  GPM_HD bool EraseSlot(Slot slot, std::uint64_t word) const {
+    std::uint64_t* state = table_.State(slot);
+    if (!CasOnce(state, word, kInsertState)) return false;
+    FlushOnce(state, sizeof *state);
+    media_.Fence();
+    if (group_.IsLeader()) reclaim_.RetireSlot(table_.SlotId(slot));
+    return true;
+  }
+
+  /// Erases copies of the key that are not the valid one. @return how many it erased itself
+  GPM_HD std::uint32_t EraseOthers(const Candidates& candidates, std::uint32_t others) const {
+    std::uint32_t erased = 0;
+    for (; others != 0; others &= others - 1) {
+      erased += EraseSlot(SlotAt(candidates, LowestBit(others)), candidates.word) ? 1 : 0;
+    }
+    return erased;
+  }
+
+  /// Insert: CAS state kEmptyState -> kInsertState · write key and reference · fence · state <-
+  /// word · fence. The cell was written before. A crash leaves nothing, a slot that recovery
+  /// clears, or the item.
+  GPM_HD bool ClaimAndPublish(const Candidates& candidates, std::uint32_t position,
+                              const std::uint64_t* key, std::uint64_t reference) const {
+    const Slot slot = SlotAt(candidates, position);
+    std::uint64_t* state = table_.State(slot);
+    if (!CasOnce(state, kEmptyState, kInsertState)) return false;
+    if (table_.key_words > 1) {
+      std::uint64_t* stored = table_.Key(slot);
+      for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
+        media_.Store(stored + i, key[i]);
+      }
+      FlushOnce(stored, 8 * table_.key_words);
+    }
+    if (group_.IsLeader()) {
+      media_.Store(table_.Reference(slot), reference);
+      media_.Flush(table_.Reference(slot), 8);
+    }
+    media_.Fence();
+    group_.Sync();
+    if (group_.IsLeader()) {
+      media_.Store(state, candidates.word);
+      media_.Flush(state, sizeof *state);
+    }
+    media_.Fence();
+    return true;
+  }
+
+  const TableView& table_;
+  const Reclaim& reclaim_;
+  const Group group_;
+  const Media media_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_TABLE_OPERATIONS_H_

@@ -1,0 +1,56 @@
+#ifndef GPM_ENGINE_TABLE_VOLATILE_OPS_H_
+#define GPM_ENGINE_TABLE_VOLATILE_OPS_H_
+
+#include <cstdint>
+
+#include "pm/annotate.h"
+
+namespace gpm {
+
+/// Relaxed atomics on the executor's own volatile memory: DRAM for the cpu executor, GPU memory for
+/// the cuda executor. Nothing here touches persistent memory; that goes through a media policy.
+
+GPM_HD inline std::uint64_t AtomicAdd(std::uint64_t* word, std::uint64_t amount) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(reinterpret_cast<unsigned long long*>(word), amount);
+#else
+  return __atomic_fetch_add(word, amount, __ATOMIC_RELAXED);
+#endif
+}
+
+GPM_HD inline std::uint32_t AtomicOr(std::uint32_t* word, std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return atomicOr(word, bits);
+#else
+  return __atomic_fetch_or(word, bits, __ATOMIC_RELAXED);
+#endif
+}
+
+GPM_HD inline std::uint64_t AtomicLoad(const std::uint64_t* word) {
+#ifdef __CUDA_ARCH__
+  return *const_cast<const volatile std::uint64_t*>(word);
+#else
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+#endif
+}
+
+GPM_HD inline std::uint32_t PopCount(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return static_cast<std::uint32_t>(__popc(bits));
+#else
+  return static_cast<std::uint32_t>(__builtin_popcount(bits));
+#endif
+}
+
+/// Index of the lowest set bit. REQUIRES: bits != 0.
+GPM_HD inline std::uint32_t LowestBit(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return static_cast<std::uint32_t>(__ffs(static_cast<int>(bits)) - 1);
+#else
+  return static_cast<std::uint32_t>(__builtin_ctz(bits));
+#endif
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_TABLE_VOLATILE_OPS_H_

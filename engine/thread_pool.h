@@ -1,0 +1,51 @@
+#ifndef GPM_ENGINE_THREAD_POOL_H_
+#define GPM_ENGINE_THREAD_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace gpm {
+
+/// Threads that work off the parts of jobs. The thread that submits a job works on it too, so
+/// `threads` threads in all work on one job, and a pool of 1 has no thread of its own.
+///
+/// Thread safety: Run may be called from several threads at once. Parts must not throw.
+class ThreadPool {
+ public:
+  explicit ThreadPool(unsigned threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
+
+  /// Calls part(0) ... part(parts - 1), each once, and returns when all have returned.
+  void Run(std::size_t parts, const std::function<void(std::size_t)>& part);
+
+ private:
+  struct Job {
+    const std::function<void(std::size_t)>* part;
+    std::size_t parts;
+    std::atomic<std::size_t> next{0};
+    std::atomic<std::size_t> done{0};
+    std::atomic<int> users{0};  ///< workers that hold a pointer to it
+  };
+  void Work();
+  static void WorkOn(Job& job);
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::list<Job*> jobs_;  ///< with parts left to hand out
+  std::atomic<std::uint64_t> submitted_{0};
+  bool stop_ = false;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_THREAD_POOL_H_

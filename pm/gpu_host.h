@@ -1,0 +1,27 @@
+#ifndef GPM_PM_GPU_HOST_H_
+#define GPM_PM_GPU_HOST_H_
+
+#include <cstddef>
+
+namespace gpm {
+
+/// Mapping host memory into the GPU's address space. Built without CUDA, GpuCount() is 0 and the
+/// others throw Error(kUnsupported). Thread safety: any thread.
+
+/// True when this library was built with CUDA.
+bool BuiltWithCuda();
+
+/// Number of usable CUDA devices; 0 when there is none or no driver.
+int GpuCount();
+
+/// Makes [address, address + bytes) readable and writable by kernels, at the same address.
+/// @param address page-aligned host memory
+/// @throws Error(kUnsupported) when the memory can't be registered, naming what can
+void RegisterHostMemory(void* address, std::size_t bytes);
+
+/// Undoes RegisterHostMemory of exactly that range. Never throws.
+void UnregisterHostMemory(void* address) noexcept;
+
+}  // namespace gpm
+
+#endif  // GPM_PM_GPU_HOST_H_

@@ -1,0 +1,64 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "pm/error.h"
+#include "pm/gpu_host.h"
+
+namespace gpm {
+namespace {
+
+/// Also takes the error out of the runtime, where the next, unrelated call would find it.
+std::string Reason(cudaError_t error) {
+  cudaGetLastError();
+  return fmt::format("{} ({})", cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+}  // namespace
+
+bool BuiltWithCuda() { return true; }
+
+int GpuCount() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+void RegisterHostMemory(void* address, std::size_t bytes) {
+  if (GpuCount() == 0) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "no CUDA device or driver, so no memory can be mapped into a GPU; use executor cpu");
+  }
+  const cudaError_t error =
+      cudaHostRegister(address, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+  if (error != cudaSuccess) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format("the CUDA runtime can't register {} bytes of the pool: {}; it registers "
+                    "tmpfs, DAX or host-pinned memory, as far as physical memory and the "
+                    "limit on locked memory (ulimit -l) allow",
+                    bytes, Reason(error)));
+  }
+  // Offsets and addresses are the same on both sides; a device that maps host memory elsewhere
+  // would need translated pointers, which the table does not have.
+  void* device_address = nullptr;
+  const cudaError_t mapped = cudaHostGetDevicePointer(&device_address, address, 0);
+  if (mapped == cudaSuccess && device_address == address) return;
+  const std::string reason =
+      mapped == cudaSuccess ? "it maps host memory at another address" : Reason(mapped);
+  UnregisterHostMemory(address);
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("the GPU can't use host addresses: {}; a 64-bit Linux system with unified "
+                  "virtual addressing is needed",
+                  reason));
+}
+
+void UnregisterHostMemory(void* address) noexcept {
+  if (cudaHostUnregister(address) != cudaSuccess) cudaGetLastError();
+}
+
+}  // namespace gpm

@@ -1,0 +1,18 @@
+#include "pm/error.h"
+#include "pm/gpu_host.h"
+
+namespace gpm {
+
+bool BuiltWithCuda() { return false; }
+
+int GpuCount() { return 0; }
+
+void RegisterHostMemory(void*, std::size_t) {
+  throw Error(ErrorCode::kUnsupported,
+              "this build has no CUDA, so no memory can be mapped into a GPU; use executor cpu, or "
+              "build where a CUDA toolkit is found");
+}
+
+void UnregisterHostMemory(void*) noexcept {}
+
+}  // namespace gpm

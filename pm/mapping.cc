@@ -1,0 +1,336 @@
+#include "pm/mapping.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "pm/error.h"
+#include "pm/format.h"
+#include "pm/gpu_host.h"
+
+namespace gpm {
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kHugePageBytes = 2 * kMiB;
+constexpr std::uint64_t kMinStepBytes = 2 * kMiB;
+constexpr std::uint64_t kMaxStepBytes = 1024 * kMiB;
+constexpr std::uint64_t kMinDefaultBytes = 64 * kMiB;
+constexpr std::uint64_t kMaxDefaultBytes = kMiB * kMiB;
+/// More than a process can map, so that reserving it fails, and small enough not to overflow.
+constexpr std::uint64_t kAddressableBytes = std::uint64_t{1} << 57;
+/// How far a default reservation may shrink where address space is scarce (sanitizers, ulimit -v).
+constexpr std::uint64_t kLeastDefaultBytes = 1024 * kMiB;
+
+constexpr std::uint64_t RoundDown(std::uint64_t n, std::uint64_t multiple) {
+  return n / multiple * multiple;
+}
+
+std::string Reason(int error) { return std::strerror(error); }
+
+[[noreturn]] void ThrowOpenError(const std::string& path, bool create, int error) {
+  const auto fail = [&](ErrorCode code, std::string_view what) {
+    throw Error(code, fmt::format("{}: {}", path, what));
+  };
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      fail(ErrorCode::kNotFound, create ? "the directory for the new pool does not exist"
+                                        : "no such file; create the pool first");
+      break;
+    case EEXIST:
+      fail(ErrorCode::kExists, "exists already; open it, or create the pool under another name");
+      break;
+    case EISDIR:
+      fail(ErrorCode::kInvalidArgument, "is a directory; a pool is a regular file");
+      break;
+    case ENOSPC:
+    case EDQUOT:
+      fail(ErrorCode::kNoSpace, "no space left on the file system");
+      break;
+    default:
+      break;
+  }
+  throw Error(ErrorCode::kIo,
+              fmt::format("{}: can't {}: {}", path, create ? "create" : "open", Reason(error)));
+}
+
+std::uint64_t PhysicalBytes() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+Mapping::Mapping(const std::string& path, const Options& options)
+    : path_(path), read_only_(options.read_only), anonymous_(path == kPinnedPath) {
+  try {
+    if (anonymous_ && !options.create) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{} is memory that is gone when its store closes: there is nothing to "
+                      "open, only to create",
+                      path));
+    }
+    if (!anonymous_) OpenFile(options.create);
+    if (!read_only_ && options.max_bytes != 0 && options.max_bytes < file_bytes_) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("{}: the pool's maximum of {} bytes is below the {} bytes that the file "
+                      "has already",
+                      path, options.max_bytes, file_bytes_));
+    }
+    DetectMedium();
+    Reserve(options.max_bytes);
+    persist_ = ChoosePersist(medium_.medium, base_, std::max(file_bytes_, kPageBytes));
+    medium_ = DescribeMedium(medium_.medium, persist_);
+    if (file_bytes_ > 0) MapStep(RoundUp(file_bytes_, kPageBytes));
+  } catch (...) {
+    if (options.create && fd_ >= 0) RemoveFile();
+    Release();
+    throw;
+  }
+}
+
+Mapping::~Mapping() { Release(); }
+
+void Mapping::OpenFile(bool create) {
+  // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.
+  const int flags = (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
+  fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, 0644);
+  if (fd_ < 0) ThrowOpenError(path_, create, errno);
+
+  struct stat status {};
+  if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
+  if (S_ISDIR(status.st_mode)) ThrowOpenError(path_, create, EISDIR);
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: is a device, pipe or socket; a pool is a regular file", path_));
+  }
+  if (flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      throw Error(
+          ErrorCode::kBusy,
+          fmt::format("{}: in use by another process or store; close it there first", path_));
+    }
+    throw Error(ErrorCode::kIo, fmt::format("{}: can't lock: {}", path_, Reason(errno)));
+  }
+  // Only now is the size certain: the holder of the lock is the one who changes it.
+  if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
+  file_bytes_ = static_cast<std::uint64_t>(status.st_size);
+}
+
+void Mapping::DetectMedium() {
+  medium_.medium = Medium::kHostPinned;
+  if (anonymous_) return;
+  struct statfs system {};
+  if (fstatfs(fd_, &system) != 0) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: can't tell its file system: {}", path_, Reason(errno)));
+  }
+  medium_.medium = Medium::kTmpfs;
+  if (system.f_type == TMPFS_MAGIC) return;
+  // MAP_SYNC is granted for files on DAX only. Mapping a page that the file may not have is fine as
+  // long as nobody touches it.
+  void* probe = mmap(nullptr, kPageBytes, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE,
+                     MAP_SHARED_VALIDATE | MAP_SYNC, fd_, 0);
+  medium_.medium = probe != MAP_FAILED ? Medium::kDax : Medium::kFile;
+  if (probe != MAP_FAILED) munmap(probe, kPageBytes);
+}
+
+void Mapping::Reserve(std::uint64_t max_bytes) {
+  const std::uint64_t there = std::max(RoundUp(file_bytes_, kPageBytes), kPageBytes);
+  const bool by_default = max_bytes == 0;
+  if (read_only_) {
+    max_bytes = there;
+  } else if (by_default) {
+    struct statfs system {};
+    std::uint64_t medium_bytes = PhysicalBytes();
+    if (!anonymous_ && fstatfs(fd_, &system) == 0) {
+      medium_bytes =
+          static_cast<std::uint64_t>(system.f_blocks) * static_cast<std::uint64_t>(system.f_bsize);
+    }
+    max_bytes = std::clamp(medium_bytes, kMinDefaultBytes, kMaxDefaultBytes);
+  }
+  max_bytes = std::min(max_bytes, kAddressableBytes);
+  max_bytes_ = std::max(RoundDown(max_bytes, kPageBytes), there);
+  for (;;) {
+    // 2 MiB more than needed, so that the base can be aligned for huge pages.
+    reserved_bytes_ = max_bytes_ + kHugePageBytes;
+    void* start = mmap(nullptr, reserved_bytes_, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start != MAP_FAILED) {
+      const auto address = reinterpret_cast<std::uintptr_t>(start);
+      const std::uint64_t head = RoundUp(address, kHugePageBytes) - address;
+      base_ = static_cast<std::byte*>(start) + head;
+      if (head > 0) munmap(start, head);
+      if (head < kHugePageBytes) munmap(base_ + max_bytes_, kHugePageBytes - head);
+      reserved_bytes_ = max_bytes_;
+      return;
+    }
+    const std::uint64_t less = std::max(max_bytes_ / 2 / kPageBytes * kPageBytes, there);
+    if (!by_default || less >= max_bytes_ || less < kLeastDefaultBytes) {
+      throw Error(ErrorCode::kNoSpace,
+                  fmt::format("{}: can't reserve {} bytes of address space: {}; a smaller maximum "
+                              "size may do",
+                              path_, max_bytes_, Reason(errno)));
+    }
+    max_bytes_ = less;
+  }
+}
+
+void Mapping::Grow(std::uint64_t bytes) {
+  if (bytes <= std::max(file_bytes_, anonymous_ ? mapped_bytes_ : 0)) return;
+  if (read_only_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: opened read only, so it can't grow", path_));
+  }
+  if (bytes > max_bytes_) {
+    throw Error(
+        ErrorCode::kNoSpace,
+        fmt::format("{}: {} bytes are needed, the pool's maximum is {}", path_, bytes, max_bytes_));
+  }
+  const std::uint64_t step = std::clamp(mapped_bytes_ / 4, kMinStepBytes, kMaxStepBytes);
+  const std::uint64_t exact = std::max(RoundUp(bytes, kPageBytes), mapped_bytes_);
+  const std::uint64_t target =
+      std::min(RoundUp(std::max(exact, mapped_bytes_ + step), kHugePageBytes), max_bytes_);
+  try {
+    GrowTo(target);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNoSpace || target == exact) throw;
+    GrowTo(exact);
+  }
+}
+
+void Mapping::GrowTo(std::uint64_t end) {
+  const std::uint64_t old_file_bytes = file_bytes_;
+  if (!anonymous_) AllocateFile(end);
+  try {
+    MapStep(end);
+  } catch (...) {
+    // Nothing beyond the old size was used, so that giving it back (or failing to) loses nothing.
+    if (!anonymous_ && ftruncate(fd_, static_cast<off_t>(old_file_bytes)) == 0) {
+      file_bytes_ = old_file_bytes;
+    }
+    throw;
+  }
+}
+
+void Mapping::AllocateFile(std::uint64_t end) {
+  // Some file systems fill up before they find that there is not enough, at the expense of
+  // everybody who writes meanwhile; so what can be foreseen is not tried. (Without a size there is
+  // no limit.)
+  struct statfs system {};
+  if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {
+    const std::uint64_t available =
+        static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
+    if (available < end - file_bytes_) {
+      throw Error(
+          ErrorCode::kNoSpace,
+          fmt::format("{}: can't extend the file from {} to {} bytes: the file system has {} "
+                      "bytes left",
+                      path_, file_bytes_, end, available));
+    }
+  }
+  int error;
+  do {
+    error = posix_fallocate(fd_, static_cast<off_t>(file_bytes_),
+                            static_cast<off_t>(end - file_bytes_));
+  } while (error == EINTR);
+  // On DAX, growth is durable before anything refers to it: stores are, and may be flushed without
+  // the file system's help. Also makes the directory entry of a new file durable.
+  if (error == 0 && medium_.medium == Medium::kDax && fsync(fd_) != 0) error = errno;
+  if (error == 0) {
+    file_bytes_ = end;
+    return;
+  }
+  // What was allocated before it failed is given back.
+  const bool restored = ftruncate(fd_, static_cast<off_t>(file_bytes_)) == 0;
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  throw Error(
+      full ? ErrorCode::kNoSpace : ErrorCode::kIo,
+      fmt::format("{}: can't extend the file from {} to {} bytes: {}{}", path_, file_bytes_, end,
+                  Reason(error), restored ? "" : "; its old size could not be restored either"));
+}
+
+void Mapping::MapStep(std::uint64_t end) {
+  const Step step{mapped_bytes_, end - mapped_bytes_};
+  if (step.bytes == 0) return;
+  int flags = MAP_FIXED;
+  if (anonymous_) {
+    flags |= MAP_PRIVATE | MAP_ANONYMOUS;
+  } else {
+    flags |= medium_.medium == Medium::kDax ? MAP_SHARED_VALIDATE | MAP_SYNC : MAP_SHARED;
+  }
+  std::byte* const address = base_ + step.offset;
+  const auto unmap = [&] {  // back to what Reserve left there
+    mmap(address, step.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+         -1, 0);
+  };
+  if (mmap(address, step.bytes, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, flags, fd_,
+           static_cast<off_t>(anonymous_ ? 0 : step.offset)) == MAP_FAILED) {
+    const int error = errno;
+    unmap();
+    throw Error(
+        error == ENOMEM ? ErrorCode::kNoSpace : ErrorCode::kIo,
+        fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, end, Reason(error)));
+  }
+  // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
+  if (anonymous_ || medium_.medium == Medium::kTmpfs) madvise(address, step.bytes, MADV_HUGEPAGE);
+  try {
+    steps_.push_back(step);
+    if (gpu_registered_) RegisterHostMemory(address, step.bytes);
+  } catch (...) {
+    if (!steps_.empty() && steps_.back().offset == step.offset) steps_.pop_back();
+    unmap();
+    throw;
+  }
+  mapped_bytes_ = end;
+}
+
+void Mapping::RegisterGpu() {
+  if (gpu_registered_) return;
+  if (!medium_.gpu_can_register || read_only_) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        fmt::format(
+            "{}: a GPU can't map {}; use a file on tmpfs (such as /dev/shm) or on a "
+            "DAX file system, or host-pinned memory (\"{}\")",
+            path_,
+            read_only_ ? "a pool that is opened read only" : "a file on an ordinary file system",
+            kPinnedPath));
+  }
+  std::size_t done = 0;
+  try {
+    for (; done < steps_.size(); ++done) {
+      RegisterHostMemory(base_ + steps_[done].offset, steps_[done].bytes);
+    }
+  } catch (...) {
+    while (done > 0) UnregisterHostMemory(base_ + steps_[--done].offset);
+    throw;
+  }
+  gpu_registered_ = true;
+}
+
+void Mapping::RemoveFile() noexcept {
+  if (!anonymous_) ::unlink(path_.c_str());
+}
+
+void Mapping::Release() noexcept {
+  if (gpu_registered_) {
+    for (const Step& step : steps_) UnregisterHostMemory(base_ + step.offset);
+  }
+  if (base_ != nullptr) munmap(base_, reserved_bytes_);
+  if (fd_ >= 0) ::close(fd_);  // gives the lock back
+}
+
+}  // namespace gpm

@@ -1,0 +1,104 @@
+#ifndef GPM_PM_MAPPING_H_
+#define GPM_PM_MAPPING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pm/medium.h"
+#include "pm/persist.h"
+
+namespace gpm {
+
+/// A file, or anonymous memory, mapped once at an address that never moves while it grows.
+///
+/// Thread safety: none; the owner serializes. base() is constant, so readers of mapped bytes need
+/// no lock.
+///
+/// Invariants:
+///  1. [base, base + max_bytes) is reserved address space; [base, base + mapped_bytes) of it is
+///     mapped. What Grow mapped is zero where nothing wrote and backed by allocated file blocks, so
+///     that a store never meets SIGBUS for want of space. (What the file had before may have holes,
+///     if somebody copied it sparsely.)
+///  2. A file is locked (flock) from construction to destruction: exclusively, or shared when it is
+///     read only.
+///  3. Once RegisterGpu was called, every mapped byte is registered with the GPU.
+///  4. The file is changed by Grow and by stores to the mapping only.
+class Mapping {
+ public:
+  static constexpr std::string_view kPinnedPath = "pinned:";
+
+  struct Options {
+    /// Address space to reserve, rounded down to pages; 0: the size of the file system, or for
+    /// "pinned:" of physical memory, between 64 MiB and 1 TiB.
+    std::uint64_t max_bytes = 0;
+    bool create = false;     ///< create the file; it must not exist
+    bool read_only = false;  ///< map for reading what there is, and nothing more
+  };
+
+  /// Opens or creates the file, locks it and maps what is there (of a new file, nothing).
+  /// @param path a file, or "pinned:" for anonymous host memory (only with create)
+  /// @throws Error kNotFound, kExists, kBusy (another holder of the lock), kNoSpace (address
+  ///         space), kIo, kInvalidArgument (a directory; max_bytes below the file's size), each
+  ///         naming the path; a file that it created is then removed
+  Mapping(const std::string& path, const Options& options);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::byte* base() const { return base_; }
+  std::uint64_t mapped_bytes() const { return mapped_bytes_; }  ///< a multiple of the page size
+  std::uint64_t max_bytes() const { return max_bytes_; }
+  /// Size of the file: mapped_bytes(), or less than a page smaller when it is no multiple of pages.
+  std::uint64_t file_bytes() const { return file_bytes_; }
+  const MediumInfo& medium() const { return medium_; }
+  const Persist& persist() const { return persist_; }
+
+  /// Maps at least [0, bytes), growing the file in steps (a quarter of its size, between 2 MiB and
+  /// 1 GiB) so that a small pool pins little and a large one is not extended often; where a whole
+  /// step does not fit any more, by what is asked.
+  /// @throws Error kNoSpace (past max_bytes, or the medium is full), kInvalidArgument (read only),
+  ///         kIo, kUnsupported (GPU registration); nothing changed then, the file's size included
+  void Grow(std::uint64_t bytes);
+
+  /// Registers what is mapped, and from now on each step, with the GPU. Idempotent.
+  /// @throws Error(kUnsupported) when the medium can't be registered, naming those that can
+  void RegisterGpu();
+
+  /// Removes the file, for the creator of a pool that could not be completed. The mapping stays.
+  void RemoveFile() noexcept;
+
+ private:
+  struct Step {
+    std::uint64_t offset;
+    std::uint64_t bytes;
+  };
+  void OpenFile(bool create);
+  void DetectMedium();
+  void Reserve(std::uint64_t max_bytes);
+  void GrowTo(std::uint64_t end);
+  void AllocateFile(std::uint64_t end);
+  void MapStep(std::uint64_t end);
+  void Release() noexcept;
+
+  std::string path_;
+  bool read_only_ = false;
+  bool anonymous_ = false;
+  int fd_ = -1;
+  std::byte* base_ = nullptr;
+  std::uint64_t reserved_bytes_ = 0;
+  std::uint64_t max_bytes_ = 0;
+  std::uint64_t mapped_bytes_ = 0;
+  std::uint64_t file_bytes_ = 0;
+  bool gpu_registered_ = false;
+  std::vector<Step> steps_;  ///< mapped ranges, in order; each is one GPU registration
+  MediumInfo medium_;
+  Persist persist_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_PM_MAPPING_H_

@@ -1,0 +1,147 @@
+#include "pm/space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace gpm {
+namespace {
+
+/// No pool is as large; keeps sums of offsets and lengths from a damaged superblock from wrapping.
+constexpr std::uint64_t kMaxPoolBytes = std::uint64_t{1} << 56;
+
+struct NamedExtent {
+  Extent extent;
+  std::string name;
+};
+
+/// Free space between the used extents, by offset.
+std::vector<Extent> Gaps(const Superblock& superblock) {
+  std::vector<Extent> gaps;
+  std::uint64_t end = 0;
+  for (const Extent& used : UsedExtents(superblock)) {
+    if (used.offset > end) gaps.push_back(Extent{end, used.offset - end});
+    end = std::max(end, used.end());
+  }
+  return gaps;
+}
+
+/// What can be wrong with one extent by itself.
+std::string ExtentDefect(const Superblock& superblock, const NamedExtent& named) {
+  const Extent& extent = named.extent;
+  if (extent.bytes == 0) return named.name + " is empty";
+  if (extent.offset % kPageBytes != 0 || extent.bytes % kPageBytes != 0) {
+    return named.name + " is not aligned to pages";
+  }
+  if (extent.offset < FirstExtentOffset(superblock.key_size, superblock.geometry)) {
+    return named.name + " lies in the superblocks or the reserved level";
+  }
+  if (extent.offset > kMaxPoolBytes || extent.bytes > kMaxPoolBytes) {
+    return named.name + " lies beyond any possible pool";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::uint64_t LevelBytes(const Superblock& superblock, std::uint32_t level) {
+  return RoundUp(BucketBytes(superblock.key_size, superblock.geometry) << level, kPageBytes);
+}
+
+std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes) {
+  const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
+  const std::uint64_t last = extent.end() / cell_bytes;
+  return last > first ? last - first : 0;
+}
+
+std::vector<Extent> UsedExtents(const Superblock& superblock) {
+  std::vector<Extent> used;
+  used.push_back(Extent{0, FirstExtentOffset(superblock.key_size, superblock.geometry)});
+  for (std::uint32_t level = superblock.bottom; level <= superblock.top; ++level) {
+    used.push_back(Extent{superblock.level_offset[level], LevelBytes(superblock, level)});
+  }
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    used.push_back(Extent{superblock.segments[i].offset, superblock.segments[i].bytes});
+  }
+  std::sort(used.begin(), used.end(),
+            [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+  return used;
+}
+
+std::uint64_t UsedEnd(const Superblock& superblock) {
+  std::uint64_t end = 0;
+  for (const Extent& used : UsedExtents(superblock)) end = std::max(end, used.end());
+  return end;
+}
+
+Extent PlaceExtent(const Superblock& superblock, std::uint64_t bytes, bool* fresh) {
+  const std::uint64_t wanted = RoundUp(bytes, kPageBytes);
+  for (const Extent& gap : Gaps(superblock)) {
+    if (gap.bytes >= wanted) {
+      *fresh = false;
+      return Extent{gap.offset, wanted};
+    }
+  }
+  *fresh = true;
+  return Extent{UsedEnd(superblock), wanted};
+}
+
+Extent LargestGap(const Superblock& superblock) {
+  Extent largest{0, 0};
+  for (const Extent& gap : Gaps(superblock)) {
+    if (gap.bytes > largest.bytes) largest = gap;
+  }
+  return largest;
+}
+
+std::string LayoutDefect(const Superblock& superblock, std::uint64_t pool_bytes) {
+  const std::uint32_t bottom = superblock.bottom;
+  const std::uint32_t top = superblock.top;
+  if (top >= kMaxLevels || bottom > top || top - bottom + 1 < superblock.geometry.levels) {
+    return fmt::format("levels {} to {} can't be those of a table with {} addressable levels",
+                       bottom, top, superblock.geometry.levels);
+  }
+  if (superblock.segment_count > kMaxSegments) {
+    return fmt::format("{} value segments, there can be {}", superblock.segment_count,
+                       kMaxSegments);
+  }
+  if (superblock.segment_count > 0 && InlineValues(superblock.value_size)) {
+    return fmt::format("{} value segments, but values of {} bytes need none",
+                       superblock.segment_count, superblock.value_size);
+  }
+
+  std::vector<NamedExtent> used;
+  for (std::uint32_t level = 0; level < kMaxLevels; ++level) {
+    const std::uint64_t offset = superblock.level_offset[level];
+    if (level >= bottom && level <= top) {
+      used.push_back(
+          {Extent{offset, LevelBytes(superblock, level)}, fmt::format("level {}", level)});
+    } else if (offset != 0) {
+      return fmt::format("level {} has an offset, but levels are {} to {}", level, bottom, top);
+    }
+  }
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    used.push_back({Extent{segment.offset, segment.bytes}, fmt::format("value segment {}", i)});
+  }
+  for (const NamedExtent& named : used) {
+    if (std::string defect = ExtentDefect(superblock, named); !defect.empty()) return defect;
+  }
+
+  std::sort(used.begin(), used.end(), [](const NamedExtent& a, const NamedExtent& b) {
+    return a.extent.offset < b.extent.offset;
+  });
+  for (std::size_t i = 1; i < used.size(); ++i) {
+    if (used[i].extent.offset < used[i - 1].extent.end()) {
+      return fmt::format("{} and {} overlap", used[i - 1].name, used[i].name);
+    }
+  }
+  if (const std::uint64_t end = used.back().extent.end(); end > pool_bytes) {
+    return fmt::format("truncated: the superblock names {} bytes, the file has {}", end,
+                       pool_bytes);
+  }
+  return "";
+}
+
+}  // namespace gpm

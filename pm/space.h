@@ -1,0 +1,46 @@
+#ifndef GPM_PM_SPACE_H_
+#define GPM_PM_SPACE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pm/format.h"
+
+namespace gpm {
+
+/// Space in a pool, derived from its superblock alone: what no level and no segment covers is free.
+
+struct Extent {
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::uint64_t end() const { return offset + bytes; }
+};
+
+/// Space of a level, whole pages.
+std::uint64_t LevelBytes(const Superblock& superblock, std::uint32_t level);
+
+/// Number of whole value cells in an extent (cells sit at multiples of their size).
+std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes);
+
+/// The extents in use, by offset: the area before the first extent, levels, segments.
+std::vector<Extent> UsedExtents(const Superblock& superblock);
+
+/// End of the last used extent: where fresh space begins.
+std::uint64_t UsedEnd(const Superblock& superblock);
+
+/// Where an extent of `bytes`, rounded up to pages, can go: the lowest gap that is large enough,
+/// else UsedEnd. `*fresh` tells whether it lies wholly beyond UsedEnd.
+Extent PlaceExtent(const Superblock& superblock, std::uint64_t bytes, bool* fresh);
+
+/// The largest gap below UsedEnd, page-aligned; bytes == 0 when there is none.
+Extent LargestGap(const Superblock& superblock);
+
+/// Why the superblock's directories can't be right (levels or segments that overlap, leave the
+/// pool of `pool_bytes`, are misaligned or missing), or empty when they are. REQUIRES: key size,
+/// value size and geometry are legal; the directories may hold anything.
+std::string LayoutDefect(const Superblock& superblock, std::uint64_t pool_bytes);
+
+}  // namespace gpm
+
+#endif  // GPM_PM_SPACE_H_

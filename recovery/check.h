@@ -1,0 +1,42 @@
+#ifndef GPM_RECOVERY_CHECK_H_
+#define GPM_RECOVERY_CHECK_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pm/pool.h"
+
+namespace gpm {
+
+/// What an offline check found.
+struct CheckReport {
+  std::uint64_t items = 0;
+  std::uint64_t slots = 0;
+  std::uint64_t insert_slots = 0;  ///< half-inserted; recovery clears them
+  std::uint64_t duplicates = 0;    ///< further copies of a key; recovery removes them
+  std::uint64_t value_cells = 0;
+  std::uint64_t cells_in_use = 0;
+  bool resizing = false;
+  bool clean = false;
+  /// Broken invariants, the first ones found (at most 16), each naming the slot: empty when the
+  /// pool is sound.
+  std::vector<std::string> defects;
+};
+
+/// Verifies every invariant of a pool that no store has open, and writes nothing. A crashed pool is
+/// sound: slots in state INSERT, duplicates and an unfinished resize are reported as counts, and
+/// become defects only in a pool that claims to have been closed in order.
+/// @param path a pool file @throws Error kNotFound, kBusy, kDamaged (superblock), kIo
+CheckReport CheckPool(const std::string& path);
+
+/// Calls `visit(key, value)` for every valid item of a pool, writing nothing.
+void VisitPool(const Pool& pool,
+               const std::function<void(std::span<const std::byte> key,
+                                        std::span<const std::byte> value)>& visit);
+
+}  // namespace gpm
+
+#endif  // GPM_RECOVERY_CHECK_H_
