@@ -1,0 +1,22 @@
+#ifndef GPM_BENCH_COMMANDS_H_
+#define GPM_BENCH_COMMANDS_H_
+
+namespace CLI {
+class App;
+}
+
+namespace gpm::bench {
+
+/// The subcommands. Each adds itself, with its options, to the program and runs when it is chosen.
+/// Their callbacks throw gpm::Error.
+
+/// `cpu`: our store on the cpu executor against another container, on the same operations in the
+/// same process, taking turns.
+void AddCpuCommand(CLI::App& program);
+
+/// `batch`: throughput and latency of our store over batch sizes.
+void AddBatchCommand(CLI::App& program);
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_COMMANDS_H_

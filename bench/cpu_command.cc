@@ -1,0 +1,248 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <thread>
+
+#include "bench/commands.h"
+#include "bench/operations.h"
+#include "bench/report.h"
+#include "bench/subject.h"
+#include "ycsb/buffer.h"
+#include "ycsb/generators.h"
+
+namespace gpm::bench {
+namespace {
+
+using ycsb::Buffer;
+using ycsb::Memory;
+
+struct CpuOptions {
+  std::uint64_t records = 1'000'000;
+  std::uint64_t operations = 0;  ///< 0: as many as records
+  std::uint64_t batch = 4096;
+  std::uint32_t value_size = kPeerValueBytes;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  unsigned runs = 3;
+  double theta = 0.99;
+  std::uint64_t seed = 1;
+  std::string peer = "libcuckoo";
+  std::string pool;
+  std::string json;
+};
+
+/// The arrays that all phases of all subjects share: same memory, same page faults.
+struct Workspace {
+  Workspace(std::uint64_t n, std::uint32_t value_size)
+      : values(Memory::kHost, n * value_size),
+        found(Memory::kHost, n * value_size),
+        results(Memory::kHost, n * sizeof(Result)) {}
+  Buffer values;
+  Buffer found;
+  Buffer results;
+};
+
+std::vector<Phase> MakePhases(const CpuOptions& options) {
+  const Records loaded{0, options.records};
+  const Records missing{options.records, options.records};
+  const std::uint64_t n = options.operations;
+  const auto keys = [&](Choice choice, Records records, std::uint64_t count, std::uint64_t stream) {
+    return MakeKeys(choice, records, count, options.theta, options.seed * 16 + stream);
+  };
+  std::vector<Phase> phases;
+  phases.push_back({"insert", Op::kInsert, keys(Choice::kInOrder, loaded, options.records, 0)});
+  phases.push_back({"find-zipf", Op::kFind, keys(Choice::kZipf, loaded, n, 1)});
+  phases.push_back({"find-uniform", Op::kFind, keys(Choice::kUniform, loaded, n, 2)});
+  phases.push_back(
+      {"find-missing", Op::kFind, keys(Choice::kUniform, missing, n, 3), Result::kNotFound});
+  phases.push_back({"update-zipf", Op::kUpdate, keys(Choice::kZipf, loaded, n, 4), Result::kOk, 1});
+  return phases;
+}
+
+/// Runs one phase and checks what it did. @return {seconds, checksum}
+std::pair<double, std::uint64_t> RunPhase(Subject& subject, const Phase& phase,
+                                          std::uint32_t value_size, Workspace& space) {
+  const std::uint64_t n = phase.keys.size();
+  Arrays arrays;
+  arrays.op = phase.op;
+  arrays.keys = std::as_bytes(std::span(phase.keys));
+  arrays.results = space.results.as<Result>().first(n);
+  if (phase.op == Op::kFind) {
+    space.found.Zero();
+    arrays.found = space.found.bytes().first(n * value_size);
+  } else {
+    FillValues(phase.keys, phase.version, value_size, space.values.bytes());
+    arrays.values = space.values.bytes().first(n * value_size);
+  }
+  const std::vector<double> seconds = subject.Run(arrays);
+  const std::uint64_t checksum = Verify(phase, value_size, arrays.results, arrays.found);
+  return {std::accumulate(seconds.begin(), seconds.end(), 0.0), checksum};
+}
+
+struct Outcome {
+  std::map<std::string, std::vector<double>> mops;  ///< by phase, one entry a run
+  std::map<std::string, std::uint64_t> checksums;   ///< by phase; the same in every run
+};
+
+/// One run of all phases, and a find of what was updated, which is not timed.
+void RunAll(Subject& subject, const std::vector<Phase>& phases, const std::string& who,
+            std::uint32_t value_size, Workspace& space, Outcome& outcome) {
+  for (const Phase& phase : phases) {
+    ShowProgress(fmt::format("{}: {}", who, phase.name));
+    const auto [seconds, checksum] = RunPhase(subject, phase, value_size, space);
+    outcome.mops[phase.name].push_back(static_cast<double>(phase.keys.size()) / seconds / 1e6);
+    outcome.checksums[phase.name] = checksum;
+  }
+  Phase written = phases.back();
+  written.name = "find-updated";
+  written.op = Op::kFind;
+  outcome.checksums[written.name] = RunPhase(subject, written, value_size, space).second;
+}
+
+nlohmann::json MakeReport(const CpuOptions& options, const std::vector<Phase>& phases,
+                          const StoreStats& stats, const Outcome& ours, const Outcome& peer) {
+  nlohmann::json report = {{"benchmark", "cpu"},
+                           {"machine", MachineFacts()},
+                           {"store", StoreFacts(stats)},
+                           {"records", options.records},
+                           {"operations", options.operations},
+                           {"threads", options.threads},
+                           {"batch", options.batch},
+                           {"runs", options.runs},
+                           {"theta", options.theta},
+                           {"seed", options.seed},
+                           {"peer", options.peer},
+                           {"phases", nlohmann::json::array()}};
+  for (const Phase& phase : phases) {
+    const std::vector<double>& runs = ours.mops.at(phase.name);
+    nlohmann::json row = {{"phase", phase.name},
+                          {"operations", phase.keys.size()},
+                          {"checksum", ours.checksums.at(phase.name)},
+                          {"gpmstore_mops", Median(runs)},
+                          {"gpmstore_mops_runs", runs}};
+    if (!peer.mops.empty()) {
+      const std::vector<double>& peer_runs = peer.mops.at(phase.name);
+      row["peer_mops"] = Median(peer_runs);
+      row["peer_mops_runs"] = peer_runs;
+      row["ratio"] = Median(runs) / Median(peer_runs);
+    }
+    report["phases"].push_back(std::move(row));
+  }
+  return report;
+}
+
+void PrintReport(const nlohmann::json& report) {
+  const std::string peer = report["peer"];
+  const bool with_peer = peer != "none";
+  fmt::print(
+      "{} records of {} + {} bytes, {} operations, {} threads, batch {}, {}, medians of {}\n\n",
+      report["records"].get<std::uint64_t>(), report["store"]["key_size"].get<unsigned>(),
+      report["store"]["value_size"].get<unsigned>(), report["operations"].get<std::uint64_t>(),
+      report["threads"].get<unsigned>(), report["batch"].get<std::uint64_t>(),
+      report["store"]["medium"].get<std::string>(), report["runs"].get<unsigned>());
+  fmt::print("{:<14}{:>12}{:>12}{:>12}\n", "Mops/s", "gpmstore", with_peer ? peer : "",
+             with_peer ? "ratio" : "");
+  std::string ratios;
+  for (const nlohmann::json& row : report["phases"]) {
+    const std::string name = row["phase"];
+    fmt::print("{:<14}{:>12.2f}", name, row["gpmstore_mops"].get<double>());
+    if (with_peer) {
+      const double ratio = row["ratio"];
+      fmt::print("{:>12.2f}{:>12.2f}", row["peer_mops"].get<double>(), ratio);
+      ratios += fmt::format("{}{} {:.2f}", ratios.empty() ? "" : ", ", name, ratio);
+    }
+    fmt::print("\n");
+  }
+  if (with_peer) fmt::print("\ngpmstore / {}: {}\n", peer, ratios);
+}
+
+void RunCpu(CpuOptions options) {
+  const bool with_peer = options.peer != "none";
+  if (with_peer && options.value_size != kPeerValueBytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--value-size {} with --peer {}: the peer is compiled for values of {} "
+                            "bytes; use that, or --peer none",
+                            options.value_size, options.peer, kPeerValueBytes));
+  }
+  if (options.operations == 0) options.operations = options.records;
+  ShowProgress("making keys");
+  const std::vector<Phase> phases = MakePhases(options);
+  Workspace space(std::max(options.records, options.operations), options.value_size);
+
+  CreateOptions create;
+  create.value_size = options.value_size;
+  create.initial_capacity = options.records;
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  open.threads = options.threads;
+
+  Outcome ours;
+  Outcome peer;
+  StoreStats stats;
+  for (unsigned run = 1; run <= options.runs; ++run) {
+    const std::string turn = fmt::format("run {} of {}", run, options.runs);
+    {
+      StoreSubject subject(options.pool, create, open, options.batch);
+      RunAll(subject, phases, turn + ", gpmstore", options.value_size, space, ours);
+      stats = subject.Stats();
+    }
+    if (with_peer) {
+      // A tenth more than the items: a cuckoo table that is filled to the brim would grow.
+      const auto subject =
+          MakeLibcuckooSubject(options.records + options.records / 10, options.threads);
+      RunAll(*subject, phases, turn + ", " + options.peer, options.value_size, space, peer);
+    }
+  }
+  ShowProgress("");
+  if (with_peer && ours.checksums != peer.checksums) {
+    throw Error(ErrorCode::kDamaged, "gpmstore and " + options.peer + " gave different results");
+  }
+
+  const nlohmann::json report = MakeReport(options, phases, stats, ours, peer);
+  if (options.json != "-") PrintReport(report);
+  if (!options.json.empty()) WriteJson(report, options.json);
+}
+
+}  // namespace
+
+void AddCpuCommand(CLI::App& program) {
+  auto options = std::make_shared<CpuOptions>();
+  CLI::App* command = program.add_subcommand(
+      "cpu", "The store on the cpu executor against another container: insert, find, update");
+  command->add_option("--records", options->records, "Items loaded")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+      ->capture_default_str();
+  command->add_option("--operations", options->operations,
+                      "Operations of each phase after the load; 0: as many as records");
+  command->add_option("--threads", options->threads, "Threads, of the store and of the peer")
+      ->check(CLI::Range(1u, 1024u))
+      ->capture_default_str();
+  command->add_option("--batch", options->batch, "Operations of one batch of the store")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
+      ->capture_default_str();
+  command->add_option("--value-size", options->value_size, "Bytes of a value (libcuckoo: 128)")
+      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  command->add_option("--runs", options->runs, "Runs, of which medians are given")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_option("--theta", options->theta, "Skew of the Zipfian choice of records")
+      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Seed of the choice of records")
+      ->capture_default_str();
+  command->add_option("--peer", options->peer, "Measured beside the store")
+      ->check(CLI::IsMember({"libcuckoo", "none"}))
+      ->capture_default_str();
+  command->add_option("--pool", options->pool,
+                      "Pool file, which must not exist and is removed; default: one in memory");
+  command->add_option("--json", options->json,
+                      "Write all figures to this file; -: to stdout, with no table");
+  command->callback([options] { RunCpu(*options); });
+}
+
+}  // namespace gpm::bench

@@ -1,0 +1,34 @@
+#ifndef GPM_BENCH_REPORT_H_
+#define GPM_BENCH_REPORT_H_
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/store.h"
+
+namespace gpm::bench {
+
+/// The middle value; of an even number the mean of the two in the middle. REQUIRES: not empty.
+double Median(std::vector<double> values);
+
+/// The smallest value that at least `fraction` of the values do not exceed. REQUIRES: not empty,
+/// 0 < fraction <= 1.
+double Quantile(std::vector<double> values, double fraction);
+
+/// What a figure depends on besides the program: CPU model, cores, bytes of memory, GPUs.
+nlohmann::json MachineFacts();
+
+/// What the store under test was: executor, medium, key and value size, geometry, items, load
+/// factor, resizes, bytes of PM.
+nlohmann::json StoreFacts(const StoreStats& stats);
+
+/// Writes a report. @param file "-" is stdout @throws Error(kIo) naming the file
+void WriteJson(const nlohmann::json& report, const std::string& file);
+
+/// Shows what is going on, on stderr and only when that is a terminal; empty clears the line.
+void ShowProgress(const std::string& text);
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_REPORT_H_

@@ -1,0 +1,120 @@
+#include "cli/common.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "engine/geometry.h"
+#include "pm/error.h"
+
+namespace gpm::cli {
+
+void OpenArguments::AddTo(CLI::App& app) {
+  app.add_option("--executor", executor, "What runs batches: cpu, cuda, or auto (cuda if it can)")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--threads", threads, "Threads of the cpu executor; 0: one for each core")
+      ->check(CLI::Range(0u, 4096u))
+      ->capture_default_str();
+  app.add_option("--pool-max", pool_max,
+                 "The pool may grow up to here, such as 512M or 8G; default: what its medium holds")
+      ->transform(CLI::AsSizeValue(false));
+}
+
+OpenOptions OpenArguments::Options() const {
+  OpenOptions options;
+  options.executor = executor == "cpu"    ? ExecutorKind::kCpu
+                     : executor == "cuda" ? ExecutorKind::kCuda
+                                          : ExecutorKind::kAuto;
+  options.threads = threads;
+  options.max_bytes = pool_max;
+  return options;
+}
+
+void CreateArguments::AddSizesTo(CLI::App& app) {
+  key_size_option = app.add_option("--key-size", key_size, "Bytes of a key: 8, 16, 32, 64 or 128")
+                        ->capture_default_str();
+  value_size_option = app.add_option("--value-size", value_size, "Bytes of a value: 1 to 65536")
+                          ->capture_default_str();
+}
+
+void CreateArguments::AddLayoutTo(CLI::App& app) {
+  geometry_option = app.add_option("--geometry", geometry,
+                                   "Levels, hash locations and slots a bucket of a new pool: "
+                                   "powers of two with a product of at most 32")
+                        ->capture_default_str();
+  initial_capacity_option =
+      app.add_option("--initial-capacity", initial_capacity,
+                     "Items that a new pool holds without resizing; 0: it starts small");
+}
+
+CreateOptions CreateArguments::Options() const {
+  CreateOptions options;
+  options.key_size = key_size;
+  options.value_size = value_size;
+  options.geometry = ParseGeometry(geometry);
+  options.initial_capacity = initial_capacity;
+  return options;
+}
+
+void AddJsonOption(CLI::App& app, std::string& path) {
+  app.add_option("--json", path,
+                 "Write the figures as JSON to this file; - for the standard output, where they "
+                 "then stand alone");
+}
+
+void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {
+  if (path.empty()) return;
+  // Text from outside (such as a path) need not be UTF-8.
+  const std::string text =
+      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (path == "-") return Print(text);
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: can't be written: {}", path, std::strerror(errno)));
+  }
+}
+
+void Print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("standard output: {}", std::strerror(errno)));
+  }
+}
+
+Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fputs("\r\x1B[K", stderr);
+}
+
+void Progress::Show(std::string_view what, std::uint64_t done, std::uint64_t total) {
+  if (!terminal_) return;
+  constexpr auto kInterval = std::chrono::milliseconds(100);
+  const Clock::time_point now = Clock::now();
+  if (what != what_) {
+    what_ = what;
+    started_ = now;
+  } else if (now - last_drawn_ < kInterval && done < total) {
+    return;
+  }
+  last_drawn_ = now;
+  drawn_ = true;
+  constexpr std::size_t kWidth = 30;
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1;
+  const auto filled = static_cast<std::size_t>(share * kWidth);
+  std::fputs(fmt::format("\r\x1B[K{:<7}[{}{}] {:3.0f}%  {} of {}  {:.1f} s", what,
+                         std::string(filled, '='), std::string(kWidth - filled, ' '), share * 100,
+                         done, total, std::chrono::duration<double>(now - started_).count())
+                 .c_str(),
+             stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace gpm::cli

@@ -1,0 +1,94 @@
+#ifndef GPM_CLI_COMMON_H_
+#define GPM_CLI_COMMON_H_
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/options.h"
+
+namespace gpm::cli {
+
+/// Exit statuses of the command.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitNo = 1;     ///< the answer is no: not found, check failed
+inline constexpr int kExitError = 2;  ///< usage, input, I/O: any gpm::Error
+
+/// A subcommand and what runs it, returning the exit status.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
+using Commands = std::vector<Command>;
+
+/// Each adds its subcommands to `app`.
+void AddYcsbCommand(CLI::App& app, Commands& commands);
+void AddReplayCommand(CLI::App& app, Commands& commands);
+void AddInspectCommands(CLI::App& app, Commands& commands);  ///< info, check, dump
+void AddItemCommands(CLI::App& app, Commands& commands);     ///< create, get, put, del
+
+/// --executor, --threads, --pool-max: how a store is opened.
+struct OpenArguments {
+  std::string executor = "auto";
+  unsigned threads = 0;
+  std::uint64_t pool_max = 0;
+
+  void AddTo(CLI::App& app);
+  OpenOptions Options() const;
+};
+
+/// --geometry, --initial-capacity, --key-size, --value-size: how a pool is created. Which of them
+/// were given is asked of the options.
+struct CreateArguments {
+  std::uint32_t key_size = 8;
+  std::uint32_t value_size = 128;
+  std::string geometry = "2L-2H-8S";
+  std::uint64_t initial_capacity = 0;
+  CLI::Option* key_size_option = nullptr;
+  CLI::Option* value_size_option = nullptr;
+  CLI::Option* geometry_option = nullptr;
+  CLI::Option* initial_capacity_option = nullptr;
+
+  void AddSizesTo(CLI::App& app);   ///< key and value size
+  void AddLayoutTo(CLI::App& app);  ///< geometry and initial capacity
+  /// @throws Error(kInvalidArgument) for a geometry that can't be used
+  CreateOptions Options() const;
+};
+
+/// Adds `--json FILE`.
+void AddJsonOption(CLI::App& app, std::string& path);
+
+/// Writes `json` to a file, or to the standard output for "-"; nowhere for an empty path.
+/// @throws Error(kIo)
+void WriteJson(const std::string& path, const nlohmann::ordered_json& json);
+
+/// Writes `text` to the standard output. @throws Error(kIo)
+void Print(std::string_view text);
+
+/// A line on stderr that is redrawn while long work goes on; nothing unless stderr is a terminal.
+class Progress {
+ public:
+  Progress();
+  ~Progress();  ///< clears the line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Show(std::string_view what, std::uint64_t done, std::uint64_t total);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool drawn_ = false;
+  std::string what_;
+  Clock::time_point started_;
+  Clock::time_point last_drawn_;
+};
+
+}  // namespace gpm::cli
+
+#endif  // GPM_CLI_COMMON_H_

@@ -1,0 +1,211 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <numeric>
+
+#include "cli/common.h"
+#include "engine/geometry.h"
+#include "pm/error.h"
+#include "pm/pool.h"
+#include "recovery/check.h"
+#include "ycsb/report.h"
+
+namespace gpm::cli {
+namespace {
+
+struct InspectArguments {
+  std::string pool;
+  std::string json;
+};
+
+std::unique_ptr<Pool> OpenReadOnly(const std::string& path) {
+  Pool::Options options;
+  options.read_only = true;
+  return Pool::Open(path, options);
+}
+
+nlohmann::ordered_json ToJson(const CheckReport& report) {
+  nlohmann::ordered_json json;
+  json["sound"] = report.defects.empty();
+  json["clean"] = report.clean;
+  json["resizing"] = report.resizing;
+  json["items"] = report.items;
+  json["slots"] = report.slots;
+  json["insert_slots"] = report.insert_slots;
+  json["duplicates"] = report.duplicates;
+  json["value_cells"] = report.value_cells;
+  json["cells_in_use"] = report.cells_in_use;
+  json["defects"] = report.defects;
+  return json;
+}
+
+int RunInfo(const InspectArguments& arguments) {
+  const CheckReport report = CheckPool(arguments.pool);
+  const std::unique_ptr<Pool> pool = OpenReadOnly(arguments.pool);
+  const Superblock& superblock = pool->superblock();
+  const MediumInfo& medium = pool->mapping().medium();
+  const std::uint64_t bytes = pool->mapping().mapped_bytes();
+  std::string uuid;
+  for (const std::uint8_t byte : superblock.uuid) uuid += fmt::format("{:02x}", byte);
+  const double load_factor =
+      report.slots == 0 ? 0 : static_cast<double>(report.items) / static_cast<double>(report.slots);
+
+  nlohmann::ordered_json json;
+  json["pool"] = arguments.pool;
+  json["version"] = superblock.version;
+  json["uuid"] = uuid;
+  json["medium"] = MediumName(medium.medium);
+  json["survives_process_crash"] = medium.survives_process_crash;
+  json["survives_power_loss"] = medium.survives_power_loss;
+  json["key_size"] = superblock.key_size;
+  json["value_size"] = superblock.value_size;
+  json["geometry"] = GeometryName(superblock.geometry);
+  json["bottom_level"] = superblock.bottom;
+  json["top_level"] = superblock.top;
+  json["load_factor"] = load_factor;
+  json["pm_bytes"] = bytes;
+  json.update(ToJson(report));
+  if (arguments.json != "-") {
+    std::string text;
+    const auto line = [&](const char* name, const std::string& value) {
+      text += fmt::format("{:<12}{}\n", name, value);
+    };
+    line("pool", arguments.pool);
+    line("format", fmt::format("version {}, uuid {}", superblock.version, uuid));
+    line("medium",
+         fmt::format("{} (survives a process crash: {}, power loss: {})", MediumName(medium.medium),
+                     medium.survives_process_crash ? "yes" : "no",
+                     medium.survives_power_loss ? "yes" : "no"));
+    line("keys", fmt::format("{} bytes", superblock.key_size));
+    line("values", fmt::format("{} bytes", superblock.value_size));
+    line("geometry", GeometryName(superblock.geometry));
+    line("levels", fmt::format("{} to {}", superblock.bottom, superblock.top));
+    line("items", fmt::format("{} in {} slots, load factor {:.3f}", report.items, report.slots,
+                              load_factor));
+    line("cells", fmt::format("{} of {} in use", report.cells_in_use, report.value_cells));
+    line("space", ycsb::BytesText(bytes));
+    line("closed", report.clean ? "in order" : "no: recovery runs when a store opens it");
+    if (report.insert_slots > 0 || report.duplicates > 0 || report.resizing) {
+      line("recovery",
+           fmt::format("{} half-inserted slots, {} duplicates{}", report.insert_slots,
+                       report.duplicates, report.resizing ? ", a resize under way" : ""));
+    }
+    if (!report.defects.empty()) {
+      line("defects", fmt::format("{} or more: see gpmstore check", report.defects.size()));
+    }
+    Print(text);
+  }
+  WriteJson(arguments.json, json);
+  return kExitOk;
+}
+
+int RunCheck(const InspectArguments& arguments) {
+  CheckReport report;
+  try {
+    report = CheckPool(arguments.pool);
+  } catch (const Error& error) {
+    // No superblock to go by is an answer to the question, too.
+    if (error.code() != ErrorCode::kDamaged) throw;
+    report.defects.emplace_back(error.what());
+  }
+  if (arguments.json != "-") {
+    std::string text;
+    for (const std::string& defect : report.defects) text += fmt::format("defect: {}\n", defect);
+    text += fmt::format(
+        "{}: {}; {} items in {} slots, {} of {} value cells in use, {} half-inserted slots, {} "
+        "duplicates{}{}\n",
+        arguments.pool, report.defects.empty() ? "sound" : "broken", report.items, report.slots,
+        report.cells_in_use, report.value_cells, report.insert_slots, report.duplicates,
+        report.resizing ? ", a resize under way" : "", report.clean ? "" : ", not closed in order");
+    Print(text);
+  }
+  WriteJson(arguments.json, ToJson(report));
+  return report.defects.empty() ? kExitOk : kExitNo;
+}
+
+int RunDump(const InspectArguments& arguments) {
+  const std::unique_ptr<Pool> pool = OpenReadOnly(arguments.pool);
+  const std::size_t key_size = pool->superblock().key_size;
+  const std::size_t row_bytes = key_size + pool->superblock().value_size;
+  std::vector<std::byte> rows;
+  VisitPool(*pool, [&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    rows.insert(rows.end(), key.begin(), key.end());
+    rows.insert(rows.end(), value.begin(), value.end());
+  });
+  std::vector<std::size_t> order(rows.size() / row_bytes);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto number = [&](std::size_t row) {
+    std::uint64_t key = 0;
+    std::memcpy(&key, &rows[row * row_bytes], sizeof key);
+    return key;
+  };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return key_size == 8 ? number(a) < number(b)
+                         : std::memcmp(&rows[a * row_bytes], &rows[b * row_bytes], key_size) < 0;
+  });
+
+  constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  const auto append_hex = [&](std::size_t first, std::size_t bytes) {
+    for (std::size_t i = first; i < first + bytes; ++i) {
+      const auto byte = static_cast<unsigned>(rows[i]);
+      text += kDigits[byte >> 4];
+      text += kDigits[byte & 15];
+    }
+  };
+  for (const std::size_t row : order) {
+    if (key_size == 8) {
+      fmt::format_to(std::back_inserter(text), "{}", number(row));
+    } else {
+      append_hex(row * row_bytes, key_size);
+    }
+    text += '\t';
+    append_hex(row * row_bytes + key_size, row_bytes - key_size);
+    text += '\n';
+    if (text.size() >= kBufferBytes) {
+      Print(text);
+      text.clear();
+    }
+  }
+  Print(text);
+  return kExitOk;
+}
+
+CLI::App* AddInspectCommand(CLI::App& app, Commands& commands, const char* name,
+                            const char* description, int (*run)(const InspectArguments&),
+                            bool figures) {
+  CLI::App* command = app.add_subcommand(name, description);
+  const auto arguments = std::make_shared<InspectArguments>();
+  command->add_option("POOL", arguments->pool, "Pool file that no store has open")->required();
+  if (figures) AddJsonOption(*command, arguments->json);
+  commands.push_back({command, [arguments, run] { return run(*arguments); }});
+  return command;
+}
+
+}  // namespace
+
+void AddInspectCommands(CLI::App& app, Commands& commands) {
+  AddInspectCommand(app, commands, "info", "Show what a pool is and holds, writing nothing",
+                    RunInfo, true)
+      ->footer("Examples:\n  gpmstore info /dev/shm/p\n  gpmstore info /dev/shm/p --json -");
+  AddInspectCommand(app, commands, "check", "Verify every invariant of a pool, writing nothing",
+                    RunCheck, true)
+      ->footer(
+          "A pool left by a crash is sound: what recovery will clear is counted, not a defect.\n"
+          "Exit status 1 when there are defects; the first ones are named.\n\n"
+          "Examples:\n  gpmstore check /dev/shm/p && echo sound");
+  AddInspectCommand(app, commands, "dump", "Write out all items of a pool, ordered by key", RunDump,
+                    false)
+      ->footer(
+          "One line an item: the key, a tab, the value in hex. Keys of 8 bytes are unsigned "
+          "decimal\n"
+          "numbers, in that order; longer ones are hex, ordered as bytes. A pool left by a crash\n"
+          "is not recovered: its valid items are written, each key once.\n\n"
+          "Examples:\n  gpmstore dump /dev/shm/p | head");
+}
+
+}  // namespace gpm::cli

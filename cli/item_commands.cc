@@ -1,0 +1,200 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "cli/common.h"
+#include "engine/store.h"
+#include "pm/error.h"
+
+namespace gpm::cli {
+namespace {
+
+struct ItemArguments {
+  std::string pool;
+  std::string key;
+  std::string value;
+  bool hex = false;
+};
+
+struct CreateCommandArguments {
+  std::string pool;
+  CreateArguments create;
+};
+
+using Bytes = std::vector<std::byte>;
+
+[[noreturn]] void Refuse(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+/// Bytes of "0x" and an even number of hex digits, or of any other text itself; padded with zeros.
+Bytes ParseBytes(const char* what, const std::string& text, std::size_t bytes) {
+  Bytes result;
+  if (text.starts_with("0x")) {
+    if (text.size() % 2 != 0) Refuse(fmt::format("{} '{}': hex digits come in pairs", what, text));
+    for (std::size_t i = 2; i < text.size(); i += 2) {
+      unsigned byte = 0;
+      const char* const end = text.data() + i + 2;
+      if (std::from_chars(text.data() + i, end, byte, 16).ptr != end) {
+        Refuse(fmt::format("{} '{}': after 0x come hex digits only", what, text));
+      }
+      result.push_back(static_cast<std::byte>(byte));
+    }
+  } else {
+    for (const char c : text) result.push_back(static_cast<std::byte>(c));
+  }
+  if (result.size() > bytes) {
+    Refuse(fmt::format("the {} has {} bytes, and the pool's have {}", what, result.size(), bytes));
+  }
+  result.resize(bytes);
+  return result;
+}
+
+Bytes ParseKey(const std::string& text, std::size_t key_size) {
+  if (key_size != 8) return ParseBytes("key", text, key_size);
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end) {
+    Refuse(
+        fmt::format("the key '{}' must be a decimal number from 0 to 2^64 - 1, as the pool's "
+                    "keys have 8 bytes",
+                    text));
+  }
+  Bytes key(sizeof number);
+  std::memcpy(key.data(), &number, sizeof number);
+  return key;
+}
+
+/// One operation needs no more than one thread, and no GPU.
+Store OpenForItem(const std::string& path) {
+  OpenOptions options;
+  options.executor = ExecutorKind::kCpu;
+  options.threads = 1;
+  return Store::Open(path, options);
+}
+
+int NotFound(const ItemArguments& arguments) {
+  std::fputs(
+      fmt::format("gpmstore: {}: no item has the key {}\n", arguments.pool, arguments.key).c_str(),
+      stderr);
+  return kExitNo;
+}
+
+/// The text of a value, when it is printable but for zeros at its end.
+std::optional<std::string> PrintableText(const Bytes& value) {
+  std::size_t length = value.size();
+  while (length > 0 && value[length - 1] == std::byte{0}) --length;
+  std::string text(reinterpret_cast<const char*>(value.data()), length);
+  const bool printable =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
+  return printable ? std::optional(text) : std::nullopt;
+}
+
+int RunGet(const ItemArguments& arguments) {
+  Store store = OpenForItem(arguments.pool);
+  const Bytes key = ParseKey(arguments.key, store.key_size());
+  Bytes value(store.value_size());
+  Result result = Result::kInvalid;
+  store.Find(key, value, {&result, 1});
+  store.Close();
+  if (result == Result::kNotFound) return NotFound(arguments);
+  std::optional<std::string> text = PrintableText(value);
+  if (arguments.hex || !text) {
+    text = "0x";
+    for (const std::byte byte : value) *text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  }
+  Print(*text + "\n");
+  return kExitOk;
+}
+
+int RunPut(const ItemArguments& arguments) {
+  Store store = OpenForItem(arguments.pool);
+  const Bytes key = ParseKey(arguments.key, store.key_size());
+  const Bytes value = ParseBytes("value", arguments.value, store.value_size());
+  Result result = Result::kInvalid;
+  store.Upsert(key, value, {&result, 1});
+  store.Close();
+  if (result == Result::kNoSpace) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("{}: no room for another item: the medium is full", arguments.pool));
+  }
+  return kExitOk;
+}
+
+int RunDel(const ItemArguments& arguments) {
+  Store store = OpenForItem(arguments.pool);
+  const Bytes key = ParseKey(arguments.key, store.key_size());
+  Result result = Result::kInvalid;
+  store.Erase(key, {&result, 1});
+  store.Close();
+  return result == Result::kNotFound ? NotFound(arguments) : kExitOk;
+}
+
+int RunCreate(const CreateCommandArguments& arguments) {
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  open.threads = 1;
+  Store::Create(arguments.pool, arguments.create.Options(), open).Close();
+  return kExitOk;
+}
+
+constexpr const char* kKeyHelp =
+    "Keys of 8 bytes are unsigned decimal numbers. Longer keys are 0x and hex digits, or text;\n"
+    "both are padded with zero bytes at the end.\n\n";
+
+}  // namespace
+
+void AddItemCommands(CLI::App& app, Commands& commands) {
+  {
+    CLI::App* create = app.add_subcommand("create", "Create an empty pool");
+    const auto arguments = std::make_shared<CreateCommandArguments>();
+    create->add_option("POOL", arguments->pool, "File that does not exist yet")->required();
+    arguments->create.AddSizesTo(*create);
+    arguments->create.AddLayoutTo(*create);
+    create->footer(
+        "Examples:\n"
+        "  gpmstore create /dev/shm/p --value-size 100\n"
+        "  gpmstore create p --key-size 32 --geometry 1L-2H-16S --initial-capacity 1000000");
+    commands.push_back({create, [arguments] { return RunCreate(*arguments); }});
+  }
+  const auto add = [&](const char* name, const char* description,
+                       int (*run)(const ItemArguments&)) {
+    CLI::App* command = app.add_subcommand(name, description);
+    const auto arguments = std::make_shared<ItemArguments>();
+    command->add_option("POOL", arguments->pool, "Pool file")->required();
+    command->add_option("KEY", arguments->key, "Key")->required();
+    commands.push_back({command, [arguments, run] { return run(*arguments); }});
+    return std::pair(command, arguments);
+  };
+  {
+    const auto [get, arguments] = add("get", "Print the value of a key", RunGet);
+    get->add_flag("--hex", arguments->hex, "Print the whole value as 0x and hex digits");
+    get->footer(std::string(kKeyHelp) +
+                "A value is printed as text, without zero bytes at its end, when all of it is\n"
+                "printable ASCII, else as hex. Exit status 1 when there is no such key.\n\n"
+                "Examples:\n  gpmstore get /dev/shm/p 17");
+  }
+  {
+    const auto [put, arguments] = add("put", "Insert or replace the value of a key", RunPut);
+    put->add_option("VALUE", arguments->value, "Text, or 0x and hex digits; padded with zero bytes")
+        ->required();
+    put->footer(
+        std::string(kKeyHelp) +
+        "The pool must exist (gpmstore create).\n\n"
+        "Examples:\n  gpmstore put /dev/shm/p 17 hello\n  gpmstore put /dev/shm/p 18 0xff00");
+  }
+  {
+    const auto [del, arguments] = add("del", "Remove a key", RunDel);
+    del->footer(std::string(kKeyHelp) +
+                "Exit status 1 when there is no such key.\n\n"
+                "Examples:\n  gpmstore del /dev/shm/p 17");
+  }
+}
+
+}  // namespace gpm::cli

@@ -1,0 +1,47 @@
+#ifndef GPM_CLI_WORK_POOL_H_
+#define GPM_CLI_WORK_POOL_H_
+
+#include <string>
+
+#include "engine/store.h"
+
+namespace gpm::cli {
+
+/// The pool that ycsb or replay works on: one that is there already, a new one at a path, or a
+/// temporary one. Destroying it removes what this run created, unless it is kept; an existing pool
+/// is never removed. Thread safety: none.
+///
+/// Invariant: a temporary pool that is not kept has no name from when its store is open, so that it
+/// leaves nothing behind even when the process is killed.
+class WorkPool {
+ public:
+  /// @param path of the pool; empty: a temporary one, on tmpfs where a GPU may have to register it
+  /// @param keep a pool that this run creates
+  WorkPool(std::string path, bool keep, ExecutorKind executor);
+  ~WorkPool();
+  WorkPool(const WorkPool&) = delete;
+  WorkPool& operator=(const WorkPool&) = delete;
+
+  bool existed() const { return existed_; }
+  /// Where the pool is; for messages: "(temporary)" when it has no name.
+  std::string name() const;
+
+  /// Opens an existing pool. REQUIRES: existed(). @throws as Store::Open
+  Store Open(const OpenOptions& options) const;
+  /// Creates the pool. REQUIRES: !existed(). @throws as Store::Create; kIo
+  Store Create(const CreateOptions& create, const OpenOptions& options);
+
+ private:
+  void Remove() noexcept;
+
+  std::string path_;
+  std::string directory_;  ///< temporary, ours; empty when there is none
+  ExecutorKind executor_;
+  bool keep_;
+  bool existed_ = false;
+  bool created_ = false;
+};
+
+}  // namespace gpm::cli
+
+#endif  // GPM_CLI_WORK_POOL_H_

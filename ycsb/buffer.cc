@@ -1,0 +1,107 @@
+#include "ycsb/buffer.h"
+
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "pm/error.h"
+
+#ifdef GPM_HAVE_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+namespace gpm::ycsb {
+namespace {
+
+constexpr std::align_val_t kAlignment{4096};
+
+/// The four things that device memory is needed for.
+#ifdef GPM_HAVE_CUDA
+void Check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) {
+    throw Error(ErrorCode::kGpu, std::string(what) + ": " + cudaGetErrorString(status));
+  }
+}
+std::byte* AllocateDevice(std::uint64_t bytes) {
+  void* address = nullptr;
+  Check(cudaMalloc(&address, bytes), "allocating GPU memory for the operations");
+  return static_cast<std::byte*>(address);
+}
+void FreeDevice(std::byte* address) noexcept { cudaFree(address); }
+void ZeroDevice(std::byte* address, std::uint64_t bytes) {
+  Check(cudaMemset(address, 0, bytes), "clearing GPU memory");
+  Check(cudaDeviceSynchronize(), "clearing GPU memory");
+}
+void Copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
+  Check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "copying operations");
+}
+#else
+std::byte* AllocateDevice(std::uint64_t) {
+  throw Error(ErrorCode::kUnsupported,
+              "arrays in device memory: this build has no CUDA; use --memory host");
+}
+void FreeDevice(std::byte*) noexcept {}
+void ZeroDevice(std::byte*, std::uint64_t) {}
+void Copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
+  std::memcpy(target, source, bytes);
+}
+#endif
+
+}  // namespace
+
+Buffer::Buffer(Memory memory, std::uint64_t bytes) : memory_(memory) {
+  if (bytes == 0) return;
+  std::byte* address = memory == Memory::kDevice
+                           ? AllocateDevice(bytes)
+                           : static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  bytes_ = {address, bytes};
+  Zero();
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : memory_(other.memory_), bytes_(std::exchange(other.bytes_, {})) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (bytes_.empty()) return;
+  if (memory_ == Memory::kDevice) {
+    FreeDevice(bytes_.data());
+  } else {
+    ::operator delete(bytes_.data(), kAlignment);
+  }
+}
+
+void Buffer::Zero() {
+  if (bytes_.empty()) return;
+  if (memory_ == Memory::kDevice) {
+    ZeroDevice(bytes_.data(), bytes_.size());
+  } else {
+    std::memset(bytes_.data(), 0, bytes_.size());
+  }
+}
+
+void Buffer::CopyFrom(std::span<const std::byte> source) {
+  if (source.empty()) return;
+  if (memory_ == Memory::kDevice) {
+    Copy(bytes_.data(), source.data(), source.size());
+  } else {
+    std::memcpy(bytes_.data(), source.data(), source.size());
+  }
+}
+
+void Buffer::CopyTo(std::span<std::byte> target) const {
+  if (target.empty()) return;
+  if (memory_ == Memory::kDevice) {
+    Copy(target.data(), bytes_.data(), target.size());
+  } else {
+    std::memcpy(target.data(), bytes_.data(), target.size());
+  }
+}
+
+}  // namespace gpm::ycsb

@@ -1,0 +1,29 @@
+#ifndef GPM_YCSB_DEVICE_BUFFERS_H_
+#define GPM_YCSB_DEVICE_BUFFERS_H_
+
+#include "ycsb/batch_buffers.h"
+#include "ycsb/buffer.h"
+
+namespace gpm::ycsb {
+
+/// Batch arrays of which the store sees a copy in GPU memory, as a GPU application would have them.
+class DeviceBatchBuffers : public BatchBuffers {
+ public:
+  /// @throws Error(kUnsupported) when built without CUDA, Error(kGpu)
+  explicit DeviceBatchBuffers(const Shape& shape);
+
+  void Upload(std::size_t rows) override;
+  Batch View(std::size_t first, std::size_t rows, std::optional<Op> only) override;
+  void Download(std::size_t rows) override;
+
+ private:
+  Buffer device_ops_;
+  Buffer device_keys_;
+  Buffer device_values_;
+  Buffer device_found_;
+  Buffer device_results_;
+};
+
+}  // namespace gpm::ycsb
+
+#endif  // GPM_YCSB_DEVICE_BUFFERS_H_

@@ -1,0 +1,87 @@
+#include "ycsb/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "pm/error.h"
+
+namespace gpm::ycsb {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void RequireFit(const Store& store, const Trace& trace, const ReplayOptions& options) {
+  const auto refuse = [](const std::string& message) {
+    throw Error(ErrorCode::kInvalidArgument, message);
+  };
+  if (options.batch_lines == 0) refuse("a batch needs at least 1 trace line");
+  if (store.key_size() != 8) {
+    refuse(fmt::format("a trace's keys have 8 bytes, and the pool's have {}", store.key_size()));
+  }
+  if (trace.longest_value() > store.value_size()) {
+    refuse(fmt::format("the trace's longest value has {} bytes, and the pool's values have {}",
+                       trace.longest_value(), store.value_size()));
+  }
+}
+
+void FillRow(BatchBuffers& buffers, std::size_t row, const TraceLine& line) {
+  buffers.ops()[row] = line.op;
+  std::memcpy(buffers.key(row).data(), &line.key, sizeof line.key);
+  if (line.op != Op::kInsert && line.op != Op::kUpdate) return;
+  const std::span<std::byte> value = buffers.value(row);
+  std::copy_n(reinterpret_cast<const std::byte*>(line.value.data()), line.value.size(),
+              value.begin());
+  std::fill(value.begin() + static_cast<std::ptrdiff_t>(line.value.size()), value.end(),
+            std::byte{0});
+}
+
+void WriteResult(std::ostream& out, const TraceLine& line, Result result,
+                 std::span<const std::byte> found) {
+  out << TraceWord(line.op) << '\t' << line.text << '\t' << ResultName(result);
+  if (line.op == Op::kFind && result == Result::kOk) {
+    std::size_t length = found.size();
+    while (length > 0 && found[length - 1] == std::byte{0}) --length;
+    out << '\t';
+    out.write(reinterpret_cast<const char*>(found.data()), static_cast<std::streamsize>(length));
+  }
+  out << '\n';
+}
+
+}  // namespace
+
+PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& options) {
+  RequireFit(store, trace, options);
+  PhaseReport report;
+  const Clock::time_point start = Clock::now();
+  const std::vector<TraceLine>& lines = trace.lines();
+
+  BatchBuffers::Shape shape;
+  shape.rows = std::min(options.batch_lines, lines.size());
+  shape.key_size = store.key_size();
+  shape.value_size = store.value_size();
+  BatchBuffers buffers(shape);
+
+  for (std::size_t first = 0; first < lines.size(); first += shape.rows) {
+    const std::size_t rows = std::min(shape.rows, lines.size() - first);
+    for (std::size_t i = 0; i < rows; ++i) FillRow(buffers, i, lines[first + i]);
+    const Clock::time_point batch_start = Clock::now();
+    store.Apply(buffers.View(0, rows, std::nullopt));
+    report.AddBatch(Clock::now() - batch_start, buffers.ops().first(rows));
+    report.AddOutcomes(buffers.ops().first(rows), buffers.results().first(rows));
+    report.operations += rows;
+    if (options.results != nullptr) {
+      for (std::size_t i = 0; i < rows; ++i) {
+        WriteResult(*options.results, lines[first + i], buffers.results()[i], buffers.found(i));
+      }
+      if (!*options.results) throw Error(ErrorCode::kIo, "the results can't be written");
+    }
+    if (options.progress) options.progress(first + rows, lines.size());
+  }
+  report.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+}  // namespace gpm::ycsb

@@ -1,0 +1,34 @@
+#ifndef GPM_YCSB_REPLAY_H_
+#define GPM_YCSB_REPLAY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+
+#include "engine/store.h"
+#include "ycsb/runner.h"
+#include "ycsb/trace.h"
+
+namespace gpm::ycsb {
+
+struct ReplayOptions {
+  std::size_t batch_lines = 4096;
+  /// Where one line an operation goes, or null: the trace's word, the key as written, the outcome
+  /// (ResultName) and, for a find that is ok, the value without its trailing zero bytes; separated
+  /// by tabs.
+  std::ostream* results = nullptr;
+  /// Called after batches with the lines done and the lines there are.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+};
+
+/// Applies a trace to a store, in mixed batches of consecutive lines; the outcomes equal those of
+/// applying the lines one by one (Batch). Values are padded with zero bytes to the store's size.
+/// @throws Error(kInvalidArgument) when the store's keys are not of 8 bytes, its values are shorter
+///         than the trace's, or batch_lines is 0 (nothing was applied); kIo when the results can't
+///         be written; as Store::Apply
+PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& options);
+
+}  // namespace gpm::ycsb
+
+#endif  // GPM_YCSB_REPLAY_H_

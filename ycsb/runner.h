@@ -1,0 +1,69 @@
+#ifndef GPM_YCSB_RUNNER_H_
+#define GPM_YCSB_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/store.h"
+#include "ycsb/batch_buffers.h"
+#include "ycsb/operations.h"
+#include "ycsb/phase_report.h"
+#include "ycsb/workload.h"
+
+namespace gpm::ycsb {
+
+/// Which results are compared with what they must be, outside the timed part.
+enum class Verify {
+  kNone,
+  kSample,  ///< outcomes of all operations, the value of one find in 16
+  kAll,
+};
+
+struct RunnerOptions {
+  std::size_t batch_rows = 4096;  ///< operations of a batch
+  Verify verify = Verify::kSample;
+  unsigned generator_threads = 0;  ///< 0: one for each core
+  /// The store holds nothing but what this runner loads, so what a find must return is known.
+  bool contents_known = true;
+  std::uint64_t chunk_bytes = 256u << 20;  ///< memory for batches generated ahead, about
+  BatchBuffersFactory buffers;             ///< none: host memory
+  /// Called after batches with the operations done and asked for.
+  std::function<void(Phase phase, std::uint64_t done, std::uint64_t total)> progress;
+};
+
+/// Loads a store and runs a workload against it, batch after batch. Batches are generated ahead and
+/// verified afterwards, so that only the store is timed.
+///
+/// Thread safety: one thread; nothing else may change the store meanwhile when contents_known.
+class Runner {
+ public:
+  /// @param store outlives the runner
+  /// @throws Error(kInvalidArgument) for a workload or batch size that can't be run
+  Runner(Store& store, const WorkloadSpec& spec, const RunnerOptions& options);
+
+  /// Inserts records 0 ... records - 1.
+  /// @throws Error(kNoSpace) when the pool is too small for them, and as Store::Apply
+  PhaseReport Load();
+
+  /// Runs the operations. @throws as Store::Apply
+  PhaseReport Run();
+
+ private:
+  PhaseReport RunPhase(Phase phase);
+  void ApplyBatch(BatchBuffers& buffers, const OperationSource::Chunk& chunk,
+                  OperationSource::Range range, std::optional<Op> only, PhaseReport& report);
+  void VerifyChunk(BatchBuffers& buffers, const OperationSource& source,
+                   const OperationSource::Chunk& chunk, PhaseReport& report);
+  Version& VersionSlot(std::uint64_t record);
+
+  Store& store_;
+  WorkloadSpec spec_;
+  RunnerOptions options_;
+  ThreadPool threads_;
+  std::vector<Version> versions_;  ///< last version written of each record, or one of two marks
+};
+
+}  // namespace gpm::ycsb
+
+#endif  // GPM_YCSB_RUNNER_H_
