@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# On a machine with a GPU: the tests labelled gpu, compute-sanitizer over them, and the YCSB figures,
+# from binaries that were built before (here or elsewhere).
+#
+#   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, sanitizer, replay, speed
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+out=$2
+shift 2
+mkdir -p "$out"
+failed=0
+export GPM_TEST_EXECUTOR=cuda
+
+run() { # run NAME COMMAND...: a line with the outcome, the log in $out
+  local name=$1 start=$SECONDS
+  shift
+  if "$@" >"$out/$name.log" 2>&1; then
+    echo "ok     $name ($((SECONDS - start)) s)"
+  else
+    failed=1
+    echo "FAILED $name ($((SECONDS - start)) s)"
+    grep -E "Failure|FAILED|error|Error|=========" "$out/$name.log" | head -n 20
+    tail -n 15 "$out/$name.log"
+  fi
+}
+
+gpu_tests=(cuda_test store_test recovery_test model_test)
+
+phase_tests() {
+  for name in "${gpu_tests[@]}"; do
+    run "$name" timeout 240 "$build/tests/$name"
+  done
+}
+
+phase_sanitizer() {
+  for tool in memcheck racecheck; do
+    run "$tool-cuda_test" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$build/tests/cuda_test"
+    run "$tool-model_test" env GPM_TEST_OPS=60000 timeout 240 compute-sanitizer --tool "$tool" \
+      --error-exitcode 9 "$build/tests/model_test"
+  done
+}
+
+phase_replay() { # every executor, every batch size: the same results, and those of a dictionary
+  local data=tests/data w batch executor
+  for w in a d f; do
+    for executor in cpu cuda; do
+      for batch in 1 7 4096 1048576; do
+        run "replay-$w-$executor-$batch" "$build/cli/gpmstore" replay \
+          --load "$data/workload$w.load.txt.gz" --run "$data/workload$w.run.txt.gz" \
+          --batch "$batch" --executor "$executor" --results "/tmp/replay-$w-$executor-$batch"
+        cmp "/tmp/replay-$w-$executor-$batch" "/tmp/replay-$w-cpu-1" || failed=1
+      done
+    done
+    python3 scripts/replay_dictionary.py "$data/workload$w.load.txt.gz" \
+      "$data/workload$w.run.txt.gz" | cmp - "/tmp/replay-$w-cpu-1" &&
+      echo "ok     replay-$w equals the dictionary" || failed=1
+  done
+}
+
+phase_speed() { # 16 M records, 8-byte keys, 128-byte values, pool on tmpfs
+  local pool=/dev/shm/gpmstore_speed.pool records=16000000 w batch key
+  for key in ${KEY_SIZES:-8}; do
+    for batch in 4096 65536 1048576; do
+      local operations=$((batch == 4096 ? 4000000 : 16000000))
+      rm -f "$pool"
+      for w in load c a find find-missing; do
+        run "ycsb-$w-$batch-key$key" timeout 200 "$build/cli/gpmstore" ycsb -w "$w" \
+          --records "$records" --operations "$operations" --key-size "$key" --batch "$batch" \
+          --executor cuda --pool "$pool" --keep --json "$out/ycsb-$w-$batch-key$key.json"
+        grep -iE "mops|ops/s|throughput" "$out/ycsb-$w-$batch-key$key.log"
+      done
+    done
+    run "check-key$key" "$build/cli/gpmstore" check "$pool"
+    rm -f "$pool"
+  done
+}
+
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+for phase in "$@"; do
+  echo "== $phase"
+  "phase_$phase"
+done
+exit "$failed"

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs the quick tests, on the cpu executor, under a sanitizer.
+# Usage: sanitize.sh address   AddressSanitizer and UndefinedBehaviorSanitizer, into build-asan
+#        sanitize.sh thread    ThreadSanitizer, into build-tsan
+# Further arguments go to ctest. GPM_TEST_OPS scales the randomized tests (default here 400000).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+usage() {
+  sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+}
+
+[[ $# -ge 1 ]] || usage
+run=()
+case $1 in
+  address)
+    build="build-asan"
+    sanitizers=address,undefined
+    ;;
+  thread)
+    build="build-tsan"
+    sanitizers=thread
+    # ThreadSanitizer's shadow does not fit every randomized address layout.
+    if setarch -R true 2>/dev/null; then run=(setarch -R); fi
+    ;;
+  *) usage ;;
+esac
+shift
+
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DGPM_CUDA=OFF -DGPM_BENCH=OFF -DGPM_SANITIZE="$sanitizers"
+"${run[@]}" cmake --build "$build"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+export GPM_TEST_OPS="${GPM_TEST_OPS:-400000}"
+"${run[@]}" ctest --test-dir "$build" -L quick --output-on-failure -j2 "$@"

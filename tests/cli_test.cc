@@ -1,0 +1,420 @@
+// The gpmstore command, run as a user runs it: every command, its exit status, its output, and what
+// it says to bad input.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// Name of the executor that this run of the tests is for.
+std::string Executor() { return std::string(ExecutorName(test::TestExecutor())); }
+
+class CliTest : public test::PoolTest {
+ protected:
+  struct Ran {
+    int status = -1;
+    std::string out;
+    std::string err;
+  };
+
+  /// Runs `gpmstore ARGUMENTS`, which the shell takes apart.
+  Ran Run(const std::string& arguments, const std::string& environment = "") {
+    const std::string out = NewPath();
+    const std::string err = NewPath();
+    const std::string command =
+        environment + " '" GPMSTORE_BINARY "' " + arguments + " > " + out + " 2> " + err;
+    const int status = std::system(command.c_str());
+    Ran ran;
+    if (WIFEXITED(status)) ran.status = WEXITSTATUS(status);
+    ran.out = ReadFile(out);
+    ran.err = ReadFile(err);
+    return ran;
+  }
+
+  /// Runs it and expects status 2, nothing on stdout, and a message that names `reason`.
+  void ExpectRefused(const std::string& arguments, const std::string& reason) {
+    const Ran ran = Run(arguments);
+    EXPECT_EQ(ran.status, 2) << arguments;
+    EXPECT_EQ(ran.out, "") << arguments;
+    EXPECT_EQ(ran.err.rfind("gpmstore: ", 0), 0u) << arguments << ": " << ran.err;
+    EXPECT_NE(ran.err.find(reason), std::string::npos) << arguments << ": " << ran.err;
+  }
+
+  /// Runs it with `--json -`, expects status 0 and nothing but JSON.
+  Json RunJson(const std::string& arguments) {
+    const Ran ran = Run(arguments + " --json -");
+    EXPECT_EQ(ran.status, 0) << arguments << ": " << ran.err;
+    const Json json = Json::parse(ran.out, nullptr, false);
+    EXPECT_FALSE(json.is_discarded()) << arguments << ": " << ran.out;
+    return json;
+  }
+
+  std::string OnExecutor() { return " --executor " + Executor() + " "; }
+};
+
+TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
+  const Ran all = Run("--help");
+  EXPECT_EQ(all.status, 0);
+  for (const char* command :
+       {"ycsb", "replay", "info", "check", "dump", "create", "get", "put", "del"}) {
+    EXPECT_NE(all.out.find(command), std::string::npos) << command;
+    const Ran ran = Run(std::string(command) + " --help");
+    EXPECT_EQ(ran.status, 0) << command;
+    EXPECT_NE(ran.out.find("Examples:\n  gpmstore " + std::string(command)), std::string::npos)
+        << command << ": " << ran.out;
+  }
+  EXPECT_EQ(Run("--version").status, 0);
+}
+
+TEST_F(CliTest, WrongUsageIsStatus2) {
+  ExpectRefused("", "subcommand");
+  ExpectRefused("frobnicate", "frobnicate");
+  ExpectRefused("ycsb --frobnicate", "frobnicate");
+  ExpectRefused("ycsb", "-w");
+  ExpectRefused("ycsb -w z", "'z'");
+  ExpectRefused("ycsb -w e", "key order");
+  ExpectRefused("ycsb -w a --executor tpu", "executor");
+  ExpectRefused("ycsb -w a --records -1", "records");
+  ExpectRefused("ycsb -w a --records many", "records");
+  ExpectRefused("ycsb -w a --records 0", "record");
+  ExpectRefused("ycsb -w a --batch 0 --records 10", "batch");
+  ExpectRefused("ycsb -w a --theta 9", "theta");
+  ExpectRefused("ycsb -w a --distribution pareto", "pareto");
+  ExpectRefused("ycsb -w a --geometry 3L-2H-8S", "3L-2H-8S");
+  ExpectRefused("ycsb -w a --key-size 9", "9");
+  ExpectRefused("ycsb -w a --value-size 0", "0");
+  ExpectRefused("ycsb -w a --value-size 65537", "65537");
+  ExpectRefused("ycsb -w a --pool-max 12Q", "pool-max");
+  ExpectRefused("ycsb -w erase --records 10 --operations 11", "erase");
+  ExpectRefused("ycsb -P /nonexistent/properties", "/nonexistent/properties");
+  ExpectRefused("replay", "--load");
+  ExpectRefused("replay --run /nonexistent/trace", "/nonexistent/trace");
+  ExpectRefused("get", "POOL");
+  if (GpuCount() == 0) ExpectRefused("ycsb -w a --records 10 --executor cuda", "");
+}
+
+TEST_F(CliTest, PutGetDel) {
+  const std::string pool = NewPath();
+  ExpectRefused("put " + pool + " 1 x", pool);  // put creates nothing
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  ASSERT_EQ(Run("create " + pool + " --value-size 16").status, 0);
+  ExpectRefused("create " + pool, pool);
+
+  EXPECT_EQ(Run("get " + pool + " 17").status, 1);
+  EXPECT_EQ(Run("del " + pool + " 17").status, 1);
+  EXPECT_EQ(Run("put " + pool + " 17 'hello world'").status, 0);
+  Ran ran = Run("get " + pool + " 17");
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_EQ(ran.out, "hello world\n");
+  EXPECT_EQ(Run("get " + pool + " 17 --hex").out, "0x68656c6c6f20776f726c640000000000\n");
+  EXPECT_EQ(Run("put " + pool + " 17 0x00ff").status, 0);  // replaces
+  EXPECT_EQ(Run("get " + pool + " 17").out, "0x00ff0000000000000000000000000000\n");
+  EXPECT_EQ(Run("put " + pool + " 18446744073709551615 last").status, 0);
+  EXPECT_EQ(Run("put " + pool + " 0 first").status, 0);
+  EXPECT_EQ(Run("get " + pool + " 18446744073709551615").out, "last\n");
+  EXPECT_EQ(Run("del " + pool + " 17").status, 0);
+  ran = Run("get " + pool + " 17");
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_NE(ran.err.find("17"), std::string::npos);
+  EXPECT_EQ(Run("dump " + pool).out,
+            "0\t66697273740000000000000000000000\n"
+            "18446744073709551615\t6c617374000000000000000000000000\n");
+
+  ExpectRefused("put " + pool + " 18446744073709551616 x", "2^64 - 1");
+  ExpectRefused("put " + pool + " text x", "decimal");
+  ExpectRefused("put " + pool + " 1 'seventeen bytes!!'", "17 bytes");
+  ExpectRefused("put " + pool + " 1 0x123", "pairs");
+  ExpectRefused("put " + pool + " 1 0xzz", "hex digits");
+  EXPECT_EQ(RunJson("check " + pool)["items"], 2);
+}
+
+TEST_F(CliTest, LongKeysAreTextOrHex) {
+  const std::string pool = NewPath();
+  ASSERT_EQ(Run("create " + pool + " --key-size 16 --value-size 4 --geometry 1L-2H-16S").status, 0);
+  EXPECT_EQ(Run("put " + pool + " zebra z").status, 0);
+  EXPECT_EQ(Run("put " + pool + " 0xff01 f").status, 0);
+  EXPECT_EQ(Run("put " + pool + " aardvark a").status, 0);
+  EXPECT_EQ(Run("get " + pool + " aardvark").out, "a\n");
+  EXPECT_EQ(Run("get " + pool + " 0x7a65627261").out, "z\n");  // zebra
+  EXPECT_EQ(Run("dump " + pool).out,
+            "616172647661726b0000000000000000\t61000000\n"
+            "7a656272610000000000000000000000\t7a000000\n"
+            "ff010000000000000000000000000000\t66000000\n");
+  ExpectRefused("put " + pool + " seventeen-letters x", "17 bytes");
+  const Json info = RunJson("info " + pool);
+  EXPECT_EQ(info["geometry"], "1L-2H-16S");
+  EXPECT_EQ(info["key_size"], 16);
+  EXPECT_EQ(info["value_size"], 4);
+  EXPECT_EQ(info["items"], 3);
+  EXPECT_EQ(info["clean"], true);
+}
+
+TEST_F(CliTest, YcsbRunsAndReports) {
+  const std::string directory = NewPath();
+  std::filesystem::create_directory(directory);
+  const std::string json_path = NewPath();
+  const Ran ran =
+      Run("ycsb -w a --records 5000 --operations 4000 --batch 512 --verify all --json " +
+              json_path + OnExecutor(),
+          test::TestExecutor() == ExecutorKind::kCpu ? "TMPDIR=" + directory : "");
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const char* text : {"executor", "medium", "load:", "run:", "Mops/s", "p99.9", "outcomes"}) {
+    EXPECT_NE(ran.out.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(ran.err, "");  // no progress where stderr is no terminal
+  EXPECT_TRUE(std::filesystem::is_empty(directory)) << "the temporary pool was left behind";
+
+  const Json json = Json::parse(ReadFile(json_path));
+  EXPECT_EQ(json["workload"]["records"], 5000);
+  EXPECT_EQ(json["load"]["operations"], 5000);
+  EXPECT_EQ(json["load"]["outcomes"]["insert"]["ok"], 5000);
+  EXPECT_EQ(json["run"]["operations"], 4000);
+  EXPECT_EQ(json["run"]["batches"], 8);
+  EXPECT_EQ(json["run"]["verified"], 4000);
+  EXPECT_EQ(json["run"]["wrong"], 0);
+  EXPECT_GT(json["run"]["mops"], 0);
+  EXPECT_GE(json["run"]["latency_us"]["find"]["p99"], json["run"]["latency_us"]["find"]["p50"]);
+  EXPECT_EQ(json["run"]["latency_us"]["batch"]["count"], 8);
+  EXPECT_EQ(json["store"]["items"], 5000);
+  EXPECT_EQ(json["store"]["executor"], Executor());
+  const int finds = json["run"]["outcomes"]["find"]["ok"];
+  const int updates = json["run"]["outcomes"]["update"]["ok"];
+  EXPECT_EQ(finds + updates, 4000);
+}
+
+TEST_F(CliTest, YcsbKeepsAndReusesAPool) {
+  const std::string pool = NewPath();
+  const std::string on = OnExecutor() + " --pool " + pool;
+  // A pool that the run creates goes with it.
+  ASSERT_EQ(Run("ycsb -w load --records 100" + on).status, 0);
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  Json json =
+      RunJson("ycsb -w load --records 3000 --value-size 40 --initial-capacity 0 --keep" + on);
+  EXPECT_EQ(json["store"]["items"], 3000);
+  EXPECT_GT(json["store"]["resizes"], 0);
+  EXPECT_FALSE(json.contains("run"));
+  // One that was there is used as it is, not loaded again, and stays.
+  json = RunJson("ycsb -w c --operations 1000 --verify all" + on);
+  EXPECT_EQ(json["workload"]["records"], 3000);
+  EXPECT_FALSE(json.contains("load"));
+  EXPECT_EQ(json["run"]["outcomes"]["find"]["ok"], 1000);
+  EXPECT_EQ(json["run"]["wrong"], 0);
+  json = RunJson("ycsb -w insert --operations 500 --verify all" + on);
+  EXPECT_EQ(json["run"]["outcomes"]["insert"]["ok"], 500);
+  json = RunJson("ycsb -w erase --records 3000 --operations 1000" + on);
+  EXPECT_EQ(json["run"]["outcomes"]["erase"]["ok"], 1000);
+  json = RunJson("ycsb -w find-missing --operations 100 --records 3000" + on);
+  EXPECT_EQ(json["run"]["outcomes"]["find"]["not-found"], 100);
+  EXPECT_EQ(RunJson("check " + pool)["items"], 2500);
+  // What the command line says explicitly must be what it is.
+  ExpectRefused("ycsb -w c --value-size 41" + on, "40");
+  ExpectRefused("ycsb -w c --key-size 16" + on, "--key-size");
+  ExpectRefused("ycsb -w c --geometry 1L-2H-16S" + on, "2L-2H-8S");
+  EXPECT_EQ(RunJson("ycsb -w c --value-size 40 --geometry 2L-2H-8S --operations 10 --records 9" +
+                    on)["run"]["operations"],
+            10);
+  EXPECT_TRUE(std::filesystem::exists(pool));
+}
+
+TEST_F(CliTest, YcsbReadsPropertyFiles) {
+  const std::string file = NewPath();
+  WriteFile(file,
+            "recordcount=600\noperationcount=700\nreadproportion=0\nupdateproportion=0\n"
+            "readmodifywriteproportion=1\nrequestdistribution=uniform\nfieldcount=3\n"
+            "fieldlength=10\n");
+  Json json = RunJson("ycsb -P " + file + OnExecutor());
+  EXPECT_EQ(json["load"]["operations"], 600);
+  EXPECT_EQ(json["run"]["operations"], 700);
+  EXPECT_EQ(json["run"]["store_operations"], 1400);
+  EXPECT_EQ(json["run"]["latency_us"]["read-modify-write"]["count"], 700);
+  EXPECT_EQ(json["store"]["value_size"], 30);
+  EXPECT_EQ(json["workload"]["distribution"], "uniform");
+  // The command line wins.
+  json = RunJson("ycsb -w c --records 50 --operations 60 --value-size 8 --distribution latest -P " +
+                 file + OnExecutor());
+  EXPECT_EQ(json["load"]["operations"], 50);
+  EXPECT_EQ(json["run"]["outcomes"]["find"]["ok"], 60);
+  EXPECT_EQ(json["store"]["value_size"], 8);
+  EXPECT_EQ(json["workload"]["distribution"], "latest");
+  WriteFile(file, "recordcount=1\nscanproportion=0.95\n");
+  ExpectRefused("ycsb -P " + file, file + ":2");
+}
+
+TEST_F(CliTest, YcsbIsTheSameForASeed) {
+  const auto contents = [&](const std::string& options) {
+    const std::string pool = NewPath();
+    EXPECT_EQ(
+        Run("ycsb -w a --records 300 --operations 500 --keep --pool " + pool + options).status, 0);
+    return Run("dump " + pool).out;
+  };
+  const std::string one = contents(" --seed 5 --batch 64 --threads 1");
+  EXPECT_EQ(std::count(one.begin(), one.end(), '\n'), 300);
+  EXPECT_EQ(one, contents(" --seed 5 --batch 500 --threads 2" + OnExecutor()));
+  EXPECT_NE(one, contents(" --seed 6 --batch 64 --threads 1"));
+}
+
+TEST_F(CliTest, ReplayWritesResults) {
+  const std::string load = NewPath();
+  const std::string run = NewPath();
+  const std::string results = NewPath();
+  const std::string pool = NewPath();
+  WriteFile(load,
+            "INSERT usertable user1 [ field0=one ]\nINSERT usertable user2 [ field0=a longer ]\n"
+            "INSERT usertable user1 [ field0=again ]\n");
+  WriteFile(run,
+            "READ usertable user1 [ <all fields>]\nUPDATE usertable user1 [ field0=uno ]\n"
+            "READ usertable user1 [ <all fields>]\nDELETE 2\nREAD 2\nUPDATE 2\nINSERT 7\nREAD 7\n"
+            "DELETE 2\n");
+  const std::string files = "--load " + load + " --run " + run + " --results " + results;
+  const std::string expected =
+      "INSERT\tuser1\tok\nINSERT\tuser2\tok\nINSERT\tuser1\texists\n"
+      "READ\tuser1\tok\tone\nUPDATE\tuser1\tok\nREAD\tuser1\tok\tuno\nDELETE\t2\tok\n"
+      "READ\t2\tnot-found\nUPDATE\t2\tnot-found\nINSERT\t7\tok\nREAD\t7\tok\t\n"
+      "DELETE\t2\tnot-found\n";
+  for (const char* batch : {"1", "4", "1048576"}) {
+    const Ran ran = Run("replay " + files + " --batch " + batch + OnExecutor());
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(ReadFile(results), expected) << batch;
+  }
+  // A pool that is named is created and kept; it can be replayed onto and read.
+  const Json json = RunJson("replay " + files + OnExecutor() + " --pool " + pool);
+  EXPECT_EQ(json["load"]["operations"], 3);
+  EXPECT_EQ(json["run"]["operations"], 9);
+  EXPECT_EQ(json["store"]["value_size"], 8);
+  EXPECT_EQ(Run("get " + pool + " 1").out, "uno\n");
+  WriteFile(run, "READ 1\n");
+  ASSERT_EQ(Run("replay --run " + run + " --results " + results + " --pool " + pool + OnExecutor())
+                .status,
+            0);
+  EXPECT_EQ(ReadFile(results), "READ\t1\tok\tuno\n");
+  WriteFile(run, "INSERT usertable user9 [ field0=nine bytes ]\n");
+  ExpectRefused("replay --run " + run + " --pool " + pool, "8");
+}
+
+TEST_F(CliTest, ReplayOfYcsbTraceEqualsADictionary) {
+  const std::string results = NewPath();
+  const std::string data = GPM_TEST_DATA "/workloadd";
+  const Ran ran = Run("replay --load " + data + ".load.txt.gz --run " + data +
+                      ".run.txt.gz --results " + results + OnExecutor());
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  // Workload D inserts new keys and reads: what a read finds was inserted in an earlier line.
+  std::istringstream lines(ReadFile(results));
+  std::string line;
+  std::map<std::string, int> counts;
+  while (std::getline(lines, line)) {
+    std::istringstream fields(line);
+    std::string operation;
+    std::string key;
+    std::string outcome;
+    fields >> operation >> key >> outcome;
+    ++counts[operation + " " + outcome];
+  }
+  EXPECT_EQ(counts["INSERT ok"], 6016);
+  EXPECT_EQ(counts["READ ok"], 18984);
+  EXPECT_EQ(counts.size(), 2u);
+}
+
+TEST_F(CliTest, BadTraceChangesNothing) {
+  const std::string run = NewPath();
+  const std::string pool = NewPath();
+  WriteFile(run, "INSERT 1\n\nSCAN usertable user1 5 [ <all fields>]\n");
+  ExpectRefused("replay --run " + run + " --pool " + pool, run + ":3: scans");
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  WriteFile(run, "INSERT 1\nnonsense\n");
+  ExpectRefused("replay --run " + run + " --pool " + pool, run + ":2: ");
+  WriteFile(run, "INSERT 1\n");
+  ExpectRefused("replay --run " + run + " --pool " + pool + " --results /nonexistent/r",
+                "/nonexistent/r");
+  EXPECT_FALSE(std::filesystem::exists(pool));
+}
+
+TEST_F(CliTest, InfoAndCheckOfDamagedPools) {
+  const std::string pool = NewPath();
+  ASSERT_EQ(Run("ycsb -w load --records 2000 --value-size 100 --executor cpu --keep --pool " + pool)
+                .status,
+            0);
+  EXPECT_EQ(Run("check " + pool).status, 0);
+  EXPECT_NE(Run("info " + pool).out.find("2000 in"), std::string::npos);
+
+  // A value reference that leads nowhere is a broken slot: check says which.
+  {
+    const std::unique_ptr<Pool> opened = Pool::Open(pool, {});
+    const Superblock& superblock = opened->superblock();
+    const std::uint64_t bucket_bytes = opened->bucket_bytes();
+    auto* const level =
+        reinterpret_cast<std::uint64_t*>(opened->base() + superblock.level_offset[superblock.top]);
+    std::uint64_t* slot = nullptr;
+    for (std::uint64_t bucket = 0; slot == nullptr && bucket < (1ull << superblock.top); ++bucket) {
+      std::uint64_t* const words = level + bucket * bucket_bytes / 8;
+      for (std::uint32_t i = 0; slot == nullptr && i < superblock.geometry.slots; ++i) {
+        if (words[i] > 1) slot = words + superblock.geometry.slots + i;
+      }
+    }
+    ASSERT_NE(slot, nullptr);
+    *slot = ~std::uint64_t{0} - 15;
+  }
+  const Ran check = Run("check " + pool);
+  EXPECT_EQ(check.status, 1);
+  EXPECT_NE(check.out.find("defect: "), std::string::npos) << check.out;
+  EXPECT_NE(check.out.find("slot"), std::string::npos) << check.out;
+  const Ran json = Run("check " + pool + " --json -");
+  EXPECT_EQ(json.status, 1);
+  EXPECT_EQ(Json::parse(json.out)["sound"], false);
+  EXPECT_EQ(Run("info " + pool).status, 0);
+
+  // No superblock: nothing can be opened, and the check says no.
+  WriteFile(pool, std::string(100'000, 'x'));
+  EXPECT_EQ(Run("check " + pool).status, 1);
+  for (const char* command : {"info ", "dump "}) ExpectRefused(command + pool, pool);
+  ExpectRefused("get " + pool + " 1", pool);
+  ExpectRefused("ycsb -w c --pool " + pool, pool);
+  EXPECT_EQ(ReadFile(pool), std::string(100'000, 'x'));
+  for (const char* command : {"info ", "dump ", "check "}) {
+    ExpectRefused(std::string(command) + "/nonexistent/pool", "/nonexistent/pool");
+  }
+}
+
+TEST_F(CliTest, PoolInUseIsRefused) {
+  const std::string pool = NewPath();
+  Store store = Store::Create(pool, {}, test::TestOpenOptions());
+  for (const char* command : {"info ", "dump ", "check ", "ycsb -w a --records 10 --pool "}) {
+    ExpectRefused(command + pool, pool);
+  }
+}
+
+TEST_F(CliTest, FullPoolIsStatus2) {
+  const std::string pool = NewPath();
+  ExpectRefused("ycsb -w load --records 500000 --initial-capacity 0 --pool-max 8M --pool " + pool,
+                "--pool-max");
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  const Ran unwritable = Run("ycsb -w load --records 10 --executor cpu --json /nonexistent/j");
+  EXPECT_EQ(unwritable.status, 2);
+  EXPECT_NE(unwritable.err.find("/nonexistent/j"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpm

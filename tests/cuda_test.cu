@@ -1,0 +1,316 @@
+// What only the cuda executor has: arrays in GPU memory, streams, the device-side view.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "engine/cuda_memory.h"
+#include "engine/device_view.cuh"
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+/// A copy of a host vector in GPU memory; poisoned when made without contents.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(const std::vector<T>& host) : OnDevice(host.size()) {
+    CheckCuda(cudaMemcpy(array_.data(), host.data(), Bytes(), cudaMemcpyHostToDevice), "copy");
+  }
+  explicit OnDevice(std::size_t size) : size_(size) {
+    array_.Reserve(size);
+    CheckCuda(cudaMemset(array_.data(), 0xA5, Bytes()), "cudaMemset");
+  }
+  T* data() const { return array_.data(); }
+  std::vector<T> Host() const {
+    std::vector<T> host(size_);
+    CheckCuda(cudaMemcpy(host.data(), array_.data(), Bytes(), cudaMemcpyDeviceToHost), "copy");
+    return host;
+  }
+  std::span<const std::byte> In() const {
+    return {reinterpret_cast<const std::byte*>(array_.data()), Bytes()};
+  }
+  std::span<std::byte> Out() const {
+    return {reinterpret_cast<std::byte*>(array_.data()), Bytes()};
+  }
+
+ private:
+  std::size_t Bytes() const { return size_ * sizeof(T); }
+  std::size_t size_;
+  DeviceArray<T> array_;
+};
+
+constexpr std::uint32_t kValueSize = 128;
+struct Value {
+  std::uint64_t words[kValueSize / 8];
+  friend bool operator==(const Value&, const Value&) = default;
+};
+Value ValueOf(std::uint64_t tag) {
+  Value value;
+  for (std::uint64_t i = 0; i < kValueSize / 8; ++i) value.words[i] = tag * 31 + i;
+  return value;
+}
+
+class CudaTest : public test::PoolTest {
+ protected:
+  const std::string& PoolPath() {
+    if (path_.empty()) path_ = NewPath();
+    return path_;
+  }
+  Store Make(std::uint64_t capacity = 0) {
+    CreateOptions create;
+    create.value_size = kValueSize;
+    create.initial_capacity = capacity;
+    return Store::Create(PoolPath(), create, test::TestOpenOptions());
+  }
+
+ private:
+  std::string path_;
+};
+
+TEST_F(CudaTest, ArraysMayBeOnHostOrDeviceEachOnItsOwn) {
+  const std::size_t n = 3000;
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 7);
+  std::vector<Value> values;
+  for (const auto key : keys) values.push_back(ValueOf(key));
+  const OnDevice<std::uint64_t> device_keys(keys);
+  const OnDevice<Value> device_values(values);
+  for (int where = 0; where < 16; ++where) {
+    Store store = Make();
+    std::vector<Result> results(n, Result::kInvalid);
+    const OnDevice<Result> device_results(n);
+    std::vector<Value> found(n);
+    const OnDevice<Value> device_found(n);
+    const auto key_span = where & 1 ? device_keys.In() : std::as_bytes(std::span(keys));
+    const auto value_span = where & 2 ? device_values.In() : std::as_bytes(std::span(values));
+    const auto result_span = where & 4 ? std::span(device_results.data(), n) : std::span(results);
+    const auto found_span =
+        where & 8 ? device_found.Out() : std::as_writable_bytes(std::span(found));
+    store.Insert(key_span, value_span, result_span);
+    store.Find(key_span, found_span, result_span);
+    EXPECT_EQ(where & 4 ? device_results.Host() : results, std::vector(n, Result::kOk));
+    EXPECT_EQ(where & 8 ? device_found.Host() : found, values);
+    store.Close();
+    std::filesystem::remove(PoolPath());
+  }
+}
+
+TEST_F(CudaTest, BatchesOnOneStreamFollowEachOther) {
+  Store store = Make(1 << 16);
+  cudaStream_t stream = nullptr;
+  CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  const std::size_t n = 20000;
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<Value> first, second;
+  for (const auto key : keys) {
+    first.push_back(ValueOf(key));
+    second.push_back(ValueOf(~key));
+  }
+  const OnDevice<std::uint64_t> device_keys(keys);
+  const OnDevice<Value> device_first(first), device_second(second), found_first(n), found_second(n);
+  const OnDevice<Result> r0(n), r1(n), r2(n), r3(n), r4(n);
+  const auto batch = [&](Op op, std::span<const std::byte> values, std::span<std::byte> found,
+                         const OnDevice<Result>& results) {
+    return Batch{.op = op,
+                 .ops = {},
+                 .keys = device_keys.In(),
+                 .values = values,
+                 .found = found,
+                 .results = std::span(results.data(), n)};
+  };
+  std::vector<Ticket> tickets;
+  tickets.push_back(store.ApplyAsync(batch(Op::kInsert, device_first.In(), {}, r0), stream));
+  tickets.push_back(store.ApplyAsync(batch(Op::kFind, {}, found_first.Out(), r1), stream));
+  tickets.push_back(store.ApplyAsync(batch(Op::kUpdate, device_second.In(), {}, r2), stream));
+  tickets.push_back(store.ApplyAsync(batch(Op::kFind, {}, found_second.Out(), r3), stream));
+  tickets.push_back(store.ApplyAsync(batch(Op::kErase, {}, {}, r4), stream));
+  for (auto& ticket : tickets) ticket.Wait();
+  for (const auto* results : {&r0, &r1, &r2, &r3, &r4}) {
+    EXPECT_EQ(results->Host(), std::vector(n, Result::kOk));
+  }
+  EXPECT_EQ(found_first.Host(), first);
+  EXPECT_EQ(found_second.Host(), second);
+  EXPECT_EQ(store.Stats().items, 0u);
+  store.Close();
+  EXPECT_TRUE(CheckPool(PoolPath()).defects.empty());
+  CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+/// Each tile carries out one operation on its own key, of every kind in turn.
+__global__ void UseView(DeviceView view, const std::uint64_t* keys, const Value* values,
+                        Value* found, Result* results, std::uint32_t n, std::uint64_t* sum) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t i =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (i >= n) return;
+  const std::uint64_t* key = keys + i;
+  const auto* value = reinterpret_cast<const std::byte*>(values + i);
+  auto* out = reinterpret_cast<std::byte*>(found + i);
+  std::uint32_t oks = 0;
+  oks += view.Insert(tile, key, value) == Result::kOk;
+  oks += view.Insert(tile, key, value) == Result::kExists;
+  oks += view.Find(tile, key, out) == Result::kOk;
+  if (i % 3 == 0) {
+    oks += view.Erase(tile, key) == Result::kOk;
+    oks += view.Find(tile, key, nullptr) == Result::kNotFound;
+    oks += view.Update(tile, key, value) == Result::kNotFound;
+  } else {
+    oks +=
+        view.Update(tile, key, reinterpret_cast<const std::byte*>(values + n + i)) == Result::kOk;
+    oks += view.Upsert(tile, key, reinterpret_cast<const std::byte*>(values + 2 * n + i)) ==
+           Result::kOk;
+    oks += view.Find(tile, key, out) == Result::kOk;
+  }
+  if (tile.thread_rank() == 0) {
+    results[i] = oks == 6 ? Result::kOk : Result::kInvalid;
+    AtomicAdd(sum, oks);
+  }
+}
+
+TEST_F(CudaTest, KernelsUseTheDeviceView) {
+  const std::uint32_t n = 10000;
+  Store store = Make(2 * n);
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 0);
+  keys[1] = ~std::uint64_t{0};
+  std::vector<Value> values;
+  for (std::uint32_t i = 0; i < 3 * n; ++i) values.push_back(ValueOf(i));
+  const OnDevice<std::uint64_t> device_keys(keys);
+  const OnDevice<Value> device_values(values), found(n);
+  const OnDevice<Result> results(n);
+  const OnDevice<std::uint64_t> sum(std::vector<std::uint64_t>{0});
+  {
+    DeviceScope scope(store, nullptr, 4 * n, n);
+    UseView<<<(n * DeviceView::kLanes + 255) / 256, 256>>>(scope.view(), device_keys.data(),
+                                                           device_values.data(), found.data(),
+                                                           results.data(), n, sum.data());
+    CheckCuda(cudaGetLastError(), "UseView");
+    scope.Close();
+  }
+  EXPECT_EQ(results.Host(), std::vector(n, Result::kOk));
+  const auto read = found.Host();
+  for (std::uint32_t i = 0; i < n; ++i) {
+    ASSERT_EQ(read[i], ValueOf(i % 3 == 0 ? i : 2 * n + i)) << i;
+  }
+  EXPECT_EQ(store.Stats().items, n - (n + 2) / 3);
+  // What kernels wrote, batches read, and the other way round.
+  std::vector<Value> again(n);
+  std::vector<Result> outcomes(n);
+  store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(again)), outcomes);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    ASSERT_EQ(outcomes[i], i % 3 == 0 ? Result::kNotFound : Result::kOk);
+    if (i % 3 != 0) ASSERT_EQ(again[i], read[i]);
+  }
+  store.Close();
+  const CheckReport report = CheckPool(PoolPath());
+  EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+}
+
+/// All tiles fight for few keys, with every kind of operation.
+__global__ void FightForKeys(DeviceView view, std::uint64_t keys, const Value* values,
+                             std::uint32_t tiles, std::uint32_t rounds, std::uint64_t seed,
+                             std::uint64_t* torn, std::byte* scratch, std::uint64_t* key_rows) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t t =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (t >= tiles) return;
+  std::uint64_t random = Scramble(seed + t + 1);
+  std::uint64_t* key = key_rows + t;
+  auto* out = reinterpret_cast<Value*>(scratch) + t;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    random = Scramble(random + 0x9E3779B97F4A7C15ull);
+    tile.sync();
+    if (tile.thread_rank() == 0) *key = random % keys;
+    tile.sync();
+    const auto* value = reinterpret_cast<const std::byte*>(values + (random >> 32) % 64);
+    switch ((random >> 16) % 5) {
+      case 0:
+        view.Insert(tile, key, value);
+        break;
+      case 1:
+        view.Update(tile, key, value);
+        break;
+      case 2:
+        view.Upsert(tile, key, value);
+        break;
+      case 3:
+        view.Erase(tile, key);
+        break;
+      default:
+        if (view.Find(tile, key, reinterpret_cast<std::byte*>(out)) == Result::kOk) {
+          tile.sync();
+          if (tile.thread_rank() == 0) {
+            bool whole = false;
+            for (std::uint32_t v = 0; v < 64; ++v) whole |= out->words[0] == values[v].words[0];
+            for (std::uint32_t w = 1; w < kValueSize / 8; ++w) {
+              whole &= out->words[w] == out->words[0] + w;
+            }
+            if (!whole) AtomicAdd(torn, 1);
+          }
+        }
+    }
+  }
+}
+
+TEST_F(CudaTest, TilesThatFightForKeysTearNothingAndLeaveASoundPool) {
+  Store store = Make(1 << 12);
+  const std::uint32_t tiles = 4096;
+  const std::uint32_t rounds = 40;
+  std::vector<Value> values;
+  for (std::uint64_t v = 0; v < 64; ++v) values.push_back(ValueOf(1000 + v));
+  const OnDevice<Value> device_values(values);
+  const OnDevice<std::uint64_t> torn(std::vector<std::uint64_t>{0}), key_rows(tiles);
+  const OnDevice<Value> scratch(tiles);
+  for (const std::uint64_t keys : {std::uint64_t{3}, std::uint64_t{50}, std::uint64_t{2000}}) {
+    DeviceScope scope(store, nullptr, tiles * rounds, tiles * rounds);
+    FightForKeys<<<tiles * DeviceView::kLanes / 256, 256>>>(
+        scope.view(), keys, device_values.data(), tiles, rounds, test::TestSeed() + keys,
+        torn.data(), reinterpret_cast<std::byte*>(scratch.data()), key_rows.data());
+    CheckCuda(cudaGetLastError(), "FightForKeys");
+    scope.Close();
+    EXPECT_EQ(torn.Host()[0], 0u) << keys << " keys";
+  }
+  std::map<std::uint64_t, int> seen;
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    std::uint64_t number = 0;
+    std::memcpy(&number, key.data(), 8);
+    ++seen[number];
+    Value whole;
+    std::memcpy(&whole, value.data(), sizeof whole);
+    EXPECT_NE(std::find(values.begin(), values.end(), whole), values.end());
+  });
+  for (const auto& [key, count] : seen) EXPECT_EQ(count, 1) << key;
+  EXPECT_EQ(store.Stats().items, seen.size());
+  store.Close();
+  const CheckReport report = CheckPool(PoolPath());
+  EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+  EXPECT_EQ(report.items, seen.size());
+}
+
+TEST_F(CudaTest, MisalignedDeviceKeysAreRefused) {
+  Store store = Make();
+  const OnDevice<std::byte> bytes(64);
+  std::vector<Result> results(4);
+  EXPECT_THROW(store.Find(bytes.In().subspan(1, 32), {}, results), Error);
+  EXPECT_EQ(store.Stats().items, 0u);
+}
+
+TEST_F(CudaTest, AScopeNeedsTheCudaExecutor) {
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  Store store = Store::Create(PoolPath(), CreateOptions{}, open);
+  EXPECT_THROW(DeviceScope(store, nullptr, 1, 1), Error);
+}
+
+}  // namespace
+}  // namespace gpm

@@ -1,0 +1,293 @@
+// The table's parts that stand alone: hashing, layout, probing, combining, epochs, threads.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "engine/combine.h"
+#include "engine/epochs.h"
+#include "engine/table/layout.h"
+#include "engine/table/probe_cpu.h"
+#include "engine/thread_pool.h"
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+Superblock SmallSuperblock(std::uint32_t key_size, std::uint32_t value_size, Geometry geometry,
+                           std::uint32_t top) {
+  Superblock superblock{};
+  superblock.key_size = key_size;
+  superblock.value_size = value_size;
+  superblock.geometry = geometry;
+  superblock.hash_seed[0] = 0x1234567890ABCDEFull;
+  superblock.hash_seed[1] = 0xFEDCBA0987654321ull;
+  superblock.top = top;
+  superblock.bottom = top + 1 - geometry.levels;
+  std::uint64_t offset = 1 << 20;
+  for (std::uint32_t level = superblock.bottom; level <= top; ++level) {
+    superblock.level_offset[level] = offset;
+    offset += BucketBytes(key_size, geometry) << level;
+  }
+  return superblock;
+}
+
+TEST(Hash, DependsOnSeedAndOnEveryKeyBit) {
+  const std::uint64_t seed[2] = {1, 2};
+  const std::uint64_t other_seed[2] = {1, 3};
+  std::array<std::uint64_t, 4> key{5, 6, 7, 8};
+  const KeyHash hash = HashKey(seed, key.data(), 4);
+  EXPECT_NE(hash.h, HashKey(other_seed, key.data(), 4).h);
+  for (std::uint32_t bit = 0; bit < 256; ++bit) {
+    auto flipped = key;
+    flipped[bit / 64] ^= std::uint64_t{1} << (bit % 64);
+    const KeyHash changed = HashKey(seed, flipped.data(), 4);
+    EXPECT_NE(hash.h, changed.h) << "bit " << bit;
+    EXPECT_NE(hash.g, changed.g) << "bit " << bit;
+  }
+}
+
+TEST(Hash, SpreadsSequentialKeysOverBucketsEvenly) {
+  const Geometry geometry{2, 2, 8};
+  const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 8, geometry, 11));
+  for (std::uint32_t location = 0; location < 2; ++location) {
+    std::vector<int> counts(1024);
+    const int keys = 1 << 20;
+    for (std::uint64_t i = 0; i < keys; ++i) {
+      const KeyHash hash = HashKey(table.hash_seed, &i, 1);
+      const std::uint64_t bucket = BucketNumber(table, hash, 11, location);
+      ASSERT_EQ(bucket / 1024, location);  // each location in its part of the table
+      ++counts[bucket % 1024];
+    }
+    // Chi-square with 1023 degrees of freedom: mean 1023, standard deviation 45.
+    double chi = 0;
+    for (const int count : counts) chi += (count - 1024.0) * (count - 1024.0) / 1024.0;
+    EXPECT_GT(chi, 1023 - 6 * 45) << "location " << location;
+    EXPECT_LT(chi, 1023 + 6 * 45) << "location " << location;
+  }
+}
+
+TEST(Layout, CandidateBucketsAreTheLocationsOfEachLevelWithoutRepeats) {
+  std::mt19937_64 random(test::TestSeed());
+  for (const Geometry geometry : {Geometry{2, 2, 8}, Geometry{4, 4, 2}, Geometry{1, 8, 4}}) {
+    for (std::uint32_t top = geometry.levels - 1u; top < 6; ++top) {
+      const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 128, geometry, top));
+      for (int i = 0; i < 200; ++i) {
+        const std::uint64_t key = random() | 2;
+        const Candidates candidates = LocateKey(table, &key);
+        EXPECT_EQ(candidates.word, key);
+        std::set<std::byte*> candidate_buckets;
+        std::set<std::byte*> located;
+        std::byte* before = nullptr;
+        for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
+          const std::uint32_t level = top - c / geometry.locations;
+          const std::uint32_t location = c % geometry.locations;
+          if (location == 0) before = nullptr;
+          located.insert(
+              table.Bucket(level, BucketNumber(table, candidates.hash, level, location)));
+          std::byte* bucket = CandidateBucket(table, candidates, c);
+          if (bucket != nullptr) {
+            EXPECT_TRUE(candidate_buckets.insert(bucket).second);
+            EXPECT_GT(bucket, before);  // lower candidates of a level are lower buckets
+            before = bucket;
+          }
+          if (level > 0) {  // a lower bucket is shared by two of the level above
+            EXPECT_EQ(BucketNumber(table, candidates.hash, level, location) >> 1,
+                      BucketNumber(table, candidates.hash, level - 1, location));
+          }
+        }
+        EXPECT_EQ(candidate_buckets, located);
+      }
+    }
+  }
+}
+
+TEST(Layout, KeysThatEqualStateWordsHaveAPlaceOfTheirOwn) {
+  const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 8, Geometry{2, 2, 8}, 3));
+  for (const std::uint64_t key : {kEmptyState, kInsertState}) {
+    const Candidates candidates = LocateKey(table, &key);
+    EXPECT_EQ(candidates.word, kReservedWord);
+    std::byte* bucket = CandidateBucket(table, candidates, 0);
+    EXPECT_EQ(bucket, table.ReservedBucket(key == kEmptyState ? 0 : 1));
+    for (std::uint32_t c = 1; c < 4; ++c) EXPECT_EQ(CandidateBucket(table, candidates, c), nullptr);
+    std::uint64_t stored = 1;
+    LoadSlotKey(table, Slot{bucket, 3}, kReservedWord, &stored);
+    EXPECT_EQ(stored, key);
+  }
+}
+
+TEST(Layout, BucketsHaveTheSizesOfTheFormat) {
+  EXPECT_EQ(BucketBytes(8, Geometry{2, 2, 8}), 128u);
+  EXPECT_EQ(BucketBytes(32, Geometry{2, 2, 8}), 384u);
+  EXPECT_EQ(CellBytes(128), 128u);
+  EXPECT_EQ(CellBytes(100), 128u);
+  EXPECT_EQ(CellBytes(9), 16u);
+  EXPECT_EQ(CellBytes(kMaxValueBytes), kMaxValueBytes);
+}
+
+TEST(Probe, VectorVersionAgreesWithOneWordAtATime) {
+  std::mt19937_64 random(test::TestSeed());
+  alignas(64) std::array<std::uint64_t, 32> states;
+  const MatchBucketFn match = SelectMatchBucket();
+  for (int round = 0; round < 20000; ++round) {
+    for (auto& state : states) state = random() % 4;  // 0 is kEmptyState
+    for (std::uint32_t slots = 1; slots <= 32; slots *= 2) {
+      const BucketMatch expected = MatchBucketScalar(states.data(), slots, 2);
+      const BucketMatch actual = match(states.data(), slots, 2);
+      ASSERT_EQ(actual.match, expected.match);
+      ASSERT_EQ(actual.empty, expected.empty);
+    }
+  }
+}
+
+/// One item, operated on one by one: what combining has to agree with.
+struct Item {
+  bool present;
+  std::uint32_t writer;  ///< position, or kUnchanged for the value it had before
+
+  Result Apply(Op op, std::uint32_t position) {
+    const Result result = ResultOf(op, present);
+    const Plan plan = PlanOf(op, reinterpret_cast<const std::byte*>(1));
+    const Action action = present ? plan.if_present : plan.if_absent;
+    if (action == Action::kWrite) {
+      present = true;
+      writer = position;
+    } else if (action == Action::kErase) {
+      present = false;
+    }
+    return result;
+  }
+};
+
+TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
+  std::mt19937_64 random(test::TestSeed());
+  for (int round = 0; round < 2000; ++round) {
+    // A few runs in one array, as in a sorted batch.
+    std::vector<Op> ops;
+    std::vector<bool> begins;
+    const auto runs = 1 + random() % 5;
+    for (std::size_t run = 0; run < runs; ++run) {
+      const auto length = 1 + random() % 12;
+      for (std::size_t k = 0; k < length; ++k) {
+        ops.push_back(static_cast<Op>(random() % kOpKinds));
+        begins.push_back(k == 0);
+      }
+    }
+    // Scanned from a random split, so that associativity is used.
+    std::vector<RunEffect> effects;
+    for (std::uint32_t p = 0; p < ops.size(); ++p) {
+      effects.push_back(EffectOf(ops[p], true, p, begins[p], false));
+    }
+    const auto reduce = [&](auto&& self, std::size_t first, std::size_t last) -> RunEffect {
+      if (last - first == 1) return effects[first];
+      const std::size_t split = first + 1 + random() % (last - first - 1);
+      return ComposeEffects{}(self(self, first, split), self(self, split, last));
+    };
+    for (const bool present_before : {false, true}) {
+      Item item{};
+      std::uint32_t first = 0;
+      std::uint32_t first_find = kNoPosition;
+      for (std::uint32_t p = 0; p < ops.size(); ++p) {
+        if (begins[p]) {
+          item = Item{present_before, kUnchanged};
+          first = p;
+          first_find = kNoPosition;
+        }
+        if (ops[p] == Op::kFind && first_find == kNoPosition) first_find = p;
+        item.Apply(ops[p], p);
+        const RunEffect scanned = reduce(reduce, 0, p + 1);
+        const std::uint32_t effect = present_before ? scanned.if_present : scanned.if_absent;
+        ASSERT_EQ(PresentAfter(effect, present_before), item.present);
+        if (item.present && (effect != kUnchanged || item.writer != kUnchanged)) {
+          ASSERT_EQ(effect, item.writer);
+        }
+        ASSERT_EQ(scanned.first, first);
+        ASSERT_EQ(scanned.first_find(), first_find);
+        ASSERT_FALSE(scanned.mixed());
+      }
+    }
+  }
+}
+
+TEST(Combine, MixedRunsAndInvalidOperationsAreMarked) {
+  const ComposeEffects compose;
+  const RunEffect a = EffectOf(Op::kInsert, true, 0, true, false);
+  const RunEffect b = EffectOf(Op::kFind, true, 1, false, true);
+  const RunEffect c = EffectOf(Op::kErase, true, 2, false, false);
+  EXPECT_TRUE(compose(compose(a, b), c).mixed());
+  EXPECT_TRUE(compose(a, compose(b, c)).mixed());
+  const RunEffect invalid = EffectOf(static_cast<Op>(77), true, 0, true, false);
+  EXPECT_EQ(invalid.if_absent, kUnchanged);
+  EXPECT_EQ(invalid.if_present, kUnchanged);
+  const RunEffect no_value = EffectOf(Op::kUpsert, false, 0, true, false);
+  EXPECT_EQ(no_value.if_absent, kUnchanged);
+  EXPECT_EQ(ResultOf(Op::kUpsert, true, false), Result::kInvalid);
+  EXPECT_EQ(ResultOf(static_cast<Op>(77), true), Result::kInvalid);
+}
+
+TEST(Epochs, CellsAreFreeOnlyWhenAllBatchesThatSawThemHaveEnded) {
+  Epochs epochs;
+  Epochs::SlotRange give_back;
+  epochs.Quiesced({0, 100, 0});
+  const auto first = epochs.Begin({10, 0}, &give_back);
+  const auto second = epochs.Begin({20, 5}, &give_back);
+  EXPECT_EQ(epochs.available_cells(), 70u);
+  // The second batch retires 20 cells and erases 3 slots while the first still runs.
+  epochs.End(second, {20, 120, 3});
+  EXPECT_EQ(epochs.limit(), 100u);
+  EXPECT_EQ(epochs.available_cells(), 70u);
+  const auto third = epochs.Begin({0, 0}, &give_back);
+  EXPECT_EQ(give_back.from, give_back.to);
+  // The third began later: it can't have seen them.
+  epochs.End(first, {30, 120, 3});
+  EXPECT_EQ(epochs.limit(), 120u);
+  const auto fourth = epochs.Begin({0, 0}, &give_back);
+  EXPECT_EQ(give_back.from, 0u);
+  EXPECT_EQ(give_back.to, 3u);
+  epochs.End(third, {30, 120, 3});
+  epochs.End(fourth, {30, 123, 3});
+  EXPECT_EQ(epochs.limit(), 123u);
+  EXPECT_EQ(epochs.available_cells(), 93u);
+  EXPECT_TRUE(epochs.idle());
+}
+
+TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {
+  Epochs epochs;
+  Epochs::SlotRange give_back;
+  epochs.Quiesced({0, 0, 0});
+  const auto first = epochs.Begin({0, 8}, &give_back);
+  EXPECT_EQ(epochs.slots_pending(), 8u);
+  epochs.End(first, {0, 0, 5});
+  EXPECT_EQ(epochs.slots_pending(), 5u);
+  const auto second = epochs.Begin({0, 1}, &give_back);  // gives back [0, 5)
+  EXPECT_EQ(epochs.slots_pending(), 6u);
+  epochs.End(second, {0, 0, 5});
+  EXPECT_EQ(epochs.slots_pending(), 0u);
+}
+
+TEST(ThreadPool, RunsEveryPartOnceFromSeveralSubmitters) {
+  ThreadPool pool(3);
+  std::vector<std::thread> submitters;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 3; ++t) {
+    submitters.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        std::vector<std::atomic<int>> calls(17);
+        pool.Run(calls.size(), [&](std::size_t part) { ++calls[part]; });
+        for (const auto& count : calls) wrong += count != 1;
+      }
+    });
+  }
+  for (auto& submitter : submitters) submitter.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace gpm

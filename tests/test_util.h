@@ -1,0 +1,357 @@
+#ifndef GPM_TESTS_TEST_UTIL_H_
+#define GPM_TESTS_TEST_UTIL_H_
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/geometry.h"
+#include "engine/store.h"
+#include "pm/gpu_host.h"
+#include "recovery/check.h"
+
+/// What the engine's tests share: where pools go, which executor runs, seeds, keys and values of
+/// any size, and a model that applies a batch one operation at a time.
+///
+/// Environment:
+///   GPM_TEST_EXECUTOR  cpu (default) or cuda; ctest registers the tests once for each
+///   GPM_TEST_SEED      replays the randomized tests of a failed run
+///   GPM_TEST_OPS       operations of the model test in all, over its instances
+namespace gpm::test {
+
+inline ExecutorKind TestExecutor() {
+  const char* name = std::getenv("GPM_TEST_EXECUTOR");
+  return name != nullptr && std::string(name) == "cuda" ? ExecutorKind::kCuda : ExecutorKind::kCpu;
+}
+
+inline std::uint64_t EnvironmentNumber(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+/// The seed of this run; printed once, so that a failure can be replayed.
+inline std::uint64_t TestSeed() {
+  static const std::uint64_t seed = [] {
+    const std::uint64_t value = EnvironmentNumber("GPM_TEST_SEED", std::random_device{}());
+    std::printf("GPM_TEST_SEED=%llu\n", static_cast<unsigned long long>(value));
+    std::fflush(stdout);
+    return value;
+  }();
+  return seed;
+}
+
+inline OpenOptions TestOpenOptions(std::uint64_t max_bytes = 0) {
+  OpenOptions options;
+  options.executor = TestExecutor();
+  options.max_bytes = max_bytes;
+  return options;
+}
+
+/// A directory of its own for each test, removed at the end. Skips the cuda instance of every test
+/// where there is no GPU.
+class PoolTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (TestExecutor() == ExecutorKind::kCuda && GpuCount() == 0) GTEST_SKIP() << "no CUDA device";
+    // Of the media that tests can use, a GPU registers only tmpfs.
+    std::string pattern = TestExecutor() == ExecutorKind::kCuda ? "/dev/shm/" : testing::TempDir();
+    pattern += "gpmstore_test_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr) << pattern << ": " << std::strerror(errno);
+    directory_ = pattern;
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+  }
+
+  /// A path in the test's directory where no file is.
+  std::string NewPath() { return directory_ + "/pool" + std::to_string(next_path_++); }
+
+ private:
+  std::string directory_;
+  int next_path_ = 0;
+};
+
+/// Calls `action` and returns the code of the gpm::Error it threw, or nothing. The message, which
+/// must not be empty, goes to `*message`.
+template <class Action>
+std::optional<ErrorCode> ErrorOf(Action&& action, std::string* message = nullptr) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_STRNE(error.what(), "");
+    if (message != nullptr) *message = error.what();
+    return error.code();
+  }
+  return std::nullopt;
+}
+
+using Bytes = std::vector<std::byte>;
+
+inline std::string AsString(std::span<const std::byte> bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+/// A bijection of 64-bit words (splitmix64's finalizer).
+inline std::uint64_t Mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+inline constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
+
+/// The key with a number: the last word is the number, and for two of three numbers the other
+/// words are mixed from it, so that there are keys that differ only in their last word. Number 0 is
+/// the all-zero key, kAllOnes the all-one key.
+inline std::string MakeKey(std::uint64_t number, std::uint32_t key_size) {
+  std::vector<std::uint64_t> words(key_size / 8, 0);
+  if (number == kAllOnes) {
+    std::fill(words.begin(), words.end(), kAllOnes);
+  } else if (number % 3 != 0) {
+    for (std::size_t i = 0; i < words.size(); ++i) words[i] = Mix(number + i);
+  }
+  words.back() = number;
+  return std::string(reinterpret_cast<const char*>(words.data()), key_size);
+}
+
+inline std::uint64_t KeyNumber(std::span<const std::byte> key) {
+  std::uint64_t number;
+  std::memcpy(&number, key.data() + key.size() - 8, 8);
+  return number;
+}
+
+/// The value with a tag. Each 8 bytes of it derive from the tag, so that a mixture of two values is
+/// neither's.
+inline std::string MakeValue(std::uint64_t tag, std::uint32_t value_size) {
+  std::string value(value_size, '\0');
+  for (std::uint32_t i = 0; i < value_size; i += 8) {
+    const std::uint64_t word = tag ^ (i * 0x9E3779B97F4A7C15ull);
+    std::memcpy(value.data() + i, &word, std::min(8u, value_size - i));
+  }
+  return value;
+}
+
+/// The tag of a value of at least 8 bytes, or nothing when the value is torn.
+inline std::optional<std::uint64_t> ValueTag(std::span<const std::byte> value) {
+  std::uint64_t tag;
+  std::memcpy(&tag, value.data(), 8);
+  if (AsString(value) != MakeValue(tag, static_cast<std::uint32_t>(value.size()))) {
+    return std::nullopt;
+  }
+  return tag;
+}
+
+/// What the store should hold, by key.
+using Model = std::unordered_map<std::string, std::string>;
+
+/// Arrays of a batch, filled operation by operation. Outputs start with a pattern, so that one that
+/// was not written is seen.
+class TestBatch {
+ public:
+  TestBatch(std::uint32_t key_size, std::uint32_t value_size)
+      : key_size_(key_size), value_size_(value_size) {}
+
+  void Add(Op op, const std::string& key, const std::string& value) {
+    ops_.push_back(op);
+    keys_ += key;
+    values_ += value;
+  }
+  /// Adds an operation on the key with a number; the value that it writes (or, for finds and
+  /// erases, must ignore) is the one with the tag.
+  void Add(Op op, std::uint64_t key_number, std::uint64_t value_tag) {
+    Add(op, MakeKey(key_number, key_size_), MakeValue(value_tag, value_size_));
+  }
+
+  std::size_t size() const { return ops_.size(); }
+  Op op(std::size_t i) const { return ops_[i]; }
+  Result result(std::size_t i) const { return results_[i]; }
+  std::span<const std::byte> key(std::size_t i) const {
+    return std::as_bytes(std::span(keys_)).subspan(i * key_size_, key_size_);
+  }
+  std::span<const std::byte> value(std::size_t i) const {
+    return std::as_bytes(std::span(values_)).subspan(i * value_size_, value_size_);
+  }
+  std::span<const std::byte> found(std::size_t i) const {
+    return std::as_bytes(std::span(found_)).subspan(i * value_size_, value_size_);
+  }
+
+  /// The batch over these arrays, whose outputs it resets; valid until the next Add or Mixed.
+  Batch Mixed() {
+    found_.assign(values_.size(), kUntouched);
+    results_.assign(ops_.size(), kUnset);
+    Batch batch;
+    batch.ops = ops_;
+    batch.keys = std::as_bytes(std::span(keys_));
+    batch.values = std::as_bytes(std::span(values_));
+    batch.found = std::as_writable_bytes(std::span(found_));
+    batch.results = results_;
+    return batch;
+  }
+
+  /// The same through the calls for one kind. REQUIRES: all operations are of this kind.
+  void ApplySingle(Store& store, Op kind) {
+    const Batch batch = Mixed();
+    switch (kind) {
+      case Op::kFind:
+        return store.Find(batch.keys, batch.found, batch.results);
+      case Op::kInsert:
+        return store.Insert(batch.keys, batch.values, batch.results);
+      case Op::kUpdate:
+        return store.Update(batch.keys, batch.values, batch.results);
+      case Op::kUpsert:
+        return store.Upsert(batch.keys, batch.values, batch.results);
+      case Op::kErase:
+        return store.Erase(batch.keys, batch.results);
+    }
+  }
+
+  /// Applies the operations one by one to the model and compares each result and found value.
+  /// @param no_space operations that wrote may also have reported kNoSpace and changed nothing
+  void Compare(Model& model, bool no_space = false) const {
+    int failures = 0;
+    for (std::size_t i = 0; i < size() && failures < 5; ++i) {
+      const std::string at = AsString(key(i));
+      const auto item = model.find(at);
+      const bool present = item != model.end();
+      Result expected = present == (ops_[i] != Op::kInsert) || ops_[i] == Op::kUpsert
+                            ? Result::kOk
+                            : (present ? Result::kExists : Result::kNotFound);
+      const std::string* found = nullptr;
+      const bool writes = ops_[i] != Op::kFind && ops_[i] != Op::kErase;
+      if (no_space && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
+        expected = Result::kNoSpace;
+      } else if (expected == Result::kOk) {
+        if (ops_[i] == Op::kFind) found = &item->second;
+        if (ops_[i] == Op::kErase) model.erase(item);
+        if (writes) model[at] = AsString(value(i));
+      }
+      const bool right_value = found == nullptr || AsString(this->found(i)) == *found;
+      if (results_[i] != expected || !right_value) ++failures;
+      EXPECT_EQ(ResultName(results_[i]), ResultName(expected)) << Where(i);
+      EXPECT_TRUE(right_value) << "wrong value, " << Where(i);
+    }
+  }
+
+  void Clear() {
+    ops_.clear();
+    keys_.clear();
+    values_.clear();
+  }
+
+ private:
+  static constexpr char kUntouched = '\x5A';
+  static constexpr Result kUnset = static_cast<Result>(0xEE);
+
+  std::string Where(std::size_t i) const {
+    return "operation " + std::to_string(i) + " of " + std::to_string(size()) + ", " +
+           std::string(OpName(ops_[i])) + " of key " + std::to_string(KeyNumber(key(i)));
+  }
+
+  std::uint32_t key_size_;
+  std::uint32_t value_size_;
+  std::vector<Op> ops_;
+  std::string keys_;
+  std::string values_;
+  std::string found_;
+  std::vector<Result> results_;
+};
+
+/// The store holds exactly the model's items, by ForEach and by Stats.
+inline void ExpectContents(Store& store, const Model& model) {
+  std::uint64_t visited = 0;
+  std::uint64_t wrong = 0;
+  Model seen;
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    ++visited;
+    const auto item = model.find(AsString(key));
+    if (item == model.end() || item->second != AsString(value)) ++wrong;
+    seen.emplace(AsString(key), std::string());
+  });
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(visited, model.size());
+  EXPECT_EQ(seen.size(), visited) << "a key was visited twice";
+  const StoreStats stats = store.Stats();
+  EXPECT_EQ(stats.items, model.size());
+  EXPECT_DOUBLE_EQ(stats.load_factor,
+                   static_cast<double>(stats.items) / static_cast<double>(stats.capacity_slots));
+}
+
+/// A closed pool passes the offline check with exactly this many items, and nothing left to do for
+/// recovery.
+inline void ExpectSound(const std::string& path, std::uint64_t items) {
+  const CheckReport report = CheckPool(path);
+  for (const std::string& defect : report.defects) ADD_FAILURE() << defect;
+  EXPECT_EQ(report.items, items);
+  EXPECT_EQ(report.insert_slots, 0u);
+  EXPECT_EQ(report.duplicates, 0u);
+  EXPECT_FALSE(report.resizing);
+  EXPECT_TRUE(report.clean);
+}
+
+/// A store next to its model.
+class ModelledStore {
+ public:
+  ModelledStore(std::string path, const CreateOptions& create, const OpenOptions& open)
+      : path_(std::move(path)), open_(open), store_(Store::Create(path_, create, open)) {}
+
+  Store& store() { return store_; }
+  Model& model() { return model_; }
+  const std::string& path() const { return path_; }
+  TestBatch NewBatch() const { return TestBatch(store_.key_size(), store_.value_size()); }
+
+  /// Applies a mixed batch and compares.
+  void Apply(TestBatch& batch, bool no_space = false) {
+    store_.Apply(batch.Mixed());
+    batch.Compare(model_, no_space);
+  }
+  /// Applies one kind to a list of keys; the value for key number k is the one tagged k + tag.
+  void Apply(Op kind, const std::vector<std::uint64_t>& key_numbers, std::uint64_t tag = 0) {
+    TestBatch batch = NewBatch();
+    for (const std::uint64_t number : key_numbers) batch.Add(kind, number, number + tag);
+    batch.ApplySingle(store_, kind);
+    batch.Compare(model_);
+  }
+
+  void ExpectContents() { test::ExpectContents(store_, model_); }
+
+  /// Closes, checks the pool offline, opens again and compares the contents.
+  void Reopen() {
+    store_.Close();
+    ExpectSound(path_, model_.size());
+    store_ = Store::Open(path_, open_);
+    EXPECT_TRUE(store_.Stats().recovery.was_clean);
+    ExpectContents();
+  }
+
+ private:
+  std::string path_;
+  OpenOptions open_;
+  Store store_;
+  Model model_;
+};
+
+/// first, first + 1, ... (count numbers).
+inline std::vector<std::uint64_t> Numbers(std::uint64_t first, std::uint64_t count) {
+  std::vector<std::uint64_t> numbers(count);
+  for (std::uint64_t i = 0; i < count; ++i) numbers[i] = first + i;
+  return numbers;
+}
+
+}  // namespace gpm::test
+
+#endif  // GPM_TESTS_TEST_UTIL_H_
