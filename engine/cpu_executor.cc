@@ -37,8 +37,11 @@ struct Queues {
   std::vector<std::uint64_t> slots = std::vector<std::uint64_t>(2);
   std::unique_ptr<ReclaimCounters> counters = std::make_unique<ReclaimCounters>();
 
-  Reclaim View() {
-    return Reclaim{cells.data(), cells.size() - 1, slots.data(), slots.size() - 1, counters.get()};
+  /// A view that may take the cells of a grant; `taken` is its user's.
+  Reclaim View(const CellGrant& grant = {}, std::uint64_t* taken = nullptr) {
+    return Reclaim{
+        cells.data(), cells.size() - 1, slots.data(), slots.size() - 1, counters.get(), grant,
+        taken};
   }
 };
 
@@ -60,21 +63,34 @@ class CpuExecutor;
 class CpuRun : public Run {
  public:
   CpuRun(CpuExecutor* executor, const Batch& batch);
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
   Progress Await() override { return progress_; }
-  Progress Resume(bool give_up) override;
+  Progress Resume(bool give_up, const CellGrant& grant) override;
   Progress RemoveDuplicates() override;
 
  private:
   struct Worker {
     std::vector<std::uint32_t> list;  ///< its operations, in batch order
     std::size_t next = 0;             ///< first one not done
+    CellGrant grant;                  ///< its part of the batch's cells
+    std::uint64_t taken = 0;          ///< of those
     Progress progress;
   };
 
+  /// Operations on their way through a thread.
+  struct Block {
+    std::array<KeyBuffer, kBlock> buffers;
+    std::array<const std::uint64_t*, kBlock> keys;
+    std::array<Candidates, kBlock> candidates;
+    std::array<Slot, kBlock> slots;
+    std::array<bool, kBlock> found;
+  };
+
   bool HasWrites() const;
+  void LookUp(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
+              std::size_t count, Block* block) const;
   void RunFinds();
-  void RunOrdered(bool give_up);
-  void Collect();
+  void RunOrdered(bool give_up, const CellGrant& grant);
   void FindBlock(const CpuOperations& operations, std::size_t first, std::size_t count);
   void WorkOn(Worker* worker, bool give_up);
   Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
@@ -100,9 +116,9 @@ class CpuExecutor : public Executor {
   std::uint64_t gpu_bytes() const override { return 0; }
   void SetTable(const TableView& table) override { table_ = table; }
 
-  void GrowQueues(std::uint64_t cells, std::uint64_t slots) override {
+  void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
     const ReclaimCounters& at = *queues_.counters;
-    GrowRing(&queues_.cells, std::bit_ceil(2 * cells + 2), at.cells_head, at.cells_tail);
+    GrowRing(&queues_.cells, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
     // What was given back is not looked at again, so all positions can be copied.
     GrowRing(&queues_.slots, std::bit_ceil(slots + 2),
              at.slots_tail - std::min<std::uint64_t>(at.slots_tail, queues_.slots.size()),
@@ -125,20 +141,9 @@ class CpuExecutor : public Executor {
     }
   }
   ReclaimPositions Positions() override {
-    return {AtomicLoad(&queues_.counters->cells_head), AtomicLoad(&queues_.counters->cells_tail),
-            AtomicLoad(&queues_.counters->slots_tail)};
+    return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
   }
-  void SetCellsLimit(std::uint64_t limit) override {
-    std::uint64_t* word = &queues_.counters->cells_limit;
-    std::uint64_t now = AtomicLoad(word);
-    while (now < limit && !__atomic_compare_exchange_n(word, &now, limit, false, __ATOMIC_RELAXED,
-                                                       __ATOMIC_RELAXED)) {
-    }
-  }
-  std::shared_ptr<Run> Start(const Batch& batch, Stream, const Epochs::SlotRange& give_back,
-                             std::uint64_t cells_limit) override {
-    GiveBack(give_back);
-    SetCellsLimit(cells_limit);
+  std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
     return std::make_shared<CpuRun>(this, batch);
   }
 
@@ -222,7 +227,10 @@ CpuRun::CpuRun(CpuExecutor* executor, const Batch& batch)
     : executor_(executor),
       batch_(batch),
       key_size_(8 * executor->table_.key_words),
-      value_size_(executor->table_.value_size) {
+      value_size_(executor->table_.value_size) {}
+
+void CpuRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  executor_->GiveBack(give_back);
   if (!HasWrites()) {
     RunFinds();
     progress_.positions = executor_->Positions();
@@ -252,11 +260,11 @@ CpuRun::CpuRun(CpuExecutor* executor, const Batch& batch)
       }
     });
   }
-  RunOrdered(false);
+  RunOrdered(false, grant);
 }
 
-Progress CpuRun::Resume(bool give_up) {
-  RunOrdered(give_up);
+Progress CpuRun::Resume(bool give_up, const CellGrant& grant) {
+  RunOrdered(give_up, grant);
   return progress_;
 }
 
@@ -309,53 +317,74 @@ void CpuRun::RunFinds() {
   });
 }
 
-/// Finds of one block in lockstep, each stage's misses prefetched by the one before.
+/// Looks a block of keys up in lockstep, so that the misses of all of them overlap: level by level,
+/// each stage's lines prefetched by the one before. Prefetches the references of what it finds.
+void CpuRun::LookUp(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
+                    std::size_t count, Block* block) const {
+  const TableView& table = executor_->table_;
+  const auto prefetch = [&](std::size_t k, std::uint32_t level) {
+    operations.VisitBucketsOfLevel(block->candidates[k], level, [&](const std::byte* bucket) {
+      PrefetchBytes(bucket, 8 * table.slots);
+    });
+  };
+  for (std::size_t k = 0; k < count; ++k) {
+    block->keys[k] = KeyAt(list == nullptr ? first + k : list[k], &block->buffers[k]);
+    block->candidates[k] = operations.Locate(block->keys[k]);
+    block->found[k] = false;
+    prefetch(k, 0);
+  }
+  for (std::uint32_t level = 0; level < table.levels; ++level) {
+    for (std::size_t k = 0; k < count; ++k) {
+      if (block->found[k]) continue;
+      block->found[k] =
+          operations.FindSlotInLevel(block->candidates[k], block->keys[k], level, &block->slots[k]);
+      if (block->found[k]) {
+        __builtin_prefetch(table.Reference(block->slots[k]));
+      } else if (level + 1 < table.levels) {
+        prefetch(k, level + 1);
+      }
+    }
+  }
+}
+
 void CpuRun::FindBlock(const CpuOperations& operations, std::size_t first, std::size_t count) {
   const TableView& table = executor_->table_;
-  std::array<KeyBuffer, kBlock> buffers;
-  std::array<const std::uint64_t*, kBlock> keys;
-  std::array<Candidates, kBlock> candidates;
-  std::array<Slot, kBlock> slots;
-  std::array<std::uint64_t, kBlock> references;
-  std::array<bool, kBlock> found;
-  for (std::size_t k = 0; k < count; ++k) {
-    keys[k] = KeyAt(first + k, &buffers[k]);
-    candidates[k] = operations.Locate(keys[k]);
-    operations.VisitCandidateBuckets(
-        candidates[k], [&](const std::byte* bucket) { PrefetchBytes(bucket, 8 * table.slots); });
-  }
-  for (std::size_t k = 0; k < count; ++k) {
-    found[k] = operations.FindSlot(candidates[k], keys[k], &slots[k]);
-    if (found[k]) __builtin_prefetch(table.Reference(slots[k]));
-  }
+  Block block;
+  LookUp(operations, nullptr, first, count, &block);
   if (!batch_.found.empty()) {
+    std::array<std::uint64_t, kBlock> references;
     for (std::size_t k = 0; k < count; ++k) {
-      if (!found[k]) continue;
-      references[k] = operations.LoadReference(slots[k]);
+      if (!block.found[k]) continue;
+      references[k] = operations.LoadReference(block.slots[k]);
       if (!table.inline_values()) PrefetchBytes(table.Cell(references[k]), value_size_);
     }
     for (std::size_t k = 0; k < count; ++k) {
-      if (!found[k]) continue;
+      if (!block.found[k]) continue;
       operations.ReadValue(references[k], batch_.found.data() + (first + k) * value_size_);
     }
   }
   for (std::size_t k = 0; k < count; ++k) {
-    batch_.results[first + k] = ResultOf(Op::kFind, found[k]);
+    batch_.results[first + k] = ResultOf(Op::kFind, block.found[k]);
   }
 }
 
-void CpuRun::RunOrdered(bool give_up) {
+void CpuRun::RunOrdered(bool give_up, const CellGrant& grant) {
+  CellGrant rest = grant;
+  for (Worker& worker : workers_) {
+    const bool last = &worker == &workers_.back();
+    const std::uint64_t share =
+        last ? rest.count : std::min<std::uint64_t>(rest.count, worker.list.size() - worker.next);
+    worker.grant = CellGrant{rest.first, share};
+    rest = CellGrant{rest.first + share, rest.count - share};
+  }
   executor_->pool_.Run(workers_.size(),
                        [&](std::size_t part) { WorkOn(&workers_[part], give_up); });
-  Collect();
-}
-
-void CpuRun::Collect() {
   progress_ = Progress{};
   for (const Worker& worker : workers_) {
     progress_.items_added += worker.progress.items_added;
     progress_.lack_slots += worker.progress.lack_slots;
     progress_.lack_cells += worker.progress.lack_cells;
+    progress_.carried_out += worker.progress.carried_out;
   }
   progress_.positions = executor_->Positions();
 }
@@ -363,43 +392,32 @@ void CpuRun::Collect() {
 /// Carries out a worker's operations one after another; the buckets, references and old values of
 /// those to come are prefetched.
 void CpuRun::WorkOn(Worker* worker, bool give_up) {
-  const Reclaim reclaim = executor_->queues_.View();
+  worker->progress = Progress{};
+  worker->taken = 0;
+  const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken);
   const CpuOperations operations = executor_->MakeOperations(reclaim);
   const TableView& table = executor_->table_;
-  worker->progress = Progress{};
-  std::array<KeyBuffer, kBlock> buffers;
-  std::array<const std::uint64_t*, kBlock> keys;
-  std::array<Candidates, kBlock> candidates;
-  std::array<Slot, kBlock> slots;
-  std::array<bool, kBlock> found;
+  Block block;
   while (worker->next < worker->list.size()) {
     const std::size_t count = std::min(kBlock, worker->list.size() - worker->next);
     const std::uint32_t* list = worker->list.data() + worker->next;
+    LookUp(operations, list, 0, count, &block);
     for (std::size_t k = 0; k < count; ++k) {
-      keys[k] = KeyAt(list[k], &buffers[k]);
-      candidates[k] = operations.Locate(keys[k]);
-      operations.VisitCandidateBuckets(
-          candidates[k], [&](const std::byte* bucket) { PrefetchBytes(bucket, 8 * table.slots); });
-    }
-    for (std::size_t k = 0; k < count; ++k) {
-      found[k] = operations.FindSlot(candidates[k], keys[k], &slots[k]);
-      if (found[k]) __builtin_prefetch(table.Reference(slots[k]), 1);
-    }
-    for (std::size_t k = 0; k < count; ++k) {
-      if (found[k] && KindOf(list[k]) == Op::kFind && !table.inline_values()) {
-        PrefetchBytes(table.Cell(operations.LoadReference(slots[k])), value_size_);
+      if (block.found[k] && KindOf(list[k]) == Op::kFind && !table.inline_values()) {
+        PrefetchBytes(table.Cell(operations.LoadReference(block.slots[k])), value_size_);
       }
     }
     for (std::size_t k = 0; k < count; ++k) {
       const std::size_t i = list[k];
       const Op op = KindOf(i);
       const Plan plan = PlanOf(op, ValueAt(i));
-      const Outcome outcome = operations.Apply(candidates[k], keys[k], plan);
+      const Outcome outcome = operations.Apply(block.candidates[k], block.keys[k], plan);
       worker->progress.items_added += ItemsAdded(plan, outcome);
       if (outcome.lack != Lack::kNothing && !give_up) {
         // What comes after it may not lack anything: it is not counted.
         (outcome.lack == Lack::kSlot ? worker->progress.lack_slots : worker->progress.lack_cells) =
             1;
+        reclaim.ReturnCells(0, 1);
         return;
       }
       if (op == Op::kFind && outcome.present && !batch_.found.empty()) {
@@ -409,8 +427,10 @@ void CpuRun::WorkOn(Worker* worker, bool give_up) {
                               ? Result::kNoSpace
                               : ResultOf(op, outcome.present, !batch_.values.empty());
       ++worker->next;
+      ++worker->progress.carried_out;
     }
   }
+  reclaim.ReturnCells(0, 1);
 }
 
 }  // namespace

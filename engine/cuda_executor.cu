@@ -46,15 +46,15 @@ class CudaRun : public Run {
 
   /// Finds out where the arrays are. @throws Error(kInvalidArgument)
   void Place();
-  void Start(const Epochs::SlotRange& give_back, std::uint64_t cells_limit);
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
   Progress Await() override;
-  Progress Resume(bool give_up) override;
+  Progress Resume(bool give_up, const CellGrant& grant) override;
   Progress RemoveDuplicates() override;
 
  private:
   template <class T>
   const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
-  void PrepareLog();
+  void MakeContext(const CellGrant& grant);
   void Order();
   void CarryOut(bool give_up);
 
@@ -105,7 +105,8 @@ const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
   return reinterpret_cast<const T*>(to->data());
 }
 
-void CudaRun::Start(const Epochs::SlotRange& give_back, std::uint64_t cells_limit) {
+void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  executor_->Activate();
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
   w.hashes.Reserve(n);
@@ -118,7 +119,7 @@ void CudaRun::Start(const Epochs::SlotRange& give_back, std::uint64_t cells_limi
   if (!found_on_device_ && !batch_.found.empty()) w.found.Reserve(batch_.found.size());
   if (!results_on_device_) w.results.Reserve(n);
   running_ = true;
-  PrepareLog();
+  MakeContext(grant);
 
   device_.count = static_cast<std::uint32_t>(n);
   device_.op = batch_.op;
@@ -135,16 +136,19 @@ void CudaRun::Start(const Epochs::SlotRange& give_back, std::uint64_t cells_limi
   device_.effects = w.effects.data();
   device_.records = w.records.data();
   device_.sums = w.sums.data();
-  executor_->Begin(stream_, give_back, cells_limit);
+  executor_->GiveBack(give_back, stream_);
   Order();
   CarryOut(false);
 }
 
-/// Takes the executor's context; where the medium needs flushing, with a log of the lines written.
-void CudaRun::PrepareLog() {
-  context_ = executor_->context();
-  if (!executor_->needs_flush()) return;
+/// Takes the executor's context, with the cells granted and, where the medium needs flushing, a log
+/// of the lines written.
+void CudaRun::MakeContext(const CellGrant& grant) {
   Workspace& w = *workspace_;
+  context_ = executor_->context();
+  context_.reclaim.grant = grant;
+  context_.reclaim.taken = &w.sums.data()->cells_taken;
+  if (!executor_->needs_flush()) return;
   const TableView& table = context_.table;
   const std::uint64_t lines_per_operation = (table.cell_bytes + 8 * table.key_words) / 64 + 6;
   w.dirty_lines.Reserve(batch_.results.size() * lines_per_operation);
@@ -214,9 +218,9 @@ Progress CudaRun::Await() {
   return progress_;
 }
 
-Progress CudaRun::Resume(bool give_up) {
+Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
   executor_->Activate();
-  PrepareLog();  // the table, and its queues, may have grown
+  MakeContext(grant);  // the table, and its queues, may have grown
   CarryOut(give_up);
   return Await();
 }
@@ -226,6 +230,7 @@ Progress CudaRun::RemoveDuplicates() {
   Workspace& w = *workspace_;
   CheckCuda(cudaMemsetAsync(w.sums.data(), 0, sizeof(BatchSums), stream_), "cudaMemsetAsync");
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+  context_.reclaim.grant = CellGrant{};
   RemoveSecondCopies<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_);
   CheckLaunch("RemoveSecondCopies");
   executor_->Report(stream_, context_, &w);
@@ -291,8 +296,8 @@ void CudaExecutor::Synchronize() {
 }
 
 void CudaExecutor::RefreshContext() {
-  context_.reclaim =
-      Reclaim{cells_.data(), cells_.size() - 1, slots_.data(), slots_.size() - 1, counters_.data()};
+  context_.reclaim = Reclaim{cells_.data(),    cells_.size() - 1, slots_.data(), slots_.size() - 1,
+                             counters_.data(), CellGrant{},       nullptr};
 }
 
 template <class T>
@@ -308,10 +313,10 @@ void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::
   *ring = std::move(larger);
 }
 
-void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots) {
+void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
   Activate();
   const ReclaimPositions at = Positions();
-  GrowRing(&cells_, std::bit_ceil(2 * cells + 2), at.cells_head, at.cells_tail);
+  GrowRing(&cells_, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
   // What was given back is not looked at again, so all positions can be copied.
   GrowRing(&slots_, std::bit_ceil(slots + 2),
            at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
@@ -395,23 +400,17 @@ std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
   return left;
 }
 
-void CudaExecutor::Begin(Stream stream, const Epochs::SlotRange& give_back,
-                         std::uint64_t cells_limit) {
-  const auto blocks = static_cast<unsigned>(std::clamp<std::uint64_t>(
-      BlocksFor(give_back.to - give_back.from, kBlockThreads), 1, kPassBlocks));
-  BeginBatch<<<blocks, kBlockThreads, 0, stream>>>(context_, give_back, cells_limit);
-  CheckLaunch("BeginBatch");
+void CudaExecutor::GiveBack(const Epochs::SlotRange& slots, Stream stream) {
+  if (slots.from == slots.to) return;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(BlocksFor(slots.to - slots.from, kBlockThreads), kPassBlocks));
+  GiveBackSlots<<<blocks, kBlockThreads, 0, stream>>>(context_, slots);
+  CheckLaunch("GiveBackSlots");
 }
 
 void CudaExecutor::GiveBack(const Epochs::SlotRange& slots) {
   Activate();
-  Begin(stream_, slots, 0);
-  Synchronize();
-}
-
-void CudaExecutor::SetCellsLimit(std::uint64_t limit) {
-  Activate();
-  Begin(stream_, Epochs::SlotRange{}, limit);
+  GiveBack(slots, stream_);
   Synchronize();
 }
 
@@ -422,10 +421,16 @@ ReclaimPositions CudaExecutor::Positions() {
                             stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
-  return ReclaimPositions{counters.cells_head, counters.cells_tail, counters.slots_tail};
+  return ReclaimPositions{counters.cells_tail, counters.slots_tail};
 }
 
 void CudaExecutor::Report(Stream stream, const TableContext& context, Workspace* workspace) {
+  if (context.reclaim.grant.count > 0) {
+    const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(
+        BlocksFor(context.reclaim.grant.count, kBlockThreads), kPassBlocks));
+    ReturnCells<<<blocks, kBlockThreads, 0, stream>>>(context);
+    CheckLaunch("ReturnCells");
+  }
   ReportBatch<<<1, 1, 0, stream>>>(context, workspace->sums.data(), workspace->report.get());
   CheckLaunch("ReportBatch");
   CheckCuda(cudaEventRecord(workspace->done, stream), "cudaEventRecord");
@@ -452,6 +457,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.items_added = static_cast<std::int64_t>(report.sums.items_added);
   progress.lack_slots = report.sums.lack_slots;
   progress.lack_cells = report.sums.lack_cells;
+  progress.carried_out = report.sums.carried_out;
   progress.positions = report.positions;
   return progress;
 }
@@ -479,13 +485,10 @@ void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) {
   workspaces_.push_back(std::move(workspace));
 }
 
-std::shared_ptr<Run> CudaExecutor::Start(const Batch& batch, Stream stream,
-                                         const Epochs::SlotRange& give_back,
-                                         std::uint64_t cells_limit) {
+std::shared_ptr<Run> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
   Activate();
   auto run = std::make_shared<CudaRun>(this, batch, stream);
   run->Place();
-  run->Start(give_back, cells_limit);
   return run;
 }
 

@@ -48,7 +48,7 @@ class CudaExecutor : public Executor {
   unsigned threads() const override { return 0; }
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
   void SetTable(const TableView& table) override { context_.table = table; }
-  void GrowQueues(std::uint64_t cells, std::uint64_t slots) override;
+  void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
   PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
@@ -56,14 +56,13 @@ class CudaExecutor : public Executor {
   std::uint64_t DrainLevel(std::uint32_t level) override;
   void GiveBack(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;
-  void SetCellsLimit(std::uint64_t limit) override;
-  std::shared_ptr<Run> Start(const Batch& batch, Stream stream, const Epochs::SlotRange& give_back,
-                             std::uint64_t cells_limit) override;
+  std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) override;
 
   // For batches and device scopes.
   const TableContext& context() const { return context_; }
   void Activate() const;  ///< makes the executor's device current in this thread
-  void Begin(Stream stream, const Epochs::SlotRange& give_back, std::uint64_t cells_limit);
+  void GiveBack(const Epochs::SlotRange& slots, Stream stream);
+  /// Ends a phase of a batch: returns cells, reports.
   void Report(Stream stream, const TableContext& context, Workspace* workspace);
   /// Waits for Report; flushes the lines that were logged, where the medium needs it.
   Progress Collect(Workspace* workspace);

@@ -9,21 +9,25 @@
 namespace gpm {
 
 /// The kernels of the cuda executor, which alone includes this file. A batch goes through
-/// BeginBatch, HashKeys, a sort, MakeEffects, a scan, CarryOutRuns, AnswerOperations, ReportBatch.
+/// BeginBatch, HashKeys, a sort, MakeEffects, a scan, CarryOutRuns, AnswerOperations, ReturnCells,
+/// ReportBatch.
 
-/// Gives back erased slots and raises the limit of the cells that may be taken.
-__global__ void BeginBatch(const __grid_constant__ TableContext context, Epochs::SlotRange slots,
-                           std::uint64_t cells_limit) {
+/// Gives back erased slots.
+__global__ void GiveBackSlots(const __grid_constant__ TableContext context,
+                              Epochs::SlotRange slots) {
   const std::uint64_t thread = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
   const LaneOperations operations(context.table, context.reclaim, ThreadGroup{},
                                   CudaMedia(context.dirty));
-  for (std::uint64_t i = slots.from + thread; i < slots.to; i += gridDim.x * blockDim.x) {
+  for (std::uint64_t i = slots.from + thread; i < slots.to;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
     operations.GiveBackSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
   }
-  if (thread == 0) {
-    atomicMax(reinterpret_cast<unsigned long long*>(&context.reclaim.counters->cells_limit),
-              cells_limit);
-  }
+}
+
+/// Queues what is left of a batch's cells again.
+__global__ void ReturnCells(const __grid_constant__ TableContext context) {
+  context.reclaim.ReturnCells(blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x,
+                              std::uint64_t{gridDim.x} * blockDim.x);
 }
 
 /// Hashes the keys; the high bits order the batch by address in every level.
@@ -83,6 +87,7 @@ __device__ inline void RunOneByOne(const TileOperations& operations, const CudaT
   }
   if (!group.IsLeader()) return;
   AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(items_added));
+  AtomicAdd(&batch.sums->carried_out, p - record->next);
   record->next = p;
   if (p > last) {
     record->status = RunStatus::kSequential;
@@ -192,7 +197,6 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void ReportBatch(const __grid_constant__ TableContext context, BatchSums* sums,
                             BatchReport* report) {
   report->sums = *sums;
-  report->positions.cells_head = AtomicLoad(&context.reclaim.counters->cells_head);
   report->positions.cells_tail = AtomicLoad(&context.reclaim.counters->cells_tail);
   report->positions.slots_tail = AtomicLoad(&context.reclaim.counters->slots_tail);
   report->dirty_lines = context.dirty.count == nullptr ? 0 : AtomicLoad(context.dirty.count);

@@ -45,6 +45,8 @@ struct BatchSums {
   std::uint64_t items_added;  ///< two's complement
   std::uint64_t lack_slots;
   std::uint64_t lack_cells;
+  std::uint64_t carried_out;  ///< one by one
+  std::uint64_t cells_taken;  ///< asked for, of the batch's grant
 };
 
 /// What the host reads when a batch has ended; in pinned host memory.

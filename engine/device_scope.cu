@@ -8,16 +8,22 @@ namespace gpm {
 class ScopeRun : public Run {
  public:
   ScopeRun(CudaExecutor* executor, Stream stream)
-      : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {
+      : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {}
+  ~ScopeRun() override { executor_->ReturnWorkspace(std::move(workspace_)); }
+
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override {
+    executor_->Activate();
     workspace_->sums.Reserve(1);
     CheckCuda(cudaMemsetAsync(workspace_->sums.data(), 0, sizeof(BatchSums), stream_),
               "cudaMemsetAsync");
+    context_ = executor_->context();
+    context_.reclaim.grant = grant;
+    context_.reclaim.taken = &workspace_->sums.data()->cells_taken;
+    executor_->GiveBack(give_back, stream_);
   }
-  ~ScopeRun() override { executor_->ReturnWorkspace(std::move(workspace_)); }
-
   Progress Await() override {
     executor_->Activate();
-    executor_->Report(stream_, executor_->context(), workspace_.get());
+    executor_->Report(stream_, context_, workspace_.get());
     progress_ = executor_->Collect(workspace_.get());
     executor_->FlushPool();
     const Progress progress = progress_;
@@ -25,14 +31,19 @@ class ScopeRun : public Run {
     return progress;
   }
   Progress RemoveDuplicates() override { return progress_; }  // each insert saw to it itself
-  Progress Resume(bool) override { return Progress{}; }       // a scope leaves nothing over
-  BatchSums* sums() const { return workspace_->sums.data(); }
+  Progress Resume(bool, const CellGrant&) override { return progress_; }  // nothing is left over
+  /// The user may launch kernels until the scope is closed.
+  bool Complete() const override { return closed_; }
+  void SetClosed() { closed_ = true; }
+  DeviceView view() const { return DeviceView{context_, workspace_->sums.data()}; }
 
  private:
   CudaExecutor* executor_;
   Stream stream_;
   std::unique_ptr<Workspace> workspace_;
+  TableContext context_{};
   Progress progress_;
+  std::atomic<bool> closed_{false};
 };
 
 class DeviceScope::State {
@@ -44,34 +55,21 @@ class DeviceScope::State {
       throw Error(ErrorCode::kUnsupported,
                   "a device scope needs a store that was opened with executor cuda");
     }
-    executor->Activate();
-    Epochs::SlotRange give_back;
-    std::uint64_t cells_limit = 0;
-    in_flight_ = store_.Admit(Reservation{max_writes, max_erases + max_writes}, max_writes > 0,
-                              &give_back, &cells_limit);
-    try {
-      auto run = std::make_shared<ScopeRun>(executor, stream);
-      executor->Begin(stream, give_back, cells_limit);
-      view_ = DeviceView{executor->context(), run->sums()};
-      run_ = run;
-    } catch (...) {
-      store_.Abandon(in_flight_);
-      throw;
-    }
+    run_ = std::make_shared<ScopeRun>(executor, stream);
+    in_flight_ = store_.Run(run_, Reservation{max_writes, max_erases + max_writes}, max_writes > 0);
+    view_ = run_->view();
   }
 
   void Close() {
-    if (run_ == nullptr) return;
-    store_.Launch(in_flight_, std::move(run_));
-    run_ = nullptr;
+    run_->SetClosed();
     store_.Wait(*in_flight_);
   }
   const DeviceView& view() const { return view_; }
 
  private:
   StoreImpl& store_;
+  std::shared_ptr<ScopeRun> run_;
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
-  std::shared_ptr<Run> run_;
   DeviceView view_{};
 };
 

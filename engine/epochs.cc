@@ -4,7 +4,15 @@
 
 namespace gpm {
 
-std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* give_back) {
+CellGrant Epochs::GrantCells(std::uint64_t cells) {
+  const CellGrant grant{head_, std::min(cells, available_cells())};
+  head_ += grant.count;
+  return grant;
+}
+
+std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* give_back,
+                            CellGrant* grant) {
+  *grant = GrantCells(reservation.cells);
   *give_back = SlotRange{slots_given_back_, slots_safe_};
   slots_given_back_ = slots_safe_;
   running_.emplace(next_id_, Running{reservation, *give_back});
@@ -13,7 +21,6 @@ std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* give_back
 
 void Epochs::End(std::uint64_t id, const ReclaimPositions& positions) {
   running_.erase(id);
-  known_.cells_head = std::max(known_.cells_head, positions.cells_head);
   known_.cells_tail = std::max(known_.cells_tail, positions.cells_tail);
   known_.slots_tail = std::max(known_.slots_tail, positions.slots_tail);
   graces_.push_back(Grace{known_.cells_tail, known_.slots_tail, next_id_ - 1});
@@ -31,12 +38,6 @@ void Epochs::Quiesced(const ReclaimPositions& positions) {
   limit_ = positions.cells_tail;
   slots_safe_ = positions.slots_tail;
   slots_given_back_ = positions.slots_tail;
-}
-
-std::uint64_t Epochs::available_cells() const {
-  std::uint64_t claimed = known_.cells_head;
-  for (const auto& [id, batch] : running_) claimed += batch.reservation.cells;
-  return limit_ > claimed ? limit_ - claimed : 0;
 }
 
 std::uint64_t Epochs::slots_pending() const {

@@ -5,23 +5,24 @@
 #include <deque>
 #include <map>
 
+#include "engine/table/reclaim.h"
+
 namespace gpm {
 
 /// How far the queues of a Reclaim have come; read from the executor when a batch ends.
 struct ReclaimPositions {
-  std::uint64_t cells_head = 0;
   std::uint64_t cells_tail = 0;
   std::uint64_t slots_tail = 0;
 };
 
 /// What a batch may take from and add to the queues at most.
 struct Reservation {
-  std::uint64_t cells = 0;  ///< value cells taken
-  std::uint64_t slots = 0;  ///< slots erased
+  std::uint64_t cells = 0;  ///< value cells
+  std::uint64_t slots = 0;  ///< erased slots
 };
 
-/// Which retired cells and erased slots are past the reach of every running batch, and how many
-/// cells are spoken for.
+/// Which retired cells and erased slots are past the reach of every running batch, and which cells
+/// each batch may take.
 ///
 /// Thread safety: none; the store serializes.
 ///
@@ -29,8 +30,7 @@ struct Reservation {
 ///  1. Batches have increasing ids. What was retired before position p, read when some batch ended,
 ///     is free once no batch with an id up to the newest at that moment runs: only those can have
 ///     seen it. `limit` and `slots_safe` are such positions.
-///  2. The running batches together never take more than [head, limit): each one's reservation is
-///     counted in full until it ends.
+///  2. [head, limit) are free cells that no batch was granted.
 class Epochs {
  public:
   /// Slots [from, to) of the slot queue, for one batch to give back before it begins.
@@ -39,8 +39,13 @@ class Epochs {
     std::uint64_t to = 0;
   };
 
-  /// Starts a batch. @param give_back set to the erased slots that are safe and not yet given back
-  std::uint64_t Begin(const Reservation& reservation, SlotRange* give_back);
+  /// Starts a batch.
+  /// @param give_back set to the erased slots that are safe and not yet given back
+  /// @param grant set to the cells that it may take: those it needs, or as many as there are
+  std::uint64_t Begin(const Reservation& reservation, SlotRange* give_back, CellGrant* grant);
+
+  /// Grants up to `cells` more to a batch that runs alone.
+  CellGrant GrantCells(std::uint64_t cells);
 
   /// Ends a batch. @param positions read after its last access to the queues
   void End(std::uint64_t id, const ReclaimPositions& positions);
@@ -48,12 +53,17 @@ class Epochs {
   /// Nothing runs, and all erased slots were given back: everything retired is free.
   void Quiesced(const ReclaimPositions& positions);
 
-  /// Free cells that no running batch has a claim on.
-  std::uint64_t available_cells() const;
+  /// Free cells that no batch was granted.
+  std::uint64_t available_cells() const { return limit_ - head_; }
+  /// Cells that are in the queue; and erased slots, each of which holds one. Exact when idle.
+  std::uint64_t queued() const {
+    return known_.cells_tail - head_ + known_.slots_tail - slots_given_back_;
+  }
+  /// First cell of the queue that no batch was granted.
+  std::uint64_t head() const { return head_; }
   /// Positions of the slot queue that may hold slots, were all running batches to erase what they
   /// reserved.
   std::uint64_t slots_pending() const;
-  std::uint64_t limit() const { return limit_; }
   /// First erased slot that no batch was told to give back.
   std::uint64_t slots_given_back() const { return slots_given_back_; }
   bool idle() const { return running_.empty(); }
@@ -73,6 +83,7 @@ class Epochs {
   std::map<std::uint64_t, Running> running_;
   std::deque<Grace> graces_;
   ReclaimPositions known_;
+  std::uint64_t head_ = 0;
   std::uint64_t limit_ = 0;
   std::uint64_t slots_safe_ = 0;
   std::uint64_t slots_given_back_ = 0;

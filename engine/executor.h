@@ -22,6 +22,8 @@ struct Progress {
   std::uint64_t lack_slots = 0;  ///< operations (or groups of them on one key) left for want of a
                                  ///< slot; none of theirs was applied
   std::uint64_t lack_cells = 0;  ///< the same, for want of a value cell
+  /// Operations carried out in this phase by a batch that was left over; not counted otherwise.
+  std::uint64_t carried_out = 0;
   ReclaimPositions positions;
 
   std::uint64_t lacking() const { return lack_slots + lack_cells; }
@@ -31,6 +33,11 @@ struct Progress {
 class Run {
  public:
   virtual ~Run() = default;
+  /// Gives back the slots and starts the batch, which may take the cells granted. Called once.
+  /// @throws Error(kGpu)
+  virtual void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) = 0;
+  /// Whether all its work was given to the executor, so that any thread may wait for it.
+  virtual bool Complete() const { return true; }
   /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
   virtual Progress Await() = 0;
   /// Removes second copies of the keys that the batch may have inserted, which inserts in another
@@ -38,13 +45,14 @@ class Run {
   virtual Progress RemoveDuplicates() = 0;
   /// Runs what was left, to the end, while no other batch runs.
   /// @param give_up what still finds no room gets Result::kNoSpace
-  virtual Progress Resume(bool give_up) = 0;
+  /// @param grant cells that it may take; what was left of the former grant is queued again
+  virtual Progress Resume(bool give_up, const CellGrant& grant) = 0;
 };
 
 /// Runs batches on a table, and the passes of recovery and resizing.
 ///
-/// Thread safety: Start may be called from several threads at once; everything else only while
-/// nothing runs (the store sees to it).
+/// Thread safety: Prepare and the Runs it makes may be used by several threads at once; everything
+/// else only while nothing runs (the store sees to it).
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -56,8 +64,9 @@ class Executor {
 
   /// The table changed: levels, tops.
   virtual void SetTable(const TableView& table) = 0;
-  /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them stays.
-  virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots) = 0;
+  /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
+  /// from position `head` on, stays.
+  virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
   virtual std::uint64_t slot_queue_room() const = 0;
 
   /// One pass over all physical levels and the reserved level. kTrust and kInspect leave behind
@@ -72,14 +81,10 @@ class Executor {
   /// Gives back erased slots.
   virtual void GiveBack(const Epochs::SlotRange& slots) = 0;
   virtual ReclaimPositions Positions() = 0;
-  /// Cells before this position may be taken from now on.
-  virtual void SetCellsLimit(std::uint64_t limit) = 0;
 
-  /// Starts a batch: gives back the slots, raises the cells' limit, runs.
-  /// @throws Error(kInvalidArgument) for an array that this executor can't reach; nothing was done
-  virtual std::shared_ptr<Run> Start(const Batch& batch, Stream stream,
-                                     const Epochs::SlotRange& give_back,
-                                     std::uint64_t cells_limit) = 0;
+  /// Makes a batch ready to start. Any thread.
+  /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu
+  virtual std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) = 0;
 };
 
 /// @param mapping of the pool; outlives the executor

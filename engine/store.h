@@ -39,9 +39,9 @@ struct StoreStats {
   std::uint32_t top_level = 0;
   std::uint64_t resizes = 0;      ///< since open
   std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
-  std::uint64_t free_cells = 0;
-  std::uint64_t pm_bytes = 0;   ///< mapped
-  std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
+  std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
+  std::uint64_t pm_bytes = 0;     ///< mapped
+  std::uint64_t gpu_bytes = 0;    ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   Geometry geometry;
@@ -63,7 +63,11 @@ class Ticket {
   Ticket& operator=(Ticket&&) noexcept;
   ~Ticket();
 
-  /// @throws Error kGpu, kIo; never kNoSpace (that is a Result). Idempotent.
+  /// Want of space is a Result. Only when a resize had to be given up half-way (even the larger top
+  /// had no slot for some item, and the pool could not grow once more) does this, like every later
+  /// call, throw Error(kNoSpace): nothing is lost, and opening the pool with a larger maximum goes
+  /// on with the resize.
+  /// @throws Error kGpu, kIo. Idempotent.
   void Wait();
 
  private:

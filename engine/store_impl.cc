@@ -66,7 +66,7 @@ StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
     // Batches that were started and not waited for are ended here: their owner may be this thread.
     std::shared_ptr<InFlight> started;
     for (const auto& [id, in_flight] : store_.active_) {
-      if (in_flight->run != nullptr) started = in_flight;
+      if (in_flight->run != nullptr && in_flight->run->Complete()) started = in_flight;
     }
     if (started == nullptr) {
       store_.changed_.wait(lock);
@@ -94,7 +94,10 @@ void StoreImpl::Enter(std::unique_lock<std::mutex>& lock) {
 }
 
 StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
-    : pool_(std::move(pool)), executor_(MakeExecutor(open, *pool_)) {
+    : pool_(std::move(pool)),
+      key_size_(pool_->superblock().key_size),
+      value_size_(pool_->superblock().value_size),
+      executor_(MakeExecutor(open, *pool_)) {
   RefreshTable();
 }
 
@@ -162,7 +165,7 @@ void StoreImpl::Recover() {
   if (recovery_.was_clean) pool_->SetClean(false);
   if (found.insert_slots + found.duplicates > 0) executor_->Pass(PassMode::kRepair, ranges);
   for (const CellRange& range : ranges) cells_ += range.last - range.first;
-  executor_->GrowQueues(cells_, kMinSlotQueue);
+  executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   executor_->FreeUnused(ranges);
   epochs_.Quiesced(executor_->Positions());
   const Superblock& superblock = pool_->superblock();
@@ -223,7 +226,7 @@ bool StoreImpl::HasRoomFor(const Reservation& needs) const {
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, bool inserts,
                                                       Epochs::SlotRange* give_back,
-                                                      std::uint64_t* cells_limit) {
+                                                      CellGrant* grant) {
   auto in_flight = std::make_shared<InFlight>();
   for (;;) {
     {
@@ -231,8 +234,8 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       Enter(lock);
       CheckUsable();
       if (HasRoomFor(needs)) {
-        in_flight->id = epochs_.Begin(needs, give_back);
-        *cells_limit = epochs_.limit();
+        in_flight->id = epochs_.Begin(needs, give_back, grant);
+        in_flight->needs = needs;
         in_flight->inserts = inserts;
         for (const auto& [id, other] : active_) {
           if (inserts && other->inserts) {
@@ -248,20 +251,6 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
   }
 }
 
-void StoreImpl::Launch(const std::shared_ptr<InFlight>& in_flight, std::shared_ptr<Run> run) {
-  const std::lock_guard lock(mutex_);
-  in_flight->run = std::move(run);
-  changed_.notify_all();
-}
-
-void StoreImpl::Abandon(const std::shared_ptr<InFlight>& in_flight) noexcept {
-  const std::lock_guard lock(mutex_);
-  epochs_.End(in_flight->id, ReclaimPositions{});
-  active_.erase(in_flight->id);
-  in_flight->ended = in_flight->complete = true;
-  changed_.notify_all();
-}
-
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
   Validate(batch);
   if (batch.results.empty()) {
@@ -269,16 +258,28 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
     nothing->ended = nothing->complete = true;
     return nothing;
   }
+  return Run(executor_->Prepare(batch, stream), NeedsOf(batch),
+             !batch.ops.empty() || Inserts(batch.op));
+}
+
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> run,
+                                                    const Reservation& needs, bool inserts) {
   Epochs::SlotRange give_back;
-  std::uint64_t cells_limit = 0;
-  auto in_flight =
-      Admit(NeedsOf(batch), !batch.ops.empty() || Inserts(batch.op), &give_back, &cells_limit);
+  CellGrant grant;
+  auto in_flight = Admit(needs, inserts, &give_back, &grant);
   try {
-    Launch(in_flight, executor_->Start(batch, stream, give_back, cells_limit));
+    run->Start(give_back, grant);
   } catch (...) {
-    Abandon(in_flight);
+    // The GPU failed. What the batch was given is found again when the pool is opened next.
+    const std::lock_guard lock(mutex_);
+    epochs_.End(in_flight->id, ReclaimPositions{});
+    active_.erase(in_flight->id);
+    changed_.notify_all();
     throw;
   }
+  const std::lock_guard lock(mutex_);
+  in_flight->run = std::move(run);
+  changed_.notify_all();
   return in_flight;
 }
 
@@ -323,7 +324,7 @@ void StoreImpl::Wait(InFlight& in_flight) {
 void StoreImpl::MakeRoom(const Reservation& needs) {
   Reclaim();
   const std::uint64_t slots = needs.slots + kMinSlotQueue;
-  if (slots > executor_->slot_queue_room()) executor_->GrowQueues(cells_, slots);
+  if (slots > executor_->slot_queue_room()) executor_->GrowQueues(cells_, slots, epochs_.head());
   bool enough = true;
   if (epochs_.available_cells() < needs.cells) {
     enough = AddCells(needs.cells - epochs_.available_cells());
@@ -335,40 +336,37 @@ void StoreImpl::MakeRoom(const Reservation& needs) {
 }
 
 void StoreImpl::FinishLacking(InFlight& in_flight) {
-  std::uint64_t lacking = in_flight.progress.lacking();
-  bool progressed = true;
-  // Space that erases and updates gave back may do; only then the pool grows.
-  bool room = Reclaim();
+  bool advanced = true;
   for (;;) {
     CheckUsable();
-    const Progress& at = in_flight.progress;
-    if (at.lack_slots > 0 && !room) {
-      const double needed = static_cast<double>(items_) + static_cast<double>(at.lack_slots);
+    const Progress before = in_flight.progress;
+    // Space that erases and updates gave back may do; only then the pool grows.
+    bool room = Reclaim();
+    if (before.lack_slots > 0 && !room) {
+      const double needed = static_cast<double>(items_) + static_cast<double>(before.lack_slots);
       do {
         if (!Resize()) break;
         room = true;
       } while (needed > kComfortableLoad * static_cast<double>(Capacity()));
     }
-    if (at.lack_cells > epochs_.available_cells()) {
-      room |= AddCells(at.lack_cells - epochs_.available_cells());
+    if (before.lack_cells > epochs_.available_cells()) {
+      room |= AddCells(before.lack_cells - epochs_.available_cells());
     }
-    room |= at.lack_cells > 0 && epochs_.available_cells() > 0;
-    const bool give_up = !room && !progressed;
-    in_flight.progress = in_flight.run->Resume(give_up);
+    const bool give_up = !room && !advanced;
+    in_flight.progress = in_flight.run->Resume(give_up, epochs_.GrantCells(in_flight.needs.cells));
     items_ += in_flight.progress.items_added;
-    room = Reclaim();
     if (give_up) at_limit_ = true;
-    progressed = in_flight.progress.lacking() < lacking;
-    lacking = in_flight.progress.lacking();
-    if (lacking == 0) return;
+    advanced =
+        in_flight.progress.carried_out > 0 || in_flight.progress.lacking() < before.lacking();
+    if (in_flight.progress.lacking() == 0) break;
   }
+  Reclaim();
 }
 
 bool StoreImpl::Reclaim() {
   const Epochs::SlotRange slots{epochs_.slots_given_back(), executor_->Positions().slots_tail};
   executor_->GiveBack(slots);
   epochs_.Quiesced(executor_->Positions());
-  executor_->SetCellsLimit(epochs_.limit());
   return slots.from != slots.to;
 }
 
@@ -386,11 +384,10 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
     const CellRange range = RangeOf(extent, pool_->cell_bytes());
     added += range.last - range.first;
     cells_ += range.last - range.first;
-    executor_->GrowQueues(cells_, kMinSlotQueue);
+    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
     executor_->FreeAll(range);
   }
   epochs_.Quiesced(executor_->Positions());
-  executor_->SetCellsLimit(epochs_.limit());
   return added >= cells;
 }
 
@@ -468,8 +465,7 @@ StoreStats StoreImpl::Stats() {
   stats.top_level = superblock.top;
   stats.resizes = resizes_;
   stats.value_cells = cells_;
-  stats.free_cells =
-      InlineValues(superblock.value_size) ? 0 : cells_ - std::min(cells_, stats.items);
+  stats.free_cells = InlineValues(value_size_) ? 0 : epochs_.queued();
   stats.pm_bytes = pool_->mapping().mapped_bytes();
   stats.gpu_bytes = executor_->gpu_bytes();
   stats.key_size = superblock.key_size;

@@ -35,6 +35,7 @@ class StoreImpl {
   /// A batch in flight.
   struct InFlight {
     std::uint64_t id = 0;
+    Reservation needs;
     std::mutex mutex;
     std::shared_ptr<Run> run;     ///< null until started
     bool inserts = false;         ///< it may add items
@@ -50,8 +51,8 @@ class StoreImpl {
   static std::unique_ptr<StoreImpl> Open(const std::string& path, const OpenOptions& open);
   ~StoreImpl();
 
-  std::uint32_t key_size() const { return pool_->superblock().key_size; }
-  std::uint32_t value_size() const { return pool_->superblock().value_size; }
+  std::uint32_t key_size() const { return key_size_; }
+  std::uint32_t value_size() const { return value_size_; }
 
   std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream);
   void Wait(InFlight& in_flight);
@@ -59,14 +60,10 @@ class StoreImpl {
   StoreStats Stats();
   void Close();
 
-  /// Admits work that the caller runs by itself on the executor (a kernel of the user's), as if it
-  /// were a batch with these needs; DeviceScope.
+  /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
   /// @param inserts whether it may add items
-  std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
-                                  Epochs::SlotRange* give_back, std::uint64_t* cells_limit);
-  void Launch(const std::shared_ptr<InFlight>& in_flight, std::shared_ptr<Run> run);
-  /// Takes a batch whose start failed out of flight.
-  void Abandon(const std::shared_ptr<InFlight>& in_flight) noexcept;
+  std::shared_ptr<InFlight> Run(std::shared_ptr<gpm::Run> run, const Reservation& needs,
+                                bool inserts);
   Executor& executor() { return *executor_; }
 
  private:
@@ -86,6 +83,8 @@ class StoreImpl {
 
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
+  std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
+                                  Epochs::SlotRange* give_back, CellGrant* grant);
   void Recover();
   void Validate(const Batch& batch) const;
   Reservation NeedsOf(const Batch& batch) const;
@@ -108,6 +107,8 @@ class StoreImpl {
   void CheckUsable() const;
 
   std::unique_ptr<Pool> pool_;
+  const std::uint32_t key_size_;
+  const std::uint32_t value_size_;
   std::unique_ptr<Executor> executor_;
   RecoveryStats recovery_;
   std::atomic<std::uint64_t> resizes_{0};

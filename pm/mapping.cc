@@ -243,6 +243,12 @@ void Mapping::AllocateFile(std::uint64_t end) {
   }
   int error;
   do {
+    // On tmpfs the blocks come when the step is mapped (Populate), so that they can be huge pages,
+    // which allocating them by file offset never gives.
+    if (medium_.medium == Medium::kTmpfs) {
+      error = ftruncate(fd_, static_cast<off_t>(end)) == 0 ? 0 : errno;
+      continue;
+    }
     error = posix_fallocate(fd_, static_cast<off_t>(file_bytes_),
                             static_cast<off_t>(end - file_bytes_));
   } while (error == EINTR);
@@ -285,8 +291,10 @@ void Mapping::MapStep(std::uint64_t end) {
         fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, end, Reason(error)));
   }
   // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
-  if (anonymous_ || medium_.medium == Medium::kTmpfs) madvise(address, step.bytes, MADV_HUGEPAGE);
+  const bool memory = anonymous_ || medium_.medium == Medium::kTmpfs;
+  if (memory) madvise(address, step.bytes, MADV_HUGEPAGE);
   try {
+    if (memory && !read_only_) Populate(step);
     steps_.push_back(step);
     if (gpu_registered_) RegisterHostMemory(address, step.bytes);
   } catch (...) {
@@ -295,6 +303,28 @@ void Mapping::MapStep(std::uint64_t end) {
     throw;
   }
   mapped_bytes_ = end;
+}
+
+/// Allocates what is not allocated yet of a step that lives in memory, and enters all of it into the
+/// page table: no store meets SIGBUS for want of space, and no batch pays for page faults.
+void Mapping::Populate(const Step& step) {
+  std::byte* const address = base_ + step.offset;
+  int error = 0;
+  do {
+    error = madvise(address, step.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  if (error == EINVAL && !anonymous_) {  // kernels before 5.14
+    error = posix_fallocate(fd_, static_cast<off_t>(step.offset), static_cast<off_t>(step.bytes));
+  } else if (error == EINVAL) {
+    error = 0;
+  }
+  if (error == 0) return;
+  // A file system that is full shows as EFAULT here: it would have been SIGBUS.
+  throw Error(error == ENOMEM || error == EFAULT || error == ENOSPC ? ErrorCode::kNoSpace
+                                                                    : ErrorCode::kIo,
+              fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset,
+                          step.offset + step.bytes,
+                          error == EFAULT ? "the file system is full" : Reason(error)));
 }
 
 void Mapping::RegisterGpu() {

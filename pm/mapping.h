@@ -82,6 +82,7 @@ class Mapping {
   void GrowTo(std::uint64_t end);
   void AllocateFile(std::uint64_t end);
   void MapStep(std::uint64_t end);
+  void Populate(const Step& step);
   void Release() noexcept;
 
   std::string path_;

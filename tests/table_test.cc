@@ -235,40 +235,69 @@ TEST(Combine, MixedRunsAndInvalidOperationsAreMarked) {
 TEST(Epochs, CellsAreFreeOnlyWhenAllBatchesThatSawThemHaveEnded) {
   Epochs epochs;
   Epochs::SlotRange give_back;
-  epochs.Quiesced({0, 100, 0});
-  const auto first = epochs.Begin({10, 0}, &give_back);
-  const auto second = epochs.Begin({20, 5}, &give_back);
+  CellGrant grant;
+  epochs.Quiesced({100, 0});
+  const auto first = epochs.Begin({10, 0}, &give_back, &grant);
+  EXPECT_EQ(grant.first, 0u);
+  EXPECT_EQ(grant.count, 10u);
+  const auto second = epochs.Begin({20, 5}, &give_back, &grant);
+  EXPECT_EQ(grant.first, 10u);
+  EXPECT_EQ(grant.count, 20u);
   EXPECT_EQ(epochs.available_cells(), 70u);
   // The second batch retires 20 cells and erases 3 slots while the first still runs.
-  epochs.End(second, {20, 120, 3});
-  EXPECT_EQ(epochs.limit(), 100u);
+  epochs.End(second, {120, 3});
   EXPECT_EQ(epochs.available_cells(), 70u);
-  const auto third = epochs.Begin({0, 0}, &give_back);
+  const auto third = epochs.Begin({0, 0}, &give_back, &grant);
   EXPECT_EQ(give_back.from, give_back.to);
   // The third began later: it can't have seen them.
-  epochs.End(first, {30, 120, 3});
-  EXPECT_EQ(epochs.limit(), 120u);
-  const auto fourth = epochs.Begin({0, 0}, &give_back);
+  epochs.End(first, {120, 3});
+  EXPECT_EQ(epochs.available_cells(), 90u);
+  const auto fourth = epochs.Begin({200, 0}, &give_back, &grant);
   EXPECT_EQ(give_back.from, 0u);
   EXPECT_EQ(give_back.to, 3u);
-  epochs.End(third, {30, 120, 3});
-  epochs.End(fourth, {30, 123, 3});
-  EXPECT_EQ(epochs.limit(), 123u);
-  EXPECT_EQ(epochs.available_cells(), 93u);
+  EXPECT_EQ(grant.first, 30u);
+  EXPECT_EQ(grant.count, 90u);  // as many as there are
+  epochs.End(third, {120, 3});
+  epochs.End(fourth, {123, 3});
+  EXPECT_EQ(epochs.available_cells(), 3u);
   EXPECT_TRUE(epochs.idle());
+}
+
+TEST(Reclaim, AGrantIsTakenOnceAndItsRestComesBack) {
+  std::vector<std::uint32_t> ring(16);
+  for (std::uint32_t i = 0; i < 8; ++i) ring[i] = 100 + i;
+  std::vector<std::uint64_t> slots(16);
+  ReclaimCounters counters{};
+  counters.cells_tail = 8;
+  std::uint64_t taken = 0;
+  const Reclaim reclaim{ring.data(), 15, slots.data(), 15, &counters, CellGrant{2, 4}, &taken};
+  std::uint32_t cell = 0;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(reclaim.TakeCell(&cell));
+    EXPECT_EQ(cell, 102 + i);
+  }
+  for (std::uint64_t share = 0; share < 3; ++share) reclaim.ReturnCells(share, 3);
+  EXPECT_EQ(counters.cells_tail, 9u);
+  EXPECT_EQ(ring[8], 105u);
+  ASSERT_TRUE(reclaim.TakeCell(&cell));
+  EXPECT_FALSE(reclaim.TakeCell(&cell));
+  EXPECT_FALSE(reclaim.TakeCell(&cell));
+  reclaim.ReturnCells(0, 1);  // more was asked for than granted: nothing is left
+  EXPECT_EQ(counters.cells_tail, 9u);
 }
 
 TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {
   Epochs epochs;
   Epochs::SlotRange give_back;
-  epochs.Quiesced({0, 0, 0});
-  const auto first = epochs.Begin({0, 8}, &give_back);
+  CellGrant grant;
+  epochs.Quiesced({0, 0});
+  const auto first = epochs.Begin({0, 8}, &give_back, &grant);
   EXPECT_EQ(epochs.slots_pending(), 8u);
-  epochs.End(first, {0, 0, 5});
+  epochs.End(first, {0, 5});
   EXPECT_EQ(epochs.slots_pending(), 5u);
-  const auto second = epochs.Begin({0, 1}, &give_back);  // gives back [0, 5)
+  const auto second = epochs.Begin({0, 1}, &give_back, &grant);  // gives back [0, 5)
   EXPECT_EQ(epochs.slots_pending(), 6u);
-  epochs.End(second, {0, 0, 5});
+  epochs.End(second, {0, 5});
   EXPECT_EQ(epochs.slots_pending(), 0u);
 }
 

@@ -101,8 +101,9 @@ class CudaMedia {
     *const_cast<volatile std::uint64_t*>(word) = value;
   }
   __device__ bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
-    return atomicCAS_system(reinterpret_cast<unsigned long long*>(word), expected, desired) ==
-           expected;
+    // Of device scope, which is what it is: over PCIe the GPU's atomics on host memory are atomic
+    // among its own threads, not against the CPU, and nothing else works on a pool meanwhile.
+    return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
   }
   __device__ void Flush(const void* address, std::size_t bytes) const {
     if (dirty_.lines == nullptr) return;

@@ -66,11 +66,12 @@ class Operations {
   /// Where a key may live.
   GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
 
-  /// Calls visit(bucket) for the key's candidate buckets, to prefetch them.
+  /// Calls visit(bucket) for the key's candidate buckets in level top - i, to prefetch them.
   template <class Visit>
-  void VisitCandidateBuckets(const Candidates& candidates, const Visit& visit) const {
-    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
-      const std::byte* bucket = CandidateBucket(table_, candidates, c);
+  void VisitBucketsOfLevel(const Candidates& candidates, std::uint32_t i,
+                           const Visit& visit) const {
+    for (std::uint32_t j = 0; j < table_.locations; ++j) {
+      const std::byte* bucket = CandidateBucket(table_, candidates, i * table_.locations + j);
       if (bucket != nullptr) visit(bucket);
     }
   }
@@ -125,6 +126,17 @@ class Operations {
   /// The read path's first half: the valid slot of a key.
   GPM_HD bool FindSlot(const Candidates& candidates, const std::uint64_t* key, Slot* slot) const {
     const Probe probe = ProbeSlots(candidates, key);
+    if (probe.match == 0) return false;
+    *slot = SlotAt(candidates, LowestBit(probe.match));
+    return true;
+  }
+
+  /// FindSlot in level top - i alone: for one thread it pays to look at the levels one by one, the
+  /// highest, where most items are, first.
+  bool FindSlotInLevel(const Candidates& candidates, const std::uint64_t* key, std::uint32_t i,
+                       Slot* slot) const {
+    const std::uint32_t first = i * table_.locations;
+    const Probe probe = ProbeBuckets(candidates, key, first, first + table_.locations);
     if (probe.match == 0) return false;
     *slot = SlotAt(candidates, LowestBit(probe.match));
     return true;
@@ -211,17 +223,10 @@ class Operations {
 
   /// One-shot access: reads the states of all candidate slots at once (GPHash section 3.1).
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
-    Probe probe;
     if constexpr (Group::kSize == 1) {
-      for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
-        const std::byte* bucket = CandidateBucket(table_, candidates, c);
-        if (bucket == nullptr) continue;
-        const auto bits = media_.MatchBucket(reinterpret_cast<const std::uint64_t*>(bucket),
-                                             table_.slots, candidates.word);
-        probe.match |= bits.match << (c * table_.slots);
-        probe.empty |= bits.empty << (c * table_.slots);
-      }
+      return ProbeBuckets(candidates, key, 0, table_.candidate_buckets());
     } else {
+      Probe probe;
       const std::uint32_t total = table_.candidate_buckets() * table_.slots;
       constexpr std::uint32_t kRounds = 32 / Group::kSize;
       std::uint64_t state[kRounds];
@@ -241,6 +246,22 @@ class Operations {
         probe.match |= group_.Ballot(state[k] == candidates.word) << (k * Group::kSize);
         probe.empty |= group_.Ballot(state[k] == kEmptyState) << (k * Group::kSize);
       }
+      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+      return probe;
+    }
+  }
+
+  /// The same by one thread, for candidate buckets [first, last).
+  GPM_HD Probe ProbeBuckets(const Candidates& candidates, const std::uint64_t* key,
+                            std::uint32_t first, std::uint32_t last) const {
+    Probe probe;
+    for (std::uint32_t c = first; c < last; ++c) {
+      const std::byte* bucket = CandidateBucket(table_, candidates, c);
+      if (bucket == nullptr) continue;
+      const auto bits = media_.MatchBucket(reinterpret_cast<const std::uint64_t*>(bucket),
+                                           table_.slots, candidates.word);
+      probe.match |= bits.match << (c * table_.slots);
+      probe.empty |= bits.empty << (c * table_.slots);
     }
     if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
     return probe;

@@ -7,13 +7,17 @@
 
 namespace gpm {
 
-/// Positions in the queues of a Reclaim; they only grow (modulo the ring), but for a take that
-/// found nothing, which takes its step back. In the executor's memory, a cache line each.
+/// Where the next things go in the queues of a Reclaim; they only grow (modulo the ring). In the
+/// executor's memory, a cache line each.
 struct ReclaimCounters {
-  alignas(128) std::uint64_t cells_head;   ///< next free cell to take
-  alignas(128) std::uint64_t cells_tail;   ///< where the next freed cell goes
-  alignas(128) std::uint64_t cells_limit;  ///< cells before this one are free for every batch
-  alignas(128) std::uint64_t slots_tail;   ///< where the next erased slot goes
+  alignas(128) std::uint64_t cells_tail;  ///< where the next freed cell goes
+  alignas(128) std::uint64_t slots_tail;  ///< where the next erased slot goes
+};
+
+/// Positions [first, first + count) of the cell queue: free cells that a batch may take.
+struct CellGrant {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
 };
 
 /// Value cells and slots on their way from one use to the next: a trivially copyable view of two
@@ -26,28 +30,34 @@ struct ReclaimCounters {
 /// nobody claims it and recovery clears it.
 ///
 /// Invariants:
-///  1. [cells_head, cells_limit) are free for every batch; [cells_limit, cells_tail) are retired
-///  and
-///     wait for their epoch. Batches take no more than was reserved for them (StoreImpl).
-///  2. A cell is at most twice in the ring (once taken and maybe still being read by its taker,
-///  once
-///     retired again), so 2 * cells positions never wrap onto one in use.
+///  1. Each free position is granted to one batch, once (Epochs); what the batch leaves of its
+///  grant
+///     it queues again.
+///  2. From the oldest running batch's grant on, a cell is at most twice in the ring (granted, and
+///     queued again), so 2 * cells positions never wrap onto one that is still to be read.
 struct Reclaim {
   std::uint32_t* cell_ring;
   std::uint64_t cell_mask;  ///< positions - 1, a power of two less one; >= 2 * cells
   std::uint64_t* slot_ring;
   std::uint64_t slot_mask;
   ReclaimCounters* counters;
+  CellGrant grant;       ///< what this view's user may take
+  std::uint64_t* taken;  ///< how much of it was asked for; starts at 0
 
-  /// Takes a free cell. @return false when there is none
+  /// Takes a free cell. @return false when the grant is used up
   GPM_HD bool TakeCell(std::uint32_t* cell) const {
-    const std::uint64_t position = AtomicAdd(&counters->cells_head, 1);
-    if (position >= AtomicLoad(&counters->cells_limit)) {
-      AtomicAdd(&counters->cells_head, ~std::uint64_t{0});
-      return false;
-    }
-    *cell = cell_ring[position & cell_mask];
+    const std::uint64_t index = AtomicAdd(taken, 1);
+    if (index >= grant.count) return false;
+    *cell = cell_ring[(grant.first + index) & cell_mask];
     return true;
+  }
+
+  /// Queues the cells [share, share + shares, ...) of those left of the grant. When nothing takes
+  /// any more.
+  GPM_HD void ReturnCells(std::uint64_t share, std::uint64_t shares) const {
+    for (std::uint64_t i = AtomicLoad(taken) + share; i < grant.count; i += shares) {
+      RetireCell(cell_ring[(grant.first + i) & cell_mask]);
+    }
   }
 
   /// Queues a cell that no slot references any more (durably so).
