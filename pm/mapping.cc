@@ -305,8 +305,8 @@ void Mapping::MapStep(std::uint64_t end) {
   mapped_bytes_ = end;
 }
 
-/// Allocates what is not allocated yet of a step that lives in memory, and enters all of it into the
-/// page table: no store meets SIGBUS for want of space, and no batch pays for page faults.
+/// Allocates what is not allocated yet of a step that lives in memory, and enters all of it into
+/// the page table: no store meets SIGBUS for want of space, and no batch pays for page faults.
 void Mapping::Populate(const Step& step) {
   std::byte* const address = base_ + step.offset;
   int error = 0;
@@ -320,11 +320,11 @@ void Mapping::Populate(const Step& step) {
   }
   if (error == 0) return;
   // A file system that is full shows as EFAULT here: it would have been SIGBUS.
-  throw Error(error == ENOMEM || error == EFAULT || error == ENOSPC ? ErrorCode::kNoSpace
-                                                                    : ErrorCode::kIo,
-              fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset,
-                          step.offset + step.bytes,
-                          error == EFAULT ? "the file system is full" : Reason(error)));
+  throw Error(
+      error == ENOMEM || error == EFAULT || error == ENOSPC ? ErrorCode::kNoSpace : ErrorCode::kIo,
+      fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset,
+                  step.offset + step.bytes,
+                  error == EFAULT ? "the file system is full" : Reason(error)));
 }
 
 void Mapping::RegisterGpu() {

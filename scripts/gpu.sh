@@ -28,6 +28,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
 gpu_tests=(cuda_test store_test recovery_test model_test)
 
 phase_tests() {
+  run device_view_example "$build/examples/device_view/device_view"
   for name in "${gpu_tests[@]}"; do
     run "$name" timeout 240 "$build/tests/$name"
   done
@@ -65,7 +66,7 @@ phase_speed() { # 16 M records, 8-byte keys, 128-byte values, pool on tmpfs
     for batch in 4096 65536 1048576; do
       local operations=$((batch == 4096 ? 4000000 : 16000000))
       rm -f "$pool"
-      for w in load c a find find-missing; do
+      for w in load c a find find-missing update; do
         run "ycsb-$w-$batch-key$key" timeout 200 "$build/cli/gpmstore" ycsb -w "$w" \
           --records "$records" --operations "$operations" --key-size "$key" --batch "$batch" \
           --executor cuda --pool "$pool" --keep --json "$out/ycsb-$w-$batch-key$key.json"
