@@ -1,8 +1,13 @@
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,6 +29,21 @@ constexpr std::size_t kFindChunk = 512;
 /// Batches smaller than this per thread are not worth waking threads for.
 constexpr std::size_t kMinPerThread = 64;
 constexpr std::uint64_t kMaxPrefetchBytes = 512;
+
+/// Refuses an array that host code can't read, such as one in GPU memory: asking the kernel for its
+/// first byte costs far less than a crash. (Where the call is not allowed, nothing is refused.)
+void RequireHostMemory(const void* array, std::size_t bytes, const char* name) {
+  if (bytes == 0) return;
+  std::byte first{};
+  iovec to{&first, 1};
+  iovec from{const_cast<void*>(array), 1};
+  if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) < 0 && errno == EFAULT) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("batch: '") + name +
+                    "' is not in memory that the host can read; the cpu executor takes host memory "
+                    "only, the cuda executor also GPU memory");
+  }
+}
 
 void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
   for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
@@ -144,6 +164,11 @@ class CpuExecutor : public Executor {
     return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
   }
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
+    RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
+    RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
+    RequireHostMemory(batch.values.data(), batch.values.size(), "values");
+    RequireHostMemory(batch.found.data(), batch.found.size(), "found");
+    RequireHostMemory(batch.results.data(), batch.results.size(), "results");
     return std::make_shared<CpuRun>(this, batch);
   }
 

@@ -187,6 +187,17 @@ void StoreImpl::Validate(const Batch& batch) const {
                               n, name, bytes, n * row, row));
     }
   };
+  const auto expect_address = [&](const char* name, const void* array, std::size_t bytes) {
+    if (bytes > 0 && array == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("batch of {} operations: '{}' is a null pointer", n, name));
+    }
+  };
+  expect_address("results", batch.results.data(), n);
+  expect_address("keys", batch.keys.data(), batch.keys.size());
+  expect_address("ops", batch.ops.data(), batch.ops.size());
+  expect_address("values", batch.values.data(), batch.values.size());
+  expect_address("found", batch.found.data(), batch.found.size());
   if (n > (std::size_t{1} << 31) - 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("batch of {} operations: at most 2^31 - 1 fit in one batch", n));

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <fstream>
 
@@ -292,6 +293,29 @@ TEST_F(BadInputTest, BatchArraysThatDoNotMatch) {
   EXPECT_EQ(store.Stats().items, 300u);
   store.Close();
   ExpectSound(path, 300);
+}
+
+TEST_F(BadInputTest, ArraysThatCantBeReached) {
+  Store store = Store::Open(MakePool(), TestOpenOptions());
+  const StoreStats before = store.Stats();
+  std::vector<std::byte> keys(10 * kKeySize);
+  std::vector<std::byte> values(10 * kValueSize);
+  std::vector<Result> results(10);
+  const std::span<const std::byte> null_keys(static_cast<const std::byte*>(nullptr), keys.size());
+  EXPECT_EQ(ErrorOf([&] { store.Insert(null_keys, values, results); }),
+            ErrorCode::kInvalidArgument);
+  // What GPU memory looks like to the host: address space that it may not touch.
+  void* forbidden = mmap(nullptr, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(forbidden, MAP_FAILED);
+  const std::span<const std::byte> no_keys(static_cast<const std::byte*>(forbidden), keys.size());
+  if (TestExecutor() == ExecutorKind::kCpu) {
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { store.Insert(no_keys, values, results); }, &message),
+              ErrorCode::kInvalidArgument);
+    EXPECT_NE(message.find("'keys'"), std::string::npos) << message;
+  }
+  munmap(forbidden, 1 << 16);
+  EXPECT_EQ(store.Stats().items, before.items);
 }
 
 TEST_F(BadInputTest, KindThatIsNone) {
