@@ -23,7 +23,7 @@ enum class Result : std::uint8_t {
   kOk,
   kNotFound,  ///< find, update, erase: no such key
   kExists,    ///< insert: the key exists, its value is unchanged
-  kNoSpace,   ///< insert, upsert: the pool can't grow any further; nothing changed
+  kNoSpace,   ///< no slot, or (also for an update) no spare value cell, and the pool can't grow
   kInvalid,   ///< the kind is not one of Op's, or it writes and the batch has no values
 };
 

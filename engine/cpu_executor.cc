@@ -120,8 +120,8 @@ class CpuRun : public Run {
 
   CpuExecutor* executor_;
   Batch batch_;
-  std::size_t key_size_;
-  std::size_t value_size_;
+  std::size_t key_size_ = 0;
+  std::size_t value_size_ = 0;
   std::vector<Worker> workers_;
   Progress progress_;
 };
@@ -248,14 +248,12 @@ std::uint64_t CpuExecutor::DrainLevel(std::uint32_t level) {
   return left;
 }
 
-CpuRun::CpuRun(CpuExecutor* executor, const Batch& batch)
-    : executor_(executor),
-      batch_(batch),
-      key_size_(8 * executor->table_.key_words),
-      value_size_(executor->table_.value_size) {}
+CpuRun::CpuRun(CpuExecutor* executor, const Batch& batch) : executor_(executor), batch_(batch) {}
 
 void CpuRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
   executor_->GiveBack(give_back);
+  key_size_ = 8 * executor_->table_.key_words;
+  value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
     RunFinds();
     progress_.positions = executor_->Positions();
@@ -277,11 +275,12 @@ void CpuRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
         owner[i] = static_cast<std::uint8_t>(((hash.g >> 32) * parts) >> 32);
       }
     });
+    std::vector<std::size_t> sizes(parts);
+    for (const std::uint8_t part : owner) ++sizes[part];
+    for (std::size_t part = 0; part < parts; ++part) workers_[part].list.reserve(sizes[part]);
     executor_->pool_.Run(parts, [&](std::size_t part) {
-      auto& list = workers_[part].list;
-      list.reserve(n / parts + n / 8);
       for (std::size_t i = 0; i < n; ++i) {
-        if (owner[i] == part) list.push_back(static_cast<std::uint32_t>(i));
+        if (owner[i] == part) workers_[part].list.push_back(static_cast<std::uint32_t>(i));
       }
     });
   }

@@ -46,6 +46,7 @@ class CudaRun : public Run {
 
   /// Finds out where the arrays are. @throws Error(kInvalidArgument)
   void Place();
+  void Allocate();
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
   Progress Await() override;
   Progress Resume(bool give_up, const CellGrant& grant) override;
@@ -54,6 +55,7 @@ class CudaRun : public Run {
  private:
   template <class T>
   const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
+  void Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant);
   void MakeContext(const CellGrant& grant);
   void Order();
   void CarryOut(bool give_up);
@@ -69,6 +71,8 @@ class CudaRun : public Run {
   bool values_on_device_ = false;
   bool found_on_device_ = false;
   bool results_on_device_ = false;
+  std::size_t sort_bytes_ = 0;  ///< temporary storage that CUB asks for
+  std::size_t scan_bytes_ = 0;
   bool running_ = false;
   Progress progress_;
 };
@@ -94,19 +98,8 @@ void CudaRun::Place() {
   }
 }
 
-template <class T>
-const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
-                        DeviceArray<std::byte>* to) {
-  if (bytes == 0) return nullptr;
-  if (on_device) return static_cast<const T*>(host);
-  to->Reserve(bytes);
-  CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
-            "cudaMemcpyAsync to the device");
-  return reinterpret_cast<const T*>(to->data());
-}
-
-void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
-  executor_->Activate();
+/// Allocates what the batch needs, so that nothing is short once it has begun.
+void CudaRun::Allocate() {
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
   w.hashes.Reserve(n);
@@ -116,12 +109,50 @@ void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) 
   w.effects.Reserve(n);
   w.records.Reserve(n);
   w.sums.Reserve(1);
-  if (!found_on_device_ && !batch_.found.empty()) w.found.Reserve(batch_.found.size());
+  if (!ops_on_device_) w.ops.Reserve(batch_.ops.size());
+  if (!keys_on_device_) w.keys.Reserve(batch_.keys.size());
+  if (!values_on_device_) w.values.Reserve(batch_.values.size());
+  if (!found_on_device_) w.found.Reserve(batch_.found.size());
   if (!results_on_device_) w.results.Reserve(n);
-  running_ = true;
-  MakeContext(grant);
+  const int count = static_cast<int>(n);
+  CheckCuda(
+      cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes_, w.hashes.data(), w.sorted_hashes.data(),
+                                      w.order.data(), w.sorted_order.data(), count, 0, 32, stream_),
+      "DeviceRadixSort");
+  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, w.effects.data(), w.effects.data(),
+                                           ComposeEffects{}, count, stream_),
+            "DeviceScan");
+  w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
+  if (executor_->needs_flush()) {
+    w.dirty_lines.Reserve(n * (batch_.keys.size() / n + executor_->cell_bytes()) / 64 + 6 * n);
+    w.dirty_count.Reserve(1);
+  }
+}
 
-  device_.count = static_cast<std::uint32_t>(n);
+template <class T>
+const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
+                        DeviceArray<std::byte>* to) {
+  if (bytes == 0) return nullptr;
+  if (on_device) return static_cast<const T*>(host);
+  CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync to the device");
+  return reinterpret_cast<const T*>(to->data());
+}
+
+void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  executor_->Activate();
+  try {
+    Enqueue(give_back, grant);
+  } catch (...) {
+    cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
+    throw;
+  }
+}
+
+void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  Workspace& w = *workspace_;
+  MakeContext(grant);
+  device_.count = static_cast<std::uint32_t>(batch_.results.size());
   device_.op = batch_.op;
   device_.ops = Input<Op>(batch_.ops.data(), batch_.ops.size(), ops_on_device_, &w.ops);
   device_.keys =
@@ -149,10 +180,6 @@ void CudaRun::MakeContext(const CellGrant& grant) {
   context_.reclaim.grant = grant;
   context_.reclaim.taken = &w.sums.data()->cells_taken;
   if (!executor_->needs_flush()) return;
-  const TableView& table = context_.table;
-  const std::uint64_t lines_per_operation = (table.cell_bytes + 8 * table.key_words) / 64 + 6;
-  w.dirty_lines.Reserve(batch_.results.size() * lines_per_operation);
-  w.dirty_count.Reserve(1);
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
 }
@@ -165,17 +192,7 @@ void CudaRun::Order() {
   HashKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, w.hashes.data(),
                                                   w.order.data());
   CheckLaunch("HashKeys");
-  std::size_t sort_bytes = 0;
-  CheckCuda(
-      cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes, w.hashes.data(), w.sorted_hashes.data(),
-                                      w.order.data(), w.sorted_order.data(), n, 0, 32, stream_),
-      "DeviceRadixSort");
-  std::size_t scan_bytes = 0;
-  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes, w.effects.data(), w.effects.data(),
-                                           ComposeEffects{}, n, stream_),
-            "DeviceScan");
-  w.library.Reserve(std::max(sort_bytes, scan_bytes));
-  CheckCuda(cub::DeviceRadixSort::SortPairs(w.library.data(), sort_bytes, w.hashes.data(),
+  CheckCuda(cub::DeviceRadixSort::SortPairs(w.library.data(), sort_bytes_, w.hashes.data(),
                                             w.sorted_hashes.data(), w.order.data(),
                                             w.sorted_order.data(), n, 0, 32, stream_),
             "DeviceRadixSort");
@@ -183,7 +200,7 @@ void CudaRun::Order() {
   device_.order = w.sorted_order.data();
   MakeEffects<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.key_words, device_);
   CheckLaunch("MakeEffects");
-  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes, w.effects.data(),
+  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_, w.effects.data(),
                                            w.effects.data(), ComposeEffects{}, n, stream_),
             "DeviceScan");
 }
@@ -271,12 +288,14 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
       cells_(&gpu_bytes_),
       slots_(&gpu_bytes_),
       counters_(&gpu_bytes_),
+      left_(&gpu_bytes_),
       used_(&gpu_bytes_) {
   Activate();
   CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
+  left_.Reserve(1);
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
             "cudaMemsetAsync");
   RefreshContext();
@@ -383,17 +402,15 @@ void CudaExecutor::FreeAll(CellRange range) {
 
 std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
   Activate();
-  DeviceArray<std::uint64_t> device_left(&gpu_bytes_);
-  device_left.Reserve(1);
-  CheckCuda(cudaMemsetAsync(device_left.data(), 0, 8, stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, stream_), "cudaMemsetAsync");
   const std::uint64_t buckets = std::uint64_t{1} << level;
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kPassBlocks, BlocksFor(buckets, kTilesPerBlock)));
   DrainBuckets<<<blocks, kBlockThreads, 0, stream_>>>(context_, context_.table.Bucket(level, 0),
-                                                      buckets, device_left.data());
+                                                      buckets, left_.data());
   CheckLaunch("DrainBuckets");
   std::uint64_t left = 0;
-  CheckCuda(cudaMemcpyAsync(&left, device_left.data(), 8, cudaMemcpyDeviceToHost, stream_),
+  CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
   FlushPool();
@@ -489,6 +506,7 @@ std::shared_ptr<Run> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
   Activate();
   auto run = std::make_shared<CudaRun>(this, batch, stream);
   run->Place();
+  run->Allocate();
   return run;
 }
 

@@ -47,7 +47,10 @@ class CudaExecutor : public Executor {
   ExecutorKind kind() const override { return ExecutorKind::kCuda; }
   unsigned threads() const override { return 0; }
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
-  void SetTable(const TableView& table) override { context_.table = table; }
+  void SetTable(const TableView& table) override {
+    context_.table = table;
+    cell_bytes_ = table.cell_bytes;
+  }
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
   PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
@@ -72,6 +75,7 @@ class CudaExecutor : public Executor {
   std::unique_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::unique_ptr<Workspace> workspace);
   int device() const { return device_; }
+  std::uint64_t cell_bytes() const { return cell_bytes_; }
 
  private:
   void Synchronize();
@@ -82,12 +86,14 @@ class CudaExecutor : public Executor {
 
   int device_;
   const Mapping& mapping_;
-  cudaStream_t stream_ = nullptr;  ///< of passes
+  cudaStream_t stream_ = nullptr;             ///< of passes
+  std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint64_t> gpu_bytes_{0};
   TableContext context_{};
   DeviceArray<std::uint32_t> cells_;
   DeviceArray<std::uint64_t> slots_;
   DeviceArray<ReclaimCounters> counters_;
+  DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
   DeviceArray<std::uint32_t> used_;
   std::mutex mutex_;  ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;

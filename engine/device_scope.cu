@@ -50,24 +50,25 @@ class DeviceScope::State {
  public:
   State(Store& store, Stream stream, std::uint64_t max_writes, std::uint64_t max_erases)
       : store_(store.impl()) {
-    auto* executor = dynamic_cast<CudaExecutor*>(&store_.executor());
+    auto* executor = dynamic_cast<CudaExecutor*>(&store_->executor());
     if (executor == nullptr) {
       throw Error(ErrorCode::kUnsupported,
                   "a device scope needs a store that was opened with executor cuda");
     }
     run_ = std::make_shared<ScopeRun>(executor, stream);
-    in_flight_ = store_.Run(run_, Reservation{max_writes, max_erases + max_writes}, max_writes > 0);
+    const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
+    in_flight_ = store_->Run(run_, Reservation{cells, max_erases + max_writes}, max_writes > 0);
     view_ = run_->view();
   }
 
   void Close() {
     run_->SetClosed();
-    store_.Wait(*in_flight_);
+    store_->Wait(in_flight_);
   }
   const DeviceView& view() const { return view_; }
 
  private:
-  StoreImpl& store_;
+  std::shared_ptr<StoreImpl> store_;
   std::shared_ptr<ScopeRun> run_;
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
   DeviceView view_{};

@@ -37,7 +37,7 @@ struct DeviceView {
   }
   /// @param value value_size bytes, device memory, any alignment
   /// @return kOk, kExists, or kNoSpace when no slot or reserved value cell is free: the scope can't
-  ///         resize; give it to the store in a batch
+  ///         resize; close it, then give the item to the store in a batch
   __device__ Result Insert(const Tile& tile, const std::uint64_t* key,
                            const std::byte* value) const {
     return Do(tile, Op::kInsert, key, value);
@@ -86,7 +86,7 @@ class DeviceScope {
   /// @param store opened with executor cuda; outlives the scope
   /// @param stream on which the kernels are launched
   /// @param max_writes inserts, updates and upserts that the kernels may carry out in all
-  /// @param max_erases erases that they may carry out in all
+  /// @param max_erases erases that they may carry out in all; more is undefined behaviour
   /// @throws Error kUnsupported (executor cpu), kGpu
   DeviceScope(Store& store, Stream stream, std::uint64_t max_writes, std::uint64_t max_erases);
   ~DeviceScope();  ///< closes; an error is lost

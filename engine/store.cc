@@ -6,12 +6,12 @@ namespace gpm {
 
 class Ticket::State {
  public:
-  State(StoreImpl* store, std::shared_ptr<StoreImpl::InFlight> in_flight)
-      : store_(store), in_flight_(std::move(in_flight)) {}
-  void Wait() { store_->Wait(*in_flight_); }
+  State(std::shared_ptr<StoreImpl> store, std::shared_ptr<StoreImpl::InFlight> in_flight)
+      : store_(std::move(store)), in_flight_(std::move(in_flight)) {}
+  void Wait() { store_->Wait(in_flight_); }
 
  private:
-  StoreImpl* store_;
+  std::shared_ptr<StoreImpl> store_;
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
 };
 
@@ -39,7 +39,7 @@ void Ticket::Wait() {
   if (state_ != nullptr) state_->Wait();
 }
 
-Store::Store(std::unique_ptr<StoreImpl> impl) : impl_(std::move(impl)) {}
+Store::Store(std::shared_ptr<StoreImpl> impl) : impl_(std::move(impl)) {}
 Store::Store(Store&&) noexcept = default;
 
 Store& Store::operator=(Store&& other) noexcept {
@@ -66,18 +66,18 @@ Store Store::Open(const std::string& path, const OpenOptions& open) {
   return Store(StoreImpl::Open(path, open));
 }
 
-StoreImpl& Store::Opened() const {
+const std::shared_ptr<StoreImpl>& Store::Opened() const {
   if (impl_ == nullptr) throw Error(ErrorCode::kInvalidArgument, "the store is closed");
-  return *impl_;
+  return impl_;
 }
 
-std::uint32_t Store::key_size() const { return Opened().key_size(); }
-std::uint32_t Store::value_size() const { return Opened().value_size(); }
+std::uint32_t Store::key_size() const { return Opened()->key_size(); }
+std::uint32_t Store::value_size() const { return Opened()->value_size(); }
 
 void Store::Apply(const Batch& batch) { ApplyAsync(batch).Wait(); }
 
 Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
-  return Ticket(std::make_unique<Ticket::State>(&Opened(), Opened().Start(batch, stream)));
+  return Ticket(std::make_unique<Ticket::State>(Opened(), Opened()->Start(batch, stream)));
 }
 
 void Store::Find(std::span<const std::byte> keys, std::span<std::byte> found,
@@ -120,12 +120,12 @@ void Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
   Apply({.op = Op::kErase, .ops = {}, .keys = keys, .values = {}, .found = {}, .results = results});
 }
 
-void Store::ForEach(const Visitor& visit) { Opened().ForEach(visit); }
-StoreStats Store::Stats() const { return Opened().Stats(); }
+void Store::ForEach(const Visitor& visit) { Opened()->ForEach(visit); }
+StoreStats Store::Stats() const { return Opened()->Stats(); }
 
 void Store::Close() {
   if (impl_ == nullptr) return;
-  const std::unique_ptr<StoreImpl> impl = std::move(impl_);
+  const std::shared_ptr<StoreImpl> impl = std::move(impl_);
   impl->Close();
 }
 

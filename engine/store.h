@@ -132,16 +132,17 @@ class Store {
 
   StoreStats Stats() const;
 
-  /// Waits for running batches, marks the pool clean, unmaps it. The store can't be used after.
+  /// Completes running batches (tickets keep their outcome), marks the pool clean, unmaps it. The
+  /// store can't be used after.
   /// @throws Error kIo, kGpu
   void Close();
 
-  StoreImpl& impl() { return Opened(); }  ///< for DeviceScope (engine/device_view.cuh)
+  std::shared_ptr<StoreImpl> impl() { return Opened(); }  ///< for DeviceScope
 
  private:
-  explicit Store(std::unique_ptr<StoreImpl> impl);
-  StoreImpl& Opened() const;
-  std::unique_ptr<StoreImpl> impl_;
+  explicit Store(std::shared_ptr<StoreImpl> impl);
+  const std::shared_ptr<StoreImpl>& Opened() const;
+  std::shared_ptr<StoreImpl> impl_;
 };
 
 }  // namespace gpm

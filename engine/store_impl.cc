@@ -38,44 +38,66 @@ std::uint64_t RandomWord() {
 }
 
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
-  const MediumInfo& medium = pool.mapping().medium();
-  ExecutorKind kind = open.executor;
-  if (kind == ExecutorKind::kAuto) {
-    kind = GpuCount() > 0 && medium.gpu_can_register ? ExecutorKind::kCuda : ExecutorKind::kCpu;
+  Mapping& mapping = pool.mapping();
+  if (open.executor == ExecutorKind::kAuto) {
+    if (mapping.medium().gpu_can_register && GpuCount() > 0) {
+      OpenOptions cuda = open;
+      cuda.executor = ExecutorKind::kCuda;
+      try {
+        return MakeExecutor(cuda, pool);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported) throw;  // it can't be registered after all
+      }
+    }
+    return MakeCpuExecutor(open.threads, mapping);
   }
-  if (kind == ExecutorKind::kCpu) return MakeCpuExecutor(open.threads, pool.mapping());
-  auto executor = MakeCudaExecutor(open.device, pool.mapping());
-  if (!medium.gpu_can_register) {
-    throw Error(
-        ErrorCode::kUnsupported,
-        fmt::format("{}: a GPU can't map a pool on medium '{}'; use a file on tmpfs or DAX, "
-                    "or \"pinned:\", or executor cpu",
-                    pool.mapping().path(), MediumName(medium.medium)));
-  }
-  pool.mapping().RegisterGpu();
+  if (open.executor == ExecutorKind::kCpu) return MakeCpuExecutor(open.threads, mapping);
+  auto executor = MakeCudaExecutor(open.device, mapping);
+  mapping.RegisterGpu();
   return executor;
+}
+
+/// Whether an error of the pool means that it can't grow: no room, or the GPU can't map more of it.
+bool MeansFull(const Error& error) {
+  return error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported;
 }
 
 }  // namespace
 
 StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
   std::unique_lock lock(store_.mutex_);
-  store_.changed_.wait(lock, [&] { return !store_.exclusive_ && store_.first_in_ == 0; });
-  store_.exclusive_ = true;
-  while (!store_.active_.empty()) {
-    // Batches that were started and not waited for are ended here: their owner may be this thread.
-    std::shared_ptr<InFlight> started;
-    for (const auto& [id, in_flight] : store_.active_) {
-      if (in_flight->run != nullptr && in_flight->run->Complete()) started = in_flight;
+  for (;;) {
+    store_.changed_.wait(lock, [&] {
+      return !store_.exclusive_ && store_.first_in_ == 0 && !store_.HasOpenScope();
+    });
+    store_.exclusive_ = true;
+    while (!store_.active_.empty() && !store_.HasOpenScope()) {
+      // Batches that were started and not waited for are ended here: their owner may be this
+      // thread.
+      std::shared_ptr<InFlight> started;
+      for (const auto& [id, in_flight] : store_.active_) {
+        if (in_flight->run != nullptr) started = in_flight;
+      }
+      if (started == nullptr) {
+        store_.changed_.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      store_.End(started);
+      lock.lock();
     }
-    if (started == nullptr) {
-      store_.changed_.wait(lock);
-      continue;
-    }
-    lock.unlock();
-    store_.End(*started);
-    lock.lock();
+    if (store_.active_.empty()) return;
+    // A scope was being opened: its owner may need the store before it can close it.
+    store_.exclusive_ = false;
+    store_.first_in_ = store_.entering_;
+    store_.changed_.notify_all();
   }
+}
+
+bool StoreImpl::HasOpenScope() const {
+  return std::any_of(active_.begin(), active_.end(), [](const auto& entry) {
+    return entry.second->run != nullptr && !entry.second->run->Complete();
+  });
 }
 
 StoreImpl::Exclusive::~Exclusive() {
@@ -225,14 +247,13 @@ Reservation StoreImpl::NeedsOf(const Batch& batch) const {
   return needs;
 }
 
-bool StoreImpl::HasRoomFor(const Reservation& needs) const {
+bool StoreImpl::HasRoomFor(const Reservation& needs, bool inserts) const {
   if (needs.slots > 0 && epochs_.slots_pending() + needs.slots > executor_->slot_queue_room()) {
     return false;
   }
   if (at_limit_) return true;  // what finds no room will say so
   if (epochs_.available_cells() < needs.cells) return false;
-  return needs.slots == 0 ||
-         static_cast<double>(items_) < kFullLoad * static_cast<double>(Capacity());
+  return !inserts || static_cast<double>(items_) < kFullLoad * static_cast<double>(Capacity());
 }
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, bool inserts,
@@ -244,7 +265,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       std::unique_lock lock(mutex_);
       Enter(lock);
       CheckUsable();
-      if (HasRoomFor(needs)) {
+      if (HasRoomFor(needs, inserts)) {
         in_flight->id = epochs_.Begin(needs, give_back, grant);
         in_flight->needs = needs;
         in_flight->inserts = inserts;
@@ -258,7 +279,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       }
     }
     const Exclusive exclusive(*this);
-    MakeRoom(needs);
+    MakeRoom(needs, inserts);
   }
 }
 
@@ -266,7 +287,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
   Validate(batch);
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>();
-    nothing->ended = nothing->complete = true;
+    nothing->ended = true;
     return nothing;
   }
   return Run(executor_->Prepare(batch, stream), NeedsOf(batch),
@@ -283,6 +304,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> ru
   } catch (...) {
     // The GPU failed. What the batch was given is found again when the pool is opened next.
     const std::lock_guard lock(mutex_);
+    left_behind_ = true;
     epochs_.End(in_flight->id, ReclaimPositions{});
     active_.erase(in_flight->id);
     changed_.notify_all();
@@ -294,45 +316,52 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> ru
   return in_flight;
 }
 
-void StoreImpl::End(InFlight& in_flight) {
-  const std::lock_guard own(in_flight.mutex);
-  if (in_flight.ended) return;
+void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
+  const std::lock_guard own(in_flight->mutex);
+  if (in_flight->ended) return;
+  Progress& progress = in_flight->progress;
   try {
-    in_flight.progress = in_flight.run->Await();
+    progress = in_flight->run->Await();
     bool beside_inserts = false;
     {
       const std::lock_guard lock(mutex_);
-      beside_inserts = in_flight.beside_inserts;
+      beside_inserts = in_flight->beside_inserts;
     }
     if (beside_inserts) {
-      const std::int64_t items_added = in_flight.progress.items_added;
-      in_flight.progress = in_flight.run->RemoveDuplicates();
-      in_flight.progress.items_added += items_added;
+      const std::int64_t items_added = progress.items_added;
+      progress = in_flight->run->RemoveDuplicates();
+      progress.items_added += items_added;
     }
   } catch (...) {
-    in_flight.error = std::current_exception();
-    in_flight.progress = Progress{};
+    in_flight->error = std::current_exception();
+    progress = Progress{};
   }
   const std::lock_guard lock(mutex_);
-  epochs_.End(in_flight.id, in_flight.progress.positions);
-  items_ += in_flight.progress.items_added;
-  active_.erase(in_flight.id);
-  in_flight.ended = true;
+  if (progress.lacking() == 0) in_flight->run.reset();
+  epochs_.End(in_flight->id, progress.positions);
+  items_ += progress.items_added;
+  left_behind_ |= in_flight->error != nullptr;
+  active_.erase(in_flight->id);
+  if (progress.lacking() > 0) lacking_.emplace(in_flight->id, in_flight);
+  in_flight->ended = true;
   changed_.notify_all();
 }
 
-void StoreImpl::Wait(InFlight& in_flight) {
-  if (in_flight.complete) return;
+void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   End(in_flight);
-  in_flight.complete = true;
-  if (in_flight.error) std::rethrow_exception(in_flight.error);
-  if (in_flight.progress.lacking() > 0) {
-    const Exclusive exclusive(*this);
-    FinishLacking(in_flight);
+  bool lacking = false;
+  {
+    const std::lock_guard lock(mutex_);
+    lacking = lacking_.contains(in_flight->id);
   }
+  if (lacking) {
+    const Exclusive exclusive(*this);
+    if (in_flight->run != nullptr) FinishLacking(*in_flight);  // else Close did
+  }
+  if (in_flight->error) std::rethrow_exception(in_flight->error);
 }
 
-void StoreImpl::MakeRoom(const Reservation& needs) {
+void StoreImpl::MakeRoom(const Reservation& needs, bool inserts) {
   Reclaim();
   const std::uint64_t slots = needs.slots + kMinSlotQueue;
   if (slots > executor_->slot_queue_room()) executor_->GrowQueues(cells_, slots, epochs_.head());
@@ -340,13 +369,18 @@ void StoreImpl::MakeRoom(const Reservation& needs) {
   if (epochs_.available_cells() < needs.cells) {
     enough = AddCells(needs.cells - epochs_.available_cells());
   }
-  while (enough && static_cast<double>(items_) >= kFullLoad * static_cast<double>(Capacity())) {
+  while (inserts && enough &&
+         static_cast<double>(items_) >= kFullLoad * static_cast<double>(Capacity())) {
     enough = Resize();
   }
   at_limit_ = !enough;
 }
 
 void StoreImpl::FinishLacking(InFlight& in_flight) {
+  {
+    const std::lock_guard lock(mutex_);
+    lacking_.erase(in_flight.id);
+  }
   bool advanced = true;
   for (;;) {
     CheckUsable();
@@ -371,6 +405,7 @@ void StoreImpl::FinishLacking(InFlight& in_flight) {
         in_flight.progress.carried_out > 0 || in_flight.progress.lacking() < before.lacking();
     if (in_flight.progress.lacking() == 0) break;
   }
+  in_flight.run.reset();
   Reclaim();
 }
 
@@ -389,14 +424,20 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
     try {
       extent = pool_->AddSegment(cells - added);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNoSpace) throw;
+      if (!MeansFull(error)) throw;
       break;
     }
     const CellRange range = RangeOf(extent, pool_->cell_bytes());
     added += range.last - range.first;
     cells_ += range.last - range.first;
-    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
-    executor_->FreeAll(range);
+    try {
+      executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+      executor_->FreeAll(range);
+    } catch (const Error& error) {
+      unusable_ =
+          fmt::format("value cells could not be queued: {}; open the pool again", error.what());
+      throw;
+    }
   }
   epochs_.Quiesced(executor_->Positions());
   return added >= cells;
@@ -406,7 +447,7 @@ bool StoreImpl::Resize() {
   try {
     pool_->AddLevel();
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNoSpace) throw;
+    if (!MeansFull(error)) throw;
     return false;
   }
   RefreshTable();
@@ -417,23 +458,22 @@ bool StoreImpl::Resize() {
 
 void StoreImpl::Drain() {
   const Superblock& superblock = pool_->superblock();
-  while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
-    const std::uint64_t left = executor_->DrainLevel(superblock.bottom);
-    if (left == 0) {
-      pool_->DropBottomLevel();
-    } else {
-      // So unlucky that even the larger top has no slot for some item: one more level.
-      try {
-        pool_->AddLevel();
-      } catch (const Error& error) {
-        unusable_ = fmt::format(
-            "a resize can't be finished: {}; open the pool with a larger "
-            "maximum to go on with it",
-            error.what());
-        throw;
+  try {
+    while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
+      if (executor_->DrainLevel(superblock.bottom) == 0) {
+        pool_->DropBottomLevel();
+      } else {
+        pool_->AddLevel();  // even the larger top has no slot for some item: one more level
       }
+      RefreshTable();
     }
-    RefreshTable();
+  } catch (const Error& error) {
+    // Items are left in a level that is not addressed any more.
+    unusable_ = fmt::format(
+        "a resize can't be finished: {}; opening the pool again (with a larger "
+        "maximum, if that is what is short) goes on with it",
+        error.what());
+    throw;
   }
 }
 
@@ -485,15 +525,30 @@ StoreStats StoreImpl::Stats() {
   stats.executor = executor_->kind();
   stats.threads = executor_->threads();
   stats.medium = pool_->mapping().medium();
+  // Lines that a GPU wrote are flushed when their batch ends; until then the CPU's cache may write
+  // them back in any order.
+  if (stats.executor == ExecutorKind::kCuda && stats.medium.needs_flush) {
+    stats.medium.survives_power_loss = false;
+  }
   stats.recovery = recovery_;
   return stats;
 }
 
 void StoreImpl::Close() {
   const Exclusive exclusive(*this);
+  while (unusable_.empty() && !lacking_.empty()) {
+    const std::shared_ptr<InFlight> in_flight = lacking_.begin()->second;
+    FinishLacking(*in_flight);
+  }
   if (unusable_.empty()) {
     Reclaim();
-    pool_->SetClean(true);
+    if (!left_behind_) pool_->SetClean(true);
+  } else {
+    for (const auto& [id, in_flight] : lacking_) {
+      in_flight->run.reset();
+      in_flight->error = std::make_exception_ptr(Error(ErrorCode::kNoSpace, unusable_));
+    }
+    lacking_.clear();
   }
   executor_.reset();
   pool_.reset();

@@ -41,7 +41,6 @@ class StoreImpl {
     bool inserts = false;         ///< it may add items
     bool beside_inserts = false;  ///< so may another batch that ran at the same time
     bool ended = false;           ///< out of `active_`, progress is known
-    bool complete = false;
     Progress progress;
     std::exception_ptr error;
   };
@@ -55,9 +54,10 @@ class StoreImpl {
   std::uint32_t value_size() const { return value_size_; }
 
   std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream);
-  void Wait(InFlight& in_flight);
+  void Wait(const std::shared_ptr<InFlight>& in_flight);
   void ForEach(const Store::Visitor& visit);
   StoreStats Stats();
+  /// Leaves tickets usable, nothing else.
   void Close();
 
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
@@ -88,12 +88,14 @@ class StoreImpl {
   void Recover();
   void Validate(const Batch& batch) const;
   Reservation NeedsOf(const Batch& batch) const;
-  bool HasRoomFor(const Reservation& needs) const;
+  bool HasRoomFor(const Reservation& needs, bool inserts) const;
+  /// Whether a DeviceScope is open, for which only its owner may wait. REQUIRES: mutex_ held.
+  bool HasOpenScope() const;
   /// Syncs with the device and takes the batch out of flight. Any thread.
-  void End(InFlight& in_flight);
+  void End(const std::shared_ptr<InFlight>& in_flight);
 
   // The rest: REQUIRES Exclusive.
-  void MakeRoom(const Reservation& needs);
+  void MakeRoom(const Reservation& needs, bool inserts);
   void FinishLacking(InFlight& in_flight);
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
@@ -120,6 +122,9 @@ class StoreImpl {
   std::uint64_t first_in_ = 0;  ///< of those, how many go before the next Exclusive: nobody starves
   bool at_limit_ = false;       ///< the pool could not grow when last asked to
   std::map<std::uint64_t, std::shared_ptr<InFlight>> active_;
+  std::map<std::uint64_t, std::shared_ptr<InFlight>>
+      lacking_;               ///< ended, with operations left over
+  bool left_behind_ = false;  ///< a batch failed on the GPU: slots or cells may wait for recovery
   Epochs epochs_;
   std::int64_t items_ = 0;
   std::uint64_t cells_ = 0;  ///< in all segments

@@ -189,7 +189,7 @@ void Mapping::Reserve(std::uint64_t max_bytes) {
 }
 
 void Mapping::Grow(std::uint64_t bytes) {
-  if (bytes <= std::max(file_bytes_, anonymous_ ? mapped_bytes_ : 0)) return;
+  if (bytes <= (anonymous_ ? mapped_bytes_ : std::min(file_bytes_, mapped_bytes_))) return;
   if (read_only_) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: opened read only, so it can't grow", path_));
@@ -314,7 +314,9 @@ void Mapping::Populate(const Step& step) {
     error = madvise(address, step.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
   } while (error == EINTR || error == EAGAIN);
   if (error == EINVAL && !anonymous_) {  // kernels before 5.14
-    error = posix_fallocate(fd_, static_cast<off_t>(step.offset), static_cast<off_t>(step.bytes));
+    error = posix_fallocate(
+        fd_, static_cast<off_t>(step.offset),
+        static_cast<off_t>(std::min(step.offset + step.bytes, file_bytes_) - step.offset));
   } else if (error == EINVAL) {
     error = 0;
   }

@@ -2,7 +2,8 @@
 # On a machine with a GPU: the tests labelled gpu, compute-sanitizer over them, and the YCSB figures,
 # from binaries that were built before (here or elsewhere).
 #
-#   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, sanitizer, replay, speed
+#   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem,
+#                                                 sanitizer, replay, speed
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -32,6 +33,14 @@ phase_tests() {
   for name in "${gpu_tests[@]}"; do
     run "$name" timeout 240 "$build/tests/$name"
   done
+}
+
+phase_forced_pmem() { # the lines that kernels wrote are flushed through libpmem
+  for name in cuda_test recovery_test; do
+    run "$name-forced-pmem" env PMEM_IS_PMEM_FORCE=1 timeout 240 "$build/tests/$name"
+  done
+  run model_test-forced-pmem env PMEM_IS_PMEM_FORCE=1 GPM_TEST_OPS=1000000 timeout 240 \
+    "$build/tests/model_test"
 }
 
 phase_sanitizer() {

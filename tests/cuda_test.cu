@@ -297,6 +297,78 @@ TEST_F(CudaTest, TilesThatFightForKeysTearNothingAndLeaveASoundPool) {
   EXPECT_EQ(report.items, seen.size());
 }
 
+__global__ void CountUp(DeviceView view, std::uint64_t* keys, std::uint64_t* values,
+                        std::uint32_t n, std::uint64_t* wrong) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t i =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (i >= n) return;
+  auto* value = reinterpret_cast<std::byte*>(values + i);
+  bool fine = view.Upsert(tile, keys + i, value) == Result::kOk;
+  tile.sync();
+  if (tile.thread_rank() == 0) values[i] = 0;
+  tile.sync();
+  fine &= view.Find(tile, keys + i, value) == Result::kOk;
+  tile.sync();
+  fine &= values[i] == ~keys[i];
+  if (i % 2 == 0) fine &= view.Erase(tile, keys + i) == Result::kOk;
+  if (!fine && tile.thread_rank() == 0) AtomicAdd(wrong, 1);
+}
+
+TEST_F(CudaTest, AScopeWorksOnInlineValuesAndBesideBatches) {
+  const std::uint32_t n = 5000;
+  CreateOptions create;
+  create.value_size = 8;
+  create.initial_capacity = 4 * n;
+  Store store = Store::Create(PoolPath(), create, test::TestOpenOptions());
+  std::vector<std::uint64_t> keys(n), values(n);
+  for (std::uint32_t i = 0; i < n; ++i) values[i] = ~(keys[i] = i);
+  const OnDevice<std::uint64_t> device_keys(keys), device_values(values);
+  const OnDevice<std::uint64_t> wrong(std::vector<std::uint64_t>{0});
+  {
+    DeviceScope scope(store, nullptr, n, n);
+    CountUp<<<(n * DeviceView::kLanes + 255) / 256, 256>>>(scope.view(), device_keys.data(),
+                                                           device_values.data(), n, wrong.data());
+    CheckCuda(cudaGetLastError(), "CountUp");
+    // A batch on other keys, and the figures, do not wait for the scope.
+    std::vector<std::uint64_t> others(100);
+    std::iota(others.begin(), others.end(), 1000000);
+    std::vector<Result> results(others.size());
+    store.Insert(std::as_bytes(std::span(others)), std::as_bytes(std::span(others)), results);
+    EXPECT_EQ(results, std::vector(others.size(), Result::kOk));
+    EXPECT_GE(store.Stats().items, others.size());
+    scope.Close();
+  }
+  EXPECT_EQ(wrong.Host()[0], 0u);
+  EXPECT_EQ(store.Stats().items, n / 2 + 100);
+  store.Close();
+  const CheckReport report = CheckPool(PoolPath());
+  EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+}
+
+TEST_F(CudaTest, ATicketMayBeWaitedForAfterTheStoreWasClosed) {
+  Ticket ticket;
+  const std::size_t n = 50000;
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 1);
+  std::vector<Value> values(n, ValueOf(5));
+  std::vector<Result> results(n, Result::kInvalid);
+  {
+    Store store = Make();  // small: most find no slot at first
+    ticket = store.ApplyAsync({.op = Op::kInsert,
+                               .ops = {},
+                               .keys = std::as_bytes(std::span(keys)),
+                               .values = std::as_bytes(std::span(values)),
+                               .found = {},
+                               .results = results});
+    store.Close();
+  }
+  ticket.Wait();
+  EXPECT_EQ(results, std::vector(n, Result::kOk));
+  EXPECT_EQ(CheckPool(PoolPath()).items, n);
+}
+
 TEST_F(CudaTest, MisalignedDeviceKeysAreRefused) {
   Store store = Make();
   const OnDevice<std::byte> bytes(64);

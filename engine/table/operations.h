@@ -358,6 +358,8 @@ class Operations {
   GPM_HD bool ReplaceReference(Slot slot, std::uint64_t old_reference,
                                std::uint64_t new_reference) const {
     std::uint64_t* reference = table_.Reference(slot);
+    // The item may be another thread's, published but not flushed yet: this update relies on it.
+    FlushOnce(table_.State(slot), sizeof(std::uint64_t));
     media_.Fence();
     group_.Sync();
     if (!CasOnce(reference, old_reference, new_reference)) return false;
