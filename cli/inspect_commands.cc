@@ -16,6 +16,13 @@
 namespace gpm::cli {
 namespace {
 
+/// CheckPool, with progress on the terminal.
+CheckReport Check(const std::string& pool) {
+  Progress progress;
+  return CheckPool(
+      pool, [&](std::uint64_t done, std::uint64_t total) { progress.Show("check", done, total); });
+}
+
 struct InspectArguments {
   std::string pool;
   std::string json;
@@ -43,7 +50,7 @@ nlohmann::ordered_json ToJson(const CheckReport& report) {
 }
 
 int RunInfo(const InspectArguments& arguments) {
-  const CheckReport report = CheckPool(arguments.pool);
+  const CheckReport report = Check(arguments.pool);
   const std::unique_ptr<Pool> pool = OpenReadOnly(arguments.pool);
   const Superblock& superblock = pool->superblock();
   const MediumInfo& medium = pool->mapping().medium();
@@ -105,7 +112,7 @@ int RunInfo(const InspectArguments& arguments) {
 int RunCheck(const InspectArguments& arguments) {
   CheckReport report;
   try {
-    report = CheckPool(arguments.pool);
+    report = Check(arguments.pool);
   } catch (const Error& error) {
     // No superblock to go by is an answer to the question, too.
     if (error.code() != ErrorCode::kDamaged) throw;
@@ -131,10 +138,16 @@ int RunDump(const InspectArguments& arguments) {
   const std::size_t key_size = pool->superblock().key_size;
   const std::size_t row_bytes = key_size + pool->superblock().value_size;
   std::vector<std::byte> rows;
-  VisitPool(*pool, [&](std::span<const std::byte> key, std::span<const std::byte> value) {
-    rows.insert(rows.end(), key.begin(), key.end());
-    rows.insert(rows.end(), value.begin(), value.end());
-  });
+  {
+    Progress progress;
+    VisitPool(
+        *pool,
+        [&](std::span<const std::byte> key, std::span<const std::byte> value) {
+          rows.insert(rows.end(), key.begin(), key.end());
+          rows.insert(rows.end(), value.begin(), value.end());
+        },
+        [&](std::uint64_t done, std::uint64_t total) { progress.Show("dump", done, total); });
+  }
   std::vector<std::size_t> order(rows.size() / row_bytes);
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto number = [&](std::size_t row) {

@@ -11,6 +11,7 @@ namespace gpm {
 namespace {
 
 constexpr std::size_t kMaxDefects = 16;
+constexpr std::uint64_t kSlotsAtATime = 1 << 16;  ///< between calls of a SlotProgress
 
 /// A pool as the protocols see it, for reading only.
 class Reader {
@@ -40,15 +41,28 @@ class Reader {
     return false;
   }
 
+  /// Slots of all physical levels.
+  std::uint64_t Slots() const {
+    std::uint64_t slots = 0;
+    for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
+      slots += std::uint64_t{table_.slots} << level;
+    }
+    return slots;
+  }
+
   /// Calls visit(slot, level, bucket) for every slot that is not empty; level is -1 in the reserved
   /// level.
   template <class Visit>
-  void ForEachUsedSlot(const Visit& visit) const {
+  void ForEachUsedSlot(const SlotProgress& progress, const Visit& visit) const {
+    const std::uint64_t total = Slots();
+    std::uint64_t done = 0;
     const auto visit_bucket = [&](std::byte* bucket, int level, std::uint64_t number) {
       for (std::uint32_t s = 0; s < table_.slots; ++s) {
         const Slot slot{bucket, s};
         if (Word(slot) != kEmptyState) visit(slot, level, number);
       }
+      done += table_.slots;
+      if (progress && done % kSlotsAtATime == 0) progress(done, total);
     };
     for (std::uint32_t b = 0; b < 2; ++b) visit_bucket(table_.ReservedBucket(b), -1, b);
     for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
@@ -84,7 +98,7 @@ std::string WordDefect(const TableView& table, const KeyBuffer& key, std::uint64
 
 }  // namespace
 
-CheckReport CheckPool(const std::string& path) {
+CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
   const auto pool = Pool::Open(path, Pool::Options{.max_bytes = 0, .read_only = true});
   const Reader reader(*pool);
   const TableView& table = reader.table();
@@ -97,9 +111,7 @@ CheckReport CheckPool(const std::string& path) {
   };
   if (report.clean && report.resizing) defect("closed in order, but with an unfinished resize");
 
-  for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
-    report.slots += std::uint64_t{table.slots} << level;
-  }
+  report.slots = reader.Slots();
   std::uint64_t last_cell = 0;
   for (std::uint32_t i = 0; !table.inline_values() && i < superblock.segment_count; ++i) {
     const SegmentEntry& segment = superblock.segments[i];
@@ -110,7 +122,7 @@ CheckReport CheckPool(const std::string& path) {
   }
   std::vector<bool> used(last_cell);
 
-  reader.ForEachUsedSlot([&](Slot slot, int level, std::uint64_t bucket) {
+  reader.ForEachUsedSlot(progress, [&](Slot slot, int level, std::uint64_t bucket) {
     const auto where = [&] {
       return level < 0 ? fmt::format("reserved level, bucket {}, slot {}", bucket, slot.index)
                        : fmt::format("level {}, bucket {}, slot {}", level, bucket, slot.index);
@@ -157,11 +169,12 @@ CheckReport CheckPool(const std::string& path) {
 
 void VisitPool(const Pool& pool,
                const std::function<void(std::span<const std::byte> key,
-                                        std::span<const std::byte> value)>& visit) {
+                                        std::span<const std::byte> value)>& visit,
+               const SlotProgress& progress) {
   const Reader reader(pool);
   const TableView& table = reader.table();
   std::vector<std::byte> value(table.value_size);
-  reader.ForEachUsedSlot([&](Slot slot, int, std::uint64_t) {
+  reader.ForEachUsedSlot(progress, [&](Slot slot, int, std::uint64_t) {
     const std::uint64_t word = reader.Word(slot);
     if (word == kInsertState) return;
     KeyBuffer key;

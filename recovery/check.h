@@ -26,16 +26,20 @@ struct CheckReport {
   std::vector<std::string> defects;
 };
 
+/// Told now and then how many slots were visited, and of how many.
+using SlotProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
 /// Verifies every invariant of a pool that no store has open, and writes nothing. A crashed pool is
 /// sound: slots in state INSERT, duplicates and an unfinished resize are reported as counts, and
 /// become defects only in a pool that claims to have been closed in order.
 /// @param path a pool file @throws Error kNotFound, kBusy, kDamaged (superblock), kIo
-CheckReport CheckPool(const std::string& path);
+CheckReport CheckPool(const std::string& path, const SlotProgress& progress = {});
 
 /// Calls `visit(key, value)` for every valid item of a pool, writing nothing.
 void VisitPool(const Pool& pool,
                const std::function<void(std::span<const std::byte> key,
-                                        std::span<const std::byte> value)>& visit);
+                                        std::span<const std::byte> value)>& visit,
+               const SlotProgress& progress = {});
 
 }  // namespace gpm
 
