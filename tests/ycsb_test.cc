@@ -358,12 +358,10 @@ TEST(HistogramTest, PercentilesAreWithinABucket) {
   EXPECT_EQ(Histogram().Percentile(0.5), 0u);
 }
 
-class PropertiesTest : public ::testing::Test {
+class PropertiesTest : public test::PoolTest {
  protected:
-  void SetUp() override { path_ = testing::TempDir() + "gpmstore_properties_test"; }
-  void TearDown() override { std::filesystem::remove(path_); }
-
   PropertyWorkload Read(const std::string& text) {
+    if (path_.empty()) path_ = NewPath();
     std::ofstream(path_) << text;
     return ReadPropertyWorkload(Properties::Read(path_));
   }
