@@ -138,7 +138,6 @@ __global__ void __launch_bounds__(kBlockThreads)
     operations.ReadValue(outcome.reference, batch.FoundOf(batch.order[find], table.value_size));
   }
   if (group.IsLeader()) {
-    record->reference = outcome.reference;
     record->present = outcome.present ? 1 : 0;
     record->status = RunStatus::kDone;
   }

@@ -33,11 +33,9 @@ enum class RunStatus : std::uint32_t {
 };
 
 struct RunRecord {
-  std::uint64_t reference;  ///< the value reference the key had before, when present
-  std::uint32_t present;    ///< whether the key was there before
+  std::uint32_t present;  ///< whether the key was there before
   RunStatus status;
   std::uint32_t next;  ///< first position not carried out, of a run that is done one by one
-  std::uint32_t padding;
 };
 
 /// Sums over a batch, in GPU memory.

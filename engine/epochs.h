@@ -66,7 +66,6 @@ class Epochs {
   std::uint64_t slots_pending() const;
   /// First erased slot that no batch was told to give back.
   std::uint64_t slots_given_back() const { return slots_given_back_; }
-  bool idle() const { return running_.empty(); }
 
  private:
   struct Running {
