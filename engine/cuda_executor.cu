@@ -10,6 +10,8 @@
 namespace gpm {
 namespace {
 
+/// Many more than tiles in flight (some 30 000), so that two of a batch seldom share one.
+constexpr std::uint64_t kKeyLocks = std::uint64_t{1} << 20;
 constexpr unsigned kPassBlocks = 132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
 
 std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
@@ -50,7 +52,6 @@ class CudaRun : public Run {
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
   Progress Await() override;
   Progress Resume(bool give_up, const CellGrant& grant) override;
-  Progress RemoveDuplicates() override;
 
  private:
   template <class T>
@@ -242,23 +243,6 @@ Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
   return Await();
 }
 
-Progress CudaRun::RemoveDuplicates() {
-  executor_->Activate();
-  Workspace& w = *workspace_;
-  CheckCuda(cudaMemsetAsync(w.sums.data(), 0, sizeof(BatchSums), stream_), "cudaMemsetAsync");
-  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
-  context_.reclaim.grant = CellGrant{};
-  RemoveSecondCopies<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_);
-  CheckLaunch("RemoveSecondCopies");
-  executor_->Report(stream_, context_, &w);
-  running_ = true;
-  const Progress before = progress_;
-  Await();
-  progress_.lack_slots = before.lack_slots;
-  progress_.lack_cells = before.lack_cells;
-  return progress_;
-}
-
 }  // namespace
 
 Workspace::Workspace(std::atomic<std::uint64_t>* bytes)
@@ -288,6 +272,7 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
       cells_(&gpu_bytes_),
       slots_(&gpu_bytes_),
       counters_(&gpu_bytes_),
+      locks_(&gpu_bytes_),
       left_(&gpu_bytes_),
       used_(&gpu_bytes_) {
   Activate();
@@ -296,7 +281,10 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
   slots_.Reserve(2);
   counters_.Reserve(1);
   left_.Reserve(1);
+  locks_.Reserve(kKeyLocks);
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
+            "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(locks_.data(), 0, kKeyLocks * sizeof(std::uint32_t), stream_),
             "cudaMemsetAsync");
   RefreshContext();
   Synchronize();
@@ -317,6 +305,7 @@ void CudaExecutor::Synchronize() {
 void CudaExecutor::RefreshContext() {
   context_.reclaim = Reclaim{cells_.data(),    cells_.size() - 1, slots_.data(), slots_.size() - 1,
                              counters_.data(), CellGrant{},       nullptr};
+  context_.locks = KeyLocks{locks_.data(), kKeyLocks - 1};
 }
 
 template <class T>
@@ -465,9 +454,9 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
                            cudaMemcpyDeviceToHost),
                 "cudaMemcpy to the host");
       for (const std::uint64_t line : lines) {
-        mapping_.persist().Flush(reinterpret_cast<const void*>(line), 64);
+        mapping_.persist().Flush(Step::kOther, reinterpret_cast<const void*>(line), 64);
       }
-      mapping_.persist().Fence();
+      mapping_.persist().Fence(Step::kOther);
     }
   }
   Progress progress;
@@ -481,8 +470,8 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
 
 void CudaExecutor::FlushPool() const {
   if (!needs_flush()) return;
-  mapping_.persist().Flush(mapping_.base(), mapping_.mapped_bytes());
-  mapping_.persist().Fence();
+  mapping_.persist().Flush(Step::kOther, mapping_.base(), mapping_.mapped_bytes());
+  mapping_.persist().Fence(Step::kOther);
 }
 
 std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {

@@ -93,6 +93,7 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint32_t> cells_;
   DeviceArray<std::uint64_t> slots_;
   DeviceArray<ReclaimCounters> counters_;
+  DeviceArray<std::uint32_t> locks_;
   DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
   DeviceArray<std::uint32_t> used_;
   std::mutex mutex_;  ///< guards what follows

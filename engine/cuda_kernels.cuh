@@ -16,7 +16,7 @@ namespace gpm {
 __global__ void GiveBackSlots(const __grid_constant__ TableContext context,
                               Epochs::SlotRange slots) {
   const std::uint64_t thread = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
-  const LaneOperations operations(context.table, context.reclaim, ThreadGroup{},
+  const LaneOperations operations(context.table, context.reclaim, context.locks, ThreadGroup{},
                                   CudaMedia(context.dirty));
   for (std::uint64_t i = slots.from + thread; i < slots.to;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (record->status != RunStatus::kPending) return;
   const TableView& table = context.table;
   const CudaTile group(tile);
-  const TileOperations operations(table, context.reclaim, group, CudaMedia(context.dirty));
+  const TileOperations operations(table, context.reclaim, context.locks, group,
+                                  CudaMedia(context.dirty));
   if (effect.mixed() || give_up) {
     RunOneByOne(operations, group, table, batch, record, p, give_up);
     return;
@@ -176,22 +177,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   CopyBytes(CudaTile(tile), batch.FoundOf(i, value_size), source, value_size);
 }
 
-/// Removes second copies of keys that the batch may have inserted: a tile for each operation.
-__global__ void __launch_bounds__(kBlockThreads)
-    RemoveSecondCopies(const __grid_constant__ TableContext context,
-                       const __grid_constant__ DeviceBatch batch) {
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
-  if (i >= batch.count || !Inserts(batch.KindOf(i))) return;
-  const TileOperations operations(context.table, context.reclaim, group, CudaMedia(context.dirty));
-  const std::uint64_t* key = batch.keys + std::uint64_t{i} * context.table.key_words;
-  const std::uint32_t removed = operations.RemoveCopies(operations.Locate(key), key);
-  if (removed > 0 && group.IsLeader()) {
-    AtomicAdd(&batch.sums->items_added, ~std::uint64_t{0} * removed);
-  }
-}
-
 /// Tells the host how a batch went.
 __global__ void ReportBatch(const __grid_constant__ TableContext context, BatchSums* sums,
                             BatchReport* report) {
@@ -207,7 +192,8 @@ __global__ void VisitSlots(const __grid_constant__ TableContext context,
                            const __grid_constant__ PassView pass, PassMode mode, bool addressable,
                            std::byte* first_bucket, std::uint64_t slots) {
   const CudaMedia media(context.dirty);
-  const LaneOperations operations(context.table, context.reclaim, ThreadGroup{}, media);
+  const LaneOperations operations(context.table, context.reclaim, context.locks, ThreadGroup{},
+                                  media);
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
     const Slot slot{first_bucket + (i >> context.table.slot_bits) * context.table.bucket_bytes,
@@ -223,7 +209,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(context.dirty);
-  const TileOperations operations(context.table, context.reclaim, group, media);
+  const TileOperations operations(context.table, context.reclaim, context.locks, group, media);
   for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
        b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
     const std::uint64_t stayed = DrainBucket(context.table, operations, group, media,

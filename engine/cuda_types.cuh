@@ -22,6 +22,7 @@ using LaneOperations = Operations<ThreadGroup, CudaMedia>;
 struct TableContext {
   TableView table;
   Reclaim reclaim;
+  KeyLocks locks;
   DirtyLog dirty;  ///< empty in passes, after which the host flushes the whole pool
 };
 

@@ -30,7 +30,6 @@ class ScopeRun : public Run {
     progress_.items_added = 0;
     return progress;
   }
-  Progress RemoveDuplicates() override { return progress_; }  // each insert saw to it itself
   Progress Resume(bool, const CellGrant&) override { return progress_; }  // nothing is left over
   /// The user may launch kernels until the scope is closed.
   bool Complete() const override { return closed_; }

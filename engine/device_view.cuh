@@ -59,17 +59,16 @@ struct DeviceView {
 
  private:
   __device__ TileOperations Make(const CudaTile& group) const {
-    return TileOperations(context.table, context.reclaim, group, CudaMedia(context.dirty));
+    return TileOperations(context.table, context.reclaim, context.locks, group,
+                          CudaMedia(context.dirty));
   }
   __device__ Result Do(const Tile& tile, Op op, const std::uint64_t* key,
                        const std::byte* value) const {
     const CudaTile group(tile);
     const TileOperations operations = Make(group);
     const Plan plan = PlanOf(op, value);
-    const Candidates candidates = operations.Locate(key);
-    const Outcome outcome = operations.Apply(candidates, key, plan);
-    int added = ItemsAdded(plan, outcome);
-    if (added > 0) added -= static_cast<int>(operations.RemoveCopies(candidates, key));
+    const Outcome outcome = operations.Apply(operations.Locate(key), key, plan);
+    const int added = ItemsAdded(plan, outcome);
     if (added != 0 && group.IsLeader()) {
       AtomicAdd(&sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
     }

@@ -40,9 +40,10 @@ class Run {
   virtual bool Complete() const { return true; }
   /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
   virtual Progress Await() = 0;
-  /// Removes second copies of the keys that the batch may have inserted, which inserts in another
-  /// batch at the same time can leave. REQUIRES: Await was called. @return with items_added of this
-  virtual Progress RemoveDuplicates() = 0;
+  /// Makes durable what the batch's results may rest on: writes of batches that ran at the same
+  /// time, visible to it and perhaps not flushed yet. Does nothing where visible is durable.
+  /// REQUIRES: Await was called.
+  virtual void Settle() {}
   /// Runs what was left, to the end, while no other batch runs.
   /// @param give_up what still finds no room gets Result::kNoSpace
   /// @param grant cells that it may take; what was left of the former grant is queued again
@@ -87,7 +88,8 @@ class Executor {
   virtual std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) = 0;
 };
 
-/// @param mapping of the pool; outlives the executor
+/// @param mapping of the pool; outlives the executor. When it has a tracer, that carries out all
+///        accesses and runs the threads.
 std::unique_ptr<Executor> MakeCpuExecutor(unsigned threads, const Mapping& mapping);
 
 /// @throws Error(kUnsupported) when this build or machine has no CUDA, kGpu

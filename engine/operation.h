@@ -51,15 +51,9 @@ GPM_HD inline Result ResultOf(Op op, bool present, bool has_value = true) {
 
 /// Change of the number of items by a plan that was carried out with this outcome.
 GPM_HD inline int ItemsAdded(const Plan& plan, const Outcome& outcome) {
-  int added = -static_cast<int>(outcome.copies_erased);
-  if (outcome.lack == Lack::kNothing) {
-    if (outcome.present) {
-      added -= plan.if_present == Action::kErase ? 1 : 0;
-    } else {
-      added += plan.if_absent == Action::kWrite ? 1 : 0;
-    }
-  }
-  return added;
+  if (outcome.lack != Lack::kNothing) return 0;
+  if (outcome.present) return plan.if_present == Action::kErase ? -1 : 0;
+  return plan.if_absent == Action::kWrite ? 1 : 0;
 }
 
 /// Whether an operation of this kind may add an item.

@@ -9,6 +9,7 @@
 #include "engine/geometry.h"
 #include "engine/operation.h"
 #include "pm/gpu_host.h"
+#include "pm/tracer.h"
 #include "recovery/check.h"
 
 namespace gpm {
@@ -39,6 +40,7 @@ std::uint64_t RandomWord() {
 
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
   Mapping& mapping = pool.mapping();
+  if (mapping.persist().tracer() != nullptr) return MakeCpuExecutor(open.threads, mapping);
   if (open.executor == ExecutorKind::kAuto) {
     if (mapping.medium().gpu_can_register && GpuCount() > 0) {
       OpenOptions cuda = open;
@@ -57,6 +59,9 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
   return executor;
 }
 
+/// Whether a batch with these needs may write.
+bool Writes(const Reservation& needs) { return needs.slots > 0 || needs.cells > 0; }
+
 /// Whether an error of the pool means that it can't grow: no room, or the GPU can't map more of it.
 bool MeansFull(const Error& error) {
   return error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported;
@@ -67,19 +72,18 @@ bool MeansFull(const Error& error) {
 StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
   std::unique_lock lock(store_.mutex_);
   for (;;) {
-    store_.changed_.wait(lock, [&] {
+    store_.WaitUntil(lock, [&] {
       return !store_.exclusive_ && store_.first_in_ == 0 && !store_.HasOpenScope();
     });
     store_.exclusive_ = true;
     while (!store_.active_.empty() && !store_.HasOpenScope()) {
       // Batches that were started and not waited for are ended here: their owner may be this
       // thread.
-      std::shared_ptr<InFlight> started;
-      for (const auto& [id, in_flight] : store_.active_) {
-        if (in_flight->run != nullptr) started = in_flight;
-      }
+      const std::shared_ptr<InFlight> started = store_.Started();
       if (started == nullptr) {
-        store_.changed_.wait(lock);
+        store_.WaitUntil(lock, [&] {
+          return store_.active_.empty() || store_.HasOpenScope() || store_.Started() != nullptr;
+        });
         continue;
       }
       lock.unlock();
@@ -92,6 +96,13 @@ StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
     store_.first_in_ = store_.entering_;
     store_.changed_.notify_all();
   }
+}
+
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Started() const {
+  for (const auto& [id, in_flight] : active_) {
+    if (in_flight->run != nullptr) return in_flight;
+  }
+  return nullptr;
 }
 
 bool StoreImpl::HasOpenScope() const {
@@ -107,16 +118,30 @@ StoreImpl::Exclusive::~Exclusive() {
   store_.changed_.notify_all();
 }
 
+template <class Ready>
+void StoreImpl::WaitUntil(std::unique_lock<std::mutex>& lock, const Ready& ready) {
+  if (tracer_ == nullptr) {
+    changed_.wait(lock, ready);
+    return;
+  }
+  while (!ready()) {
+    lock.unlock();
+    tracer_->Pause();
+    lock.lock();
+  }
+}
+
 void StoreImpl::Enter(std::unique_lock<std::mutex>& lock) {
   if (!exclusive_) return;
   ++entering_;
-  changed_.wait(lock, [&] { return !exclusive_; });
+  WaitUntil(lock, [&] { return !exclusive_; });
   --entering_;
   if (first_in_ > 0 && --first_in_ == 0) changed_.notify_all();
 }
 
 StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
     : pool_(std::move(pool)),
+      tracer_(pool_->mapping().persist().tracer()),
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
       executor_(MakeExecutor(open, *pool_)) {
@@ -126,7 +151,7 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
 StoreImpl::~StoreImpl() = default;
 
 std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const CreateOptions& create,
-                                             const OpenOptions& open) {
+                                             const OpenOptions& open, PmTracer* tracer) {
   ValidateGeometry(create.geometry);
   PoolConfig config;
   config.key_size = create.key_size;
@@ -143,7 +168,8 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
          CapacityAt(create.geometry, config.top_level) < wanted) {
     ++config.top_level;
   }
-  auto pool = Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes});
+  auto pool =
+      Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   try {
     std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
     store->recovery_.was_clean = true;
@@ -162,8 +188,9 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   }
 }
 
-std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open) {
-  auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes});
+std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
+                                           PmTracer* tracer) {
+  auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
   store->Recover();
   return store;
@@ -268,11 +295,9 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       if (HasRoomFor(needs, inserts)) {
         in_flight->id = epochs_.Begin(needs, give_back, grant);
         in_flight->needs = needs;
-        in_flight->inserts = inserts;
         for (const auto& [id, other] : active_) {
-          if (inserts && other->inserts) {
-            in_flight->beside_inserts = other->beside_inserts = true;
-          }
+          in_flight->beside_writes |= Writes(other->needs);
+          other->beside_writes |= Writes(needs);
         }
         active_.emplace(in_flight->id, in_flight);
         return in_flight;
@@ -317,21 +342,19 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> ru
 }
 
 void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
-  const std::lock_guard own(in_flight->mutex);
+  std::unique_lock own(in_flight->mutex, std::defer_lock);
+  if (tracer_ == nullptr) own.lock();
+  while (!own.owns_lock() && !own.try_lock()) tracer_->Pause();
   if (in_flight->ended) return;
   Progress& progress = in_flight->progress;
   try {
     progress = in_flight->run->Await();
-    bool beside_inserts = false;
+    bool beside_writes = false;
     {
       const std::lock_guard lock(mutex_);
-      beside_inserts = in_flight->beside_inserts;
+      beside_writes = in_flight->beside_writes;
     }
-    if (beside_inserts) {
-      const std::int64_t items_added = progress.items_added;
-      progress = in_flight->run->RemoveDuplicates();
-      progress.items_added += items_added;
-    }
+    if (beside_writes) in_flight->run->Settle();
   } catch (...) {
     in_flight->error = std::current_exception();
     progress = Progress{};

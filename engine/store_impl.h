@@ -27,9 +27,8 @@ namespace gpm {
 ///  2. A batch is admitted only when the cells and queue positions that it may need at most are
 ///     reserved for it (or the pool can't grow any further).
 ///  3. Every item in the pool is in an addressable level whenever a batch runs.
-///  4. No key has two copies when no batch runs. Of two batches that inserted it at once, the one
-///     that ends last knows that it ran beside the other (`beside_inserts`), and removes the copy
-///     that is not valid before it ends: by then both are published.
+///  4. What a batch's results rest on is durable when it ends: its own writes are, and when it ran
+///     beside a batch that writes (`beside_writes`) it settles what that may have written.
 class StoreImpl {
  public:
   /// A batch in flight.
@@ -37,17 +36,18 @@ class StoreImpl {
     std::uint64_t id = 0;
     Reservation needs;
     std::mutex mutex;
-    std::shared_ptr<Run> run;     ///< null until started
-    bool inserts = false;         ///< it may add items
-    bool beside_inserts = false;  ///< so may another batch that ran at the same time
-    bool ended = false;           ///< out of `active_`, progress is known
+    std::shared_ptr<Run> run;    ///< null until started
+    bool beside_writes = false;  ///< another batch that ran at the same time may have written
+    bool ended = false;          ///< out of `active_`, progress is known
     Progress progress;
     std::exception_ptr error;
   };
 
+  /// @param tracer carries out every access to the pool, for tests; outlives the store
   static std::unique_ptr<StoreImpl> Create(const std::string& path, const CreateOptions& create,
-                                           const OpenOptions& open);
-  static std::unique_ptr<StoreImpl> Open(const std::string& path, const OpenOptions& open);
+                                           const OpenOptions& open, PmTracer* tracer = nullptr);
+  static std::unique_ptr<StoreImpl> Open(const std::string& path, const OpenOptions& open,
+                                         PmTracer* tracer = nullptr);
   ~StoreImpl();
 
   std::uint32_t key_size() const { return key_size_; }
@@ -81,6 +81,9 @@ class StoreImpl {
     StoreImpl& store_;
   };
 
+  /// Waits until `ready` holds. REQUIRES: `lock` holds mutex_.
+  template <class Ready>
+  void WaitUntil(std::unique_lock<std::mutex>& lock, const Ready& ready);
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
   std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
@@ -89,6 +92,8 @@ class StoreImpl {
   void Validate(const Batch& batch) const;
   Reservation NeedsOf(const Batch& batch) const;
   bool HasRoomFor(const Reservation& needs, bool inserts) const;
+  /// A batch in flight that was started, if there is one. REQUIRES: mutex_ held.
+  std::shared_ptr<InFlight> Started() const;
   /// Whether a DeviceScope is open, for which only its owner may wait. REQUIRES: mutex_ held.
   bool HasOpenScope() const;
   /// Syncs with the device and takes the batch out of flight. Any thread.
@@ -109,6 +114,7 @@ class StoreImpl {
   void CheckUsable() const;
 
   std::unique_ptr<Pool> pool_;
+  PmTracer* const tracer_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
   std::unique_ptr<Executor> executor_;

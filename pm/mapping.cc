@@ -93,6 +93,7 @@ Mapping::Mapping(const std::string& path, const Options& options)
     Reserve(options.max_bytes);
     persist_ = ChoosePersist(medium_.medium, base_, std::max(file_bytes_, kPageBytes));
     medium_ = DescribeMedium(medium_.medium, persist_);
+    if (options.tracer != nullptr) persist_ = Persist(options.tracer);
     if (file_bytes_ > 0) MapStep(RoundUp(file_bytes_, kPageBytes));
   } catch (...) {
     if (options.create && fd_ >= 0) RemoveFile();
@@ -303,6 +304,7 @@ void Mapping::MapStep(std::uint64_t end) {
     throw;
   }
   mapped_bytes_ = end;
+  if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
 }
 
 /// Allocates what is not allocated yet of a step that lives in memory, and enters all of it into

@@ -9,6 +9,7 @@
 
 #include "pm/medium.h"
 #include "pm/persist.h"
+#include "pm/tracer.h"
 
 namespace gpm {
 
@@ -34,8 +35,9 @@ class Mapping {
     /// Address space to reserve, rounded down to pages; 0: the size of the file system, or for
     /// "pinned:" of physical memory, between 64 MiB and 1 TiB.
     std::uint64_t max_bytes = 0;
-    bool create = false;     ///< create the file; it must not exist
-    bool read_only = false;  ///< map for reading what there is, and nothing more
+    bool create = false;         ///< create the file; it must not exist
+    bool read_only = false;      ///< map for reading what there is, and nothing more
+    PmTracer* tracer = nullptr;  ///< carries out every access to the bytes mapped; outlives this
   };
 
   /// Opens or creates the file, locks it and maps what is there (of a new file, nothing).

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <random>
@@ -16,6 +15,7 @@
 namespace gpm {
 namespace {
 
+constexpr const char* kEmptyCopy = "empty";
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
 /// From here on the segment directory is kept for fresh space, where segments are large.
@@ -40,15 +40,10 @@ std::string ConfigDefect(std::uint32_t key_size, std::uint32_t value_size, Geome
 /// Why a copy is not one that was written whole by this version, or empty.
 std::string CopyDefect(const Superblock& copy) {
   if (copy.magic != kPoolMagic) {
-    Superblock unfinished = copy;
-    unfinished.magic = kPoolMagic;
-    if (copy.magic == 0 && unfinished.crc == SuperblockCrc(unfinished)) {
-      return "the pool's creation was interrupted";
-    }
     const auto* bytes = reinterpret_cast<const unsigned char*>(&copy);
     const bool empty =
         std::all_of(bytes, bytes + sizeof copy, [](unsigned char b) { return b == 0; });
-    return empty ? "empty" : "not a GPMStore superblock";
+    return empty ? kEmptyCopy : "not a GPMStore superblock";
   }
   if (copy.version != kPoolVersion) {
     return fmt::format("format version {}, this build reads version {}", copy.version,
@@ -130,8 +125,10 @@ int ChooseSuperblock(const std::byte* copies, std::uint64_t pool_bytes, const st
   }
   Superblock copy[2];
   std::memcpy(copy, copies, sizeof copy);
-  const std::string defect[2] = {CopyDefect(copy[0]), CopyDefect(copy[1])};
+  std::string defect[2] = {CopyDefect(copy[0]), CopyDefect(copy[1])};
   if (!defect[0].empty() && !defect[1].empty()) {
+    // Copy A alone is written when a pool is created.
+    if (defect[1] == kEmptyCopy) defect[1] += "; perhaps the pool's creation was interrupted";
     if (copy[0].magic != kPoolMagic && copy[1].magic != kPoolMagic) {
       throw Error(ErrorCode::kDamaged,
                   fmt::format("{}: not a GPMStore pool: superblock copy A: {}; "
@@ -172,20 +169,12 @@ std::unique_ptr<Pool> Pool::Create(const std::string& path, const PoolConfig& co
                     path, options.max_bytes, needed));
   }
   auto mapping = std::make_unique<Mapping>(
-      path, Mapping::Options{.max_bytes = options.max_bytes, .create = true});
+      path,
+      Mapping::Options{.max_bytes = options.max_bytes, .create = true, .tracer = options.tracer});
   try {
     mapping->Grow(needed);
     std::unique_ptr<Pool> pool(new Pool(std::move(mapping), first, false));
-    // Without its magic the superblock is not one, so that a crash here leaves no half-made pool.
-    const Persist& persist = pool->mapping_->persist();
-    Superblock unfinished = first;
-    unfinished.magic = 0;
-    pool->WriteCopy(0, unfinished);
-    persist.Fence();
-    auto* magic = reinterpret_cast<std::uint64_t*>(pool->base() + offsetof(Superblock, magic));
-    std::atomic_ref<std::uint64_t>(*magic).store(kPoolMagic, std::memory_order_release);
-    persist.Flush(magic, sizeof *magic);
-    persist.Fence();
+    pool->WriteCopy(0, first);
     return pool;
   } catch (...) {
     if (mapping != nullptr) mapping->RemoveFile();
@@ -194,8 +183,9 @@ std::unique_ptr<Pool> Pool::Create(const std::string& path, const PoolConfig& co
 }
 
 std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options) {
-  auto mapping = std::make_unique<Mapping>(
-      path, Mapping::Options{.max_bytes = options.max_bytes, .read_only = options.read_only});
+  auto mapping = std::make_unique<Mapping>(path, Mapping::Options{.max_bytes = options.max_bytes,
+                                                                  .read_only = options.read_only,
+                                                                  .tracer = options.tracer});
   std::vector<std::byte> copies(2 * kSuperblockBytes);
   const std::uint64_t there = std::min<std::uint64_t>(copies.size(), mapping->file_bytes());
   if (there > 0) std::memcpy(copies.data(), mapping->base(), there);
@@ -216,8 +206,10 @@ void Pool::RequireWritable() const {
 
 void Pool::WriteCopy(int copy, const Superblock& contents) {
   std::byte* const target = base() + copy * kSuperblockBytes;
-  std::memcpy(target, &contents, sizeof contents);
-  mapping_->persist().Flush(target, sizeof contents);
+  const Persist& persist = mapping_->persist();
+  persist.Write(target, &contents, sizeof contents);
+  persist.Flush(Step::kCommitCopyFlush, target, sizeof contents);
+  persist.Fence(Step::kCommitDoneFence);
 }
 
 void Pool::Commit(Superblock next) {
@@ -226,9 +218,8 @@ void Pool::Commit(Superblock next) {
   next.crc = SuperblockCrc(next);
   // What the new state relies on (zeroed levels, drained items) is durable before the switch. A
   // copy that is torn by a crash has a wrong CRC, and the one in force stays in force.
-  mapping_->persist().Fence();
+  mapping_->persist().Fence(Step::kCommitContentsFence);
   WriteCopy(other, next);
-  mapping_->persist().Fence();
   superblock_ = next;
   in_force_ = other;
 }
@@ -248,8 +239,8 @@ void Pool::AddLevel() {
   // a level or a segment once, or that of a change which a crash interrupted.
   if (extent.offset < mapped_before) {
     const std::uint64_t stale = std::min(extent.end(), mapped_before) - extent.offset;
-    std::memset(base() + extent.offset, 0, stale);
-    mapping_->persist().Flush(base() + extent.offset, stale);
+    mapping_->persist().Zero(base() + extent.offset, stale);
+    mapping_->persist().Flush(Step::kZeroLevelFlush, base() + extent.offset, stale);
   }
   next.level_offset[next.top] = extent.offset;
   Commit(next);

@@ -38,10 +38,11 @@ class Pool {
   struct Options {
     std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
     bool read_only = false;       ///< nothing is written, not even on close (offline check, dump)
+    PmTracer* tracer = nullptr;   ///< carries out every access to the pool's bytes; outlives it
   };
 
   /// Creates a pool with its first levels and no value segment. On an error no file is left. A
-  /// crash in the middle leaves a file that Open refuses: the superblock's magic is written last.
+  /// crash in the middle leaves a file that Open refuses: its superblock has no right checksum.
   /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
   /// @throws Error kInvalidArgument (configuration; max_bytes below the first levels), kExists,
   ///         kNoSpace, kIo

@@ -20,9 +20,10 @@ class Reader {
       : superblock_(pool.superblock()),
         table_(MakeTableView(pool.base(), superblock_)),
         media_(pool.mapping().persist()),
-        operations_(table_, reclaim_, ThreadGroup{}, media_) {}
+        operations_(table_, reclaim_, locks_, ThreadGroup{}, media_) {}
 
   const TableView& table() const { return table_; }
+  const DirectMedia& media() const { return media_; }
   const Operations<ThreadGroup, DirectMedia>& operations() const { return operations_; }
   bool Addressable(std::uint32_t level) const { return level + table_.levels > table_.top; }
   std::uint64_t Word(Slot slot) const { return media_.Load(table_.State(slot)); }
@@ -76,6 +77,7 @@ class Reader {
   const Superblock& superblock_;
   const TableView table_;
   const Reclaim reclaim_{};
+  const KeyLocks locks_{};
   const DirectMedia media_;
   const Operations<ThreadGroup, DirectMedia> operations_;
 };
@@ -134,7 +136,7 @@ CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
       return;
     }
     KeyBuffer key;
-    LoadSlotKey(table, slot, word, key.words);
+    LoadSlotKey(table, reader.media(), slot, word, key.words);
     if (const std::string why = WordDefect(table, key, word, level, bucket); !why.empty()) {
       defect(where() + ": " + why);
       return;
@@ -178,7 +180,7 @@ void VisitPool(const Pool& pool,
     const std::uint64_t word = reader.Word(slot);
     if (word == kInsertState) return;
     KeyBuffer key;
-    LoadSlotKey(table, slot, word, key.words);
+    LoadSlotKey(table, reader.media(), slot, word, key.words);
     if (reader.operations().IsDuplicate(slot, key.words)) return;
     const std::uint64_t reference = reader.Reference(slot);
     if (!table.inline_values() && !reader.NamesCell(reference)) return;

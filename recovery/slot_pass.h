@@ -63,18 +63,18 @@ GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& op
     AtomicAdd(&pass.counters->insert_slots, 1);
     if (mode == PassMode::kRepair) {
       media.Store(table.State(slot), kEmptyState);
-      media.Flush(table.State(slot), 8);
+      media.Flush(Step::kRepairFlush, table.State(slot), 8);
     }
     return;
   }
   if (mode != PassMode::kTrust || !addressable) {
     KeyBuffer key;
-    LoadSlotKey(table, slot, word, key.words);
+    LoadSlotKey(table, media, slot, word, key.words);
     if (operations.IsDuplicate(slot, key.words)) {
       AtomicAdd(&pass.counters->duplicates, addressable ? 1 : 0);
       if (mode == PassMode::kRepair) {
         media.Store(table.State(slot), kEmptyState);
-        media.Flush(table.State(slot), 8);
+        media.Flush(Step::kRepairFlush, table.State(slot), 8);
       }
       return;
     }
@@ -95,8 +95,7 @@ GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& op
 }
 
 /// Moves the items of one bucket of a level that is being drained up into the addressable levels;
-/// each keeps its value cell. Inserted above first, then erased below: a crash in between leaves it
-/// in both places.
+/// each keeps its value cell. A crash may leave it in both places.
 /// @return items that found no slot above; they stay
 template <class Group, class Media>
 GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group, Media>& operations,
@@ -110,18 +109,17 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
     if (word == kEmptyState) continue;
     if (word != kInsertState) {
       KeyBuffer key;
-      LoadSlotKey(table, slot, word, key.words);
+      LoadSlotKey(table, media, slot, word, key.words);
       if (!operations.InsertReference(key.words, operations.LoadReference(slot))) {
         ++left;
         continue;
       }
     }
-    if (group.IsLeader()) {
-      media.Store(table.State(slot), kEmptyState);
-      media.Flush(table.State(slot), 8);
-    }
+    // Only saves work the next time that this bucket is drained, if there is one: until the level
+    // is dropped no batch runs, and an item that is in both places is found above. So this need not
+    // be durable; the insert above is.
+    if (group.IsLeader()) media.Store(table.State(slot), kEmptyState);
   }
-  media.Fence();
   return left;
 }
 

@@ -108,14 +108,14 @@ TEST(PersistTest, FlushesAndDrainsThroughWhatWasChosen) {
       [] { persist_calls->push_back("drain"); });
   EXPECT_TRUE(persist.needs_flush());
   const int word = 0;
-  persist.Flush(&word, sizeof word);
-  persist.Fence();
+  persist.Flush(Step::kOther, &word, sizeof word);
+  persist.Fence(Step::kOther);
   EXPECT_EQ(calls, (std::vector<std::string>{"flush 4", "drain"}));
 
   const Persist none;
   EXPECT_FALSE(none.needs_flush());
-  none.Flush(&word, sizeof word);
-  none.Fence();
+  none.Flush(Step::kOther, &word, sizeof word);
+  none.Fence(Step::kOther);
   EXPECT_EQ(calls.size(), 2u);
 }
 
@@ -509,8 +509,8 @@ TEST(PmemTest, ForcedFlush) {
     EXPECT_FALSE(mapping.medium().survives_power_loss) << "still a tmpfs";
     mapping.Grow(kMiB);
     std::memset(mapping.base() + 1, 0x44, 1000);
-    mapping.persist().Flush(mapping.base() + 1, 1000);
-    mapping.persist().Fence();
+    mapping.persist().Flush(Step::kOther, mapping.base() + 1, 1000);
+    mapping.persist().Fence(Step::kOther);
     EXPECT_EQ(mapping.base()[1000], std::byte{0x44});
   }
   std::filesystem::remove_all(path);

@@ -196,7 +196,7 @@ TEST_F(PoolFileTest, InterruptedCreation) {
   const std::string path = NewPath();
   Pool::Create(path, Config(), {.max_bytes = 64 * kMiB});
   std::string bytes = ReadFile(path);
-  bytes.replace(0, 8, 8, '\0');  // what a crash before the last store leaves
+  bytes.replace(0, 8, 8, '\0');  // what a crash before that word persisted leaves
   ExpectDamaged(bytes, {"creation was interrupted"});
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/table/layout.h"
+#include "engine/table/media_direct.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "tests/test_util.h"
@@ -53,7 +54,7 @@ class Editor {
 
   KeyBuffer Key(Slot slot) const {
     KeyBuffer key{};
-    LoadSlotKey(view(), slot, *view().State(slot), key.words);
+    LoadSlotKey(view(), DirectMedia(Persist()), slot, *view().State(slot), key.words);
     return key;
   }
 

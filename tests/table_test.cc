@@ -14,6 +14,7 @@
 #include "engine/combine.h"
 #include "engine/epochs.h"
 #include "engine/table/layout.h"
+#include "engine/table/media_direct.h"
 #include "engine/table/probe_cpu.h"
 #include "engine/thread_pool.h"
 #include "tests/test_util.h"
@@ -118,7 +119,7 @@ TEST(Layout, KeysThatEqualStateWordsHaveAPlaceOfTheirOwn) {
     EXPECT_EQ(bucket, table.ReservedBucket(key == kEmptyState ? 0 : 1));
     for (std::uint32_t c = 1; c < 4; ++c) EXPECT_EQ(CandidateBucket(table, candidates, c), nullptr);
     std::uint64_t stored = 1;
-    LoadSlotKey(table, Slot{bucket, 3}, kReservedWord, &stored);
+    LoadSlotKey(table, DirectMedia(Persist()), Slot{bucket, 3}, kReservedWord, &stored);
     EXPECT_EQ(stored, key);
   }
 }

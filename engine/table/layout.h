@@ -155,8 +155,9 @@ struct KeyBuffer {
 };
 
 /// The key stored in a valid slot. 8-byte keys are their own state word, but in the reserved level.
-GPM_HD inline void LoadSlotKey(const TableView& table, Slot slot, std::uint64_t word,
-                               std::uint64_t* key) {
+template <class Media>
+GPM_HD inline void LoadSlotKey(const TableView& table, const Media& media, Slot slot,
+                               std::uint64_t word, std::uint64_t* key) {
   if (table.key_words == 1) {
     const auto offset = static_cast<std::uint64_t>(slot.bucket - table.base);
     if (offset == kReservedOffset) {
@@ -169,7 +170,7 @@ GPM_HD inline void LoadSlotKey(const TableView& table, Slot slot, std::uint64_t 
     return;
   }
   const std::uint64_t* stored = table.Key(slot);
-  for (std::uint32_t i = 0; i < table.key_words; ++i) key[i] = stored[i];
+  for (std::uint32_t i = 0; i < table.key_words; ++i) key[i] = media.Load(stored + i);
 }
 
 }  // namespace gpm

@@ -8,6 +8,7 @@
 
 #include "engine/table/group.h"
 #include "engine/table/probe_cpu.h"
+#include "pm/steps.h"
 
 namespace gpm {
 
@@ -100,12 +101,13 @@ class CudaMedia {
   __device__ void Store(std::uint64_t* word, std::uint64_t value) const {
     *const_cast<volatile std::uint64_t*>(word) = value;
   }
-  __device__ bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
+  __device__ bool Cas(Step, std::uint64_t* word, std::uint64_t expected,
+                      std::uint64_t desired) const {
     // Of device scope, which is what it is: over PCIe the GPU's atomics on host memory are atomic
     // among its own threads, not against the CPU, and nothing else works on a pool meanwhile.
     return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
   }
-  __device__ void Flush(const void* address, std::size_t bytes) const {
+  __device__ void Flush(Step, const void* address, std::size_t bytes) const {
     if (dirty_.lines == nullptr) return;
     const auto first = reinterpret_cast<std::uint64_t>(address) / 64 * 64;
     for (std::uint64_t line = first; line < reinterpret_cast<std::uint64_t>(address) + bytes;
@@ -114,7 +116,16 @@ class CudaMedia {
       if (at < dirty_.capacity) dirty_.lines[at] = line;
     }
   }
-  __device__ void Fence() const { __threadfence_system(); }
+  __device__ void Fence(Step) const { __threadfence_system(); }
+
+  __device__ void Acquire(Step, std::uint32_t* lock) const {
+    while (atomicExch(lock, 1u) != 0) __nanosleep(kLockWaitNanoseconds);
+    __threadfence();
+  }
+  __device__ void Release(Step, std::uint32_t* lock) const {
+    __threadfence();
+    atomicExch(lock, 0u);
+  }
 
   template <class Group>
   __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
@@ -142,6 +153,9 @@ class CudaMedia {
   }
 
  private:
+  /// A holder is busy for some round trips over the link.
+  static constexpr unsigned kLockWaitNanoseconds = 500;
+
   DirtyLog dirty_;
 };
 

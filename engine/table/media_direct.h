@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 
 #include "engine/table/group.h"
 #include "engine/table/probe_cpu.h"
@@ -19,9 +20,14 @@ namespace gpm {
 ///   Cas           atomic compare-and-swap; true when it swapped
 ///   Flush         names bytes just written, to be durable after the next Fence
 ///   Fence         what was written (and flushed) before it persists before what is written after
+///   Acquire       takes a lock in volatile memory, waiting for it; what its last holder wrote is
+///                 seen from then on
+///   Release       gives it back
 ///   WriteCell     fills a value cell that nobody else can reach yet
 ///   ReadCell      copies out of a value cell that nobody writes
 ///   MatchBucket   compares a bucket's state words
+///
+/// A Step says which step of which protocol it is, for the policy that traces.
 class DirectMedia {
  public:
   explicit DirectMedia(const Persist& persist)
@@ -33,12 +39,22 @@ class DirectMedia {
   void Store(std::uint64_t* word, std::uint64_t value) const {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
   }
-  bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
+  bool Cas(Step, std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
     return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_ACQUIRE);
   }
-  void Flush(const void* address, std::size_t bytes) const { persist_.Flush(address, bytes); }
-  void Fence() const { persist_.Fence(); }
+  void Flush(Step step, const void* address, std::size_t bytes) const {
+    persist_.Flush(step, address, bytes);
+  }
+  void Fence(Step step) const { persist_.Fence(step); }
+
+  void Acquire(Step, std::uint32_t* lock) const {
+    for (int tries = 1; __atomic_exchange_n(lock, 1u, __ATOMIC_ACQUIRE) != 0; ++tries) {
+      // Its holder is busy for a microsecond, unless it lost its core.
+      if (tries % kTriesBeforeYield == 0) std::this_thread::yield();
+    }
+  }
+  void Release(Step, std::uint32_t* lock) const { __atomic_store_n(lock, 0u, __ATOMIC_RELEASE); }
 
   void WriteCell(const ThreadGroup&, std::byte* cell, const std::byte* value,
                  std::uint32_t value_bytes) const {
@@ -54,6 +70,8 @@ class DirectMedia {
   }
 
  private:
+  static constexpr int kTriesBeforeYield = 64;
+
   Persist persist_;
   MatchBucketFn match_bucket_;
 };

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/table/key_locks.h"
 #include "engine/table/layout.h"
 #include "engine/table/reclaim.h"
 #include "pm/annotate.h"
+#include "pm/steps.h"
 
 namespace gpm {
 
@@ -26,10 +28,9 @@ enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
 
 /// What Apply found, and did.
 struct Outcome {
-  bool present = false;             ///< the key was there before
-  Lack lack = Lack::kNothing;       ///< the plan could not be carried out
-  std::uint32_t copies_erased = 0;  ///< further copies of the key that were met and erased
-  std::uint64_t reference = 0;      ///< present: the value reference it had
+  bool present = false;         ///< the key was there before
+  Lack lack = Lack::kNothing;   ///< the plan could not be carried out
+  std::uint64_t reference = 0;  ///< present: the value reference it had
 };
 
 /// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
@@ -59,9 +60,9 @@ struct Outcome {
 template <class Group, class Media>
 class Operations {
  public:
-  GPM_HD Operations(const TableView& table, const Reclaim& reclaim, const Group& group,
-                    const Media& media)
-      : table_(table), reclaim_(reclaim), group_(group), media_(media) {}
+  GPM_HD Operations(const TableView& table, const Reclaim& reclaim, const KeyLocks& locks,
+                    const Group& group, const Media& media)
+      : table_(table), reclaim_(reclaim), locks_(locks), group_(group), media_(media) {}
 
   /// Where a key may live.
   GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
@@ -81,18 +82,21 @@ class Operations {
   GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key,
                        const Plan& plan) const {
     NewValue fresh;
-    std::uint32_t copies_erased = 0;
+    bool locked = false;  // the key's lock is held
     for (;;) {
+      if (plan.if_absent == Action::kWrite && !locked) {
+        if (group_.IsLeader()) media_.Acquire(Step::kInsertLock, locks_.Of(candidates.hash));
+        group_.Sync();
+        locked = true;
+      }
       const Probe probe = ProbeSlots(candidates, key);
       Outcome outcome;
       if (probe.match != 0) {
-        const std::uint32_t valid = LowestBit(probe.match);
-        const Slot slot = SlotAt(candidates, valid);
+        if (locked) Unlock(candidates);
+        locked = false;
+        const Slot slot = SlotAt(candidates, LowestBit(probe.match));
         outcome.present = true;
         outcome.reference = LoadOnce(table_.Reference(slot));
-        if (plan.if_present != Action::kKeep && !(probe.match == (1u << valid))) {
-          copies_erased += EraseOthers(candidates, probe.match & ~(1u << valid));
-        }
         if (plan.if_present == Action::kWrite) {
           if (!Prepare(plan.present_value, &fresh)) {
             outcome.lack = Lack::kCell;
@@ -112,13 +116,13 @@ class Operations {
           outcome.lack = Lack::kCell;
         } else if (!ClaimAndPublish(candidates, static_cast<std::uint32_t>(choice), key,
                                     fresh.reference)) {
-          continue;  // another insert took the slot: look again, it may have been this key
+          continue;  // another insert took the slot: look again
         } else {
           fresh.has_cell = false;
         }
       }
+      if (locked) Unlock(candidates);
       if (fresh.has_cell && group_.IsLeader()) reclaim_.RetireCell(fresh.cell);
-      outcome.copies_erased = copies_erased;
       return outcome;
     }
   }
@@ -145,13 +149,17 @@ class Operations {
   /// The value reference of a slot that FindSlot found in this batch.
   GPM_HD std::uint64_t LoadReference(Slot slot) const { return LoadOnce(table_.Reference(slot)); }
 
-  /// Erases all copies of a key but the valid one. Two groups that insert one key at once may both
-  /// publish it. If each calls this after it published, the later one sees both copies: none
-  /// remains when both are through.
-  /// @return how many it erased itself
-  GPM_HD std::uint32_t RemoveCopies(const Candidates& candidates, const std::uint64_t* key) const {
-    const std::uint32_t match = ProbeSlots(candidates, key).match;
-    return EraseOthers(candidates, match & (match - 1));
+  /// Names all that an earlier result for this key may rest on, to be durable after the next Fence:
+  /// another batch may have published it and not have come to its own fence yet.
+  GPM_HD void FlushCandidates(const Candidates& candidates) const {
+    if (!group_.IsLeader()) return;
+    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+      std::byte* const bucket = CandidateBucket(table_, candidates, c);
+      if (bucket == nullptr) continue;
+      // Keys and cells are durable before the state word or reference that gives access to them.
+      media_.Flush(Step::kSettleFlush, bucket, 8 * table_.slots);
+      media_.Flush(Step::kSettleFlush, bucket + table_.reference_offset, 8 * table_.slots);
+    }
   }
 
   /// Inserts an item that keeps its value reference; for rehashing, while no batch runs.
@@ -200,6 +208,7 @@ class Operations {
       reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
     }
     media_.Store(table_.State(slot), kEmptyState);
+    media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
   }
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
@@ -316,14 +325,19 @@ class Operations {
     return group_.Broadcast(value);
   }
 
-  GPM_HD bool CasOnce(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
+  GPM_HD bool CasOnce(Step step, std::uint64_t* word, std::uint64_t expected,
+                      std::uint64_t desired) const {
     std::uint64_t swapped = 0;
-    if (group_.IsLeader()) swapped = media_.Cas(word, expected, desired) ? 1 : 0;
+    if (group_.IsLeader()) swapped = media_.Cas(step, word, expected, desired) ? 1 : 0;
     return group_.Broadcast(swapped) != 0;
   }
 
-  GPM_HD void FlushOnce(const void* address, std::uint64_t bytes) const {
-    if (group_.IsLeader()) media_.Flush(address, bytes);
+  GPM_HD void FlushOnce(Step step, const void* address, std::uint64_t bytes) const {
+    if (group_.IsLeader()) media_.Flush(step, address, bytes);
+  }
+
+  GPM_HD void Unlock(const Candidates& candidates) const {
+    if (group_.IsLeader()) media_.Release(Step::kInsertLock, locks_.Of(candidates.hash));
   }
 
   /// Makes the value ready behind a reference: in the word itself, or in a free cell.
@@ -346,7 +360,7 @@ class Operations {
     }
     if (fresh->source != value) {
       media_.WriteCell(group_, table_.Cell(fresh->reference), value, table_.value_size);
-      FlushOnce(table_.Cell(fresh->reference), table_.value_size);
+      FlushOnce(Step::kCellFlush, table_.Cell(fresh->reference), table_.value_size);
       fresh->source = value;
     }
     return true;
@@ -359,13 +373,11 @@ class Operations {
   GPM_HD bool ReplaceReference(Slot slot, std::uint64_t old_reference,
                                std::uint64_t new_reference) const {
     std::uint64_t* reference = table_.Reference(slot);
-    // The item may be another thread's, published but not flushed yet: this update relies on it.
-    FlushOnce(table_.State(slot), sizeof(std::uint64_t));
-    media_.Fence();
+    media_.Fence(Step::kUpdateCellFence);
     group_.Sync();
-    if (!CasOnce(reference, old_reference, new_reference)) return false;
-    FlushOnce(reference, sizeof *reference);
-    media_.Fence();
+    if (!CasOnce(Step::kUpdateReferenceCas, reference, old_reference, new_reference)) return false;
+    FlushOnce(Step::kUpdateReferenceFlush, reference, sizeof *reference);
+    media_.Fence(Step::kUpdateDoneFence);
     if (!table_.inline_values() && group_.IsLeader()) reclaim_.RetireCell(CellOf(old_reference));
     return true;
   }
@@ -374,20 +386,11 @@ class Operations {
   /// slot that recovery clears.
   GPM_HD bool EraseSlot(Slot slot, std::uint64_t word) const {
     std::uint64_t* state = table_.State(slot);
-    if (!CasOnce(state, word, kInsertState)) return false;
-    FlushOnce(state, sizeof *state);
-    media_.Fence();
+    if (!CasOnce(Step::kEraseStateCas, state, word, kInsertState)) return false;
+    FlushOnce(Step::kEraseStateFlush, state, sizeof *state);
+    media_.Fence(Step::kEraseDoneFence);
     if (group_.IsLeader()) reclaim_.RetireSlot(table_.SlotId(slot));
     return true;
-  }
-
-  /// Erases copies of the key that are not the valid one. @return how many it erased itself
-  GPM_HD std::uint32_t EraseOthers(const Candidates& candidates, std::uint32_t others) const {
-    std::uint32_t erased = 0;
-    for (; others != 0; others &= others - 1) {
-      erased += EraseSlot(SlotAt(candidates, LowestBit(others)), candidates.word) ? 1 : 0;
-    }
-    return erased;
   }
 
   /// Insert: CAS state kEmptyState -> kInsertState · write key and reference · fence · state <-
@@ -397,30 +400,31 @@ class Operations {
                               const std::uint64_t* key, std::uint64_t reference) const {
     const Slot slot = SlotAt(candidates, position);
     std::uint64_t* state = table_.State(slot);
-    if (!CasOnce(state, kEmptyState, kInsertState)) return false;
+    if (!CasOnce(Step::kInsertClaimCas, state, kEmptyState, kInsertState)) return false;
     if (table_.key_words > 1) {
       std::uint64_t* stored = table_.Key(slot);
       for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
         media_.Store(stored + i, key[i]);
       }
-      FlushOnce(stored, 8 * table_.key_words);
+      FlushOnce(Step::kInsertKeyFlush, stored, 8 * table_.key_words);
     }
     if (group_.IsLeader()) {
       media_.Store(table_.Reference(slot), reference);
-      media_.Flush(table_.Reference(slot), 8);
+      media_.Flush(Step::kInsertReferenceFlush, table_.Reference(slot), sizeof reference);
     }
-    media_.Fence();
+    media_.Fence(Step::kInsertContentsFence);
     group_.Sync();
     if (group_.IsLeader()) {
       media_.Store(state, candidates.word);
-      media_.Flush(state, sizeof *state);
+      media_.Flush(Step::kInsertStateFlush, state, sizeof *state);
     }
-    media_.Fence();
+    media_.Fence(Step::kInsertDoneFence);
     return true;
   }
 
   const TableView& table_;
   const Reclaim& reclaim_;
+  const KeyLocks& locks_;
   const Group group_;
   const Media media_;
 };

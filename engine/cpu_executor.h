@@ -1,0 +1,196 @@
+#ifndef GPM_ENGINE_CPU_EXECUTOR_H_
+#define GPM_ENGINE_CPU_EXECUTOR_H_
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <memory>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/operation.h"
+#include "engine/table/group.h"
+#include "engine/table/operations.h"
+#include "pm/persist.h"
+
+namespace gpm {
+
+template <class Setup>
+class CpuRun;
+
+/// The executor's volatile memory behind a Reclaim.
+struct CpuQueues {
+  std::vector<std::uint32_t> cells = std::vector<std::uint32_t>(2);
+  std::vector<std::uint64_t> slots = std::vector<std::uint64_t>(2);
+  std::unique_ptr<ReclaimCounters> counters = std::make_unique<ReclaimCounters>();
+
+  /// A view that may take the cells of a grant; `taken` is its user's.
+  Reclaim View(const CellGrant& grant = {}, std::uint64_t* taken = nullptr) {
+    return Reclaim{
+        cells.data(), cells.size() - 1, slots.data(), slots.size() - 1, counters.get(), grant,
+        taken};
+  }
+};
+
+template <class T>
+inline void GrowRing(std::vector<T>* ring, std::uint64_t positions, std::uint64_t from,
+                     std::uint64_t to) {
+  if (positions <= ring->size()) return;
+  std::vector<T> larger(positions);
+  for (std::uint64_t i = from; i < to; ++i) {
+    larger[i & (positions - 1)] = (*ring)[i & (ring->size() - 1)];
+  }
+  ring->swap(larger);
+}
+
+/// Throws Error(kInvalidArgument) for an array of a batch that host code can't read.
+void RequireHostMemory(const void* array, std::size_t bytes, const char* name);
+
+/// The cpu executor: batches, and the passes of recovery and resizing, on host threads.
+///
+/// @tparam Setup what it is made of:
+///         Media            how it reaches persistent memory; made from a Persist
+///         Threads          runs the parts of a job (ThreadPool has the contract); made from a
+///                          number of threads and a Persist
+///         kKeyLocks        a power of two
+///         kBucketsAtATime  buckets of a level that are one part of a pass
+///         kMinPerThread    batches with fewer operations per thread are not worth waking threads
+///                          for
+template <class Setup>
+class CpuExecutor : public Executor {
+ public:
+  using Media = typename Setup::Media;
+  using CpuOperations = Operations<ThreadGroup, Media>;
+
+  CpuExecutor(unsigned threads, const Mapping& mapping)
+      : pool_(threads, mapping.persist()),
+        persist_(mapping.persist()),
+        media_(persist_),
+        lock_words_(Setup::kKeyLocks) {}
+
+  ExecutorKind kind() const override { return ExecutorKind::kCpu; }
+  unsigned threads() const override { return pool_.threads(); }
+  std::uint64_t gpu_bytes() const override { return 0; }
+  void SetTable(const TableView& table) override { table_ = table; }
+
+  void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
+    const ReclaimCounters& at = *queues_.counters;
+    GrowRing(&queues_.cells, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
+    // What was given back is not looked at again, so all positions can be copied.
+    GrowRing(&queues_.slots, std::bit_ceil(slots + 2),
+             at.slots_tail - std::min<std::uint64_t>(at.slots_tail, queues_.slots.size()),
+             at.slots_tail);
+  }
+  std::uint64_t slot_queue_room() const override { return queues_.slots.size(); }
+
+  PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  void FreeUnused(const std::vector<CellRange>& ranges) override {
+    for (const CellRange& range : ranges) FreeRange(range, used_.data());
+    used_ = {};
+  }
+  void FreeAll(CellRange range) override { FreeRange(range, nullptr); }
+  std::uint64_t DrainLevel(std::uint32_t level) override;
+  void GiveBack(const Epochs::SlotRange& slots) override {
+    const Reclaim reclaim = queues_.View();
+    const CpuOperations operations = MakeOperations(reclaim);
+    for (std::uint64_t i = slots.from; i < slots.to; ++i) {
+      operations.GiveBackSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
+    }
+    if (slots.from != slots.to) media_.Fence(Step::kGiveBackFence);
+  }
+  ReclaimPositions Positions() override {
+    return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
+  }
+  std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
+    RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
+    RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
+    RequireHostMemory(batch.values.data(), batch.values.size(), "values");
+    RequireHostMemory(batch.found.data(), batch.found.size(), "found");
+    RequireHostMemory(batch.results.data(), batch.results.size(), "results");
+    return std::make_shared<CpuRun<Setup>>(this, batch);
+  }
+
+ private:
+  friend class CpuRun<Setup>;
+
+  bool media_needs_flush() const { return persist_.needs_flush(); }
+  CpuOperations MakeOperations(const Reclaim& reclaim) const {
+    return CpuOperations(table_, reclaim, locks_, ThreadGroup{}, media_);
+  }
+  void FreeRange(CellRange range, const std::uint32_t* used) {
+    const Reclaim reclaim = queues_.View();
+    for (std::uint64_t word = range.first / 32; word * 32 < range.last; ++word) {
+      FreeUnusedCells(reclaim, used, word, range);
+    }
+  }
+  /// Calls visit(first, last) for ranges of `count` things, on all threads.
+  template <class Visit>
+  void ForRanges(std::uint64_t count, std::uint64_t step, const Visit& visit) {
+    pool_.Run((count + step - 1) / step, [&](std::size_t part) {
+      visit(part * step, std::min<std::uint64_t>(count, (part + 1) * step));
+    });
+  }
+
+  typename Setup::Threads pool_;
+  const Persist persist_;
+  const Media media_;
+  std::vector<std::uint32_t> lock_words_;
+  const KeyLocks locks_{lock_words_.data(), Setup::kKeyLocks - 1};
+  TableView table_{};
+  CpuQueues queues_;
+  std::vector<std::uint32_t> used_;  ///< between Pass and FreeUnused
+};
+
+template <class Setup>
+PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
+  std::uint64_t cells = 0;
+  for (const CellRange& range : ranges) cells = std::max(cells, range.last);
+  if (mode != PassMode::kRepair) used_.assign((cells + 31) / 32, 0);
+  PassCounters total;
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable) {
+    ForRanges(buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+      PassCounters counters;
+      const PassView pass{&counters, used_.data(), ranges.data(),
+                          static_cast<std::uint32_t>(ranges.size())};
+      for (std::uint64_t b = first; b < last; ++b) {
+        for (std::uint32_t s = 0; s < table_.slots; ++s) {
+          VisitSlot(table_, operations, media_, pass, mode, addressable,
+                    Slot{first_bucket + b * table_.bucket_bytes, s});
+        }
+      }
+      if (mode == PassMode::kRepair) media_.Fence(Step::kRepairFence);
+      AtomicAdd(&total.items, counters.items);
+      AtomicAdd(&total.insert_slots, counters.insert_slots);
+      AtomicAdd(&total.duplicates, counters.duplicates);
+      AtomicAdd(&total.bad_references, counters.bad_references);
+      AtomicAdd(&total.shared_cells, counters.shared_cells);
+    });
+  };
+  visit_level(table_.ReservedBucket(0), 2, true);
+  for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
+    visit_level(table_.Bucket(level, 0), std::uint64_t{1} << level,
+                level + table_.levels > table_.top);
+  }
+  return total;
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::DrainLevel(std::uint32_t level) {
+  std::atomic<std::uint64_t> left{0};
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(std::uint64_t{1} << level, Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              for (std::uint64_t b = first; b < last; ++b) {
+                left +=
+                    DrainBucket(table_, operations, ThreadGroup{}, media_, table_.Bucket(level, b));
+              }
+            });
+  return left;
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CPU_EXECUTOR_H_
