@@ -33,7 +33,9 @@ std::string_view ResultName(Result result);  ///< "ok", "not-found", "exists", "
 /// The unit of work: n = results.size() operations of one or of mixed kinds.
 ///
 /// Operations on the same key take effect in batch order, so the results equal those of applying
-/// the operations one by one; operations on different keys are independent. When the call that
+/// the operations one by one; operations on different keys are independent. (Where another batch
+/// writes a key at the same time, the finds of it in a batch that only finds may see that in any
+/// order.) When the call that
 /// takes the batch completes, each of its operations is durable as far as the pool's medium
 /// promises (MediumInfo).
 ///

@@ -161,6 +161,13 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
         }
       }
       if (mode == PassMode::kRepair) media_.Fence(Step::kRepairFence);
+      if (mode == PassMode::kInspect) {
+        // What is taken for the state of things may be what a process stored and did not live to
+        // flush. Cells are durable before anything names them.
+        media_.Flush(Step::kInspectFlush, first_bucket + first * table_.bucket_bytes,
+                     (last - first) * table_.bucket_bytes);
+        media_.Fence(Step::kInspectFence);
+      }
       AtomicAdd(&total.items, counters.items);
       AtomicAdd(&total.insert_slots, counters.insert_slots);
       AtomicAdd(&total.duplicates, counters.duplicates);

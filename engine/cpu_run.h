@@ -85,6 +85,8 @@ void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& g
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
     RunFinds();
+    std::uint64_t taken = 0;
+    executor_->queues_.View(grant, &taken).ReturnCells(0, 1);
     progress_.positions = executor_->Positions();
     return;
   }

@@ -368,7 +368,7 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
   CheckCuda(cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
-  if (mode == PassMode::kRepair) FlushPool();
+  if (mode != PassMode::kTrust) FlushPool();
   return total;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <random>
 
 #include "engine/geometry.h"
@@ -23,9 +24,6 @@ constexpr double kComfortableLoad = 0.85;
 constexpr std::uint64_t kMinSlotQueue = 4096;
 /// One spare cell for so many items of the initial capacity: updates need cells to write to.
 constexpr std::uint64_t kSpareShare = 8;
-
-/// The queues hold cell numbers of 32 bits: a pool has no use for cells beyond.
-constexpr std::uint64_t kMaxCellNumber = std::uint64_t{1} << 32;
 
 CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
   const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
@@ -191,17 +189,28 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
 std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
                                            PmTracer* tracer) {
   auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
-  std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
-  store->Recover();
-  return store;
+  try {
+    std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
+    store->Recover();
+    return store;
+  } catch (const std::bad_alloc&) {  // as large as the file says it is, which may be a lie
+    throw Error(ErrorCode::kNoSpace,
+                path + ": not enough memory for what a pool of this size needs while it is open");
+  }
 }
 
 void StoreImpl::Recover() {
   const auto start = std::chrono::steady_clock::now();
-  recovery_.was_clean = pool_->superblock().clean != 0;
+  const Superblock& superblock = pool_->superblock();
+  const bool resizing = superblock.top - superblock.bottom + 1 > superblock.geometry.levels;
+  recovery_.was_clean = superblock.clean != 0;
   const std::vector<CellRange> ranges = CellRanges();
-  const PassCounters found =
-      executor_->Pass(recovery_.was_clean ? PassMode::kTrust : PassMode::kInspect, ranges);
+  const PassMode mode = recovery_.was_clean && !resizing ? PassMode::kTrust : PassMode::kInspect;
+  PassCounters found = executor_->Pass(mode, ranges);
+  if (mode == PassMode::kTrust && found.insert_slots > 0) {
+    // It was not closed in order, whatever it says: second copies have to be looked for too.
+    found = executor_->Pass(PassMode::kInspect, ranges);
+  }
   if (found.bad_references + found.shared_cells > 0) {
     throw Error(ErrorCode::kDamaged,
                 fmt::format("{}: {} items name no value cell of the pool and {} share one; nothing "
@@ -210,18 +219,19 @@ void StoreImpl::Recover() {
   }
   recovery_.insert_slots_cleared = found.insert_slots;
   recovery_.duplicates_removed = found.duplicates;
-  items_ = static_cast<std::int64_t>(found.items);
   if (recovery_.was_clean) pool_->SetClean(false);
   if (found.insert_slots + found.duplicates > 0) executor_->Pass(PassMode::kRepair, ranges);
+  if (resizing) {
+    recovery_.resize_continued = true;
+    Drain();
+    // Counted anew: a damaged pool can have had copies of an item in the levels that were drained.
+    found = executor_->Pass(PassMode::kTrust, ranges);
+  }
+  items_ = static_cast<std::int64_t>(found.items);
   for (const CellRange& range : ranges) cells_ += range.last - range.first;
   executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   executor_->FreeUnused(ranges);
   epochs_.Quiesced(executor_->Positions());
-  const Superblock& superblock = pool_->superblock();
-  if (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
-    recovery_.resize_continued = true;
-    Drain();
-  }
   recovery_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -1,6 +1,7 @@
 #include "pm/crc32c.h"
 
 #include <array>
+#include <cstring>
 
 namespace gpm {
 namespace {
@@ -22,11 +23,34 @@ constexpr std::array<std::uint32_t, 256> MakeTable() {
 
 constexpr std::array<std::uint32_t, 256> kTable = MakeTable();
 
+#ifdef __x86_64__
+/// Eight bytes at a time, by the instruction that is there for it.
+__attribute__((target("sse4.2"))) std::uint32_t UpdateWords(std::uint32_t remainder,
+                                                            const unsigned char* next,
+                                                            std::size_t words) {
+  std::uint64_t wide = remainder;
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, next + 8 * i, sizeof word);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  return static_cast<std::uint32_t>(wide);
+}
+#endif
+
 }  // namespace
 
 std::uint32_t Crc32c(const void* data, std::size_t bytes, std::uint32_t crc) {
   const auto* next = static_cast<const unsigned char*>(data);
   std::uint32_t remainder = ~crc;
+#ifdef __x86_64__
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  if (has_instruction) {
+    remainder = UpdateWords(remainder, next, bytes / 8);
+    next += bytes / 8 * 8;
+    bytes %= 8;
+  }
+#endif
   for (std::size_t i = 0; i < bytes; ++i) {
     remainder = (remainder >> 8) ^ kTable[(remainder ^ next[i]) & 0xFF];
   }

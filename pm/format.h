@@ -126,6 +126,9 @@ GPM_HD constexpr std::uint64_t CellBytes(std::uint32_t value_size) {
   return value_size <= 16 ? 16 : RoundUp(value_size, 32);
 }
 
+/// Cells beyond this number are not used: queues of free cells hold 32-bit numbers.
+inline constexpr std::uint64_t kMaxCellNumber = std::uint64_t{1} << 32;
+
 /// First byte that extents may use.
 constexpr std::uint64_t FirstExtentOffset(std::uint32_t key_size, Geometry geometry) {
   return RoundUp(kReservedOffset + 2 * BucketBytes(key_size, geometry), kPageBytes);

@@ -94,7 +94,7 @@ Mapping::Mapping(const std::string& path, const Options& options)
     persist_ = ChoosePersist(medium_.medium, base_, std::max(file_bytes_, kPageBytes));
     medium_ = DescribeMedium(medium_.medium, persist_);
     if (options.tracer != nullptr) persist_ = Persist(options.tracer);
-    if (file_bytes_ > 0) MapStep(RoundUp(file_bytes_, kPageBytes));
+    if (file_bytes_ > 0) MapStep(RoundUp(file_bytes_, kPageBytes), false);
   } catch (...) {
     if (options.create && fd_ >= 0) RemoveFile();
     Release();
@@ -216,7 +216,7 @@ void Mapping::GrowTo(std::uint64_t end) {
   const std::uint64_t old_file_bytes = file_bytes_;
   if (!anonymous_) AllocateFile(end);
   try {
-    MapStep(end);
+    MapStep(end, true);
   } catch (...) {
     // Nothing beyond the old size was used, so that giving it back (or failing to) loses nothing.
     if (!anonymous_ && ftruncate(fd_, static_cast<off_t>(old_file_bytes)) == 0) {
@@ -269,7 +269,7 @@ void Mapping::AllocateFile(std::uint64_t end) {
                   Reason(error), restored ? "" : "; its old size could not be restored either"));
 }
 
-void Mapping::MapStep(std::uint64_t end) {
+void Mapping::MapStep(std::uint64_t end, bool populate) {
   const Step step{mapped_bytes_, end - mapped_bytes_};
   if (step.bytes == 0) return;
   int flags = MAP_FIXED;
@@ -292,10 +292,9 @@ void Mapping::MapStep(std::uint64_t end) {
         fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, end, Reason(error)));
   }
   // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
-  const bool memory = anonymous_ || medium_.medium == Medium::kTmpfs;
-  if (memory) madvise(address, step.bytes, MADV_HUGEPAGE);
+  if (InMemory()) madvise(address, step.bytes, MADV_HUGEPAGE);
   try {
-    if (memory && !read_only_) Populate(step);
+    if (InMemory() && populate) Populate(step);
     steps_.push_back(step);
     if (gpu_registered_) RegisterHostMemory(address, step.bytes);
   } catch (...) {
@@ -307,8 +306,11 @@ void Mapping::MapStep(std::uint64_t end) {
   if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
 }
 
-/// Allocates what is not allocated yet of a step that lives in memory, and enters all of it into
-/// the page table: no store meets SIGBUS for want of space, and no batch pays for page faults.
+void Mapping::Populate() {
+  if (!InMemory()) return;
+  for (const Step& step : steps_) Populate(step);
+}
+
 void Mapping::Populate(const Step& step) {
   std::byte* const address = base_ + step.offset;
   int error = 0;

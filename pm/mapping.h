@@ -22,7 +22,7 @@ namespace gpm {
 ///  1. [base, base + max_bytes) is reserved address space; [base, base + mapped_bytes) of it is
 ///     mapped. What Grow mapped is zero where nothing wrote and backed by allocated file blocks, so
 ///     that a store never meets SIGBUS for want of space. (What the file had before may have holes,
-///     if somebody copied it sparsely.)
+///     if somebody copied it sparsely, until Populate was called.)
 ///  2. A file is locked (flock) from construction to destruction: exclusively, or shared when it is
 ///     read only.
 ///  3. Once RegisterGpu was called, every mapped byte is registered with the GPU.
@@ -40,7 +40,8 @@ class Mapping {
     PmTracer* tracer = nullptr;  ///< carries out every access to the bytes mapped; outlives this
   };
 
-  /// Opens or creates the file, locks it and maps what is there (of a new file, nothing).
+  /// Opens or creates the file, locks it and maps what is there (of a new file, nothing). What the
+  /// file has of holes, it still has.
   /// @param path a file, or "pinned:" for anonymous host memory (only with create)
   /// @throws Error kNotFound, kExists, kBusy (another holder of the lock), kNoSpace (address
   ///         space), kIo, kInvalidArgument (a directory; max_bytes below the file's size), each
@@ -58,6 +59,12 @@ class Mapping {
   std::uint64_t file_bytes() const { return file_bytes_; }
   const MediumInfo& medium() const { return medium_; }
   const Persist& persist() const { return persist_; }
+
+  /// Allocates what is not allocated yet of a file that lives in memory, and enters all of it into
+  /// the page table: no store meets SIGBUS for want of space, and no batch pays for page faults.
+  /// What Grow maps comes so. REQUIRES: it was not opened read only.
+  /// @throws Error kNoSpace, kIo
+  void Populate();
 
   /// Maps at least [0, bytes), growing the file in steps (a quarter of its size, between 2 MiB and
   /// 1 GiB) so that a small pool pins little and a large one is not extended often; where a whole
@@ -83,8 +90,9 @@ class Mapping {
   void Reserve(std::uint64_t max_bytes);
   void GrowTo(std::uint64_t end);
   void AllocateFile(std::uint64_t end);
-  void MapStep(std::uint64_t end);
+  void MapStep(std::uint64_t end, bool populate);
   void Populate(const Step& step);
+  bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }
   void Release() noexcept;
 
   std::string path_;

@@ -16,6 +16,8 @@ namespace gpm {
 namespace {
 
 constexpr const char* kEmptyCopy = "empty";
+/// No pool was changed so often; the number of the next change must not wrap.
+constexpr std::uint64_t kMaxSequence = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
 /// From here on the segment directory is kept for fresh space, where segments are large.
@@ -56,6 +58,9 @@ std::string CopyDefect(const Superblock& copy) {
 std::string ContentsDefect(const Superblock& copy, std::uint64_t pool_bytes) {
   std::string defect = ConfigDefect(copy.key_size, copy.value_size, copy.geometry);
   if (defect.empty() && copy.clean > 1) defect = "the mark of an orderly close is neither 0 nor 1";
+  if (defect.empty() && copy.sequence > kMaxSequence) {
+    defect = fmt::format("sequence number {} is beyond any number of changes", copy.sequence);
+  }
   return defect.empty() ? LayoutDefect(copy, pool_bytes) : defect;
 }
 
@@ -194,6 +199,13 @@ std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options
   std::memcpy(&superblock, copies.data() + in_force * kSuperblockBytes, sizeof superblock);
   std::unique_ptr<Pool> pool(new Pool(std::move(mapping), superblock, options.read_only));
   pool->in_force_ = in_force;
+  if (!options.read_only) {
+    pool->mapping_->Populate();
+    // The copy in force may be one that a process wrote and did not live to flush.
+    const Persist& persist = pool->mapping_->persist();
+    persist.Flush(Step::kOpenFlush, pool->base(), 2 * kSuperblockBytes);
+    persist.Fence(Step::kOpenFence);
+  }
   return pool;
 }
 

@@ -44,6 +44,18 @@ std::string_view StepName(Step step) {
       return "settle-flush";
     case Step::kSettleFence:
       return "settle-fence";
+    case Step::kDrainFlush:
+      return "drain-flush";
+    case Step::kDrainFence:
+      return "drain-fence";
+    case Step::kOpenFlush:
+      return "open-flush";
+    case Step::kOpenFence:
+      return "open-fence";
+    case Step::kInspectFlush:
+      return "inspect-flush";
+    case Step::kInspectFence:
+      return "inspect-fence";
     case Step::kRepairFlush:
       return "repair-flush";
     case Step::kRepairFence:

@@ -35,7 +35,14 @@ enum class Step : std::uint8_t {
   // Results that rest on what another batch wrote.
   kSettleFlush,
   kSettleFence,
+  // Draining a level.
+  kDrainFlush,
+  kDrainFence,
   // Recovery.
+  kOpenFlush,
+  kOpenFence,
+  kInspectFlush,
+  kInspectFence,
   kRepairFlush,
   kRepairFence,
   // Superblock.

@@ -31,7 +31,9 @@ class Reader {
 
   /// Whether `reference` names a whole value cell of some segment.
   bool NamesCell(std::uint64_t reference) const {
-    if (reference % table_.cell_bytes != 0) return false;
+    if (reference % table_.cell_bytes != 0 || reference / table_.cell_bytes >= kMaxCellNumber) {
+      return false;
+    }
     for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
       const SegmentEntry& segment = superblock_.segments[i];
       if (reference >= segment.offset && reference < segment.offset + segment.bytes &&

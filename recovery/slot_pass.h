@@ -14,7 +14,8 @@ namespace gpm {
 /// How a slot pass treats what it meets.
 enum class PassMode : std::uint8_t {
   kTrust,    ///< the pool was closed in order: count items, mark cells
-  kInspect,  ///< the same after a crash, and count what needs repair; writes nothing
+  kInspect,  ///< the same after a crash, and count what needs repair; writes nothing, and makes
+             ///< durable what it saw
   kRepair,   ///< clear half-inserted slots and duplicates
 };
 
@@ -95,7 +96,10 @@ GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& op
 }
 
 /// Moves the items of one bucket of a level that is being drained up into the addressable levels;
-/// each keeps its value cell. A crash may leave it in both places.
+/// each keeps its value cell. Inserted above first, then erased below: a crash in between leaves it
+/// in both places, of which the one above is addressable. (Were the erase not durable when the
+/// bucket is done, and another item finds no slot, so that one more level is added, then the level
+/// above might be drained too, and an item be in two levels of which neither is addressable.)
 /// @return items that found no slot above; they stay
 template <class Group, class Media>
 GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group, Media>& operations,
@@ -115,11 +119,12 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
         continue;
       }
     }
-    // Only saves work the next time that this bucket is drained, if there is one: until the level
-    // is dropped no batch runs, and an item that is in both places is found above. So this need not
-    // be durable; the insert above is.
-    if (group.IsLeader()) media.Store(table.State(slot), kEmptyState);
+    if (group.IsLeader()) {
+      media.Store(table.State(slot), kEmptyState);
+      media.Flush(Step::kDrainFlush, table.State(slot), sizeof(std::uint64_t));
+    }
   }
+  media.Fence(Step::kDrainFence);
   return left;
 }
 

@@ -90,7 +90,8 @@ __device__ void CopyBytes(const Group& group, std::byte* target, const std::byte
 /// memory behind the link: loads bypass the caches, which nobody keeps coherent with it, and the
 /// order is made by system-scope fences (GPHash section 3.2.3). Loads need no fence of their own: a
 /// protocol loads a reference only behind a branch on the state it loaded before, and a GPU issues
-/// loads in order and never ahead of a branch.
+/// loads in order and never ahead of a branch. For the same reason taking a lock needs none, and
+/// giving it back comes after the protocol's own last fence.
 class CudaMedia {
  public:
   __device__ explicit CudaMedia(const DirtyLog& dirty) : dirty_(dirty) {}
@@ -120,12 +121,8 @@ class CudaMedia {
 
   __device__ void Acquire(Step, std::uint32_t* lock) const {
     while (atomicExch(lock, 1u) != 0) __nanosleep(kLockWaitNanoseconds);
-    __threadfence();
   }
-  __device__ void Release(Step, std::uint32_t* lock) const {
-    __threadfence();
-    atomicExch(lock, 0u);
-  }
+  __device__ void Release(Step, std::uint32_t* lock) const { atomicExch(lock, 0u); }
 
   template <class Group>
   __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
