@@ -415,11 +415,14 @@ void StoreImpl::FinishLacking(InFlight& in_flight) {
     lacking_.erase(in_flight.id);
   }
   bool advanced = true;
+  // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
+  // that another batch may have given it back, after this one found none.
+  bool try_again = true;
   for (;;) {
     CheckUsable();
     const Progress before = in_flight.progress;
-    // Space that erases and updates gave back may do; only then the pool grows.
-    bool room = Reclaim();
+    bool room = Reclaim() || try_again;
+    try_again = false;
     if (before.lack_slots > 0 && !room) {
       const double needed = static_cast<double>(items_) + static_cast<double>(before.lack_slots);
       do {

@@ -366,7 +366,10 @@ void Mapping::Release() noexcept {
     for (const Step& step : steps_) UnregisterHostMemory(base_ + step.offset);
   }
   if (base_ != nullptr) munmap(base_, reserved_bytes_);
-  if (fd_ >= 0) ::close(fd_);  // gives the lock back
+  if (fd_ >= 0) {
+    flock(fd_, LOCK_UN);  // closing alone would not, while a child of a fork still has it open
+    ::close(fd_);
+  }
 }
 
 }  // namespace gpm

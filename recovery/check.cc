@@ -150,6 +150,9 @@ CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
       if (report.clean) {
         defect(where() + ": second copy of a key, in a pool that was closed in order");
       }
+    } else if (draining && reader.operations().IsDrainedDuplicate(slot, key.words)) {
+      ++report.duplicates;
+      defect(where() + ": second copy of a key, in a level that is being drained");
     } else {
       ++report.items;
     }

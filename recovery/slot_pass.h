@@ -114,7 +114,11 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
     if (word != kInsertState) {
       KeyBuffer key;
       LoadSlotKey(table, media, slot, word, key.words);
-      if (!operations.InsertReference(key.words, operations.LoadReference(slot))) {
+      // Damage may have left an item where no operation finds it: it does not take the place of
+      // one that is found, should its key have been inserted again.
+      const bool valid = operations.IsInPlace(slot, word, key.words) ||
+                         !operations.IsDrainedDuplicate(slot, key.words);
+      if (valid && !operations.InsertReference(key.words, operations.LoadReference(slot))) {
         ++left;
         continue;
       }

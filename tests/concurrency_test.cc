@@ -309,6 +309,28 @@ TEST_P(ConcurrencyTest, FullPoolUnderSeveralWriters) {
   ExpectSound(path, all.size());
 }
 
+/// Erased slots that another batch gave back in between must not be taken for a full table.
+TEST_P(ConcurrencyTest, InsertsAndErasesOfTheSameKeysDoNotGrowTheTable) {
+  const std::string path = NewPath();
+  Store store = Store::Create(path, Shape(), TestOpenOptions());
+  InThreads([&](std::uint32_t thread) {
+    const std::uint64_t keys[] = {thread % 2 == 0 ? 0 : kAllOnes, 10 + thread, 20 + thread};
+    for (std::uint64_t round = 0; round < Rounds(400); ++round) {
+      TestBatch batch = NewBatch();
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        for (const std::uint64_t key : keys) {
+          batch.Add(Op::kUpsert, key, Tag(0, thread, round));
+          batch.Add(Op::kErase, key, 0);
+        }
+      }
+      store.Apply(batch.Mixed());
+    }
+  });
+  EXPECT_LE(store.Stats().resizes, 1u);
+  store.Close();
+  ExpectSound(path, 0);
+}
+
 TEST_P(ConcurrencyTest, StatsAndForEachWhileBatchesRun) {
   const std::string path = NewPath();
   Store store = Store::Create(path, Shape(), TestOpenOptions());

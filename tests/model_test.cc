@@ -84,7 +84,7 @@ TEST_P(ModelTest, RandomBatches) {
     }
   }
   resizes += store.store().Stats().resizes;
-  if (budget >= 100000) {
+  if (budget >= 500000) {
     EXPECT_GT(resizes, 3u) << "the test should make the table grow";
   }
   store.Reopen();

@@ -188,6 +188,37 @@ class Operations {
     return valid.bucket != slot.bucket || valid.index != slot.index;
   }
 
+  /// The same for a slot of a level that is being drained and that has no copy in the addressable
+  /// levels: whether another one of the levels being drained has, the highest first. Only damage
+  /// leaves such copies.
+  GPM_HD bool IsDrainedDuplicate(Slot slot, const std::uint64_t* key) const {
+    const Candidates candidates = LocateKey(table_, key);
+    if (candidates.reserved >= 0) return false;
+    for (std::uint32_t level = table_.top - table_.levels + 1; level-- > table_.bottom;) {
+      for (std::uint32_t j = 0; j < table_.locations; ++j) {
+        std::byte* const bucket =
+            table_.Bucket(level, BucketNumber(table_, candidates.hash, level, j));
+        for (std::uint32_t s = 0; s < table_.slots; ++s) {
+          const Slot other{bucket, s};
+          if (media_.Load(table_.State(other)) == candidates.word && HoldsKey(other, key)) {
+            return bucket != slot.bucket || s != slot.index;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  /// Whether a slot of the bottom level is where its key hashes to, under the key's word.
+  GPM_HD bool IsInPlace(Slot slot, std::uint64_t word, const std::uint64_t* key) const {
+    const Candidates candidates = LocateKey(table_, key);
+    for (std::uint32_t j = 0; j < table_.locations && candidates.word == word; ++j) {
+      const std::uint64_t number = BucketNumber(table_, candidates.hash, table_.bottom, j);
+      if (table_.Bucket(table_.bottom, number) == slot.bucket) return true;
+    }
+    return false;
+  }
+
   /// Copies out the value that a reference names.
   /// @param value value_size bytes
   GPM_HD void ReadValue(std::uint64_t reference, std::byte* value) const {
@@ -290,6 +321,16 @@ class Operations {
       if (group_.Ballot(differs) == 0) equal |= 1u << position;
     }
     return equal;
+  }
+
+  /// Whether a slot whose word matched holds the key; by one thread.
+  GPM_HD bool HoldsKey(Slot slot, const std::uint64_t* key) const {
+    if (table_.key_words == 1) return true;
+    const std::uint64_t* stored = table_.Key(slot);
+    for (std::uint32_t i = 0; i < table_.key_words; ++i) {
+      if (media_.Load(stored + i) != key[i]) return false;
+    }
+    return true;
   }
 
   GPM_HD Slot SlotAt(const Candidates& candidates, std::uint32_t position) const {
