@@ -201,10 +201,9 @@ std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options
   pool->in_force_ = in_force;
   if (!options.read_only) {
     pool->mapping_->Populate();
-    // The copy in force may be one that a process wrote and did not live to flush.
-    const Persist& persist = pool->mapping_->persist();
-    persist.Flush(Step::kOpenFlush, pool->base(), 2 * kSuperblockBytes);
-    persist.Fence(Step::kOpenFence);
+    // The copy in force may be one that a process wrote and did not live to flush. It is durable
+    // before anything else is written: recovery's first pass, or the next Commit, fences first.
+    pool->mapping_->persist().Flush(Step::kOpenFlush, pool->base(), 2 * kSuperblockBytes);
   }
   return pool;
 }

@@ -50,8 +50,6 @@ std::string_view StepName(Step step) {
       return "drain-fence";
     case Step::kOpenFlush:
       return "open-flush";
-    case Step::kOpenFence:
-      return "open-fence";
     case Step::kInspectFlush:
       return "inspect-flush";
     case Step::kInspectFence:

@@ -40,7 +40,6 @@ enum class Step : std::uint8_t {
   kDrainFence,
   // Recovery.
   kOpenFlush,
-  kOpenFence,
   kInspectFlush,
   kInspectFence,
   kRepairFlush,
