@@ -31,6 +31,8 @@ void AddYcsbCommand(CLI::App& app, Commands& commands);
 void AddReplayCommand(CLI::App& app, Commands& commands);
 void AddInspectCommands(CLI::App& app, Commands& commands);  ///< info, check, dump
 void AddItemCommands(CLI::App& app, Commands& commands);     ///< create, get, put, del
+void AddCrashExploreCommand(CLI::App& app, Commands& commands);
+void AddCrashTestCommand(CLI::App& app, Commands& commands);
 
 /// --executor, --threads, --pool-max: how a store is opened.
 struct OpenArguments {

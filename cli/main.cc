@@ -30,6 +30,8 @@ int Main(int argc, char** argv) {
   gpm::cli::AddReplayCommand(app, commands);
   gpm::cli::AddInspectCommands(app, commands);
   gpm::cli::AddItemCommands(app, commands);
+  gpm::cli::AddCrashExploreCommand(app, commands);
+  gpm::cli::AddCrashTestCommand(app, commands);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -2,8 +2,8 @@
 # On a machine with a GPU: the tests labelled gpu, compute-sanitizer over them, and the YCSB figures,
 # from binaries that were built before (here or elsewhere).
 #
-#   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem,
-#                                                 sanitizer, replay, speed
+#   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
+#                                                 kills, replay, speed
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -26,7 +26,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
   fi
 }
 
-gpu_tests=(cuda_test store_test recovery_test model_test)
+gpu_tests=(cuda_test store_test recovery_test model_test kill_test)
 
 phase_tests() {
   run device_view_example "$build/examples/device_view/device_view"
@@ -49,6 +49,17 @@ phase_sanitizer() {
       "$build/tests/cuda_test"
     run "$tool-model_test" env GPM_TEST_OPS=60000 timeout 240 compute-sanitizer --tool "$tool" \
       --error-exitcode 9 "$build/tests/model_test"
+  done
+}
+
+phase_kills() { # processes that are killed in the middle of batches on the GPU
+  local key value
+  for size in 8:128 32:8; do
+    key=${size%:*} value=${size#*:}
+    run "crash-test-key$key-value$value" timeout 400 "$build/cli/gpmstore" crash-test \
+      --executor cuda --rounds "${KILL_ROUNDS:-60}" --seed "${SEED:-1}" --key-size "$key" \
+      --value-size "$value" --pool "/dev/shm/gpmstore_kill_$key.pool"
+    cat "$out/crash-test-key$key-value$value.log"
   done
 }
 

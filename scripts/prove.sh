@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The long runs that show crash consistency and linearizability, each from a seed that is printed.
+# Usage: prove.sh [SEED]      into build; exit status 0 when nothing was found
+#
+# STATES (10 million), SCHEDULES (1 million) and KILLS (500) say how much; JOBS how many processes
+# explore at once. Some 15 minutes on 4 cores. Fuzzing is scripts/fuzz.sh; kills on a GPU are
+# scripts/gpu.sh's.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+seed=${1:-$((RANDOM * 32768 + RANDOM))}
+jobs=${JOBS:-$(nproc)}
+kills=${KILLS:-500}
+build=build
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo
+cmake --build "$build" --target gpmstore_cli schedule_explore
+pools=$(mktemp -d /dev/shm/gpmstore_prove_XXXXXX)
+trap 'rmdir "$pools" 2>/dev/null || echo "kept: $pools"' EXIT
+
+echo "== crash states, seed $seed"
+"$build/cli/gpmstore" crash-explore --seed "$seed" --states "${STATES:-10000000}" --seconds 0 \
+  --processes "$jobs"
+
+echo "== schedules, seed $seed"
+"$build/tests/crash/schedule_explore" --seed "$seed" --count "${SCHEDULES:-1000000}" \
+  --threads "$jobs" | tail -n 40
+echo "== schedules with crashes, seed $seed"
+"$build/tests/crash/schedule_explore" --seed "$seed" --count "$((${SCHEDULES:-1000000} / 10))" \
+  --threads "$jobs" --crash-states 8 | tail -n 40
+
+echo "== kills, seed $seed"
+for size in 8:128 32:128 32:8 8:5; do
+  echo "-- keys of ${size%:*} bytes, values of ${size#*:}"
+  "$build/cli/gpmstore" crash-test --rounds "$((kills / 4 + 1))" --seed "$seed" --pool "$pools/pool" \
+    --key-size "${size%:*}" --value-size "${size#*:}"
+done

@@ -1,0 +1,61 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "tests/crash/crash_explorer.h"
+#include "tests/test_util.h"
+
+namespace gpm::crash {
+namespace {
+
+/// Crashes at every point of random workloads leave what was promised. GPM_TEST_STATES: how many
+/// different states to try.
+TEST(CrashTest, EveryCrashStateRecovers) {
+  CrashOptions options;
+  options.seed = test::TestSeed() % 1'000'000'000;
+  options.max_states = test::EnvironmentNumber("GPM_TEST_STATES", 300'000);
+  options.processes = std::thread::hardware_concurrency();
+  const CrashReport report = ExploreCrashes(options);
+  std::printf("first seed            %llu\n%s", static_cast<unsigned long long>(options.seed),
+              Describe(report).c_str());
+  EXPECT_EQ(report.violation, "");
+  EXPECT_GE(report.images, options.max_states);
+  EXPECT_GT(report.nested_states, 0u);
+  EXPECT_GT(report.repaired, 0u);
+  if (report.images < 50'000) return;  // too few to meet everything
+  for (std::size_t i = 1; i < report.steps.size(); ++i) {
+    const auto step = static_cast<Step>(i);
+    // What takes two batches at once is for the schedules.
+    if (step == Step::kSettleFlush || step == Step::kSettleFence) continue;
+    EXPECT_GT(report.steps[i], 0u) << "never met: " << StepName(step);
+  }
+}
+
+/// What is found is found again by the seed that it names.
+TEST(CrashTest, AViolationIsReplayedByItsSeed) {
+  CrashOptions options;
+  options.seed = test::TestSeed() % 1'000'000'000;
+  options.processes = 2;
+  options.left_out = Step::kInsertDoneFence;
+  const CrashReport found = ExploreCrashes(options);
+  ASSERT_NE(found.violation, "");
+  options.seed = found.violation_seed;
+  options.processes = 1;
+  const CrashReport again = ExploreCrashes(options);
+  EXPECT_EQ(again.violation_seed, found.violation_seed);
+  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+  EXPECT_EQ(first_line(again.violation), first_line(found.violation));
+}
+
+TEST(CrashTest, EndsWhenItIsTold) {
+  CrashOptions options;
+  options.max_states = ~std::uint64_t{0};
+  options.progress = [](std::uint64_t states) { return states < 100; };
+  EXPECT_GE(ExploreCrashes(options).states, 100u);
+}
+
+}  // namespace
+}  // namespace gpm::crash

@@ -1,0 +1,418 @@
+// gpmstore crash-test: processes killed in the middle of their batches, and the oracle that says
+// what they may leave. That the oracle can say no is shown here, one broken promise at a time.
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "cli/crash_oracle.h"
+#include "tests/test_util.h"
+
+namespace gpm::cli {
+namespace {
+
+using Json = nlohmann::json;
+using test::Bytes;
+
+/// An oracle with batches and items at hand, for keys of 16 bytes.
+class CrashOracleTest : public ::testing::TestWithParam<std::uint32_t> {
+ protected:
+  static constexpr std::uint64_t kKey = 17;
+
+  CrashOracleTest() : items_(16, GetParam()), oracle_(items_) {}
+
+  Bytes Key(std::uint64_t number) const {
+    Bytes key(items_.key_size());
+    items_.PutKey(number, key.data());
+    return key;
+  }
+  Bytes Value(std::uint64_t key, std::uint64_t version) const {
+    Bytes value(items_.value_size());
+    items_.PutValue(key, version, value.data());
+    return value;
+  }
+
+  void Start(std::vector<CrashOperation> operations, unsigned thread = 0) {
+    oracle_.Start(thread, 0, CrashBatch{false, std::move(operations)});
+  }
+  /// Starts a batch of one operation and acknowledges it as ok.
+  void Acknowledged(const CrashOperation& operation) {
+    Start({operation});
+    CrashDigest answer;
+    answer.Add(Result::kOk, {});
+    oracle_.Acknowledge(0, answer);
+    ExpectNoDefect();
+  }
+  /// The pool holds these values of kKey, and nothing else.
+  void Holds(const std::vector<Bytes>& values) {
+    oracle_.BeginItems();
+    for (const Bytes& value : values) oracle_.Found(Key(kKey), value);
+    oracle_.EndItems();
+  }
+  void ExpectNoDefect() { EXPECT_EQ(oracle_.defects(), std::vector<std::string>{}); }
+  /// There is one defect, and it names `what`.
+  void ExpectDefect(const std::string& what) {
+    ASSERT_EQ(oracle_.defects().size(), 1u) << ::testing::PrintToString(oracle_.defects());
+    EXPECT_NE(oracle_.defects()[0].find(what), std::string::npos) << oracle_.defects()[0];
+  }
+
+  CrashItems items_;
+  CrashOracle oracle_;
+};
+
+/// Cells, a value that ends inside a word, and values in the slot.
+INSTANTIATE_TEST_SUITE_P(ValueSizes, CrashOracleTest, ::testing::Values(128u, 21u, 8u, 4u));
+
+constexpr std::uint64_t kOld = 1000;
+constexpr std::uint64_t kNew = 1001;
+constexpr std::uint64_t kNewer = 1002;
+
+TEST_P(CrashOracleTest, AcknowledgedItemsStay) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Holds({Value(kKey, kOld)});
+  EXPECT_EQ(oracle_.items(), 1u);
+  oracle_.CheckFind(kKey, Result::kOk, Value(kKey, kOld));
+  oracle_.CheckFind(kKey + 1, Result::kNotFound, {});
+  Acknowledged({Op::kErase, kKey, kNew});
+  Holds({});
+  EXPECT_EQ(oracle_.items(), 0u);
+  ExpectNoDefect();
+}
+
+TEST_P(CrashOracleTest, SeesALostInsert) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Holds({});
+  ExpectDefect("key 17 is absent");
+}
+
+TEST_P(CrashOracleTest, SeesALostUpdate) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Acknowledged({Op::kUpdate, kKey, kNew});
+  Holds({Value(kKey, kOld)});
+  ExpectDefect("key 17 is there with");
+}
+
+TEST_P(CrashOracleTest, SeesAResurrectedKey) {
+  Acknowledged({Op::kUpsert, kKey, kOld});
+  Acknowledged({Op::kErase, kKey, kNew});
+  Holds({Value(kKey, kOld)});
+  ExpectDefect("but must be: absent");
+}
+
+TEST_P(CrashOracleTest, SeesATornValue) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Start({{Op::kUpdate, kKey, kNew}});
+  // As before the batch or as after it is fine; half of each is not.
+  Bytes torn = Value(kKey, kNew);
+  const Bytes old = Value(kKey, kOld);
+  const auto half = static_cast<std::ptrdiff_t>(torn.size() / 2);
+  std::copy(old.begin() + half, old.end(), torn.begin() + half);
+  if (torn == Value(kKey, kNew)) torn.back() ^= std::byte{1};  // the versions differ below only
+  Holds({torn});
+  ExpectDefect(GetParam() > 8 ? "torn" : "key 17 is there with");
+}
+
+TEST_P(CrashOracleTest, SeesAValueOfAnotherKey) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Holds({Value(kKey + 1, kNew)});
+  ExpectDefect("key 17 is there with");
+}
+
+TEST_P(CrashOracleTest, SeesKeysThatNobodyInserted) {
+  oracle_.BeginItems();
+  oracle_.Found(Key(kKey), Value(kKey, kOld));
+  oracle_.EndItems();
+  ExpectDefect("must be: absent");
+}
+
+TEST_P(CrashOracleTest, SeesKeysThatNoOperationHas) {
+  Bytes key = Key(kKey);
+  key[0] ^= std::byte{1};
+  oracle_.BeginItems();
+  oracle_.Found(key, Value(kKey, kOld));
+  oracle_.EndItems();
+  ExpectDefect("which no operation has");
+}
+
+TEST_P(CrashOracleTest, SeesAKeyThatIsThereTwice) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Holds({Value(kKey, kOld), Value(kKey, kOld)});
+  ExpectDefect("key 17 is there twice");
+}
+
+TEST_P(CrashOracleTest, SeesWrongFinds) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Holds({Value(kKey, kOld)});
+  oracle_.CheckFind(kKey, Result::kNotFound, {});
+  ExpectDefect("find of key 17 answers not-found");
+  oracle_.CheckFind(kKey + 1, Result::kOk, Value(kKey + 1, kOld));
+  oracle_.CheckFind(kKey, Result::kOk, Value(kKey, kNew));
+  EXPECT_EQ(oracle_.defects().size(), 3u);
+}
+
+TEST_P(CrashOracleTest, ABatchInFlightAllowsEachOfItsStatesAndNoOther) {
+  const std::vector<CrashOperation> batch = {
+      {Op::kFind, kKey, 1},        {Op::kUpdate, kKey, kNew},  // one of two that are as before
+      {Op::kErase, kKey, 2},       {Op::kUpdate, kKey, 3},     // finds nothing to update
+      {Op::kInsert, kKey, kNewer}, {Op::kInsert, kKey, 4},     // exists
+  };
+  for (const std::uint64_t left : {kOld, kNew, std::uint64_t{0}, kNewer}) {
+    oracle_.Renew();
+    Acknowledged({Op::kInsert, kKey, kOld});
+    Start(batch);
+    EXPECT_EQ(oracle_.batches_in_flight(), 1u);
+    Holds(left == 0 ? std::vector<Bytes>{} : std::vector<Bytes>{Value(kKey, left)});
+    ExpectNoDefect();
+    EXPECT_EQ(oracle_.batches_in_flight(), 0u);
+    // What was found is what must be there from now on.
+    oracle_.CheckFind(kKey, left == 0 ? Result::kNotFound : Result::kOk, Value(kKey, left));
+    ExpectNoDefect();
+  }
+  for (const std::uint64_t never : {3u, 4u}) {
+    CrashOracle oracle(items_);
+    oracle.Start(1, 0, CrashBatch{false, batch});
+    oracle.BeginItems();
+    oracle.Found(Key(kKey), Value(kKey, never));
+    oracle.EndItems();
+    EXPECT_EQ(oracle.defects().size(), 1u);
+  }
+}
+
+TEST_P(CrashOracleTest, ABatchInFlightAllowsNothingElsewhere) {
+  Acknowledged({Op::kInsert, kKey, kOld});
+  Start({{Op::kErase, kKey + 1, 1}, {Op::kUpsert, kKey + 2, 2}});
+  Holds({});
+  ExpectDefect("key 17 is absent");
+}
+
+TEST_P(CrashOracleTest, AnswersMustBeThoseOfOneByOne) {
+  const std::vector<CrashOperation> batch = {
+      {Op::kFind, kKey, 1},   {Op::kUpsert, kKey, kOld}, {Op::kFind, kKey, 2},
+      {Op::kInsert, kKey, 3}, {Op::kUpdate, kKey, 4},    {Op::kErase, kKey, 5},
+      {Op::kErase, kKey, 6},  {Op::kInsert, kKey, kNew}, {Op::kUpdate, 18, kNewer}};
+  const std::vector<Result> right = {Result::kNotFound, Result::kOk, Result::kOk,
+                                     Result::kExists,   Result::kOk, Result::kOk,
+                                     Result::kNotFound, Result::kOk, Result::kNotFound};
+  const auto answer = [&](const std::vector<Result>& results, std::uint64_t found) {
+    oracle_.Renew();
+    Start(batch);
+    CrashDigest digest;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      digest.Add(results[i], i == 2 ? Value(kKey, found) : Bytes{});
+    }
+    oracle_.Acknowledge(0, digest);
+  };
+  answer(right, kOld);
+  ExpectNoDefect();
+  Holds({Value(kKey, kNew)});
+  ExpectNoDefect();
+
+  std::vector<Result> wrong = right;
+  wrong[6] = Result::kOk;
+  answer(wrong, kOld);
+  ExpectDefect("operation 6, erase of key 17");
+  answer(right, kNew);  // an old find that sees what comes later
+  ASSERT_EQ(oracle_.defects().size(), 2u);
+  EXPECT_NE(oracle_.defects()[1].find("operation 2, find of key 17"), std::string::npos);
+  wrong[8] = Result::kOk;
+  answer(wrong, kOld);
+  ASSERT_EQ(oracle_.defects().size(), 3u);
+  EXPECT_NE(oracle_.defects()[2].find("several operations"), std::string::npos);
+}
+
+TEST_P(CrashOracleTest, SeesReportsThatMakeNoSense) {
+  oracle_.Acknowledge(0, CrashDigest());
+  ExpectDefect("had not started");
+  Start({{Op::kFind, kKey, 1}});
+  Start({{Op::kFind, kKey, 2}});
+  EXPECT_EQ(oracle_.defects().size(), 2u);
+}
+
+TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
+  CrashRound round;
+  round.seed = test::TestSeed();
+  round.age = 2;
+  round.threads = 3;
+  std::set<std::uint64_t> versions;
+  std::set<std::uint64_t> reserved;
+  std::size_t operations = 0;
+  std::size_t again = 0;  // met in the same batch before
+  std::size_t of_one_kind = 0;
+  for (unsigned thread = 0; thread < round.threads; ++thread) {
+    for (std::uint64_t number = 0; number < 200; ++number) {
+      const CrashBatch batch = MakeCrashBatch(round, thread, number);
+      const CrashBatch same = MakeCrashBatch(round, thread, number);
+      ASSERT_EQ(batch.operations.size(), same.operations.size());
+      ASSERT_GE(batch.operations.size(), 1u);
+      ASSERT_LE(batch.operations.size(), kMaxCrashBatch);
+      if (batch.one_kind) ++of_one_kind;
+      std::set<std::uint64_t> keys;
+      for (std::size_t i = 0; i < batch.operations.size(); ++i) {
+        const CrashOperation& operation = batch.operations[i];
+        EXPECT_EQ(operation.key, same.operations[i].key);
+        EXPECT_EQ(operation.op, same.operations[i].op);
+        EXPECT_EQ(operation.version, same.operations[i].version);
+        EXPECT_EQ(operation.key % round.threads, thread);
+        EXPECT_LT(operation.key, round.keys());
+        EXPECT_NE(operation.version, 0u);
+        EXPECT_TRUE(!batch.one_kind || operation.op == batch.operations[0].op);
+        versions.insert(operation.version);
+        if (operation.key < 2) reserved.insert(operation.key);
+        if (!keys.insert(operation.key).second) ++again;
+        ++operations;
+      }
+    }
+  }
+  EXPECT_EQ(versions.size(), operations);
+  EXPECT_EQ(reserved.size(), 2u);
+  EXPECT_GT(again, 0u);
+  EXPECT_GT(of_one_kind, 0u);
+}
+
+TEST(CrashWorkloadTest, KeysHaveNumbers) {
+  for (const std::uint32_t key_size : {8u, 16u, 32u, 64u, 128u}) {
+    const CrashItems items(key_size, 8);
+    std::set<Bytes> keys;
+    for (std::uint64_t number = 0; number < 1000; ++number) {
+      Bytes key(key_size);
+      items.PutKey(number, key.data());
+      EXPECT_EQ(items.KeyNumber(key), number);
+      keys.insert(key);
+    }
+    EXPECT_EQ(keys.size(), 1000u);
+    EXPECT_TRUE(keys.contains(Bytes(key_size, std::byte{0x00})));
+    EXPECT_TRUE(keys.contains(Bytes(key_size, std::byte{0xFF})));
+  }
+}
+
+/// Real kills, on the executor of this run.
+class KillTest : public test::PoolTest {
+ protected:
+  /// Runs crash-test with a seed of this run, and expects that it ends well and cleans up.
+  Json CrashTest(int rounds, const std::string& arguments) {
+    const std::string pool = NewPath();
+    const std::string command = "'" GPMSTORE_BINARY "' crash-test --json - --pool " + pool +
+                                " --seed " + std::to_string(test::TestSeed()) + " --rounds " +
+                                std::to_string(rounds) + " --executor " +
+                                std::string(ExecutorName(test::TestExecutor())) + " " + arguments;
+    FILE* const output = popen(command.c_str(), "r");
+    if (output == nullptr) throw std::runtime_error("popen");
+    std::string text;
+    char part[4096];
+    while (const std::size_t bytes = fread(part, 1, sizeof part, output)) text.append(part, bytes);
+    const int status = pclose(output);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command << ": " << text;
+    std::printf("%s\n", text.c_str());
+    EXPECT_FALSE(std::filesystem::exists(pool));
+    const Json json = Json::parse(text);
+    EXPECT_EQ(json["defects"], Json::array());
+    EXPECT_EQ(json["rounds"], rounds);
+    EXPECT_EQ(json["kills"], rounds);
+    EXPECT_GT(json["operations_acknowledged"], 0);
+    EXPECT_GT(json["keys_compared"], 0);
+    return json;
+  }
+};
+
+TEST_F(KillTest, ShortKeysAndCells) {
+  const Json json = CrashTest(20, "--key-size 8 --value-size 128");
+  EXPECT_GT(json["kills_in_running"], 0);
+  EXPECT_GT(json["batches_in_flight"], 0);
+  EXPECT_GT(json["pools"], 1);
+  EXPECT_GT(json["resizes"], 0);
+}
+
+TEST_F(KillTest, LongKeysAndManyThreads) {
+  CrashTest(8, "--key-size 32 --value-size 100 --threads 5");
+}
+
+TEST_F(KillTest, InlineValuesAndOneThread) {
+  CrashTest(8, "--key-size 16 --value-size 8 --threads 1");
+}
+
+TEST_F(KillTest, TinyValuesOneLevel) {
+  CrashTest(4, "--key-size 8 --value-size 3 --geometry 1L-2H-4S --rounds-per-pool 2");
+}
+
+/// Asks again and again, for a minute at most. @return whether it became true
+template <class Condition>
+bool Becomes(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+/// A child of a process that has but one thread, or 0.
+pid_t ChildOf(pid_t process) {
+  const std::string number = std::to_string(process);
+  std::ifstream children("/proc/" + number + "/task/" + number + "/children");
+  pid_t child = 0;
+  children >> child;
+  return child;
+}
+
+/// Whether a process is there and is no zombie.
+bool IsRunning(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string text;
+  std::getline(stat, text, ')');
+  char state = 'Z';
+  stat >> state;
+  return state != 'Z' && state != 'X';
+}
+
+TEST_F(KillTest, TheChildDoesNotOutliveTheCommand) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    const std::string executor(ExecutorName(test::TestExecutor()));
+    std::vector<std::string> arguments = {"gpmstore", "crash-test", "--pool=" + NewPath(),
+                                          "--longest=60000", "--executor=" + executor};
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    pid_t process = -1;
+    ASSERT_EQ(posix_spawn(&process, GPMSTORE_BINARY, nullptr, nullptr, argv.data(), environ), 0);
+    pid_t child = 0;
+    EXPECT_TRUE(Becomes([&] { return (child = ChildOf(process)) != 0; }));
+    EXPECT_TRUE(IsRunning(child));
+    kill(process, signal);
+    int status = 0;
+    EXPECT_EQ(waitpid(process, &status, 0), process);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+    EXPECT_TRUE(Becomes([&] { return !IsRunning(child); }));
+  }
+}
+
+TEST_F(KillTest, WrongUsageIsStatus2) {
+  const std::string pool = NewPath();
+  const auto status_of = [&](const std::string& arguments) {
+    const std::string command =
+        "'" GPMSTORE_BINARY "' crash-test --rounds 1 " + arguments + " 2> /dev/null";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  EXPECT_EQ(status_of(""), 2);
+  EXPECT_EQ(status_of("--key-size 9 --pool " + pool), 2);
+  EXPECT_EQ(status_of("--geometry 3L-2H-8S --pool " + pool), 2);
+  EXPECT_EQ(status_of("--executor tpu --pool " + pool), 2);
+  EXPECT_EQ(status_of("--pool /nonexistent/pool"), 2);
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  // A pool that is there is not touched.
+  Store::Create(pool, CreateOptions{}, test::TestOpenOptions()).Close();
+  EXPECT_EQ(status_of("--pool " + pool), 2);
+  EXPECT_TRUE(CheckPool(pool).clean);
+}
+
+}  // namespace
+}  // namespace gpm::cli
