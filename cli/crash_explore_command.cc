@@ -32,14 +32,7 @@ int RunCrashExplore(crash::CrashOptions options) {
 
 void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
   CLI::App* const explore =
-      app.add_subcommand("crash-explore",
-                         "Show that no crash loses or tears an item: small stores run batches, "
-                         "resizes and recovery on\n"
-                         "a simulated persistent memory, and every state that a crash at any "
-                         "instant may leave (or many\n"
-                         "of them) is opened, recovered, checked and used. Exit status 1: a state "
-                         "was not as promised;\n"
-                         "its seed is printed, and finds it again. Counts come last.");
+      app.add_subcommand("crash-explore", "Explore the states that a crash may leave of a pool");
   auto options = std::make_shared<crash::CrashOptions>();
   options->seconds = 25;
   options->processes = std::max(std::thread::hardware_concurrency(), 1u);
@@ -54,6 +47,14 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
   explore->add_option("--processes", options->processes, "That explore at once")
       ->check(CLI::Range(1u, crash::CrashOptions::kMaxProcesses))
       ->capture_default_str();
+  explore->footer(
+      "Small stores run batches, resizes and recovery on a simulated persistent memory, and the\n"
+      "states that a crash at any instant may leave are opened, recovered, checked and used: all\n"
+      "of them where there are few, else a sample. Counts come last. Exit status 1 when a state\n"
+      "was not as promised: its seed is printed, and finds it again.\n\n"
+      "Examples:\n"
+      "  gpmstore crash-explore --seed 7\n"
+      "  gpmstore crash-explore --states 10000000 --seconds 0");
   commands.push_back({explore, [options] { return RunCrashExplore(*options); }});
 }
 

@@ -78,8 +78,8 @@ class CliTest : public test::PoolTest {
 TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
   const Ran all = Run("--help");
   EXPECT_EQ(all.status, 0);
-  for (const char* command :
-       {"ycsb", "replay", "info", "check", "dump", "create", "get", "put", "del"}) {
+  for (const char* command : {"ycsb", "replay", "info", "check", "dump", "create", "get", "put",
+                              "del", "crash-explore", "crash-test"}) {
     EXPECT_NE(all.out.find(command), std::string::npos) << command;
     const Ran ran = Run(std::string(command) + " --help");
     EXPECT_EQ(ran.status, 0) << command;
