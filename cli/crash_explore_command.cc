@@ -10,6 +10,9 @@
 namespace gpm::cli {
 namespace {
 
+/// Unless told otherwise, it ends so soon.
+constexpr double kSeconds = 25;
+
 volatile std::sig_atomic_t interrupted = 0;
 
 int RunCrashExplore(crash::CrashOptions options) {
@@ -34,16 +37,18 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
   CLI::App* const explore =
       app.add_subcommand("crash-explore", "Explore the states that a crash may leave of a pool");
   auto options = std::make_shared<crash::CrashOptions>();
-  options->seconds = 25;
   options->processes = std::max(std::thread::hardware_concurrency(), 1u);
   explore->add_option("--seed", options->seed, "Of the first sequence of batches; counted up")
       ->capture_default_str();
-  explore->add_option("--states", options->max_states, "End after so many different states")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  explore->add_option("--seconds", options->seconds, "End after this time; 0: no limit")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  CLI::Option* const states =
+      explore->add_option("--states", options->max_states, "End after so many different states")
+          ->check(CLI::PositiveNumber)
+          ->capture_default_str();
+  CLI::Option* const seconds =
+      explore
+          ->add_option("--seconds", options->seconds,
+                       "End after this time; 0: no limit; default: none with --states, else 25")
+          ->check(CLI::NonNegativeNumber);
   explore->add_option("--processes", options->processes, "That explore at once")
       ->check(CLI::Range(1u, crash::CrashOptions::kMaxProcesses))
       ->capture_default_str();
@@ -54,8 +59,11 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
       "was not as promised: its seed is printed, and finds it again.\n\n"
       "Examples:\n"
       "  gpmstore crash-explore --seed 7\n"
-      "  gpmstore crash-explore --states 10000000 --seconds 0");
-  commands.push_back({explore, [options] { return RunCrashExplore(*options); }});
+      "  gpmstore crash-explore --states 10000000");
+  commands.push_back({explore, [options, states, seconds] {
+                        if (states->count() + seconds->count() == 0) options->seconds = kSeconds;
+                        return RunCrashExplore(*options);
+                      }});
 }
 
 }  // namespace gpm::cli

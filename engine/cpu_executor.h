@@ -101,6 +101,8 @@ class CpuExecutor : public Executor {
   ReclaimPositions Positions() override {
     return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
   }
+  std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
+                                    std::uint64_t head) override;
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
     RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
@@ -163,7 +165,8 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
       if (mode == PassMode::kRepair) media_.Fence(Step::kRepairFence);
       if (mode == PassMode::kInspect) {
         // What is taken for the state of things may be what a process stored and did not live to
-        // flush. Cells are durable before anything names them.
+        // flush. Cells are durable before anything names them. (The reserved level comes first and
+        // is one part, which the caller runs: its fence is also that of Pool::Open's flush.)
         media_.Flush(Step::kInspectFlush, first_bucket + first * table_.bucket_bytes,
                      (last - first) * table_.bucket_bytes);
         media_.Fence(Step::kInspectFence);
@@ -181,6 +184,26 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
                 level + table_.levels > table_.top);
   }
   return total;
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRange>& ranges,
+                                                      std::uint64_t head) {
+  const PassCounters found = Pass(PassMode::kTrust, ranges);
+  std::uint64_t misplaced = found.bad_references + found.shared_cells;
+  const Reclaim reclaim = queues_.View();
+  for (std::uint64_t i = head; i < Positions().cells_tail; ++i) {
+    const std::uint32_t cell = reclaim.cell_ring[i & reclaim.cell_mask];
+    const std::uint32_t bit = 1u << (cell % 32);
+    misplaced += (used_[cell / 32] & bit) != 0 ? 1 : 0;  // an item's, or queued twice
+    used_[cell / 32] |= bit;
+  }
+  for (const CellRange& range : ranges) {
+    for (std::uint64_t cell = range.first; cell < range.last; ++cell) {
+      misplaced += (used_[cell / 32] >> (cell % 32) & 1) == 0 ? 1 : 0;  // leaked
+    }
+  }
+  return misplaced;
 }
 
 template <class Setup>

@@ -59,6 +59,9 @@ class CudaExecutor : public Executor {
   std::uint64_t DrainLevel(std::uint32_t level) override;
   void GiveBack(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;
+  std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
+    throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
+  }
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) override;
 
   // For batches and device scopes.

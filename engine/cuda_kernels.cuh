@@ -9,7 +9,7 @@
 namespace gpm {
 
 /// The kernels of the cuda executor, which alone includes this file. A batch goes through
-/// BeginBatch, HashKeys, a sort, MakeEffects, a scan, CarryOutRuns, AnswerOperations, ReturnCells,
+/// HashKeys, a sort, MakeEffects, a scan, CarryOutRuns, AnswerOperations, ReturnCells,
 /// ReportBatch.
 
 /// Gives back erased slots.

@@ -41,7 +41,8 @@ class Run {
   /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
   virtual Progress Await() = 0;
   /// Makes durable what the batch's results may rest on: writes of batches that ran at the same
-  /// time, visible to it and perhaps not flushed yet. Does nothing where visible is durable.
+  /// time, visible to it and perhaps not flushed yet. Does nothing where visible is durable; and
+  /// nothing on executor cuda, with which a store promises nothing about power loss elsewhere.
   /// REQUIRES: Await was called.
   virtual void Settle() {}
   /// Runs what was left, to the end, while no other batch runs.
@@ -82,6 +83,11 @@ class Executor {
   /// Gives back erased slots.
   virtual void GiveBack(const Epochs::SlotRange& slots) = 0;
   virtual ReclaimPositions Positions() = 0;
+  /// Counts the value cells that are not exactly one thing: one item's, or once in the queue, from
+  /// position `head` on. REQUIRES: every erased slot was given back. For tests.
+  /// @throws Error(kUnsupported) on executor cuda
+  virtual std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
+                                            std::uint64_t head) = 0;
 
   /// Makes a batch ready to start. Any thread.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu

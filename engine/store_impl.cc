@@ -352,14 +352,16 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> ru
 }
 
 void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
-  std::unique_lock own(in_flight->mutex, std::defer_lock);
-  if (tracer_ == nullptr) own.lock();
-  while (!own.owns_lock() && !own.try_lock()) tracer_->Pause();
-  if (in_flight->ended) return;
+  bool beside_writes = false;
+  {
+    std::unique_lock lock(mutex_);
+    WaitUntil(lock, [&] { return in_flight->ended || !in_flight->ending; });
+    if (in_flight->ended) return;
+    in_flight->ending = true;
+  }
   Progress& progress = in_flight->progress;
   try {
     progress = in_flight->run->Await();
-    bool beside_writes = false;
     {
       const std::lock_guard lock(mutex_);
       beside_writes = in_flight->beside_writes;
@@ -568,6 +570,12 @@ StoreStats StoreImpl::Stats() {
   }
   stats.recovery = recovery_;
   return stats;
+}
+
+std::uint64_t StoreImpl::CountMisplacedCells() {
+  const Exclusive exclusive(*this);
+  Reclaim();
+  return executor_->CountMisplacedCells(CellRanges(), epochs_.head());
 }
 
 void StoreImpl::Close() {

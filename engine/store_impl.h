@@ -27,17 +27,18 @@ namespace gpm {
 ///  2. A batch is admitted only when the cells and queue positions that it may need at most are
 ///     reserved for it (or the pool can't grow any further).
 ///  3. Every item in the pool is in an addressable level whenever a batch runs.
-///  4. What a batch's results rest on is durable when it ends: its own writes are, and when it ran
-///     beside a batch that writes (`beside_writes`) it settles what that may have written.
+///  4. What a batch's results rest on is durable when it ends, where the store promises to survive
+///     power loss: its own writes are, and when it ran beside a batch that writes (`beside_writes`)
+///     it settles what that may have written.
 class StoreImpl {
  public:
   /// A batch in flight.
   struct InFlight {
     std::uint64_t id = 0;
     Reservation needs;
-    std::mutex mutex;
     std::shared_ptr<Run> run;    ///< null until started
     bool beside_writes = false;  ///< another batch that ran at the same time may have written
+    bool ending = false;         ///< somebody is about to end it
     bool ended = false;          ///< out of `active_`, progress is known
     Progress progress;
     std::exception_ptr error;
@@ -57,6 +58,8 @@ class StoreImpl {
   void Wait(const std::shared_ptr<InFlight>& in_flight);
   void ForEach(const Store::Visitor& visit);
   StoreStats Stats();
+  /// Executor::CountMisplacedCells, when all batches have ended.
+  std::uint64_t CountMisplacedCells();
   /// Leaves tickets usable, nothing else.
   void Close();
 

@@ -2,18 +2,14 @@
 
 #include <algorithm>
 
+#include "engine/table/volatile_ops.h"
+
 namespace gpm {
 namespace {
 
 /// Rounds an idle thread looks for work before it sleeps: some 20 microseconds, which is what a
 /// wake-up costs. A batch is often followed by the next at once.
 constexpr int kIdleRounds = 2000;
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 
@@ -64,7 +60,7 @@ void ThreadPool::Run(std::size_t parts, const std::function<void(std::size_t)>& 
                       job.users.load(std::memory_order_acquire) != 0;
        ++round) {
     if (round < kIdleRounds) {
-      Pause();
+      PauseCpu();
     } else {
       std::this_thread::yield();
     }
@@ -93,7 +89,7 @@ void ThreadPool::Work() {
     }
     int round = 0;
     while (round < kIdleRounds && submitted_.load(std::memory_order_acquire) == seen) {
-      Pause();
+      PauseCpu();
       ++round;
     }
     if (round == kIdleRounds) {

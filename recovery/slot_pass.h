@@ -105,6 +105,7 @@ template <class Group, class Media>
 GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group, Media>& operations,
                                  const Group& group, const Media& media, std::byte* bucket) {
   std::uint64_t left = 0;
+  bool erased = false;
   for (std::uint32_t s = 0; s < table.slots; ++s) {
     const Slot slot{bucket, s};
     std::uint64_t word = 0;
@@ -123,12 +124,13 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
         continue;
       }
     }
+    erased = true;
     if (group.IsLeader()) {
       media.Store(table.State(slot), kEmptyState);
       media.Flush(Step::kDrainFlush, table.State(slot), sizeof(std::uint64_t));
     }
   }
-  media.Fence(Step::kDrainFence);
+  if (erased) media.Fence(Step::kDrainFence);
   return left;
 }
 

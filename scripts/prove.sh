@@ -17,15 +17,15 @@ pools=$(mktemp -d /dev/shm/gpmstore_prove_XXXXXX)
 trap 'rmdir "$pools" 2>/dev/null || echo "kept: $pools"' EXIT
 
 echo "== crash states, seed $seed"
-"$build/cli/gpmstore" crash-explore --seed "$seed" --states "${STATES:-10000000}" --seconds 0 \
+"$build/cli/gpmstore" crash-explore --seed "$seed" --states "${STATES:-10000000}" \
   --processes "$jobs"
 
 echo "== schedules, seed $seed"
 "$build/tests/crash/schedule_explore" --seed "$seed" --count "${SCHEDULES:-1000000}" \
-  --threads "$jobs" | tail -n 40
+  --threads "$jobs"
 echo "== schedules with crashes, seed $seed"
 "$build/tests/crash/schedule_explore" --seed "$seed" --count "$((${SCHEDULES:-1000000} / 10))" \
-  --threads "$jobs" --crash-states 8 | tail -n 40
+  --threads "$jobs" --crash-states 8
 
 echo "== kills, seed $seed"
 for size in 8:128 32:128 32:8 8:5; do

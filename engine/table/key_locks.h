@@ -14,7 +14,9 @@ namespace gpm {
 /// later, somebody may have been told its value. (GPHash section 3.2.2 tolerates the copies and
 /// gives up on that.) No other operation takes a lock; a crash needs none, since they are volatile.
 ///
-/// Nobody waits while holding a lock, so there is no deadlock.
+/// Nobody waits while holding a lock, so there is no deadlock; among the threads of one warp,
+/// because those that hold it are scheduled independently of those that wait (compute
+/// capability 7.0).
 struct KeyLocks {
   std::uint32_t* words = nullptr;  ///< 0: free, 1: taken
   std::uint64_t mask = 0;          ///< locks - 1, a power of two less one

@@ -91,7 +91,8 @@ __device__ void CopyBytes(const Group& group, std::byte* target, const std::byte
 /// order is made by system-scope fences (GPHash section 3.2.3). Loads need no fence of their own: a
 /// protocol loads a reference only behind a branch on the state it loaded before, and a GPU issues
 /// loads in order and never ahead of a branch. For the same reason taking a lock needs none, and
-/// giving it back comes after the protocol's own last fence.
+/// giving it back comes after the protocol's own last fence. (This is how the hardware works, and
+/// what the tests on it show; the PTX memory model alone would ask for acquiring loads.)
 class CudaMedia {
  public:
   __device__ explicit CudaMedia(const DirtyLog& dirty) : dirty_(dirty) {}

@@ -8,6 +8,7 @@
 
 #include "engine/table/group.h"
 #include "engine/table/probe_cpu.h"
+#include "engine/table/volatile_ops.h"
 #include "pm/persist.h"
 
 namespace gpm {
@@ -51,7 +52,11 @@ class DirectMedia {
   void Acquire(Step, std::uint32_t* lock) const {
     for (int tries = 1; __atomic_exchange_n(lock, 1u, __ATOMIC_ACQUIRE) != 0; ++tries) {
       // Its holder is busy for a microsecond, unless it lost its core.
-      if (tries % kTriesBeforeYield == 0) std::this_thread::yield();
+      if (tries % kTriesBeforeYield == 0) {
+        std::this_thread::yield();
+      } else {
+        PauseCpu();
+      }
     }
   }
   void Release(Step, std::uint32_t* lock) const { __atomic_store_n(lock, 0u, __ATOMIC_RELEASE); }

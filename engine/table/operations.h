@@ -51,12 +51,10 @@ struct Outcome {
 ///     two values within an operation: CAS on it has no ABA problem. (Inline values can: then the
 ///     two values are equal, and so are the outcomes.)
 ///  3. State words change only kEmptyState -> kInsertState (one claimer, by CAS), kInsertState ->
-///  word (its claimer),
-///     word -> kInsertState (one eraser, by CAS), kInsertState -> kEmptyState (reclaim and
-///     recovery).
+///     word (its claimer), word -> kInsertState (one eraser, by CAS), kInsertState -> kEmptyState
+///     (reclaim and recovery).
 ///  4. References change by CAS from the value that was read, or while the slot is in state
-///  kInsertState
-///     by its claimer.
+///     kInsertState by its claimer.
 template <class Group, class Media>
 class Operations {
  public:
@@ -83,8 +81,10 @@ class Operations {
                        const Plan& plan) const {
     NewValue fresh;
     bool locked = false;  // the key's lock is held
+    // An insert takes it at once; an upsert, which often finds the key, when it did not.
+    bool lock_first = plan.if_absent == Action::kWrite && plan.if_present == Action::kKeep;
     for (;;) {
-      if (plan.if_absent == Action::kWrite && !locked) {
+      if (lock_first && !locked) {
         if (group_.IsLeader()) media_.Acquire(Step::kInsertLock, locks_.Of(candidates.hash));
         group_.Sync();
         locked = true;
@@ -108,6 +108,9 @@ class Operations {
         } else if (plan.if_present == Action::kErase) {
           if (!EraseSlot(slot, candidates.word)) continue;  // somebody erased it first
         }
+      } else if (plan.if_absent == Action::kWrite && !locked) {
+        lock_first = true;
+        continue;
       } else if (plan.if_absent == Action::kWrite) {
         const int choice = PlaceFor(probe.empty);
         if (choice < 0) {

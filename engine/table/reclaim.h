@@ -31,8 +31,7 @@ struct CellGrant {
 ///
 /// Invariants:
 ///  1. Each free position is granted to one batch, once (Epochs); what the batch leaves of its
-///  grant
-///     it queues again.
+///     grant it queues again.
 ///  2. From the oldest running batch's grant on, a cell is at most twice in the ring (granted, and
 ///     queued again), so 2 * cells positions never wrap onto one that is still to be read.
 struct Reclaim {

@@ -34,22 +34,6 @@ TEST(CrashTest, EveryCrashStateRecovers) {
   }
 }
 
-/// What is found is found again by the seed that it names.
-TEST(CrashTest, AViolationIsReplayedByItsSeed) {
-  CrashOptions options;
-  options.seed = test::TestSeed() % 1'000'000'000;
-  options.processes = 2;
-  options.left_out = Step::kInsertDoneFence;
-  const CrashReport found = ExploreCrashes(options);
-  ASSERT_NE(found.violation, "");
-  options.seed = found.violation_seed;
-  options.processes = 1;
-  const CrashReport again = ExploreCrashes(options);
-  EXPECT_EQ(again.violation_seed, found.violation_seed);
-  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
-  EXPECT_EQ(first_line(again.violation), first_line(found.violation));
-}
-
 TEST(CrashTest, EndsWhenItIsTold) {
   CrashOptions options;
   options.max_states = ~std::uint64_t{0};

@@ -301,6 +301,9 @@ void ScheduleRunner::CheckContents(StoreImpl& store, History history) {
                                     ? "some leaked"
                                     : "some are used twice"));
   }
+  if (const std::uint64_t misplaced = store.CountMisplacedCells(); misplaced != 0) {
+    throw Violation(fmt::format("{} value cells are used twice, or leaked", misplaced));
+  }
 }
 
 void ScheduleRunner::CheckClosed(const std::string& path) const {

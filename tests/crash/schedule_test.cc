@@ -62,38 +62,6 @@ TEST(ScheduleTest, HistoriesWithACrashAreDurablyLinearizable) {
   EXPECT_GT(report.crash_states, 4 * options.count);
 }
 
-/// Names the seed and what ran; what follows may name the pool's path.
-std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-/// Leaves out a step, and expects that a schedule shows it, by its seed alone.
-void ExpectCaught(Step step, std::uint64_t crash_states) {
-  ScheduleOptions options;
-  options.seed = test::TestSeed();
-  options.count = 100'000;
-  options.threads = 2;
-  options.crash_states = crash_states;
-  options.leave_out = step;
-  const ScheduleReport report = ExploreSchedules(options);
-  EXPECT_NE(report.violation, "") << StepName(step);
-  std::printf("%s left out: caught after %llu schedules\n", std::string(StepName(step)).c_str(),
-              static_cast<unsigned long long>(report.schedules));
-  options.seed = report.violation_seed;
-  options.count = 1;
-  EXPECT_EQ(FirstLine(ExploreSchedules(options).violation), FirstLine(report.violation));
-  options.leave_out = Step::kOther;
-  EXPECT_EQ(ExploreSchedules(options).violation, "");
-}
-
-TEST(ScheduleTest, LeftOutStepsAreCaughtAndReplayed) {
-  ExpectCaught(Step::kInsertLock, 0);
-  ExpectCaught(Step::kInsertClaimCas, 0);
-  ExpectCaught(Step::kUpdateReferenceCas, 0);
-  ExpectCaught(Step::kEraseStateCas, 0);
-  // What a batch read of another one must be durable when it returns.
-  ExpectCaught(Step::kSettleFlush, 8);
-  ExpectCaught(Step::kSettleFence, 8);
-}
-
 TEST(ScheduleWorkloadTest, KeysThatHashAlikeDiffer) {
   std::set<std::string> keys;
   std::set<std::uint64_t> fingerprints;
