@@ -19,7 +19,10 @@ namespace {
 /// Many times what it takes.
 constexpr std::uint64_t kMaxStates = 1'000'000;
 constexpr std::uint64_t kMaxSchedules = 200'000;
-constexpr std::uint64_t kStatesOfOneWorkload = 1'000;
+/// More than one workload has, recoveries that are crashed in turn included.
+constexpr std::uint64_t kStatesOfOneWorkload = 20'000;
+/// Enough to see that nothing is wrong with the step there.
+constexpr std::uint64_t kStatesWithTheStep = 1'000;
 
 /// Steps that matter only when two batches run at once.
 bool IsForSchedules(Step step) {
@@ -42,7 +45,7 @@ struct Found {
   std::uint64_t tried = 0;
 };
 
-/// @param one only the workload or schedule of this seed
+/// @param one the workload or schedule of this seed (and, where that has few states, the next ones)
 Found Explore(Step left_out, std::uint64_t seed, bool one, bool by_schedules) {
   if (by_schedules) {
     ScheduleOptions options;
@@ -56,7 +59,9 @@ Found Explore(Step left_out, std::uint64_t seed, bool one, bool by_schedules) {
   }
   CrashOptions options;
   options.seed = seed;
-  options.max_states = one ? kStatesOfOneWorkload : kMaxStates;
+  options.max_states = kMaxStates;
+  if (one)
+    options.max_states = left_out == Step::kOther ? kStatesWithTheStep : kStatesOfOneWorkload;
   options.processes = one ? 1 : 2;
   options.left_out = left_out;
   const CrashReport report = ExploreCrashes(options);
