@@ -176,6 +176,48 @@ TEST(Generators, ScrambledZipfianSpreadsTheHotItems) {
   }
 }
 
+TEST(Generators, RecordZipfianFollowsTheoryOverTheRecords) {
+  constexpr std::size_t kRecords = 100'000;
+  constexpr int kDraws = 2'000'000;
+  for (const double theta : {0.5, 0.99, 1.2}) {
+    const RecordZipfian generator(kRecords, theta);
+    Random random(test::TestSeed());
+    std::vector<std::uint64_t> counts(kRecords);
+    for (int i = 0; i < kDraws; ++i) ++counts.at(generator.Draw(random));
+    const std::vector<double> shares = ZipfShares(kRecords, theta);
+    double seen = 0;
+    double expected = 0;
+    for (std::size_t rank = 0; rank < kRecords / 5; ++rank) {
+      const double due = shares[rank] * kDraws;
+      const auto count = static_cast<double>(counts[generator.RecordOf(rank)]);
+      seen += count / kDraws;
+      expected += shares[rank];
+      if (rank >= 10) continue;
+      // The formula of Zipfian is exact for ranks 0 and 1, and up to a fifth too high after them.
+      const double noise = 6 * std::sqrt(due);
+      EXPECT_GT(count, due - noise) << "theta " << theta << ", rank " << rank;
+      EXPECT_LT(count, due * (rank < 2 ? 1.01 : 1.21) + noise)
+          << "theta " << theta << ", rank " << rank;
+    }
+    EXPECT_NEAR(seen, expected, 0.005) << "theta " << theta;
+  }
+}
+
+TEST(Generators, RecordZipfianIsABijectionOfRanks) {
+  for (const std::uint64_t records : {1, 2, 3, 7, 1000, 1024, 9973}) {
+    const RecordZipfian generator(records);
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t rank = 0; rank < records; ++rank) seen.insert(generator.RecordOf(rank));
+    EXPECT_EQ(seen.size(), records);
+    EXPECT_EQ(*seen.rbegin(), records - 1);
+  }
+  // Products beyond 64 bits: 2^33 ranks later is the record that the remainders say.
+  constexpr std::uint64_t kMany = (std::uint64_t{1} << 34) + 1;
+  const RecordZipfian generator(kMany);
+  const std::uint64_t far = std::uint64_t{1} << 33;
+  EXPECT_EQ(generator.RecordOf(far), (generator.RecordOf(far - 1) + generator.RecordOf(1)) % kMany);
+}
+
 TEST(Generators, LatestPrefersTheNewest) {
   constexpr std::uint64_t kLast = 2000;
   Latest generator(kLast);
@@ -488,8 +530,15 @@ std::vector<std::string> Generate(const WorkloadSpec& spec, Phase phase, std::si
 }
 
 TEST(Operations, DoNotDependOnBatchesOrThreads) {
+  std::vector<WorkloadSpec> specs;
   for (const char* name : {"a", "d", "f", "find-missing", "erase"}) {
-    WorkloadSpec spec = PresetWorkload(name);
+    specs.push_back(PresetWorkload(name));
+  }
+  specs.push_back(PresetWorkload("d"));
+  specs.back().name = "d, zipf";
+  specs.back().distribution = Distribution::kZipf;
+  for (WorkloadSpec& spec : specs) {
+    const std::string& name = spec.name;
     spec.records = 20'000;
     spec.operations = 20'000;
     spec.seed = test::TestSeed();
@@ -500,6 +549,35 @@ TEST(Operations, DoNotDependOnBatchesOrThreads) {
     other.seed = spec.seed + 1;
     EXPECT_EQ(one == Generate(other, Phase::kRun, 4096, 1, 1), spec.name == "erase") << name;
   }
+}
+
+TEST(Operations, ZipfChoosesAmongTheRecordsThatWereLoaded) {
+  WorkloadSpec spec = PresetWorkload("d");
+  spec.distribution = ParseDistribution("zipf");
+  ASSERT_EQ(spec.distribution, Distribution::kZipf);
+  ASSERT_EQ(DistributionName(spec.distribution), "zipf");
+  spec.records = 1000;
+  spec.operations = 100'000;
+  spec.theta = 1.2;
+  spec.seed = test::TestSeed();
+  OperationSource source(spec, Phase::kRun, 4096);
+  BatchBuffers::Shape shape;
+  shape.rows = source.RowsFor(100);
+  BatchBuffers buffers(shape);
+  ThreadPool pool(2);
+  OperationSource::Chunk chunk;
+  source.Fill(buffers, pool, chunk);
+  double finds = 0;
+  double hottest = 0;
+  for (std::size_t i = 0; i < chunk.rows; ++i) {
+    if (buffers.ops()[i] != Op::kFind) continue;
+    ASSERT_LT(chunk.row[i].record, spec.records);
+    ++finds;
+    hottest += chunk.row[i].record == 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(hottest / finds, 1 / Zeta(spec.records, 1.2), 0.01);
+  spec.theta = 5.1;
+  EXPECT_EQ(ErrorOf([&] { ValidateWorkload(spec); }), ErrorCode::kInvalidArgument);
 }
 
 TEST(Operations, MixAndRecordsAreAsAskedFor) {

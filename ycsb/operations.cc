@@ -6,8 +6,8 @@
 
 namespace gpm::ycsb {
 
-/// Chooses the record of an operation, as YCSB's CoreWorkload does. One thread each, because
-/// `latest` remembers constants.
+/// Chooses the record of an operation, as YCSB's CoreWorkload does (but for `zipf`). One thread
+/// each, because `latest` remembers constants.
 class OperationSource::Chooser {
  public:
   explicit Chooser(const WorkloadSpec& spec)
@@ -18,9 +18,9 @@ class OperationSource::Chooser {
         zipfian_(spec.records + 1 +
                      static_cast<std::uint64_t>(static_cast<double>(spec.operations) *
                                                 spec.mix.insert * 2),
-                 spec.distribution == Distribution::kZipfian ? spec.theta : Zipfian::kDefaultTheta),
-        latest_(std::max<std::uint64_t>(spec.records, 1) - 1,
-                spec.distribution == Distribution::kLatest ? spec.theta : Zipfian::kDefaultTheta),
+                 ThetaFor(Distribution::kZipfian)),
+        zipf_(std::max<std::uint64_t>(spec.records, 1), ThetaFor(Distribution::kZipf)),
+        latest_(std::max<std::uint64_t>(spec.records, 1) - 1, ThetaFor(Distribution::kLatest)),
         hotspot_(std::max<std::uint64_t>(spec.records, 1), spec.hotspot_data_fraction,
                  spec.hotspot_operation_fraction),
         exponential_(spec.exponential_percentile,
@@ -42,6 +42,8 @@ class OperationSource::Chooser {
           const std::uint64_t record = zipfian_.Draw(random);
           if (record <= last) return record;
         }
+      case Distribution::kZipf:
+        return zipf_.Draw(random);
       case Distribution::kExponential:
         while (true) {
           const std::uint64_t distance = exponential_.Draw(random);
@@ -52,8 +54,14 @@ class OperationSource::Chooser {
   }
 
  private:
+  /// A skew that is valid whatever was given for a distribution that has none.
+  double ThetaFor(Distribution distribution) const {
+    return spec_.distribution == distribution ? spec_.theta : Zipfian::kDefaultTheta;
+  }
+
   const WorkloadSpec& spec_;
   ScrambledZipfian zipfian_;
+  RecordZipfian zipf_;
   Latest latest_;
   Hotspot hotspot_;
   Exponential exponential_;

@@ -12,9 +12,10 @@
 namespace gpm::ycsb {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Distribution>, 6> kDistributions = {{
+constexpr std::array<std::pair<std::string_view, Distribution>, 7> kDistributions = {{
     {"uniform", Distribution::kUniform},
     {"zipfian", Distribution::kZipfian},
+    {"zipf", Distribution::kZipf},
     {"latest", Distribution::kLatest},
     {"hotspot", Distribution::kHotspot},
     {"sequential", Distribution::kSequential},
@@ -45,8 +46,8 @@ Distribution ParseDistribution(std::string_view name) {
     if (known == name) return value;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("there is no distribution '{}'; there are uniform, zipfian, latest, "
-                          "hotspot, sequential and exponential",
+              fmt::format("there is no distribution '{}'; there are uniform, zipfian, zipf, "
+                          "latest, hotspot, sequential and exponential",
                           name));
 }
 
@@ -185,8 +186,9 @@ void ValidateWorkload(const WorkloadSpec& spec) {
   if (mix.erase > 0 && spec.distribution != Distribution::kSequential) {
     refuse("erase takes each record once, in order: it has no distribution to choose");
   }
-  const bool skewed =
-      spec.distribution == Distribution::kZipfian || spec.distribution == Distribution::kLatest;
+  const bool skewed = spec.distribution == Distribution::kZipfian ||
+                      spec.distribution == Distribution::kZipf ||
+                      spec.distribution == Distribution::kLatest;
   if (skewed && !(spec.theta >= 0 && spec.theta <= Zipfian::kMaxTheta)) {
     refuse(fmt::format("--theta {}: the skew is from 0 (uniform) to {}", spec.theta,
                        Zipfian::kMaxTheta));
