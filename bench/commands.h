@@ -17,6 +17,9 @@ void AddCpuCommand(CLI::App& program);
 /// `batch`: throughput and latency of our store over batch sizes.
 void AddBatchCommand(CLI::App& program);
 
+/// `cache`: what the bucket cache gives and what it costs.
+void AddCacheCommand(CLI::App& program);
+
 }  // namespace gpm::bench
 
 #endif  // GPM_BENCH_COMMANDS_H_

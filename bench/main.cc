@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   gpm::bench::AddCpuCommand(program);
   gpm::bench::AddBatchCommand(program);
+  gpm::bench::AddCacheCommand(program);
   try {
     program.parse(argc, argv);
     return 0;

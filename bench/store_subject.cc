@@ -9,13 +9,6 @@
 namespace gpm::bench {
 namespace {
 
-std::string TemporaryPoolPath() {
-  namespace fs = std::filesystem;
-  const fs::path memory = "/dev/shm";
-  const fs::path folder = fs::is_directory(memory) ? memory : fs::temp_directory_path();
-  return folder / ("gpmstore_bench." + std::to_string(getpid()) + ".pool");
-}
-
 /// A store whose file is unlinked as soon as it is mapped: an interrupted run leaves nothing.
 Store CreateUnlinked(std::string path, const CreateOptions& create, const OpenOptions& open) {
   if (path.empty()) path = TemporaryPoolPath();
@@ -25,6 +18,13 @@ Store CreateUnlinked(std::string path, const CreateOptions& create, const OpenOp
 }
 
 }  // namespace
+
+std::string TemporaryPoolPath() {
+  namespace fs = std::filesystem;
+  const fs::path memory = "/dev/shm";
+  const fs::path folder = fs::is_directory(memory) ? memory : fs::temp_directory_path();
+  return folder / ("gpmstore_bench." + std::to_string(getpid()) + ".pool");
+}
 
 StoreSubject::StoreSubject(const std::string& path, const CreateOptions& create,
                            const OpenOptions& open, std::uint64_t batch)

@@ -35,6 +35,9 @@ class Subject {
   virtual std::vector<double> Run(const Arrays& arrays) = 0;
 };
 
+/// A pool file that does not exist, on tmpfs where there is one.
+std::string TemporaryPoolPath();
+
 /// Our store, in a new pool whose file has no name any more, so that it goes with the process.
 class StoreSubject : public Subject {
  public:

@@ -25,6 +25,26 @@ void OpenArguments::AddTo(CLI::App& app) {
       ->transform(CLI::AsSizeValue(false));
 }
 
+void OpenArguments::AddCacheTo(CLI::App& app) {
+  cache_fraction_option =
+      app.add_option("--cache", cache_fraction,
+                     "Size of the cache in the executor's memory, as a share of the "
+                     "buckets with their values, 0 to 1; default: 0.2 on executor cuda, else 0")
+          ->check(CLI::Range(0.0, 1.0));
+  app.add_option(
+         "--cache-bytes", cache_bytes,
+         "What the store may take of GPU memory, but for the workspaces of batches, such as 512M; "
+         "the cache gets what is left; default: what --cache says")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--cache-policy", cache_policy,
+                 "Which buckets are cached: lfu (used most), lru (used last), random or off")
+      ->check(CLI::IsMember({"lfu", "lru", "random", "off"}))
+      ->capture_default_str();
+  app.add_option("--cache-interval", cache_interval,
+                 "Operations after which the cache is loaded anew; 0: never")
+      ->capture_default_str();
+}
+
 OpenOptions OpenArguments::Options() const {
   OpenOptions options;
   options.executor = executor == "cpu"    ? ExecutorKind::kCpu
@@ -32,6 +52,12 @@ OpenOptions OpenArguments::Options() const {
                                           : ExecutorKind::kAuto;
   options.threads = threads;
   options.max_bytes = pool_max;
+  options.cache.policy = CachePolicyOf(cache_policy);
+  if (cache_fraction_option != nullptr && cache_fraction_option->count() > 0) {
+    options.cache.fraction = cache_fraction;
+  }
+  options.cache.bytes = cache_bytes;
+  options.cache.load_interval = cache_interval;
   return options;
 }
 

@@ -34,13 +34,19 @@ void AddItemCommands(CLI::App& app, Commands& commands);     ///< create, get, p
 void AddCrashExploreCommand(CLI::App& app, Commands& commands);
 void AddCrashTestCommand(CLI::App& app, Commands& commands);
 
-/// --executor, --threads, --pool-max: how a store is opened.
+/// --executor, --threads, --pool-max, and those of the cache: how a store is opened.
 struct OpenArguments {
   std::string executor = "auto";
   unsigned threads = 0;
   std::uint64_t pool_max = 0;
+  std::string cache_policy = "lfu";
+  double cache_fraction = 0;
+  std::uint64_t cache_bytes = 0;
+  std::uint64_t cache_interval = CacheOptions{}.load_interval;
+  CLI::Option* cache_fraction_option = nullptr;
 
   void AddTo(CLI::App& app);
+  void AddCacheTo(CLI::App& app);
   OpenOptions Options() const;
 };
 

@@ -212,9 +212,11 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
       ycsb->add_option("--operations", a.operations, "Operations to run; default 1000000");
   ycsb->add_option("--batch", a.batch, "Operations of a batch")->capture_default_str();
   ycsb->add_option("--distribution", a.distribution,
-                   "How records are chosen: zipfian, uniform, latest, hotspot, sequential or "
-                   "exponential; default: the workload's");
-  a.theta_option = ycsb->add_option("--theta", a.theta, "Skew of zipfian and latest; default 0.99");
+                   "How records are chosen: zipfian (YCSB's, over 10^10 ranks folded into the "
+                   "records), zipf (over the records themselves: more skewed), uniform, latest, "
+                   "hotspot, sequential or exponential; default: the workload's");
+  a.theta_option =
+      ycsb->add_option("--theta", a.theta, "Skew of zipf, zipfian and latest; default 0.99");
   ycsb->add_option("--seed", a.seed, "Seed of everything random")->capture_default_str();
   ycsb->add_option("--verify", a.verify,
                    "Compare what comes back with what must: none, sample (all outcomes, one value "
@@ -231,6 +233,7 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the records; 0: it starts small");
   a.open.AddTo(*ycsb);
+  a.open.AddCacheTo(*ycsb);
   ycsb->add_option("--pool", a.pool,
                    "Pool file, or pinned: for volatile memory. One that exists is used as it is "
                    "(loading is skipped when it holds items); default: a temporary pool");

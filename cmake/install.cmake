@@ -6,7 +6,7 @@ set(GPM_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/gpmstore)
 
 install(TARGETS gpmstore EXPORT gpmstore-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY pm engine recovery
+install(DIRECTORY pm engine cache recovery
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpmstore
   FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 install(EXPORT gpmstore-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "cache/cache_memory.h"
 #include "engine/executor.h"
 #include "engine/operation.h"
 #include "engine/table/group.h"
@@ -30,6 +31,16 @@ struct CpuQueues {
         cells.data(), cells.size() - 1, slots.data(), slots.size() - 1, counters.get(), grant,
         taken};
   }
+};
+
+template <class T>
+class HostArray {
+ public:
+  void Reserve(std::uint64_t count) { elements_ = std::make_unique<T[]>(count); }
+  T* data() const { return elements_.get(); }
+
+ private:
+  std::unique_ptr<T[]> elements_;
 };
 
 template <class T>
@@ -103,6 +114,11 @@ class CpuExecutor : public Executor {
   }
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
+  void SetCache(const CacheShape& shape, CachePolicy policy) override;
+  void AssignCopies() override;
+  void FillCopies(bool fast) override;
+  bool CacheStepEnded() override { return true; }
+  void AwaitCacheStep() override {}
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
     RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
@@ -117,7 +133,16 @@ class CpuExecutor : public Executor {
 
   bool media_needs_flush() const { return persist_.needs_flush(); }
   CpuOperations MakeOperations(const Reclaim& reclaim) const {
-    return CpuOperations(table_, reclaim, locks_, ThreadGroup{}, media_);
+    return MakeOperations(reclaim, cache_);
+  }
+  CpuOperations MakeOperations(const Reclaim& reclaim, const CacheView& cache) const {
+    return CpuOperations(table_, reclaim, locks_, cache, ThreadGroup{}, media_);
+  }
+  /// For a batch.
+  CacheView NextCacheView() {
+    CacheView view = cache_;
+    view.clock = AtomicNext(&clock_) + 1;
+    return view;
   }
   void FreeRange(CellRange range, const std::uint32_t* used) {
     const Reclaim reclaim = queues_.View();
@@ -141,6 +166,10 @@ class CpuExecutor : public Executor {
   TableView table_{};
   CpuQueues queues_;
   std::vector<std::uint32_t> used_;  ///< between Pass and FreeUnused
+  CacheMemory<HostArray> cache_memory_;
+  CacheView cache_;
+  std::uint32_t loads_ = 0;  ///< of the cache, begun
+  std::uint32_t clock_ = 0;  ///< batches begun
 };
 
 template <class Setup>
@@ -204,6 +233,45 @@ std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRang
     }
   }
   return misplaced;
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::SetCache(const CacheShape& shape, CachePolicy policy) {
+  cache_memory_.Reserve(shape, policy);
+  cache_ = cache_memory_.View(table_, 0);
+  std::fill_n(cache_.bucket_of, cache_.size, CacheView::kNoBucket);
+  std::fill_n(cache_.versions, cache_.size, CacheView::kUnfilled);
+  if (cache_.enabled()) *cache_memory_.state.data() = cache_memory_.FirstState();
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::AssignCopies() {
+  CacheView view = cache_;
+  view.clock = AtomicLoad32(&clock_);
+  const CacheLoad load = cache_memory_.Load(view, ++loads_);
+  const auto for_each = [&](std::uint32_t count, const auto& visit) {
+    ForRanges(count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+      for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
+    });
+  };
+  for_each(load.buckets, [&](std::uint32_t index) { load.CountBucket(index); });
+  load.ChooseThresholds();
+  for_each(cache_.size, [&](std::uint32_t copy) { load.EvictCold(media_, copy); });
+  for_each(cache_memory_.shape.blocks, [&](std::uint32_t block) { load.FreeBlock(block); });
+  for_each(load.buckets, [&](std::uint32_t index) { load.AssignHot(media_, index); });
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::FillCopies(bool) {
+  const CacheLoad load = cache_memory_.Load(cache_, loads_);
+  const ThreadGroup group;
+  const CacheAccess<ThreadGroup, Media> access(cache_, table_, group, media_);
+  ForRanges(load.state->pending, Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              for (std::uint64_t i = first; i < last; ++i) {
+                load.FillPending(access, static_cast<std::uint32_t>(i));
+              }
+            });
 }
 
 template <class Setup>

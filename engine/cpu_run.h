@@ -58,6 +58,8 @@ class CpuRun : public Run {
   void LookUp(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
               std::size_t count, Block* block) const;
   void RunFinds();
+  void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
+                    Progress* progress);
   void RunOrdered(bool give_up, const CellGrant& grant);
   void FindBlock(const CpuOperations& operations, std::size_t first, std::size_t count);
   void WorkOn(Worker* worker, bool give_up);
@@ -71,6 +73,7 @@ class CpuRun : public Run {
   std::size_t key_size_ = 0;
   std::size_t value_size_ = 0;
   std::vector<Worker> workers_;
+  CacheView cache_;
   Progress progress_;
 };
 
@@ -81,6 +84,7 @@ CpuRun<Setup>::CpuRun(CpuExecutor<Setup>* executor, const Batch& batch)
 template <class Setup>
 void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
   executor_->GiveBack(give_back);
+  cache_ = executor_->NextCacheView();
   key_size_ = 8 * executor_->table_.key_words;
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
@@ -121,6 +125,7 @@ void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& g
 
 template <class Setup>
 Progress CpuRun<Setup>::Resume(bool give_up, const CellGrant& grant) {
+  cache_ = executor_->NextCacheView();  // the table may have grown, and the cache with it
   RunOrdered(give_up, grant);
   return progress_;
 }
@@ -164,12 +169,19 @@ const std::byte* CpuRun<Setup>::ValueAt(std::size_t i) const {
 template <class Setup>
 void CpuRun<Setup>::RunFinds() {
   const Reclaim reclaim = executor_->queues_.View();
-  const CpuOperations operations = executor_->MakeOperations(reclaim);
+  const CpuOperations operations = executor_->MakeOperations(reclaim, cache_);
   const std::size_t n = batch_.results.size();
   const std::size_t chunk = std::min(
       kFindChunk,
       std::max(Setup::kMinPerThread, (n + executor_->threads() - 1) / executor_->threads()));
   executor_->ForRanges(n, chunk, [&](std::uint64_t first, std::uint64_t last) {
+    if (cache_.enabled()) {
+      Progress progress;
+      FindOneByOne(operations, first, last - first, &progress);
+      AtomicAdd(&progress_.found, progress.found);
+      AtomicAdd(&progress_.cache_hits, progress.cache_hits);
+      return;
+    }
     for (std::uint64_t i = first; i < last; i += kBlock) {
       FindBlock(operations, i, std::min<std::size_t>(kBlock, last - i));
     }
@@ -230,6 +242,23 @@ void CpuRun<Setup>::FindBlock(const CpuOperations& operations, std::size_t first
   }
 }
 
+/// With a cache: most finds end in it, and nothing is prefetched for them.
+template <class Setup>
+void CpuRun<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t first,
+                                 std::size_t count, Progress* progress) {
+  for (std::size_t i = first; i < first + count; ++i) {
+    KeyBuffer buffer;
+    const std::uint64_t* key = KeyAt(i, &buffer);
+    const Outcome outcome = operations.Apply(operations.Locate(key), key, Plan{});
+    progress->found += outcome.present ? 1 : 0;
+    progress->cache_hits += outcome.cached ? 1 : 0;
+    if (outcome.present && !batch_.found.empty()) {
+      operations.ReadFound(outcome, batch_.found.data() + i * value_size_);
+    }
+    batch_.results[i] = ResultOf(Op::kFind, outcome.present);
+  }
+}
+
 template <class Setup>
 void CpuRun<Setup>::RunOrdered(bool give_up, const CellGrant& grant) {
   CellGrant rest = grant;
@@ -248,6 +277,8 @@ void CpuRun<Setup>::RunOrdered(bool give_up, const CellGrant& grant) {
     progress_.lack_slots += worker.progress.lack_slots;
     progress_.lack_cells += worker.progress.lack_cells;
     progress_.carried_out += worker.progress.carried_out;
+    progress_.found += worker.progress.found;
+    progress_.cache_hits += worker.progress.cache_hits;
   }
   progress_.positions = executor_->Positions();
 }
@@ -259,7 +290,7 @@ void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
   worker->progress = Progress{};
   worker->taken = 0;
   const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken);
-  const CpuOperations operations = executor_->MakeOperations(reclaim);
+  const CpuOperations operations = executor_->MakeOperations(reclaim, cache_);
   const TableView& table = executor_->table_;
   Block block;
   while (worker->next < worker->list.size()) {
@@ -285,8 +316,10 @@ void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
         return;
       }
       if (op == Op::kFind && outcome.present && !batch_.found.empty()) {
-        operations.ReadValue(outcome.reference, batch_.found.data() + i * value_size_);
+        operations.ReadFound(outcome, batch_.found.data() + i * value_size_);
       }
+      worker->progress.found += outcome.present ? 1 : 0;
+      worker->progress.cache_hits += outcome.cached ? 1 : 0;
       batch_.results[i] = outcome.lack != Lack::kNothing
                               ? Result::kNoSpace
                               : ResultOf(op, outcome.present, !batch_.values.empty());

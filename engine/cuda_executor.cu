@@ -12,6 +12,9 @@ namespace {
 
 /// Many more than tiles in flight (some 30 000), so that two of a batch seldom share one.
 constexpr std::uint64_t kKeyLocks = std::uint64_t{1} << 20;
+/// Of loading the cache: few, so that batches are hardly slowed down meanwhile.
+constexpr unsigned kCacheBlocks = 32;
+constexpr unsigned kFillBlocks = 4;
 constexpr unsigned kPassBlocks = 132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
 
 std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
@@ -177,7 +180,7 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
 /// of the lines written.
 void CudaRun::MakeContext(const CellGrant& grant) {
   Workspace& w = *workspace_;
-  context_ = executor_->context();
+  context_ = executor_->NextContext();
   context_.reclaim.grant = grant;
   context_.reclaim.taken = &w.sums.data()->cells_taken;
   if (!executor_->needs_flush()) return;
@@ -274,9 +277,12 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
       counters_(&gpu_bytes_),
       locks_(&gpu_bytes_),
       left_(&gpu_bytes_),
-      used_(&gpu_bytes_) {
+      used_(&gpu_bytes_),
+      cache_memory_(&gpu_bytes_) {
   Activate();
   CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  CheckCuda(cudaEventCreateWithFlags(&cache_step_done_, cudaEventDisableTiming), "cudaEventCreate");
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
@@ -294,6 +300,9 @@ CudaExecutor::~CudaExecutor() {
   cudaSetDevice(device_);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
+  cudaStreamSynchronize(cache_stream_);
+  cudaStreamDestroy(cache_stream_);
+  cudaEventDestroy(cache_step_done_);
 }
 
 void CudaExecutor::Activate() const { CheckCuda(cudaSetDevice(device_), "cudaSetDevice"); }
@@ -464,8 +473,74 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.lack_slots = report.sums.lack_slots;
   progress.lack_cells = report.sums.lack_cells;
   progress.carried_out = report.sums.carried_out;
+  progress.found = report.sums.found;
+  progress.cache_hits = report.sums.cache_hits;
   progress.positions = report.positions;
   return progress;
+}
+
+void CudaExecutor::SetCache(const CacheShape& shape, CachePolicy policy) {
+  Activate();
+  AwaitCacheStep();
+  cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
+  cache_memory_.Reserve(shape, policy);
+  context_.cache = cache_memory_.View(context_.table, 0);
+  if (shape.copies == 0) return;
+  const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
+    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), stream_),
+              "cudaMemsetAsync");
+  };
+  static_assert(CacheView::kNoBucket == 0xFFFFFFFF);
+  static_assert((0x02020202 & 3) == CacheView::kUnfilled);
+  fill(cache_memory_.slot_of, 0, shape.buckets);
+  fill(cache_memory_.scores, 0, shape.buckets);
+  fill(cache_memory_.histogram, 0, CacheLoad::kRanks);
+  fill(cache_memory_.bucket_of, 0xFF, shape.copies);
+  fill(cache_memory_.versions, 0x02, shape.copies);
+  fill(cache_memory_.block_of, 0, shape.copies);
+  fill(cache_memory_.owner_of, 0, shape.blocks);
+  const CacheLoadState first = cache_memory_.FirstState();
+  CheckCuda(cudaMemcpyAsync(cache_memory_.state.data(), &first, sizeof first,
+                            cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync to the device");
+  Synchronize();
+}
+
+void CudaExecutor::AssignCopies() {
+  Activate();
+  CacheView view = context_.cache;
+  view.clock = clock_;
+  const CacheLoad load = cache_memory_.Load(view, ++loads_);
+  CountCacheBuckets<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
+  CheckLaunch("CountCacheBuckets");
+  ChooseCacheThreshold<<<1, 1, 0, cache_stream_>>>(load);
+  CheckLaunch("ChooseCacheThreshold");
+  EvictCopies<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
+  CheckLaunch("EvictCopies");
+  FreeBlocks<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
+  CheckLaunch("FreeBlocks");
+  gpm::AssignCopies<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
+  CheckLaunch("AssignCopies");
+  CheckCuda(cudaEventRecord(cache_step_done_, cache_stream_), "cudaEventRecord");
+}
+
+void CudaExecutor::FillCopies(bool fast) {
+  Activate();
+  gpm::FillCopies<<<fast ? kPassBlocks : kFillBlocks, kBlockThreads, 0, cache_stream_>>>(
+      context_.table, cache_memory_.Load(context_.cache, loads_));
+  CheckLaunch("FillCopies");
+  CheckCuda(cudaEventRecord(cache_step_done_, cache_stream_), "cudaEventRecord");
+}
+
+bool CudaExecutor::CacheStepEnded() {
+  const cudaError_t status = cudaEventQuery(cache_step_done_);
+  if (status == cudaErrorNotReady) return false;
+  CheckCuda(status, "cudaEventQuery");
+  return true;
+}
+
+void CudaExecutor::AwaitCacheStep() {
+  CheckCuda(cudaEventSynchronize(cache_step_done_), "cudaEventSynchronize");
 }
 
 void CudaExecutor::FlushPool() const {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cache/cache_memory.h"
 #include "engine/cuda_memory.h"
 #include "engine/cuda_types.cuh"
 #include "engine/executor.h"
@@ -62,10 +63,21 @@ class CudaExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
+  void SetCache(const CacheShape& shape, CachePolicy policy) override;
+  void AssignCopies() override;
+  void FillCopies(bool fast) override;
+  bool CacheStepEnded() override;
+  void AwaitCacheStep() override;
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) override;
 
   // For batches and device scopes.
   const TableContext& context() const { return context_; }
+  /// The context of the next batch.
+  TableContext NextContext() {
+    TableContext context = context_;
+    context.cache.clock = ++clock_;
+    return context;
+  }
   void Activate() const;  ///< makes the executor's device current in this thread
   void GiveBack(const Epochs::SlotRange& slots, Stream stream);
   /// Ends a phase of a batch: returns cells, reports.
@@ -99,7 +111,12 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint32_t> locks_;
   DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
   DeviceArray<std::uint32_t> used_;
-  std::mutex mutex_;  ///< guards what follows
+  std::atomic<std::uint32_t> clock_{0};  ///< batches begun
+  CacheMemory<DeviceArray> cache_memory_;
+  std::uint32_t loads_ = 0;                ///< of the cache, begun
+  cudaStream_t cache_stream_ = nullptr;    ///< of loading it
+  cudaEvent_t cache_step_done_ = nullptr;  ///< recorded after each step
+  std::mutex mutex_;                       ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

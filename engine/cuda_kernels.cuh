@@ -3,6 +3,7 @@
 
 #include <cooperative_groups.h>
 
+#include "cache/cache_loader.h"
 #include "engine/cuda_types.cuh"
 #include "recovery/slot_pass.h"
 
@@ -16,8 +17,8 @@ namespace gpm {
 __global__ void GiveBackSlots(const __grid_constant__ TableContext context,
                               Epochs::SlotRange slots) {
   const std::uint64_t thread = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
-  const LaneOperations operations(context.table, context.reclaim, context.locks, ThreadGroup{},
-                                  CudaMedia(context.dirty));
+  const LaneOperations operations(context.table, context.reclaim, context.locks, context.cache,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
   for (std::uint64_t i = slots.from + thread; i < slots.to;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
     operations.GiveBackSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
@@ -59,10 +60,23 @@ __global__ void MakeEffects(std::uint32_t key_words, DeviceBatch batch) {
   batch.records[p].next = p;
 }
 
+/// What the threads of a block count together, to be added to a batch's sums once.
+struct BlockCounts {
+  std::uint32_t found;
+  std::uint32_t cache_hits;
+};
+
+/// By the leader of a tile: `uses` operations on a key came to this outcome.
+__device__ inline void CountUses(BlockCounts* counts, const Outcome& outcome, std::uint32_t uses) {
+  if (outcome.present) atomicAdd(&counts->found, uses);
+  if (outcome.cached) atomicAdd(&counts->cache_hits, uses);
+}
+
 /// Carries out operations [record->next, last] of a run one by one.
 __device__ inline void RunOneByOne(const TileOperations& operations, const CudaTile& group,
                                    const TableView& table, const DeviceBatch& batch,
-                                   RunRecord* record, std::uint32_t last, bool give_up) {
+                                   RunRecord* record, std::uint32_t last, bool give_up,
+                                   BlockCounts* counts) {
   std::int64_t items_added = 0;
   std::uint32_t p = record->next;
   Lack lack = Lack::kNothing;
@@ -77,9 +91,10 @@ __device__ inline void RunOneByOne(const TileOperations& operations, const CudaT
     items_added += ItemsAdded(plan, outcome);
     if (lack != Lack::kNothing && !give_up) break;
     if (op == Op::kFind && outcome.present && batch.found != nullptr) {
-      operations.ReadValue(outcome.reference, batch.FoundOf(i, table.value_size));
+      operations.ReadFound(outcome, batch.FoundOf(i, table.value_size));
     }
     if (group.IsLeader()) {
+      CountUses(counts, outcome, 1);
       batch.results[i] = lack != Lack::kNothing
                              ? Result::kNoSpace
                              : ResultOf(op, outcome.present, batch.values != nullptr);
@@ -96,33 +111,28 @@ __device__ inline void RunOneByOne(const TileOperations& operations, const CudaT
   }
 }
 
-/// Carries out the runs that are pending: a tile for each sorted position, at work where a run
-/// ends.
-/// @param give_up go through pending runs one by one; what lacks room gets kNoSpace
-__global__ void __launch_bounds__(kBlockThreads)
-    CarryOutRuns(const __grid_constant__ TableContext context,
-                 const __grid_constant__ DeviceBatch batch, bool give_up) {
-  const auto tile =
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
-  const std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+/// Carries out the run that ends at sorted position p, if one does and it is pending.
+__device__ inline void CarryOutRun(const TableContext& context, const DeviceBatch& batch,
+                                   const CudaTile& group, std::uint32_t p, bool give_up,
+                                   BlockCounts* counts) {
   if (p >= batch.count) return;
   if (p + 1 < batch.count && batch.hashes[p + 1] == batch.hashes[p]) return;
   const RunEffect effect = batch.effects[p];
   RunRecord* record = &batch.records[effect.first];
   if (record->status != RunStatus::kPending) return;
   const TableView& table = context.table;
-  const CudaTile group(tile);
-  const TileOperations operations(table, context.reclaim, context.locks, group,
+  const TileOperations operations(table, context.reclaim, context.locks, context.cache, group,
                                   CudaMedia(context.dirty));
   if (effect.mixed() || give_up) {
-    RunOneByOne(operations, group, table, batch, record, p, give_up);
+    RunOneByOne(operations, group, table, batch, record, p, give_up, counts);
     return;
   }
   const std::uint64_t* key = batch.keys + std::uint64_t{batch.order[p]} * table.key_words;
   const Plan plan = PlanOfRun(effect, [&](std::uint32_t position) {
     return batch.ValueOf(batch.order[position], table.value_size);
   });
-  const Outcome outcome = operations.Apply(operations.Locate(key), key, plan);
+  const std::uint32_t uses = p - effect.first + 1;
+  const Outcome outcome = operations.Apply(operations.Locate(key), key, plan, uses);
   if (const int added = ItemsAdded(plan, outcome); added != 0 && group.IsLeader()) {
     AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
   }
@@ -136,11 +146,31 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (outcome.present && batch.found != nullptr && find != kNoPosition &&
       batch.effects[find].if_present == kUnchanged) {
     // The run's first find reads from persistent memory; the others copy from its row.
-    operations.ReadValue(outcome.reference, batch.FoundOf(batch.order[find], table.value_size));
+    operations.ReadFound(outcome, batch.FoundOf(batch.order[find], table.value_size));
   }
   if (group.IsLeader()) {
+    CountUses(counts, outcome, uses);
     record->present = outcome.present ? 1 : 0;
     record->status = RunStatus::kDone;
+  }
+}
+
+/// Carries out the runs that are pending: a tile for each sorted position.
+/// @param give_up go through pending runs one by one; what lacks room gets kNoSpace
+__global__ void __launch_bounds__(kBlockThreads)
+    CarryOutRuns(const __grid_constant__ TableContext context,
+                 const __grid_constant__ DeviceBatch batch, bool give_up) {
+  __shared__ BlockCounts counts;
+  if (threadIdx.x == 0) counts = BlockCounts{};
+  __syncthreads();
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  CarryOutRun(context, batch, group, p, give_up, &counts);
+  __syncthreads();
+  if (threadIdx.x == 0 && counts.found > 0) {
+    AtomicAdd(&batch.sums->found, counts.found);
+    AtomicAdd(&batch.sums->cache_hits, counts.cache_hits);
   }
 }
 
@@ -177,6 +207,52 @@ __global__ void __launch_bounds__(kBlockThreads)
   CopyBytes(CudaTile(tile), batch.FoundOf(i, value_size), source, value_size);
 }
 
+// The steps of loading the cache (cache/cache_loader.h).
+
+__global__ void CountCacheBuckets(const __grid_constant__ CacheLoad load) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
+       i += gridDim.x * blockDim.x) {
+    load.CountBucket(i);
+  }
+}
+
+__global__ void ChooseCacheThreshold(const __grid_constant__ CacheLoad load) {
+  load.ChooseThresholds();
+}
+
+__global__ void EvictCopies(const __grid_constant__ CacheLoad load) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.cache.size;
+       i += gridDim.x * blockDim.x) {
+    load.EvictCold(CudaMedia(DirtyLog{}), i);
+  }
+}
+
+__global__ void FreeBlocks(const __grid_constant__ CacheLoad load) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.state->blocks.size;
+       i += gridDim.x * blockDim.x) {
+    load.FreeBlock(i);
+  }
+}
+
+__global__ void AssignCopies(const __grid_constant__ CacheLoad load) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
+       i += gridDim.x * blockDim.x) {
+    load.AssignHot(CudaMedia(DirtyLog{}), i);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    FillCopies(const __grid_constant__ TableView table, const __grid_constant__ CacheLoad load) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const CudaMedia media(DirtyLog{});
+  const CacheAccess<CudaTile, CudaMedia> access(load.cache, table, group, media);
+  for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+       i < load.state->pending; i += gridDim.x * kTilesPerBlock) {
+    load.FillPending(access, i);
+  }
+}
+
 /// Tells the host how a batch went.
 __global__ void ReportBatch(const __grid_constant__ TableContext context, BatchSums* sums,
                             BatchReport* report) {
@@ -192,8 +268,8 @@ __global__ void VisitSlots(const __grid_constant__ TableContext context,
                            const __grid_constant__ PassView pass, PassMode mode, bool addressable,
                            std::byte* first_bucket, std::uint64_t slots) {
   const CudaMedia media(context.dirty);
-  const LaneOperations operations(context.table, context.reclaim, context.locks, ThreadGroup{},
-                                  media);
+  const LaneOperations operations(context.table, context.reclaim, context.locks, context.cache,
+                                  ThreadGroup{}, media);
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
     const Slot slot{first_bucket + (i >> context.table.slot_bits) * context.table.bucket_bytes,
@@ -209,7 +285,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(context.dirty);
-  const TileOperations operations(context.table, context.reclaim, context.locks, group, media);
+  const TileOperations operations(context.table, context.reclaim, context.locks, context.cache,
+                                  group, media);
   for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
        b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
     const std::uint64_t stayed = DrainBucket(context.table, operations, group, media,

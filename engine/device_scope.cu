@@ -16,7 +16,7 @@ class ScopeRun : public Run {
     workspace_->sums.Reserve(1);
     CheckCuda(cudaMemsetAsync(workspace_->sums.data(), 0, sizeof(BatchSums), stream_),
               "cudaMemsetAsync");
-    context_ = executor_->context();
+    context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
     context_.reclaim.taken = &workspace_->sums.data()->cells_taken;
     executor_->GiveBack(give_back, stream_);

@@ -30,9 +30,9 @@ struct DeviceView {
   __device__ Result Find(const Tile& tile, const std::uint64_t* key, std::byte* value) const {
     const CudaTile group(tile);
     const TileOperations operations = Make(group);
-    Slot slot;
-    if (!operations.FindSlot(operations.Locate(key), key, &slot)) return Result::kNotFound;
-    if (value != nullptr) operations.ReadValue(operations.LoadReference(slot), value);
+    const Outcome outcome = operations.Apply(operations.Locate(key), key, Plan{});
+    if (!outcome.present) return Result::kNotFound;
+    if (value != nullptr) operations.ReadFound(outcome, value);
     return Result::kOk;
   }
   /// @param value value_size bytes, device memory, any alignment
@@ -59,7 +59,7 @@ struct DeviceView {
 
  private:
   __device__ TileOperations Make(const CudaTile& group) const {
-    return TileOperations(context.table, context.reclaim, context.locks, group,
+    return TileOperations(context.table, context.reclaim, context.locks, context.cache, group,
                           CudaMedia(context.dirty));
   }
   __device__ Result Do(const Tile& tile, Op op, const std::uint64_t* key,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "cache/cache_shape.h"
 #include "engine/batch.h"
 #include "engine/epochs.h"
 #include "engine/options.h"
@@ -24,6 +25,8 @@ struct Progress {
   std::uint64_t lack_cells = 0;  ///< the same, for want of a value cell
   /// Operations carried out in this phase by a batch that was left over; not counted otherwise.
   std::uint64_t carried_out = 0;
+  std::uint64_t found = 0;       ///< operations of this phase that found their key
+  std::uint64_t cache_hits = 0;  ///< of those, in the cache
   ReclaimPositions positions;
 
   std::uint64_t lacking() const { return lack_slots + lack_cells; }
@@ -88,6 +91,20 @@ class Executor {
   /// @throws Error(kUnsupported) on executor cuda
   virtual std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                             std::uint64_t head) = 0;
+
+  /// Makes an empty cache of this shape for the table as it is now; none when it has no copies.
+  /// Waits for the step of loading under way.
+  virtual void SetCache(const CacheShape& shape, CachePolicy policy) = 0;
+  // Loading, a step at a time, while batches run (cache/cache_loader.h). One thread at a time.
+  /// Starts to choose what is hot and to assign copies to it. @throws Error(kGpu)
+  virtual void AssignCopies() = 0;
+  /// Starts to fill the copies that were assigned. REQUIRES: the batches that began before they
+  /// were have ended. @param fast else batches are hardly slowed down by it @throws Error(kGpu)
+  virtual void FillCopies(bool fast) = 0;
+  /// Whether the step that was started last has ended.
+  virtual bool CacheStepEnded() = 0;
+  /// Waits for it. @throws Error(kGpu)
+  virtual void AwaitCacheStep() = 0;
 
   /// Makes a batch ready to start. Any thread.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu

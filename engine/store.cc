@@ -8,11 +8,20 @@ class Ticket::State {
  public:
   State(std::shared_ptr<StoreImpl> store, std::shared_ptr<StoreImpl::InFlight> in_flight)
       : store_(std::move(store)), in_flight_(std::move(in_flight)) {}
-  void Wait() { store_->Wait(in_flight_); }
+  State(std::shared_ptr<StoreImpl> store, std::uint64_t cache_load)
+      : store_(std::move(store)), cache_load_(cache_load) {}
+  void Wait() {
+    if (in_flight_ != nullptr) {
+      store_->Wait(in_flight_);
+    } else {
+      store_->AwaitCacheLoad(cache_load_);
+    }
+  }
 
  private:
   std::shared_ptr<StoreImpl> store_;
-  std::shared_ptr<StoreImpl::InFlight> in_flight_;
+  std::shared_ptr<StoreImpl::InFlight> in_flight_;  ///< null: of a loading of the cache
+  std::uint64_t cache_load_ = 0;
 };
 
 Ticket::Ticket() = default;
@@ -118,6 +127,10 @@ void Store::Upsert(std::span<const std::byte> keys, std::span<const std::byte> v
 
 void Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
   Apply({.op = Op::kErase, .ops = {}, .keys = keys, .values = {}, .found = {}, .results = results});
+}
+
+Ticket Store::LoadCache() {
+  return Ticket(std::make_unique<Ticket::State>(Opened(), Opened()->LoadCache()));
 }
 
 void Store::ForEach(const Visitor& visit) { Opened()->ForEach(visit); }

@@ -49,6 +49,7 @@ struct StoreStats {
   unsigned threads = 0;                        ///< cpu executor
   MediumInfo medium;
   RecoveryStats recovery;
+  CacheStats cache;
 };
 
 /// A batch in flight. Wait() completes it: makes room for what found no slot, finishes that, copies
@@ -123,6 +124,12 @@ class Store {
   void Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
               std::span<Result> results);
   void Erase(std::span<const std::byte> keys, std::span<Result> results);
+
+  /// Loads the cache anew with the buckets that are hot now, while batches go on; also done by
+  /// itself every CacheOptions::load_interval operations. Waiting for the ticket ends the batches
+  /// that were started before and not waited for. Without a cache, nothing.
+  /// @throws Error(kGpu)
+  [[nodiscard]] Ticket LoadCache();
 
   /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
   /// excluded. The spans (key_size and value_size bytes, host memory) are valid during the call.

@@ -9,6 +9,7 @@
 
 #include "engine/geometry.h"
 #include "engine/operation.h"
+#include "engine/wait_until.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
@@ -70,7 +71,7 @@ bool MeansFull(const Error& error) {
 StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
   std::unique_lock lock(store_.mutex_);
   for (;;) {
-    store_.WaitUntil(lock, [&] {
+    WaitUntil(lock, store_.changed_, store_.tracer_, [&] {
       return !store_.exclusive_ && store_.first_in_ == 0 && !store_.HasOpenScope();
     });
     store_.exclusive_ = true;
@@ -79,7 +80,7 @@ StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
       // thread.
       const std::shared_ptr<InFlight> started = store_.Started();
       if (started == nullptr) {
-        store_.WaitUntil(lock, [&] {
+        WaitUntil(lock, store_.changed_, store_.tracer_, [&] {
           return store_.active_.empty() || store_.HasOpenScope() || store_.Started() != nullptr;
         });
         continue;
@@ -112,27 +113,15 @@ bool StoreImpl::HasOpenScope() const {
 StoreImpl::Exclusive::~Exclusive() {
   const std::lock_guard lock(store_.mutex_);
   store_.exclusive_ = false;
+  store_.resuming_ = false;
   store_.first_in_ = store_.entering_;
   store_.changed_.notify_all();
-}
-
-template <class Ready>
-void StoreImpl::WaitUntil(std::unique_lock<std::mutex>& lock, const Ready& ready) {
-  if (tracer_ == nullptr) {
-    changed_.wait(lock, ready);
-    return;
-  }
-  while (!ready()) {
-    lock.unlock();
-    tracer_->Pause();
-    lock.lock();
-  }
 }
 
 void StoreImpl::Enter(std::unique_lock<std::mutex>& lock) {
   if (!exclusive_) return;
   ++entering_;
-  WaitUntil(lock, [&] { return !exclusive_; });
+  WaitUntil(lock, changed_, tracer_, [&] { return !exclusive_; });
   --entering_;
   if (first_in_ > 0 && --first_in_ == 0) changed_.notify_all();
 }
@@ -142,7 +131,17 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       tracer_(pool_->mapping().persist().tracer()),
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
-      executor_(MakeExecutor(open, *pool_)) {
+      executor_(MakeExecutor(open, *pool_)),
+      cache_(open.cache,
+             {[this] {
+                const std::lock_guard lock(mutex_);
+                return epochs_.newest_id();
+              },
+              [this](std::uint64_t id) {
+                const std::lock_guard lock(mutex_);
+                return RunsUpTo(id);
+              }},
+             tracer_) {
   RefreshTable();
 }
 
@@ -320,6 +319,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
   Validate(batch);
+  cache_.Advance(*executor_, batch.results.size());
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>();
     nothing->ended = true;
@@ -355,7 +355,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   bool beside_writes = false;
   {
     std::unique_lock lock(mutex_);
-    WaitUntil(lock, [&] { return in_flight->ended || !in_flight->ending; });
+    WaitUntil(lock, changed_, tracer_, [&] { return in_flight->ended || !in_flight->ending; });
     if (in_flight->ended) return;
     in_flight->ending = true;
   }
@@ -375,6 +375,8 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   if (progress.lacking() == 0) in_flight->run.reset();
   epochs_.End(in_flight->id, progress.positions);
   items_ += progress.items_added;
+  found_ += progress.found;
+  cache_hits_ += progress.cache_hits;
   left_behind_ |= in_flight->error != nullptr;
   active_.erase(in_flight->id);
   if (progress.lacking() > 0) lacking_.emplace(in_flight->id, in_flight);
@@ -415,6 +417,7 @@ void StoreImpl::FinishLacking(InFlight& in_flight) {
   {
     const std::lock_guard lock(mutex_);
     lacking_.erase(in_flight.id);
+    resuming_ = true;
   }
   bool advanced = true;
   // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
@@ -438,6 +441,8 @@ void StoreImpl::FinishLacking(InFlight& in_flight) {
     const bool give_up = !room && !advanced;
     in_flight.progress = in_flight.run->Resume(give_up, epochs_.GrantCells(in_flight.needs.cells));
     items_ += in_flight.progress.items_added;
+    found_ += in_flight.progress.found;
+    cache_hits_ += in_flight.progress.cache_hits;
     if (give_up) at_limit_ = true;
     advanced =
         in_flight.progress.carried_out > 0 || in_flight.progress.lacking() < before.lacking();
@@ -516,7 +521,38 @@ void StoreImpl::Drain() {
 }
 
 void StoreImpl::RefreshTable() {
-  executor_->SetTable(MakeTableView(pool_->base(), pool_->superblock()));
+  const TableView table = MakeTableView(pool_->base(), pool_->superblock());
+  cache_.Reset(*executor_, table);
+}
+
+bool StoreImpl::RunsUpTo(std::uint64_t id) const { return resuming_ || epochs_.RunsUpTo(id); }
+
+std::uint64_t StoreImpl::LoadCache() {
+  const std::uint64_t load = cache_.Request();
+  cache_.Advance(*executor_, 0);
+  return load;
+}
+
+void StoreImpl::AwaitCacheLoad(std::uint64_t load) {
+  while (!cache_.Ended(load)) {
+    cache_.Advance(*executor_, 0);
+    const std::uint64_t id = cache_.WaitsFor();
+    if (id == 0) {
+      cache_.AwaitStep(*executor_);
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    if (!RunsUpTo(id)) continue;
+    // As for Exclusive: their owner may be this thread.
+    const std::shared_ptr<InFlight> started = Started();
+    if (started == nullptr || HasOpenScope()) {
+      WaitUntil(lock, changed_, tracer_,
+                [&] { return !RunsUpTo(id) || (Started() != nullptr && !HasOpenScope()); });
+      continue;
+    }
+    lock.unlock();
+    End(started);
+  }
 }
 
 std::vector<CellRange> StoreImpl::CellRanges() const {
@@ -569,6 +605,11 @@ StoreStats StoreImpl::Stats() {
     stats.medium.survives_power_loss = false;
   }
   stats.recovery = recovery_;
+  stats.cache = cache_.Stats();
+  if (stats.cache.policy != CachePolicy::kOff) {
+    stats.cache.found = found_;
+    stats.cache.hits = cache_hits_;
+  }
   return stats;
 }
 
@@ -594,6 +635,7 @@ void StoreImpl::Close() {
     }
     lacking_.clear();
   }
+  cache_.Stop(*executor_);
   executor_.reset();
   pool_.reset();
 }

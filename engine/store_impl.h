@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache_driver.h"
 #include "engine/epochs.h"
 #include "engine/executor.h"
 #include "engine/store.h"
@@ -60,6 +61,9 @@ class StoreImpl {
   StoreStats Stats();
   /// Executor::CountMisplacedCells, when all batches have ended.
   std::uint64_t CountMisplacedCells();
+  /// Asks for the cache to be loaded. @return what AwaitCacheLoad waits for
+  std::uint64_t LoadCache();
+  void AwaitCacheLoad(std::uint64_t load);
   /// Leaves tickets usable, nothing else.
   void Close();
 
@@ -84,9 +88,6 @@ class StoreImpl {
     StoreImpl& store_;
   };
 
-  /// Waits until `ready` holds. REQUIRES: `lock` holds mutex_.
-  template <class Ready>
-  void WaitUntil(std::unique_lock<std::mutex>& lock, const Ready& ready);
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
   std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
@@ -112,6 +113,8 @@ class StoreImpl {
   bool Resize();
   void Drain();
   void RefreshTable();
+  /// Whether a batch runs that may not be newer than `id`. REQUIRES: mutex_ held.
+  bool RunsUpTo(std::uint64_t id) const;
   std::vector<CellRange> CellRanges() const;
   std::uint64_t Capacity() const;
   void CheckUsable() const;
@@ -122,11 +125,13 @@ class StoreImpl {
   const std::uint32_t value_size_;
   std::unique_ptr<Executor> executor_;
   RecoveryStats recovery_;
+  CacheDriver cache_;
   std::atomic<std::uint64_t> resizes_{0};
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   bool exclusive_ = false;
+  bool resuming_ = false;       ///< its holder runs what batches that ended had left over
   std::uint64_t entering_ = 0;  ///< threads that wait in Enter
   std::uint64_t first_in_ = 0;  ///< of those, how many go before the next Exclusive: nobody starves
   bool at_limit_ = false;       ///< the pool could not grow when last asked to
@@ -136,8 +141,10 @@ class StoreImpl {
   bool left_behind_ = false;  ///< a batch failed on the GPU: slots or cells may wait for recovery
   Epochs epochs_;
   std::int64_t items_ = 0;
-  std::uint64_t cells_ = 0;  ///< in all segments
-  std::string unusable_;     ///< why no batch can run any more; empty when they can
+  std::uint64_t found_ = 0;       ///< operations that found their key
+  std::uint64_t cache_hits_ = 0;  ///< of those, in the cache
+  std::uint64_t cells_ = 0;       ///< in all segments
+  std::string unusable_;          ///< why no batch can run any more; empty when they can
 };
 
 }  // namespace gpm

@@ -58,6 +58,14 @@ std::string_view StepName(Step step) {
       return "repair-flush";
     case Step::kRepairFence:
       return "repair-fence";
+    case Step::kCacheLock:
+      return "cache-lock";
+    case Step::kCacheFillLock:
+      return "cache-fill-lock";
+    case Step::kCacheValidate:
+      return "cache-validate";
+    case Step::kCacheGrace:
+      return "cache-grace";
     case Step::kZeroLevelFlush:
       return "zero-level-flush";
     case Step::kCommitContentsFence:

@@ -44,6 +44,11 @@ enum class Step : std::uint8_t {
   kInspectFence,
   kRepairFlush,
   kRepairFence,
+  // Copies of buckets (volatile memory).
+  kCacheLock,
+  kCacheFillLock,
+  kCacheValidate,
+  kCacheGrace,
   // Superblock.
   kZeroLevelFlush,
   kCommitContentsFence,

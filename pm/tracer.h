@@ -34,6 +34,8 @@ class PmTracer {
   /// Waits for and takes a lock in volatile memory: 0 is free, 1 is taken.
   virtual void Acquire(Step step, std::uint32_t* lock) = 0;
   virtual void Release(Step step, std::uint32_t* lock) = 0;
+  /// An access to volatile memory that threads share. @return whether to carry out the step
+  virtual bool Shared(Step step) = 0;
   /// The caller waits for another thread; called again and again until that has happened.
   virtual void Pause() = 0;
   /// Runs part(0) ... part(parts - 1), each as a thread of its own, to their ends.

@@ -26,7 +26,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
   fi
 }
 
-gpu_tests=(cuda_test store_test recovery_test model_test kill_test)
+gpu_tests=(cuda_test store_test recovery_test model_test cache_test kill_test)
 
 phase_tests() {
   run device_view_example "$build/examples/device_view/device_view"
@@ -47,6 +47,8 @@ phase_sanitizer() {
   for tool in memcheck racecheck; do
     run "$tool-cuda_test" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$build/tests/cuda_test"
+    run "$tool-cache_test" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$build/tests/cache_test"
     run "$tool-model_test" env GPM_TEST_OPS=60000 timeout 240 compute-sanitizer --tool "$tool" \
       --error-exitcode 9 "$build/tests/model_test"
   done

@@ -29,6 +29,7 @@
 /// Environment:
 ///   GPM_TEST_EXECUTOR  cpu (default) or cuda; ctest registers the tests once for each
 ///   GPM_TEST_SEED      replays the randomized tests of a failed run
+///   GPM_TEST_CACHE     1: half of the buckets are cached, and the cache is loaded often
 ///   GPM_TEST_OPS       operations of the model test in all, over its instances
 namespace gpm::test {
 
@@ -57,6 +58,10 @@ inline OpenOptions TestOpenOptions(std::uint64_t max_bytes = 0) {
   OpenOptions options;
   options.executor = TestExecutor();
   options.max_bytes = max_bytes;
+  if (EnvironmentNumber("GPM_TEST_CACHE", 0) != 0) {
+    options.cache.fraction = 0.5;
+    options.cache.load_interval = 2000;
+  }
   return options;
 }
 

@@ -95,6 +95,15 @@ Json ToJson(const StoreStats& stats) {
   json["free_cells"] = stats.free_cells;
   json["pm_bytes"] = stats.pm_bytes;
   json["gpu_bytes"] = stats.gpu_bytes;
+  Json& cache = json["cache"] = Json::object();
+  cache["policy"] = CachePolicyName(stats.cache.policy);
+  cache["copies"] = stats.cache.copies;
+  cache["blocks"] = stats.cache.blocks;
+  cache["bytes"] = stats.cache.bytes;
+  cache["loads"] = stats.cache.loads;
+  cache["load_seconds"] = stats.cache.load_seconds;
+  cache["found"] = stats.cache.found;
+  cache["hits"] = stats.cache.hits;
   Json& recovery = json["recovery"] = Json::object();
   recovery["was_clean"] = stats.recovery.was_clean;
   recovery["resize_continued"] = stats.recovery.resize_continued;
@@ -156,6 +165,17 @@ std::string StoreTable(const StoreStats& stats) {
                              stats.resizes, stats.resizes == 1 ? "" : "s"));
   line("space",
        fmt::format("{} PM, {} GPU memory", BytesText(stats.pm_bytes), BytesText(stats.gpu_bytes)));
+  const CacheStats& cache = stats.cache;
+  if (cache.policy != CachePolicy::kOff) {
+    line("cache", fmt::format("{}, {} buckets, {} with values, {}; loaded {} time{} (last {:.1f} "
+                              "ms); hit rate {:.4f}",
+                              CachePolicyName(cache.policy), cache.copies, cache.blocks,
+                              BytesText(cache.bytes), cache.loads, cache.loads == 1 ? "" : "s",
+                              1e3 * cache.load_seconds,
+                              cache.found == 0 ? 0.0
+                                               : static_cast<double>(cache.hits) /
+                                                     static_cast<double>(cache.found)));
+  }
   return text;
 }
 

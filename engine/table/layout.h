@@ -132,8 +132,17 @@ GPM_HD inline std::uint64_t BucketNumber(const TableView& table, const KeyHash& 
   return (part | within) >> (64 - level);
 }
 
-/// Candidate bucket c, or null when it is the same bucket as one with a lower number, or when the
-/// key lives in the reserved level and c is not 0.
+/// Whether candidate bucket c is the same bucket as one with a lower number: in levels with fewer
+/// buckets than locations.
+GPM_HD inline bool IsRepeated(const TableView& table, std::uint32_t c) {
+  const std::uint32_t level = table.top - (c >> table.location_bits);
+  if (level >= table.location_bits) return false;
+  const std::uint32_t sharers = 1u << (table.location_bits - level);
+  return (c & (sharers - 1)) != 0;
+}
+
+/// Candidate bucket c, or null when it is repeated, or when the key lives in the reserved level and
+/// c is not 0.
 GPM_HD inline std::byte* CandidateBucket(const TableView& table, const Candidates& candidates,
                                          std::uint32_t c) {
   if (candidates.reserved >= 0) {
@@ -141,10 +150,7 @@ GPM_HD inline std::byte* CandidateBucket(const TableView& table, const Candidate
   }
   const std::uint32_t level = table.top - (c >> table.location_bits);
   const std::uint32_t location = c & (table.locations - 1);
-  if (level < table.location_bits) {
-    const std::uint32_t sharers = 1u << (table.location_bits - level);
-    if ((location & (sharers - 1)) != 0) return nullptr;
-  }
+  if (IsRepeated(table, c)) return nullptr;
   return table.Bucket(level, BucketNumber(table, candidates.hash, level, location));
 }
 

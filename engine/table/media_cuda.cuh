@@ -25,6 +25,9 @@ class TileGroup {
   __device__ bool IsLeader() const { return tile_.thread_rank() == 0; }
   __device__ void Sync() const { tile_.sync(); }
   __device__ std::uint64_t Broadcast(std::uint64_t value) const { return tile_.shfl(value, 0); }
+  __device__ std::uint64_t Shuffle(std::uint64_t value, std::uint32_t lane) const {
+    return tile_.shfl(value, lane);
+  }
   __device__ std::uint32_t Ballot(bool bit) const { return tile_.ballot(bit); }
 
  private:
@@ -138,6 +141,38 @@ class CudaMedia {
     for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
       StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
     }
+  }
+  template <class Word>
+  __device__ Word LoadShared(const Word* word) const {
+    return *const_cast<const volatile Word*>(word);
+  }
+  template <class Word>
+  __device__ void StoreShared(Word* word, Word value) const {
+    *const_cast<volatile Word*>(word) = value;
+  }
+  __device__ bool CasShared(Step, std::uint32_t* word, std::uint32_t expected,
+                            std::uint32_t desired) const {
+    return atomicCAS(word, expected, desired) == expected;
+  }
+  __device__ void FenceShared() const { __threadfence(); }
+  __device__ bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
+    return LoadShared(word) == version;
+  }
+  __device__ void Wait() const { __nanosleep(kLockWaitNanoseconds); }
+  template <class Group>
+  __device__ void ReadShared(const Group& group, std::byte* value, const std::byte* shared,
+                             std::uint32_t bytes) const {
+    ReadCell(group, value, shared, bytes);
+  }
+  template <class Group>
+  __device__ void WriteShared(const Group& group, std::byte* shared, const std::byte* value,
+                              std::uint32_t bytes) const {
+    WriteCell(group, shared, value, bytes);
+  }
+  template <class Group>
+  __device__ void FillShared(const Group& group, std::byte* shared, const std::byte* cell,
+                             std::uint32_t bytes) const {
+    ReadCell(group, shared, cell, bytes);
   }
   __device__ BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
                                      std::uint64_t word) const {

@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_TABLE_MEDIA_DIRECT_H_
 #define GPM_ENGINE_TABLE_MEDIA_DIRECT_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,6 +28,17 @@ namespace gpm {
 ///   WriteCell     fills a value cell that nobody else can reach yet
 ///   ReadCell      copies out of a value cell that nobody writes
 ///   MatchBucket   compares a bucket's state words
+///
+/// and, of the executor's own memory where copies of buckets are (bucket_cache.h):
+///
+///   LoadShared, StoreShared   atomic read and write of a word, in order among each other on a CPU
+///   CasShared                 atomic compare-and-swap; true when it swapped
+///   FenceShared               what comes before it is seen before what comes after
+///   Validate                  whether a version is still this one
+///   ReadShared, WriteShared   copy bytes out of it and into it; what others write meanwhile may be
+///                             seen in part
+///   FillShared                copies a value cell into it
+///   Wait                      lets others go on, in a loop that waits for one of them
 ///
 /// A Step says which step of which protocol it is, for the policy that traces.
 class DirectMedia {
@@ -72,6 +84,45 @@ class DirectMedia {
   BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
                           std::uint64_t word) const {
     return match_bucket_(states, slots, word);
+  }
+
+  template <class Word>
+  Word LoadShared(const Word* word) const {
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  }
+  template <class Word>
+  void StoreShared(Word* word, Word value) const {
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  }
+  bool CasShared(Step, std::uint32_t* word, std::uint32_t expected, std::uint32_t desired) const {
+    return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+  }
+  /// Loads acquire, stores release and CasShared does both: who sees a word of a change sees the
+  /// lock that was taken before it, and Validate then says so.
+  void FenceShared() const {}
+  bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
+    return LoadShared(word) == version;
+  }
+  void Wait() const { std::this_thread::yield(); }
+  void ReadShared(const ThreadGroup&, std::byte* value, const std::byte* shared,
+                  std::uint32_t bytes) const {
+    for (std::uint32_t i = 0; i < bytes; i += 8) {
+      const auto word = LoadShared(reinterpret_cast<const std::uint64_t*>(shared + i));
+      std::memcpy(value + i, &word, std::min(bytes - i, 8u));
+    }
+  }
+  void WriteShared(const ThreadGroup&, std::byte* shared, const std::byte* value,
+                   std::uint32_t bytes) const {
+    for (std::uint32_t i = 0; i < bytes; i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, value + i, std::min(bytes - i, 8u));
+      StoreShared(reinterpret_cast<std::uint64_t*>(shared + i), word);
+    }
+  }
+  void FillShared(const ThreadGroup& group, std::byte* shared, const std::byte* cell,
+                  std::uint32_t bytes) const {
+    WriteShared(group, shared, cell, bytes);
   }
 
  private:

@@ -48,6 +48,45 @@ class TracedMedia {
       std::memcpy(value + i, &word, std::min(value_bytes - i, 8u));
     }
   }
+  template <class Word>
+  Word LoadShared(const Word* word) const {
+    tracer_->Shared(Step::kOther);
+    return *word;
+  }
+  template <class Word>
+  void StoreShared(Word* word, Word value) const {
+    tracer_->Shared(Step::kOther);
+    *word = value;
+  }
+  bool CasShared(Step step, std::uint32_t* word, std::uint32_t expected,
+                 std::uint32_t desired) const {
+    if (tracer_->Shared(step) && *word != expected) return false;
+    *word = desired;
+    return true;
+  }
+  void FenceShared() const {}
+  bool Validate(Step step, const std::uint32_t* word, std::uint32_t version) const {
+    return !tracer_->Shared(step) || *word == version;
+  }
+  void Wait() const { tracer_->Pause(); }
+  void ReadShared(const ThreadGroup&, std::byte* value, const std::byte* shared,
+                  std::uint32_t bytes) const {
+    for (std::uint32_t i = 0; i < bytes; i += 8) {
+      tracer_->Shared(Step::kOther);
+      std::memcpy(value + i, shared + i, std::min(bytes - i, 8u));
+    }
+  }
+  void WriteShared(const ThreadGroup&, std::byte* shared, const std::byte* value,
+                   std::uint32_t bytes) const {
+    for (std::uint32_t i = 0; i < bytes; i += 8) {
+      tracer_->Shared(Step::kOther);
+      std::memcpy(shared + i, value + i, std::min(bytes - i, 8u));
+    }
+  }
+  void FillShared(const ThreadGroup& group, std::byte* shared, const std::byte* cell,
+                  std::uint32_t bytes) const {
+    ReadCell(group, shared, cell, bytes);
+  }
   BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
                           std::uint64_t word) const {
     BucketMatch bits{0, 0};

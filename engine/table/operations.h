@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/table/bucket_cache.h"
 #include "engine/table/key_locks.h"
 #include "engine/table/layout.h"
 #include "engine/table/reclaim.h"
@@ -29,8 +30,11 @@ enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
 /// What Apply found, and did.
 struct Outcome {
   bool present = false;         ///< the key was there before
+  bool copied = false;          ///< present: and found in a copy of its bucket
+  bool cached = false;          ///< copied: and its value is cached, too
   Lack lack = Lack::kNothing;   ///< the plan could not be carried out
   std::uint64_t reference = 0;  ///< present: the value reference it had
+  CacheHit hit;                 ///< copied: where
 };
 
 /// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
@@ -59,8 +63,15 @@ template <class Group, class Media>
 class Operations {
  public:
   GPM_HD Operations(const TableView& table, const Reclaim& reclaim, const KeyLocks& locks,
-                    const Group& group, const Media& media)
-      : table_(table), reclaim_(reclaim), locks_(locks), group_(group), media_(media) {}
+                    const CacheView& cache, const Group& group, const Media& media)
+      : table_(table),
+        reclaim_(reclaim),
+        locks_(locks),
+        group_(group),
+        media_(media),
+        cache_(cache, table_, group_, media_) {}
+
+  GPM_HD const CacheAccess<Group, Media>& cache() const { return cache_; }
 
   /// Where a key may live.
   GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
@@ -77,49 +88,72 @@ class Operations {
 
   /// Carries out a plan on one key, atomically.
   /// @param candidates Locate of the key
-  GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key,
-                       const Plan& plan) const {
+  /// @param uses of the key that this stands for, for the cache to count
+  GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key, const Plan& plan,
+                       std::uint32_t uses = 1) const {
     NewValue fresh;
     bool locked = false;  // the key's lock is held
     // An insert takes it at once; an upsert, which often finds the key, when it did not.
     bool lock_first = plan.if_absent == Action::kWrite && plan.if_present == Action::kKeep;
+    bool look_in_cache = cache_.enabled();
     for (;;) {
       if (lock_first && !locked) {
         if (group_.IsLeader()) media_.Acquire(Step::kInsertLock, locks_.Of(candidates.hash));
         group_.Sync();
         locked = true;
       }
-      const Probe probe = ProbeSlots(candidates, key);
       Outcome outcome;
-      if (probe.match != 0) {
+      Probe probe;
+      std::uint32_t position = 0;
+      const CacheAnswer answer = look_in_cache
+                                     ? cache_.Find(candidates, key, &outcome.hit, &probe.empty)
+                                     : CacheAnswer::kUnknown;
+      if (answer == CacheAnswer::kPresent) {
+        outcome.present = true;
+        outcome.copied = true;
+        outcome.cached = cache_.HasValue(outcome.hit);
+        position = outcome.hit.position;
+        outcome.reference = outcome.hit.reference;
+      } else if (answer == CacheAnswer::kUnknown) {
+        probe = ProbeSlots(candidates, key);
+        if (probe.match != 0) {
+          outcome.present = true;
+          position = LowestBit(probe.match);
+          outcome.reference = LoadOnce(table_.Reference(SlotAt(candidates, position)));
+        }
+      }
+      if (outcome.present) {
         if (locked) Unlock(candidates);
         locked = false;
-        const Slot slot = SlotAt(candidates, LowestBit(probe.match));
-        outcome.present = true;
-        outcome.reference = LoadOnce(table_.Reference(slot));
         if (plan.if_present == Action::kWrite) {
           if (!Prepare(plan.present_value, &fresh)) {
             outcome.lack = Lack::kCell;
-          } else if (!ReplaceReference(slot, outcome.reference, fresh.reference)) {
+          } else if (!Update(candidates, position, outcome, fresh)) {
             continue;  // another update came first: look again
           } else {
             fresh.has_cell = false;
           }
         } else if (plan.if_present == Action::kErase) {
-          if (!EraseSlot(slot, candidates.word)) continue;  // somebody erased it first
+          if (!Erase(candidates, position, outcome)) continue;  // somebody erased it first
         }
+        cache_.Count(candidates, position >> table_.slot_bits, uses);
       } else if (plan.if_absent == Action::kWrite && !locked) {
         lock_first = true;
         continue;
       } else if (plan.if_absent == Action::kWrite) {
         const int choice = PlaceFor(probe.empty);
+        const bool by_copies = answer == CacheAnswer::kAbsent;
+        if (choice < 0 && by_copies) {
+          look_in_cache = false;  // slots that were given back are not empty in copies
+          continue;
+        }
         if (choice < 0) {
           outcome.lack = Lack::kSlot;
         } else if (!Prepare(plan.absent_value, &fresh)) {
           outcome.lack = Lack::kCell;
-        } else if (!ClaimAndPublish(candidates, static_cast<std::uint32_t>(choice), key,
-                                    fresh.reference)) {
-          continue;  // another insert took the slot: look again
+        } else if (!Insert(candidates, static_cast<std::uint32_t>(choice), key, fresh)) {
+          look_in_cache = false;  // another insert took the slot: look again
+          continue;
         } else {
           fresh.has_cell = false;
         }
@@ -130,12 +164,11 @@ class Operations {
     }
   }
 
-  /// The read path's first half: the valid slot of a key.
-  GPM_HD bool FindSlot(const Candidates& candidates, const std::uint64_t* key, Slot* slot) const {
-    const Probe probe = ProbeSlots(candidates, key);
-    if (probe.match == 0) return false;
-    *slot = SlotAt(candidates, LowestBit(probe.match));
-    return true;
+  /// Copies out the value of an item that Apply found, as it was then.
+  /// @param value value_size bytes
+  GPM_HD void ReadFound(const Outcome& outcome, std::byte* value) const {
+    if (outcome.cached && !table_.inline_values() && cache_.ReadValue(outcome.hit, value)) return;
+    ReadValue(outcome.reference, value);
   }
 
   /// FindSlot in level top - i alone: for one thread it pays to look at the levels one by one, the
@@ -258,7 +291,7 @@ class Operations {
 
   /// A value made ready for publication, kept over retries.
   struct NewValue {
-    const std::byte* source = nullptr;  ///< what the cell holds
+    const std::byte* source = nullptr;  ///< the value
     std::uint64_t reference = 0;
     std::uint32_t cell = 0;
     bool has_cell = false;  ///< a cell was taken and is not published
@@ -387,6 +420,7 @@ class Operations {
   /// Makes the value ready behind a reference: in the word itself, or in a free cell.
   GPM_HD bool Prepare(const std::byte* value, NewValue* fresh) const {
     if (table_.inline_values()) {
+      fresh->source = value;
       fresh->reference = 0;
       for (std::uint32_t i = 0; i < table_.value_size; ++i) {
         fresh->reference |= static_cast<std::uint64_t>(value[i]) << (8 * i);
@@ -408,6 +442,50 @@ class Operations {
       fresh->source = value;
     }
     return true;
+  }
+
+  GPM_HD CacheLock LockFound(const Candidates& candidates, std::uint32_t position,
+                             const Outcome& found) const {
+    return cache_.Lock(candidates, position >> table_.slot_bits,
+                       found.copied ? &found.hit : nullptr);
+  }
+
+  /// The writes, each with what keeps a copy of the bucket equal to it.
+  GPM_HD bool Update(const Candidates& candidates, std::uint32_t position, const Outcome& found,
+                     const NewValue& fresh) const {
+    const CacheLock lock = LockFound(candidates, position, found);
+    const Slot slot = SlotAt(candidates, position);
+    const bool done = ReplaceReference(slot, found.reference, fresh.reference);
+    if (done) {
+      cache_.UnlockUpdated(lock, slot.index, fresh.reference, fresh.source);
+    } else {
+      cache_.Unlock(lock);
+    }
+    return done;
+  }
+  GPM_HD bool Erase(const Candidates& candidates, std::uint32_t position,
+                    const Outcome& found) const {
+    const CacheLock lock = LockFound(candidates, position, found);
+    const Slot slot = SlotAt(candidates, position);
+    const bool done = EraseSlot(slot, candidates.word);
+    if (done) {
+      cache_.UnlockErased(lock, slot.index);
+    } else {
+      cache_.Unlock(lock);
+    }
+    return done;
+  }
+  GPM_HD bool Insert(const Candidates& candidates, std::uint32_t position, const std::uint64_t* key,
+                     const NewValue& fresh) const {
+    const CacheLock lock = cache_.Lock(candidates, position >> table_.slot_bits, nullptr);
+    const bool done = ClaimAndPublish(candidates, position, key, fresh.reference);
+    if (done) {
+      cache_.UnlockInserted(lock, position & (table_.slots - 1), candidates.word, key,
+                            fresh.reference, fresh.source);
+    } else {
+      cache_.Unlock(lock);
+    }
+    return done;
   }
 
   /// Update: cell · fence · CAS reference · fence · retire the old cell. A crash leaves the old
@@ -471,6 +549,7 @@ class Operations {
   const KeyLocks& locks_;
   const Group group_;
   const Media media_;
+  const CacheAccess<Group, Media> cache_;
 };
 
 }  // namespace gpm

@@ -18,6 +18,31 @@ GPM_HD inline std::uint64_t AtomicAdd(std::uint64_t* word, std::uint64_t amount)
 #endif
 }
 
+GPM_HD inline std::uint32_t AtomicLoad32(const std::uint32_t* word) {
+#ifdef __CUDA_ARCH__
+  return *const_cast<const volatile std::uint32_t*>(word);
+#else
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+#endif
+}
+
+GPM_HD inline void AtomicAdd32(std::uint32_t* word, std::uint32_t amount) {
+#ifdef __CUDA_ARCH__
+  atomicAdd(word, amount);
+#else
+  __atomic_fetch_add(word, amount, __ATOMIC_RELAXED);
+#endif
+}
+
+/// The word, which is one more then.
+GPM_HD inline std::uint32_t AtomicNext(std::uint32_t* word) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(word, 1u);
+#else
+  return __atomic_fetch_add(word, 1u, __ATOMIC_RELAXED);
+#endif
+}
+
 GPM_HD inline std::uint32_t AtomicOr(std::uint32_t* word, std::uint32_t bits) {
 #ifdef __CUDA_ARCH__
   return atomicOr(word, bits);
@@ -46,6 +71,15 @@ GPM_HD inline std::uint32_t PopCount(std::uint32_t bits) {
   return static_cast<std::uint32_t>(__popc(bits));
 #else
   return static_cast<std::uint32_t>(__builtin_popcount(bits));
+#endif
+}
+
+/// REQUIRES: bits != 0.
+GPM_HD inline std::uint32_t LeadingZeros(std::uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  return static_cast<std::uint32_t>(__clz(static_cast<int>(bits)));
+#else
+  return static_cast<std::uint32_t>(__builtin_clz(bits));
 #endif
 }
 

@@ -60,6 +60,20 @@ CrashReport ExploreCrashes(const CrashOptions& options) {
   return report;
 }
 
+bool IsNeverMet(Step step) {
+  switch (step) {
+    case Step::kSettleFlush:
+    case Step::kSettleFence:
+    case Step::kCacheLock:
+    case Step::kCacheFillLock:
+    case Step::kCacheValidate:
+    case Step::kCacheGrace:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string Describe(const CrashReport& report) {
   std::string text;
   if (!report.violation.empty()) {

@@ -60,6 +60,10 @@ struct CrashReport : CrashCounts {
 /// @throws Error(kIo) when there is no place for pools
 CrashReport ExploreCrashes(const CrashOptions& options);
 
+/// Whether its workloads can't meet a step: what takes two batches at once, or a cache, is for the
+/// schedules.
+bool IsNeverMet(Step step);
+
 /// The counts, a line each.
 std::string Describe(const CrashReport& report);
 

@@ -88,6 +88,12 @@ void Machine::Release(Step step, std::uint32_t* lock) {
   if (!IsLeftOut(step)) *lock = 0;
 }
 
+bool Machine::Shared(Step step) {
+  Begins();
+  ++met_[static_cast<std::size_t>(step)];
+  return !IsLeftOut(step);
+}
+
 void Machine::Pause() {
   if (!Scheduled()) throw std::logic_error("a thread waits for another, but there is none");
   scheduler_->Pause();

@@ -59,6 +59,7 @@ class Machine : public PmTracer {
   void Fence(Step step) override;
   void Acquire(Step step, std::uint32_t* lock) override;
   void Release(Step step, std::uint32_t* lock) override;
+  bool Shared(Step step) override;
   void Pause() override;
   void RunParts(std::size_t parts, const std::function<void(std::size_t)>& part) override;
 

@@ -26,13 +26,12 @@ constexpr std::uint64_t kStatesWithTheStep = 1'000;
 
 /// Steps that matter only when two batches run at once.
 bool IsForSchedules(Step step) {
+  if (IsNeverMet(step)) return true;
   switch (step) {
     case Step::kInsertLock:
     case Step::kInsertClaimCas:
     case Step::kUpdateReferenceCas:
     case Step::kEraseStateCas:
-    case Step::kSettleFlush:
-    case Step::kSettleFence:
       return true;
     default:
       return false;

@@ -53,11 +53,12 @@ CrashState RandomState(const CrashPoints& point, std::mt19937_64& random, std::u
   return state;
 }
 
-OpenOptions OpenWith(unsigned threads, std::uint64_t max_bytes) {
+OpenOptions OpenWith(unsigned threads, std::uint64_t max_bytes, const CacheOptions& cache = {}) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
   options.threads = threads;
   options.max_bytes = max_bytes;
+  options.cache = cache;
   return options;
 }
 
@@ -118,8 +119,8 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   clock_ = 0;
   stuck_ = false;
 
-  auto store =
-      StoreImpl::Open(pool_.path(), OpenWith(workload_.threads, setup_.max_bytes), &machine_);
+  auto store = StoreImpl::Open(
+      pool_.path(), OpenWith(workload_.threads, setup_.max_bytes, workload_.cache), &machine_);
   std::vector<std::function<void()>> bodies;
   for (std::vector<ClientCall>& client : workload_.clients) {
     bodies.push_back([this, &store, &client] { RunClient(*store, client); });
@@ -164,6 +165,10 @@ void ScheduleRunner::RunClient(StoreImpl& store, std::vector<ClientCall>& calls)
       scheduler_.Yield();
       if (call.kind == ClientCall::Kind::kForEach) {
         Snapshot(store, call);
+        continue;
+      }
+      if (call.kind == ClientCall::Kind::kLoadCache) {
+        store.LoadCache();  // who starts batches takes it further
         continue;
       }
       Invoke(call);

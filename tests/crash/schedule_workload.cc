@@ -219,6 +219,10 @@ Workload MakeWorkload(std::uint64_t seed) {
   Workload workload;
   workload.table = below(kTableSetups);
   workload.threads = below(4) == 0 ? 2 : 1;
+  workload.cache.policy = static_cast<CachePolicy>(1 + below(3));
+  const bool has_cache = below(4) != 0;
+  workload.cache.fraction = has_cache ? 0.5 * static_cast<double>(1 + below(2)) : 0;
+  workload.cache.load_interval = 1 + below(6);
   const TableSetup setup = MakeTableSetup(workload.table);
 
   std::vector<std::uint64_t> numbers(kKeyNumbers.begin(), kKeyNumbers.end());
@@ -242,6 +246,10 @@ Workload MakeWorkload(std::uint64_t seed) {
       call.id = next_id++;
       if (below(24) == 0) {
         call.kind = ClientCall::Kind::kForEach;
+        continue;
+      }
+      if (has_cache && below(12) == 0) {
+        call.kind = ClientCall::Kind::kLoadCache;
         continue;
       }
       call.overlaps_next = below(8) == 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/cache_options.h"
 #include "engine/batch.h"
 #include "pm/pool.h"
 #include "tests/crash/linearizability.h"
@@ -54,7 +55,7 @@ BasePool MakeBasePool(const TableSetup& setup, ScratchPool* pool);
 
 /// One call of a client, with its arrays.
 struct ClientCall {
-  enum class Kind : std::uint8_t { kBatch, kForEach };
+  enum class Kind : std::uint8_t { kBatch, kForEach, kLoadCache };
   Kind kind = Kind::kBatch;
   bool mixed = true;            ///< kinds in an array; else all operations are of one kind
   bool without_values = false;  ///< mixed: what would write is invalid
@@ -72,6 +73,7 @@ struct ClientCall {
 struct Workload {
   std::size_t table = 0;  ///< MakeTableSetup
   unsigned threads = 1;   ///< of the executor
+  CacheOptions cache;     ///< none, or one that is loaded every few operations, or when asked
   std::vector<std::uint64_t> key_numbers;
   std::vector<std::vector<ClientCall>> clients;
   Scheduler::Options schedule;

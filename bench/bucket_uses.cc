@@ -1,0 +1,80 @@
+#include "bench/bucket_uses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "engine/table/bucket_cache.h"
+#include "engine/table/media_direct.h"
+#include "pm/error.h"
+#include "pm/pool.h"
+#include "ycsb/items.h"
+
+namespace gpm::bench {
+namespace {
+
+constexpr std::uint32_t kNoBucket = CacheView::kNoBucket;
+
+/// Index of the bucket that holds a key, or kNoBucket.
+std::uint32_t FindBucket(const TableView& table, const DirectMedia& media, const KeyBuffer& key) {
+  CacheView cache;
+  cache.lowest = table.top + 1 - table.levels;
+  const Candidates candidates = LocateKey(table, key.words);
+  if (candidates.reserved >= 0) return kNoBucket;
+  for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
+    std::byte* const bucket = CandidateBucket(table, candidates, c);
+    for (std::uint32_t s = 0; bucket != nullptr && s < table.slots; ++s) {
+      const Slot slot{bucket, s};
+      if (media.Load(table.State(slot)) != candidates.word) continue;
+      KeyBuffer held;
+      LoadSlotKey(table, media, slot, candidates.word, held.words);
+      if (!std::equal(held.words, held.words + table.key_words, key.words)) continue;
+      const std::uint32_t level = table.top - (c >> table.location_bits);
+      const std::uint32_t location = c & (table.locations - 1);
+      return cache.Index(level, BucketNumber(table, candidates.hash, level, location));
+    }
+  }
+  return kNoBucket;
+}
+
+}  // namespace
+
+BucketMap::BucketMap(const std::string& pool, std::uint64_t records, ycsb::KeyOrder order,
+                     ThreadPool& threads)
+    : bucket_of_(records) {
+  const auto opened = Pool::Open(pool, Pool::Options{.max_bytes = 0, .read_only = true});
+  const TableView table = MakeTableView(opened->base(), opened->superblock());
+  const DirectMedia media(opened->mapping().persist());
+  buckets_ = (std::uint64_t{2} << table.top) - (std::uint64_t{1} << (table.top + 1 - table.levels));
+  constexpr std::uint64_t kBlock = 1 << 14;
+  threads.Run((records + kBlock - 1) / kBlock, [&](std::size_t block) {
+    const std::uint64_t end = std::min(records, (block + 1) * kBlock);
+    for (std::uint64_t record = block * kBlock; record < end; ++record) {
+      KeyBuffer key;
+      ycsb::WriteKey(ycsb::KeyWord(record, order),
+                     std::as_writable_bytes(std::span(key.words, table.key_words)));
+      bucket_of_[record] = FindBucket(table, media, key);
+    }
+  });
+  if (const auto none = std::ranges::find(bucket_of_, kNoBucket); none != bucket_of_.end()) {
+    throw Error(ErrorCode::kDamaged, fmt::format("{}: record {} is in none of its buckets", pool,
+                                                 none - bucket_of_.begin()));
+  }
+}
+
+BucketUses::BucketUses(const BucketMap& map, std::span<const std::uint32_t> records)
+    : uses_(map.buckets()), operations_(records.size()) {
+  for (const std::uint32_t record : records) ++uses_[map.BucketOf(record)];
+  std::ranges::sort(uses_, std::greater());
+}
+
+double BucketUses::BestShare(std::uint64_t buckets) const {
+  const auto end =
+      uses_.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(buckets, uses_.size()));
+  return static_cast<double>(std::accumulate(uses_.begin(), end, std::uint64_t{0})) /
+         static_cast<double>(operations_);
+}
+
+}  // namespace gpm::bench

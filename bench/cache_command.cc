@@ -1,0 +1,237 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/cache_bench.h"
+#include "bench/commands.h"
+#include "bench/report.h"
+#include "bench/subject.h"
+#include "ycsb/generators.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+struct CacheArguments {
+  CacheBenchOptions bench;
+  std::vector<std::string> sections = {"sizes", "theta", "load", "cost"};
+  std::vector<std::string> policies = {"lfu", "lru", "random"};
+  bool quick = false;
+  std::string json;
+  std::map<std::string, CLI::Option*> given;  ///< the options that --quick has values for
+};
+
+double Number(const json& row, const char* key) { return row.value(key, 0.0); }
+std::string Text(const json& row, const char* key) { return row.at(key).get<std::string>(); }
+std::uint64_t Count(const json& row, const char* key) { return row.at(key).get<std::uint64_t>(); }
+
+void PrintSizes(const json& rows) {
+  fmt::print("\n{:<10}{:>9}{:>8}{:>7}{:>10}{:>10}{:>10}{:>13}{:>10}\n", "workload", "batch",
+             "policy", "size", "Mops/s", "speedup", "hit rate", "best static", "of best");
+  for (const json& row : rows) {
+    fmt::print("{:<10}{:>9}{:>8}{:>6.0f}%{:>10.2f}{:>10.2f}{:>10.3f}", Text(row, "workload"),
+               Count(row, "batch"), Text(row, "policy"), Number(row, "fraction") * 100,
+               Number(row, "mops"), Number(row, "speedup"), Number(row, "hit_rate"));
+    if (Text(row, "policy") == CachePolicyName(CachePolicy::kLfu)) {
+      fmt::print("{:>13.3f}{:>10.3f}", Number(row, "best_static"), Number(row, "of_best_static"));
+    }
+    fmt::print("\n");
+  }
+}
+
+void PrintTheta(const json& rows) {
+  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>13}{:>10}\n", "theta", "batch", "no cache",
+             "lfu 20%", "speedup", "hit rate", "best static", "of best");
+  for (const json& row : rows) {
+    fmt::print("{:<10}{:>9}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.3f}{:>13.3f}{:>10.3f}\n",
+               Number(row, "theta"), Count(row, "batch"), Number(row, "mops_no_cache"),
+               Number(row, "mops"), Number(row, "speedup"), Number(row, "hit_rate"),
+               Number(row, "best_static"), Number(row, "of_best_static"));
+  }
+}
+
+void PrintLoad(const json& rows) {
+  fmt::print("\n{:<10}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "loading",
+             "batches", "hits old", "hits new", "ms", "steady", "lowest", "ratio", "after",
+             "batch");
+  for (const json& row : rows) {
+    fmt::print("{:<10}{:>9}{:>11.3f}{:>10.3f}{:>10.1f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10}\n",
+               Text(row, "workload"), Text(row, "mode"), Number(row, "hit_rate_before"),
+               Number(row, "hit_rate_after"),
+               Number(row, "load_end_ms") - Number(row, "load_begin_ms"),
+               Number(row, "steady_mops"), Number(row, "lowest_mops"),
+               Number(row, "lowest_of_steady"), Number(row, "after_mops"), Count(row, "batch"));
+  }
+}
+
+void PrintCost(const json& rows) {
+  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}\n", "cost", "batch", "no cache", "lfu 20%", "ratio");
+  for (const json& row : rows) {
+    fmt::print("{:<10}{:>9}{:>10.2f}{:>10.2f}{:>10.3f}\n", Text(row, "workload"),
+               Count(row, "batch"), Number(row, "mops_no_cache"), Number(row, "mops"),
+               Number(row, "ratio"));
+  }
+}
+
+/// What --quick changes where nothing was given.
+void MakeQuick(CacheArguments& arguments) {
+  const auto set = [&](const std::string& option, auto& value, auto quick) {
+    if (arguments.given.at(option)->count() == 0) value = quick;
+  };
+  CacheBenchOptions& bench = arguments.bench;
+  set("--records", bench.records, 200'000u);
+  set("--operations", bench.operations, 1u << 16);
+  set("--warm-up", bench.warm_up, 1u << 15);
+  set("--inserts", bench.inserts, 1u << 16);
+  set("--batches", bench.batches, std::vector<std::uint64_t>{4096});
+  set("--repeats", bench.repeats, 1u);
+}
+
+void RunCache(CacheArguments& arguments) {
+  if (arguments.quick) MakeQuick(arguments);
+  CacheBenchOptions& options = arguments.bench;
+  options.policies.clear();
+  for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom}) {
+    if (std::ranges::count(arguments.policies, CachePolicyName(policy)) > 0) {
+      options.policies.push_back(policy);
+    }
+  }
+  if (options.pool.empty()) options.pool = TemporaryPoolPath();
+  if (options.pool == "pinned:") {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--pool pinned: can't be opened again, as this benchmark does; name a file");
+  }
+  if (options.operations + 2 * options.warm_up >= ~0u || options.inserts >= ~0u ||
+      options.records >= ~0u) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "records, operations with two warm-ups, and inserts are below 2^32 each");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  CacheBench bench(options);
+  json report = {{"benchmark", "cache"},
+                 {"machine", MachineFacts()},
+                 {"store", StoreFacts(bench.stats())},
+                 {"records", options.records},
+                 {"operations", options.operations},
+                 {"warm_up", options.warm_up},
+                 {"inserts", options.inserts},
+                 {"repeats", options.repeats},
+                 {"distribution", ycsb::DistributionName(options.distribution)},
+                 {"theta", options.theta},
+                 {"seed", options.seed}};
+  struct Section {
+    json (CacheBench::*measure)();
+    void (*print)(const json& rows);
+  };
+  const std::map<std::string, Section> sections = {{"sizes", {&CacheBench::Sizes, PrintSizes}},
+                                                   {"theta", {&CacheBench::Theta, PrintTheta}},
+                                                   {"load", {&CacheBench::Load, PrintLoad}},
+                                                   {"cost", {&CacheBench::Cost, PrintCost}}};
+  const bool table = arguments.json != "-";
+  if (table) {
+    fmt::print("{} records of {} + {} bytes, executor {}, {}, distribution {}, medians of {}\n",
+               options.records, options.key_size, options.value_size,
+               ExecutorName(bench.stats().executor), MediumName(bench.stats().medium.medium),
+               ycsb::DistributionName(options.distribution), options.repeats);
+  }
+  for (const std::string& name : arguments.sections) {
+    const Section& section = sections.at(name);
+    report[name] = (bench.*section.measure)();
+    ShowProgress("");
+    if (table) section.print(report[name]);
+    std::fflush(stdout);
+  }
+  report["seconds"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+}
+
+}  // namespace
+
+void AddCacheCommand(CLI::App& program) {
+  auto arguments = std::make_shared<CacheArguments>();
+  CacheBenchOptions& bench = arguments->bench;
+  CLI::App* command = program.add_subcommand(
+      "cache", "What the bucket cache gives and costs: sizes and policies, skew, loading");
+  const auto count = [&](const char* name, std::uint64_t& value, std::uint64_t least,
+                         const char* help) {
+    arguments->given[name] = command->add_option(name, value, help)
+                                 ->check(CLI::Range(least, std::uint64_t{1} << 31))
+                                 ->capture_default_str();
+  };
+  command->add_option("--sections", arguments->sections, "What is measured, separated by commas")
+      ->check(CLI::IsMember({"sizes", "theta", "load", "cost"}))
+      ->delimiter(',')
+      ->capture_default_str();
+  count("--records", bench.records, 1000, "Items loaded");
+  count("--operations", bench.operations, 1, "Operations measured at once");
+  count("--warm-up", bench.warm_up, 1, "Operations before each of the two loadings of the cache");
+  count("--inserts", bench.inserts, 1, "Items inserted into an empty pool, for the cost");
+  arguments->given["--batches"] =
+      command->add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
+          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
+          ->delimiter(',')
+          ->capture_default_str();
+  arguments->given["--repeats"] =
+      command->add_option("--repeats", bench.repeats, "Repeats, of which medians are given")
+          ->check(CLI::Range(1u, 1000u))
+          ->capture_default_str();
+  command->add_option("--key-size", bench.key_size, "Bytes of a key")->capture_default_str();
+  command->add_option("--value-size", bench.value_size, "Bytes of a value")
+      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  const std::map<std::string, ycsb::Distribution> distributions{
+      {"zipf", ycsb::Distribution::kZipf}, {"zipfian", ycsb::Distribution::kZipfian}};
+  command
+      ->add_option("--distribution", bench.distribution,
+                   "zipf: Zipfian over the records; zipfian: YCSB's, much less skewed; "
+                   "default: zipf")
+      ->transform(CLI::CheckedTransformer(distributions))
+      ->option_text("zipf|zipfian");
+  command->add_option("--theta", bench.theta, "Skew, where it is not what is varied")
+      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->capture_default_str();
+  command->add_option("--thetas", bench.thetas, "Skews of section theta, separated by commas")
+      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--workloads", bench.workloads,
+                   "Workloads of sections sizes and load, separated by commas: c, a")
+      ->check(CLI::IsMember({"c", "a"}))
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--policies", arguments->policies,
+                   "Policies of section sizes, separated by commas")
+      ->check(CLI::IsMember({"lfu", "lru", "random"}))
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      ->add_option("--fractions", bench.fractions,
+                   "Shares of the buckets cached in section sizes, separated by commas")
+      ->check(CLI::Range(0.0, 1.0))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--seed", bench.seed, "Seed of the operations")->capture_default_str();
+  const std::map<std::string, ExecutorKind> executors{
+      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
+  command->add_option("--executor", bench.executor, "What runs the batches; auto: cuda when it can")
+      ->transform(CLI::CheckedTransformer(executors))
+      ->option_text("auto|cpu|cuda");
+  command->add_option("--threads", bench.threads, "Threads of the cpu executor; 0: all cores");
+  command->add_option("--pool", bench.pool,
+                      "Pool file, which must not exist and is removed; default: one in memory");
+  command->add_option("--json", arguments->json,
+                      "Write all figures to this file; -: to stdout, with no table");
+  command->add_flag("--quick", arguments->quick, "A small run, to see that it works");
+  command->callback([arguments] { RunCache(*arguments); });
+}
+
+}  // namespace gpm::bench

@@ -1,0 +1,27 @@
+#include "cache/cache_options.h"
+
+#include <array>
+#include <string>
+
+#include "pm/error.h"
+
+namespace gpm {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"off", "lfu", "lru", "random"};
+
+}  // namespace
+
+std::string_view CachePolicyName(CachePolicy policy) {
+  return kNames[static_cast<std::size_t>(policy)];
+}
+
+CachePolicy CachePolicyOf(std::string_view name) {
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<CachePolicy>(i);
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "cache policy '" + std::string(name) + "' is none of off, lfu, lru, random");
+}
+
+}  // namespace gpm

@@ -1,0 +1,30 @@
+#ifndef GPM_ENGINE_WAIT_UNTIL_H_
+#define GPM_ENGINE_WAIT_UNTIL_H_
+
+#include <condition_variable>
+#include <mutex>
+
+#include "pm/tracer.h"
+
+namespace gpm {
+
+/// Waits until `ready` holds; who changes that notifies `changed`. On a pool that is traced,
+/// threads may be fibers of one thread, so that the tracer lets the others go on. REQUIRES: `lock`
+/// is held; it is whenever `ready` is called.
+template <class Ready>
+void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+               PmTracer* tracer, const Ready& ready) {
+  if (tracer == nullptr) {
+    changed.wait(lock, ready);
+    return;
+  }
+  while (!ready()) {
+    lock.unlock();
+    tracer->Pause();
+    lock.lock();
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_WAIT_UNTIL_H_
