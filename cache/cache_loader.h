@@ -13,8 +13,7 @@ namespace gpm {
 ///   1. CountBucket for every bucket, then ChooseThresholds: which buckets are hot enough for a
 ///      copy, and which for a block of values, without sorting.
 ///   2. EvictCold for every copy, then FreeBlock for every block: what is not hot enough any more
-///   is
-///      free then.
+///      is free then.
 ///   3. AssignHot for every bucket: hot ones get a free copy, not filled yet, and a free block.
 ///   4. When every batch has ended that began before 3 was through (invariant 2 of CacheView):
 ///      FillPending for each of `pending`.

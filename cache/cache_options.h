@@ -24,9 +24,10 @@ struct CacheOptions {
   /// The cache takes as many bytes as the copies of this share of the addressable buckets, with all
   /// their values, would: 0 to 1. Default: 0.2 on executor cuda, 0 (no cache) on cpu.
   std::optional<double> fraction{};
-  /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches;
-  /// the cache gets what is left of it (on executor cpu: all of it, of DRAM). `fraction` is then an
-  /// upper bound only if it is set too.
+  /// If not 0: what the store may take of GPU memory, in bytes, at the moment when the cache is
+  /// made (at open, and after each resize): the cache gets what is left of it then (on executor
+  /// cpu: all of it, of DRAM). Workspaces of later batches come on top. `fraction` is then an upper
+  /// bound only if it is set too.
   std::uint64_t bytes = 0;
   /// It is loaded anew after so many operations (and first when it is new, and again after an
   /// eighth of them); 0: only when asked to (Store::LoadCache).

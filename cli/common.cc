@@ -31,10 +31,10 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
                      "Size of the cache in the executor's memory, as a share of the "
                      "buckets with their values, 0 to 1; default: 0.2 on executor cuda, else 0")
           ->check(CLI::Range(0.0, 1.0));
-  app.add_option(
-         "--cache-bytes", cache_bytes,
-         "What the store may take of GPU memory, but for the workspaces of batches, such as 512M; "
-         "the cache gets what is left; default: what --cache says")
+  app.add_option("--cache-bytes", cache_bytes,
+                 "What the store may take of GPU memory when the cache is made, such as 512M; the "
+                 "cache gets "
+                 "what is left then; default: what --cache says")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--cache-policy", cache_policy,
                  "Which buckets are cached: lfu (used most), lru (used last), random or off")

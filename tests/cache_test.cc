@@ -28,15 +28,6 @@ CacheOptions Lfu(double fraction) {
   return {.policy = CachePolicy::kLfu, .fraction = fraction, .load_interval = 0};
 }
 
-CreateOptions Shape(std::uint32_t key_size, std::uint32_t value_size,
-                    std::uint64_t initial_capacity = 0) {
-  CreateOptions create;
-  create.key_size = key_size;
-  create.value_size = value_size;
-  create.initial_capacity = initial_capacity;
-  return create;
-}
-
 /// How far the counters of the cache went on.
 class Counted {
  public:

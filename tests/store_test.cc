@@ -102,17 +102,7 @@ TEST_P(StoreShapeTest, MixedBatchesOnFewKeys) {
   }
 }
 
-class StoreTest : public PoolTest {
- protected:
-  static CreateOptions Shape(std::uint32_t key_size, std::uint32_t value_size,
-                             std::uint64_t initial_capacity = 0) {
-    CreateOptions create;
-    create.key_size = key_size;
-    create.value_size = value_size;
-    create.initial_capacity = initial_capacity;
-    return create;
-  }
-};
+class StoreTest : public PoolTest {};
 
 TEST_F(StoreTest, OperationsOnOneKeyTakeEffectInBatchOrder) {
   for (const std::uint32_t value_size : {4u, 128u}) {

@@ -350,6 +350,15 @@ class ModelledStore {
   Model model_;
 };
 
+inline CreateOptions Shape(std::uint32_t key_size, std::uint32_t value_size,
+                           std::uint64_t initial_capacity = 0) {
+  CreateOptions create;
+  create.key_size = key_size;
+  create.value_size = value_size;
+  create.initial_capacity = initial_capacity;
+  return create;
+}
+
 /// first, first + 1, ... (count numbers).
 inline std::vector<std::uint64_t> Numbers(std::uint64_t first, std::uint64_t count) {
   std::vector<std::uint64_t> numbers(count);
