@@ -19,8 +19,8 @@ constexpr std::uint32_t kNoBucket = CacheView::kNoBucket;
 
 /// Index of the bucket that holds a key, or kNoBucket.
 std::uint32_t FindBucket(const TableView& table, const DirectMedia& media, const KeyBuffer& key) {
-  CacheView cache;
-  cache.lowest = table.top + 1 - table.levels;
+  DirectoryView directory;
+  directory.lowest = table.top + 1 - table.levels;
   const Candidates candidates = LocateKey(table, key.words);
   if (candidates.reserved >= 0) return kNoBucket;
   for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
@@ -33,7 +33,7 @@ std::uint32_t FindBucket(const TableView& table, const DirectMedia& media, const
       if (!std::equal(held.words, held.words + table.key_words, key.words)) continue;
       const std::uint32_t level = table.top - (c >> table.location_bits);
       const std::uint32_t location = c & (table.locations - 1);
-      return cache.Index(level, BucketNumber(table, candidates.hash, level, location));
+      return directory.Index(level, BucketNumber(table, candidates.hash, level, location));
     }
   }
   return kNoBucket;

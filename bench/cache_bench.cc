@@ -97,7 +97,7 @@ void CacheBench::MakePool() {
   create.value_size = options_.value_size;
   create.initial_capacity = options_.records;
   create.hash_seed = options_.seed;  // the same buckets every time
-  Store store = Store::Create(options_.pool, create, MakeOpenOptions(CachePolicy::kOff, 0));
+  Store store = Store::Create(options_.pool, create, MakeOpenOptions(CachePolicy::kOff, 0, false));
   try {
     executor_ = store.Stats().executor;
     ycsb::WorkloadSpec spec = ycsb::PresetWorkload("load");
@@ -131,8 +131,9 @@ void CacheBench::Renew() {
   MakePool();
 }
 
-OpenOptions CacheBench::MakeOpenOptions(CachePolicy policy, double fraction) const {
+OpenOptions CacheBench::MakeOpenOptions(CachePolicy policy, double fraction, bool directory) const {
   OpenOptions open;
+  open.cache.directory = directory;
   open.executor = executor_;
   open.threads = options_.threads;
   open.cache.policy = policy;
@@ -217,11 +218,12 @@ std::vector<double> CacheBench::Mops(const std::vector<double>& seconds) const {
 json CacheBench::Sizes() {
   json rows = json::array();
   std::map<std::uint64_t, double> without;  // Mops/s of the workload with no cache, by batch size
-  const auto measure = [&](CachePolicy policy, double fraction, const std::string& workload) {
+  const auto measure = [&](bool directory, CachePolicy policy, double fraction,
+                           const std::string& workload) {
     PreparedRun& run = Run(workload, options_.theta);
     const BucketUses& uses = Uses(workload, options_.theta);
     // Opened for each workload, so that nothing is known of the operations to be measured.
-    Store store = Open(MakeOpenOptions(policy, fraction));
+    Store store = Open(MakeOpenOptions(policy, fraction, directory));
     WarmUp(store, run, min_batch());
     for (const std::uint64_t batch : options_.batches) {
       ShowProgress(fmt::format("{} {}, workload {}, batch {}", CachePolicyName(policy), fraction,
@@ -229,12 +231,12 @@ json CacheBench::Sizes() {
       const Measured measured = Measure(store, run, batch, options_.repeats);
       const double best = uses.BestShare(measured.cache.blocks);
       const double mops = Mops(Median(measured.seconds));
-      if (policy == CachePolicy::kOff) without[batch] = mops;
+      if (!directory) without[batch] = mops;
       rows.push_back({{"workload", workload},
                       {"batch", batch},
+                      {"directory", directory},
                       {"policy", CachePolicyName(policy)},
                       {"fraction", fraction},
-                      {"copies", measured.cache.copies},
                       {"blocks", measured.cache.blocks},
                       {"cache_bytes", measured.cache.bytes},
                       {"load_seconds", measured.cache.load_seconds},
@@ -248,9 +250,10 @@ json CacheBench::Sizes() {
     store.Close();
   };
   for (const std::string& workload : options_.workloads) {
-    measure(CachePolicy::kOff, 0, workload);
+    measure(false, CachePolicy::kOff, 0, workload);
+    measure(true, CachePolicy::kOff, 0, workload);
     for (const CachePolicy policy : options_.policies) {
-      for (const double fraction : options_.fractions) measure(policy, fraction, workload);
+      for (const double fraction : options_.fractions) measure(true, policy, fraction, workload);
     }
   }
   return rows;
@@ -264,7 +267,7 @@ json CacheBench::Theta() {
     std::vector<double> without;  // Mops/s, by batch size
     for (const bool cached : {false, true}) {
       Store store =
-          Open(MakeOpenOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction));
+          Open(MakeOpenOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached));
       WarmUp(store, run, min_batch());
       for (std::size_t i = 0; i < options_.batches.size(); ++i) {
         const std::uint64_t batch = options_.batches[i];
@@ -308,7 +311,7 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
   PreparedRun& shifted = Run(workload, options_.theta, true);
   ShowProgress(
       fmt::format("loading, workload {}, {} batches", workload, beside ? "beside" : "between"));
-  Store store = Open(MakeOpenOptions(CachePolicy::kLfu, kFraction));
+  Store store = Open(MakeOpenOptions(CachePolicy::kLfu, kFraction, true));
   WarmUp(store, old, batch);
   // Twice what was counted of the old operations: the new ones decide now.
   ApplyPart(store, shifted, kWarmUp, batch);
@@ -365,7 +368,6 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
   return {{"workload", workload},
           {"mode", beside ? "beside" : "between"},
           {"batch", batch},
-          {"copies", cache.copies},
           {"blocks", cache.blocks},
           {"hit_rate_before", hits_before},
           {"hit_rate_after", HitRate(pass, cache)},
@@ -436,7 +438,8 @@ double CacheBench::InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached
 }
 
 OpenOptions CacheBench::CostOptions(bool cached, std::uint64_t operations) const {
-  OpenOptions open = MakeOpenOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction);
+  OpenOptions open =
+      MakeOpenOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached);
   // As often as by default, but a few times in any case.
   open.cache.load_interval = std::min(CacheOptions{}.load_interval, operations / 4);
   return open;

@@ -84,7 +84,7 @@ class CacheBench {
   static constexpr std::size_t kWarmUp = 0;  ///< and 1
   static constexpr std::size_t kMeasured = 2;
 
-  OpenOptions MakeOpenOptions(CachePolicy policy, double fraction) const;
+  OpenOptions MakeOpenOptions(CachePolicy policy, double fraction, bool directory) const;
   void MakePool();
   /// Opens the pool as it was when loaded.
   Store Open(const OpenOptions& open);

@@ -36,8 +36,10 @@ void PrintSizes(const json& rows) {
              "policy", "size", "Mops/s", "speedup", "hit rate", "best static", "of best");
   for (const json& row : rows) {
     fmt::print("{:<10}{:>9}{:>8}{:>6.0f}%{:>10.2f}{:>10.2f}{:>10.3f}", Text(row, "workload"),
-               Count(row, "batch"), Text(row, "policy"), Number(row, "fraction") * 100,
-               Number(row, "mops"), Number(row, "speedup"), Number(row, "hit_rate"));
+               Count(row, "batch"),
+               row.at("directory").get<bool>() ? Text(row, "policy") : "no dir.",
+               Number(row, "fraction") * 100, Number(row, "mops"), Number(row, "speedup"),
+               Number(row, "hit_rate"));
     if (Text(row, "policy") == CachePolicyName(CachePolicy::kLfu)) {
       fmt::print("{:>13.3f}{:>10.3f}", Number(row, "best_static"), Number(row, "of_best_static"));
     }
@@ -46,7 +48,7 @@ void PrintSizes(const json& rows) {
 }
 
 void PrintTheta(const json& rows) {
-  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>13}{:>10}\n", "theta", "batch", "no cache",
+  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>13}{:>10}\n", "theta", "batch", "neither",
              "lfu 20%", "speedup", "hit rate", "best static", "of best");
   for (const json& row : rows) {
     fmt::print("{:<10}{:>9}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.3f}{:>13.3f}{:>10.3f}\n",
@@ -71,7 +73,7 @@ void PrintLoad(const json& rows) {
 }
 
 void PrintCost(const json& rows) {
-  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}\n", "cost", "batch", "no cache", "lfu 20%", "ratio");
+  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}\n", "cost", "batch", "neither", "lfu 20%", "ratio");
   for (const json& row : rows) {
     fmt::print("{:<10}{:>9}{:>10.2f}{:>10.2f}{:>10.3f}\n", Text(row, "workload"),
                Count(row, "batch"), Number(row, "mops_no_cache"), Number(row, "mops"),

@@ -25,9 +25,9 @@ function(expect section rows)
   endforeach()
 endfunction()
 
-expect(sizes 26 workload batch policy fraction copies mops speedup hit_rate best_static)
+expect(sizes 28 workload batch directory policy fraction mops speedup hit_rate best_static)
 expect(theta 8 theta batch mops mops_no_cache speedup hit_rate best_static of_best_static)
-expect(load 4 workload mode copies hit_rate_before hit_rate_after load_begin_ms load_end_ms load_seconds steady_mops
+expect(load 4 workload mode hit_rate_before hit_rate_after load_begin_ms load_end_ms load_seconds steady_mops
   after_mops lowest_mops lowest_of_steady window_mops)
 expect(cost 2 workload batch mops mops_no_cache ratio)
 foreach(key benchmark machine store records operations warm_up repeats distribution theta seed seconds)

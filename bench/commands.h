@@ -20,6 +20,9 @@ void AddBatchCommand(CLI::App& program);
 /// `cache`: what the bucket cache gives and what it costs.
 void AddCacheCommand(CLI::App& program);
 
+/// `limits`: what the machine itself can do, which is what bounds any store.
+void AddLimitsCommand(CLI::App& program);
+
 }  // namespace gpm::bench
 
 #endif  // GPM_BENCH_COMMANDS_H_

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   gpm::bench::AddCpuCommand(program);
   gpm::bench::AddBatchCommand(program);
   gpm::bench::AddCacheCommand(program);
+  gpm::bench::AddLimitsCommand(program);
   try {
     program.parse(argc, argv);
     return 0;

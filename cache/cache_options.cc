@@ -24,4 +24,11 @@ CachePolicy CachePolicyOf(std::string_view name) {
               "cache policy '" + std::string(name) + "' is none of off, lfu, lru, random");
 }
 
+void ValidateCacheOptions(const CacheOptions& options) {
+  if (!options.fraction || (*options.fraction >= 0 && *options.fraction <= 1)) return;
+  throw Error(ErrorCode::kInvalidArgument, "cache: a fraction of " +
+                                               std::to_string(*options.fraction) +
+                                               " of the buckets; it must be between 0 and 1");
+}
+
 }  // namespace gpm

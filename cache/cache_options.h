@@ -18,31 +18,36 @@ std::string_view CachePolicyName(CachePolicy policy);  ///< "off", "lfu", "lru",
 /// @throws Error(kInvalidArgument) naming the policies
 CachePolicy CachePolicyOf(std::string_view name);
 
-/// The frozen bucket cache of a store.
+/// The directory and the frozen bucket cache of a store, in the executor's memory.
 struct CacheOptions {
+  /// Whether there is a directory; by default on executor cuda. Without one there is no cache.
+  std::optional<bool> directory{};
   CachePolicy policy = CachePolicy::kLfu;
-  /// The cache takes as many bytes as the copies of this share of the addressable buckets, with all
-  /// their values, would: 0 to 1. Default: 0.2 on executor cuda, 0 (no cache) on cpu.
+  /// The share of the addressable buckets of which the values are cached, 0 to 1. Default: 0.2 on
+  /// executor cuda, 0 (no cache) on cpu. Values that the slots hold themselves need no cache.
   std::optional<double> fraction{};
-  /// If not 0: what the store may take of GPU memory, in bytes, at the moment when the cache is
-  /// made (at open, and after each resize): the cache gets what is left of it then (on executor
-  /// cpu: all of it, of DRAM). Workspaces of later batches come on top. `fraction` is then an upper
-  /// bound only if it is set too.
+  /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches;
+  /// the directory comes first, or is left out if it does not fit, the cache gets what is left (on
+  /// executor cpu: all of it, of DRAM). `fraction` is then an upper bound, by default 1.
   std::uint64_t bytes = 0;
-  /// It is loaded anew after so many operations (and first when it is new, and again after an
-  /// eighth of them); 0: only when asked to (Store::LoadCache).
+  /// It is loaded anew after so many operations (and first after an eighth of them); 0: only when
+  /// asked to (Store::LoadCache).
   std::uint64_t load_interval = 64'000'000;
 };
 
+/// @throws Error(kInvalidArgument) for a fraction that is not between 0 and 1
+void ValidateCacheOptions(const CacheOptions& options);
+
 struct CacheStats {
+  bool directory = false;
+  std::uint64_t directory_bytes = 0;  ///< of the executor's memory
   CachePolicy policy = CachePolicy::kOff;
-  std::uint64_t copies = 0;  ///< buckets that may have a copy
-  std::uint64_t blocks = 0;  ///< of those, that may have their values cached, too
-  std::uint64_t bytes = 0;   ///< of the executor's memory, in all
+  std::uint64_t blocks = 0;  ///< buckets whose values may be cached
+  std::uint64_t bytes = 0;   ///< of the executor's memory that they take, in all
   std::uint64_t loads = 0;   ///< completed
   double load_seconds = 0;   ///< of the last one, from its start to its end
-  std::uint64_t found = 0;   ///< operations that found their key, while there was a cache
-  std::uint64_t hits = 0;    ///< of those, in a copy of its bucket, and the value in it
+  std::uint64_t found = 0;   ///< finds that found their key, while there was a directory
+  std::uint64_t hits = 0;    ///< of those, that read no persistent memory for the value
 };
 
 }  // namespace gpm

@@ -7,11 +7,11 @@
 
 namespace gpm {
 
-/// The cache that options ask for, on a table; empty when they ask for none, or for less than one
-/// copy.
-/// @param default_fraction when the options leave it open
+/// The directory and the cache that options ask for, on a table.
+/// @param defaults for `directory` and `fraction` where the options leave them open
 /// @throws Error(kInvalidArgument) for a fraction that is not between 0 and 1
-CacheShape ShapeCache(const CacheOptions& options, double default_fraction, const TableView& table);
+CacheShape ShapeCache(const CacheOptions& options, const CacheOptions& defaults,
+                      const TableView& table);
 
 }  // namespace gpm
 

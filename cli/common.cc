@@ -26,15 +26,19 @@ void OpenArguments::AddTo(CLI::App& app) {
 }
 
 void OpenArguments::AddCacheTo(CLI::App& app) {
+  directory_option =
+      app.add_flag("--directory,!--no-directory", directory,
+                   "Keep a directory of all slots in the executor's memory; default: on executor "
+                   "cuda. Without one there is no cache");
   cache_fraction_option =
       app.add_option("--cache", cache_fraction,
-                     "Size of the cache in the executor's memory, as a share of the "
-                     "buckets with their values, 0 to 1; default: 0.2 on executor cuda, else 0")
+                     "Share of the buckets of which the values are cached in the executor's "
+                     "memory, 0 to 1; default: 0.2 on executor cuda, else 0")
           ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--cache-bytes", cache_bytes,
-                 "What the store may take of GPU memory when the cache is made, such as 512M; the "
-                 "cache gets "
-                 "what is left then; default: what --cache says")
+  app.add_option(
+         "--cache-bytes", cache_bytes,
+         "What the store may take of GPU memory, but for the workspaces of batches, such as "
+         "512M: first the directory, then the cache; default: what they need")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--cache-policy", cache_policy,
                  "Which buckets are cached: lfu (used most), lru (used last), random or off")
@@ -53,6 +57,9 @@ OpenOptions OpenArguments::Options() const {
   options.threads = threads;
   options.max_bytes = pool_max;
   options.cache.policy = CachePolicyOf(cache_policy);
+  if (directory_option != nullptr && directory_option->count() > 0) {
+    options.cache.directory = directory;
+  }
   if (cache_fraction_option != nullptr && cache_fraction_option->count() > 0) {
     options.cache.fraction = cache_fraction;
   }

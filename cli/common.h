@@ -40,6 +40,8 @@ struct OpenArguments {
   unsigned threads = 0;
   std::uint64_t pool_max = 0;
   std::string cache_policy = "lfu";
+  bool directory = true;
+  CLI::Option* directory_option = nullptr;
   double cache_fraction = 0;
   std::uint64_t cache_bytes = 0;
   std::uint64_t cache_interval = CacheOptions{}.load_interval;

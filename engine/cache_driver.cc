@@ -1,15 +1,31 @@
 #include "engine/cache_driver.h"
 
 #include <algorithm>
+#include <new>
 
 #include "engine/wait_until.h"
 
 namespace gpm {
 namespace {
 
-/// Of the buckets, where the options leave it open. On the CPU copies in DRAM would pay only on
-/// slow media.
-constexpr double kCudaFraction = 0.2;
+/// What options leave open. On the CPU, memory that is slower than DRAM alone would make them pay.
+CacheOptions DefaultsOf(const Executor& executor) {
+  const bool cuda = executor.kind() == ExecutorKind::kCuda;
+  return {.directory = cuda, .fraction = cuda ? 0.2 : 0};
+}
+
+/// @return false for want of memory
+bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy policy) {
+  try {
+    executor.SetAccelerators(shape, policy);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu || shape.buckets == 0) throw;
+  } catch (const std::bad_alloc&) {
+    if (shape.buckets == 0) throw;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -38,37 +54,49 @@ class CacheDriver::Turn {
   bool has_ = false;
 };
 
+void CacheDriver::SetTable(Executor& executor, const TableView& table) {
+  const Turn turn(*this, true);
+  if (loading_) executor.AwaitCacheLoad();
+  executor.SetTable(table);
+  const std::lock_guard lock(mutex_);
+  on_ = false;
+  loading_ = false;
+  ended_ = begun_;
+}
+
 void CacheDriver::Reset(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
-  if (shape_.copies != 0) executor.AwaitCacheStep();
-  executor.SetTable(table);
-  executor.SetCache(CacheShape{}, options_.policy);
+  executor.SetAccelerators(CacheShape{}, options_.policy);
   CacheOptions options = options_;
   if (options.bytes != 0) {  // of all that the store takes
     options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
   }
-  const double by_default = executor.kind() == ExecutorKind::kCuda ? kCudaFraction : 0;
-  const CacheShape shape = ShapeCache(options, by_default, table);
-  executor.SetCache(shape, options.policy);
+  CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
+  // What there is no memory for is left out: the cache first, then the directory.
+  while (!TrySetAccelerators(executor, shape, options.policy)) {
+    if (shape.blocks != 0) {
+      shape.blocks = 0;
+    } else {
+      shape = {};
+    }
+  }
   const std::lock_guard lock(mutex_);
-  shape_ = shape;
-  on_ = shape.copies != 0;
-  phase_ = Phase::kIdle;
+  on_ = shape.blocks != 0;
+  loading_ = false;
   ended_ = begun_;
   operations_ = 0;
-  due_at_ = 0;
-  fresh_ = true;
-  stats_.copies = shape.copies;
+  due_at_ = std::max<std::uint64_t>(1, options_.load_interval / 8);  // soon: nothing is cached yet
+  stats_.directory = shape.buckets != 0;
+  stats_.directory_bytes = shape.directory_bytes();
   stats_.blocks = shape.blocks;
-  stats_.bytes = shape.bytes();
-  stats_.policy = shape.copies == 0 ? CachePolicy::kOff : options_.policy;
+  stats_.bytes = shape.cache_bytes();
+  stats_.policy = on_ ? options_.policy : CachePolicy::kOff;
 }
 
 void CacheDriver::Stop(Executor& executor) {
   const Turn turn(*this, true);
-  if (shape_.copies != 0) executor.AwaitCacheStep();
+  if (loading_) executor.AwaitCacheLoad();
   const std::lock_guard lock(mutex_);
-  shape_.copies = 0;
   on_ = false;
   ended_ = begun_ = requested_;
 }
@@ -78,15 +106,10 @@ void CacheDriver::Advance(Executor& executor, std::uint64_t operations) {
   const Turn turn(*this, false);
   if (!turn.has()) return;
   operations_ += operations;
-  Step(executor);
-}
-
-void CacheDriver::Step(Executor& executor) {
-  bool due = false;
   {
     const std::lock_guard lock(mutex_);
-    if (phase_ == Phase::kFilling && executor.CacheStepEnded()) {
-      phase_ = Phase::kIdle;
+    if (loading_ && executor.CacheLoadEnded()) {
+      loading_ = false;
       ended_ = begun_;
       ++stats_.loads;
       stats_.load_seconds =
@@ -95,40 +118,18 @@ void CacheDriver::Step(Executor& executor) {
     if (options_.load_interval != 0 && operations_ >= due_at_ && requested_ == begun_) {
       ++requested_;
     }
-    due = phase_ == Phase::kIdle && begun_ < requested_;
-    if (due) {
-      begun_ = requested_;
-      if (shape_.copies == 0) {
-        ended_ = begun_;
-        due = false;
-      }
+    if (loading_ || begun_ == requested_) return;
+    begun_ = requested_;
+    if (!on_) {
+      ended_ = begun_;
+      return;
     }
+    loading_ = true;
   }
-  if (due) {
-    start_ = std::chrono::steady_clock::now();
-    // The first loading hardly knows what is hot; the second is not to be waited for long.
-    due_at_ =
-        fresh_ ? std::max<std::uint64_t>(1, options_.load_interval / 8) : options_.load_interval;
-    operations_ = 0;
-    executor.AssignCopies();
-    SetPhase(Phase::kAssigning);
-  }
-  if (phase_ == Phase::kAssigning && executor.CacheStepEnded()) {
-    grace_id_ = batches_.newest();
-    SetPhase(Phase::kGrace);
-  }
-  // A mutant of the protocol does not wait.
-  const bool waits = tracer_ == nullptr || tracer_->Shared(gpm::Step::kCacheGrace);
-  if (phase_ == Phase::kGrace && !(waits && batches_.run_up_to(grace_id_))) {
-    SetPhase(Phase::kFilling);  // first, as it may take long: who waits does not wait for the grace
-    executor.FillCopies(fresh_);
-    fresh_ = false;
-  }
-}
-
-void CacheDriver::SetPhase(Phase phase) {
-  const std::lock_guard lock(mutex_);
-  phase_ = phase;
+  start_ = std::chrono::steady_clock::now();
+  operations_ = 0;
+  due_at_ = options_.load_interval;
+  executor.LoadCache();
 }
 
 std::uint64_t CacheDriver::Request() {
@@ -141,18 +142,13 @@ bool CacheDriver::Ended(std::uint64_t number) {
   return ended_ >= number;
 }
 
-std::uint64_t CacheDriver::WaitsFor() {
-  const std::lock_guard lock(mutex_);
-  return phase_ == Phase::kGrace ? grace_id_ : 0;
-}
-
-void CacheDriver::AwaitStep(Executor& executor) {
+void CacheDriver::Await(Executor& executor) {
   {
     std::unique_lock lock(mutex_);
     WaitUntil(lock, changed_, tracer_, [&] { return !busy_; });
-    if (phase_ != Phase::kAssigning && phase_ != Phase::kFilling) return;
+    if (!loading_) return;
   }
-  executor.AwaitCacheStep();
+  executor.AwaitCacheLoad();
 }
 
 CacheStats CacheDriver::Stats() {

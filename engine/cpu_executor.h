@@ -25,11 +25,12 @@ struct CpuQueues {
   std::vector<std::uint64_t> slots = std::vector<std::uint64_t>(2);
   std::unique_ptr<ReclaimCounters> counters = std::make_unique<ReclaimCounters>();
 
-  /// A view that may take the cells of a grant; `taken` is its user's.
-  Reclaim View(const CellGrant& grant = {}, std::uint64_t* taken = nullptr) {
+  /// A view that may take the cells of a grant; `taken` and `retired` are its user's.
+  Reclaim View(const CellGrant& grant = {}, std::uint64_t* taken = nullptr,
+               RetiredCells* retired = nullptr) {
     return Reclaim{
         cells.data(), cells.size() - 1, slots.data(), slots.size() - 1, counters.get(), grant,
-        taken};
+        taken,        retired};
   }
 };
 
@@ -82,7 +83,11 @@ class CpuExecutor : public Executor {
   ExecutorKind kind() const override { return ExecutorKind::kCpu; }
   unsigned threads() const override { return pool_.threads(); }
   std::uint64_t gpu_bytes() const override { return 0; }
-  void SetTable(const TableView& table) override { table_ = table; }
+  std::uint64_t workspace_bytes() const override { return 0; }
+  void SetTable(const TableView& table) override {
+    table_ = table;
+    accelerators_ = {};
+  }
 
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
     const ReclaimCounters& at = *queues_.counters;
@@ -114,11 +119,10 @@ class CpuExecutor : public Executor {
   }
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
-  void SetCache(const CacheShape& shape, CachePolicy policy) override;
-  void AssignCopies() override;
-  void FillCopies(bool fast) override;
-  bool CacheStepEnded() override { return true; }
-  void AwaitCacheStep() override {}
+  void SetAccelerators(const CacheShape& shape, CachePolicy policy) override;
+  void LoadCache() override;
+  bool CacheLoadEnded() override { return true; }
+  void AwaitCacheLoad() override {}
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
     RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
@@ -133,15 +137,15 @@ class CpuExecutor : public Executor {
 
   bool media_needs_flush() const { return persist_.needs_flush(); }
   CpuOperations MakeOperations(const Reclaim& reclaim) const {
-    return MakeOperations(reclaim, cache_);
+    return MakeOperations(reclaim, accelerators_);
   }
-  CpuOperations MakeOperations(const Reclaim& reclaim, const CacheView& cache) const {
-    return CpuOperations(table_, reclaim, locks_, cache, ThreadGroup{}, media_);
+  CpuOperations MakeOperations(const Reclaim& reclaim, const Accelerators& accelerators) const {
+    return CpuOperations(table_, reclaim, locks_, accelerators, ThreadGroup{}, media_);
   }
   /// For a batch.
-  CacheView NextCacheView() {
-    CacheView view = cache_;
-    view.clock = AtomicNext(&clock_) + 1;
+  Accelerators NextAccelerators() {
+    Accelerators view = accelerators_;
+    view.cache.clock = AtomicNext(&clock_) + 1;
     return view;
   }
   void FreeRange(CellRange range, const std::uint32_t* used) {
@@ -167,7 +171,7 @@ class CpuExecutor : public Executor {
   CpuQueues queues_;
   std::vector<std::uint32_t> used_;  ///< between Pass and FreeUnused
   CacheMemory<HostArray> cache_memory_;
-  CacheView cache_;
+  Accelerators accelerators_;
   std::uint32_t loads_ = 0;  ///< of the cache, begun
   std::uint32_t clock_ = 0;  ///< batches begun
 };
@@ -236,42 +240,40 @@ std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRang
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::SetCache(const CacheShape& shape, CachePolicy policy) {
+void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy policy) {
+  cache_memory_ = {};
   cache_memory_.Reserve(shape, policy);
-  cache_ = cache_memory_.View(table_, 0);
-  std::fill_n(cache_.bucket_of, cache_.size, CacheView::kNoBucket);
-  std::fill_n(cache_.versions, cache_.size, CacheView::kUnfilled);
-  if (cache_.enabled()) *cache_memory_.state.data() = cache_memory_.FirstState();
+  accelerators_ = cache_memory_.View(table_);
+  const CacheView& cache = accelerators_.cache;
+  std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
+  std::fill_n(cache.tags, std::uint64_t{cache.size} * shape.slots, CacheView::kClosed);
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(shape.buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i < last; ++i) {
+      operations.directory().Build(static_cast<std::uint32_t>(i));
+    }
+  });
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::AssignCopies() {
-  CacheView view = cache_;
-  view.clock = AtomicLoad32(&clock_);
-  const CacheLoad load = cache_memory_.Load(view, ++loads_);
+void CpuExecutor<Setup>::LoadCache() {
+  Accelerators view = accelerators_;
+  view.cache.clock = AtomicLoad32(&clock_);
+  const CacheLoad load = cache_memory_.Load(view.cache, ++loads_);
+  const ThreadGroup group;
+  const CacheAccess<ThreadGroup, Media> access(view.cache, table_, group, media_);
   const auto for_each = [&](std::uint32_t count, const auto& visit) {
     ForRanges(count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
       for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
     });
   };
-  for_each(load.buckets, [&](std::uint32_t index) { load.CountBucket(index); });
-  load.ChooseThresholds();
-  for_each(cache_.size, [&](std::uint32_t copy) { load.EvictCold(media_, copy); });
-  for_each(cache_memory_.shape.blocks, [&](std::uint32_t block) { load.FreeBlock(block); });
-  for_each(load.buckets, [&](std::uint32_t index) { load.AssignHot(media_, index); });
-}
-
-template <class Setup>
-void CpuExecutor<Setup>::FillCopies(bool) {
-  const CacheLoad load = cache_memory_.Load(cache_, loads_);
-  const ThreadGroup group;
-  const CacheAccess<ThreadGroup, Media> access(cache_, table_, group, media_);
-  ForRanges(load.state->pending, Setup::kBucketsAtATime,
-            [&](std::uint64_t first, std::uint64_t last) {
-              for (std::uint64_t i = first; i < last; ++i) {
-                load.FillPending(access, static_cast<std::uint32_t>(i));
-              }
-            });
+  for_each(load.buckets, [&](std::uint32_t bucket) { load.CountBucket(bucket); });
+  load.ChooseThreshold();
+  for_each(view.cache.size, [&](std::uint32_t block) { load.EvictCold(access, media_, block); });
+  for_each(load.buckets, [&](std::uint32_t bucket) { load.AssignHot(media_, bucket); });
+  for_each(load.state->pending,
+           [&](std::uint32_t i) { access.Fill(view.directory, load.pending[i]); });
 }
 
 template <class Setup>

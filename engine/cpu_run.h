@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "engine/cpu_executor.h"
@@ -11,14 +12,17 @@
 namespace gpm {
 
 /// Operations in flight in one thread: enough cache misses to keep its fill buffers busy.
-inline constexpr std::size_t kBlock = 24;
+inline constexpr std::size_t kBlock = 48;
 /// Operations that one thread takes at a time from a batch of finds.
 inline constexpr std::size_t kFindChunk = 512;
+inline constexpr std::size_t kMaxCandidateBuckets = 32;
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
 
 inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
   for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
     __builtin_prefetch(address + i);
+    // GCC takes a function of prefetches alone for one without any effect and drops its calls.
+    asm volatile("");
   }
 }
 
@@ -35,45 +39,64 @@ class CpuRun : public Run {
   void Settle() override;
 
  private:
-  struct Worker {
+  struct alignas(128) Worker {
     std::vector<std::uint32_t> list;  ///< its operations, in batch order
     std::size_t next = 0;             ///< first one not done
     CellGrant grant;                  ///< its part of the batch's cells
     std::uint64_t taken = 0;          ///< of those
+    std::vector<std::uint32_t> retired_cells;
     Progress progress;
   };
 
   /// Operations on their way through a thread.
   struct Block {
+    std::size_t count;
     std::array<KeyBuffer, kBlock> buffers;
     std::array<const std::uint64_t*, kBlock> keys;
     std::array<Candidates, kBlock> candidates;
-    std::array<Slot, kBlock> slots;
-    std::array<bool, kBlock> found;
+    std::array<Probe, kBlock> probes;  ///< of the levels that were looked at, while not found
+    std::array<Hint, kBlock> found;    ///< where
+    /// Candidate buckets, of the levels that were prefetched.
+    std::array<std::array<std::byte*, kMaxCandidateBuckets>, kBlock> buckets;
+
+    bool Found(std::size_t k) const { return probes[k].match != 0; }
+    Slot SlotAt(const TableView& table, std::size_t k, std::uint32_t position) const {
+      return Slot{buckets[k][position >> table.slot_bits], position & (table.slots - 1)};
+    }
   };
 
   using CpuOperations = typename CpuExecutor<Setup>::CpuOperations;
 
   bool HasWrites() const;
-  void LookUp(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
-              std::size_t count, Block* block) const;
+  void Deal();
+  void Enter(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
+             std::size_t count, Block* block) const;
+  void Search(const CpuOperations& operations, Block* block) const;
+  void PrefetchLevel(const CpuOperations& operations, std::size_t k, std::uint32_t level,
+                     Block* block) const;
+  template <class Visit>
+  void ForBlocks(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
+                 std::size_t last, const Visit& visit) const;
   void RunFinds();
   void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
                     Progress* progress);
   void RunOrdered(bool give_up, const CellGrant& grant);
-  void FindBlock(const CpuOperations& operations, std::size_t first, std::size_t count);
+  void AnswerFinds(const CpuOperations& operations, std::size_t first, const Block& block);
+  void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
+                        const std::uint32_t* list, const Block& block) const;
   void WorkOn(Worker* worker, bool give_up);
   Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
   /// The key's words, copied where the row is not aligned.
   const std::uint64_t* KeyAt(std::size_t i, KeyBuffer* buffer) const;
   const std::byte* ValueAt(std::size_t i) const;
+  std::byte* FoundAt(std::size_t i) const { return batch_.found.data() + i * value_size_; }
 
   CpuExecutor<Setup>* executor_;
   Batch batch_;
   std::size_t key_size_ = 0;
   std::size_t value_size_ = 0;
   std::vector<Worker> workers_;
-  CacheView cache_;
+  Accelerators accelerators_;
   Progress progress_;
 };
 
@@ -84,7 +107,7 @@ CpuRun<Setup>::CpuRun(CpuExecutor<Setup>* executor, const Batch& batch)
 template <class Setup>
 void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
   executor_->GiveBack(give_back);
-  cache_ = executor_->NextCacheView();
+  accelerators_ = executor_->NextAccelerators();
   key_size_ = 8 * executor_->table_.key_words;
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
@@ -102,30 +125,54 @@ void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& g
     workers_[0].list.resize(n);
     for (std::size_t i = 0; i < n; ++i) workers_[0].list[i] = static_cast<std::uint32_t>(i);
   } else {
-    std::vector<std::uint8_t> owner(n);
-    const TableView& table = executor_->table_;
-    executor_->ForRanges(n, 4096, [&](std::uint64_t first, std::uint64_t last) {
-      for (std::uint64_t i = first; i < last; ++i) {
-        KeyBuffer buffer;
-        const KeyHash hash = HashKey(table.hash_seed, KeyAt(i, &buffer), table.key_words);
-        owner[i] = static_cast<std::uint8_t>(((hash.g >> 32) * parts) >> 32);
-      }
-    });
-    std::vector<std::size_t> sizes(parts);
-    for (const std::uint8_t part : owner) ++sizes[part];
-    for (std::size_t part = 0; part < parts; ++part) workers_[part].list.reserve(sizes[part]);
-    executor_->pool_.Run(parts, [&](std::size_t part) {
-      for (std::size_t i = 0; i < n; ++i) {
-        if (owner[i] == part) workers_[part].list.push_back(static_cast<std::uint32_t>(i));
-      }
-    });
+    Deal();
   }
   RunOrdered(false, grant);
 }
 
+/// Deals the operations to the workers: each thread sorts a share of the batch by owner.
+template <class Setup>
+void CpuRun<Setup>::Deal() {
+  const TableView& table = executor_->table_;
+  const std::size_t n = batch_.results.size();
+  const std::size_t parts = workers_.size();
+  std::vector<std::uint32_t> sorted(n);
+  std::vector<std::size_t> ends(parts * parts);  // by share, then owner, in `sorted`
+  const auto share_begin = [&](std::size_t share) { return n * share / parts; };
+  executor_->pool_.Run(parts, [&](std::size_t share) {
+    const std::size_t first = share_begin(share);
+    const std::size_t last = share_begin(share + 1);
+    std::vector<std::uint8_t> owners(last - first);
+    std::vector<std::size_t> next(parts + 1);
+    for (std::size_t i = first; i < last; ++i) {
+      KeyBuffer buffer;
+      const KeyHash hash = HashKey(table.hash_seed, KeyAt(i, &buffer), table.key_words);
+      const std::uint64_t owner = ((hash.g >> 32) * parts) >> 32;
+      owners[i - first] = static_cast<std::uint8_t>(owner);
+      ++next[owner + 1];
+    }
+    next[0] = first;
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for (std::size_t i = first; i < last; ++i) {
+      sorted[next[owners[i - first]]++] = static_cast<std::uint32_t>(i);
+    }
+    std::copy_n(next.begin(), parts, ends.begin() + static_cast<std::ptrdiff_t>(share * parts));
+  });
+  for (std::size_t share = 0; share < parts; ++share) {
+    std::size_t begin = share_begin(share);
+    for (std::size_t owner = 0; owner < parts; ++owner) {
+      const std::size_t end = ends[share * parts + owner];
+      std::vector<std::uint32_t>& list = workers_[owner].list;
+      list.insert(list.end(), sorted.begin() + static_cast<std::ptrdiff_t>(begin),
+                  sorted.begin() + static_cast<std::ptrdiff_t>(end));
+      begin = end;
+    }
+  }
+}
+
 template <class Setup>
 Progress CpuRun<Setup>::Resume(bool give_up, const CellGrant& grant) {
-  cache_ = executor_->NextCacheView();  // the table may have grown, and the cache with it
+  accelerators_ = executor_->NextAccelerators();  // the table may have grown, and they with it
   RunOrdered(give_up, grant);
   return progress_;
 }
@@ -169,91 +216,130 @@ const std::byte* CpuRun<Setup>::ValueAt(std::size_t i) const {
 template <class Setup>
 void CpuRun<Setup>::RunFinds() {
   const Reclaim reclaim = executor_->queues_.View();
-  const CpuOperations operations = executor_->MakeOperations(reclaim, cache_);
+  const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
   const std::size_t n = batch_.results.size();
   const std::size_t chunk = std::min(
       kFindChunk,
       std::max(Setup::kMinPerThread, (n + executor_->threads() - 1) / executor_->threads()));
   executor_->ForRanges(n, chunk, [&](std::uint64_t first, std::uint64_t last) {
-    if (cache_.enabled()) {
+    if (accelerators_.directory.enabled()) {
       Progress progress;
       FindOneByOne(operations, first, last - first, &progress);
       AtomicAdd(&progress_.found, progress.found);
       AtomicAdd(&progress_.cache_hits, progress.cache_hits);
       return;
     }
-    for (std::uint64_t i = first; i < last; i += kBlock) {
-      FindBlock(operations, i, std::min<std::size_t>(kBlock, last - i));
-    }
+    ForBlocks(operations, nullptr, first, last, [&](std::size_t i, const Block& block) {
+      AnswerFinds(operations, i, block);
+      return true;
+    });
   });
 }
 
-/// Looks a block of keys up in lockstep, so that the misses of all of them overlap: level by level,
-/// each stage's lines prefetched by the one before. Prefetches the references of what it finds.
+/// Hashes a block of keys and prefetches the buckets where most of them are.
 template <class Setup>
-void CpuRun<Setup>::LookUp(const CpuOperations& operations, const std::uint32_t* list,
-                           std::size_t first, std::size_t count, Block* block) const {
-  const TableView& table = executor_->table_;
-  const auto prefetch = [&](std::size_t k, std::uint32_t level) {
-    operations.VisitBucketsOfLevel(block->candidates[k], level, [&](const std::byte* bucket) {
-      PrefetchBytes(bucket, 8 * table.slots);
-    });
-  };
+void CpuRun<Setup>::Enter(const CpuOperations& operations, const std::uint32_t* list,
+                          std::size_t first, std::size_t count, Block* block) const {
+  block->count = count;
   for (std::size_t k = 0; k < count; ++k) {
-    block->keys[k] = KeyAt(list == nullptr ? first + k : list[k], &block->buffers[k]);
+    block->keys[k] = KeyAt(list == nullptr ? first + k : list[first + k], &block->buffers[k]);
     block->candidates[k] = operations.Locate(block->keys[k]);
-    block->found[k] = false;
-    prefetch(k, 0);
+    block->probes[k] = Probe{};
+    block->found[k] = Hint{};
+    if (!accelerators_.directory.enabled()) PrefetchLevel(operations, k, 0, block);
   }
+}
+
+/// Looks the keys up in lockstep, so that the misses of all of them overlap: level by level, each
+/// stage's lines prefetched by the one before. Prefetches the references of what it finds.
+template <class Setup>
+void CpuRun<Setup>::Search(const CpuOperations& operations, Block* block) const {
+  if (accelerators_.directory.enabled()) return;
+  const TableView& table = executor_->table_;
   for (std::uint32_t level = 0; level < table.levels; ++level) {
-    for (std::size_t k = 0; k < count; ++k) {
-      if (block->found[k]) continue;
-      block->found[k] =
-          operations.FindSlotInLevel(block->candidates[k], block->keys[k], level, &block->slots[k]);
-      if (block->found[k]) {
-        __builtin_prefetch(table.Reference(block->slots[k]));
+    for (std::size_t k = 0; k < block->count; ++k) {
+      if (block->Found(k)) continue;
+      const Probe probe = operations.ProbeLevel(block->candidates[k], block->keys[k], level,
+                                                block->buckets[k].data());
+      block->probes[k].match = probe.match;
+      block->probes[k].empty |= probe.empty;
+      if (block->Found(k)) {
+        const std::uint32_t position = LowestBit(probe.match);
+        block->found[k] = Hint{block->SlotAt(table, k, position), position};
+        __builtin_prefetch(table.Reference(block->found[k].slot));
       } else if (level + 1 < table.levels) {
-        prefetch(k, level + 1);
+        PrefetchLevel(operations, k, level + 1, block);
       }
     }
   }
 }
 
 template <class Setup>
-void CpuRun<Setup>::FindBlock(const CpuOperations& operations, std::size_t first,
-                              std::size_t count) {
+void CpuRun<Setup>::PrefetchLevel(const CpuOperations& operations, std::size_t k,
+                                  std::uint32_t level, Block* block) const {
   const TableView& table = executor_->table_;
-  Block block;
-  LookUp(operations, nullptr, first, count, &block);
-  if (!batch_.found.empty()) {
-    std::array<std::uint64_t, kBlock> references;
-    for (std::size_t k = 0; k < count; ++k) {
-      if (!block.found[k]) continue;
-      references[k] = operations.LoadReference(block.slots[k]);
-      if (!table.inline_values()) PrefetchBytes(table.Cell(references[k]), value_size_);
-    }
-    for (std::size_t k = 0; k < count; ++k) {
-      if (!block.found[k]) continue;
-      operations.ReadValue(references[k], batch_.found.data() + (first + k) * value_size_);
-    }
-  }
-  for (std::size_t k = 0; k < count; ++k) {
-    batch_.results[first + k] = ResultOf(Op::kFind, block.found[k]);
+  for (std::uint32_t c = level * table.locations; c < (level + 1) * table.locations; ++c) {
+    std::byte* const bucket = operations.BucketAt(block->candidates[k], c);
+    block->buckets[k][c] = bucket;
+    if (bucket != nullptr) PrefetchBytes(bucket, 8 * table.slots);
   }
 }
 
-/// With a cache: most finds end in it, and nothing is prefetched for them.
+/// Calls visit(i, block) for blocks of the operations [first, last), of a list or of the batch,
+/// which were searched; i is the first one of the block. The next block has entered by then. Until
+/// visit returns false.
+template <class Setup>
+template <class Visit>
+void CpuRun<Setup>::ForBlocks(const CpuOperations& operations, const std::uint32_t* list,
+                              std::size_t first, std::size_t last, const Visit& visit) const {
+  std::array<Block, 2> blocks;
+  const auto enter = [&](std::size_t i, Block* block) {
+    if (i < last) Enter(operations, list, i, std::min(kBlock, last - i), block);
+  };
+  enter(first, &blocks[0]);
+  for (std::size_t i = first, turn = 0; i < last; i += kBlock, turn ^= 1) {
+    enter(i + kBlock, &blocks[turn ^ 1]);
+    Search(operations, &blocks[turn]);
+    if (!visit(i, blocks[turn])) return;
+  }
+}
+
+template <class Setup>
+void CpuRun<Setup>::AnswerFinds(const CpuOperations& operations, std::size_t first,
+                                const Block& block) {
+  const TableView& table = executor_->table_;
+  if (!batch_.found.empty()) {
+    std::array<std::uint64_t, kBlock> references;
+    for (std::size_t k = 0; k < block.count; ++k) {
+      if (!block.Found(k)) continue;
+      references[k] = operations.LoadReference(block.found[k].slot);
+      if (!table.inline_values()) PrefetchBytes(table.Cell(references[k]), value_size_);
+      PrefetchBytes(FoundAt(first + k), value_size_);
+    }
+    for (std::size_t k = 0; k < block.count; ++k) {
+      if (!block.Found(k)) continue;
+      operations.ReadValue(references[k], FoundAt(first + k));
+    }
+  }
+  for (std::size_t k = 0; k < block.count; ++k) {
+    batch_.results[first + k] = ResultOf(Op::kFind, block.Found(k));
+  }
+}
+
+/// With a directory: nothing is prefetched.
 template <class Setup>
 void CpuRun<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t first,
                                  std::size_t count, Progress* progress) {
   for (std::size_t i = first; i < first + count; ++i) {
     KeyBuffer buffer;
     const std::uint64_t* key = KeyAt(i, &buffer);
-    const Outcome outcome = operations.Apply(operations.Locate(key), key, Plan{});
-    progress->found += outcome.present ? 1 : 0;
-    progress->cache_hits += outcome.cached ? 1 : 0;
-    if (outcome.present && !batch_.found.empty()) {
-      operations.ReadFound(outcome, batch_.found.data() + i * value_size_);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key);
+    if (outcome.present) {
+      const bool hit =
+          batch_.found.empty() || operations.ReadFound(candidates, outcome, FoundAt(i));
+      ++progress->found;
+      progress->cache_hits += hit ? 1 : 0;
     }
     batch_.results[i] = ResultOf(Op::kFind, outcome.present);
   }
@@ -283,51 +369,78 @@ void CpuRun<Setup>::RunOrdered(bool give_up, const CellGrant& grant) {
   progress_.positions = executor_->Positions();
 }
 
+/// After Search: prefetches the values that operations read, the cells that they fill, and the
+/// references that inserts write.
+template <class Setup>
+void CpuRun<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
+                                     const std::uint32_t* list, const Block& block) const {
+  const TableView& table = executor_->table_;
+  std::uint32_t cell = 0;
+  std::uint64_t cells = 0;
+  for (std::size_t k = 0; k < block.count; ++k) {
+    const Op op = KindOf(list[k]);
+    if (Writes(op) && !batch_.values.empty()) PrefetchBytes(ValueAt(list[k]), value_size_);
+    if (Writes(op) && reclaim.PeekCell(cells++, &cell)) {
+      PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
+    }
+    if (block.Found(k)) {
+      if (op == Op::kFind && !table.inline_values()) {
+        PrefetchBytes(table.Cell(operations.LoadReference(block.found[k].slot)), value_size_);
+        if (!batch_.found.empty()) PrefetchBytes(FoundAt(list[k]), value_size_);
+      }
+    } else if (Inserts(op) && !accelerators_.directory.enabled()) {
+      const int place = operations.PlaceFor(block.probes[k].empty);
+      if (place < 0) continue;
+      __builtin_prefetch(table.Reference(block.SlotAt(table, k, static_cast<std::uint32_t>(place))),
+                         1);
+    }
+  }
+}
+
 /// Carries out a worker's operations one after another; the buckets, references and old values of
 /// those to come are prefetched.
 template <class Setup>
 void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
   worker->progress = Progress{};
   worker->taken = 0;
-  const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken);
-  const CpuOperations operations = executor_->MakeOperations(reclaim, cache_);
-  const TableView& table = executor_->table_;
-  Block block;
-  while (worker->next < worker->list.size()) {
-    const std::size_t count = std::min(kBlock, worker->list.size() - worker->next);
-    const std::uint32_t* list = worker->list.data() + worker->next;
-    LookUp(operations, list, 0, count, &block);
-    for (std::size_t k = 0; k < count; ++k) {
-      if (block.found[k] && KindOf(list[k]) == Op::kFind && !table.inline_values()) {
-        PrefetchBytes(table.Cell(operations.LoadReference(block.slots[k])), value_size_);
-      }
-    }
-    for (std::size_t k = 0; k < count; ++k) {
-      const std::size_t i = list[k];
+  // An operation retires one cell at most.
+  worker->retired_cells.resize(worker->list.size() - worker->next + worker->grant.count);
+  RetiredCells retired{worker->retired_cells.data(), 0};
+  const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken, &retired);
+  const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
+  const std::uint32_t* const list = worker->list.data();
+  const auto carry_out = [&](std::size_t first, const Block& block) {
+    PrefetchForApply(operations, reclaim, list + first, block);
+    for (std::size_t k = 0; k < block.count; ++k) {
+      const std::size_t i = list[first + k];
       const Op op = KindOf(i);
       const Plan plan = PlanOf(op, ValueAt(i));
-      const Outcome outcome = operations.Apply(block.candidates[k], block.keys[k], plan);
+      const Outcome outcome =
+          operations.Apply(block.candidates[k], block.keys[k], plan, 1, block.found[k]);
       worker->progress.items_added += ItemsAdded(plan, outcome);
       if (outcome.lack != Lack::kNothing && !give_up) {
         // What comes after it may not lack anything: it is not counted.
         (outcome.lack == Lack::kSlot ? worker->progress.lack_slots : worker->progress.lack_cells) =
             1;
-        reclaim.ReturnCells(0, 1);
-        return;
+        return false;
       }
-      if (op == Op::kFind && outcome.present && !batch_.found.empty()) {
-        operations.ReadFound(outcome, batch_.found.data() + i * value_size_);
+      if (op == Op::kFind && outcome.present) {
+        const bool hit =
+            batch_.found.empty() || operations.ReadFound(block.candidates[k], outcome, FoundAt(i));
+        ++worker->progress.found;
+        worker->progress.cache_hits += hit ? 1 : 0;
       }
-      worker->progress.found += outcome.present ? 1 : 0;
-      worker->progress.cache_hits += outcome.cached ? 1 : 0;
       batch_.results[i] = outcome.lack != Lack::kNothing
                               ? Result::kNoSpace
                               : ResultOf(op, outcome.present, !batch_.values.empty());
       ++worker->next;
       ++worker->progress.carried_out;
     }
-  }
+    return true;
+  };
+  ForBlocks(operations, list, worker->next, worker->list.size(), carry_out);
   reclaim.ReturnCells(0, 1);
+  reclaim.QueueRetired();
 }
 
 }  // namespace gpm

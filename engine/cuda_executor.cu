@@ -15,6 +15,10 @@ constexpr std::uint64_t kKeyLocks = std::uint64_t{1} << 20;
 /// Of loading the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
 constexpr unsigned kFillBlocks = 4;
+/// Finds in a batch from which on it pays to sort what they read of persistent memory by address.
+constexpr std::uint64_t kDeferFrom = std::uint64_t{1} << 15;
+/// Of reading in address order: few pages of persistent memory are then in use at a time.
+constexpr unsigned kOrderedBlocks = 64;
 constexpr unsigned kPassBlocks = 132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
 
 std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
@@ -63,6 +67,8 @@ class CudaRun : public Run {
   void MakeContext(const CellGrant& grant);
   void Order();
   void CarryOut(bool give_up);
+  void Finish();
+  void FindDirectly();
 
   CudaExecutor* executor_;
   Batch batch_;
@@ -75,6 +81,8 @@ class CudaRun : public Run {
   bool values_on_device_ = false;
   bool found_on_device_ = false;
   bool results_on_device_ = false;
+  bool direct_ = false;  ///< finds alone that are not sorted by key
+  bool defers_ = false;  ///< direct_: values that are not cached are read in the order of the cells
   std::size_t sort_bytes_ = 0;  ///< temporary storage that CUB asks for
   std::size_t scan_bytes_ = 0;
   bool running_ = false;
@@ -82,6 +90,7 @@ class CudaRun : public Run {
 };
 
 CudaRun::~CudaRun() {
+  if (workspace_ == nullptr) return;
   if (running_) cudaEventSynchronize(workspace_->done);
   executor_->ReturnWorkspace(std::move(workspace_));
 }
@@ -106,23 +115,36 @@ void CudaRun::Place() {
 void CudaRun::Allocate() {
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
-  w.hashes.Reserve(n);
-  w.sorted_hashes.Reserve(n);
-  w.order.Reserve(n);
-  w.sorted_order.Reserve(n);
-  w.effects.Reserve(n);
-  w.records.Reserve(n);
-  w.sums.Reserve(1);
   if (!ops_on_device_) w.ops.Reserve(batch_.ops.size());
   if (!keys_on_device_) w.keys.Reserve(batch_.keys.size());
   if (!values_on_device_) w.values.Reserve(batch_.values.size());
   if (!found_on_device_) w.found.Reserve(batch_.found.size());
   if (!results_on_device_) w.results.Reserve(n);
+  if (executor_->has_directory() && batch_.ops.empty() && batch_.op == Op::kFind) {
+    const bool has_cells = executor_->cell_bytes() != 0;
+    const bool is_short = batch_.keys.size() == 8 * n;
+    const bool is_large = n >= kDeferFrom;
+    defers_ = is_large && is_short && has_cells && !batch_.found.empty();
+    // Else, from several finds of a key one is made.
+    direct_ = defers_ || !has_cells || batch_.found.empty() ||
+              (executor_->has_cache() && (!is_large || is_short));
+  }
+  if (direct_ && !defers_) return;
+  w.hashes.Reserve(n);
+  w.sorted_hashes.Reserve(n);
+  w.order.Reserve(n);
+  w.sorted_order.Reserve(n);
   const int count = static_cast<int>(n);
   CheckCuda(
       cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes_, w.hashes.data(), w.sorted_hashes.data(),
                                       w.order.data(), w.sorted_order.data(), count, 0, 32, stream_),
       "DeviceRadixSort");
+  if (direct_) {
+    w.library.Reserve(sort_bytes_);
+    return;
+  }
+  w.effects.Reserve(n);
+  w.records.Reserve(n);
   CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, w.effects.data(), w.effects.data(),
                                            ComposeEffects{}, count, stream_),
             "DeviceScan");
@@ -149,6 +171,7 @@ void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) 
     Enqueue(give_back, grant);
   } catch (...) {
     cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
+    workspace_.reset();              // and left it who knows how
     throw;
   }
 }
@@ -172,8 +195,39 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
   device_.records = w.records.data();
   device_.sums = w.sums.data();
   executor_->GiveBack(give_back, stream_);
-  Order();
-  CarryOut(false);
+  if (!direct_) {
+    Order();
+    CarryOut(false);
+    return;
+  }
+  FindDirectly();
+  Finish();
+}
+
+/// Finds alone, with a directory: nothing is sorted but what has to be read from persistent memory.
+void CudaRun::FindDirectly() {
+  Workspace& w = *workspace_;
+  if (context_.table.key_words > 1) {
+    FindKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock)), kBlockThreads, 0,
+               stream_>>>(context_, device_);
+    CheckLaunch("FindKeys");
+    return;
+  }
+  std::uint32_t* const deferred = defers_ ? w.hashes.data() : nullptr;
+  FindShortKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)), kBlockThreads, 0,
+                  stream_>>>(context_, device_, deferred, w.order.data());
+  CheckLaunch("FindShortKeys");
+  if (!defers_) return;
+  CheckCuda(cub::DeviceRadixSort::SortPairs(
+                w.library.data(), sort_bytes_, deferred, w.sorted_hashes.data(), w.order.data(),
+                w.sorted_order.data(), static_cast<int>(device_.count), 0, 32, stream_),
+            "DeviceRadixSort");
+  ReadDeferred<<<kOrderedBlocks, kBlockThreads, 0, stream_>>>(
+      context_.table, device_, w.sorted_hashes.data(), w.sorted_order.data());
+  CheckLaunch("ReadDeferred");
+  CopyDeferred<<<kPassBlocks, kBlockThreads, 0, stream_>>>(
+      context_.table.value_size, device_, w.sorted_hashes.data(), w.sorted_order.data());
+  CheckLaunch("CopyDeferred");
 }
 
 /// Takes the executor's context, with the cells granted and, where the medium needs flushing, a log
@@ -183,7 +237,7 @@ void CudaRun::MakeContext(const CellGrant& grant) {
   context_ = executor_->NextContext();
   context_.reclaim.grant = grant;
   context_.reclaim.taken = &w.sums.data()->cells_taken;
-  if (!executor_->needs_flush()) return;
+  if (!executor_->needs_flush() || direct_) return;
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
 }
@@ -211,12 +265,17 @@ void CudaRun::Order() {
 
 void CudaRun::CarryOut(bool give_up) {
   Workspace& w = *workspace_;
-  CheckCuda(cudaMemsetAsync(w.sums.data(), 0, sizeof(BatchSums), stream_), "cudaMemsetAsync");
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
   CarryOutRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, give_up);
   CheckLaunch("CarryOutRuns");
   AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.value_size, device_);
   CheckLaunch("AnswerOperations");
+  Finish();
+}
+
+/// Takes the answers to where the user wants them, and tells how it went.
+void CudaRun::Finish() {
+  Workspace& w = *workspace_;
   if (!found_on_device_ && !batch_.found.empty()) {
     CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
                               cudaMemcpyDeviceToHost, stream_),
@@ -242,13 +301,19 @@ Progress CudaRun::Await() {
 Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
   executor_->Activate();
   MakeContext(grant);  // the table, and its queues, may have grown
-  CarryOut(give_up);
+  try {
+    CarryOut(give_up);
+  } catch (...) {
+    cudaStreamSynchronize(stream_);
+    workspace_.reset();
+    throw;
+  }
   return Await();
 }
 
 }  // namespace
 
-Workspace::Workspace(std::atomic<std::uint64_t>* bytes)
+Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
     : hashes(bytes),
       sorted_hashes(bytes),
       order(bytes),
@@ -265,6 +330,9 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes)
       dirty_lines(bytes),
       dirty_count(bytes) {
   CheckCuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
+  sums.Reserve(1);
+  CheckCuda(cudaMemsetAsync(sums.data(), 0, sizeof(BatchSums), stream), "cudaMemsetAsync");
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 Workspace::~Workspace() { cudaEventDestroy(done); }
@@ -282,7 +350,7 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
   Activate();
   CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  CheckCuda(cudaEventCreateWithFlags(&cache_step_done_, cudaEventDisableTiming), "cudaEventCreate");
+  CheckCuda(cudaEventCreateWithFlags(&cache_loaded_, cudaEventDisableTiming), "cudaEventCreate");
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
@@ -302,7 +370,7 @@ CudaExecutor::~CudaExecutor() {
   cudaStreamDestroy(stream_);
   cudaStreamSynchronize(cache_stream_);
   cudaStreamDestroy(cache_stream_);
-  cudaEventDestroy(cache_step_done_);
+  cudaEventDestroy(cache_loaded_);
 }
 
 void CudaExecutor::Activate() const { CheckCuda(cudaSetDevice(device_), "cudaSetDevice"); }
@@ -479,68 +547,63 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   return progress;
 }
 
-void CudaExecutor::SetCache(const CacheShape& shape, CachePolicy policy) {
+void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy) {
   Activate();
-  AwaitCacheStep();
+  AwaitCacheLoad();
+  context_.accelerators = {};
+  has_directory_ = has_cache_ = false;
   cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
   cache_memory_.Reserve(shape, policy);
-  context_.cache = cache_memory_.View(context_.table, 0);
-  if (shape.copies == 0) return;
+  context_.accelerators = cache_memory_.View(context_.table);
+  if (shape.buckets == 0) return;
   const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
     CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), stream_),
               "cudaMemsetAsync");
   };
-  static_assert(CacheView::kNoBucket == 0xFFFFFFFF);
-  static_assert((0x02020202 & 3) == CacheView::kUnfilled);
-  fill(cache_memory_.slot_of, 0, shape.buckets);
-  fill(cache_memory_.scores, 0, shape.buckets);
-  fill(cache_memory_.histogram, 0, CacheLoad::kRanks);
-  fill(cache_memory_.bucket_of, 0xFF, shape.copies);
-  fill(cache_memory_.versions, 0x02, shape.copies);
-  fill(cache_memory_.block_of, 0, shape.copies);
-  fill(cache_memory_.owner_of, 0, shape.blocks);
-  const CacheLoadState first = cache_memory_.FirstState();
-  CheckCuda(cudaMemcpyAsync(cache_memory_.state.data(), &first, sizeof first,
-                            cudaMemcpyHostToDevice, stream_),
-            "cudaMemcpyAsync to the device");
+  if (shape.blocks != 0) {
+    static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
+    fill(cache_memory_.block_of, 0, shape.buckets);
+    fill(cache_memory_.scores, 0, shape.buckets);
+    fill(cache_memory_.histogram, 0, CacheLoad::kRanks);
+    fill(cache_memory_.fills, 0, 1);
+    fill(cache_memory_.bucket_of, 0xFF, shape.blocks);
+    fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.blocks} * shape.slots);
+  }
+  has_directory_ = true;
+  has_cache_ = shape.blocks != 0;
+  BuildDirectory<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, shape.buckets);
+  CheckLaunch("BuildDirectory");
   Synchronize();
 }
 
-void CudaExecutor::AssignCopies() {
+void CudaExecutor::LoadCache() {
   Activate();
-  CacheView view = context_.cache;
-  view.clock = clock_;
-  const CacheLoad load = cache_memory_.Load(view, ++loads_);
+  Accelerators accelerators = context_.accelerators;
+  accelerators.cache.clock = clock_;
+  const TableView& table = context_.table;
+  const CacheLoad load = cache_memory_.Load(accelerators.cache, ++loads_);
   CountCacheBuckets<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
   CheckLaunch("CountCacheBuckets");
   ChooseCacheThreshold<<<1, 1, 0, cache_stream_>>>(load);
   CheckLaunch("ChooseCacheThreshold");
-  EvictCopies<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
-  CheckLaunch("EvictCopies");
-  FreeBlocks<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
-  CheckLaunch("FreeBlocks");
-  gpm::AssignCopies<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
-  CheckLaunch("AssignCopies");
-  CheckCuda(cudaEventRecord(cache_step_done_, cache_stream_), "cudaEventRecord");
+  EvictBlocks<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(table, load);
+  CheckLaunch("EvictBlocks");
+  AssignBlocks<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
+  CheckLaunch("AssignBlocks");
+  FillBlocks<<<kFillBlocks, kBlockThreads, 0, cache_stream_>>>(table, accelerators.directory, load);
+  CheckLaunch("FillBlocks");
+  CheckCuda(cudaEventRecord(cache_loaded_, cache_stream_), "cudaEventRecord");
 }
 
-void CudaExecutor::FillCopies(bool fast) {
-  Activate();
-  gpm::FillCopies<<<fast ? kPassBlocks : kFillBlocks, kBlockThreads, 0, cache_stream_>>>(
-      context_.table, cache_memory_.Load(context_.cache, loads_));
-  CheckLaunch("FillCopies");
-  CheckCuda(cudaEventRecord(cache_step_done_, cache_stream_), "cudaEventRecord");
-}
-
-bool CudaExecutor::CacheStepEnded() {
-  const cudaError_t status = cudaEventQuery(cache_step_done_);
+bool CudaExecutor::CacheLoadEnded() {
+  const cudaError_t status = cudaEventQuery(cache_loaded_);
   if (status == cudaErrorNotReady) return false;
   CheckCuda(status, "cudaEventQuery");
   return true;
 }
 
-void CudaExecutor::AwaitCacheStep() {
-  CheckCuda(cudaEventSynchronize(cache_step_done_), "cudaEventSynchronize");
+void CudaExecutor::AwaitCacheLoad() {
+  CheckCuda(cudaEventSynchronize(cache_loaded_), "cudaEventSynchronize");
 }
 
 void CudaExecutor::FlushPool() const {
@@ -558,7 +621,8 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
       return workspace;
     }
   }
-  return std::make_unique<Workspace>(&gpu_bytes_);
+  Activate();
+  return std::make_unique<Workspace>(&workspace_bytes_, stream_);
 }
 
 void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) {

@@ -18,7 +18,8 @@ namespace gpm {
 /// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
 /// nothing once sizes have settled.
 struct Workspace {
-  explicit Workspace(std::atomic<std::uint64_t>* bytes);
+  /// @param stream to clear it on
+  Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream);
   ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
@@ -28,7 +29,7 @@ struct Workspace {
   DeviceArray<RunRecord> records;
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
-  DeviceArray<BatchSums> sums;
+  DeviceArray<BatchSums> sums;  ///< 0 between batches: who reports them clears them
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
   cudaEvent_t done = nullptr;
@@ -36,10 +37,15 @@ struct Workspace {
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
 ///
-/// A batch is sorted by key hash (which is address order), the effect of the operations on each key
-/// is found by a scan, each key is then probed once and written at most once, and all operations
-/// are answered in parallel: that is what makes results those of batch order, with duplicates
-/// cheap.
+/// Finds alone are looked up in the directory in the order in which they came, where there is one
+/// and a cache, and in large batches of 8-byte keys without a cache, too. Of those, what has to be
+/// read from persistent memory is sorted by its address and read once (beyond 512 MiB, random reads
+/// are bound by address translations, ordered ones by the link).
+///
+/// Any other batch is sorted by key hash (which is address order), the effect of the operations on
+/// each key is found by a scan, each key is then probed once and written at most once, and all
+/// operations are answered in parallel: that is what makes results those of batch order, with
+/// duplicates cheap.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(int device, const Mapping& mapping);
@@ -48,8 +54,11 @@ class CudaExecutor : public Executor {
   ExecutorKind kind() const override { return ExecutorKind::kCuda; }
   unsigned threads() const override { return 0; }
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
+  std::uint64_t workspace_bytes() const override { return workspace_bytes_; }
   void SetTable(const TableView& table) override {
     context_.table = table;
+    context_.accelerators = {};
+    has_directory_ = has_cache_ = false;
     cell_bytes_ = table.cell_bytes;
   }
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
@@ -63,11 +72,10 @@ class CudaExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
-  void SetCache(const CacheShape& shape, CachePolicy policy) override;
-  void AssignCopies() override;
-  void FillCopies(bool fast) override;
-  bool CacheStepEnded() override;
-  void AwaitCacheStep() override;
+  void SetAccelerators(const CacheShape& shape, CachePolicy policy) override;
+  void LoadCache() override;
+  bool CacheLoadEnded() override;
+  void AwaitCacheLoad() override;
   std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) override;
 
   // For batches and device scopes.
@@ -75,7 +83,7 @@ class CudaExecutor : public Executor {
   /// The context of the next batch.
   TableContext NextContext() {
     TableContext context = context_;
-    context.cache.clock = ++clock_;
+    context.accelerators.cache.clock = ++clock_;
     return context;
   }
   void Activate() const;  ///< makes the executor's device current in this thread
@@ -91,6 +99,8 @@ class CudaExecutor : public Executor {
   void ReturnWorkspace(std::unique_ptr<Workspace> workspace);
   int device() const { return device_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
+  bool has_directory() const { return has_directory_; }
+  bool has_cache() const { return has_cache_; }
 
  private:
   void Synchronize();
@@ -103,7 +113,10 @@ class CudaExecutor : public Executor {
   const Mapping& mapping_;
   cudaStream_t stream_ = nullptr;             ///< of passes
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
+  std::atomic<bool> has_directory_{false};    ///< as of now, for batches that are being prepared
+  std::atomic<bool> has_cache_{false};
   std::atomic<std::uint64_t> gpu_bytes_{0};
+  std::atomic<std::uint64_t> workspace_bytes_{0};
   TableContext context_{};
   DeviceArray<std::uint32_t> cells_;
   DeviceArray<std::uint64_t> slots_;
@@ -113,10 +126,10 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint32_t> used_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
   CacheMemory<DeviceArray> cache_memory_;
-  std::uint32_t loads_ = 0;                ///< of the cache, begun
-  cudaStream_t cache_stream_ = nullptr;    ///< of loading it
-  cudaEvent_t cache_step_done_ = nullptr;  ///< recorded after each step
-  std::mutex mutex_;                       ///< guards what follows
+  std::uint32_t loads_ = 0;              ///< of the cache, begun
+  cudaStream_t cache_stream_ = nullptr;  ///< of loading it
+  cudaEvent_t cache_loaded_ = nullptr;   ///< recorded when the last loading has ended
+  std::mutex mutex_;                     ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

@@ -23,7 +23,7 @@ struct TableContext {
   TableView table;
   Reclaim reclaim;
   KeyLocks locks;
-  CacheView cache;
+  Accelerators accelerators;
   DirtyLog dirty;  ///< empty in passes, after which the host flushes the whole pool
 };
 
@@ -47,8 +47,8 @@ struct BatchSums {
   std::uint64_t lack_cells;
   std::uint64_t carried_out;  ///< one by one
   std::uint64_t cells_taken;  ///< asked for, of the batch's grant
-  std::uint64_t found;        ///< operations that found their key
-  std::uint64_t cache_hits;   ///< of those, in a copy of its bucket
+  std::uint64_t found;        ///< finds that found their key
+  std::uint64_t cache_hits;   ///< of those, with the value in GPU memory
 };
 
 /// What the host reads when a batch has ended; in pinned host memory.

@@ -9,22 +9,23 @@ class ScopeRun : public Run {
  public:
   ScopeRun(CudaExecutor* executor, Stream stream)
       : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {}
-  ~ScopeRun() override { executor_->ReturnWorkspace(std::move(workspace_)); }
+  ~ScopeRun() override {
+    if (reported_) executor_->ReturnWorkspace(std::move(workspace_));
+  }
 
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override {
     executor_->Activate();
-    workspace_->sums.Reserve(1);
-    CheckCuda(cudaMemsetAsync(workspace_->sums.data(), 0, sizeof(BatchSums), stream_),
-              "cudaMemsetAsync");
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
     context_.reclaim.taken = &workspace_->sums.data()->cells_taken;
     executor_->GiveBack(give_back, stream_);
   }
   Progress Await() override {
+    if (reported_) return progress_;
     executor_->Activate();
     executor_->Report(stream_, context_, workspace_.get());
     progress_ = executor_->Collect(workspace_.get());
+    reported_ = true;
     executor_->FlushPool();
     const Progress progress = progress_;
     progress_.items_added = 0;
@@ -42,6 +43,7 @@ class ScopeRun : public Run {
   std::unique_ptr<Workspace> workspace_;
   TableContext context_{};
   Progress progress_;
+  bool reported_ = false;  ///< so that the workspace is as it was
   std::atomic<bool> closed_{false};
 };
 

@@ -30,9 +30,10 @@ struct DeviceView {
   __device__ Result Find(const Tile& tile, const std::uint64_t* key, std::byte* value) const {
     const CudaTile group(tile);
     const TileOperations operations = Make(group);
-    const Outcome outcome = operations.Apply(operations.Locate(key), key, Plan{});
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key);
     if (!outcome.present) return Result::kNotFound;
-    if (value != nullptr) operations.ReadFound(outcome, value);
+    if (value != nullptr) operations.ReadFound(candidates, outcome, value);
     return Result::kOk;
   }
   /// @param value value_size bytes, device memory, any alignment
@@ -59,8 +60,8 @@ struct DeviceView {
 
  private:
   __device__ TileOperations Make(const CudaTile& group) const {
-    return TileOperations(context.table, context.reclaim, context.locks, context.cache, group,
-                          CudaMedia(context.dirty));
+    return TileOperations(context.table, context.reclaim, context.locks, context.accelerators,
+                          group, CudaMedia(context.dirty));
   }
   __device__ Result Do(const Tile& tile, Op op, const std::uint64_t* key,
                        const std::byte* value) const {

@@ -53,12 +53,6 @@ class Epochs {
   /// Nothing runs, and all erased slots were given back: everything retired is free.
   void Quiesced(const ReclaimPositions& positions);
 
-  /// The newest batch so far, and whether one runs that is not newer than `id`.
-  std::uint64_t newest_id() const { return next_id_ - 1; }
-  bool RunsUpTo(std::uint64_t id) const {
-    return !running_.empty() && running_.begin()->first <= id;
-  }
-
   /// Free cells that no batch was granted.
   std::uint64_t available_cells() const { return limit_ - head_; }
   /// Cells that are in the queue; and erased slots, each of which holds one. Exact when idle.

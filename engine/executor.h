@@ -64,10 +64,11 @@ class Executor {
 
   virtual ExecutorKind kind() const = 0;
   virtual unsigned threads() const = 0;
-  /// GPU memory that this executor allocated, bytes.
+  /// GPU memory that this executor allocated, bytes: but for the workspaces of batches, and those.
   virtual std::uint64_t gpu_bytes() const = 0;
+  virtual std::uint64_t workspace_bytes() const = 0;
 
-  /// The table changed: levels, tops.
+  /// The table changed: levels, tops. There is no directory, nor a cache, from then on.
   virtual void SetTable(const TableView& table) = 0;
   /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
   /// from position `head` on, stays.
@@ -92,19 +93,13 @@ class Executor {
   virtual std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                             std::uint64_t head) = 0;
 
-  /// Makes an empty cache of this shape for the table as it is now; none when it has no copies.
-  /// Waits for the step of loading under way.
-  virtual void SetCache(const CacheShape& shape, CachePolicy policy) = 0;
-  // Loading, a step at a time, while batches run (cache/cache_loader.h). One thread at a time.
-  /// Starts to choose what is hot and to assign copies to it. @throws Error(kGpu)
-  virtual void AssignCopies() = 0;
-  /// Starts to fill the copies that were assigned. REQUIRES: the batches that began before they
-  /// were have ended. @param fast else batches are hardly slowed down by it @throws Error(kGpu)
-  virtual void FillCopies(bool fast) = 0;
-  /// Whether the step that was started last has ended.
-  virtual bool CacheStepEnded() = 0;
-  /// Waits for it. @throws Error(kGpu)
-  virtual void AwaitCacheStep() = 0;
+  /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
+  /// the shape has none. Ends a loading under way. @throws Error(kGpu)
+  virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy) = 0;
+  // Loading the cache, while batches run (cache/cache_loader.h). One thread at a time.
+  virtual void LoadCache() = 0;  ///< begins it @throws Error(kGpu)
+  virtual bool CacheLoadEnded() = 0;
+  virtual void AwaitCacheLoad() = 0;  ///< @throws Error(kGpu)
 
   /// Makes a batch ready to start. Any thread.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu

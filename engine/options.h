@@ -24,7 +24,7 @@ struct OpenOptions {
   unsigned threads = 0;         ///< cpu executor: worker threads; 0: one for each core
   std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
   int device = 0;               ///< cuda executor: device ordinal
-  CacheOptions cache{};         ///< copies of hot buckets in the executor's memory
+  CacheOptions cache{};         ///< directory and cache, in the executor's memory
 };
 
 /// What is fixed when a pool is created.

@@ -1,6 +1,9 @@
 #include "engine/store.h"
 
+#include <algorithm>
+
 #include "engine/store_impl.h"
+#include "pm/error.h"
 
 namespace gpm {
 
@@ -127,6 +130,34 @@ void Store::Upsert(std::span<const std::byte> keys, std::span<const std::byte> v
 
 void Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
   Apply({.op = Op::kErase, .ops = {}, .keys = keys, .values = {}, .found = {}, .results = results});
+}
+
+void Store::Reserve(std::uint64_t items) { Opened()->Reserve(items); }
+
+void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
+                     std::span<Result> results) {
+  // Enough to write ahead of the link's latency; more would only take more memory.
+  constexpr std::size_t kBatch = std::size_t{1} << 22;
+  const Batch all{.op = Op::kInsert,
+                  .ops = {},
+                  .keys = keys,
+                  .values = values,
+                  .found = {},
+                  .results = results};
+  Opened()->Validate(all);
+  for (std::size_t n = results.size(); n > 0; n /= 2) {
+    try {
+      Reserve(Stats().items + n);
+      break;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNoSpace) throw;
+    }
+  }
+  for (std::size_t first = 0; first < results.size(); first += kBatch) {
+    const std::size_t n = std::min(kBatch, results.size() - first);
+    Insert(keys.subspan(first * key_size(), n * key_size()),
+           values.subspan(first * value_size(), n * value_size()), results.subspan(first, n));
+  }
 }
 
 Ticket Store::LoadCache() {

@@ -125,9 +125,23 @@ class Store {
               std::span<Result> results);
   void Erase(std::span<const std::byte> keys, std::span<Result> results);
 
+  /// Makes room for `items` items in all, at once: the levels and value cells that they need, each
+  /// item that is there moved once, so that inserts up to there resize nothing. Excludes batches
+  /// meanwhile.
+  /// @throws Error kNoSpace when the pool can't grow so far (its maximum is looked at before
+  ///         anything is done, and gaps that dropped levels left do not count; a medium may fill up
+  ///         halfway, which loses nothing), kIo, kGpu
+  void Reserve(std::uint64_t items);
+
+  /// Insert of many items: makes room for all of them first, and then inserts them in large
+  /// batches, each in address order. Each batch is one as far as a crash is concerned. Where there
+  /// is not room for all, the results say which found none.
+  /// @throws as Apply
+  void BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
+                std::span<Result> results);
+
   /// Loads the cache anew with the buckets that are hot now, while batches go on; also done by
-  /// itself every CacheOptions::load_interval operations. Waiting for the ticket ends the batches
-  /// that were started before and not waited for. Without a cache, nothing.
+  /// itself every CacheOptions::load_interval operations. Without a cache, nothing.
   /// @throws Error(kGpu)
   [[nodiscard]] Ticket LoadCache();
 

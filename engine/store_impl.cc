@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <new>
 #include <random>
 
@@ -113,7 +114,6 @@ bool StoreImpl::HasOpenScope() const {
 StoreImpl::Exclusive::~Exclusive() {
   const std::lock_guard lock(store_.mutex_);
   store_.exclusive_ = false;
-  store_.resuming_ = false;
   store_.first_in_ = store_.entering_;
   store_.changed_.notify_all();
 }
@@ -132,16 +132,7 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
       executor_(MakeExecutor(open, *pool_)),
-      cache_(open.cache,
-             {[this] {
-                const std::lock_guard lock(mutex_);
-                return epochs_.newest_id();
-              },
-              [this](std::uint64_t id) {
-                const std::lock_guard lock(mutex_);
-                return RunsUpTo(id);
-              }},
-             tracer_) {
+      cache_(open.cache, tracer_) {
   RefreshTable();
 }
 
@@ -177,6 +168,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
                               "maximum or the initial capacity fit",
                               path, create.initial_capacity, create.value_size));
     }
+    store->MakeAccelerators();
     store->pool_->SetClean(false);
     return store;
   } catch (...) {
@@ -231,6 +223,7 @@ void StoreImpl::Recover() {
   executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   executor_->FreeUnused(ranges);
   epochs_.Quiesced(executor_->Positions());
+  MakeAccelerators();
   recovery_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -398,6 +391,38 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   if (in_flight->error) std::rethrow_exception(in_flight->error);
 }
 
+void StoreImpl::Reserve(std::uint64_t items) {
+  const Exclusive exclusive(*this);
+  CheckUsable();
+  Reclaim();
+  const Superblock& superblock = pool_->superblock();
+  const auto there = static_cast<std::uint64_t>(std::max<std::int64_t>(items_, 0));
+  const std::uint64_t more = items - std::min(items, there);
+  const double slots = static_cast<double>(items) / kComfortableLoad;
+  std::uint32_t levels = 0;
+  double bytes = 0;
+  while (static_cast<double>(CapacityAt(superblock.geometry, superblock.top + levels)) < slots) {
+    ++levels;
+    bytes += std::ldexp(static_cast<double>(pool_->bucket_bytes()),
+                        static_cast<int>(superblock.top + levels));
+    if (superblock.top + levels + 1 >= kMaxLevels) break;
+  }
+  std::uint64_t cells = 0;
+  if (!InlineValues(value_size_)) cells = more - std::min(more, epochs_.available_cells());
+  bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
+  const std::uint64_t room = pool_->mapping().max_bytes() - UsedEnd(superblock);
+  const auto fail = [&] {
+    throw Error(
+        ErrorCode::kNoSpace,
+        fmt::format("{}: no room for {} items, {} of them new: {:.0f} bytes are needed, the "
+                    "pool may grow by {}",
+                    pool_->mapping().path(), items, more, bytes, room));
+  };
+  if (bytes > static_cast<double>(room)) fail();
+  const bool grown = levels == 0 || Resize(levels);
+  if (!grown || (cells > 0 && !AddCells(cells))) fail();
+}
+
 void StoreImpl::MakeRoom(const Reservation& needs, bool inserts) {
   Reclaim();
   const std::uint64_t slots = needs.slots + kMinSlotQueue;
@@ -417,7 +442,6 @@ void StoreImpl::FinishLacking(InFlight& in_flight) {
   {
     const std::lock_guard lock(mutex_);
     lacking_.erase(in_flight.id);
-    resuming_ = true;
   }
   bool advanced = true;
   // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
@@ -486,17 +510,22 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
   return added >= cells;
 }
 
-bool StoreImpl::Resize() {
+bool StoreImpl::Resize(std::uint32_t levels) {
+  std::uint32_t added = 0;
+  std::exception_ptr failure;
   try {
-    pool_->AddLevel();
+    for (; added < levels; ++added) pool_->AddLevel();
   } catch (const Error& error) {
-    if (!MeansFull(error)) throw;
-    return false;
+    if (!MeansFull(error)) failure = std::current_exception();
   }
-  RefreshTable();
-  Drain();
-  ++resizes_;
-  return true;
+  if (added > 0) {
+    RefreshTable();
+    Drain();
+    MakeAccelerators();
+    ++resizes_;
+  }
+  if (failure) std::rethrow_exception(failure);
+  return added == levels;
 }
 
 void StoreImpl::Drain() {
@@ -521,11 +550,12 @@ void StoreImpl::Drain() {
 }
 
 void StoreImpl::RefreshTable() {
-  const TableView table = MakeTableView(pool_->base(), pool_->superblock());
-  cache_.Reset(*executor_, table);
+  cache_.SetTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
 }
 
-bool StoreImpl::RunsUpTo(std::uint64_t id) const { return resuming_ || epochs_.RunsUpTo(id); }
+void StoreImpl::MakeAccelerators() {
+  cache_.Reset(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
+}
 
 std::uint64_t StoreImpl::LoadCache() {
   const std::uint64_t load = cache_.Request();
@@ -535,23 +565,8 @@ std::uint64_t StoreImpl::LoadCache() {
 
 void StoreImpl::AwaitCacheLoad(std::uint64_t load) {
   while (!cache_.Ended(load)) {
+    cache_.Await(*executor_);
     cache_.Advance(*executor_, 0);
-    const std::uint64_t id = cache_.WaitsFor();
-    if (id == 0) {
-      cache_.AwaitStep(*executor_);
-      continue;
-    }
-    std::unique_lock lock(mutex_);
-    if (!RunsUpTo(id)) continue;
-    // As for Exclusive: their owner may be this thread.
-    const std::shared_ptr<InFlight> started = Started();
-    if (started == nullptr || HasOpenScope()) {
-      WaitUntil(lock, changed_, tracer_,
-                [&] { return !RunsUpTo(id) || (Started() != nullptr && !HasOpenScope()); });
-      continue;
-    }
-    lock.unlock();
-    End(started);
   }
 }
 
@@ -592,7 +607,7 @@ StoreStats StoreImpl::Stats() {
   stats.value_cells = cells_;
   stats.free_cells = InlineValues(value_size_) ? 0 : epochs_.queued();
   stats.pm_bytes = pool_->mapping().mapped_bytes();
-  stats.gpu_bytes = executor_->gpu_bytes();
+  stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;
   stats.geometry = superblock.geometry;
@@ -606,7 +621,7 @@ StoreStats StoreImpl::Stats() {
   }
   stats.recovery = recovery_;
   stats.cache = cache_.Stats();
-  if (stats.cache.policy != CachePolicy::kOff) {
+  if (stats.cache.directory) {
     stats.cache.found = found_;
     stats.cache.hits = cache_hits_;
   }

@@ -55,8 +55,11 @@ class StoreImpl {
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
 
+  /// @throws Error(kInvalidArgument) saying what of a batch is wrong
+  void Validate(const Batch& batch) const;
   std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream);
   void Wait(const std::shared_ptr<InFlight>& in_flight);
+  void Reserve(std::uint64_t items);
   void ForEach(const Store::Visitor& visit);
   StoreStats Stats();
   /// Executor::CountMisplacedCells, when all batches have ended.
@@ -93,7 +96,6 @@ class StoreImpl {
   std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
                                   Epochs::SlotRange* give_back, CellGrant* grant);
   void Recover();
-  void Validate(const Batch& batch) const;
   Reservation NeedsOf(const Batch& batch) const;
   bool HasRoomFor(const Reservation& needs, bool inserts) const;
   /// A batch in flight that was started, if there is one. REQUIRES: mutex_ held.
@@ -109,12 +111,14 @@ class StoreImpl {
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
   bool AddCells(std::uint64_t cells);
-  /// One resize: a new top, the bottom level drained and dropped. @return false for want of space
-  bool Resize();
+  /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.
+  /// @return false for want of space; then it may have gone up by fewer
+  bool Resize(std::uint32_t levels = 1);
   void Drain();
+  /// Tells the executor of the table.
   void RefreshTable();
-  /// Whether a batch runs that may not be newer than `id`. REQUIRES: mutex_ held.
-  bool RunsUpTo(std::uint64_t id) const;
+  /// Makes the directory and the cache for the table as it is now.
+  void MakeAccelerators();
   std::vector<CellRange> CellRanges() const;
   std::uint64_t Capacity() const;
   void CheckUsable() const;
@@ -131,7 +135,6 @@ class StoreImpl {
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   bool exclusive_ = false;
-  bool resuming_ = false;       ///< its holder runs what batches that ended had left over
   std::uint64_t entering_ = 0;  ///< threads that wait in Enter
   std::uint64_t first_in_ = 0;  ///< of those, how many go before the next Exclusive: nobody starves
   bool at_limit_ = false;       ///< the pool could not grow when last asked to
@@ -141,8 +144,8 @@ class StoreImpl {
   bool left_behind_ = false;  ///< a batch failed on the GPU: slots or cells may wait for recovery
   Epochs epochs_;
   std::int64_t items_ = 0;
-  std::uint64_t found_ = 0;       ///< operations that found their key
-  std::uint64_t cache_hits_ = 0;  ///< of those, in the cache
+  std::uint64_t found_ = 0;       ///< finds that found their key
+  std::uint64_t cache_hits_ = 0;  ///< of those, with the value in the executor's memory
   std::uint64_t cells_ = 0;       ///< in all segments
   std::string unusable_;          ///< why no batch can run any more; empty when they can
 };

@@ -35,6 +35,10 @@ constexpr std::uint64_t RoundDown(std::uint64_t n, std::uint64_t multiple) {
   return n / multiple * multiple;
 }
 
+#ifndef MADV_COLLAPSE  // Linux 6.1
+constexpr int MADV_COLLAPSE = 25;
+#endif
+
 std::string Reason(int error) { return std::strerror(error); }
 
 [[noreturn]] void ThrowOpenError(const std::string& path, bool create, int error) {
@@ -294,7 +298,10 @@ void Mapping::MapStep(std::uint64_t end, bool populate) {
   // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
   if (InMemory()) madvise(address, step.bytes, MADV_HUGEPAGE);
   try {
-    if (InMemory() && populate) Populate(step);
+    if (InMemory() && populate) {
+      if (!anonymous_) MakeHuge(step);
+      Populate(step);
+    }
     steps_.push_back(step);
     if (gpu_registered_) RegisterHostMemory(address, step.bytes);
   } catch (...) {
@@ -304,6 +311,16 @@ void Mapping::MapStep(std::uint64_t end, bool populate) {
   }
   mapped_bytes_ = end;
   if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
+}
+
+void Mapping::MakeHuge(const Step& step) {
+  std::byte* const end = base_ + RoundDown(step.offset + step.bytes, kHugePageBytes);
+  std::byte* const start = base_ + RoundUp(step.offset, kHugePageBytes);
+  // The kernel collapses what has at least one page; of the others it makes zeros, in place.
+  for (std::byte* extent = start; extent < end; extent += kHugePageBytes) {
+    if (madvise(extent, kPageBytes, MADV_POPULATE_WRITE) != 0) return;
+  }
+  if (start < end) madvise(start, static_cast<std::size_t>(end - start), MADV_COLLAPSE);
 }
 
 void Mapping::Populate() {

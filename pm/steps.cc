@@ -8,8 +8,8 @@ std::string_view StepName(Step step) {
       return "other";
     case Step::kCellFlush:
       return "cell-flush";
-    case Step::kInsertLock:
-      return "insert-lock";
+    case Step::kKeyLock:
+      return "key-lock";
     case Step::kInsertClaimCas:
       return "insert-claim-cas";
     case Step::kInsertKeyFlush:
@@ -58,14 +58,18 @@ std::string_view StepName(Step step) {
       return "repair-flush";
     case Step::kRepairFence:
       return "repair-fence";
-    case Step::kCacheLock:
-      return "cache-lock";
-    case Step::kCacheFillLock:
-      return "cache-fill-lock";
+    case Step::kDirectoryClaimCas:
+      return "directory-claim-cas";
+    case Step::kCachePutCas:
+      return "cache-put-cas";
+    case Step::kCacheFillCas:
+      return "cache-fill-cas";
     case Step::kCacheValidate:
       return "cache-validate";
-    case Step::kCacheGrace:
-      return "cache-grace";
+    case Step::kCacheValidateFills:
+      return "cache-validate-fills";
+    case Step::kCacheCloseCas:
+      return "cache-close-cas";
     case Step::kZeroLevelFlush:
       return "zero-level-flush";
     case Step::kCommitContentsFence:

@@ -13,8 +13,9 @@ enum class Step : std::uint8_t {
   kOther,  ///< plain loads and stores
   // A value cell, for insert and update.
   kCellFlush,
+  // A key's lock (volatile memory): of inserts, and with a directory of every write.
+  kKeyLock,
   // Insert.
-  kInsertLock,
   kInsertClaimCas,
   kInsertKeyFlush,
   kInsertReferenceFlush,
@@ -44,11 +45,14 @@ enum class Step : std::uint8_t {
   kInspectFence,
   kRepairFlush,
   kRepairFence,
-  // Copies of buckets (volatile memory).
-  kCacheLock,
-  kCacheFillLock,
+  // The directory (volatile memory): an insert's claim.
+  kDirectoryClaimCas,
+  // The cache of values (volatile memory).
+  kCachePutCas,
+  kCacheCloseCas,
+  kCacheFillCas,
   kCacheValidate,
-  kCacheGrace,
+  kCacheValidateFills,
   // Superblock.
   kZeroLevelFlush,
   kCommitContentsFence,

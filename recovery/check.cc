@@ -20,7 +20,7 @@ class Reader {
       : superblock_(pool.superblock()),
         table_(MakeTableView(pool.base(), superblock_)),
         media_(pool.mapping().persist()),
-        operations_(table_, reclaim_, locks_, cache_, ThreadGroup{}, media_) {}
+        operations_(table_, reclaim_, locks_, accelerators_, ThreadGroup{}, media_) {}
 
   const TableView& table() const { return table_; }
   const DirectMedia& media() const { return media_; }
@@ -80,7 +80,7 @@ class Reader {
   const TableView table_;
   const Reclaim reclaim_{};
   const KeyLocks locks_{};
-  const CacheView cache_{};
+  const Accelerators accelerators_{};
   const DirectMedia media_;
   const Operations<ThreadGroup, DirectMedia> operations_;
 };

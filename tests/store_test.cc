@@ -303,6 +303,73 @@ TEST_F(StoreTest, InitialCapacityFitsWithoutResizing) {
   }
 }
 
+TEST_F(StoreTest, ReserveMakesRoomAtOnce) {
+  for (const std::uint32_t value_size : {8u, 128u}) {
+    ModelledStore store(NewPath(), Shape(8, value_size), TestOpenOptions());
+    store.Apply(Op::kInsert, Numbers(0, 500));
+    const std::uint64_t resizes = store.store().Stats().resizes;
+    store.store().Reserve(100'000);
+    const StoreStats reserved = store.store().Stats();
+    EXPECT_EQ(reserved.items, 500u);
+    EXPECT_EQ(reserved.resizes, resizes + 1);
+    EXPECT_EQ(reserved.top_level - reserved.bottom_level + 1, reserved.geometry.levels);
+    if (value_size == 128) {
+      EXPECT_GE(reserved.free_cells, 99'500u);
+    }
+    store.ExpectContents();
+    store.store().Reserve(100'000);  // there is room already
+    store.store().Reserve(0);
+    store.Apply(Op::kInsert, Numbers(500, 99'500));
+    const StoreStats stats = store.store().Stats();
+    EXPECT_EQ(stats.resizes, reserved.resizes);
+    EXPECT_EQ(stats.value_cells, reserved.value_cells);
+    store.Reopen();
+  }
+}
+
+TEST_F(StoreTest, ReserveBeyondTheMaximumChangesNothing) {
+  OpenOptions open = TestOpenOptions();
+  open.max_bytes = 4 << 20;
+  ModelledStore store(NewPath(), Shape(8, 128), open);
+  store.Apply(Op::kInsert, Numbers(0, 500));
+  const StoreStats before = store.store().Stats();
+  for (const std::uint64_t items : {std::uint64_t{1'000'000}, ~std::uint64_t{0}}) {
+    EXPECT_EQ(test::ErrorOf([&] { store.store().Reserve(items); }), ErrorCode::kNoSpace);
+  }
+  EXPECT_EQ(store.store().Stats().top_level, before.top_level);
+  EXPECT_EQ(store.store().Stats().value_cells, before.value_cells);
+  store.Apply(Op::kInsert, Numbers(500, 500));
+  store.Reopen();
+}
+
+TEST_F(StoreTest, BulkLoad) {
+  for (const bool empty : {true, false}) {
+    ModelledStore store(NewPath(), Shape(16, 100), TestOpenOptions());
+    if (!empty) store.Apply(Op::kInsert, Numbers(0, 3000));
+    const std::uint64_t resizes = store.store().Stats().resizes;
+    TestBatch batch = store.NewBatch();
+    for (const std::uint64_t number : Numbers(1000, 50'000)) batch.Add(Op::kInsert, number, number);
+    const Batch arrays = batch.Mixed();
+    store.store().BulkLoad(arrays.keys, arrays.values, arrays.results);
+    batch.Compare(store.model());
+    EXPECT_EQ(store.store().Stats().resizes, resizes + 1);
+    store.Reopen();
+  }
+  // What does not fit says so.
+  OpenOptions open = TestOpenOptions();
+  open.max_bytes = 2 << 20;
+  ModelledStore store(NewPath(), Shape(8, 128), open);
+  TestBatch batch = store.NewBatch();
+  for (const std::uint64_t number : Numbers(0, 50'000)) batch.Add(Op::kInsert, number, number);
+  const Batch arrays = batch.Mixed();
+  store.store().BulkLoad(arrays.keys, arrays.values, arrays.results);
+  batch.Compare(store.model(), true);
+  EXPECT_GT(store.model().size(), 5000u);
+  store.Reopen();
+  EXPECT_EQ(test::ErrorOf([&] { store.store().BulkLoad(arrays.keys, {}, arrays.results); }),
+            ErrorCode::kInvalidArgument);
+}
+
 TEST_F(StoreTest, LoadFactorAtFirstResize) {
   for (const std::uint32_t key_size : {8u, 32u}) {
     ModelledStore store(NewPath(), Shape(key_size, 8, 120000), TestOpenOptions());

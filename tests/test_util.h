@@ -29,7 +29,9 @@
 /// Environment:
 ///   GPM_TEST_EXECUTOR  cpu (default) or cuda; ctest registers the tests once for each
 ///   GPM_TEST_SEED      replays the randomized tests of a failed run
-///   GPM_TEST_CACHE     1: half of the buckets are cached, and the cache is loaded often
+///   GPM_TEST_CACHE     1: there is a directory, and a cache of the values of half of the buckets
+///   that is
+///                      loaded often
 ///   GPM_TEST_OPS       operations of the model test in all, over its instances
 namespace gpm::test {
 
@@ -59,6 +61,7 @@ inline OpenOptions TestOpenOptions(std::uint64_t max_bytes = 0) {
   options.executor = TestExecutor();
   options.max_bytes = max_bytes;
   if (EnvironmentNumber("GPM_TEST_CACHE", 0) != 0) {
+    options.cache.directory = true;
     options.cache.fraction = 0.5;
     options.cache.load_interval = 2000;
   }
@@ -335,10 +338,11 @@ class ModelledStore {
   void ExpectContents() { test::ExpectContents(store_, model_); }
 
   /// Closes, checks the pool offline, opens again and compares the contents.
-  void Reopen() {
+  void Reopen() { Reopen(open_); }
+  void Reopen(const OpenOptions& open) {
     store_.Close();
     ExpectSound(path_, model_.size());
-    store_ = Store::Open(path_, open_);
+    store_ = Store::Open(path_, open);
     EXPECT_TRUE(store_.Stats().recovery.was_clean);
     ExpectContents();
   }

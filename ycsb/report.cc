@@ -97,7 +97,7 @@ Json ToJson(const StoreStats& stats) {
   json["gpu_bytes"] = stats.gpu_bytes;
   Json& cache = json["cache"] = Json::object();
   cache["policy"] = CachePolicyName(stats.cache.policy);
-  cache["copies"] = stats.cache.copies;
+  cache["directory_bytes"] = stats.cache.directory_bytes;
   cache["blocks"] = stats.cache.blocks;
   cache["bytes"] = stats.cache.bytes;
   cache["loads"] = stats.cache.loads;
@@ -166,15 +166,16 @@ std::string StoreTable(const StoreStats& stats) {
   line("space",
        fmt::format("{} PM, {} GPU memory", BytesText(stats.pm_bytes), BytesText(stats.gpu_bytes)));
   const CacheStats& cache = stats.cache;
+  if (cache.directory) line("directory", BytesText(cache.directory_bytes));
   if (cache.policy != CachePolicy::kOff) {
-    line("cache", fmt::format("{}, {} buckets, {} with values, {}; loaded {} time{} (last {:.1f} "
-                              "ms); hit rate {:.4f}",
-                              CachePolicyName(cache.policy), cache.copies, cache.blocks,
-                              BytesText(cache.bytes), cache.loads, cache.loads == 1 ? "" : "s",
-                              1e3 * cache.load_seconds,
-                              cache.found == 0 ? 0.0
-                                               : static_cast<double>(cache.hits) /
-                                                     static_cast<double>(cache.found)));
+    line("cache",
+         fmt::format("{}, values of {} buckets, {}; loaded {} time{} (last {:.1f} ms); hit "
+                     "rate {:.4f}",
+                     CachePolicyName(cache.policy), cache.blocks, BytesText(cache.bytes),
+                     cache.loads, cache.loads == 1 ? "" : "s", 1e3 * cache.load_seconds,
+                     cache.found == 0
+                         ? 0.0
+                         : static_cast<double>(cache.hits) / static_cast<double>(cache.found)));
   }
   return text;
 }

@@ -14,8 +14,8 @@ struct ThreadGroup {
   GPM_HD bool IsLeader() const { return true; }
   GPM_HD void Sync() const {}
   GPM_HD std::uint64_t Broadcast(std::uint64_t value) const { return value; }
-  GPM_HD std::uint64_t Shuffle(std::uint64_t value, std::uint32_t) const { return value; }
   GPM_HD std::uint32_t Ballot(bool bit) const { return bit ? 1u : 0u; }
+  GPM_HD std::uint32_t Or(std::uint32_t bits) const { return bits; }  ///< of all threads' bits
 };
 
 }  // namespace gpm

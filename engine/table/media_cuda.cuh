@@ -2,6 +2,7 @@
 #define GPM_ENGINE_TABLE_MEDIA_CUDA_CUH_
 
 #include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,10 +26,10 @@ class TileGroup {
   __device__ bool IsLeader() const { return tile_.thread_rank() == 0; }
   __device__ void Sync() const { tile_.sync(); }
   __device__ std::uint64_t Broadcast(std::uint64_t value) const { return tile_.shfl(value, 0); }
-  __device__ std::uint64_t Shuffle(std::uint64_t value, std::uint32_t lane) const {
-    return tile_.shfl(value, lane);
-  }
   __device__ std::uint32_t Ballot(bool bit) const { return tile_.ballot(bit); }
+  __device__ std::uint32_t Or(std::uint32_t bits) const {
+    return cooperative_groups::reduce(tile_, bits, cooperative_groups::bit_or<std::uint32_t>());
+  }
 
  private:
   Tile tile_;
@@ -93,9 +94,9 @@ __device__ void CopyBytes(const Group& group, std::byte* target, const std::byte
 /// memory behind the link: loads bypass the caches, which nobody keeps coherent with it, and the
 /// order is made by system-scope fences (GPHash section 3.2.3). Loads need no fence of their own: a
 /// protocol loads a reference only behind a branch on the state it loaded before, and a GPU issues
-/// loads in order and never ahead of a branch. For the same reason taking a lock needs none, and
-/// giving it back comes after the protocol's own last fence. (This is how the hardware works, and
-/// what the tests on it show; the PTX memory model alone would ask for acquiring loads.)
+/// loads in order and never ahead of a branch. (This is how the hardware works, and what the tests
+/// on it show; the PTX memory model alone would ask for acquiring loads.) A lock is given back
+/// after a fence: the protocol's own last one, or that of the directory.
 class CudaMedia {
  public:
   __device__ explicit CudaMedia(const DirtyLog& dirty) : dirty_(dirty) {}
@@ -125,6 +126,13 @@ class CudaMedia {
 
   __device__ void Acquire(Step, std::uint32_t* lock) const {
     while (atomicExch(lock, 1u) != 0) __nanosleep(kLockWaitNanoseconds);
+    __threadfence();
+  }
+  /// Takes a lock if nobody has it; for Operations::TryBegin.
+  __device__ bool TryAcquire(Step, std::uint32_t* lock) const {
+    const bool taken = atomicExch(lock, 1u) == 0;
+    if (taken) __threadfence();
+    return taken;
   }
   __device__ void Release(Step, std::uint32_t* lock) const { atomicExch(lock, 0u); }
 
@@ -150,11 +158,20 @@ class CudaMedia {
   __device__ void StoreShared(Word* word, Word value) const {
     *const_cast<volatile Word*>(word) = value;
   }
-  __device__ bool CasShared(Step, std::uint32_t* word, std::uint32_t expected,
-                            std::uint32_t desired) const {
+  template <class Word>
+  __device__ bool CasShared(Step, Word* word, Word expected, Word desired) const {
     return atomicCAS(word, expected, desired) == expected;
   }
+  __device__ void LoadSharedPair(const std::uint64_t* words, std::uint64_t* low,
+                                 std::uint64_t* high) const {
+    const auto pair = __ldcv(reinterpret_cast<const ulonglong2*>(words));
+    *low = pair.x;
+    *high = pair.y;
+  }
   __device__ void FenceShared() const { __threadfence(); }
+  /// What was read is in registers when the next load is issued (see above): it is enough that the
+  /// compiler keeps the order.
+  __device__ void FenceReads() const { __threadfence_block(); }
   __device__ bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
     return LoadShared(word) == version;
   }

@@ -29,12 +29,14 @@ namespace gpm {
 ///   ReadCell      copies out of a value cell that nobody writes
 ///   MatchBucket   compares a bucket's state words
 ///
-/// and, of the executor's own memory where copies of buckets are (bucket_cache.h):
+/// and, of the executor's own memory, where the directory and the cache are:
 ///
 ///   LoadShared, StoreShared   atomic read and write of a word, in order among each other on a CPU
 ///   CasShared                 atomic compare-and-swap; true when it swapped
+///   LoadSharedPair            reads two words, 16-byte aligned
 ///   FenceShared               what comes before it is seen before what comes after
-///   Validate                  whether a version is still this one
+///   FenceReads                the same, of reads alone
+///   Validate                  whether a word is still this
 ///   ReadShared, WriteShared   copy bytes out of it and into it; what others write meanwhile may be
 ///                             seen in part
 ///   FillShared                copies a value cell into it
@@ -90,19 +92,25 @@ class DirectMedia {
   Word LoadShared(const Word* word) const {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
   }
+  void LoadSharedPair(const std::uint64_t* words, std::uint64_t* low, std::uint64_t* high) const {
+    *low = LoadShared(words);
+    *high = LoadShared(words + 1);
+  }
   template <class Word>
   void StoreShared(Word* word, Word value) const {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
   }
-  bool CasShared(Step, std::uint32_t* word, std::uint32_t expected, std::uint32_t desired) const {
+  template <class Word>
+  bool CasShared(Step, Word* word, Word expected, Word desired) const {
     return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_ACQUIRE);
   }
   /// Loads acquire, stores release and CasShared does both: who sees a word of a change sees the
-  /// lock that was taken before it, and Validate then says so.
+  /// mark that was set before it, and Validate then says so.
   void FenceShared() const {}
-  bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
-    return LoadShared(word) == version;
+  void FenceReads() const {}
+  bool Validate(Step, const std::uint32_t* word, std::uint32_t value) const {
+    return LoadShared(word) == value;
   }
   void Wait() const { std::this_thread::yield(); }
   void ReadShared(const ThreadGroup&, std::byte* value, const std::byte* shared,

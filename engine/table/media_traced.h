@@ -53,18 +53,23 @@ class TracedMedia {
     tracer_->Shared(Step::kOther);
     return *word;
   }
+  void LoadSharedPair(const std::uint64_t* words, std::uint64_t* low, std::uint64_t* high) const {
+    *low = LoadShared(words);
+    *high = LoadShared(words + 1);
+  }
   template <class Word>
   void StoreShared(Word* word, Word value) const {
     tracer_->Shared(Step::kOther);
     *word = value;
   }
-  bool CasShared(Step step, std::uint32_t* word, std::uint32_t expected,
-                 std::uint32_t desired) const {
+  template <class Word>
+  bool CasShared(Step step, Word* word, Word expected, Word desired) const {
     if (tracer_->Shared(step) && *word != expected) return false;
     *word = desired;
     return true;
   }
   void FenceShared() const {}
+  void FenceReads() const {}
   bool Validate(Step step, const std::uint32_t* word, std::uint32_t version) const {
     return !tracer_->Shared(step) || *word == version;
   }

@@ -30,11 +30,15 @@ enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
 /// What Apply found, and did.
 struct Outcome {
   bool present = false;         ///< the key was there before
-  bool copied = false;          ///< present: and found in a copy of its bucket
-  bool cached = false;          ///< copied: and its value is cached, too
   Lack lack = Lack::kNothing;   ///< the plan could not be carried out
+  std::uint32_t position = 0;   ///< present: its candidate slot
   std::uint64_t reference = 0;  ///< present: the value reference it had
-  CacheHit hit;                 ///< copied: where
+};
+
+/// Where a key was found.
+struct Hint {
+  Slot slot;                   ///< no bucket: nowhere
+  std::uint32_t position = 0;  ///< its number among the candidate slots
 };
 
 /// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
@@ -63,126 +67,257 @@ template <class Group, class Media>
 class Operations {
  public:
   GPM_HD Operations(const TableView& table, const Reclaim& reclaim, const KeyLocks& locks,
-                    const CacheView& cache, const Group& group, const Media& media)
+                    const Accelerators& accelerators, const Group& group, const Media& media)
       : table_(table),
         reclaim_(reclaim),
         locks_(locks),
         group_(group),
         media_(media),
-        cache_(cache, table_, group_, media_) {}
-
-  GPM_HD const CacheAccess<Group, Media>& cache() const { return cache_; }
+        directory_(accelerators.directory, table_, group_, media_),
+        cache_(accelerators.cache, table_, group_, media_) {}
 
   /// Where a key may live.
   GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
 
-  /// Calls visit(bucket) for the key's candidate buckets in level top - i, to prefetch them.
-  template <class Visit>
-  void VisitBucketsOfLevel(const Candidates& candidates, std::uint32_t i,
-                           const Visit& visit) const {
-    for (std::uint32_t j = 0; j < table_.locations; ++j) {
-      const std::byte* bucket = CandidateBucket(table_, candidates, i * table_.locations + j);
-      if (bucket != nullptr) visit(bucket);
-    }
+  /// Candidate bucket c of a key, or null (CandidateBucket).
+  std::byte* BucketAt(const Candidates& candidates, std::uint32_t c) const {
+    return CandidateBucket(table_, candidates, c);
   }
 
   /// Carries out a plan on one key, atomically.
   /// @param candidates Locate of the key
   /// @param uses of the key that this stands for, for the cache to count
+  /// @param hint where a probe of this batch found the key, if it did: saves the search if it is
+  ///        still there
   GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key, const Plan& plan,
-                       std::uint32_t uses = 1) const {
-    NewValue fresh;
-    bool locked = false;  // the key's lock is held
-    // An insert takes it at once; an upsert, which often finds the key, when it did not.
-    bool lock_first = plan.if_absent == Action::kWrite && plan.if_present == Action::kKeep;
-    bool look_in_cache = cache_.enabled();
+                       std::uint32_t uses = 1, const Hint& hint = {}) const {
+    Work work = Start(candidates, key, plan, uses);
+    work.hint = hint;
     for (;;) {
-      if (lock_first && !locked) {
-        if (group_.IsLeader()) media_.Acquire(Step::kInsertLock, locks_.Of(candidates.hash));
-        group_.Sync();
-        locked = true;
+      Begin(&work);
+      switch (work.change) {
+        case Change::kNothing:
+          return work.outcome;
+        case Change::kInsert:
+          media_.Fence(Step::kInsertContentsFence);
+          break;
+        case Change::kUpdate:
+          media_.Fence(Step::kUpdateCellFence);
+          break;
+        case Change::kErase:
+          break;
       }
-      Outcome outcome;
-      Probe probe;
-      std::uint32_t position = 0;
-      const CacheAnswer answer = look_in_cache
-                                     ? cache_.Find(candidates, key, &outcome.hit, &probe.empty)
-                                     : CacheAnswer::kUnknown;
-      if (answer == CacheAnswer::kPresent) {
-        outcome.present = true;
-        outcome.copied = true;
-        outcome.cached = cache_.HasValue(outcome.hit);
-        position = outcome.hit.position;
-        outcome.reference = outcome.hit.reference;
-      } else if (answer == CacheAnswer::kUnknown) {
-        probe = ProbeSlots(candidates, key);
-        if (probe.match != 0) {
-          outcome.present = true;
-          position = LowestBit(probe.match);
-          outcome.reference = LoadOnce(table_.Reference(SlotAt(candidates, position)));
-        }
-      }
-      if (outcome.present) {
-        if (locked) Unlock(candidates);
-        locked = false;
-        if (plan.if_present == Action::kWrite) {
-          if (!Prepare(plan.present_value, &fresh)) {
-            outcome.lack = Lack::kCell;
-          } else if (!Update(candidates, position, outcome, fresh)) {
-            continue;  // another update came first: look again
-          } else {
-            fresh.has_cell = false;
-          }
-        } else if (plan.if_present == Action::kErase) {
-          if (!Erase(candidates, position, outcome)) continue;  // somebody erased it first
-        }
-        cache_.Count(candidates, position >> table_.slot_bits, uses);
-      } else if (plan.if_absent == Action::kWrite && !locked) {
-        lock_first = true;
-        continue;
-      } else if (plan.if_absent == Action::kWrite) {
-        const int choice = PlaceFor(probe.empty);
-        const bool by_copies = answer == CacheAnswer::kAbsent;
-        if (choice < 0 && by_copies) {
-          look_in_cache = false;  // slots that were given back are not empty in copies
-          continue;
-        }
-        if (choice < 0) {
-          outcome.lack = Lack::kSlot;
-        } else if (!Prepare(plan.absent_value, &fresh)) {
-          outcome.lack = Lack::kCell;
-        } else if (!Insert(candidates, static_cast<std::uint32_t>(choice), key, fresh)) {
-          look_in_cache = false;  // another insert took the slot: look again
-          continue;
-        } else {
-          fresh.has_cell = false;
-        }
-      }
-      if (locked) Unlock(candidates);
-      if (fresh.has_cell && group_.IsLeader()) reclaim_.RetireCell(fresh.cell);
-      return outcome;
+      group_.Sync();
+      if (!Commit(&work)) continue;  // without a directory: another change came first, look again
+      media_.Fence(work.change == Change::kInsert   ? Step::kInsertDoneFence
+                   : work.change == Change::kUpdate ? Step::kUpdateDoneFence
+                                                    : Step::kEraseDoneFence);
+      Finish(&work);
+      return work.outcome;
     }
+  }
+
+  /// A value made ready for publication, kept over retries.
+  struct NewValue {
+    const std::byte* source = nullptr;  ///< the value
+    std::uint64_t reference = 0;
+    std::uint32_t cell = 0;
+    bool has_cell = false;  ///< a cell was taken and is not published
+  };
+
+  /// What an operation changes.
+  enum class Change : std::uint8_t { kNothing, kUpdate, kErase, kInsert };
+
+  /// An operation on its way through the steps of Apply, for those who take the same step of
+  /// several operations at a time, with one fence for all: Begin (or TryBegin), and if there is
+  /// something to change fence, Commit (begin again if it fails), fence, Finish.
+  struct Work {
+    Candidates candidates;
+    const std::uint64_t* key = nullptr;
+    Plan plan;
+    std::uint32_t uses = 1;
+    Hint hint;
+    Outcome outcome;
+    NewValue fresh;
+    Change change = Change::kNothing;
+    bool covered = false;     ///< by the directory
+    bool lock_first = false;  ///< before the key is looked for
+    bool locked = false;      ///< the key's lock is held
+  };
+
+  GPM_HD Work Start(const Candidates& candidates, const std::uint64_t* key, const Plan& plan,
+                    std::uint32_t uses) const {
+    Work work;
+    work.candidates = candidates;
+    work.key = key;
+    work.plan = plan;
+    work.uses = uses;
+    work.covered = directory_.Covers(candidates);
+    // With a directory, every writer holds the key's lock. Without, inserts do: at once, or, for an
+    // upsert, which often finds the key, when it did not.
+    work.lock_first = work.covered
+                          ? plan.if_absent != Action::kKeep || plan.if_present != Action::kKeep
+                          : plan.if_absent == Action::kWrite && plan.if_present == Action::kKeep;
+    return work;
+  }
+
+  /// Looks for the key, and makes ready what the plan says then: an update's cell, or an insert's
+  /// slot, but for its state. Ends the operation when there is nothing to change. Waits for the
+  /// key's lock.
+  GPM_HD void Begin(Work* work) const {
+    do {
+      if (work->lock_first && !work->locked) {
+        if (group_.IsLeader()) {
+          media_.Acquire(Step::kKeyLock, locks_.Of(work->candidates.hash));
+        }
+        group_.Sync();
+        work->locked = true;
+      }
+    } while (!LookAndPrepare(work));
+  }
+
+  /// The same, but does nothing when somebody else holds the lock. @return false then
+  GPM_HD bool TryBegin(Work* work) const {
+    do {
+      if (work->lock_first && !work->locked) {
+        std::uint64_t taken = 0;
+        if (group_.IsLeader()) {
+          taken = media_.TryAcquire(Step::kKeyLock, locks_.Of(work->candidates.hash)) ? 1 : 0;
+        }
+        work->locked = group_.Broadcast(taken) != 0;
+        if (!work->locked) return false;
+      }
+    } while (!LookAndPrepare(work));
+    return true;
+  }
+
+  /// Makes the change, with one write. @return false when somebody else came first, and nothing was
+  /// done; never with a directory
+  GPM_HD bool Commit(Work* work) const {
+    const Slot slot = SlotAt(work->candidates, work->outcome.position);
+    std::uint64_t* const state = table_.State(slot);
+    const std::uint64_t word = work->candidates.word;
+    switch (work->change) {
+      case Change::kUpdate:
+        if (!Replace(*work, Step::kUpdateReferenceCas, Step::kUpdateReferenceFlush,
+                     table_.Reference(slot), work->outcome.reference, work->fresh.reference)) {
+          return false;
+        }
+        break;
+      case Change::kErase:
+        return Replace(*work, Step::kEraseStateCas, Step::kEraseStateFlush, state, word,
+                       kInsertState);
+      default:
+        if (group_.IsLeader()) {
+          media_.Store(state, word);
+          media_.Flush(Step::kInsertStateFlush, state, sizeof *state);
+        }
+        break;
+    }
+    work->fresh.has_cell = false;
+    return true;
+  }
+
+  /// Tells cache and directory of a change that persistent memory has, and ends the operation.
+  GPM_HD void Finish(Work* work) const {
+    const std::uint32_t position = work->outcome.position;
+    const Slot slot = SlotAt(work->candidates, position);
+    if (work->covered && !table_.inline_values()) {
+      const std::uint32_t bucket = BucketIndex(work->candidates, position);
+      if (work->change == Change::kErase) {
+        cache_.Drop(bucket, slot.index);
+      } else {
+        cache_.Put(bucket, slot.index, work->fresh.reference, work->fresh.source);
+      }
+    }
+    group_.Sync();
+    if (group_.IsLeader()) {
+      const std::uint64_t reference = work->fresh.reference;
+      switch (work->change) {
+        case Change::kUpdate:
+          if (work->covered) directory_.Updated(work->candidates, position, reference);
+          if (!table_.inline_values()) reclaim_.RetireCell(CellOf(work->outcome.reference));
+          break;
+        case Change::kErase:
+          if (work->covered) directory_.Erased(work->candidates, position);
+          reclaim_.RetireSlot(table_.SlotId(slot));
+          break;
+        default:
+          if (work->covered) directory_.Inserted(work->candidates, position, reference);
+          break;
+      }
+    }
+    End(work);
+  }
+
+  /// Apply of a plan that does nothing, for finds alone.
+  GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key) const {
+    const bool covered = directory_.Covers(candidates);
+    Outcome outcome;
+    const Probe probe = ProbeSlots(candidates, key);
+    if (probe.match == 0) return outcome;
+    outcome.present = true;
+    outcome.position = LowestBit(probe.match);
+    outcome.reference = ReferenceAt(candidates, outcome.position);
+    if (covered) cache_.Count(BucketIndex(candidates, outcome.position), 1);
+    return outcome;
+  }
+
+  /// Looks for the value of an item that was found in the cache (CacheAccess::Find).
+  GPM_HD bool FindCached(const Candidates& candidates, const Outcome& outcome,
+                         typename CacheAccess<Group, Media>::Value* value) const {
+    return !table_.inline_values() && directory_.Covers(candidates) &&
+           cache_.Find(BucketIndex(candidates, outcome.position),
+                       outcome.position & (table_.slots - 1), outcome.reference, value);
   }
 
   /// Copies out the value of an item that Apply found, as it was then.
   /// @param value value_size bytes
-  GPM_HD void ReadFound(const Outcome& outcome, std::byte* value) const {
-    if (outcome.cached && !table_.inline_values() && cache_.ReadValue(outcome.hit, value)) return;
+  /// @return whether the executor's memory had it
+  GPM_HD bool ReadFound(const Candidates& candidates, const Outcome& outcome,
+                        std::byte* value) const {
+    const bool covered = directory_.Covers(candidates);
+    const std::uint32_t slot = outcome.position & (table_.slots - 1);
+    if (!table_.inline_values() && covered &&
+        cache_.Read(BucketIndex(candidates, outcome.position), slot, outcome.reference, value)) {
+      return true;
+    }
     ReadValue(outcome.reference, value);
+    return table_.inline_values() && covered;
   }
 
-  /// FindSlot in level top - i alone: for one thread it pays to look at the levels one by one, the
-  /// highest, where most items are, first.
-  bool FindSlotInLevel(const Candidates& candidates, const std::uint64_t* key, std::uint32_t i,
-                       Slot* slot) const {
+  /// The candidate slots of level top - i alone: for one thread it pays to look at the levels one
+  /// by one, the highest, where most items are, first.
+  /// @param buckets BucketAt of the candidate buckets of this level, at least
+  GPM_HD Probe ProbeLevel(const Candidates& candidates, const std::uint64_t* key, std::uint32_t i,
+                          std::byte* const* buckets) const {
     const std::uint32_t first = i * table_.locations;
-    const Probe probe = ProbeBuckets(candidates, key, first, first + table_.locations);
-    if (probe.match == 0) return false;
-    *slot = SlotAt(candidates, LowestBit(probe.match));
-    return true;
+    return ProbeBuckets(candidates, key, first, first + table_.locations,
+                        [&](std::uint32_t c) { return buckets[c]; });
   }
 
-  /// The value reference of a slot that FindSlot found in this batch.
+  /// Where a new item goes: in the highest level that has room for it, the first empty slot of the
+  /// bucket with the most empty slots (the first location, of equals); -1 when all are full.
+  /// Filling the levels from the top reaches a load factor of 0.91 to 0.93 before the first resize;
+  /// taking the least loaded bucket of all levels, it was 0.88 to 0.89 (2L-2H-8S, 196608 slots;
+  /// test StoreTest.LoadFactorAtFirstResize, which records it).
+  GPM_HD int PlaceFor(std::uint32_t empty) const {
+    const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
+    int choice = -1;
+    std::uint32_t most = 0;
+    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+      if (choice >= 0 && (c & (table_.locations - 1)) == 0) break;  // a lower level begins
+      const std::uint32_t bits = (empty >> (c * table_.slots)) & bucket_mask;
+      const std::uint32_t count = PopCount(bits);
+      if (count > most) {
+        most = count;
+        choice = static_cast<int>(c * table_.slots + LowestBit(bits));
+      }
+    }
+    return choice;
+  }
+
+  /// The value reference of a slot where a probe of this batch found a key.
   GPM_HD std::uint64_t LoadReference(Slot slot) const { return LoadOnce(table_.Reference(slot)); }
 
   /// Names all that an earlier result for this key may rest on, to be durable after the next Fence:
@@ -202,15 +337,23 @@ class Operations {
   /// @return false when no slot was free; true when it is in the addressable levels (now, or
   ///         already)
   GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference) const {
-    const Candidates candidates = LocateKey(table_, key);
+    Work work;
+    work.candidates = LocateKey(table_, key);
+    work.key = key;
+    work.fresh.reference = reference;
+    work.change = Change::kInsert;
     for (;;) {
-      const Probe probe = ProbeSlots(candidates, key);
+      const Probe probe = ProbeSlots(work.candidates, key);
       if (probe.match != 0) return true;
       const int choice = PlaceFor(probe.empty);
       if (choice < 0) return false;
-      if (ClaimAndPublish(candidates, static_cast<std::uint32_t>(choice), key, reference)) {
-        return true;
-      }
+      work.outcome.position = static_cast<std::uint32_t>(choice);
+      if (!ClaimSlot(work)) continue;
+      media_.Fence(Step::kInsertContentsFence);
+      group_.Sync();
+      Commit(&work);
+      media_.Fence(Step::kInsertDoneFence);
+      return true;
     }
   }
 
@@ -276,31 +419,34 @@ class Operations {
     }
     media_.Store(table_.State(slot), kEmptyState);
     media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
+    if (directory_.enabled()) directory_.GivenBack(slot);
   }
+
+  /// For making the directory anew, while no batch runs.
+  GPM_HD const DirectoryAccess<Group, Media>& directory() const { return directory_; }
+  GPM_HD const CacheAccess<Group, Media>& cache() const { return cache_; }
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
     return static_cast<std::uint32_t>(reference / table_.cell_bytes);
   }
 
  private:
-  /// Candidate slots that hold the key, and that are empty; bit c * slots + s.
-  struct Probe {
-    std::uint32_t match = 0;
-    std::uint32_t empty = 0;
-  };
-
-  /// A value made ready for publication, kept over retries.
-  struct NewValue {
-    const std::byte* source = nullptr;  ///< the value
-    std::uint64_t reference = 0;
-    std::uint32_t cell = 0;
-    bool has_cell = false;  ///< a cell was taken and is not published
-  };
+  /// Whether the key is in the slot of a hint: a slot's key does not change within a batch
+  /// (invariant 1), and no other slot has a copy (KeyLocks).
+  GPM_HD bool StillHolds(const Candidates& candidates, const Hint& hint) const {
+    return hint.slot.bucket != nullptr && LoadOnce(table_.State(hint.slot)) == candidates.word;
+  }
 
   /// One-shot access: reads the states of all candidate slots at once (GPHash section 3.1).
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
+    if (directory_.Covers(candidates)) {
+      Probe probe = directory_.Search(candidates);
+      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+      return probe;
+    }
     if constexpr (Group::kSize == 1) {
-      return ProbeBuckets(candidates, key, 0, table_.candidate_buckets());
+      return ProbeBuckets(candidates, key, 0, table_.candidate_buckets(),
+                          [&](std::uint32_t c) { return CandidateBucket(table_, candidates, c); });
     } else {
       Probe probe;
       const std::uint32_t total = table_.candidate_buckets() * table_.slots;
@@ -328,11 +474,13 @@ class Operations {
   }
 
   /// The same by one thread, for candidate buckets [first, last).
+  template <class BucketOf>
   GPM_HD Probe ProbeBuckets(const Candidates& candidates, const std::uint64_t* key,
-                            std::uint32_t first, std::uint32_t last) const {
+                            std::uint32_t first, std::uint32_t last,
+                            const BucketOf& bucket_of) const {
     Probe probe;
     for (std::uint32_t c = first; c < last; ++c) {
-      const std::byte* bucket = CandidateBucket(table_, candidates, c);
+      const std::byte* bucket = bucket_of(c);
       if (bucket == nullptr) continue;
       const auto bits = media_.MatchBucket(reinterpret_cast<const std::uint64_t*>(bucket),
                                            table_.slots, candidates.word);
@@ -374,27 +522,6 @@ class Operations {
                 (position & (table_.slots - 1))};
   }
 
-  /// Where a new item goes: in the highest level that has room for it, the first empty slot of the
-  /// bucket with the most empty slots (the first location, of equals); -1 when all are full.
-  /// Filling the levels from the top reaches a load factor of 0.91 to 0.93 before the first resize;
-  /// taking the least loaded bucket of all levels, it was 0.88 to 0.89 (2L-2H-8S, 196608 slots;
-  /// test StoreTest.LoadFactorAtFirstResize, which records it).
-  GPM_HD int PlaceFor(std::uint32_t empty) const {
-    const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
-    int choice = -1;
-    std::uint32_t most = 0;
-    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
-      if (choice >= 0 && (c & (table_.locations - 1)) == 0) break;  // a lower level begins
-      const std::uint32_t bits = (empty >> (c * table_.slots)) & bucket_mask;
-      const std::uint32_t count = PopCount(bits);
-      if (count > most) {
-        most = count;
-        choice = static_cast<int>(c * table_.slots + LowestBit(bits));
-      }
-    }
-    return choice;
-  }
-
   /// One value of a word, the same for the whole group.
   GPM_HD std::uint64_t LoadOnce(const std::uint64_t* word) const {
     std::uint64_t value = 0;
@@ -414,7 +541,7 @@ class Operations {
   }
 
   GPM_HD void Unlock(const Candidates& candidates) const {
-    if (group_.IsLeader()) media_.Release(Step::kInsertLock, locks_.Of(candidates.hash));
+    if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
 
   /// Makes the value ready behind a reference: in the word itself, or in a free cell.
@@ -444,103 +571,122 @@ class Operations {
     return true;
   }
 
-  GPM_HD CacheLock LockFound(const Candidates& candidates, std::uint32_t position,
-                             const Outcome& found) const {
-    return cache_.Lock(candidates, position >> table_.slot_bits,
-                       found.copied ? &found.hit : nullptr);
+  GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, std::uint32_t position) const {
+    return directory_.Covers(candidates) ? directory_.Reference(candidates, position)
+                                         : LoadOnce(table_.Reference(SlotAt(candidates, position)));
+  }
+  GPM_HD std::uint32_t BucketIndex(const Candidates& candidates, std::uint32_t position) const {
+    return directory_.IndexOf(candidates, position >> table_.slot_bits);
   }
 
-  /// The writes, each with what keeps a copy of the bucket equal to it.
-  GPM_HD bool Update(const Candidates& candidates, std::uint32_t position, const Outcome& found,
-                     const NewValue& fresh) const {
-    const CacheLock lock = LockFound(candidates, position, found);
-    const Slot slot = SlotAt(candidates, position);
-    const bool done = ReplaceReference(slot, found.reference, fresh.reference);
-    if (done) {
-      cache_.UnlockUpdated(lock, slot.index, fresh.reference, fresh.source);
-    } else {
-      cache_.Unlock(lock);
+  /// Looks for the key, and makes ready what the plan says then.
+  /// @return false when the lock is needed before it is known
+  GPM_HD bool LookAndPrepare(Work* work) const {
+    const Candidates& candidates = work->candidates;
+    const Plan& plan = work->plan;
+    Outcome& outcome = work->outcome;
+    work->change = Change::kNothing;
+    for (bool again = true; again;) {
+      again = false;
+      outcome = {};
+      const Probe probe = StillHolds(candidates, work->hint)
+                              ? Probe{.match = 1u << work->hint.position}
+                              : ProbeSlots(candidates, work->key);
+      if (probe.match != 0) {
+        if (work->locked && !work->covered) {
+          Unlock(candidates);
+          work->locked = false;
+        }
+        outcome.present = true;
+        outcome.position = LowestBit(probe.match);
+        outcome.reference = ReferenceAt(candidates, outcome.position);
+        if (plan.if_present == Action::kErase) {
+          work->change = Change::kErase;
+        } else if (plan.if_present == Action::kWrite) {
+          if (Prepare(plan.present_value, &work->fresh)) {
+            work->change = Change::kUpdate;
+          } else {
+            outcome.lack = Lack::kCell;
+          }
+        }
+      } else if (plan.if_absent == Action::kWrite) {
+        if (!work->locked) {
+          work->lock_first = true;
+          return false;
+        }
+        const int choice = PlaceFor(probe.empty);
+        if (choice < 0) {
+          outcome.lack = Lack::kSlot;
+        } else if (!Prepare(plan.absent_value, &work->fresh)) {
+          outcome.lack = Lack::kCell;
+        } else {
+          outcome.position = static_cast<std::uint32_t>(choice);
+          again = !ClaimSlot(*work);  // another insert took it
+          if (!again) work->change = Change::kInsert;
+        }
+      }
     }
-    return done;
-  }
-  GPM_HD bool Erase(const Candidates& candidates, std::uint32_t position,
-                    const Outcome& found) const {
-    const CacheLock lock = LockFound(candidates, position, found);
-    const Slot slot = SlotAt(candidates, position);
-    const bool done = EraseSlot(slot, candidates.word);
-    if (done) {
-      cache_.UnlockErased(lock, slot.index);
-    } else {
-      cache_.Unlock(lock);
-    }
-    return done;
-  }
-  GPM_HD bool Insert(const Candidates& candidates, std::uint32_t position, const std::uint64_t* key,
-                     const NewValue& fresh) const {
-    const CacheLock lock = cache_.Lock(candidates, position >> table_.slot_bits, nullptr);
-    const bool done = ClaimAndPublish(candidates, position, key, fresh.reference);
-    if (done) {
-      cache_.UnlockInserted(lock, position & (table_.slots - 1), candidates.word, key,
-                            fresh.reference, fresh.source);
-    } else {
-      cache_.Unlock(lock);
-    }
-    return done;
-  }
-
-  /// Update: cell · fence · CAS reference · fence · retire the old cell. A crash leaves the old
-  /// value or the new one. If the slot was erased after the probe, the CAS may still succeed: the
-  /// update took effect just before that erase, and reclaim frees the cell that the reference then
-  /// names.
-  GPM_HD bool ReplaceReference(Slot slot, std::uint64_t old_reference,
-                               std::uint64_t new_reference) const {
-    std::uint64_t* reference = table_.Reference(slot);
-    media_.Fence(Step::kUpdateCellFence);
-    group_.Sync();
-    if (!CasOnce(Step::kUpdateReferenceCas, reference, old_reference, new_reference)) return false;
-    FlushOnce(Step::kUpdateReferenceFlush, reference, sizeof *reference);
-    media_.Fence(Step::kUpdateDoneFence);
-    if (!table_.inline_values() && group_.IsLeader()) reclaim_.RetireCell(CellOf(old_reference));
+    if (work->change == Change::kNothing) End(work);
     return true;
   }
 
-  /// Erase: CAS state word -> kInsertState · fence · retire the slot. A crash leaves the item, or a
-  /// slot that recovery clears.
-  GPM_HD bool EraseSlot(Slot slot, std::uint64_t word) const {
-    std::uint64_t* state = table_.State(slot);
-    if (!CasOnce(Step::kEraseStateCas, state, word, kInsertState)) return false;
-    FlushOnce(Step::kEraseStateFlush, state, sizeof *state);
-    media_.Fence(Step::kEraseDoneFence);
-    if (group_.IsLeader()) reclaim_.RetireSlot(table_.SlotId(slot));
+  /// Counts the use, and gives back what the operation has left.
+  GPM_HD void End(Work* work) const {
+    if (work->covered && work->outcome.present) {
+      cache_.Count(BucketIndex(work->candidates, work->outcome.position), work->uses);
+    }
+    if (work->locked) Unlock(work->candidates);
+    work->locked = false;
+    if (work->fresh.has_cell && group_.IsLeader()) reclaim_.RetireCell(work->fresh.cell);
+    work->fresh.has_cell = false;
+  }
+
+  /// The write that changes an item. Without a directory others may want to change it too, so it is
+  /// a compare-and-swap; with one, who holds the key's lock is alone.
+  ///
+  /// Update: cell · fence · reference · fence · retire the old cell. A crash leaves the old value or
+  /// the new one. If (without a directory) the slot was erased after the probe, the swap may still
+  /// succeed: the update took effect just before that erase, and reclaim frees the cell that the
+  /// reference then names.
+  ///
+  /// Erase: state word -> kInsertState · fence · retire the slot. A crash leaves the item, or a slot
+  /// that recovery clears.
+  GPM_HD bool Replace(const Work& work, Step swap, Step flush, std::uint64_t* word,
+                      std::uint64_t expected, std::uint64_t desired) const {
+    if (!work.covered) {
+      if (!CasOnce(swap, word, expected, desired)) return false;
+    } else if (group_.IsLeader()) {
+      media_.Store(word, desired);
+    }
+    FlushOnce(flush, word, sizeof *word);
     return true;
   }
 
-  /// Insert: CAS state kEmptyState -> kInsertState · write key and reference · fence · state <-
-  /// word · fence. The cell was written before. A crash leaves nothing, a slot that recovery
-  /// clears, or the item.
-  GPM_HD bool ClaimAndPublish(const Candidates& candidates, std::uint32_t position,
-                              const std::uint64_t* key, std::uint64_t reference) const {
-    const Slot slot = SlotAt(candidates, position);
-    std::uint64_t* state = table_.State(slot);
-    if (!CasOnce(Step::kInsertClaimCas, state, kEmptyState, kInsertState)) return false;
+  /// Insert: claim the slot · write key and reference · fence · state <- word · fence. The cell was
+  /// written before. Without a directory the claim is a compare-and-swap of the state from
+  /// kEmptyState to kInsertState: a crash leaves nothing, a slot that recovery clears, or the item.
+  /// With one it is made in the directory, and the state stays kEmptyState until it is the item's:
+  /// what the slot holds otherwise means nothing until then.
+  GPM_HD bool ClaimSlot(const Work& work) const {
+    const std::uint32_t position = work.outcome.position;
+    const Slot slot = SlotAt(work.candidates, position);
+    if (work.covered ? !directory_.Claim(work.candidates, position)
+                     : !CasOnce(Step::kInsertClaimCas, table_.State(slot), kEmptyState,
+                                kInsertState)) {
+      return false;
+    }
     if (table_.key_words > 1) {
       std::uint64_t* stored = table_.Key(slot);
       for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
-        media_.Store(stored + i, key[i]);
+        media_.Store(stored + i, work.key[i]);
       }
       FlushOnce(Step::kInsertKeyFlush, stored, 8 * table_.key_words);
     }
     if (group_.IsLeader()) {
-      media_.Store(table_.Reference(slot), reference);
-      media_.Flush(Step::kInsertReferenceFlush, table_.Reference(slot), sizeof reference);
+      media_.Store(table_.Reference(slot), work.fresh.reference);
+      media_.Flush(Step::kInsertReferenceFlush, table_.Reference(slot),
+                   sizeof work.fresh.reference);
     }
-    media_.Fence(Step::kInsertContentsFence);
-    group_.Sync();
-    if (group_.IsLeader()) {
-      media_.Store(state, candidates.word);
-      media_.Flush(Step::kInsertStateFlush, state, sizeof *state);
-    }
-    media_.Fence(Step::kInsertDoneFence);
     return true;
   }
 
@@ -549,6 +695,7 @@ class Operations {
   const KeyLocks& locks_;
   const Group group_;
   const Media media_;
+  const DirectoryAccess<Group, Media> directory_;
   const CacheAccess<Group, Media> cache_;
 };
 

@@ -20,6 +20,13 @@ struct CellGrant {
   std::uint64_t count = 0;
 };
 
+/// Where one thread collects the cells that it retires, to queue them together: the queue's end is
+/// a cache line that all threads write. It has room for them.
+struct RetiredCells {
+  std::uint32_t* cells = nullptr;
+  std::uint64_t count = 0;
+};
+
 /// Value cells and slots on their way from one use to the next: a trivially copyable view of two
 /// rings in the executor's memory. Volatile: which cells are free is derived at open.
 ///
@@ -40,15 +47,23 @@ struct Reclaim {
   std::uint64_t* slot_ring;
   std::uint64_t slot_mask;
   ReclaimCounters* counters;
-  CellGrant grant;       ///< what this view's user may take
-  std::uint64_t* taken;  ///< how much of it was asked for; starts at 0
+  CellGrant grant;                  ///< what this view's user may take
+  std::uint64_t* taken;             ///< how much of it was asked for; starts at 0
+  RetiredCells* retired = nullptr;  ///< of a user that is a single thread; else null
 
   /// Takes a free cell. @return false when the grant is used up
   GPM_HD bool TakeCell(std::uint32_t* cell) const {
-    const std::uint64_t index = AtomicAdd(taken, 1);
+    const std::uint64_t index = retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1);
     if (index >= grant.count) return false;
     *cell = cell_ring[(grant.first + index) & cell_mask];
     return true;
+  }
+
+  /// The cell that TakeCell gives after `ahead` others, to prefetch it; false when there is none.
+  bool PeekCell(std::uint64_t ahead, std::uint32_t* cell) const {
+    const std::uint64_t index = AtomicLoad(taken) + ahead;
+    if (index < grant.count) *cell = cell_ring[(grant.first + index) & cell_mask];
+    return index < grant.count;
   }
 
   /// Queues the cells [share, share + shares, ...) of those left of the grant. When nothing takes
@@ -61,7 +76,20 @@ struct Reclaim {
 
   /// Queues a cell that no slot references any more (durably so).
   GPM_HD void RetireCell(std::uint32_t cell) const {
+    if (retired != nullptr) {
+      retired->cells[retired->count++] = cell;
+      return;
+    }
     cell_ring[AtomicAdd(&counters->cells_tail, 1) & cell_mask] = cell;
+  }
+
+  /// Queues what was collected. Before the user's batch ends.
+  void QueueRetired() const {
+    const std::uint64_t first = AtomicAdd(&counters->cells_tail, retired->count);
+    for (std::uint64_t i = 0; i < retired->count; ++i) {
+      cell_ring[(first + i) & cell_mask] = retired->cells[i];
+    }
+    retired->count = 0;
   }
 
   /// Queues an erased slot, by TableView::SlotId. Room was reserved by the batch.

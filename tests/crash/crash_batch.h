@@ -24,6 +24,7 @@ struct Shape {
   std::uint64_t max_bytes = 0;        ///< of the pool
   std::uint64_t max_bytes_later = 0;  ///< in later sessions of the same pool, and after a crash
   unsigned threads = 1;
+  bool directory = false;  ///< of the store, in volatile memory
   std::uint32_t keys = 8;  ///< that batches use
 
   /// Number 0 is the key of zeros, number 1 that of ones: for 8 bytes, the reserved ones.

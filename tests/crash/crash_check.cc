@@ -19,22 +19,23 @@ constexpr std::uint64_t kOneInGrows = 16;
 /// Batches of new keys after which a table this small must have been resized, or be at its limit.
 constexpr int kBatchesToGrow = 64;
 
-OpenOptions Options(std::uint64_t max_bytes) {
+OpenOptions Options(std::uint64_t max_bytes, bool directory) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
   options.threads = 1;
   options.max_bytes = max_bytes;
+  options.cache.directory = directory;
   return options;
 }
 
 /// Opens the pool. A resize that needs more room than the pool may take is gone on with when it may
 /// take more, as the error says.
-Store Open(const std::string& path, std::uint64_t max_bytes) {
+Store Open(const std::string& path, std::uint64_t max_bytes, bool directory) {
   try {
-    return Store::Open(path, Options(max_bytes));
+    return Store::Open(path, Options(max_bytes, directory));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNoSpace) throw;
-    return Store::Open(path, Options(kMaxPoolBytes));
+    return Store::Open(path, Options(kMaxPoolBytes, directory));
   }
 }
 
@@ -117,7 +118,7 @@ class User {
     if (!given_up) return;
     // A resize can't be finished with so little room. With more, opening goes on with it.
     store_.Close();
-    store_ = Store::Open(path_, Options(kMaxPoolBytes));
+    store_ = Store::Open(path_, Options(kMaxPoolBytes, shape_.directory));
     contents_ = ContentsOf(store_);
     promise.Check(contents_);
   }
@@ -142,7 +143,7 @@ Recovered CheckCrashedPool(const std::string& path, const Shape& shape, const Pr
   } catch (const Error& error) {
     if (!promise.being_created || error.code() != ErrorCode::kDamaged) throw;
     try {
-      Store::Open(path, Options(shape.max_bytes_later));
+      Store::Open(path, Options(shape.max_bytes_later, shape.directory));
     } catch (const Error& refused) {
       if (refused.code() != ErrorCode::kDamaged) throw;
       recovered.refused = true;
@@ -152,7 +153,7 @@ Recovered CheckCrashedPool(const std::string& path, const Shape& shape, const Pr
   }
   Contents contents;
   {
-    Store store = Open(path, shape.max_bytes_later);
+    Store store = Open(path, shape.max_bytes_later, shape.directory);
     contents = ContentsOf(store);
     promise.Check(contents);
     if (before->items != contents.size()) {
@@ -170,7 +171,7 @@ Recovered CheckCrashedPool(const std::string& path, const Shape& shape, const Pr
     throw Violation("check finds something to repair after an orderly close");
   }
   if (choice % kOneInReopens == 0) {
-    Store store = Store::Open(path, Options(kMaxPoolBytes));
+    Store store = Store::Open(path, Options(kMaxPoolBytes, shape.directory));
     Promise{.acknowledged = contents, .in_flight = {}}.Check(ContentsOf(store));
     if (!store.Stats().recovery.was_clean) throw Violation("not clean after an orderly close");
   }

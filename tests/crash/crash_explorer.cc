@@ -64,10 +64,11 @@ bool IsNeverMet(Step step) {
   switch (step) {
     case Step::kSettleFlush:
     case Step::kSettleFence:
-    case Step::kCacheLock:
-    case Step::kCacheFillLock:
+    case Step::kCachePutCas:
+    case Step::kCacheFillCas:
     case Step::kCacheValidate:
-    case Step::kCacheGrace:
+    case Step::kCacheValidateFills:
+    case Step::kCacheCloseCas:
       return true;
     default:
       return false;

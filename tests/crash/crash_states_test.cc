@@ -379,10 +379,10 @@ TEST(MachineTest, PartsHaveThreadNumbersOfTheirOwn) {
 TEST(MachineTest, LocksExclude) {
   std::uint32_t lock = 0;
   Machine machine;
-  machine.Acquire(Step::kInsertLock, &lock);
+  machine.Acquire(Step::kKeyLock, &lock);
   EXPECT_EQ(lock, 1u);
-  EXPECT_THROW(machine.Acquire(Step::kInsertLock, &lock), std::logic_error);
-  machine.Release(Step::kInsertLock, &lock);
+  EXPECT_THROW(machine.Acquire(Step::kKeyLock, &lock), std::logic_error);
+  machine.Release(Step::kKeyLock, &lock);
   EXPECT_EQ(lock, 0u);
 }
 

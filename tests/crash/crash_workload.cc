@@ -52,6 +52,7 @@ Shape RandomShape(std::mt19937_64& random) {
   shape.threads = Pick(random, kThreads);
   const std::uint64_t slots = CapacityAt(shape.geometry, shape.top_level);
   shape.keys = static_cast<std::uint32_t>(3 + random() % (2 * slots));
+  shape.directory = random() % 2 == 0;
   return shape;
 }
 
@@ -106,6 +107,23 @@ class CrashWorkload::Session {
   }
   void Crash() { store_.reset(); }
 
+  /// Makes room for items, by as many levels at once as they need. @return as Apply
+  bool Reserve(std::uint64_t items) {
+    machine_.ChangeThread();
+    bool killed = false;
+    try {
+      store_->Reserve(items);
+    } catch (const Machine::Killed&) {
+      killed = true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNoSpace) throw;
+      killed = true;
+    }
+    if (killed) store_.reset();
+    machine_.Revive();
+    return !killed;
+  }
+
   /// @return false when the process was killed meanwhile, or gave up a resize: there is too little
   ///         room to finish it, and opening goes on with it
   bool Apply(BatchData& batch) {
@@ -136,6 +154,7 @@ class CrashWorkload::Session {
     options.executor = ExecutorKind::kCpu;
     options.threads = workload_.shape_.threads;
     options.max_bytes = max_bytes;
+    options.cache.directory = workload_.shape_.directory;
     return options;
   }
 
@@ -249,6 +268,10 @@ void CrashWorkload::Act(Session& session, Machine& machine) {
   } else if (kind < 6) {
     session.Crash();
     running = false;
+  } else if (kind == 6) {
+    const std::uint64_t slots = CapacityAt(shape_.geometry, shape_.top_level);
+    kill_sometimes();
+    running = session.Reserve(random_() % (6 * slots));
   } else {
     BatchData batch(shape_);
     batch.Fill(random_, 1 + random_() % 8, &tag_);

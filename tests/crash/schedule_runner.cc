@@ -53,6 +53,19 @@ CrashState RandomState(const CrashPoints& point, std::mt19937_64& random, std::u
   return state;
 }
 
+/// Values by key.
+using Items = std::map<std::vector<std::byte>, std::uint64_t>;
+
+Items ItemsOf(StoreImpl& store) {
+  Items items;
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    if (!items.emplace(std::vector<std::byte>(key.begin(), key.end()), ValueNumber(value)).second) {
+      throw Violation("a key was visited twice");
+    }
+  });
+  return items;
+}
+
 OpenOptions OpenWith(unsigned threads, std::uint64_t max_bytes, const CacheOptions& cache = {}) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
@@ -142,7 +155,8 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   if (stuck_) {
     ++report->stuck;
     store->Close();
-    store = StoreImpl::Open(pool_.path(), OpenWith(workload_.threads, kAmpleBytes), &machine_);
+    store = StoreImpl::Open(pool_.path(), OpenWith(workload_.threads, kAmpleBytes, workload_.cache),
+                            &machine_);
   }
   CheckContents(*store, HistoryUntil(machine_.trace().events().size()));
   report->resizes += store->Stats().resizes;
@@ -205,12 +219,7 @@ void ScheduleRunner::Return(const ClientCall& call) {
 /// A call that is as a batch of finds of every key.
 void ScheduleRunner::Snapshot(StoreImpl& store, ClientCall& call) {
   Invoke(call);
-  std::map<std::vector<std::byte>, std::uint64_t> items;
-  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
-    if (!items.emplace(std::vector<std::byte>(key.begin(), key.end()), ValueNumber(value)).second) {
-      throw Violation("a key was visited twice");
-    }
-  });
+  const Items items = ItemsOf(store);
   Return(call);
   for (const std::uint64_t number : workload_.key_numbers) {
     std::vector<std::byte> key(setup_.config.key_size);
@@ -258,7 +267,8 @@ History ScheduleRunner::HistoryUntil(std::size_t crash_event) const {
   return history;
 }
 
-/// Finds every key, now that no client runs, and compares with the history and with the sums.
+/// Finds every key, now that no client runs, and compares with the history, with what is in the
+/// pool (finds may have looked in a directory and a cache only), and with the sums.
 void ScheduleRunner::CheckContents(StoreImpl& store, History history) {
   std::vector<std::uint64_t> numbers = workload_.key_numbers;
   for (const auto& [number, value] : base_->values) {
@@ -280,6 +290,7 @@ void ScheduleRunner::CheckContents(StoreImpl& store, History history) {
   batch.results = results;
   store.Wait(store.Start(batch, nullptr));
 
+  const Items in_pool = ItemsOf(store);
   items_ = 0;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     HistoryOp op;
@@ -291,6 +302,14 @@ void ScheduleRunner::CheckContents(StoreImpl& store, History history) {
     op.position = static_cast<std::uint32_t>(i);
     history.push_back(op);
     items_ += results[i] == Result::kOk;
+    const std::span<const std::byte> key = std::span(keys).subspan(i * key_size, key_size);
+    const auto item = in_pool.find(std::vector<std::byte>(key.begin(), key.end()));
+    if (results[i] == Result::kOk ? item == in_pool.end() || item->second != op.found
+                                  : item != in_pool.end()) {
+      throw Violation(fmt::format(
+          "key {:#x}: a find says {} {:#x}, in the pool is {}", op.key, ResultName(results[i]),
+          op.found, item == in_pool.end() ? "nothing" : fmt::format("{:#x}", item->second)));
+    }
   }
   const std::string wrong = FindNonlinearizable(history, base_->values);
   if (!wrong.empty()) throw Violation(wrong);
@@ -357,7 +376,7 @@ void ScheduleRunner::Recover(const CrashPoints& point, const CrashState& state) 
   try {
     crashed_.Set(point.durable(), state);
     for (const std::string& defect : CheckPool(crashed_.path()).defects) throw Violation(defect);
-    const auto store = StoreImpl::Open(crashed_.path(), OpenWith(1, kAmpleBytes));
+    const auto store = StoreImpl::Open(crashed_.path(), OpenWith(1, kAmpleBytes, workload_.cache));
     CheckContents(*store, HistoryUntil(point.event()));
     store->Close();
     CheckClosed(crashed_.path());

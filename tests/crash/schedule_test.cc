@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/table/hash.h"
+#include "tests/crash/block_explorer.h"
 #include "tests/crash/schedule_explorer.h"
 #include "tests/crash/schedule_workload.h"
 #include "tests/test_util.h"
@@ -60,6 +61,14 @@ TEST(ScheduleTest, HistoriesWithACrashAreDurablyLinearizable) {
   EXPECT_EQ(report.violation, "");
   EXPECT_EQ(report.schedules, options.count);
   EXPECT_GT(report.crash_states, 4 * options.count);
+}
+
+TEST(ScheduleTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
+  const std::uint64_t count = 20 * Schedules();
+  const BlockReport report = ExploreBlocks({.seed = test::TestSeed(), .count = count});
+  EXPECT_EQ(report.violation, "");
+  EXPECT_EQ(report.schedules, count);
+  EXPECT_GT(report.hits, count / 10);
 }
 
 TEST(ScheduleWorkloadTest, KeysThatHashAlikeDiffer) {

@@ -33,6 +33,8 @@ constexpr std::array<std::uint32_t, 3> kKeySizes = {8, 32, 32};
 /// In the slot, in cells, and in cells that are so large that few fit: they are used again soon.
 constexpr std::array<std::uint32_t, 3> kValueSizes = {8, 16, 256};
 constexpr std::uint64_t kRoomyBytes = 64 << 10;
+/// Roomy tables of two and three buckets with some 8-byte keys, and values of 16 and of 256 bytes.
+constexpr std::array<std::size_t, 4> kDuelTables = {662, 665, 692, 695};
 /// A batch may start with this share of the slots in use and not resize (engine/store_impl.cc).
 constexpr double kNearlyFull = 0.9;
 
@@ -219,43 +221,57 @@ Workload MakeWorkload(std::uint64_t seed) {
   Workload workload;
   workload.table = below(kTableSetups);
   workload.threads = below(4) == 0 ? 2 : 1;
+  workload.cache.directory = below(4) != 0;
   workload.cache.policy = static_cast<CachePolicy>(1 + below(3));
-  const bool has_cache = below(4) != 0;
+  const bool has_cache = *workload.cache.directory && below(4) != 0;
   workload.cache.fraction = has_cache ? 0.5 * static_cast<double>(1 + below(2)) : 0;
   workload.cache.load_interval = 1 + below(6);
+  // Blocks change hands all the time, and there is little else to be interrupted.
+  const bool is_duel = has_cache && below(3) == 0;
+  if (is_duel) {
+    workload.table = kDuelTables[below(kDuelTables.size())];
+    workload.threads = 1;
+    workload.cache.policy = below(2) == 0 ? CachePolicy::kLru : CachePolicy::kRandom;
+    workload.cache.fraction = 0.5;
+    workload.cache.load_interval = 1 + below(2);
+  }
   const TableSetup setup = MakeTableSetup(workload.table);
 
   std::vector<std::uint64_t> numbers(kKeyNumbers.begin(), kKeyNumbers.end());
   std::shuffle(numbers.begin(), numbers.end(), random);
   numbers.resize(1 + below(5));
-  workload.key_numbers = numbers;
 
   // A workload has kinds that it prefers, so that keys come and go, or slots fill, or values
   // change.
   std::vector<Op> kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase};
   for (int i = 0; i < 4; ++i) kinds.push_back(kinds[below(kOpKinds)]);
+  if (is_duel) {
+    numbers = {kKeyNumbers[3], kKeyNumbers[6]};  // which are there
+    kinds = {Op::kFind, Op::kUpdate};
+  }
+  workload.key_numbers = numbers;
 
   std::uint64_t next_id = 1;
   std::uint64_t next_value = 1;
   std::uint64_t operations = 0;
-  const bool is_long = below(8) == 0;
+  const bool is_long = !is_duel && below(8) == 0;
   workload.clients.resize(is_long ? 2 : 2 + below(3));
   for (std::vector<ClientCall>& calls : workload.clients) {
     calls.resize(1 + below(is_long ? 6 : 3));
     for (ClientCall& call : calls) {
       call.id = next_id++;
-      if (below(24) == 0) {
+      if (!is_duel && below(24) == 0) {
         call.kind = ClientCall::Kind::kForEach;
         continue;
       }
-      if (has_cache && below(12) == 0) {
+      if (has_cache && !is_duel && below(12) == 0) {
         call.kind = ClientCall::Kind::kLoadCache;
         continue;
       }
       call.overlaps_next = below(8) == 0;
       call.mixed = below(4) != 0;
       call.without_values = below(32) == 0;
-      const std::size_t n = 1 + below(4);
+      const std::size_t n = 1 + below(is_duel ? 2 : 4);
       operations += n;
       const Op kind = kinds[below(kinds.size())];
       for (std::size_t i = 0; i < n; ++i) {
@@ -280,8 +296,11 @@ Workload MakeWorkload(std::uint64_t seed) {
   schedule.strategy = below(2) == 0 ? Scheduler::Strategy::kRandom : Scheduler::Strategy::kPct;
   schedule.depth = static_cast<std::uint32_t>(2 + below(5));
   // Two looks at all candidates, and some ten accesses of the protocol.
+  const std::uint64_t value_words = setup.config.value_size / 8;
   schedule.expected_steps =
-      operations * (2 * setup.config.geometry.candidates() + 10 + setup.config.value_size / 8);
+      operations * (2 * setup.config.geometry.candidates() + 10 + value_words);
+  // A loading: of each block some words, and the values that it fills in.
+  if (is_duel) schedule.expected_steps += operations * (10 + 2 * value_words);
   schedule.max_steps = 400'000;
   return workload;
 }
@@ -291,10 +310,18 @@ std::string Describe(const Workload& workload) {
   for (const auto& client : workload.clients) calls += client.size();
   const Scheduler::Options& schedule = workload.schedule;
   const bool random = schedule.strategy == Scheduler::Strategy::kRandom;
-  return fmt::format("table {} ({}), {} clients, {} calls, {} executor threads, schedule {}",
-                     workload.table, Describe(MakeTableSetup(workload.table)),
-                     workload.clients.size(), calls, workload.threads,
-                     random ? "random" : fmt::format("PCT of depth {}", schedule.depth));
+  const std::string_view directory = !*workload.cache.directory ? "no directory" : "a directory";
+  const std::string cache =
+      *workload.cache.fraction == 0
+          ? "no cache"
+          : fmt::format("{} of the buckets cached ({}, loaded every {} operations)",
+                        *workload.cache.fraction, CachePolicyName(workload.cache.policy),
+                        workload.cache.load_interval);
+  return fmt::format(
+      "table {} ({}), {}, {}, {} clients, {} calls, {} executor threads, schedule {}",
+      workload.table, Describe(MakeTableSetup(workload.table)), directory, cache,
+      workload.clients.size(), calls, workload.threads,
+      random ? "random" : fmt::format("PCT of depth {}", schedule.depth));
 }
 
 }  // namespace gpm::crash

@@ -73,7 +73,9 @@ struct ClientCall {
 struct Workload {
   std::size_t table = 0;  ///< MakeTableSetup
   unsigned threads = 1;   ///< of the executor
-  CacheOptions cache;     ///< none, or one that is loaded every few operations, or when asked
+  /// A directory or none; with it, no cache or one that is loaded every few operations, or when
+  /// asked.
+  CacheOptions cache;
   std::vector<std::uint64_t> key_numbers;
   std::vector<std::vector<ClientCall>> clients;
   Scheduler::Options schedule;

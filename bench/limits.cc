@@ -1,0 +1,240 @@
+#include "bench/limits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/limits_cells.h"
+#include "bench/report.h"
+#include "bench/subject.h"
+#include "pm/error.h"
+#include "pm/gpu_host.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Kind {
+  const char* name;
+  AccessKind kind;
+  Rates LinkLimits::*rates;
+};
+constexpr Kind kKinds[] = {{"touch", AccessKind::kTouch, &LinkLimits::touch},
+                           {"read", AccessKind::kRead, &LinkLimits::read},
+                           {"write", AccessKind::kWrite, &LinkLimits::write},
+                           {"cas", AccessKind::kCas, &LinkLimits::cas}};
+
+struct Order {
+  const char* name;
+  AccessOrder order;
+  Rate Rates::*rate;
+};
+constexpr Order kOrders[] = {{"random", AccessOrder::kRandom, &Rates::random},
+                             {"ordered", AccessOrder::kOrdered, &Rates::ordered},
+                             {"sequential", AccessOrder::kSequential, &Rates::sequential}};
+
+std::uint64_t BytesOf(AccessKind kind, std::uint64_t cell_bytes) {
+  switch (kind) {
+    case AccessKind::kTouch:
+      return kTouchBytes;
+    case AccessKind::kCas:
+      return 8;
+    case AccessKind::kRead:
+    case AccessKind::kWrite:
+      break;
+  }
+  return cell_bytes;
+}
+
+/// The best rate of one kind of access.
+Rate MeasureRate(Accessor& accessor, CellRange& range, AccessKind kind, AccessOrder order,
+                 std::uint64_t accesses, unsigned repeats) {
+  Rate best;
+  for (const std::uint32_t in_flight : accessor.InFlight(order, accesses)) {
+    std::vector<double> seconds;
+    for (unsigned repeat = 0; repeat <= repeats; ++repeat) {
+      const CellChoice choice = range.Choose(order, accesses);
+      const Accessor::Timed timed = accessor.Run(kind, choice, in_flight);
+      range.Settle(kind, choice, timed.sum);
+      if (repeat > 0) seconds.push_back(timed.seconds);  // the first warms up
+    }
+    const double rate = static_cast<double>(accesses) / Median(seconds);
+    if (rate > best.per_second) best = {rate, in_flight};
+  }
+  return best;
+}
+
+void Check(const LimitsOptions& options) {
+  if (options.accesses.empty() || std::ranges::count(options.accesses, 0u) > 0) {
+    throw Error(ErrorCode::kInvalidArgument, "limits: needs numbers of accesses, each 1 or more");
+  }
+  if (options.repeats == 0) {
+    throw Error(ErrorCode::kInvalidArgument, "limits: needs 1 repeat or more");
+  }
+  if (options.value_size == 0 || options.value_size > kMaxValueBytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("limits: a value of {} bytes; it has 1 to {}", options.value_size,
+                            kMaxValueBytes));
+  }
+  if (options.executor != ExecutorKind::kCuda) return;
+  // Before a range is made and filled.
+  if (!BuiltWithCuda()) {
+    throw Error(ErrorCode::kUnsupported,
+                "executor cuda: this program was built without CUDA; use executor cpu");
+  }
+  if (GpuCount() == 0) {
+    throw Error(ErrorCode::kUnsupported,
+                "executor cuda: no CUDA device or driver on this machine; use executor cpu");
+  }
+}
+
+json Row(const char* kind, const char* order, std::uint64_t accesses, std::uint64_t bytes,
+         const Rate& rate) {
+  return {{"kind", kind},
+          {"order", order},
+          {"accesses", accesses},
+          {"bytes", bytes},
+          {"mops", rate.per_second / 1e6},
+          {"gb_per_second", rate.per_second * static_cast<double>(bytes) / 1e9},
+          {"in_flight", rate.in_flight}};
+}
+
+const LinkLimits& LinkFor(const Limits& limits, std::uint64_t at_once) {
+  if (at_once == 0) return limits.link.back();
+  const auto enough = std::ranges::find_if(
+      limits.link, [&](const LinkLimits& link) { return link.accesses >= at_once; });
+  return enough == limits.link.end() ? limits.link.back() : *enough;
+}
+
+double BestOrder(const Rates& rates) {
+  return std::max({rates.random.per_second, rates.ordered.per_second, rates.sequential.per_second});
+}
+
+double BestKind(const LinkLimits& link, Rate Rates::*order) {
+  double best = 0;
+  for (const Kind& kind : kKinds) best = std::max(best, (link.*kind.rates.*order).per_second);
+  return best;
+}
+
+}  // namespace
+
+Limits MeasureLimits(const LimitsOptions& options) {
+  Check(options);
+  ThreadPool threads(options.threads > 0 ? options.threads
+                                         : std::max(1u, std::thread::hardware_concurrency()));
+  ShowProgress("filling the range");
+  CellRange range(options.pool.empty() ? TemporaryPoolPath() : options.pool, options.range_bytes,
+                  options.value_size, threads);
+  Limits limits;
+  limits.executor = options.executor;
+  if (limits.executor == ExecutorKind::kAuto) {
+    limits.executor = GpuCount() > 0 && range.mapping().medium().gpu_can_register
+                          ? ExecutorKind::kCuda
+                          : ExecutorKind::kCpu;
+  }
+  limits.medium = range.mapping().medium().medium;
+  limits.range_bytes = std::uint64_t{range.permutation().cells} * range.cell_bytes();
+  limits.cell_bytes = range.cell_bytes();
+  const std::unique_ptr<Accessor> accessor = limits.executor == ExecutorKind::kCuda
+                                                 ? MakeCudaAccessor(range, threads)
+                                                 : MakeCpuAccessor(range, threads);
+  std::vector<std::uint64_t> counts;
+  for (const std::uint64_t accesses : options.accesses) {
+    counts.push_back(std::min<std::uint64_t>(accesses, range.permutation().cells));
+  }
+  std::ranges::sort(counts);
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  for (const std::uint64_t accesses : counts) {
+    LinkLimits& link = limits.link.emplace_back();
+    link.accesses = accesses;
+    for (const Kind& kind : kKinds) {
+      for (const Order& order : kOrders) {
+        ShowProgress(fmt::format("{} {}, {} accesses", kind.name, order.name, accesses));
+        link.*kind.rates.*order.rate =
+            MeasureRate(*accessor, range, kind.kind, order.order, accesses, options.repeats);
+      }
+    }
+  }
+  ShowProgress("GPU memory");
+  limits.memory = accessor->MeasureMemory(options.repeats);
+  ShowProgress("");
+  return limits;
+}
+
+json ToJson(const Limits& limits) {
+  json report = {{"executor", ExecutorName(limits.executor)},
+                 {"medium", MediumName(limits.medium)},
+                 {"range_bytes", limits.range_bytes},
+                 {"cell_bytes", limits.cell_bytes},
+                 {"link", json::array()},
+                 {"memory", json::array()}};
+  for (const LinkLimits& link : limits.link) {
+    for (const Kind& kind : kKinds) {
+      for (const Order& order : kOrders) {
+        report["link"].push_back(Row(kind.name, order.name, link.accesses,
+                                     BytesOf(kind.kind, limits.cell_bytes),
+                                     link.*kind.rates.*order.rate));
+      }
+    }
+  }
+  if (limits.memory.has_value()) {
+    const MemoryLimits& memory = *limits.memory;
+    report["memory_range_bytes"] = memory.range_bytes;
+    const auto row = [&](const char* kind, std::uint64_t cell_bytes, std::uint64_t bytes,
+                         const Rate& rate) {
+      return Row(kind, "random", memory.range_bytes / cell_bytes, bytes, rate);
+    };
+    report["memory"] = {row("read", 32, 32, memory.read_32), row("read", 128, 128, memory.read_128),
+                        row("cas", 32, 4, memory.cas_4)};
+  }
+  return report;
+}
+
+std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses,
+                                  std::uint64_t at_once) {
+  const LinkLimits& link = LinkFor(limits, at_once);
+  const auto cell_bytes = static_cast<double>(limits.cell_bytes);
+  const Accesses& a = accesses;
+  std::vector<BoundTerm> terms;
+  const auto add = [&](std::string_view limit, double seconds) {
+    if (seconds > 0) terms.push_back({limit, 1 / seconds});
+  };
+  add("read bytes", a.read_bytes / (BestOrder(link.read) * cell_bytes));
+  add("write bytes", a.write_bytes / (BestOrder(link.write) * cell_bytes));
+  const auto add_order = [&](std::string_view limit, Rate Rates::*order, double reads,
+                             double touches, double others) {
+    const double read_rate = (link.read.*order).per_second;
+    const double touch_rate = std::max((link.touch.*order).per_second, read_rate);
+    add(limit, std::max({reads / read_rate, (reads + touches) / touch_rate,
+                         (reads + touches + others) / BestKind(link, order)}));
+  };
+  add_order("translations", &Rates::random, a.random_reads, a.random_touches,
+            a.random_writes + a.random_cas);
+  add_order("ordered", &Rates::ordered, a.ordered_reads, a.ordered_touches,
+            a.ordered_writes + a.ordered_cas);
+  add("cas", (a.random_cas + a.ordered_cas) / BestOrder(link.cas));
+  if (a.gpu_sectors + a.gpu_lines + a.gpu_cas > 0) {
+    if (!limits.memory.has_value()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("a bound with GPU-memory accesses needs limits of executor cuda; "
+                              "these are of executor {}",
+                              ExecutorName(limits.executor)));
+    }
+    const MemoryLimits& memory = *limits.memory;
+    add("gpu", a.gpu_sectors / memory.read_32.per_second +
+                   a.gpu_lines / memory.read_128.per_second + a.gpu_cas / memory.cas_4.per_second);
+  }
+  std::ranges::stable_sort(terms, {}, &BoundTerm::per_second);
+  return terms;
+}
+
+double Bound(const Limits& limits, const Accesses& accesses, std::uint64_t at_once) {
+  const std::vector<BoundTerm> terms = BoundTerms(limits, accesses, at_once);
+  return terms.empty() ? std::numeric_limits<double>::infinity() : terms.front().per_second;
+}
+
+}  // namespace gpm::bench

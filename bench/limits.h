@@ -1,0 +1,153 @@
+#ifndef GPM_BENCH_LIMITS_H_
+#define GPM_BENCH_LIMITS_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/options.h"
+#include "pm/medium.h"
+
+namespace gpm::bench {
+
+/// What the machine itself can do, whatever a store makes of it: the accesses a second that an
+/// executor makes to a range of persistent memory of a pool's size, and to its own memory; and the
+/// bound that follows for operations that must make certain accesses.
+
+struct LimitsOptions {
+  ExecutorKind executor = ExecutorKind::kAuto;
+  std::uint64_t range_bytes = std::uint64_t{2} << 30;  ///< that the accesses spread over
+  std::uint32_t value_size = 128;                      ///< bytes; an access is to a value's cell
+  /// Accesses of one kernel (cuda) or one job of the threads (cpu), each measured. Where the range
+  /// has fewer cells, that many.
+  std::vector<std::uint64_t> accesses = {std::uint64_t{1} << 12, std::uint64_t{1} << 20};
+  unsigned repeats = 5;  ///< of which medians are taken, after one that is not counted
+  unsigned threads = 0;  ///< of the cpu executor; 0: all cores
+  std::string pool;      ///< a file, which must not exist and is removed, or "pinned:"
+};
+
+struct Rate {
+  double per_second = 0;  ///< accesses
+  /// What gave it, the best of those tried: blocks of 256 threads (cuda), accesses prefetched ahead
+  /// (cpu); 0 where nothing was tried.
+  std::uint32_t in_flight = 0;
+};
+
+/// In what order cells are accessed. `kRandom` and `kOrdered` are the same choices, spread evenly
+/// over the range; `kSequential` are cells side by side, as an empty pool is filled.
+enum class AccessOrder { kRandom, kOrdered, kSequential };
+
+/// One thing for each order.
+struct Rates {
+  Rate random;
+  Rate ordered;
+  Rate sequential;
+};
+
+/// Of `accesses` made at once to persistent memory: over the link (cuda), or in DRAM (cpu).
+struct LinkLimits {
+  std::uint64_t accesses = 0;
+  Rates touch;  ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
+  Rates read;   ///< of whole cells
+  Rates write;  ///< of whole cells
+  Rates cas;    ///< of a cell's first 8 bytes; each succeeds
+};
+
+/// Of accesses to GPU memory, to every cell of a range far larger than the GPU's caches, in random
+/// order.
+struct MemoryLimits {
+  std::uint64_t range_bytes = 0;
+  Rate read_32;   ///< a sector: 32 bytes
+  Rate read_128;  ///< a line: 128 bytes, four sectors side by side
+  Rate cas_4;     ///< of 4 bytes; each succeeds
+};
+
+struct Limits {
+  ExecutorKind executor = ExecutorKind::kCpu;
+  Medium medium = Medium::kTmpfs;
+  std::uint64_t range_bytes = 0;
+  std::uint64_t cell_bytes = 0;        ///< of an access: the value size, rounded up as in a pool
+  std::vector<LinkLimits> link;        ///< by increasing number of accesses; not empty
+  std::optional<MemoryLimits> memory;  ///< cuda only
+};
+
+/// Measures. Every byte that is read, written or compared is checked.
+///
+/// The range is a file, mapped and (cuda) registered as a store's pool is, filled with random
+/// bytes; it loses its name at once, so that an interrupted run leaves nothing. On cuda the time of
+/// a kernel is between two events, with no launch in it; on cpu that of a job includes waking its
+/// threads.
+///
+/// @throws Error kUnsupported (executor cuda without CUDA, without a GPU, or on a medium that it
+///         can't map), kInvalidArgument (options out of range), kGpu, kDamaged (what was read or
+///         written is wrong), and as Mapping
+Limits MeasureLimits(const LimitsOptions& options);
+
+/// A flat report: the options' facts, "link" (rows of accesses, kind, order, bytes, mops,
+/// gb_per_second, in_flight) and "memory" (rows likewise; empty on cpu).
+nlohmann::json ToJson(const Limits& limits);
+
+/// What one operation must make, on average. Sequential accesses to persistent memory cost bytes
+/// alone.
+struct Accesses {
+  // Persistent memory.
+  double read_bytes = 0;  ///< of all reads
+  double write_bytes = 0;
+  double random_reads = 0;  ///< of a cell or more; each at a place of its own in the pool's range
+  double ordered_reads = 0;
+  double random_touches = 0;  ///< reads of less than a cell
+  double ordered_touches = 0;
+  double random_writes = 0;
+  double ordered_writes = 0;
+  double random_cas = 0;
+  double ordered_cas = 0;
+  // GPU memory, at random places.
+  double gpu_sectors = 0;  ///< reads of 32 bytes
+  double gpu_lines = 0;    ///< reads of 128 bytes
+  double gpu_cas = 0;
+};
+
+/// How many operations a second one of the machine's limits allows.
+struct BoundTerm {
+  std::string_view limit;  ///< "read bytes", "write bytes", "translations", "ordered", "cas", "gpu"
+  double per_second = 0;
+};
+
+/// The limits that bind some accesses, the lowest first; none where no accesses are made.
+///
+/// The formula is that of MEASUREMENTS.md ("Host memory from one H200"): an operation takes
+/// max(bytes / link rate, translations / translation rate, GPU-memory accesses / GPU rate) seconds.
+/// It is a maximum and no sum because a batch has all of them in flight at once; so no store
+/// exceeds the bound, and none need reach it. With the rates r measured here, seconds of an
+/// operation:
+///
+/// - read bytes: read_bytes / (r(read, best order) * cell_bytes)
+/// - write bytes: write_bytes / (r(write, best order) * cell_bytes); a link has both directions
+/// - translations: the most of random_reads / r(random read),
+///   (random_reads + random_touches) / max(r(random touch), r(random read)),
+///   and all random accesses / r(random, best kind)
+/// - ordered: likewise, with the ordered ones
+/// - cas: (random_cas + ordered_cas) / r(cas, best order)
+/// - gpu: gpu_sectors / r(32 bytes) + gpu_lines / r(128 bytes) + gpu_cas / r(cas on GPU memory)
+///
+/// Beyond some 512 MiB a random access costs an address translation, the same for 4 bytes and for
+/// 512, for a read and for a write: hence one rate for all of them. The last is a sum because the
+/// three share one memory. Rates are those of accesses to cells of the value size that was
+/// measured: where it is below 128 bytes, larger accesses may move more bytes.
+///
+/// @param at_once accesses to persistent memory that a batch makes: the limits hold that were
+///        measured with the fewest accesses that are not less, or the most; 0: the most. More at
+///        once are never slower an access, so that the bound stays one.
+/// @throws Error(kInvalidArgument) when there are GPU-memory accesses, but no limits of that
+std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses,
+                                  std::uint64_t at_once = 0);
+
+/// Operations a second: that of the first of BoundTerms; infinity where no accesses are made.
+double Bound(const Limits& limits, const Accesses& accesses, std::uint64_t at_once = 0);
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_LIMITS_H_

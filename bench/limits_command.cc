@@ -1,0 +1,137 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "bench/commands.h"
+#include "bench/limits.h"
+#include "bench/report.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+struct LimitsArguments {
+  LimitsOptions limits;
+  std::string json;
+};
+
+void PrintRates(const char* title, const char* setting, const json& rows) {
+  fmt::print("\n{:<10}{:>12}{:>10}{:>8}{:>12}{:>10}{:>10}\n", title, "", "accesses", "bytes", "M/s",
+             "GB/s", setting);
+  for (const json& row : rows) {
+    fmt::print("{:<10}{:>12}{:>10}{:>8}{:>12.2f}{:>10.2f}{:>10}\n",
+               row.at("kind").get<std::string>(), row.at("order").get<std::string>(),
+               row.at("accesses").get<std::uint64_t>(), row.at("bytes").get<std::uint64_t>(),
+               row.at("mops").get<double>(), row.at("gb_per_second").get<double>(),
+               row.at("in_flight").get<std::uint32_t>());
+  }
+}
+
+/// What follows for the simplest operations: one access to the value.
+json SimpleBounds(const Limits& limits) {
+  Accesses random_read;
+  random_read.random_reads = 1;
+  random_read.read_bytes = static_cast<double>(limits.cell_bytes);
+  Accesses ordered_read;
+  ordered_read.ordered_reads = 1;
+  ordered_read.read_bytes = random_read.read_bytes;
+  json rows = json::array();
+  const auto add = [&](const char* operation, const Accesses& accesses) {
+    for (const LinkLimits& link : limits.link) {
+      const std::vector<BoundTerm> terms = BoundTerms(limits, accesses, link.accesses);
+      rows.push_back({{"operation", operation},
+                      {"accesses", link.accesses},
+                      {"mops", terms.front().per_second / 1e6},
+                      {"limit", terms.front().limit}});
+    }
+  };
+  add("read a value, random", random_read);
+  add("read a value, ordered", ordered_read);
+  return rows;
+}
+
+void PrintBounds(const json& rows) {
+  fmt::print("\n{:<24}{:>10}{:>12}   {}\n", "bound of", "at once", "Mops/s", "limit");
+  for (const json& row : rows) {
+    fmt::print("{:<24}{:>10}{:>12.2f}   {}\n", row.at("operation").get<std::string>(),
+               row.at("accesses").get<std::uint64_t>(), row.at("mops").get<double>(),
+               row.at("limit").get<std::string>());
+  }
+}
+
+void RunLimits(LimitsArguments& arguments) {
+  LimitsOptions& options = arguments.limits;
+  if (options.threads == 0) options.threads = std::max(1u, std::thread::hardware_concurrency());
+  const auto start = std::chrono::steady_clock::now();
+  const Limits limits = MeasureLimits(options);
+  json report = ToJson(limits);
+  report["benchmark"] = "limits";
+  report["machine"] = MachineFacts();
+  report["repeats"] = options.repeats;
+  report["threads"] = options.threads;
+  report["bounds"] = SimpleBounds(limits);
+  report["seconds"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  if (arguments.json == "-") return;
+
+  const bool on_gpu = limits.executor == ExecutorKind::kCuda;
+  fmt::print("a range of {} bytes on {}, cells of {} bytes, executor {}{}, medians of {}\n",
+             limits.range_bytes, MediumName(limits.medium), limits.cell_bytes,
+             ExecutorName(limits.executor),
+             on_gpu ? "" : fmt::format(" with {} threads", options.threads), options.repeats);
+  PrintRates("range", on_gpu ? "blocks" : "prefetch", report["link"]);
+  if (on_gpu) PrintRates("GPU memory", "blocks", report["memory"]);
+  PrintBounds(report["bounds"]);
+}
+
+}  // namespace
+
+void AddLimitsCommand(CLI::App& program) {
+  auto arguments = std::make_shared<LimitsArguments>();
+  LimitsOptions& limits = arguments->limits;
+  CLI::App* command = program.add_subcommand(
+      "limits", "What the machine itself can do: accesses to a pool's range and to GPU memory");
+  const std::map<std::string, ExecutorKind> executors{
+      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
+  command->add_option("--executor", limits.executor, "What accesses; auto: cuda when it can")
+      ->transform(CLI::CheckedTransformer(executors))
+      ->option_text("auto|cpu|cuda");
+  command
+      ->add_option("--range-bytes", limits.range_bytes,
+                   "Bytes that the accesses spread over, such as those of a pool (K, M, G); "
+                   "default: 2G")
+      ->transform(CLI::AsSizeValue(false));
+  command->add_option("--value-size", limits.value_size, "Bytes of a value")
+      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  command
+      ->add_option("--accesses", limits.accesses,
+                   "Accesses made at once, separated by commas; at most as many as the range has "
+                   "cells")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--repeats", limits.repeats, "Repeats, of which medians are given")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_option("--threads", limits.threads, "Threads of the cpu executor; 0: all cores")
+      ->check(CLI::Range(0u, 4096u))
+      ->capture_default_str();
+  command->add_option(
+      "--pool", limits.pool,
+      "File of the range, which must not exist and is removed, or \"pinned:\"; default: one in "
+      "memory");
+  command->add_option("--json", arguments->json,
+                      "Write all figures to this file; -: to stdout, with no table");
+  command->callback([arguments] { RunLimits(*arguments); });
+}
+
+}  // namespace gpm::bench
