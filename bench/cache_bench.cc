@@ -9,8 +9,6 @@
 #include <thread>
 
 #include "bench/report.h"
-#include "ycsb/device_buffers.h"
-#include "ycsb/runner.h"
 
 namespace gpm::bench {
 namespace {
@@ -64,18 +62,8 @@ std::vector<double> Between(const std::vector<double>& mops, double begin, doubl
   return result;
 }
 
-double HitRate(const CacheStats& from, const CacheStats& to) {
-  if (to.found == from.found) return 0;
-  return static_cast<double>(to.hits - from.hits) / static_cast<double>(to.found - from.found);
-}
-
 double MedianOrZero(const std::vector<double>& values) {
   return values.empty() ? 0 : Median(values);
-}
-
-void RemovePool(const std::string& pool) {
-  std::error_code ignored;
-  std::filesystem::remove(pool, ignored);
 }
 
 }  // namespace
@@ -84,67 +72,18 @@ CacheBench::CacheBench(const CacheBenchOptions& options)
     : options_(options),
       threads_(options.threads > 0 ? options.threads
                                    : std::max(1u, std::thread::hardware_concurrency())),
-      executor_(options.executor) {
-  MakePool();
-}
+      pool_({options.pool, options.records, options.key_size, options.value_size, options.seed,
+             options.executor, options.threads},
+            threads_) {}
 
-CacheBench::~CacheBench() { RemovePool(options_.pool); }
-
-void CacheBench::MakePool() {
-  ShowProgress("loading the records");
-  CreateOptions create;
-  create.key_size = options_.key_size;
-  create.value_size = options_.value_size;
-  create.initial_capacity = options_.records;
-  create.hash_seed = options_.seed;  // the same buckets every time
-  Store store = Store::Create(options_.pool, create, MakeOpenOptions(CachePolicy::kOff, 0, false));
-  try {
-    executor_ = store.Stats().executor;
-    ycsb::WorkloadSpec spec = ycsb::PresetWorkload("load");
-    spec.records = options_.records;
-    ycsb::RunnerOptions runner;
-    runner.batch_rows = std::size_t{1} << 20;
-    runner.generator_threads = options_.threads;
-    if (executor_ == ExecutorKind::kCuda) {
-      memory_ = ycsb::Memory::kDevice;
-      runner.buffers = [](const ycsb::BatchBuffers::Shape& shape) {
-        return std::make_unique<ycsb::DeviceBatchBuffers>(shape);
-      };
-    }
-    const ycsb::PhaseReport report = ycsb::Runner(store, spec, runner).Load();
-    if (report.wrong > 0) throw Error(ErrorCode::kDamaged, "loading: " + report.first_wrong);
-    stats_ = store.Stats();
-    store.Close();
-  } catch (...) {
-    RemovePool(options_.pool);
-    throw;
-  }
-  contents_.assign(options_.records, 0);
-  aged_ = false;
-  map_.reset();
-  uses_.clear();
-}
-
-void CacheBench::Renew() {
-  if (!aged_) return;
-  RemovePool(options_.pool);
-  MakePool();
-}
-
-OpenOptions CacheBench::MakeOpenOptions(CachePolicy policy, double fraction, bool directory) const {
-  OpenOptions open;
-  open.cache.directory = directory;
-  open.executor = executor_;
-  open.threads = options_.threads;
-  open.cache.policy = policy;
-  open.cache.fraction = fraction;
-  open.cache.load_interval = 0;
-  return open;
-}
-
-Store CacheBench::Open(const OpenOptions& open) {
-  Renew();
-  return Store::Open(options_.pool, open);
+CacheOptions CacheBench::MakeCacheOptions(CachePolicy policy, double fraction,
+                                          bool directory) const {
+  CacheOptions cache;
+  cache.directory = directory;
+  cache.policy = policy;
+  cache.fraction = fraction;
+  cache.load_interval = 0;
+  return cache;
 }
 
 std::uint64_t CacheBench::min_batch() const { return *std::ranges::min_element(options_.batches); }
@@ -164,13 +103,13 @@ PreparedRun& CacheBench::Run(const std::string& workload, double theta, bool shi
     spec.parts = {options_.warm_up, options_.warm_up, options_.operations};
     spec.record_shift = shift ? options_.records / 2 + 1 : 0;
     run = std::make_unique<PreparedRun>(spec, options_.key_size, options_.value_size, max_batch(),
-                                        memory_, threads_);
+                                        pool_.memory(), threads_);
   }
   return *run;
 }
 
 const BucketUses& CacheBench::Uses(const std::string& workload, double theta) {
-  Renew();
+  pool_.Restore();
   const Key key{workload, theta, false};
   if (const auto known = uses_.find(key); known != uses_.end()) return known->second;
   if (!map_) map_.emplace(options_.pool, options_.records, ycsb::KeyOrder::kHashed, threads_);
@@ -180,9 +119,9 @@ const BucketUses& CacheBench::Uses(const std::string& workload, double theta) {
 
 double CacheBench::ApplyPart(Store& store, PreparedRun& run, std::size_t part, std::uint64_t batch,
                              const PreparedRun::BatchDone& done) {
-  aged_ = aged_ || run.writes();
+  if (run.writes()) pool_.MarkAged();
   const double seconds = run.Apply(store, part, batch, done);
-  run.Settle(part, batch, contents_);
+  run.Settle(part, batch, pool_.contents());
   return seconds;
 }
 
@@ -223,7 +162,7 @@ json CacheBench::Sizes() {
     PreparedRun& run = Run(workload, options_.theta);
     const BucketUses& uses = Uses(workload, options_.theta);
     // Opened for each workload, so that nothing is known of the operations to be measured.
-    Store store = Open(MakeOpenOptions(policy, fraction, directory));
+    Store store = pool_.Open(MakeCacheOptions(policy, fraction, directory));
     WarmUp(store, run, min_batch());
     for (const std::uint64_t batch : options_.batches) {
       ShowProgress(fmt::format("{} {}, workload {}, batch {}", CachePolicyName(policy), fraction,
@@ -266,8 +205,8 @@ json CacheBench::Theta() {
     const BucketUses& uses = Uses("c", theta);
     std::vector<double> without;  // Mops/s, by batch size
     for (const bool cached : {false, true}) {
-      Store store =
-          Open(MakeOpenOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached));
+      Store store = pool_.Open(
+          MakeCacheOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached));
       WarmUp(store, run, min_batch());
       for (std::size_t i = 0; i < options_.batches.size(); ++i) {
         const std::uint64_t batch = options_.batches[i];
@@ -311,7 +250,7 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
   PreparedRun& shifted = Run(workload, options_.theta, true);
   ShowProgress(
       fmt::format("loading, workload {}, {} batches", workload, beside ? "beside" : "between"));
-  Store store = Open(MakeOpenOptions(CachePolicy::kLfu, kFraction, true));
+  Store store = pool_.Open(MakeCacheOptions(CachePolicy::kLfu, kFraction, true));
   WarmUp(store, old, batch);
   // Twice what was counted of the old operations: the new ones decide now.
   ApplyPart(store, shifted, kWarmUp, batch);
@@ -356,7 +295,7 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
     pass = store.Stats().cache;
     shifted.Apply(store, kMeasured, batch, done);
   }
-  shifted.Settle(kMeasured, batch, contents_);
+  shifted.Settle(kMeasured, batch, pool_.contents());
   load.Wait();
   const CacheStats cache = store.Stats().cache;
   store.Close();
@@ -388,8 +327,8 @@ json CacheBench::Cost() {
   inserts.phase = ycsb::Phase::kLoad;
   inserts.workload = ycsb::PresetWorkload("load");
   inserts.parts = {options_.inserts};
-  PreparedRun insert_run(inserts, options_.key_size, options_.value_size, max_batch(), memory_,
-                         threads_);
+  PreparedRun insert_run(inserts, options_.key_size, options_.value_size, max_batch(),
+                         pool_.memory(), threads_);
   for (const std::uint64_t batch : options_.batches) {
     for (const bool insert : {false, true}) {
       std::array<std::vector<double>, 2> mops;  // without and with a cache
@@ -413,7 +352,7 @@ json CacheBench::Cost() {
 }
 
 double CacheBench::UpdateOnce(std::uint64_t batch, bool cached) {
-  Store store = Open(CostOptions(cached, options_.operations));
+  Store store = pool_.Open(CostOptions(cached, options_.operations));
   PreparedRun& run = Run("a", options_.theta);
   WarmUp(store, run, batch);
   const double seconds = ApplyPart(store, run, kMeasured, batch);
@@ -422,14 +361,15 @@ double CacheBench::UpdateOnce(std::uint64_t batch, bool cached) {
 }
 
 double CacheBench::InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached) {
-  const std::string pool = options_.pool + ".inserts";
-  CreateOptions create;
-  create.key_size = options_.key_size;
-  create.value_size = options_.value_size;
-  create.initial_capacity = options_.inserts;
-  create.hash_seed = options_.seed;  // the same work every time
-  Store store = Store::Create(pool, create, CostOptions(cached, options_.inserts));
-  RemovePool(pool);  // it goes with the store
+  PoolSpec spec = pool_.spec();
+  spec.path += ".inserts";
+  spec.records = options_.inserts;
+  OpenOptions open;
+  open.executor = spec.executor;
+  open.threads = spec.threads;
+  open.cache = CostOptions(cached, options_.inserts);
+  Store store = Store::Create(spec.path, CreateOptionsOf(spec), open);
+  std::filesystem::remove(spec.path);  // it goes with the store
   const double seconds = run.Apply(store, 0, batch);
   Contents none;
   run.Settle(0, batch, none);
@@ -437,12 +377,12 @@ double CacheBench::InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached
   return static_cast<double>(options_.inserts) / seconds / 1e6;
 }
 
-OpenOptions CacheBench::CostOptions(bool cached, std::uint64_t operations) const {
-  OpenOptions open =
-      MakeOpenOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached);
+CacheOptions CacheBench::CostOptions(bool cached, std::uint64_t operations) const {
+  CacheOptions cache =
+      MakeCacheOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached);
   // As often as by default, but a few times in any case.
-  open.cache.load_interval = std::min(CacheOptions{}.load_interval, operations / 4);
-  return open;
+  cache.load_interval = std::min(CacheOptions{}.load_interval, operations / 4);
+  return cache;
 }
 
 }  // namespace gpm::bench

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/bucket_uses.h"
+#include "bench/loaded_pool.h"
 #include "bench/prepared_run.h"
 #include "engine/store.h"
 #include "engine/thread_pool.h"
@@ -40,10 +41,7 @@ struct CacheBenchOptions {
 
 /// Measures the bucket cache on one pool, which is opened again with one cache after another.
 ///
-/// Updates move values to other cells, so that the values no longer lie in the order in which they
-/// were loaded and later operations are slower, with any cache. So after updates the pool is made
-/// and loaded anew before it is opened again: each cache is measured on a pool of the same age, in
-/// whatever order. That takes seconds.
+/// Each cache is measured on a pool of the same age (LoadedPool).
 ///
 /// A figure is of operations that come after two loadings, each with a warm-up before it, so that
 /// the cache holds what its policy chooses; the operations measured are others than those that it
@@ -54,9 +52,6 @@ class CacheBench {
  public:
   /// Makes the pool and loads the records. @throws as Store::Create, Store::Apply
   explicit CacheBench(const CacheBenchOptions& options);
-  ~CacheBench();
-  CacheBench(const CacheBench&) = delete;
-  CacheBench& operator=(const CacheBench&) = delete;
 
   // The sections: rows for the report. @throws Error; kDamaged for wrong results
 
@@ -72,7 +67,9 @@ class CacheBench {
   /// Workload A and inserts into an empty pool, with a cache as it is by default and without.
   nlohmann::json Cost();
 
-  const StoreStats& stats() const { return stats_; }  ///< of the store after the records came in
+  const StoreStats& stats() const {
+    return pool_.stats();
+  }  ///< of the store after the records came in
 
  private:
   struct Measured {
@@ -84,10 +81,7 @@ class CacheBench {
   static constexpr std::size_t kWarmUp = 0;  ///< and 1
   static constexpr std::size_t kMeasured = 2;
 
-  OpenOptions MakeOpenOptions(CachePolicy policy, double fraction, bool directory) const;
-  void MakePool();
-  /// Opens the pool as it was when loaded.
-  Store Open(const OpenOptions& open);
+  CacheOptions MakeCacheOptions(CachePolicy policy, double fraction, bool directory) const;
   std::uint64_t min_batch() const;
   std::uint64_t max_batch() const;
 
@@ -95,8 +89,6 @@ class CacheBench {
   PreparedRun& Run(const std::string& workload, double theta, bool shift = false);
   /// Of the pool that is opened next. REQUIRES: no store has it open.
   const BucketUses& Uses(const std::string& workload, double theta);
-  /// Makes the pool anew if updates have aged it. REQUIRES: no store has it open.
-  void Renew();
   double ApplyPart(Store& store, PreparedRun& run, std::size_t part, std::uint64_t batch,
                    const PreparedRun::BatchDone& done = {});
   /// A warm-up and a loading, twice.
@@ -110,16 +102,12 @@ class CacheBench {
   // Mops/s, with a cache that is loaded every so often, or without.
   double UpdateOnce(std::uint64_t batch, bool cached);
   double InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached);
-  OpenOptions CostOptions(bool cached, std::uint64_t operations) const;
+  CacheOptions CostOptions(bool cached, std::uint64_t operations) const;
 
   const CacheBenchOptions options_;
   ThreadPool threads_;
-  ycsb::Memory memory_ = ycsb::Memory::kHost;
-  ExecutorKind executor_ = ExecutorKind::kCpu;
-  StoreStats stats_;
-  Contents contents_;
-  bool aged_ = false;             ///< values were updated since the records came in
-  std::optional<BucketMap> map_;  ///< of the present pool, once it was asked for
+  LoadedPool pool_;
+  std::optional<BucketMap> map_;  ///< of the pool, once it was asked for
   using Key = std::tuple<std::string, double, bool>;
   std::map<Key, std::unique_ptr<PreparedRun>> runs_;
   std::map<Key, BucketUses> uses_;

@@ -14,8 +14,14 @@ namespace gpm::bench {
 /// same process, taking turns.
 void AddCpuCommand(CLI::App& program);
 
-/// `batch`: throughput and latency of our store over batch sizes.
-void AddBatchCommand(CLI::App& program);
+/// `workloads`: throughput and latency of our store over batch sizes, beside their bound.
+void AddWorkloadsCommand(CLI::App& program);
+
+/// `ladder`: the same for a store with no accelerators, and with one more at each step.
+void AddLadderCommand(CLI::App& program);
+
+/// `recovery`: how long opening a pool and a resize take, beside their bound.
+void AddRecoveryCommand(CLI::App& program);
 
 /// `cache`: what the bucket cache gives and what it costs.
 void AddCacheCommand(CLI::App& program);

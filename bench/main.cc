@@ -13,7 +13,9 @@ int main(int argc, char** argv) {
   CLI::App program("Benchmarks of GPMStore. Every figure is checked: wrong results end the run.");
   program.require_subcommand(1);
   gpm::bench::AddCpuCommand(program);
-  gpm::bench::AddBatchCommand(program);
+  gpm::bench::AddWorkloadsCommand(program);
+  gpm::bench::AddLadderCommand(program);
+  gpm::bench::AddRecoveryCommand(program);
   gpm::bench::AddCacheCommand(program);
   gpm::bench::AddLimitsCommand(program);
   try {

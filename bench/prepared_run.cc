@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <mutex>
 #include <numeric>
 
 #include "pm/error.h"
@@ -36,7 +37,14 @@ void ForBlocks(ThreadPool& threads, std::uint64_t rows, const Block& block) {
 
 PreparedRun::PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint32_t value_size,
                          std::uint64_t max_batch, ycsb::Memory memory, ThreadPool& threads)
-    : source_(WholeWorkload(spec), spec.phase, Sum(spec.parts)), starts_{0} {
+    : source_(WholeWorkload(spec), spec.phase, Sum(spec.parts)),
+      threads_(threads),
+      missing_(spec.workload.mix.missing > 0),
+      starts_{0} {
+  if (missing_ && spec.workload.mix.missing != 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a prepared run of which some finds find nothing: all must, or none");
+  }
   for (const std::uint64_t part : spec.parts) starts_.push_back(starts_.back() + part);
   ycsb::BatchBuffers::Shape shape;
   shape.rows = source_.RowsFor(1);
@@ -108,36 +116,61 @@ double PreparedRun::Apply(Store& store, std::size_t part, std::uint64_t batch,
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+void PreparedRun::Rehearse(Store& store, std::size_t part, std::uint64_t batch) {
+  store.Apply(buffers_->View(starts_[part], std::min(batch, operations(part)), Op::kUpdate));
+}
+
+std::pair<std::uint64_t, std::string> PreparedRun::FirstWrong(std::uint64_t first,
+                                                              std::uint64_t end,
+                                                              const Check& check) {
+  std::mutex mutex;
+  std::pair<std::uint64_t, std::string> wrong{end, {}};
+  ForBlocks(threads_, end - first, [&](std::uint64_t begin, std::uint64_t block_end) {
+    for (std::uint64_t row = first + begin; row < first + block_end; ++row) {
+      const std::string_view what = check(row);
+      if (what.empty()) continue;
+      const std::lock_guard lock(mutex);
+      if (row < wrong.first) wrong = {row, std::string(what)};
+      return;
+    }
+  });
+  return wrong;
+}
+
 void PreparedRun::Settle(std::size_t part, std::uint64_t batch, Contents& contents) {
   const std::uint64_t begin = starts_[part];
   const std::uint64_t end = starts_[part + 1];
   if (begin == end) return;
   buffers_->Download(end);
-  const auto results = buffers_->results().subspan(begin, end - begin);
-  const auto wrong = std::ranges::find_if(results, [](Result r) { return r != Result::kOk; });
-  const auto fail = [&](std::uint64_t row, std::string_view what) {
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("operation {}, {} of record {}: {}", row, OpName(buffers_->ops()[row]),
-                            records_[row], what));
-  };
-  if (wrong != results.end()) {
-    fail(begin + static_cast<std::uint64_t>(wrong - results.begin()), ResultName(*wrong));
-  }
-  if (source_.reads()) {
+  const std::span<const Result> results = buffers_->results();
+  const Result expected = missing_ ? Result::kNotFound : Result::kOk;
+  std::pair<std::uint64_t, std::string> wrong =
+      FirstWrong(begin, end, [&](std::uint64_t row) -> std::string_view {
+        return results[row] == expected ? "" : ResultName(results[row]);
+      });
+  if (wrong.first == end && source_.reads() && !missing_) {
     const std::uint64_t value_size = buffers_->shape().value_size;
     const std::uint64_t first = begin + (end - begin - 1) / batch * batch;
-    std::vector<std::byte> found((end - first) * value_size);
-    found_.CopyTo(found);
-    for (std::uint64_t i = first; i < end; ++i) {
-      if (Writes(i)) continue;
-      const bool linked = !last_write_.empty() && last_write_[i] != kNone;
-      const ycsb::Version version =
-          linked ? source_.VersionOf(last_write_[i]) : contents[records_[i]];
-      const auto value = std::span(found).subspan((i - first) * value_size, value_size);
-      if (!ycsb::CheckValue(records_[i], version, value)) {
-        fail(i, "the value is not the one written last");
-      }
+    const std::uint64_t bytes = (end - first) * value_size;
+    if (host_found_.bytes().size() < bytes) {
+      host_found_ = ycsb::Buffer(ycsb::Memory::kHost, found_.bytes().size());
     }
+    const auto found = host_found_.bytes().first(bytes);
+    found_.CopyTo(found);
+    wrong = FirstWrong(first, end, [&](std::uint64_t row) -> std::string_view {
+      if (Writes(row)) return "";
+      const bool linked = !last_write_.empty() && last_write_[row] != kNone;
+      const ycsb::Version version =
+          linked ? source_.VersionOf(last_write_[row]) : contents[records_[row]];
+      const auto value = found.subspan((row - first) * value_size, value_size);
+      const bool right = ycsb::CheckValue(records_[row], version, value);
+      return right ? "" : "the value is not the one written last";
+    });
+  }
+  if (wrong.first != end) {
+    throw Error(ErrorCode::kDamaged, fmt::format("operation {}, {} of record {}: {}", wrong.first,
+                                                 OpName(buffers_->ops()[wrong.first]),
+                                                 records_[wrong.first], wrong.second));
   }
   if (final_writes_.empty()) return;
   for (const std::uint32_t row : final_writes_[part]) {

@@ -5,6 +5,9 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/store.h"
@@ -22,7 +25,9 @@ using Contents = std::vector<ycsb::Version>;
 
 /// What a run is generated from.
 struct RunSpec {
-  ycsb::WorkloadSpec workload;  ///< of finds and updates; `operations` is the sum of the parts
+  /// Of finds and updates, or of finds of keys that are missing; `operations` is the sum of the
+  /// parts.
+  ycsb::WorkloadSpec workload;
   ycsb::Phase phase = ycsb::Phase::kRun;
   std::vector<std::uint64_t> parts;  ///< operations of each part
   /// Added to every record (modulo their number), so that others are the popular ones.
@@ -39,16 +44,29 @@ struct RunSpec {
 /// Thread safety: none.
 class PreparedRun {
  public:
-  /// @param max_batch operations of the largest batch @throws as OperationSource and Buffer
+  /// @param max_batch operations of the largest batch
+  /// @param threads fill and verify; outlive this
+  /// @throws as OperationSource and Buffer; Error(kInvalidArgument) where some finds find and some
+  ///         do not
   PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint32_t value_size,
               std::uint64_t max_batch, ycsb::Memory memory, ThreadPool& threads);
 
   bool writes() const { return source_.writes(); }  ///< whether some operation writes a value
+  bool missing() const { return missing_; }         ///< whether finds find nothing
   std::uint64_t operations(std::size_t part) const { return starts_[part + 1] - starts_[part]; }
   /// The record of each operation of a part.
   std::span<const std::uint32_t> records(std::size_t part) const {
     return std::span(records_).subspan(starts_[part], operations(part));
   }
+  /// The kind of each operation of a part.
+  std::span<const Op> kinds(std::size_t part) const {
+    return buffers_->ops().subspan(starts_[part], operations(part));
+  }
+
+  /// Makes the store ready for batches of this size that write, without changing it: what it
+  /// allocates for the first of them is there then. Updates the first keys of a part, which the
+  /// store must not have. REQUIRES: writes(). @throws as Store::Apply
+  void Rehearse(Store& store, std::size_t part, std::uint64_t batch);
 
   /// Applies a part. @param done called after each batch with its number of operations
   /// @return seconds @throws as Store::Apply
@@ -67,10 +85,19 @@ class PreparedRun {
   void LinkWrites(std::uint64_t records);
   bool Writes(std::uint64_t row) const { return buffers_->ops()[row] != Op::kFind; }
 
+  /// Calls check(row) for rows [first, end), by all threads.
+  /// @return the first row for which it says what is wrong, and that; or `end`
+  using Check = std::function<std::string_view(std::uint64_t row)>;
+  std::pair<std::uint64_t, std::string> FirstWrong(std::uint64_t first, std::uint64_t end,
+                                                   const Check& check);
+
   ycsb::OperationSource source_;
+  ThreadPool& threads_;
+  bool missing_;
   std::vector<std::uint64_t> starts_;  ///< first operation of each part, and the end
   std::unique_ptr<ycsb::BatchBuffers> buffers_;
   ycsb::Buffer found_;
+  ycsb::Buffer host_found_;                ///< a copy, to be verified
   std::vector<std::uint32_t> records_;     ///< of operations
   std::vector<std::uint32_t> last_write_;  ///< before an operation, in its part, of its record
   std::vector<std::vector<std::uint32_t>> final_writes_;  ///< of a part: the last one of a record

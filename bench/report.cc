@@ -43,6 +43,11 @@ double Quantile(std::vector<double> values, double fraction) {
   return values[std::max<std::size_t>(rank, 1) - 1];
 }
 
+double HitRate(const CacheStats& from, const CacheStats& to) {
+  if (to.found == from.found) return 0;
+  return static_cast<double>(to.hits - from.hits) / static_cast<double>(to.found - from.found);
+}
+
 nlohmann::json MachineFacts() {
   return {{"cpu_model", CpuModel()},
           {"cores", std::thread::hardware_concurrency()},

@@ -16,6 +16,10 @@ double Median(std::vector<double> values);
 /// 0 < fraction <= 1.
 double Quantile(std::vector<double> values, double fraction);
 
+/// Share of the finds that found their key between two states of a cache that read no persistent
+/// memory for the value; 0 where there were none.
+double HitRate(const CacheStats& from, const CacheStats& to);
+
 /// What a figure depends on besides the program: CPU model, cores, bytes of memory, GPUs.
 nlohmann::json MachineFacts();
 

@@ -48,7 +48,6 @@ class StoreSubject : public Subject {
 
   std::vector<double> Run(const Arrays& arrays) override;
   StoreStats Stats() const { return store_.Stats(); }
-  void set_batch(std::uint64_t batch) { batch_ = batch; }
 
  private:
   Store store_;

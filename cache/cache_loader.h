@@ -122,13 +122,13 @@ struct CacheShape {
   std::uint32_t buckets = 0;       ///< addressable; 0: no directory
   std::uint32_t stride = 0;        ///< prints of a bucket
   std::uint32_t slots = 0;         ///< of a bucket
-  bool has_keys = false;           ///< in the directory
+  std::uint32_t key_words = 0;     ///< of a key in the directory; 0: keys are not there
   std::uint32_t blocks = 0;        ///< 0: no cache
   std::uint32_t value_stride = 0;  ///< 0 where values are inline
 
   // Of their memory, in all of their arrays.
   std::uint64_t directory_bytes() const {
-    const std::uint64_t of_slot = (value_stride == 0 ? 8 : 4) + (has_keys ? 8 : 0);
+    const std::uint64_t of_slot = (value_stride == 0 ? 8 : 4) + 8 * std::uint64_t{key_words};
     return std::uint64_t{buckets} * (stride * sizeof(std::uint16_t) + slots * of_slot);
   }
   std::uint64_t fixed_bytes() const {

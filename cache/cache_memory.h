@@ -55,7 +55,7 @@ struct CacheMemory {
     } else {
       cells.Reserve(slots);
     }
-    if (shape.has_keys) keys.Reserve(slots);
+    if (shape.key_words != 0) keys.Reserve(slots * shape.key_words);
     if (shape.blocks == 0) return;
     block_of.Reserve(shape.buckets);
     scores.Reserve(shape.buckets);
@@ -75,7 +75,7 @@ struct CacheMemory {
     view.directory.prints = prints.data();
     view.directory.cells = shape.value_stride == 0 ? nullptr : cells.data();
     view.directory.references = shape.value_stride == 0 ? references.data() : nullptr;
-    view.directory.keys = shape.has_keys ? keys.data() : nullptr;
+    view.directory.keys = shape.key_words != 0 ? keys.data() : nullptr;
     view.directory.stride = shape.stride;
     view.directory.lowest = table.top + 1 - table.levels;
     if (shape.blocks == 0) return view;

@@ -24,10 +24,13 @@ CacheShape ShapeCache(const CacheOptions& options, const CacheOptions& defaults,
       static_cast<std::uint32_t>((std::uint64_t{2} << table.top) - (std::uint64_t{1} << lowest));
   shape.slots = table.slots;
   shape.stride = std::max(table.slots, DirectoryView::kPrintsInWord);
-  shape.has_keys = table.key_words == 1;
+  shape.key_words = table.key_words;
   shape.value_stride =
       table.inline_values() ? 0 : static_cast<std::uint32_t>(RoundUp(table.value_size, 16));
-  if (options.bytes != 0 && shape.directory_bytes() > options.bytes) return {};
+  if (options.bytes != 0 && shape.directory_bytes() > options.bytes) {
+    shape.key_words = 0;  // 8-byte keys are state words, which a directory without them can't tell
+    if (table.key_words == 1 || shape.directory_bytes() > options.bytes) return {};
+  }
   if (options.policy == CachePolicy::kOff || shape.value_stride == 0) return shape;
   shape.blocks = static_cast<std::uint32_t>(fraction * shape.buckets);
   if (options.bytes != 0) {

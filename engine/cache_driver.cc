@@ -72,10 +72,12 @@ void CacheDriver::Reset(Executor& executor, const TableView& table) {
     options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
   }
   CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
-  // What there is no memory for is left out: the cache first, then the directory.
+  // What there is no memory for is left out: the cache first, then long keys, then the directory.
   while (!TrySetAccelerators(executor, shape, options.policy)) {
     if (shape.blocks != 0) {
       shape.blocks = 0;
+    } else if (shape.key_words > 1) {
+      shape.key_words = 0;
     } else {
       shape = {};
     }

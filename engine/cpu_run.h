@@ -8,23 +8,73 @@
 #include <vector>
 
 #include "engine/cpu_executor.h"
+#include "engine/table/probe_cpu.h"
 
 namespace gpm {
 
-/// Operations in flight in one thread: enough cache misses to keep its fill buffers busy.
+/// Operations that one thread takes each step of together: as many cache misses as overlap.
 inline constexpr std::size_t kBlock = 48;
-/// Operations that one thread takes at a time from a batch of finds.
-inline constexpr std::size_t kFindChunk = 512;
-inline constexpr std::size_t kMaxCandidateBuckets = 32;
+/// Operations that one thread takes at a time where nothing is prefetched.
+inline constexpr std::size_t kChunk = 512;
+inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
+
+inline void PrefetchLine(const void* address) {
+  __builtin_prefetch(address);
+  // GCC takes a function of prefetches alone for one without any effect and drops its calls.
+  asm volatile("");
+}
 
 inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
   for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
-    __builtin_prefetch(address + i);
-    // GCC takes a function of prefetches alone for one without any effect and drops its calls.
-    asm volatile("");
+    PrefetchLine(address + i);
   }
 }
+
+/// CandidateBucket, with what depends on the level alone worked out once.
+class LevelAim {
+ public:
+  /// @param i the level is top - i
+  LevelAim(const TableView& table, std::uint32_t i)
+      : table_(table),
+        first_candidate_(i * table.locations),
+        locations_(table.locations),
+        bucket_bytes_(table.bucket_bytes) {
+    const std::uint32_t level = table.top - i;
+    regular_ = level > table.location_bits;
+    if (!regular_) return;
+    first_bucket_ = table.Bucket(level, 0);
+    shift_ = 64 - level + table.location_bits;
+    part_buckets_ = std::uint64_t{1} << (level - table.location_bits);
+  }
+
+  /// @param buckets receives the candidate buckets of the level
+  void Buckets(const Candidates& candidates, std::byte** buckets) const {
+    if (!regular_ || candidates.reserved >= 0) {
+      for (std::uint32_t j = 0; j < locations_; ++j) {
+        buckets[j] = CandidateBucket(table_, candidates, first_candidate_ + j);
+      }
+      return;
+    }
+    std::uint64_t hash = candidates.hash.h;
+    std::uint64_t part = 0;
+    for (std::uint32_t j = 0; j < locations_; ++j) {
+      buckets[j] = first_bucket_ + (part + (hash >> shift_)) * bucket_bytes_;
+      hash += candidates.hash.g;
+      part += part_buckets_;
+    }
+  }
+
+ private:
+  const TableView& table_;
+  const std::uint32_t first_candidate_;
+  const std::uint32_t locations_;
+  const std::uint64_t bucket_bytes_;
+  bool regular_;  ///< the level has more buckets than there are locations
+  std::byte* first_bucket_ = nullptr;
+  std::uint32_t shift_ = 0;
+  std::uint64_t part_buckets_ = 0;
+};
 
 /// A batch on the cpu executor. Its operations are dealt to workers by key hash, so that those on
 /// one key are carried out by one thread, in batch order. A worker that meets an operation without
@@ -50,40 +100,41 @@ class CpuRun : public Run {
 
   /// Operations on their way through a thread.
   struct Block {
-    std::size_t count;
+    std::size_t count = 0;
+    std::array<std::size_t, kBlock> index;  ///< in the batch
     std::array<KeyBuffer, kBlock> buffers;
     std::array<const std::uint64_t*, kBlock> keys;
     std::array<Candidates, kBlock> candidates;
-    std::array<Probe, kBlock> probes;  ///< of the levels that were looked at, while not found
-    std::array<Hint, kBlock> found;    ///< where
-    /// Candidate buckets, of the levels that were prefetched.
-    std::array<std::array<std::byte*, kMaxCandidateBuckets>, kBlock> buckets;
+    std::array<Hint, kBlock> found;                ///< where
+    std::array<std::uint32_t, kBlock> empty;       ///< candidate slots, of the levels looked at
+    std::array<std::uint64_t, kBlock> references;  ///< room for what `prepare` finds (ForBlocks)
+    std::array<std::uint32_t, kBlock> pending;     ///< operations that look at a level
+    std::size_t pending_count = 0;
+    std::array<std::uint64_t, kBlock> words;  ///< of the pending ones, in their order
+    std::array<BucketMatch, kBlock> matches;
+    /// Their candidate buckets in that level, one key's after another's.
+    std::array<std::byte*, kBlock * kMaxCandidates> buckets;
 
-    bool Found(std::size_t k) const { return probes[k].match != 0; }
-    Slot SlotAt(const TableView& table, std::size_t k, std::uint32_t position) const {
-      return Slot{buckets[k][position >> table.slot_bits], position & (table.slots - 1)};
-    }
+    bool Found(std::size_t k) const { return found[k].slot.bucket != nullptr; }
   };
 
   using CpuOperations = typename CpuExecutor<Setup>::CpuOperations;
 
   bool HasWrites() const;
   void Deal();
-  void Enter(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
-             std::size_t count, Block* block) const;
+  void Enter(const CpuOperations& operations, Block* block) const;
+  void AimAt(std::uint32_t level, Block* block) const;
+  void PrefetchKeys(const Block& block) const;
   void Search(const CpuOperations& operations, Block* block) const;
-  void PrefetchLevel(const CpuOperations& operations, std::size_t k, std::uint32_t level,
-                     Block* block) const;
-  template <class Visit>
-  void ForBlocks(const CpuOperations& operations, const std::uint32_t* list, std::size_t first,
-                 std::size_t last, const Visit& visit) const;
+  template <class Next, class Prepare, class Visit>
+  void ForBlocks(const CpuOperations& operations, const Next& next, const Prepare& prepare,
+                 const Visit& visit) const;
   void RunFinds();
   void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
                     Progress* progress);
   void RunOrdered(bool give_up, const CellGrant& grant);
-  void AnswerFinds(const CpuOperations& operations, std::size_t first, const Block& block);
-  void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
-                        const std::uint32_t* list, const Block& block) const;
+  void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim, const Block& block,
+                        std::size_t ahead) const;
   void WorkOn(Worker* worker, bool give_up);
   Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
   /// The key's words, copied where the row is not aligned.
@@ -112,8 +163,7 @@ void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& g
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
     RunFinds();
-    std::uint64_t taken = 0;
-    executor_->queues_.View(grant, &taken).ReturnCells(0, 1);
+    progress_.cells_left = grant.count;
     progress_.positions = executor_->Positions();
     return;
   }
@@ -182,14 +232,13 @@ void CpuRun<Setup>::Settle() {
   if (!executor_->media_needs_flush()) return;
   const Reclaim reclaim = executor_->queues_.View();
   const CpuOperations operations = executor_->MakeOperations(reclaim);
-  executor_->ForRanges(batch_.results.size(), kFindChunk,
-                       [&](std::uint64_t first, std::uint64_t last) {
-                         for (std::uint64_t i = first; i < last; ++i) {
-                           KeyBuffer buffer;
-                           operations.FlushCandidates(operations.Locate(KeyAt(i, &buffer)));
-                         }
-                         executor_->media_.Fence(Step::kSettleFence);
-                       });
+  executor_->ForRanges(batch_.results.size(), kChunk, [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i < last; ++i) {
+      KeyBuffer buffer;
+      operations.FlushCandidates(operations.Locate(KeyAt(i, &buffer)));
+    }
+    executor_->media_.Fence(Step::kSettleFence);
+  });
 }
 
 template <class Setup>
@@ -218,35 +267,102 @@ void CpuRun<Setup>::RunFinds() {
   const Reclaim reclaim = executor_->queues_.View();
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
   const std::size_t n = batch_.results.size();
-  const std::size_t chunk = std::min(
-      kFindChunk,
-      std::max(Setup::kMinPerThread, (n + executor_->threads() - 1) / executor_->threads()));
-  executor_->ForRanges(n, chunk, [&](std::uint64_t first, std::uint64_t last) {
-    if (accelerators_.directory.enabled()) {
+  const std::size_t share =
+      std::max(Setup::kMinPerThread, (n + executor_->threads() - 1) / executor_->threads());
+  if (accelerators_.directory.enabled()) {
+    executor_->ForRanges(n, std::min(kChunk, share), [&](std::uint64_t first, std::uint64_t last) {
       Progress progress;
       FindOneByOne(operations, first, last - first, &progress);
       AtomicAdd(&progress_.found, progress.found);
       AtomicAdd(&progress_.cache_hits, progress.cache_hits);
-      return;
-    }
-    ForBlocks(operations, nullptr, first, last, [&](std::size_t i, const Block& block) {
-      AnswerFinds(operations, i, block);
-      return true;
     });
-  });
+    return;
+  }
+  const TableView& table = executor_->table_;
+  std::uint64_t dealt = 0;  // operations that some thread took
+  const auto next = [&](Block* block) {
+    const std::uint64_t most = std::min(kBlock, share);
+    const std::uint64_t first = std::min<std::uint64_t>(AtomicAdd(&dealt, most), n);
+    block->count = std::min(most, n - first);
+    for (std::size_t k = 0; k < block->count; ++k) block->index[k] = first + k;
+  };
+  const auto prepare = [&](Block* block, std::size_t) {
+    if (batch_.found.empty()) return;
+    for (std::size_t k = 0; k < block->count; ++k) {
+      if (block->Found(k)) block->references[k] = operations.LoadReference(block->found[k].slot);
+    }
+    if (table.inline_values()) return;
+    for (std::size_t k = 0; k < block->count; ++k) {
+      if (!block->Found(k)) continue;
+      PrefetchBytes(table.Cell(block->references[k]), value_size_);
+      PrefetchBytes(FoundAt(block->index[k]), value_size_);
+    }
+  };
+  const auto answer = [&](const Block& block) {
+    for (std::size_t k = 0; k < block.count; ++k) {
+      const std::size_t i = block.index[k];
+      if (block.Found(k) && !batch_.found.empty()) {
+        operations.ReadValue(block.references[k], FoundAt(i));
+      }
+      batch_.results[i] = ResultOf(Op::kFind, block.Found(k));
+    }
+    return true;
+  };
+  executor_->pool_.Run((n + share - 1) / share,
+                       [&](std::size_t) { ForBlocks(operations, next, prepare, answer); });
 }
 
 /// Hashes a block of keys and prefetches the buckets where most of them are.
 template <class Setup>
-void CpuRun<Setup>::Enter(const CpuOperations& operations, const std::uint32_t* list,
-                          std::size_t first, std::size_t count, Block* block) const {
-  block->count = count;
+void CpuRun<Setup>::Enter(const CpuOperations& operations, Block* block) const {
+  const std::size_t count = block->count;
   for (std::size_t k = 0; k < count; ++k) {
-    block->keys[k] = KeyAt(list == nullptr ? first + k : list[first + k], &block->buffers[k]);
+    block->keys[k] = KeyAt(block->index[k], &block->buffers[k]);
     block->candidates[k] = operations.Locate(block->keys[k]);
-    block->probes[k] = Probe{};
     block->found[k] = Hint{};
-    if (!accelerators_.directory.enabled()) PrefetchLevel(operations, k, 0, block);
+    block->empty[k] = 0;
+    block->pending[k] = static_cast<std::uint32_t>(k);
+  }
+  block->pending_count = 0;
+  if (accelerators_.directory.enabled()) return;
+  block->pending_count = count;
+  AimAt(0, block);
+}
+
+/// Finds and prefetches the pending operations' buckets of level top - `level`.
+///
+/// Nothing but prefetches is in their loop: the fewer instructions between them, the more of them
+/// are looked up in the page table at once.
+template <class Setup>
+void CpuRun<Setup>::AimAt(std::uint32_t level, Block* block) const {
+  const TableView& table = executor_->table_;
+  const LevelAim aim(table, level);
+  const std::uint32_t locations = table.locations;
+  std::byte** bucket = block->buckets.data();
+  for (std::size_t p = 0; p < block->pending_count; ++p) {
+    const Candidates& candidates = block->candidates[block->pending[p]];
+    block->words[p] = candidates.word;
+    aim.Buckets(candidates, bucket);
+    bucket += locations;
+  }
+  const std::uint64_t bytes = 8 * table.slots;
+  for (std::byte** each = block->buckets.data(); each < bucket; ++each) {
+    if (*each != nullptr) PrefetchBytes(*each, bytes);
+  }
+}
+
+/// Prefetches keys longer than 8 bytes of which the fingerprint matches.
+template <class Setup>
+void CpuRun<Setup>::PrefetchKeys(const Block& block) const {
+  const TableView& table = executor_->table_;
+  if (table.key_words == 1) return;
+  for (std::size_t p = 0; p < block.pending_count; ++p) {
+    for (std::uint32_t rest = block.matches[p].match; rest != 0; rest &= rest - 1) {
+      const std::uint32_t bit = LowestBit(rest);
+      std::byte* const bucket = block.buckets[p * table.locations + (bit >> table.slot_bits)];
+      const Slot slot{bucket, bit & (table.slots - 1)};
+      PrefetchBytes(reinterpret_cast<const std::byte*>(table.Key(slot)), key_size_);
+    }
   }
 }
 
@@ -254,76 +370,62 @@ void CpuRun<Setup>::Enter(const CpuOperations& operations, const std::uint32_t* 
 /// stage's lines prefetched by the one before. Prefetches the references of what it finds.
 template <class Setup>
 void CpuRun<Setup>::Search(const CpuOperations& operations, Block* block) const {
-  if (accelerators_.directory.enabled()) return;
   const TableView& table = executor_->table_;
-  for (std::uint32_t level = 0; level < table.levels; ++level) {
-    for (std::size_t k = 0; k < block->count; ++k) {
-      if (block->Found(k)) continue;
-      const Probe probe = operations.ProbeLevel(block->candidates[k], block->keys[k], level,
-                                                block->buckets[k].data());
-      block->probes[k].match = probe.match;
-      block->probes[k].empty |= probe.empty;
-      if (block->Found(k)) {
-        const std::uint32_t position = LowestBit(probe.match);
-        block->found[k] = Hint{block->SlotAt(table, k, position), position};
-        __builtin_prefetch(table.Reference(block->found[k].slot));
-      } else if (level + 1 < table.levels) {
-        PrefetchLevel(operations, k, level + 1, block);
+  for (std::uint32_t level = 0; block->pending_count > 0; ++level) {
+    executor_->media_.MatchBuckets(block->buckets.data(), table.slots, table.locations,
+                                   block->words.data(), block->pending_count,
+                                   block->matches.data());
+    PrefetchKeys(*block);
+    const std::uint32_t first = level * table.locations;
+    std::size_t missing = 0;
+    std::byte** buckets = block->buckets.data();
+    for (std::size_t p = 0; p < block->pending_count; ++p, buckets += table.locations) {
+      const std::uint32_t k = block->pending[p];
+      Probe probe{block->matches[p].match << (first << table.slot_bits),
+                  block->matches[p].empty << (first << table.slot_bits)};
+      if (table.key_words > 1 && probe.match != 0) {  // of equal fingerprints: the keys
+        std::array<std::byte*, kMaxCandidates> all;
+        std::copy_n(buckets, table.locations, all.begin() + first);
+        probe = operations.ProbeLevel(block->candidates[k], block->keys[k], level, all.data());
       }
+      block->empty[k] |= probe.empty;
+      if (probe.match == 0) {
+        block->pending[missing++] = k;
+        continue;
+      }
+      const std::uint32_t position = LowestBit(probe.match);
+      const std::uint32_t location = (position >> table.slot_bits) & (table.locations - 1);
+      block->found[k] = Hint{Slot{buckets[location], position & (table.slots - 1)}, position};
+      PrefetchLine(table.Reference(block->found[k].slot));
     }
+    block->pending_count = level + 1 < table.levels ? missing : 0;
+    if (block->pending_count > 0) AimAt(level + 1, block);
   }
 }
 
+/// Takes operations in blocks (next(&block), which gives none at the end) through the steps of a
+/// search, and calls visit(block) for each, in order, until it returns false. Before that,
+/// prepare(&block, operations that are visited before it) prefetches what the visit needs. The
+/// steps of three blocks take turns, so that what one prefetches arrives while the others work.
 template <class Setup>
-void CpuRun<Setup>::PrefetchLevel(const CpuOperations& operations, std::size_t k,
-                                  std::uint32_t level, Block* block) const {
-  const TableView& table = executor_->table_;
-  for (std::uint32_t c = level * table.locations; c < (level + 1) * table.locations; ++c) {
-    std::byte* const bucket = operations.BucketAt(block->candidates[k], c);
-    block->buckets[k][c] = bucket;
-    if (bucket != nullptr) PrefetchBytes(bucket, 8 * table.slots);
-  }
-}
-
-/// Calls visit(i, block) for blocks of the operations [first, last), of a list or of the batch,
-/// which were searched; i is the first one of the block. The next block has entered by then. Until
-/// visit returns false.
-template <class Setup>
-template <class Visit>
-void CpuRun<Setup>::ForBlocks(const CpuOperations& operations, const std::uint32_t* list,
-                              std::size_t first, std::size_t last, const Visit& visit) const {
-  std::array<Block, 2> blocks;
-  const auto enter = [&](std::size_t i, Block* block) {
-    if (i < last) Enter(operations, list, i, std::min(kBlock, last - i), block);
-  };
-  enter(first, &blocks[0]);
-  for (std::size_t i = first, turn = 0; i < last; i += kBlock, turn ^= 1) {
-    enter(i + kBlock, &blocks[turn ^ 1]);
-    Search(operations, &blocks[turn]);
-    if (!visit(i, blocks[turn])) return;
-  }
-}
-
-template <class Setup>
-void CpuRun<Setup>::AnswerFinds(const CpuOperations& operations, std::size_t first,
-                                const Block& block) {
-  const TableView& table = executor_->table_;
-  if (!batch_.found.empty()) {
-    std::array<std::uint64_t, kBlock> references;
-    for (std::size_t k = 0; k < block.count; ++k) {
-      if (!block.Found(k)) continue;
-      references[k] = operations.LoadReference(block.found[k].slot);
-      if (!table.inline_values()) PrefetchBytes(table.Cell(references[k]), value_size_);
-      PrefetchBytes(FoundAt(first + k), value_size_);
-    }
-    for (std::size_t k = 0; k < block.count; ++k) {
-      if (!block.Found(k)) continue;
-      operations.ReadValue(references[k], FoundAt(first + k));
-    }
-  }
-  for (std::size_t k = 0; k < block.count; ++k) {
-    batch_.results[first + k] = ResultOf(Op::kFind, block.Found(k));
-  }
+template <class Next, class Prepare, class Visit>
+void CpuRun<Setup>::ForBlocks(const CpuOperations& operations, const Next& next,
+                              const Prepare& prepare, const Visit& visit) const {
+  std::array<Block, 3> blocks;
+  Block* entered = &blocks[0];
+  Block* searched = &blocks[1];
+  Block* prepared = &blocks[2];
+  do {
+    next(entered);
+    Enter(operations, entered);
+    Search(operations, searched);
+    prepare(searched, prepared->count);
+    if (prepared->count > 0 && !visit(*prepared)) return;
+    Block* const free = prepared;
+    prepared = searched;
+    searched = entered;
+    entered = free;
+  } while (searched->count + prepared->count > 0);
 }
 
 /// With a directory: nothing is prefetched.
@@ -369,35 +471,37 @@ void CpuRun<Setup>::RunOrdered(bool give_up, const CellGrant& grant) {
   progress_.positions = executor_->Positions();
 }
 
-/// After Search: prefetches the values that operations read, the cells that they fill, and the
-/// references that inserts write.
+/// Prefetches what operations will read and write: values, cells, and an insert's reference.
 template <class Setup>
 void CpuRun<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
-                                     const std::uint32_t* list, const Block& block) const {
+                                     const Block& block, std::size_t ahead) const {
   const TableView& table = executor_->table_;
-  std::uint32_t cell = 0;
-  std::uint64_t cells = 0;
   for (std::size_t k = 0; k < block.count; ++k) {
-    const Op op = KindOf(list[k]);
-    if (Writes(op) && !batch_.values.empty()) PrefetchBytes(ValueAt(list[k]), value_size_);
-    if (Writes(op) && reclaim.PeekCell(cells++, &cell)) {
-      PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
+    const Op op = KindOf(block.index[k]);
+    if (Writes(op)) {
+      std::uint32_t cell = 0;
+      if (reclaim.PeekCell(ahead++, &cell)) {
+        PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
+      }
+      if (!batch_.values.empty()) PrefetchBytes(ValueAt(block.index[k]), value_size_);
     }
     if (block.Found(k)) {
       if (op == Op::kFind && !table.inline_values()) {
         PrefetchBytes(table.Cell(operations.LoadReference(block.found[k].slot)), value_size_);
-        if (!batch_.found.empty()) PrefetchBytes(FoundAt(list[k]), value_size_);
+        if (!batch_.found.empty()) PrefetchBytes(FoundAt(block.index[k]), value_size_);
       }
     } else if (Inserts(op) && !accelerators_.directory.enabled()) {
-      const int place = operations.PlaceFor(block.probes[k].empty);
+      const int place = operations.PlaceFor(block.empty[k]);
       if (place < 0) continue;
-      __builtin_prefetch(table.Reference(block.SlotAt(table, k, static_cast<std::uint32_t>(place))),
-                         1);
+      const auto position = static_cast<std::uint32_t>(place);
+      std::byte* const bucket =
+          operations.BucketAt(block.candidates[k], position >> table.slot_bits);
+      PrefetchLine(table.Reference(Slot{bucket, position & (table.slots - 1)}));
     }
   }
 }
 
-/// Carries out a worker's operations one after another; the buckets, references and old values of
+/// Carries out a worker's operations one after another; the buckets, references and values of
 /// those to come are prefetched.
 template <class Setup>
 void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
@@ -408,13 +512,25 @@ void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
   RetiredCells retired{worker->retired_cells.data(), 0};
   const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken, &retired);
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
-  const std::uint32_t* const list = worker->list.data();
-  const auto carry_out = [&](std::size_t first, const Block& block) {
-    PrefetchForApply(operations, reclaim, list + first, block);
+  const bool mixed = !batch_.ops.empty();
+  const Plan same_plan = PlanOf(batch_.op, batch_.values.data());  // but for the values
+  std::size_t entered = worker->next;
+  const auto next = [&](Block* block) {
+    block->count = std::min(kBlock, worker->list.size() - entered);
+    std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), block->count,
+                block->index.begin());
+    entered += block->count;
+  };
+  const auto prepare = [&](const Block* block, std::size_t ahead) {
+    PrefetchForApply(operations, reclaim, *block, ahead);
+  };
+  const auto carry_out = [&](const Block& block) {
     for (std::size_t k = 0; k < block.count; ++k) {
-      const std::size_t i = list[first + k];
+      const std::size_t i = block.index[k];
       const Op op = KindOf(i);
-      const Plan plan = PlanOf(op, ValueAt(i));
+      const std::byte* const value = ValueAt(i);
+      Plan plan = mixed ? PlanOf(op, value) : same_plan;
+      if (!mixed) plan.absent_value = plan.present_value = value;
       const Outcome outcome =
           operations.Apply(block.candidates[k], block.keys[k], plan, 1, block.found[k]);
       worker->progress.items_added += ItemsAdded(plan, outcome);
@@ -438,7 +554,7 @@ void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
     }
     return true;
   };
-  ForBlocks(operations, list, worker->next, worker->list.size(), carry_out);
+  ForBlocks(operations, next, prepare, carry_out);
   reclaim.ReturnCells(0, 1);
   reclaim.QueueRetired();
 }

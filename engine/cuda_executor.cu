@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_scan.cuh>
 #include <string>
 
 #include "engine/cuda_executor.h"
-#include "engine/cuda_kernels.cuh"
+#include "engine/cuda_passes.cuh"
 
 namespace gpm {
 namespace {
@@ -15,301 +14,9 @@ constexpr std::uint64_t kKeyLocks = std::uint64_t{1} << 20;
 /// Of loading the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
 constexpr unsigned kFillBlocks = 4;
-/// Finds in a batch from which on it pays to sort what they read of persistent memory by address.
-constexpr std::uint64_t kDeferFrom = std::uint64_t{1} << 15;
-/// Of reading in address order: few pages of persistent memory are then in use at a time.
-constexpr unsigned kOrderedBlocks = 64;
-constexpr unsigned kPassBlocks = 132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
-
-std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
-  return (things + per_block - 1) / per_block;
-}
-
-void CheckLaunch(const char* kernel) { CheckCuda(cudaGetLastError(), kernel); }
-
-/// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
-bool IsOnDevice(const void* pointer, int device, const char* name) {
-  cudaPointerAttributes attributes{};
-  CheckCuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
-  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
-    return false;
-  }
-  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
-    throw Error(ErrorCode::kInvalidArgument,
-                std::string("batch: '") + name + "' is in the memory of device " +
-                    std::to_string(attributes.device) + ", the store runs on device " +
-                    std::to_string(device) + "; use host memory or that device's");
-  }
-  return true;
-}
-
-/// A batch on the cuda executor: its arrays where kernels reach them, and where it stands.
-class CudaRun : public Run {
- public:
-  CudaRun(CudaExecutor* executor, const Batch& batch, cudaStream_t stream)
-      : executor_(executor),
-        batch_(batch),
-        stream_(stream),
-        workspace_(executor->TakeWorkspace()) {}
-  ~CudaRun() override;
-
-  /// Finds out where the arrays are. @throws Error(kInvalidArgument)
-  void Place();
-  void Allocate();
-  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
-  Progress Await() override;
-  Progress Resume(bool give_up, const CellGrant& grant) override;
-
- private:
-  template <class T>
-  const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
-  void Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant);
-  void MakeContext(const CellGrant& grant);
-  void Order();
-  void CarryOut(bool give_up);
-  void Finish();
-  void FindDirectly();
-
-  CudaExecutor* executor_;
-  Batch batch_;
-  cudaStream_t stream_;
-  std::unique_ptr<Workspace> workspace_;
-  DeviceBatch device_{};
-  TableContext context_{};
-  bool ops_on_device_ = false;
-  bool keys_on_device_ = false;
-  bool values_on_device_ = false;
-  bool found_on_device_ = false;
-  bool results_on_device_ = false;
-  bool direct_ = false;  ///< finds alone that are not sorted by key
-  bool defers_ = false;  ///< direct_: values that are not cached are read in the order of the cells
-  std::size_t sort_bytes_ = 0;  ///< temporary storage that CUB asks for
-  std::size_t scan_bytes_ = 0;
-  bool running_ = false;
-  Progress progress_;
-};
-
-CudaRun::~CudaRun() {
-  if (workspace_ == nullptr) return;
-  if (running_) cudaEventSynchronize(workspace_->done);
-  executor_->ReturnWorkspace(std::move(workspace_));
-}
-
-void CudaRun::Place() {
-  const int device = executor_->device();
-  const auto locate = [&](const void* pointer, std::size_t bytes, const char* name) {
-    return bytes > 0 && IsOnDevice(pointer, device, name);
-  };
-  ops_on_device_ = locate(batch_.ops.data(), batch_.ops.size(), "ops");
-  keys_on_device_ = locate(batch_.keys.data(), batch_.keys.size(), "keys");
-  values_on_device_ = locate(batch_.values.data(), batch_.values.size(), "values");
-  found_on_device_ = locate(batch_.found.data(), batch_.found.size(), "found");
-  results_on_device_ = locate(batch_.results.data(), batch_.results.size(), "results");
-  if (keys_on_device_ && reinterpret_cast<std::uintptr_t>(batch_.keys.data()) % 8 != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "batch: 'keys' in device memory must be 8-byte aligned");
-  }
-}
-
-/// Allocates what the batch needs, so that nothing is short once it has begun.
-void CudaRun::Allocate() {
-  Workspace& w = *workspace_;
-  const std::uint64_t n = batch_.results.size();
-  if (!ops_on_device_) w.ops.Reserve(batch_.ops.size());
-  if (!keys_on_device_) w.keys.Reserve(batch_.keys.size());
-  if (!values_on_device_) w.values.Reserve(batch_.values.size());
-  if (!found_on_device_) w.found.Reserve(batch_.found.size());
-  if (!results_on_device_) w.results.Reserve(n);
-  if (executor_->has_directory() && batch_.ops.empty() && batch_.op == Op::kFind) {
-    const bool has_cells = executor_->cell_bytes() != 0;
-    const bool is_short = batch_.keys.size() == 8 * n;
-    const bool is_large = n >= kDeferFrom;
-    defers_ = is_large && is_short && has_cells && !batch_.found.empty();
-    // Else, from several finds of a key one is made.
-    direct_ = defers_ || !has_cells || batch_.found.empty() ||
-              (executor_->has_cache() && (!is_large || is_short));
-  }
-  if (direct_ && !defers_) return;
-  w.hashes.Reserve(n);
-  w.sorted_hashes.Reserve(n);
-  w.order.Reserve(n);
-  w.sorted_order.Reserve(n);
-  const int count = static_cast<int>(n);
-  CheckCuda(
-      cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes_, w.hashes.data(), w.sorted_hashes.data(),
-                                      w.order.data(), w.sorted_order.data(), count, 0, 32, stream_),
-      "DeviceRadixSort");
-  if (direct_) {
-    w.library.Reserve(sort_bytes_);
-    return;
-  }
-  w.effects.Reserve(n);
-  w.records.Reserve(n);
-  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, w.effects.data(), w.effects.data(),
-                                           ComposeEffects{}, count, stream_),
-            "DeviceScan");
-  w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
-  if (executor_->needs_flush()) {
-    w.dirty_lines.Reserve(n * (batch_.keys.size() / n + executor_->cell_bytes()) / 64 + 6 * n);
-    w.dirty_count.Reserve(1);
-  }
-}
-
-template <class T>
-const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
-                        DeviceArray<std::byte>* to) {
-  if (bytes == 0) return nullptr;
-  if (on_device) return static_cast<const T*>(host);
-  CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
-            "cudaMemcpyAsync to the device");
-  return reinterpret_cast<const T*>(to->data());
-}
-
-void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
-  executor_->Activate();
-  try {
-    Enqueue(give_back, grant);
-  } catch (...) {
-    cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
-    workspace_.reset();              // and left it who knows how
-    throw;
-  }
-}
-
-void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant) {
-  Workspace& w = *workspace_;
-  MakeContext(grant);
-  device_.count = static_cast<std::uint32_t>(batch_.results.size());
-  device_.op = batch_.op;
-  device_.ops = Input<Op>(batch_.ops.data(), batch_.ops.size(), ops_on_device_, &w.ops);
-  device_.keys =
-      Input<std::uint64_t>(batch_.keys.data(), batch_.keys.size(), keys_on_device_, &w.keys);
-  device_.values =
-      Input<std::byte>(batch_.values.data(), batch_.values.size(), values_on_device_, &w.values);
-  device_.found = batch_.found.empty() ? nullptr
-                  : found_on_device_   ? batch_.found.data()
-                                       : w.found.data();
-  device_.results =
-      results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
-  device_.effects = w.effects.data();
-  device_.records = w.records.data();
-  device_.sums = w.sums.data();
-  executor_->GiveBack(give_back, stream_);
-  if (!direct_) {
-    Order();
-    CarryOut(false);
-    return;
-  }
-  FindDirectly();
-  Finish();
-}
-
-/// Finds alone, with a directory: nothing is sorted but what has to be read from persistent memory.
-void CudaRun::FindDirectly() {
-  Workspace& w = *workspace_;
-  if (context_.table.key_words > 1) {
-    FindKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock)), kBlockThreads, 0,
-               stream_>>>(context_, device_);
-    CheckLaunch("FindKeys");
-    return;
-  }
-  std::uint32_t* const deferred = defers_ ? w.hashes.data() : nullptr;
-  FindShortKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)), kBlockThreads, 0,
-                  stream_>>>(context_, device_, deferred, w.order.data());
-  CheckLaunch("FindShortKeys");
-  if (!defers_) return;
-  CheckCuda(cub::DeviceRadixSort::SortPairs(
-                w.library.data(), sort_bytes_, deferred, w.sorted_hashes.data(), w.order.data(),
-                w.sorted_order.data(), static_cast<int>(device_.count), 0, 32, stream_),
-            "DeviceRadixSort");
-  ReadDeferred<<<kOrderedBlocks, kBlockThreads, 0, stream_>>>(
-      context_.table, device_, w.sorted_hashes.data(), w.sorted_order.data());
-  CheckLaunch("ReadDeferred");
-  CopyDeferred<<<kPassBlocks, kBlockThreads, 0, stream_>>>(
-      context_.table.value_size, device_, w.sorted_hashes.data(), w.sorted_order.data());
-  CheckLaunch("CopyDeferred");
-}
-
-/// Takes the executor's context, with the cells granted and, where the medium needs flushing, a log
-/// of the lines written.
-void CudaRun::MakeContext(const CellGrant& grant) {
-  Workspace& w = *workspace_;
-  context_ = executor_->NextContext();
-  context_.reclaim.grant = grant;
-  context_.reclaim.taken = &w.sums.data()->cells_taken;
-  if (!executor_->needs_flush() || direct_) return;
-  CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
-  context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
-}
-
-/// Sorts the batch by key hash and finds the effect of each run.
-void CudaRun::Order() {
-  Workspace& w = *workspace_;
-  const int n = static_cast<int>(device_.count);
-  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  HashKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, w.hashes.data(),
-                                                  w.order.data());
-  CheckLaunch("HashKeys");
-  CheckCuda(cub::DeviceRadixSort::SortPairs(w.library.data(), sort_bytes_, w.hashes.data(),
-                                            w.sorted_hashes.data(), w.order.data(),
-                                            w.sorted_order.data(), n, 0, 32, stream_),
-            "DeviceRadixSort");
-  device_.hashes = w.sorted_hashes.data();
-  device_.order = w.sorted_order.data();
-  MakeEffects<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.key_words, device_);
-  CheckLaunch("MakeEffects");
-  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_, w.effects.data(),
-                                           w.effects.data(), ComposeEffects{}, n, stream_),
-            "DeviceScan");
-}
-
-void CudaRun::CarryOut(bool give_up) {
-  Workspace& w = *workspace_;
-  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
-  CarryOutRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, give_up);
-  CheckLaunch("CarryOutRuns");
-  AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.value_size, device_);
-  CheckLaunch("AnswerOperations");
-  Finish();
-}
-
-/// Takes the answers to where the user wants them, and tells how it went.
-void CudaRun::Finish() {
-  Workspace& w = *workspace_;
-  if (!found_on_device_ && !batch_.found.empty()) {
-    CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
-                              cudaMemcpyDeviceToHost, stream_),
-              "cudaMemcpyAsync to the host");
-  }
-  if (!results_on_device_) {
-    CheckCuda(cudaMemcpyAsync(batch_.results.data(), w.results.data(), batch_.results.size(),
-                              cudaMemcpyDeviceToHost, stream_),
-              "cudaMemcpyAsync to the host");
-  }
-  executor_->Report(stream_, context_, &w);
-  running_ = true;
-}
-
-Progress CudaRun::Await() {
-  if (running_) {
-    progress_ = executor_->Collect(workspace_.get());
-    running_ = false;
-  }
-  return progress_;
-}
-
-Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
-  executor_->Activate();
-  MakeContext(grant);  // the table, and its queues, may have grown
-  try {
-    CarryOut(give_up);
-  } catch (...) {
-    cudaStreamSynchronize(stream_);
-    workspace_.reset();
-    throw;
-  }
-  return Await();
-}
+/// Looks for a batch's report before the driver is asked, which takes a microsecond, whether the
+/// GPU failed.
+constexpr std::uint64_t kLooksBeforeQuery = 1024;
 
 }  // namespace
 
@@ -320,6 +27,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       sorted_order(bytes),
       effects(bytes),
       records(bytes),
+      reads(bytes),
       library(bytes),
       ops(bytes),
       keys(bytes),
@@ -329,13 +37,13 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       sums(bytes),
       dirty_lines(bytes),
       dirty_count(bytes) {
-  CheckCuda(cudaEventCreateWithFlags(&done, cudaEventDisableTiming), "cudaEventCreate");
+  CheckCuda(cudaEventCreateWithFlags(&enqueued, cudaEventDisableTiming), "cudaEventCreate");
   sums.Reserve(1);
   CheckCuda(cudaMemsetAsync(sums.data(), 0, sizeof(BatchSums), stream), "cudaMemsetAsync");
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
-Workspace::~Workspace() { cudaEventDestroy(done); }
+Workspace::~Workspace() { cudaEventDestroy(enqueued); }
 
 CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
     : device_(device),
@@ -345,16 +53,22 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
       counters_(&gpu_bytes_),
       locks_(&gpu_bytes_),
       left_(&gpu_bytes_),
+      zero_(&gpu_bytes_),
       used_(&gpu_bytes_),
+      unsorted_(&gpu_bytes_),
+      sort_library_(&gpu_bytes_),
       cache_memory_(&gpu_bytes_) {
   Activate();
   CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   CheckCuda(cudaEventCreateWithFlags(&cache_loaded_, cudaEventDisableTiming), "cudaEventCreate");
+  CheckCuda(cudaEventCreateWithFlags(&cells_sorted_, cudaEventDisableTiming), "cudaEventCreate");
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
   left_.Reserve(1);
+  zero_.Reserve(1);
+  CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, stream_), "cudaMemsetAsync");
   locks_.Reserve(kKeyLocks);
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
             "cudaMemsetAsync");
@@ -371,6 +85,7 @@ CudaExecutor::~CudaExecutor() {
   cudaStreamSynchronize(cache_stream_);
   cudaStreamDestroy(cache_stream_);
   cudaEventDestroy(cache_loaded_);
+  cudaEventDestroy(cells_sorted_);
 }
 
 void CudaExecutor::Activate() const { CheckCuda(cudaSetDevice(device_), "cudaSetDevice"); }
@@ -507,21 +222,73 @@ ReclaimPositions CudaExecutor::Positions() {
   return ReclaimPositions{counters.cells_tail, counters.slots_tail};
 }
 
-void CudaExecutor::Report(Stream stream, const TableContext& context, Workspace* workspace) {
-  if (context.reclaim.grant.count > 0) {
-    const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(
-        BlocksFor(context.reclaim.grant.count, kBlockThreads), kPassBlocks));
-    ReturnCells<<<blocks, kBlockThreads, 0, stream>>>(context);
-    CheckLaunch("ReturnCells");
+ReclaimPositions CudaExecutor::QueueAgain(const CellGrant& cells) {
+  Activate();
+  TableContext context = context_;
+  context.reclaim.grant = cells;
+  context.reclaim.taken = zero_.data();
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(BlocksFor(cells.count, kBlockThreads), kPassBlocks));
+  QueueCells<<<blocks, kBlockThreads, 0, stream_>>>(context);
+  CheckLaunch("QueueCells");
+  return Positions();
+}
+
+void CudaExecutor::SortCells(const CellGrant& cells) {
+  Activate();
+  const auto count = static_cast<int>(cells.count);
+  std::size_t bytes = 0;
+  const auto sort = [&](void* library) {
+    CheckCuda(cub::DeviceRadixSort::SortKeys(library, bytes, unsorted_.data(),
+                                             unsorted_.data() + cells.count, count, 0, 32, stream_),
+              "DeviceRadixSort");
+  };
+  sort(nullptr);
+  try {
+    unsorted_.Reserve(2 * cells.count);
+    sort_library_.Reserve(bytes);
+  } catch (const Error&) {
+    return;  // where memory is short they stay as they are
   }
-  ReportBatch<<<1, 1, 0, stream>>>(context, workspace->sums.data(), workspace->report.get());
+  TakeOutCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_.reclaim, cells,
+                                                           unsorted_.data());
+  CheckLaunch("TakeOutCells");
+  sort(sort_library_.data());
+  PutBackCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_.reclaim, cells,
+                                                           unsorted_.data() + cells.count);
+  CheckLaunch("PutBackCells");
+  CheckCuda(cudaEventRecord(cells_sorted_, stream_), "cudaEventRecord");
+}
+
+void CudaExecutor::AwaitSortedCells(Stream stream) {
+  CheckCuda(cudaStreamWaitEvent(stream, cells_sorted_, 0), "cudaStreamWaitEvent");
+}
+
+Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
+  workspace->granted = grant.count;
+  return Reporter{workspace->sums.data(), workspace->report.get(), ++workspace->reports};
+}
+
+void CudaExecutor::Report(Stream stream, const TableContext& context, const Reporter& reporter) {
+  ReportBatch<<<1, 1, 0, stream>>>(context, reporter);
   CheckLaunch("ReportBatch");
-  CheckCuda(cudaEventRecord(workspace->done, stream), "cudaEventRecord");
 }
 
 Progress CudaExecutor::Collect(Workspace* workspace) {
-  CheckCuda(cudaEventSynchronize(workspace->done), "cudaEventSynchronize");
   const BatchReport& report = *workspace->report.get();
+  const auto reported = [&] {
+    return __atomic_load_n(&report.number, __ATOMIC_ACQUIRE) == workspace->reports;
+  };
+  for (std::uint64_t looks = 1; !reported(); ++looks) {
+    if (looks % kLooksBeforeQuery != 0) {
+      PauseCpu();
+      continue;
+    }
+    const cudaError_t status = cudaEventQuery(workspace->enqueued);
+    if (status == cudaErrorNotReady) continue;
+    CheckCuda(status, "a kernel of a batch");
+    if (!reported()) throw Error(ErrorCode::kGpu, "a batch ended without a report");
+  }
   if (needs_flush()) {
     if (report.dirty_lines > workspace->dirty_lines.size()) {
       FlushPool();
@@ -543,6 +310,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.carried_out = report.sums.carried_out;
   progress.found = report.sums.found;
   progress.cache_hits = report.sums.cache_hits;
+  progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
   progress.positions = report.positions;
   return progress;
 }
@@ -628,14 +396,6 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
 void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) {
   const std::lock_guard lock(mutex_);
   workspaces_.push_back(std::move(workspace));
-}
-
-std::shared_ptr<Run> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
-  Activate();
-  auto run = std::make_shared<CudaRun>(this, batch, stream);
-  run->Place();
-  run->Allocate();
-  return run;
 }
 
 std::unique_ptr<Executor> MakeCudaExecutor(int device, const Mapping& mapping) {

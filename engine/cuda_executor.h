@@ -10,10 +10,19 @@
 
 #include "cache/cache_memory.h"
 #include "engine/cuda_memory.h"
-#include "engine/cuda_types.cuh"
+#include "engine/cuda_report.cuh"
 #include "engine/executor.h"
 
 namespace gpm {
+
+inline constexpr unsigned kPassBlocks =
+    132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
+
+inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
+  return (things + per_block - 1) / per_block;
+}
+
+inline void CheckLaunch(const char* kernel) { CheckCuda(cudaGetLastError(), kernel); }
 
 /// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
 /// nothing once sizes have settled.
@@ -27,25 +36,27 @@ struct Workspace {
   DeviceArray<std::uint32_t> hashes, sorted_hashes, order, sorted_order;
   DeviceArray<RunEffect> effects;
   DeviceArray<RunRecord> records;
+  DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< 0 between batches: who reports them clears them
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
-  cudaEvent_t done = nullptr;
+  cudaEvent_t enqueued = nullptr;  ///< recorded behind the last kernel of a phase
+  std::uint64_t reports = 0;       ///< asked for
+  std::uint64_t granted = 0;       ///< cells, in the phase that is reported next
 };
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
 ///
-/// Finds alone are looked up in the directory in the order in which they came, where there is one
-/// and a cache, and in large batches of 8-byte keys without a cache, too. Of those, what has to be
-/// read from persistent memory is sorted by its address and read once (beyond 512 MiB, random reads
-/// are bound by address translations, ordered ones by the link).
+/// Finds alone are looked up in the directory, where there is one, in the order in which they came.
+/// What a large batch then has to read from persistent memory is put in the order of its addresses,
+/// and read once (cuda_finds.cuh, cuda_reads.cuh).
 ///
-/// Any other batch is sorted by key hash (which is address order), the effect of the operations on
-/// each key is found by a scan, each key is then probed once and written at most once, and all
-/// operations are answered in parallel: that is what makes results those of batch order, with
-/// duplicates cheap.
+/// Of any other batch, the effect of the operations on each key is found (of a large batch by
+/// sorting it by key hash, which is address order, and a scan), each key is then probed once and
+/// written at most once, and all operations are answered in parallel (cuda_runs.cuh): that is what
+/// makes results those of batch order, with duplicates cheap.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(int device, const Mapping& mapping);
@@ -69,6 +80,8 @@ class CudaExecutor : public Executor {
   std::uint64_t DrainLevel(std::uint32_t level) override;
   void GiveBack(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;
+  ReclaimPositions QueueAgain(const CellGrant& cells) override;
+  void SortCells(const CellGrant& cells) override;
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
@@ -88,10 +101,16 @@ class CudaExecutor : public Executor {
   }
   void Activate() const;  ///< makes the executor's device current in this thread
   void GiveBack(const Epochs::SlotRange& slots, Stream stream);
-  /// Ends a phase of a batch: returns cells, reports.
-  void Report(Stream stream, const TableContext& context, Workspace* workspace);
-  /// Waits for Report; flushes the lines that were logged, where the medium needs it.
+  /// What is enqueued on the stream next finds the cells of SortCells sorted.
+  void AwaitSortedCells(Stream stream);
+  /// The report of a phase that may take the cells of `grant`; a kernel makes it, or Report does.
+  Reporter NextReport(const CellGrant& grant, Workspace* workspace);
+  void Report(Stream stream, const TableContext& context, const Reporter& reporter);
+  /// Waits for the report of a phase behind whose kernels the workspace's event was recorded;
+  /// flushes the lines that were logged, where the medium needs it.
+  /// @throws Error(kGpu); then the workspace may still be in use
   Progress Collect(Workspace* workspace);
+  std::uint64_t max_cells() const { return mapping_.mapped_bytes() / cell_bytes_; }
   /// Flushes the whole pool, where the medium needs it.
   void FlushPool() const;
   bool needs_flush() const { return mapping_.persist().needs_flush(); }
@@ -123,12 +142,16 @@ class CudaExecutor : public Executor {
   DeviceArray<ReclaimCounters> counters_;
   DeviceArray<std::uint32_t> locks_;
   DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
+  DeviceArray<std::uint64_t> zero_;  ///< cells taken of what QueueAgain queues
   DeviceArray<std::uint32_t> used_;
+  DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
+  DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
   CacheMemory<DeviceArray> cache_memory_;
   std::uint32_t loads_ = 0;              ///< of the cache, begun
   cudaStream_t cache_stream_ = nullptr;  ///< of loading it
   cudaEvent_t cache_loaded_ = nullptr;   ///< recorded when the last loading has ended
+  cudaEvent_t cells_sorted_ = nullptr;   ///< the same of SortCells
   std::mutex mutex_;                     ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };

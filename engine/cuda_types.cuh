@@ -35,7 +35,8 @@ enum class RunStatus : std::uint32_t {
 };
 
 struct RunRecord {
-  std::uint32_t present;  ///< whether the key was there before
+  std::uint16_t present;  ///< whether the key was there before
+  std::uint16_t hit;      ///< and its value in GPU memory, or wanted by nobody
   RunStatus status;
   std::uint32_t next;  ///< first position not carried out, of a run that is done one by one
 };
@@ -49,10 +50,12 @@ struct BatchSums {
   std::uint64_t cells_taken;  ///< asked for, of the batch's grant
   std::uint64_t found;        ///< finds that found their key
   std::uint64_t cache_hits;   ///< of those, with the value in GPU memory
+  std::uint64_t blocks_done;  ///< of the kernel that reports
 };
 
 /// What the host reads when a batch has ended; in pinned host memory.
 struct BatchReport {
+  std::uint64_t number;  ///< of the report: written last, and what the host waits for
   BatchSums sums;
   ReclaimPositions positions;
   std::uint64_t dirty_lines;
@@ -67,12 +70,20 @@ struct DeviceBatch {
   const std::byte* values;  ///< null: none
   std::byte* found;         ///< null: not wanted
   Result* results;
+  // A large batch is sorted by hash, and positions are those of the sorted batch; of a small one
+  // they are those of the operations.
   const std::uint32_t* hashes;  ///< sorted
-  const std::uint32_t* order;   ///< sorted position -> operation
-  RunEffect* effects;           ///< scanned
+  const std::uint32_t* order;   ///< position -> operation; null: of a small batch
+  RunEffect* effects;           ///< up to each position, including it; of a small batch without it
   RunRecord* records;           ///< by the position where the run begins
   BatchSums* sums;
 
+  __device__ std::uint32_t OperationAt(std::uint32_t p) const {
+    return order == nullptr ? p : order[p];
+  }
+  __device__ const std::uint64_t* KeyOf(std::uint32_t i, std::uint32_t key_words) const {
+    return keys + std::uint64_t{i} * key_words;
+  }
   __device__ Op KindOf(std::uint32_t i) const { return ops == nullptr ? op : ops[i]; }
   __device__ const std::byte* ValueOf(std::uint32_t i, std::uint32_t value_size) const {
     return values == nullptr ? nullptr : values + std::uint64_t{i} * value_size;

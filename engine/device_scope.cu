@@ -19,11 +19,14 @@ class ScopeRun : public Run {
     context_.reclaim.grant = grant;
     context_.reclaim.taken = &workspace_->sums.data()->cells_taken;
     executor_->GiveBack(give_back, stream_);
+    if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+    reporter_ = executor_->NextReport(grant, workspace_.get());
   }
   Progress Await() override {
     if (reported_) return progress_;
     executor_->Activate();
-    executor_->Report(stream_, context_, workspace_.get());
+    executor_->Report(stream_, context_, reporter_);
+    CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
     progress_ = executor_->Collect(workspace_.get());
     reported_ = true;
     executor_->FlushPool();
@@ -42,6 +45,7 @@ class ScopeRun : public Run {
   Stream stream_;
   std::unique_ptr<Workspace> workspace_;
   TableContext context_{};
+  Reporter reporter_;
   Progress progress_;
   bool reported_ = false;  ///< so that the workspace is as it was
   std::atomic<bool> closed_{false};

@@ -3,11 +3,31 @@
 #include <algorithm>
 
 namespace gpm {
+namespace {
+
+/// Cells that are sorted at a time: fewer cost more than they save; more take too long.
+constexpr std::uint64_t kMinSorted = std::uint64_t{1} << 14;
+constexpr std::uint64_t kMaxSorted = std::uint64_t{1} << 22;
+
+}  // namespace
 
 CellGrant Epochs::GrantCells(std::uint64_t cells) {
   const CellGrant grant{head_, std::min(cells, available_cells())};
   head_ += grant.count;
   return grant;
+}
+
+bool Epochs::TakeBack(const CellGrant& grant, std::uint64_t left) {
+  if (grant.first + grant.count != head_) return false;
+  head_ -= left;
+  return true;
+}
+
+CellGrant Epochs::ToSort(std::uint64_t cells) {
+  const std::uint64_t first = std::max(sorted_, head_);
+  if (cells == 0 || head_ + cells <= first || limit_ < first + kMinSorted) return {};
+  sorted_ = std::min(limit_, first + kMaxSorted);
+  return {first, sorted_ - first};
 }
 
 std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* give_back,

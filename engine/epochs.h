@@ -30,7 +30,8 @@ struct Reservation {
 ///  1. Batches have increasing ids. What was retired before position p, read when some batch ended,
 ///     is free once no batch with an id up to the newest at that moment runs: only those can have
 ///     seen it. `limit` and `slots_safe` are such positions.
-///  2. [head, limit) are free cells that no batch was granted.
+///  2. [head, limit) are free cells that no batch was granted; those before `sorted` are in the
+///     order of their addresses.
 class Epochs {
  public:
   /// Slots [from, to) of the slot queue, for one batch to give back before it begins.
@@ -46,6 +47,15 @@ class Epochs {
 
   /// Grants up to `cells` more to a batch that runs alone.
   CellGrant GrantCells(std::uint64_t cells);
+
+  /// Takes back the last `left` cells of a grant, of which nothing was taken.
+  /// @return false when others were granted cells since: then they have to be queued again
+  bool TakeBack(const CellGrant& grant, std::uint64_t left);
+
+  /// Free cells that it pays to sort before `cells` of them are granted, so that what is written at
+  /// a time is close together; none where few are free, or all are sorted. They count as sorted
+  /// from then on.
+  CellGrant ToSort(std::uint64_t cells);
 
   /// Ends a batch. @param positions read after its last access to the queues
   void End(std::uint64_t id, const ReclaimPositions& positions);
@@ -84,6 +94,7 @@ class Epochs {
   ReclaimPositions known_;
   std::uint64_t head_ = 0;
   std::uint64_t limit_ = 0;
+  std::uint64_t sorted_ = 0;
   std::uint64_t slots_safe_ = 0;
   std::uint64_t slots_given_back_ = 0;
 };

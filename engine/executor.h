@@ -27,6 +27,7 @@ struct Progress {
   std::uint64_t carried_out = 0;
   std::uint64_t found = 0;       ///< operations of this phase that found their key
   std::uint64_t cache_hits = 0;  ///< of those, in the cache
+  std::uint64_t cells_left = 0;  ///< at the end of its grant, not taken nor queued again
   ReclaimPositions positions;
 
   std::uint64_t lacking() const { return lack_slots + lack_cells; }
@@ -87,6 +88,11 @@ class Executor {
   /// Gives back erased slots.
   virtual void GiveBack(const Epochs::SlotRange& slots) = 0;
   virtual ReclaimPositions Positions() = 0;
+  /// Queues again what a batch left of its grant. Any thread, while batches run.
+  virtual ReclaimPositions QueueAgain(const CellGrant& cells) = 0;
+  /// Sorts free cells in the queue that nobody was granted yet, where that pays; batches that are
+  /// started afterwards take them in that order. While batches run. @throws Error(kGpu)
+  virtual void SortCells(const CellGrant& cells) = 0;
   /// Counts the value cells that are not exactly one thing: one item's, or once in the queue, from
   /// position `head` on. REQUIRES: every erased slot was given back. For tests.
   /// @throws Error(kUnsupported) on executor cuda

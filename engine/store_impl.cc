@@ -286,8 +286,7 @@ bool StoreImpl::HasRoomFor(const Reservation& needs, bool inserts) const {
 }
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, bool inserts,
-                                                      Epochs::SlotRange* give_back,
-                                                      CellGrant* grant) {
+                                                      Epochs::SlotRange* give_back) {
   auto in_flight = std::make_shared<InFlight>();
   for (;;) {
     {
@@ -295,7 +294,10 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       Enter(lock);
       CheckUsable();
       if (HasRoomFor(needs, inserts)) {
-        in_flight->id = epochs_.Begin(needs, give_back, grant);
+        if (const CellGrant cells = epochs_.ToSort(needs.cells); cells.count > 0) {
+          executor_->SortCells(cells);
+        }
+        in_flight->id = epochs_.Begin(needs, give_back, &in_flight->grant);
         in_flight->needs = needs;
         for (const auto& [id, other] : active_) {
           in_flight->beside_writes |= Writes(other->needs);
@@ -325,10 +327,9 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> run,
                                                     const Reservation& needs, bool inserts) {
   Epochs::SlotRange give_back;
-  CellGrant grant;
-  auto in_flight = Admit(needs, inserts, &give_back, &grant);
+  auto in_flight = Admit(needs, inserts, &give_back);
   try {
-    run->Start(give_back, grant);
+    run->Start(give_back, in_flight->grant);
   } catch (...) {
     // The GPU failed. What the batch was given is found again when the pool is opened next.
     const std::lock_guard lock(mutex_);
@@ -358,6 +359,12 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
     {
       const std::lock_guard lock(mutex_);
       beside_writes = in_flight->beside_writes;
+      if (epochs_.TakeBack(in_flight->grant, progress.cells_left)) progress.cells_left = 0;
+    }
+    if (progress.cells_left > 0) {
+      const CellGrant& grant = in_flight->grant;
+      progress.positions = executor_->QueueAgain(
+          {grant.first + grant.count - progress.cells_left, progress.cells_left});
     }
     if (beside_writes) in_flight->run->Settle();
   } catch (...) {
@@ -463,7 +470,9 @@ void StoreImpl::FinishLacking(InFlight& in_flight) {
       room |= AddCells(before.lack_cells - epochs_.available_cells());
     }
     const bool give_up = !room && !advanced;
-    in_flight.progress = in_flight.run->Resume(give_up, epochs_.GrantCells(in_flight.needs.cells));
+    in_flight.grant = epochs_.GrantCells(in_flight.needs.cells);
+    in_flight.progress = in_flight.run->Resume(give_up, in_flight.grant);
+    epochs_.TakeBack(in_flight.grant, in_flight.progress.cells_left);  // nothing runs beside it
     items_ += in_flight.progress.items_added;
     found_ += in_flight.progress.found;
     cache_hits_ += in_flight.progress.cache_hits;

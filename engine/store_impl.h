@@ -37,6 +37,7 @@ class StoreImpl {
   struct InFlight {
     std::uint64_t id = 0;
     Reservation needs;
+    CellGrant grant;
     std::shared_ptr<Run> run;    ///< null until started
     bool beside_writes = false;  ///< another batch that ran at the same time may have written
     bool ending = false;         ///< somebody is about to end it
@@ -94,7 +95,7 @@ class StoreImpl {
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
   std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
-                                  Epochs::SlotRange* give_back, CellGrant* grant);
+                                  Epochs::SlotRange* give_back);
   void Recover();
   Reservation NeedsOf(const Batch& batch) const;
   bool HasRoomFor(const Reservation& needs, bool inserts) const;

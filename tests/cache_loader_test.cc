@@ -132,11 +132,10 @@ TEST(CacheShape, OfKeysAndValues) {
     for (const std::uint32_t value_size : {1u, 7u, 8u, 9u, 100u, 65536u}) {
       SCOPED_TRACE(value_size);
       const CacheShape all = ShapeCache(Fraction(1.0), {}, TableOf(key_size, value_size, 6));
-      EXPECT_EQ(all.has_keys, key_size == 8);
+      EXPECT_EQ(all.key_words, key_size / 8);
       EXPECT_EQ(all.slots, 8u);
       // A print, a cell or the value itself, and a key.
-      const std::uint64_t slot_bytes =
-          2 + (InlineValues(value_size) ? 8 : 4) + (key_size == 8 ? 8 : 0);
+      const std::uint64_t slot_bytes = 2 + (InlineValues(value_size) ? 8 : 4) + key_size;
       EXPECT_EQ(all.directory_bytes(), 96 * 8 * slot_bytes);
       if (InlineValues(value_size)) {
         EXPECT_EQ(all.value_stride, 0u);
@@ -162,7 +161,9 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
       SCOPED_TRACE(value_size);
       const TableView table = TableOf(key_size, value_size, 10);
       const CacheShape all = ShapeCache(Fraction(1.0), {}, table);
-      const std::uint64_t least = all.directory_bytes();
+      CacheShape least_shape = all;
+      if (key_size > 8) least_shape.key_words = 0;
+      const std::uint64_t least = least_shape.directory_bytes();
       for (int i = 0; i < 2000; ++i) {
         const std::uint64_t budget = 1 + random() % (BytesOf(all) + BytesOf(all) / 8);
         SCOPED_TRACE(budget);
@@ -173,7 +174,8 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
         if (shape.blocks > 0 && shape.blocks < all.blocks) {
           ASSERT_LT(budget - BytesOf(shape), all.bytes_per_block()) << "more fits";
         }
-        if (all.blocks > 0 && budget >= least + all.fixed_bytes() + all.bytes_per_block()) {
+        if (all.blocks > 0 &&
+            budget >= all.directory_bytes() + all.fixed_bytes() + all.bytes_per_block()) {
           ASSERT_GT(shape.blocks, 0u);
         }
         const double fraction = static_cast<double>(random() % 1000) / 1000;
@@ -187,7 +189,7 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
       EXPECT_EQ(BytesOf(ShapeCache(Fraction({}, BytesOf(all)), {}, table)), BytesOf(all));
       EXPECT_EQ(ShapeCache(Fraction(0.0, BytesOf(all)), {}, table).blocks, 0u);
       if (all.blocks == 0) continue;
-      const std::uint64_t one = least + all.fixed_bytes() + all.bytes_per_block();
+      const std::uint64_t one = all.directory_bytes() + all.fixed_bytes() + all.bytes_per_block();
       EXPECT_EQ(ShapeCache(Fraction({}, one - 1), {}, table).blocks, 0u);
       EXPECT_EQ(ShapeCache(Fraction({}, one), {}, table).blocks, 1u);
       EXPECT_EQ(BytesOf(ShapeCache(Fraction({}, one), {}, table)), one);

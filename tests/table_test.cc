@@ -148,6 +148,38 @@ TEST(Probe, VectorVersionAgreesWithOneWordAtATime) {
   }
 }
 
+TEST(Probe, ManyBucketsAgreeWithOneByOne) {
+  std::mt19937_64 random(test::TestSeed());
+  constexpr std::size_t kKeys = 5;
+  alignas(64) std::array<std::array<std::uint64_t, 32>, 8> pool;  // of buckets
+  std::array<const std::byte*, kKeys * 32> buckets;
+  std::array<std::uint64_t, kKeys> words;
+  const MatchBucketsFn match = SelectMatchBuckets();
+  for (int round = 0; round < 2000; ++round) {
+    for (auto& states : pool) {
+      for (auto& state : states) state = random() % 4;
+    }
+    for (const std::byte*& bucket : buckets) {
+      const auto choice = random() % (pool.size() + 1);
+      bucket = choice == pool.size() ? nullptr : reinterpret_cast<const std::byte*>(&pool[choice]);
+    }
+    for (std::uint64_t& word : words) word = random() % 4;
+    for (std::uint32_t slots = 1; slots <= 32; slots *= 2) {
+      for (std::uint32_t locations = 1; slots * locations <= 32; locations *= 2) {
+        std::array<BucketMatch, kKeys> expected;
+        std::array<BucketMatch, kKeys> actual;
+        MatchEachBucket(MatchBucketScalar, buckets.data(), slots, locations, words.data(), kKeys,
+                        expected.data());
+        match(buckets.data(), slots, locations, words.data(), kKeys, actual.data());
+        for (std::size_t i = 0; i < kKeys; ++i) {
+          ASSERT_EQ(actual[i].match, expected[i].match);
+          ASSERT_EQ(actual[i].empty, expected[i].empty);
+        }
+      }
+    }
+  }
+}
+
 /// One item, operated on one by one: what combining has to agree with.
 struct Item {
   bool present;
@@ -261,6 +293,43 @@ TEST(Epochs, CellsAreFreeOnlyWhenAllBatchesThatSawThemHaveEnded) {
   epochs.End(third, {120, 3});
   epochs.End(fourth, {123, 3});
   EXPECT_EQ(epochs.available_cells(), 3u);
+}
+
+TEST(Epochs, TheRestOfTheLastGrantIsTakenBack) {
+  Epochs epochs;
+  Epochs::SlotRange give_back;
+  CellGrant first;
+  CellGrant second;
+  epochs.Quiesced({100, 0});
+  epochs.Begin({30, 0}, &give_back, &first);
+  epochs.Begin({20, 0}, &give_back, &second);
+  EXPECT_FALSE(epochs.TakeBack(first, 10)) << "others were granted what follows";
+  EXPECT_EQ(epochs.available_cells(), 50u);
+  EXPECT_TRUE(epochs.TakeBack(second, 15));
+  EXPECT_EQ(epochs.available_cells(), 65u);
+  CellGrant third;
+  epochs.Begin({1, 0}, &give_back, &third);
+  EXPECT_EQ(third.first, 35u);
+}
+
+TEST(Epochs, CellsAreSortedOnceAndOnlyWhereThereAreMany) {
+  Epochs epochs;
+  Epochs::SlotRange give_back;
+  CellGrant grant;
+  epochs.Quiesced({1000, 0});
+  EXPECT_EQ(epochs.ToSort(10).count, 0u) << "few";
+  epochs.Quiesced({100'000, 0});
+  EXPECT_EQ(epochs.ToSort(0).count, 0u) << "nothing is to be granted";
+  const CellGrant all = epochs.ToSort(10);
+  EXPECT_EQ(all.first, 0u);
+  EXPECT_EQ(all.count, 100'000u);
+  EXPECT_EQ(epochs.ToSort(10).count, 0u) << "sorted";
+  const auto batch = epochs.Begin({99'990, 0}, &give_back, &grant);
+  epochs.End(batch, {160'000, 0});
+  EXPECT_EQ(epochs.ToSort(10).count, 0u) << "so many are sorted still";
+  const CellGrant others = epochs.ToSort(11);
+  EXPECT_EQ(others.first, 100'000u);
+  EXPECT_EQ(others.count, 60'000u);
 }
 
 TEST(Reclaim, AGrantIsTakenOnceAndItsRestComesBack) {

@@ -81,6 +81,7 @@ class CacheAccess {
   struct Value {
     const std::byte* bytes = nullptr;
     const std::uint32_t* tag = nullptr;
+    std::uint64_t at = 0;     ///< slot of all blocks'
     std::uint32_t cell = 0;   ///< that the value was copied from
     std::uint32_t fills = 0;  ///< when it was
   };
@@ -90,11 +91,15 @@ class CacheAccess {
   /// @param bucket its index
   GPM_HD bool Find(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
                    Value* value) const {
-    value->cell = CellOf(reference);
-    if (!enabled() || value->cell >= CacheView::kFirstMark) return false;
+    const std::uint32_t cell = CellOf(reference);
+    if (!enabled() || cell >= CacheView::kFirstMark) return false;
     const std::uint64_t block = LoadOnce(view_.block_of + bucket);
-    if (block == 0) return false;
-    const std::uint64_t at = (block - 1) * table_.slots + slot;
+    return block != 0 && At((block - 1) * table_.slots + slot, cell, value);
+  }
+  /// The same, of slot `at` of all blocks', where it was found before.
+  GPM_HD bool At(std::uint64_t at, std::uint32_t cell, Value* value) const {
+    value->cell = cell;
+    value->at = at;
     value->fills = static_cast<std::uint32_t>(LoadOnce(view_.fills));
     media_.FenceReads();
     value->tag = view_.tags + at;
@@ -242,8 +247,8 @@ class CacheAccess {
 
   const CacheView& view_;
   const TableView& table_;
-  const Group& group_;
-  const Media& media_;
+  const Group group_;
+  const Media media_;
 };
 
 }  // namespace gpm

@@ -11,9 +11,9 @@
 namespace gpm {
 
 /// The directory: of every slot of the addressable levels a 16-bit fingerprint, its value reference
-/// and, for 8-byte keys, its key, in the executor's own memory (DESIGN section 9). A search reads
-/// persistent memory for the value alone (and for keys that are longer, to compare the key); a
-/// miss, and the search for a free slot, read none of it. A trivially copyable, non-owning view,
+/// and its key, in the executor's own memory (DESIGN section 9). A search reads persistent memory
+/// for the value alone (and, where there was no room for the keys, to compare the key); a miss, and
+/// the search for a free slot, read none of it. A trivially copyable, non-owning view,
 /// the same on host and device.
 ///
 /// With a directory, searches look nowhere else, so it decides what batches see: an operation takes
@@ -36,7 +36,7 @@ struct DirectoryView {
   std::uint16_t* prints = nullptr;      ///< `stride` for each bucket; null: there is no directory
   std::uint32_t* cells = nullptr;       ///< of slots: number of the value's cell
   std::uint64_t* references = nullptr;  ///< instead, where values are inline
-  std::uint64_t* keys = nullptr;        ///< of slots; null for keys longer than 8 bytes
+  std::uint64_t* keys = nullptr;        ///< of slots, key_words each; null: they are not here
   std::uint32_t stride = 0;             ///< prints of a bucket: its slots, but at least 4
   std::uint32_t lowest = 0;             ///< addressable level
 
@@ -89,9 +89,11 @@ class DirectoryAccess {
     return view_.Index(level, BucketNumber(table_, candidates.hash, level, location));
   }
 
-  /// Candidate slots with the key's fingerprint (and, for 8-byte keys, the key), and empty ones.
+  GPM_HD bool has_keys() const { return view_.keys != nullptr; }
+
+  /// Candidate slots with the key's fingerprint (and key, if keys are here), and empty ones.
   /// REQUIRES: Covers.
-  GPM_HD Probe Search(const Candidates& candidates) const {
+  GPM_HD Probe Search(const Candidates& candidates, const std::uint64_t* key) const {
     const std::uint16_t print = DirectoryView::PrintOf(candidates.hash);
     const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
     const std::uint32_t words = table_.candidate_buckets() * words_of_bucket;
@@ -137,9 +139,15 @@ class DirectoryAccess {
     for (std::uint32_t rest = probe.match; rest != 0; rest &= rest - 1, ++rank) {
       if (rank % Group::kSize != group_.Lane()) continue;
       const std::uint32_t position = LowestBit(rest);
-      if (media_.LoadShared(view_.keys + SlotAt(candidates, position)) == candidates.word) {
-        equal |= 1u << position;
+      const std::uint64_t* const stored = KeyAt(SlotAt(candidates, position));
+      std::uint64_t differing = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 2  // more takes registers that kernels are short of
+#endif
+      for (std::uint32_t w = 0; w < table_.key_words; ++w) {
+        differing |= media_.LoadShared(stored + w) ^ key[w];
       }
+      if (differing == 0) equal |= 1u << position;
     }
     probe.match = group_.Or(equal);
     return probe;
@@ -172,9 +180,9 @@ class DirectoryAccess {
   // What was done in persistent memory, durably, to a candidate slot; by a leader. Who takes the
   // key's lock afterwards, or the cell or slot that was retired, sees it.
   GPM_HD void Inserted(const Candidates& candidates, std::uint32_t position,
-                       std::uint64_t reference) const {
+                       const std::uint64_t* key, std::uint64_t reference) const {
     const std::uint64_t slot = SlotAt(candidates, position);
-    if (view_.keys != nullptr) media_.StoreShared(view_.keys + slot, candidates.word);
+    StoreKey(slot, key);
     StoreReference(slot, reference);
     media_.FenceShared();
     StorePrint(candidates, position, DirectoryView::PrintOf(candidates.hash));
@@ -214,7 +222,7 @@ class DirectoryAccess {
         LoadSlotKey(table_, media_, Slot{bucket, s}, word, key.words);
         print = DirectoryView::PrintOf(HashKey(table_.hash_seed, key.words, table_.key_words));
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
-        if (view_.keys != nullptr) view_.keys[slot] = word;
+        StoreKey(slot, key.words);
         StoreReference(slot, media_.Load(table_.Reference(Slot{bucket, s})));
       }
       media_.StoreShared(view_.prints + std::uint64_t{index} * view_.stride + s, print);
@@ -239,6 +247,15 @@ class DirectoryAccess {
     return std::uint64_t{IndexOf(candidates, position >> table_.slot_bits)} * table_.slots +
            (position & (table_.slots - 1));
   }
+  GPM_HD std::uint64_t* KeyAt(std::uint64_t slot) const {
+    return view_.keys + slot * table_.key_words;
+  }
+  GPM_HD void StoreKey(std::uint64_t slot, const std::uint64_t* key) const {
+    if (view_.keys == nullptr) return;
+    for (std::uint32_t w = 0; w < table_.key_words; ++w) {
+      media_.StoreShared(KeyAt(slot) + w, key[w]);
+    }
+  }
   GPM_HD std::uint16_t* PrintAt(const Candidates& candidates, std::uint32_t position) const {
     return view_.prints +
            std::uint64_t{IndexOf(candidates, position >> table_.slot_bits)} * view_.stride +
@@ -259,8 +276,8 @@ class DirectoryAccess {
 
   const DirectoryView& view_;
   const TableView& table_;
-  const Group& group_;
-  const Media& media_;
+  const Group group_;
+  const Media media_;
 };
 
 }  // namespace gpm

@@ -15,10 +15,9 @@ namespace gpm {
 /// gives up on that.) With a directory, every write holds its key's lock until the directory tells
 /// of it (DirectoryView, invariant 1). A crash needs no locks, since they are volatile.
 ///
-/// Who holds a lock waits, if at all, for somebody who is writing a slot of a block (Take), or the
-/// entry of the slot it wanted to claim (Claimed), and goes on without waiting: there is no
-/// deadlock; among the threads of one warp, because those that hold it are scheduled independently
-/// of those that wait (compute capability 7.0).
+/// Who holds a lock waits, if at all, for somebody who is writing a slot of a block (Take) and goes
+/// on without waiting: there is no deadlock; among the threads of one warp, because those that hold
+/// it are scheduled independently of those that wait (compute capability 7.0).
 struct KeyLocks {
   std::uint32_t* words = nullptr;  ///< 0: free, 1: taken
   std::uint64_t mask = 0;          ///< locks - 1, a power of two less one

@@ -96,7 +96,8 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
 struct Candidates {
   KeyHash hash;
   std::uint64_t word;
-  int reserved = -1;  ///< bucket of the reserved level, for the two keys that have one; else -1
+  std::int64_t reserved =
+      -1;  ///< bucket of the reserved level, for the two keys that have one; else -1
 };
 
 GPM_HD inline Candidates LocateKey(const TableView& table, const std::uint64_t* key) {

@@ -55,8 +55,9 @@ __device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) 
     }
   }
   std::uint32_t words[4] = {0, 0, 0, 0};
-  for (std::uint32_t i = 0; i < 16 && i < bytes; ++i) {
-    words[i / 4] |= static_cast<std::uint32_t>(source[i]) << (8 * (i % 4));
+#pragma unroll
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    if (i < bytes) words[i / 4] |= static_cast<std::uint32_t>(source[i]) << (8 * (i % 4));
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
@@ -76,8 +77,9 @@ __device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t 
       return;
     }
   }
-  for (std::uint32_t i = 0; i < 16 && i < bytes; ++i) {
-    target[i] = static_cast<std::byte>(words[i / 4] >> (8 * (i % 4)));
+#pragma unroll
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    if (i < bytes) target[i] = static_cast<std::byte>(words[i / 4] >> (8 * (i % 4)));
   }
 }
 

@@ -28,6 +28,7 @@ namespace gpm {
 ///   WriteCell     fills a value cell that nobody else can reach yet
 ///   ReadCell      copies out of a value cell that nobody writes
 ///   MatchBucket   compares a bucket's state words
+///   MatchBuckets  the same for many keys (of the cpu executor's media alone)
 ///
 /// and, of the executor's own memory, where the directory and the cache are:
 ///
@@ -46,7 +47,9 @@ namespace gpm {
 class DirectMedia {
  public:
   explicit DirectMedia(const Persist& persist)
-      : persist_(persist), match_bucket_(SelectMatchBucket()) {}
+      : persist_(persist),
+        match_bucket_(SelectMatchBucket()),
+        match_buckets_(SelectMatchBuckets()) {}
 
   std::uint64_t Load(const std::uint64_t* word) const {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -86,6 +89,10 @@ class DirectMedia {
   BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
                           std::uint64_t word) const {
     return match_bucket_(states, slots, word);
+  }
+  void MatchBuckets(const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
+                    const std::uint64_t* words, std::size_t count, BucketMatch* matches) const {
+    match_buckets_(buckets, slots, locations, words, count, matches);
   }
 
   template <class Word>
@@ -138,6 +145,7 @@ class DirectMedia {
 
   Persist persist_;
   MatchBucketFn match_bucket_;
+  MatchBucketsFn match_buckets_;
 };
 
 }  // namespace gpm

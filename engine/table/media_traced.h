@@ -102,6 +102,12 @@ class TracedMedia {
     }
     return bits;
   }
+  void MatchBuckets(const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
+                    const std::uint64_t* words, std::size_t count, BucketMatch* matches) const {
+    MatchEachBucket([this](const std::uint64_t* states, std::uint32_t n,
+                           std::uint64_t word) { return MatchBucket(states, n, word); },
+                    buckets, slots, locations, words, count, matches);
+  }
 
  private:
   PmTracer* tracer_;

@@ -138,6 +138,7 @@ class Operations {
     std::uint32_t uses = 1;
     Hint hint;
     Outcome outcome;
+    Slot slot;  ///< of the outcome's position
     NewValue fresh;
     Change change = Change::kNothing;
     bool covered = false;     ///< by the directory
@@ -194,7 +195,7 @@ class Operations {
   /// Makes the change, with one write. @return false when somebody else came first, and nothing was
   /// done; never with a directory
   GPM_HD bool Commit(Work* work) const {
-    const Slot slot = SlotAt(work->candidates, work->outcome.position);
+    const Slot slot = SlotOf(*work);
     std::uint64_t* const state = table_.State(slot);
     const std::uint64_t word = work->candidates.word;
     switch (work->change) {
@@ -221,7 +222,7 @@ class Operations {
   /// Tells cache and directory of a change that persistent memory has, and ends the operation.
   GPM_HD void Finish(Work* work) const {
     const std::uint32_t position = work->outcome.position;
-    const Slot slot = SlotAt(work->candidates, position);
+    const Slot slot = SlotOf(*work);
     if (work->covered && !table_.inline_values()) {
       const std::uint32_t bucket = BucketIndex(work->candidates, position);
       if (work->change == Change::kErase) {
@@ -243,7 +244,9 @@ class Operations {
           reclaim_.RetireSlot(table_.SlotId(slot));
           break;
         default:
-          if (work->covered) directory_.Inserted(work->candidates, position, reference);
+          if (work->covered) {
+            directory_.Inserted(work->candidates, position, work->key, reference);
+          }
           break;
       }
     }
@@ -251,7 +254,9 @@ class Operations {
   }
 
   /// Apply of a plan that does nothing, for finds alone.
-  GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key) const {
+  /// @param uses of the key that this stands for, for the cache to count
+  GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key,
+                      std::uint32_t uses = 1) const {
     const bool covered = directory_.Covers(candidates);
     Outcome outcome;
     const Probe probe = ProbeSlots(candidates, key);
@@ -259,8 +264,15 @@ class Operations {
     outcome.present = true;
     outcome.position = LowestBit(probe.match);
     outcome.reference = ReferenceAt(candidates, outcome.position);
-    if (covered) cache_.Count(BucketIndex(candidates, outcome.position), 1);
+    if (covered && uses != 0) cache_.Count(BucketIndex(candidates, outcome.position), uses);
     return outcome;
+  }
+  /// Counts what Find was told not to.
+  GPM_HD void CountUses(const Candidates& candidates, const Outcome& outcome,
+                        std::uint32_t uses) const {
+    if (directory_.Covers(candidates)) {
+      cache_.Count(BucketIndex(candidates, outcome.position), uses);
+    }
   }
 
   /// Looks for the value of an item that was found in the cache (CacheAccess::Find).
@@ -276,14 +288,17 @@ class Operations {
   /// @return whether the executor's memory had it
   GPM_HD bool ReadFound(const Candidates& candidates, const Outcome& outcome,
                         std::byte* value) const {
-    const bool covered = directory_.Covers(candidates);
-    const std::uint32_t slot = outcome.position & (table_.slots - 1);
-    if (!table_.inline_values() && covered &&
-        cache_.Read(BucketIndex(candidates, outcome.position), slot, outcome.reference, value)) {
-      return true;
-    }
+    if (ReadCached(candidates, outcome, value)) return true;
     ReadValue(outcome.reference, value);
-    return table_.inline_values() && covered;
+    return table_.inline_values() && directory_.Covers(candidates);
+  }
+  /// The same from the cache alone. @return false when it does not have it; then `value` may hold
+  /// anything
+  GPM_HD bool ReadCached(const Candidates& candidates, const Outcome& outcome,
+                         std::byte* value) const {
+    return !table_.inline_values() && directory_.Covers(candidates) &&
+           cache_.Read(BucketIndex(candidates, outcome.position),
+                       outcome.position & (table_.slots - 1), outcome.reference, value);
   }
 
   /// The candidate slots of level top - i alone: for one thread it pays to look at the levels one
@@ -348,6 +363,7 @@ class Operations {
       const int choice = PlaceFor(probe.empty);
       if (choice < 0) return false;
       work.outcome.position = static_cast<std::uint32_t>(choice);
+      work.slot = SlotAt(work.candidates, work.outcome.position);
       if (!ClaimSlot(work)) continue;
       media_.Fence(Step::kInsertContentsFence);
       group_.Sync();
@@ -419,7 +435,9 @@ class Operations {
     }
     media_.Store(table_.State(slot), kEmptyState);
     media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
-    if (directory_.enabled()) directory_.GivenBack(slot);
+    if (!directory_.enabled()) return;
+    media_.FenceShared();  // who claims the slot next writes its state behind this
+    directory_.GivenBack(slot);
   }
 
   /// For making the directory anew, while no batch runs.
@@ -440,8 +458,8 @@ class Operations {
   /// One-shot access: reads the states of all candidate slots at once (GPHash section 3.1).
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
     if (directory_.Covers(candidates)) {
-      Probe probe = directory_.Search(candidates);
-      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+      Probe probe = directory_.Search(candidates, key);
+      if (!directory_.has_keys()) probe.match = KeepEqualKeys(candidates, probe.match, key);
       return probe;
     }
     if constexpr (Group::kSize == 1) {
@@ -522,6 +540,16 @@ class Operations {
                 (position & (table_.slots - 1))};
   }
 
+  /// The slot of an operation's outcome: kept by a thread, worked out again by a tile, which is
+  /// short of registers.
+  GPM_HD Slot SlotOf(const Work& work) const {
+    if constexpr (Group::kSize == 1) {
+      return work.slot;
+    } else {
+      return SlotAt(work.candidates, work.outcome.position);
+    }
+  }
+
   /// One value of a word, the same for the whole group.
   GPM_HD std::uint64_t LoadOnce(const std::uint64_t* word) const {
     std::uint64_t value = 0;
@@ -589,9 +617,9 @@ class Operations {
     for (bool again = true; again;) {
       again = false;
       outcome = {};
-      const Probe probe = StillHolds(candidates, work->hint)
-                              ? Probe{.match = 1u << work->hint.position}
-                              : ProbeSlots(candidates, work->key);
+      const bool holds = StillHolds(candidates, work->hint);
+      const Probe probe =
+          holds ? Probe{.match = 1u << work->hint.position} : ProbeSlots(candidates, work->key);
       if (probe.match != 0) {
         if (work->locked && !work->covered) {
           Unlock(candidates);
@@ -599,7 +627,9 @@ class Operations {
         }
         outcome.present = true;
         outcome.position = LowestBit(probe.match);
-        outcome.reference = ReferenceAt(candidates, outcome.position);
+        work->slot = holds ? work->hint.slot : SlotAt(candidates, outcome.position);
+        outcome.reference = work->covered ? directory_.Reference(candidates, outcome.position)
+                                          : LoadOnce(table_.Reference(work->slot));
         if (plan.if_present == Action::kErase) {
           work->change = Change::kErase;
         } else if (plan.if_present == Action::kWrite) {
@@ -621,6 +651,7 @@ class Operations {
           outcome.lack = Lack::kCell;
         } else {
           outcome.position = static_cast<std::uint32_t>(choice);
+          work->slot = SlotAt(candidates, outcome.position);
           again = !ClaimSlot(*work);  // another insert took it
           if (!again) work->change = Change::kInsert;
         }
@@ -644,13 +675,13 @@ class Operations {
   /// The write that changes an item. Without a directory others may want to change it too, so it is
   /// a compare-and-swap; with one, who holds the key's lock is alone.
   ///
-  /// Update: cell · fence · reference · fence · retire the old cell. A crash leaves the old value or
-  /// the new one. If (without a directory) the slot was erased after the probe, the swap may still
-  /// succeed: the update took effect just before that erase, and reclaim frees the cell that the
-  /// reference then names.
+  /// Update: cell · fence · reference · fence · retire the old cell. A crash leaves the old value
+  /// or the new one. If (without a directory) the slot was erased after the probe, the swap may
+  /// still succeed: the update took effect just before that erase, and reclaim frees the cell that
+  /// the reference then names.
   ///
-  /// Erase: state word -> kInsertState · fence · retire the slot. A crash leaves the item, or a slot
-  /// that recovery clears.
+  /// Erase: state word -> kInsertState · fence · retire the slot. A crash leaves the item, or a
+  /// slot that recovery clears.
   GPM_HD bool Replace(const Work& work, Step swap, Step flush, std::uint64_t* word,
                       std::uint64_t expected, std::uint64_t desired) const {
     if (!work.covered) {
@@ -669,10 +700,10 @@ class Operations {
   /// what the slot holds otherwise means nothing until then.
   GPM_HD bool ClaimSlot(const Work& work) const {
     const std::uint32_t position = work.outcome.position;
-    const Slot slot = SlotAt(work.candidates, position);
-    if (work.covered ? !directory_.Claim(work.candidates, position)
-                     : !CasOnce(Step::kInsertClaimCas, table_.State(slot), kEmptyState,
-                                kInsertState)) {
+    const Slot slot = SlotOf(work);
+    if (work.covered
+            ? !directory_.Claim(work.candidates, position)
+            : !CasOnce(Step::kInsertClaimCas, table_.State(slot), kEmptyState, kInsertState)) {
       return false;
     }
     if (table_.key_words > 1) {

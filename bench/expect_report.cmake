@@ -1,0 +1,55 @@
+# Shared by the tests of commands that write a report.
+
+# run_bench(argument...): runs the program, which must succeed, and leaves its report in `report`.
+function(run_bench)
+  execute_process(COMMAND ${BENCH} ${ARGN} --json ${JSON}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${ARGN}: exit status ${status}\n${output}")
+  endif()
+  file(READ ${JSON} text)
+  set(report "${text}" PARENT_SCOPE)
+endfunction()
+
+# refuse_bench(pattern argument...): the program says no, and why.
+function(refuse_bench pattern)
+  execute_process(COMMAND ${BENCH} ${ARGN}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  if(NOT status EQUAL 2 OR NOT output MATCHES "${pattern}")
+    message(FATAL_ERROR "${ARGN}: exit status ${status}\n${output}")
+  endif()
+endfunction()
+
+# expect_rows(section rows key...): the section has so many rows, and each has the keys. A figure
+# that is a rate or a time is above 0.
+function(expect_rows section rows)
+  string(JSON count ERROR_VARIABLE error LENGTH "${report}" ${section})
+  if(NOT count EQUAL rows)
+    message(FATAL_ERROR "${section}: ${count} rows, not ${rows} (${error})")
+  endif()
+  if(rows EQUAL 0)
+    return()
+  endif()
+  math(EXPR last "${rows} - 1")
+  foreach(row RANGE ${last})
+    foreach(key ${ARGN})
+      string(JSON value ERROR_VARIABLE error GET "${report}" ${section} ${row} ${key})
+      if(error)
+        message(FATAL_ERROR "${section}, row ${row}: ${error}")
+      endif()
+      if(key MATCHES "^(mops|bound_mops|factor|of_bound|seconds|bound_seconds)$|_us_" AND NOT value GREATER 0)
+        message(FATAL_ERROR "${section}, row ${row}: ${key} is ${value}")
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
+
+# expect_keys(key...): of the report itself.
+function(expect_keys)
+  foreach(key ${ARGN})
+    string(JSON value ERROR_VARIABLE error GET "${report}" ${key})
+    if(error)
+      message(FATAL_ERROR "${error}")
+    endif()
+  endforeach()
+endfunction()

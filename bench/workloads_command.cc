@@ -1,0 +1,263 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/commands.h"
+#include "bench/published.h"
+#include "bench/report.h"
+#include "bench/subject.h"
+#include "bench/workload_bench.h"
+#include "ycsb/generators.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Arguments {
+  WorkloadOptions bench;
+  std::vector<std::string> workloads;
+  bool no_limits = false;
+  std::string json;
+};
+
+struct WorkloadsArguments : Arguments {
+  unsigned min_log = 10;
+  unsigned max_log = 22;
+  bool directory = false;
+  double cache = 0;
+  CLI::Option* directory_option = nullptr;
+  CLI::Option* cache_option = nullptr;
+};
+
+/// The steps of the ladder, each with what the one before it has. Those that are measured are the
+/// ones that OpenOptions can turn off.
+std::vector<Configuration> LadderSteps() {
+  CacheOptions none;
+  none.load_interval = 0;
+  none.directory = false;
+  none.policy = CachePolicy::kOff;
+  CacheOptions directory = none;
+  directory.directory = true;
+  CacheOptions hot_values = directory;
+  hot_values.policy = CachePolicy::kLfu;
+  hot_values.fraction = 0.2;
+  return {{"no accelerators", none}, {"+ directory", directory}, {"+ hot values", hot_values}};
+}
+
+void AddCommonOptions(CLI::App& command, Arguments& arguments) {
+  WorkloadOptions& bench = arguments.bench;
+  const auto count = [&](const char* name, std::uint64_t& value, const char* help) {
+    command.add_option(name, value, help)
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+        ->capture_default_str();
+  };
+  command
+      .add_option("--workloads", arguments.workloads,
+                  "Separated by commas: c, b, a (YCSB's), find, find-missing (uniform), insert "
+                  "(into an empty pool with room for all)")
+      ->check(CLI::IsMember(WorkloadBench::Workloads()))
+      ->delimiter(',')
+      ->capture_default_str();
+  count("--records", bench.records, "Items in the pool, and those that insert inserts");
+  count("--operations", bench.operations, "Operations measured at once");
+  count("--warm-up", bench.warm_up, "Operations before each of the two loadings of the cache");
+  command.add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--repeats", bench.repeats, "Repeats, of which medians are given")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command.add_option("--key-size", bench.key_size, "Bytes of a key")->capture_default_str();
+  command.add_option("--value-size", bench.value_size, "Bytes of a value")
+      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  const std::map<std::string, ycsb::Distribution> distributions{
+      {"zipf", ycsb::Distribution::kZipf},
+      {"zipfian", ycsb::Distribution::kZipfian},
+      {"uniform", ycsb::Distribution::kUniform}};
+  command
+      .add_option("--distribution", bench.distribution,
+                  "Of a, b and c. zipf: Zipfian over the records; zipfian: YCSB's, much less "
+                  "skewed; default: zipf")
+      ->transform(CLI::CheckedTransformer(distributions))
+      ->option_text("zipf|zipfian|uniform");
+  command.add_option("--theta", bench.theta, "Skew")
+      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->capture_default_str();
+  command.add_option("--seed", bench.seed, "Seed of the operations")->capture_default_str();
+  const std::map<std::string, ExecutorKind> executors{
+      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
+  command.add_option("--executor", bench.executor, "What runs the batches; auto: cuda when it can")
+      ->transform(CLI::CheckedTransformer(executors))
+      ->option_text("auto|cpu|cuda");
+  command.add_option("--threads", bench.threads, "Threads of the cpu executor; 0: all cores")
+      ->check(CLI::Range(0u, 4096u));
+  command.add_option("--pool", bench.pool,
+                     "Pool file, which must not exist and is removed; default: one in memory. A "
+                     "copy of it takes as much again");
+  command.add_flag("--no-limits", arguments.no_limits,
+                   "Do not measure the machine's limits first: no bounds then");
+  command.add_option("--json", arguments.json,
+                     "Write all figures to this file; -: to stdout, with no table");
+}
+
+/// Figures of other systems hold for what they were measured with alone.
+bool ComparesWithPublished(const WorkloadOptions& options, const StoreStats& stats) {
+  return stats.executor == ExecutorKind::kCuda &&
+         options.records == PublishedConditions::kRecords &&
+         options.value_size == PublishedConditions::kValueSize &&
+         options.distribution == ycsb::Distribution::kZipf &&
+         options.theta == PublishedConditions::kTheta;
+}
+
+json PublishedFacts(std::uint32_t key_size) {
+  json figures = json::array();
+  for (const PublishedFigure& figure : PublishedFigures()) {
+    if (figure.key_size != key_size) continue;
+    figures.push_back({{"system", figure.system},
+                       {"workload", figure.workload},
+                       {"batch", figure.batch},
+                       {"mops", figure.mops}});
+  }
+  return {{"source", PublishedConditions::kSource},
+          {"records", PublishedConditions::kRecords},
+          {"value_size", PublishedConditions::kValueSize},
+          {"theta", PublishedConditions::kTheta},
+          {"figures", figures}};
+}
+
+/// A number of a row, or a dash where it has none.
+std::string Cell(const json& row, const char* key, int digits) {
+  if (!row.contains(key)) return "-";
+  return fmt::format("{:.{}f}", row.at(key).get<double>(), digits);
+}
+
+void PrintRows(const json& rows, bool ladder) {
+  fmt::print("\n{:<14}{:<17}{:>9}{:>10}{:>11}{:>11}{:>7}{:>10}{:>9}  {:<13}", "workload", "store",
+             "batch", "Mops/s", "p50 us", "p99 us", "hits", "bound", "of bound", "bound by");
+  fmt::print("{}\n", ladder ? fmt::format("{:>9}{:>10}", "factor", "/ GPHash") : "");
+  for (const json& row : rows) {
+    fmt::print("{:<14}{:<17}{:>9}{:>10}{:>11}{:>11}{:>7}{:>10}{:>9}  {:<13}",
+               row.at("workload").get<std::string>(), row.at("configuration").get<std::string>(),
+               row.at("batch").get<std::uint64_t>(), Cell(row, "mops", 2),
+               Cell(row, "latency_us_p50", 1), Cell(row, "latency_us_p99", 1),
+               Cell(row, "hit_rate", 3), Cell(row, "bound_mops", 1), Cell(row, "of_bound", 3),
+               row.value("bound_limit", "-"));
+    if (ladder) fmt::print("{:>9}{:>10}", Cell(row, "factor", 2), Cell(row, "over_gphash", 2));
+    fmt::print("\n");
+  }
+  std::fflush(stdout);
+}
+
+/// Measures, prints and writes; the one loop of both commands.
+/// @param ladder each row has its factor over the first configuration, and over GPHash
+void Run(Arguments& arguments, const char* name, const std::vector<Configuration>& configurations,
+         bool ladder) {
+  WorkloadOptions& options = arguments.bench;
+  options.limits = !arguments.no_limits;
+  if (options.pool.empty()) options.pool = TemporaryPoolPath();
+  const bool table = arguments.json != "-";
+  const auto start = std::chrono::steady_clock::now();
+  WorkloadBench bench(options);
+  json report = bench.Facts();
+  report["benchmark"] = name;
+  report["rows"] = json::array();
+  const StoreStats& stats = bench.stats();
+  const bool compares = ComparesWithPublished(options, stats);
+  if (ladder) report["published"] = PublishedFacts(options.key_size);
+  if (table) {
+    fmt::print("{} records of {} + {} bytes, executor {}, {}, {} {}, medians of {}\n",
+               options.records, options.key_size, options.value_size, ExecutorName(stats.executor),
+               MediumName(stats.medium.medium), ycsb::DistributionName(options.distribution),
+               options.theta, options.repeats);
+  }
+  for (const std::string& workload : arguments.workloads) {
+    json rows = bench.Measure(workload, configurations);
+    for (std::size_t i = 0; ladder && i < rows.size(); ++i) {
+      json& row = rows[i];
+      const auto mops = row.at("mops").get<double>();
+      row["factor"] = mops / rows[i % options.batches.size()].at("mops").get<double>();
+      const std::optional<double> published =
+          PublishedMops(kGpHash, workload, options.key_size, row.at("batch").get<std::uint64_t>());
+      if (compares && published) row["over_gphash"] = mops / *published;
+    }
+    ShowProgress("");
+    if (table) PrintRows(rows, ladder);
+    for (json& row : rows) report["rows"].push_back(std::move(row));
+  }
+  report["seconds"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+}
+
+void RunWorkloads(WorkloadsArguments& arguments) {
+  if (arguments.bench.batches.empty()) {
+    for (unsigned log = arguments.min_log; log <= arguments.max_log; ++log) {
+      arguments.bench.batches.push_back(std::uint64_t{1} << log);
+    }
+  }
+  Configuration configuration;
+  configuration.name = "default";
+  configuration.cache.load_interval = 0;
+  if (arguments.directory_option->count() > 0) {
+    configuration.name = arguments.directory ? "directory" : "no directory";
+    configuration.cache.directory = arguments.directory;
+  }
+  if (arguments.cache_option->count() > 0) {
+    configuration.name = fmt::format("cache {}", arguments.cache);
+    configuration.cache.fraction = arguments.cache;
+  }
+  Run(arguments, "workloads", {configuration}, false);
+}
+
+}  // namespace
+
+void AddWorkloadsCommand(CLI::App& program) {
+  auto arguments = std::make_shared<WorkloadsArguments>();
+  arguments->workloads = WorkloadBench::Workloads();
+  CLI::App* command = program.add_subcommand(
+      "workloads", "Throughput, latency and their bound over batch sizes, for each workload");
+  AddCommonOptions(*command, *arguments);
+  command
+      ->add_option("--min-batch-log", arguments->min_log,
+                   "Without --batches: the smallest is 2 to this power")
+      ->check(CLI::Range(0u, 30u))
+      ->capture_default_str();
+  command
+      ->add_option("--max-batch-log", arguments->max_log,
+                   "Without --batches: the largest is 2 to this power")
+      ->check(CLI::Range(0u, 30u))
+      ->capture_default_str();
+  arguments->directory_option =
+      command->add_flag("--directory,!--no-directory", arguments->directory,
+                        "With a directory, or without; default: on executor cuda");
+  arguments->cache_option =
+      command
+          ->add_option(
+              "--cache", arguments->cache,
+              "Share of the buckets of which values are cached; default: 0.2 on cuda, 0 on "
+              "cpu")
+          ->check(CLI::Range(0.0, 1.0));
+  command->callback([arguments] { RunWorkloads(*arguments); });
+}
+
+void AddLadderCommand(CLI::App& program) {
+  auto arguments = std::make_shared<Arguments>();
+  arguments->workloads = {"c", "a", "find", "find-missing", "insert"};
+  arguments->bench.batches = {std::uint64_t{1} << 12, std::uint64_t{1} << 16,
+                              std::uint64_t{1} << 20};
+  CLI::App* command = program.add_subcommand(
+      "ladder", "What each accelerator adds, from none to all, and the factor over GPHash");
+  AddCommonOptions(*command, *arguments);
+  command->callback([arguments] { Run(*arguments, "ladder", LadderSteps(), true); });
+}
+
+}  // namespace gpm::bench

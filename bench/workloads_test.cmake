@@ -1,0 +1,27 @@
+# Runs `gpmstore_bench workloads` on the cpu executor, small, and looks for the keys of its report.
+# cmake -DBENCH=... -DJSON=... -P this
+
+include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
+set(small --executor cpu --records 50000 --operations 40000 --warm-up 20000 --repeats 2)
+set(keys workload configuration batch operations mops mops_runs latency_us_p50 latency_us_p99 hit_rate
+  directory directory_bytes cache_policy cache_blocks cache_bytes gpu_bytes pm_bytes load_factor)
+
+# All workloads; the last batch of each is shorter than the others.
+run_bench(workloads ${small} --batches 1024,16384 --directory --cache 0.2)
+expect_rows(rows 12 ${keys} bound_mops bound_limit of_bound bound_terms accesses)
+expect_keys(benchmark machine store limits records operations warm_up repeats distribution theta seed
+  threads seconds)
+string(JSON hits GET "${report}" rows 0 hit_rate)
+if(NOT hits GREATER 0.1)
+  message(FATAL_ERROR "workload c hits a cache of a fifth of the buckets at a rate of ${hits}")
+endif()
+
+# Other sizes, values in the slots, no limits.
+run_bench(workloads ${small} --no-limits --workloads b,insert --min-batch-log 12 --max-batch-log 13
+  --key-size 32 --value-size 8)
+expect_rows(rows 4 ${keys})
+run_bench(workloads ${small} --workloads find,a --batches 1000 --key-size 32 --value-size 100)
+expect_rows(rows 2 ${keys} bound_mops)
+
+refuse_bench("a batch of 65536" workloads ${small} --batches 65536)
+refuse_bench("can't be opened again" workloads ${small} --batches 1024 --pool pinned:)

@@ -1,0 +1,103 @@
+#ifndef GPM_ENGINE_CUDA_FINDS_CUH_
+#define GPM_ENGINE_CUDA_FINDS_CUH_
+
+#include "engine/cuda_reads.cuh"
+
+namespace gpm {
+
+/// The kernels of batches that are finds alone, looked up in the directory in the order in which
+/// they came.
+
+/// A small batch: each find by a tile, which also reads the value.
+__global__ void __launch_bounds__(kBlockThreads)
+    FindKeys(const __grid_constant__ TableContext context,
+             const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reporter reporter) {
+  __shared__ BlockCounts counts;
+  counts.Clear();
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TableView& table = context.table;
+  const std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  if (i < batch.count) {
+    const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                    group, CudaMedia(context.dirty));
+    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key);
+    bool hit = true;
+    if (outcome.present && batch.found != nullptr) {
+      hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
+    }
+    if (group.IsLeader()) {
+      batch.results[i] = ResultOf(Op::kFind, outcome.present);
+      if (outcome.present) counts.CountFound(hit);
+    }
+  }
+  counts.AddTo(batch.sums);
+  ReportWhenLast(context, reporter);
+}
+
+/// Of the finds of a large batch that the cache answers one in so many is counted, for all of them:
+/// so many additions to the counts of the few hottest buckets would take longer than the searches.
+inline constexpr std::uint32_t kCountedShare = 4;
+
+/// A large batch: each find by a thread, which only plans how the value is read, where there is
+/// one to be read.
+__global__ void __launch_bounds__(kBlockThreads)
+    SearchKeys(const __grid_constant__ TableContext context,
+               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+               const __grid_constant__ Reporter reporter) {
+  const TableView& table = context.table;
+  const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
+  const std::uint32_t i = blockIdx.x * kBlockThreads + threadIdx.x;
+  bool present = false;
+  bool hit = false;
+  ReadPlan plan;
+  if (i < batch.count) {
+    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key, 0);
+    std::uint32_t uses = 1;
+    present = outcome.present;
+    batch.results[i] = ResultOf(Op::kFind, present);
+    if (reads.plans == nullptr) {
+      hit = present && candidates.reserved < 0 && context.accelerators.directory.enabled() &&
+            (batch.found == nullptr || table.inline_values());
+      if (present && batch.found != nullptr) {
+        operations.ReadValue(outcome.reference, batch.FoundOf(i, table.value_size));
+      }
+    } else {
+      if (present) {
+        const std::uint32_t cell = operations.CellOf(outcome.reference);
+        CacheAccess<ThreadGroup, CudaMedia>::Value cached;
+        if (operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy) {
+          plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
+          const bool counted = (i + context.accelerators.cache.clock) % kCountedShare == 0;
+          uses = counted ? kCountedShare : 0;
+        } else {
+          plan = reads.Plan(cell, i);
+        }
+      }
+      reads.plans[i] = plan;
+    }
+    if (present && uses != 0) operations.CountUses(candidates, outcome, uses);
+  }
+  if (reads.plans != nullptr) {
+    const bool copies = __syncthreads_or(plan.Is(ReadPlan::kCopy)) != 0;
+    const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
+    if (threadIdx.x == 0 && copies) reads.bins[Reads::kCopies] = 1;
+    if (threadIdx.x == 0 && cached) reads.bins[Reads::kCached] = 1;
+  }
+  const int found = __syncthreads_count(present);
+  const int hits = __syncthreads_count(hit);
+  if (threadIdx.x == 0 && found != 0) {
+    AtomicAdd(&batch.sums->found, static_cast<std::uint64_t>(found));
+    AtomicAdd(&batch.sums->cache_hits, static_cast<std::uint64_t>(hits));
+  }
+  ReportWhenLast(context, reporter);
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_FINDS_CUH_

@@ -1,0 +1,390 @@
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+#include <string>
+
+#include "engine/cuda_executor.h"
+#include "engine/cuda_finds.cuh"
+#include "engine/cuda_runs.cuh"
+
+namespace gpm {
+namespace {
+
+/// Operations in a batch from which on it pays to read values of persistent memory in the order of
+/// their addresses.
+constexpr std::uint64_t kOrderedFrom = std::uint64_t{1} << 14;
+/// Blocks that do: few pages of persistent memory are then in use at a time.
+constexpr unsigned kReadingBlocks = 64;
+/// Blocks of CarryOutRuns that a large GPU runs at once.
+constexpr std::uint32_t kBusyBlocks = 132 * 3;
+
+/// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
+bool IsOnDevice(const void* pointer, int device, const char* name) {
+  cudaPointerAttributes attributes{};
+  CheckCuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    return false;
+  }
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("batch: '") + name + "' is in the memory of device " +
+                    std::to_string(attributes.device) + ", the store runs on device " +
+                    std::to_string(device) + "; use host memory or that device's");
+  }
+  return true;
+}
+
+/// A batch on the cuda executor: its arrays where kernels reach them, and where it stands.
+class CudaRun : public Run {
+ public:
+  CudaRun(CudaExecutor* executor, const Batch& batch, cudaStream_t stream)
+      : executor_(executor),
+        batch_(batch),
+        stream_(stream),
+        workspace_(executor->TakeWorkspace()) {}
+  ~CudaRun() override;
+
+  /// Finds out where the arrays are. @throws Error(kInvalidArgument)
+  void Place();
+  void Allocate();
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  Progress Await() override;
+  Progress Resume(bool give_up, const CellGrant& grant) override;
+
+ private:
+  /// How the operations are carried out (cuda_finds.cuh, cuda_runs.cuh).
+  enum class Way : std::uint8_t { kFinds, kSmall, kSorted };
+
+  template <class T>
+  const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
+  void Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant);
+  void MakeContext(const CellGrant& grant);
+  void Sort();
+  void CarryOut(bool again, bool give_up);
+  void Find();
+  /// Empties what plans reads. @param plans whether the plans too
+  void ClearReads(bool plans);
+  void ReadPlanned(unsigned copying_blocks);
+  /// Takes the answers to where the user wants them, and reports where no kernel did.
+  void Finish();
+  bool OnDevice() const {  ///< what the batch gives back
+    return results_on_device_ && (batch_.found.empty() || found_on_device_);
+  }
+
+  CudaExecutor* executor_;
+  Batch batch_;
+  cudaStream_t stream_;
+  std::unique_ptr<Workspace> workspace_;
+  DeviceBatch device_{};
+  TableContext context_{};
+  Reads reads_;
+  Reporter reporter_;         ///< of this phase
+  Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
+  bool ops_on_device_ = false;
+  bool keys_on_device_ = false;
+  bool values_on_device_ = false;
+  bool found_on_device_ = false;
+  bool results_on_device_ = false;
+  Way way_ = Way::kSorted;
+  std::uint64_t read_bytes_ = 0;  ///< of `reads_`, from its bins on; 0: values are read at once
+  std::size_t sort_bytes_ = 0;    ///< temporary storage that CUB asks for
+  std::size_t scan_bytes_ = 0;
+  std::uint64_t found_before_ = 0;  ///< counted in the phase before
+  std::uint64_t hits_before_ = 0;
+  bool running_ = false;
+  Progress progress_;
+};
+
+CudaRun::~CudaRun() {
+  if (workspace_ == nullptr) return;
+  try {
+    Await();
+  } catch (...) {
+    return;
+  }
+  executor_->ReturnWorkspace(std::move(workspace_));
+}
+
+void CudaRun::Place() {
+  const int device = executor_->device();
+  const auto locate = [&](const void* pointer, std::size_t bytes, const char* name) {
+    return bytes > 0 && IsOnDevice(pointer, device, name);
+  };
+  ops_on_device_ = locate(batch_.ops.data(), batch_.ops.size(), "ops");
+  keys_on_device_ = locate(batch_.keys.data(), batch_.keys.size(), "keys");
+  values_on_device_ = locate(batch_.values.data(), batch_.values.size(), "values");
+  found_on_device_ = locate(batch_.found.data(), batch_.found.size(), "found");
+  results_on_device_ = locate(batch_.results.data(), batch_.results.size(), "results");
+  if (keys_on_device_ && reinterpret_cast<std::uintptr_t>(batch_.keys.data()) % 8 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "batch: 'keys' in device memory must be 8-byte aligned");
+  }
+}
+
+/// Allocates what the batch needs, so that nothing is short once it has begun.
+void CudaRun::Allocate() {
+  Workspace& w = *workspace_;
+  const std::uint64_t n = batch_.results.size();
+  if (!ops_on_device_) w.ops.Reserve(batch_.ops.size());
+  if (!keys_on_device_) w.keys.Reserve(batch_.keys.size());
+  if (!values_on_device_) w.values.Reserve(batch_.values.size());
+  if (!found_on_device_) w.found.Reserve(batch_.found.size());
+  if (!results_on_device_) w.results.Reserve(n);
+  const bool wants_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
+  const bool ordered = wants_cells && n >= kOrderedFrom && n <= Reads::kMaxOperations;
+  way_ = n <= kSmallBatch ? Way::kSmall : Way::kSorted;
+  // Unless values are read in order or cached, several finds of a key had better be one.
+  if (executor_->has_directory() && batch_.ops.empty() && batch_.op == Op::kFind &&
+      (ordered || !wants_cells || executor_->has_cache())) {
+    way_ = Way::kFinds;
+  }
+  if (ordered) {
+    static_assert(sizeof(ReadPlan) == 8);
+    const std::uint64_t bin_words = (Reads::kBins + Reads::kSums) / 2;
+    const std::uint64_t claims = way_ == Way::kFinds ? std::bit_ceil(2 * n) : 0;
+    const std::uint64_t rows = RoundUp(n, 2);  // so that the bins are 16-byte aligned
+    w.reads.Reserve(2 * rows + bin_words + claims);
+    std::uint64_t* at = w.reads.data();
+    reads_.ordered = at;
+    reads_.plans = reinterpret_cast<ReadPlan*>(at += rows);
+    reads_.bins = reinterpret_cast<std::uint32_t*>(at += rows);
+    reads_.claims = at += bin_words;
+    reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
+    read_bytes_ = 8 * (bin_words + claims);
+  }
+  if (way_ == Way::kFinds) return;
+  w.effects.Reserve(n);
+  w.records.Reserve(n);
+  if (executor_->needs_flush()) {
+    w.dirty_lines.Reserve(n * (batch_.keys.size() / n + executor_->cell_bytes()) / 64 + 6 * n);
+    w.dirty_count.Reserve(1);
+  }
+  if (way_ == Way::kSmall) return;
+  w.hashes.Reserve(n);
+  w.sorted_hashes.Reserve(n);
+  w.order.Reserve(n);
+  w.sorted_order.Reserve(n);
+  const int count = static_cast<int>(n);
+  CheckCuda(
+      cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes_, w.hashes.data(), w.sorted_hashes.data(),
+                                      w.order.data(), w.sorted_order.data(), count, 0, 32, stream_),
+      "DeviceRadixSort");
+  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, w.effects.data(), w.effects.data(),
+                                           ComposeEffects{}, count, stream_),
+            "DeviceScan");
+  w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
+}
+
+template <class T>
+const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
+                        DeviceArray<std::byte>* to) {
+  if (bytes == 0) return nullptr;
+  if (on_device) return static_cast<const T*>(host);
+  CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync to the device");
+  return reinterpret_cast<const T*>(to->data());
+}
+
+void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  executor_->Activate();
+  try {
+    Enqueue(give_back, grant);
+  } catch (...) {
+    cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
+    workspace_.reset();              // and left it who knows how
+    throw;
+  }
+}
+
+void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  Workspace& w = *workspace_;
+  device_.count = static_cast<std::uint32_t>(batch_.results.size());
+  device_.op = batch_.op;
+  device_.ops = Input<Op>(batch_.ops.data(), batch_.ops.size(), ops_on_device_, &w.ops);
+  device_.keys =
+      Input<std::uint64_t>(batch_.keys.data(), batch_.keys.size(), keys_on_device_, &w.keys);
+  device_.values =
+      Input<std::byte>(batch_.values.data(), batch_.values.size(), values_on_device_, &w.values);
+  device_.found = batch_.found.empty() ? nullptr
+                  : found_on_device_   ? batch_.found.data()
+                                       : w.found.data();
+  device_.results =
+      results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
+  device_.effects = w.effects.data();
+  device_.records = w.records.data();
+  device_.sums = w.sums.data();
+  MakeContext(grant);
+  executor_->GiveBack(give_back, stream_);
+  if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+  if (way_ == Way::kFinds) {
+    Find();
+    Finish();
+    return;
+  }
+  if (way_ == Way::kSorted) Sort();
+  CarryOut(false, false);
+}
+
+/// Takes the executor's context, with the cells granted and, where the medium needs flushing, a log
+/// of the lines written; and begins a phase.
+void CudaRun::MakeContext(const CellGrant& grant) {
+  Workspace& w = *workspace_;
+  context_ = executor_->NextContext();
+  context_.reclaim.grant = grant;
+  context_.reclaim.taken = &w.sums.data()->cells_taken;
+  reporter_ = executor_->NextReport(grant, &w);
+  if (reads_.plans != nullptr) {
+    const auto bits = static_cast<std::uint32_t>(std::bit_width(executor_->max_cells()));
+    constexpr std::uint32_t kBinBits = std::bit_width(Reads::kBins) - 1;
+    reads_.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
+  }
+  kernel_reporter_ = OnDevice() ? reporter_ : Reporter{};
+  if (!executor_->needs_flush() || way_ == Way::kFinds) return;
+  CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
+  context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
+}
+
+/// Sorts the batch by key hash and finds the effect of each run.
+void CudaRun::Sort() {
+  Workspace& w = *workspace_;
+  const int n = static_cast<int>(device_.count);
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
+  HashKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, w.hashes.data(),
+                                                  w.order.data());
+  CheckLaunch("HashKeys");
+  CheckCuda(cub::DeviceRadixSort::SortPairs(w.library.data(), sort_bytes_, w.hashes.data(),
+                                            w.sorted_hashes.data(), w.order.data(),
+                                            w.sorted_order.data(), n, 0, 32, stream_),
+            "DeviceRadixSort");
+  device_.hashes = w.sorted_hashes.data();
+  device_.order = w.sorted_order.data();
+  MakeEffects<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.key_words, device_);
+  CheckLaunch("MakeEffects");
+  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_, w.effects.data(),
+                                           w.effects.data(), ComposeEffects{}, n, stream_),
+            "DeviceScan");
+}
+
+void CudaRun::CarryOut(bool again, bool give_up) {
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+  if (way_ == Way::kSmall) {
+    CarryOutSmall<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, again, give_up);
+    CheckLaunch("CarryOutSmall");
+  } else {
+    ClearReads(true);
+    const std::uint32_t span = std::clamp<std::uint32_t>(device_.count / kBusyBlocks / 32 * 32,
+                                                         kTilesPerBlock, kBlockThreads);
+    CarryOutRuns<<<static_cast<unsigned>(BlocksFor(device_.count, span)), kBlockThreads, 0,
+                   stream_>>>(context_, device_, reads_, span, give_up);
+    CheckLaunch("CarryOutRuns");
+    ReadPlanned(0);
+  }
+  AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, kernel_reporter_);
+  CheckLaunch("AnswerOperations");
+  Finish();
+}
+
+void CudaRun::Find() {
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
+  const bool large = device_.count >= kOrderedFrom;
+  if (!large) {
+    FindKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock)), kBlockThreads, 0,
+               stream_>>>(context_, device_, kernel_reporter_);
+    CheckLaunch("FindKeys");
+    return;
+  }
+  ClearReads(false);
+  const bool reports = reads_.plans == nullptr;
+  SearchKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, reads_,
+                                                    reports ? kernel_reporter_ : Reporter{});
+  CheckLaunch("SearchKeys");
+  if (reports) return;
+  ReadPlanned(executor_->has_cache() ? kPassBlocks : 0);
+  CopyReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(context_, device_, reads_,
+                                                                          kernel_reporter_);
+  CheckLaunch("CopyReads");
+}
+
+void CudaRun::ClearReads(bool plans) {
+  if (reads_.plans == nullptr) return;
+  auto* const bins = reinterpret_cast<std::byte*>(reads_.bins);
+  auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : bins;
+  const auto before = static_cast<std::uint64_t>(bins - from);
+  CheckCuda(cudaMemsetAsync(from, 0, before + read_bytes_, stream_), "cudaMemsetAsync");
+}
+
+void CudaRun::ReadPlanned(unsigned copying_blocks) {
+  if (reads_.plans == nullptr) return;
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
+  PlaceBins<<<1, kPlacingThreads, 0, stream_>>>(reads_);
+  CheckLaunch("PlaceBins");
+  PlaceReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(reads_, device_.count);
+  CheckLaunch("PlaceReads");
+  ReadValues<<<kReadingBlocks + std::min(blocks, copying_blocks), kBlockThreads, 0, stream_>>>(
+      context_, device_, reads_, kReadingBlocks);
+  CheckLaunch("ReadValues");
+}
+
+void CudaRun::Finish() {
+  Workspace& w = *workspace_;
+  if (!found_on_device_ && !batch_.found.empty()) {
+    CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
+                              cudaMemcpyDeviceToHost, stream_),
+              "cudaMemcpyAsync to the host");
+  }
+  if (!results_on_device_) {
+    CheckCuda(cudaMemcpyAsync(batch_.results.data(), w.results.data(), batch_.results.size(),
+                              cudaMemcpyDeviceToHost, stream_),
+              "cudaMemcpyAsync to the host");
+  }
+  if (kernel_reporter_.report == nullptr) executor_->Report(stream_, context_, reporter_);
+  CheckCuda(cudaEventRecord(w.enqueued, stream_), "cudaEventRecord");
+  running_ = true;
+}
+
+Progress CudaRun::Await() {
+  if (running_) {
+    running_ = false;
+    try {
+      progress_ = executor_->Collect(workspace_.get());
+    } catch (...) {
+      workspace_.reset();  // kernels may still use it: nobody else gets it
+      throw;
+    }
+    // What is carried out in several phases is answered, and its finds counted, in each again.
+    const auto anew = [](std::uint64_t* counted, std::uint64_t* before) {
+      const std::uint64_t all = *counted;
+      *counted -= std::min(*counted, *before);
+      *before = all;
+    };
+    anew(&progress_.found, &found_before_);
+    anew(&progress_.cache_hits, &hits_before_);
+  }
+  return progress_;
+}
+
+Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
+  executor_->Activate();
+  MakeContext(grant);  // the table, and its queues, may have grown
+  try {
+    CarryOut(true, give_up);
+  } catch (...) {
+    cudaStreamSynchronize(stream_);
+    workspace_.reset();
+    throw;
+  }
+  return Await();
+}
+
+}  // namespace
+
+std::shared_ptr<Run> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
+  Activate();
+  auto run = std::make_shared<CudaRun>(this, batch, stream);
+  run->Place();
+  run->Allocate();
+  return run;
+}
+
+}  // namespace gpm

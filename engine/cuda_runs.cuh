@@ -1,0 +1,507 @@
+#ifndef GPM_ENGINE_CUDA_RUNS_CUH_
+#define GPM_ENGINE_CUDA_RUNS_CUH_
+
+#include "engine/cuda_reads.cuh"
+
+namespace gpm {
+
+/// The kernels of batches that write: the operations on each key are a *run*, which is carried out
+/// with one probe and at most one write; then all operations are answered. Runs of a large batch
+/// are found by HashKeys, a sort, MakeEffects and a scan, and carried out by CarryOutRuns; those of
+/// a small one by CarryOutSmall alone. AnswerOperations follows.
+
+/// Operations of a small batch at most: each is compared with all others.
+inline constexpr std::uint32_t kSmallBatch = 4096;
+
+/// Hashes the keys; the high bits order the batch by address in every level.
+__global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBatch batch,
+                         std::uint32_t* hashes, std::uint32_t* order) {
+  const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= batch.count) return;
+  const std::uint32_t words = context.table.key_words;
+  const KeyHash hash = HashKey(context.table.hash_seed, batch.KeyOf(i, words), words);
+  hashes[i] = static_cast<std::uint32_t>(hash.h >> 32);
+  order[i] = i;
+}
+
+/// The effects of the single operations, in sorted order, to be scanned.
+__global__ void MakeEffects(std::uint32_t key_words, DeviceBatch batch) {
+  const std::uint32_t p = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p >= batch.count) return;
+  const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
+  const std::uint32_t i = batch.order[p];
+  bool other_key = false;
+  if (!begins_run) {
+    const std::uint64_t* key = batch.KeyOf(i, key_words);
+    const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
+    for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
+  }
+  batch.effects[p] = EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
+  batch.records[p] = RunRecord{0, 0, RunStatus::kPending, p};
+}
+
+/// Carries out the operations of a run from position record->next on one by one.
+/// @param last the run's last position
+/// @param after after(p) is the run's next position after p
+template <class After>
+__device__ void RunOneByOne(const TileOperations& operations, const CudaTile& group,
+                            const TableView& table, const DeviceBatch& batch, RunRecord* record,
+                            std::uint32_t last, bool give_up, BlockCounts* counts,
+                            const After& after) {
+  std::int64_t items_added = 0;
+  std::uint64_t carried_out = 0;
+  group.Sync();
+  std::uint32_t p = record->next;
+  Lack lack = Lack::kNothing;
+  group.Sync();
+  for (; p <= last; p = after(p), ++carried_out) {
+    const std::uint32_t i = batch.OperationAt(p);
+    const Op op = batch.KindOf(i);
+    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
+    const Plan plan = PlanOf(op, batch.ValueOf(i, table.value_size));
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Apply(candidates, key, plan);
+    lack = outcome.lack;
+    items_added += ItemsAdded(plan, outcome);
+    if (lack != Lack::kNothing && !give_up) break;
+    bool hit = true;
+    if (op == Op::kFind && outcome.present && batch.found != nullptr) {
+      hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
+    }
+    if (group.IsLeader()) {
+      if (op == Op::kFind && outcome.present) counts->CountFound(hit);
+      batch.results[i] = lack != Lack::kNothing
+                             ? Result::kNoSpace
+                             : ResultOf(op, outcome.present, batch.values != nullptr);
+    }
+  }
+  if (!group.IsLeader()) return;
+  AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(items_added));
+  AtomicAdd(&batch.sums->carried_out, carried_out);
+  record->next = p;
+  if (p > last) {
+    record->status = RunStatus::kSequential;
+  } else {
+    AtomicAdd(lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+  }
+}
+
+/// All threads of a block: what they wrote to persistent memory persists, and is seen, before what
+/// any of them writes from then on. One fence for all, since fences are cumulative: it orders what
+/// its thread has seen, which the barrier lets it see. REQUIRES: a barrier of the block comes
+/// before it.
+__device__ inline void FenceBlock() {
+  if (threadIdx.x == 0) __threadfence_system();
+  __syncthreads();
+}
+
+/// Applies the operations of a block's tiles (Operations::Apply), step by step together. Nobody
+/// waits for a key's lock, which another tile of the block might hold: it is tried again in the
+/// next round.
+/// @param active whether this tile has one
+__device__ inline void ApplyTogether(const TileOperations& operations, TileOperations::Work* work,
+                                     bool active) {
+  while (__syncthreads_or(active)) {
+    bool changes = false;
+    if (active && operations.TryBegin(work)) {
+      active = changes = work->change != TileOperations::Change::kNothing;
+    }
+    if (!__syncthreads_or(changes)) continue;
+    FenceBlock();
+    changes = changes && operations.Commit(work);
+    __syncthreads();
+    FenceBlock();
+    if (!changes) continue;
+    operations.Finish(work);
+    active = false;
+  }
+}
+
+/// A run that a tile carries out.
+struct RunTask {
+  RunEffect effect;  ///< of all of it
+  RunRecord* record;
+  std::uint32_t last;  ///< its last operation
+  std::uint32_t uses;  ///< operations
+  bool reads_old;      ///< its first find meets the value as it was before the run
+};
+
+/// Carries out the runs of a block's tiles; all of them come here.
+/// @param active whether this tile has one
+__device__ inline void CarryOutTasks(const TileOperations& operations, const CudaTile& group,
+                                     const TableView& table, const DeviceBatch& batch,
+                                     const Reads& reads, const RunTask& task, bool active) {
+  TileOperations::Work work;
+  std::byte* row = nullptr;  // of the run's first find, which reads the value; others copy from it
+  std::uint32_t reader = 0;
+  bool was_read = false;
+  bool hit = false;
+  if (active) {
+    const std::uint64_t* key = batch.KeyOf(task.last, table.key_words);
+    const Plan plan = PlanOfRun(task.effect, [&](std::uint32_t position) {
+      return batch.ValueOf(batch.OperationAt(position), table.value_size);
+    });
+    work = operations.Start(operations.Locate(key), key, plan, task.uses);
+    hit = work.covered;  // unless a value is wanted that is not cached
+    if (batch.found != nullptr && task.reads_old) {
+      reader = batch.OperationAt(task.effect.first_find());
+      row = batch.FoundOf(reader, table.value_size);
+    }
+    if (row != nullptr && work.covered && plan.if_present != Action::kKeep) {
+      // The cache has the value as it was only until the run changes it.
+      const Outcome before = operations.Find(work.candidates, key, 0);
+      was_read = before.present && operations.ReadCached(work.candidates, before, row);
+    }
+  }
+  ApplyTogether(operations, &work, active);
+  if (!active) return;
+  const Outcome& outcome = work.outcome;
+  if (outcome.lack == Lack::kNothing && outcome.present && row != nullptr && !was_read) {
+    hit = operations.ReadCached(work.candidates, outcome, row);
+    if (!hit) {
+      if (reads.plans == nullptr || table.inline_values()) {
+        operations.ReadValue(outcome.reference, row);
+        hit = table.inline_values() && work.covered;
+      } else if (group.IsLeader()) {
+        reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference));
+      }
+    }
+  }
+  if (!group.IsLeader()) return;
+  if (const int added = ItemsAdded(work.plan, outcome); added != 0) {
+    AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
+  }
+  if (outcome.lack != Lack::kNothing) {
+    AtomicAdd(outcome.lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+  } else {
+    task.record->present = outcome.present ? 1 : 0;
+    task.record->hit = hit ? 1 : 0;
+    task.record->status = RunStatus::kDone;
+  }
+}
+
+/// Carries out the runs that are pending: a block those that end among `span` sorted positions, as
+/// many at a time as it has tiles.
+/// @param span a multiple of 32, at most kBlockThreads
+/// @param give_up go through pending runs one by one; what lacks room gets kNoSpace
+__global__ void __launch_bounds__(kBlockThreads, 3)
+    CarryOutRuns(const __grid_constant__ TableContext context,
+                 const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                 std::uint32_t span, bool give_up) {
+  __shared__ BlockCounts counts;
+  __shared__ std::uint32_t ends[kBlockThreads];
+  __shared__ std::uint32_t total;
+  if (threadIdx.x == 0) total = 0;
+  counts.Clear();
+  const std::uint32_t position = blockIdx.x * span + threadIdx.x;
+  bool ends_run = threadIdx.x < span && position < batch.count;
+  if (ends_run && position + 1 < batch.count) {
+    ends_run = batch.hashes[position + 1] != batch.hashes[position];
+  }
+  // The order of warps does not matter much: it is that of addresses within each.
+  const std::uint32_t of_warp = __ballot_sync(~0u, ends_run);
+  std::uint32_t at = 0;
+  if (threadIdx.x % 32 == 0 && of_warp != 0) at = atomicAdd(&total, PopCount(of_warp));
+  at = __shfl_sync(~0u, at, 0) + PopCount(of_warp & ((1u << threadIdx.x % 32) - 1));
+  if (ends_run) ends[at] = position;
+  __syncthreads();
+
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TableView& table = context.table;
+  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  group, CudaMedia(context.dirty));
+  for (std::uint32_t first = 0; first < total; first += kTilesPerBlock) {
+    bool active = first + threadIdx.x / kTileLanes < total;
+    RunTask task{};
+    if (active) {
+      const std::uint32_t p = ends[first + threadIdx.x / kTileLanes];
+      task.effect = batch.effects[p];
+      task.record = &batch.records[task.effect.first];
+      active = task.record->status == RunStatus::kPending;
+      if (active && (task.effect.mixed() || give_up)) {
+        RunOneByOne(operations, group, table, batch, task.record, p, give_up, &counts,
+                    [](std::uint32_t before) { return before + 1; });
+        active = false;
+      }
+      const std::uint32_t find = task.effect.first_find();
+      task.last = batch.order[p];
+      task.uses = p - task.effect.first + 1;
+      task.reads_old = find != kNoPosition && batch.effects[find].if_present == kUnchanged;
+    }
+    CarryOutTasks(operations, group, table, batch, reads, task, active);
+  }
+  counts.AddTo(batch.sums);
+}
+
+/// Which operations of a small batch are on the keys of a block's own ones, a bit each; in shared
+/// memory. Keys longer than 8 bytes are told apart by a hash here, of so few bits that equal ones
+/// of different keys can be tested.
+struct BlockRuns {
+  static constexpr std::uint32_t kPlaces = 256;  ///< of a hash table of kTilesPerBlock marks
+  static constexpr std::uint32_t kWords = kSmallBatch / 32;
+  static constexpr std::uint32_t kRounds = kSmallBatch / kBlockThreads;
+  static constexpr std::uint32_t kWordsOfLane = kWords / kTileLanes;
+
+  std::uint64_t marks[kTilesPerBlock];
+  std::uint32_t table[kPlaces];           ///< the mark's number + 1; 0: none
+  std::uint32_t numbers[kTilesPerBlock];  ///< of each tile's mark: equal for equal marks
+  std::uint32_t equal[kTilesPerBlock][kWords];
+  std::uint32_t finds[kWords], updates[kWords];  ///< operations of these kinds
+
+  /// By all threads of the block.
+  __device__ void Make(const TableView& view, const DeviceBatch& batch) {
+    const std::uint32_t words = view.key_words;
+    const auto mark_of = [&](std::uint32_t i) {
+      const std::uint64_t* key = batch.KeyOf(i, words);
+      return words == 1 ? key[0] : HashKey(view.hash_seed, key, words).h >> 24;
+    };
+    const auto place_of = [](std::uint64_t mark) {
+      return static_cast<std::uint32_t>((mark * 0x9E3779B97F4A7C15ull) >> 56);
+    };
+    static_assert(kPlaces == 256 && kTilesPerBlock <= 32);
+    std::uint64_t mark[kRounds];  // of all operations, in flight while the table is made
+    Op kind[kRounds];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) {
+      const std::uint32_t i = k * kBlockThreads + threadIdx.x;
+      mark[k] = i < batch.count ? mark_of(i) : 0;
+      kind[k] = i < batch.count ? batch.KindOf(i) : Op::kFind;
+    }
+    for (std::uint32_t i = threadIdx.x; i < kPlaces; i += kBlockThreads) table[i] = 0;
+    for (std::uint32_t i = threadIdx.x; i < kTilesPerBlock * kWords; i += kBlockThreads) {
+      (&equal[0][0])[i] = 0;
+    }
+    __syncthreads();
+    const std::uint32_t own = blockIdx.x * kTilesPerBlock + threadIdx.x;
+    if (threadIdx.x < kTilesPerBlock) {
+      const std::uint64_t own_mark = own < batch.count ? mark_of(own) : 0;
+      marks[threadIdx.x] = own_mark;
+      __syncwarp();
+      for (std::uint32_t at = place_of(own_mark); own < batch.count; at = (at + 1) % kPlaces) {
+        const std::uint32_t there = atomicCAS(&table[at], 0u, threadIdx.x + 1);
+        if (there != 0 && marks[there - 1] != own_mark) continue;
+        numbers[threadIdx.x] = there == 0 ? threadIdx.x : there - 1;
+        break;
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) {
+      const std::uint32_t i = k * kBlockThreads + threadIdx.x;
+      const std::uint32_t find = __ballot_sync(~0u, kind[k] == Op::kFind);
+      const std::uint32_t update = __ballot_sync(~0u, kind[k] == Op::kUpdate);
+      if (threadIdx.x % 32 == 0) {
+        finds[i / 32] = find;
+        updates[i / 32] = update;
+      }
+      if (i >= batch.count) continue;
+      for (std::uint32_t at = place_of(mark[k]); table[at] != 0; at = (at + 1) % kPlaces) {
+        if (marks[table[at] - 1] != mark[k]) continue;
+        atomicOr(&equal[table[at] - 1][i / 32], 1u << (i % 32));
+        break;
+      }
+    }
+    __syncthreads();
+  }
+
+  /// The effect of the operations of some bits of a word, after `before`.
+  __device__ RunEffect EffectOfWord(const DeviceBatch& batch, RunEffect before, std::uint32_t word,
+                                    std::uint32_t bits) const {
+    const std::uint32_t updating = bits & updates[word];
+    const bool has_values = batch.values != nullptr;
+    if (updating != 0 && has_values && (bits & ~finds[word]) == updating) {
+      // Updates alone: the last one counts.
+      const std::uint32_t last = 32 * word + 31 - LeadingZeros(updating);
+      if (PresentAfter(before.if_absent, false)) before.if_absent = last;
+      if (PresentAfter(before.if_present, true)) before.if_present = last;
+      return before;
+    }
+    for (std::uint32_t rest = bits & ~finds[word]; rest != 0; rest &= rest - 1) {
+      const std::uint32_t j = 32 * word + LowestBit(rest);
+      before = ComposeEffects{}(before, EffectOf(batch.KindOf(j), has_values, j, false, false));
+    }
+    return before;
+  }
+};
+
+/// Finds the run of an operation of a small batch.
+/// @param i the operation, `equal` those on its key
+/// @param before set to the effect of those before it, with the run's first position and first find
+/// @param task set, but for its record
+/// @return whether it is the run's last operation
+__device__ inline bool FindRun(const BlockRuns& runs, const CudaTile& group,
+                               const CudaTile::Tile& tile, const DeviceBatch& batch,
+                               std::uint32_t i, const std::uint32_t* equal, RunEffect* before,
+                               RunTask* task) {
+  // A lane looks at words side by side, whose effect it knows then.
+  RunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+  std::uint32_t first = kNoPosition;
+  std::uint32_t first_find = kNoPosition;
+  std::uint32_t first_change = kNoPosition;  // of a value that was there before
+  std::uint32_t uses = 0;
+  bool is_last = true;
+  for (std::uint32_t k = 0; k < BlockRuns::kWordsOfLane; ++k) {
+    const std::uint32_t word = group.Lane() * BlockRuns::kWordsOfLane + k;
+    std::uint32_t bits = equal[word];
+    if (bits == 0) continue;
+    const std::uint32_t begin = 32 * word;
+    if (begin + 31 > i) {
+      const std::uint32_t upto = i < begin ? 0 : 0xFFFFFFFFu >> (31 - (i - begin));
+      if ((bits & ~upto) != 0) is_last = false;
+      bits &= upto;
+      if (bits == 0) continue;
+    }
+    uses += PopCount(bits);
+    first = min(first, begin + LowestBit(bits));
+    const std::uint32_t find = bits & runs.finds[word];
+    if (find != 0) first_find = min(first_find, begin + LowestBit(find));
+    if (first_change == kNoPosition) {
+      for (std::uint32_t rest = bits & ~find; rest != 0; rest &= rest - 1) {
+        const std::uint32_t j = begin + LowestBit(rest);
+        const Op kind = batch.KindOf(j);
+        if (EffectOf(kind, batch.values != nullptr, j, false, false).if_present == kUnchanged) {
+          continue;
+        }
+        first_change = j;
+        break;
+      }
+    }
+    if (i - begin < 32) bits &= ~(1u << (i - begin));  // without itself
+    effect = runs.EffectOfWord(batch, effect, word, bits);
+  }
+  for (std::uint32_t step = 1; step < kTileLanes; step *= 2) {
+    first = min(first, tile.shfl_xor(first, step));
+    first_find = min(first_find, tile.shfl_xor(first_find, step));
+    first_change = min(first_change, tile.shfl_xor(first_change, step));
+    uses += tile.shfl_xor(uses, step);
+    // Of two neighbours of lanes' ranges, the lower one comes first.
+    RunEffect other;
+    other.if_absent = tile.shfl_xor(effect.if_absent, step);
+    other.if_present = tile.shfl_xor(effect.if_present, step);
+    other.first = other.find_and_mixed = kNoPosition;
+    effect = (group.Lane() & step) == 0 ? ComposeEffects{}(effect, other)
+                                        : ComposeEffects{}(other, effect);
+  }
+  effect.first = first;
+  effect.find_and_mixed = first_find;
+  *before = effect;
+  RunEffect own = EffectOf(batch.KindOf(i), batch.values != nullptr, i, false, false);
+  own.find_and_mixed = kNoPosition;
+  task->effect = ComposeEffects{}(effect, own);
+  task->last = i;
+  task->uses = uses;
+  task->reads_old = first_find < first_change;
+  return group.Ballot(is_last) == (1u << kTileLanes) - 1;
+}
+
+/// Finds and carries out the runs of a small batch: a tile for each operation, which carries out
+/// the run that ends with it, if one does.
+/// @param again the batch is a left over one, of which pending runs are carried out
+/// @param give_up as for CarryOutRuns
+__global__ void __launch_bounds__(kBlockThreads, 3)
+    CarryOutSmall(const __grid_constant__ TableContext context,
+                  const __grid_constant__ DeviceBatch batch, bool again, bool give_up) {
+  __shared__ BlockCounts counts;
+  counts.Clear();
+  __shared__ BlockRuns runs;
+  const TableView& table = context.table;
+  runs.Make(table, batch);
+  const auto tile =
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
+  const CudaTile group(tile);
+  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  group, CudaMedia(context.dirty));
+  const std::uint32_t tile_number = threadIdx.x / kTileLanes;
+  const std::uint32_t i = blockIdx.x * kTilesPerBlock + tile_number;
+  bool active = i < batch.count;
+  RunTask task{};
+  if (active) {
+    const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
+    const std::uint32_t words = table.key_words;
+    RunEffect before;
+    active = FindRun(runs, group, tile, batch, i, equal, &before, &task);
+    if (group.IsLeader()) batch.effects[i] = before;
+    bool other_key = false;
+    if (active && words > 1 && task.uses > 1) {
+      const std::uint64_t* const key = batch.KeyOf(i, words);
+      for (std::uint32_t word = group.Lane(); word < BlockRuns::kWords; word += kTileLanes) {
+        for (std::uint32_t bits = equal[word]; bits != 0; bits &= bits - 1) {
+          const std::uint64_t* const other = batch.KeyOf(32 * word + LowestBit(bits), words);
+          for (std::uint32_t w = 0; w < words; ++w) other_key |= other[w] != key[w];
+        }
+      }
+      other_key = group.Ballot(other_key) != 0;
+    }
+    if (active) {
+      task.record = &batch.records[task.effect.first];
+      if (again) {
+        active = task.record->status == RunStatus::kPending;
+      } else if (group.IsLeader()) {
+        *task.record = RunRecord{0, 0, RunStatus::kPending, task.effect.first};
+      }
+    }
+    if (active && (other_key || give_up)) {
+      RunOneByOne(operations, group, table, batch, task.record, i, give_up, &counts,
+                  [&](std::uint32_t position) {
+                    do {
+                      ++position;
+                    } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
+                    return position;
+                  });
+      active = false;
+    }
+  }
+  CarryOutTasks(operations, group, table, batch, Reads{}, task, active);
+  counts.AddTo(batch.sums);
+}
+
+/// Answers the operations of runs that were carried out with one write: a tile for each.
+__global__ void __launch_bounds__(kBlockThreads)
+    AnswerOperations(const __grid_constant__ TableContext context,
+                     const __grid_constant__ DeviceBatch batch,
+                     const __grid_constant__ Reporter reporter) {
+  __shared__ BlockCounts counts;
+  counts.Clear();
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const std::uint32_t value_size = context.table.value_size;
+  const std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  RunEffect effect{};
+  RunRecord record{};
+  if (p < batch.count) {
+    effect = batch.effects[p];
+    record = batch.records[effect.first];
+  }
+  if (p < batch.count && record.status == RunStatus::kDone) {
+    RunEffect prefix = effect;
+    if (p == effect.first) {
+      prefix.if_absent = prefix.if_present = kUnchanged;
+    } else if (batch.order != nullptr) {
+      prefix = batch.effects[p - 1];
+    }
+    const bool present_before = record.present != 0;
+    const std::uint32_t before = present_before ? prefix.if_present : prefix.if_absent;
+    const bool present = PresentAfter(before, present_before);
+    const std::uint32_t i = batch.OperationAt(p);
+    const Op op = batch.KindOf(i);
+    const std::uint32_t reader = effect.first_find();
+    if (group.IsLeader()) {
+      batch.results[i] = ResultOf(op, present, batch.values != nullptr);
+      if (op == Op::kFind && present) counts.CountFound(before != kUnchanged || record.hit != 0);
+    }
+    if (op == Op::kFind && present && batch.found != nullptr &&
+        (before != kUnchanged || p != reader)) {  // else it was read already
+      const std::byte* source = before == kUnchanged
+                                    ? batch.FoundOf(batch.OperationAt(reader), value_size)
+                                    : batch.ValueOf(batch.OperationAt(before), value_size);
+      CopyBytes(group, batch.FoundOf(i, value_size), source, value_size);
+    }
+  }
+  counts.AddTo(batch.sums);
+  ReportWhenLast(context, reporter);
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_RUNS_CUH_
