@@ -200,7 +200,7 @@ json MakeRow(const Measured& measured, const Limits& limits) {
 void Print(const json& report) {
   fmt::print(
       "{} records of {} + {} bytes, executor {}, {}, medians of {}\n\n{:<24}{:>10}{:>10}"
-      "{:>14}{:>12}{:>10}{:>10}\n",
+      "{:>16}{:>12}{:>10}{:>10}\n",
       report.at("records").get<std::uint64_t>(), report.at("store").at("key_size").get<unsigned>(),
       report.at("store").at("value_size").get<unsigned>(),
       report.at("store").at("executor").get<std::string>(),
@@ -211,7 +211,7 @@ void Print(const json& report) {
     const auto ms = [&](const char* key) {
       return row.contains(key) ? fmt::format("{:.1f}", row.at(key).get<double>() * 1e3) : "-";
     };
-    fmt::print("{:<24}{:>10}{:>10}{:>14}{:>12.1f}{:>10}{:>10.3f}\n",
+    fmt::print("{:<24}{:>10}{:>10}{:>16}{:>12.1f}{:>10}{:>10.3f}\n",
                row.at("what").get<std::string>(), ms("seconds"), ms("mapping_seconds"),
                ms("recovery_seconds"), row.at("read_bytes").get<double>() / 1e6,
                ms("bound_seconds"),

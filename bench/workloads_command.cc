@@ -198,11 +198,20 @@ void Run(Arguments& arguments, const char* name, const std::vector<Configuration
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
 }
 
+/// Of batch sizes that nobody asked for, leaves those that there are records and operations for.
+void DropTooLarge(Arguments& arguments) {
+  const std::uint64_t most =
+      std::min<std::uint64_t>(arguments.bench.records, arguments.bench.operations);
+  std::erase_if(arguments.bench.batches, [&](std::uint64_t batch) { return batch > most; });
+  if (arguments.bench.batches.empty()) arguments.bench.batches = {most};
+}
+
 void RunWorkloads(WorkloadsArguments& arguments) {
   if (arguments.bench.batches.empty()) {
     for (unsigned log = arguments.min_log; log <= arguments.max_log; ++log) {
       arguments.bench.batches.push_back(std::uint64_t{1} << log);
     }
+    DropTooLarge(arguments);
   }
   Configuration configuration;
   configuration.name = "default";
@@ -252,12 +261,17 @@ void AddWorkloadsCommand(CLI::App& program) {
 void AddLadderCommand(CLI::App& program) {
   auto arguments = std::make_shared<Arguments>();
   arguments->workloads = {"c", "a", "find", "find-missing", "insert"};
-  arguments->bench.batches = {std::uint64_t{1} << 12, std::uint64_t{1} << 16,
-                              std::uint64_t{1} << 20};
   CLI::App* command = program.add_subcommand(
       "ladder", "What each accelerator adds, from none to all, and the factor over GPHash");
   AddCommonOptions(*command, *arguments);
-  command->callback([arguments] { Run(*arguments, "ladder", LadderSteps(), true); });
+  command->callback([arguments] {
+    if (arguments->bench.batches.empty()) {
+      arguments->bench.batches = {std::uint64_t{1} << 12, std::uint64_t{1} << 16,
+                                  std::uint64_t{1} << 20};
+      DropTooLarge(*arguments);
+    }
+    Run(*arguments, "ladder", LadderSteps(), true);
+  });
 }
 
 }  // namespace gpm::bench

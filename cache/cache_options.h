@@ -26,12 +26,13 @@ struct CacheOptions {
   /// The share of the addressable buckets of which the values are cached, 0 to 1. Default: 0.2 on
   /// executor cuda, 0 (no cache) on cpu. Values that the slots hold themselves need no cache.
   std::optional<double> fraction{};
-  /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches;
-  /// the directory comes first, or is left out if it does not fit, the cache gets what is left (on
-  /// executor cpu: all of it, of DRAM). `fraction` is then an upper bound, by default 1.
+  /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches
+  /// (on executor cpu: what the two may take of DRAM). The directory comes first: without keys of
+  /// more than 8 bytes if only then it fits, and not at all if it does not. The cache gets what is
+  /// left; `fraction` is then an upper bound, by default 1.
   std::uint64_t bytes = 0;
-  /// It is loaded anew after so many operations (and first after an eighth of them); 0: only when
-  /// asked to (Store::LoadCache).
+  /// The cache is loaded anew after so many operations (first after an eighth of them); 0: when
+  /// asked to alone (Store::LoadCache).
   std::uint64_t load_interval = 64'000'000;
 };
 

@@ -45,7 +45,7 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
       ->check(CLI::IsMember({"lfu", "lru", "random", "off"}))
       ->capture_default_str();
   app.add_option("--cache-interval", cache_interval,
-                 "Operations after which the cache is loaded anew; 0: never")
+                 "Operations after which the cache is loaded anew; 0: only when asked")
       ->capture_default_str();
 }
 

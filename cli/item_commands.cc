@@ -10,6 +10,7 @@
 #include "cli/common.h"
 #include "engine/store.h"
 #include "pm/error.h"
+#include "pm/mapping.h"
 
 namespace gpm::cli {
 namespace {
@@ -137,6 +138,10 @@ int RunDel(const ItemArguments& arguments) {
 }
 
 int RunCreate(const CreateCommandArguments& arguments) {
+  if (arguments.pool == Mapping::kPinnedPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "create: a pool in pinned memory ends with this command; name a file");
+  }
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;
   open.threads = 1;

@@ -24,13 +24,14 @@ enum class Result : std::uint8_t {
   kNotFound,  ///< find, update, erase: no such key
   kExists,    ///< insert: the key exists, its value is unchanged
   kNoSpace,   ///< no slot, or (also for an update) no spare value cell, and the pool can't grow
-  kInvalid,   ///< the kind is not one of Op's, or it writes and the batch has no values
+  kInvalid,   ///< the kind is not one of Op's, or an insert, update or upsert in a batch without
+              ///< values
 };
 
 std::string_view OpName(Op op);              ///< "find", "insert", ...
 std::string_view ResultName(Result result);  ///< "ok", "not-found", "exists", "no-space", "invalid"
 
-/// The unit of work: n = results.size() operations of one or of mixed kinds.
+/// The unit of work: n = results.size() operations, at most 2^31 - 1, of one or of mixed kinds.
 ///
 /// Operations on the same key take effect in batch order, so the results equal those of applying
 /// the operations one by one; operations on different keys are independent. (Where another batch

@@ -78,8 +78,8 @@ class Ticket {
 /// A persistent key-value store in one pool: the owner of the pool, its executor and everything
 /// volatile.
 ///
-/// A store outlives its tickets. After Close, or when it was moved from, every call but Close
-/// throws Error(kInvalidArgument).
+/// A store outlives its tickets, or was closed: those may still be waited on. After Close, or when
+/// it was moved from, every call but Close throws Error(kInvalidArgument).
 ///
 /// Thread safety: all members except Close, move and destruction may be called from several
 /// threads at once. Batches run concurrently; only resizing excludes them. Two batches that run at
@@ -95,7 +95,8 @@ class Store {
 
   /// Opens a pool, recovering it first (DESIGN section 7): clears half-inserted slots, goes on with
   /// an interrupted resize, removes duplicates, derives the free cells.
-  /// @throws Error kNotFound, kBusy, kDamaged, kUnsupported (executor), kIo, kGpu
+  /// @throws Error kInvalidArgument (options), kNotFound, kBusy, kDamaged, kUnsupported (executor),
+  ///         kNoSpace (the resize, or memory), kIo, kGpu
   static Store Open(const std::string& path, const OpenOptions& open = {});
 
   Store(Store&&) noexcept;
@@ -107,7 +108,8 @@ class Store {
 
   /// Runs a batch to completion.
   /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
-  ///         operations need is missing (nothing was applied), kGpu, kIo
+  ///         operations need is missing, or there are more than 2^31 - 1 operations (nothing was
+  ///         applied), kGpu, kIo, and kNoSpace as Ticket::Wait
   void Apply(const Batch& batch);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
@@ -146,7 +148,8 @@ class Store {
   [[nodiscard]] Ticket LoadCache();
 
   /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
-  /// excluded. The spans (key_size and value_size bytes, host memory) are valid during the call.
+  /// excluded: `visit` must not call the store, which would wait for itself. The spans (key_size
+  /// and value_size bytes, host memory) are valid during the call.
   using Visitor =
       std::function<void(std::span<const std::byte> key, std::span<const std::byte> value)>;
   void ForEach(const Visitor& visit);

@@ -17,10 +17,13 @@ import json
 import pathlib
 import sys
 
-import matplotlib
+try:
+    import matplotlib
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+except ImportError:
+    sys.exit("plot_bench.py: needs matplotlib (Debian: python3-matplotlib)")
 
 ROW_KEYS = {
     "workloads": ("workload", "configuration", "batch", "mops", "latency_us_p50"),

@@ -113,6 +113,7 @@ TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("replay", "--load");
   ExpectRefused("replay --run /nonexistent/trace", "/nonexistent/trace");
   ExpectRefused("get", "POOL");
+  ExpectRefused("create pinned:", "name a file");
   if (GpuCount() == 0) ExpectRefused("ycsb -w a --records 10 --executor cuda", "");
 }
 

@@ -35,7 +35,7 @@ constexpr std::array<std::uint32_t, 3> kValueSizes = {8, 16, 256};
 constexpr std::uint64_t kRoomyBytes = 64 << 10;
 /// Roomy tables of two and three buckets with some 8-byte keys, and values of 16 and of 256 bytes.
 constexpr std::array<std::size_t, 4> kDuelTables = {662, 665, 692, 695};
-/// A batch may start with this share of the slots in use and not resize (engine/store_impl.cc).
+/// Below the share of slots in use from which on a batch resizes before it starts.
 constexpr double kNearlyFull = 0.9;
 
 /// Takes the next digit of a number with digits of different bases.
