@@ -5,7 +5,8 @@ Usage: cache_granularity.py [ITEMS]     needs numpy
 
 Items are spread over buckets at random; keys are drawn Zipf 0.99. A cached bucket takes its own 128
 bytes and 8 values of 128 bytes. A cached item takes its value, and its bucket a copy of 128 bytes
-and an index of 4 bytes a slot.
+and an index of 4 bytes a slot. (So it was when granularity was chosen; since there is a directory,
+neither takes those 128 bytes.)
 """
 import sys
 

@@ -7,39 +7,12 @@
 #include "engine/table/bucket_cache.h"
 #include "engine/table/key_locks.h"
 #include "engine/table/layout.h"
+#include "engine/table/plan.h"
 #include "engine/table/reclaim.h"
 #include "pm/annotate.h"
 #include "pm/steps.h"
 
 namespace gpm {
-
-/// What to do with a key, depending on whether it is there. Every operation is a plan, and so is
-/// any sequence of operations on one key (engine/combine.h).
-enum class Action : std::uint8_t { kKeep, kWrite, kErase };
-
-struct Plan {
-  Action if_absent = Action::kKeep;  ///< kKeep or kWrite
-  Action if_present = Action::kKeep;
-  const std::byte* absent_value = nullptr;   ///< value_size bytes; written if absent
-  const std::byte* present_value = nullptr;  ///< written if present
-};
-
-/// What an operation could not go on for want of; nothing was changed then.
-enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
-
-/// What Apply found, and did.
-struct Outcome {
-  bool present = false;         ///< the key was there before
-  Lack lack = Lack::kNothing;   ///< the plan could not be carried out
-  std::uint32_t position = 0;   ///< present: its candidate slot
-  std::uint64_t reference = 0;  ///< present: the value reference it had
-};
-
-/// Where a key was found.
-struct Hint {
-  Slot slot;                   ///< no bucket: nowhere
-  std::uint32_t position = 0;  ///< its number among the candidate slots
-};
 
 /// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
 /// DESIGN section 4).
@@ -442,7 +415,6 @@ class Operations {
 
   /// For making the directory anew, while no batch runs.
   GPM_HD const DirectoryAccess<Group, Media>& directory() const { return directory_; }
-  GPM_HD const CacheAccess<Group, Media>& cache() const { return cache_; }
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
     return static_cast<std::uint32_t>(reference / table_.cell_bytes);

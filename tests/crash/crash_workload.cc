@@ -110,18 +110,7 @@ class CrashWorkload::Session {
   /// Makes room for items, by as many levels at once as they need. @return as Apply
   bool Reserve(std::uint64_t items) {
     machine_.ChangeThread();
-    bool killed = false;
-    try {
-      store_->Reserve(items);
-    } catch (const Machine::Killed&) {
-      killed = true;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNoSpace) throw;
-      killed = true;
-    }
-    if (killed) store_.reset();
-    machine_.Revive();
-    return !killed;
+    return Survives([&] { store_->Reserve(items); });
   }
 
   /// @return false when the process was killed meanwhile, or gave up a resize: there is too little
@@ -130,17 +119,7 @@ class CrashWorkload::Session {
     machine_.ChangeThread();
     const std::uint64_t mark = workload_.promises_.size();
     workload_.MarkPromise(machine_, Promise{.acknowledged = contents_, .in_flight = {}});
-    bool killed = false;
-    try {
-      store_->Wait(store_->Start(batch.View(), nullptr));
-    } catch (const Machine::Killed&) {
-      killed = true;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNoSpace) throw;
-      killed = true;
-    }
-    if (killed) store_.reset();
-    machine_.Revive();
+    const bool killed = !Survives([&] { store_->Wait(store_->Start(batch.View(), nullptr)); });
     batch.Apply(contents_, &workload_.promises_[mark].in_flight, killed);
     if (!killed) {
       workload_.MarkPromise(machine_, Promise{.acknowledged = contents_, .in_flight = {}});
@@ -149,6 +128,23 @@ class CrashWorkload::Session {
   }
 
  private:
+  /// Makes a call on the store. @return false when the process was killed in it, or it lacked room
+  template <class Call>
+  bool Survives(const Call& call) {
+    bool killed = false;
+    try {
+      call();
+    } catch (const Machine::Killed&) {
+      killed = true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNoSpace) throw;
+      killed = true;
+    }
+    if (killed) store_.reset();
+    machine_.Revive();
+    return !killed;
+  }
+
   OpenOptions Options(std::uint64_t max_bytes) const {
     OpenOptions options;
     options.executor = ExecutorKind::kCpu;
