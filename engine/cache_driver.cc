@@ -64,7 +64,16 @@ void CacheDriver::SetTable(Executor& executor, const TableView& table) {
   ended_ = begun_;
 }
 
-void CacheDriver::Reset(Executor& executor, const TableView& table) {
+void CacheDriver::Drop(Executor& executor) {
+  const Turn turn(*this, true);
+  executor.SetAccelerators(CacheShape{}, options_.policy);
+  const std::lock_guard lock(mutex_);
+  on_ = false;
+  loading_ = false;
+  ended_ = begun_;
+}
+
+void CacheDriver::Reset(Executor& executor, const TableView& table, bool with_cache) {
   const Turn turn(*this, true);
   executor.SetAccelerators(CacheShape{}, options_.policy);
   CacheOptions options = options_;
@@ -72,6 +81,7 @@ void CacheDriver::Reset(Executor& executor, const TableView& table) {
     options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
   }
   CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
+  if (!with_cache) shape.blocks = 0;
   // What there is no memory for is left out: the cache first, then long keys, then the directory.
   while (!TrySetAccelerators(executor, shape, options.policy)) {
     if (shape.blocks != 0) {

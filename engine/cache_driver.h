@@ -28,7 +28,11 @@ class CacheDriver {
 
   /// Makes them anew for the executor's table: the directory as the table is now, the cache empty.
   /// Without what GPU memory has no room for. REQUIRES: no batch runs. @throws Error
-  void Reset(Executor& executor, const TableView& table);
+  /// @param with_cache else the directory alone
+  void Reset(Executor& executor, const TableView& table, bool with_cache = true);
+
+  /// Gives their memory back. REQUIRES: no batch runs.
+  void Drop(Executor& executor);
 
   /// Begins a loading if one is due. @param operations that begin now
   void Advance(Executor& executor, std::uint64_t operations);

@@ -196,12 +196,22 @@ void StoreImpl::Recover() {
   const bool resizing = superblock.top - superblock.bottom + 1 > superblock.geometry.levels;
   recovery_.was_clean = superblock.clean != 0;
   const std::vector<CellRange> ranges = CellRanges();
-  const PassMode mode = recovery_.was_clean && !resizing ? PassMode::kTrust : PassMode::kInspect;
-  PassCounters found = executor_->Pass(mode, ranges);
-  if (mode == PassMode::kTrust && found.insert_slots > 0) {
-    // It was not closed in order, whatever it says: second copies have to be looked for too.
-    found = executor_->Pass(PassMode::kInspect, ranges);
-  }
+  const auto inspect = [&] {
+    // With a directory, second copies are looked for in it: slots are then read in order alone.
+    MakeDirectory();
+    try {
+      return executor_->Pass(PassMode::kInspect, ranges);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kGpu) throw;
+    } catch (const std::bad_alloc&) {
+    }
+    cache_.Drop(*executor_);  // it may have taken the memory that the pass needs
+    return executor_->Pass(PassMode::kInspect, ranges);
+  };
+  PassCounters found =
+      recovery_.was_clean && !resizing ? executor_->Pass(PassMode::kTrust, ranges) : inspect();
+  // It was not closed in order, whatever it says: second copies have to be looked for too.
+  if (recovery_.was_clean && !resizing && found.insert_slots > 0) found = inspect();
   if (found.bad_references + found.shared_cells > 0) {
     throw Error(ErrorCode::kDamaged,
                 fmt::format("{}: {} items name no value cell of the pool and {} share one; nothing "
@@ -220,6 +230,7 @@ void StoreImpl::Recover() {
   }
   items_ = static_cast<std::int64_t>(found.items);
   for (const CellRange& range : ranges) cells_ += range.last - range.first;
+  cache_.Drop(*executor_);  // queues come first
   executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   executor_->FreeUnused(ranges);
   epochs_.Quiesced(executor_->Positions());
@@ -541,6 +552,8 @@ void StoreImpl::Drain() {
   const Superblock& superblock = pool_->superblock();
   try {
     while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
+      // It is made by reading the levels that items go to: not for a level far smaller.
+      if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) MakeDirectory();
       if (executor_->DrainLevel(superblock.bottom) == 0) {
         pool_->DropBottomLevel();
       } else {
@@ -560,6 +573,10 @@ void StoreImpl::Drain() {
 
 void StoreImpl::RefreshTable() {
   cache_.SetTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
+}
+
+void StoreImpl::MakeDirectory() {
+  cache_.Reset(*executor_, MakeTableView(pool_->base(), pool_->superblock()), false);
 }
 
 void StoreImpl::MakeAccelerators() {

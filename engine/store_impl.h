@@ -118,7 +118,8 @@ class StoreImpl {
   void Drain();
   /// Tells the executor of the table.
   void RefreshTable();
-  /// Makes the directory and the cache for the table as it is now.
+  /// Makes the directory, or that and the cache, for the table as it is now.
+  void MakeDirectory();
   void MakeAccelerators();
   std::vector<CellRange> CellRanges() const;
   std::uint64_t Capacity() const;

@@ -209,7 +209,8 @@ class DirectoryAccess {
     }
   }
 
-  /// Makes the entries of a bucket from persistent memory, while no batch runs.
+  /// Makes the entries of a bucket from persistent memory, while no batch runs. A slot whose word
+  /// is not its key's, which only damage leaves, is one that no search finds.
   GPM_HD void Build(std::uint32_t index) const {
     std::byte* const bucket = view_.Bucket(table_, index);
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
@@ -220,7 +221,9 @@ class DirectoryAccess {
       } else if (word != kEmptyState) {
         KeyBuffer key;
         LoadSlotKey(table_, media_, Slot{bucket, s}, word, key.words);
-        print = DirectoryView::PrintOf(HashKey(table_.hash_seed, key.words, table_.key_words));
+        const Candidates candidates = LocateKey(table_, key.words);
+        print = candidates.word == word ? DirectoryView::PrintOf(candidates.hash)
+                                        : DirectoryView::kTaken;
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
         StoreReference(slot, media_.Load(table_.Reference(Slot{bucket, s})));

@@ -330,6 +330,7 @@ class Operations {
     work.key = key;
     work.fresh.reference = reference;
     work.change = Change::kInsert;
+    work.covered = directory_.Covers(work.candidates);
     for (;;) {
       const Probe probe = ProbeSlots(work.candidates, key);
       if (probe.match != 0) return true;
@@ -342,6 +343,9 @@ class Operations {
       group_.Sync();
       Commit(&work);
       media_.Fence(Step::kInsertDoneFence);
+      if (work.covered && group_.IsLeader()) {
+        directory_.Inserted(work.candidates, work.outcome.position, key, reference);
+      }
       return true;
     }
   }
