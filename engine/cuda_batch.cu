@@ -11,13 +11,18 @@
 namespace gpm {
 namespace {
 
-/// Operations in a batch from which on it pays to read values of persistent memory in the order of
-/// their addresses.
-constexpr std::uint64_t kOrderedFrom = std::uint64_t{1} << 14;
-/// Blocks that do: few pages of persistent memory are then in use at a time.
+/// Operations of a batch of finds from which on a thread for each is enough.
+constexpr std::uint64_t kLargeFrom = std::uint64_t{1} << 14;
+/// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
+/// (PartLists). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
+constexpr std::uint64_t kReachOfPart = std::uint64_t{28} << 20;
+/// Operations of a batch of finds from which on its second half is looked up while the first is
+/// read.
+constexpr std::uint64_t kHalvedFrom = std::uint64_t{1} << 18;
+/// Blocks that read in order, in larger pools: few pages are then in use at a time.
 constexpr unsigned kReadingBlocks = 64;
-/// Blocks of CarryOutRuns that a large GPU runs at once.
-constexpr std::uint32_t kBusyBlocks = 132 * 3;
+/// Blocks of CarryOutRuns, or of CarryOutParts, that a multiprocessor runs at once.
+constexpr std::uint32_t kBusyBlocksOfPart = 3;
 
 /// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
 bool IsOnDevice(const void* pointer, int device, const char* name) {
@@ -63,9 +68,19 @@ class CudaRun : public Run {
   void Sort();
   void CarryOut(bool again, bool give_up);
   void Find();
+  template <class Item>
+  std::uint64_t ShapeLists(std::uint64_t items, Workspace::Lists kind, PartLists<Item>* lists);
+  void AllocateReads(std::uint64_t operations);
   /// Empties what plans reads. @param plans whether the plans too
   void ClearReads(bool plans);
-  void ReadPlanned(unsigned copying_blocks);
+  void SearchAndCarryOut();
+  /// @param count_hits whether the cache's hits are counted there
+  /// @param reporter if that ends the batch
+  void ReadPlanned(const Reads& reads, bool count_hits, const Reporter& reporter = {});
+  // What is enqueued on the side stream between Fork and Join runs beside what is enqueued on the
+  // batch's own meanwhile. That comes first, so that ReadValues has a block on each multiprocessor.
+  void Fork();
+  void Join();
   /// Takes the answers to where the user wants them, and reports where no kernel did.
   void Finish();
   bool OnDevice() const {  ///< what the batch gives back
@@ -79,7 +94,9 @@ class CudaRun : public Run {
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
-  Reporter reporter_;         ///< of this phase
+  PartLists<std::uint64_t> second_lists_;  ///< of the second half of a large batch of finds
+  PartLists<std::uint32_t> pending_;       ///< sorted positions at which runs end
+  Reporter reporter_;                      ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
   bool ops_on_device_ = false;
   bool keys_on_device_ = false;
@@ -87,8 +104,9 @@ class CudaRun : public Run {
   bool found_on_device_ = false;
   bool results_on_device_ = false;
   Way way_ = Way::kSorted;
-  std::uint64_t read_bytes_ = 0;  ///< of `reads_`, from its bins on; 0: values are read at once
-  std::size_t sort_bytes_ = 0;    ///< temporary storage that CUB asks for
+  bool searches_ = false;          ///< SearchRuns comes first
+  std::uint64_t clear_bytes_ = 0;  ///< of `reads_`, from its flags on
+  std::size_t sort_bytes_ = 0;     ///< temporary storage that CUB asks for
   std::size_t scan_bytes_ = 0;
   std::uint64_t found_before_ = 0;  ///< counted in the phase before
   std::uint64_t hits_before_ = 0;
@@ -131,28 +149,18 @@ void CudaRun::Allocate() {
   if (!values_on_device_) w.values.Reserve(batch_.values.size());
   if (!found_on_device_) w.found.Reserve(batch_.found.size());
   if (!results_on_device_) w.results.Reserve(n);
+  reads_.last = static_cast<std::uint32_t>(n);
   const bool wants_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
-  const bool ordered = wants_cells && n >= kOrderedFrom && n <= Reads::kMaxOperations;
+  const bool deferred = wants_cells && n <= Reads::kMaxOperations;
   way_ = n <= kSmallBatch ? Way::kSmall : Way::kSorted;
-  // Unless values are read in order or cached, several finds of a key had better be one.
+  // Unless values are read together or cached, several finds of a key had better be one.
   if (executor_->has_directory() && batch_.ops.empty() && batch_.op == Op::kFind &&
-      (ordered || !wants_cells || executor_->has_cache())) {
+      ((deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache())) {
     way_ = Way::kFinds;
   }
-  if (ordered) {
-    static_assert(sizeof(ReadPlan) == 8);
-    const std::uint64_t bin_words = (Reads::kBins + Reads::kSums) / 2;
-    const std::uint64_t claims = way_ == Way::kFinds ? std::bit_ceil(2 * n) : 0;
-    const std::uint64_t rows = RoundUp(n, 2);  // so that the bins are 16-byte aligned
-    w.reads.Reserve(2 * rows + bin_words + claims);
-    std::uint64_t* at = w.reads.data();
-    reads_.ordered = at;
-    reads_.plans = reinterpret_cast<ReadPlan*>(at += rows);
-    reads_.bins = reinterpret_cast<std::uint32_t*>(at += rows);
-    reads_.claims = at += bin_words;
-    reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
-    read_bytes_ = 8 * (bin_words + claims);
-  }
+  // The few reads of a small batch that also writes are made at once: a kernel of their own took
+  // longer than they did.
+  if (deferred && way_ != Way::kSmall) AllocateReads(n);
   if (way_ == Way::kFinds) return;
   w.effects.Reserve(n);
   w.records.Reserve(n);
@@ -161,6 +169,12 @@ void CudaRun::Allocate() {
     w.dirty_count.Reserve(1);
   }
   if (way_ == Way::kSmall) return;
+  searches_ =
+      executor_->has_directory() && n <= Reads::kMaxOperations && (deferred || !wants_cells);
+  if (searches_) {
+    w.pending.Reserve(ShapeLists(n, Workspace::kPending, &pending_));
+    pending_.items = w.pending.data();
+  }
   w.hashes.Reserve(n);
   w.sorted_hashes.Reserve(n);
   w.order.Reserve(n);
@@ -174,6 +188,46 @@ void CudaRun::Allocate() {
                                            ComposeEffects{}, count, stream_),
             "DeviceScan");
   w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
+}
+
+/// Shapes lists of items by part, and gives them counts. @return elements that they need
+template <class Item>
+std::uint64_t CudaRun::ShapeLists(std::uint64_t items, Workspace::Lists kind,
+                                  PartLists<Item>* lists) {
+  lists->parts = std::min(executor_->multiprocessors(), PartLists<Item>::kMaxParts);
+  lists->room = PartLists<Item>::RoomFor(items, lists->parts);
+  lists->counts = workspace_->list_counts.data() + kind * PartLists<Item>::kCounts;
+  return lists->SizeFor(items);
+}
+
+void CudaRun::AllocateReads(std::uint64_t operations) {
+  static_assert(sizeof(ReadPlan) == 8);
+  const bool large = operations >= kLargeFrom;
+  const bool finds = way_ == Way::kFinds;
+  Workspace& w = *workspace_;
+  const bool plans = !finds || large;
+  const bool in_order =
+      large && executor_->pool_bytes() > executor_->multiprocessors() * kReachOfPart;
+  const bool halved = finds && !in_order && operations >= kHalvedFrom;
+  const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
+  const std::uint64_t some = halved ? rows / 2 + 2 : rows;
+  std::uint64_t lists = RoundUp(ShapeLists(some, Workspace::kReads, &reads_.lists), 2);
+  const std::uint64_t second = lists;
+  if (halved) lists += RoundUp(ShapeLists(some, Workspace::kSecondReads, &second_lists_), 2);
+  const std::uint64_t bin_words = in_order ? Reads::kBins / 2 : 0;
+  const std::uint64_t claims = finds && large ? std::bit_ceil(2 * operations) : 0;
+  w.reads.Reserve(lists + (plans ? rows + Reads::kFlags + bin_words + claims : 0));
+  reads_.lists.items = w.reads.data();
+  if (halved) second_lists_.items = w.reads.data() + second;
+  if (!plans) return;
+  std::uint64_t* at = w.reads.data() + lists;
+  reads_.plans = reinterpret_cast<ReadPlan*>(at);
+  reads_.flags = reinterpret_cast<std::uint32_t*>(at += rows);
+  at += Reads::kFlags;
+  if (in_order) reads_.bins = reinterpret_cast<std::uint32_t*>(at);
+  reads_.claims = at += bin_words;
+  reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
+  clear_bytes_ = 8 * (Reads::kFlags + bin_words + claims);
 }
 
 template <class T>
@@ -234,8 +288,10 @@ void CudaRun::MakeContext(const CellGrant& grant) {
   context_.reclaim.grant = grant;
   context_.reclaim.taken = &w.sums.data()->cells_taken;
   reporter_ = executor_->NextReport(grant, &w);
-  if (reads_.plans != nullptr) {
-    const auto bits = static_cast<std::uint32_t>(std::bit_width(executor_->max_cells()));
+  reads_.cell_bytes = static_cast<std::uint32_t>(context_.table.cell_bytes);
+  if (reads_.bins != nullptr) {
+    const std::uint64_t cells = executor_->mapped_bytes() / reads_.cell_bytes;
+    const auto bits = static_cast<std::uint32_t>(std::bit_width(cells));
     constexpr std::uint32_t kBinBits = std::bit_width(Reads::kBins) - 1;
     reads_.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
   }
@@ -273,12 +329,18 @@ void CudaRun::CarryOut(bool again, bool give_up) {
     CheckLaunch("CarryOutSmall");
   } else {
     ClearReads(true);
-    const std::uint32_t span = std::clamp<std::uint32_t>(device_.count / kBusyBlocks / 32 * 32,
-                                                         kTilesPerBlock, kBlockThreads);
-    CarryOutRuns<<<static_cast<unsigned>(BlocksFor(device_.count, span)), kBlockThreads, 0,
-                   stream_>>>(context_, device_, reads_, span, give_up);
-    CheckLaunch("CarryOutRuns");
-    ReadPlanned(0);
+    const bool searched = searches_ && !again;
+    if (searched) {
+      SearchAndCarryOut();
+    } else {
+      const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocksOfPart;
+      const std::uint32_t span =
+          std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
+      CarryOutRuns<<<static_cast<unsigned>(BlocksFor(device_.count, span)), kBlockThreads, 0,
+                     stream_>>>(context_, device_, reads_, span, give_up);
+      CheckLaunch("CarryOutRuns");
+      ReadPlanned(reads_, false);
+    }
   }
   AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, kernel_reporter_);
   CheckLaunch("AnswerOperations");
@@ -287,20 +349,39 @@ void CudaRun::CarryOut(bool again, bool give_up) {
 
 void CudaRun::Find() {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  const bool large = device_.count >= kOrderedFrom;
-  if (!large) {
+  if (device_.count < kLargeFrom) {
     FindKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock)), kBlockThreads, 0,
-               stream_>>>(context_, device_, kernel_reporter_);
+               stream_>>>(context_, device_, reads_,
+                          reads_.enabled() ? Reporter{} : kernel_reporter_);
     CheckLaunch("FindKeys");
+    ReadPlanned(reads_, false, kernel_reporter_);
     return;
   }
   ClearReads(false);
-  const bool reports = reads_.plans == nullptr;
-  SearchKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, reads_,
-                                                    reports ? kernel_reporter_ : Reporter{});
-  CheckLaunch("SearchKeys");
-  if (reports) return;
-  ReadPlanned(executor_->has_cache() ? kPassBlocks : 0);
+  const bool reports = !reads_.enabled();
+  const auto search = [&](const Reads& reads, cudaStream_t stream) {
+    const std::uint32_t operations = reads.last - reads.first;
+    SearchKeys<<<static_cast<unsigned>(BlocksFor(operations, kBlockThreads)), kBlockThreads, 0,
+                 stream>>>(context_, device_, reads, reports ? kernel_reporter_ : Reporter{});
+    CheckLaunch("SearchKeys");
+  };
+  Reads reads = reads_;
+  if (second_lists_.enabled()) {  // read the first half while the second one is looked up
+    reads.last = device_.count / 2;
+    search(reads, stream_);
+    Fork();
+    ReadPlanned(reads, true);
+    reads.first = reads.last;
+    reads.last = device_.count;
+    reads.lists = second_lists_;
+    reads.flags += Reads::kFlags;
+    search(reads, workspace_->side);
+    Join();
+  } else {
+    search(reads, stream_);
+    if (reports) return;
+  }
+  ReadPlanned(reads, true);
   CopyReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(context_, device_, reads_,
                                                                           kernel_reporter_);
   CheckLaunch("CopyReads");
@@ -308,21 +389,51 @@ void CudaRun::Find() {
 
 void CudaRun::ClearReads(bool plans) {
   if (reads_.plans == nullptr) return;
-  auto* const bins = reinterpret_cast<std::byte*>(reads_.bins);
-  auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : bins;
-  const auto before = static_cast<std::uint64_t>(bins - from);
-  CheckCuda(cudaMemsetAsync(from, 0, before + read_bytes_, stream_), "cudaMemsetAsync");
+  auto* const flags = reinterpret_cast<std::byte*>(reads_.flags);
+  auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : flags;
+  const auto before = static_cast<std::uint64_t>(flags - from);
+  CheckCuda(cudaMemsetAsync(from, 0, before + clear_bytes_, stream_), "cudaMemsetAsync");
 }
 
-void CudaRun::ReadPlanned(unsigned copying_blocks) {
-  if (reads_.plans == nullptr) return;
+/// Looks up the runs of a large batch, and carries out the others while what those want is read.
+void CudaRun::SearchAndCarryOut() {
+  Workspace& w = *workspace_;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  PlaceBins<<<1, kPlacingThreads, 0, stream_>>>(reads_);
-  CheckLaunch("PlaceBins");
-  PlaceReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(reads_, device_.count);
-  CheckLaunch("PlaceReads");
-  ReadValues<<<kReadingBlocks + std::min(blocks, copying_blocks), kBlockThreads, 0, stream_>>>(
-      context_, device_, reads_, kReadingBlocks);
+  SearchRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, reads_, pending_);
+  CheckLaunch("SearchRuns");
+  Fork();
+  ReadPlanned(reads_, false);
+  CarryOutParts<<<pending_.parts * kBusyBlocksOfPart, kBlockThreads, 0, workspace_->side>>>(
+      context_, device_, reads_, pending_);
+  CheckLaunch("CarryOutParts");
+  Join();
+}
+
+void CudaRun::Fork() {
+  CheckCuda(cudaEventRecord(workspace_->forked, stream_), "cudaEventRecord");
+  CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->forked, 0), "cudaStreamWaitEvent");
+}
+void CudaRun::Join() {
+  CheckCuda(cudaEventRecord(workspace_->joined, workspace_->side), "cudaEventRecord");
+  CheckCuda(cudaStreamWaitEvent(stream_, workspace_->joined, 0), "cudaStreamWaitEvent");
+}
+
+void CudaRun::ReadPlanned(const Reads& reads, bool count_hits, const Reporter& reporter) {
+  if (!reads.enabled()) return;
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
+  const bool copies = reads.plans != nullptr && context_.accelerators.cache.enabled();
+  // One is enough for a few reads; two leave room for another kernel beside.
+  unsigned reading = reads.lists.parts * (copies ? 2 : 1);
+  if (reads.bins != nullptr) {
+    PlaceBins<<<1, kPlacingThreads, 0, stream_>>>(reads);
+    CheckLaunch("PlaceBins");
+    PlaceReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(reads, device_.count);
+    CheckLaunch("PlaceReads");
+    if (!copies) reading = kReadingBlocks;
+  }
+  ReadValues<<<reading, kBlockThreads, 0, stream_>>>(
+      context_, device_, reads, std::min(reading, kReadingBlocks),
+      count_hits ? &device_.sums->cache_hits : nullptr, reporter);
   CheckLaunch("ReadValues");
 }
 

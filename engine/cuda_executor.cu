@@ -28,6 +28,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       effects(bytes),
       records(bytes),
       reads(bytes),
+      pending(bytes),
       library(bytes),
       ops(bytes),
       keys(bytes),
@@ -35,15 +36,26 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       found(bytes),
       results(bytes),
       sums(bytes),
+      list_counts(bytes),
       dirty_lines(bytes),
       dirty_count(bytes) {
-  CheckCuda(cudaEventCreateWithFlags(&enqueued, cudaEventDisableTiming), "cudaEventCreate");
+  CheckCuda(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "cudaStreamCreate");
+  for (cudaEvent_t* event : {&forked, &joined, &enqueued}) {
+    CheckCuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate");
+  }
   sums.Reserve(1);
   CheckCuda(cudaMemsetAsync(sums.data(), 0, sizeof(BatchSums), stream), "cudaMemsetAsync");
+  list_counts.Reserve(kKindsOfLists * PartLists<std::uint32_t>::kCounts);
+  CheckCuda(cudaMemsetAsync(list_counts.data(), 0, 4 * list_counts.size(), stream),
+            "cudaMemsetAsync");
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
-Workspace::~Workspace() { cudaEventDestroy(enqueued); }
+Workspace::~Workspace() {
+  cudaStreamSynchronize(side);
+  cudaStreamDestroy(side);
+  for (cudaEvent_t event : {forked, joined, enqueued}) cudaEventDestroy(event);
+}
 
 CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
     : device_(device),
@@ -59,6 +71,10 @@ CudaExecutor::CudaExecutor(int device, const Mapping& mapping)
       sort_library_(&gpu_bytes_),
       cache_memory_(&gpu_bytes_) {
   Activate();
+  int multiprocessors = 0;
+  CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+            "cudaDeviceGetAttribute");
+  multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
   CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
   CheckCuda(cudaEventCreateWithFlags(&cache_loaded_, cudaEventDisableTiming), "cudaEventCreate");

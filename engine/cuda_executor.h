@@ -10,6 +10,7 @@
 
 #include "cache/cache_memory.h"
 #include "engine/cuda_memory.h"
+#include "engine/cuda_parts.cuh"
 #include "engine/cuda_report.cuh"
 #include "engine/executor.h"
 
@@ -36,12 +37,17 @@ struct Workspace {
   DeviceArray<std::uint32_t> hashes, sorted_hashes, order, sorted_order;
   DeviceArray<RunEffect> effects;
   DeviceArray<RunRecord> records;
-  DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to
+  DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
+  DeviceArray<std::uint32_t> pending;                        ///< items of PartLists
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< 0 between batches: who reports them clears them
+  enum Lists { kReads, kSecondReads, kPending, kKindsOfLists };
+  DeviceArray<std::uint32_t> list_counts;  ///< of PartLists, of each of these kinds; 0 likewise
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
+  cudaStream_t side = nullptr;  ///< for what runs beside the batch's stream
+  cudaEvent_t forked = nullptr, joined = nullptr;
   cudaEvent_t enqueued = nullptr;  ///< recorded behind the last kernel of a phase
   std::uint64_t reports = 0;       ///< asked for
   std::uint64_t granted = 0;       ///< cells, in the phase that is reported next
@@ -50,13 +56,14 @@ struct Workspace {
 /// Runs batches as kernels on one GPU, and the passes likewise.
 ///
 /// Finds alone are looked up in the directory, where there is one, in the order in which they came.
-/// What a large batch then has to read from persistent memory is put in the order of its addresses,
-/// and read once (cuda_finds.cuh, cuda_reads.cuh).
+/// What a batch has to read from persistent memory is read by the multiprocessors that the
+/// addresses are dealt out to, or in the order of addresses (cuda_finds.cuh, cuda_reads.cuh).
 ///
 /// Of any other batch, the effect of the operations on each key is found (of a large batch by
-/// sorting it by key hash, which is address order, and a scan), each key is then probed once and
-/// written at most once, and all operations are answered in parallel (cuda_runs.cuh): that is what
-/// makes results those of batch order, with duplicates cheap.
+/// sorting it by key hash, and a scan), each key is written at most once, and all operations are
+/// answered in parallel (cuda_runs.cuh): that is what makes results those of batch order, with
+/// duplicates cheap. Of a large batch, keys are looked up first, and what is to be written is dealt
+/// out by address too.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(int device, const Mapping& mapping);
@@ -71,6 +78,7 @@ class CudaExecutor : public Executor {
     context_.accelerators = {};
     has_directory_ = has_cache_ = false;
     cell_bytes_ = table.cell_bytes;
+    pool_bytes_ = mapping_.mapped_bytes();
   }
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
@@ -110,7 +118,10 @@ class CudaExecutor : public Executor {
   /// flushes the lines that were logged, where the medium needs it.
   /// @throws Error(kGpu); then the workspace may still be in use
   Progress Collect(Workspace* workspace);
-  std::uint64_t max_cells() const { return mapping_.mapped_bytes() / cell_bytes_; }
+  std::uint64_t mapped_bytes() const { return mapping_.mapped_bytes(); }
+  /// The same when the table was set; while others change it.
+  std::uint64_t pool_bytes() const { return pool_bytes_; }
+  std::uint32_t multiprocessors() const { return multiprocessors_; }
   /// Flushes the whole pool, where the medium needs it.
   void FlushPool() const;
   bool needs_flush() const { return mapping_.persist().needs_flush(); }
@@ -129,10 +140,12 @@ class CudaExecutor : public Executor {
   void RefreshContext();
 
   int device_;
+  std::uint32_t multiprocessors_ = 0;
   const Mapping& mapping_;
   cudaStream_t stream_ = nullptr;             ///< of passes
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
-  std::atomic<bool> has_directory_{false};    ///< as of now, for batches that are being prepared
+  std::atomic<std::uint64_t> pool_bytes_{0};
+  std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
   std::atomic<bool> has_cache_{false};
   std::atomic<std::uint64_t> gpu_bytes_{0};
   std::atomic<std::uint64_t> workspace_bytes_{0};

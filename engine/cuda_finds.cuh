@@ -8,10 +8,11 @@ namespace gpm {
 /// The kernels of batches that are finds alone, looked up in the directory in the order in which
 /// they came.
 
-/// A small batch: each find by a tile, which also reads the value.
+/// A small batch: each find by a tile, which also copies the value if the cache has it.
 __global__ void __launch_bounds__(kBlockThreads)
     FindKeys(const __grid_constant__ TableContext context,
-             const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reporter reporter) {
+             const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+             const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
   counts.Clear();
   const CudaTile group(
@@ -26,7 +27,12 @@ __global__ void __launch_bounds__(kBlockThreads)
     const Outcome outcome = operations.Find(candidates, key);
     bool hit = true;
     if (outcome.present && batch.found != nullptr) {
-      hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
+      std::byte* const row = batch.FoundOf(i, table.value_size);
+      if (!reads.enabled()) {
+        hit = operations.ReadFound(candidates, outcome, row);
+      } else if (hit = operations.ReadCached(candidates, outcome, row); !hit && group.IsLeader()) {
+        reads.PlanFirst(operations.CellOf(outcome.reference), i);
+      }
     }
     if (group.IsLeader()) {
       batch.results[i] = ResultOf(Op::kFind, outcome.present);
@@ -50,11 +56,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty));
-  const std::uint32_t i = blockIdx.x * kBlockThreads + threadIdx.x;
+  const std::uint32_t i = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   bool present = false;
   bool hit = false;
   ReadPlan plan;
-  if (i < batch.count) {
+  if (i < reads.last) {
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Find(candidates, key, 0);
@@ -86,8 +92,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (reads.plans != nullptr) {
     const bool copies = __syncthreads_or(plan.Is(ReadPlan::kCopy)) != 0;
     const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
-    if (threadIdx.x == 0 && copies) reads.bins[Reads::kCopies] = 1;
-    if (threadIdx.x == 0 && cached) reads.bins[Reads::kCached] = 1;
+    if (threadIdx.x == 0 && copies) reads.flags[Reads::kCopies] = 1;
+    if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
   }
   const int found = __syncthreads_count(present);
   const int hits = __syncthreads_count(hit);

@@ -5,21 +5,20 @@
 
 #include <cub/block/block_scan.cuh>
 
+#include "engine/cuda_parts.cuh"
 #include "engine/cuda_report.cuh"
 
 namespace gpm {
 
-/// Values that a batch reads from persistent memory together, in the order of their addresses and
-/// each once: beyond 512 MiB, reads in any order are bound by address translations, ordered ones by
-/// the link (DESIGN section 9). Cells are ordered as far as it matters: by *bin*, of which a pool
-/// of some GiB has one for each 128 KiB or so.
-///
-/// Search kernels plan the reads (Reads::Plan); PlaceBins, PlaceReads, ReadValues and CopyReads
-/// carry them out.
+/// Values that a batch reads from persistent memory together: search kernels plan the reads
+/// (Reads::Plan), and ReadValues carries them out. They are dealt out by address (PartLists), or,
+/// in pools for which that is no use, those of a large batch are put in the order of their
+/// addresses, as far as it matters: by *bin*, of which there is one for each 128 KiB or more
+/// (PlaceBins, PlaceReads).
 struct ReadPlan {
   // What `place` is:
   static constexpr std::uint32_t kKinds = 3u << 30;
-  static constexpr std::uint32_t kRead = 0;           ///< the read's number within the bin
+  static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
   static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
   static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a block of the cache
 
@@ -33,21 +32,34 @@ struct ReadPlan {
 /// The memory of that: a trivially copyable view.
 struct Reads {
   static constexpr std::uint32_t kBins = 1u << 15;
-  static constexpr std::uint32_t kAll = kBins;         ///< reads
-  static constexpr std::uint32_t kCopies = kBins + 1;  ///< not 0 if some plan is kCopy
-  static constexpr std::uint32_t kCached = kBins + 2;  ///< or kCached
-  static constexpr std::uint32_t kSums = 4;
   static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
+  // Places in `flags`, of which each half of a batch has its own:
+  static constexpr std::uint32_t kCopies = 0;  ///< not 0 if some plan is kCopy
+  static constexpr std::uint32_t kCached = 1;  ///< or kCached
+  static constexpr std::uint32_t kAll = 2;     ///< reads in order
+  static constexpr std::uint32_t kTickets =
+      3;  ///< shares of what the cache has that were handed out
+  static constexpr std::uint32_t kFlags = 4;
+  /// Reads to be carried out, each cell << 32 | operation; empty if values are read at once. In
+  /// order they are in `lists.items`, one behind the other.
+  PartLists<std::uint64_t> lists;
+  ReadPlan* plans = nullptr;        ///< of each operation; null: nothing but reads is planned
+  std::uint32_t* flags = nullptr;   ///< null without plans
+  std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: reads by part
+  std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it
+  std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations
+  std::uint32_t bin_shift = 0;      ///< cell >> bin_shift is its bin
+  std::uint32_t cell_bytes = 0;
+  std::uint32_t first = 0;  ///< operation of these reads
+  std::uint32_t last = 0;   ///< behind them
 
-  ReadPlan* plans = nullptr;         ///< of each operation; null: values are read at once
-  std::uint32_t* bins = nullptr;     ///< reads in each, or, placed, before it; then these sums:
-  std::uint64_t* claims = nullptr;   ///< hash table: cell << 32 | the operation that reads it
-  std::uint64_t* ordered = nullptr;  ///< likewise, placed
-  std::uint32_t bin_shift = 0;       ///< cell >> bin_shift is its bin
-  std::uint32_t claim_bits = 0;      ///< log2 of the hash table's size: more than operations
-
-  __device__ ReadPlan PlanFirst(std::uint32_t cell) const {
-    return ReadPlan{cell, ReadPlan::kRead | atomicAdd(&bins[cell >> bin_shift], 1u)};
+  GPM_HD bool enabled() const { return lists.enabled(); }
+  __device__ ReadPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
+    if (bins != nullptr) {
+      return ReadPlan{cell, ReadPlan::kRead | atomicAdd(&bins[cell >> bin_shift], 1u)};
+    }
+    lists.Add(std::uint64_t{cell} * cell_bytes, std::uint64_t{cell} << 32 | operation);
+    return ReadPlan{cell, ReadPlan::kRead};
   }
   /// The same where other operations may want the same value.
   __device__ ReadPlan Plan(std::uint32_t cell, std::uint32_t operation) const {
@@ -57,7 +69,7 @@ struct Reads {
       std::uint64_t claim = AtomicLoad(claims + at);
       if (claim == 0) {
         claim = atomicCAS(reinterpret_cast<unsigned long long*>(claims + at), 0ull, mine);
-        if (claim == 0) return PlanFirst(cell);
+        if (claim == 0) return PlanFirst(cell, operation);
       }
       if (claim >> 32 == cell) {
         return ReadPlan{cell, ReadPlan::kCopy | static_cast<std::uint32_t>(claim)};
@@ -84,18 +96,18 @@ __global__ void __launch_bounds__(kPlacingThreads) PlaceBins(const __grid_consta
   for (std::uint32_t k = 0; k < kPerThread / 4; ++k) {
     own[k] = reinterpret_cast<const uint4*>(counts)[k];
   }
-  if (threadIdx.x == 0) reads.bins[Reads::kAll] = total;
+  if (threadIdx.x == 0) reads.flags[Reads::kAll] = total;
 }
 
 /// Puts the reads in order.
 __global__ void __launch_bounds__(kBlockThreads)
     PlaceReads(const __grid_constant__ Reads reads, std::uint32_t operations) {
-  if (reads.bins[Reads::kAll] == 0) return;
+  if (reads.flags[Reads::kAll] == 0) return;
   for (std::uint32_t i = blockIdx.x * kBlockThreads + threadIdx.x; i < operations;
        i += gridDim.x * kBlockThreads) {
     const ReadPlan plan = reads.plans[i];
     if (!plan.Is(ReadPlan::kRead)) continue;
-    reads.ordered[reads.bins[plan.cell >> reads.bin_shift] + plan.number()] =
+    reads.lists.items[reads.bins[plan.cell >> reads.bin_shift] + plan.number()] =
         std::uint64_t{plan.cell} << 32 | i;
   }
 }
@@ -129,55 +141,88 @@ __device__ inline void CopyValues(const std::byte* source, std::byte* target,
   }
 }
 
-/// Reads what was planned, by the first `reading_blocks` blocks: few, so that few pages are in use
-/// at a time. The others copy what the cache has meanwhile.
-__global__ void __launch_bounds__(kBlockThreads)
-    ReadValues(const __grid_constant__ TableContext context,
-               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-               std::uint32_t reading_blocks) {
+/// Carries out a read, by a tile.
+__device__ inline void ReadOne(const TableView& table, const DeviceBatch& batch,
+                               std::uint64_t read) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  CudaMedia(DirtyLog{})
+      .ReadCell(group, batch.FoundOf(static_cast<std::uint32_t>(read), table.value_size),
+                table.Cell((read >> 32) * table.cell_bytes), table.value_size);
+}
+
+/// Copies what the cache has, by all threads of some blocks, kBlockThreads operations at a time.
+/// @return those that it still had
+__device__ inline std::uint32_t CopyCached(const TableContext& context, const DeviceBatch& batch,
+                                           const Reads& reads) {
+  __shared__ std::uint32_t ticket;
   const TableView& table = context.table;
-  const CudaMedia media(DirtyLog{});
-  if (blockIdx.x < reading_blocks) {
-    const CudaTile group(
-        cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-    const std::uint32_t total = reads.bins[Reads::kAll];
-    const std::uint32_t step = reading_blocks * kTilesPerBlock;
-    std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
-    std::uint64_t next = p < total ? reads.ordered[p] : 0;
-    for (; p < total; p += step) {
-      const std::uint64_t read = next;
-      if (p + step < total) next = reads.ordered[p + step];  // in flight meanwhile
-      media.ReadCell(group, batch.FoundOf(static_cast<std::uint32_t>(read), table.value_size),
-                     table.Cell((read >> 32) * table.cell_bytes), table.value_size);
-    }
-    return;
-  }
-  if (reads.bins[Reads::kCached] == 0) return;
   const ThreadGroup alone;
+  const CudaMedia media(DirtyLog{});
   const CacheAccess<ThreadGroup, CudaMedia> cache(context.accelerators.cache, table, alone, media);
   std::uint32_t hits = 0;
-  const std::uint32_t threads = (gridDim.x - reading_blocks) * kBlockThreads;
-  for (std::uint32_t first = (blockIdx.x - reading_blocks) * kBlockThreads; first < batch.count;
-       first += threads) {
-    const std::uint32_t i = first + threadIdx.x;
+  for (;;) {
+    if (threadIdx.x == 0) ticket = atomicAdd(&reads.flags[Reads::kTickets], 1u);
+    __syncthreads();
+    const std::uint64_t i = reads.first + std::uint64_t{ticket} * kBlockThreads + threadIdx.x;
+    __syncthreads();
+    if (i - threadIdx.x >= reads.last) return hits;
     CacheAccess<ThreadGroup, CudaMedia>::Value value;
+    ReadPlan plan;
+    if (i < reads.last) plan = reads.plans[i];
     std::byte* target = nullptr;
     bool hit = false;
-    if (i < batch.count && reads.plans[i].Is(ReadPlan::kCached)) {
-      hit = cache.At(reads.plans[i].number(), reads.plans[i].cell, &value);
-      target = batch.FoundOf(i, table.value_size);
+    if (plan.Is(ReadPlan::kCached)) {
+      hit = cache.At(plan.number(), plan.cell, &value);
+      target = batch.FoundOf(static_cast<std::uint32_t>(i), table.value_size);
     }
     CopyValues<true>(hit ? value.bytes : nullptr, target, table.value_size);
     __syncwarp();
     hit = hit && cache.IsCurrent(value);
     if (target != nullptr && !hit) {  // it was there when the key was looked up, and is no more
-      media.ReadCell(alone, target, table.Cell(reads.plans[i].cell * table.cell_bytes),
-                     table.value_size);
+      media.ReadCell(alone, target, table.Cell(plan.cell * table.cell_bytes), table.value_size);
     }
     hits += hit ? 1 : 0;
   }
-  for (int step = 16; step > 0; step /= 2) hits += __shfl_xor_sync(~0u, hits, step);
-  if (threadIdx.x % 32 == 0 && hits != 0) AtomicAdd(&batch.sums->cache_hits, hits);
+}
+
+/// Carries out what was planned, and copies what the cache has: some blocks begin with the one, as
+/// many as there are multiprocessors, the others with the other.
+/// @param in_order blocks that read, where reads are in order: few, so that few pages are in use
+/// @param hits_sum to which what the cache had is added; null: who planned has counted
+/// @param reporter of the batch, if this is its last kernel, and nothing but reads is planned
+__global__ void __launch_bounds__(kBlockThreads)
+    ReadValues(const __grid_constant__ TableContext context,
+               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+               std::uint32_t in_order, std::uint64_t* hits_sum,
+               const __grid_constant__ Reporter reporter) {
+  __shared__ PartItems<std::uint64_t> items;
+  const TableView& table = context.table;
+  const auto read = [&](std::uint64_t item, bool has_one) {
+    if (has_one) ReadOne(table, batch, item);
+  };
+  const bool copies = reads.plans != nullptr && reads.flags[Reads::kCached] != 0;
+  const bool reads_first = blockIdx.x < (reads.bins == nullptr ? reads.lists.parts : in_order);
+  for (const bool reads_now : {reads_first, !reads_first}) {
+    if (!reads_now) {
+      if (!copies) continue;
+      std::uint32_t hits = CopyCached(context, batch, reads);
+      for (int step = 16; step > 0; step /= 2) hits += __shfl_xor_sync(~0u, hits, step);
+      if (threadIdx.x % 32 == 0 && hits != 0 && hits_sum != nullptr) AtomicAdd(hits_sum, hits);
+    } else if (reads.bins == nullptr) {
+      const bool is_last = items.ForEach<kTilesPerBlock>(reads.lists, read);
+      if (is_last && threadIdx.x == 0 && reporter.report != nullptr) Report(context, reporter);
+    } else if (blockIdx.x < in_order) {
+      const std::uint32_t total = reads.flags[Reads::kAll];
+      std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+      std::uint64_t next = p < total ? reads.lists.items[p] : 0;
+      for (const std::uint32_t step = in_order * kTilesPerBlock; p < total; p += step) {
+        const std::uint64_t item = next;
+        if (p + step < total) next = reads.lists.items[p + step];  // in flight meanwhile
+        ReadOne(table, batch, item);
+      }
+    }
+  }
 }
 
 /// Copies what several operations wanted from the one that read it.
@@ -186,7 +231,9 @@ __global__ void __launch_bounds__(kBlockThreads)
               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
               const __grid_constant__ Reporter reporter) {
   const std::uint32_t value_size = context.table.value_size;
-  const std::uint32_t end = reads.bins[Reads::kCopies] == 0 ? 0 : batch.count;
+  const bool copies =
+      (reads.flags[Reads::kCopies] | reads.flags[Reads::kFlags + Reads::kCopies]) != 0;
+  const std::uint32_t end = copies ? batch.count : 0;
   for (std::uint32_t first = blockIdx.x * kBlockThreads; first < end;
        first += gridDim.x * kBlockThreads) {
     const std::uint32_t i = first + threadIdx.x;

@@ -6,9 +6,10 @@
 namespace gpm {
 
 /// The kernels of batches that write: the operations on each key are a *run*, which is carried out
-/// with one probe and at most one write; then all operations are answered. Runs of a large batch
-/// are found by HashKeys, a sort, MakeEffects and a scan, and carried out by CarryOutRuns; those of
-/// a small one by CarryOutSmall alone. AnswerOperations follows.
+/// with at most one write; then all operations are answered. Runs of a large batch
+/// are found by HashKeys, a sort, MakeEffects and a scan; with a directory, SearchRuns carries out
+/// those that change nothing, and CarryOutParts the others, while what SearchRuns planned is read.
+/// Runs of a small batch are found and carried out by CarryOutSmall. AnswerOperations follows.
 
 /// Operations of a small batch at most: each is compared with all others.
 inline constexpr std::uint32_t kSmallBatch = 4096;
@@ -126,11 +127,96 @@ struct RunTask {
   bool reads_old;      ///< its first find meets the value as it was before the run
 };
 
+/// Whether a run ends at a sorted position.
+__device__ inline bool EndsRun(const DeviceBatch& batch, std::uint32_t p) {
+  return p < batch.count && (p + 1 == batch.count || batch.hashes[p + 1] != batch.hashes[p]);
+}
+/// Whether the first find of the run that ends with this effect meets the value as it was before.
+__device__ inline bool ReadsOld(const DeviceBatch& batch, const RunEffect& effect) {
+  const std::uint32_t find = effect.first_find();
+  return find != kNoPosition && batch.effects[find].if_present == kUnchanged;
+}
+
+/// Looks up the keys of runs. Carries out those that change nothing; puts the others into lists, by
+/// the address of the slot that they change, as far as that is known now. Plans how values are
+/// read, of cells, as they were: what was looked up is not written again before the batch ends,
+/// whatever becomes of the key, and those who want it come before the run's first change. A thread
+/// for each sorted position. With a directory.
+__global__ void __launch_bounds__(kBlockThreads)
+    SearchRuns(const __grid_constant__ TableContext context,
+               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+               const __grid_constant__ PartLists<std::uint32_t> pending) {
+  const TableView& table = context.table;
+  const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
+  const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
+  ReadPlan plan;
+  if (EndsRun(batch, p)) {
+    const RunEffect effect = batch.effects[p];
+    const bool changes =
+        effect.mixed() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
+    const bool wants = batch.found != nullptr && !effect.mixed() && ReadsOld(batch, effect);
+    const std::uint64_t* key = batch.KeyOf(batch.order[p], table.key_words);
+    const Candidates candidates = operations.Locate(key);
+    std::uint32_t empty = 0;
+    const Outcome outcome =
+        operations.Find(candidates, key, changes ? 0 : p - effect.first + 1, &empty);
+    bool hit = candidates.reserved < 0 && context.accelerators.directory.enabled();
+    if (wants && outcome.present && (reads.plans != nullptr || !changes)) {
+      const std::uint32_t reader = batch.order[effect.first_find()];
+      CacheAccess<ThreadGroup, CudaMedia>::Value cached;
+      if (reads.plans == nullptr) {
+        operations.ReadValue(outcome.reference, batch.FoundOf(reader, table.value_size));
+      } else {
+        const std::uint32_t cell = operations.CellOf(outcome.reference);
+        hit = operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy;
+        plan = hit ? ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)}
+                   : reads.PlanFirst(cell, reader);
+        reads.plans[reader] = plan;
+      }
+    }
+    if (changes) {
+      const int place =
+          outcome.present ? static_cast<int>(outcome.position) : operations.PlaceFor(empty);
+      const std::uint32_t bucket =
+          place < 0 ? 0 : static_cast<std::uint32_t>(place) >> table.slot_bits;
+      const std::byte* const address = operations.BucketAt(candidates, bucket);
+      pending.Add(address == nullptr ? 0 : static_cast<std::uint64_t>(address - table.base), p);
+    }
+    batch.records[effect.first] =
+        RunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
+                  static_cast<std::uint16_t>(hit ? 1 : 0),
+                  changes ? RunStatus::kPending : RunStatus::kDone, effect.first};
+  }
+  const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
+  if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
+}
+
+/// Gives the operations of a block's tiles cells that lie side by side, as far as the grant is
+/// sorted: each tile taking its own, those of a block lay in as many pages as it has tiles. All
+/// threads of the block come here.
+/// @param wants whether this tile's operation is expected to need one
+__device__ inline void GiveCells(const TileOperations& operations, const CudaTile& group,
+                                 const DeviceBatch& batch, bool wants, TileOperations::Work* work) {
+  __shared__ std::uint32_t wanted;
+  __shared__ std::uint64_t from;
+  if (threadIdx.x == 0) wanted = 0;
+  __syncthreads();
+  std::uint32_t own = 0;
+  if (wants && group.IsLeader()) own = atomicAdd(&wanted, 1u);
+  __syncthreads();
+  if (threadIdx.x == 0 && wanted != 0) from = AtomicAdd(&batch.sums->cells_taken, wanted);
+  __syncthreads();
+  if (wants) operations.GiveCell(work, from + group.Broadcast(own));
+}
+
 /// Carries out the runs of a block's tiles; all of them come here.
+/// @param searched SearchRuns came first: what it planned is being read
 /// @param active whether this tile has one
 __device__ inline void CarryOutTasks(const TileOperations& operations, const CudaTile& group,
                                      const TableView& table, const DeviceBatch& batch,
-                                     const Reads& reads, const RunTask& task, bool active) {
+                                     const Reads& reads, const RunTask& task, bool searched,
+                                     bool active) {
   TileOperations::Work work;
   std::byte* row = nullptr;  // of the run's first find, which reads the value; others copy from it
   std::uint32_t reader = 0;
@@ -147,11 +233,22 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
       reader = batch.OperationAt(task.effect.first_find());
       row = batch.FoundOf(reader, table.value_size);
     }
+    if (row != nullptr && searched && reads.plans != nullptr && reads.plans[reader].cell != 0) {
+      row = nullptr;
+      hit = task.record->hit != 0;
+    }
     if (row != nullptr && work.covered && plan.if_present != Action::kKeep) {
       // The cache has the value as it was only until the run changes it.
       const Outcome before = operations.Find(work.candidates, key, 0);
       was_read = before.present && operations.ReadCached(work.candidates, before, row);
     }
+  }
+  if (searched && !table.inline_values()) {
+    const bool was_present = active && task.record->present != 0;
+    GiveCells(
+        operations, group, batch,
+        active && (was_present ? work.plan.if_present : work.plan.if_absent) == Action::kWrite,
+        &work);
   }
   ApplyTogether(operations, &work, active);
   if (!active) return;
@@ -159,11 +256,11 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
   if (outcome.lack == Lack::kNothing && outcome.present && row != nullptr && !was_read) {
     hit = operations.ReadCached(work.candidates, outcome, row);
     if (!hit) {
-      if (reads.plans == nullptr || table.inline_values()) {
+      if (reads.plans == nullptr || searched || table.inline_values()) {
         operations.ReadValue(outcome.reference, row);
         hit = table.inline_values() && work.covered;
       } else if (group.IsLeader()) {
-        reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference));
+        reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference), reader);
       }
     }
   }
@@ -180,6 +277,51 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
   }
 }
 
+/// Carries out the runs that end at some sorted positions, a tile each; all tiles of a block come
+/// here.
+/// @param p the position
+/// @param active whether this tile has one
+/// @param searched, give_up as for CarryOutTasks and CarryOutRuns
+__device__ inline void CarryOutAt(const TileOperations& operations, const CudaTile& group,
+                                  const TableView& table, const DeviceBatch& batch,
+                                  const Reads& reads, std::uint32_t p, bool active, bool searched,
+                                  bool give_up, BlockCounts* counts) {
+  RunTask task{};
+  if (active) {
+    task.effect = batch.effects[p];
+    task.record = &batch.records[task.effect.first];
+    active = task.record->status == RunStatus::kPending;
+    if (active && (task.effect.mixed() || give_up)) {
+      RunOneByOne(operations, group, table, batch, task.record, p, give_up, counts,
+                  [](std::uint32_t before) { return before + 1; });
+      active = false;
+    }
+    task.last = batch.order[p];
+    task.uses = p - task.effect.first + 1;
+    task.reads_old = ReadsOld(batch, task.effect);
+  }
+  CarryOutTasks(operations, group, table, batch, reads, task, searched, active);
+}
+
+/// Carries out what SearchRuns left, while what that planned is read.
+__global__ void __launch_bounds__(kBlockThreads, 3)
+    CarryOutParts(const __grid_constant__ TableContext context,
+                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                  const __grid_constant__ PartLists<std::uint32_t> pending) {
+  __shared__ BlockCounts counts;
+  __shared__ PartItems<std::uint32_t> items;
+  counts.Clear();
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, CudaMedia(context.dirty));
+  const auto carry_out = [&](std::uint32_t p, bool has_one) {
+    CarryOutAt(operations, group, context.table, batch, reads, p, has_one, true, false, &counts);
+  };
+  items.ForEach<kTilesPerBlock>(pending, carry_out);
+  counts.AddTo(batch.sums);
+}
+
 /// Carries out the runs that are pending: a block those that end among `span` sorted positions, as
 /// many at a time as it has tiles.
 /// @param span a multiple of 32, at most kBlockThreads
@@ -194,10 +336,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   if (threadIdx.x == 0) total = 0;
   counts.Clear();
   const std::uint32_t position = blockIdx.x * span + threadIdx.x;
-  bool ends_run = threadIdx.x < span && position < batch.count;
-  if (ends_run && position + 1 < batch.count) {
-    ends_run = batch.hashes[position + 1] != batch.hashes[position];
-  }
+  const bool ends_run = threadIdx.x < span && EndsRun(batch, position);
   // The order of warps does not matter much: it is that of addresses within each.
   const std::uint32_t of_warp = __ballot_sync(~0u, ends_run);
   std::uint32_t at = 0;
@@ -208,28 +347,13 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
 
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const TableView& table = context.table;
-  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                  group, CudaMedia(context.dirty));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, CudaMedia(context.dirty));
   for (std::uint32_t first = 0; first < total; first += kTilesPerBlock) {
-    bool active = first + threadIdx.x / kTileLanes < total;
-    RunTask task{};
-    if (active) {
-      const std::uint32_t p = ends[first + threadIdx.x / kTileLanes];
-      task.effect = batch.effects[p];
-      task.record = &batch.records[task.effect.first];
-      active = task.record->status == RunStatus::kPending;
-      if (active && (task.effect.mixed() || give_up)) {
-        RunOneByOne(operations, group, table, batch, task.record, p, give_up, &counts,
-                    [](std::uint32_t before) { return before + 1; });
-        active = false;
-      }
-      const std::uint32_t find = task.effect.first_find();
-      task.last = batch.order[p];
-      task.uses = p - task.effect.first + 1;
-      task.reads_old = find != kNoPosition && batch.effects[find].if_present == kUnchanged;
-    }
-    CarryOutTasks(operations, group, table, batch, reads, task, active);
+    const std::uint32_t own = first + threadIdx.x / kTileLanes;
+    const bool active = own < total;
+    CarryOutAt(operations, group, context.table, batch, reads, active ? ends[own] : 0, active,
+               false, give_up, &counts);
   }
   counts.AddTo(batch.sums);
 }
@@ -452,7 +576,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
       active = false;
     }
   }
-  CarryOutTasks(operations, group, table, batch, Reads{}, task, active);
+  CarryOutTasks(operations, group, table, batch, Reads{}, task, false, active);
   counts.AddTo(batch.sums);
 }
 

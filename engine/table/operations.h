@@ -53,7 +53,7 @@ class Operations {
   GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
 
   /// Candidate bucket c of a key, or null (CandidateBucket).
-  std::byte* BucketAt(const Candidates& candidates, std::uint32_t c) const {
+  GPM_HD std::byte* BucketAt(const Candidates& candidates, std::uint32_t c) const {
     return CandidateBucket(table_, candidates, c);
   }
 
@@ -133,6 +133,18 @@ class Operations {
                           ? plan.if_absent != Action::kKeep || plan.if_present != Action::kKeep
                           : plan.if_absent == Action::kWrite && plan.if_present == Action::kKeep;
     return work;
+  }
+
+  /// Gives an operation free cell `index` of the grant, which was counted as taken: what it does
+  /// not need it queues again. Before it begins.
+  GPM_HD void GiveCell(Work* work, std::uint64_t index) const {
+    std::uint32_t cell = 0;
+    std::uint64_t given = 0;
+    if (group_.IsLeader()) given = reclaim_.CellAt(index, &cell) ? 1 : 0;
+    if (group_.Broadcast(given) == 0) return;
+    work->fresh.cell = static_cast<std::uint32_t>(group_.Broadcast(cell));
+    work->fresh.reference = work->fresh.cell * table_.cell_bytes;
+    work->fresh.has_cell = true;
   }
 
   /// Looks for the key, and makes ready what the plan says then: an update's cell, or an insert's
@@ -228,11 +240,13 @@ class Operations {
 
   /// Apply of a plan that does nothing, for finds alone.
   /// @param uses of the key that this stands for, for the cache to count
+  /// @param empty set to the candidate slots that are empty, if not null
   GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key,
-                      std::uint32_t uses = 1) const {
+                      std::uint32_t uses = 1, std::uint32_t* empty = nullptr) const {
     const bool covered = directory_.Covers(candidates);
     Outcome outcome;
     const Probe probe = ProbeSlots(candidates, key);
+    if (empty != nullptr) *empty = probe.empty;
     if (probe.match == 0) return outcome;
     outcome.present = true;
     outcome.position = LowestBit(probe.match);

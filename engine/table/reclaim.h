@@ -53,7 +53,12 @@ struct Reclaim {
 
   /// Takes a free cell. @return false when the grant is used up
   GPM_HD bool TakeCell(std::uint32_t* cell) const {
-    const std::uint64_t index = retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1);
+    return CellAt(retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1), cell);
+  }
+
+  /// Free cell `index` of the grant, which the user has counted as taken. @return false when the
+  /// grant is used up
+  GPM_HD bool CellAt(std::uint64_t index, std::uint32_t* cell) const {
     if (index >= grant.count) return false;
     *cell = cell_ring[(grant.first + index) & cell_mask];
     return true;
@@ -61,9 +66,7 @@ struct Reclaim {
 
   /// The cell that TakeCell gives after `ahead` others, to prefetch it; false when there is none.
   bool PeekCell(std::uint64_t ahead, std::uint32_t* cell) const {
-    const std::uint64_t index = AtomicLoad(taken) + ahead;
-    if (index < grant.count) *cell = cell_ring[(grant.first + index) & cell_mask];
-    return index < grant.count;
+    return CellAt(AtomicLoad(taken) + ahead, cell);
   }
 
   /// Queues the cells [share, share + shares, ...) of those left of the grant. When nothing takes

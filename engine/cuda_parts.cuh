@@ -1,0 +1,172 @@
+#ifndef GPM_ENGINE_CUDA_PARTS_CUH_
+#define GPM_ENGINE_CUDA_PARTS_CUH_
+
+#include <cstdint>
+
+#include "engine/table/volatile_ops.h"
+
+namespace gpm {
+
+/// Accesses to persistent memory, dealt out to the multiprocessors by address.
+///
+/// What an access costs is its address translation. A GPU keeps those of some 512 MiB near each of
+/// its clusters of multiprocessors, and an access to anything else waits for one of about 60
+/// million walks of the page table a second, or 42 when other traffic has driven that out of the
+/// L2. So the pool is dealt out, 2 MiB at a time, to as many *parts* as there are multiprocessors,
+/// and each makes the accesses to its own part, in every batch again: up to some GiB, translations
+/// stay where they are needed, and accesses take what the link takes for their bytes, few or many,
+/// in any order. (On an H200, 77,000 reads of 128 bytes over 2 GiB, behind other traffic: 1.28 ms
+/// as they come, 0.68 in the order of their addresses, 0.20 dealt out; over 6 GiB in order is
+/// faster.)
+///
+/// One kernel adds items to the lists, and the next one takes them (PartItems). A trivially
+/// copyable view.
+template <class Item>
+struct PartLists {
+  static constexpr std::uint32_t kMaxParts = 256;
+  static constexpr std::uint32_t kListsOfPart = 8;  ///< so that few add to the same one at a time
+  static constexpr std::uint32_t kMaxLists = kMaxParts * kListsOfPart;
+  static constexpr std::uint32_t kRegionBits = 21;
+  // Places in `counts`, behind those of the lists:
+  static constexpr std::uint32_t kSurplus = kMaxLists;    ///< items that had no room in their list
+  static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each part, and of the surplus
+  static constexpr std::uint32_t kBlocksDone = kTaken + kMaxParts + 1;
+  static constexpr std::uint32_t kCounts = kBlocksDone + 1;
+
+  Item* items = nullptr;  ///< `room` for each list, then the surplus
+  /// kCounts; all 0 but from the kernel that adds to the one that takes.
+  std::uint32_t* counts = nullptr;
+  std::uint32_t parts = 0;
+  std::uint32_t room = 0;
+
+  /// Items of a list if there is twice the room that they need when they are spread evenly.
+  static constexpr std::uint32_t RoomFor(std::uint64_t items, std::uint32_t parts) {
+    return static_cast<std::uint32_t>(2 * items / (parts * kListsOfPart) + 16) & ~1u;
+  }
+  std::uint64_t SizeFor(std::uint64_t most_items) const {
+    return std::uint64_t{parts} * kListsOfPart * room + most_items;
+  }
+
+  GPM_HD bool enabled() const { return items != nullptr; }
+  /// @param offset in the pool, of the address that the item is about
+  __device__ void Add(std::uint64_t offset, Item item) const {
+    const auto region = static_cast<std::uint32_t>(offset >> kRegionBits);
+    const std::uint32_t list = region % parts * kListsOfPart + blockIdx.x % kListsOfPart;
+    const std::uint32_t at = atomicAdd(&counts[list], 1u);
+    if (at < room) {
+      items[list * room + at] = item;
+    } else {
+      items[parts * kListsOfPart * room + atomicAdd(&counts[kSurplus], 1u)] = item;
+    }
+  }
+  /// The part of the multiprocessor that the thread runs on.
+  __device__ std::uint32_t OwnPart() const {
+    std::uint32_t multiprocessor = 0;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+    return multiprocessor % parts;
+  }
+};
+
+/// What a block takes from the lists; in shared memory. All functions are called by all threads of
+/// the block.
+template <class Item>
+struct PartItems {
+  using Lists = PartLists<Item>;
+  static constexpr std::uint32_t kNone = ~0u;
+
+  std::uint32_t ends[Lists::kListsOfPart];  ///< of the part's lists, one behind the other
+  std::uint32_t part;                       ///< `parts` is the surplus
+  std::uint32_t first;                      ///< item that was taken
+  std::uint32_t surplus;                    ///< items
+  std::uint32_t distance;                   ///< of parts
+  bool is_last;
+
+  /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
+  /// for those of the multiprocessor's own part, for the surplus, and for parts that no block has
+  /// begun with, since their multiprocessor has none; blocks share them. Once in a kernel, by all
+  /// its blocks. @return whether this is the last one; the lists are empty then
+  template <std::uint32_t kGroups, class Visit>
+  __device__ bool ForEach(const Lists& lists, const Visit& visit) {
+    const std::uint32_t own = lists.OwnPart();
+    for (std::uint32_t p = own; p != kNone;) {
+      for (bool opened = false; Take<kGroups>(lists, p, opened); opened = true) {
+        const std::uint32_t end = ends[Lists::kListsOfPart - 1];
+        const std::uint32_t k = first + threadIdx.x / (blockDim.x / kGroups);
+        const bool is_end = first + kGroups >= end;
+        visit(k < end ? At(lists, k) : Item{}, k < end);
+        if (is_end) break;
+      }
+      const bool had_own = p == own;
+      p = had_own && surplus != 0 ? lists.parts : FindUntouched(lists, own);
+    }
+    if (!IsLast(lists)) return false;
+    for (std::uint32_t k = threadIdx.x; k < Lists::kCounts; k += blockDim.x) lists.counts[k] = 0;
+    __syncthreads();
+    return true;
+  }
+
+ private:
+  __device__ static std::uint32_t Length(const Lists& lists, std::uint32_t p, std::uint32_t list) {
+    if (p < lists.parts) {
+      return min(AtomicLoad32(&lists.counts[p * Lists::kListsOfPart + list]), lists.room);
+    }
+    return list == 0 ? AtomicLoad32(&lists.counts[Lists::kSurplus]) : 0;
+  }
+  __device__ Item At(const Lists& lists, std::uint32_t k) const {
+    std::uint32_t list = 0;
+    while (k >= ends[list]) ++list;
+    const std::uint32_t begin = list == 0 ? 0 : ends[list - 1];
+    return lists.items[(part * Lists::kListsOfPart + list) * lists.room + k - begin];
+  }
+  /// @return whether there were items left, from `first` on
+  template <std::uint32_t kGroups>
+  __device__ bool Take(const Lists& lists, std::uint32_t p, bool opened) {
+    constexpr std::uint32_t kLists = Lists::kListsOfPart;
+    constexpr std::uint32_t kLanes = (1u << kLists) - 1;
+    __syncthreads();  // what is about to be overwritten has been read
+    if (threadIdx.x == kLists) {
+      first = atomicAdd(&lists.counts[Lists::kTaken + p], kGroups);
+    } else if (!opened && threadIdx.x == kLists + 1) {
+      surplus = AtomicLoad32(&lists.counts[Lists::kSurplus]);
+    } else if (!opened && threadIdx.x < kLists) {
+      std::uint32_t end = Length(lists, p, threadIdx.x);
+      for (std::uint32_t step = 1; step < kLists; step *= 2) {
+        const std::uint32_t before = __shfl_up_sync(kLanes, end, step);
+        if (threadIdx.x >= step) end += before;
+      }
+      ends[threadIdx.x] = end;
+      part = p;
+    }
+    __syncthreads();
+    return first < ends[kLists - 1];
+  }
+  __device__ bool IsLast(const Lists& lists) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      is_last = atomicAdd(&lists.counts[Lists::kBlocksDone], 1u) + 1 == gridDim.x;
+    }
+    __syncthreads();
+    return is_last;
+  }
+  /// The next part after `own` that has items of which none was taken, or kNone.
+  __device__ std::uint32_t FindUntouched(const Lists& lists, std::uint32_t own) {
+    __syncthreads();
+    if (threadIdx.x == 0) distance = kNone;
+    __syncthreads();
+    for (std::uint32_t p = threadIdx.x; p < lists.parts; p += blockDim.x) {
+      const std::uint32_t taken = AtomicLoad32(&lists.counts[Lists::kTaken + p]);
+      std::uint32_t all = 0;
+      for (std::uint32_t list = 0; list < Lists::kListsOfPart; ++list) {
+        all += Length(lists, p, list);
+      }
+      if (all > 0 && taken == 0) atomicMin(&distance, (p + lists.parts - own) % lists.parts);
+    }
+    __syncthreads();
+    return distance == kNone ? kNone : (own + distance) % lists.parts;
+  }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_PARTS_CUH_
