@@ -35,7 +35,8 @@ struct Order {
 };
 constexpr Order kOrders[] = {{"random", AccessOrder::kRandom, &Rates::random},
                              {"ordered", AccessOrder::kOrdered, &Rates::ordered},
-                             {"sequential", AccessOrder::kSequential, &Rates::sequential}};
+                             {"sequential", AccessOrder::kSequential, &Rates::sequential},
+                             {"dealt", AccessOrder::kDealt, &Rates::dealt}};
 
 std::uint64_t BytesOf(AccessKind kind, std::uint64_t cell_bytes) {
   switch (kind) {
@@ -50,7 +51,7 @@ std::uint64_t BytesOf(AccessKind kind, std::uint64_t cell_bytes) {
   return cell_bytes;
 }
 
-/// The best rate of one kind of access.
+/// The best rate of one kind of access; 0 for an order that the executor does not have.
 Rate MeasureRate(Accessor& accessor, CellRange& range, AccessKind kind, AccessOrder order,
                  std::uint64_t accesses, unsigned repeats) {
   Rate best;
@@ -110,8 +111,13 @@ const LinkLimits& LinkFor(const Limits& limits, std::uint64_t at_once) {
   return enough == limits.link.end() ? limits.link.back() : *enough;
 }
 
+/// Of cells that lie anywhere.
+double BestScattered(const Rates& rates) {
+  return std::max({rates.random.per_second, rates.ordered.per_second, rates.dealt.per_second});
+}
+
 double BestOrder(const Rates& rates) {
-  return std::max({rates.random.per_second, rates.ordered.per_second, rates.sequential.per_second});
+  return std::max(BestScattered(rates), rates.sequential.per_second);
 }
 
 double BestKind(const LinkLimits& link, Rate Rates::*order) {
@@ -175,9 +181,10 @@ json ToJson(const Limits& limits) {
   for (const LinkLimits& link : limits.link) {
     for (const Kind& kind : kKinds) {
       for (const Order& order : kOrders) {
-        report["link"].push_back(Row(kind.name, order.name, link.accesses,
-                                     BytesOf(kind.kind, limits.cell_bytes),
-                                     link.*kind.rates.*order.rate));
+        const Rate& rate = link.*kind.rates.*order.rate;
+        if (rate.in_flight == 0) continue;
+        report["link"].push_back(
+            Row(kind.name, order.name, link.accesses, BytesOf(kind.kind, limits.cell_bytes), rate));
       }
     }
   }
@@ -205,17 +212,19 @@ std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses
   };
   add("read bytes", a.read_bytes / (BestOrder(link.read) * cell_bytes));
   add("write bytes", a.write_bytes / (BestOrder(link.write) * cell_bytes));
-  const auto add_order = [&](std::string_view limit, Rate Rates::*order, double reads,
-                             double touches, double others) {
-    const double read_rate = (link.read.*order).per_second;
-    const double touch_rate = std::max((link.touch.*order).per_second, read_rate);
+  const double read_rate = BestScattered(link.read);
+  const double touch_rate = std::max(BestScattered(link.touch), read_rate);
+  const double translated =
+      std::max(BestKind(link, &Rates::random), BestKind(link, &Rates::ordered));
+  const double dealt = BestKind(link, &Rates::dealt);
+  const auto add_scattered = [&](std::string_view limit, double reads, double touches,
+                                 double others) {
     add(limit, std::max({reads / read_rate, (reads + touches) / touch_rate,
-                         (reads + touches + others) / BestKind(link, order)}));
+                         others / std::max(translated, dealt),
+                         (reads + touches + others) / std::max(translated, 2 * dealt)}));
   };
-  add_order("translations", &Rates::random, a.random_reads, a.random_touches,
-            a.random_writes + a.random_cas);
-  add_order("ordered", &Rates::ordered, a.ordered_reads, a.ordered_touches,
-            a.ordered_writes + a.ordered_cas);
+  add_scattered("translations", a.random_reads, a.random_touches, a.random_writes + a.random_cas);
+  add_scattered("ordered", a.ordered_reads, a.ordered_touches, a.ordered_writes + a.ordered_cas);
   add("cas", (a.random_cas + a.ordered_cas) / BestOrder(link.cas));
   if (a.gpu_sectors + a.gpu_lines + a.gpu_cas > 0) {
     if (!limits.memory.has_value()) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "bench/limits_cells.h"
@@ -11,11 +12,13 @@ namespace gpm::bench {
 namespace {
 
 constexpr unsigned kBlockThreads = 256;
+constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kWarpThreads = 32;
 constexpr unsigned kChunkBytes = 16;  ///< that a lane reads or writes at once
 constexpr unsigned kCellLanes = 8;
 constexpr std::uint64_t kMemoryBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kSectorBytes = 32;
+constexpr std::uint64_t kRegionBytes = std::uint64_t{2} << 20;  // side by side in a part
 
 void CheckLaunch(const char* kernel) { CheckCuda(cudaGetLastError(), kernel); }
 
@@ -61,7 +64,7 @@ __device__ void XorInto(std::uint64_t* sum, std::uint64_t value) {
   for (unsigned offset = kWarpThreads / 2; offset > 0; offset /= 2) {
     value ^= __shfl_xor_sync(~0u, value, offset);
   }
-  if (threadIdx.x % kWarpThreads == 0) {
+  if (threadIdx.x % kWarpThreads == 0 && value != 0) {
     atomicXor(reinterpret_cast<unsigned long long*>(sum), value);
   }
 }
@@ -69,7 +72,7 @@ __device__ void AddTo(std::uint64_t* sum, std::uint64_t value) {
   for (unsigned offset = kWarpThreads / 2; offset > 0; offset /= 2) {
     value += __shfl_xor_sync(~0u, value, offset);
   }
-  if (threadIdx.x % kWarpThreads == 0) {
+  if (threadIdx.x % kWarpThreads == 0 && value != 0) {
     atomicAdd(reinterpret_cast<unsigned long long*>(sum), value);
   }
 }
@@ -83,46 +86,155 @@ __global__ void ChooseCells(CellChoice choice, std::uint32_t* cells) {
   for (std::uint64_t i = Thread(); i < choice.count; i += Threads()) cells[i] = choice[i];
 }
 
-/// The accesses: consecutive ones by consecutive groups of lanes, so that those under way together
-/// are neighbours in the order given. Loads go past the caches, as those of a store do (CudaMedia).
-/// @tparam kLanes that read a cell together
-template <unsigned kLanes>
-__global__ void ReadCells(const std::byte* base, std::uint32_t cell_bytes, std::uint32_t read_bytes,
-                          const std::uint32_t* cells, std::uint64_t count, std::uint64_t* sum) {
-  std::uint64_t read = 0;
-  for (std::uint64_t i = Thread() / kLanes; i < count; i += Threads() / kLanes) {
-    const std::byte* const cell = base + std::uint64_t{cells[i]} * cell_bytes;
-    for (std::uint32_t offset = Thread() % kLanes * kChunkBytes; offset < read_bytes;
-         offset += kLanes * kChunkBytes) {
-      read ^= Fold(__ldcv(reinterpret_cast<const uint4*>(cell + offset)));
-    }
-  }
-  __syncwarp();
-  XorInto(sum, read);
-}
-
-__global__ void WriteCells(std::byte* base, std::uint32_t cell_bytes, const std::uint32_t* cells,
-                           std::uint64_t count) {
-  for (std::uint64_t i = Thread() / kCellLanes; i < count; i += Threads() / kCellLanes) {
-    const std::uint64_t cell = std::uint64_t{cells[i]} * cell_bytes;
-    for (std::uint32_t offset = Thread() % kCellLanes * kChunkBytes; offset < cell_bytes;
-         offset += kCellLanes * kChunkBytes) {
-      *reinterpret_cast<uint4*>(base + cell + offset) = ChunkOf((cell + offset) / kChunkBytes, 1);
-    }
-  }
-}
-
-__global__ void CasCells(std::byte* base, std::uint32_t cell_bytes, const std::uint32_t* cells,
-                         std::uint64_t count, std::uint64_t* sum) {
-  std::uint64_t succeeded = 0;
+/// The number, in `parts`, of the multiprocessor that is dealt each cell.
+__global__ void DealCells(const std::uint32_t* cells, std::uint64_t count, std::uint32_t cell_bytes,
+                          std::uint32_t multiprocessors, std::uint16_t* parts) {
   for (std::uint64_t i = Thread(); i < count; i += Threads()) {
-    const std::uint64_t cell = std::uint64_t{cells[i]} * cell_bytes;
-    const unsigned long long expected = CellWord(cell / 8, 0);
-    succeeded += atomicCAS(reinterpret_cast<unsigned long long*>(base + cell), expected,
-                           CellWord(cell / 8, 1)) == expected;
+    const std::uint64_t region = std::uint64_t{cells[i]} * cell_bytes / kRegionBytes;
+    parts[i] = static_cast<std::uint16_t>(region % multiprocessors);
   }
+}
+
+/// Cells to access, in order.
+struct Cells {
+  std::byte* base;
+  std::uint32_t cell_bytes;
+  const std::uint32_t* chosen;
+  std::uint64_t count;
+};
+
+/// How cells are dealt out: those of a part lie side by side.
+struct Parts {
+  std::uint32_t count;    ///< multiprocessors
+  std::uint32_t* begins;  ///< of each part, among the cells; then the number of cells
+  std::uint32_t* claims;  ///< of each part, whether a block has it; then how many blocks have begun
+};
+
+/// Finds where parts begin; none is claimed. For count + 1 threads or more.
+/// @param of_cells the part of each cell, in order
+__global__ void FindParts(const std::uint16_t* of_cells, std::uint64_t cells, Parts parts) {
+  const std::uint64_t part = Thread();
+  if (part > parts.count) return;
+  std::uint64_t begin = 0;
+  for (std::uint64_t end = cells; begin < end;) {
+    const std::uint64_t middle = (begin + end) / 2;
+    if (of_cells[middle] < part) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  parts.begins[part] = static_cast<std::uint32_t>(begin);
+  parts.claims[part] = 0;
+}
+
+/// The kinds of access: what kLanes lanes together do to a cell, `offset` bytes from the base, and
+/// how all their results make the sum of a run. Loads go past the caches, as those of a store do
+/// (CudaMedia).
+template <unsigned kLanesOfCell>
+struct ReadCell {
+  static constexpr unsigned kLanes = kLanesOfCell;
+  std::uint32_t bytes;
+
+  __device__ void operator()(std::byte* base, std::uint64_t offset, unsigned lane,
+                             std::uint64_t& result) const {
+    for (std::uint32_t at = lane * kChunkBytes; at < bytes; at += kLanes * kChunkBytes) {
+      result ^= Fold(__ldcv(reinterpret_cast<const uint4*>(base + offset + at)));
+    }
+  }
+  __device__ void Add(std::uint64_t* sum, std::uint64_t result) const { XorInto(sum, result); }
+};
+
+struct WriteCell {
+  static constexpr unsigned kLanes = kCellLanes;
+  std::uint32_t bytes;
+
+  __device__ void operator()(std::byte* base, std::uint64_t offset, unsigned lane,
+                             std::uint64_t&) const {
+    for (std::uint32_t at = lane * kChunkBytes; at < bytes; at += kLanes * kChunkBytes) {
+      *reinterpret_cast<uint4*>(base + offset + at) = ChunkOf((offset + at) / kChunkBytes, 1);
+    }
+  }
+  __device__ void Add(std::uint64_t*, std::uint64_t) const {}
+};
+
+struct CasCell {
+  static constexpr unsigned kLanes = 1;
+
+  __device__ void operator()(std::byte* base, std::uint64_t offset, unsigned,
+                             std::uint64_t& result) const {
+    const unsigned long long expected = CellWord(offset / 8, 0);
+    result += atomicCAS(reinterpret_cast<unsigned long long*>(base + offset), expected,
+                        CellWord(offset / 8, 1)) == expected;
+  }
+  __device__ void Add(std::uint64_t* sum, std::uint64_t result) const { AddTo(sum, result); }
+};
+
+/// Cells [begin, end), consecutive ones by consecutive groups of lanes, so that those under way
+/// together are neighbours in the order given.
+/// @param thread of `threads` that share this
+template <class Access>
+__device__ void AccessSome(const Access& access, const Cells& cells, std::uint64_t begin,
+                           std::uint64_t end, std::uint64_t thread, std::uint64_t threads,
+                           std::uint64_t& result) {
+  constexpr unsigned kLanes = Access::kLanes;
+  for (std::uint64_t i = begin + thread / kLanes; i < end; i += threads / kLanes) {
+    access(cells.base, std::uint64_t{cells.chosen[i]} * cells.cell_bytes,
+           static_cast<unsigned>(thread % kLanes), result);
+  }
+}
+
+template <class Access>
+__global__ void AccessCells(Access access, Cells cells, std::uint64_t* sum) {
+  std::uint64_t result = 0;
+  AccessSome(access, cells, 0, cells.count, Thread(), Threads(), result);
   __syncwarp();
-  AddTo(sum, succeeded);
+  access.Add(sum, result);
+}
+
+/// One block for each part, which accesses the part of the multiprocessor that it runs on. Where
+/// two run on one, the second has nothing to do, and another part has no block: the block that
+/// begins last then makes those accesses, so that each is made once wherever blocks run.
+template <class Access>
+__global__ void __launch_bounds__(kMaxBlockThreads)
+    AccessDealt(Access access, Cells cells, Parts parts, std::uint64_t* sum) {
+  __shared__ bool is_mine;
+  __shared__ bool is_last;
+  std::uint64_t result = 0;
+  const auto claim = [&](std::uint32_t part) {
+    if (threadIdx.x == 0) is_mine = atomicExch(&parts.claims[part], 1u) == 0;
+    __syncthreads();
+  };
+  const auto access_part = [&](std::uint32_t part) {
+    if (is_mine) {
+      AccessSome(access, cells, parts.begins[part], parts.begins[part + 1], threadIdx.x, blockDim.x,
+                 result);
+    }
+    __syncthreads();
+  };
+  std::uint32_t own = 0;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(own));
+  own %= parts.count;
+  claim(own);
+  // A block that has begun has claimed its part: the last one sees what nobody will.
+  std::uint32_t begun = 0;
+  if (threadIdx.x == 0) begun = atomicAdd(&parts.claims[parts.count], 1u) + 1;
+  access_part(own);
+  if (threadIdx.x == 0) is_last = begun == gridDim.x;
+  __syncthreads();
+  if (is_last) {
+    bool is_left = false;
+    for (std::uint32_t part = threadIdx.x; part < parts.count; part += blockDim.x) {
+      is_left |= __ldcg(&parts.claims[part]) == 0;
+    }
+    if (__syncthreads_or(is_left)) {
+      for (std::uint32_t part = 0; part < parts.count; ++part) {
+        claim(part);
+        access_part(part);
+      }
+    }
+  }
+  access.Add(sum, result);
 }
 
 __global__ void FillMemory(uint4* memory, std::uint64_t chunks) {
@@ -177,12 +289,20 @@ class CudaAccessor : public Accessor {
               "cudaDeviceGetAttribute");
     CheckCuda(cudaDeviceGetAttribute(&threads_each, cudaDevAttrMaxThreadsPerMultiProcessor, device),
               "cudaDeviceGetAttribute");
+    multiprocessors_ = static_cast<unsigned>(multiprocessors);
     full_blocks_ = static_cast<unsigned>(multiprocessors * threads_each) / kBlockThreads;
+    begins_.Reserve(multiprocessors_ + 1);
+    claims_.Reserve(multiprocessors_ + 1);
     sum_.Reserve(1);
   }
 
   /// A full GPU; where neighbours are accessed together, also less, for fewer pages under way.
+  /// Dealt out, one block for each multiprocessor, which counts as many as it has the threads of.
   std::vector<std::uint32_t> InFlight(AccessOrder order, std::uint64_t accesses) const override {
+    if (order == AccessOrder::kDealt) {
+      return {multiprocessors_, 2 * multiprocessors_,
+              kMaxBlockThreads / kBlockThreads * multiprocessors_};
+    }
     std::vector<std::uint32_t> blocks;
     if (order != AccessOrder::kRandom) blocks = {32, 64, 128};
     blocks.push_back(full_blocks_);
@@ -193,27 +313,19 @@ class CudaAccessor : public Accessor {
   }
 
   Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t blocks) override {
-    const std::uint32_t* const cells = Choose(choice);
-    std::byte* const base = range_.base();
     const std::uint32_t cell_bytes = range_.cell_bytes();
+    const Cells cells{range_.base(), cell_bytes, Choose(choice), choice.count};
     return Time([&] {
       switch (kind) {
         case AccessKind::kTouch:
-          ReadCells<1><<<blocks, kBlockThreads>>>(base, cell_bytes, kTouchBytes, cells,
-                                                  choice.count, sum_.data());
-          break;
+          return LaunchAccess(ReadCell<1>{kTouchBytes}, cells, choice.order, blocks);
         case AccessKind::kRead:
-          ReadCells<kCellLanes><<<blocks, kBlockThreads>>>(base, cell_bytes, cell_bytes, cells,
-                                                           choice.count, sum_.data());
-          break;
+          return LaunchAccess(ReadCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kWrite:
-          WriteCells<<<blocks, kBlockThreads>>>(base, cell_bytes, cells, choice.count);
-          break;
+          return LaunchAccess(WriteCell{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kCas:
-          CasCells<<<blocks, kBlockThreads>>>(base, cell_bytes, cells, choice.count, sum_.data());
-          break;
+          return LaunchAccess(CasCell{}, cells, choice.order, blocks);
       }
-      CheckLaunch("a kernel that accesses cells");
     });
   }
 
@@ -222,39 +334,86 @@ class CudaAccessor : public Accessor {
  private:
   static_assert(kTouchBytes == kChunkBytes);
 
-  /// The cells chosen, in GPU memory, in the order of access.
+  Parts parts() const { return {multiprocessors_, begins_.data(), claims_.data()}; }
+
+  /// The cells chosen, in GPU memory, in the order of access; those dealt out are then in parts().
   const std::uint32_t* Choose(const CellChoice& choice);
+  /// @param call of a function of CUB, with its memory, or nullptr, and the bytes of that
+  template <class Call>
+  void Sort(const Call& call);
+  template <class Access>
+  void LaunchAccess(const Access& access, const Cells& cells, AccessOrder order,
+                    std::uint32_t blocks);
   /// @param launch launches one kernel on the default stream
   template <class Launch>
   Timed Time(const Launch& launch);
 
   CellRange& range_;
   ThreadPool& threads_;
+  unsigned multiprocessors_ = 0;
   unsigned full_blocks_ = 0;
   DeviceArray<std::uint32_t> cells_;
   DeviceArray<std::uint32_t> sorted_;
+  DeviceArray<std::uint16_t> part_of_cells_;
+  DeviceArray<std::uint16_t> sorted_parts_;
+  DeviceArray<std::uint32_t> begins_;
+  DeviceArray<std::uint32_t> claims_;
   DeviceArray<std::byte> library_;
   DeviceArray<std::uint64_t> sum_;
   Event begin_;
   Event end_;
 };
 
-const std::uint32_t* CudaAccessor::Choose(const CellChoice& choice) {
-  cells_.Reserve(choice.count);
-  ChooseCells<<<std::min(full_blocks_, BlocksFor(choice.count)), kBlockThreads>>>(choice,
-                                                                                  cells_.data());
-  CheckLaunch("ChooseCells");
-  if (choice.order != AccessOrder::kOrdered) return cells_.data();
-  sorted_.Reserve(choice.count);
+template <class Call>
+void CudaAccessor::Sort(const Call& call) {
   std::size_t bytes = 0;
-  CheckCuda(
-      cub::DeviceRadixSort::SortKeys(nullptr, bytes, cells_.data(), sorted_.data(), choice.count),
-      "DeviceRadixSort");
+  CheckCuda(call(nullptr, bytes), "DeviceRadixSort");
   library_.Reserve(std::max<std::size_t>(bytes, 1));
-  CheckCuda(cub::DeviceRadixSort::SortKeys(library_.data(), bytes, cells_.data(), sorted_.data(),
-                                           choice.count),
-            "DeviceRadixSort");
+  CheckCuda(call(library_.data(), bytes), "DeviceRadixSort");
+}
+
+const std::uint32_t* CudaAccessor::Choose(const CellChoice& choice) {
+  const std::uint64_t count = choice.count;
+  const unsigned blocks = std::min(full_blocks_, BlocksFor(count));
+  cells_.Reserve(count);
+  ChooseCells<<<blocks, kBlockThreads>>>(choice, cells_.data());
+  CheckLaunch("ChooseCells");
+  if (choice.order == AccessOrder::kRandom || choice.order == AccessOrder::kSequential) {
+    return cells_.data();
+  }
+  sorted_.Reserve(count);
+  if (choice.order == AccessOrder::kOrdered) {
+    Sort([&](void* memory, std::size_t& bytes) {
+      return cub::DeviceRadixSort::SortKeys(memory, bytes, cells_.data(), sorted_.data(), count);
+    });
+    return sorted_.data();
+  }
+  part_of_cells_.Reserve(count);
+  sorted_parts_.Reserve(count);
+  DealCells<<<blocks, kBlockThreads>>>(cells_.data(), count, range_.cell_bytes(), multiprocessors_,
+                                       part_of_cells_.data());
+  CheckLaunch("DealCells");
+  Sort([&](void* memory, std::size_t& bytes) {
+    return cub::DeviceRadixSort::SortPairs(memory, bytes, part_of_cells_.data(),
+                                           sorted_parts_.data(), cells_.data(), sorted_.data(),
+                                           count, 0, std::bit_width(multiprocessors_));
+  });
+  FindParts<<<BlocksFor(multiprocessors_ + 1), kBlockThreads>>>(sorted_parts_.data(), count,
+                                                                parts());
+  CheckLaunch("FindParts");
   return sorted_.data();
+}
+
+template <class Access>
+void CudaAccessor::LaunchAccess(const Access& access, const Cells& cells, AccessOrder order,
+                                std::uint32_t blocks) {
+  if (order == AccessOrder::kDealt) {
+    const unsigned block_threads = blocks / multiprocessors_ * kBlockThreads;
+    AccessDealt<<<multiprocessors_, block_threads>>>(access, cells, parts(), sum_.data());
+  } else {
+    AccessCells<<<blocks, kBlockThreads>>>(access, cells, sum_.data());
+  }
+  CheckLaunch("a kernel that accesses cells");
 }
 
 template <class Launch>

@@ -37,14 +37,18 @@ struct Rate {
 };
 
 /// In what order cells are accessed. `kRandom` and `kOrdered` are the same choices, spread evenly
-/// over the range; `kSequential` are cells side by side, as an empty pool is filled.
-enum class AccessOrder { kRandom, kOrdered, kSequential };
+/// over the range; `kSequential` are cells side by side, as an empty pool is filled. `kDealt`, on
+/// cuda only, are the choices of kRandom, dealt out by address: the range is divided among the
+/// multiprocessors, 2 MiB at a time, and each makes the accesses to its own part, the same in every
+/// kernel, so that it finds their address translations near it.
+enum class AccessOrder { kRandom, kOrdered, kSequential, kDealt };
 
 /// One thing for each order.
 struct Rates {
   Rate random;
   Rate ordered;
   Rate sequential;
+  Rate dealt;  ///< 0 on cpu
 };
 
 /// Of `accesses` made at once to persistent memory: over the link (cuda), or in DRAM (cpu).
@@ -87,7 +91,8 @@ struct Limits {
 Limits MeasureLimits(const LimitsOptions& options);
 
 /// A flat report: the options' facts, "link" (rows of accesses, kind, order, bytes, mops,
-/// gb_per_second, in_flight) and "memory" (rows likewise; empty on cpu).
+/// gb_per_second, in_flight; none for an order that the executor does not have) and "memory" (rows
+/// likewise; empty on cpu).
 nlohmann::json ToJson(const Limits& limits);
 
 /// What one operation must make, on average. Sequential accesses to persistent memory cost bytes
@@ -126,17 +131,20 @@ struct BoundTerm {
 ///
 /// - read bytes: read_bytes / (r(read, best order) * cell_bytes)
 /// - write bytes: write_bytes / (r(write, best order) * cell_bytes); a link has both directions
-/// - translations: the most of random_reads / r(random read),
-///   (random_reads + random_touches) / max(r(random touch), r(random read)),
-///   and all random accesses / r(random, best kind)
-/// - ordered: likewise, with the ordered ones
+/// - translations, with r(k) the best of kind k in random order, ordered and dealt: the most of
+///   random_reads / r(read),
+///   (random_reads + random_touches) / max(r(touch), r(read)),
+///   (random_writes + random_cas) / r(best kind),
+///   and all random accesses / max(r(best kind, random or ordered), 2 * r(best kind, dealt))
+/// - ordered: likewise, with the ordered ones: what a batch accesses can be put in any order
 /// - cas: (random_cas + ordered_cas) / r(cas, best order)
 /// - gpu: gpu_sectors / r(32 bytes) + gpu_lines / r(128 bytes) + gpu_cas / r(cas on GPU memory)
 ///
-/// Beyond some 512 MiB a random access costs an address translation, the same for 4 bytes and for
-/// 512, for a read and for a write: hence one rate for all of them. The last is a sum because the
-/// three share one memory. Rates are those of accesses to cells of the value size that was
-/// measured: where it is below 128 bytes, larger accesses may move more bytes.
+/// Beyond some 512 MiB an access that is not dealt out costs an address translation, the same for 4
+/// bytes and for 512, for a read and for a write: hence one rate for all of them. Dealt out, reads
+/// and writes share nothing but a link with both directions: hence twice that rate. The last is a
+/// sum because the three share one memory. Rates are those of accesses to cells of the value size
+/// that was measured: where it is below 128 bytes, larger accesses may move more bytes.
 ///
 /// @param at_once accesses to persistent memory that a batch makes: the limits hold that were
 ///        measured with the fewest accesses that are not less, or the most; 0: the most. More at

@@ -59,7 +59,7 @@ struct CellPermutation {
 };
 
 /// Some different cells. The order in which they are accessed is the executor's part: it sorts
-/// those of AccessOrder::kOrdered.
+/// those of AccessOrder::kOrdered, and deals out those of kDealt.
 struct CellChoice {
   AccessOrder order = AccessOrder::kRandom;
   std::uint64_t count = 0;  ///< at most permutation.cells
@@ -127,7 +127,7 @@ class Accessor {
   };
 
   virtual ~Accessor() = default;
-  /// What is worth trying; not empty.
+  /// What is worth trying; empty for an order that the executor does not have.
   virtual std::vector<std::uint32_t> InFlight(AccessOrder order, std::uint64_t accesses) const = 0;
   /// Accesses the cells chosen, once each. Writes and CAS make version 1 of version 0.
   virtual Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t in_flight) = 0;

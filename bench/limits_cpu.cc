@@ -14,7 +14,8 @@ class CpuAccessor : public Accessor {
  public:
   CpuAccessor(CellRange& range, ThreadPool& threads) : range_(range), threads_(threads) {}
 
-  std::vector<std::uint32_t> InFlight(AccessOrder, std::uint64_t) const override {
+  std::vector<std::uint32_t> InFlight(AccessOrder order, std::uint64_t) const override {
+    if (order == AccessOrder::kDealt) return {};
     return {8, 16, 32, 64};
   }
   Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t in_flight) override;

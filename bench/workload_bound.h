@@ -47,7 +47,8 @@ struct WorkloadShape {
 };
 
 /// The accesses that an operation of the workload must make, on average: what is left when nothing
-/// is done twice within a batch and everything is done in the order of addresses. Assumed:
+/// is done twice within a batch and everything is done in the order of addresses, or dealt out by
+/// address where that is faster. Assumed:
 ///
 /// Persistent memory
 /// - a key is searched without it where there is a directory, but for the comparison of keys longer

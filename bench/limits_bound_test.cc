@@ -1,0 +1,72 @@
+// What follows from limits: the bound of accesses.
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "bench/limits.h"
+
+namespace gpm::bench {
+namespace {
+
+/// Cells of 100 bytes. @param dealt accesses a second of every kind but touches; 0: none dealt out
+Limits LimitsWith(double dealt) {
+  Limits limits;
+  limits.cell_bytes = 100;
+  LinkLimits& link = limits.link.emplace_back();
+  link.accesses = 1000;
+  link.touch = {.random = {50}, .ordered = {200}, .sequential = {500}, .dealt = {2 * dealt}};
+  link.read = {.random = {40}, .ordered = {100}, .sequential = {400}, .dealt = {dealt}};
+  link.write = {.random = {40}, .ordered = {80}, .sequential = {400}, .dealt = {dealt}};
+  link.cas = {.random = {10}, .ordered = {20}, .sequential = {20}, .dealt = {dealt}};
+  return limits;
+}
+
+Accesses Ordered(double reads, double touches, double writes) {
+  Accesses accesses;
+  accesses.ordered_reads = reads;
+  accesses.ordered_touches = touches;
+  accesses.ordered_writes = writes;
+  return accesses;
+}
+
+TEST(BoundTest, IsNoneWithoutAccesses) {
+  EXPECT_EQ(Bound(LimitsWith(0), {}), std::numeric_limits<double>::infinity());
+}
+
+TEST(BoundTest, OfBytesIsThatOfTheBestOrder) {
+  Accesses accesses;
+  accesses.read_bytes = 100;
+  accesses.write_bytes = 50;
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), accesses), 400);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(450), accesses), 450);
+}
+
+TEST(BoundTest, OfScatteredAccessesIsThatOfTheBestOrderButSequential) {
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), Ordered(1, 0, 0)), 100);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(90), Ordered(1, 0, 0)), 100);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), Ordered(1, 0, 0)), 300);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), Ordered(0, 1, 0)), 600);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), Ordered(1, 3, 0)), 150);
+  Accesses random;
+  random.random_reads = 1;
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), random), 100);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), random), 300);
+}
+
+TEST(BoundTest, ReadsAndWritesShareTranslationsUnlessDealtOut) {
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), Ordered(1, 0, 3)), 200.0 / 4);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), Ordered(1, 0, 1)), 300);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), Ordered(0, 0, 1)), 600);  // touches are the best kind
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), Ordered(0, 1, 1)), 600);
+}
+
+TEST(BoundTest, OfCompareAndSwapIsThatOfTheBestOrder) {
+  Accesses accesses;
+  accesses.random_cas = 1;
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), accesses), 20);
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(300), accesses), 300);
+}
+
+}  // namespace
+}  // namespace gpm::bench
