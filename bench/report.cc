@@ -54,6 +54,7 @@ nlohmann::json MachineFacts() {
           {"memory_bytes", static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
                                static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE))},
           {"gpus", GpuCount()},
+          {"gpu_model", GpuName(0)},
           {"compiler", __VERSION__}};
 }
 

@@ -2,10 +2,11 @@
 #define GPM_PM_GPU_HOST_H_
 
 #include <cstddef>
+#include <string>
 
 namespace gpm {
 
-/// Mapping host memory into the GPU's address space. Built without CUDA, GpuCount() is 0 and the
+/// Mapping host memory into the GPU's address space. Built without CUDA, there are no GPUs, and the
 /// others throw Error(kUnsupported). Thread safety: any thread.
 
 /// True when this library was built with CUDA.
@@ -13,6 +14,9 @@ bool BuiltWithCuda();
 
 /// Number of usable CUDA devices; 0 when there is none or no driver.
 int GpuCount();
+
+/// What the driver calls a device; "none" when there is none of that number.
+std::string GpuName(int device);
 
 /// Makes [address, address + bytes) readable and writable by kernels, at the same address.
 /// @param address page-aligned host memory

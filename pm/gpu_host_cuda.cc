@@ -26,6 +26,13 @@ int GpuCount() {
   return count;
 }
 
+std::string GpuName(int device) {
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, device) == cudaSuccess) return properties.name;
+  cudaGetLastError();
+  return "none";
+}
+
 void RegisterHostMemory(void* address, std::size_t bytes) {
   if (GpuCount() == 0) {
     throw Error(
