@@ -146,12 +146,13 @@ void LoadedPool::Restore() {
   aged_ = false;
 }
 
-Store LoadedPool::Open(const CacheOptions& cache) {
+Store LoadedPool::Open(const CacheOptions& cache, const AccessOptions& access) {
   Restore();
   OpenOptions open;
   open.executor = spec_.executor;
   open.threads = spec_.threads;
   open.cache = cache;
+  open.access = access;
   return Store::Open(spec_.path, open);
 }
 

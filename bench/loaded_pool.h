@@ -55,7 +55,7 @@ class LoadedPool {
   /// Puts the loaded pool back if it has aged. REQUIRES: no store has it open. @throws Error(kIo)
   void Restore();
   /// The same, and opens it. @param cache of the store @throws as Restore, Store::Open
-  Store Open(const CacheOptions& cache);
+  Store Open(const CacheOptions& cache, const AccessOptions& access = {});
   /// To be told of whatever is written to the pool.
   void MarkAged() { aged_ = true; }
   Contents& contents() { return contents_; }  ///< of the pool as it is now

@@ -184,7 +184,7 @@ void WorkloadBench::MeasureRun(const std::string& workload, const Configuration&
     ShowProgress(fmt::format("workload {}, {}, batch {}", workload, configuration.name, batch));
     if (!store || run.writes()) {
       if (store) store->Close();
-      store.emplace(pool_.Open(configuration.cache));
+      store.emplace(pool_.Open(configuration.cache, configuration.access));
       for (const std::size_t part : {kWarmUp, kWarmUp + 1}) {
         warm_up(part, run.writes() ? batch : MaxBatch(options_));
         store->LoadCache().Wait();
@@ -211,6 +211,7 @@ void WorkloadBench::MeasureInserts(const std::string& workload, const Configurat
   open.executor = inserts_.executor;
   open.threads = inserts_.threads;
   open.cache = configuration.cache;
+  open.access = configuration.access;
   for (const std::uint64_t batch : options_.batches) {
     Measured measured;
     for (unsigned repeat = 0; repeat < options_.repeats; ++repeat) {

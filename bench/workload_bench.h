@@ -37,7 +37,8 @@ struct WorkloadOptions {
 /// How the store is opened.
 struct Configuration {
   std::string name;
-  CacheOptions cache;
+  CacheOptions cache{};
+  AccessOptions access{};
 };
 
 /// Measures workloads over batch sizes, each beside the bound that follows from the machine's

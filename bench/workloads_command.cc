@@ -37,7 +37,7 @@ struct WorkloadsArguments : Arguments {
 };
 
 /// The steps of the ladder, each with what the one before it has. Those that are measured are the
-/// ones that OpenOptions can turn off.
+/// ones that OpenOptions can turn off; the executor cpu has no more than the first three.
 std::vector<Configuration> LadderSteps() {
   CacheOptions none;
   none.load_interval = 0;
@@ -48,7 +48,13 @@ std::vector<Configuration> LadderSteps() {
   CacheOptions hot_values = directory;
   hot_values.policy = CachePolicy::kLfu;
   hot_values.fraction = 0.2;
-  return {{"no accelerators", none}, {"+ directory", directory}, {"+ hot values", hot_values}};
+  constexpr AccessOptions kAsTheyCome{.by_address = false, .combine = false};
+  constexpr AccessOptions kOrdered{.by_address = true, .combine = false};
+  return {{"no accelerators", none, kAsTheyCome},
+          {"+ directory", directory, kAsTheyCome},
+          {"+ hot values", hot_values, kAsTheyCome},
+          {"+ ordering", hot_values, kOrdered},
+          {"+ combining", hot_values, AccessOptions{}}};
 }
 
 void AddCommonOptions(CLI::App& command, Arguments& arguments) {
@@ -159,7 +165,7 @@ void PrintRows(const json& rows, bool ladder) {
 
 /// Measures, prints and writes; the one loop of both commands.
 /// @param ladder each row has its factor over the first configuration, and over GPHash
-void Run(Arguments& arguments, const char* name, const std::vector<Configuration>& configurations,
+void Run(Arguments& arguments, const char* name, std::vector<Configuration> configurations,
          bool ladder) {
   WorkloadOptions& options = arguments.bench;
   options.limits = !arguments.no_limits;
@@ -171,6 +177,10 @@ void Run(Arguments& arguments, const char* name, const std::vector<Configuration
   report["benchmark"] = name;
   report["rows"] = json::array();
   const StoreStats& stats = bench.stats();
+  if (stats.executor == ExecutorKind::kCpu) {
+    std::erase_if(configurations,
+                  [&](const Configuration& step) { return ladder && step.access.by_address; });
+  }
   const bool compares = ComparesWithPublished(options, stats);
   if (ladder) report["published"] = PublishedFacts(options.key_size);
   if (table) {

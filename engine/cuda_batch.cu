@@ -13,12 +13,10 @@ namespace {
 
 /// Operations of a batch of finds from which on a thread for each is enough.
 constexpr std::uint64_t kLargeFrom = std::uint64_t{1} << 14;
-/// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
-/// (PartLists). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
-constexpr std::uint64_t kReachOfPart = std::uint64_t{28} << 20;
-/// Operations of a batch of finds from which on its second half is looked up while the first is
-/// read.
-constexpr std::uint64_t kHalvedFrom = std::uint64_t{1} << 18;
+/// Operations of a batch of finds from which on the first part is read while the rest is looked up,
+/// and that part's share.
+constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
+constexpr std::uint64_t kFirstShare = 4;
 /// Blocks that read in order, in larger pools: few pages are then in use at a time.
 constexpr unsigned kReadingBlocks = 64;
 /// Blocks of CarryOutRuns, or of CarryOutParts, that a multiprocessor runs at once.
@@ -94,8 +92,9 @@ class CudaRun : public Run {
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
-  PartLists<std::uint64_t> second_lists_;  ///< of the second half of a large batch of finds
+  PartLists<std::uint64_t> second_lists_;  ///< of the second part of a large batch of finds
   PartLists<std::uint32_t> pending_;       ///< sorted positions at which runs end
+  PartLists<std::uint32_t> cells_;         ///< free ones, for those
   Reporter reporter_;                      ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
   bool ops_on_device_ = false;
@@ -151,11 +150,13 @@ void CudaRun::Allocate() {
   if (!results_on_device_) w.results.Reserve(n);
   reads_.last = static_cast<std::uint32_t>(n);
   const bool wants_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
-  const bool deferred = wants_cells && n <= Reads::kMaxOperations;
+  const AccessOptions& access = executor_->access();
+  const bool deferred = wants_cells && n <= Reads::kMaxOperations && access.by_address;
   way_ = n <= kSmallBatch ? Way::kSmall : Way::kSorted;
   // Unless values are read together or cached, several finds of a key had better be one.
   if (executor_->has_directory() && batch_.ops.empty() && batch_.op == Op::kFind &&
-      ((deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache())) {
+      ((deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache() ||
+       !access.combine)) {
     way_ = Way::kFinds;
   }
   // The few reads of a small batch that also writes are made at once: a kernel of their own took
@@ -174,6 +175,10 @@ void CudaRun::Allocate() {
   if (searches_) {
     w.pending.Reserve(ShapeLists(n, Workspace::kPending, &pending_));
     pending_.items = w.pending.data();
+    if (executor_->cell_bytes() != 0) {
+      w.dealt.Reserve(ShapeLists(n, Workspace::kDealt, &cells_));
+      cells_.items = w.dealt.data();
+    }
   }
   w.hashes.Reserve(n);
   w.sorted_hashes.Reserve(n);
@@ -206,27 +211,30 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
   const bool finds = way_ == Way::kFinds;
   Workspace& w = *workspace_;
   const bool plans = !finds || large;
-  const bool in_order =
-      large && executor_->pool_bytes() > executor_->multiprocessors() * kReachOfPart;
-  const bool halved = finds && !in_order && operations >= kHalvedFrom;
+  const bool in_order = large && executor_->pool_bytes() > executor_->access().dealt_up_to;
+  const bool split = finds && !in_order && operations >= kSplitFrom;
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
-  const std::uint64_t some = halved ? rows / 2 + 2 : rows;
+  const std::uint64_t some = split ? rows / kFirstShare : rows;
   std::uint64_t lists = RoundUp(ShapeLists(some, Workspace::kReads, &reads_.lists), 2);
   const std::uint64_t second = lists;
-  if (halved) lists += RoundUp(ShapeLists(some, Workspace::kSecondReads, &second_lists_), 2);
+  if (split) lists += RoundUp(ShapeLists(rows - some, Workspace::kSecondReads, &second_lists_), 2);
   const std::uint64_t bin_words = in_order ? Reads::kBins / 2 : 0;
-  const std::uint64_t claims = finds && large ? std::bit_ceil(2 * operations) : 0;
+  const bool combines = finds && large && executor_->access().combine;
+  const std::uint64_t claims = combines ? std::bit_ceil(2 * operations) : 0;
   w.reads.Reserve(lists + (plans ? rows + Reads::kFlags + bin_words + claims : 0));
   reads_.lists.items = w.reads.data();
-  if (halved) second_lists_.items = w.reads.data() + second;
+  if (split) second_lists_.items = w.reads.data() + second;
   if (!plans) return;
   std::uint64_t* at = w.reads.data() + lists;
   reads_.plans = reinterpret_cast<ReadPlan*>(at);
   reads_.flags = reinterpret_cast<std::uint32_t*>(at += rows);
   at += Reads::kFlags;
   if (in_order) reads_.bins = reinterpret_cast<std::uint32_t*>(at);
-  reads_.claims = at += bin_words;
-  reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
+  at += bin_words;
+  if (combines) {
+    reads_.claims = at;
+    reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
+  }
   clear_bytes_ = 8 * (Reads::kFlags + bin_words + claims);
 }
 
@@ -349,7 +357,9 @@ void CudaRun::CarryOut(bool again, bool give_up) {
 
 void CudaRun::Find() {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  if (device_.count < kLargeFrom) {
+  const bool at_once =
+      !reads_.enabled() && device_.found != nullptr && !context_.table.inline_values();
+  if (device_.count < kLargeFrom || at_once) {
     FindKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock)), kBlockThreads, 0,
                stream_>>>(context_, device_, reads_,
                           reads_.enabled() ? Reporter{} : kernel_reporter_);
@@ -366,8 +376,8 @@ void CudaRun::Find() {
     CheckLaunch("SearchKeys");
   };
   Reads reads = reads_;
-  if (second_lists_.enabled()) {  // read the first half while the second one is looked up
-    reads.last = device_.count / 2;
+  if (second_lists_.enabled()) {  // read the first part while the rest is looked up
+    reads.last = static_cast<std::uint32_t>(RoundUp(device_.count, 2) / kFirstShare);
     search(reads, stream_);
     Fork();
     ReadPlanned(reads, true);
@@ -399,12 +409,17 @@ void CudaRun::ClearReads(bool plans) {
 void CudaRun::SearchAndCarryOut() {
   Workspace& w = *workspace_;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  SearchRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, reads_, pending_);
+  SearchRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, reads_, pending_, cells_);
   CheckLaunch("SearchRuns");
   Fork();
   ReadPlanned(reads_, false);
+  if (cells_.enabled()) {
+    DealCells<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, workspace_->side>>>(
+        context_, device_.sums, cells_);
+    CheckLaunch("DealCells");
+  }
   CarryOutParts<<<pending_.parts * kBusyBlocksOfPart, kBlockThreads, 0, workspace_->side>>>(
-      context_, device_, reads_, pending_);
+      context_, device_, reads_, pending_, cells_);
   CheckLaunch("CarryOutParts");
   Join();
 }

@@ -38,11 +38,11 @@ struct Workspace {
   DeviceArray<RunEffect> effects;
   DeviceArray<RunRecord> records;
   DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
-  DeviceArray<std::uint32_t> pending;                        ///< items of PartLists
+  DeviceArray<std::uint32_t> pending, dealt;                 ///< items of PartLists
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< 0 between batches: who reports them clears them
-  enum Lists { kReads, kSecondReads, kPending, kKindsOfLists };
+  enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
   DeviceArray<std::uint32_t> list_counts;  ///< of PartLists, of each of these kinds; 0 likewise
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
@@ -66,7 +66,7 @@ struct Workspace {
 /// out by address too.
 class CudaExecutor : public Executor {
  public:
-  CudaExecutor(int device, const Mapping& mapping);
+  CudaExecutor(const OpenOptions& open, const Mapping& mapping);
   ~CudaExecutor() override;
 
   ExecutorKind kind() const override { return ExecutorKind::kCuda; }
@@ -128,6 +128,7 @@ class CudaExecutor : public Executor {
   std::unique_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::unique_ptr<Workspace> workspace);
   int device() const { return device_; }
+  const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   bool has_directory() const { return has_directory_; }
   bool has_cache() const { return has_cache_; }
@@ -140,6 +141,7 @@ class CudaExecutor : public Executor {
   void RefreshContext();
 
   int device_;
+  AccessOptions access_;
   std::uint32_t multiprocessors_ = 0;
   const Mapping& mapping_;
   cudaStream_t stream_ = nullptr;             ///< of passes

@@ -3,7 +3,7 @@
 
 namespace gpm {
 
-std::unique_ptr<Executor> MakeCudaExecutor(int, const Mapping&) {
+std::unique_ptr<Executor> MakeCudaExecutor(const OpenOptions&, const Mapping&) {
   throw Error(ErrorCode::kUnsupported,
               "executor cuda: this library was built without CUDA; use executor cpu");
 }

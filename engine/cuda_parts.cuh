@@ -31,7 +31,9 @@ struct PartLists {
   static constexpr std::uint32_t kSurplus = kMaxLists;    ///< items that had no room in their list
   static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each part, and of the surplus
   static constexpr std::uint32_t kBlocksDone = kTaken + kMaxParts + 1;
-  static constexpr std::uint32_t kCounts = kBlocksDone + 1;
+  static constexpr std::uint32_t kAsked =
+      kBlocksDone + 1;  ///< items that somebody wants to be added
+  static constexpr std::uint32_t kCounts = kAsked + 1;
 
   Item* items = nullptr;  ///< `room` for each list, then the surplus
   /// kCounts; all 0 but from the kernel that adds to the one that takes.
@@ -67,68 +69,37 @@ struct PartLists {
   }
 };
 
-/// What a block takes from the lists; in shared memory. All functions are called by all threads of
-/// the block.
+/// Where a block is in the lists; in shared memory. All functions are called by all threads of the
+/// block.
 template <class Item>
-struct PartItems {
+struct PartCursor {
   using Lists = PartLists<Item>;
   static constexpr std::uint32_t kNone = ~0u;
 
   std::uint32_t ends[Lists::kListsOfPart];  ///< of the part's lists, one behind the other
-  std::uint32_t part;                       ///< `parts` is the surplus
+  std::uint32_t part;                       ///< `parts` is the surplus; kNone before the first one
+  std::uint32_t own;                        ///< the multiprocessor's, for all threads the same
   std::uint32_t first;                      ///< item that was taken
   std::uint32_t surplus;                    ///< items
   std::uint32_t distance;                   ///< of parts
-  bool is_last;
 
-  /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
-  /// for those of the multiprocessor's own part, for the surplus, and for parts that no block has
-  /// begun with, since their multiprocessor has none; blocks share them. Once in a kernel, by all
-  /// its blocks. @return whether this is the last one; the lists are empty then
-  template <std::uint32_t kGroups, class Visit>
-  __device__ bool ForEach(const Lists& lists, const Visit& visit) {
-    const std::uint32_t own = lists.OwnPart();
-    for (std::uint32_t p = own; p != kNone;) {
-      for (bool opened = false; Take<kGroups>(lists, p, opened); opened = true) {
-        const std::uint32_t end = ends[Lists::kListsOfPart - 1];
-        const std::uint32_t k = first + threadIdx.x / (blockDim.x / kGroups);
-        const bool is_end = first + kGroups >= end;
-        visit(k < end ? At(lists, k) : Item{}, k < end);
-        if (is_end) break;
-      }
-      const bool had_own = p == own;
-      p = had_own && surplus != 0 ? lists.parts : FindUntouched(lists, own);
-    }
-    if (!IsLast(lists)) return false;
-    for (std::uint32_t k = threadIdx.x; k < Lists::kCounts; k += blockDim.x) lists.counts[k] = 0;
-    __syncthreads();
-    return true;
+  /// By one thread, and a barrier follows.
+  __device__ void Begin(const Lists& lists) {
+    part = kNone;
+    own = lists.OwnPart();
   }
-
- private:
-  __device__ static std::uint32_t Length(const Lists& lists, std::uint32_t p, std::uint32_t list) {
-    if (p < lists.parts) {
-      return min(AtomicLoad32(&lists.counts[p * Lists::kListsOfPart + list]), lists.room);
-    }
-    return list == 0 ? AtomicLoad32(&lists.counts[Lists::kSurplus]) : 0;
-  }
-  __device__ Item At(const Lists& lists, std::uint32_t k) const {
-    std::uint32_t list = 0;
-    while (k >= ends[list]) ++list;
-    const std::uint32_t begin = list == 0 ? 0 : ends[list - 1];
-    return lists.items[(part * Lists::kListsOfPart + list) * lists.room + k - begin];
-  }
-  /// @return whether there were items left, from `first` on
-  template <std::uint32_t kGroups>
-  __device__ bool Take(const Lists& lists, std::uint32_t p, bool opened) {
+  /// Takes `most` items of a part. @return whether there were any, from `first` on
+  __device__ bool Take(const Lists& lists, std::uint32_t p, std::uint32_t most) {
     constexpr std::uint32_t kLists = Lists::kListsOfPart;
     constexpr std::uint32_t kLanes = (1u << kLists) - 1;
     __syncthreads();  // what is about to be overwritten has been read
+    const bool opens = part != p;
+    __syncthreads();
     if (threadIdx.x == kLists) {
-      first = atomicAdd(&lists.counts[Lists::kTaken + p], kGroups);
-    } else if (!opened && threadIdx.x == kLists + 1) {
+      first = atomicAdd(&lists.counts[Lists::kTaken + p], most);
+    } else if (opens && threadIdx.x == kLists + 1) {
       surplus = AtomicLoad32(&lists.counts[Lists::kSurplus]);
-    } else if (!opened && threadIdx.x < kLists) {
+    } else if (opens && threadIdx.x < kLists) {
       std::uint32_t end = Length(lists, p, threadIdx.x);
       for (std::uint32_t step = 1; step < kLists; step *= 2) {
         const std::uint32_t before = __shfl_up_sync(kLanes, end, step);
@@ -138,32 +109,100 @@ struct PartItems {
       part = p;
     }
     __syncthreads();
-    return first < ends[kLists - 1];
+    return first < End();
   }
-  __device__ bool IsLast(const Lists& lists) {
+  /// Takes `most` items of the part that it is at, or else of the next one that has any.
+  /// @return how many, from `first` on; 0: there are none
+  __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
     __syncthreads();
-    if (threadIdx.x == 0) {
-      __threadfence();
-      is_last = atomicAdd(&lists.counts[Lists::kBlocksDone], 1u) + 1 == gridDim.x;
+    std::uint32_t p = part == kNone ? own : part;
+    while (p != kNone) {
+      if (Take(lists, p, most)) return min(most, End() - first);
+      p = Find(lists, p, false);
     }
-    __syncthreads();
-    return is_last;
+    return 0;
   }
-  /// The next part after `own` that has items of which none was taken, or kNone.
-  __device__ std::uint32_t FindUntouched(const Lists& lists, std::uint32_t own) {
+  __device__ std::uint32_t End() const { return ends[Lists::kListsOfPart - 1]; }
+  __device__ Item At(const Lists& lists, std::uint32_t k) const {
+    std::uint32_t list = 0;
+    while (k >= ends[list]) ++list;
+    const std::uint32_t begin = list == 0 ? 0 : ends[list - 1];
+    return lists.items[(part * Lists::kListsOfPart + list) * lists.room + k - begin];
+  }
+  /// The next part behind `from` that has items of which some are left, or none was taken; or
+  /// kNone.
+  __device__ std::uint32_t Find(const Lists& lists, std::uint32_t from, bool untouched) {
+    const std::uint32_t all_parts = lists.parts + 1;  // with the surplus
     __syncthreads();
     if (threadIdx.x == 0) distance = kNone;
     __syncthreads();
-    for (std::uint32_t p = threadIdx.x; p < lists.parts; p += blockDim.x) {
+    for (std::uint32_t p = threadIdx.x; p < all_parts; p += blockDim.x) {
       const std::uint32_t taken = AtomicLoad32(&lists.counts[Lists::kTaken + p]);
       std::uint32_t all = 0;
       for (std::uint32_t list = 0; list < Lists::kListsOfPart; ++list) {
         all += Length(lists, p, list);
       }
-      if (all > 0 && taken == 0) atomicMin(&distance, (p + lists.parts - own) % lists.parts);
+      if (all > taken && (taken == 0 || !untouched)) {
+        atomicMin(&distance, (p + all_parts - from) % all_parts);
+      }
     }
     __syncthreads();
-    return distance == kNone ? kNone : (own + distance) % lists.parts;
+    return distance == kNone ? kNone : (from + distance) % all_parts;
+  }
+
+ private:
+  __device__ static std::uint32_t Length(const Lists& lists, std::uint32_t p, std::uint32_t list) {
+    if (p < lists.parts) {
+      return min(AtomicLoad32(&lists.counts[p * Lists::kListsOfPart + list]), lists.room);
+    }
+    return list == 0 ? AtomicLoad32(&lists.counts[Lists::kSurplus]) : 0;
+  }
+};
+
+/// Whether this is the last block of a kernel to come here, with all its threads. What the others
+/// wrote before is seen then. REQUIRES: a barrier before `is_last`, which is in shared memory, is
+/// used again.
+__device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    *is_last = atomicAdd(blocks_done, 1u) + 1 == gridDim.x;
+  }
+  __syncthreads();
+  return *is_last;
+}
+
+/// Hands all items to the blocks of a kernel; in shared memory.
+template <class Item>
+struct PartItems {
+  using Lists = PartLists<Item>;
+
+  PartCursor<Item> at;
+  bool is_last;
+
+  /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
+  /// for those of the multiprocessor's own part, for the surplus, and for parts that no block has
+  /// begun with, since their multiprocessor has none; blocks share them. Once in a kernel, by all
+  /// its blocks. @return whether this is the last one; the lists are empty then
+  template <std::uint32_t kGroups, class Visit>
+  __device__ bool ForEach(const Lists& lists, const Visit& visit) {
+    if (threadIdx.x == 0) at.Begin(lists);
+    __syncthreads();
+    const std::uint32_t own = at.own;
+    for (std::uint32_t p = own; p != PartCursor<Item>::kNone;) {
+      while (at.Take(lists, p, kGroups)) {
+        const std::uint32_t end = at.End();
+        const std::uint32_t k = at.first + threadIdx.x / (blockDim.x / kGroups);
+        const bool is_end = at.first + kGroups >= end;
+        visit(k < end ? at.At(lists, k) : Item{}, k < end);
+        if (is_end) break;
+      }
+      p = p == own && at.surplus != 0 ? lists.parts : at.Find(lists, own, true);
+    }
+    if (!IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last)) return false;
+    for (std::uint32_t k = threadIdx.x; k < Lists::kCounts; k += blockDim.x) lists.counts[k] = 0;
+    __syncthreads();
+    return true;
   }
 };
 

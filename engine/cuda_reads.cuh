@@ -33,7 +33,7 @@ struct ReadPlan {
 struct Reads {
   static constexpr std::uint32_t kBins = 1u << 15;
   static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
-  // Places in `flags`, of which each half of a batch has its own:
+  // Places in `flags`, of which each part of a batch has its own:
   static constexpr std::uint32_t kCopies = 0;  ///< not 0 if some plan is kCopy
   static constexpr std::uint32_t kCached = 1;  ///< or kCached
   static constexpr std::uint32_t kAll = 2;     ///< reads in order
@@ -46,7 +46,8 @@ struct Reads {
   ReadPlan* plans = nullptr;        ///< of each operation; null: nothing but reads is planned
   std::uint32_t* flags = nullptr;   ///< null without plans
   std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: reads by part
-  std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it
+  std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it; null:
+                                    ///< each operation reads for itself
   std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations
   std::uint32_t bin_shift = 0;      ///< cell >> bin_shift is its bin
   std::uint32_t cell_bytes = 0;
@@ -63,6 +64,7 @@ struct Reads {
   }
   /// The same where other operations may want the same value.
   __device__ ReadPlan Plan(std::uint32_t cell, std::uint32_t operation) const {
+    if (claims == nullptr) return PlanFirst(cell, operation);
     const std::uint64_t mine = std::uint64_t{cell} << 32 | operation;
     std::uint32_t at = (cell * 0x9E3779B1u) >> (32 - claim_bits);
     for (;; at = (at + 1) & ((1u << claim_bits) - 1)) {
@@ -120,23 +122,30 @@ template <bool kShared>
 __device__ inline void CopyValues(const std::byte* source, std::byte* target,
                                   std::uint32_t value_size) {
   constexpr std::uint32_t kTilesOfWarp = 32 / kTileLanes;
+  constexpr std::uint32_t kInFlight = 4;  // more takes registers that kernels beside are short of
   const std::uint32_t lane = threadIdx.x % 32;
   for (std::uint32_t at = 16 * (lane % kTileLanes); at < RoundUp(value_size, 16 * kTileLanes);
        at += 16 * kTileLanes) {
-    uint4 chunk[kTileLanes];
-    for (std::uint32_t r = 0; r < kTileLanes; ++r) {
-      const auto from = reinterpret_cast<const std::byte*>(__shfl_sync(
-          ~0u, reinterpret_cast<std::uintptr_t>(source), r * kTilesOfWarp + lane / kTileLanes));
-      if (from == nullptr || at >= value_size) continue;
-      chunk[r] = kShared ? __ldcv(reinterpret_cast<const uint4*>(from + at))
-                         : LoadChunk(from + at, value_size - at);
-    }
-    for (std::uint32_t r = 0; r < kTileLanes; ++r) {
-      const std::uint32_t owner = r * kTilesOfWarp + lane / kTileLanes;
-      const bool any = __shfl_sync(~0u, source != nullptr ? 1 : 0, owner) != 0;
-      const auto to = reinterpret_cast<std::byte*>(
-          __shfl_sync(~0u, reinterpret_cast<std::uintptr_t>(target), owner));
-      if (any && at < value_size) StoreChunk(to + at, chunk[r], value_size - at);
+#pragma unroll 1
+    for (std::uint32_t turn = 0; turn < kTileLanes; turn += kInFlight) {
+      uint4 chunk[kInFlight];
+#pragma unroll
+      for (std::uint32_t r = 0; r < kInFlight; ++r) {
+        const std::uint32_t owner = (turn + r) * kTilesOfWarp + lane / kTileLanes;
+        const auto from = reinterpret_cast<const std::byte*>(
+            __shfl_sync(~0u, reinterpret_cast<std::uintptr_t>(source), owner));
+        if (from == nullptr || at >= value_size) continue;
+        chunk[r] = kShared ? __ldcv(reinterpret_cast<const uint4*>(from + at))
+                           : LoadChunk(from + at, value_size - at);
+      }
+#pragma unroll
+      for (std::uint32_t r = 0; r < kInFlight; ++r) {
+        const std::uint32_t owner = (turn + r) * kTilesOfWarp + lane / kTileLanes;
+        const bool any = __shfl_sync(~0u, source != nullptr ? 1 : 0, owner) != 0;
+        const auto to = reinterpret_cast<std::byte*>(
+            __shfl_sync(~0u, reinterpret_cast<std::uintptr_t>(target), owner));
+        if (any && at < value_size) StoreChunk(to + at, chunk[r], value_size - at);
+      }
     }
   }
 }
@@ -191,7 +200,7 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
 /// @param in_order blocks that read, where reads are in order: few, so that few pages are in use
 /// @param hits_sum to which what the cache had is added; null: who planned has counted
 /// @param reporter of the batch, if this is its last kernel, and nothing but reads is planned
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                std::uint32_t in_order, std::uint64_t* hits_sum,

@@ -100,15 +100,20 @@ __device__ inline void FenceBlock() {
 /// waits for a key's lock, which another tile of the block might hold: it is tried again in the
 /// next round.
 /// @param active whether this tile has one
+/// @param meanwhile called by a tile whose operation has begun, again if it has to begin again:
+///        what it wants to know of the item as it was, while the first warp's fence is under way
+template <class Meanwhile>
 __device__ inline void ApplyTogether(const TileOperations& operations, TileOperations::Work* work,
-                                     bool active) {
+                                     bool active, const Meanwhile& meanwhile) {
   while (__syncthreads_or(active)) {
-    bool changes = false;
-    if (active && operations.TryBegin(work)) {
-      active = changes = work->change != TileOperations::Change::kNothing;
-    }
-    if (!__syncthreads_or(changes)) continue;
-    FenceBlock();
+    const bool begun = active && operations.TryBegin(work);
+    bool changes = begun && work->change != TileOperations::Change::kNothing;
+    if (begun) active = changes;
+    const bool any = __syncthreads_or(changes) != 0;
+    if (any && threadIdx.x == 0) __threadfence_system();  // FenceBlock, but for its barrier
+    if (begun) meanwhile();
+    if (!any) continue;
+    __syncthreads();
     changes = changes && operations.Commit(work);
     __syncthreads();
     FenceBlock();
@@ -138,19 +143,22 @@ __device__ inline bool ReadsOld(const DeviceBatch& batch, const RunEffect& effec
 }
 
 /// Looks up the keys of runs. Carries out those that change nothing; puts the others into lists, by
-/// the address of the slot that they change, as far as that is known now. Plans how values are
+/// the address of the slot that they change, as far as that is known now, and asks for the cells
+/// that they need. Plans how values are
 /// read, of cells, as they were: what was looked up is not written again before the batch ends,
 /// whatever becomes of the key, and those who want it come before the run's first change. A thread
 /// for each sorted position. With a directory.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchRuns(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-               const __grid_constant__ PartLists<std::uint32_t> pending) {
+               const __grid_constant__ PartLists<std::uint32_t> pending,
+               const __grid_constant__ PartLists<std::uint32_t> cells) {
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty));
   const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
   ReadPlan plan;
+  bool writes = false;
   if (EndsRun(batch, p)) {
     const RunEffect effect = batch.effects[p];
     const bool changes =
@@ -176,6 +184,9 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     }
     if (changes) {
+      const Plan change = PlanOfRun(effect, [](std::uint32_t) { return nullptr; });
+      writes = !effect.mixed() &&
+               (outcome.present ? change.if_present : change.if_absent) == Action::kWrite;
       const int place =
           outcome.present ? static_cast<int>(outcome.position) : operations.PlaceFor(empty);
       const std::uint32_t bucket =
@@ -190,37 +201,82 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
   if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
+  const int writing = __syncthreads_count(writes);
+  if (threadIdx.x == 0 && writing != 0 && cells.enabled()) {
+    atomicAdd(&cells.counts[PartLists<std::uint32_t>::kAsked], static_cast<std::uint32_t>(writing));
+  }
 }
 
-/// Gives the operations of a block's tiles cells that lie side by side, as far as the grant is
-/// sorted: each tile taking its own, those of a block lay in as many pages as it has tiles. All
-/// threads of the block come here.
-/// @param wants whether this tile's operation is expected to need one
-__device__ inline void GiveCells(const TileOperations& operations, const CudaTile& group,
-                                 const DeviceBatch& batch, bool wants, TileOperations::Work* work) {
-  __shared__ std::uint32_t wanted;
-  __shared__ std::uint64_t from;
-  if (threadIdx.x == 0) wanted = 0;
-  __syncthreads();
-  std::uint32_t own = 0;
-  if (wants && group.IsLeader()) own = atomicAdd(&wanted, 1u);
-  __syncthreads();
-  if (threadIdx.x == 0 && wanted != 0) from = AtomicAdd(&batch.sums->cells_taken, wanted);
-  __syncthreads();
-  if (wants) operations.GiveCell(work, from + group.Broadcast(own));
-}
+/// Where the tiles of a block take cells from; in shared memory.
+struct BlockCells {
+  using Lists = PartLists<std::uint32_t>;
+
+  const Lists* lists;
+  PartCursor<std::uint32_t> at;
+  std::uint32_t wanted;
+  bool is_dry;  ///< no cells are left
+  bool is_last;
+
+  /// By all threads of a block, before anything else.
+  /// @param dealt free cells by part (DealCells)
+  __device__ void Begin(const Lists& dealt) {
+    if (threadIdx.x == 0) {
+      lists = &dealt;
+      if (dealt.enabled()) at.Begin(dealt);
+      is_dry = false;
+    }
+    __syncthreads();
+  }
+  /// Gives the operations of the block's tiles cells of the multiprocessor's own part, as far as
+  /// there are any; all threads of the block come here. What gets none takes it from the grant.
+  /// @param wants whether this tile's operation is expected to need one
+  __device__ void Give(const TileOperations& operations, const CudaTile& group, bool wants,
+                       TileOperations::Work* work) {
+    if (!lists->enabled() || is_dry) return;
+    __syncthreads();
+    if (threadIdx.x == 0) wanted = 0;
+    __syncthreads();
+    std::uint32_t own = 0;
+    if (wants && group.IsLeader()) own = atomicAdd(&wanted, 1u);
+    own = static_cast<std::uint32_t>(group.Broadcast(own));
+    __syncthreads();
+    const std::uint32_t all = wanted;
+    for (std::uint32_t given = 0; given < all;) {
+      const std::uint32_t some = at.TakeSome(*lists, all - given);
+      if (some == 0) {
+        if (threadIdx.x == 0) is_dry = true;
+        __syncthreads();
+        return;
+      }
+      if (wants && own >= given && own < given + some) {
+        operations.GiveCell(work, at.At(*lists, at.first + own - given));
+      }
+      given += some;
+    }
+  }
+  /// By all blocks of a kernel, at its end: the last one queues what nobody took again.
+  __device__ void Return(const Reclaim& reclaim) {
+    if (!lists->enabled()) return;
+    if (!IsLastBlock(&lists->counts[Lists::kBlocksDone], &is_last)) return;
+    while (const std::uint32_t some = at.TakeSome(*lists, kBlockThreads)) {
+      if (threadIdx.x < some) reclaim.RetireCell(at.At(*lists, at.first + threadIdx.x));
+    }
+    __syncthreads();
+    for (std::uint32_t k = threadIdx.x; k < Lists::kCounts; k += blockDim.x) lists->counts[k] = 0;
+  }
+};
 
 /// Carries out the runs of a block's tiles; all of them come here.
-/// @param searched SearchRuns came first: what it planned is being read
+/// @param cells to take; not null: SearchRuns came first, and what it planned is being read
 /// @param active whether this tile has one
 __device__ inline void CarryOutTasks(const TileOperations& operations, const CudaTile& group,
                                      const TableView& table, const DeviceBatch& batch,
-                                     const Reads& reads, const RunTask& task, bool searched,
+                                     const Reads& reads, const RunTask& task, BlockCells* cells,
                                      bool active) {
+  const bool searched = cells != nullptr;
   TileOperations::Work work;
   std::byte* row = nullptr;  // of the run's first find, which reads the value; others copy from it
   std::uint32_t reader = 0;
-  bool was_read = false;
   bool hit = false;
   if (active) {
     const std::uint64_t* key = batch.KeyOf(task.last, table.key_words);
@@ -237,34 +293,26 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
       row = nullptr;
       hit = task.record->hit != 0;
     }
-    if (row != nullptr && work.covered && plan.if_present != Action::kKeep) {
-      // The cache has the value as it was only until the run changes it.
-      const Outcome before = operations.Find(work.candidates, key, 0);
-      was_read = before.present && operations.ReadCached(work.candidates, before, row);
-    }
   }
-  if (searched && !table.inline_values()) {
+  if (searched) {
     const bool was_present = active && task.record->present != 0;
-    GiveCells(
-        operations, group, batch,
-        active && (was_present ? work.plan.if_present : work.plan.if_absent) == Action::kWrite,
-        &work);
+    const Action action = was_present ? work.plan.if_present : work.plan.if_absent;
+    cells->Give(operations, group, active && action == Action::kWrite, &work);
   }
-  ApplyTogether(operations, &work, active);
-  if (!active) return;
   const Outcome& outcome = work.outcome;
-  if (outcome.lack == Lack::kNothing && outcome.present && row != nullptr && !was_read) {
+  const bool at_once = reads.plans == nullptr || searched || table.inline_values();
+  ApplyTogether(operations, &work, active, [&] {
+    if (row == nullptr || !outcome.present || outcome.lack != Lack::kNothing) return;
     hit = operations.ReadCached(work.candidates, outcome, row);
-    if (!hit) {
-      if (reads.plans == nullptr || searched || table.inline_values()) {
-        operations.ReadValue(outcome.reference, row);
-        hit = table.inline_values() && work.covered;
-      } else if (group.IsLeader()) {
-        reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference), reader);
-      }
-    }
+    if (hit || !at_once) return;
+    operations.ReadValue(outcome.reference, row);
+    hit = table.inline_values() && work.covered;
+  });
+  if (!active || !group.IsLeader()) return;
+  const bool found = outcome.present && outcome.lack == Lack::kNothing;
+  if (row != nullptr && found && !hit && !at_once) {
+    reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference), reader);
   }
-  if (!group.IsLeader()) return;
   if (const int added = ItemsAdded(work.plan, outcome); added != 0) {
     AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
   }
@@ -281,11 +329,11 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
 /// here.
 /// @param p the position
 /// @param active whether this tile has one
-/// @param searched, give_up as for CarryOutTasks and CarryOutRuns
+/// @param cells, give_up as for CarryOutTasks and CarryOutRuns
 __device__ inline void CarryOutAt(const TileOperations& operations, const CudaTile& group,
                                   const TableView& table, const DeviceBatch& batch,
-                                  const Reads& reads, std::uint32_t p, bool active, bool searched,
-                                  bool give_up, BlockCounts* counts) {
+                                  const Reads& reads, std::uint32_t p, bool active,
+                                  BlockCells* cells, bool give_up, BlockCounts* counts) {
   RunTask task{};
   if (active) {
     task.effect = batch.effects[p];
@@ -300,25 +348,44 @@ __device__ inline void CarryOutAt(const TileOperations& operations, const CudaTi
     task.uses = p - task.effect.first + 1;
     task.reads_old = ReadsOld(batch, task.effect);
   }
-  CarryOutTasks(operations, group, table, batch, reads, task, searched, active);
+  CarryOutTasks(operations, group, table, batch, reads, task, cells, active);
+}
+
+/// Deals out as many free cells of the grant as runs are expected to need, as a multiprocessor
+/// writes to those of its own part.
+__global__ void DealCells(const __grid_constant__ TableContext context, BatchSums* sums,
+                          const __grid_constant__ PartLists<std::uint32_t> cells) {
+  const std::uint32_t asked = AtomicLoad32(&cells.counts[PartLists<std::uint32_t>::kAsked]);
+  const std::uint64_t count = min(std::uint64_t{asked}, context.reclaim.grant.count);
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x; i < count;
+       i += std::uint64_t{gridDim.x} * kBlockThreads) {
+    std::uint32_t cell = 0;
+    context.reclaim.CellAt(i, &cell);
+    cells.Add(cell * context.table.cell_bytes, cell);
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) AtomicAdd(&sums->cells_taken, count);
 }
 
 /// Carries out what SearchRuns left, while what that planned is read.
 __global__ void __launch_bounds__(kBlockThreads, 3)
     CarryOutParts(const __grid_constant__ TableContext context,
                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                  const __grid_constant__ PartLists<std::uint32_t> pending) {
+                  const __grid_constant__ PartLists<std::uint32_t> pending,
+                  const __grid_constant__ PartLists<std::uint32_t> free_cells) {
   __shared__ BlockCounts counts;
+  __shared__ BlockCells cells;
   __shared__ PartItems<std::uint32_t> items;
   counts.Clear();
+  cells.Begin(free_cells);
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group, CudaMedia(context.dirty));
   const auto carry_out = [&](std::uint32_t p, bool has_one) {
-    CarryOutAt(operations, group, context.table, batch, reads, p, has_one, true, false, &counts);
+    CarryOutAt(operations, group, context.table, batch, reads, p, has_one, &cells, false, &counts);
   };
   items.ForEach<kTilesPerBlock>(pending, carry_out);
+  cells.Return(context.reclaim);
   counts.AddTo(batch.sums);
 }
 
@@ -353,7 +420,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     const std::uint32_t own = first + threadIdx.x / kTileLanes;
     const bool active = own < total;
     CarryOutAt(operations, group, context.table, batch, reads, active ? ends[own] : 0, active,
-               false, give_up, &counts);
+               nullptr, give_up, &counts);
   }
   counts.AddTo(batch.sums);
 }
@@ -576,7 +643,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
       active = false;
     }
   }
-  CarryOutTasks(operations, group, table, batch, Reads{}, task, false, active);
+  CarryOutTasks(operations, group, table, batch, Reads{}, task, nullptr, active);
   counts.AddTo(batch.sums);
 }
 

@@ -117,7 +117,7 @@ class Executor {
 std::unique_ptr<Executor> MakeCpuExecutor(unsigned threads, const Mapping& mapping);
 
 /// @throws Error(kUnsupported) when this build or machine has no CUDA, kGpu
-std::unique_ptr<Executor> MakeCudaExecutor(int device, const Mapping& mapping);
+std::unique_ptr<Executor> MakeCudaExecutor(const OpenOptions& open, const Mapping& mapping);
 
 }  // namespace gpm
 

@@ -18,6 +18,17 @@ enum class ExecutorKind {
 };
 std::string_view ExecutorName(ExecutorKind kind);  ///< "auto", "cpu", "cuda"
 
+/// What the cuda executor does about a batch's accesses to persistent memory: to measure what each
+/// step brings, since none changes a result.
+struct AccessOptions {
+  /// They are dealt out to multiprocessors by address, or put in its order; else made as they come.
+  bool by_address = true;
+  bool combine = true;  ///< several finds of a value read it once
+  /// Bytes of a pool up to which they are dealt out, else put in order; 0: 28 MiB for each
+  /// multiprocessor, for which a GPU keeps the address translations.
+  std::uint64_t dealt_up_to = 0;
+};
+
 /// How a store is opened.
 struct OpenOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
@@ -25,6 +36,7 @@ struct OpenOptions {
   std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
   int device = 0;               ///< cuda executor: device ordinal
   CacheOptions cache{};         ///< directory and cache, in the executor's memory
+  AccessOptions access{};
 };
 
 /// What is fixed when a pool is created.

@@ -54,7 +54,7 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
     return MakeCpuExecutor(open.threads, mapping);
   }
   if (open.executor == ExecutorKind::kCpu) return MakeCpuExecutor(open.threads, mapping);
-  auto executor = MakeCudaExecutor(open.device, mapping);
+  auto executor = MakeCudaExecutor(open, mapping);
   mapping.RegisterGpu();
   return executor;
 }

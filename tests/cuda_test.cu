@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -99,6 +100,85 @@ TEST_F(CudaTest, ArraysMayBeOnHostOrDeviceEachOnItsOwn) {
     EXPECT_EQ(where & 8 ? device_found.Host() : found, values);
     store.Close();
     std::filesystem::remove(PoolPath());
+  }
+}
+
+TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
+  constexpr std::uint64_t kKeys = 40000;
+  constexpr std::size_t kFinds = 300000;  // read in two parts, with the same keys in both
+  constexpr std::size_t kMixed = 50000;
+  const std::uint64_t seed = test::TestSeed();
+  std::vector<std::uint64_t> keys(kKeys);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<Value> values;
+  for (const auto key : keys) values.push_back(ValueOf(key));
+  struct Outcome {
+    std::vector<Result> results;
+    std::vector<Value> found;
+  };
+  const auto run = [&](const AccessOptions& access, bool cache) {
+    CreateOptions create;
+    create.value_size = kValueSize;
+    OpenOptions open = test::TestOpenOptions();
+    open.access = access;
+    open.cache.fraction = cache ? 0.3 : 0;
+    Store store = Store::Create(PoolPath(), create, open);
+    std::mt19937_64 random(seed);
+    Outcome outcome{std::vector<Result>(kKeys), {}};
+    store.Insert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), outcome.results);
+    if (cache) store.LoadCache().Wait();
+    const auto apply = [&](std::span<const Op> ops, std::size_t n) {
+      std::vector<std::uint64_t> some(n);
+      std::vector<Value> news(n), found(n, ValueOf(7));
+      std::vector<Result> results(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        some[i] = random() % 4 == 0 ? random() % 9 : random() % (kKeys + kKeys / 4);
+        news[i] = ValueOf(random());
+      }
+      store.Apply(Batch{
+          .op = Op::kFind,
+          .ops = ops,
+          .keys = std::as_bytes(std::span(some)),
+          .values = ops.empty() ? std::span<const std::byte>{} : std::as_bytes(std::span(news)),
+          .found = std::as_writable_bytes(std::span(found)),
+          .results = results});
+      for (std::size_t i = 0; i < n; ++i) {
+        const bool is_found = results[i] == Result::kOk && (ops.empty() || ops[i] == Op::kFind);
+        if (!is_found) found[i] = ValueOf(7);  // its row has no meaning
+      }
+      outcome.results.insert(outcome.results.end(), results.begin(), results.end());
+      outcome.found.insert(outcome.found.end(), found.begin(), found.end());
+    };
+    for (int round = 0; round < 2; ++round) {
+      apply({}, kFinds);
+      apply({}, 3000);
+      std::vector<Op> ops(kMixed);
+      for (Op& op : ops) {
+        const auto choice = random() % 10;
+        op = choice < 6   ? Op::kFind
+             : choice < 8 ? Op::kUpdate
+             : choice < 9 ? Op::kErase
+                          : Op::kInsert;
+      }
+      apply(ops, kMixed);
+    }
+    store.Close();
+    std::filesystem::remove(PoolPath());
+    return outcome;
+  };
+  const Outcome expected = run({.by_address = false, .combine = false}, false);
+  ASSERT_EQ(expected.results[0], Result::kOk);
+  for (const bool cache : {false, true}) {
+    for (const bool combine : {false, true}) {
+      for (const std::uint64_t dealt_up_to : {0, 1}) {
+        SCOPED_TRACE(testing::Message() << "cache " << cache << ", combine " << combine
+                                        << ", dealt up to " << dealt_up_to);
+        const Outcome outcome = run({.combine = combine, .dealt_up_to = dealt_up_to}, cache);
+        EXPECT_TRUE(outcome.results == expected.results);
+        const auto differs = std::ranges::mismatch(outcome.found, expected.found).in1;
+        EXPECT_EQ(differs - outcome.found.begin(), std::ssize(expected.found)) << "first row";
+      }
+    }
   }
 }
 

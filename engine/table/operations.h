@@ -135,14 +135,10 @@ class Operations {
     return work;
   }
 
-  /// Gives an operation free cell `index` of the grant, which was counted as taken: what it does
-  /// not need it queues again. Before it begins.
-  GPM_HD void GiveCell(Work* work, std::uint64_t index) const {
-    std::uint32_t cell = 0;
-    std::uint64_t given = 0;
-    if (group_.IsLeader()) given = reclaim_.CellAt(index, &cell) ? 1 : 0;
-    if (group_.Broadcast(given) == 0) return;
-    work->fresh.cell = static_cast<std::uint32_t>(group_.Broadcast(cell));
+  /// Gives an operation a free cell of the grant, which was counted as taken: what it does not need
+  /// it queues again. Before it begins.
+  GPM_HD void GiveCell(Work* work, std::uint32_t cell) const {
+    work->fresh.cell = cell;
     work->fresh.reference = work->fresh.cell * table_.cell_bytes;
     work->fresh.has_cell = true;
   }
