@@ -10,8 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "pm/error.h"
 #include "pm/format.h"
@@ -30,6 +34,9 @@ constexpr std::uint64_t kMaxDefaultBytes = kMiB * kMiB;
 constexpr std::uint64_t kAddressableBytes = std::uint64_t{1} << 57;
 /// How far a default reservation may shrink where address space is scarce (sanitizers, ulimit -v).
 constexpr std::uint64_t kLeastDefaultBytes = 1024 * kMiB;
+/// What a thread populates at a time, and how many threads do at most.
+constexpr std::uint64_t kPartBytes = 32 * kMiB;
+constexpr std::uint64_t kMaxPopulatingThreads = 8;
 
 constexpr std::uint64_t RoundDown(std::uint64_t n, std::uint64_t multiple) {
   return n / multiple * multiple;
@@ -298,10 +305,7 @@ void Mapping::MapStep(std::uint64_t end, bool populate) {
   // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
   if (InMemory()) madvise(address, step.bytes, MADV_HUGEPAGE);
   try {
-    if (InMemory() && populate) {
-      if (!anonymous_) MakeHuge(step);
-      Populate(step);
-    }
+    if (InMemory() && populate) Populate(step, !anonymous_);
     steps_.push_back(step);
     if (gpu_registered_) RegisterHostMemory(address, step.bytes);
   } catch (...) {
@@ -313,9 +317,9 @@ void Mapping::MapStep(std::uint64_t end, bool populate) {
   if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
 }
 
-void Mapping::MakeHuge(const Step& step) {
-  std::byte* const end = base_ + RoundDown(step.offset + step.bytes, kHugePageBytes);
-  std::byte* const start = base_ + RoundUp(step.offset, kHugePageBytes);
+void Mapping::MakeHuge(const Step& part) const {
+  std::byte* const end = base_ + RoundDown(part.offset + part.bytes, kHugePageBytes);
+  std::byte* const start = base_ + RoundUp(part.offset, kHugePageBytes);
   // The kernel collapses what has at least one page; of the others it makes zeros, in place.
   for (std::byte* extent = start; extent < end; extent += kHugePageBytes) {
     if (madvise(extent, kPageBytes, MADV_POPULATE_WRITE) != 0) return;
@@ -325,19 +329,41 @@ void Mapping::MakeHuge(const Step& step) {
 
 void Mapping::Populate() {
   if (!InMemory()) return;
-  for (const Step& step : steps_) Populate(step);
+  for (const Step& step : steps_) Populate(step, false);
 }
 
-void Mapping::Populate(const Step& step) {
-  std::byte* const address = base_ + step.offset;
-  int error = 0;
-  do {
-    error = madvise(address, step.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
-  } while (error == EINTR || error == EAGAIN);
+void Mapping::Populate(const Step& step, bool make_huge) {
+  const std::uint64_t end = step.offset + step.bytes;
+  const std::uint64_t first = step.offset / kPartBytes;
+  const std::uint64_t parts = (end - 1) / kPartBytes - first + 1;
+  std::atomic<std::uint64_t> taken{0};
+  std::atomic<int> failure{0};
+  const auto populate = [&] {
+    for (std::uint64_t k; (k = taken++) < parts;) {
+      const std::uint64_t from = std::max(step.offset, (first + k) * kPartBytes);
+      const Step part{from, std::min(end, (first + k + 1) * kPartBytes) - from};
+      if (make_huge) MakeHuge(part);
+      int error = 0;
+      do {
+        error = madvise(base_ + part.offset, part.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+      } while (error == EINTR || error == EAGAIN);
+      if (error != 0) failure = error;
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    try {
+      const std::uint64_t threads = std::min<std::uint64_t>(
+          {parts, kMaxPopulatingThreads, std::max(1u, std::thread::hardware_concurrency())});
+      while (helpers.size() + 1 < threads) helpers.emplace_back(populate);
+    } catch (const std::system_error&) {  // as many as there are
+    }
+    populate();
+  }
+  int error = failure;
   if (error == EINVAL && !anonymous_) {  // kernels before 5.14
-    error = posix_fallocate(
-        fd_, static_cast<off_t>(step.offset),
-        static_cast<off_t>(std::min(step.offset + step.bytes, file_bytes_) - step.offset));
+    error = posix_fallocate(fd_, static_cast<off_t>(step.offset),
+                            static_cast<off_t>(std::min(end, file_bytes_) - step.offset));
   } else if (error == EINVAL) {
     error = 0;
   }
@@ -345,8 +371,7 @@ void Mapping::Populate(const Step& step) {
   // A file system that is full shows as EFAULT here: it would have been SIGBUS.
   throw Error(
       error == ENOMEM || error == EFAULT || error == ENOSPC ? ErrorCode::kNoSpace : ErrorCode::kIo,
-      fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset,
-                  step.offset + step.bytes,
+      fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset, end,
                   error == EFAULT ? "the file system is full" : Reason(error)));
 }
 
