@@ -63,6 +63,7 @@ struct DirectoryView {
 struct Probe {
   std::uint32_t match = 0;
   std::uint32_t empty = 0;
+  std::uint32_t cell = 0;  ///< number of the key's value cell; 0: not known
 };
 
 /// The directory's part in the protocols, for one operation at a time.
@@ -103,6 +104,9 @@ class DirectoryAccess {
     // As many words at once as the candidates have if a bucket has four slots or more, so that the
     // loads are in flight together.
     constexpr std::uint32_t kWords = 8 / Group::kSize == 0 ? 1 : 8 / Group::kSize;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
     for (std::uint32_t begin = 0; begin < words; begin += kWords * Group::kSize) {
       std::uint64_t four[kWords];
       bool loaded = false;
@@ -123,6 +127,9 @@ class DirectoryAccess {
       }
       for (std::uint32_t k = 0; k < kWords; ++k) {
         const std::uint32_t w = begin + k * Group::kSize + group_.Lane();
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
         for (std::uint32_t i = 0; i < slots_of_word; ++i) {
           const auto found = static_cast<std::uint16_t>(four[k] >> (16 * i));
           const std::uint32_t bit = 1u << ((w * slots_of_word + i) & 31);
@@ -133,23 +140,30 @@ class DirectoryAccess {
     }
     Probe probe{group_.Or(mine.match), group_.Or(mine.empty)};
     if (view_.keys == nullptr || probe.match == 0) return probe;
-    // One lane looks at one of those that look alike.
+    // One lane looks at one of those that look alike: at the key and, in flight with it, the cell.
     std::uint32_t equal = 0;
+    std::uint32_t cell = 0;
     std::uint32_t rank = 0;
     for (std::uint32_t rest = probe.match; rest != 0; rest &= rest - 1, ++rank) {
       if (rank % Group::kSize != group_.Lane()) continue;
       const std::uint32_t position = LowestBit(rest);
-      const std::uint64_t* const stored = KeyAt(SlotAt(candidates, position));
+      const std::uint64_t slot = SlotAt(candidates, position);
+      const std::uint64_t* const stored = KeyAt(slot);
+      const std::uint32_t cell_there =
+          view_.cells == nullptr ? 0 : media_.LoadShared(view_.cells + slot);
       std::uint64_t differing = 0;
 #ifdef __CUDA_ARCH__
-#pragma unroll 2  // more takes registers that kernels are short of
+#pragma unroll 1
 #endif
       for (std::uint32_t w = 0; w < table_.key_words; ++w) {
         differing |= media_.LoadShared(stored + w) ^ key[w];
       }
-      if (differing == 0) equal |= 1u << position;
+      if (differing != 0) continue;
+      equal |= 1u << position;
+      cell = cell_there;
     }
     probe.match = group_.Or(equal);
+    if ((probe.match & (probe.match - 1)) == 0) probe.cell = group_.Or(cell);  // the only one
     return probe;
   }
 
@@ -239,11 +253,11 @@ class DirectoryAccess {
   /// Word w of the prints of the candidate buckets, or null.
   GPM_HD const std::uint64_t* WordAt(const Candidates& candidates, std::uint32_t w,
                                      std::uint32_t words_of_bucket, std::uint32_t words) const {
-    const std::uint32_t c = w / words_of_bucket;
+    const std::uint32_t c = w >> LowestBit(words_of_bucket);  // a power of two
     if (w >= words || IsRepeated(table_, c)) return nullptr;
     return reinterpret_cast<const std::uint64_t*>(
         view_.prints + std::uint64_t{IndexOf(candidates, c)} * view_.stride +
-        w % words_of_bucket * DirectoryView::kPrintsInWord);
+        (w & (words_of_bucket - 1)) * DirectoryView::kPrintsInWord);
   }
 
   GPM_HD std::uint64_t SlotAt(const Candidates& candidates, std::uint32_t position) const {

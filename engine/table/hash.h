@@ -40,6 +40,9 @@ GPM_HD inline KeyHash HashKey(const std::uint64_t* seed, const std::uint64_t* wo
                               std::uint32_t count) {
   std::uint64_t folded = seed[0];
   std::uint64_t summed = seed[1];
+#ifdef __CUDA_ARCH__
+#pragma unroll 1  // most keys are one word, and code takes time to fetch
+#endif
   for (std::uint32_t i = 0; i < count; ++i) {
     folded = FoldMultiply(folded ^ words[i], seed[1] ^ (0x9E3779B97F4A7C15ull * (i + 1)));
     summed = (summed ^ words[i]) * 0xD6E8FEB86659FD93ull;

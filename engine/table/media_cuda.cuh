@@ -54,12 +54,15 @@ __device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) 
       return make_uint4(words[0], words[1], words[2], words[3]);
     }
   }
-  std::uint32_t words[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (std::uint32_t i = 0; i < 16; ++i) {
-    if (i < bytes) words[i / 4] |= static_cast<std::uint32_t>(source[i]) << (8 * (i % 4));
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+#pragma unroll 1  // few come here, and code that is not in the instruction cache takes long
+  for (std::uint32_t i = min(bytes, 16u); i-- > 0;) {
+    high = high << 8 | low >> 56;
+    low = low << 8 | static_cast<std::uint64_t>(source[i]);
   }
-  return make_uint4(words[0], words[1], words[2], words[3]);
+  return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+                    static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
 }
 
 /// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
@@ -77,9 +80,13 @@ __device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t 
       return;
     }
   }
-#pragma unroll
-  for (std::uint32_t i = 0; i < 16; ++i) {
-    if (i < bytes) target[i] = static_cast<std::byte>(words[i / 4] >> (8 * (i % 4)));
+  std::uint64_t low = words[0] | std::uint64_t{words[1]} << 32;
+  std::uint64_t high = words[2] | std::uint64_t{words[3]} << 32;
+#pragma unroll 1
+  for (std::uint32_t i = 0; i < min(bytes, 16u); ++i) {
+    target[i] = static_cast<std::byte>(low);
+    low = low >> 8 | high << 56;
+    high >>= 8;
   }
 }
 

@@ -246,7 +246,7 @@ class Operations {
     if (probe.match == 0) return outcome;
     outcome.present = true;
     outcome.position = LowestBit(probe.match);
-    outcome.reference = ReferenceAt(candidates, outcome.position);
+    outcome.reference = ReferenceAt(candidates, probe);
     if (covered && uses != 0) cache_.Count(BucketIndex(candidates, outcome.position), uses);
     return outcome;
   }
@@ -405,6 +405,9 @@ class Operations {
   /// @param value value_size bytes
   GPM_HD void ReadValue(std::uint64_t reference, std::byte* value) const {
     if (table_.inline_values()) {
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
       for (std::uint32_t i = group_.Lane(); i < table_.value_size; i += Group::kSize) {
         value[i] = static_cast<std::byte>(reference >> (8 * i));
       }
@@ -563,6 +566,9 @@ class Operations {
     if (table_.inline_values()) {
       fresh->source = value;
       fresh->reference = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
       for (std::uint32_t i = 0; i < table_.value_size; ++i) {
         fresh->reference |= static_cast<std::uint64_t>(value[i]) << (8 * i);
       }
@@ -585,7 +591,10 @@ class Operations {
     return true;
   }
 
-  GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, std::uint32_t position) const {
+  /// The value reference of the key that a probe found.
+  GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, const Probe& probe) const {
+    if (probe.cell != 0) return probe.cell * table_.cell_bytes;
+    const std::uint32_t position = LowestBit(probe.match);
     return directory_.Covers(candidates) ? directory_.Reference(candidates, position)
                                          : LoadOnce(table_.Reference(SlotAt(candidates, position)));
   }
@@ -614,8 +623,8 @@ class Operations {
         outcome.present = true;
         outcome.position = LowestBit(probe.match);
         work->slot = holds ? work->hint.slot : SlotAt(candidates, outcome.position);
-        outcome.reference = work->covered ? directory_.Reference(candidates, outcome.position)
-                                          : LoadOnce(table_.Reference(work->slot));
+        outcome.reference =
+            work->covered ? ReferenceAt(candidates, probe) : LoadOnce(table_.Reference(work->slot));
         if (plan.if_present == Action::kErase) {
           work->change = Change::kErase;
         } else if (plan.if_present == Action::kWrite) {
