@@ -6,7 +6,7 @@
 
 #include "engine/cuda_executor.h"
 #include "engine/cuda_finds.cuh"
-#include "engine/cuda_runs.cuh"
+#include "engine/cuda_small.cuh"
 
 namespace gpm {
 namespace {
@@ -20,7 +20,7 @@ constexpr std::uint64_t kFirstShare = 4;
 /// Blocks that read in order, in larger pools: few pages are then in use at a time.
 constexpr unsigned kReadingBlocks = 64;
 /// Blocks of CarryOutRuns, or of CarryOutParts, that a multiprocessor runs at once.
-constexpr std::uint32_t kBusyBlocksOfPart = 3;
+constexpr std::uint32_t kBusyBlocks = 3;
 
 /// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
 bool IsOnDevice(const void* pointer, int device, const char* name) {
@@ -199,7 +199,7 @@ void CudaRun::Allocate() {
 template <class Item>
 std::uint64_t CudaRun::ShapeLists(std::uint64_t items, Workspace::Lists kind,
                                   PartLists<Item>* lists) {
-  lists->parts = std::min(executor_->multiprocessors(), PartLists<Item>::kMaxParts);
+  lists->parts = PartLists<Item>::PartsFor(executor_->multiprocessors());
   lists->room = PartLists<Item>::RoomFor(items, lists->parts);
   lists->counts = workspace_->list_counts.data() + kind * PartLists<Item>::kCounts;
   return lists->SizeFor(items);
@@ -333,22 +333,25 @@ void CudaRun::Sort() {
 void CudaRun::CarryOut(bool again, bool give_up) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
   if (way_ == Way::kSmall) {
-    CarryOutSmall<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, again, give_up);
-    CheckLaunch("CarryOutSmall");
+    workspace_->changes.Launch(
+        {{CarryOutSmall, blocks, kSmallThreads, false, context_, device_, again, give_up},
+         {AnswerOperations, blocks, kBlockThreads, true, context_, device_, kernel_reporter_}},
+        stream_);
+    Finish();
+    return;
+  }
+  ClearReads(true);
+  const bool searched = searches_ && !again;
+  if (searched) {
+    SearchAndCarryOut();
   } else {
-    ClearReads(true);
-    const bool searched = searches_ && !again;
-    if (searched) {
-      SearchAndCarryOut();
-    } else {
-      const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocksOfPart;
-      const std::uint32_t span =
-          std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
-      CarryOutRuns<<<static_cast<unsigned>(BlocksFor(device_.count, span)), kBlockThreads, 0,
-                     stream_>>>(context_, device_, reads_, span, give_up);
-      CheckLaunch("CarryOutRuns");
-      ReadPlanned(reads_, false);
-    }
+    const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
+    const std::uint32_t span =
+        std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
+    CarryOutRuns<<<static_cast<unsigned>(BlocksFor(device_.count, span)), kBlockThreads, 0,
+                   stream_>>>(context_, device_, reads_, span, give_up);
+    CheckLaunch("CarryOutRuns");
+    ReadPlanned(reads_, false);
   }
   AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, kernel_reporter_);
   CheckLaunch("AnswerOperations");
@@ -360,11 +363,18 @@ void CudaRun::Find() {
   const bool at_once =
       !reads_.enabled() && device_.found != nullptr && !context_.table.inline_values();
   if (device_.count < kLargeFrom || at_once) {
-    FindKeys<<<static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock)), kBlockThreads, 0,
-               stream_>>>(context_, device_, reads_,
-                          reads_.enabled() ? Reporter{} : kernel_reporter_);
-    CheckLaunch("FindKeys");
-    ReadPlanned(reads_, false, kernel_reporter_);
+    const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+    if (reads_.enabled()) {
+      const std::uint32_t readers = executor_->multiprocessors();
+      workspace_->finds.Launch(
+          {{FindKeys, tiles, kBlockThreads, false, context_, device_, reads_, Reporter{}},
+           {ReadValues, readers, kBlockThreads, false, context_, device_, reads_, readers, nullptr,
+            kernel_reporter_}},
+          stream_);
+    } else {
+      FindKeys<<<tiles, kBlockThreads, 0, stream_>>>(context_, device_, reads_, kernel_reporter_);
+      CheckLaunch("FindKeys");
+    }
     return;
   }
   ClearReads(false);
@@ -418,7 +428,7 @@ void CudaRun::SearchAndCarryOut() {
         context_, device_.sums, cells_);
     CheckLaunch("DealCells");
   }
-  CarryOutParts<<<pending_.parts * kBusyBlocksOfPart, kBlockThreads, 0, workspace_->side>>>(
+  CarryOutParts<<<executor_->multiprocessors() * kBusyBlocks, kBlockThreads, 0, workspace_->side>>>(
       context_, device_, reads_, pending_, cells_);
   CheckLaunch("CarryOutParts");
   Join();
@@ -437,18 +447,20 @@ void CudaRun::ReadPlanned(const Reads& reads, bool count_hits, const Reporter& r
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   const bool copies = reads.plans != nullptr && context_.accelerators.cache.enabled();
-  // One is enough for a few reads; two leave room for another kernel beside.
-  unsigned reading = reads.lists.parts * (copies ? 2 : 1);
+  // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
+  unsigned readers = executor_->multiprocessors();
+  unsigned all = readers * (copies ? 2 : 1);
   if (reads.bins != nullptr) {
     PlaceBins<<<1, kPlacingThreads, 0, stream_>>>(reads);
     CheckLaunch("PlaceBins");
     PlaceReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(reads, device_.count);
     CheckLaunch("PlaceReads");
-    if (!copies) reading = kReadingBlocks;
+    readers = kReadingBlocks;
+    if (!copies) all = readers;
   }
-  ReadValues<<<reading, kBlockThreads, 0, stream_>>>(
-      context_, device_, reads, std::min(reading, kReadingBlocks),
-      count_hits ? &device_.sums->cache_hits : nullptr, reporter);
+  ReadValues<<<all, kBlockThreads, 0, stream_>>>(context_, device_, reads, readers,
+                                                 count_hits ? &device_.sums->cache_hits : nullptr,
+                                                 reporter);
   CheckLaunch("ReadValues");
 }
 

@@ -13,6 +13,7 @@
 #include "engine/cuda_parts.cuh"
 #include "engine/cuda_report.cuh"
 #include "engine/executor.h"
+#include "engine/kernel_graph.h"
 
 namespace gpm {
 
@@ -46,6 +47,7 @@ struct Workspace {
   DeviceArray<std::uint32_t> list_counts;  ///< of PartLists, of each of these kinds; 0 likewise
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
+  KernelGraph finds, changes;   ///< the kernels of small batches
   cudaStream_t side = nullptr;  ///< for what runs beside the batch's stream
   cudaEvent_t forked = nullptr, joined = nullptr;
   cudaEvent_t enqueued = nullptr;  ///< recorded behind the last kernel of a phase

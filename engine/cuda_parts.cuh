@@ -12,18 +12,19 @@ namespace gpm {
 /// What an access costs is its address translation. A GPU keeps those of some 512 MiB near each of
 /// its clusters of multiprocessors, and an access to anything else waits for one of about 60
 /// million walks of the page table a second, or 42 when other traffic has driven that out of the
-/// L2. So the pool is dealt out, 2 MiB at a time, to as many *parts* as there are multiprocessors,
-/// and each makes the accesses to its own part, in every batch again: up to some GiB, translations
-/// stay where they are needed, and accesses take what the link takes for their bytes, few or many,
-/// in any order. (On an H200, 77,000 reads of 128 bytes over 2 GiB, behind other traffic: 1.28 ms
-/// as they come, 0.68 in the order of their addresses, 0.20 dealt out; over 6 GiB in order is
-/// faster.)
+/// L2. So the pool is dealt out, 2 MiB at a time, to *parts*, one for two multiprocessors that are
+/// neighbours (fewer parts are evener), which make the accesses to it in every batch again: up to
+/// some GiB, translations stay where they are needed, and accesses take what the link takes for
+/// their bytes, few or many, in any order. (On an H200, 77,000 reads of 128 bytes over 2 GiB,
+/// behind other traffic: 1.28 ms as they come, 0.68 in the order of their addresses, 0.20 dealt
+/// out; over 6 GiB in order is faster.)
 ///
 /// One kernel adds items to the lists, and the next one takes them (PartItems). A trivially
 /// copyable view.
 template <class Item>
 struct PartLists {
   static constexpr std::uint32_t kMaxParts = 256;
+  static constexpr std::uint32_t kSharers = 2;      ///< multiprocessors of a part
   static constexpr std::uint32_t kListsOfPart = 8;  ///< so that few add to the same one at a time
   static constexpr std::uint32_t kMaxLists = kMaxParts * kListsOfPart;
   static constexpr std::uint32_t kRegionBits = 21;
@@ -54,18 +55,29 @@ struct PartLists {
   __device__ void Add(std::uint64_t offset, Item item) const {
     const auto region = static_cast<std::uint32_t>(offset >> kRegionBits);
     const std::uint32_t list = region % parts * kListsOfPart + blockIdx.x % kListsOfPart;
-    const std::uint32_t at = atomicAdd(&counts[list], 1u);
+    // One addition for the threads of a warp that add to the same list: neighbours often do.
+    const std::uint32_t same = __match_any_sync(__activemask(), list);
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t first = LowestBit(same);
+    std::uint32_t at = 0;
+    if (lane == first) at = atomicAdd(&counts[list], PopCount(same));
+    at = __shfl_sync(same, at, first) + PopCount(same & ((1u << lane) - 1));
     if (at < room) {
       items[list * room + at] = item;
     } else {
       items[parts * kListsOfPart * room + atomicAdd(&counts[kSurplus], 1u)] = item;
     }
   }
+  /// Parts for so many multiprocessors.
+  static constexpr std::uint32_t PartsFor(std::uint32_t multiprocessors) {
+    const std::uint32_t pairs = (multiprocessors + kSharers - 1) / kSharers;
+    return pairs < kMaxParts ? pairs : kMaxParts;
+  }
   /// The part of the multiprocessor that the thread runs on.
   __device__ std::uint32_t OwnPart() const {
     std::uint32_t multiprocessor = 0;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
-    return multiprocessor % parts;
+    return multiprocessor / kSharers % parts;
   }
 };
 
@@ -181,9 +193,9 @@ struct PartItems {
   bool is_last;
 
   /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
-  /// for those of the multiprocessor's own part, for the surplus, and for parts that no block has
-  /// begun with, since their multiprocessor has none; blocks share them. Once in a kernel, by all
-  /// its blocks. @return whether this is the last one; the lists are empty then
+  /// of those of the multiprocessor's own part, of the surplus, and of parts that no block has begun
+  /// with, since their multiprocessors have none; blocks share them. Once in a kernel, by all its
+  /// blocks. @return whether this is the last one; the lists are empty then
   template <std::uint32_t kGroups, class Visit>
   __device__ bool ForEach(const Lists& lists, const Visit& visit) {
     if (threadIdx.x == 0) at.Begin(lists);

@@ -195,15 +195,15 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
   }
 }
 
-/// Carries out what was planned, and copies what the cache has: some blocks begin with the one, as
-/// many as there are multiprocessors, the others with the other.
-/// @param in_order blocks that read, where reads are in order: few, so that few pages are in use
+/// Carries out what was planned, and copies what the cache has.
+/// @param readers blocks that begin with reads, the others with copies. Where reads are in order,
+///        no others read: few, so that few pages are in use
 /// @param hits_sum to which what the cache had is added; null: who planned has counted
 /// @param reporter of the batch, if this is its last kernel, and nothing but reads is planned
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-               std::uint32_t in_order, std::uint64_t* hits_sum,
+               std::uint32_t readers, std::uint64_t* hits_sum,
                const __grid_constant__ Reporter reporter) {
   __shared__ PartItems<std::uint64_t> items;
   const TableView& table = context.table;
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
     if (has_one) ReadOne(table, batch, item);
   };
   const bool copies = reads.plans != nullptr && reads.flags[Reads::kCached] != 0;
-  const bool reads_first = blockIdx.x < (reads.bins == nullptr ? reads.lists.parts : in_order);
+  const bool reads_first = blockIdx.x < readers;
   for (const bool reads_now : {reads_first, !reads_first}) {
     if (!reads_now) {
       if (!copies) continue;
@@ -221,11 +221,11 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
     } else if (reads.bins == nullptr) {
       const bool is_last = items.ForEach<kTilesPerBlock>(reads.lists, read);
       if (is_last && threadIdx.x == 0 && reporter.report != nullptr) Report(context, reporter);
-    } else if (blockIdx.x < in_order) {
+    } else if (reads_first) {
       const std::uint32_t total = reads.flags[Reads::kAll];
       std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
       std::uint64_t next = p < total ? reads.lists.items[p] : 0;
-      for (const std::uint32_t step = in_order * kTilesPerBlock; p < total; p += step) {
+      for (const std::uint32_t step = readers * kTilesPerBlock; p < total; p += step) {
         const std::uint64_t item = next;
         if (p + step < total) next = reads.lists.items[p + step];  // in flight meanwhile
         ReadOne(table, batch, item);
