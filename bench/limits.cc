@@ -26,6 +26,7 @@ struct Kind {
 constexpr Kind kKinds[] = {{"touch", AccessKind::kTouch, &LinkLimits::touch},
                            {"read", AccessKind::kRead, &LinkLimits::read},
                            {"write", AccessKind::kWrite, &LinkLimits::write},
+                           {"small-write", AccessKind::kSmallWrite, &LinkLimits::small_write},
                            {"cas", AccessKind::kCas, &LinkLimits::cas}};
 
 struct Order {
@@ -41,7 +42,8 @@ constexpr Order kOrders[] = {{"random", AccessOrder::kRandom, &Rates::random},
 std::uint64_t BytesOf(AccessKind kind, std::uint64_t cell_bytes) {
   switch (kind) {
     case AccessKind::kTouch:
-      return kTouchBytes;
+    case AccessKind::kSmallWrite:
+      return kSmallBytes;
     case AccessKind::kCas:
       return 8;
     case AccessKind::kRead:
@@ -211,7 +213,8 @@ std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses
     if (seconds > 0) terms.push_back({limit, 1 / seconds});
   };
   add("read bytes", a.read_bytes / (BestOrder(link.read) * cell_bytes));
-  add("write bytes", a.write_bytes / (BestOrder(link.write) * cell_bytes));
+  add("writes", a.write_bytes / (BestOrder(link.write) * cell_bytes) +
+                    a.small_writes / BestScattered(limits.link.back().small_write));
   const double read_rate = BestScattered(link.read);
   const double touch_rate = std::max(BestScattered(link.touch), read_rate);
   const double translated =

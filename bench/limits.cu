@@ -145,8 +145,9 @@ struct ReadCell {
   __device__ void Add(std::uint64_t* sum, std::uint64_t result) const { XorInto(sum, result); }
 };
 
+template <unsigned kLanesOfCell>
 struct WriteCell {
-  static constexpr unsigned kLanes = kCellLanes;
+  static constexpr unsigned kLanes = kLanesOfCell;
   std::uint32_t bytes;
 
   __device__ void operator()(std::byte* base, std::uint64_t offset, unsigned lane,
@@ -318,11 +319,13 @@ class CudaAccessor : public Accessor {
     return Time([&] {
       switch (kind) {
         case AccessKind::kTouch:
-          return LaunchAccess(ReadCell<1>{kTouchBytes}, cells, choice.order, blocks);
+          return LaunchAccess(ReadCell<1>{kSmallBytes}, cells, choice.order, blocks);
         case AccessKind::kRead:
           return LaunchAccess(ReadCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kWrite:
-          return LaunchAccess(WriteCell{cell_bytes}, cells, choice.order, blocks);
+          return LaunchAccess(WriteCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
+        case AccessKind::kSmallWrite:
+          return LaunchAccess(WriteCell<1>{kSmallBytes}, cells, choice.order, blocks);
         case AccessKind::kCas:
           return LaunchAccess(CasCell{}, cells, choice.order, blocks);
       }
@@ -332,7 +335,7 @@ class CudaAccessor : public Accessor {
   std::optional<MemoryLimits> MeasureMemory(unsigned repeats) override;
 
  private:
-  static_assert(kTouchBytes == kChunkBytes);
+  static_assert(kSmallBytes == kChunkBytes);
 
   Parts parts() const { return {multiprocessors_, begins_.data(), claims_.data()}; }
 

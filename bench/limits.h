@@ -54,10 +54,11 @@ struct Rates {
 /// Of `accesses` made at once to persistent memory: over the link (cuda), or in DRAM (cpu).
 struct LinkLimits {
   std::uint64_t accesses = 0;
-  Rates touch;  ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
-  Rates read;   ///< of whole cells
-  Rates write;  ///< of whole cells
-  Rates cas;    ///< of a cell's first 8 bytes; each succeeds
+  Rates touch;        ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
+  Rates read;         ///< of whole cells
+  Rates write;        ///< of whole cells
+  Rates small_write;  ///< of a cell's first 16 bytes, as slots are written
+  Rates cas;          ///< of a cell's first 8 bytes; each succeeds
 };
 
 /// Of accesses to GPU memory, to every cell of a range far larger than the GPU's caches, in random
@@ -99,14 +100,15 @@ nlohmann::json ToJson(const Limits& limits);
 /// alone.
 struct Accesses {
   // Persistent memory.
-  double read_bytes = 0;  ///< of all reads
-  double write_bytes = 0;
+  double read_bytes = 0;    ///< of all reads
+  double write_bytes = 0;   ///< of all writes but small ones
   double random_reads = 0;  ///< of a cell or more; each at a place of its own in the pool's range
   double ordered_reads = 0;
   double random_touches = 0;  ///< reads of less than a cell
   double ordered_touches = 0;
   double random_writes = 0;
   double ordered_writes = 0;
+  double small_writes = 0;  ///< of the random and ordered ones, those that write less than a cell
   double random_cas = 0;
   double ordered_cas = 0;
   // GPU memory, at random places.
@@ -117,20 +119,22 @@ struct Accesses {
 
 /// How many operations a second one of the machine's limits allows.
 struct BoundTerm {
-  std::string_view limit;  ///< "read bytes", "write bytes", "translations", "ordered", "cas", "gpu"
+  std::string_view limit;  ///< "read bytes", "writes", "translations", "ordered", "cas", "gpu"
   double per_second = 0;
 };
 
 /// The limits that bind some accesses, the lowest first; none where no accesses are made.
 ///
 /// The formula is that of MEASUREMENTS.md ("Host memory from one H200"): an operation takes
-/// max(bytes / link rate, translations / translation rate, GPU-memory accesses / GPU rate) seconds.
+/// max(bytes / link rate, translations / translation rate, GPU-memory accesses / GPU rate) seconds,
+/// to which small writes are added here (below).
 /// It is a maximum and no sum because a batch has all of them in flight at once; so no store
 /// exceeds the bound, and none need reach it. With the rates r measured here, seconds of an
 /// operation:
 ///
 /// - read bytes: read_bytes / (r(read, best order) * cell_bytes)
-/// - write bytes: write_bytes / (r(write, best order) * cell_bytes); a link has both directions
+/// - writes: write_bytes / (r(write, best order) * cell_bytes) + small_writes / r(small write); a
+///   link has both directions
 /// - translations, with r(k) the best of kind k in random order, ordered and dealt: the most of
 ///   random_reads / r(read),
 ///   (random_reads + random_touches) / max(r(touch), r(read)),
@@ -143,8 +147,18 @@ struct BoundTerm {
 /// Beyond some 512 MiB an access that is not dealt out costs an address translation, the same for 4
 /// bytes and for 512, for a read and for a write: hence one rate for all of them. Dealt out, reads
 /// and writes share nothing but a link with both directions: hence twice that rate. The last is a
-/// sum because the three share one memory. Rates are those of accesses to cells of the value size
-/// that was measured: where it is below 128 bytes, larger accesses may move more bytes.
+/// sum because the three share one memory.
+///
+/// A posted write takes its time on the link however few bytes it has, and one begins when the one
+/// before it has ended: hence the sum for writes. It assumes that no two small writes become one
+/// (those of slots lie anywhere, so that sequential ones do not count: r(small write) is the best
+/// in random order, ordered and dealt), and that 8 bytes take no less than the 16 that were
+/// measured. Few at once take mostly their latency, which the rate of cells contains: so r(small
+/// write) is that of the most accesses measured. On cpu, where writes of both sizes are bound by
+/// the lines that a core has under way, it is an estimate.
+///
+/// Rates are those of accesses to cells of the value size that was measured: where it is below 128
+/// bytes, larger accesses may move more bytes.
 ///
 /// @param at_once accesses to persistent memory that a batch makes: the limits hold that were
 ///        measured with the fewest accesses that are not less, or the most; 0: the most. More at

@@ -18,6 +18,7 @@ Limits LimitsWith(double dealt) {
   link.touch = {.random = {50}, .ordered = {200}, .sequential = {500}, .dealt = {2 * dealt}};
   link.read = {.random = {40}, .ordered = {100}, .sequential = {400}, .dealt = {dealt}};
   link.write = {.random = {40}, .ordered = {80}, .sequential = {400}, .dealt = {dealt}};
+  link.small_write = {.random = {25}, .ordered = {50}, .sequential = {500}, .dealt = {dealt}};
   link.cas = {.random = {10}, .ordered = {20}, .sequential = {20}, .dealt = {dealt}};
   return limits;
 }
@@ -40,6 +41,28 @@ TEST(BoundTest, OfBytesIsThatOfTheBestOrder) {
   accesses.write_bytes = 50;
   EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), accesses), 400);
   EXPECT_DOUBLE_EQ(Bound(LimitsWith(450), accesses), 450);
+}
+
+TEST(BoundTest, OfSmallWritesIsAddedToThatOfCells) {
+  Accesses accesses;
+  accesses.small_writes = 1;
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), accesses), 50);  // sequential ones do not count
+  EXPECT_DOUBLE_EQ(Bound(LimitsWith(100), accesses), 100);
+  accesses.write_bytes = 200;
+  const std::vector<BoundTerm> terms = BoundTerms(LimitsWith(100), accesses);
+  ASSERT_EQ(terms.size(), 1u);
+  EXPECT_EQ(terms[0].limit, "writes");
+  EXPECT_DOUBLE_EQ(terms[0].per_second, 1 / (2.0 / 400 + 1.0 / 100));
+}
+
+TEST(BoundTest, OfFewSmallWritesIsThatOfMany) {
+  Limits limits = LimitsWith(100);
+  limits.link.push_back(limits.link.front());
+  limits.link.back().accesses = 2000;
+  limits.link.back().small_write.dealt = {200};
+  Accesses accesses;
+  accesses.small_writes = 1;
+  EXPECT_DOUBLE_EQ(Bound(limits, accesses, 1000), 200);
 }
 
 TEST(BoundTest, OfScatteredAccessesIsThatOfTheBestOrderButSequential) {

@@ -57,7 +57,8 @@ CellChoice CellRange::Choose(AccessOrder order, std::uint64_t count) {
 std::uint64_t CellRange::WordsOf(AccessKind kind) const {
   switch (kind) {
     case AccessKind::kTouch:
-      return kTouchBytes / 8;
+    case AccessKind::kSmallWrite:
+      return kSmallBytes / 8;
     case AccessKind::kCas:
       return 1;
     case AccessKind::kRead:
@@ -69,7 +70,7 @@ std::uint64_t CellRange::WordsOf(AccessKind kind) const {
 
 void CellRange::Settle(AccessKind kind, const CellChoice& choice, std::uint64_t sum) {
   const std::uint64_t concerned = WordsOf(kind);
-  const bool writes = kind == AccessKind::kWrite || kind == AccessKind::kCas;
+  const bool writes = kind != AccessKind::kTouch && kind != AccessKind::kRead;
   std::atomic<std::uint64_t> wrong{0};
   const std::uint64_t expected =
       XorOver(threads_, choice.count, [&](std::uint64_t begin, std::uint64_t end) {

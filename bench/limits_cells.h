@@ -17,9 +17,10 @@ namespace gpm::bench {
 
 /// Inside of the measuring of limits: the range, what it holds, and how an executor accesses it.
 
-enum class AccessKind { kTouch, kRead, kWrite, kCas };
+enum class AccessKind { kTouch, kRead, kWrite, kSmallWrite, kCas };
 
-inline constexpr std::uint32_t kTouchBytes = 16;
+/// Of touches and small writes, a cell's first.
+inline constexpr std::uint32_t kSmallBytes = 16;
 
 /// The 8-byte word number `index` of a memory that is measured. Between two runs all words have
 /// version 0; writes and CAS make version 1 of them, until they have been checked; version 2 is

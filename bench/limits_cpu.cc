@@ -50,11 +50,13 @@ void CpuAccessor::Prepare(AccessKind kind, const CellChoice& choice) {
   cells_.resize(choice.count);
   for (std::uint64_t i = 0; i < choice.count; ++i) cells_[i] = choice[i];
   if (choice.order == AccessOrder::kOrdered) std::ranges::sort(cells_);
-  row_bytes_ = kind == AccessKind::kTouch ? kTouchBytes : range_.cell_bytes();
+  const bool is_small = kind == AccessKind::kTouch || kind == AccessKind::kSmallWrite;
+  row_bytes_ = is_small ? kSmallBytes : range_.cell_bytes();
   const std::uint64_t bytes = choice.count * row_bytes_;
   if (rows_.bytes().size() < bytes) rows_ = ycsb::Buffer(ycsb::Memory::kHost, bytes);
   // What is written, or something that a read has to replace.
-  const std::uint64_t version = kind == AccessKind::kWrite ? 1 : 2;
+  const bool writes = kind == AccessKind::kWrite || kind == AccessKind::kSmallWrite;
+  const std::uint64_t version = writes ? 1 : 2;
   XorOver(threads_, choice.count, [&](std::uint64_t begin, std::uint64_t end) {
     for (std::uint64_t i = begin; i < end; ++i) {
       auto* const row = reinterpret_cast<std::uint64_t*>(Row(i));
@@ -81,7 +83,7 @@ template <AccessKind kKind, class Access>
 Accessor::Timed CpuAccessor::Time(std::uint64_t count, std::uint64_t in_flight,
                                   const Access& access) {
   constexpr bool kWholeCell = kKind == AccessKind::kRead || kKind == AccessKind::kWrite;
-  constexpr int kForWriting = kKind == AccessKind::kWrite || kKind == AccessKind::kCas ? 1 : 0;
+  constexpr int kForWriting = kKind == AccessKind::kTouch || kKind == AccessKind::kRead ? 0 : 1;
   const std::uint64_t prefetched =
       kWholeCell ? std::min<std::uint64_t>(range_.cell_bytes(), kPrefetchBytes) : 1;
   const auto prefetch = [&](std::uint64_t i) {
@@ -119,7 +121,7 @@ Accessor::Timed CpuAccessor::Run(AccessKind kind, const CellChoice& choice,
   switch (kind) {
     case AccessKind::kTouch:
       timed = Time<AccessKind::kTouch>(choice.count, in_flight, [&](std::uint64_t i) {
-        return copy(Row(i), Cell(i), kTouchBytes);
+        return copy(Row(i), Cell(i), kSmallBytes);
       });
       timed.sum = SumOfRows();
       break;
@@ -132,6 +134,11 @@ Accessor::Timed CpuAccessor::Run(AccessKind kind, const CellChoice& choice,
     case AccessKind::kWrite:
       timed = Time<AccessKind::kWrite>(choice.count, in_flight, [&](std::uint64_t i) {
         return copy(Cell(i), Row(i), cell_bytes);
+      });
+      break;
+    case AccessKind::kSmallWrite:
+      timed = Time<AccessKind::kSmallWrite>(choice.count, in_flight, [&](std::uint64_t i) {
+        return copy(Cell(i), Row(i), kSmallBytes);
       });
       break;
     case AccessKind::kCas:

@@ -71,11 +71,15 @@ LimitsOptions LimitsOf(const WorkloadOptions& options, const LoadedPool& pool) {
 }
 
 json ToJson(const Accesses& accesses) {
-  return {
-      {"read_bytes", accesses.read_bytes},         {"write_bytes", accesses.write_bytes},
-      {"ordered_reads", accesses.ordered_reads},   {"ordered_touches", accesses.ordered_touches},
-      {"ordered_writes", accesses.ordered_writes}, {"gpu_sectors", accesses.gpu_sectors},
-      {"gpu_lines", accesses.gpu_lines},           {"gpu_cas", accesses.gpu_cas}};
+  return {{"read_bytes", accesses.read_bytes},
+          {"write_bytes", accesses.write_bytes},
+          {"ordered_reads", accesses.ordered_reads},
+          {"ordered_touches", accesses.ordered_touches},
+          {"ordered_writes", accesses.ordered_writes},
+          {"small_writes", accesses.small_writes},
+          {"gpu_sectors", accesses.gpu_sectors},
+          {"gpu_lines", accesses.gpu_lines},
+          {"gpu_cas", accesses.gpu_cas}};
 }
 
 }  // namespace

@@ -122,9 +122,8 @@ Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape, bo
   // Writes.
   if (!inline_values) a.write_bytes += written * value_bytes;
   const double words = inserts ? 2 : 1;  // reference, state
-  a.ordered_writes += written * words;
-  a.write_bytes += written * kWordBytes * words;
-  if (inserts && long_keys) a.write_bytes += written * shape.key_size;
+  a.small_writes = written * (words + (inserts && long_keys ? 1 : 0));
+  a.ordered_writes += a.small_writes;
   if (shape.directory) sectors += written * (inserts && !long_keys ? 3 : words);
 
   if (shape.gpu) {

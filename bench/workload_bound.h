@@ -57,9 +57,11 @@ struct WorkloadShape {
 ///   all candidate buckets for one that is not, each a touch;
 /// - a value that is read and not cached: one ordered read of value_size bytes. None for values
 ///   that the slots hold (up to 8 bytes);
-/// - a write, of a key and batch only the last: value_size bytes in sequence with others, and one
-///   ordered write of the 8-byte reference. Inserts write the 8-byte state, too, as another ordered
-///   write (a fence is between), and a key longer than 8 bytes with the reference;
+/// - a write, of a key and batch only the last: value_size bytes in sequence with others, and
+///   small writes, each ordered: an update the 8-byte reference; an insert that and, behind a
+///   fence, the 8-byte state, which is the key where that has 8 bytes; a longer key is a third,
+///   before the fence, as it lies elsewhere in the bucket (Operations::ClaimSlot). However long it
+///   is, it counts as one small write. None of them shares a posted write with another;
 /// - what a resize, a retired cell or a fence costs: nothing.
 ///
 /// GPU memory (executor cuda), in sectors of 32 bytes and lines of 128

@@ -127,19 +127,41 @@ TEST(AccessesTest, OfWrites) {
   const WorkloadShape shape{.gpu = true, .directory = true};
   const WorkloadCounts updates{.operations = 1000, .keys = 500, .written = 500};
   const Accesses update = AccessesOf(updates, shape, false);
-  EXPECT_DOUBLE_EQ(update.write_bytes, 0.5 * (128 + 8));
+  EXPECT_DOUBLE_EQ(update.write_bytes, 0.5 * 128);
   EXPECT_DOUBLE_EQ(update.ordered_writes, 0.5);
+  EXPECT_DOUBLE_EQ(update.small_writes, 0.5);  // the reference
   EXPECT_EQ(update.read_bytes, 0);
   EXPECT_DOUBLE_EQ(update.gpu_sectors, 0.5 * (4 + 2 + 1) + 9.0 / 32);
 
   const WorkloadCounts inserts{.operations = 1000, .keys = 1000, .written = 1000};
   const Accesses insert = AccessesOf(inserts, shape, true);
-  EXPECT_DOUBLE_EQ(insert.write_bytes, 128 + 8 + 8);
+  EXPECT_DOUBLE_EQ(insert.write_bytes, 128);
   EXPECT_DOUBLE_EQ(insert.ordered_writes, 2);
+  EXPECT_DOUBLE_EQ(insert.small_writes, 2);  // reference, state
   EXPECT_EQ(insert.read_bytes, 0);
   EXPECT_DOUBLE_EQ(insert.gpu_sectors, 4 + 3 + 9.0 / 32);
   EXPECT_DOUBLE_EQ(insert.gpu_lines, 1);
   EXPECT_DOUBLE_EQ(insert.gpu_cas, 1);
+}
+
+TEST(AccessesTest, OfMixedWritesOfLongKeysAndOfValuesInSlots) {
+  // Half of the keys are written: only those make small writes.
+  const WorkloadCounts mixed{
+      .operations = 1000, .finds = 500, .keys = 800, .read = 400, .written = 400};
+  const WorkloadShape shape{.gpu = true, .directory = true};
+  const Accesses update = AccessesOf(mixed, shape, false);
+  EXPECT_DOUBLE_EQ(update.small_writes, 0.4);
+  EXPECT_DOUBLE_EQ(update.write_bytes, 0.4 * 128);
+
+  // A long key is a small write of its own, and only inserts write it.
+  const WorkloadShape inline_values{
+      .key_size = 32, .value_size = 8, .gpu = true, .directory = true};
+  const WorkloadCounts writes{.operations = 1000, .keys = 1000, .written = 1000};
+  const Accesses insert = AccessesOf(writes, inline_values, true);
+  EXPECT_DOUBLE_EQ(insert.small_writes, 3);
+  EXPECT_DOUBLE_EQ(insert.ordered_writes, 3);
+  EXPECT_EQ(insert.write_bytes, 0);
+  EXPECT_DOUBLE_EQ(AccessesOf(writes, inline_values, false).small_writes, 1);
 }
 
 TEST(AccessesTest, OnCpuAreOfOneMemory) {
