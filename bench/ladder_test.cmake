@@ -33,3 +33,8 @@ string(JSON factor GET "${report}" rows 0 factor)
 if(NOT factor EQUAL 1)
   message(FATAL_ERROR "the first step has factor ${factor}")
 endif()
+
+# A workload of which each step has one row, whatever the batch sizes.
+run_bench(ladder --executor cpu --records 50000 --operations 40000 --repeats 1 --batches 1024,16384
+  --no-limits --workloads bulk-load)
+expect_rows(rows 3 workload configuration batch mops factor)

@@ -120,6 +120,14 @@ void PreparedRun::Rehearse(Store& store, std::size_t part, std::uint64_t batch) 
   store.Apply(buffers_->View(starts_[part], std::min(batch, operations(part)), Op::kUpdate));
 }
 
+double PreparedRun::BulkLoad(Store& store, std::size_t part) {
+  using Clock = std::chrono::steady_clock;
+  const Batch all = buffers_->View(starts_[part], operations(part), Op::kInsert);
+  const Clock::time_point start = Clock::now();
+  store.BulkLoad(all.keys, all.values, all.results);
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 std::pair<std::uint64_t, std::string> PreparedRun::FirstWrong(std::uint64_t first,
                                                               std::uint64_t end,
                                                               const Check& check) {

@@ -73,6 +73,10 @@ class PreparedRun {
   using BatchDone = std::function<void(std::uint64_t operations)>;
   double Apply(Store& store, std::size_t part, std::uint64_t batch, const BatchDone& done = {});
 
+  /// Inserts a part by one call of Store::BulkLoad. REQUIRES: a part of a load.
+  /// @return seconds @throws as Store::BulkLoad
+  double BulkLoad(Store& store, std::size_t part);
+
   /// After a part was applied: verifies all results and the values that the last batch found, and
   /// takes what the part wrote over into `contents`.
   /// @throws Error(kDamaged) naming the first operation that went wrong

@@ -19,6 +19,13 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 const std::string kInsert = "insert";
+const std::string kBulkLoad = "bulk-load";
+
+/// What a batch of Store::BulkLoad has at most.
+constexpr std::uint64_t kBulkBatch = std::uint64_t{1} << 22;
+
+/// Whether it loads the records into an empty pool.
+bool Loads(const std::string& workload) { return workload == kInsert || workload == kBulkLoad; }
 
 unsigned ThreadsOf(unsigned threads) {
   return threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
@@ -97,7 +104,8 @@ void CheckAfterwards(const std::string& pool, std::uint64_t items) {
 }
 
 const std::vector<std::string>& WorkloadBench::Workloads() {
-  static const std::vector<std::string> names = {"c", "b", "a", "find", "find-missing", kInsert};
+  static const std::vector<std::string> names = {"c",     "b",      "a", "find", "find-missing",
+                                                 kInsert, kBulkLoad};
   return names;
 }
 
@@ -124,7 +132,7 @@ json WorkloadBench::Measure(const std::string& workload,
                             const std::vector<Configuration>& configurations) {
   json rows = json::array();
   for (const Configuration& configuration : configurations) {
-    if (workload == kInsert) {
+    if (Loads(workload)) {
       MeasureInserts(workload, configuration, rows);
       CheckAfterwards(inserts_.path, inserts_.records);
       RemoveInserts();
@@ -138,11 +146,12 @@ json WorkloadBench::Measure(const std::string& workload,
 }
 
 PreparedRun& WorkloadBench::Run(const std::string& workload) {
-  if (run_name_ == workload) return *run_;
+  const std::string& name = Loads(workload) ? kInsert : workload;
+  if (run_name_ == name) return *run_;
   ShowProgress(fmt::format("generating workload {}", workload));
   run_.reset();  // its memory is needed
   RunSpec spec;
-  if (workload == kInsert) {
+  if (name == kInsert) {
     spec.workload = ycsb::PresetWorkload("load");
     spec.phase = ycsb::Phase::kLoad;
     spec.parts = {options_.records};
@@ -158,7 +167,7 @@ PreparedRun& WorkloadBench::Run(const std::string& workload) {
   spec.workload.seed = options_.seed;
   run_ = std::make_unique<PreparedRun>(spec, options_.key_size, options_.value_size,
                                        MaxBatch(options_), pool_.memory(), threads_);
-  run_name_ = workload;
+  run_name_ = name;
   return *run_;
 }
 
@@ -216,15 +225,22 @@ void WorkloadBench::MeasureInserts(const std::string& workload, const Configurat
   open.threads = inserts_.threads;
   open.cache = configuration.cache;
   open.access = configuration.access;
-  for (const std::uint64_t batch : options_.batches) {
+  const bool bulk = workload == kBulkLoad;
+  const std::vector<std::uint64_t> all = {options_.records};
+  for (const std::uint64_t batch : bulk ? all : options_.batches) {
     Measured measured;
     for (unsigned repeat = 0; repeat < options_.repeats; ++repeat) {
-      ShowProgress(fmt::format("inserts, {}, batch {}", configuration.name, batch));
+      ShowProgress(fmt::format("{}, {}, batch {}", workload, configuration.name, batch));
       RemoveInserts();
       Store store = Store::Create(inserts_.path, CreateOptionsOf(inserts_), open);
       inserts_there_ = true;
-      run.Rehearse(store, 0, batch);
-      ApplyTimed(store, run, 0, batch, measured);
+      run.Rehearse(store, 0, bulk ? kBulkBatch : batch);
+      if (bulk) {
+        measured.seconds.push_back(run.BulkLoad(store, 0));
+        measured.latency.push_back(measured.seconds.back());
+      } else {
+        ApplyTimed(store, run, 0, batch, measured);
+      }
       Contents none;
       run.Settle(0, batch, none);
       measured.stats = store.Stats();
@@ -259,7 +275,7 @@ json WorkloadBench::MakeRow(const std::string& workload, const Configuration& co
               {"gpu_bytes", measured.stats.gpu_bytes},
               {"pm_bytes", measured.stats.pm_bytes},
               {"load_factor", measured.stats.load_factor}};
-  if (limits_) AddBound(run, part, batch, measured, workload == kInsert, row);
+  if (limits_) AddBound(run, part, batch, measured, Loads(workload), row);
   return row;
 }
 

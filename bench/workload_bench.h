@@ -43,14 +43,15 @@ struct Configuration {
 
 /// Measures workloads over batch sizes, each beside the bound that follows from the machine's
 /// limits: c, b, a (YCSB's), find, find-missing (uniform), insert (YCSB's load, into an empty pool
-/// that has room for all).
+/// that has room for all), bulk-load (the same by one call of Store::BulkLoad, whatever the batch
+/// sizes; its one row has the records as batch).
 ///
 /// Operations are generated once a workload, in the memory of the executor. Each batch size meets
 /// the same table: what writes has the pool put back as it was loaded (LoadedPool), and warmed up
-/// with batches of that size; each insert run has a pool of its own. The cache is loaded twice
-/// after a warm-up and never while something is measured. All results are checked
-/// (PreparedRun::Settle), and in the end the pool (CheckPool): that of the last batch size, of each
-/// configuration where operations write.
+/// with batches of that size; each run of inserts or of a bulk load has a pool of its own. The
+/// cache is loaded twice after a warm-up and never while something is measured. All results are
+/// checked (PreparedRun::Settle), and in the end the pool (CheckPool): that of the last batch size,
+/// of each configuration where operations write.
 ///
 /// Thread safety: none.
 class WorkloadBench {
@@ -105,7 +106,7 @@ class WorkloadBench {
   const WorkloadOptions options_;
   ThreadPool threads_;
   LoadedPool pool_;
-  PoolSpec inserts_;            ///< makes the pools of `insert`
+  PoolSpec inserts_;            ///< makes the pools of `insert` and `bulk-load`
   bool inserts_there_ = false;  ///< the last of them
   std::optional<Limits> limits_;
   std::string run_name_;

@@ -65,9 +65,11 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
         ->capture_default_str();
   };
   command
-      .add_option("--workloads", arguments.workloads,
-                  "Separated by commas: c, b, a (YCSB's), find, find-missing (uniform), insert "
-                  "(into an empty pool with room for all)")
+      .add_option(
+          "--workloads", arguments.workloads,
+          "Separated by commas: c, b, a (YCSB's), find, find-missing (uniform), insert "
+          "(into an empty pool with room for all), bulk-load (the same in one call, whatever "
+          "the batch sizes)")
       ->check(CLI::IsMember(WorkloadBench::Workloads()))
       ->delimiter(',')
       ->capture_default_str();
@@ -191,10 +193,11 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
   }
   for (const std::string& workload : arguments.workloads) {
     json rows = bench.Measure(workload, configurations);
+    const std::size_t rows_each = rows.size() / configurations.size();
     for (std::size_t i = 0; ladder && i < rows.size(); ++i) {
       json& row = rows[i];
       const auto mops = row.at("mops").get<double>();
-      row["factor"] = mops / rows[i % options.batches.size()].at("mops").get<double>();
+      row["factor"] = mops / rows[i % rows_each].at("mops").get<double>();
       const std::optional<double> published =
           PublishedMops(kGpHash, workload, options.key_size, row.at("batch").get<std::uint64_t>());
       if (compares && published) row["over_gphash"] = mops / *published;
