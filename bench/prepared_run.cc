@@ -9,10 +9,12 @@
 #include <numeric>
 
 #include "pm/error.h"
-#include "ycsb/device_buffers.h"
 
 namespace gpm::bench {
 namespace {
+
+/// Generated together. Some 70 MB of 8 + 128 bytes.
+constexpr std::uint64_t kChunkRows = std::uint64_t{1} << 19;
 
 std::uint64_t Sum(const std::vector<std::uint64_t>& parts) {
   return std::accumulate(parts.begin(), parts.end(), std::uint64_t{0});
@@ -37,79 +39,139 @@ void ForBlocks(ThreadPool& threads, std::uint64_t rows, const Block& block) {
 
 PreparedRun::PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint32_t value_size,
                          std::uint64_t max_batch, ycsb::Memory memory, ThreadPool& threads)
-    : source_(WholeWorkload(spec), spec.phase, Sum(spec.parts)),
+    : source_(WholeWorkload(spec), spec.phase,
+              std::clamp<std::uint64_t>(Sum(spec.parts), 1, kChunkRows)),
       threads_(threads),
       missing_(spec.workload.mix.missing > 0),
+      key_size_(key_size),
+      value_size_(value_size),
+      memory_(memory),
       starts_{0} {
+  if (spec.workload.mix.read_modify_write > 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a prepared run has a row for each operation, and a read-modify-write two");
+  }
   if (missing_ && spec.workload.mix.missing != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a prepared run of which some finds find nothing: all must, or none");
   }
   for (const std::uint64_t part : spec.parts) starts_.push_back(starts_.back() + part);
+  const std::uint64_t rows = starts_.back();
+  const bool mixed = !source_.only_kind().has_value();
+  if (mixed && memory == ycsb::Memory::kDevice) ops_ = ycsb::Buffer::Untouched(memory, rows);
+  keys_ = ycsb::Buffer::Untouched(memory, rows * key_size);
+  if (source_.writes()) values_ = ycsb::Buffer::Untouched(memory, rows * value_size);
+  results_ = ycsb::Buffer(memory, rows);
+  if (source_.reads()) found_ = ycsb::Buffer(memory, std::min(max_batch, rows) * value_size);
+  kinds_ = std::make_unique_for_overwrite<Op[]>(rows);
+  records_ = std::make_unique_for_overwrite<std::uint32_t[]>(rows);
+  Generate(spec);
+  if (source_.reads() && source_.writes()) LinkWrites(spec.workload.records, max_batch);
+}
+
+void PreparedRun::Generate(const RunSpec& spec) {
   ycsb::BatchBuffers::Shape shape;
   shape.rows = source_.RowsFor(1);
-  shape.key_size = key_size;
-  shape.value_size = value_size;
+  shape.key_size = key_size_;
+  shape.value_size = value_size_;
   shape.values = source_.writes();
   shape.found = false;
-  if (memory == ycsb::Memory::kDevice) {
-    buffers_ = std::make_unique<ycsb::DeviceBatchBuffers>(shape);
-  } else {
-    buffers_ = std::make_unique<ycsb::BatchBuffers>(shape);
-  }
-  if (source_.reads()) {
-    found_ = ycsb::Buffer(memory, std::min(max_batch, starts_.back()) * value_size);
-  }
-
+  ycsb::BatchBuffers buffers(shape);
   ycsb::OperationSource::Chunk chunk;
-  source_.Fill(*buffers_, threads, chunk);
-  records_.resize(chunk.rows);
-  for (std::size_t i = 0; i < chunk.rows; ++i) {
-    records_[i] = static_cast<std::uint32_t>(chunk.row[i].record);
+  while (!source_.done()) {
+    source_.Fill(buffers, threads_, chunk);
+    const std::uint64_t start = chunk.first_operation;
+    ForBlocks(threads_, chunk.rows, [&](std::uint64_t first, std::uint64_t end) {
+      for (std::uint64_t i = first; i < end; ++i) {
+        std::uint64_t record = chunk.row[i].record;
+        const Op op = buffers.ops()[i];
+        if (spec.record_shift != 0) {
+          record = (record + spec.record_shift) % spec.workload.records;
+          ycsb::WriteKey(ycsb::KeyWord(record, spec.workload.order), buffers.key(i));
+          if (op != Op::kFind) {
+            ycsb::WriteValue(record, source_.VersionOf(start + i), buffers.value(i));
+          }
+        }
+        kinds_[start + i] = op;
+        records_[start + i] = static_cast<std::uint32_t>(record);
+      }
+      if (memory_ == ycsb::Memory::kHost) CopyRows(buffers, start, first, end);
+    });
+    if (memory_ == ycsb::Memory::kDevice) CopyRows(buffers, start, 0, chunk.rows);
   }
-  if (spec.record_shift != 0) {
-    Shift(spec.workload.records, spec.record_shift, spec.workload.order, threads);
-  }
-  if (source_.reads() && source_.writes()) LinkWrites(spec.workload.records);
-  buffers_->Upload(chunk.rows);
 }
 
-void PreparedRun::Shift(std::uint64_t records, std::uint64_t shift, ycsb::KeyOrder order,
-                        ThreadPool& threads) {
-  ForBlocks(threads, records_.size(), [&](std::uint64_t first, std::uint64_t end) {
-    for (std::uint64_t i = first; i < end; ++i) {
-      const std::uint64_t record = (records_[i] + shift) % records;
-      records_[i] = static_cast<std::uint32_t>(record);
-      ycsb::WriteKey(ycsb::KeyWord(record, order), buffers_->key(i));
-      if (Writes(i)) ycsb::WriteValue(record, source_.VersionOf(i), buffers_->value(i));
+void PreparedRun::CopyRows(ycsb::BatchBuffers& from, std::uint64_t start, std::uint64_t first,
+                           std::uint64_t end) {
+  const auto copy = [&](ycsb::Buffer& to, std::span<const std::byte> rows,
+                        std::uint64_t row_bytes) {
+    if (to.bytes().empty()) return;
+    to.CopyFrom(rows.subspan(first * row_bytes, (end - first) * row_bytes),
+                (start + first) * row_bytes);
+  };
+  copy(ops_, std::as_bytes(from.ops()), sizeof(Op));
+  copy(keys_, from.keys(), key_size_);
+  copy(values_, from.values(), value_size_);
+}
+
+/// By records, of which each thread has a range: it looks at all operations, but what it remembers
+/// of its records stays in its processor's cache.
+void PreparedRun::LinkWrites(std::uint64_t records, std::uint64_t max_batch) {
+  const std::size_t parts = starts_.size() - 1;
+  for (std::size_t part = 0; part < parts; ++part) {
+    last_write_.emplace_back(std::min(max_batch, operations(part)));
+  }
+  const std::size_t ranges = threads_.threads();
+  std::vector<std::vector<std::uint32_t>> final_writes(ranges * parts);
+  threads_.Run(ranges, [&](std::size_t range) {
+    const std::uint64_t begin = records * range / ranges;
+    const std::uint64_t end = records * (range + 1) / ranges;
+    std::vector<std::uint32_t> last(end - begin);
+    for (std::size_t part = 0; part < parts; ++part) {
+      std::ranges::fill(last, kNone);
+      const std::uint64_t linked = starts_[part + 1] - last_write_[part].size();
+      for (std::uint64_t i = starts_[part]; i < starts_[part + 1]; ++i) {
+        if (records_[i] < begin || records_[i] >= end) continue;
+        std::uint32_t& last_write = last[records_[i] - begin];
+        if (i >= linked) last_write_[part][i - linked] = last_write;
+        if (Writes(i)) last_write = static_cast<std::uint32_t>(i);
+      }
+      std::ranges::copy_if(last, std::back_inserter(final_writes[part * ranges + range]),
+                           [](std::uint32_t row) { return row != kNone; });
     }
   });
+  final_writes_.resize(parts);
+  for (std::size_t i = 0; i < final_writes.size(); ++i) {
+    std::ranges::copy(final_writes[i], std::back_inserter(final_writes_[i / ranges]));
+  }
 }
 
-void PreparedRun::LinkWrites(std::uint64_t records) {
-  last_write_.resize(records_.size());
-  std::vector<std::uint32_t> last(records);
-  for (std::size_t part = 0; part + 1 < starts_.size(); ++part) {
-    std::ranges::fill(last, kNone);
-    for (std::uint64_t i = starts_[part]; i < starts_[part + 1]; ++i) {
-      last_write_[i] = last[records_[i]];
-      if (Writes(i)) last[records_[i]] = static_cast<std::uint32_t>(i);
-    }
-    final_writes_.emplace_back();
-    std::ranges::copy_if(last, std::back_inserter(final_writes_.back()),
-                         [](std::uint32_t row) { return row != kNone; });
+Batch PreparedRun::View(std::uint64_t first, std::uint64_t rows, std::optional<Op> only) const {
+  const auto part = [&](const ycsb::Buffer& buffer, std::uint64_t row_bytes) {
+    return buffer.bytes().subspan(first * row_bytes, rows * row_bytes);
+  };
+  Batch batch;
+  if (only) {
+    batch.op = *only;
+  } else if (memory_ == ycsb::Memory::kDevice) {
+    batch.ops = ops_.as<const Op>().subspan(first, rows);
+  } else {
+    batch.ops = {kinds_.get() + first, rows};
   }
+  batch.keys = part(keys_, key_size_);
+  if (source_.writes()) batch.values = part(values_, value_size_);
+  batch.results = results_.as<Result>().subspan(first, rows);
+  return batch;
 }
 
 double PreparedRun::Apply(Store& store, std::size_t part, std::uint64_t batch,
                           const BatchDone& done) {
   using Clock = std::chrono::steady_clock;
-  const std::uint64_t value_size = buffers_->shape().value_size;
   const Clock::time_point start = Clock::now();
   for (std::uint64_t first = starts_[part]; first < starts_[part + 1]; first += batch) {
     const std::uint64_t rows = std::min(batch, starts_[part + 1] - first);
-    Batch view = buffers_->View(first, rows, source_.only_kind());
-    if (source_.reads()) view.found = found_.bytes().first(rows * value_size);
+    Batch view = View(first, rows, source_.only_kind());
+    if (source_.reads()) view.found = found_.bytes().first(rows * value_size_);
     store.Apply(view);
     if (done) done(rows);
   }
@@ -117,12 +179,12 @@ double PreparedRun::Apply(Store& store, std::size_t part, std::uint64_t batch,
 }
 
 void PreparedRun::Rehearse(Store& store, std::size_t part, std::uint64_t batch) {
-  store.Apply(buffers_->View(starts_[part], std::min(batch, operations(part)), Op::kUpdate));
+  store.Apply(View(starts_[part], std::min(batch, operations(part)), Op::kUpdate));
 }
 
 double PreparedRun::BulkLoad(Store& store, std::size_t part) {
   using Clock = std::chrono::steady_clock;
-  const Batch all = buffers_->View(starts_[part], operations(part), Op::kInsert);
+  const Batch all = View(starts_[part], operations(part), Op::kInsert);
   const Clock::time_point start = Clock::now();
   store.BulkLoad(all.keys, all.values, all.results);
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -149,17 +211,17 @@ void PreparedRun::Settle(std::size_t part, std::uint64_t batch, Contents& conten
   const std::uint64_t begin = starts_[part];
   const std::uint64_t end = starts_[part + 1];
   if (begin == end) return;
-  buffers_->Download(end);
-  const std::span<const Result> results = buffers_->results();
+  host_results_.resize(end - begin);
+  results_.CopyTo(std::as_writable_bytes(std::span(host_results_)), begin * sizeof(Result));
   const Result expected = missing_ ? Result::kNotFound : Result::kOk;
   std::pair<std::uint64_t, std::string> wrong =
       FirstWrong(begin, end, [&](std::uint64_t row) -> std::string_view {
-        return results[row] == expected ? "" : ResultName(results[row]);
+        const Result result = host_results_[row - begin];
+        return result == expected ? "" : ResultName(result);
       });
   if (wrong.first == end && source_.reads() && !missing_) {
-    const std::uint64_t value_size = buffers_->shape().value_size;
     const std::uint64_t first = begin + (end - begin - 1) / batch * batch;
-    const std::uint64_t bytes = (end - first) * value_size;
+    const std::uint64_t bytes = (end - first) * value_size_;
     if (host_found_.bytes().size() < bytes) {
       host_found_ = ycsb::Buffer(ycsb::Memory::kHost, found_.bytes().size());
     }
@@ -167,23 +229,27 @@ void PreparedRun::Settle(std::size_t part, std::uint64_t batch, Contents& conten
     found_.CopyTo(found);
     wrong = FirstWrong(first, end, [&](std::uint64_t row) -> std::string_view {
       if (Writes(row)) return "";
-      const bool linked = !last_write_.empty() && last_write_[row] != kNone;
+      const std::uint32_t last =
+          last_write_.empty() ? kNone : last_write_[part][last_write_[part].size() - (end - row)];
       const ycsb::Version version =
-          linked ? source_.VersionOf(last_write_[row]) : contents[records_[row]];
-      const auto value = found.subspan((row - first) * value_size, value_size);
+          last == kNone ? contents[records_[row]] : source_.VersionOf(last);
+      const auto value = found.subspan((row - first) * value_size_, value_size_);
       const bool right = ycsb::CheckValue(records_[row], version, value);
       return right ? "" : "the value is not the one written last";
     });
   }
   if (wrong.first != end) {
-    throw Error(ErrorCode::kDamaged, fmt::format("operation {}, {} of record {}: {}", wrong.first,
-                                                 OpName(buffers_->ops()[wrong.first]),
-                                                 records_[wrong.first], wrong.second));
+    throw Error(ErrorCode::kDamaged,
+                fmt::format("operation {}, {} of record {}: {}", wrong.first,
+                            OpName(kinds_[wrong.first]), records_[wrong.first], wrong.second));
   }
   if (final_writes_.empty()) return;
-  for (const std::uint32_t row : final_writes_[part]) {
-    contents[records_[row]] = source_.VersionOf(row);
-  }
+  const std::vector<std::uint32_t>& last = final_writes_[part];
+  ForBlocks(threads_, last.size(), [&](std::uint64_t block, std::uint64_t block_end) {
+    for (std::uint64_t i = block; i < block_end; ++i) {
+      contents[records_[last[i]]] = source_.VersionOf(last[i]);
+    }
+  });
 }
 
 }  // namespace gpm::bench

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,10 @@ struct RunSpec {
 /// applied as often as is wanted, part by part, in batches of any size. A part always begins where
 /// the one before it ended, whichever parts are applied.
 ///
+/// What is generated, and how, does not depend on the number of threads. It passes through memory
+/// of one chunk on its way to the rows: those are gigabytes, of which the host needs no copy where
+/// batches are in GPU memory.
+///
 /// Found values go to the same rows batch after batch, as an application would have it; so those of
 /// the last batch of a part are the ones that are verified.
 ///
@@ -47,7 +52,7 @@ class PreparedRun {
   /// @param max_batch operations of the largest batch
   /// @param threads fill and verify; outlive this
   /// @throws as OperationSource and Buffer; Error(kInvalidArgument) where some finds find and some
-  ///         do not
+  ///         do not, or where there are read-modify-writes
   PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint32_t value_size,
               std::uint64_t max_batch, ycsb::Memory memory, ThreadPool& threads);
 
@@ -56,11 +61,11 @@ class PreparedRun {
   std::uint64_t operations(std::size_t part) const { return starts_[part + 1] - starts_[part]; }
   /// The record of each operation of a part.
   std::span<const std::uint32_t> records(std::size_t part) const {
-    return std::span(records_).subspan(starts_[part], operations(part));
+    return {records_.get() + starts_[part], operations(part)};
   }
   /// The kind of each operation of a part.
   std::span<const Op> kinds(std::size_t part) const {
-    return buffers_->ops().subspan(starts_[part], operations(part));
+    return {kinds_.get() + starts_[part], operations(part)};
   }
 
   /// Makes the store ready for batches of this size that write, without changing it: what it
@@ -85,9 +90,14 @@ class PreparedRun {
  private:
   static constexpr std::uint32_t kNone = ~0u;
 
-  void Shift(std::uint64_t records, std::uint64_t shift, ycsb::KeyOrder order, ThreadPool& threads);
-  void LinkWrites(std::uint64_t records);
-  bool Writes(std::uint64_t row) const { return buffers_->ops()[row] != Op::kFind; }
+  void Generate(const RunSpec& spec);
+  /// Rows [first, end) of a chunk that begins with operation `start`, to where batches are to be.
+  void CopyRows(ycsb::BatchBuffers& from, std::uint64_t start, std::uint64_t first,
+                std::uint64_t end);
+  void LinkWrites(std::uint64_t records, std::uint64_t max_batch);
+  bool Writes(std::uint64_t row) const { return kinds_[row] != Op::kFind; }
+  /// A batch of rows. @param only the one kind of all operations in it; without, kinds_ says
+  Batch View(std::uint64_t first, std::uint64_t rows, std::optional<Op> only) const;
 
   /// Calls check(row) for rows [first, end), by all threads.
   /// @return the first row for which it says what is wrong, and that; or `end`
@@ -98,12 +108,23 @@ class PreparedRun {
   ycsb::OperationSource source_;
   ThreadPool& threads_;
   bool missing_;
+  const std::uint32_t key_size_;
+  const std::uint32_t value_size_;
+  const ycsb::Memory memory_;
   std::vector<std::uint64_t> starts_;  ///< first operation of each part, and the end
-  std::unique_ptr<ycsb::BatchBuffers> buffers_;
-  ycsb::Buffer found_;
-  ycsb::Buffer host_found_;                ///< a copy, to be verified
-  std::vector<std::uint32_t> records_;     ///< of operations
-  std::vector<std::uint32_t> last_write_;  ///< before an operation, in its part, of its record
+  // Rows of all operations, where batches are to be.
+  ycsb::Buffer ops_;  ///< a copy of kinds_; empty where those are there, or all are the same
+  ycsb::Buffer keys_;
+  ycsb::Buffer values_;
+  ycsb::Buffer results_;
+  ycsb::Buffer found_;       ///< of one batch
+  ycsb::Buffer host_found_;  ///< a copy, to be verified
+  std::vector<Result> host_results_;
+  std::unique_ptr<Op[]> kinds_;               ///< of operations
+  std::unique_ptr<std::uint32_t[]> records_;  ///< of operations
+  /// Of a part: before each of its last operations (those of the largest batch), the last write in
+  /// the part of its record. Empty where not both finds and writes are.
+  std::vector<std::vector<std::uint32_t>> last_write_;
   std::vector<std::vector<std::uint32_t>> final_writes_;  ///< of a part: the last one of a record
 };
 

@@ -50,13 +50,17 @@ void Copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
 
 }  // namespace
 
-Buffer::Buffer(Memory memory, std::uint64_t bytes) : memory_(memory) {
-  if (bytes == 0) return;
+Buffer::Buffer(Memory memory, std::uint64_t bytes) : Buffer(Untouched(memory, bytes)) { Zero(); }
+
+Buffer Buffer::Untouched(Memory memory, std::uint64_t bytes) {
+  Buffer buffer;
+  buffer.memory_ = memory;
+  if (bytes == 0) return buffer;
   std::byte* address = memory == Memory::kDevice
                            ? AllocateDevice(bytes)
                            : static_cast<std::byte*>(::operator new(bytes, kAlignment));
-  bytes_ = {address, bytes};
-  Zero();
+  buffer.bytes_ = {address, bytes};
+  return buffer;
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -86,21 +90,21 @@ void Buffer::Zero() {
   }
 }
 
-void Buffer::CopyFrom(std::span<const std::byte> source) {
+void Buffer::CopyFrom(std::span<const std::byte> source, std::uint64_t at) {
   if (source.empty()) return;
   if (memory_ == Memory::kDevice) {
-    Copy(bytes_.data(), source.data(), source.size());
+    Copy(bytes_.data() + at, source.data(), source.size());
   } else {
-    std::memcpy(bytes_.data(), source.data(), source.size());
+    std::memcpy(bytes_.data() + at, source.data(), source.size());
   }
 }
 
-void Buffer::CopyTo(std::span<std::byte> target) const {
+void Buffer::CopyTo(std::span<std::byte> target, std::uint64_t at) const {
   if (target.empty()) return;
   if (memory_ == Memory::kDevice) {
-    Copy(target.data(), bytes_.data(), target.size());
+    Copy(target.data(), bytes_.data() + at, target.size());
   } else {
-    std::memcpy(target.data(), bytes_.data(), target.size());
+    std::memcpy(target.data(), bytes_.data() + at, target.size());
   }
 }
 

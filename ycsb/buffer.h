@@ -21,6 +21,9 @@ class Buffer {
   /// @throws Error(kUnsupported) for device memory when built without CUDA, Error(kGpu) when the
   ///         GPU has not that much, std::bad_alloc
   Buffer(Memory memory, std::uint64_t bytes);
+  /// Holds anything, and host memory is not touched: for who writes all of it with several threads,
+  /// since one takes long for the page faults of gigabytes. @throws as the constructor
+  static Buffer Untouched(Memory memory, std::uint64_t bytes);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -32,10 +35,10 @@ class Buffer {
   }
 
   void Zero();
-  /// @param source host bytes, at most as many as the buffer has
-  void CopyFrom(std::span<const std::byte> source);
-  /// @param target host bytes, at most as many as the buffer has
-  void CopyTo(std::span<std::byte> target) const;
+  /// @param source host bytes, at most as many as the buffer has from byte `at`
+  void CopyFrom(std::span<const std::byte> source, std::uint64_t at = 0);
+  /// @param target host bytes, at most as many as the buffer has from byte `at`
+  void CopyTo(std::span<std::byte> target, std::uint64_t at = 0) const;
 
  private:
   Memory memory_ = Memory::kHost;

@@ -5,6 +5,11 @@
 #include "ycsb/generators.h"
 
 namespace gpm::ycsb {
+namespace {
+
+constexpr std::size_t kBlock = 4096;  ///< operations handed to a thread at once
+
+}  // namespace
 
 /// Chooses the record of an operation, as YCSB's CoreWorkload does (but for `zipf`). One thread
 /// each, because `latest` remembers constants.
@@ -115,14 +120,22 @@ OperationSource::Kind OperationSource::KindOf(std::uint64_t operation) const {
 }
 
 void OperationSource::Fill(BatchBuffers& buffers, ThreadPool& threads, Chunk& chunk) {
+  ChooseKinds(buffers.shape().rows, threads);
   Plan(buffers, chunk);
-  constexpr std::size_t kBlock = 4096;
   threads.Run((chunk.rows + kBlock - 1) / kBlock, [&](std::size_t part) {
     FillRows(buffers, chunk, part * kBlock, std::min(chunk.rows, (part + 1) * kBlock));
   });
 }
 
-/// Kinds, and what depends on the order of operations: the record of an insert and, for others, the
+void OperationSource::ChooseKinds(std::size_t rows, ThreadPool& threads) {
+  kinds_.resize(std::min<std::uint64_t>(rows, operations_ - next_));
+  threads.Run((kinds_.size() + kBlock - 1) / kBlock, [&](std::size_t part) {
+    const std::size_t end = std::min(kinds_.size(), (part + 1) * kBlock);
+    for (std::size_t i = part * kBlock; i < end; ++i) kinds_[i] = KindOf(next_ + i);
+  });
+}
+
+/// Rows, and what depends on the order of operations: the record of an insert and, for others, the
 /// highest record that exists (FillRows replaces it by the one that is chosen).
 void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
   chunk.first_operation = next_;
@@ -139,7 +152,7 @@ void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
     const std::size_t first = chunk.rows;
     for (; next_ < operations_ && chunk.rows - first < batch_rows_; ++next_) {
       const std::uint64_t last = next_record_ == 0 ? 0 : next_record_ - 1;
-      switch (KindOf(next_)) {
+      switch (kinds_[next_ - chunk.first_operation]) {
         case Kind::kFind:
           add(Op::kFind, last, false, false);
           break;

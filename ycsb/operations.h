@@ -70,6 +70,8 @@ class OperationSource {
  private:
   enum class Kind : std::uint8_t { kFind, kMissing, kUpdate, kInsert, kErase, kReadModifyWrite };
   Kind KindOf(std::uint64_t operation) const;
+  /// Of as many of the next operations as the buffers may take.
+  void ChooseKinds(std::size_t rows, ThreadPool& threads);
   void Plan(BatchBuffers& buffers, Chunk& chunk);
   void FillRows(BatchBuffers& buffers, Chunk& chunk, std::size_t first, std::size_t end) const;
   class Chooser;
@@ -78,6 +80,7 @@ class OperationSource {
   Phase phase_;
   std::size_t batch_rows_;
   std::uint64_t operations_;
+  std::vector<Kind> kinds_;        ///< of the operations that are planned next
   std::uint64_t next_ = 0;         ///< operation
   std::uint64_t next_record_ = 0;  ///< that an insert takes
 };
