@@ -78,6 +78,13 @@ class StoreImpl {
   Executor& executor() { return *executor_; }
 
  private:
+  /// Above this share of slots in use an insert is likely to find none: a batch of them resizes
+  /// first.
+  static constexpr double kFullLoad = 0.95;
+  /// Below this share nearly every insert finds a slot; what a resize for known inserts aims at.
+  static constexpr double kComfortableLoad = 0.85;
+  static constexpr std::uint64_t kMinSlotQueue = 4096;
+
   StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
 
   /// Waits until no batch runs, and keeps new ones out during its life.

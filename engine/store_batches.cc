@@ -1,0 +1,247 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/operation.h"
+#include "engine/store_impl.h"
+#include "engine/wait_until.h"
+
+namespace gpm {
+
+/// Batches of a store: who may run beside whom, what each is granted, how it begins and ends.
+
+namespace {
+
+/// Whether a batch with these needs may write.
+bool Writes(const Reservation& needs) { return needs.slots > 0 || needs.cells > 0; }
+
+}  // namespace
+
+StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
+  std::unique_lock lock(store_.mutex_);
+  for (;;) {
+    WaitUntil(lock, store_.changed_, store_.tracer_, [&] {
+      return !store_.exclusive_ && store_.first_in_ == 0 && !store_.HasOpenScope();
+    });
+    store_.exclusive_ = true;
+    while (!store_.active_.empty() && !store_.HasOpenScope()) {
+      // Batches that were started and not waited for are ended here: their owner may be this
+      // thread.
+      const std::shared_ptr<InFlight> started = store_.Started();
+      if (started == nullptr) {
+        WaitUntil(lock, store_.changed_, store_.tracer_, [&] {
+          return store_.active_.empty() || store_.HasOpenScope() || store_.Started() != nullptr;
+        });
+        continue;
+      }
+      lock.unlock();
+      store_.End(started);
+      lock.lock();
+    }
+    if (store_.active_.empty()) return;
+    // A scope was being opened: its owner may need the store before it can close it.
+    store_.exclusive_ = false;
+    store_.first_in_ = store_.entering_;
+    store_.changed_.notify_all();
+  }
+}
+
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Started() const {
+  for (const auto& [id, in_flight] : active_) {
+    if (in_flight->run != nullptr) return in_flight;
+  }
+  return nullptr;
+}
+
+bool StoreImpl::HasOpenScope() const {
+  return std::any_of(active_.begin(), active_.end(), [](const auto& entry) {
+    return entry.second->run != nullptr && !entry.second->run->Complete();
+  });
+}
+
+StoreImpl::Exclusive::~Exclusive() {
+  const std::lock_guard lock(store_.mutex_);
+  store_.exclusive_ = false;
+  store_.first_in_ = store_.entering_;
+  store_.changed_.notify_all();
+}
+
+void StoreImpl::Enter(std::unique_lock<std::mutex>& lock) {
+  if (!exclusive_) return;
+  ++entering_;
+  WaitUntil(lock, changed_, tracer_, [&] { return !exclusive_; });
+  --entering_;
+  if (first_in_ > 0 && --first_in_ == 0) changed_.notify_all();
+}
+
+void StoreImpl::Validate(const Batch& batch) const {
+  const std::size_t n = batch.results.size();
+  const auto expect = [&](const char* name, std::size_t bytes, std::size_t row) {
+    if (bytes != n * row) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("batch of {} operations: '{}' has {} bytes, it must have {} ({} for "
+                              "each operation)",
+                              n, name, bytes, n * row, row));
+    }
+  };
+  const auto expect_address = [&](const char* name, const void* array, std::size_t bytes) {
+    if (bytes > 0 && array == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("batch of {} operations: '{}' is a null pointer", n, name));
+    }
+  };
+  expect_address("results", batch.results.data(), n);
+  expect_address("keys", batch.keys.data(), batch.keys.size());
+  expect_address("ops", batch.ops.data(), batch.ops.size());
+  expect_address("values", batch.values.data(), batch.values.size());
+  expect_address("found", batch.found.data(), batch.found.size());
+  if (n > (std::size_t{1} << 31) - 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("batch of {} operations: at most 2^31 - 1 fit in one batch", n));
+  }
+  expect("keys", batch.keys.size(), key_size());
+  if (!batch.ops.empty()) expect("ops", batch.ops.size(), 1);
+  if (!batch.values.empty()) expect("values", batch.values.size(), value_size());
+  if (!batch.found.empty()) expect("found", batch.found.size(), value_size());
+  if (batch.ops.empty() && static_cast<std::uint8_t>(batch.op) >= kOpKinds) {
+    throw Error(ErrorCode::kInvalidArgument, "batch: its kind is not one of Op's");
+  }
+  if (n > 0 && batch.ops.empty() && Writes(batch.op) && batch.values.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("batch of {}s: 'values' is missing", OpName(batch.op)));
+  }
+}
+
+Reservation StoreImpl::NeedsOf(const Batch& batch) const {
+  const std::uint64_t n = batch.results.size();
+  Reservation needs;
+  // The kinds may be in device memory: a batch of mixed kinds may need anything.
+  const bool mixed = !batch.ops.empty();
+  if (!InlineValues(value_size()) && (mixed || Writes(batch.op))) needs.cells = n;
+  if (mixed || batch.op != Op::kFind) needs.slots = n;
+  return needs;
+}
+
+bool StoreImpl::HasRoomFor(const Reservation& needs, bool inserts) const {
+  if (needs.slots > 0 && epochs_.slots_pending() + needs.slots > executor_->slot_queue_room()) {
+    return false;
+  }
+  if (at_limit_) return true;  // what finds no room will say so
+  if (epochs_.available_cells() < needs.cells) return false;
+  return !inserts || static_cast<double>(items_) < kFullLoad * static_cast<double>(Capacity());
+}
+
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, bool inserts,
+                                                      Epochs::SlotRange* give_back) {
+  auto in_flight = std::make_shared<InFlight>();
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      Enter(lock);
+      CheckUsable();
+      if (HasRoomFor(needs, inserts)) {
+        if (const CellGrant cells = epochs_.ToSort(needs.cells); cells.count > 0) {
+          executor_->SortCells(cells);
+        }
+        in_flight->id = epochs_.Begin(needs, give_back, &in_flight->grant);
+        in_flight->needs = needs;
+        for (const auto& [id, other] : active_) {
+          in_flight->beside_writes |= Writes(other->needs);
+          other->beside_writes |= Writes(needs);
+        }
+        active_.emplace(in_flight->id, in_flight);
+        return in_flight;
+      }
+    }
+    const Exclusive exclusive(*this);
+    MakeRoom(needs, inserts);
+  }
+}
+
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
+  Validate(batch);
+  cache_.Advance(*executor_, batch.results.size());
+  if (batch.results.empty()) {
+    auto nothing = std::make_shared<InFlight>();
+    nothing->ended = true;
+    return nothing;
+  }
+  return Run(executor_->Prepare(batch, stream), NeedsOf(batch),
+             !batch.ops.empty() || Inserts(batch.op));
+}
+
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> run,
+                                                    const Reservation& needs, bool inserts) {
+  Epochs::SlotRange give_back;
+  auto in_flight = Admit(needs, inserts, &give_back);
+  try {
+    run->Start(give_back, in_flight->grant);
+  } catch (...) {
+    // The GPU failed. What the batch was given is found again when the pool is opened next.
+    const std::lock_guard lock(mutex_);
+    left_behind_ = true;
+    epochs_.End(in_flight->id, ReclaimPositions{});
+    active_.erase(in_flight->id);
+    changed_.notify_all();
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  in_flight->run = std::move(run);
+  changed_.notify_all();
+  return in_flight;
+}
+
+void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
+  bool beside_writes = false;
+  {
+    std::unique_lock lock(mutex_);
+    WaitUntil(lock, changed_, tracer_, [&] { return in_flight->ended || !in_flight->ending; });
+    if (in_flight->ended) return;
+    in_flight->ending = true;
+  }
+  Progress& progress = in_flight->progress;
+  try {
+    progress = in_flight->run->Await();
+    {
+      const std::lock_guard lock(mutex_);
+      beside_writes = in_flight->beside_writes;
+      if (epochs_.TakeBack(in_flight->grant, progress.cells_left)) progress.cells_left = 0;
+    }
+    if (progress.cells_left > 0) {
+      const CellGrant& grant = in_flight->grant;
+      progress.positions = executor_->QueueAgain(
+          {grant.first + grant.count - progress.cells_left, progress.cells_left});
+    }
+    if (beside_writes) in_flight->run->Settle();
+  } catch (...) {
+    in_flight->error = std::current_exception();
+    progress = Progress{};
+  }
+  const std::lock_guard lock(mutex_);
+  if (progress.lacking() == 0) in_flight->run.reset();
+  epochs_.End(in_flight->id, progress.positions);
+  items_ += progress.items_added;
+  found_ += progress.found;
+  cache_hits_ += progress.cache_hits;
+  left_behind_ |= in_flight->error != nullptr;
+  active_.erase(in_flight->id);
+  if (progress.lacking() > 0) lacking_.emplace(in_flight->id, in_flight);
+  in_flight->ended = true;
+  changed_.notify_all();
+}
+
+void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
+  End(in_flight);
+  bool lacking = false;
+  {
+    const std::lock_guard lock(mutex_);
+    lacking = lacking_.contains(in_flight->id);
+  }
+  if (lacking) {
+    const Exclusive exclusive(*this);
+    if (in_flight->run != nullptr) FinishLacking(*in_flight);  // else Close did
+  }
+  if (in_flight->error) std::rethrow_exception(in_flight->error);
+}
+
+}  // namespace gpm

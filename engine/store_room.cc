@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/geometry.h"
+#include "engine/store_impl.h"
+
+namespace gpm {
+
+/// Room in a store's pool: cells and slots that are given back, segments and levels that are added,
+/// and batches that lacked them.
+
+namespace {
+
+CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
+  const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
+  const std::uint64_t last = std::min(extent.end() / cell_bytes, kMaxCellNumber);
+  return CellRange{std::min(first, last), last};
+}
+
+/// Whether an error of the pool means that it can't grow: no room, or the GPU can't map more of it.
+bool MeansFull(const Error& error) {
+  return error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported;
+}
+
+}  // namespace
+
+void StoreImpl::Reserve(std::uint64_t items) {
+  const Exclusive exclusive(*this);
+  CheckUsable();
+  Reclaim();
+  const Superblock& superblock = pool_->superblock();
+  const auto there = static_cast<std::uint64_t>(std::max<std::int64_t>(items_, 0));
+  const std::uint64_t more = items - std::min(items, there);
+  const double slots = static_cast<double>(items) / kComfortableLoad;
+  std::uint32_t levels = 0;
+  double bytes = 0;
+  while (static_cast<double>(CapacityAt(superblock.geometry, superblock.top + levels)) < slots) {
+    ++levels;
+    bytes += std::ldexp(static_cast<double>(pool_->bucket_bytes()),
+                        static_cast<int>(superblock.top + levels));
+    if (superblock.top + levels + 1 >= kMaxLevels) break;
+  }
+  std::uint64_t cells = 0;
+  if (!InlineValues(value_size_)) cells = more - std::min(more, epochs_.available_cells());
+  bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
+  const std::uint64_t room = pool_->mapping().max_bytes() - UsedEnd(superblock);
+  const auto fail = [&] {
+    throw Error(
+        ErrorCode::kNoSpace,
+        fmt::format("{}: no room for {} items, {} of them new: {:.0f} bytes are needed, the "
+                    "pool may grow by {}",
+                    pool_->mapping().path(), items, more, bytes, room));
+  };
+  if (bytes > static_cast<double>(room)) fail();
+  const bool grown = levels == 0 || Resize(levels);
+  if (!grown || (cells > 0 && !AddCells(cells))) fail();
+}
+
+void StoreImpl::MakeRoom(const Reservation& needs, bool inserts) {
+  Reclaim();
+  const std::uint64_t slots = needs.slots + kMinSlotQueue;
+  if (slots > executor_->slot_queue_room()) executor_->GrowQueues(cells_, slots, epochs_.head());
+  bool enough = true;
+  if (epochs_.available_cells() < needs.cells) {
+    enough = AddCells(needs.cells - epochs_.available_cells());
+  }
+  while (inserts && enough &&
+         static_cast<double>(items_) >= kFullLoad * static_cast<double>(Capacity())) {
+    enough = Resize();
+  }
+  at_limit_ = !enough;
+}
+
+void StoreImpl::FinishLacking(InFlight& in_flight) {
+  {
+    const std::lock_guard lock(mutex_);
+    lacking_.erase(in_flight.id);
+  }
+  bool advanced = true;
+  // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
+  // that another batch may have given it back, after this one found none.
+  bool try_again = true;
+  for (;;) {
+    CheckUsable();
+    const Progress before = in_flight.progress;
+    bool room = Reclaim() || try_again;
+    try_again = false;
+    if (before.lack_slots > 0 && !room) {
+      const double needed = static_cast<double>(items_) + static_cast<double>(before.lack_slots);
+      do {
+        if (!Resize()) break;
+        room = true;
+      } while (needed > kComfortableLoad * static_cast<double>(Capacity()));
+    }
+    if (before.lack_cells > epochs_.available_cells()) {
+      room |= AddCells(before.lack_cells - epochs_.available_cells());
+    }
+    const bool give_up = !room && !advanced;
+    in_flight.grant = epochs_.GrantCells(in_flight.needs.cells);
+    in_flight.progress = in_flight.run->Resume(give_up, in_flight.grant);
+    epochs_.TakeBack(in_flight.grant, in_flight.progress.cells_left);  // nothing runs beside it
+    items_ += in_flight.progress.items_added;
+    found_ += in_flight.progress.found;
+    cache_hits_ += in_flight.progress.cache_hits;
+    if (give_up) at_limit_ = true;
+    advanced =
+        in_flight.progress.carried_out > 0 || in_flight.progress.lacking() < before.lacking();
+    if (in_flight.progress.lacking() == 0) break;
+  }
+  in_flight.run.reset();
+  Reclaim();
+}
+
+bool StoreImpl::Reclaim() {
+  const Epochs::SlotRange slots{epochs_.slots_given_back(), executor_->Positions().slots_tail};
+  executor_->GiveBack(slots);
+  epochs_.Quiesced(executor_->Positions());
+  return slots.from != slots.to;
+}
+
+bool StoreImpl::AddCells(std::uint64_t cells) {
+  std::uint64_t added = 0;
+  while (added < cells) {
+    if (UsedEnd(pool_->superblock()) / pool_->cell_bytes() >= kMaxCellNumber) break;
+    Extent extent;
+    try {
+      extent = pool_->AddSegment(cells - added);
+    } catch (const Error& error) {
+      if (!MeansFull(error)) throw;
+      break;
+    }
+    const CellRange range = RangeOf(extent, pool_->cell_bytes());
+    added += range.last - range.first;
+    cells_ += range.last - range.first;
+    try {
+      executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+      executor_->FreeAll(range);
+    } catch (const Error& error) {
+      unusable_ =
+          fmt::format("value cells could not be queued: {}; open the pool again", error.what());
+      throw;
+    }
+  }
+  epochs_.Quiesced(executor_->Positions());
+  return added >= cells;
+}
+
+bool StoreImpl::Resize(std::uint32_t levels) {
+  std::uint32_t added = 0;
+  std::exception_ptr failure;
+  try {
+    for (; added < levels; ++added) pool_->AddLevel();
+  } catch (const Error& error) {
+    if (!MeansFull(error)) failure = std::current_exception();
+  }
+  if (added > 0) {
+    RefreshTable();
+    Drain();
+    MakeAccelerators();
+    ++resizes_;
+  }
+  if (failure) std::rethrow_exception(failure);
+  return added == levels;
+}
+
+void StoreImpl::Drain() {
+  const Superblock& superblock = pool_->superblock();
+  try {
+    while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
+      // It is made by reading the levels that items go to: not for a level far smaller.
+      if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) MakeDirectory();
+      if (executor_->DrainLevel(superblock.bottom) == 0) {
+        pool_->DropBottomLevel();
+      } else {
+        pool_->AddLevel();  // even the larger top has no slot for some item: one more level
+      }
+      RefreshTable();
+    }
+  } catch (const Error& error) {
+    // Items are left in a level that is not addressed any more.
+    unusable_ = fmt::format(
+        "a resize can't be finished: {}; opening the pool again (with a larger "
+        "maximum, if that is what is short) goes on with it",
+        error.what());
+    throw;
+  }
+}
+
+std::vector<CellRange> StoreImpl::CellRanges() const {
+  std::vector<CellRange> ranges;
+  const Superblock& superblock = pool_->superblock();
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    ranges.push_back(RangeOf(Extent{segment.offset, segment.bytes}, pool_->cell_bytes()));
+  }
+  return ranges;
+}
+
+std::uint64_t StoreImpl::Capacity() const {
+  return CapacityAt(pool_->superblock().geometry, pool_->superblock().top);
+}
+
+}  // namespace gpm
