@@ -38,6 +38,8 @@ struct StoreStats {
   std::uint32_t bottom_level = 0;
   std::uint32_t top_level = 0;
   std::uint64_t resizes = 0;      ///< since open
+  double resize_seconds = 0;      ///< that they took; no batch ran
+  double growth_seconds = 0;      ///< of that, until the medium had room and the executor saw it
   std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
   std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
   std::uint64_t pm_bytes = 0;     ///< mapped

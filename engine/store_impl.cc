@@ -204,6 +204,8 @@ StoreStats StoreImpl::Stats() {
   stats.bottom_level = superblock.bottom;
   stats.top_level = superblock.top;
   stats.resizes = resizes_;
+  stats.resize_seconds = resize_seconds_;
+  stats.growth_seconds = growth_seconds_;
   stats.value_cells = cells_;
   stats.free_cells = InlineValues(value_size_) ? 0 : epochs_.queued();
   stats.pm_bytes = pool_->mapping().mapped_bytes();

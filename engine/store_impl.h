@@ -119,6 +119,8 @@ class StoreImpl {
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
   bool AddCells(std::uint64_t cells);
+  /// Pool::AddLevel, timed.
+  void AddLevel();
   /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.
   /// @return false for want of space; then it may have gone up by fewer
   bool Resize(std::uint32_t levels = 1);
@@ -140,6 +142,8 @@ class StoreImpl {
   RecoveryStats recovery_;
   CacheDriver cache_;
   std::atomic<std::uint64_t> resizes_{0};
+  double resize_seconds_ = 0;  ///< written by who is alone
+  double growth_seconds_ = 0;  ///< likewise
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

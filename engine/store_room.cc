@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "engine/geometry.h"
@@ -12,6 +13,12 @@ namespace gpm {
 /// and batches that lacked them.
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
   const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
@@ -147,11 +154,18 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
   return added >= cells;
 }
 
+void StoreImpl::AddLevel() {
+  const Clock::time_point start = Clock::now();
+  pool_->AddLevel();
+  growth_seconds_ += SecondsSince(start);
+}
+
 bool StoreImpl::Resize(std::uint32_t levels) {
+  const Clock::time_point start = Clock::now();
   std::uint32_t added = 0;
   std::exception_ptr failure;
   try {
-    for (; added < levels; ++added) pool_->AddLevel();
+    for (; added < levels; ++added) AddLevel();
   } catch (const Error& error) {
     if (!MeansFull(error)) failure = std::current_exception();
   }
@@ -160,6 +174,7 @@ bool StoreImpl::Resize(std::uint32_t levels) {
     Drain();
     MakeAccelerators();
     ++resizes_;
+    resize_seconds_ += SecondsSince(start);
   }
   if (failure) std::rethrow_exception(failure);
   return added == levels;
@@ -174,7 +189,7 @@ void StoreImpl::Drain() {
       if (executor_->DrainLevel(superblock.bottom) == 0) {
         pool_->DropBottomLevel();
       } else {
-        pool_->AddLevel();  // even the larger top has no slot for some item: one more level
+        AddLevel();  // even the larger top has no slot for some item: one more level
       }
       RefreshTable();
     }
