@@ -2,16 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "engine/table/media_direct.h"
 #include "engine/table/operations.h"
+#include "engine/thread_pool.h"
 
 namespace gpm {
 namespace {
 
 constexpr std::size_t kMaxDefects = 16;
-constexpr std::uint64_t kSlotsAtATime = 1 << 16;  ///< between calls of a SlotProgress
+constexpr std::uint64_t kBucketsAtATime =
+    1 << 13;  ///< by one thread; between calls of a SlotProgress
+constexpr std::uint64_t kReservedBuckets = 2;
+constexpr std::size_t kMaxCheckingThreads = 16;
 
 /// A pool as the protocols see it, for reading only.
 class Reader {
@@ -44,34 +53,37 @@ class Reader {
     return false;
   }
 
-  /// Slots of all physical levels.
-  std::uint64_t Slots() const {
-    std::uint64_t slots = 0;
+  /// Buckets of the reserved level and, behind it, of all physical levels.
+  std::uint64_t Buckets() const {
+    std::uint64_t buckets = kReservedBuckets;
     for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-      slots += std::uint64_t{table_.slots} << level;
+      buckets += std::uint64_t{1} << level;
     }
-    return slots;
+    return buckets;
   }
+  /// Slots of all physical levels.
+  std::uint64_t Slots() const { return (Buckets() - kReservedBuckets) * table_.slots; }
 
-  /// Calls visit(slot, level, bucket) for every slot that is not empty; level is -1 in the reserved
-  /// level.
+  /// Calls visit(slot, level, bucket) for every slot of buckets [first, last) that is not empty;
+  /// level is -1 in the reserved level.
   template <class Visit>
-  void ForEachUsedSlot(const SlotProgress& progress, const Visit& visit) const {
-    const std::uint64_t total = Slots();
-    std::uint64_t done = 0;
+  void ForEachUsedSlot(std::uint64_t first, std::uint64_t last, const Visit& visit) const {
     const auto visit_bucket = [&](std::byte* bucket, int level, std::uint64_t number) {
       for (std::uint32_t s = 0; s < table_.slots; ++s) {
         const Slot slot{bucket, s};
         if (Word(slot) != kEmptyState) visit(slot, level, number);
       }
-      done += table_.slots;
-      if (progress && done % kSlotsAtATime == 0) progress(done, total);
     };
-    for (std::uint32_t b = 0; b < 2; ++b) visit_bucket(table_.ReservedBucket(b), -1, b);
+    std::uint64_t begin = kReservedBuckets;  // of a level
+    for (std::uint64_t b = first; b < std::min(begin, last); ++b) {
+      visit_bucket(table_.ReservedBucket(static_cast<std::uint32_t>(b)), -1, b);
+    }
     for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-      for (std::uint64_t b = 0; b >> level == 0; ++b) {
-        visit_bucket(table_.Bucket(level, b), static_cast<int>(level), b);
+      const std::uint64_t end = begin + (std::uint64_t{1} << level);
+      for (std::uint64_t b = std::max(first, begin); b < std::min(end, last); ++b) {
+        visit_bucket(table_.Bucket(level, b - begin), static_cast<int>(level), b - begin);
       }
+      begin = end;
     }
   }
 
@@ -101,77 +113,134 @@ std::string WordDefect(const TableView& table, const KeyBuffer& key, std::uint64
   return "the slot's key does not hash to its bucket";
 }
 
+/// Checks buckets of a pool; several may do so side by side.
+class Checker {
+ public:
+  explicit Checker(const Reader& reader, const Superblock& superblock)
+      : reader_(reader), table_(reader.table()), clean_(superblock.clean != 0) {
+    std::uint64_t last_cell = 0;
+    for (std::uint32_t i = 0; !table_.inline_values() && i < superblock.segment_count; ++i) {
+      const SegmentEntry& segment = superblock.segments[i];
+      const std::uint64_t first = (segment.offset + table_.cell_bytes - 1) / table_.cell_bytes;
+      const std::uint64_t last = (segment.offset + segment.bytes) / table_.cell_bytes;
+      value_cells_ += last - first;
+      last_cell = std::max(last_cell, last);
+    }
+    used_ = std::vector<std::atomic<std::uint64_t>>(last_cell / 64 + 1);
+  }
+
+  std::uint64_t value_cells() const { return value_cells_; }
+
+  /// @return counts and defects of these buckets alone
+  CheckReport Check(std::uint64_t first, std::uint64_t last) {
+    CheckReport report;
+    reader_.ForEachUsedSlot(first, last, [&](Slot slot, int level, std::uint64_t bucket) {
+      CheckSlot(slot, level, bucket, &report);
+    });
+    return report;
+  }
+
+ private:
+  void CheckSlot(Slot slot, int level, std::uint64_t bucket, CheckReport* report) {
+    const auto defect = [&](const std::string& what) {
+      if (report->defects.size() == kMaxDefects) return;
+      report->defects.push_back(
+          level < 0
+              ? fmt::format("reserved level, bucket {}, slot {}: {}", bucket, slot.index, what)
+              : fmt::format("level {}, bucket {}, slot {}: {}", level, bucket, slot.index, what));
+    };
+    const std::uint64_t word = reader_.Word(slot);
+    if (word == kInsertState) {
+      ++report->insert_slots;
+      if (clean_) defect("half-inserted, in a pool that was closed in order");
+      return;
+    }
+    KeyBuffer key;
+    LoadSlotKey(table_, reader_.media(), slot, word, key.words);
+    if (const std::string why = WordDefect(table_, key, word, level, bucket); !why.empty()) {
+      defect(why);
+      return;
+    }
+    const bool draining = level >= 0 && !reader_.Addressable(static_cast<std::uint32_t>(level));
+    if (reader_.operations().IsDuplicate(slot, key.words)) {
+      if (draining) return;  // already moved up; the cell is counted there
+      ++report->duplicates;
+      if (clean_) defect("second copy of a key, in a pool that was closed in order");
+    } else if (draining && reader_.operations().IsDrainedDuplicate(slot, key.words)) {
+      ++report->duplicates;
+      defect("second copy of a key, in a level that is being drained");
+    } else {
+      ++report->items;
+    }
+    if (table_.inline_values()) return;
+    const std::uint64_t reference = reader_.Reference(slot);
+    if (!reader_.NamesCell(reference)) {
+      defect(fmt::format("its value reference {:#x} names no value cell", reference));
+      return;
+    }
+    const std::uint64_t cell = reference / table_.cell_bytes;
+    const std::uint64_t bit = std::uint64_t{1} << cell % 64;
+    if ((used_[cell / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) {
+      defect(fmt::format("its value cell at {:#x} belongs to another item too", reference));
+    } else {
+      ++report->cells_in_use;
+    }
+  }
+
+  const Reader& reader_;
+  const TableView& table_;
+  const bool clean_;
+  std::uint64_t value_cells_ = 0;
+  std::vector<std::atomic<std::uint64_t>> used_;  ///< a bit for each cell
+};
+
 }  // namespace
 
 CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
   const auto pool = Pool::Open(path, Pool::Options{.max_bytes = 0, .read_only = true});
   const Reader reader(*pool);
-  const TableView& table = reader.table();
-  const Superblock& superblock = pool->superblock();
+  Checker checker(reader, pool->superblock());
   CheckReport report;
-  report.clean = superblock.clean != 0;
-  report.resizing = table.top - table.bottom + 1 > table.levels;
-  const auto defect = [&](std::string text) {
-    if (report.defects.size() < kMaxDefects) report.defects.push_back(std::move(text));
-  };
-  if (report.clean && report.resizing) defect("closed in order, but with an unfinished resize");
-
   report.slots = reader.Slots();
-  std::uint64_t last_cell = 0;
-  for (std::uint32_t i = 0; !table.inline_values() && i < superblock.segment_count; ++i) {
-    const SegmentEntry& segment = superblock.segments[i];
-    const std::uint64_t first = (segment.offset + table.cell_bytes - 1) / table.cell_bytes;
-    const std::uint64_t last = (segment.offset + segment.bytes) / table.cell_bytes;
-    report.value_cells += last - first;
-    last_cell = std::max(last_cell, last);
+  report.value_cells = checker.value_cells();
+  report.clean = pool->superblock().clean != 0;
+  report.resizing = reader.table().top - reader.table().bottom + 1 > reader.table().levels;
+  if (report.clean && report.resizing) {
+    report.defects.emplace_back("closed in order, but with an unfinished resize");
   }
-  std::vector<bool> used(last_cell);
 
-  reader.ForEachUsedSlot(progress, [&](Slot slot, int level, std::uint64_t bucket) {
-    const auto where = [&] {
-      return level < 0 ? fmt::format("reserved level, bucket {}, slot {}", bucket, slot.index)
-                       : fmt::format("level {}, bucket {}, slot {}", level, bucket, slot.index);
-    };
-    const std::uint64_t word = reader.Word(slot);
-    if (word == kInsertState) {
-      ++report.insert_slots;
-      if (report.clean) defect(where() + ": half-inserted, in a pool that was closed in order");
-      return;
+  const std::uint64_t buckets = reader.Buckets();
+  std::vector<CheckReport> parts((buckets + kBucketsAtATime - 1) / kBucketsAtATime);
+  std::mutex mutex;  // guards what follows
+  std::uint64_t done = 0;
+  std::exception_ptr failure;
+  const auto check = [&](std::size_t k) {
+    const std::uint64_t first = k * kBucketsAtATime;
+    const std::uint64_t last = std::min(buckets, first + kBucketsAtATime);
+    try {
+      parts[k] = checker.Check(first, last);
+      const std::lock_guard lock(mutex);
+      done += (last - first) * reader.table().slots;
+      if (progress) progress(std::min(done, report.slots), report.slots);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
     }
-    KeyBuffer key;
-    LoadSlotKey(table, reader.media(), slot, word, key.words);
-    if (const std::string why = WordDefect(table, key, word, level, bucket); !why.empty()) {
-      defect(where() + ": " + why);
-      return;
+  };
+  ThreadPool(
+      static_cast<unsigned>(std::min<std::size_t>(
+          {parts.size(), kMaxCheckingThreads, std::max(1u, std::thread::hardware_concurrency())})))
+      .Run(parts.size(), check);
+  if (failure) std::rethrow_exception(failure);
+  for (CheckReport& part : parts) {
+    report.items += part.items;
+    report.insert_slots += part.insert_slots;
+    report.duplicates += part.duplicates;
+    report.cells_in_use += part.cells_in_use;
+    for (std::string& defect : part.defects) {
+      if (report.defects.size() < kMaxDefects) report.defects.push_back(std::move(defect));
     }
-    const bool draining = level >= 0 && !reader.Addressable(static_cast<std::uint32_t>(level));
-    if (reader.operations().IsDuplicate(slot, key.words)) {
-      if (draining) return;  // already moved up; the cell is counted there
-      ++report.duplicates;
-      if (report.clean) {
-        defect(where() + ": second copy of a key, in a pool that was closed in order");
-      }
-    } else if (draining && reader.operations().IsDrainedDuplicate(slot, key.words)) {
-      ++report.duplicates;
-      defect(where() + ": second copy of a key, in a level that is being drained");
-    } else {
-      ++report.items;
-    }
-    if (table.inline_values()) return;
-    const std::uint64_t reference = reader.Reference(slot);
-    if (!reader.NamesCell(reference)) {
-      defect(fmt::format("{}: its value reference {:#x} names no value cell", where(), reference));
-      return;
-    }
-    const std::uint64_t cell = reference / table.cell_bytes;
-    if (used[cell]) {
-      defect(fmt::format("{}: its value cell at {:#x} belongs to another item too", where(),
-                         reference));
-    } else {
-      used[cell] = true;
-      ++report.cells_in_use;
-    }
-  });
+  }
   return report;
 }
 
@@ -182,7 +251,7 @@ void VisitPool(const Pool& pool,
   const Reader reader(pool);
   const TableView& table = reader.table();
   std::vector<std::byte> value(table.value_size);
-  reader.ForEachUsedSlot(progress, [&](Slot slot, int, std::uint64_t) {
+  const auto visit_slot = [&](Slot slot, int, std::uint64_t) {
     const std::uint64_t word = reader.Word(slot);
     if (word == kInsertState) return;
     KeyBuffer key;
@@ -192,7 +261,13 @@ void VisitPool(const Pool& pool,
     if (!table.inline_values() && !reader.NamesCell(reference)) return;
     reader.operations().ReadValue(reference, value.data());
     visit(std::as_bytes(std::span(key.words, table.key_words)), value);
-  });
+  };
+  const std::uint64_t buckets = reader.Buckets();
+  for (std::uint64_t first = 0; first < buckets; first += kBucketsAtATime) {
+    const std::uint64_t last = std::min(buckets, first + kBucketsAtATime);
+    reader.ForEachUsedSlot(first, last, visit_slot);
+    if (progress) progress(std::min(last * table.slots, reader.Slots()), reader.Slots());
+  }
 }
 
 }  // namespace gpm

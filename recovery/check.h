@@ -26,12 +26,15 @@ struct CheckReport {
   std::vector<std::string> defects;
 };
 
-/// Told now and then how many slots were visited, and of how many.
+/// Told now and then how many slots were visited, and of how many; by one thread at a time, not
+/// always the same.
 using SlotProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// Verifies every invariant of a pool that no store has open, and writes nothing. A crashed pool is
 /// sound: slots in state INSERT, duplicates and an unfinished resize are reported as counts, and
-/// become defects only in a pool that claims to have been closed in order.
+/// become defects only in a pool that claims to have been closed in order. On as many threads as
+/// the machine has cores, up to 16; in a large pool any of several items that share a cell may be
+/// the one without defect.
 /// @param path a pool file @throws Error kNotFound, kBusy, kDamaged (superblock), kIo
 CheckReport CheckPool(const std::string& path, const SlotProgress& progress = {});
 
