@@ -49,6 +49,7 @@ struct OpenArguments {
 
   void AddTo(CLI::App& app);
   void AddCacheTo(CLI::App& app);
+  /// @throws Error(kInvalidArgument) for a cache without a directory
   OpenOptions Options() const;
 };
 

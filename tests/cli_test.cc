@@ -108,6 +108,8 @@ TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("ycsb -w a --value-size 0", "0");
   ExpectRefused("ycsb -w a --value-size 65537", "65537");
   ExpectRefused("ycsb -w a --pool-max 12Q", "pool-max");
+  ExpectRefused("ycsb -w a --executor cpu --cache 0.2", "--directory");
+  ExpectRefused("ycsb -w a --no-directory --cache 0.2", "--directory");
   ExpectRefused("ycsb -w erase --records 10 --operations 11", "erase");
   ExpectRefused("ycsb -P /nonexistent/properties", "/nonexistent/properties");
   ExpectRefused("replay", "--load");
