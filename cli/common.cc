@@ -63,9 +63,10 @@ OpenOptions OpenArguments::Options() const {
   if (cache_fraction_option != nullptr && cache_fraction_option->count() > 0) {
     const bool has_directory = options.cache.directory.value_or(executor != "cpu");
     if (cache_fraction > 0 && !has_directory) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "--cache: there is no cache without a directory, which executor cpu has only when "
-                  "asked for; add --directory");
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "--cache: there is no cache without a directory, which executor cpu has only when "
+          "asked for; add --directory");
     }
     options.cache.fraction = cache_fraction;
   }

@@ -73,8 +73,7 @@ class CudaRun : public Run {
   void ClearReads(bool plans);
   void SearchAndCarryOut();
   /// @param count_hits whether the cache's hits are counted there
-  /// @param reporter if that ends the batch
-  void ReadPlanned(const Reads& reads, bool count_hits, const Reporter& reporter = {});
+  void ReadPlanned(const Reads& reads, bool count_hits);
   // What is enqueued on the side stream between Fork and Join runs beside what is enqueued on the
   // batch's own meanwhile. That comes first, so that ReadValues has a block on each multiprocessor.
   void Fork();
@@ -443,7 +442,7 @@ void CudaRun::Join() {
   CheckCuda(cudaStreamWaitEvent(stream_, workspace_->joined, 0), "cudaStreamWaitEvent");
 }
 
-void CudaRun::ReadPlanned(const Reads& reads, bool count_hits, const Reporter& reporter) {
+void CudaRun::ReadPlanned(const Reads& reads, bool count_hits) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   const bool copies = reads.plans != nullptr && context_.accelerators.cache.enabled();
@@ -460,7 +459,7 @@ void CudaRun::ReadPlanned(const Reads& reads, bool count_hits, const Reporter& r
   }
   ReadValues<<<all, kBlockThreads, 0, stream_>>>(context_, device_, reads, readers,
                                                  count_hits ? &device_.sums->cache_hits : nullptr,
-                                                 reporter);
+                                                 Reporter{});
   CheckLaunch("ReadValues");
 }
 

@@ -193,9 +193,9 @@ struct PartItems {
   bool is_last;
 
   /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
-  /// of those of the multiprocessor's own part, of the surplus, and of parts that no block has begun
-  /// with, since their multiprocessors have none; blocks share them. Once in a kernel, by all its
-  /// blocks. @return whether this is the last one; the lists are empty then
+  /// of those of the multiprocessor's own part, of the surplus, and of parts that no block has
+  /// begun with, since their multiprocessors have none; blocks share them. Once in a kernel, by all
+  /// its blocks. @return whether this is the last one; the lists are empty then
   template <std::uint32_t kGroups, class Visit>
   __device__ bool ForEach(const Lists& lists, const Visit& visit) {
     if (threadIdx.x == 0) at.Begin(lists);

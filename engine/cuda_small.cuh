@@ -194,11 +194,10 @@ __device__ inline bool FindRun(const BlockRuns& runs, const CudaTile& group,
 }
 
 /// Finds and carries out the runs of a small batch: a tile for each operation, which carries out
-/// the run that ends with it, if one does.
+/// the run that ends with it, if one does. kSmallThreads threads a block, of which the first
+/// kBlockThreads are tiles: the others help to find the runs.
 /// @param again the batch is a left over one, of which pending runs are carried out
 /// @param give_up as for CarryOutRuns
-/// kSmallThreads threads a block, of which the first kBlockThreads are tiles: the others help to
-/// find the runs.
 __global__ void __launch_bounds__(kSmallThreads, 1)
     CarryOutSmall(const __grid_constant__ TableContext context,
                   const __grid_constant__ DeviceBatch batch, bool again, bool give_up) {
