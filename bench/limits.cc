@@ -42,8 +42,8 @@ constexpr Order kOrders[] = {{"random", AccessOrder::kRandom, &Rates::random},
 std::uint64_t BytesOf(AccessKind kind, std::uint64_t cell_bytes) {
   switch (kind) {
     case AccessKind::kTouch:
+      return kTouchBytes;
     case AccessKind::kSmallWrite:
-      return kSmallBytes;
     case AccessKind::kCas:
       return 8;
     case AccessKind::kRead:
@@ -169,6 +169,7 @@ Limits MeasureLimits(const LimitsOptions& options) {
   }
   ShowProgress("GPU memory");
   limits.memory = accessor->MeasureMemory(options.repeats);
+  limits.empty_batch_seconds = accessor->MeasureEmptyBatch();
   ShowProgress("");
   return limits;
 }
@@ -178,6 +179,7 @@ json ToJson(const Limits& limits) {
                  {"medium", MediumName(limits.medium)},
                  {"range_bytes", limits.range_bytes},
                  {"cell_bytes", limits.cell_bytes},
+                 {"empty_batch_us", limits.empty_batch_seconds * 1e6},
                  {"link", json::array()},
                  {"memory", json::array()}};
   for (const LinkLimits& link : limits.link) {
@@ -204,7 +206,7 @@ json ToJson(const Limits& limits) {
 }
 
 std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses,
-                                  std::uint64_t at_once) {
+                                  std::uint64_t at_once, std::uint64_t batch) {
   const LinkLimits& link = LinkFor(limits, at_once);
   const auto cell_bytes = static_cast<double>(limits.cell_bytes);
   const Accesses& a = accesses;
@@ -240,6 +242,7 @@ std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses
     add("gpu", a.gpu_sectors / memory.read_32.per_second +
                    a.gpu_lines / memory.read_128.per_second + a.gpu_cas / memory.cas_4.per_second);
   }
+  if (batch > 0) add("launch", limits.empty_batch_seconds / static_cast<double>(batch));
   std::ranges::stable_sort(terms, {}, &BoundTerm::per_second);
   return terms;
 }

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "bench/limits_cells.h"
 #include "bench/report.h"
 #include "engine/cuda_memory.h"
+#include "engine/kernel_graph.h"
 #include "pm/error.h"
 #include "pm/gpu_host.h"
 
@@ -82,6 +84,10 @@ __global__ void HoldBack() {
   for (int i = 0; i < 50; ++i) __nanosleep(1000);
 }
 
+__global__ void Tell(std::uint64_t* told, std::uint64_t number) {
+  if (Thread() == 0) *const_cast<volatile std::uint64_t*>(told) = number;
+}
+
 __global__ void ChooseCells(CellChoice choice, std::uint32_t* cells) {
   for (std::uint64_t i = Thread(); i < choice.count; i += Threads()) cells[i] = choice[i];
 }
@@ -155,6 +161,16 @@ struct WriteCell {
     for (std::uint32_t at = lane * kChunkBytes; at < bytes; at += kLanes * kChunkBytes) {
       *reinterpret_cast<uint4*>(base + offset + at) = ChunkOf((offset + at) / kChunkBytes, 1);
     }
+  }
+  __device__ void Add(std::uint64_t*, std::uint64_t) const {}
+};
+
+struct WriteWord {
+  static constexpr unsigned kLanes = 1;
+
+  __device__ void operator()(std::byte* base, std::uint64_t offset, unsigned,
+                             std::uint64_t&) const {
+    *reinterpret_cast<std::uint64_t*>(base + offset) = CellWord(offset / 8, 1);
   }
   __device__ void Add(std::uint64_t*, std::uint64_t) const {}
 };
@@ -319,13 +335,13 @@ class CudaAccessor : public Accessor {
     return Time([&] {
       switch (kind) {
         case AccessKind::kTouch:
-          return LaunchAccess(ReadCell<1>{kSmallBytes}, cells, choice.order, blocks);
+          return LaunchAccess(ReadCell<1>{kTouchBytes}, cells, choice.order, blocks);
         case AccessKind::kRead:
           return LaunchAccess(ReadCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kWrite:
           return LaunchAccess(WriteCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kSmallWrite:
-          return LaunchAccess(WriteCell<1>{kSmallBytes}, cells, choice.order, blocks);
+          return LaunchAccess(WriteWord{}, cells, choice.order, blocks);
         case AccessKind::kCas:
           return LaunchAccess(CasCell{}, cells, choice.order, blocks);
       }
@@ -333,9 +349,10 @@ class CudaAccessor : public Accessor {
   }
 
   std::optional<MemoryLimits> MeasureMemory(unsigned repeats) override;
+  double MeasureEmptyBatch() override;
 
  private:
-  static_assert(kSmallBytes == kChunkBytes);
+  static_assert(kTouchBytes == kChunkBytes);
 
   Parts parts() const { return {multiprocessors_, begins_.data(), claims_.data()}; }
 
@@ -481,6 +498,29 @@ std::optional<MemoryLimits> CudaAccessor::MeasureMemory(unsigned repeats) {
                                                choice, sum_.data());
   });
   return limits;
+}
+
+double CudaAccessor::MeasureEmptyBatch() {
+  constexpr std::uint64_t kWarmUp = 100;
+  constexpr std::uint64_t kBatches = 1000;
+  constexpr std::uint64_t kLooksBeforeQuery = 1 << 16;
+  PinnedBox<std::uint64_t> told;
+  KernelGraph graph;
+  std::vector<double> seconds;
+  for (std::uint64_t number = 1; number <= kWarmUp + kBatches; ++number) {
+    const auto start = std::chrono::steady_clock::now();
+    graph.Launch({{Tell, multiprocessors_, kBlockThreads, false, told.get(), number}},
+                 cudaStreamPerThread);
+    for (std::uint64_t looks = 1; __atomic_load_n(told.get(), __ATOMIC_ACQUIRE) != number;
+         ++looks) {
+      if (looks % kLooksBeforeQuery != 0) continue;
+      const cudaError_t status = cudaStreamQuery(cudaStreamPerThread);
+      if (status != cudaErrorNotReady) CheckCuda(status, "an empty batch");
+    }
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (number > kWarmUp) seconds.push_back(taken.count());
+  }
+  return Median(seconds);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ struct LinkLimits {
   Rates touch;        ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
   Rates read;         ///< of whole cells
   Rates write;        ///< of whole cells
-  Rates small_write;  ///< of a cell's first 16 bytes, as slots are written
+  Rates small_write;  ///< of a cell's first 8 bytes, as words of slots are
   Rates cas;          ///< of a cell's first 8 bytes; each succeeds
 };
 
@@ -77,6 +77,9 @@ struct Limits {
   std::uint64_t cell_bytes = 0;        ///< of an access: the value size, rounded up as in a pool
   std::vector<LinkLimits> link;        ///< by increasing number of accesses; not empty
   std::optional<MemoryLimits> memory;  ///< cuda only
+  /// Of one kernel that does nothing, launched as a store launches those of a small batch
+  /// (KernelGraph), from the call until the host has read what it wrote; 0 on cpu.
+  double empty_batch_seconds = 0;
 };
 
 /// Measures. Every byte that is read, written or compared is checked.
@@ -119,7 +122,8 @@ struct Accesses {
 
 /// How many operations a second one of the machine's limits allows.
 struct BoundTerm {
-  std::string_view limit;  ///< "read bytes", "writes", "translations", "ordered", "cas", "gpu"
+  std::string_view limit;  ///< "read bytes", "writes", "translations", "ordered", "cas", "gpu",
+                           ///< "launch"
   double per_second = 0;
 };
 
@@ -143,6 +147,7 @@ struct BoundTerm {
 /// - ordered: likewise, with the ordered ones: what a batch accesses can be put in any order
 /// - cas: (random_cas + ordered_cas) / r(cas, best order)
 /// - gpu: gpu_sectors / r(32 bytes) + gpu_lines / r(128 bytes) + gpu_cas / r(cas on GPU memory)
+/// - launch: empty_batch_seconds / batch
 ///
 /// Beyond some 512 MiB an access that is not dealt out costs an address translation, the same for 4
 /// bytes and for 512, for a read and for a write: hence one rate for all of them. Dealt out, reads
@@ -152,10 +157,9 @@ struct BoundTerm {
 /// A posted write takes its time on the link however few bytes it has, and one begins when the one
 /// before it has ended: hence the sum for writes. It assumes that no two small writes become one
 /// (those of slots lie anywhere, so that sequential ones do not count: r(small write) is the best
-/// in random order, ordered and dealt), and that 8 bytes take no less than the 16 that were
-/// measured. Few at once take mostly their latency, which the rate of cells contains: so r(small
-/// write) is that of the most accesses measured. On cpu, where writes of both sizes are bound by
-/// the lines that a core has under way, it is an estimate.
+/// in random order, ordered and dealt). Few at once take mostly their latency, which the rate of
+/// cells contains: so r(small write) is that of the most accesses measured. On cpu, where writes of
+/// both sizes are bound by the lines that a core has under way, it is an estimate.
 ///
 /// Rates are those of accesses to cells of the value size that was measured: where it is below 128
 /// bytes, larger accesses may move more bytes.
@@ -163,9 +167,10 @@ struct BoundTerm {
 /// @param at_once accesses to persistent memory that a batch makes: the limits hold that were
 ///        measured with the fewest accesses that are not less, or the most; 0: the most. More at
 ///        once are never slower an access, so that the bound stays one.
+/// @param batch operations; 0: as many as you like
 /// @throws Error(kInvalidArgument) when there are GPU-memory accesses, but no limits of that
 std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses,
-                                  std::uint64_t at_once = 0);
+                                  std::uint64_t at_once = 0, std::uint64_t batch = 0);
 
 /// Operations a second: that of the first of BoundTerms; infinity where no accesses are made.
 double Bound(const Limits& limits, const Accesses& accesses, std::uint64_t at_once = 0);

@@ -65,6 +65,17 @@ TEST(BoundTest, OfFewSmallWritesIsThatOfMany) {
   EXPECT_DOUBLE_EQ(Bound(limits, accesses, 1000), 200);
 }
 
+TEST(BoundTest, OfABatchIsThatOfItsLaunch) {
+  Limits limits = LimitsWith(0);
+  Accesses accesses;
+  accesses.read_bytes = 100;
+  limits.empty_batch_seconds = 0.5;
+  EXPECT_EQ(BoundTerms(limits, accesses, 0, 100).front().limit, "launch");
+  EXPECT_DOUBLE_EQ(BoundTerms(limits, accesses, 0, 100).front().per_second, 200);
+  EXPECT_DOUBLE_EQ(BoundTerms(limits, accesses, 0, 1000).front().per_second, 400);
+  EXPECT_EQ(BoundTerms(limits, accesses).size(), 1u);
+}
+
 TEST(BoundTest, OfScatteredAccessesIsThatOfTheBestOrderButSequential) {
   EXPECT_DOUBLE_EQ(Bound(LimitsWith(0), Ordered(1, 0, 0)), 100);
   EXPECT_DOUBLE_EQ(Bound(LimitsWith(90), Ordered(1, 0, 0)), 100);

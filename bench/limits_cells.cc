@@ -57,8 +57,8 @@ CellChoice CellRange::Choose(AccessOrder order, std::uint64_t count) {
 std::uint64_t CellRange::WordsOf(AccessKind kind) const {
   switch (kind) {
     case AccessKind::kTouch:
+      return kTouchBytes / 8;
     case AccessKind::kSmallWrite:
-      return kSmallBytes / 8;
     case AccessKind::kCas:
       return 1;
     case AccessKind::kRead:

@@ -19,8 +19,8 @@ namespace gpm::bench {
 
 enum class AccessKind { kTouch, kRead, kWrite, kSmallWrite, kCas };
 
-/// Of touches and small writes, a cell's first.
-inline constexpr std::uint32_t kSmallBytes = 16;
+/// Of touches, a cell's first. Small writes and CAS are of its first word.
+inline constexpr std::uint32_t kTouchBytes = 16;
 
 /// The 8-byte word number `index` of a memory that is measured. Between two runs all words have
 /// version 0; writes and CAS make version 1 of them, until they have been checked; version 2 is
@@ -134,6 +134,8 @@ class Accessor {
   virtual Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t in_flight) = 0;
   /// Limits of the executor's own memory, where they are known to differ from the range's.
   virtual std::optional<MemoryLimits> MeasureMemory(unsigned repeats) = 0;
+  /// Limits::empty_batch_seconds.
+  virtual double MeasureEmptyBatch() = 0;
 };
 
 std::unique_ptr<Accessor> MakeCpuAccessor(CellRange& range, ThreadPool& threads);

@@ -81,7 +81,10 @@ void RunLimits(LimitsArguments& arguments) {
              ExecutorName(limits.executor),
              on_gpu ? "" : fmt::format(" with {} threads", options.threads), options.repeats);
   PrintRates("range", on_gpu ? "blocks" : "prefetch", report["link"]);
-  if (on_gpu) PrintRates("GPU memory", "blocks", report["memory"]);
+  if (on_gpu) {
+    PrintRates("GPU memory", "blocks", report["memory"]);
+    fmt::print("an empty batch: {:.2f} us\n", limits.empty_batch_seconds * 1e6);
+  }
   PrintBounds(report["bounds"]);
 }
 

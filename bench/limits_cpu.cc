@@ -20,6 +20,7 @@ class CpuAccessor : public Accessor {
   }
   Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t in_flight) override;
   std::optional<MemoryLimits> MeasureMemory(unsigned) override { return std::nullopt; }
+  double MeasureEmptyBatch() override { return 0; }
 
  private:
   /// Accesses handed to a thread at once; fewer where all threads would not get some.
@@ -50,8 +51,9 @@ void CpuAccessor::Prepare(AccessKind kind, const CellChoice& choice) {
   cells_.resize(choice.count);
   for (std::uint64_t i = 0; i < choice.count; ++i) cells_[i] = choice[i];
   if (choice.order == AccessOrder::kOrdered) std::ranges::sort(cells_);
-  const bool is_small = kind == AccessKind::kTouch || kind == AccessKind::kSmallWrite;
-  row_bytes_ = is_small ? kSmallBytes : range_.cell_bytes();
+  row_bytes_ = kind == AccessKind::kTouch        ? kTouchBytes
+               : kind == AccessKind::kSmallWrite ? 8
+                                                 : range_.cell_bytes();
   const std::uint64_t bytes = choice.count * row_bytes_;
   if (rows_.bytes().size() < bytes) rows_ = ycsb::Buffer(ycsb::Memory::kHost, bytes);
   // What is written, or something that a read has to replace.
@@ -121,7 +123,7 @@ Accessor::Timed CpuAccessor::Run(AccessKind kind, const CellChoice& choice,
   switch (kind) {
     case AccessKind::kTouch:
       timed = Time<AccessKind::kTouch>(choice.count, in_flight, [&](std::uint64_t i) {
-        return copy(Row(i), Cell(i), kSmallBytes);
+        return copy(Row(i), Cell(i), kTouchBytes);
       });
       timed.sum = SumOfRows();
       break;
@@ -138,7 +140,7 @@ Accessor::Timed CpuAccessor::Run(AccessKind kind, const CellChoice& choice,
       break;
     case AccessKind::kSmallWrite:
       timed = Time<AccessKind::kSmallWrite>(choice.count, in_flight, [&](std::uint64_t i) {
-        return copy(Cell(i), Row(i), kSmallBytes);
+        return copy(Cell(i), Row(i), 8);
       });
       break;
     case AccessKind::kCas:

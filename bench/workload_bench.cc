@@ -293,7 +293,7 @@ void WorkloadBench::AddBound(PreparedRun& run, std::size_t part, std::uint64_t b
   const Accesses accesses = AccessesOf(counts, shape, inserts);
   const double at_once = std::ceil(LinkAccesses(accesses) * static_cast<double>(batch));
   const std::vector<BoundTerm> terms =
-      BoundTerms(*limits_, accesses, static_cast<std::uint64_t>(at_once));
+      BoundTerms(*limits_, accesses, static_cast<std::uint64_t>(at_once), batch);
   row["accesses"] = ToJson(accesses);
   row["bound_terms"] = json::array();
   for (const BoundTerm& term : terms) {
