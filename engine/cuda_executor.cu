@@ -9,8 +9,11 @@
 namespace gpm {
 namespace {
 
-/// Many more than tiles in flight (some 30 000), so that two of a batch seldom share one.
-constexpr std::uint64_t kKeyLocks = std::uint64_t{1} << 20;
+constexpr std::uint64_t kFewestLocks = std::uint64_t{1} << 16;
+constexpr std::uint64_t kMostLocks = std::uint64_t{1} << 24;
+/// Bytes of a pool for each lock, and what part of the bytes that a store may take are locks.
+constexpr std::uint64_t kBytesForLock = 256;
+constexpr std::uint64_t kShareOfLocks = 16;
 /// Of loading the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
 constexpr unsigned kFillBlocks = 4;
@@ -43,10 +46,6 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       list_counts(bytes),
       dirty_lines(bytes),
       dirty_count(bytes) {
-  CheckCuda(cudaStreamCreateWithFlags(&side, cudaStreamNonBlocking), "cudaStreamCreate");
-  for (cudaEvent_t* event : {&forked, &joined, &enqueued}) {
-    CheckCuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate");
-  }
   sums.Reserve(1);
   CheckCuda(cudaMemsetAsync(sums.data(), 0, sizeof(BatchSums), stream), "cudaMemsetAsync");
   list_counts.Reserve(kKindsOfLists * PartLists<std::uint32_t>::kCounts);
@@ -55,15 +54,13 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
-Workspace::~Workspace() {
-  cudaStreamSynchronize(side);
-  cudaStreamDestroy(side);
-  for (cudaEvent_t event : {forked, joined, enqueued}) cudaEventDestroy(event);
-}
-
 CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
     : device_(open.device),
       access_(open.access),
+      most_locks_(open.cache.bytes == 0
+                      ? kMostLocks
+                      : std::clamp(std::bit_floor(open.cache.bytes / (kShareOfLocks * 4)),
+                                   kFewestLocks, kMostLocks)),
       mapping_(mapping),
       cells_(&gpu_bytes_),
       slots_(&gpu_bytes_),
@@ -91,11 +88,9 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   left_.Reserve(1);
   zero_.Reserve(1);
   CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, stream_), "cudaMemsetAsync");
-  locks_.Reserve(kKeyLocks);
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
             "cudaMemsetAsync");
-  CheckCuda(cudaMemsetAsync(locks_.data(), 0, kKeyLocks * sizeof(std::uint32_t), stream_),
-            "cudaMemsetAsync");
+  GrowLocks();
   RefreshContext();
   Synchronize();
 }
@@ -119,7 +114,7 @@ void CudaExecutor::Synchronize() {
 void CudaExecutor::RefreshContext() {
   context_.reclaim = Reclaim{cells_.data(),    cells_.size() - 1, slots_.data(), slots_.size() - 1,
                              counters_.data(), CellGrant{},       nullptr};
-  context_.locks = KeyLocks{locks_.data(), kKeyLocks - 1};
+  context_.locks = KeyLocks{locks_.data(), locks_.size() - 1};
 }
 
 template <class T>
@@ -135,6 +130,19 @@ void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::
   *ring = std::move(larger);
 }
 
+/// Makes enough locks for the pool as it is now, all of them free. Where a tile's key shares its
+/// lock with that of another one, its block goes through all steps once more for it: with 2^20
+/// locks, of 4096 inserts at once eight pairs did.
+void CudaExecutor::GrowLocks() {
+  const std::uint64_t locks =
+      std::clamp(std::bit_ceil(mapping_.mapped_bytes() / kBytesForLock), kFewestLocks, most_locks_);
+  if (locks <= locks_.size()) return;
+  locks_.Reserve(locks);
+  CheckCuda(cudaMemsetAsync(locks_.data(), 0, locks * sizeof(std::uint32_t), stream_),
+            "cudaMemsetAsync");
+  Synchronize();
+}
+
 void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
   Activate();
   const ReclaimPositions at = Positions();
@@ -142,6 +150,7 @@ void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uin
   // What was given back is not looked at again, so all positions can be copied.
   GrowRing(&slots_, std::bit_ceil(slots + 2),
            at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
+  GrowLocks();
   RefreshContext();
 }
 

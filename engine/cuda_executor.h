@@ -31,7 +31,6 @@ inline void CheckLaunch(const char* kernel) { CheckCuda(cudaGetLastError(), kern
 struct Workspace {
   /// @param stream to clear it on
   Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream);
-  ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
@@ -47,12 +46,13 @@ struct Workspace {
   DeviceArray<std::uint32_t> list_counts;  ///< of PartLists, of each of these kinds; 0 likewise
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
-  KernelGraph finds, changes;   ///< the kernels of small batches
-  cudaStream_t side = nullptr;  ///< for what runs beside the batch's stream
-  cudaEvent_t forked = nullptr, joined = nullptr;
-  cudaEvent_t enqueued = nullptr;  ///< recorded behind the last kernel of a phase
-  std::uint64_t reports = 0;       ///< asked for
-  std::uint64_t granted = 0;       ///< cells, in the phase that is reported next
+  KernelGraph finds, changes;  ///< the kernels of small batches
+  CudaStream side;             ///< for what runs beside the batch's stream
+  CudaEvent forked, joined;
+  CudaEvent reading;          ///< recorded when all blocks of ReadValues have begun
+  CudaEvent enqueued;         ///< recorded behind the last kernel of a phase
+  std::uint64_t reports = 0;  ///< asked for
+  std::uint64_t granted = 0;  ///< cells, in the phase that is reported next
 };
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
@@ -140,10 +140,12 @@ class CudaExecutor : public Executor {
   template <class T>
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                 std::uint64_t to);
+  void GrowLocks();
   void RefreshContext();
 
   int device_;
   AccessOptions access_;
+  std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;
   const Mapping& mapping_;
   cudaStream_t stream_ = nullptr;             ///< of passes

@@ -63,6 +63,39 @@ class DeviceArray {
   std::atomic<std::uint64_t>* total_bytes_ = nullptr;
 };
 
+/// A stream of the current device that does not wait for the legacy default stream.
+class CudaStream {
+ public:
+  CudaStream() {
+    CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaStream() {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT: it stands for one
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// An event of the current device, without a time.
+class CudaEvent {
+ public:
+  CudaEvent() {
+    CheckCuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~CudaEvent() { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  operator cudaEvent_t() const { return event_; }  // NOLINT: it stands for one
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 /// One object in pinned host memory that kernels can write.
 template <class T>
 class PinnedBox {
