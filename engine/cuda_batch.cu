@@ -1,3 +1,6 @@
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
 #include <algorithm>
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
@@ -13,14 +16,20 @@ namespace {
 
 /// Operations of a batch of finds from which on a thread for each is enough.
 constexpr std::uint64_t kLargeFrom = std::uint64_t{1} << 14;
-/// Operations of a batch of finds from which on the first part is read while the rest is looked up,
-/// and that part's share.
+/// Operations of a batch from which on the first part is read while the rest is looked up, and that
+/// part's share.
 constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
-constexpr std::uint64_t kFirstShare = 4;
+constexpr std::uint64_t kFirstShare = 3;
 /// Blocks that read in order, in larger pools: few pages are then in use at a time.
 constexpr unsigned kReadingBlocks = 64;
 /// Blocks of CarryOutRuns, or of CarryOutParts, that a multiprocessor runs at once.
 constexpr std::uint32_t kBusyBlocks = 3;
+
+/// The effects of a sorted batch's operations, for a scan.
+auto OneByOne(const DeviceBatch& batch, std::uint32_t key_words) {
+  return thrust::make_transform_iterator(thrust::counting_iterator<std::uint32_t>(0),
+                                         SingleEffects{batch, key_words});
+}
 
 /// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
 bool IsOnDevice(const void* pointer, int device, const char* name) {
@@ -75,8 +84,12 @@ class CudaRun : public Run {
   /// @param count_hits whether the cache's hits are counted there
   void ReadPlanned(const Reads& reads, bool count_hits);
   // What is enqueued on the side stream between Fork and Join runs beside what is enqueued on the
-  // batch's own meanwhile. That comes first, so that ReadValues has a block on each multiprocessor.
+  // batch's own meanwhile.
   void Fork();
+  /// Forks, and reads. What is enqueued on the side stream begins, as far as the GPU can tell, when
+  /// all blocks that read have: there is one on each multiprocessor then, however much room the
+  /// others take.
+  void ForkAndRead(const Reads& reads, bool count_hits);
   void Join();
   /// Takes the answers to where the user wants them, and reports where no kernel did.
   void Finish();
@@ -91,7 +104,7 @@ class CudaRun : public Run {
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
-  PartLists<std::uint64_t> second_lists_;  ///< of the second part of a large batch of finds
+  PartLists<std::uint64_t> second_lists_;  ///< of the second part of a large batch
   PartLists<std::uint32_t> pending_;       ///< sorted positions at which runs end
   PartLists<std::uint32_t> cells_;         ///< free ones, for those
   Reporter reporter_;                      ///< of this phase
@@ -152,12 +165,13 @@ void CudaRun::Allocate() {
   const AccessOptions& access = executor_->access();
   const bool deferred = wants_cells && n <= Reads::kMaxOperations && access.by_address;
   way_ = n <= kSmallBatch ? Way::kSmall : Way::kSorted;
-  // Unless values are read together or cached, several finds of a key had better be one.
-  if (executor_->has_directory() && batch_.ops.empty() && batch_.op == Op::kFind &&
-      ((deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache() ||
-       !access.combine)) {
-    way_ = Way::kFinds;
-  }
+  // Unless values are read together or cached, several finds of a key had better be one; without a
+  // directory too.
+  const bool finds = batch_.ops.empty() && batch_.op == Op::kFind;
+  const bool apart = (deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache();
+  if (finds && (!access.combine || (executor_->has_directory() && apart))) way_ = Way::kFinds;
+  searches_ = way_ == Way::kSorted && executor_->has_directory() && n <= Reads::kMaxOperations &&
+              (deferred || !wants_cells);
   // The few reads of a small batch that also writes are made at once: a kernel of their own took
   // longer than they did.
   if (deferred && way_ != Way::kSmall) AllocateReads(n);
@@ -165,12 +179,12 @@ void CudaRun::Allocate() {
   w.effects.Reserve(n);
   w.records.Reserve(n);
   if (executor_->needs_flush()) {
-    w.dirty_lines.Reserve(n * (batch_.keys.size() / n + executor_->cell_bytes()) / 64 + 6 * n);
+    // (A value that was written ahead may be another one in the end.)
+    const std::uint64_t cells = (way_ == Way::kSmall ? 2 : 1) * executor_->cell_bytes();
+    w.dirty_lines.Reserve(n * (batch_.keys.size() / n + cells) / 64 + 6 * n);
     w.dirty_count.Reserve(1);
   }
   if (way_ == Way::kSmall) return;
-  searches_ =
-      executor_->has_directory() && n <= Reads::kMaxOperations && (deferred || !wants_cells);
   if (searches_) {
     w.pending.Reserve(ShapeLists(n, Workspace::kPending, &pending_));
     pending_.items = w.pending.data();
@@ -188,8 +202,8 @@ void CudaRun::Allocate() {
       cub::DeviceRadixSort::SortPairs(nullptr, sort_bytes_, w.hashes.data(), w.sorted_hashes.data(),
                                       w.order.data(), w.sorted_order.data(), count, 0, 32, stream_),
       "DeviceRadixSort");
-  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, w.effects.data(), w.effects.data(),
-                                           ComposeEffects{}, count, stream_),
+  CheckCuda(cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, OneByOne(device_, 0),
+                                           w.effects.data(), ComposeEffects{}, count, stream_),
             "DeviceScan");
   w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
 }
@@ -211,7 +225,9 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
   Workspace& w = *workspace_;
   const bool plans = !finds || large;
   const bool in_order = large && executor_->pool_bytes() > executor_->access().dealt_up_to;
-  const bool split = finds && !in_order && operations >= kSplitFrom;
+  // Each part has lists of its own, one behind the other: reads of one part alone (those of a later
+  // phase) may run over into the second.
+  const bool split = (finds || searches_) && !in_order && operations >= kSplitFrom;
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
   const std::uint64_t some = split ? rows / kFirstShare : rows;
   std::uint64_t lists = RoundUp(ShapeLists(some, Workspace::kReads, &reads_.lists), 2);
@@ -322,9 +338,8 @@ void CudaRun::Sort() {
             "DeviceRadixSort");
   device_.hashes = w.sorted_hashes.data();
   device_.order = w.sorted_order.data();
-  MakeEffects<<<blocks, kBlockThreads, 0, stream_>>>(context_.table.key_words, device_);
-  CheckLaunch("MakeEffects");
-  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_, w.effects.data(),
+  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_,
+                                           OneByOne(device_, context_.table.key_words),
                                            w.effects.data(), ComposeEffects{}, n, stream_),
             "DeviceScan");
 }
@@ -334,7 +349,8 @@ void CudaRun::CarryOut(bool again, bool give_up) {
   if (way_ == Way::kSmall) {
     workspace_->changes.Launch(
         {{CarryOutSmall, blocks, kSmallThreads, false, context_, device_, again, give_up},
-         {AnswerOperations, blocks, kBlockThreads, true, context_, device_, kernel_reporter_}},
+         {AnswerOperations<kTileLanes>, blocks, kBlockThreads, true, context_, device_,
+          kernel_reporter_}},
         stream_);
     Finish();
     return;
@@ -352,7 +368,8 @@ void CudaRun::CarryOut(bool again, bool give_up) {
     CheckLaunch("CarryOutRuns");
     ReadPlanned(reads_, false);
   }
-  AnswerOperations<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, kernel_reporter_);
+  AnswerOperations<1><<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)),
+                        kBlockThreads, 0, stream_>>>(context_, device_, kernel_reporter_);
   CheckLaunch("AnswerOperations");
   Finish();
 }
@@ -364,10 +381,9 @@ void CudaRun::Find() {
   if (device_.count < kLargeFrom || at_once) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     if (reads_.enabled()) {
-      const std::uint32_t readers = executor_->multiprocessors();
       workspace_->finds.Launch(
           {{FindKeys, tiles, kBlockThreads, false, context_, device_, reads_, Reporter{}},
-           {ReadValues, readers, kBlockThreads, false, context_, device_, reads_, readers, nullptr,
+           {ReadFew, executor_->multiprocessors(), kBlockThreads, false, context_, device_, reads_,
             kernel_reporter_}},
           stream_);
     } else {
@@ -388,8 +404,7 @@ void CudaRun::Find() {
   if (second_lists_.enabled()) {  // read the first part while the rest is looked up
     reads.last = static_cast<std::uint32_t>(RoundUp(device_.count, 2) / kFirstShare);
     search(reads, stream_);
-    Fork();
-    ReadPlanned(reads, true);
+    ForkAndRead(reads, true);
     reads.first = reads.last;
     reads.last = device_.count;
     reads.lists = second_lists_;
@@ -418,10 +433,29 @@ void CudaRun::ClearReads(bool plans) {
 void CudaRun::SearchAndCarryOut() {
   Workspace& w = *workspace_;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  SearchRuns<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, reads_, pending_, cells_);
-  CheckLaunch("SearchRuns");
-  Fork();
-  ReadPlanned(reads_, false);
+  const auto search = [&](const Reads& reads, cudaStream_t stream) {
+    const std::uint32_t positions = reads.last - reads.first;
+    SearchRuns<<<static_cast<unsigned>(BlocksFor(positions, kBlockThreads)), kBlockThreads, 0,
+                 stream>>>(context_, device_, reads, pending_, cells_);
+    CheckLaunch("SearchRuns");
+  };
+  Reads reads = reads_;
+  if (second_lists_.enabled()) {  // read for the first part while the rest is looked up
+    reads.last = static_cast<std::uint32_t>(RoundUp(device_.count, 2) / kFirstShare);
+    search(reads, stream_);
+    Reads first = reads;
+    first.plans = nullptr;  // what the cache has is copied with the rest
+    ForkAndRead(first, false);
+    reads.first = reads.last;
+    reads.last = device_.count;
+    reads.lists = second_lists_;
+    search(reads, workspace_->side);
+    Join();
+    reads.first = 0;  // plans are of operations, not of positions
+  } else {
+    search(reads, stream_);
+  }
+  ForkAndRead(reads, false);
   if (cells_.enabled()) {
     DealCells<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, workspace_->side>>>(
         context_, device_.sums, cells_);
@@ -436,6 +470,12 @@ void CudaRun::SearchAndCarryOut() {
 void CudaRun::Fork() {
   CheckCuda(cudaEventRecord(workspace_->forked, stream_), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->forked, 0), "cudaStreamWaitEvent");
+}
+void CudaRun::ForkAndRead(const Reads& reads, bool count_hits) {
+  Fork();
+  if (!reads.enabled()) return;
+  ReadPlanned(reads, count_hits);
+  CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->reading, 0), "cudaStreamWaitEvent");
 }
 void CudaRun::Join() {
   CheckCuda(cudaEventRecord(workspace_->joined, workspace_->side), "cudaEventRecord");
@@ -457,10 +497,18 @@ void CudaRun::ReadPlanned(const Reads& reads, bool count_hits) {
     readers = kReadingBlocks;
     if (!copies) all = readers;
   }
-  ReadValues<<<all, kBlockThreads, 0, stream_>>>(context_, device_, reads, readers,
-                                                 count_hits ? &device_.sums->cache_hits : nullptr,
-                                                 Reporter{});
-  CheckLaunch("ReadValues");
+  cudaLaunchAttribute begun{};
+  begun.id = cudaLaunchAttributeLaunchCompletionEvent;
+  begun.val.launchCompletionEvent.event = workspace_->reading;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = all;
+  launch.blockDim = kBlockThreads;
+  launch.stream = stream_;
+  launch.attrs = &begun;
+  launch.numAttrs = 1;
+  CheckCuda(cudaLaunchKernelEx(&launch, ReadValues, context_, device_, reads, readers,
+                               count_hits ? &device_.sums->cache_hits : nullptr),
+            "ReadValues");
 }
 
 void CudaRun::Finish() {

@@ -5,8 +5,8 @@
 
 namespace gpm {
 
-/// The kernels of batches that are finds alone, looked up in the directory in the order in which
-/// they came.
+/// The kernels of batches that are finds alone, looked up in the order in which they came: in the
+/// directory, but where there is none and finds are not to be combined (AccessOptions).
 
 /// A small batch: each find by a tile, which also copies the value if the cache has it.
 __global__ void __launch_bounds__(kBlockThreads)
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Find(candidates, key);
-    bool hit = true;
+    bool hit = context.accelerators.directory.enabled() && candidates.reserved < 0;
     if (outcome.present && batch.found != nullptr) {
       std::byte* const row = batch.FoundOf(i, table.value_size);
       if (!reads.enabled()) {
@@ -40,7 +40,34 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   counts.AddTo(batch.sums);
+  if (reads.enabled() && threadIdx.x == 0 && counts.found != counts.cache_hits) {
+    atomicAdd(&reads.lists.counts[PartLists<std::uint64_t>::kAsked],
+              counts.found - counts.cache_hits);
+  }
   ReportWhenLast(context, reporter);
+}
+
+/// Reads what FindKeys planned, and reports.
+__global__ void __launch_bounds__(kBlockThreads)
+    ReadFew(const __grid_constant__ TableContext context, const __grid_constant__ DeviceBatch batch,
+            const __grid_constant__ Reads reads, const __grid_constant__ Reporter reporter) {
+  __shared__ FewItems<std::uint64_t> items;
+  // (Where it is 0, a block may come here after the report: only FindKeys makes it more, of a batch
+  // with the same lists, whose graph begins after this one has ended.)
+  const std::uint32_t asked = AtomicLoad32(&reads.lists.counts[PartLists<std::uint64_t>::kAsked]);
+  const bool may_report = threadIdx.x == 0 && reporter.report != nullptr;
+  BatchReport report;  // counts no reads: ready before them
+  if (may_report) report = MakeReport(context, reporter);
+  bool reports = blockIdx.x == 0;
+  if (asked != 0) {
+    const auto read = [&](std::uint64_t item, bool has_one) {
+      if (has_one) ReadOne(context.table, batch, item);
+    };
+    reports = items.ForEach<kTilesPerBlock>(reads.lists, asked, read);
+  }
+  if (reports && asked != 0) reads.lists.Clear();
+  __syncthreads();
+  if (reports && may_report) Send(report, reporter);
 }
 
 /// Of the finds of a large batch that the cache answers one in so many is counted, for all of them:

@@ -32,9 +32,9 @@ struct PartLists {
   static constexpr std::uint32_t kSurplus = kMaxLists;    ///< items that had no room in their list
   static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each part, and of the surplus
   static constexpr std::uint32_t kBlocksDone = kTaken + kMaxParts + 1;
-  static constexpr std::uint32_t kAsked =
-      kBlocksDone + 1;  ///< items that somebody wants to be added
-  static constexpr std::uint32_t kCounts = kAsked + 1;
+  static constexpr std::uint32_t kAsked = kBlocksDone + 1;  ///< items that somebody wants
+  static constexpr std::uint32_t kHandled = kAsked + 1;     ///< of those
+  static constexpr std::uint32_t kCounts = kHandled + 1;
 
   Item* items = nullptr;  ///< `room` for each list, then the surplus
   /// kCounts; all 0 but from the kernel that adds to the one that takes.
@@ -72,6 +72,10 @@ struct PartLists {
   static constexpr std::uint32_t PartsFor(std::uint32_t multiprocessors) {
     const std::uint32_t pairs = (multiprocessors + kSharers - 1) / kSharers;
     return pairs < kMaxParts ? pairs : kMaxParts;
+  }
+  /// Makes the lists empty, by all threads of the last block that takes items.
+  __device__ void Clear() const {
+    for (std::uint32_t k = threadIdx.x; k < kCounts; k += blockDim.x) counts[k] = 0;
   }
   /// The part of the multiprocessor that the thread runs on.
   __device__ std::uint32_t OwnPart() const {
@@ -193,7 +197,7 @@ struct PartItems {
   bool is_last;
 
   /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
-  /// of those of the multiprocessor's own part, of the surplus, and of parts that no block has
+  /// those of the multiprocessor's own part, the surplus, and those of parts that no block has
   /// begun with, since their multiprocessors have none; blocks share them. Once in a kernel, by all
   /// its blocks. @return whether this is the last one; the lists are empty then
   template <std::uint32_t kGroups, class Visit>
@@ -212,7 +216,47 @@ struct PartItems {
       p = p == own && at.surplus != 0 ? lists.parts : at.Find(lists, own, true);
     }
     if (!IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last)) return false;
-    for (std::uint32_t k = threadIdx.x; k < Lists::kCounts; k += blockDim.x) lists.counts[k] = 0;
+    lists.Clear();
+    __syncthreads();
+    return true;
+  }
+};
+
+/// The same for few items, all of them counted (kAsked): a block that has done its own part does
+/// not look for parts that no block has begun with. The last one makes up for them.
+template <class Item>
+struct FewItems {
+  using Lists = PartLists<Item>;
+
+  PartCursor<Item> at;
+  std::uint32_t handled;
+  bool is_last;
+
+  /// As PartItems::ForEach, but the last block has to clear the lists.
+  /// @param asked kAsked of the lists, not 0
+  template <std::uint32_t kGroups, class Visit>
+  __device__ bool ForEach(const Lists& lists, std::uint32_t asked, const Visit& visit) {
+    const std::uint32_t group = threadIdx.x / (blockDim.x / kGroups);
+    if (threadIdx.x == 0) {
+      at.Begin(lists);
+      handled = 0;
+    }
+    __syncthreads();
+    bool is_end = false;
+    while (!is_end && at.Take(lists, at.own, kGroups)) {
+      const std::uint32_t some = min(kGroups, at.End() - at.first);
+      is_end = some < kGroups;
+      visit(group < some ? at.At(lists, at.first + group) : Item{}, group < some);
+      if (threadIdx.x == 0) handled += some;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && handled != 0) atomicAdd(&lists.counts[Lists::kHandled], handled);
+    if (!IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last)) return false;
+    if (AtomicLoad32(&lists.counts[Lists::kHandled]) != asked) {
+      while (const std::uint32_t some = at.TakeSome(lists, kGroups)) {
+        visit(group < some ? at.At(lists, at.first + group) : Item{}, group < some);
+      }
+    }
     __syncthreads();
     return true;
   }

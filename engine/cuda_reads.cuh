@@ -51,7 +51,7 @@ struct Reads {
   std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations
   std::uint32_t bin_shift = 0;      ///< cell >> bin_shift is its bin
   std::uint32_t cell_bytes = 0;
-  std::uint32_t first = 0;  ///< operation of these reads
+  std::uint32_t first = 0;  ///< operation (of SearchRuns: sorted position) of these reads
   std::uint32_t last = 0;   ///< behind them
 
   GPM_HD bool enabled() const { return lists.enabled(); }
@@ -199,12 +199,10 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
 /// @param readers blocks that begin with reads, the others with copies. Where reads are in order,
 ///        no others read: few, so that few pages are in use
 /// @param hits_sum to which what the cache had is added; null: who planned has counted
-/// @param reporter of the batch, if this is its last kernel, and nothing but reads is planned
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-               std::uint32_t readers, std::uint64_t* hits_sum,
-               const __grid_constant__ Reporter reporter) {
+               std::uint32_t readers, std::uint64_t* hits_sum) {
   __shared__ PartItems<std::uint64_t> items;
   const TableView& table = context.table;
   const auto read = [&](std::uint64_t item, bool has_one) {
@@ -219,8 +217,7 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
       for (int step = 16; step > 0; step /= 2) hits += __shfl_xor_sync(~0u, hits, step);
       if (threadIdx.x % 32 == 0 && hits != 0 && hits_sum != nullptr) AtomicAdd(hits_sum, hits);
     } else if (reads.bins == nullptr) {
-      const bool is_last = items.ForEach<kTilesPerBlock>(reads.lists, read);
-      if (is_last && threadIdx.x == 0 && reporter.report != nullptr) Report(context, reporter);
+      items.ForEach<kTilesPerBlock>(reads.lists, read);
     } else if (reads_first) {
       const std::uint32_t total = reads.flags[Reads::kAll];
       std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;

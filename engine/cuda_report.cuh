@@ -12,18 +12,29 @@ struct Reporter {
   std::uint64_t number = 0;       ///< of the report
 };
 
-/// Tells the host how a batch went. By one thread, when all that the sums count is in them.
-__device__ inline void Report(const TableContext& context, const Reporter& reporter) {
+/// What a report says, but for its number. By one thread, when all that the sums count is in them.
+__device__ inline BatchReport MakeReport(const TableContext& context, const Reporter& reporter) {
+  BatchReport report;
   const auto* const from = reinterpret_cast<const std::uint64_t*>(reporter.sums);
-  auto* const to = reinterpret_cast<std::uint64_t*>(&reporter.report->sums);
+  auto* const to = reinterpret_cast<std::uint64_t*>(&report.sums);
+#pragma unroll
   for (std::size_t i = 0; i < sizeof(BatchSums) / 8; ++i) to[i] = AtomicLoad(from + i);
+  report.positions.cells_tail = AtomicLoad(&context.reclaim.counters->cells_tail);
+  report.positions.slots_tail = AtomicLoad(&context.reclaim.counters->slots_tail);
+  report.dirty_lines = context.dirty.count == nullptr ? 0 : AtomicLoad(context.dirty.count);
+  return report;
+}
+/// Tells the host how a batch went, and counts from 0 again. By one thread.
+__device__ inline void Send(const BatchReport& report, const Reporter& reporter) {
+  reporter.report->sums = report.sums;
+  reporter.report->positions = report.positions;
+  reporter.report->dirty_lines = report.dirty_lines;
   *reporter.sums = BatchSums{};
-  reporter.report->positions.cells_tail = AtomicLoad(&context.reclaim.counters->cells_tail);
-  reporter.report->positions.slots_tail = AtomicLoad(&context.reclaim.counters->slots_tail);
-  reporter.report->dirty_lines =
-      context.dirty.count == nullptr ? 0 : AtomicLoad(context.dirty.count);
   __threadfence_system();
   *const_cast<volatile std::uint64_t*>(&reporter.report->number) = reporter.number;
+}
+__device__ inline void Report(const TableContext& context, const Reporter& reporter) {
+  Send(MakeReport(context, reporter), reporter);
 }
 
 /// The same, by the last block of a kernel to come here: all threads of all blocks do. Saves a

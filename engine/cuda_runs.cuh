@@ -7,12 +7,13 @@ namespace gpm {
 
 /// The kernels of batches that write: the operations on each key are a *run*, which is carried out
 /// with at most one write; then all operations are answered. Runs of a large batch
-/// are found by HashKeys, a sort, MakeEffects and a scan; with a directory, SearchRuns carries out
-/// those that change nothing, and CarryOutParts the others, while what SearchRuns planned is read.
-/// Runs of a small batch are found and carried out by CarryOutSmall (cuda_small.cuh).
+/// are found by HashKeys, a sort, and a scan of their effects; with a directory, SearchRuns carries
+/// out those that change nothing, and CarryOutParts the others, while what SearchRuns planned is
+/// read. Runs of a small batch are found and carried out by CarryOutSmall (cuda_small.cuh).
 /// AnswerOperations follows.
 
-/// Hashes the keys; the high bits order the batch by address in every level.
+/// Hashes the keys; the high bits order the batch by address in every level. Makes all runs
+/// pending.
 __global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBatch batch,
                          std::uint32_t* hashes, std::uint32_t* order) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -21,23 +22,26 @@ __global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBat
   const KeyHash hash = HashKey(context.table.hash_seed, batch.KeyOf(i, words), words);
   hashes[i] = static_cast<std::uint32_t>(hash.h >> 32);
   order[i] = i;
+  batch.records[i] = RunRecord{0, 0, RunStatus::kPending, i};
 }
 
 /// The effects of the single operations, in sorted order, to be scanned.
-__global__ void MakeEffects(std::uint32_t key_words, DeviceBatch batch) {
-  const std::uint32_t p = blockIdx.x * blockDim.x + threadIdx.x;
-  if (p >= batch.count) return;
-  const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
-  const std::uint32_t i = batch.order[p];
-  bool other_key = false;
-  if (!begins_run) {
-    const std::uint64_t* key = batch.KeyOf(i, key_words);
-    const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
-    for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
+struct SingleEffects {
+  DeviceBatch batch;
+  std::uint32_t key_words;
+
+  __device__ RunEffect operator()(std::uint32_t p) const {
+    const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
+    const std::uint32_t i = batch.order[p];
+    bool other_key = false;
+    if (!begins_run) {
+      const std::uint64_t* key = batch.KeyOf(i, key_words);
+      const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
+      for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
+    }
+    return EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
   }
-  batch.effects[p] = EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
-  batch.records[p] = RunRecord{0, 0, RunStatus::kPending, p};
-}
+};
 
 /// Carries out the operations of a run from position record->next on one by one.
 /// @param last the run's last position
@@ -128,6 +132,7 @@ struct RunTask {
   std::uint32_t last;  ///< its last operation
   std::uint32_t uses;  ///< operations
   bool reads_old;      ///< its first find meets the value as it was before the run
+  std::uint32_t cell;  ///< that has the value of the last operation already; 0: none
 };
 
 /// Whether a run ends at a sorted position.
@@ -145,7 +150,7 @@ __device__ inline bool ReadsOld(const DeviceBatch& batch, const RunEffect& effec
 /// that they need. Plans how values are
 /// read, of cells, as they were: what was looked up is not written again before the batch ends,
 /// whatever becomes of the key, and those who want it come before the run's first change. A thread
-/// for each sorted position. With a directory.
+/// for each sorted position in [reads.first, reads.last). With a directory.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchRuns(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -154,10 +159,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty));
-  const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
+  const std::uint32_t p = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   ReadPlan plan;
   bool writes = false;
-  if (EndsRun(batch, p)) {
+  if (p < reads.last && EndsRun(batch, p)) {
     const RunEffect effect = batch.effects[p];
     const bool changes =
         effect.mixed() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
@@ -260,7 +265,7 @@ struct BlockCells {
       if (threadIdx.x < some) reclaim.RetireCell(at.At(*lists, at.first + threadIdx.x));
     }
     __syncthreads();
-    for (std::uint32_t k = threadIdx.x; k < Lists::kCounts; k += blockDim.x) lists->counts[k] = 0;
+    lists->Clear();
   }
 };
 
@@ -282,6 +287,9 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
       return batch.ValueOf(batch.OperationAt(position), table.value_size);
     });
     work = operations.Start(operations.Locate(key), key, plan, task.uses);
+    if (task.cell != 0) {
+      operations.GiveCell(&work, task.cell, batch.ValueOf(task.last, table.value_size));
+    }
     hit = work.covered;  // unless a value is wanted that is not cached
     if (batch.found != nullptr && task.reads_old) {
       reader = batch.OperationAt(task.effect.first_find());
@@ -423,24 +431,26 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   counts.AddTo(batch.sums);
 }
 
-/// Answers the operations of runs that were carried out with one write: a tile for each.
+/// Answers the operations of runs that were carried out with one write.
+/// @tparam kLanes for each operation: 1, or kTileLanes, for a small batch
+template <std::uint32_t kLanes>
 __global__ void __launch_bounds__(kBlockThreads)
     AnswerOperations(const __grid_constant__ TableContext context,
                      const __grid_constant__ DeviceBatch batch,
                      const __grid_constant__ Reporter reporter) {
   cudaGridDependencySynchronize();  // it may be launched early
-  __shared__ BlockCounts counts;
-  counts.Clear();
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const std::uint32_t value_size = context.table.value_size;
-  const std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+  const std::uint32_t p = (blockIdx.x * kBlockThreads + threadIdx.x) / kLanes;
   RunEffect effect{};
   RunRecord record{};
   if (p < batch.count) {
     effect = batch.effects[p];
     record = batch.records[effect.first];
   }
+  bool found = false;
+  bool hit = false;
+  const std::byte* source = nullptr;  // of the value, unless it was read already
+  std::byte* target = nullptr;
   if (p < batch.count && record.status == RunStatus::kDone) {
     RunEffect prefix = effect;
     if (p == effect.first) {
@@ -454,19 +464,29 @@ __global__ void __launch_bounds__(kBlockThreads)
     const std::uint32_t i = batch.OperationAt(p);
     const Op op = batch.KindOf(i);
     const std::uint32_t reader = effect.first_find();
-    if (group.IsLeader()) {
-      batch.results[i] = ResultOf(op, present, batch.values != nullptr);
-      if (op == Op::kFind && present) counts.CountFound(before != kUnchanged || record.hit != 0);
-    }
-    if (op == Op::kFind && present && batch.found != nullptr &&
-        (before != kUnchanged || p != reader)) {  // else it was read already
-      const std::byte* source = before == kUnchanged
-                                    ? batch.FoundOf(batch.OperationAt(reader), value_size)
+    batch.results[i] = ResultOf(op, present, batch.values != nullptr);
+    found = op == Op::kFind && present;
+    hit = found && (before != kUnchanged || record.hit != 0);
+    if (found && batch.found != nullptr && (before != kUnchanged || p != reader)) {
+      source = before == kUnchanged ? batch.FoundOf(batch.OperationAt(reader), value_size)
                                     : batch.ValueOf(batch.OperationAt(before), value_size);
-      CopyBytes(group, batch.FoundOf(i, value_size), source, value_size);
+      target = batch.FoundOf(i, value_size);
     }
   }
-  counts.AddTo(batch.sums);
+  if constexpr (kLanes == 1) {
+    if (__any_sync(~0u, source != nullptr)) CopyValues<false>(source, target, value_size);
+  } else if (source != nullptr) {
+    CopyBytes(CudaTile(cooperative_groups::tiled_partition<kLanes>(
+                  cooperative_groups::this_thread_block())),
+              target, source, value_size);
+  }
+  const bool counts = threadIdx.x % kLanes == 0;
+  const int finds = __syncthreads_count(counts && found);
+  const int hits = __syncthreads_count(counts && hit);
+  if (threadIdx.x == 0 && finds != 0) {
+    AtomicAdd(&batch.sums->found, static_cast<std::uint64_t>(finds));
+    AtomicAdd(&batch.sums->cache_hits, static_cast<std::uint64_t>(hits));
+  }
   ReportWhenLast(context, reporter);
 }
 

@@ -13,16 +13,8 @@ inline constexpr std::uint32_t kSmallBatch = 4096;
 /// Threads of a block of CarryOutSmall.
 inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
 
-/// A hash of a key that is longer than 8 bytes, of so few bits that equal ones of different keys
-/// can be tested. Out of line: code that is inlined often takes long to fetch.
-__device__ __noinline__ std::uint64_t MarkOfLongKey(const TableView& table,
-                                                    const std::uint64_t* key) {
-  return HashKey(table.hash_seed, key, table.key_words).h >> 24;
-}
-
 /// Which operations of a small batch are on the keys of a block's own ones, a bit each; in shared
-/// memory. Keys longer than 8 bytes are told apart by a hash here, of so few bits that equal ones
-/// of different keys can be tested.
+/// memory. Keys are told apart by their marks (MarkKey).
 struct BlockRuns {
   static constexpr std::uint32_t kPlaces = 256;  ///< of a hash table of kTilesPerBlock marks
   static constexpr std::uint32_t kWords = kSmallBatch / 32;
@@ -48,10 +40,6 @@ struct BlockRuns {
   /// By kSmallThreads threads, all of the block.
   __device__ void Make(const TableView& view, const DeviceBatch& batch) {
     const std::uint32_t words = view.key_words;
-    const auto mark_of = [&](std::uint32_t i) {
-      const std::uint64_t* key = batch.KeyOf(i, words);
-      return words == 1 ? key[0] : MarkOfLongKey(view, key);
-    };
     const auto place_of = [](std::uint64_t mark) {
       return static_cast<std::uint32_t>((mark * 0x9E3779B97F4A7C15ull) >> 56);
     };
@@ -61,9 +49,19 @@ struct BlockRuns {
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      mark[k] = i < batch.count ? mark_of(i) : 0;
+      mark[k] = words == 1 && i < batch.count ? batch.keys[i] : 0;
       kind[k] = i < batch.count ? batch.KindOf(i) : Op::kFind;
     }
+#pragma unroll 1
+    for (std::uint32_t w = 0; words > 1 && w < words; ++w) {
+#pragma unroll
+      for (std::uint32_t k = 0; k < kRounds; ++k) {
+        const std::uint32_t i = k * kSmallThreads + threadIdx.x;
+        if (i < batch.count) mark[k] += MarkTerm(view.hash_seed, batch.KeyOf(i, words)[w], w);
+      }
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) mark[k] = words == 1 ? mark[k] : MarkOf(mark[k]);
     for (std::uint32_t i = threadIdx.x; i < kPlaces; i += kSmallThreads) table[i] = 0;
     for (std::uint32_t i = threadIdx.x; i < kTilesPerBlock * kRow; i += kSmallThreads) {
       (&equal[0][0])[i] = 0;
@@ -71,7 +69,8 @@ struct BlockRuns {
     __syncthreads();
     const std::uint32_t own = blockIdx.x * kTilesPerBlock + threadIdx.x;
     if (threadIdx.x < kTilesPerBlock) {
-      const std::uint64_t own_mark = own < batch.count ? mark_of(own) : 0;
+      const std::uint64_t own_mark =
+          own < batch.count ? MarkKey(view.hash_seed, batch.KeyOf(own, words), words) : 0;
       marks[threadIdx.x] = own_mark;
       __syncwarp();
       for (std::uint32_t at = place_of(own_mark); own < batch.count; at = (at + 1) % kPlaces) {
@@ -205,9 +204,8 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   __shared__ BlockCounts counts;
   counts.Clear();
   __shared__ BlockRuns runs;
+  __shared__ std::uint64_t first_cell;
   const TableView& table = context.table;
-  runs.Make(table, batch);
-  if (threadIdx.x >= kBlockThreads) return;
   const auto tile =
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
   const CudaTile group(tile);
@@ -215,8 +213,25 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
                                   group, CudaMedia(context.dirty));
   const std::uint32_t tile_number = threadIdx.x / kTileLanes;
   const std::uint32_t i = blockIdx.x * kTilesPerBlock + tile_number;
-  bool active = i < batch.count;
+  bool active = tile_number < kTilesPerBlock && i < batch.count;
   RunTask task{};
+  // The values of a batch that only writes are on their way while its runs are found, if there is a
+  // cell for each operation and nobody needs another one: runs of one key each. What turns out not
+  // to be needed is retired.
+  if (!again && batch.ops == nullptr && Writes(batch.op) && batch.values != nullptr &&
+      !table.inline_values() && table.key_words == 1 &&
+      context.reclaim.grant.count >= batch.count) {
+    if (threadIdx.x == 0) {
+      const std::uint32_t rest = batch.count - blockIdx.x * kTilesPerBlock;
+      first_cell = AtomicAdd(context.reclaim.taken, min(rest, kTilesPerBlock));
+    }
+    __syncthreads();
+    if (active && context.reclaim.CellAt(first_cell + tile_number, &task.cell)) {
+      operations.WriteAhead(task.cell, batch.ValueOf(i, table.value_size));
+    }
+  }
+  runs.Make(table, batch);
+  if (threadIdx.x >= kBlockThreads) return;
   if (active) {
     const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
     const std::uint32_t words = table.key_words;
@@ -254,6 +269,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
       active = false;
     }
   }
+  if (!active && task.cell != 0 && group.IsLeader()) context.reclaim.RetireCell(task.cell);
   CarryOutTasks(operations, group, table, batch, Reads{}, task, nullptr, active);
   counts.AddTo(batch.sums);
 }

@@ -23,7 +23,7 @@ std::string_view ExecutorName(ExecutorKind kind);  ///< "auto", "cpu", "cuda"
 struct AccessOptions {
   /// They are dealt out to multiprocessors by address, or put in its order; else made as they come.
   bool by_address = true;
-  bool combine = true;  ///< several finds of a value read it once
+  bool combine = true;  ///< several finds of a value read it once, or, with no directory, of a key
   /// Bytes of a pool up to which they are dealt out, else put in order; 0: 28 MiB for each
   /// multiprocessor, for which a GPU keeps the address translations.
   std::uint64_t dealt_up_to = 0;

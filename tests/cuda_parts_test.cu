@@ -32,6 +32,19 @@ __global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* la
   if (is_last && threadIdx.x == 0) atomicAdd(last_blocks, 1u);
 }
 
+/// The same for items that are counted.
+__global__ void VisitFewItems(Lists lists, std::uint32_t* visits, std::uint32_t* last_blocks) {
+  __shared__ FewItems<std::uint32_t> items;
+  const std::uint32_t asked = AtomicLoad32(&lists.counts[Lists::kAsked]);
+  const auto visit = [&](std::uint32_t item, bool has_one) {
+    __syncthreads();  // all threads come here
+    if (has_one && threadIdx.x % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
+  };
+  const bool is_last = items.ForEach<kGroups>(lists, asked, visit);
+  if (is_last && threadIdx.x == 0) atomicAdd(last_blocks, 1u);
+  if (is_last) lists.Clear();
+}
+
 /// Takes items as they come, some at a time.
 __global__ void TakeItems(Lists lists, std::uint32_t most, std::uint32_t* visits) {
   __shared__ PartCursor<std::uint32_t> cursor;
@@ -95,8 +108,14 @@ TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
           Make(items, parts);
           for (int round = 0; round < 2; ++round) {
             Add(stride);
-            VisitItems<<<blocks, kThreads>>>(lists_, visits_.data(), visits_.data() + items);
-            CheckCuda(cudaGetLastError(), "VisitItems");
+            if (round == 0) {
+              VisitItems<<<blocks, kThreads>>>(lists_, visits_.data(), visits_.data() + items);
+            } else {
+              CheckCuda(cudaMemcpy(counts_.data() + Lists::kAsked, &items, 4, cudaMemcpyDefault),
+                        "cudaMemcpy");
+              VisitFewItems<<<blocks, kThreads>>>(lists_, visits_.data(), visits_.data() + items);
+            }
+            CheckCuda(cudaGetLastError(), "a kernel that visits items");
             ExpectEachVisitedOnce();
             ExpectEmpty();
             EXPECT_EQ(Host(visits_, items + 1).back(), 1u);

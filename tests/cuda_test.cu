@@ -106,7 +106,7 @@ TEST_F(CudaTest, ArraysMayBeOnHostOrDeviceEachOnItsOwn) {
 TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
   constexpr std::uint64_t kKeys = 40000;
   constexpr std::size_t kFinds = 300000;  // read in two parts, with the same keys in both
-  constexpr std::size_t kMixed = 50000;
+  constexpr std::size_t kMixed[] = {50000, 300001};  // the second of them too, and with growth
   const std::uint64_t seed = test::TestSeed();
   std::vector<std::uint64_t> keys(kKeys);
   std::iota(keys.begin(), keys.end(), 0);
@@ -132,7 +132,8 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
       std::vector<Value> news(n), found(n, ValueOf(7));
       std::vector<Result> results(n);
       for (std::size_t i = 0; i < n; ++i) {
-        some[i] = random() % 4 == 0 ? random() % 9 : random() % (kKeys + kKeys / 4);
+        const std::uint64_t range = ops.size() > kMixed[0] ? 4 * kKeys : kKeys + kKeys / 4;
+        some[i] = random() % 4 == 0 ? random() % 9 : random() % range;
         news[i] = ValueOf(random());
       }
       store.Apply(Batch{
@@ -152,7 +153,7 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
     for (int round = 0; round < 2; ++round) {
       apply({}, kFinds);
       apply({}, 3000);
-      std::vector<Op> ops(kMixed);
+      std::vector<Op> ops(kMixed[round]);
       for (Op& op : ops) {
         const auto choice = random() % 10;
         op = choice < 6   ? Op::kFind
@@ -160,7 +161,7 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
              : choice < 9 ? Op::kErase
                           : Op::kInsert;
       }
-      apply(ops, kMixed);
+      apply(ops, ops.size());
     }
     store.Close();
     std::filesystem::remove(PoolPath());

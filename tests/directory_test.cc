@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 
 #include "pm/pool.h"
@@ -207,32 +208,88 @@ TEST_F(CacheTest, KeysThatLookAlikeInABatch) {
     Store::Create(path, create, OnlyDirectory()).Close();
     return Pool::Open(path, Pool::Options{.read_only = true});
   }();
-  // Executors sort small batches by the key's hash, or by 40 bits of it: two keys that share them.
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> marks;
-  std::vector<std::uint64_t> alike;
-  for (std::uint64_t number = 1; alike.empty(); ++number) {
-    std::uint64_t words[2];
-    std::memcpy(words, MakeKey(number, 16).data(), 16);
-    marks.emplace_back(HashKey(pool->superblock().hash_seed, words, 2).h >> 24, number);
-    if (marks.size() % (1 << 21) != 0) continue;
-    std::ranges::sort(marks);
-    for (std::size_t i = 1; i < marks.size() && alike.empty(); ++i) {
-      if (marks[i].first == marks[i - 1].first) {
-        alike = {marks[i].second, marks[i - 1].second};
+  // Executors tell the keys of a small batch apart by their hash, or 40 bits of it, or their marks,
+  // and sort large ones by 32 bits: two keys with equal ones.
+  const auto find_alike = [&](const auto& mark_of) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> marks;
+    for (std::uint64_t number = 1;; ++number) {
+      std::uint64_t words[2];
+      std::memcpy(words, MakeKey(number, 16).data(), 16);
+      marks.emplace_back(mark_of(words), number);
+      if (marks.size() % (1 << 21) != 0) continue;
+      std::ranges::sort(marks);
+      for (std::size_t i = 1; i < marks.size(); ++i) {
+        if (marks[i].first == marks[i - 1].first) {
+          return std::array{marks[i].second, marks[i - 1].second};
+        }
       }
     }
-  }
+  };
+  const auto by_hash = find_alike([&](const std::uint64_t* words) {
+    return HashKey(pool->superblock().hash_seed, words, 2).h >> 24;
+  });
+  const auto by_mark = find_alike(
+      [&](const std::uint64_t* words) { return MarkKey(pool->superblock().hash_seed, words, 2); });
   std::mt19937_64 random(TestSeed());
   constexpr Op kOps[] = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase};
   for (int round = 0; round < 50; ++round) {
     TestBatch batch = store.NewBatch();
-    for (int i = 0; i < 100; ++i) {
+    const int operations = round % 10 == 0 ? 6000 : 100;
+    for (int i = 0; i < operations; ++i) {
+      const auto& alike = round % 2 == 0 ? by_hash : by_mark;
       const std::uint64_t key = i % 3 == 0 ? 1 + random() % 50 : alike[random() % 2];
       batch.Add(kOps[random() % 5], key, random());
     }
     store.Apply(batch);
   }
   store.ExpectContents();
+}
+
+TEST_F(CacheTest, BatchesThatOnlyWriteTheSameKeysAgain) {
+  std::mt19937_64 random(TestSeed());
+  constexpr Op kWrites[] = {Op::kInsert, Op::kUpdate, Op::kUpsert};
+  for (const std::uint32_t key_size : {8u, 16u}) {
+    ModelledStore store(NewPath(), Shape(key_size, 100), OnlyDirectory());
+    for (int round = 0; round < 60; ++round) {
+      const Op kind = round % 5 == 4 ? Op::kErase : kWrites[random() % 3];
+      const std::uint64_t operations = 1 + random() % (round % 10 == 0 ? 4096 : 200);
+      TestBatch batch = store.NewBatch();
+      for (std::uint64_t i = 0; i < operations; ++i) batch.Add(kind, random() % 150, random());
+      batch.ApplySingle(store.store(), kind);
+      batch.Compare(store.model());
+    }
+    store.ExpectContents();
+    store.Reopen();
+  }
+}
+
+TEST_F(CacheTest, AFullPoolHasCellsForTheKeysOfABatch) {
+  OpenOptions open = OnlyDirectory();
+  open.max_bytes = 4 << 20;
+  ModelledStore store(NewPath(), Shape(8, 128), open);
+  TestBatch all = store.NewBatch();
+  for (const std::uint64_t number : Numbers(0, 50'000)) all.Add(Op::kInsert, number, number);
+  all.ApplySingle(store.store(), Op::kInsert);
+  all.Compare(store.model(), true);
+  ASSERT_LT(store.model().size(), 50'000u);
+  TestBatch some = store.NewBatch();
+  std::vector<std::uint64_t> kept;
+  for (std::uint64_t number = 0; number < 50'000; ++number) {
+    if (all.result(number) != Result::kOk) continue;
+    if (some.size() < 20) {
+      some.Add(Op::kErase, number, 0);
+    } else if (kept.size() < 10) {
+      kept.push_back(number);
+    }
+  }
+  some.ApplySingle(store.store(), Op::kErase);
+  some.Compare(store.model());
+  TestBatch upserts = store.NewBatch();
+  for (std::uint64_t i = 0; i < 1000; ++i) upserts.Add(Op::kUpsert, kept[i % 10], i);
+  upserts.ApplySingle(store.store(), Op::kUpsert);
+  upserts.Compare(store.model());
+  store.ExpectContents();
+  store.Reopen();
 }
 
 TEST_F(CacheTest, WhoWantsNoValuesReadsNoPersistentMemory) {

@@ -135,9 +135,18 @@ class Operations {
     return work;
   }
 
+  /// Writes a value to a free cell of the grant before it is known whether it is wanted there.
+  GPM_HD void WriteAhead(std::uint32_t cell, const std::byte* value) const {
+    std::byte* const target = table_.Cell(cell * table_.cell_bytes);
+    media_.WriteCell(group_, target, value, table_.value_size);
+    FlushOnce(Step::kCellFlush, target, table_.value_size);
+  }
+
   /// Gives an operation a free cell of the grant, which was counted as taken: what it does not need
   /// it queues again. Before it begins.
-  GPM_HD void GiveCell(Work* work, std::uint32_t cell) const {
+  /// @param written the value that the cell has already, or null
+  GPM_HD void GiveCell(Work* work, std::uint32_t cell, const std::byte* written = nullptr) const {
+    work->fresh.source = written;
     work->fresh.cell = cell;
     work->fresh.reference = work->fresh.cell * table_.cell_bytes;
     work->fresh.has_cell = true;
