@@ -139,9 +139,8 @@ Accessor::Timed CpuAccessor::Run(AccessKind kind, const CellChoice& choice,
       });
       break;
     case AccessKind::kSmallWrite:
-      timed = Time<AccessKind::kSmallWrite>(choice.count, in_flight, [&](std::uint64_t i) {
-        return copy(Cell(i), Row(i), 8);
-      });
+      timed = Time<AccessKind::kSmallWrite>(
+          choice.count, in_flight, [&](std::uint64_t i) { return copy(Cell(i), Row(i), 8); });
       break;
     case AccessKind::kCas:
       timed = Time<AccessKind::kCas>(choice.count, in_flight, [&](std::uint64_t i) {
