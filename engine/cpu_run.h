@@ -7,74 +7,13 @@
 #include <numeric>
 #include <vector>
 
+#include "engine/cpu_blocks.h"
 #include "engine/cpu_executor.h"
-#include "engine/table/probe_cpu.h"
 
 namespace gpm {
 
-/// Operations that one thread takes each step of together: as many cache misses as overlap.
-inline constexpr std::size_t kBlock = 48;
 /// Operations that one thread takes at a time where nothing is prefetched.
 inline constexpr std::size_t kChunk = 512;
-inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
-inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
-
-inline void PrefetchLine(const void* address) {
-  __builtin_prefetch(address);
-  // GCC takes a function of prefetches alone for one without any effect and drops its calls.
-  asm volatile("");
-}
-
-inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
-  for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
-    PrefetchLine(address + i);
-  }
-}
-
-/// CandidateBucket, with what depends on the level alone worked out once.
-class LevelAim {
- public:
-  /// @param i the level is top - i
-  LevelAim(const TableView& table, std::uint32_t i)
-      : table_(table),
-        first_candidate_(i * table.locations),
-        locations_(table.locations),
-        bucket_bytes_(table.bucket_bytes) {
-    const std::uint32_t level = table.top - i;
-    regular_ = level > table.location_bits;
-    if (!regular_) return;
-    first_bucket_ = table.Bucket(level, 0);
-    shift_ = 64 - level + table.location_bits;
-    part_buckets_ = std::uint64_t{1} << (level - table.location_bits);
-  }
-
-  /// @param buckets receives the candidate buckets of the level
-  void Buckets(const Candidates& candidates, std::byte** buckets) const {
-    if (!regular_ || candidates.reserved >= 0) {
-      for (std::uint32_t j = 0; j < locations_; ++j) {
-        buckets[j] = CandidateBucket(table_, candidates, first_candidate_ + j);
-      }
-      return;
-    }
-    std::uint64_t hash = candidates.hash.h;
-    std::uint64_t part = 0;
-    for (std::uint32_t j = 0; j < locations_; ++j) {
-      buckets[j] = first_bucket_ + (part + (hash >> shift_)) * bucket_bytes_;
-      hash += candidates.hash.g;
-      part += part_buckets_;
-    }
-  }
-
- private:
-  const TableView& table_;
-  const std::uint32_t first_candidate_;
-  const std::uint32_t locations_;
-  const std::uint64_t bucket_bytes_;
-  bool regular_;  ///< the level has more buckets than there are locations
-  std::byte* first_bucket_ = nullptr;
-  std::uint32_t shift_ = 0;
-  std::uint64_t part_buckets_ = 0;
-};
 
 /// A batch on the cpu executor. Its operations are dealt to workers by key hash, so that those on
 /// one key are carried out by one thread, in batch order. A worker that meets an operation without
@@ -98,37 +37,19 @@ class CpuRun : public Run {
     Progress progress;
   };
 
-  /// Operations on their way through a thread.
-  struct Block {
-    std::size_t count = 0;
-    std::array<std::size_t, kBlock> index;  ///< in the batch
-    std::array<KeyBuffer, kBlock> buffers;
-    std::array<const std::uint64_t*, kBlock> keys;
-    std::array<Candidates, kBlock> candidates;
-    std::array<Hint, kBlock> found;                ///< where
-    std::array<std::uint32_t, kBlock> empty;       ///< candidate slots, of the levels looked at
-    std::array<std::uint64_t, kBlock> references;  ///< room for what `prepare` finds (ForBlocks)
-    std::array<std::uint32_t, kBlock> pending;     ///< operations that look at a level
-    std::size_t pending_count = 0;
-    std::array<std::uint64_t, kBlock> words;  ///< of the pending ones, in their order
-    std::array<BucketMatch, kBlock> matches;
-    /// Their candidate buckets in that level, one key's after another's.
-    std::array<std::byte*, kBlock * kMaxCandidates> buckets;
-
-    bool Found(std::size_t k) const { return found[k].slot.bucket != nullptr; }
-  };
-
+  using Block = OperationBlock;
   using CpuOperations = typename CpuExecutor<Setup>::CpuOperations;
 
   bool HasWrites() const;
   void Deal();
-  void Enter(const CpuOperations& operations, Block* block) const;
-  void AimAt(std::uint32_t level, Block* block) const;
-  void PrefetchKeys(const Block& block) const;
-  void Search(const CpuOperations& operations, Block* block) const;
   template <class Next, class Prepare, class Visit>
   void ForBlocks(const CpuOperations& operations, const Next& next, const Prepare& prepare,
-                 const Visit& visit) const;
+                 const Visit& visit) const {
+    const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
+    BlockSearch(executor_->table_, operations, executor_->media_,
+                !accelerators_.directory.enabled(), key_of)
+        .ForBlocks(next, prepare, visit);
+  }
   void RunFinds();
   void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
                     Progress* progress);
@@ -310,122 +231,6 @@ void CpuRun<Setup>::RunFinds() {
   };
   executor_->pool_.Run((n + share - 1) / share,
                        [&](std::size_t) { ForBlocks(operations, next, prepare, answer); });
-}
-
-/// Hashes a block of keys and prefetches the buckets where most of them are.
-template <class Setup>
-void CpuRun<Setup>::Enter(const CpuOperations& operations, Block* block) const {
-  const std::size_t count = block->count;
-  for (std::size_t k = 0; k < count; ++k) {
-    block->keys[k] = KeyAt(block->index[k], &block->buffers[k]);
-    block->candidates[k] = operations.Locate(block->keys[k]);
-    block->found[k] = Hint{};
-    block->empty[k] = 0;
-    block->pending[k] = static_cast<std::uint32_t>(k);
-  }
-  block->pending_count = 0;
-  if (accelerators_.directory.enabled()) return;
-  block->pending_count = count;
-  AimAt(0, block);
-}
-
-/// Finds and prefetches the pending operations' buckets of level top - `level`.
-///
-/// Nothing but prefetches is in their loop: the fewer instructions between them, the more of them
-/// are looked up in the page table at once.
-template <class Setup>
-void CpuRun<Setup>::AimAt(std::uint32_t level, Block* block) const {
-  const TableView& table = executor_->table_;
-  const LevelAim aim(table, level);
-  const std::uint32_t locations = table.locations;
-  std::byte** bucket = block->buckets.data();
-  for (std::size_t p = 0; p < block->pending_count; ++p) {
-    const Candidates& candidates = block->candidates[block->pending[p]];
-    block->words[p] = candidates.word;
-    aim.Buckets(candidates, bucket);
-    bucket += locations;
-  }
-  const std::uint64_t bytes = 8 * table.slots;
-  for (std::byte** each = block->buckets.data(); each < bucket; ++each) {
-    if (*each != nullptr) PrefetchBytes(*each, bytes);
-  }
-}
-
-/// Prefetches keys longer than 8 bytes of which the fingerprint matches.
-template <class Setup>
-void CpuRun<Setup>::PrefetchKeys(const Block& block) const {
-  const TableView& table = executor_->table_;
-  if (table.key_words == 1) return;
-  for (std::size_t p = 0; p < block.pending_count; ++p) {
-    for (std::uint32_t rest = block.matches[p].match; rest != 0; rest &= rest - 1) {
-      const std::uint32_t bit = LowestBit(rest);
-      std::byte* const bucket = block.buckets[p * table.locations + (bit >> table.slot_bits)];
-      const Slot slot{bucket, bit & (table.slots - 1)};
-      PrefetchBytes(reinterpret_cast<const std::byte*>(table.Key(slot)), key_size_);
-    }
-  }
-}
-
-/// Looks the keys up in lockstep, so that the misses of all of them overlap: level by level, each
-/// stage's lines prefetched by the one before. Prefetches the references of what it finds.
-template <class Setup>
-void CpuRun<Setup>::Search(const CpuOperations& operations, Block* block) const {
-  const TableView& table = executor_->table_;
-  for (std::uint32_t level = 0; block->pending_count > 0; ++level) {
-    executor_->media_.MatchBuckets(block->buckets.data(), table.slots, table.locations,
-                                   block->words.data(), block->pending_count,
-                                   block->matches.data());
-    PrefetchKeys(*block);
-    const std::uint32_t first = level * table.locations;
-    std::size_t missing = 0;
-    std::byte** buckets = block->buckets.data();
-    for (std::size_t p = 0; p < block->pending_count; ++p, buckets += table.locations) {
-      const std::uint32_t k = block->pending[p];
-      Probe probe{block->matches[p].match << (first << table.slot_bits),
-                  block->matches[p].empty << (first << table.slot_bits)};
-      if (table.key_words > 1 && probe.match != 0) {  // of equal fingerprints: the keys
-        std::array<std::byte*, kMaxCandidates> all;
-        std::copy_n(buckets, table.locations, all.begin() + first);
-        probe = operations.ProbeLevel(block->candidates[k], block->keys[k], level, all.data());
-      }
-      block->empty[k] |= probe.empty;
-      if (probe.match == 0) {
-        block->pending[missing++] = k;
-        continue;
-      }
-      const std::uint32_t position = LowestBit(probe.match);
-      const std::uint32_t location = (position >> table.slot_bits) & (table.locations - 1);
-      block->found[k] = Hint{Slot{buckets[location], position & (table.slots - 1)}, position};
-      PrefetchLine(table.Reference(block->found[k].slot));
-    }
-    block->pending_count = level + 1 < table.levels ? missing : 0;
-    if (block->pending_count > 0) AimAt(level + 1, block);
-  }
-}
-
-/// Takes operations in blocks (next(&block), which gives none at the end) through the steps of a
-/// search, and calls visit(block) for each, in order, until it returns false. Before that,
-/// prepare(&block, operations that are visited before it) prefetches what the visit needs. The
-/// steps of three blocks take turns, so that what one prefetches arrives while the others work.
-template <class Setup>
-template <class Next, class Prepare, class Visit>
-void CpuRun<Setup>::ForBlocks(const CpuOperations& operations, const Next& next,
-                              const Prepare& prepare, const Visit& visit) const {
-  std::array<Block, 3> blocks;
-  Block* entered = &blocks[0];
-  Block* searched = &blocks[1];
-  Block* prepared = &blocks[2];
-  do {
-    next(entered);
-    Enter(operations, entered);
-    Search(operations, searched);
-    prepare(searched, prepared->count);
-    if (prepared->count > 0 && !visit(*prepared)) return;
-    Block* const free = prepared;
-    prepared = searched;
-    searched = entered;
-    entered = free;
-  } while (searched->count + prepared->count > 0);
 }
 
 /// With a directory: nothing is prefetched.
