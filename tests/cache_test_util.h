@@ -97,6 +97,9 @@ class CacheShapeTest : public CacheTest, public ::testing::WithParamInterface<Sh
     CreateOptions create =
         Shape(std::get<0>(GetParam()), std::get<1>(GetParam()), initial_capacity);
     create.geometry = ParseGeometry(std::get<2>(GetParam()));
+    // Two keys with one candidate each and equal hash bits double the table until these differ: of
+    // 2000 keys, once in some hundred seeds, to many GiB. Not with this one.
+    if (create.geometry.candidates() == 1) create.hash_seed = 1;
     return create;
   }
   /// Then there is no cache: the directory has the values.
