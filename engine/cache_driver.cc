@@ -15,9 +15,10 @@ CacheOptions DefaultsOf(const Executor& executor) {
 }
 
 /// @return false for want of memory
-bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy policy) {
+bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy policy,
+                        std::uint32_t used) {
   try {
-    executor.SetAccelerators(shape, policy);
+    executor.SetAccelerators(shape, policy, std::min(used, shape.buckets));
     return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kGpu || shape.buckets == 0) throw;
@@ -57,33 +58,40 @@ class CacheDriver::Turn {
 void CacheDriver::SetTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
   if (loading_) executor.AwaitCacheLoad();
-  executor.SetTable(table);
+  executor.SetTable(table, false);
   const std::lock_guard lock(mutex_);
   on_ = false;
   loading_ = false;
   ended_ = begun_;
+}
+
+void CacheDriver::KeepTable(Executor& executor, const TableView& table) {
+  const Turn turn(*this, true);
+  executor.SetTable(table, true);
 }
 
 void CacheDriver::Drop(Executor& executor) {
   const Turn turn(*this, true);
-  executor.SetAccelerators(CacheShape{}, options_.policy);
+  executor.SetAccelerators(CacheShape{}, options_.policy, 0);
   const std::lock_guard lock(mutex_);
   on_ = false;
   loading_ = false;
   ended_ = begun_;
 }
 
-void CacheDriver::Reset(Executor& executor, const TableView& table, bool with_cache) {
+void CacheDriver::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
   const Turn turn(*this, true);
-  executor.SetAccelerators(CacheShape{}, options_.policy);
+  executor.SetAccelerators(CacheShape{}, options_.policy, 0);
   CacheOptions options = options_;
   if (options.bytes != 0) {  // of all that the store takes
     options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
   }
   CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
-  if (!with_cache) shape.blocks = 0;
+  const std::uint32_t used_levels = table.levels - std::min(new_levels, table.levels);
+  const std::uint32_t lowest = table.top + 1 - table.levels;
+  const std::uint32_t used = ((1u << used_levels) - 1) << lowest;  // the new ones come last
   // What there is no memory for is left out: the cache first, then long keys, then the directory.
-  while (!TrySetAccelerators(executor, shape, options.policy)) {
+  while (!TrySetAccelerators(executor, shape, options.policy, used)) {
     if (shape.blocks != 0) {
       shape.blocks = 0;
     } else if (shape.key_words > 1) {

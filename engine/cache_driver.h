@@ -26,10 +26,13 @@ class CacheDriver {
   /// Gives the executor a table, and ends a loading under way. There are none until Reset.
   void SetTable(Executor& executor, const TableView& table);
 
+  /// Gives the executor a table of which the addressable levels are the same: both stay.
+  void KeepTable(Executor& executor, const TableView& table);
+
   /// Makes them anew for the executor's table: the directory as the table is now, the cache empty.
   /// Without what GPU memory has no room for. REQUIRES: no batch runs. @throws Error
-  /// @param with_cache else the directory alone
-  void Reset(Executor& executor, const TableView& table, bool with_cache = true);
+  /// @param new_levels so many levels, the highest, hold nothing yet, and are not read
+  void Reset(Executor& executor, const TableView& table, std::uint32_t new_levels);
 
   /// Gives their memory back. REQUIRES: no batch runs.
   void Drop(Executor& executor);

@@ -84,9 +84,9 @@ class CpuExecutor : public Executor {
   unsigned threads() const override { return pool_.threads(); }
   std::uint64_t gpu_bytes() const override { return 0; }
   std::uint64_t workspace_bytes() const override { return 0; }
-  void SetTable(const TableView& table) override {
+  void SetTable(const TableView& table, bool keep) override {
     table_ = table;
-    accelerators_ = {};
+    if (!keep) accelerators_ = {};
   }
 
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
@@ -125,7 +125,7 @@ class CpuExecutor : public Executor {
   void SortCells(const CellGrant&) override {}  // it would take longer than it saves
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
-  void SetAccelerators(const CacheShape& shape, CachePolicy policy) override;
+  void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   void LoadCache() override;
   bool CacheLoadEnded() override { return true; }
   void AwaitCacheLoad() override {}
@@ -190,15 +190,19 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
   PassCounters total;
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
-  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable) {
+  const DirectoryView& directory = accelerators_.directory;
+  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
+                               std::uint32_t index) {
     ForRanges(buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
       PassCounters counters;
       const PassView pass{&counters, used_.data(), ranges.data(),
                           static_cast<std::uint32_t>(ranges.size())};
       for (std::uint64_t b = first; b < last; ++b) {
         for (std::uint32_t s = 0; s < table_.slots; ++s) {
-          VisitSlot(table_, operations, media_, pass, mode, addressable,
-                    Slot{first_bucket + b * table_.bucket_bytes, s});
+          VisitSlot(
+              table_, operations, media_, pass, mode, addressable,
+              Slot{first_bucket + b * table_.bucket_bytes, s},
+              index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(b));
         }
       }
       if (mode == PassMode::kRepair) media_.Fence(Step::kRepairFence);
@@ -217,10 +221,12 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
       AtomicAdd(&total.shared_cells, counters.shared_cells);
     });
   };
-  visit_level(table_.ReservedBucket(0), 2, true);
+  visit_level(table_.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
   for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-    visit_level(table_.Bucket(level, 0), std::uint64_t{1} << level,
-                level + table_.levels > table_.top);
+    const bool addressable = level + table_.levels > table_.top;
+    visit_level(
+        table_.Bucket(level, 0), std::uint64_t{1} << level, addressable,
+        addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
   }
   return total;
 }
@@ -246,7 +252,8 @@ std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRang
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy policy) {
+void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy policy,
+                                         std::uint32_t used) {
   cache_memory_ = {};
   cache_memory_.Reserve(shape, policy);
   accelerators_ = cache_memory_.View(table_);
@@ -255,11 +262,13 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
   std::fill_n(cache.tags, std::uint64_t{cache.size} * shape.slots, CacheView::kClosed);
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
-  ForRanges(shape.buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+  ForRanges(used, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i < last; ++i) {
       operations.directory().Build(static_cast<std::uint32_t>(i));
     }
   });
+  std::fill_n(accelerators_.directory.prints + std::uint64_t{used} * shape.stride,
+              std::uint64_t{shape.buckets - used} * shape.stride, DirectoryView::kEmpty);
 }
 
 template <class Setup>

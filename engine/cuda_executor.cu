@@ -174,18 +174,22 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
   const PassView pass{counters.data(), used_.data(), device_ranges.data(),
                       static_cast<std::uint32_t>(ranges.size())};
   const TableView& table = context_.table;
-  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable) {
+  const DirectoryView& directory = context_.accelerators.directory;
+  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
+                               std::uint32_t index) {
     const std::uint64_t slots = buckets * table.slots;
     const auto blocks = static_cast<unsigned>(
         std::min<std::uint64_t>(kPassBlocks, BlocksFor(slots, kBlockThreads)));
     VisitSlots<<<blocks, kBlockThreads, 0, stream_>>>(context_, pass, mode, addressable,
-                                                      first_bucket, slots);
+                                                      first_bucket, slots, index);
     CheckLaunch("VisitSlots");
   };
-  visit_level(table.ReservedBucket(0), 2, true);
+  visit_level(table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
   for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
-    visit_level(table.Bucket(level, 0), std::uint64_t{1} << level,
-                level + table.levels > table.top);
+    const bool addressable = level + table.levels > table.top;
+    visit_level(
+        table.Bucket(level, 0), std::uint64_t{1} << level, addressable,
+        addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
   }
   PassCounters total;
   CheckCuda(cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, stream_),
@@ -346,7 +350,8 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   return progress;
 }
 
-void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy) {
+void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
+                                   std::uint32_t used) {
   Activate();
   AwaitCacheLoad();
   context_.accelerators = {};
@@ -370,7 +375,13 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy) 
   }
   has_directory_ = true;
   has_cache_ = shape.blocks != 0;
-  BuildDirectory<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, shape.buckets);
+  const std::uint64_t prints = std::uint64_t{used} * shape.stride;
+  CheckCuda(
+      cudaMemsetAsync(
+          cache_memory_.prints.data() + prints, DirectoryView::kEmpty,
+          (std::uint64_t{shape.buckets} * shape.stride - prints) * sizeof(std::uint16_t), stream_),
+      "cudaMemsetAsync");
+  BuildDirectory<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, used);
   CheckLaunch("BuildDirectory");
   Synchronize();
 }

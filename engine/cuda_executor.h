@@ -75,10 +75,12 @@ class CudaExecutor : public Executor {
   unsigned threads() const override { return 0; }
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
   std::uint64_t workspace_bytes() const override { return workspace_bytes_; }
-  void SetTable(const TableView& table) override {
+  void SetTable(const TableView& table, bool keep) override {
     context_.table = table;
-    context_.accelerators = {};
-    has_directory_ = has_cache_ = false;
+    if (!keep) {
+      context_.accelerators = {};
+      has_directory_ = has_cache_ = false;
+    }
     cell_bytes_ = table.cell_bytes;
     pool_bytes_ = mapping_.mapped_bytes();
   }
@@ -95,7 +97,7 @@ class CudaExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
-  void SetAccelerators(const CacheShape& shape, CachePolicy policy) override;
+  void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   void LoadCache() override;
   bool CacheLoadEnded() override;
   void AwaitCacheLoad() override;

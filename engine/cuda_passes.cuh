@@ -111,17 +111,21 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 /// Visits `slots` slots from `first_bucket` on, a thread each.
+/// @param index of that bucket in the directory, or DirectoryView::kNoIndex
 __global__ void VisitSlots(const __grid_constant__ TableContext context,
                            const __grid_constant__ PassView pass, PassMode mode, bool addressable,
-                           std::byte* first_bucket, std::uint64_t slots) {
+                           std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
   const CudaMedia media(context.dirty);
   const LaneOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, ThreadGroup{}, media);
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
-    const Slot slot{first_bucket + (i >> context.table.slot_bits) * context.table.bucket_bytes,
+    const std::uint64_t bucket = i >> context.table.slot_bits;
+    const Slot slot{first_bucket + bucket * context.table.bucket_bytes,
                     static_cast<std::uint32_t>(i & (context.table.slots - 1))};
-    VisitSlot(context.table, operations, media, pass, mode, addressable, slot);
+    VisitSlot(
+        context.table, operations, media, pass, mode, addressable, slot,
+        index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(bucket));
   }
 }
 

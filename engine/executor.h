@@ -69,8 +69,10 @@ class Executor {
   virtual std::uint64_t gpu_bytes() const = 0;
   virtual std::uint64_t workspace_bytes() const = 0;
 
-  /// The table changed: levels, tops. There is no directory, nor a cache, from then on.
-  virtual void SetTable(const TableView& table) = 0;
+  /// The table changed: levels, tops.
+  /// @param keep the addressable levels are the same: directory and cache stay. Else there is
+  ///        neither from then on
+  virtual void SetTable(const TableView& table, bool keep) = 0;
   /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
   /// from position `head` on, stays.
   virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
@@ -101,7 +103,8 @@ class Executor {
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
   /// the shape has none. Ends a loading under way. @throws Error(kGpu)
-  virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy) = 0;
+  /// @param used buckets, by index: all slots of those behind them are empty
+  virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) = 0;
   // Loading the cache, while batches run (cache/cache_loader.h). One thread at a time.
   virtual void LoadCache() = 0;  ///< begins it @throws Error(kGpu)
   virtual bool CacheLoadEnded() = 0;

@@ -116,22 +116,24 @@ void StoreImpl::Recover() {
   const bool resizing = superblock.top - superblock.bottom + 1 > superblock.geometry.levels;
   recovery_.was_clean = superblock.clean != 0;
   const std::vector<CellRange> ranges = CellRanges();
-  const auto inspect = [&] {
-    // With a directory, second copies are looked for in it: slots are then read in order alone.
-    MakeDirectory();
+  for (const CellRange& range : ranges) cells_ += range.last - range.first;
+  executor_->GrowQueues(cells_, kMinSlotQueue, 0);
+  // Reads each slot, in order. What follows looks at the directory, if there is one.
+  MakeAccelerators();
+  const auto pass = [&](PassMode mode) {
     try {
-      return executor_->Pass(PassMode::kInspect, ranges);
+      return executor_->Pass(mode, ranges);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kGpu) throw;
     } catch (const std::bad_alloc&) {
     }
-    cache_.Drop(*executor_);  // it may have taken the memory that the pass needs
-    return executor_->Pass(PassMode::kInspect, ranges);
+    DropAccelerators();  // they may have taken the memory that the pass needs
+    return executor_->Pass(mode, ranges);
   };
-  PassCounters found =
-      recovery_.was_clean && !resizing ? executor_->Pass(PassMode::kTrust, ranges) : inspect();
+  const bool trusted = recovery_.was_clean && !resizing;
+  PassCounters found = pass(trusted ? PassMode::kTrust : PassMode::kInspect);
   // It was not closed in order, whatever it says: second copies have to be looked for too.
-  if (recovery_.was_clean && !resizing && found.insert_slots > 0) found = inspect();
+  if (trusted && found.insert_slots > 0) found = pass(PassMode::kInspect);
   if (found.bad_references + found.shared_cells > 0) {
     throw Error(ErrorCode::kDamaged,
                 fmt::format("{}: {} items name no value cell of the pool and {} share one; nothing "
@@ -141,17 +143,14 @@ void StoreImpl::Recover() {
   recovery_.insert_slots_cleared = found.insert_slots;
   recovery_.duplicates_removed = found.duplicates;
   if (recovery_.was_clean) pool_->SetClean(false);
-  if (found.insert_slots + found.duplicates > 0) executor_->Pass(PassMode::kRepair, ranges);
+  if (found.insert_slots + found.duplicates > 0) pass(PassMode::kRepair);
   if (resizing) {
     recovery_.resize_continued = true;
     Drain();
     // Counted anew: a damaged pool can have had copies of an item in the levels that were drained.
-    found = executor_->Pass(PassMode::kTrust, ranges);
+    found = pass(PassMode::kTrust);
   }
   items_ = static_cast<std::int64_t>(found.items);
-  for (const CellRange& range : ranges) cells_ += range.last - range.first;
-  cache_.Drop(*executor_);  // queues come first
-  executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   executor_->FreeUnused(ranges);
   epochs_.Quiesced(executor_->Positions());
   MakeAccelerators();
@@ -161,14 +160,18 @@ void StoreImpl::Recover() {
 
 void StoreImpl::RefreshTable() {
   cache_.SetTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
+  accelerated_ = false;
 }
 
-void StoreImpl::MakeDirectory() {
-  cache_.Reset(*executor_, MakeTableView(pool_->base(), pool_->superblock()), false);
+void StoreImpl::MakeAccelerators(std::uint32_t new_levels) {
+  if (accelerated_) return;
+  cache_.Reset(*executor_, MakeTableView(pool_->base(), pool_->superblock()), new_levels);
+  accelerated_ = true;
 }
 
-void StoreImpl::MakeAccelerators() {
-  cache_.Reset(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
+void StoreImpl::DropAccelerators() {
+  cache_.Drop(*executor_);
+  accelerated_ = false;
 }
 
 std::uint64_t StoreImpl::LoadCache() {

@@ -124,12 +124,14 @@ class StoreImpl {
   /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.
   /// @return false for want of space; then it may have gone up by fewer
   bool Resize(std::uint32_t levels = 1);
-  void Drain();
-  /// Tells the executor of the table.
+  /// @param new_levels so many levels, the highest, hold nothing yet
+  void Drain(std::uint32_t new_levels = 0);
+  /// Tells the executor of the table. There is no directory, nor a cache, from then on.
   void RefreshTable();
-  /// Makes the directory, or that and the cache, for the table as it is now.
-  void MakeDirectory();
-  void MakeAccelerators();
+  /// Makes directory and cache for the table as it is now, unless they are there.
+  /// @param new_levels as for Drain
+  void MakeAccelerators(std::uint32_t new_levels = 0);
+  void DropAccelerators();
   std::vector<CellRange> CellRanges() const;
   std::uint64_t Capacity() const;
   void CheckUsable() const;
@@ -144,6 +146,7 @@ class StoreImpl {
   std::atomic<std::uint64_t> resizes_{0};
   double resize_seconds_ = 0;  ///< written by who is alone
   double growth_seconds_ = 0;  ///< likewise
+  bool accelerated_ = false;   ///< MakeAccelerators was called for the table as it is
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

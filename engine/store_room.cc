@@ -171,7 +171,7 @@ bool StoreImpl::Resize(std::uint32_t levels) {
   }
   if (added > 0) {
     RefreshTable();
-    Drain();
+    Drain(added);
     MakeAccelerators();
     ++resizes_;
     resize_seconds_ += SecondsSince(start);
@@ -180,18 +180,23 @@ bool StoreImpl::Resize(std::uint32_t levels) {
   return added == levels;
 }
 
-void StoreImpl::Drain() {
+void StoreImpl::Drain(std::uint32_t new_levels) {
   const Superblock& superblock = pool_->superblock();
   try {
     while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
       // It is made by reading the levels that items go to: not for a level far smaller.
-      if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) MakeDirectory();
+      if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) {
+        MakeAccelerators(new_levels);
+      }
+      new_levels = 0;
       if (executor_->DrainLevel(superblock.bottom) == 0) {
         pool_->DropBottomLevel();
+        cache_.KeepTable(*executor_, MakeTableView(pool_->base(), superblock));
       } else {
         AddLevel();  // even the larger top has no slot for some item: one more level
+        new_levels = 1;
+        RefreshTable();
       }
-      RefreshTable();
     }
   } catch (const Error& error) {
     // Items are left in a level that is not addressed any more.

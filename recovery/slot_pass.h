@@ -49,41 +49,55 @@ struct PassView {
   }
 };
 
-/// Visits one slot.
+/// Visits one slot. Reads persistent memory only where the directory does not tell.
 /// @param addressable whether the slot's level is addressed; else it is being drained, and an item
 ///        that has already been moved up is a copy of which the cell is kept
+/// @param index of the bucket in the directory, which was made of it; or DirectoryView::kNoIndex
 /// @tparam Group of one thread
 template <class Group, class Media>
 GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& operations,
                       const Media& media, const PassView& pass, PassMode mode, bool addressable,
-                      Slot slot) {
+                      Slot slot, std::uint32_t index) {
   static_assert(Group::kSize == 1);
-  const std::uint64_t word = media.Load(table.State(slot));
-  if (word == kEmptyState) return;
-  if (word == kInsertState) {
+  const auto& directory = operations.directory();
+  const bool listed = index != DirectoryView::kNoIndex;
+  const std::uint16_t print = listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
+  if (print == DirectoryView::kEmpty) return;
+  const bool told = print != DirectoryView::kTaken;  // else half-inserted, or damaged
+  const auto clear = [&] {
+    if (mode != PassMode::kRepair) return;
+    media.Store(table.State(slot), kEmptyState);
+    media.Flush(Step::kRepairFlush, table.State(slot), 8);
+    if (listed) directory.Cleared(index, slot.index);
+  };
+  const bool compares = mode != PassMode::kTrust || !addressable;
+  const bool reads_key = compares && !(told && directory.has_keys());
+  std::uint64_t word = 0;
+  if (!told || reads_key) word = media.Load(table.State(slot));
+  if (!told && word == kEmptyState) return;
+  if (!told && word == kInsertState) {
     AtomicAdd(&pass.counters->insert_slots, 1);
-    if (mode == PassMode::kRepair) {
-      media.Store(table.State(slot), kEmptyState);
-      media.Flush(Step::kRepairFlush, table.State(slot), 8);
-    }
+    clear();
     return;
   }
-  if (mode != PassMode::kTrust || !addressable) {
+  if (compares) {
     KeyBuffer key;
-    LoadSlotKey(table, media, slot, word, key.words);
+    if (reads_key) {
+      LoadSlotKey(table, media, slot, word, key.words);
+    } else {
+      directory.LoadKey(index, slot.index, key.words);
+    }
     if (operations.IsDuplicate(slot, key.words)) {
       AtomicAdd(&pass.counters->duplicates, addressable ? 1 : 0);
-      if (mode == PassMode::kRepair) {
-        media.Store(table.State(slot), kEmptyState);
-        media.Flush(Step::kRepairFlush, table.State(slot), 8);
-      }
+      clear();
       return;
     }
   }
   if (mode == PassMode::kRepair) return;  // items and cells were counted by the inspection
   AtomicAdd(&pass.counters->items, 1);
   if (table.inline_values()) return;
-  const std::uint64_t reference = media.Load(table.Reference(slot));
+  const std::uint64_t reference =
+      told ? directory.Reference(index, slot.index) : media.Load(table.Reference(slot));
   const std::uint64_t cell = reference / table.cell_bytes;
   if (reference % table.cell_bytes != 0 || !pass.InSegment(cell)) {
     AtomicAdd(&pass.counters->bad_references, 1);

@@ -32,6 +32,7 @@ struct DirectoryView {
   static constexpr std::uint16_t kEmpty = 0;
   static constexpr std::uint16_t kTaken = 1;  ///< claimed, or erased and not given back
   static constexpr std::uint32_t kPrintsInWord = 4;
+  static constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;  ///< of a bucket that is not in it
 
   std::uint16_t* prints = nullptr;      ///< `stride` for each bucket; null: there is no directory
   std::uint32_t* cells = nullptr;       ///< of slots: number of the value's cell
@@ -240,10 +241,31 @@ class DirectoryAccess {
                                         : DirectoryView::kTaken;
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
-        StoreReference(slot, media_.Load(table_.Reference(Slot{bucket, s})));
+        const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
+        StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
       }
-      media_.StoreShared(view_.prints + std::uint64_t{index} * view_.stride + s, print);
+      StorePrint(index, s, print);
     }
+  }
+
+  // What Build made of slot s of a bucket, for passes over the table while no batch runs.
+  GPM_HD std::uint16_t Print(std::uint32_t index, std::uint32_t s) const {
+    return media_.LoadShared(view_.prints + std::uint64_t{index} * view_.stride + s);
+  }
+  /// The item's reference; 0 where the value is in a cell and it names none.
+  GPM_HD std::uint64_t Reference(std::uint32_t index, std::uint32_t s) const {
+    const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
+    return view_.cells == nullptr ? media_.LoadShared(view_.references + slot)
+                                  : media_.LoadShared(view_.cells + slot) * table_.cell_bytes;
+  }
+  /// REQUIRES: has_keys.
+  GPM_HD void LoadKey(std::uint32_t index, std::uint32_t s, std::uint64_t* words) const {
+    const std::uint64_t* const key = KeyAt(std::uint64_t{index} * table_.slots + s);
+    for (std::uint32_t w = 0; w < table_.key_words; ++w) words[w] = media_.LoadShared(key + w);
+  }
+  /// The slot was made empty.
+  GPM_HD void Cleared(std::uint32_t index, std::uint32_t s) const {
+    StorePrint(index, s, DirectoryView::kEmpty);
   }
 
  private:
@@ -281,6 +303,14 @@ class DirectoryAccess {
   GPM_HD void StorePrint(const Candidates& candidates, std::uint32_t position,
                          std::uint16_t print) const {
     media_.StoreShared(PrintAt(candidates, position), print);
+  }
+  GPM_HD void StorePrint(std::uint32_t index, std::uint32_t s, std::uint16_t print) const {
+    media_.StoreShared(view_.prints + std::uint64_t{index} * view_.stride + s, print);
+  }
+  /// Whether a reference is the offset of a cell that has a number.
+  GPM_HD bool IsCell(std::uint64_t reference) const {
+    const std::uint64_t cell = reference / table_.cell_bytes;
+    return cell * table_.cell_bytes == reference && cell >> 32 == 0;
   }
   GPM_HD void StoreReference(std::uint64_t slot, std::uint64_t reference) const {
     if (view_.cells == nullptr) {
