@@ -74,7 +74,8 @@ TEST_P(DirectoryTest, ErasedSlotsAreUsedAgain) {
     Write(store, Op::kInsert, Numbers(1 + (round + 1) * items, items), round);
     Find(store, Numbers(1 + (round + 1) * items, items), items, inline_values() ? items : 0);
   }
-  if (geometry.candidates() >= 8 && geometry.locations > 1) {
+  // (With 8 candidates, keys have no room at this load once in a hundred seeds.)
+  if (geometry.candidates() >= 16 && geometry.locations > 1) {
     EXPECT_EQ(store.store().Stats().resizes, resizes_before);
   }
   store.ExpectContents();
