@@ -6,6 +6,7 @@
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
+#include "engine/cuda_answers.cuh"
 #include "engine/cuda_finds.cuh"
 #include "engine/cuda_run.h"
 #include "engine/cuda_small.cuh"
@@ -116,14 +117,16 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
   if (split) lists += RoundUp(ShapeLists(rows - some, Workspace::kSecondReads, &second_lists_), 2);
   const std::uint64_t bin_words = in_order ? Reads::kBins / 2 : 0;
   const bool combines = finds && large && executor_->access().combine;
+  const std::uint64_t copies = combines || searches_ ? rows : 0;
   const std::uint64_t claims = combines ? std::bit_ceil(2 * operations) : 0;
-  w.reads.Reserve(lists + (plans ? rows + Reads::kFlags + bin_words + claims : 0));
+  w.reads.Reserve(lists + (plans ? rows + Reads::kFlags + bin_words + claims + copies : 0));
   reads_.lists.items = w.reads.data();
   if (split) second_lists_.items = w.reads.data() + second;
   if (!plans) return;
   std::uint64_t* at = w.reads.data() + lists;
   reads_.plans = reinterpret_cast<ReadPlan*>(at);
   reads_.flags = reinterpret_cast<std::uint32_t*>(at += rows);
+  reads_.copy_count = reads_.flags + Reads::kCopies;
   at += Reads::kFlags;
   if (in_order) reads_.bins = reinterpret_cast<std::uint32_t*>(at);
   at += bin_words;
@@ -131,6 +134,8 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
     reads_.claims = at;
     reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
   }
+  at += claims;
+  if (copies != 0) reads_.copies = at;
   clear_bytes_ = 8 * (Reads::kFlags + bin_words + claims);
 }
 
@@ -159,16 +164,33 @@ void CudaRun::CarryOut(bool again, bool give_up) {
   if (way_ == Way::kSmall) {
     workspace_->changes.Launch(
         {{CarryOutSmall, blocks, kSmallThreads, false, context_, device_, again, give_up},
-         {AnswerOperations<kTileLanes>, blocks, kBlockThreads, true, context_, device_,
+         {AnswerOperations<kTileLanes>, blocks, kBlockThreads, true, context_, device_, Reads{},
           kernel_reporter_}},
         stream_);
     Finish();
     return;
   }
-  ClearReads(true);
-  const bool searched = searches_ && !again;
-  if (searched) {
+  ClearReads();
+  const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
+    AnswerOperations<1><<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)),
+                          kBlockThreads, 0, stream>>>(context_, device_, reads, reporter);
+    CheckLaunch("AnswerOperations");
+  };
+  if (searches_ && !again) {
     SearchAndCarryOut();
+    if (reads_.enabled()) {
+      Workspace& w = *workspace_;
+      CheckCuda(cudaStreamWaitEvent(w.answering, w.reading, 0), "cudaStreamWaitEvent");
+      answer(reads_, w.answering, Reporter{});
+      CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
+      CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
+      CopyRows(Reporter{});
+      CorrectAnswers<<<executor_->multiprocessors(), kBlockThreads, 0, stream_>>>(context_, device_,
+                                                                                  kernel_reporter_);
+      CheckLaunch("CorrectAnswers");
+    } else {
+      answer(Reads{}, stream_, kernel_reporter_);
+    }
   } else {
     const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
     const std::uint32_t span =
@@ -177,15 +199,12 @@ void CudaRun::CarryOut(bool again, bool give_up) {
                    stream_>>>(context_, device_, reads_, span, give_up);
     CheckLaunch("CarryOutRuns");
     ReadPlanned(reads_, false);
+    answer(Reads{}, stream_, kernel_reporter_);
   }
-  AnswerOperations<1><<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)),
-                        kBlockThreads, 0, stream_>>>(context_, device_, kernel_reporter_);
-  CheckLaunch("AnswerOperations");
   Finish();
 }
 
 void CudaRun::Find() {
-  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   const bool at_once =
       !reads_.enabled() && device_.found != nullptr && !context_.table.inline_values();
   if (device_.count < kLargeFrom || at_once) {
@@ -202,7 +221,7 @@ void CudaRun::Find() {
     }
     return;
   }
-  ClearReads(false);
+  ClearReads();
   const bool reports = !reads_.enabled();
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     const std::uint32_t operations = reads.last - reads.first;
@@ -226,20 +245,28 @@ void CudaRun::Find() {
     if (reports) return;
   }
   ReadPlanned(reads, true);
+  CopyRows(kernel_reporter_);
+}
+
+void CudaRun::CopyRows(const Reporter& reporter) {
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   CopyReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(context_, device_, reads_,
-                                                                          kernel_reporter_);
+                                                                          reporter);
   CheckLaunch("CopyReads");
 }
 
-void CudaRun::ClearReads(bool plans) {
+void CudaRun::ClearReads() {
   if (reads_.plans == nullptr) return;
   auto* const flags = reinterpret_cast<std::byte*>(reads_.flags);
+  // Who puts reads in order goes through all plans; a search of finds makes all.
+  const bool plans = reads_.bins != nullptr && way_ != Way::kFinds;
   auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : flags;
   const auto before = static_cast<std::uint64_t>(flags - from);
   CheckCuda(cudaMemsetAsync(from, 0, before + clear_bytes_, stream_), "cudaMemsetAsync");
 }
 
-/// Looks up the runs of a large batch, and carries out the others while what those want is read.
+/// Looks up the runs of a large batch, and carries out the others, on the side stream, while what
+/// those want is read, on the batch's own.
 void CudaRun::SearchAndCarryOut() {
   Workspace& w = *workspace_;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
@@ -248,14 +275,16 @@ void CudaRun::SearchAndCarryOut() {
     SearchRuns<<<static_cast<unsigned>(BlocksFor(positions, kBlockThreads)), kBlockThreads, 0,
                  stream>>>(context_, device_, reads, pending_, cells_);
     CheckLaunch("SearchRuns");
+    if (reads.last != device_.count || !cells_.enabled()) return;
+    DealCells<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream>>>(context_, device_.sums,
+                                                                           cells_);
+    CheckLaunch("DealCells");
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read for the first part while the rest is looked up
     reads.last = static_cast<std::uint32_t>(RoundUp(device_.count, 2) / kFirstShare);
     search(reads, stream_);
-    Reads first = reads;
-    first.plans = nullptr;  // what the cache has is copied with the rest
-    ForkAndRead(first, false);
+    ForkAndRead(reads, false);
     reads.first = reads.last;
     reads.last = device_.count;
     reads.lists = second_lists_;
@@ -266,11 +295,6 @@ void CudaRun::SearchAndCarryOut() {
     search(reads, stream_);
   }
   ForkAndRead(reads, false);
-  if (cells_.enabled()) {
-    DealCells<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, workspace_->side>>>(
-        context_, device_.sums, cells_);
-    CheckLaunch("DealCells");
-  }
   CarryOutParts<<<executor_->multiprocessors() * kBusyBlocks, kBlockThreads, 0, workspace_->side>>>(
       context_, device_, reads_, pending_, cells_);
   CheckLaunch("CarryOutParts");
@@ -281,10 +305,10 @@ void CudaRun::Fork() {
   CheckCuda(cudaEventRecord(workspace_->forked, stream_), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->forked, 0), "cudaStreamWaitEvent");
 }
-void CudaRun::ForkAndRead(const Reads& reads, bool count_hits) {
+void CudaRun::ForkAndRead(const Reads& reads, bool copies) {
   Fork();
   if (!reads.enabled()) return;
-  ReadPlanned(reads, count_hits);
+  ReadPlanned(reads, copies);
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->reading, 0), "cudaStreamWaitEvent");
 }
 void CudaRun::Join() {
@@ -292,10 +316,10 @@ void CudaRun::Join() {
   CheckCuda(cudaStreamWaitEvent(stream_, workspace_->joined, 0), "cudaStreamWaitEvent");
 }
 
-void CudaRun::ReadPlanned(const Reads& reads, bool count_hits) {
+void CudaRun::ReadPlanned(const Reads& reads, bool copies) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  const bool copies = reads.plans != nullptr && context_.accelerators.cache.enabled();
+  copies = copies && context_.accelerators.cache.enabled();
   // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
   unsigned readers = executor_->multiprocessors();
   unsigned all = readers * (copies ? 2 : 1);
@@ -317,7 +341,7 @@ void CudaRun::ReadPlanned(const Reads& reads, bool count_hits) {
   launch.attrs = &begun;
   launch.numAttrs = 1;
   CheckCuda(cudaLaunchKernelEx(&launch, ReadValues, context_, device_, reads, readers,
-                               count_hits ? &device_.sums->cache_hits : nullptr),
+                               copies ? &device_.sums->cache_hits : nullptr),
             "ReadValues");
 }
 

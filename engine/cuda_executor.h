@@ -47,8 +47,8 @@ struct Workspace {
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<BatchReport> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
-  CudaStream side;             ///< for what runs beside the batch's stream
-  CudaEvent forked, joined;
+  CudaStream side, answering;  ///< for what runs beside the batch's stream
+  CudaEvent forked, joined, answered;
   CudaEvent reading;          ///< recorded when all blocks of ReadValues have begun
   CudaEvent enqueued;         ///< recorded behind the last kernel of a phase
   std::uint64_t reports = 0;  ///< asked for

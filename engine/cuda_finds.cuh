@@ -117,9 +117,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (present && uses != 0) operations.CountUses(candidates, outcome, uses);
   }
   if (reads.plans != nullptr) {
-    const bool copies = __syncthreads_or(plan.Is(ReadPlan::kCopy)) != 0;
+    AddCopies(reads, plan.Is(ReadPlan::kCopy), plan.number(), i);
     const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
-    if (threadIdx.x == 0 && copies) reads.flags[Reads::kCopies] = 1;
     if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
   }
   const int found = __syncthreads_count(present);

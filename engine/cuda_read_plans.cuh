@@ -15,7 +15,8 @@ struct ReadPlan {
   // What `place` is:
   static constexpr std::uint32_t kKinds = 3u << 30;
   static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
-  static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
+  static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell;
+                                                      ///< of a run: who changes it reads it
   static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a block of the cache
 
   std::uint32_t cell = 0;  ///< number of the value's cell; 0, which no value has: nothing to read
@@ -30,8 +31,8 @@ struct Reads {
   static constexpr std::uint32_t kBins = 1u << 15;
   static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
   // Places in `flags`, of which each part of a batch has its own:
-  static constexpr std::uint32_t kCopies = 0;  ///< not 0 if some plan is kCopy
-  static constexpr std::uint32_t kCached = 1;  ///< or kCached
+  static constexpr std::uint32_t kCopies = 0;  ///< in `copies`, of all parts: the first part's
+  static constexpr std::uint32_t kCached = 1;  ///< not 0 if some plan is kCached
   static constexpr std::uint32_t kAll = 2;     ///< reads in order
   static constexpr std::uint32_t kTickets =
       3;  ///< shares of what the cache has that were handed out
@@ -39,8 +40,12 @@ struct Reads {
   /// Reads to be carried out, each cell << 32 | operation; empty if values are read at once. In
   /// order they are in `lists.items`, one behind the other.
   PartLists<std::uint64_t> lists;
-  ReadPlan* plans = nullptr;        ///< of each operation; null: nothing but reads is planned
-  std::uint32_t* flags = nullptr;   ///< null without plans
+  ReadPlan* plans = nullptr;       ///< of each operation; null: nothing but reads is planned
+  std::uint32_t* flags = nullptr;  ///< null without plans
+  /// Rows to be copied when everything is read: the operation that reads << 32 | one that wants the
+  /// same. Null: who wants the same copies it itself.
+  std::uint64_t* copies = nullptr;
+  std::uint32_t* copy_count = nullptr;
   std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: reads by part
   std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it; null:
                                     ///< each operation reads for itself

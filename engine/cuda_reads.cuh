@@ -89,15 +89,31 @@ __device__ inline void ReadOne(const TableView& table, const DeviceBatch& batch,
                 table.Cell((read >> 32) * table.cell_bytes), table.value_size);
 }
 
+/// Copies a value that was planned to be taken from the cache; all threads of a warp come here.
+/// @param target null: this thread has none
+/// @return whether the cache still had it; if not it is read
+__device__ inline bool CopyFromCache(const TableContext& context, const ReadPlan& plan,
+                                     std::byte* target) {
+  const TableView& table = context.table;
+  const ThreadGroup alone;
+  const CudaMedia media(DirtyLog{});
+  const CacheAccess<ThreadGroup, CudaMedia> cache(context.accelerators.cache, table, alone, media);
+  CacheAccess<ThreadGroup, CudaMedia>::Value value;
+  bool hit = target != nullptr && cache.At(plan.number(), plan.cell, &value);
+  CopyValues<true>(hit ? value.bytes : nullptr, target, table.value_size);
+  __syncwarp();
+  hit = hit && cache.IsCurrent(value);
+  if (target != nullptr && !hit) {
+    media.ReadCell(alone, target, table.Cell(plan.cell * table.cell_bytes), table.value_size);
+  }
+  return hit;
+}
+
 /// Copies what the cache has, by all threads of some blocks, kBlockThreads operations at a time.
 /// @return those that it still had
 __device__ inline std::uint32_t CopyCached(const TableContext& context, const DeviceBatch& batch,
                                            const Reads& reads) {
   __shared__ std::uint32_t ticket;
-  const TableView& table = context.table;
-  const ThreadGroup alone;
-  const CudaMedia media(DirtyLog{});
-  const CacheAccess<ThreadGroup, CudaMedia> cache(context.accelerators.cache, table, alone, media);
   std::uint32_t hits = 0;
   for (;;) {
     if (threadIdx.x == 0) ticket = atomicAdd(&reads.flags[Reads::kTickets], 1u);
@@ -105,29 +121,20 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
     const std::uint64_t i = reads.first + std::uint64_t{ticket} * kBlockThreads + threadIdx.x;
     __syncthreads();
     if (i - threadIdx.x >= reads.last) return hits;
-    CacheAccess<ThreadGroup, CudaMedia>::Value value;
     ReadPlan plan;
     if (i < reads.last) plan = reads.plans[i];
     std::byte* target = nullptr;
-    bool hit = false;
     if (plan.Is(ReadPlan::kCached)) {
-      hit = cache.At(plan.number(), plan.cell, &value);
-      target = batch.FoundOf(static_cast<std::uint32_t>(i), table.value_size);
+      target = batch.FoundOf(static_cast<std::uint32_t>(i), context.table.value_size);
     }
-    CopyValues<true>(hit ? value.bytes : nullptr, target, table.value_size);
-    __syncwarp();
-    hit = hit && cache.IsCurrent(value);
-    if (target != nullptr && !hit) {  // it was there when the key was looked up, and is no more
-      media.ReadCell(alone, target, table.Cell(plan.cell * table.cell_bytes), table.value_size);
-    }
-    hits += hit ? 1 : 0;
+    hits += CopyFromCache(context, plan, target) ? 1 : 0;
   }
 }
 
 /// Carries out what was planned, and copies what the cache has.
 /// @param readers blocks that begin with reads, the others with copies. Where reads are in order,
 ///        no others read: few, so that few pages are in use
-/// @param hits_sum to which what the cache had is added; null: who planned has counted
+/// @param hits_sum to which what the cache had is added; null: others copy that
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -137,14 +144,14 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
   const auto read = [&](std::uint64_t item, bool has_one) {
     if (has_one) ReadOne(table, batch, item);
   };
-  const bool copies = reads.plans != nullptr && reads.flags[Reads::kCached] != 0;
+  const bool copies = hits_sum != nullptr && reads.flags[Reads::kCached] != 0;
   const bool reads_first = blockIdx.x < readers;
   for (const bool reads_now : {reads_first, !reads_first}) {
     if (!reads_now) {
       if (!copies) continue;
       std::uint32_t hits = CopyCached(context, batch, reads);
       for (int step = 16; step > 0; step /= 2) hits += __shfl_xor_sync(~0u, hits, step);
-      if (threadIdx.x % 32 == 0 && hits != 0 && hits_sum != nullptr) AtomicAdd(hits_sum, hits);
+      if (threadIdx.x % 32 == 0 && hits != 0) AtomicAdd(hits_sum, hits);
     } else if (reads.bins == nullptr) {
       items.ForEach<kTilesPerBlock>(reads.lists, read);
     } else if (reads_first) {
@@ -160,25 +167,42 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
   }
 }
 
+/// Asks for a copy for each thread that wants one, when everything is read. All threads of a block
+/// come here.
+/// @param source the operation that reads it
+/// @param target the thread's operation
+__device__ inline void AddCopies(const Reads& reads, bool wants, std::uint32_t source,
+                                 std::uint32_t target) {
+  using Scan = cub::BlockScan<std::uint32_t, kBlockThreads>;
+  __shared__ Scan::TempStorage storage;
+  __shared__ std::uint32_t first;
+  if (__syncthreads_or(wants) == 0) return;
+  std::uint32_t rank = 0;
+  std::uint32_t all = 0;
+  Scan(storage).ExclusiveSum(wants ? 1 : 0, rank, all);
+  if (threadIdx.x == 0) first = atomicAdd(reads.copy_count, all);
+  __syncthreads();
+  if (wants) reads.copies[first + rank] = std::uint64_t{source} << 32 | target;
+}
+
 /// Copies what several operations wanted from the one that read it.
 __global__ void __launch_bounds__(kBlockThreads)
     CopyReads(const __grid_constant__ TableContext context,
               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
               const __grid_constant__ Reporter reporter) {
   const std::uint32_t value_size = context.table.value_size;
-  const bool copies =
-      (reads.flags[Reads::kCopies] | reads.flags[Reads::kFlags + Reads::kCopies]) != 0;
-  const std::uint32_t end = copies ? batch.count : 0;
-  for (std::uint32_t first = blockIdx.x * kBlockThreads; first < end;
+  const std::uint32_t count = *reads.copy_count;
+  for (std::uint32_t first = blockIdx.x * kBlockThreads + threadIdx.x / 32 * 32; first < count;
        first += gridDim.x * kBlockThreads) {
-    const std::uint32_t i = first + threadIdx.x;
+    const std::uint32_t k = first + threadIdx.x % 32;
     const std::byte* source = nullptr;
-    if (i < batch.count && reads.plans[i].Is(ReadPlan::kCopy)) {
-      source = batch.FoundOf(reads.plans[i].number(), value_size);
+    std::byte* target = nullptr;
+    if (k < count) {
+      const std::uint64_t copy = reads.copies[k];
+      source = batch.FoundOf(static_cast<std::uint32_t>(copy >> 32), value_size);
+      target = batch.FoundOf(static_cast<std::uint32_t>(copy), value_size);
     }
-    if (!__any_sync(~0u, source != nullptr)) continue;
-    CopyValues<false>(source, source == nullptr ? nullptr : batch.FoundOf(i, value_size),
-                      value_size);
+    CopyValues<false>(source, target, value_size);
   }
   ReportWhenLast(context, reporter);
 }

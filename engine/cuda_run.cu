@@ -88,6 +88,7 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
       results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
   device_.effects = w.effects.data();
   device_.records = w.records.data();
+  device_.surprises = w.hashes.data();  // which are free when they are sorted
   device_.sums = w.sums.data();
   MakeContext(grant);
   executor_->GiveBack(give_back, stream_);

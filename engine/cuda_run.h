@@ -39,18 +39,20 @@ class CudaRun : public Run {
   template <class Item>
   std::uint64_t ShapeLists(std::uint64_t items, Workspace::Lists kind, PartLists<Item>* lists);
   void AllocateReads(std::uint64_t operations);
-  /// Empties what plans reads. @param plans whether the plans too
-  void ClearReads(bool plans);
+  /// Empties what plans reads.
+  void ClearReads();
   void SearchAndCarryOut();
-  /// @param count_hits whether the cache's hits are counted there
-  void ReadPlanned(const Reads& reads, bool count_hits);
+  /// @param copies whether what the cache has is copied, and counted, too
+  void ReadPlanned(const Reads& reads, bool copies);
+  /// Copies what several operations want of what was read.
+  void CopyRows(const Reporter& reporter);
   // What is enqueued on the side stream between Fork and Join runs beside what is enqueued on the
   // batch's own meanwhile.
   void Fork();
   /// Forks, and reads. What is enqueued on the side stream begins, as far as the GPU can tell, when
   /// all blocks that read have: there is one on each multiprocessor then, however much room the
   /// others take.
-  void ForkAndRead(const Reads& reads, bool count_hits);
+  void ForkAndRead(const Reads& reads, bool copies);
   void Join();
   /// Takes the answers to where the user wants them, and reports where no kernel did.
   void Finish();

@@ -6,11 +6,11 @@
 namespace gpm {
 
 /// The kernels of batches that write: the operations on each key are a *run*, which is carried out
-/// with at most one write; then all operations are answered. Runs of a large batch
-/// are found by HashKeys, a sort, and a scan of their effects; with a directory, SearchRuns carries
-/// out those that change nothing, and CarryOutParts the others, while what SearchRuns planned is
-/// read. Runs of a small batch are found and carried out by CarryOutSmall (cuda_small.cuh).
-/// AnswerOperations follows.
+/// with at most one write. Runs of a large batch are found by HashKeys, a sort, and a scan of their
+/// effects; with a directory, SearchRuns carries out those that change nothing, and CarryOutParts
+/// the others, while what SearchRuns planned is read and the operations are answered. Runs of a
+/// small batch are found and carried out by CarryOutSmall (cuda_small.cuh), and answered afterwards
+/// (cuda_answers.cuh).
 
 /// Hashes the keys; the high bits order the batch by address in every level. Makes all runs
 /// pending.
@@ -160,7 +160,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty));
   const std::uint32_t p = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
-  ReadPlan plan;
   bool writes = false;
   if (p < reads.last && EndsRun(batch, p)) {
     const RunEffect effect = batch.effects[p];
@@ -173,18 +172,25 @@ __global__ void __launch_bounds__(kBlockThreads)
     const Outcome outcome =
         operations.Find(candidates, key, changes ? 0 : p - effect.first + 1, &empty);
     bool hit = candidates.reserved < 0 && context.accelerators.directory.enabled();
-    if (wants && outcome.present && (reads.plans != nullptr || !changes)) {
+    if (wants && (reads.plans != nullptr || !changes)) {
       const std::uint32_t reader = batch.order[effect.first_find()];
       CacheAccess<ThreadGroup, CudaMedia>::Value cached;
-      if (reads.plans == nullptr) {
+      ReadPlan plan;
+      if (!outcome.present) {
+      } else if (reads.plans == nullptr) {
         operations.ReadValue(outcome.reference, batch.FoundOf(reader, table.value_size));
       } else {
         const std::uint32_t cell = operations.CellOf(outcome.reference);
         hit = operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy;
-        plan = hit ? ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)}
-                   : reads.PlanFirst(cell, reader);
-        reads.plans[reader] = plan;
+        if (!hit) {
+          plan = reads.PlanFirst(cell, reader);
+        } else if (changes) {  // afterwards the cache has it no more
+          plan = ReadPlan{cell, ReadPlan::kCopy};
+        } else {
+          plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
+        }
       }
+      if (reads.plans != nullptr) reads.plans[reader] = plan;
     }
     if (changes) {
       const Plan change = PlanOfRun(effect, [](std::uint32_t) { return nullptr; });
@@ -197,13 +203,13 @@ __global__ void __launch_bounds__(kBlockThreads)
       const std::byte* const address = operations.BucketAt(candidates, bucket);
       pending.Add(address == nullptr ? 0 : static_cast<std::uint64_t>(address - table.base), p);
     }
-    batch.records[effect.first] =
-        RunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
-                  static_cast<std::uint16_t>(hit ? 1 : 0),
-                  changes ? RunStatus::kPending : RunStatus::kDone, effect.first};
+    batch.records[effect.first] = RunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
+                                            static_cast<std::uint16_t>(hit ? 1 : 0),
+                                            effect.mixed() ? RunStatus::kMixed
+                                            : changes      ? RunStatus::kPending
+                                                           : RunStatus::kDone,
+                                            effect.first};
   }
-  const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
-  if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
   const int writing = __syncthreads_count(writes);
   if (threadIdx.x == 0 && writing != 0 && cells.enabled()) {
     atomicAdd(&cells.counts[PartLists<std::uint32_t>::kAsked], static_cast<std::uint32_t>(writing));
@@ -270,7 +276,8 @@ struct BlockCells {
 };
 
 /// Carries out the runs of a block's tiles; all of them come here.
-/// @param cells to take; not null: SearchRuns came first, and what it planned is being read
+/// @param cells to take; not null: SearchRuns came first, and what it planned is being read; if
+///        `reads` has copies, the batch is answered meanwhile by what was found then
 /// @param active whether this tile has one
 __device__ inline void CarryOutTasks(const TileOperations& operations, const CudaTile& group,
                                      const TableView& table, const DeviceBatch& batch,
@@ -295,9 +302,10 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
       reader = batch.OperationAt(task.effect.first_find());
       row = batch.FoundOf(reader, table.value_size);
     }
-    if (row != nullptr && searched && reads.plans != nullptr && reads.plans[reader].cell != 0) {
+    if (row != nullptr && searched && reads.plans != nullptr &&
+        reads.plans[reader].Is(ReadPlan::kRead)) {
       row = nullptr;
-      hit = task.record->hit != 0;
+      hit = false;
     }
   }
   if (searched) {
@@ -324,11 +332,15 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
   }
   if (outcome.lack != Lack::kNothing) {
     AtomicAdd(outcome.lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
-  } else {
+    return;
+  }
+  if (!searched || reads.copies == nullptr) {
     task.record->present = outcome.present ? 1 : 0;
     task.record->hit = hit ? 1 : 0;
-    task.record->status = RunStatus::kDone;
+  } else if (outcome.present != (task.record->present != 0)) {
+    batch.surprises[AtomicAdd(&batch.sums->surprises, 1)] = task.effect.first;
   }
+  task.record->status = RunStatus::kDone;
 }
 
 /// Carries out the runs that end at some sorted positions, a tile each; all tiles of a block come
@@ -344,7 +356,8 @@ __device__ inline void CarryOutAt(const TileOperations& operations, const CudaTi
   if (active) {
     task.effect = batch.effects[p];
     task.record = &batch.records[task.effect.first];
-    active = task.record->status == RunStatus::kPending;
+    const RunStatus status = task.record->status;
+    active = status == RunStatus::kPending || status == RunStatus::kMixed;
     if (active && (task.effect.mixed() || give_up)) {
       RunOneByOne(operations, group, table, batch, task.record, p, give_up, counts,
                   [](std::uint32_t before) { return before + 1; });
@@ -429,65 +442,6 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
                nullptr, give_up, &counts);
   }
   counts.AddTo(batch.sums);
-}
-
-/// Answers the operations of runs that were carried out with one write.
-/// @tparam kLanes for each operation: 1, or kTileLanes, for a small batch
-template <std::uint32_t kLanes>
-__global__ void __launch_bounds__(kBlockThreads)
-    AnswerOperations(const __grid_constant__ TableContext context,
-                     const __grid_constant__ DeviceBatch batch,
-                     const __grid_constant__ Reporter reporter) {
-  cudaGridDependencySynchronize();  // it may be launched early
-  const std::uint32_t value_size = context.table.value_size;
-  const std::uint32_t p = (blockIdx.x * kBlockThreads + threadIdx.x) / kLanes;
-  RunEffect effect{};
-  RunRecord record{};
-  if (p < batch.count) {
-    effect = batch.effects[p];
-    record = batch.records[effect.first];
-  }
-  bool found = false;
-  bool hit = false;
-  const std::byte* source = nullptr;  // of the value, unless it was read already
-  std::byte* target = nullptr;
-  if (p < batch.count && record.status == RunStatus::kDone) {
-    RunEffect prefix = effect;
-    if (p == effect.first) {
-      prefix.if_absent = prefix.if_present = kUnchanged;
-    } else if (batch.order != nullptr) {
-      prefix = batch.effects[p - 1];
-    }
-    const bool present_before = record.present != 0;
-    const std::uint32_t before = present_before ? prefix.if_present : prefix.if_absent;
-    const bool present = PresentAfter(before, present_before);
-    const std::uint32_t i = batch.OperationAt(p);
-    const Op op = batch.KindOf(i);
-    const std::uint32_t reader = effect.first_find();
-    batch.results[i] = ResultOf(op, present, batch.values != nullptr);
-    found = op == Op::kFind && present;
-    hit = found && (before != kUnchanged || record.hit != 0);
-    if (found && batch.found != nullptr && (before != kUnchanged || p != reader)) {
-      source = before == kUnchanged ? batch.FoundOf(batch.OperationAt(reader), value_size)
-                                    : batch.ValueOf(batch.OperationAt(before), value_size);
-      target = batch.FoundOf(i, value_size);
-    }
-  }
-  if constexpr (kLanes == 1) {
-    if (__any_sync(~0u, source != nullptr)) CopyValues<false>(source, target, value_size);
-  } else if (source != nullptr) {
-    CopyBytes(CudaTile(cooperative_groups::tiled_partition<kLanes>(
-                  cooperative_groups::this_thread_block())),
-              target, source, value_size);
-  }
-  const bool counts = threadIdx.x % kLanes == 0;
-  const int finds = __syncthreads_count(counts && found);
-  const int hits = __syncthreads_count(counts && hit);
-  if (threadIdx.x == 0 && finds != 0) {
-    AtomicAdd(&batch.sums->found, static_cast<std::uint64_t>(finds));
-    AtomicAdd(&batch.sums->cache_hits, static_cast<std::uint64_t>(hits));
-  }
-  ReportWhenLast(context, reporter);
 }
 
 }  // namespace gpm

@@ -30,6 +30,7 @@ struct TableContext {
 /// What became of a run of operations on one key.
 enum class RunStatus : std::uint32_t {
   kPending,     ///< not carried out: no slot or cell was free, or not reached yet
+  kMixed,       ///< the same, of a run that will be carried out operation by operation
   kDone,        ///< carried out with one write; its operations' results follow from the record
   kSequential,  ///< carried out operation by operation, results and all
 };
@@ -50,6 +51,7 @@ struct BatchSums {
   std::uint64_t cells_taken;  ///< asked for, of the batch's grant
   std::uint64_t found;        ///< finds that found their key
   std::uint64_t cache_hits;   ///< of those, with the value in GPU memory
+  std::uint64_t surprises;    ///< runs in DeviceBatch::surprises
   std::uint64_t blocks_done;  ///< of the kernel that reports
 };
 
@@ -76,6 +78,8 @@ struct DeviceBatch {
   const std::uint32_t* order;   ///< position -> operation; null: of a small batch
   RunEffect* effects;           ///< up to each position, including it; of a small batch without it
   RunRecord* records;           ///< by the position where the run begins
+  std::uint32_t* surprises;  ///< where runs begin that met another state of the item than the one
+                             ///< by which they were answered
   BatchSums* sums;
 
   __device__ std::uint32_t OperationAt(std::uint32_t p) const {

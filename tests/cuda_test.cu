@@ -8,10 +8,13 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "engine/cuda_memory.h"
 #include "engine/device_view.cuh"
+#include "engine/table/hash.h"
+#include "pm/pool.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -223,6 +226,109 @@ TEST_F(CudaTest, BatchesOnOneStreamFollowEachOther) {
   store.Close();
   EXPECT_TRUE(CheckPool(PoolPath()).defects.empty());
   CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+/// A large batch is answered by what its search saw while it is carried out. What another batch
+/// changed in between must not show: everything that is done with a key is done at one time.
+TEST_F(CudaTest, AnswersAboutAKeyAgreeBesideAnotherBatch) {
+  Make(1 << 18).Close();
+  std::vector<std::uint64_t> keys;
+  std::set<std::uint64_t> hashes;  // keys of one hash are not carried out at one time
+  {
+    const auto pool = Pool::Open(PoolPath(), Pool::Options{.read_only = true});
+    const std::uint64_t* const seed = pool->superblock().hash_seed;
+    for (std::uint64_t key = 0; keys.size() < 66000; ++key) {
+      if (hashes.insert(HashKey(seed, &key, 1).h >> 32).second) keys.push_back(key);
+    }
+  }
+  Store store = Store::Open(PoolPath(), test::TestOpenOptions());
+  constexpr std::size_t kSteps = 4;
+  constexpr std::size_t kBatches = 6;
+  {
+    // Asks for as much room as all batches below together, so that none of them waits for another.
+    const std::size_t n = kBatches * kSteps * keys.size();
+    const std::vector<Op> ops(n, Op::kFind);
+    std::vector<std::uint64_t> some(n);
+    std::vector<Result> results(n);
+    store.Apply(Batch{.op = Op::kFind,
+                      .ops = ops,
+                      .keys = std::as_bytes(std::span(some)),
+                      .values = {},
+                      .found = {},
+                      .results = results});
+  }
+  for (const std::size_t n : {std::size_t{20000}, keys.size()}) {
+    cudaStream_t streams[2];
+    for (auto& stream : streams) {
+      CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    }
+    std::vector<std::uint64_t> all;
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      all.insert(all.end(), keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(n));
+    }
+    const OnDevice<std::uint64_t> device_keys(all);
+    struct Side {
+      Op change;
+      OnDevice<Value> values, found;
+      OnDevice<Op> ops;
+      OnDevice<Result> results;
+    };
+    const auto value_of = [](std::size_t batch, std::uint64_t key) {
+      return ValueOf(key * kBatches + batch);
+    };
+    std::vector<Side> batches;
+    for (std::size_t b = 0; b < kBatches; ++b) {
+      const Op change = b % 4 < 2 ? Op::kInsert : Op::kErase;
+      std::vector<Value> values;
+      for (const auto key : all) values.push_back(value_of(b, key));
+      std::vector<Op> ops(all.size(), Op::kFind);
+      std::fill_n(ops.begin() + static_cast<std::ptrdiff_t>(n), n, change);
+      batches.push_back({change, OnDevice<Value>(values), OnDevice<Value>(all.size()),
+                         OnDevice<Op>(ops), OnDevice<Result>(all.size())});
+    }
+    for (int round = 0; round < 6; ++round) {
+      CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      std::vector<Ticket> tickets;
+      for (std::size_t b = 0; b < kBatches; ++b) {
+        tickets.push_back(
+            store.ApplyAsync(Batch{.op = Op::kFind,
+                                   .ops = std::span(batches[b].ops.data(), all.size()),
+                                   .keys = device_keys.In(),
+                                   .values = batches[b].values.In(),
+                                   .found = batches[b].found.Out(),
+                                   .results = std::span(batches[b].results.data(), all.size())},
+                             streams[b % 2]));
+      }
+      for (auto& ticket : tickets) ticket.Wait();
+      for (std::size_t b = 0; b < kBatches; ++b) {
+        const bool erases = batches[b].change == Op::kErase;
+        const std::vector<Result> results = batches[b].results.Host();
+        const std::vector<Value> found = batches[b].found.Host();
+        for (std::size_t i = 0; i < n; ++i) {
+          const bool was_there = results[i] == Result::kOk;
+          ASSERT_EQ(results[n + i], erases      ? was_there ? Result::kOk : Result::kNotFound
+                                    : was_there ? Result::kExists
+                                                : Result::kOk)
+              << "batch " << b << ", key " << i;
+          bool is_known = !was_there;
+          for (std::size_t by = 0; by < kBatches; ++by) {
+            is_known |= found[i] == value_of(by, keys[i]);
+          }
+          ASSERT_TRUE(is_known) << "batch " << b << ", key " << i;
+          for (const std::size_t later : {2 * n + i, 3 * n + i}) {
+            ASSERT_EQ(results[later] == Result::kOk, !erases) << "batch " << b << ", key " << i;
+            if (erases) continue;
+            ASSERT_TRUE(found[later] == (was_there ? found[i] : value_of(b, keys[i])))
+                << "batch " << b << ", key " << i << ", was there: " << was_there;
+          }
+        }
+      }
+      if (round == 2) store.LoadCache().Wait();
+    }
+    for (auto& stream : streams) CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  }
+  store.Close();
+  EXPECT_TRUE(CheckPool(PoolPath()).defects.empty());
 }
 
 /// Each tile carries out one operation on its own key, of every kind in turn.
