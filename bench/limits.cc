@@ -26,6 +26,7 @@ struct Kind {
 constexpr Kind kKinds[] = {{"touch", AccessKind::kTouch, &LinkLimits::touch},
                            {"read", AccessKind::kRead, &LinkLimits::read},
                            {"write", AccessKind::kWrite, &LinkLimits::write},
+                           {"read-or-write", AccessKind::kReadOrWrite, &LinkLimits::read_or_write},
                            {"small-write", AccessKind::kSmallWrite, &LinkLimits::small_write},
                            {"cas", AccessKind::kCas, &LinkLimits::cas}};
 
@@ -48,6 +49,7 @@ std::uint64_t BytesOf(AccessKind kind, std::uint64_t cell_bytes) {
       return 8;
     case AccessKind::kRead:
     case AccessKind::kWrite:
+    case AccessKind::kReadOrWrite:
       break;
   }
   return cell_bytes;
@@ -120,6 +122,15 @@ double BestScattered(const Rates& rates) {
 
 double BestOrder(const Rates& rates) {
   return std::max(BestScattered(rates), rates.sequential.per_second);
+}
+
+/// Of reads and writes made together, the share of the shorter that passes beside the other.
+double ShareBeside(const LinkLimits& link) {
+  const double together = BestScattered(link.read_or_write);
+  if (together == 0) return 1;
+  const double read = 1 / BestScattered(link.read);
+  const double write = 1 / BestScattered(link.write);
+  return std::clamp((read + write - 2 / together) / std::min(read, write), 0.0, 1.0);
 }
 
 double BestKind(const LinkLimits& link, Rate Rates::*order) {
@@ -214,9 +225,14 @@ std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses
   const auto add = [&](std::string_view limit, double seconds) {
     if (seconds > 0) terms.push_back({limit, 1 / seconds});
   };
-  add("read bytes", a.read_bytes / (BestOrder(link.read) * cell_bytes));
-  add("writes", a.write_bytes / (BestOrder(link.write) * cell_bytes) +
-                    a.small_writes / BestScattered(limits.link.back().small_write));
+  const double reading = a.read_bytes / (BestOrder(link.read) * cell_bytes);
+  const double writing = a.write_bytes / (BestOrder(link.write) * cell_bytes) +
+                         a.small_writes / BestScattered(limits.link.back().small_write);
+  add("read bytes", reading);
+  add("writes", writing);
+  if (reading > 0 && writing > 0) {
+    add("both directions", reading + writing - ShareBeside(link) * std::min(reading, writing));
+  }
   const double read_rate = BestScattered(link.read);
   const double touch_rate = std::max(BestScattered(link.touch), read_rate);
   const double translated =

@@ -165,6 +165,22 @@ struct WriteCell {
   __device__ void Add(std::uint64_t*, std::uint64_t) const {}
 };
 
+template <unsigned kLanesOfCell>
+struct ReadOrWriteCell {
+  static constexpr unsigned kLanes = kLanesOfCell;
+  std::uint32_t bytes;
+
+  __device__ void operator()(std::byte* base, std::uint64_t offset, unsigned lane,
+                             std::uint64_t& result) const {
+    if (Changes(AccessKind::kReadOrWrite, offset / bytes)) {
+      WriteCell<kLanes>{bytes}(base, offset, lane, result);
+    } else {
+      ReadCell<kLanes>{bytes}(base, offset, lane, result);
+    }
+  }
+  __device__ void Add(std::uint64_t* sum, std::uint64_t result) const { XorInto(sum, result); }
+};
+
 struct WriteWord {
   static constexpr unsigned kLanes = 1;
 
@@ -340,6 +356,8 @@ class CudaAccessor : public Accessor {
           return LaunchAccess(ReadCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kWrite:
           return LaunchAccess(WriteCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
+        case AccessKind::kReadOrWrite:
+          return LaunchAccess(ReadOrWriteCell<kCellLanes>{cell_bytes}, cells, choice.order, blocks);
         case AccessKind::kSmallWrite:
           return LaunchAccess(WriteWord{}, cells, choice.order, blocks);
         case AccessKind::kCas:

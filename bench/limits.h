@@ -54,11 +54,12 @@ struct Rates {
 /// Of `accesses` made at once to persistent memory: over the link (cuda), or in DRAM (cpu).
 struct LinkLimits {
   std::uint64_t accesses = 0;
-  Rates touch;        ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
-  Rates read;         ///< of whole cells
-  Rates write;        ///< of whole cells
-  Rates small_write;  ///< of a cell's first 8 bytes, as words of slots are
-  Rates cas;          ///< of a cell's first 8 bytes; each succeeds
+  Rates touch;          ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
+  Rates read;           ///< of whole cells
+  Rates write;          ///< of whole cells
+  Rates read_or_write;  ///< half of them reads of whole cells, half writes
+  Rates small_write;    ///< of a cell's first 8 bytes, as words of slots are
+  Rates cas;            ///< of a cell's first 8 bytes; each succeeds
 };
 
 /// Of accesses to GPU memory, to every cell of a range far larger than the GPU's caches, in random
@@ -122,8 +123,8 @@ struct Accesses {
 
 /// How many operations a second one of the machine's limits allows.
 struct BoundTerm {
-  std::string_view limit;  ///< "read bytes", "writes", "translations", "ordered", "cas", "gpu",
-                           ///< "launch"
+  std::string_view limit;  ///< "read bytes", "writes", "both directions", "translations",
+                           ///< "ordered", "cas", "gpu", "launch"
   double per_second = 0;
 };
 
@@ -145,6 +146,10 @@ struct BoundTerm {
 ///   (random_writes + random_cas) / r(best kind),
 ///   and all random accesses / max(r(best kind, random or ordered), 2 * r(best kind, dealt))
 /// - ordered: likewise, with the ordered ones: what a batch accesses can be put in any order
+/// - both directions: with the two terms above, R of read bytes and W of writes, and the share s of
+///   the shorter one that passes beside the longer: R + W - s * min(R, W). Of r(read or write), in
+///   the best order but sequential, s is (1 / r(read) + 1 / r(write) - 2 / r(read or write)) /
+///   min(1 / r(read), 1 / r(write)), no less than 0 and no more than 1; 1 where it was not measured
 /// - cas: (random_cas + ordered_cas) / r(cas, best order)
 /// - gpu: gpu_sectors / r(32 bytes) + gpu_lines / r(128 bytes) + gpu_cas / r(cas on GPU memory)
 /// - launch: empty_batch_seconds / batch

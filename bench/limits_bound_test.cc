@@ -55,6 +55,25 @@ TEST(BoundTest, OfSmallWritesIsAddedToThatOfCells) {
   EXPECT_DOUBLE_EQ(terms[0].per_second, 1 / (2.0 / 400 + 1.0 / 100));
 }
 
+TEST(BoundTest, OfBothDirectionsIsBetweenTheLongerAndTheSum) {
+  Limits limits = LimitsWith(400);  // reads and writes of a cell
+  Accesses accesses;
+  accesses.read_bytes = 300;
+  accesses.write_bytes = 100;
+  EXPECT_DOUBLE_EQ(Bound(limits, accesses), 400.0 / 3);
+  limits.link[0].read_or_write.dealt = {800};  // nobody waits
+  EXPECT_DOUBLE_EQ(Bound(limits, accesses), 400.0 / 3);
+  limits.link[0].read_or_write.dealt = {400};  // one after the other
+  EXPECT_DOUBLE_EQ(Bound(limits, accesses), 400.0 / 4);
+  EXPECT_EQ(BoundTerms(limits, accesses).front().limit, "both directions");
+  limits.link[0].read_or_write.dealt = {400 / 0.75};  // half of them beside each other
+  EXPECT_DOUBLE_EQ(Bound(limits, accesses), 400.0 / 3.5);
+  limits.link[0].read_or_write.dealt = {100};  // no share is below 0
+  EXPECT_DOUBLE_EQ(Bound(limits, accesses), 400.0 / 4);
+  accesses.write_bytes = 0;
+  EXPECT_EQ(BoundTerms(limits, accesses).size(), 1u);
+}
+
 TEST(BoundTest, OfFewSmallWritesIsThatOfMany) {
   Limits limits = LimitsWith(100);
   limits.link.push_back(limits.link.front());

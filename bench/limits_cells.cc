@@ -63,6 +63,7 @@ std::uint64_t CellRange::WordsOf(AccessKind kind) const {
       return 1;
     case AccessKind::kRead:
     case AccessKind::kWrite:
+    case AccessKind::kReadOrWrite:
       break;
   }
   return words();
@@ -70,7 +71,6 @@ std::uint64_t CellRange::WordsOf(AccessKind kind) const {
 
 void CellRange::Settle(AccessKind kind, const CellChoice& choice, std::uint64_t sum) {
   const std::uint64_t concerned = WordsOf(kind);
-  const bool writes = kind != AccessKind::kTouch && kind != AccessKind::kRead;
   std::atomic<std::uint64_t> wrong{0};
   const std::uint64_t expected =
       XorOver(threads_, choice.count, [&](std::uint64_t begin, std::uint64_t end) {
@@ -80,8 +80,10 @@ void CellRange::Settle(AccessKind kind, const CellChoice& choice, std::uint64_t 
           std::uint64_t* const held = Words(cell);
           for (std::uint64_t w = 0; w < concerned; ++w) {
             const std::uint64_t index = cell * words() + w;
-            read ^= CellWord(index, 0);
-            if (!writes) continue;
+            if (!Changes(kind, cell)) {
+              read ^= CellWord(index, 0);
+              continue;
+            }
             if (held[w] != CellWord(index, 1)) wrong.fetch_add(1, std::memory_order_relaxed);
             held[w] = CellWord(index, 0);
           }
@@ -92,12 +94,13 @@ void CellRange::Settle(AccessKind kind, const CellChoice& choice, std::uint64_t 
     throw Error(ErrorCode::kDamaged, fmt::format("{} of {} words are not as they were written",
                                                  wrong.load(), choice.count * concerned));
   }
-  if (kind == AccessKind::kCas && sum != choice.count) {
+  if (kind == AccessKind::kCas) {
+    if (sum == choice.count) return;
     throw Error(ErrorCode::kDamaged, fmt::format("{} of {} CAS succeeded", sum, choice.count));
   }
-  if (!writes && sum != expected) {
+  if (sum != expected) {
     throw Error(ErrorCode::kDamaged,
-                fmt::format("{} reads: other words were read than are there", choice.count));
+                fmt::format("{} accesses: other words were read than are there", choice.count));
   }
 }
 

@@ -17,10 +17,16 @@ namespace gpm::bench {
 
 /// Inside of the measuring of limits: the range, what it holds, and how an executor accesses it.
 
-enum class AccessKind { kTouch, kRead, kWrite, kSmallWrite, kCas };
+enum class AccessKind { kTouch, kRead, kWrite, kReadOrWrite, kSmallWrite, kCas };
 
 /// Of touches, a cell's first. Small writes and CAS are of its first word.
 inline constexpr std::uint32_t kTouchBytes = 16;
+
+/// Whether an access changes the cell: of kReadOrWrite, those to every other cell do.
+GPM_HD constexpr bool Changes(AccessKind kind, std::uint64_t cell) {
+  return kind == AccessKind::kReadOrWrite ? cell % 2 != 0
+                                          : kind != AccessKind::kTouch && kind != AccessKind::kRead;
+}
 
 /// The 8-byte word number `index` of a memory that is measured. Between two runs all words have
 /// version 0; writes and CAS make version 1 of them, until they have been checked; version 2 is
@@ -123,7 +129,7 @@ class Accessor {
  public:
   struct Timed {
     double seconds = 0;
-    /// Of touches and reads: the exclusive or of all 8-byte words read; of CAS: how many succeeded.
+    /// Of CAS: how many succeeded; else the exclusive or of all 8-byte words read.
     std::uint64_t sum = 0;
   };
 

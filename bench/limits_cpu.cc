@@ -35,7 +35,8 @@ class CpuAccessor : public Accessor {
   std::byte* Row(std::uint64_t i) const { return rows_.bytes().data() + i * row_bytes_; }
 
   void Prepare(AccessKind kind, const CellChoice& choice);
-  std::uint64_t SumOfRows();
+  /// The sum of the rows of cells that were read.
+  std::uint64_t SumOfRows(AccessKind kind);
   /// @param access called with the number of each access; returns what is added up
   template <AccessKind kKind, class Access>
   Timed Time(std::uint64_t count, std::uint64_t in_flight, const Access& access);
@@ -57,11 +58,10 @@ void CpuAccessor::Prepare(AccessKind kind, const CellChoice& choice) {
   const std::uint64_t bytes = choice.count * row_bytes_;
   if (rows_.bytes().size() < bytes) rows_ = ycsb::Buffer(ycsb::Memory::kHost, bytes);
   // What is written, or something that a read has to replace.
-  const bool writes = kind == AccessKind::kWrite || kind == AccessKind::kSmallWrite;
-  const std::uint64_t version = writes ? 1 : 2;
   XorOver(threads_, choice.count, [&](std::uint64_t begin, std::uint64_t end) {
     for (std::uint64_t i = begin; i < end; ++i) {
       auto* const row = reinterpret_cast<std::uint64_t*>(Row(i));
+      const std::uint64_t version = Changes(kind, cells_[i]) ? 1 : 2;
       for (std::uint64_t w = 0; w < row_bytes_ / 8; ++w) {
         row[w] = CellWord(cells_[i] * range_.words() + w, version);
       }
@@ -70,10 +70,11 @@ void CpuAccessor::Prepare(AccessKind kind, const CellChoice& choice) {
   });
 }
 
-std::uint64_t CpuAccessor::SumOfRows() {
+std::uint64_t CpuAccessor::SumOfRows(AccessKind kind) {
   return XorOver(threads_, cells_.size(), [&](std::uint64_t begin, std::uint64_t end) {
     std::uint64_t sum = 0;
     for (std::uint64_t i = begin; i < end; ++i) {
+      if (Changes(kind, cells_[i])) continue;
       const auto* const row = reinterpret_cast<const std::uint64_t*>(Row(i));
       for (std::uint64_t w = 0; w < row_bytes_ / 8; ++w) sum ^= row[w];
     }
@@ -84,8 +85,9 @@ std::uint64_t CpuAccessor::SumOfRows() {
 template <AccessKind kKind, class Access>
 Accessor::Timed CpuAccessor::Time(std::uint64_t count, std::uint64_t in_flight,
                                   const Access& access) {
-  constexpr bool kWholeCell = kKind == AccessKind::kRead || kKind == AccessKind::kWrite;
-  constexpr int kForWriting = kKind == AccessKind::kTouch || kKind == AccessKind::kRead ? 0 : 1;
+  constexpr bool kWholeCell = kKind == AccessKind::kRead || kKind == AccessKind::kWrite ||
+                              kKind == AccessKind::kReadOrWrite;
+  constexpr int kForWriting = Changes(kKind, 1) ? 1 : 0;
   const std::uint64_t prefetched =
       kWholeCell ? std::min<std::uint64_t>(range_.cell_bytes(), kPrefetchBytes) : 1;
   const auto prefetch = [&](std::uint64_t i) {
@@ -125,13 +127,20 @@ Accessor::Timed CpuAccessor::Run(AccessKind kind, const CellChoice& choice,
       timed = Time<AccessKind::kTouch>(choice.count, in_flight, [&](std::uint64_t i) {
         return copy(Row(i), Cell(i), kTouchBytes);
       });
-      timed.sum = SumOfRows();
+      timed.sum = SumOfRows(kind);
       break;
     case AccessKind::kRead:
       timed = Time<AccessKind::kRead>(choice.count, in_flight, [&](std::uint64_t i) {
         return copy(Row(i), Cell(i), cell_bytes);
       });
-      timed.sum = SumOfRows();
+      timed.sum = SumOfRows(kind);
+      break;
+    case AccessKind::kReadOrWrite:
+      timed = Time<AccessKind::kReadOrWrite>(choice.count, in_flight, [&](std::uint64_t i) {
+        if (Changes(kind, cells_[i])) return copy(Cell(i), Row(i), cell_bytes);
+        return copy(Row(i), Cell(i), cell_bytes);
+      });
+      timed.sum = SumOfRows(kind);
       break;
     case AccessKind::kWrite:
       timed = Time<AccessKind::kWrite>(choice.count, in_flight, [&](std::uint64_t i) {
