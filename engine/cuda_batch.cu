@@ -163,9 +163,10 @@ void CudaRun::CarryOut(bool again, bool give_up) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
   if (way_ == Way::kSmall) {
     workspace_->changes.Launch(
-        {{CarryOutSmall, blocks, kSmallThreads, false, context_, device_, again, give_up},
-         {AnswerOperations<kTileLanes>, blocks, kBlockThreads, true, context_, device_, Reads{},
-          kernel_reporter_}},
+        {{CarryOutSmall, blocks, kSmallThreads, KernelStart::kAlone, context_, device_, again,
+          give_up},
+         {AnswerOperations<kTileLanes>, blocks, kBlockThreads, KernelStart::kEarly, context_,
+          device_, Reads{}, kernel_reporter_}},
         stream_);
     Finish();
     return;
@@ -210,11 +211,11 @@ void CudaRun::Find() {
   if (device_.count < kLargeFrom || at_once) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     if (reads_.enabled()) {
-      workspace_->finds.Launch(
-          {{FindKeys, tiles, kBlockThreads, false, context_, device_, reads_, Reporter{}},
-           {ReadFew, executor_->multiprocessors(), kBlockThreads, false, context_, device_, reads_,
-            kernel_reporter_}},
-          stream_);
+      const unsigned multiprocessors = executor_->multiprocessors();
+      const unsigned blocks = std::clamp(tiles, multiprocessors, kFindingBlocks * multiprocessors);
+      workspace_->finds.Launch({{FindKeys, blocks, kBlockThreads, KernelStart::kTogether, context_,
+                                 device_, reads_, kernel_reporter_}},
+                               stream_);
     } else {
       FindKeys<<<tiles, kBlockThreads, 0, stream_>>>(context_, device_, reads_, kernel_reporter_);
       CheckLaunch("FindKeys");

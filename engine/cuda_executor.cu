@@ -46,8 +46,8 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       list_counts(bytes),
       dirty_lines(bytes),
       dirty_count(bytes) {
-  sums.Reserve(1);
-  CheckCuda(cudaMemsetAsync(sums.data(), 0, sizeof(BatchSums), stream), "cudaMemsetAsync");
+  sums.Reserve(2);
+  CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
   list_counts.Reserve(kKindsOfLists * PartLists<std::uint32_t>::kCounts);
   CheckCuda(cudaMemsetAsync(list_counts.data(), 0, 4 * list_counts.size(), stream),
             "cudaMemsetAsync");
@@ -301,19 +301,19 @@ void CudaExecutor::AwaitSortedCells(Stream stream) {
 
 Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
   workspace->granted = grant.count;
-  return Reporter{workspace->sums.data(), workspace->report.get(), ++workspace->reports};
+  const std::uint32_t number = ++workspace->reports;
+  BatchSums* const sums = workspace->sums.data();
+  return Reporter{sums + number % 2, sums + (number + 1) % 2, workspace->report.get(), number};
 }
 
 void CudaExecutor::Report(Stream stream, const TableContext& context, const Reporter& reporter) {
-  ReportBatch<<<1, 1, 0, stream>>>(context, reporter);
+  ReportBatch<<<1, 32, 0, stream>>>(context, reporter);
   CheckLaunch("ReportBatch");
 }
 
 Progress CudaExecutor::Collect(Workspace* workspace) {
-  const BatchReport& report = *workspace->report.get();
-  const auto reported = [&] {
-    return __atomic_load_n(&report.number, __ATOMIC_ACQUIRE) == workspace->reports;
-  };
+  BatchReport report;
+  const auto reported = [&] { return workspace->report->Read(workspace->reports, &report); };
   for (std::uint64_t looks = 1; !reported(); ++looks) {
     if (looks % kLooksBeforeQuery != 0) {
       PauseCpu();

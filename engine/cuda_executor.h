@@ -41,17 +41,17 @@ struct Workspace {
   DeviceArray<std::uint32_t> pending, dealt;                 ///< items of PartLists
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
-  DeviceArray<BatchSums> sums;  ///< 0 between batches: who reports them clears them
+  DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
   enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
   DeviceArray<std::uint32_t> list_counts;  ///< of PartLists, of each of these kinds; 0 likewise
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
-  PinnedBox<BatchReport> report;
+  PinnedBox<ReportWords> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
   CudaStream side, answering;  ///< for what runs beside the batch's stream
   CudaEvent forked, joined, answered;
   CudaEvent reading;          ///< recorded when all blocks of ReadValues have begun
   CudaEvent enqueued;         ///< recorded behind the last kernel of a phase
-  std::uint64_t reports = 0;  ///< asked for
+  std::uint32_t reports = 0;  ///< asked for
   std::uint64_t granted = 0;  ///< cells, in the phase that is reported next
 };
 

@@ -8,20 +8,27 @@ namespace gpm {
 /// The kernels of batches that are finds alone, looked up in the order in which they came: in the
 /// directory, but where there is none and finds are not to be combined (AccessOptions).
 
-/// A small batch: each find by a tile, which also copies the value if the cache has it.
-__global__ void __launch_bounds__(kBlockThreads)
+/// Blocks of FindKeys that a multiprocessor runs at once.
+inline constexpr unsigned kFindingBlocks = 4;
+
+/// A small batch: each find by a tile, which also copies the value if the cache has it. If there
+/// are lists, what is read is put there, and read when all finds have come so far: all blocks begin
+/// at once then (KernelStart::kTogether), one or more on each multiprocessor.
+__global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
              const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
+  __shared__ FewItems<std::uint64_t> items;
+  __shared__ std::uint32_t planned_in_all;
   counts.Clear();
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TableView& table = context.table;
-  const std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
-  if (i < batch.count) {
-    const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                    group, CudaMedia(context.dirty));
+  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  group, CudaMedia(context.dirty));
+  for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes; i < batch.count;
+       i += gridDim.x * kTilesPerBlock) {
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Find(candidates, key);
@@ -40,34 +47,26 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   counts.AddTo(batch.sums);
-  if (reads.enabled() && threadIdx.x == 0 && counts.found != counts.cache_hits) {
-    atomicAdd(&reads.lists.counts[PartLists<std::uint64_t>::kAsked],
-              counts.found - counts.cache_hits);
+  if (!reads.enabled()) {
+    ReportWhenLast(context, reporter);
+    return;
   }
-  ReportWhenLast(context, reporter);
-}
-
-/// Reads what FindKeys planned, and reports.
-__global__ void __launch_bounds__(kBlockThreads)
-    ReadFew(const __grid_constant__ TableContext context, const __grid_constant__ DeviceBatch batch,
-            const __grid_constant__ Reads reads, const __grid_constant__ Reporter reporter) {
-  __shared__ FewItems<std::uint64_t> items;
-  // (Where it is 0, a block may come here after the report: only FindKeys makes it more, of a batch
-  // with the same lists, whose graph begins after this one has ended.)
-  const std::uint32_t asked = AtomicLoad32(&reads.lists.counts[PartLists<std::uint64_t>::kAsked]);
-  const bool may_report = threadIdx.x == 0 && reporter.report != nullptr;
-  BatchReport report;  // counts no reads: ready before them
-  if (may_report) report = MakeReport(context, reporter);
+  if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
+  const std::uint32_t planned =
+      MeetBlocks(&batch.sums->blocks_done, counts.found - counts.cache_hits, &planned_in_all);
+  const bool may_report = threadIdx.x < 32 && reporter.words != nullptr;
+  std::uint32_t half = 0;  // of the report, which counts no reads: ready before them
+  if (may_report) half = HalfOfReport(context, reporter);
   bool reports = blockIdx.x == 0;
-  if (asked != 0) {
-    const auto read = [&](std::uint64_t item, bool has_one) {
-      if (has_one) ReadOne(context.table, batch, item);
-    };
-    reports = items.ForEach<kTilesPerBlock>(reads.lists, asked, read);
+  if (planned != 0) {
+    reports =
+        items.ForEach<kTilesPerBlock>(reads.lists, planned, [&](std::uint64_t item, bool has_one) {
+          if (has_one) ReadOne(table, batch, item);
+        });
+    if (reports) reads.lists.Clear();
   }
-  if (reports && asked != 0) reads.lists.Clear();
   __syncthreads();
-  if (reports && may_report) Send(report, reporter);
+  if (reports && may_report) Send(half, reporter);
 }
 
 /// Of the finds of a large batch that the cache answers one in so many is counted, for all of them:

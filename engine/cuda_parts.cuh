@@ -33,8 +33,7 @@ struct PartLists {
   static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each part, and of the surplus
   static constexpr std::uint32_t kBlocksDone = kTaken + kMaxParts + 1;
   static constexpr std::uint32_t kAsked = kBlocksDone + 1;  ///< items that somebody wants
-  static constexpr std::uint32_t kHandled = kAsked + 1;     ///< of those
-  static constexpr std::uint32_t kCounts = kHandled + 1;
+  static constexpr std::uint32_t kCounts = kAsked + 1;
 
   Item* items = nullptr;  ///< `room` for each list, then the surplus
   /// kCounts; all 0 but from the kernel that adds to the one that takes.
@@ -111,9 +110,9 @@ struct PartCursor {
     __syncthreads();  // what is about to be overwritten has been read
     const bool opens = part != p;
     __syncthreads();
-    if (threadIdx.x == kLists) {
+    if (threadIdx.x == 32) {  // other warps, so that nobody waits for the others' loads
       first = atomicAdd(&lists.counts[Lists::kTaken + p], most);
-    } else if (opens && threadIdx.x == kLists + 1) {
+    } else if (opens && threadIdx.x == 64) {
       surplus = AtomicLoad32(&lists.counts[Lists::kSurplus]);
     } else if (opens && threadIdx.x < kLists) {
       std::uint32_t end = Length(lists, p, threadIdx.x);
@@ -188,6 +187,28 @@ __device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
   return *is_last;
 }
 
+/// All blocks of a kernel wait here for each other, with all their threads: they began together
+/// (KernelStart::kTogether). What they wrote before is seen then.
+/// @param meeting 0 before the kernel
+/// @param amount of this block; `sum` in shared memory
+/// @return the sum of all blocks' amounts
+__device__ inline std::uint32_t MeetBlocks(std::uint64_t* meeting, std::uint32_t amount,
+                                           std::uint32_t* sum) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    AtomicAdd(meeting, std::uint64_t{amount} << 32 | 1);
+    std::uint64_t met = 0;
+    do {
+      met = AtomicLoad(meeting);
+    } while (static_cast<std::uint32_t>(met) != gridDim.x);
+    __threadfence();
+    *sum = static_cast<std::uint32_t>(met >> 32);
+  }
+  __syncthreads();
+  return *sum;
+}
+
 /// Hands all items to the blocks of a kernel; in shared memory.
 template <class Item>
 struct PartItems {
@@ -222,20 +243,22 @@ struct PartItems {
   }
 };
 
-/// The same for few items, all of them counted (kAsked): a block that has done its own part does
-/// not look for parts that no block has begun with. The last one makes up for them.
+/// The same for few items, of which it is known how many there are: a block that has done its own
+/// part does not look for parts that no block has begun with. The last one makes up for them.
 template <class Item>
 struct FewItems {
   using Lists = PartLists<Item>;
+  /// kBlocksDone has the number of blocks, and above that those of items that they handled.
+  static constexpr std::uint32_t kBlockBits = 11;
 
   PartCursor<Item> at;
   std::uint32_t handled;
   bool is_last;
 
-  /// As PartItems::ForEach, but the last block has to clear the lists.
-  /// @param asked kAsked of the lists, not 0
+  /// As PartItems::ForEach, but the last block has to clear the lists. Fewer than 2^11 blocks.
+  /// @param items in the lists: 1 to 2^21 - 1
   template <std::uint32_t kGroups, class Visit>
-  __device__ bool ForEach(const Lists& lists, std::uint32_t asked, const Visit& visit) {
+  __device__ bool ForEach(const Lists& lists, std::uint32_t items, const Visit& visit) {
     const std::uint32_t group = threadIdx.x / (blockDim.x / kGroups);
     if (threadIdx.x == 0) {
       at.Begin(lists);
@@ -250,9 +273,16 @@ struct FewItems {
       if (threadIdx.x == 0) handled += some;
     }
     __syncthreads();
-    if (threadIdx.x == 0 && handled != 0) atomicAdd(&lists.counts[Lists::kHandled], handled);
-    if (!IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last)) return false;
-    if (AtomicLoad32(&lists.counts[Lists::kHandled]) != asked) {
+    if (threadIdx.x == 0) {
+      __threadfence();
+      const std::uint32_t own = handled << kBlockBits | 1;
+      const std::uint32_t done = atomicAdd(&lists.counts[Lists::kBlocksDone], own) + own;
+      is_last = done % (1u << kBlockBits) == gridDim.x;
+      handled = done >> kBlockBits;
+    }
+    __syncthreads();
+    if (!is_last) return false;
+    if (handled != items) {
       while (const std::uint32_t some = at.TakeSome(lists, kGroups)) {
         visit(group < some ? at.At(lists, at.first + group) : Item{}, group < some);
       }

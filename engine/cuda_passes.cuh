@@ -46,10 +46,11 @@ __global__ void PutBackCells(const __grid_constant__ Reclaim reclaim, CellGrant 
   }
 }
 
-/// Tells the host how a batch went, of which no other kernel did.
+/// Tells the host how a batch went, of which no other kernel did. One warp.
 __global__ void ReportBatch(const __grid_constant__ TableContext context,
                             const __grid_constant__ Reporter reporter) {
-  Report(context, reporter);
+  if (threadIdx.x == 0) ClearNextSums(reporter);
+  Send(HalfOfReport(context, reporter), reporter);
 }
 
 /// Makes the directory, a tile for each bucket.

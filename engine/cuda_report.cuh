@@ -1,52 +1,66 @@
 #ifndef GPM_ENGINE_CUDA_REPORT_CUH_
 #define GPM_ENGINE_CUDA_REPORT_CUH_
 
+#include <cstddef>
+
 #include "engine/cuda_types.cuh"
 
 namespace gpm {
 
-/// Where a batch tells the host how it went.
+/// Where a phase of a batch tells the host how it went.
 struct Reporter {
   BatchSums* sums = nullptr;
-  BatchReport* report = nullptr;  ///< null: another kernel reports
-  std::uint64_t number = 0;       ///< of the report
+  BatchSums* next = nullptr;     ///< of the next phase: made 0 by who reports
+  ReportWords* words = nullptr;  ///< null: another kernel reports
+  std::uint32_t number = 0;      ///< of the report
 };
 
-/// What a report says, but for its number. By one thread, when all that the sums count is in them.
-__device__ inline BatchReport MakeReport(const TableContext& context, const Reporter& reporter) {
-  BatchReport report;
-  const auto* const from = reinterpret_cast<const std::uint64_t*>(reporter.sums);
-  auto* const to = reinterpret_cast<std::uint64_t*>(&report.sums);
-#pragma unroll
-  for (std::size_t i = 0; i < sizeof(BatchSums) / 8; ++i) to[i] = AtomicLoad(from + i);
-  report.positions.cells_tail = AtomicLoad(&context.reclaim.counters->cells_tail);
-  report.positions.slots_tail = AtomicLoad(&context.reclaim.counters->slots_tail);
-  report.dirty_lines = context.dirty.count == nullptr ? 0 : AtomicLoad(context.dirty.count);
-  return report;
+/// By a thread of the kernel that reports, before its block counts as done.
+__device__ inline void ClearNextSums(const Reporter& reporter) {
+  if (reporter.words != nullptr) *reporter.next = BatchSums{};
 }
-/// Tells the host how a batch went, and counts from 0 again. By one thread.
-__device__ inline void Send(const BatchReport& report, const Reporter& reporter) {
-  reporter.report->sums = report.sums;
-  reporter.report->positions = report.positions;
-  reporter.report->dirty_lines = report.dirty_lines;
-  *reporter.sums = BatchSums{};
-  __threadfence_system();
-  *const_cast<volatile std::uint64_t*>(&reporter.report->number) = reporter.number;
+/// What a report says, a half of a word in each lane of a warp. When all that the sums count is in
+/// them.
+__device__ inline std::uint32_t HalfOfReport(const TableContext& context,
+                                             const Reporter& reporter) {
+  static_assert(ReportWords::kHalves <= 32);
+  static_assert(offsetof(BatchReport, positions) == sizeof(BatchSums) &&
+                offsetof(BatchReport, dirty_lines) == sizeof(BatchSums) + 16 &&
+                offsetof(ReclaimPositions, slots_tail) == 8);
+  constexpr std::uint32_t kSums = sizeof(BatchSums) / 8;
+  const std::uint32_t word = threadIdx.x % 32 / 2;
+  const std::uint64_t* const from =
+      word < kSums        ? reinterpret_cast<const std::uint64_t*>(reporter.sums) + word
+      : word == kSums     ? &context.reclaim.counters->cells_tail
+      : word == kSums + 1 ? &context.reclaim.counters->slots_tail
+      : word == kSums + 2 ? context.dirty.count
+                          : nullptr;
+  const std::uint64_t value = from == nullptr ? 0 : AtomicLoad(from);
+  return static_cast<std::uint32_t>(value >> 32 * (threadIdx.x % 2));
 }
-__device__ inline void Report(const TableContext& context, const Reporter& reporter) {
-  Send(MakeReport(context, reporter), reporter);
+/// By the same lanes.
+__device__ inline void Send(std::uint32_t half, const Reporter& reporter) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  if (lane >= ReportWords::kHalves) return;
+  auto* const to = const_cast<volatile std::uint64_t*>(&reporter.words->halves[lane]);
+  *to = std::uint64_t{reporter.number} << 32 | half;
 }
 
-/// The same, by the last block of a kernel to come here: all threads of all blocks do. Saves a
-/// kernel, which is what a small batch's time is made of.
+/// The last block of a kernel to come here tells the host how the batch went: all threads of all
+/// blocks do. Saves a kernel, which is what a small batch's time is made of.
 __device__ inline void ReportWhenLast(const TableContext& context, const Reporter& reporter) {
-  if (reporter.report == nullptr) return;
+  if (reporter.words == nullptr) return;
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  __threadfence();  // what the block wrote is seen before it counts as done
-  if (AtomicAdd(&reporter.sums->blocks_done, 1) + 1 != gridDim.x) return;
-  __threadfence();
-  Report(context, reporter);
+  if (threadIdx.x >= 32) return;
+  bool is_last = false;
+  if (threadIdx.x == 0) {
+    if (blockIdx.x == 0) ClearNextSums(reporter);
+    __threadfence();  // what the block wrote is seen before it counts as done
+    is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == gridDim.x;
+    __threadfence();
+  }
+  if (__shfl_sync(~0u, is_last ? 1 : 0, 0) == 0) return;
+  Send(HalfOfReport(context, reporter), reporter);
 }
 
 /// What the threads of a block count together, to be added to a batch's sums once. In shared

@@ -89,7 +89,6 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
   device_.effects = w.effects.data();
   device_.records = w.records.data();
   device_.surprises = w.hashes.data();  // which are free when they are sorted
-  device_.sums = w.sums.data();
   MakeContext(grant);
   executor_->GiveBack(give_back, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
@@ -108,8 +107,9 @@ void CudaRun::MakeContext(const CellGrant& grant) {
   Workspace& w = *workspace_;
   context_ = executor_->NextContext();
   context_.reclaim.grant = grant;
-  context_.reclaim.taken = &w.sums.data()->cells_taken;
   reporter_ = executor_->NextReport(grant, &w);
+  device_.sums = reporter_.sums;
+  context_.reclaim.taken = &device_.sums->cells_taken;
   reads_.cell_bytes = static_cast<std::uint32_t>(context_.table.cell_bytes);
   if (reads_.bins != nullptr) {
     const std::uint64_t cells = executor_->mapped_bytes() / reads_.cell_bytes;
@@ -135,7 +135,7 @@ void CudaRun::Finish() {
                               cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync to the host");
   }
-  if (kernel_reporter_.report == nullptr) executor_->Report(stream_, context_, reporter_);
+  if (kernel_reporter_.words == nullptr) executor_->Report(stream_, context_, reporter_);
   CheckCuda(cudaEventRecord(w.enqueued, stream_), "cudaEventRecord");
   running_ = true;
 }

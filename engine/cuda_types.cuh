@@ -1,6 +1,8 @@
 #ifndef GPM_ENGINE_CUDA_TYPES_CUH_
 #define GPM_ENGINE_CUDA_TYPES_CUH_
 
+#include <cstring>
+
 #include "engine/combine.h"
 #include "engine/epochs.h"
 #include "engine/table/media_cuda.cuh"
@@ -42,7 +44,7 @@ struct RunRecord {
   std::uint32_t next;  ///< first position not carried out, of a run that is done one by one
 };
 
-/// Sums over a batch, in GPU memory.
+/// Sums over a batch, in GPU memory. They begin at 0.
 struct BatchSums {
   std::uint64_t items_added;  ///< two's complement
   std::uint64_t lack_slots;
@@ -55,12 +57,31 @@ struct BatchSums {
   std::uint64_t blocks_done;  ///< of the kernel that reports
 };
 
-/// What the host reads when a batch has ended; in pinned host memory.
+/// What the host is told when a batch has ended.
 struct BatchReport {
-  std::uint64_t number;  ///< of the report: written last, and what the host waits for
   BatchSums sums;
   ReclaimPositions positions;
   std::uint64_t dirty_lines;
+};
+
+/// How it is told, in pinned host memory: each half of each word beside the report's number, so
+/// that no fence has to order them.
+struct ReportWords {
+  static constexpr std::uint32_t kHalves = sizeof(BatchReport) / 4;
+
+  std::uint64_t halves[kHalves];
+
+  /// @return whether the report with this number has come
+  bool Read(std::uint32_t number, BatchReport* report) const {
+    std::uint32_t values[kHalves];
+    for (std::uint32_t k = 0; k < kHalves; ++k) {
+      const std::uint64_t half = __atomic_load_n(&halves[k], __ATOMIC_ACQUIRE);
+      if (half >> 32 != number) return false;
+      values[k] = static_cast<std::uint32_t>(half);
+    }
+    std::memcpy(report, values, sizeof(values));
+    return true;
+  }
 };
 
 /// A batch as the kernels see it: arrays in GPU memory.

@@ -17,10 +17,10 @@ class ScopeRun : public Run {
     executor_->Activate();
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
-    context_.reclaim.taken = &workspace_->sums.data()->cells_taken;
     executor_->GiveBack(give_back, stream_);
     if (grant.count > 0) executor_->AwaitSortedCells(stream_);
     reporter_ = executor_->NextReport(grant, workspace_.get());
+    context_.reclaim.taken = &reporter_.sums->cells_taken;
   }
   Progress Await() override {
     if (reported_) return progress_;
@@ -38,7 +38,7 @@ class ScopeRun : public Run {
   /// The user may launch kernels until the scope is closed.
   bool Complete() const override { return closed_; }
   void SetClosed() { closed_ = true; }
-  DeviceView view() const { return DeviceView{context_, workspace_->sums.data()}; }
+  DeviceView view() const { return DeviceView{context_, reporter_.sums}; }
 
  private:
   CudaExecutor* executor_;

@@ -14,22 +14,30 @@
 
 namespace gpm {
 
+/// How a kernel begins.
+enum class KernelStart {
+  kAlone,
+  /// Put on the multiprocessors when all blocks of the kernel before it have called
+  /// cudaTriggerProgrammaticLaunchCompletion or ended; it waits for that kernel's end, and sees
+  /// what it wrote, by cudaGridDependencySynchronize.
+  kEarly,
+  /// All blocks at once (a cooperative launch): they may wait for each other.
+  kTogether,
+};
+
 /// A kernel to be launched, with its arguments, which it refers to.
 class KernelCall {
  public:
-  /// @param early put on the multiprocessors when all blocks of the kernel before it have called
-  ///        cudaTriggerProgrammaticLaunchCompletion or ended; it waits for that kernel's end, and
-  ///        sees what it wrote, by cudaGridDependencySynchronize
   template <class... Parameters>
-  KernelCall(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, bool early,
+  KernelCall(void (*kernel)(Parameters...), unsigned blocks, unsigned threads, KernelStart start,
              const std::type_identity_t<Parameters>&... arguments)
-      : early_(early), arguments_{const_cast<void*>(static_cast<const void*>(&arguments))...} {
+      : start_(start), arguments_{const_cast<void*>(static_cast<const void*>(&arguments))...} {
     static_assert(sizeof...(Parameters) <= kMaxArguments);
     node_.func = reinterpret_cast<void*>(kernel);
     node_.gridDim = dim3(blocks);
     node_.blockDim = dim3(threads);
   }
-  bool early() const { return early_; }
+  KernelStart start() const { return start_; }
   const void* function() const { return node_.func; }
   cudaKernelNodeParams Node() const {
     cudaKernelNodeParams node = node_;
@@ -40,7 +48,7 @@ class KernelCall {
  private:
   static constexpr std::size_t kMaxArguments = 8;
 
-  bool early_;
+  KernelStart start_;
   std::array<void*, kMaxArguments> arguments_;
   cudaKernelNodeParams node_{};
 };
@@ -87,12 +95,19 @@ class KernelGraph {
                 "cudaGraphAddKernelNode");
       if (!nodes_.empty()) {
         cudaGraphEdgeData edge{};
-        if (call.early()) {
+        if (call.start() == KernelStart::kEarly) {
           edge.from_port = cudaGraphKernelNodePortProgrammatic;
           edge.type = cudaGraphDependencyTypeProgrammatic;
         }
         CheckCuda(cudaGraphAddDependencies(graph_, &nodes_.back(), &node, &edge, 1),
                   "cudaGraphAddDependencies");
+      }
+      if (call.start() == KernelStart::kTogether) {
+        cudaKernelNodeAttrValue together{};
+        together.cooperative = 1;
+        CheckCuda(
+            cudaGraphKernelNodeSetAttribute(node, cudaKernelNodeAttributeCooperative, &together),
+            "cudaGraphKernelNodeSetAttribute");
       }
       nodes_.push_back(node);
       functions_.push_back(call.function());

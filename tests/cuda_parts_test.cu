@@ -32,15 +32,15 @@ __global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* la
   if (is_last && threadIdx.x == 0) atomicAdd(last_blocks, 1u);
 }
 
-/// The same for items that are counted.
-__global__ void VisitFewItems(Lists lists, std::uint32_t* visits, std::uint32_t* last_blocks) {
+/// The same for few items.
+__global__ void VisitFewItems(Lists lists, std::uint32_t count, std::uint32_t* visits,
+                              std::uint32_t* last_blocks) {
   __shared__ FewItems<std::uint32_t> items;
-  const std::uint32_t asked = AtomicLoad32(&lists.counts[Lists::kAsked]);
   const auto visit = [&](std::uint32_t item, bool has_one) {
     __syncthreads();  // all threads come here
     if (has_one && threadIdx.x % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
   };
-  const bool is_last = items.ForEach<kGroups>(lists, asked, visit);
+  const bool is_last = items.ForEach<kGroups>(lists, count, visit);
   if (is_last && threadIdx.x == 0) atomicAdd(last_blocks, 1u);
   if (is_last) lists.Clear();
 }
@@ -111,9 +111,8 @@ TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
             if (round == 0) {
               VisitItems<<<blocks, kThreads>>>(lists_, visits_.data(), visits_.data() + items);
             } else {
-              CheckCuda(cudaMemcpy(counts_.data() + Lists::kAsked, &items, 4, cudaMemcpyDefault),
-                        "cudaMemcpy");
-              VisitFewItems<<<blocks, kThreads>>>(lists_, visits_.data(), visits_.data() + items);
+              VisitFewItems<<<blocks, kThreads>>>(lists_, items, visits_.data(),
+                                                  visits_.data() + items);
             }
             CheckCuda(cudaGetLastError(), "a kernel that visits items");
             ExpectEachVisitedOnce();
