@@ -28,9 +28,9 @@ constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
 
 Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
     : hashes(bytes),
-      sorted_hashes(bytes),
+      other_hashes(bytes),
       order(bytes),
-      sorted_order(bytes),
+      other_order(bytes),
       effects(bytes),
       records(bytes),
       reads(bytes),

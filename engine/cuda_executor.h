@@ -34,7 +34,7 @@ struct Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  DeviceArray<std::uint32_t> hashes, sorted_hashes, order, sorted_order;
+  DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
   DeviceArray<RunEffect> effects;
   DeviceArray<RunRecord> records;
   DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:

@@ -88,7 +88,6 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
       results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
   device_.effects = w.effects.data();
   device_.records = w.records.data();
-  device_.surprises = w.hashes.data();  // which are free when they are sorted
   MakeContext(grant);
   executor_->GiveBack(give_back, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);

@@ -33,6 +33,7 @@ class CudaRun : public Run {
   const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
   void Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant);
   void MakeContext(const CellGrant& grant);
+  void SortHashes(void* storage);
   void Sort();
   void CarryOut(bool again, bool give_up);
   void Find();
