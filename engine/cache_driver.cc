@@ -89,7 +89,8 @@ void CacheDriver::Reset(Executor& executor, const TableView& table, std::uint32_
   CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
   const std::uint32_t used_levels = table.levels - std::min(new_levels, table.levels);
   const std::uint32_t lowest = table.top + 1 - table.levels;
-  const std::uint32_t used = ((1u << used_levels) - 1) << lowest;  // the new ones come last
+  // The new ones come last.
+  const auto used = static_cast<std::uint32_t>(((std::uint64_t{1} << used_levels) - 1) << lowest);
   // What there is no memory for is left out: the cache first, then long keys, then the directory.
   while (!TrySetAccelerators(executor, shape, options.policy, used)) {
     if (shape.blocks != 0) {

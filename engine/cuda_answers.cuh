@@ -112,17 +112,20 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 /// Answers the operations of runs that met another state of the item than the one by which they
-/// were answered, when all values are where they belong; a block for each run.
+/// were answered, when all others are; a block for each run.
 __global__ void __launch_bounds__(kBlockThreads)
     CorrectAnswers(const __grid_constant__ TableContext context,
                    const __grid_constant__ DeviceBatch batch,
                    const __grid_constant__ Reporter reporter) {
   const std::uint32_t value_size = context.table.value_size;
+  const ThreadGroup alone;
+  const CudaMedia media(DirtyLog{});
   const std::uint64_t surprises = AtomicLoad(&batch.sums->surprises);
   for (std::uint64_t k = blockIdx.x; k < surprises; k += gridDim.x) {
     const std::uint32_t first = batch.surprises[k];
     const RunRecord record = batch.records[first];
     const bool present = record.present == 0;
+    const std::byte* const old = context.table.Cell(record.next * context.table.cell_bytes);
     __syncthreads();
     for (std::uint32_t p = first + threadIdx.x;
          p < batch.count && batch.hashes[p] == batch.hashes[first]; p += kBlockThreads) {
@@ -135,16 +138,20 @@ __global__ void __launch_bounds__(kBlockThreads)
         if (was_hit) AtomicAdd(&batch.sums->cache_hits, ~std::uint64_t{0});
       }
       if (!answer.found) continue;
-      const bool is_old = answer.writer == kUnchanged;
       AtomicAdd(&batch.sums->found, 1);
-      if (!is_old) AtomicAdd(&batch.sums->cache_hits, 1);
-      if (batch.found == nullptr || (is_old && question.operation == question.reader)) continue;
-      CopyBytes(ThreadGroup{}, batch.FoundOf(question.operation, value_size),
-                is_old ? batch.FoundOf(question.reader, value_size)
-                       : batch.ValueOf(batch.OperationAt(answer.writer), value_size),
-                value_size);
+      std::byte* const row = batch.FoundOf(question.operation, value_size);
+      if (answer.writer == kUnchanged) {  // (not written again before the batch ends)
+        media.ReadCell(alone, row, old, value_size);
+      } else {
+        AtomicAdd(&batch.sums->cache_hits, 1);
+        CopyBytes(alone, row, batch.ValueOf(batch.OperationAt(answer.writer), value_size),
+                  value_size);
+      }
     }
-    if (threadIdx.x == 0) batch.records[first].present = present ? 1 : 0;
+    if (threadIdx.x == 0) {
+      batch.records[first].present = present ? 1 : 0;
+      batch.records[first].hit = 0;
+    }
   }
   ReportWhenLast(context, reporter);
 }

@@ -202,6 +202,7 @@ void CudaRun::CarryOut(bool again, bool give_up) {
     SearchAndCarryOut();
     if (reads_.enabled()) {
       Workspace& w = *workspace_;
+      CheckCuda(cudaStreamWaitEvent(w.answering, w.forked, 0), "cudaStreamWaitEvent");
       CheckCuda(cudaStreamWaitEvent(w.answering, w.reading, 0), "cudaStreamWaitEvent");
       answer(reads_, w.answering, Reporter{});
       CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
@@ -233,7 +234,9 @@ void CudaRun::Find() {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     if (reads_.enabled()) {
       const unsigned multiprocessors = executor_->multiprocessors();
-      const unsigned blocks = std::clamp(tiles, multiprocessors, kFindingBlocks * multiprocessors);
+      const unsigned most =
+          std::min(kFindingBlocks * multiprocessors, FewItems<std::uint64_t>::kMaxBlocks);
+      const unsigned blocks = std::clamp(tiles, std::min(multiprocessors, most), most);
       workspace_->finds.Launch({{FindKeys, blocks, kBlockThreads, KernelStart::kTogether, context_,
                                  device_, reads_, kernel_reporter_}},
                                stream_);

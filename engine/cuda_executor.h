@@ -33,6 +33,13 @@ struct Workspace {
   Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
+  /// Orders what is enqueued on a stream behind the batch before, the last kernel of which may have
+  /// reported a moment before it ended.
+  void ContinueOn(cudaStream_t stream) {
+    if (stream == last_stream) return;
+    CheckCuda(cudaStreamWaitEvent(stream, enqueued, 0), "cudaStreamWaitEvent");
+    last_stream = stream;
+  }
 
   DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
   DeviceArray<RunEffect> effects;
@@ -43,16 +50,18 @@ struct Workspace {
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
   enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
-  DeviceArray<std::uint32_t> list_counts;  ///< of PartLists, of each of these kinds; 0 likewise
+  /// Of PartLists, of each of these kinds; 0 between batches: who empties lists clears them.
+  DeviceArray<std::uint32_t> list_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
   CudaStream side, answering;  ///< for what runs beside the batch's stream
   CudaEvent forked, joined, answered;
-  CudaEvent reading;          ///< recorded when all blocks of ReadValues have begun
-  CudaEvent enqueued;         ///< recorded behind the last kernel of a phase
-  std::uint32_t reports = 0;  ///< asked for
-  std::uint64_t granted = 0;  ///< cells, in the phase that is reported next
+  CudaEvent reading;                   ///< recorded when all blocks of ReadValues have begun
+  CudaEvent enqueued;                  ///< recorded behind the last kernel of a phase
+  cudaStream_t last_stream = nullptr;  ///< of the batch before; null: none yet, or the default one
+  std::uint32_t reports = 0;           ///< asked for
+  std::uint64_t granted = 0;           ///< cells, in the phase that is reported next
 };
 
 /// Runs batches as kernels on one GPU, and the passes likewise.

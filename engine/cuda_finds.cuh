@@ -13,7 +13,7 @@ inline constexpr unsigned kFindingBlocks = 4;
 
 /// A small batch: each find by a tile, which also copies the value if the cache has it. If there
 /// are lists, what is read is put there, and read when all finds have come so far: all blocks begin
-/// at once then (KernelStart::kTogether), one or more on each multiprocessor.
+/// at once then (KernelStart::kTogether), as many as there are multiprocessors or more.
 __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,

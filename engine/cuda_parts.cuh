@@ -250,12 +250,13 @@ struct FewItems {
   using Lists = PartLists<Item>;
   /// kBlocksDone has the number of blocks, and above that those of items that they handled.
   static constexpr std::uint32_t kBlockBits = 11;
+  static constexpr std::uint32_t kMaxBlocks = (1u << kBlockBits) - 1;
 
   PartCursor<Item> at;
   std::uint32_t handled;
   bool is_last;
 
-  /// As PartItems::ForEach, but the last block has to clear the lists. Fewer than 2^11 blocks.
+  /// As PartItems::ForEach, but the last block has to clear the lists. At most kMaxBlocks.
   /// @param items in the lists: 1 to 2^21 - 1
   template <std::uint32_t kGroups, class Visit>
   __device__ bool ForEach(const Lists& lists, std::uint32_t items, const Visit& visit) {
@@ -286,6 +287,8 @@ struct FewItems {
       while (const std::uint32_t some = at.TakeSome(lists, kGroups)) {
         visit(group < some ? at.At(lists, at.first + group) : Item{}, group < some);
       }
+      __syncthreads();
+      if (threadIdx.x == 0) __threadfence();  // as those of other blocks, these are seen from here
     }
     __syncthreads();
     return true;

@@ -15,9 +15,9 @@ struct ReadPlan {
   // What `place` is:
   static constexpr std::uint32_t kKinds = 3u << 30;
   static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
-  static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell;
-                                                      ///< of a run: who changes it reads it
+  static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
   static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a block of the cache
+  static constexpr std::uint32_t kByWriter = kKinds;  ///< who changes the item reads it first
 
   std::uint32_t cell = 0;  ///< number of the value's cell; 0, which no value has: nothing to read
   std::uint32_t place = 0;
@@ -32,8 +32,9 @@ struct Reads {
   static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
   // Places in `flags`, of which each part of a batch has its own:
   static constexpr std::uint32_t kCopies = 0;  ///< in `copies`, of all parts: the first part's
-  static constexpr std::uint32_t kCached = 1;  ///< not 0 if some plan is kCached
-  static constexpr std::uint32_t kAll = 2;     ///< reads in order
+  static constexpr std::uint32_t kCached =
+      1;                                    ///< of a batch of finds, not 0 if some plan is kCached
+  static constexpr std::uint32_t kAll = 2;  ///< reads in order
   static constexpr std::uint32_t kTickets =
       3;  ///< shares of what the cache has that were handed out
   static constexpr std::uint32_t kFlags = 4;

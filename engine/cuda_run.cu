@@ -8,12 +8,14 @@ namespace gpm {
 namespace {
 
 /// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
-bool IsOnDevice(const void* pointer, int device, const char* name) {
+/// @param managed set if the host may look there as soon as it knows that the batch has ended
+bool IsOnDevice(const void* pointer, int device, const char* name, bool* managed) {
   cudaPointerAttributes attributes{};
   CheckCuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
   if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
     return false;
   }
+  *managed |= attributes.type == cudaMemoryTypeManaged;
   if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string("batch: '") + name + "' is in the memory of device " +
@@ -38,7 +40,7 @@ CudaRun::~CudaRun() {
 void CudaRun::Place() {
   const int device = executor_->device();
   const auto locate = [&](const void* pointer, std::size_t bytes, const char* name) {
-    return bytes > 0 && IsOnDevice(pointer, device, name);
+    return bytes > 0 && IsOnDevice(pointer, device, name, &managed_);
   };
   ops_on_device_ = locate(batch_.ops.data(), batch_.ops.size(), "ops");
   keys_on_device_ = locate(batch_.keys.data(), batch_.keys.size(), "keys");
@@ -74,6 +76,7 @@ void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) 
 
 void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant) {
   Workspace& w = *workspace_;
+  w.ContinueOn(stream_);
   device_.count = static_cast<std::uint32_t>(batch_.results.size());
   device_.op = batch_.op;
   device_.ops = Input<Op>(batch_.ops.data(), batch_.ops.size(), ops_on_device_, &w.ops);
@@ -162,8 +165,8 @@ Progress CudaRun::Await() {
 
 Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
   executor_->Activate();
-  MakeContext(grant);  // the table, and its queues, may have grown
   try {
+    MakeContext(grant);  // the table, and its queues, may have grown
     CarryOut(true, give_up);
   } catch (...) {
     cudaStreamSynchronize(stream_);

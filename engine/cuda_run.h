@@ -57,8 +57,9 @@ class CudaRun : public Run {
   void Join();
   /// Takes the answers to where the user wants them, and reports where no kernel did.
   void Finish();
-  bool OnDevice() const {  ///< what the batch gives back
-    return results_on_device_ && (batch_.found.empty() || found_on_device_);
+  /// Whether what the batch gives back is in GPU memory alone, so that a kernel may report.
+  bool OnDevice() const {
+    return results_on_device_ && (batch_.found.empty() || found_on_device_) && !managed_;
   }
 
   CudaExecutor* executor_;
@@ -78,6 +79,7 @@ class CudaRun : public Run {
   bool values_on_device_ = false;
   bool found_on_device_ = false;
   bool results_on_device_ = false;
+  bool managed_ = false;  ///< some array is in managed memory
   Way way_ = Way::kSorted;
   bool searches_ = false;          ///< SearchRuns comes first
   std::uint64_t clear_bytes_ = 0;  ///< of `reads_`, from its flags on

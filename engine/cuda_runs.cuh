@@ -176,16 +176,15 @@ __global__ void __launch_bounds__(kBlockThreads)
       const std::uint32_t reader = batch.order[effect.first_find()];
       CacheAccess<ThreadGroup, CudaMedia>::Value cached;
       ReadPlan plan;
-      if (!outcome.present) {
-      } else if (reads.plans == nullptr) {
+      if (outcome.present && reads.plans == nullptr) {
         operations.ReadValue(outcome.reference, batch.FoundOf(reader, table.value_size));
-      } else {
+      } else if (outcome.present) {
         const std::uint32_t cell = operations.CellOf(outcome.reference);
         hit = operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy;
         if (!hit) {
           plan = reads.PlanFirst(cell, reader);
         } else if (changes) {  // afterwards the cache has it no more
-          plan = ReadPlan{cell, ReadPlan::kCopy};
+          plan = ReadPlan{cell, ReadPlan::kByWriter};
         } else {
           plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
         }
@@ -303,7 +302,7 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
       row = batch.FoundOf(reader, table.value_size);
     }
     if (row != nullptr && searched && reads.plans != nullptr &&
-        reads.plans[reader].Is(ReadPlan::kRead)) {
+        !reads.plans[reader].Is(ReadPlan::kByWriter)) {  // others write the row
       row = nullptr;
       hit = false;
     }
@@ -338,6 +337,7 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
     task.record->present = outcome.present ? 1 : 0;
     task.record->hit = hit ? 1 : 0;
   } else if (outcome.present != (task.record->present != 0)) {
+    if (outcome.present) task.record->next = operations.CellOf(outcome.reference);
     batch.surprises[AtomicAdd(&batch.sums->surprises, 1)] = task.effect.first;
   }
   task.record->status = RunStatus::kDone;

@@ -32,7 +32,7 @@ struct TableContext {
 /// What became of a run of operations on one key.
 enum class RunStatus : std::uint32_t {
   kPending,     ///< not carried out: no slot or cell was free, or not reached yet
-  kMixed,       ///< the same, of a run that will be carried out operation by operation
+  kMixed,       ///< the same, of a searched run that has to be carried out operation by operation
   kDone,        ///< carried out with one write; its operations' results follow from the record
   kSequential,  ///< carried out operation by operation, results and all
 };
@@ -41,7 +41,9 @@ struct RunRecord {
   std::uint16_t present;  ///< whether the key was there before
   std::uint16_t hit;      ///< and its value in GPU memory, or wanted by nobody
   RunStatus status;
-  std::uint32_t next;  ///< first position not carried out, of a run that is done one by one
+  /// First position not carried out, of a run that is done one by one; of DeviceBatch::surprises,
+  /// the cell that the item had before the run.
+  std::uint32_t next;
 };
 
 /// Sums over a batch, in GPU memory. They begin at 0.

@@ -15,6 +15,7 @@ class ScopeRun : public Run {
 
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override {
     executor_->Activate();
+    workspace_->ContinueOn(stream_);
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
     executor_->GiveBack(give_back, stream_);
