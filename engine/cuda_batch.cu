@@ -18,10 +18,8 @@ namespace {
 
 /// Operations of a batch of finds from which on a thread for each is enough.
 constexpr std::uint64_t kLargeFrom = std::uint64_t{1} << 14;
-/// Operations of a batch from which on the first part is read while the rest is looked up, and that
-/// part's share.
+/// Operations of a batch from which on the first part is read while the rest is looked up.
 constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
-constexpr std::uint64_t kFirstShare = 3;
 /// Operations of a batch up to which a merge sort takes less time than a radix sort, whose passes
 /// take some 12 us however few they sort.
 constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
@@ -29,6 +27,12 @@ constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
 constexpr unsigned kReadingBlocks = 64;
 /// Blocks of CarryOutRuns, or of CarryOutParts, that a multiprocessor runs at once.
 constexpr std::uint32_t kBusyBlocks = 3;
+
+/// Operations of the first part of a batch that is read in two (measured: with less of it, its
+/// reads end before the rest is looked up).
+std::uint32_t FirstPart(std::uint64_t operations, bool finds) {
+  return static_cast<std::uint32_t>(operations / (finds ? 3 : 4));
+}
 
 /// The effects of a sorted batch's operations, for a scan.
 auto OneByOne(const DeviceBatch& batch, std::uint32_t key_words) {
@@ -113,7 +117,7 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
   // phase) may run over into the second.
   const bool split = (finds || searches_) && !in_order && operations >= kSplitFrom;
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
-  const std::uint64_t some = split ? rows / kFirstShare : rows;
+  const std::uint64_t some = split ? FirstPart(operations, finds) : rows;
   std::uint64_t lists = RoundUp(ShapeLists(some, Workspace::kReads, &reads_.lists), 2);
   const std::uint64_t second = lists;
   if (split) lists += RoundUp(ShapeLists(rows - some, Workspace::kSecondReads, &second_lists_), 2);
@@ -256,7 +260,7 @@ void CudaRun::Find() {
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read the first part while the rest is looked up
-    reads.last = static_cast<std::uint32_t>(RoundUp(device_.count, 2) / kFirstShare);
+    reads.last = FirstPart(device_.count, true);
     search(reads, stream_);
     ForkAndRead(reads, true);
     reads.first = reads.last;
@@ -307,7 +311,7 @@ void CudaRun::SearchAndCarryOut() {
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read for the first part while the rest is looked up
-    reads.last = static_cast<std::uint32_t>(RoundUp(device_.count, 2) / kFirstShare);
+    reads.last = FirstPart(device_.count, false);
     search(reads, stream_);
     ForkAndRead(reads, false);
     reads.first = reads.last;
