@@ -78,7 +78,8 @@ struct DeviceView {
 };
 
 /// A stretch of a stream in which the user's kernels work on the store through a DeviceView. For
-/// the store it is one batch: other batches run beside it, resizing waits for it.
+/// the store it is one batch: other batches run beside it, resizing waits for it. Kernels must not
+/// wait for one of those: some of theirs begin when all their blocks find room at once.
 ///
 /// Thread safety: one thread at a time.
 class DeviceScope {
