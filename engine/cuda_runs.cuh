@@ -116,7 +116,10 @@ __device__ inline void ApplyTogether(const TileOperations& operations, TileOpera
     if (begun) meanwhile();
     if (!any) continue;
     __syncthreads();
-    changes = changes && operations.Commit(work);
+    if (changes) {
+      operations.TellCache(*work);
+      changes = operations.Commit(work);
+    }
     __syncthreads();
     FenceBlock();
     if (!changes) continue;
@@ -246,7 +249,7 @@ struct BlockCells {
     __syncthreads();
     std::uint32_t own = 0;
     if (wants && group.IsLeader()) own = atomicAdd(&wanted, 1u);
-    own = static_cast<std::uint32_t>(group.Broadcast(own));
+    own = group.Broadcast(own);
     __syncthreads();
     const std::uint32_t all = wanted;
     for (std::uint32_t given = 0; given < all;) {

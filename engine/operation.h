@@ -10,19 +10,19 @@ namespace gpm {
 /// and the device-side view, so that all agree.
 
 /// Whether this kind of operation may need a value cell.
-GPM_HD inline bool Writes(Op op) {
+GPM_HD constexpr bool Writes(Op op) {
   return op == Op::kInsert || op == Op::kUpdate || op == Op::kUpsert;
 }
 
 /// Whether an operation can be carried out at all.
-GPM_HD inline bool IsValid(Op op, bool has_value) {
+GPM_HD constexpr bool IsValid(Op op, bool has_value) {
   return static_cast<std::uint8_t>(op) < kOpKinds && (has_value || !Writes(op));
 }
 
 /// The plan of an operation; of one that is invalid (IsValid), to leave everything as it is.
 /// @param value value_size bytes for insert, update and upsert (null: the batch has none), else
 /// unused
-GPM_HD inline Plan PlanOf(Op op, const std::byte* value) {
+GPM_HD constexpr Plan PlanOf(Op op, const std::byte* value) {
   Plan plan;
   if (!IsValid(op, value != nullptr)) return plan;
   plan.absent_value = value;

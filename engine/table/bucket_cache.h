@@ -91,7 +91,7 @@ class CacheAccess {
   /// @param bucket its index
   GPM_HD bool Find(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
                    Value* value) const {
-    const std::uint32_t cell = CellOf(reference);
+    const std::uint32_t cell = table_.CellOf(reference);
     if (!enabled() || cell >= CacheView::kFirstMark) return false;
     const std::uint64_t block = LoadOnce(view_.block_of + bucket);
     return block != 0 && At((block - 1) * table_.slots + slot, cell, value);
@@ -100,7 +100,7 @@ class CacheAccess {
   GPM_HD bool At(std::uint64_t at, std::uint32_t cell, Value* value) const {
     value->cell = cell;
     value->at = at;
-    value->fills = static_cast<std::uint32_t>(LoadOnce(view_.fills));
+    value->fills = LoadOnce(view_.fills);
     media_.FenceReads();
     value->tag = view_.tags + at;
     value->bytes = view_.values + at * view_.value_stride;
@@ -108,7 +108,7 @@ class CacheAccess {
   }
   GPM_HD bool IsCurrent(const Value& value) const {
     group_.Sync();
-    std::uint64_t same = 0;
+    std::uint32_t same = 0;
     if (group_.IsLeader()) {
       media_.FenceReads();
       same = media_.Validate(Step::kCacheValidate, value.tag, value.cell) ? 1 : 0;
@@ -132,7 +132,7 @@ class CacheAccess {
   /// @param value value_size bytes
   GPM_HD void Put(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
                   const std::byte* value) const {
-    const std::uint32_t cell = CellOf(reference);
+    const std::uint32_t cell = table_.CellOf(reference);
     std::uint64_t at = 0;
     if (!Take(bucket, slot, cell < CacheView::kFirstMark ? CacheView::kBusy : CacheView::kNone,
               &at) ||
@@ -209,12 +209,9 @@ class CacheAccess {
   }
 
  private:
-  GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
-    return static_cast<std::uint32_t>(reference / table_.cell_bytes);
-  }
   template <class Word>
-  GPM_HD std::uint64_t LoadOnce(const Word* word) const {
-    std::uint64_t value = 0;
+  GPM_HD Word LoadOnce(const Word* word) const {
+    Word value = 0;
     if (group_.IsLeader()) value = media_.LoadShared(word);
     return group_.Broadcast(value);
   }
@@ -230,7 +227,7 @@ class CacheAccess {
     if (block == 0) return false;
     *at = (block - 1) * table_.slots + slot;
     std::uint32_t* const tag = view_.tags + *at;
-    std::uint64_t taken = 0;
+    std::uint32_t taken = 0;
     for (bool ended = !group_.IsLeader(); !ended;) {
       const std::uint32_t old = media_.LoadShared(tag);
       if (old == CacheView::kClosed || old == CacheView::kGivenUp) break;

@@ -182,7 +182,7 @@ class DirectoryAccess {
 
   /// Takes an empty candidate slot for an insert. @return false when somebody else did
   GPM_HD bool Claim(const Candidates& candidates, std::uint32_t position) const {
-    std::uint64_t claimed = 0;
+    std::uint32_t claimed = 0;
     if (group_.IsLeader()) {
       claimed = media_.CasShared(Step::kDirectoryClaimCas, PrintAt(candidates, position),
                                  DirectoryView::kEmpty, DirectoryView::kTaken)
@@ -316,8 +316,7 @@ class DirectoryAccess {
     if (view_.cells == nullptr) {
       media_.StoreShared(view_.references + slot, reference);
     } else {
-      media_.StoreShared(view_.cells + slot,
-                         static_cast<std::uint32_t>(reference / table_.cell_bytes));
+      media_.StoreShared(view_.cells + slot, table_.CellOf(reference));
     }
   }
 

@@ -13,7 +13,10 @@ struct ThreadGroup {
   GPM_HD std::uint32_t Lane() const { return 0; }
   GPM_HD bool IsLeader() const { return true; }
   GPM_HD void Sync() const {}
-  GPM_HD std::uint64_t Broadcast(std::uint64_t value) const { return value; }
+  template <class Word>
+  GPM_HD Word Broadcast(Word value) const {
+    return value;
+  }
   GPM_HD std::uint32_t Ballot(bool bit) const { return bit ? 1u : 0u; }
   GPM_HD std::uint32_t Or(std::uint32_t bits) const { return bits; }  ///< of all threads' bits
 };

@@ -33,7 +33,9 @@ struct TableView {
   std::uint32_t location_bits;     ///< log2 of locations
   std::uint32_t slot_bits;         ///< log2 of slots
   std::uint32_t bottom;            ///< lowest physical level
-  std::uint32_t top;  ///< highest level; top, top - 1, ... top - levels + 1 are addressable
+  std::uint32_t top;         ///< highest level; top, top - 1, ... top - levels + 1 are addressable
+  std::uint32_t cell_shift;  ///< trailing zeros of cell_bytes
+  std::uint32_t cell_inverse;  ///< of cell_bytes >> cell_shift, modulo 2^32
   std::uint64_t level_offset[kMaxLevels];
 
   GPM_HD bool inline_values() const { return cell_bytes == 0; }
@@ -62,6 +64,10 @@ struct TableView {
     return Slot{base + (id & ~std::uint64_t{127}), static_cast<std::uint32_t>(id & 127)};
   }
   GPM_HD std::byte* Cell(std::uint64_t reference) const { return base + reference; }
+  /// Number of the cell that a reference names: reference / cell_bytes, which divides it.
+  GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
+    return static_cast<std::uint32_t>(reference >> cell_shift) * cell_inverse;
+  }
 };
 
 /// The view of a pool mapped at `base` with this superblock in force.
@@ -72,6 +78,12 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
   view.hash_seed[1] = superblock.hash_seed[1];
   view.bucket_bytes = BucketBytes(superblock.key_size, superblock.geometry);
   view.cell_bytes = InlineValues(superblock.value_size) ? 0 : CellBytes(superblock.value_size);
+  if (!view.inline_values()) {
+    view.cell_shift = static_cast<std::uint32_t>(std::countr_zero(view.cell_bytes));
+    const auto odd = static_cast<std::uint32_t>(view.cell_bytes >> view.cell_shift);
+    view.cell_inverse = odd;  // right in 3 bits; each step of Newton's method doubles that
+    for (int step = 0; step < 4; ++step) view.cell_inverse *= 2 - odd * view.cell_inverse;
+  }
   view.key_words = superblock.key_size / 8;
   view.value_size = superblock.value_size;
   view.levels = superblock.geometry.levels;

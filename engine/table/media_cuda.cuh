@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cuda/atomic>
 
 #include "engine/table/group.h"
 #include "engine/table/probe_cpu.h"
+#include "pm/annotate.h"
 #include "pm/steps.h"
 
 namespace gpm {
@@ -25,7 +27,10 @@ class TileGroup {
   __device__ std::uint32_t Lane() const { return tile_.thread_rank(); }
   __device__ bool IsLeader() const { return tile_.thread_rank() == 0; }
   __device__ void Sync() const { tile_.sync(); }
-  __device__ std::uint64_t Broadcast(std::uint64_t value) const { return tile_.shfl(value, 0); }
+  template <class Word>
+  __device__ Word Broadcast(Word value) const {
+    return tile_.shfl(value, 0);
+  }
   __device__ std::uint32_t Ballot(bool bit) const { return tile_.ballot(bit); }
   __device__ std::uint32_t Or(std::uint32_t bits) const {
     return cooperative_groups::reduce(tile_, bits, cooperative_groups::bit_or<std::uint32_t>());
@@ -43,20 +48,15 @@ struct DirtyLog {
   std::uint64_t capacity = 0;
 };
 
-/// 16 bytes at any alignment, of which `bytes` are there; the rest is zero.
-__device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) {
-  if (bytes >= 16) {
-    if (reinterpret_cast<std::uintptr_t>(source) % 16 == 0) {
-      return *reinterpret_cast<const uint4*>(source);
-    }
-    if (reinterpret_cast<std::uintptr_t>(source) % 4 == 0) {
-      const auto* words = reinterpret_cast<const std::uint32_t*>(source);
-      return make_uint4(words[0], words[1], words[2], words[3]);
-    }
+/// LoadChunk and StoreChunk where 16 bytes cannot be accessed at once.
+__device__ GPM_SELDOM inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
+  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 4 == 0) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(source);
+    return make_uint4(words[0], words[1], words[2], words[3]);
   }
   std::uint64_t low = 0;
   std::uint64_t high = 0;
-#pragma unroll 1  // few come here, and code that is not in the instruction cache takes long
+#pragma unroll 1
   for (std::uint32_t i = min(bytes, 16u); i-- > 0;) {
     high = high << 8 | low >> 56;
     low = low << 8 | static_cast<std::uint64_t>(source[i]);
@@ -64,21 +64,12 @@ __device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) 
   return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                     static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
 }
-
-/// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
-__device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t bytes) {
+__device__ GPM_SELDOM inline void StoreUnaligned(std::byte* target, uint4 chunk,
+                                                 std::uint32_t bytes) {
   const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-  if (bytes >= 16) {
-    if (reinterpret_cast<std::uintptr_t>(target) % 16 == 0) {
-      *reinterpret_cast<uint4*>(target) = chunk;
-      return;
-    }
-    if (reinterpret_cast<std::uintptr_t>(target) % 4 == 0) {
-      for (std::uint32_t i = 0; i < 4; ++i) {
-        reinterpret_cast<std::uint32_t*>(target)[i] = words[i];
-      }
-      return;
-    }
+  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 4 == 0) {
+    for (std::uint32_t i = 0; i < 4; ++i) reinterpret_cast<std::uint32_t*>(target)[i] = words[i];
+    return;
   }
   std::uint64_t low = words[0] | std::uint64_t{words[1]} << 32;
   std::uint64_t high = words[2] | std::uint64_t{words[3]} << 32;
@@ -87,6 +78,22 @@ __device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t 
     target[i] = static_cast<std::byte>(low);
     low = low >> 8 | high << 56;
     high >>= 8;
+  }
+}
+
+/// 16 bytes at any alignment, of which `bytes` are there; the rest is zero.
+__device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) {
+  return bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 16 == 0
+             ? *reinterpret_cast<const uint4*>(source)
+             : LoadUnaligned(source, bytes);
+}
+
+/// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
+__device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t bytes) {
+  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 16 == 0) {
+    *reinterpret_cast<uint4*>(target) = chunk;
+  } else {
+    StoreUnaligned(target, chunk, bytes);
   }
 }
 
@@ -123,25 +130,18 @@ class CudaMedia {
     return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
   }
   __device__ void Flush(Step, const void* address, std::size_t bytes) const {
-    if (dirty_.lines == nullptr) return;
-    const auto first = reinterpret_cast<std::uint64_t>(address) / 64 * 64;
-    for (std::uint64_t line = first; line < reinterpret_cast<std::uint64_t>(address) + bytes;
-         line += 64) {
-      const std::uint64_t at = atomicAdd(reinterpret_cast<unsigned long long*>(dirty_.count), 1ull);
-      if (at < dirty_.capacity) dirty_.lines[at] = line;
-    }
+    if (dirty_.lines != nullptr) Log(dirty_, address, bytes);
   }
   __device__ void Fence(Step) const { __threadfence_system(); }
 
   __device__ void Acquire(Step, std::uint32_t* lock) const {
-    while (atomicExch(lock, 1u) != 0) __nanosleep(kLockWaitNanoseconds);
-    __threadfence();
+    while (!TryAcquire(Step::kKeyLock, lock)) __nanosleep(kLockWaitNanoseconds);
   }
   /// Takes a lock if nobody has it; for Operations::TryBegin.
   __device__ bool TryAcquire(Step, std::uint32_t* lock) const {
-    const bool taken = atomicExch(lock, 1u) == 0;
-    if (taken) __threadfence();
-    return taken;
+    // (An acquiring exchange waits for nothing that was written before, where a fence would.)
+    return cuda::atomic_ref<std::uint32_t, cuda::thread_scope_device>(*lock).exchange(
+               1u, cuda::memory_order_acquire) == 0;
   }
   __device__ void Release(Step, std::uint32_t* lock) const { atomicExch(lock, 0u); }
 
@@ -214,6 +214,15 @@ class CudaMedia {
  private:
   /// A holder is busy for some round trips over the link.
   static constexpr unsigned kLockWaitNanoseconds = 500;
+
+  __device__ GPM_SELDOM static void Log(DirtyLog dirty, const void* address, std::size_t bytes) {
+    const auto first = reinterpret_cast<std::uint64_t>(address) / 64 * 64;
+    for (std::uint64_t line = first; line < reinterpret_cast<std::uint64_t>(address) + bytes;
+         line += 64) {
+      const std::uint64_t at = atomicAdd(reinterpret_cast<unsigned long long*>(dirty.count), 1ull);
+      if (at < dirty.capacity) dirty.lines[at] = line;
+    }
+  }
 
   DirtyLog dirty_;
 };

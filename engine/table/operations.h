@@ -68,6 +68,7 @@ class Operations : public TableProbe<Group, Media> {
           break;
       }
       group_.Sync();
+      TellCache(work);
       if (!Commit(&work)) continue;  // without a directory: another change came first, look again
       media_.Fence(work.change == Change::kInsert   ? Step::kInsertDoneFence
                    : work.change == Change::kUpdate ? Step::kUpdateDoneFence
@@ -90,7 +91,7 @@ class Operations : public TableProbe<Group, Media> {
 
   /// An operation on its way through the steps of Apply, for those who take the same step of
   /// several operations at a time, with one fence for all: Begin (or TryBegin), and if there is
-  /// something to change fence, Commit (begin again if it fails), fence, Finish.
+  /// something to change fence, TellCache, Commit (begin again if it fails), fence, Finish.
   struct Work {
     Candidates candidates;
     const std::uint64_t* key = nullptr;
@@ -158,7 +159,7 @@ class Operations : public TableProbe<Group, Media> {
   GPM_HD bool TryBegin(Work* work) const {
     do {
       if (work->lock_first && !work->locked) {
-        std::uint64_t taken = 0;
+        std::uint32_t taken = 0;
         if (group_.IsLeader()) {
           taken = media_.TryAcquire(Step::kKeyLock, locks_.Of(work->candidates.hash)) ? 1 : 0;
         }
@@ -196,18 +197,24 @@ class Operations : public TableProbe<Group, Media> {
     return true;
   }
 
-  /// Tells cache and directory of a change that persistent memory has, and ends the operation.
+  /// Tells the cache of a change before it is made: what searches find until Finish is the old
+  /// reference, with which they do not take the new value.
+  GPM_HD void TellCache(const Work& work) const {
+    if (!work.covered || table_.inline_values()) return;
+    const std::uint32_t position = work.outcome.position;
+    const std::uint32_t bucket = BucketIndex(work.candidates, position);
+    const std::uint32_t slot = position & (table_.slots - 1);
+    if (work.change == Change::kErase) {
+      cache_.Drop(bucket, slot);
+    } else {
+      cache_.Put(bucket, slot, work.fresh.reference, work.fresh.source);
+    }
+  }
+
+  /// Tells the directory of a change that persistent memory has, and ends the operation.
   GPM_HD void Finish(Work* work) const {
     const std::uint32_t position = work->outcome.position;
     const Slot slot = SlotOf(*work);
-    if (work->covered && !table_.inline_values()) {
-      const std::uint32_t bucket = BucketIndex(work->candidates, position);
-      if (work->change == Change::kErase) {
-        cache_.Drop(bucket, slot.index);
-      } else {
-        cache_.Put(bucket, slot.index, work->fresh.reference, work->fresh.source);
-      }
-    }
     group_.Sync();
     if (group_.IsLeader()) {
       const std::uint64_t reference = work->fresh.reference;
@@ -316,7 +323,7 @@ class Operations : public TableProbe<Group, Media> {
 
   GPM_HD bool CasOnce(Step step, std::uint64_t* word, std::uint64_t expected,
                       std::uint64_t desired) const {
-    std::uint64_t swapped = 0;
+    std::uint32_t swapped = 0;
     if (group_.IsLeader()) swapped = media_.Cas(step, word, expected, desired) ? 1 : 0;
     return group_.Broadcast(swapped) != 0;
   }
@@ -344,10 +351,10 @@ class Operations : public TableProbe<Group, Media> {
     }
     if (!fresh->has_cell) {
       std::uint32_t cell = 0;
-      std::uint64_t taken = 0;
+      std::uint32_t taken = 0;
       if (group_.IsLeader()) taken = reclaim_.TakeCell(&cell) ? 1 : 0;
       if (group_.Broadcast(taken) == 0) return false;
-      fresh->cell = static_cast<std::uint32_t>(group_.Broadcast(cell));
+      fresh->cell = group_.Broadcast(cell);
       fresh->reference = fresh->cell * table_.cell_bytes;
       fresh->has_cell = true;
     }
@@ -372,26 +379,21 @@ class Operations : public TableProbe<Group, Media> {
       const bool holds = StillHolds(candidates, work->hint);
       const Probe probe =
           holds ? Probe{.match = 1u << work->hint.position} : ProbeSlots(candidates, work->key);
-      if (probe.match != 0) {
+      outcome.present = probe.match != 0;
+      const Action action = outcome.present ? plan.if_present : plan.if_absent;
+      if (outcome.present) {
         if (work->locked && !work->covered) {
           Unlock(candidates);
           work->locked = false;
         }
-        outcome.present = true;
         outcome.position = LowestBit(probe.match);
-        work->slot = holds ? work->hint.slot : SlotAt(candidates, outcome.position);
-        outcome.reference =
-            work->covered ? ReferenceAt(candidates, probe) : LoadOnce(table_.Reference(work->slot));
-        if (plan.if_present == Action::kErase) {
-          work->change = Change::kErase;
-        } else if (plan.if_present == Action::kWrite) {
-          if (Prepare(plan.present_value, &work->fresh)) {
-            work->change = Change::kUpdate;
-          } else {
-            outcome.lack = Lack::kCell;
-          }
+        if constexpr (Group::kSize == 1) {
+          work->slot = holds ? work->hint.slot : SlotAt(candidates, outcome.position);
         }
-      } else if (plan.if_absent == Action::kWrite) {
+        outcome.reference = work->covered ? ReferenceAt(candidates, probe)
+                                          : LoadOnce(table_.Reference(SlotOf(*work)));
+        if (action == Action::kErase) work->change = Change::kErase;
+      } else if (action == Action::kWrite) {
         if (!work->locked) {
           work->lock_first = true;
           return false;
@@ -399,14 +401,19 @@ class Operations : public TableProbe<Group, Media> {
         const int choice = PlaceFor(probe.empty);
         if (choice < 0) {
           outcome.lack = Lack::kSlot;
-        } else if (!Prepare(plan.absent_value, &work->fresh)) {
-          outcome.lack = Lack::kCell;
-        } else {
-          outcome.position = static_cast<std::uint32_t>(choice);
-          work->slot = SlotAt(candidates, outcome.position);
-          again = !ClaimSlot(*work);  // another insert took it
-          if (!again) work->change = Change::kInsert;
+          break;
         }
+        outcome.position = static_cast<std::uint32_t>(choice);
+        if constexpr (Group::kSize == 1) work->slot = SlotAt(candidates, outcome.position);
+      }
+      if (action != Action::kWrite) break;
+      if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, &work->fresh)) {
+        outcome.lack = Lack::kCell;
+      } else if (outcome.present) {
+        work->change = Change::kUpdate;
+      } else {
+        again = !ClaimSlot(*work);  // another insert took it
+        if (!again) work->change = Change::kInsert;
       }
     }
     if (work->change == Change::kNothing) End(work);

@@ -178,18 +178,33 @@ class TableProbe {
   /// For making the directory anew, while no batch runs.
   GPM_HD const DirectoryAccess<Group, Media>& directory() const { return directory_; }
 
-  GPM_HD std::uint32_t CellOf(std::uint64_t reference) const {
-    return static_cast<std::uint32_t>(reference / table_.cell_bytes);
-  }
+  GPM_HD std::uint32_t CellOf(std::uint64_t reference) const { return table_.CellOf(reference); }
 
  protected:
-  /// One-shot access: reads the states of all candidate slots at once (GPHash section 3.1).
+  /// One-shot access: reads the prints, or the states, of all candidate slots at once (GPHash
+  /// section 3.1).
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
-    if (directory_.Covers(candidates)) {
-      Probe probe = directory_.Search(candidates, key);
-      if (!directory_.has_keys()) probe.match = KeepEqualKeys(candidates, probe.match, key);
-      return probe;
+    if (!directory_.Covers(candidates)) {
+      return ProbeStates(table_, group_, media_, candidates, key);
     }
+    Probe probe = directory_.Search(candidates, key);
+    if (!directory_.has_keys() && probe.match != 0) {
+      probe.match = KeepEqual(table_, group_, media_, candidates, probe.match, key);
+    }
+    return probe;
+  }
+
+  /// ProbeSlots and KeepEqualKeys where the directory does not know, which with one is seldom.
+  GPM_SELDOM static GPM_HD Probe ProbeStates(const TableView& table, Group group, Media media,
+                                             Candidates candidates, const std::uint64_t* key) {
+    return TableProbe(table, Accelerators{}, group, media).ProbeAllStates(candidates, key);
+  }
+  GPM_SELDOM static GPM_HD std::uint32_t KeepEqual(const TableView& table, Group group, Media media,
+                                                   Candidates candidates, std::uint32_t match,
+                                                   const std::uint64_t* key) {
+    return TableProbe(table, Accelerators{}, group, media).KeepEqualKeys(candidates, match, key);
+  }
+  GPM_HD Probe ProbeAllStates(const Candidates& candidates, const std::uint64_t* key) const {
     if constexpr (Group::kSize == 1) {
       return ProbeBuckets(candidates, key, 0, table_.candidate_buckets(),
                           [&](std::uint32_t c) { return CandidateBucket(table_, candidates, c); });
@@ -279,8 +294,15 @@ class TableProbe {
   GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, const Probe& probe) const {
     if (probe.cell != 0) return probe.cell * table_.cell_bytes;
     const std::uint32_t position = LowestBit(probe.match);
-    return directory_.Covers(candidates) ? directory_.Reference(candidates, position)
-                                         : LoadOnce(table_.Reference(SlotAt(candidates, position)));
+    return directory_.Covers(candidates)
+               ? directory_.Reference(candidates, position)
+               : StoredReference(table_, group_, media_, candidates, position);
+  }
+  GPM_SELDOM static GPM_HD std::uint64_t StoredReference(const TableView& table, Group group,
+                                                         Media media, Candidates candidates,
+                                                         std::uint32_t position) {
+    const TableProbe probe(table, Accelerators{}, group, media);
+    return probe.LoadOnce(table.Reference(probe.SlotAt(candidates, position)));
   }
   GPM_HD std::uint32_t BucketIndex(const Candidates& candidates, std::uint32_t position) const {
     return directory_.IndexOf(candidates, position >> table_.slot_bits);
