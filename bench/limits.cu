@@ -527,8 +527,7 @@ double CudaAccessor::MeasureEmptyBatch() {
   std::vector<double> seconds;
   for (std::uint64_t number = 1; number <= kWarmUp + kBatches; ++number) {
     const auto start = std::chrono::steady_clock::now();
-    graph.Launch({{Tell, multiprocessors_, kBlockThreads, KernelStart::kAlone, told.get(), number}},
-                 cudaStreamPerThread);
+    graph.Launch({Tell, multiprocessors_, kBlockThreads, told.get(), number}, cudaStreamPerThread);
     for (std::uint64_t looks = 1; __atomic_load_n(told.get(), __ATOMIC_ACQUIRE) != number;
          ++looks) {
       if (looks % kLooksBeforeQuery != 0) continue;

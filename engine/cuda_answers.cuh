@@ -21,11 +21,11 @@ struct Question {
   Op op;
 };
 
-/// @param p a position
+/// @param p a position of a sorted batch
 __device__ inline Question QuestionAt(const DeviceBatch& batch, std::uint32_t p) {
   // As few loads as possible one behind the other.
   const RunEffect effect = batch.effects[p];
-  const RunEffect before = batch.order != nullptr && p != 0 ? batch.effects[p - 1] : effect;
+  const RunEffect before = p != 0 ? batch.effects[p - 1] : effect;
   Question question;
   question.operation = batch.OperationAt(p);
   question.first = effect.first;
@@ -54,15 +54,12 @@ __device__ inline Answer AnswerOne(const DeviceBatch& batch, const Question& que
 
 /// Answers the operations of runs that were carried out with one write, or, if `reads` has copies,
 /// are being carried out: what was planned is then being read, and who wants the same is put there.
-/// @tparam kLanes for each operation: 1, or kTileLanes, for a small batch
-template <std::uint32_t kLanes>
 __global__ void __launch_bounds__(kBlockThreads)
     AnswerOperations(const __grid_constant__ TableContext context,
                      const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                      const __grid_constant__ Reporter reporter) {
-  cudaGridDependencySynchronize();  // it may be launched early
   const std::uint32_t value_size = context.table.value_size;
-  const std::uint32_t p = (blockIdx.x * kBlockThreads + threadIdx.x) / kLanes;
+  const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
   const bool early = reads.copies != nullptr;
   Question question{};
   Answer answer;
@@ -88,22 +85,15 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     }
   }
-  if constexpr (kLanes == 1) {
-    if (__any_sync(~0u, source != nullptr)) CopyValues<false>(source, target, value_size);
-    if (early) {
-      const bool cached = plan.Is(ReadPlan::kCached);
-      if (__any_sync(~0u, cached)) CopyFromCache(context, plan, cached ? target : nullptr);
-      AddCopies(reads, plan.cell != 0 && !cached && question.operation != question.reader,
-                question.reader, question.operation);
-    }
-  } else if (source != nullptr) {
-    CopyBytes(CudaTile(cooperative_groups::tiled_partition<kLanes>(
-                  cooperative_groups::this_thread_block())),
-              target, source, value_size);
+  if (__any_sync(~0u, source != nullptr)) CopyValues<false>(source, target, value_size);
+  if (early) {
+    const bool cached = plan.Is(ReadPlan::kCached);
+    if (__any_sync(~0u, cached)) CopyFromCache(context, plan, cached ? target : nullptr);
+    AddCopies(reads, plan.cell != 0 && !cached && question.operation != question.reader,
+              question.reader, question.operation);
   }
-  const bool counts = threadIdx.x % kLanes == 0;
-  const int finds = __syncthreads_count(counts && answer.found);
-  const int hits = __syncthreads_count(counts && hit);
+  const int finds = __syncthreads_count(answer.found);
+  const int hits = __syncthreads_count(hit);
   if (threadIdx.x == 0 && finds != 0) {
     AtomicAdd(&batch.sums->found, static_cast<std::uint64_t>(finds));
     AtomicAdd(&batch.sums->cache_hits, static_cast<std::uint64_t>(hits));

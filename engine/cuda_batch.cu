@@ -11,6 +11,7 @@
 #include "engine/cuda_answers.cuh"
 #include "engine/cuda_finds.cuh"
 #include "engine/cuda_run.h"
+#include "engine/cuda_runs.cuh"
 #include "engine/cuda_small.cuh"
 
 namespace gpm {
@@ -19,6 +20,10 @@ namespace {
 /// Operations of a batch of finds from which on a thread for each is enough. (Of 2^14 - 1, a tile
 /// for each takes 14 to 53 us; of 2^14, a thread for each 30 to 73.)
 constexpr std::uint64_t kLargeFrom = (std::uint64_t{1} << 14) + 1;
+/// Operations of a small batch that also writes from which on its reads are dealt out. (Of 1024
+/// that are reads but for one in 20, that takes 37 us, and 35 if they are made at once; of 4096, 39
+/// and 47.)
+constexpr std::uint64_t kDealtFrom = 2048;
 /// Operations of a batch from which on the first part is read while the rest is looked up.
 constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
 /// Operations of a batch up to which a merge sort takes less time than a radix sort, whose passes
@@ -56,7 +61,8 @@ void CudaRun::Allocate() {
   const bool wants_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   const AccessOptions& access = executor_->access();
   const bool deferred = wants_cells && n <= Reads::kMaxOperations && access.by_address;
-  way_ = n <= kSmallBatch ? Way::kSmall : Way::kSorted;
+  const std::uint64_t tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
+  way_ = n <= std::min<std::uint64_t>(kSmallBatch, tiles) ? Way::kSmall : Way::kSorted;
   // Unless values are read together or cached, several finds of a key had better be one; without a
   // directory too.
   const bool finds = batch_.ops.empty() && batch_.op == Op::kFind;
@@ -64,11 +70,8 @@ void CudaRun::Allocate() {
   if (finds && (!access.combine || (executor_->has_directory() && apart))) way_ = Way::kFinds;
   searches_ = way_ == Way::kSorted && executor_->has_directory() && n <= Reads::kMaxOperations &&
               (deferred || !wants_cells);
-  // The few reads of a small batch that also writes are made at once: a kernel of their own took
-  // longer than they did.
-  if (deferred && way_ != Way::kSmall) AllocateReads(n);
+  if (deferred && (way_ != Way::kSmall || n >= kDealtFrom)) AllocateReads(n);
   if (way_ == Way::kFinds) return;
-  w.effects.Reserve(n);
   w.records.Reserve(n);
   if (executor_->needs_flush()) {
     // (A value that was written ahead may be another one in the end.)
@@ -76,7 +79,11 @@ void CudaRun::Allocate() {
     w.dirty_lines.Reserve(n * (batch_.keys.size() / n + cells) / 64 + 6 * n);
     w.dirty_count.Reserve(1);
   }
-  if (way_ == Way::kSmall) return;
+  if (way_ == Way::kSmall) {
+    w.marks.Reserve(n);
+    return;
+  }
+  w.effects.Reserve(n);
   if (searches_) {
     w.pending.Reserve(ShapeLists(n, Workspace::kPending, &pending_));
     pending_.items = w.pending.data();
@@ -112,7 +119,7 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
   const bool large = operations >= kLargeFrom;
   const bool finds = way_ == Way::kFinds;
   Workspace& w = *workspace_;
-  const bool plans = !finds || large;
+  const bool plans = large || way_ == Way::kSorted;
   const bool in_order = large && executor_->pool_bytes() > executor_->access().dealt_up_to;
   // Each part has lists of its own, one behind the other: reads of one part alone (those of a later
   // phase) may run over into the second.
@@ -186,21 +193,19 @@ void CudaRun::Sort() {
 }
 
 void CudaRun::CarryOut(bool again, bool give_up) {
-  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
   if (way_ == Way::kSmall) {
+    const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     workspace_->changes.Launch(
-        {{CarryOutSmall, blocks, kSmallThreads, KernelStart::kAlone, context_, device_, again,
-          give_up},
-         {AnswerOperations<kTileLanes>, blocks, kBlockThreads, KernelStart::kEarly, context_,
-          device_, Reads{}, kernel_reporter_}},
+        {CarryOutSmall, std::max(tiles, executor_->multiprocessors()), kSmallThreads, context_,
+         device_, reads_, again, give_up, kernel_reporter_},
         stream_);
     Finish();
     return;
   }
   ClearReads();
   const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
-    AnswerOperations<1><<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)),
-                          kBlockThreads, 0, stream>>>(context_, device_, reads, reporter);
+    AnswerOperations<<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)),
+                       kBlockThreads, 0, stream>>>(context_, device_, reads, reporter);
     CheckLaunch("AnswerOperations");
   };
   if (searches_ && !again) {
@@ -242,9 +247,8 @@ void CudaRun::Find() {
       const unsigned most =
           std::min(kFindingBlocks * multiprocessors, FewItems<std::uint64_t>::kMaxBlocks);
       const unsigned blocks = std::clamp(tiles, std::min(multiprocessors, most), most);
-      workspace_->finds.Launch({{FindKeys, blocks, kBlockThreads, KernelStart::kTogether, context_,
-                                 device_, reads_, kernel_reporter_}},
-                               stream_);
+      workspace_->finds.Launch(
+          {FindKeys, blocks, kBlockThreads, context_, device_, reads_, kernel_reporter_}, stream_);
     } else {
       FindKeys<<<tiles, kBlockThreads, 0, stream_>>>(context_, device_, reads_, kernel_reporter_);
       CheckLaunch("FindKeys");

@@ -33,6 +33,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       other_order(bytes),
       effects(bytes),
       records(bytes),
+      marks(bytes),
       reads(bytes),
       pending(bytes),
       dealt(bytes),

@@ -44,6 +44,7 @@ struct Workspace {
   DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
   DeviceArray<RunEffect> effects;
   DeviceArray<RunRecord> records;
+  DeviceArray<std::uint64_t> marks;
   DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
   DeviceArray<std::uint32_t> pending, dealt;                 ///< items of PartLists
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB

@@ -13,7 +13,7 @@ inline constexpr unsigned kFindingBlocks = 4;
 
 /// A small batch: each find by a tile, which also copies the value if the cache has it. If there
 /// are lists, what is read is put there, and read when all finds have come so far: all blocks begin
-/// at once then (KernelStart::kTogether), as many as there are multiprocessors or more.
+/// at once then (KernelGraph), as many as there are multiprocessors or more.
 __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -53,16 +53,18 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
   const std::uint32_t planned =
-      MeetBlocks(&batch.sums->blocks_done, counts.found - counts.cache_hits, &planned_in_all);
+      MeetBlocks(&batch.sums->blocks_met, 1, counts.found - counts.cache_hits, &planned_in_all);
   const bool may_report = threadIdx.x < 32 && reporter.words != nullptr;
   std::uint32_t half = 0;  // of the report, which counts no reads: ready before them
   if (may_report) half = HalfOfReport(context, reporter);
   bool reports = blockIdx.x == 0;
   if (planned != 0) {
-    reports =
-        items.ForEach<kTilesPerBlock>(reads.lists, planned, [&](std::uint64_t item, bool has_one) {
-          if (has_one) ReadOne(table, batch, item);
-        });
+    items.Begin(reads.lists, planned);
+    std::uint64_t item = 0;
+    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.lists, &item, &has_one);) {
+      if (has_one) ReadOne(table, batch, item);
+    }
+    reports = items.IsLast();
     if (reports) reads.lists.Clear();
   }
   __syncthreads();

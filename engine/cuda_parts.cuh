@@ -7,6 +7,41 @@
 
 namespace gpm {
 
+/// Threads of a block that wait for each other: all of them.
+struct WholeBlock {
+  __device__ static std::uint32_t Rank() { return threadIdx.x; }
+  __device__ static std::uint32_t Size() { return blockDim.x; }
+  __device__ static void Sync() { __syncthreads(); }
+  /// Syncs. @return whether the bit of any thread is set
+  __device__ static bool Or(bool bit) { return __syncthreads_or(bit ? 1 : 0) != 0; }
+};
+/// The same for `kThreads` threads from `kFirst` on, both multiples of kThreads.
+template <std::uint32_t kFirst, std::uint32_t kThreads>
+struct PartOfBlock {
+  static_assert(kFirst % kThreads == 0 && kThreads % 32 == 0);
+  static constexpr std::uint32_t kBarrier = kFirst / kThreads + 1;  // 0 is the whole block's
+
+  __device__ static std::uint32_t Rank() { return threadIdx.x - kFirst; }
+  __device__ static std::uint32_t Size() { return kThreads; }
+  __device__ static void Sync() {
+    asm volatile("barrier.sync %0, %1;" : : "n"(kBarrier), "n"(kThreads) : "memory");
+  }
+  __device__ static bool Or(bool bit) {
+    std::uint32_t any = 0;
+    asm volatile(
+        "{\n"
+        " .reg .pred mine, all;\n"
+        " setp.ne.u32 mine, %1, 0;\n"
+        " barrier.red.or.pred all, %2, %3, mine;\n"
+        " selp.u32 %0, 1, 0, all;\n"
+        "}"
+        : "=r"(any)
+        : "r"(bit ? 1u : 0u), "n"(kBarrier), "n"(kThreads)
+        : "memory");
+    return any != 0;
+  }
+};
+
 /// Accesses to persistent memory, dealt out to the multiprocessors by address.
 ///
 /// What an access costs is its address translation. A GPU keeps those of some 512 MiB near each of
@@ -72,9 +107,10 @@ struct PartLists {
     const std::uint32_t pairs = (multiprocessors + kSharers - 1) / kSharers;
     return pairs < kMaxParts ? pairs : kMaxParts;
   }
-  /// Makes the lists empty, by all threads of the last block that takes items.
+  /// Makes the lists empty, by all threads of the last team that takes items.
+  template <class Team = WholeBlock>
   __device__ void Clear() const {
-    for (std::uint32_t k = threadIdx.x; k < kCounts; k += blockDim.x) counts[k] = 0;
+    for (std::uint32_t k = Team::Rank(); k < kCounts; k += Team::Size()) counts[k] = 0;
   }
   /// The part of the multiprocessor that the thread runs on.
   __device__ std::uint32_t OwnPart() const {
@@ -85,8 +121,8 @@ struct PartLists {
 };
 
 /// Where a block is in the lists; in shared memory. All functions are called by all threads of the
-/// block.
-template <class Item>
+/// team.
+template <class Item, class Team = WholeBlock>
 struct PartCursor {
   using Lists = PartLists<Item>;
   static constexpr std::uint32_t kNone = ~0u;
@@ -107,29 +143,29 @@ struct PartCursor {
   __device__ bool Take(const Lists& lists, std::uint32_t p, std::uint32_t most) {
     constexpr std::uint32_t kLists = Lists::kListsOfPart;
     constexpr std::uint32_t kLanes = (1u << kLists) - 1;
-    __syncthreads();  // what is about to be overwritten has been read
+    Team::Sync();  // what is about to be overwritten has been read
     const bool opens = part != p;
-    __syncthreads();
-    if (threadIdx.x == 32) {  // other warps, so that nobody waits for the others' loads
+    Team::Sync();
+    if (Team::Rank() == 32) {  // other warps, so that nobody waits for the others' loads
       first = atomicAdd(&lists.counts[Lists::kTaken + p], most);
-    } else if (opens && threadIdx.x == 64) {
+    } else if (opens && Team::Rank() == 64) {
       surplus = AtomicLoad32(&lists.counts[Lists::kSurplus]);
-    } else if (opens && threadIdx.x < kLists) {
-      std::uint32_t end = Length(lists, p, threadIdx.x);
+    } else if (opens && Team::Rank() < kLists) {
+      std::uint32_t end = Length(lists, p, Team::Rank());
       for (std::uint32_t step = 1; step < kLists; step *= 2) {
         const std::uint32_t before = __shfl_up_sync(kLanes, end, step);
-        if (threadIdx.x >= step) end += before;
+        if (Team::Rank() >= step) end += before;
       }
-      ends[threadIdx.x] = end;
+      ends[Team::Rank()] = end;
       part = p;
     }
-    __syncthreads();
+    Team::Sync();
     return first < End();
   }
   /// Takes `most` items of the part that it is at, or else of the next one that has any.
   /// @return how many, from `first` on; 0: there are none
   __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
-    __syncthreads();
+    Team::Sync();
     std::uint32_t p = part == kNone ? own : part;
     while (p != kNone) {
       if (Take(lists, p, most)) return min(most, End() - first);
@@ -148,10 +184,10 @@ struct PartCursor {
   /// kNone.
   __device__ std::uint32_t Find(const Lists& lists, std::uint32_t from, bool untouched) {
     const std::uint32_t all_parts = lists.parts + 1;  // with the surplus
-    __syncthreads();
-    if (threadIdx.x == 0) distance = kNone;
-    __syncthreads();
-    for (std::uint32_t p = threadIdx.x; p < all_parts; p += blockDim.x) {
+    Team::Sync();
+    if (Team::Rank() == 0) distance = kNone;
+    Team::Sync();
+    for (std::uint32_t p = Team::Rank(); p < all_parts; p += Team::Size()) {
       const std::uint32_t taken = AtomicLoad32(&lists.counts[Lists::kTaken + p]);
       std::uint32_t all = 0;
       for (std::uint32_t list = 0; list < Lists::kListsOfPart; ++list) {
@@ -161,7 +197,7 @@ struct PartCursor {
         atomicMin(&distance, (p + all_parts - from) % all_parts);
       }
     }
-    __syncthreads();
+    Team::Sync();
     return distance == kNone ? kNone : (from + distance) % all_parts;
   }
 
@@ -187,23 +223,35 @@ __device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
   return *is_last;
 }
 
-/// All blocks of a kernel wait here for each other, with all their threads: they began together
-/// (KernelStart::kTogether). What they wrote before is seen then.
-/// @param meeting 0 before the kernel
-/// @param amount of this block; `sum` in shared memory
-/// @return the sum of all blocks' amounts
-__device__ inline std::uint32_t MeetBlocks(std::uint64_t* meeting, std::uint32_t amount,
-                                           std::uint32_t* sum) {
+/// Blocks of a kernel that begin together (KernelGraph) meet: one thread of each comes, and some
+/// wait, a thread for others. What a team did before it synced and came is seen by those who wait
+/// and whom these then sync with.
+/// @param meeting a counter that was 0 before the kernel; for all its meetings
+/// @param amount added to the sum of the kernel's
+__device__ inline void ComeToMeeting(std::uint64_t* meeting, std::uint32_t amount) {
+  __threadfence();
+  AtomicAdd(meeting, std::uint64_t{amount} << 32 | 1);
+}
+/// @param number of the meeting, from 1 on
+/// @return the sum so far: nobody comes to the next meeting before all have read it, or nobody
+///         brings anything there
+__device__ inline std::uint32_t AwaitMeeting(const std::uint64_t* meeting, std::uint32_t number) {
+  std::uint64_t met = 0;
+  do {
+    met = AtomicLoad(meeting);
+  } while (static_cast<std::uint32_t>(met) < number * gridDim.x);
+  __threadfence();
+  return static_cast<std::uint32_t>(met >> 32);
+}
+/// All threads of all blocks wait here for each other.
+/// @param sum in shared memory
+/// @return the sum so far
+__device__ inline std::uint32_t MeetBlocks(std::uint64_t* meeting, std::uint32_t number,
+                                           std::uint32_t amount, std::uint32_t* sum) {
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    AtomicAdd(meeting, std::uint64_t{amount} << 32 | 1);
-    std::uint64_t met = 0;
-    do {
-      met = AtomicLoad(meeting);
-    } while (static_cast<std::uint32_t>(met) != gridDim.x);
-    __threadfence();
-    *sum = static_cast<std::uint32_t>(met >> 32);
+    ComeToMeeting(meeting, amount);
+    *sum = AwaitMeeting(meeting, number);
   }
   __syncthreads();
   return *sum;
@@ -244,54 +292,66 @@ struct PartItems {
 };
 
 /// The same for few items, of which it is known how many there are: a block that has done its own
-/// part does not look for parts that no block has begun with. The last one makes up for them.
-template <class Item>
+/// part does not look for parts that no block has begun with. The last one makes up for them. In
+/// shared memory; all functions are called by all threads of the team, of all blocks of a kernel.
+template <class Item, class Team = WholeBlock>
 struct FewItems {
   using Lists = PartLists<Item>;
   /// kBlocksDone has the number of blocks, and above that those of items that they handled.
   static constexpr std::uint32_t kBlockBits = 11;
   static constexpr std::uint32_t kMaxBlocks = (1u << kBlockBits) - 1;
 
-  PartCursor<Item> at;
-  std::uint32_t handled;
+  PartCursor<Item, Team> at;
+  std::uint32_t items;    ///< in the lists; 0 when the last block knows that all are handled
+  std::uint32_t handled;  ///< by the block
+  bool is_end;            ///< of the block's own part
   bool is_last;
 
-  /// As PartItems::ForEach, but the last block has to clear the lists. At most kMaxBlocks.
-  /// @param items in the lists: 1 to 2^21 - 1
-  template <std::uint32_t kGroups, class Visit>
-  __device__ bool ForEach(const Lists& lists, std::uint32_t items, const Visit& visit) {
-    const std::uint32_t group = threadIdx.x / (blockDim.x / kGroups);
-    if (threadIdx.x == 0) {
+  /// @param all items in the lists: 1 to 2^21 - 1
+  __device__ void Begin(const Lists& lists, std::uint32_t all) {
+    Team::Sync();
+    if (Team::Rank() == 0) {
       at.Begin(lists);
+      items = all;
       handled = 0;
+      is_end = is_last = false;
     }
-    __syncthreads();
-    bool is_end = false;
-    while (!is_end && at.Take(lists, at.own, kGroups)) {
-      const std::uint32_t some = min(kGroups, at.End() - at.first);
-      is_end = some < kGroups;
-      visit(group < some ? at.At(lists, at.first + group) : Item{}, group < some);
-      if (threadIdx.x == 0) handled += some;
+    Team::Sync();
+  }
+  /// Takes items, one for each of `kGroups` groups of threads.
+  /// @param item of the thread's group, `has_one` whether there is one
+  /// @return whether the block has any. When not, and it is the last block (IsLast), all items were
+  ///         handled, what was done with them is seen, and it has to clear the lists
+  template <std::uint32_t kGroups>
+  __device__ bool Next(const Lists& lists, Item* item, bool* has_one) {
+    const std::uint32_t group = Team::Rank() / (Team::Size() / kGroups);
+    std::uint32_t taken = 0;
+    Team::Sync();
+    if (!is_end && at.Take(lists, at.own, kGroups)) taken = min(kGroups, at.End() - at.first);
+    if (taken == 0 && !is_last) Arrive(lists);
+    if (taken == 0 && is_last && items != 0) taken = at.TakeSome(lists, kGroups);
+    if (Team::Rank() == 0) {
+      handled += taken;
+      is_end = taken < kGroups || is_last;
+      if (taken == 0 && is_last) __threadfence();
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    *has_one = group < taken;
+    *item = group < taken ? at.At(lists, at.first + group) : Item{};
+    return taken != 0;
+  }
+  __device__ bool IsLast() const { return is_last; }
+
+ private:
+  __device__ void Arrive(const Lists& lists) {
+    Team::Sync();
+    if (Team::Rank() == 0) {
       __threadfence();
       const std::uint32_t own = handled << kBlockBits | 1;
       const std::uint32_t done = atomicAdd(&lists.counts[Lists::kBlocksDone], own) + own;
       is_last = done % (1u << kBlockBits) == gridDim.x;
-      handled = done >> kBlockBits;
+      if (done >> kBlockBits == items) items = 0;  // nothing is left
     }
-    __syncthreads();
-    if (!is_last) return false;
-    if (handled != items) {
-      while (const std::uint32_t some = at.TakeSome(lists, kGroups)) {
-        visit(group < some ? at.At(lists, at.first + group) : Item{}, group < some);
-      }
-      __syncthreads();
-      if (threadIdx.x == 0) __threadfence();  // as those of other blocks, these are seen from here
-    }
-    __syncthreads();
-    return true;
+    Team::Sync();
   }
 };
 

@@ -91,6 +91,7 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
       results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
   device_.effects = w.effects.data();
   device_.records = w.records.data();
+  device_.marks = w.marks.data();
   MakeContext(grant);
   executor_->GiveBack(give_back, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);

@@ -1,16 +1,15 @@
 #ifndef GPM_ENGINE_CUDA_RUNS_CUH_
 #define GPM_ENGINE_CUDA_RUNS_CUH_
 
-#include "engine/cuda_reads.cuh"
+#include "engine/cuda_tasks.cuh"
 
 namespace gpm {
 
-/// The kernels of batches that write: the operations on each key are a *run*, which is carried out
-/// with at most one write. Runs of a large batch are found by HashKeys, a sort, and a scan of their
+/// The kernels of large batches that write: the operations on each key are a *run*, which is
+/// carried out with at most one write. Runs are found by HashKeys, a sort, and a scan of their
 /// effects; with a directory, SearchRuns carries out those that change nothing, and CarryOutParts
-/// the others, while what SearchRuns planned is read and the operations are answered. Runs of a
-/// small batch are found and carried out by CarryOutSmall (cuda_small.cuh), and answered afterwards
-/// (cuda_answers.cuh).
+/// the others, while what SearchRuns planned is read and the operations are answered
+/// (cuda_answers.cuh). Small batches are carried out by a kernel of their own (cuda_small.cuh).
 
 /// Hashes the keys; the high bits order the batch by address in every level. Makes all runs
 /// pending.
@@ -41,101 +40,6 @@ struct SingleEffects {
     }
     return EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
   }
-};
-
-/// Carries out the operations of a run from position record->next on one by one.
-/// @param last the run's last position
-/// @param after after(p) is the run's next position after p
-template <class After>
-__device__ void RunOneByOne(const TileOperations& operations, const CudaTile& group,
-                            const TableView& table, const DeviceBatch& batch, RunRecord* record,
-                            std::uint32_t last, bool give_up, BlockCounts* counts,
-                            const After& after) {
-  std::int64_t items_added = 0;
-  std::uint64_t carried_out = 0;
-  group.Sync();
-  std::uint32_t p = record->next;
-  Lack lack = Lack::kNothing;
-  group.Sync();
-  for (; p <= last; p = after(p), ++carried_out) {
-    const std::uint32_t i = batch.OperationAt(p);
-    const Op op = batch.KindOf(i);
-    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
-    const Plan plan = PlanOf(op, batch.ValueOf(i, table.value_size));
-    const Candidates candidates = operations.Locate(key);
-    const Outcome outcome = operations.Apply(candidates, key, plan);
-    lack = outcome.lack;
-    items_added += ItemsAdded(plan, outcome);
-    if (lack != Lack::kNothing && !give_up) break;
-    bool hit = true;
-    if (op == Op::kFind && outcome.present && batch.found != nullptr) {
-      hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
-    }
-    if (group.IsLeader()) {
-      if (op == Op::kFind && outcome.present) counts->CountFound(hit);
-      batch.results[i] = lack != Lack::kNothing
-                             ? Result::kNoSpace
-                             : ResultOf(op, outcome.present, batch.values != nullptr);
-    }
-  }
-  if (!group.IsLeader()) return;
-  AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(items_added));
-  AtomicAdd(&batch.sums->carried_out, carried_out);
-  record->next = p;
-  if (p > last) {
-    record->status = RunStatus::kSequential;
-  } else {
-    AtomicAdd(lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
-  }
-}
-
-/// All threads of a block: what they wrote to persistent memory persists, and is seen, before what
-/// any of them writes from then on. One fence for all, since fences are cumulative: it orders what
-/// its thread has seen, which the barrier lets it see. REQUIRES: a barrier of the block comes
-/// before it.
-__device__ inline void FenceBlock() {
-  if (threadIdx.x == 0) __threadfence_system();
-  __syncthreads();
-}
-
-/// Applies the operations of a block's tiles (Operations::Apply), step by step together. Nobody
-/// waits for a key's lock, which another tile of the block might hold: it is tried again in the
-/// next round.
-/// @param active whether this tile has one
-/// @param meanwhile called by a tile whose operation has begun, again if it has to begin again:
-///        what it wants to know of the item as it was, while the first warp's fence is under way
-template <class Meanwhile>
-__device__ inline void ApplyTogether(const TileOperations& operations, TileOperations::Work* work,
-                                     bool active, const Meanwhile& meanwhile) {
-  while (__syncthreads_or(active)) {
-    const bool begun = active && operations.TryBegin(work);
-    bool changes = begun && work->change != TileOperations::Change::kNothing;
-    if (begun) active = changes;
-    const bool any = __syncthreads_or(changes) != 0;
-    if (any && threadIdx.x == 0) __threadfence_system();  // FenceBlock, but for its barrier
-    if (begun) meanwhile();
-    if (!any) continue;
-    __syncthreads();
-    if (changes) {
-      operations.TellCache(*work);
-      changes = operations.Commit(work);
-    }
-    __syncthreads();
-    FenceBlock();
-    if (!changes) continue;
-    operations.Finish(work);
-    active = false;
-  }
-}
-
-/// A run that a tile carries out.
-struct RunTask {
-  RunEffect effect;  ///< of all of it
-  RunRecord* record;
-  std::uint32_t last;  ///< its last operation
-  std::uint32_t uses;  ///< operations
-  bool reads_old;      ///< its first find meets the value as it was before the run
-  std::uint32_t cell;  ///< that has the value of the last operation already; 0: none
 };
 
 /// Whether a run ends at a sorted position.
@@ -218,141 +122,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// Where the tiles of a block take cells from; in shared memory.
-struct BlockCells {
-  using Lists = PartLists<std::uint32_t>;
-
-  const Lists* lists;
-  PartCursor<std::uint32_t> at;
-  std::uint32_t wanted;
-  bool is_dry;  ///< no cells are left
-  bool is_last;
-
-  /// By all threads of a block, before anything else.
-  /// @param dealt free cells by part (DealCells)
-  __device__ void Begin(const Lists& dealt) {
-    if (threadIdx.x == 0) {
-      lists = &dealt;
-      if (dealt.enabled()) at.Begin(dealt);
-      is_dry = false;
-    }
-    __syncthreads();
-  }
-  /// Gives the operations of the block's tiles cells of the multiprocessor's own part, as far as
-  /// there are any; all threads of the block come here. What gets none takes it from the grant.
-  /// @param wants whether this tile's operation is expected to need one
-  __device__ void Give(const TileOperations& operations, const CudaTile& group, bool wants,
-                       TileOperations::Work* work) {
-    if (!lists->enabled() || is_dry) return;
-    __syncthreads();
-    if (threadIdx.x == 0) wanted = 0;
-    __syncthreads();
-    std::uint32_t own = 0;
-    if (wants && group.IsLeader()) own = atomicAdd(&wanted, 1u);
-    own = group.Broadcast(own);
-    __syncthreads();
-    const std::uint32_t all = wanted;
-    for (std::uint32_t given = 0; given < all;) {
-      const std::uint32_t some = at.TakeSome(*lists, all - given);
-      if (some == 0) {
-        if (threadIdx.x == 0) is_dry = true;
-        __syncthreads();
-        return;
-      }
-      if (wants && own >= given && own < given + some) {
-        operations.GiveCell(work, at.At(*lists, at.first + own - given));
-      }
-      given += some;
-    }
-  }
-  /// By all blocks of a kernel, at its end: the last one queues what nobody took again.
-  __device__ void Return(const Reclaim& reclaim) {
-    if (!lists->enabled()) return;
-    if (!IsLastBlock(&lists->counts[Lists::kBlocksDone], &is_last)) return;
-    while (const std::uint32_t some = at.TakeSome(*lists, kBlockThreads)) {
-      if (threadIdx.x < some) reclaim.RetireCell(at.At(*lists, at.first + threadIdx.x));
-    }
-    __syncthreads();
-    lists->Clear();
-  }
-};
-
-/// Carries out the runs of a block's tiles; all of them come here.
-/// @param cells to take; not null: SearchRuns came first, and what it planned is being read; if
-///        `reads` has copies, the batch is answered meanwhile by what was found then
-/// @param active whether this tile has one
-__device__ inline void CarryOutTasks(const TileOperations& operations, const CudaTile& group,
-                                     const TableView& table, const DeviceBatch& batch,
-                                     const Reads& reads, const RunTask& task, BlockCells* cells,
-                                     bool active) {
-  const bool searched = cells != nullptr;
-  TileOperations::Work work;
-  std::byte* row = nullptr;  // of the run's first find, which reads the value; others copy from it
-  std::uint32_t reader = 0;
-  bool hit = false;
-  if (active) {
-    const std::uint64_t* key = batch.KeyOf(task.last, table.key_words);
-    const Plan plan = PlanOfRun(task.effect, [&](std::uint32_t position) {
-      return batch.ValueOf(batch.OperationAt(position), table.value_size);
-    });
-    work = operations.Start(operations.Locate(key), key, plan, task.uses);
-    if (task.cell != 0) {
-      operations.GiveCell(&work, task.cell, batch.ValueOf(task.last, table.value_size));
-    }
-    hit = work.covered;  // unless a value is wanted that is not cached
-    if (batch.found != nullptr && task.reads_old) {
-      reader = batch.OperationAt(task.effect.first_find());
-      row = batch.FoundOf(reader, table.value_size);
-    }
-    if (row != nullptr && searched && reads.plans != nullptr &&
-        !reads.plans[reader].Is(ReadPlan::kByWriter)) {  // others write the row
-      row = nullptr;
-      hit = false;
-    }
-  }
-  if (searched) {
-    const bool was_present = active && task.record->present != 0;
-    const Action action = was_present ? work.plan.if_present : work.plan.if_absent;
-    cells->Give(operations, group, active && action == Action::kWrite, &work);
-  }
-  const Outcome& outcome = work.outcome;
-  const bool at_once = reads.plans == nullptr || searched || table.inline_values();
-  ApplyTogether(operations, &work, active, [&] {
-    if (row == nullptr || !outcome.present || outcome.lack != Lack::kNothing) return;
-    hit = operations.ReadCached(work.candidates, outcome, row);
-    if (hit || !at_once) return;
-    operations.ReadValue(outcome.reference, row);
-    hit = table.inline_values() && work.covered;
-  });
-  if (!active || !group.IsLeader()) return;
-  const bool found = outcome.present && outcome.lack == Lack::kNothing;
-  if (row != nullptr && found && !hit && !at_once) {
-    reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference), reader);
-  }
-  if (const int added = ItemsAdded(work.plan, outcome); added != 0) {
-    AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
-  }
-  if (outcome.lack != Lack::kNothing) {
-    AtomicAdd(outcome.lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
-    return;
-  }
-  if (!searched || reads.copies == nullptr) {
-    task.record->present = outcome.present ? 1 : 0;
-    task.record->hit = hit ? 1 : 0;
-  } else if (outcome.present != (task.record->present != 0)) {
-    if (outcome.present) task.record->next = operations.CellOf(outcome.reference);
-    batch.surprises[AtomicAdd(&batch.sums->surprises, 1)] = task.effect.first;
-  }
-  task.record->status = RunStatus::kDone;
-}
-
 /// Carries out the runs that end at some sorted positions, a tile each; all tiles of a block come
 /// here.
 /// @param p the position
 /// @param active whether this tile has one
 /// @param cells, give_up as for CarryOutTasks and CarryOutRuns
-__device__ inline void CarryOutAt(const TileOperations& operations, const CudaTile& group,
-                                  const TableView& table, const DeviceBatch& batch,
+__device__ inline void CarryOutAt(const TableContext& context, const TileOperations& operations,
+                                  const CudaTile& group, const DeviceBatch& batch,
                                   const Reads& reads, std::uint32_t p, bool active,
                                   BlockCells* cells, bool give_up, BlockCounts* counts) {
   RunTask task{};
@@ -362,7 +138,7 @@ __device__ inline void CarryOutAt(const TileOperations& operations, const CudaTi
     const RunStatus status = task.record->status;
     active = status == RunStatus::kPending || status == RunStatus::kMixed;
     if (active && (task.effect.mixed() || give_up)) {
-      RunOneByOne(operations, group, table, batch, task.record, p, give_up, counts,
+      RunOneByOne(context, batch, task.record, p, give_up, counts,
                   [](std::uint32_t before) { return before + 1; });
       active = false;
     }
@@ -370,7 +146,9 @@ __device__ inline void CarryOutAt(const TileOperations& operations, const CudaTi
     task.uses = p - task.effect.first + 1;
     task.reads_old = ReadsOld(batch, task.effect);
   }
-  CarryOutTasks(operations, group, table, batch, reads, task, cells, active);
+  CarryOutTasks<WholeBlock>(
+      operations, group, context.table, batch, reads, task, cells, active, false,
+      [](std::uint32_t, std::uint32_t) {}, [] {});
 }
 
 /// Deals out as many free cells of the grant as runs are expected to need, as a multiprocessor
@@ -404,7 +182,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group, CudaMedia(context.dirty));
   const auto carry_out = [&](std::uint32_t p, bool has_one) {
-    CarryOutAt(operations, group, context.table, batch, reads, p, has_one, &cells, false, &counts);
+    CarryOutAt(context, operations, group, batch, reads, p, has_one, &cells, false, &counts);
   };
   items.ForEach<kTilesPerBlock>(pending, carry_out);
   cells.Return(context.reclaim);
@@ -441,8 +219,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   for (std::uint32_t first = 0; first < total; first += kTilesPerBlock) {
     const std::uint32_t own = first + threadIdx.x / kTileLanes;
     const bool active = own < total;
-    CarryOutAt(operations, group, context.table, batch, reads, active ? ends[own] : 0, active,
-               nullptr, give_up, &counts);
+    CarryOutAt(context, operations, group, batch, reads, active ? ends[own] : 0, active, nullptr,
+               give_up, &counts);
   }
   counts.AddTo(batch.sums);
 }

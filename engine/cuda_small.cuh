@@ -1,277 +1,217 @@
 #ifndef GPM_ENGINE_CUDA_SMALL_CUH_
 #define GPM_ENGINE_CUDA_SMALL_CUH_
 
-#include "engine/cuda_runs.cuh"
+#include "engine/cuda_answers.cuh"
+#include "engine/cuda_small_runs.cuh"
+#include "engine/cuda_tasks.cuh"
 
 namespace gpm {
 
-/// Batches that write, so small that each operation is compared with all others: CarryOutSmall
-/// finds their runs and carries them out; AnswerOperations follows.
+/// Batches that write, so small that each operation is compared with all others: one kernel finds
+/// their runs, carries them out, and answers them.
 
-/// Operations of a small batch at most.
-inline constexpr std::uint32_t kSmallBatch = 4096;
-/// Threads of a block of CarryOutSmall.
-inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
+/// Answers the operations of a block's tiles, and counts what their finds found. When all runs are
+/// carried out, and what they read is there.
+/// @param i the tile's operation, if `active`
+/// @param before the effect of those before it in its run
+__device__ inline void AnswerSmall(const CudaTile& group, const TableView& table,
+                                   const DeviceBatch& batch, std::uint32_t i,
+                                   const RunEffect& before, bool active, BlockCounts* counts) {
+  if (!active) return;
+  const RunRecord record = batch.records[before.first];
+  if (record.status != RunStatus::kDone) return;
+  const std::uint32_t find = before.first_find();
+  const bool is_first = i == before.first;
+  const Question question{i,
+                          before.first,
+                          find,
+                          is_first ? kUnchanged : before.if_absent,
+                          is_first ? kUnchanged : before.if_present,
+                          batch.KindOf(i)};
+  const Answer answer = AnswerOne(batch, question, record.present != 0);
+  if (!answer.found) return;
+  const bool is_old = answer.writer == kUnchanged;
+  if (group.IsLeader()) counts->CountFound(!is_old || record.hit != 0);
+  if (batch.found == nullptr || (is_old && i == find)) return;
+  CopyBytes(group, batch.FoundOf(i, table.value_size),
+            is_old ? batch.FoundOf(find, table.value_size)
+                   : batch.ValueOf(answer.writer, table.value_size),
+            table.value_size);
+}
 
-/// Which operations of a small batch are on the keys of a block's own ones, a bit each; in shared
-/// memory. Keys are told apart by their marks (MarkKey).
-struct BlockRuns {
-  static constexpr std::uint32_t kPlaces = 256;  ///< of a hash table of kTilesPerBlock marks
-  static constexpr std::uint32_t kWords = kSmallBatch / 32;
-  static constexpr std::uint32_t kRounds = kSmallBatch / kSmallThreads;
-  static constexpr std::uint32_t kWordsOfLane = kWords / kTileLanes;
-  /// Words of a row of bits, with one left out after those of each lane: then the lanes of a warp,
-  /// of which a tile's are at words side by side, use all banks.
-  static constexpr std::uint32_t kRow = kWords + kTileLanes;
+// The halves of a block of CarryOutSmall.
+using Workers = PartOfBlock<0, kBlockThreads>;
+using Readers = PartOfBlock<kBlockThreads, kBlockThreads>;
 
-  std::uint64_t marks[kTilesPerBlock];
-  std::uint32_t table[kPlaces];           ///< the mark's number + 1; 0: none
-  std::uint32_t numbers[kTilesPerBlock];  ///< of each tile's mark: equal for equal marks
-  std::uint32_t equal[kTilesPerBlock][kRow];
-  // What operations are, and do (PlanOf):
-  std::uint32_t finds[kRow];
-  std::uint32_t inserts[kRow];  ///< write if the key is absent
-  std::uint32_t updates[kRow];  ///< write if it is present
-  std::uint32_t erases[kRow];
+/// The values as they were that a block's runs want; in shared memory.
+struct OldValues {
+  FewItems<std::uint64_t, Readers> items;
+  std::uint32_t planned;  ///< reads, by the block's runs
+  std::uint32_t in_all;
 
-  /// Where a word of a row is.
-  __device__ static std::uint32_t At(std::uint32_t word) { return word + word / kWordsOfLane; }
-
-  /// By kSmallThreads threads, all of the block.
-  __device__ void Make(const TableView& view, const DeviceBatch& batch) {
-    const std::uint32_t words = view.key_words;
-    const auto place_of = [](std::uint64_t mark) {
-      return static_cast<std::uint32_t>((mark * 0x9E3779B97F4A7C15ull) >> 56);
-    };
-    static_assert(kPlaces == 256 && kTilesPerBlock <= 32);
-    std::uint64_t mark[kRounds];  // of all operations, in flight while the table is made
-    Op kind[kRounds];
-#pragma unroll
-    for (std::uint32_t k = 0; k < kRounds; ++k) {
-      const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      mark[k] = words == 1 && i < batch.count ? batch.keys[i] : 0;
-      kind[k] = i < batch.count ? batch.KindOf(i) : Op::kFind;
-    }
-#pragma unroll 1
-    for (std::uint32_t w = 0; words > 1 && w < words; ++w) {
-#pragma unroll
-      for (std::uint32_t k = 0; k < kRounds; ++k) {
-        const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-        if (i < batch.count) mark[k] += MarkTerm(view.hash_seed, batch.KeyOf(i, words)[w], w);
-      }
-    }
-#pragma unroll
-    for (std::uint32_t k = 0; k < kRounds; ++k) mark[k] = words == 1 ? mark[k] : MarkOf(mark[k]);
-    for (std::uint32_t i = threadIdx.x; i < kPlaces; i += kSmallThreads) table[i] = 0;
-    for (std::uint32_t i = threadIdx.x; i < kTilesPerBlock * kRow; i += kSmallThreads) {
-      (&equal[0][0])[i] = 0;
-    }
-    __syncthreads();
-    const std::uint32_t own = blockIdx.x * kTilesPerBlock + threadIdx.x;
-    if (threadIdx.x < kTilesPerBlock) {
-      const std::uint64_t own_mark =
-          own < batch.count ? MarkKey(view.hash_seed, batch.KeyOf(own, words), words) : 0;
-      marks[threadIdx.x] = own_mark;
-      __syncwarp();
-      for (std::uint32_t at = place_of(own_mark); own < batch.count; at = (at + 1) % kPlaces) {
-        const std::uint32_t there = atomicCAS(&table[at], 0u, threadIdx.x + 1);
-        if (there != 0 && marks[there - 1] != own_mark) continue;
-        numbers[threadIdx.x] = there == 0 ? threadIdx.x : there - 1;
-        break;
-      }
-    }
-    __syncthreads();
-#pragma unroll
-    for (std::uint32_t k = 0; k < kRounds; ++k) {
-      const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      const RunEffect effect = EffectOf(kind[k], batch.values != nullptr, 0, false, false);
-      const std::uint32_t find = __ballot_sync(~0u, kind[k] == Op::kFind);
-      const std::uint32_t insert = __ballot_sync(~0u, effect.if_absent == 0);
-      const std::uint32_t update = __ballot_sync(~0u, effect.if_present == 0);
-      const std::uint32_t erase = __ballot_sync(~0u, effect.if_present == kRemoved);
-      const std::uint32_t word = At(i / 32);
-      if (threadIdx.x % 32 == 0) {
-        finds[word] = find;
-        inserts[word] = insert;
-        updates[word] = update;
-        erases[word] = erase;
-      }
-      if (i >= batch.count) continue;
-      for (std::uint32_t at = place_of(mark[k]); table[at] != 0; at = (at + 1) % kPlaces) {
-        if (marks[table[at] - 1] != mark[k]) continue;
-        atomicOr(&equal[table[at] - 1][word], 1u << (i % 32));
-        break;
-      }
-    }
-    __syncthreads();
+  /// By all threads of a block; a barrier follows.
+  __device__ void Clear() {
+    if (threadIdx.x == 0) planned = 0;
   }
-
-  /// The effect of the operations of some bits of a word, after `before`.
-  __device__ RunEffect EffectOfWord(RunEffect before, std::uint32_t word,
-                                    std::uint32_t bits) const {
-    const std::uint32_t inserting = bits & inserts[At(word)];
-    const std::uint32_t updating = bits & updates[At(word)];
-    const std::uint32_t erasing = bits & erases[At(word)];
-    if ((inserting | erasing) == 0) {  // updates alone: the last one counts
-      if (updating == 0) return before;
-      const std::uint32_t last = 32 * word + 31 - LeadingZeros(updating);
-      if (PresentAfter(before.if_absent, false)) before.if_absent = last;
-      if (PresentAfter(before.if_present, true)) before.if_present = last;
-      return before;
+  /// Reads what all blocks have planned, by the readers of all.
+  /// @param begun the meeting to which they come when they have
+  __device__ void Read(const TableView& table, const DeviceBatch& batch, const Reads& reads,
+                       std::uint32_t begun) {
+    if (Readers::Rank() == 0) in_all = AwaitMeeting(&batch.sums->blocks_met, begun);
+    Readers::Sync();
+    if (in_all == 0) return;
+    items.Begin(reads.lists, in_all);
+    std::uint64_t item = 0;
+    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.lists, &item, &has_one);) {
+      if (has_one) ReadOne(table, batch, item);
     }
-    for (std::uint32_t rest = inserting | updating | erasing; rest != 0; rest &= rest - 1) {
-      const std::uint32_t bit = rest & (~rest + 1);
-      const std::uint32_t position = 32 * word + LowestBit(rest);
-      const RunEffect next{(inserting & bit) != 0 ? position : kUnchanged,
-                           (updating & bit) != 0  ? position
-                           : (erasing & bit) != 0 ? kRemoved
-                                                  : kUnchanged,
-                           kNoPosition, kNoPosition};
-      before = ComposeEffects{}(before, next);
-    }
-    return before;
+    if (items.IsLast()) reads.lists.Clear<Readers>();
   }
 };
 
-/// Finds the run of an operation of a small batch.
-/// @param i the operation, `equal` those on its key
-/// @param before set to the effect of those before it, with the run's first position and first find
-/// @param task set, but for its record
-/// @return whether it is the run's last operation
-__device__ inline bool FindRun(const BlockRuns& runs, const CudaTile& group,
-                               const CudaTile::Tile& tile, std::uint32_t i,
-                               const std::uint32_t* equal, RunEffect* before, RunTask* task) {
-  // A lane looks at words side by side, whose effect it knows then.
-  RunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
-  std::uint32_t first = kNoPosition;
-  std::uint32_t first_find = kNoPosition;
-  std::uint32_t first_change = kNoPosition;  // of a value that was there before
-  std::uint32_t uses = 0;
-  bool is_last = true;
-  for (std::uint32_t k = 0; k < BlockRuns::kWordsOfLane; ++k) {
-    const std::uint32_t word = group.Lane() * BlockRuns::kWordsOfLane + k;
-    const std::uint32_t at = BlockRuns::At(word);
-    std::uint32_t bits = equal[at];
-    if (bits == 0) continue;
-    const std::uint32_t begin = 32 * word;
-    if (begin + 31 > i) {
-      const std::uint32_t upto = i < begin ? 0 : 0xFFFFFFFFu >> (31 - (i - begin));
-      if ((bits & ~upto) != 0) is_last = false;
-      bits &= upto;
-      if (bits == 0) continue;
-    }
-    uses += PopCount(bits);
-    first = min(first, begin + LowestBit(bits));
-    const std::uint32_t find = bits & runs.finds[at];
-    if (find != 0) first_find = min(first_find, begin + LowestBit(find));
-    const std::uint32_t change = bits & (runs.updates[at] | runs.erases[at]);
-    if (change != 0) first_change = min(first_change, begin + LowestBit(change));
-    if (i - begin < 32) bits &= ~(1u << (i - begin));  // without itself
-    effect = runs.EffectOfWord(effect, word, bits);
+/// Makes the task of a run of a small batch, by the tile of its last operation; all tiles come here
+/// that have one.
+/// @param task of the tile: it may have a cell
+/// @param one_by_one set if the run's operations have to be carried out one by one
+/// @return whether it is to be carried out otherwise
+__device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
+                                const DeviceBatch& batch, const BlockRuns& runs, std::uint32_t tile,
+                                bool again, bool give_up, RunTask* task, bool* one_by_one) {
+  const OperationInRun& run = runs.own[tile];
+  task->effect = run.before;
+  task->effect.if_absent = run.if_absent;
+  task->effect.if_present = run.if_present;
+  task->last = blockIdx.x * kTilesPerBlock + tile;
+  task->uses = run.uses;
+  task->reads_old = run.reads_old;
+  if (!run.is_last) return false;
+  task->record = &batch.records[task->effect.first];
+  if (again) {
+    if (task->record->status != RunStatus::kPending) return false;
+  } else if (group.IsLeader()) {
+    *task->record = RunRecord{0, 0, RunStatus::kPending, task->effect.first};
   }
-  for (std::uint32_t step = 1; step < kTileLanes; step *= 2) {
-    first = min(first, tile.shfl_xor(first, step));
-    first_find = min(first_find, tile.shfl_xor(first_find, step));
-    first_change = min(first_change, tile.shfl_xor(first_change, step));
-    uses += tile.shfl_xor(uses, step);
-    // Of two neighbours of lanes' ranges, the lower one comes first.
-    RunEffect other;
-    other.if_absent = tile.shfl_xor(effect.if_absent, step);
-    other.if_present = tile.shfl_xor(effect.if_present, step);
-    other.first = other.find_and_mixed = kNoPosition;
-    effect = (group.Lane() & step) == 0 ? ComposeEffects{}(effect, other)
-                                        : ComposeEffects{}(other, effect);
-  }
-  effect.first = first;
-  effect.find_and_mixed = first_find;
-  *before = effect;
-  task->effect = runs.EffectOfWord(effect, i / 32, 1u << i % 32);
-  task->last = i;
-  task->uses = uses;
-  task->reads_old = first_find < first_change;
-  return group.Ballot(is_last) == (1u << kTileLanes) - 1;
+  *one_by_one = give_up || (table.key_words > 1 && task->uses > 1 &&
+                            IsMixed(group, batch, table.key_words, task->last,
+                                    runs.equal[runs.numbers[tile]]));
+  return !*one_by_one;
 }
 
-/// Finds and carries out the runs of a small batch: a tile for each operation, which carries out
-/// the run that ends with it, if one does. kSmallThreads threads a block, of which the first
-/// kBlockThreads are tiles: the others help to find the runs.
+/// Finds the runs of a small batch, carries them out, and answers them: a tile for each operation,
+/// which carries out the run that ends with it, if one does. kSmallThreads threads a block, of
+/// which the first kBlockThreads are those tiles: the others help to find the runs, and to read.
+/// All blocks begin at once (KernelGraph), as many as there are multiprocessors or more.
 /// @param again the batch is a left over one, of which pending runs are carried out
 /// @param give_up as for CarryOutRuns
 __global__ void __launch_bounds__(kSmallThreads, 1)
     CarryOutSmall(const __grid_constant__ TableContext context,
-                  const __grid_constant__ DeviceBatch batch, bool again, bool give_up) {
-  cudaTriggerProgrammaticLaunchCompletion();  // AnswerOperations waits for the end
+                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                  bool again, bool give_up, const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
-  counts.Clear();
   __shared__ BlockRuns runs;
+  __shared__ OldValues old_values;
   __shared__ std::uint64_t first_cell;
+  __shared__ std::uint32_t unused;
+  old_values.Clear();
+  counts.Clear();
   const TableView& table = context.table;
-  const auto tile =
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
-  const CudaTile group(tile);
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   group, CudaMedia(context.dirty));
   const std::uint32_t tile_number = threadIdx.x / kTileLanes;
-  const std::uint32_t i = blockIdx.x * kTilesPerBlock + tile_number;
-  bool active = tile_number < kTilesPerBlock && i < batch.count;
+  const std::uint32_t first = blockIdx.x * kTilesPerBlock;
+  const std::uint32_t i = first + tile_number;
+  const bool has_one = tile_number < kTilesPerBlock && i < batch.count;
+  // Values are on their way while runs are found and looked up, if there is a cell for each
+  // operation that writes and nobody needs another one: runs of one key each. Those of a batch that
+  // only writes are at once, as most are needed, others when it is known which are. Cells that are
+  // not needed are retired.
+  const bool ahead = !again && batch.values != nullptr && !table.inline_values() &&
+                     table.key_words == 1 && context.reclaim.grant.count >= batch.count;
+  const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
   RunTask task{};
-  // The values of a batch that only writes are on their way while its runs are found, if there is a
-  // cell for each operation and nobody needs another one: runs of one key each. What turns out not
-  // to be needed is retired.
-  if (!again && batch.ops == nullptr && Writes(batch.op) && batch.values != nullptr &&
-      !table.inline_values() && table.key_words == 1 &&
-      context.reclaim.grant.count >= batch.count) {
-    if (threadIdx.x == 0) {
-      const std::uint32_t rest = batch.count - blockIdx.x * kTilesPerBlock;
-      first_cell = AtomicAdd(context.reclaim.taken, min(rest, kTilesPerBlock));
+  if (at_once) {
+    if (threadIdx.x == 0 && first < batch.count) {
+      first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, kTilesPerBlock));
     }
     __syncthreads();
-    if (active && context.reclaim.CellAt(first_cell + tile_number, &task.cell)) {
+    if (has_one && context.reclaim.CellAt(first_cell + tile_number, &task.cell)) {
+      task.written = i;
       operations.WriteAhead(task.cell, batch.ValueOf(i, table.value_size));
     }
   }
-  runs.Make(table, batch);
-  if (threadIdx.x >= kBlockThreads) return;
-  if (active) {
-    const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
-    const std::uint32_t words = table.key_words;
-    RunEffect before;
-    active = FindRun(runs, group, tile, i, equal, &before, &task);
-    if (group.IsLeader()) batch.effects[i] = before;
-    bool other_key = false;
-    if (active && words > 1 && task.uses > 1) {
-      const std::uint64_t* const key = batch.KeyOf(i, words);
-      for (std::uint32_t word = group.Lane(); word < BlockRuns::kWords; word += kTileLanes) {
-        for (std::uint32_t bits = equal[BlockRuns::At(word)]; bits != 0; bits &= bits - 1) {
-          const std::uint64_t* const other = batch.KeyOf(32 * word + LowestBit(bits), words);
-          for (std::uint32_t w = 0; w < words; ++w) other_key |= other[w] != key[w];
-        }
-      }
-      other_key = group.Ballot(other_key) != 0;
+  // Marks of longer keys are made by the blocks that these are of, for all.
+  const bool makes_marks = table.key_words > 1;
+  if (makes_marks) {
+    const std::uint32_t own = first + threadIdx.x;
+    if (threadIdx.x < kTilesPerBlock && own < batch.count) {
+      batch.marks[own] =
+          MarkKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
     }
-    if (active) {
-      task.record = &batch.records[task.effect.first];
-      if (again) {
-        active = task.record->status == RunStatus::kPending;
-      } else if (group.IsLeader()) {
-        *task.record = RunRecord{0, 0, RunStatus::kPending, task.effect.first};
-      }
+    MeetBlocks(&batch.sums->blocks_met, 1, 0, &unused);
+  }
+  runs.Make(batch, makes_marks ? batch.marks : batch.keys);
+  std::uint64_t cells = 0;  // in flight while runs are found
+  const bool takes = ahead && !at_once && threadIdx.x == 0 && first < batch.count;
+  if (takes) cells = AtomicAdd(context.reclaim.taken, PopCount(runs.Writers()));
+  runs.FindRuns(batch.count);
+  if (takes) first_cell = cells;
+  __syncthreads();
+  // Where many write, or keys have to be read, reads that wait for all blocks end later.
+  const bool deals = reads.enabled() && context.accelerators.directory.keys != nullptr &&
+                     runs.writers_in_all < batch.count / 4;
+  bool ends_run = false;
+  bool one_by_one = false;
+  if (has_one) {
+    ends_run = MakeTask(group, table, batch, runs, tile_number, again, give_up, &task, &one_by_one);
+    const std::uint32_t writer =
+        task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
+    const bool needs_cell = ends_run && writer < kRemoved;
+    const std::uint32_t writers = ahead && !at_once ? runs.Writers() : 0;
+    const std::uint32_t before = PopCount(writers & ((1u << tile_number) - 1));
+    if ((writers >> tile_number & 1) != 0 &&
+        context.reclaim.CellAt(first_cell + before, &task.cell) && needs_cell) {
+      task.written = writer;
+      operations.WriteAhead(task.cell, batch.ValueOf(writer, table.value_size));
     }
-    if (active && (other_key || give_up)) {
-      RunOneByOne(operations, group, table, batch, task.record, i, give_up, &counts,
-                  [&](std::uint32_t position) {
-                    do {
-                      ++position;
-                    } while (position <= i &&
-                             (equal[BlockRuns::At(position / 32)] >> (position % 32) & 1) == 0);
-                    return position;
-                  });
-      active = false;
+    if (task.cell != 0 && !needs_cell) {
+      if (group.IsLeader()) context.reclaim.RetireCell(task.cell);
+      task.cell = 0;
     }
   }
-  if (!active && task.cell != 0 && group.IsLeader()) context.reclaim.RetireCell(task.cell);
-  CarryOutTasks(operations, group, table, batch, Reads{}, task, nullptr, active);
+  // While the first half of the block carries out runs, the second one reads what these want of
+  // items as they were, if that is dealt out. All blocks' runs have begun before, for which nobody
+  // waits for a lock.
+  const std::uint32_t begun = makes_marks ? 2 : 1;
+  if (threadIdx.x < kBlockThreads) {
+    CarryOutTasks<Workers>(
+        operations, group, table, batch, Reads{}, task, nullptr, ends_run, deals,
+        [&](std::uint32_t cell, std::uint32_t reader) {
+          if (!group.IsLeader()) return;
+          reads.PlanFirst(cell, reader);
+          atomicAdd(&old_values.planned, 1u);
+        },
+        [&] { ComeToMeeting(&batch.sums->blocks_met, old_values.planned); });
+    if (one_by_one) {  // now that no tile of the block has a lock
+      const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
+      RunOneByOne(context, batch, task.record, i, give_up, &counts,
+                  [equal, i](std::uint32_t position) {
+                    do {
+                      ++position;
+                    } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
+                    return position;
+                  });
+    }
+  } else if (deals) {
+    old_values.Read(table, batch, reads, begun);
+  }
+  const std::uint32_t done = begun + (deals ? 1 : 0);
+  MeetBlocks(&batch.sums->blocks_met, done, 0, &unused);
+  AnswerSmall(group, table, batch, i, runs.own[tile_number % kTilesPerBlock].before, has_one,
+              &counts);
   counts.AddTo(batch.sums);
+  ReportWhenLast(context, reporter);
 }
 
 }  // namespace gpm

@@ -56,6 +56,7 @@ struct BatchSums {
   std::uint64_t found;        ///< finds that found their key
   std::uint64_t cache_hits;   ///< of those, with the value in GPU memory
   std::uint64_t surprises;    ///< runs in DeviceBatch::surprises
+  std::uint64_t blocks_met;   ///< of a kernel of which all blocks begin together
   std::uint64_t blocks_done;  ///< of the kernel that reports
 };
 
@@ -99,8 +100,9 @@ struct DeviceBatch {
   // they are those of the operations.
   const std::uint32_t* hashes;  ///< sorted
   const std::uint32_t* order;   ///< position -> operation; null: of a small batch
-  RunEffect* effects;           ///< up to each position, including it; of a small batch without it
+  RunEffect* effects;           ///< up to each position, including it; not of a small batch
   RunRecord* records;           ///< by the position where the run begins
+  std::uint64_t* marks;         ///< of a small batch, MarkKey of keys of several words
   std::uint32_t* surprises;  ///< where runs begin that met another state of the item than the one
                              ///< by which they were answered
   BatchSums* sums;

@@ -33,16 +33,37 @@ __global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* la
 }
 
 /// The same for few items.
+template <class Team>
 __global__ void VisitFewItems(Lists lists, std::uint32_t count, std::uint32_t* visits,
                               std::uint32_t* last_blocks) {
-  __shared__ FewItems<std::uint32_t> items;
-  const auto visit = [&](std::uint32_t item, bool has_one) {
-    __syncthreads();  // all threads come here
-    if (has_one && threadIdx.x % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
-  };
-  const bool is_last = items.ForEach<kGroups>(lists, count, visit);
-  if (is_last && threadIdx.x == 0) atomicAdd(last_blocks, 1u);
-  if (is_last) lists.Clear();
+  __shared__ FewItems<std::uint32_t, Team> items;
+  if (Team::Rank() >= Team::Size()) return;  // of the other half of the block
+  items.Begin(lists, count);
+  std::uint32_t item = 0;
+  for (bool has_one = false; items.template Next<kGroups>(lists, &item, &has_one);) {
+    Team::Sync();  // all threads come here
+    if (has_one && Team::Rank() % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
+  }
+  if (items.IsLast() && Team::Rank() == 0) atomicAdd(last_blocks, 1u);
+  if (items.IsLast()) lists.template Clear<Team>();
+}
+
+/// Each half of a block asks in turns whether any of its threads is the one; `wrong` counts answers
+/// that are not right.
+template <class Team>
+__device__ void AskTeam(std::uint32_t* wrong) {
+  for (std::uint32_t one = 0; one < 2 * kThreads; ++one) {
+    if (Team::Or(threadIdx.x == one) != (one - threadIdx.x + Team::Rank() < Team::Size())) {
+      atomicAdd(wrong, 1u);
+    }
+  }
+}
+__global__ void AskHalves(std::uint32_t* wrong) {
+  if (threadIdx.x < kThreads) {
+    AskTeam<PartOfBlock<0, kThreads>>(wrong);
+  } else {
+    AskTeam<PartOfBlock<kThreads, kThreads>>(wrong);
+  }
 }
 
 /// Takes items as they come, some at a time.
@@ -106,13 +127,17 @@ TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
           SCOPED_TRACE(testing::Message() << items << " items, " << parts << " parts, " << blocks
                                           << " blocks, " << stride << " bytes apart");
           Make(items, parts);
-          for (int round = 0; round < 2; ++round) {
+          for (int round = 0; round < 3; ++round) {
             Add(stride);
+            std::uint32_t* const visits = visits_.data();
             if (round == 0) {
-              VisitItems<<<blocks, kThreads>>>(lists_, visits_.data(), visits_.data() + items);
+              VisitItems<<<blocks, kThreads>>>(lists_, visits, visits + items);
+            } else if (round == 1) {
+              VisitFewItems<WholeBlock>
+                  <<<blocks, kThreads>>>(lists_, items, visits, visits + items);
             } else {
-              VisitFewItems<<<blocks, kThreads>>>(lists_, items, visits_.data(),
-                                                  visits_.data() + items);
+              VisitFewItems<PartOfBlock<kThreads, kThreads>>
+                  <<<blocks, 2 * kThreads>>>(lists_, items, visits, visits + items);
             }
             CheckCuda(cudaGetLastError(), "a kernel that visits items");
             ExpectEachVisitedOnce();
@@ -124,6 +149,14 @@ TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
       }
     }
   }
+}
+
+TEST_F(PartListsTest, HalvesOfABlockAskApart) {
+  Make(1, 1);
+  CheckCuda(cudaMemset(visits_.data(), 0, 4), "cudaMemset");
+  AskHalves<<<132, 2 * kThreads>>>(visits_.data());
+  CheckCuda(cudaGetLastError(), "AskHalves");
+  EXPECT_EQ(Host(visits_, 1).front(), 0u);
 }
 
 TEST_F(PartListsTest, NothingIsVisitedWhereNothingWasAdded) {
