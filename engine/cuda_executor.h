@@ -73,9 +73,9 @@ struct Workspace {
 ///
 /// Of any other batch, the effect of the operations on each key is found (of a large batch by
 /// sorting it by key hash, and a scan), each key is written at most once, and all operations are
-/// answered in parallel (cuda_runs.cuh): that is what makes results those of batch order, with
-/// duplicates cheap. Of a large batch, keys are looked up first, and what is to be written is dealt
-/// out by address too.
+/// answered in parallel (cuda_runs.cuh, cuda_small.cuh): that is what makes results those of batch
+/// order, with duplicates cheap. Of a large batch, keys are looked up first, and what is to be
+/// written is dealt out by address too.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const OpenOptions& open, const Mapping& mapping);
