@@ -69,7 +69,7 @@ struct Superblock {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t crc;       ///< CRC-32C of the 4096 bytes with this field 0
-  std::uint64_t sequence;  ///< the valid copy with the higher one is in force
+  std::uint64_t sequence;  ///< the valid copy with the higher one (modulo 2^64) is in force
   std::uint8_t uuid[16];
   std::uint32_t key_size;    ///< bytes: 8, 16, 32, 64 or 128
   std::uint32_t value_size;  ///< bytes: 1 to 64 KiB

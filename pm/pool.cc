@@ -16,8 +16,6 @@ namespace gpm {
 namespace {
 
 constexpr const char* kEmptyCopy = "empty";
-/// No pool was changed so often; the number of the next change must not wrap.
-constexpr std::uint64_t kMaxSequence = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
 /// From here on the segment directory is kept for fresh space, where segments are large.
@@ -58,9 +56,6 @@ std::string CopyDefect(const Superblock& copy) {
 std::string ContentsDefect(const Superblock& copy, std::uint64_t pool_bytes) {
   std::string defect = ConfigDefect(copy.key_size, copy.value_size, copy.geometry);
   if (defect.empty() && copy.clean > 1) defect = "the mark of an orderly close is neither 0 nor 1";
-  if (defect.empty() && copy.sequence > kMaxSequence) {
-    defect = fmt::format("sequence number {} is beyond any number of changes", copy.sequence);
-  }
   return defect.empty() ? LayoutDefect(copy, pool_bytes) : defect;
 }
 
@@ -145,7 +140,9 @@ int ChooseSuperblock(const std::byte* copies, std::uint64_t pool_bytes, const st
                             defect[1]));
   }
   int in_force = defect[0].empty() ? 0 : 1;
-  if (defect[0].empty() && defect[1].empty() && copy[1].sequence > copy[0].sequence) in_force = 1;
+  // Numbers may wrap, as those of a damaged copy soon do: the change behind another is one ahead.
+  const auto ahead = static_cast<std::int64_t>(copy[1].sequence - copy[0].sequence);
+  if (defect[0].empty() && defect[1].empty() && ahead > 0) in_force = 1;
   const std::string contents = ContentsDefect(copy[in_force], pool_bytes);
   if (!contents.empty()) {
     throw Error(ErrorCode::kDamaged,
