@@ -80,7 +80,7 @@ struct BlockRuns {
 
   /// Finds which operations are on the keys of the block's own, and what they do. By kSmallThreads
   /// threads, all of the block.
-  /// @param marks_of_all operations
+  /// @param marks_of_all those of all operations
   __device__ void Make(const DeviceBatch& batch, const std::uint64_t* marks_of_all) {
     const auto place_of = [](std::uint64_t mark) {
       return static_cast<std::uint32_t>(mark ^ mark >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);

@@ -8,8 +8,8 @@
 #define GPM_HD
 #endif
 
-/// Marks a function that is seldom called: in kernels it stays out of the way, since code that is not
-/// in the instruction cache takes long to fetch.
+/// Marks a function that is seldom called: in kernels it stays out of the way, since code that is
+/// not in the instruction cache takes long to fetch.
 #ifdef __CUDACC__
 #define GPM_SELDOM __noinline__
 #else
