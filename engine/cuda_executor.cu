@@ -196,6 +196,16 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
   return total;
 }
 
+std::vector<std::uint32_t> CudaExecutor::UsedCells() {
+  const CurrentDevice current = Activate();
+  std::vector<std::uint32_t> used(used_.size());
+  CheckCuda(
+      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, stream_),
+      "cudaMemcpyAsync to the host");
+  Synchronize();
+  return used;
+}
+
 void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
   const CurrentDevice current = Activate();
   for (const CellRange& range : ranges) {

@@ -99,6 +99,7 @@ class CudaExecutor : public Executor {
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
   PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  std::vector<std::uint32_t> UsedCells() override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
   void FreeAll(CellRange range) override;
   std::uint64_t DrainLevel(std::uint32_t level) override;
