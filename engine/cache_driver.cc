@@ -116,10 +116,12 @@ void CacheDriver::Reset(Executor& executor, const TableView& table, std::uint32_
 
 void CacheDriver::Stop(Executor& executor) {
   const Turn turn(*this, true);
+  {
+    const std::lock_guard lock(mutex_);
+    on_ = false;
+    ended_ = begun_ = requested_;
+  }
   if (loading_) executor.AwaitCacheLoad();
-  const std::lock_guard lock(mutex_);
-  on_ = false;
-  ended_ = begun_ = requested_;
 }
 
 void CacheDriver::Advance(Executor& executor, std::uint64_t operations) {

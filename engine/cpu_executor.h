@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -161,10 +162,15 @@ class CpuExecutor : public Executor {
       FreeUnusedCells(reclaim, used, word, range);
     }
   }
-  /// Calls visit(first, last) for ranges of `count` things, on all threads.
+  /// Calls part(0) ... part(parts - 1), on all threads. Allocates nothing.
+  template <class Part>
+  void ForParts(std::size_t parts, const Part& part) {
+    pool_.Run(parts, std::ref(part));
+  }
+  /// Calls visit(first, last) for ranges of `count` things, likewise.
   template <class Visit>
   void ForRanges(std::uint64_t count, std::uint64_t step, const Visit& visit) {
-    pool_.Run((count + step - 1) / step, [&](std::size_t part) {
+    ForParts((count + step - 1) / step, [&](std::size_t part) {
       visit(part * step, std::min<std::uint64_t>(count, (part + 1) * step));
     });
   }
@@ -255,6 +261,7 @@ std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRang
 template <class Setup>
 void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy policy,
                                          std::uint32_t used) {
+  accelerators_ = {};
   cache_memory_ = {};
   cache_memory_.Reserve(shape, policy);
   accelerators_ = cache_memory_.View(table_);

@@ -23,6 +23,7 @@ class CpuRun : public Run {
  public:
   CpuRun(CpuExecutor<Setup>* executor, const Batch& batch);
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  bool Touched() const override { return touched_; }
   Progress Await() override { return progress_; }
   Progress Resume(bool give_up, const CellGrant& grant) override;
   void Settle() override;
@@ -53,7 +54,7 @@ class CpuRun : public Run {
   void RunFinds();
   void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
                     Progress* progress);
-  void RunOrdered(bool give_up, const CellGrant& grant);
+  void RunOrdered(bool give_up, const Epochs::SlotRange& give_back, const CellGrant& grant);
   void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim, const Block& block,
                         std::size_t ahead) const;
   void WorkOn(Worker* worker, bool give_up);
@@ -69,6 +70,7 @@ class CpuRun : public Run {
   std::size_t value_size_ = 0;
   std::vector<Worker> workers_;
   Accelerators accelerators_;
+  bool touched_ = false;
   Progress progress_;
 };
 
@@ -78,11 +80,12 @@ CpuRun<Setup>::CpuRun(CpuExecutor<Setup>* executor, const Batch& batch)
 
 template <class Setup>
 void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
-  executor_->GiveBack(give_back);
   accelerators_ = executor_->NextAccelerators();
   key_size_ = 8 * executor_->table_.key_words;
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
+    touched_ = true;
+    executor_->GiveBack(give_back);
     RunFinds();
     progress_.cells_left = grant.count;
     progress_.positions = executor_->Positions();
@@ -98,7 +101,7 @@ void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& g
   } else {
     Deal();
   }
-  RunOrdered(false, grant);
+  RunOrdered(false, give_back, grant);
 }
 
 /// Deals the operations to the workers: each thread sorts a share of the batch by owner.
@@ -110,7 +113,7 @@ void CpuRun<Setup>::Deal() {
   std::vector<std::uint32_t> sorted(n);
   std::vector<std::size_t> ends(parts * parts);  // by share, then owner, in `sorted`
   const auto share_begin = [&](std::size_t share) { return n * share / parts; };
-  executor_->pool_.Run(parts, [&](std::size_t share) {
+  executor_->ForParts(parts, [&](std::size_t share) {
     const std::size_t first = share_begin(share);
     const std::size_t last = share_begin(share + 1);
     std::vector<std::uint8_t> owners(last - first);
@@ -144,7 +147,7 @@ void CpuRun<Setup>::Deal() {
 template <class Setup>
 Progress CpuRun<Setup>::Resume(bool give_up, const CellGrant& grant) {
   accelerators_ = executor_->NextAccelerators();  // the table may have grown, and they with it
-  RunOrdered(give_up, grant);
+  RunOrdered(give_up, Epochs::SlotRange{}, grant);
   return progress_;
 }
 
@@ -229,8 +232,8 @@ void CpuRun<Setup>::RunFinds() {
     }
     return true;
   };
-  executor_->pool_.Run((n + share - 1) / share,
-                       [&](std::size_t) { ForBlocks(operations, next, prepare, answer); });
+  executor_->ForParts((n + share - 1) / share,
+                      [&](std::size_t) { ForBlocks(operations, next, prepare, answer); });
 }
 
 /// With a directory: nothing is prefetched.
@@ -253,7 +256,9 @@ void CpuRun<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t fi
 }
 
 template <class Setup>
-void CpuRun<Setup>::RunOrdered(bool give_up, const CellGrant& grant) {
+void CpuRun<Setup>::RunOrdered(bool give_up, const Epochs::SlotRange& give_back,
+                               const CellGrant& grant) {
+  touched_ = false;
   CellGrant rest = grant;
   for (Worker& worker : workers_) {
     const bool last = &worker == &workers_.back();
@@ -261,9 +266,13 @@ void CpuRun<Setup>::RunOrdered(bool give_up, const CellGrant& grant) {
         last ? rest.count : std::min<std::uint64_t>(rest.count, worker.list.size() - worker.next);
     worker.grant = CellGrant{rest.first, share};
     rest = CellGrant{rest.first + share, rest.count - share};
+    // An operation retires one cell at most.
+    worker.retired_cells.reserve(worker.list.size() - worker.next + worker.grant.count);
   }
-  executor_->pool_.Run(workers_.size(),
-                       [&](std::size_t part) { WorkOn(&workers_[part], give_up); });
+  // Everything is allocated: from here on nothing fails.
+  touched_ = true;
+  executor_->GiveBack(give_back);
+  executor_->ForParts(workers_.size(), [&](std::size_t part) { WorkOn(&workers_[part], give_up); });
   progress_ = Progress{};
   for (const Worker& worker : workers_) {
     progress_.items_added += worker.progress.items_added;
@@ -312,7 +321,6 @@ template <class Setup>
 void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
   worker->progress = Progress{};
   worker->taken = 0;
-  // An operation retires one cell at most.
   worker->retired_cells.resize(worker->list.size() - worker->next + worker->grant.count);
   RetiredCells retired{worker->retired_cells.data(), 0};
   const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken, &retired);

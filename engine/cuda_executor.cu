@@ -135,19 +135,23 @@ void CudaExecutor::GrowLocks() {
   const std::uint64_t locks =
       std::clamp(std::bit_ceil(mapping_.mapped_bytes() / kBytesForLock), kFewestLocks, most_locks_);
   if (locks <= locks_.size()) return;
-  locks_.Reserve(locks);
-  CheckCuda(cudaMemsetAsync(locks_.data(), 0, locks * sizeof(std::uint32_t), stream_),
+  DeviceArray<std::uint32_t> larger(&gpu_bytes_);
+  larger.Reserve(locks);
+  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), stream_),
             "cudaMemsetAsync");
   Synchronize();
+  locks_ = std::move(larger);
 }
 
 void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
   const CurrentDevice current = Activate();
   const ReclaimPositions at = Positions();
   GrowRing(&cells_, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
+  RefreshContext();  // what follows may fail
   // What was given back is not looked at again, so all positions can be copied.
   GrowRing(&slots_, std::bit_ceil(slots + 2),
            at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
+  RefreshContext();
   GrowLocks();
   RefreshContext();
 }
@@ -359,8 +363,9 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   has_directory_ = has_cache_ = false;
   cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
   cache_memory_.Reserve(shape, policy);
-  context_.accelerators = cache_memory_.View(context_.table);
   if (shape.buckets == 0) return;
+  TableContext context = context_;  // the executor's own is as it was if something fails
+  context.accelerators = cache_memory_.View(context_.table);
   const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
     CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), stream_),
               "cudaMemsetAsync");
@@ -374,16 +379,17 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
     fill(cache_memory_.bucket_of, 0xFF, shape.blocks);
     fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.blocks} * shape.slots);
   }
-  has_directory_ = true;
-  has_cache_ = shape.blocks != 0;
   const std::uint64_t prints = std::uint64_t{used} * shape.stride;
   CheckCuda(
       cudaMemsetAsync(
           cache_memory_.prints.data() + prints, DirectoryView::kEmpty,
           (std::uint64_t{shape.buckets} * shape.stride - prints) * sizeof(std::uint16_t), stream_),
       "cudaMemsetAsync");
-  Launch("BuildDirectory", BuildDirectory, kPassBlocks, kBlockThreads, stream_, context_, used);
+  Launch("BuildDirectory", BuildDirectory, kPassBlocks, kBlockThreads, stream_, context, used);
   Synchronize();
+  context_ = context;
+  has_directory_ = true;
+  has_cache_ = shape.blocks != 0;
 }
 
 void CudaExecutor::LoadCache() {

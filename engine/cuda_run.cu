@@ -93,6 +93,7 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
   device_.records = w.records.data();
   device_.marks = w.marks.data();
   MakeContext(grant);
+  touched_ = true;
   executor_->GiveBack(give_back, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
   if (way_ == Way::kFinds) {

@@ -22,6 +22,7 @@ class CudaRun : public Run {
   void Place();
   void Allocate();
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  bool Touched() const override { return touched_; }
   Progress Await() override;
   Progress Resume(bool give_up, const CellGrant& grant) override;
 
@@ -88,6 +89,7 @@ class CudaRun : public Run {
   std::uint64_t found_before_ = 0;  ///< counted in the phase before
   std::uint64_t hits_before_ = 0;
   bool running_ = false;
+  bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;
 };
 

@@ -18,11 +18,13 @@ class ScopeRun : public Run {
     workspace_->ContinueOn(stream_);
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
+    touched_ = true;
     executor_->GiveBack(give_back, stream_);
     if (grant.count > 0) executor_->AwaitSortedCells(stream_);
     reporter_ = executor_->NextReport(grant, workspace_.get());
     context_.reclaim.taken = &reporter_.sums->cells_taken;
   }
+  bool Touched() const override { return touched_; }
   Progress Await() override {
     if (reported_) return progress_;
     const CurrentDevice current = executor_->Activate();
@@ -48,6 +50,7 @@ class ScopeRun : public Run {
   TableContext context_{};
   Reporter reporter_;
   Progress progress_;
+  bool touched_ = false;
   bool reported_ = false;  ///< so that the workspace is as it was
   std::atomic<bool> closed_{false};
 };

@@ -1,6 +1,7 @@
 #include "engine/epochs.h"
 
 #include <algorithm>
+#include <new>
 
 namespace gpm {
 namespace {
@@ -32,18 +33,23 @@ CellGrant Epochs::ToSort(std::uint64_t cells) {
 
 std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* give_back,
                             CellGrant* grant) {
+  const SlotRange slots{slots_given_back_, slots_safe_};
+  running_.emplace(next_id_, Running{reservation, slots});
   *grant = GrantCells(reservation.cells);
-  *give_back = SlotRange{slots_given_back_, slots_safe_};
+  *give_back = slots;
   slots_given_back_ = slots_safe_;
-  running_.emplace(next_id_, Running{reservation, *give_back});
   return next_id_++;
 }
 
-void Epochs::End(std::uint64_t id, const ReclaimPositions& positions) {
+void Epochs::End(std::uint64_t id, const ReclaimPositions& positions) noexcept {
   running_.erase(id);
   known_.cells_tail = std::max(known_.cells_tail, positions.cells_tail);
   known_.slots_tail = std::max(known_.slots_tail, positions.slots_tail);
-  graces_.push_back(Grace{known_.cells_tail, known_.slots_tail, next_id_ - 1});
+  try {
+    graces_.push_back(Grace{known_.cells_tail, known_.slots_tail, next_id_ - 1});
+  } catch (const std::bad_alloc&) {
+    // The next batch to end, or Quiesced, tells of these positions too.
+  }
   const std::uint64_t oldest = running_.empty() ? next_id_ : running_.begin()->first;
   while (!graces_.empty() && graces_.front().last_id < oldest) {
     limit_ = graces_.front().cells_tail;

@@ -40,7 +40,7 @@ class Epochs {
     std::uint64_t to = 0;
   };
 
-  /// Starts a batch.
+  /// Starts a batch. @throws std::bad_alloc; then nothing has changed
   /// @param give_back set to the erased slots that are safe and not yet given back
   /// @param grant set to the cells that it may take: those it needs, or as many as there are
   std::uint64_t Begin(const Reservation& reservation, SlotRange* give_back, CellGrant* grant);
@@ -58,7 +58,7 @@ class Epochs {
   CellGrant ToSort(std::uint64_t cells);
 
   /// Ends a batch. @param positions read after its last access to the queues
-  void End(std::uint64_t id, const ReclaimPositions& positions);
+  void End(std::uint64_t id, const ReclaimPositions& positions) noexcept;
 
   /// Nothing runs, and nobody takes what is in the queue of cells any more: all of them that are
   /// free will be queued anew.
@@ -73,6 +73,8 @@ class Epochs {
   std::uint64_t queued() const {
     return known_.cells_tail - head_ + known_.slots_tail - slots_given_back_;
   }
+  /// Id of the batch that Begin starts next.
+  std::uint64_t next_id() const { return next_id_; }
   /// First cell of the queue that no batch was granted.
   std::uint64_t head() const { return head_; }
   /// Positions of the slot queue that may hold slots, were all running batches to erase what they

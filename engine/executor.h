@@ -38,8 +38,11 @@ class Run {
  public:
   virtual ~Run() = default;
   /// Gives back the slots and starts the batch, which may take the cells granted. Called once.
-  /// @throws Error(kGpu)
+  /// @throws Error(kGpu), std::bad_alloc
   virtual void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) = 0;
+  /// When Start or Resume has thrown: whether anything of what it was given, slots or cells, may
+  /// have been used, or the batch have been applied in part.
+  virtual bool Touched() const { return true; }
   /// Whether all its work was given to the executor, so that any thread may wait for it.
   virtual bool Complete() const { return true; }
   /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
@@ -52,6 +55,7 @@ class Run {
   /// Runs what was left, to the end, while no other batch runs.
   /// @param give_up what still finds no room gets Result::kNoSpace
   /// @param grant cells that it may take; what was left of the former grant is queued again
+  /// @throws as Start; the batch is then not resumed again
   virtual Progress Resume(bool give_up, const CellGrant& grant) = 0;
 };
 
@@ -74,7 +78,7 @@ class Executor {
   ///        neither from then on
   virtual void SetTable(const TableView& table, bool keep) = 0;
   /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
-  /// from position `head` on, stays.
+  /// from position `head` on, stays. @throws Error(kGpu), std::bad_alloc; nothing is lost then
   virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
   virtual std::uint64_t slot_queue_room() const = 0;
 
@@ -89,7 +93,7 @@ class Executor {
   virtual void FreeAll(CellRange range) = 0;
   /// Moves the items of a level that is not addressed any more up. @return items left in it
   virtual std::uint64_t DrainLevel(std::uint32_t level) = 0;
-  /// Gives back erased slots.
+  /// Gives back erased slots. Any thread, while batches run.
   virtual void GiveBack(const Epochs::SlotRange& slots) = 0;
   virtual ReclaimPositions Positions() = 0;
   /// Queues again what a batch left of its grant. Any thread, while batches run.
@@ -104,7 +108,8 @@ class Executor {
                                             std::uint64_t head) = 0;
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
-  /// the shape has none. Ends a loading under way. @throws Error(kGpu)
+  /// the shape has none. Ends a loading under way.
+  /// @throws Error(kGpu), std::bad_alloc; there are none then
   /// @param used buckets, by index: all slots of those behind them are empty
   virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) = 0;
   // Loading the cache, while batches run (cache/cache_loader.h). One thread at a time.

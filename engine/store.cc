@@ -1,6 +1,8 @@
 #include "engine/store.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "engine/store_impl.h"
 #include "pm/error.h"
@@ -9,15 +11,18 @@ namespace gpm {
 
 class Ticket::State {
  public:
-  State(std::shared_ptr<StoreImpl> store, std::shared_ptr<StoreImpl::InFlight> in_flight)
-      : store_(std::move(store)), in_flight_(std::move(in_flight)) {}
-  State(std::shared_ptr<StoreImpl> store, std::uint64_t cache_load)
-      : store_(std::move(store)), cache_load_(cache_load) {}
+  explicit State(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
+  void Start(const Batch& batch, Stream stream) { in_flight_ = store_->Start(batch, stream); }
+  void LoadCache() { cache_load_ = store_->LoadCache(); }
   void Wait() {
-    if (in_flight_ != nullptr) {
-      store_->Wait(in_flight_);
-    } else {
+    store_->CheckProcess();
+    if (in_flight_ != nullptr) return store_->Wait(in_flight_);
+    if (error_) std::rethrow_exception(error_);
+    try {
       store_->AwaitCacheLoad(cache_load_);
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
     }
   }
 
@@ -25,6 +30,7 @@ class Ticket::State {
   std::shared_ptr<StoreImpl> store_;
   std::shared_ptr<StoreImpl::InFlight> in_flight_;  ///< null: of a loading of the cache
   std::uint64_t cache_load_ = 0;
+  std::exception_ptr error_;  ///< of the loading
 };
 
 Ticket::Ticket() = default;
@@ -51,6 +57,14 @@ void Ticket::Wait() {
   if (state_ != nullptr) state_->Wait();
 }
 
+namespace {
+
+std::shared_ptr<StoreImpl> Shared(std::unique_ptr<StoreImpl> impl) {
+  return std::shared_ptr<StoreImpl>(impl.release(), StoreImpl::Destroy);
+}
+
+}  // namespace
+
 Store::Store(std::shared_ptr<StoreImpl> impl) : impl_(std::move(impl)) {}
 Store::Store(Store&&) noexcept = default;
 
@@ -71,15 +85,16 @@ Store::~Store() {
 }
 
 Store Store::Create(const std::string& path, const CreateOptions& create, const OpenOptions& open) {
-  return Store(StoreImpl::Create(path, create, open));
+  return Store(Shared(StoreImpl::Create(path, create, open)));
 }
 
 Store Store::Open(const std::string& path, const OpenOptions& open) {
-  return Store(StoreImpl::Open(path, open));
+  return Store(Shared(StoreImpl::Open(path, open)));
 }
 
 const std::shared_ptr<StoreImpl>& Store::Opened() const {
   if (impl_ == nullptr) throw Error(ErrorCode::kInvalidArgument, "the store is closed");
+  impl_->CheckProcess();
   return impl_;
 }
 
@@ -89,7 +104,9 @@ std::uint32_t Store::value_size() const { return Opened()->value_size(); }
 void Store::Apply(const Batch& batch) { ApplyAsync(batch).Wait(); }
 
 Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
-  return Ticket(std::make_unique<Ticket::State>(Opened(), Opened()->Start(batch, stream)));
+  auto state = std::make_unique<Ticket::State>(Opened());
+  state->Start(batch, stream);
+  return Ticket(std::move(state));
 }
 
 void Store::Find(std::span<const std::byte> keys, std::span<std::byte> found,
@@ -161,7 +178,9 @@ void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte>
 }
 
 Ticket Store::LoadCache() {
-  return Ticket(std::make_unique<Ticket::State>(Opened(), Opened()->LoadCache()));
+  auto state = std::make_unique<Ticket::State>(Opened());
+  state->LoadCache();
+  return Ticket(std::move(state));
 }
 
 void Store::ForEach(const Visitor& visit) { Opened()->ForEach(visit); }
@@ -169,8 +188,13 @@ StoreStats Store::Stats() const { return Opened()->Stats(); }
 
 void Store::Close() {
   if (impl_ == nullptr) return;
-  const std::shared_ptr<StoreImpl> impl = std::move(impl_);
-  impl->Close();
+  try {
+    if (impl_->InItsProcess()) impl_->Close();
+  } catch (...) {
+    if (impl_->closed()) impl_.reset();
+    throw;
+  }
+  impl_.reset();
 }
 
 }  // namespace gpm

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/operation.h"
 #include "engine/store_impl.h"
@@ -19,30 +20,26 @@ bool Writes(const Reservation& needs) { return needs.slots > 0 || needs.cells > 
 
 StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
   std::unique_lock lock(store_.mutex_);
-  for (;;) {
-    WaitUntil(lock, store_.changed_, store_.tracer_, [&] {
-      return !store_.exclusive_ && store_.first_in_ == 0 && !store_.HasOpenScope();
-    });
-    store_.exclusive_ = true;
-    while (!store_.active_.empty() && !store_.HasOpenScope()) {
-      // Batches that were started and not waited for are ended here: their owner may be this
-      // thread.
-      const std::shared_ptr<InFlight> started = store_.Started();
-      if (started == nullptr) {
-        WaitUntil(lock, store_.changed_, store_.tracer_, [&] {
-          return store_.active_.empty() || store_.HasOpenScope() || store_.Started() != nullptr;
-        });
-        continue;
-      }
-      lock.unlock();
-      store_.End(started);
-      lock.lock();
+  if (store_.CallerHasOpenScope()) {
+    throw Error(ErrorCode::kBusy,
+                "the store has to run no batch for this, such as to make room, but the calling "
+                "thread has a device scope open, and would wait for itself; close it first");
+  }
+  ++store_.alone_asked_;
+  WaitUntil(lock, store_.changed_, store_.tracer_,
+            [&] { return !store_.exclusive_ && store_.first_in_ == 0 && !store_.HasOpenScope(); });
+  store_.exclusive_ = true;
+  while (!store_.active_.empty()) {
+    // Batches that were started and not waited for are ended here: their owner may be this thread.
+    const std::shared_ptr<InFlight> started = store_.Started();
+    if (started == nullptr) {
+      WaitUntil(lock, store_.changed_, store_.tracer_,
+                [&] { return store_.active_.empty() || store_.Started() != nullptr; });
+      continue;
     }
-    if (store_.active_.empty()) return;
-    // A scope was being opened: its owner may need the store before it can close it.
-    store_.exclusive_ = false;
-    store_.first_in_ = store_.entering_;
-    store_.changed_.notify_all();
+    lock.unlock();
+    store_.End(started);
+    lock.lock();
   }
 }
 
@@ -53,9 +50,18 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Started() const {
   return nullptr;
 }
 
+bool StoreImpl::InFlight::IsOpenScope() const {
+  return scope && (run == nullptr || !run->Complete());
+}
+
 bool StoreImpl::HasOpenScope() const {
+  return std::any_of(active_.begin(), active_.end(),
+                     [](const auto& entry) { return entry.second->IsOpenScope(); });
+}
+
+bool StoreImpl::CallerHasOpenScope() const {
   return std::any_of(active_.begin(), active_.end(), [](const auto& entry) {
-    return entry.second->run != nullptr && !entry.second->run->Complete();
+    return entry.second->IsOpenScope() && entry.second->opener == std::this_thread::get_id();
   });
 }
 
@@ -63,6 +69,7 @@ StoreImpl::Exclusive::~Exclusive() {
   const std::lock_guard lock(store_.mutex_);
   store_.exclusive_ = false;
   store_.first_in_ = store_.entering_;
+  ++store_.alone_ended_;
   store_.changed_.notify_all();
 }
 
@@ -132,24 +139,38 @@ bool StoreImpl::HasRoomFor(const Reservation& needs, bool inserts) const {
 }
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, bool inserts,
-                                                      Epochs::SlotRange* give_back) {
+                                                      bool scope, Epochs::SlotRange* give_back) {
   auto in_flight = std::make_shared<InFlight>();
+  in_flight->needs = needs;
+  in_flight->scope = scope;
+  in_flight->opener = std::this_thread::get_id();
+  std::optional<std::uint64_t> after;  // so many Exclusives a scope goes in
   for (;;) {
     {
       std::unique_lock lock(mutex_);
       Enter(lock);
+      if (scope && !CallerHasOpenScope()) {
+        if (!after) after = alone_asked_;
+        WaitUntil(lock, changed_, tracer_, [&] { return !exclusive_ && alone_ended_ >= *after; });
+      }
       CheckUsable();
       if (HasRoomFor(needs, inserts)) {
         if (const CellGrant cells = epochs_.ToSort(needs.cells); cells.count > 0) {
           executor_->SortCells(cells);
         }
-        in_flight->id = epochs_.Begin(needs, give_back, &in_flight->grant);
-        in_flight->needs = needs;
+        in_flight->id = epochs_.next_id();
+        const auto place = active_.emplace(in_flight->id, in_flight).first;
+        try {
+          epochs_.Begin(needs, give_back, &in_flight->grant);
+        } catch (...) {
+          active_.erase(place);
+          throw;
+        }
         for (const auto& [id, other] : active_) {
+          if (other == in_flight) continue;
           in_flight->beside_writes |= Writes(other->needs);
           other->beside_writes |= Writes(needs);
         }
-        active_.emplace(in_flight->id, in_flight);
         return in_flight;
       }
     }
@@ -160,6 +181,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
   Validate(batch);
+  CheckUsable();
   cache_.Advance(*executor_, batch.results.size());
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>();
@@ -173,22 +195,42 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> run,
                                                     const Reservation& needs, bool inserts) {
   Epochs::SlotRange give_back;
-  auto in_flight = Admit(needs, inserts, &give_back);
+  auto in_flight = Admit(needs, inserts, !run->Complete(), &give_back);
   try {
     run->Start(give_back, in_flight->grant);
   } catch (...) {
-    // The GPU failed. What the batch was given is found again when the pool is opened next.
-    const std::lock_guard lock(mutex_);
-    left_behind_ = true;
-    epochs_.End(in_flight->id, ReclaimPositions{});
-    active_.erase(in_flight->id);
-    changed_.notify_all();
+    TakeBack(*in_flight, run->Touched(), give_back);
     throw;
   }
   const std::lock_guard lock(mutex_);
   in_flight->run = std::move(run);
   changed_.notify_all();
   return in_flight;
+}
+
+void StoreImpl::TakeBack(InFlight& in_flight, bool touched,
+                         const Epochs::SlotRange& give_back) noexcept {
+  ReclaimPositions positions;
+  const CellGrant& grant = in_flight.grant;
+  if (!touched) {
+    try {
+      bool taken_back = false;
+      {
+        const std::lock_guard lock(mutex_);
+        taken_back = epochs_.TakeBack(grant, grant.count);
+      }
+      if (!taken_back && grant.count > 0) executor_->QueueAgain(grant);
+      executor_->GiveBack(give_back);
+      positions = executor_->Positions();
+    } catch (...) {
+      touched = true;
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  left_behind_ |= touched;  // what it was given is found again when the pool is opened next
+  epochs_.End(in_flight.id, positions);
+  active_.erase(in_flight.id);
+  changed_.notify_all();
 }
 
 void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
@@ -200,6 +242,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
     in_flight->ending = true;
   }
   Progress& progress = in_flight->progress;
+  bool behind = true;
   try {
     progress = in_flight->run->Await();
     {
@@ -212,34 +255,42 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
       progress.positions = executor_->QueueAgain(
           {grant.first + grant.count - progress.cells_left, progress.cells_left});
     }
+    behind = false;
     if (beside_writes) in_flight->run->Settle();
   } catch (...) {
     in_flight->error = std::current_exception();
-    progress = Progress{};
   }
   const std::lock_guard lock(mutex_);
-  if (progress.lacking() == 0) in_flight->run.reset();
+  const bool lacking = progress.lacking() > 0 && !in_flight->error;
+  if (!lacking) in_flight->run.reset();
   epochs_.End(in_flight->id, progress.positions);
   items_ += progress.items_added;
   found_ += progress.found;
   cache_hits_ += progress.cache_hits;
-  left_behind_ |= in_flight->error != nullptr;
-  active_.erase(in_flight->id);
-  if (progress.lacking() > 0) lacking_.emplace(in_flight->id, in_flight);
+  left_behind_ |= behind;
+  auto node = active_.extract(in_flight->id);
+  if (lacking) lacking_.insert(std::move(node));
   in_flight->ended = true;
   changed_.notify_all();
 }
 
 void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   End(in_flight);
-  bool lacking = false;
-  {
+  const auto is_lacking = [&] {
     const std::lock_guard lock(mutex_);
-    lacking = lacking_.contains(in_flight->id);
-  }
-  if (lacking) {
-    const Exclusive exclusive(*this);
-    if (in_flight->run != nullptr) FinishLacking(*in_flight);  // else Close did
+    return lacking_.contains(in_flight->id);
+  };
+  if (is_lacking()) {
+    try {
+      const Exclusive exclusive(*this);
+      if (is_lacking()) FinishLacking(in_flight);  // else Close did
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (lacking_.erase(in_flight->id) > 0) {  // the caller has a scope open
+        in_flight->run.reset();
+        in_flight->error = std::current_exception();
+      }
+    }
   }
   if (in_flight->error) std::rethrow_exception(in_flight->error);
 }

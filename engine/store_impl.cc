@@ -1,6 +1,7 @@
 #include "engine/store_impl.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -52,11 +53,34 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
       executor_(MakeExecutor(open, *pool_)),
-      cache_(open.cache, tracer_) {
+      cache_(open.cache, tracer_),
+      process_(getpid()) {
   RefreshTable();
 }
 
 StoreImpl::~StoreImpl() = default;
+
+bool StoreImpl::InItsProcess() const { return getpid() == process_; }
+
+void StoreImpl::CheckProcess() const {
+  if (InItsProcess()) return;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("the store was opened by process {}, of which this one is a fork; use it "
+                          "there, or open the pool here when it is closed there",
+                          process_));
+}
+
+void StoreImpl::Destroy(StoreImpl* store) noexcept {
+  if (store->InItsProcess()) {
+    delete store;
+    return;
+  }
+  // The executor's threads, and those that waited for a lock or a condition, are not in this
+  // process: nothing of that kind may be destroyed here. The list keeps it reachable.
+  static std::atomic<StoreImpl*> abandoned{nullptr};
+  store->pool_.reset();
+  store->next_abandoned_ = abandoned.exchange(store);
+}
 
 std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const CreateOptions& create,
                                              const OpenOptions& open, PmTracer* tracer) {
@@ -175,6 +199,7 @@ void StoreImpl::DropAccelerators() {
 }
 
 std::uint64_t StoreImpl::LoadCache() {
+  CheckUsable();
   const std::uint64_t load = cache_.Request();
   cache_.Advance(*executor_, 0);
   return load;
@@ -182,17 +207,34 @@ std::uint64_t StoreImpl::LoadCache() {
 
 void StoreImpl::AwaitCacheLoad(std::uint64_t load) {
   while (!cache_.Ended(load)) {
+    CheckUsable();
     cache_.Await(*executor_);
     cache_.Advance(*executor_, 0);
   }
 }
 
 void StoreImpl::CheckUsable() const {
-  if (!unusable_.empty()) throw Error(ErrorCode::kNoSpace, unusable_);
+  const char* const what = unusable_.load();
+  if (what == nullptr) return;
+  const auto fail = [&](ErrorCode code, const char* why) {
+    throw Error(code, fmt::format("{} half-way: {}; opening the pool again (with a larger maximum, "
+                                  "if that is what is short) goes on with it, and finds every item",
+                                  what, why));
+  };
+  try {
+    std::rethrow_exception(unusable_cause_);
+  } catch (const Error& error) {
+    fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::kNoSpace, "not enough memory");
+  } catch (const std::exception& error) {
+    fail(ErrorCode::kIo, error.what());
+  }
 }
 
 void StoreImpl::ForEach(const Store::Visitor& visit) {
   const Exclusive exclusive(*this);
+  CheckUsable();
   VisitPool(*pool_, visit);
 }
 
@@ -241,23 +283,28 @@ std::uint64_t StoreImpl::CountMisplacedCells() {
 
 void StoreImpl::Close() {
   const Exclusive exclusive(*this);
-  while (unusable_.empty() && !lacking_.empty()) {
-    const std::shared_ptr<InFlight> in_flight = lacking_.begin()->second;
-    FinishLacking(*in_flight);
-  }
-  if (unusable_.empty()) {
-    Reclaim();
-    if (!left_behind_) pool_->SetClean(true);
-  } else {
-    for (const auto& [id, in_flight] : lacking_) {
-      in_flight->run.reset();
-      in_flight->error = std::make_exception_ptr(Error(ErrorCode::kNoSpace, unusable_));
+  const bool usable = unusable_.load() == nullptr;
+  std::exception_ptr failure;
+  const auto attempt = [&](const auto& action) {
+    try {
+      action();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
     }
-    lacking_.clear();
+  };
+  if (usable) {
+    attempt([&] {
+      while (!lacking_.empty()) FinishLacking(lacking_.begin()->second);
+      Reclaim();
+      if (!left_behind_) pool_->SetClean(true);
+    });
   }
-  cache_.Stop(*executor_);
+  if (!usable) attempt([&] { CheckUsable(); });  // which every ticket says, and Close need not
+  FailLacking(failure);
+  attempt([&] { cache_.Stop(*executor_); });
   executor_.reset();
   pool_.reset();
+  if (usable && failure) std::rethrow_exception(failure);
 }
 
 }  // namespace gpm

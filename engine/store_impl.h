@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/cache_driver.h"
@@ -31,6 +33,9 @@ namespace gpm {
 ///  4. What a batch's results rest on is durable when it ends, where the store promises to survive
 ///     power loss: its own writes are, and when it ran beside a batch that writes (`beside_writes`)
 ///     it settles what that may have written.
+///  5. What may fail half-way, and would leave the table or the queues in a state that batches do
+///     not know, is done by AllOrUnusable: no batch runs from then on, the pool is not marked
+///     clean, and opening it again finds every item.
 class StoreImpl {
  public:
   /// A batch in flight.
@@ -40,10 +45,14 @@ class StoreImpl {
     CellGrant grant;
     std::shared_ptr<Run> run;    ///< null until started
     bool beside_writes = false;  ///< another batch that ran at the same time may have written
+    bool scope = false;          ///< of a DeviceScope
+    std::thread::id opener;      ///< of a scope: who opened it
     bool ending = false;         ///< somebody is about to end it
     bool ended = false;          ///< out of `active_`, progress is known
     Progress progress;
-    std::exception_ptr error;
+    std::exception_ptr error;  ///< what each Wait throws
+
+    bool IsOpenScope() const;  ///< or one that is being opened
   };
 
   /// @param tracer carries out every access to the pool, for tests; outlives the store
@@ -52,6 +61,13 @@ class StoreImpl {
   static std::unique_ptr<StoreImpl> Open(const std::string& path, const OpenOptions& open,
                                          PmTracer* tracer = nullptr);
   ~StoreImpl();
+  /// Destroys a store; in a child of the process that opened it, lets go of it without touching the
+  /// pool, its lock, threads and devices, which are the parent's.
+  static void Destroy(StoreImpl* store) noexcept;
+
+  /// @throws Error(kUnsupported) in a child of the process that opened the store
+  void CheckProcess() const;
+  bool InItsProcess() const;
 
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
@@ -68,8 +84,9 @@ class StoreImpl {
   /// Asks for the cache to be loaded. @return what AwaitCacheLoad waits for
   std::uint64_t LoadCache();
   void AwaitCacheLoad(std::uint64_t load);
-  /// Leaves tickets usable, nothing else.
+  /// Leaves tickets usable, nothing else; also when it throws, but for Exclusive's error.
   void Close();
+  bool closed() const { return pool_ == nullptr; }
 
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
   /// @param inserts whether it may add items
@@ -87,9 +104,11 @@ class StoreImpl {
 
   StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
 
-  /// Waits until no batch runs, and keeps new ones out during its life.
+  /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
+  /// open are waited for, while batches go on; new scopes wait for it in turn.
   class Exclusive {
    public:
+    /// @throws Error(kBusy) when the caller itself has opened a scope that is open
     explicit Exclusive(StoreImpl& store);
     ~Exclusive();
     Exclusive(const Exclusive&) = delete;
@@ -101,21 +120,29 @@ class StoreImpl {
 
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
-  std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts,
+  std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts, bool scope,
                                   Epochs::SlotRange* give_back);
+  /// Makes as if a batch that could not be started, and was not, had never been admitted.
+  void TakeBack(InFlight& in_flight, bool touched, const Epochs::SlotRange& give_back) noexcept;
   void Recover();
   Reservation NeedsOf(const Batch& batch) const;
   bool HasRoomFor(const Reservation& needs, bool inserts) const;
   /// A batch in flight that was started, if there is one. REQUIRES: mutex_ held.
   std::shared_ptr<InFlight> Started() const;
-  /// Whether a DeviceScope is open, for which only its owner may wait. REQUIRES: mutex_ held.
+  /// Whether a DeviceScope is open, or being opened, which is for its owner to close: any, or one
+  /// of the caller's. REQUIRES: mutex_ held.
   bool HasOpenScope() const;
+  bool CallerHasOpenScope() const;
   /// Syncs with the device and takes the batch out of flight. Any thread.
   void End(const std::shared_ptr<InFlight>& in_flight);
 
   // The rest: REQUIRES Exclusive.
   void MakeRoom(const Reservation& needs, bool inserts);
-  void FinishLacking(InFlight& in_flight);
+  /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
+  void FinishLacking(const std::shared_ptr<InFlight>& in_flight);
+  void Resume(InFlight& in_flight, bool give_up);
+  /// Ends batches that were left over and can't be finished any more.
+  void FailLacking(const std::exception_ptr& error) noexcept;
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
   bool AddCells(std::uint64_t cells);
@@ -124,6 +151,8 @@ class StoreImpl {
   /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.
   /// @return false for want of space; then it may have gone up by fewer
   bool Resize(std::uint32_t levels = 1);
+  /// REQUIRES: who calls it keeps batches from running if it throws: items are then left in a level
+  /// that is not addressed any more.
   /// @param new_levels so many levels, the highest, hold nothing yet
   void Drain(std::uint32_t new_levels = 0);
   /// Tells the executor of the table. There is no directory, nor a cache, from then on.
@@ -134,7 +163,22 @@ class StoreImpl {
   void DropAccelerators();
   std::vector<CellRange> CellRanges() const;
   std::uint64_t Capacity() const;
+  /// @throws Error once AllOrUnusable has thrown
   void CheckUsable() const;
+  /// Does what must not be left half done: what it throws makes the store unusable.
+  /// @param what a literal that says what could not be done
+  template <class Action>
+  void AllOrUnusable(const char* what, const Action& action) {
+    try {
+      action();
+    } catch (...) {
+      if (unusable_.load() == nullptr) {
+        unusable_cause_ = std::current_exception();
+        unusable_ = what;
+      }
+      throw;
+    }
+  }
 
   std::unique_ptr<Pool> pool_;
   PmTracer* const tracer_;
@@ -147,13 +191,21 @@ class StoreImpl {
   double resize_seconds_ = 0;  ///< written by who is alone
   double growth_seconds_ = 0;  ///< likewise
   bool accelerated_ = false;   ///< MakeAccelerators was called for the table as it is
+  /// What could not be done, so that no batch can run any more; null when they can.
+  std::atomic<const char*> unusable_{nullptr};
+  std::exception_ptr unusable_cause_;  ///< set before that
+  std::optional<CellRange> unqueued_;  ///< cells that were added when their queue could not grow
+  const int process_;                  ///< that opened the store
+  StoreImpl* next_abandoned_ = nullptr;
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   bool exclusive_ = false;
   std::uint64_t entering_ = 0;  ///< threads that wait in Enter
   std::uint64_t first_in_ = 0;  ///< of those, how many go before the next Exclusive: nobody starves
-  bool at_limit_ = false;       ///< the pool could not grow when last asked to
+  std::uint64_t alone_asked_ = 0;  ///< Exclusives so far
+  std::uint64_t alone_ended_ = 0;  ///< of those, ended: a new scope waits for all asked before it
+  bool at_limit_ = false;          ///< the pool could not grow when last asked to
   std::map<std::uint64_t, std::shared_ptr<InFlight>> active_;
   std::map<std::uint64_t, std::shared_ptr<InFlight>>
       lacking_;               ///< ended, with operations left over
@@ -163,7 +215,6 @@ class StoreImpl {
   std::uint64_t found_ = 0;       ///< finds that found their key
   std::uint64_t cache_hits_ = 0;  ///< of those, with the value in the executor's memory
   std::uint64_t cells_ = 0;       ///< in all segments
-  std::string unusable_;          ///< why no batch can run any more; empty when they can
 };
 
 }  // namespace gpm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "engine/geometry.h"
 #include "engine/store_impl.h"
@@ -80,49 +81,75 @@ void StoreImpl::MakeRoom(const Reservation& needs, bool inserts) {
   at_limit_ = !enough;
 }
 
-void StoreImpl::FinishLacking(InFlight& in_flight) {
+void StoreImpl::FinishLacking(const std::shared_ptr<InFlight>& in_flight) {
   {
     const std::lock_guard lock(mutex_);
-    lacking_.erase(in_flight.id);
+    lacking_.erase(in_flight->id);
   }
-  bool advanced = true;
-  // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
-  // that another batch may have given it back, after this one found none.
-  bool try_again = true;
-  for (;;) {
-    CheckUsable();
-    const Progress before = in_flight.progress;
-    bool room = Reclaim() || try_again;
-    try_again = false;
-    if (before.lack_slots > 0 && !room) {
-      const double needed = static_cast<double>(items_) + static_cast<double>(before.lack_slots);
-      do {
-        if (!Resize()) break;
-        room = true;
-      } while (needed > kComfortableLoad * static_cast<double>(Capacity()));
+  try {
+    bool advanced = true;
+    // Space that erases and updates gave back may do; only then the pool grows. At first it is
+    // enough that another batch may have given it back, after this one found none.
+    bool try_again = true;
+    while (in_flight->progress.lacking() > 0) {
+      CheckUsable();
+      const Progress before = in_flight->progress;
+      bool room = Reclaim() || try_again;
+      try_again = false;
+      if (before.lack_slots > 0 && !room) {
+        const double needed = static_cast<double>(items_) + static_cast<double>(before.lack_slots);
+        do {
+          if (!Resize()) break;
+          room = true;
+        } while (needed > kComfortableLoad * static_cast<double>(Capacity()));
+      }
+      if (before.lack_cells > epochs_.available_cells()) {
+        room |= AddCells(before.lack_cells - epochs_.available_cells());
+      }
+      const bool give_up = !room && !advanced;
+      Resume(*in_flight, give_up);
+      if (give_up) at_limit_ = true;
+      const Progress& now = in_flight->progress;
+      advanced = now.carried_out > 0 || now.lacking() < before.lacking();
     }
-    if (before.lack_cells > epochs_.available_cells()) {
-      room |= AddCells(before.lack_cells - epochs_.available_cells());
-    }
-    const bool give_up = !room && !advanced;
-    in_flight.grant = epochs_.GrantCells(in_flight.needs.cells);
-    in_flight.progress = in_flight.run->Resume(give_up, in_flight.grant);
-    epochs_.TakeBack(in_flight.grant, in_flight.progress.cells_left);  // nothing runs beside it
-    items_ += in_flight.progress.items_added;
-    found_ += in_flight.progress.found;
-    cache_hits_ += in_flight.progress.cache_hits;
-    if (give_up) at_limit_ = true;
-    advanced =
-        in_flight.progress.carried_out > 0 || in_flight.progress.lacking() < before.lacking();
-    if (in_flight.progress.lacking() == 0) break;
+    in_flight->run.reset();
+    Reclaim();
+  } catch (...) {
+    in_flight->run.reset();
+    in_flight->error = std::current_exception();
+    throw;
   }
-  in_flight.run.reset();
-  Reclaim();
+}
+
+void StoreImpl::Resume(InFlight& in_flight, bool give_up) {
+  const CellGrant grant = epochs_.GrantCells(in_flight.needs.cells);
+  try {
+    in_flight.progress = in_flight.run->Resume(give_up, grant);
+  } catch (...) {
+    if (in_flight.run->Touched()) {
+      left_behind_ = true;
+    } else {
+      epochs_.TakeBack(grant, grant.count);
+    }
+    throw;
+  }
+  epochs_.TakeBack(grant, in_flight.progress.cells_left);  // nothing runs beside it
+  items_ += in_flight.progress.items_added;
+  found_ += in_flight.progress.found;
+  cache_hits_ += in_flight.progress.cache_hits;
+}
+
+void StoreImpl::FailLacking(const std::exception_ptr& error) noexcept {
+  for (const auto& [id, in_flight] : lacking_) {
+    in_flight->run.reset();
+    in_flight->error = error;
+  }
+  lacking_.clear();
 }
 
 bool StoreImpl::Reclaim() {
   const Epochs::SlotRange slots{epochs_.slots_given_back(), executor_->Positions().slots_tail};
-  executor_->GiveBack(slots);
+  AllOrUnusable("erased slots were given back", [&] { executor_->GiveBack(slots); });
   epochs_.Quiesced(executor_->Positions());
   return slots.from != slots.to;
 }
@@ -130,25 +157,22 @@ bool StoreImpl::Reclaim() {
 bool StoreImpl::AddCells(std::uint64_t cells) {
   std::uint64_t added = 0;
   while (added < cells) {
-    if (UsedEnd(pool_->superblock()) / pool_->cell_bytes() >= kMaxCellNumber) break;
-    Extent extent;
-    try {
-      extent = pool_->AddSegment(cells - added);
-    } catch (const Error& error) {
-      if (!MeansFull(error)) throw;
-      break;
+    if (!unqueued_) {
+      if (UsedEnd(pool_->superblock()) / pool_->cell_bytes() >= kMaxCellNumber) break;
+      Extent extent;
+      try {
+        extent = pool_->AddSegment(cells - added);
+      } catch (const Error& error) {
+        if (!MeansFull(error)) throw;
+        break;
+      }
+      unqueued_ = RangeOf(extent, pool_->cell_bytes());
+      cells_ += unqueued_->last - unqueued_->first;
     }
-    const CellRange range = RangeOf(extent, pool_->cell_bytes());
+    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+    const CellRange range = *std::exchange(unqueued_, std::nullopt);
+    AllOrUnusable("value cells were added", [&] { executor_->FreeAll(range); });
     added += range.last - range.first;
-    cells_ += range.last - range.first;
-    try {
-      executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
-      executor_->FreeAll(range);
-    } catch (const Error& error) {
-      unusable_ =
-          fmt::format("value cells could not be queued: {}; open the pool again", error.what());
-      throw;
-    }
   }
   epochs_.Quiesced(executor_->Positions());
   return added >= cells;
@@ -168,10 +192,14 @@ bool StoreImpl::Resize(std::uint32_t levels) {
     for (; added < levels; ++added) AddLevel();
   } catch (const Error& error) {
     if (!MeansFull(error)) failure = std::current_exception();
+  } catch (...) {
+    failure = std::current_exception();
   }
   if (added > 0) {
-    RefreshTable();
-    Drain(added);
+    AllOrUnusable("the table was resized", [&] {
+      RefreshTable();
+      Drain(added);
+    });
     MakeAccelerators();
     ++resizes_;
     resize_seconds_ += SecondsSince(start);
@@ -182,29 +210,20 @@ bool StoreImpl::Resize(std::uint32_t levels) {
 
 void StoreImpl::Drain(std::uint32_t new_levels) {
   const Superblock& superblock = pool_->superblock();
-  try {
-    while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
-      // It is made by reading the levels that items go to: not for a level far smaller.
-      if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) {
-        MakeAccelerators(new_levels);
-      }
-      new_levels = 0;
-      if (executor_->DrainLevel(superblock.bottom) == 0) {
-        pool_->DropBottomLevel();
-        cache_.KeepTable(*executor_, MakeTableView(pool_->base(), superblock));
-      } else {
-        AddLevel();  // even the larger top has no slot for some item: one more level
-        new_levels = 1;
-        RefreshTable();
-      }
+  while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
+    // It is made by reading the levels that items go to: not for a level far smaller.
+    if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) {
+      MakeAccelerators(new_levels);
     }
-  } catch (const Error& error) {
-    // Items are left in a level that is not addressed any more.
-    unusable_ = fmt::format(
-        "a resize can't be finished: {}; opening the pool again (with a larger "
-        "maximum, if that is what is short) goes on with it",
-        error.what());
-    throw;
+    new_levels = 0;
+    if (executor_->DrainLevel(superblock.bottom) == 0) {
+      pool_->DropBottomLevel();
+      cache_.KeepTable(*executor_, MakeTableView(pool_->base(), superblock));
+    } else {
+      AddLevel();  // even the larger top has no slot for some item: one more level
+      new_levels = 1;
+      RefreshTable();
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "engine/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "engine/table/volatile_ops.h"
 
@@ -14,12 +15,20 @@ constexpr int kIdleRounds = 2000;
 }  // namespace
 
 ThreadPool::ThreadPool(unsigned threads) {
-  for (unsigned i = 1; i < std::max(threads, 1u); ++i) {
-    workers_.emplace_back([this] { Work(); });
+  try {
+    for (unsigned i = 1; i < std::max(threads, 1u); ++i) {
+      workers_.emplace_back([this] { Work(); });
+    }
+  } catch (const std::system_error&) {  // as many as there are
+  } catch (...) {
+    Stop();
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -32,7 +41,11 @@ void ThreadPool::WorkOn(Job& job) {
   for (;;) {
     const std::size_t index = job.next.fetch_add(1, std::memory_order_relaxed);
     if (index >= job.parts) return;
-    (*job.part)(index);
+    try {
+      (*job.part)(index);
+    } catch (...) {
+      if (!job.failed.exchange(true)) job.failure = std::current_exception();
+    }
     job.done.fetch_add(1, std::memory_order_release);
   }
 }
@@ -46,7 +59,9 @@ void ThreadPool::Run(std::size_t parts, const std::function<void(std::size_t)>& 
   if (shared) {
     {
       const std::lock_guard lock(mutex_);
-      jobs_.push_back(&job);
+      Job** end = &jobs_;
+      while (*end != nullptr) end = &(*end)->next_job;
+      *end = &job;
       submitted_.fetch_add(1, std::memory_order_release);
     }
     wake_.notify_all();
@@ -54,7 +69,9 @@ void ThreadPool::Run(std::size_t parts, const std::function<void(std::size_t)>& 
   WorkOn(job);
   if (shared) {
     const std::lock_guard lock(mutex_);
-    jobs_.remove(&job);
+    Job** link = &jobs_;
+    while (*link != &job) link = &(*link)->next_job;
+    *link = job.next_job;
   }
   for (int round = 0; job.done.load(std::memory_order_acquire) != parts ||
                       job.users.load(std::memory_order_acquire) != 0;
@@ -65,6 +82,7 @@ void ThreadPool::Run(std::size_t parts, const std::function<void(std::size_t)>& 
       std::this_thread::yield();
     }
   }
+  if (job.failure) std::rethrow_exception(job.failure);
 }
 
 void ThreadPool::Work() {
@@ -73,7 +91,7 @@ void ThreadPool::Work() {
     const std::uint64_t seen = submitted_.load(std::memory_order_acquire);
     {
       std::unique_lock lock(mutex_);
-      for (Job* candidate : jobs_) {
+      for (Job* candidate = jobs_; candidate != nullptr; candidate = candidate->next_job) {
         if (candidate->next.load(std::memory_order_relaxed) < candidate->parts) {
           job = candidate;
           job->users.fetch_add(1, std::memory_order_relaxed);

@@ -83,7 +83,10 @@ std::uint64_t PhysicalBytes() {
 }  // namespace
 
 Mapping::Mapping(const std::string& path, const Options& options)
-    : path_(path), read_only_(options.read_only), anonymous_(path == kPinnedPath) {
+    : process_(getpid()),
+      path_(path),
+      read_only_(options.read_only),
+      anonymous_(path == kPinnedPath) {
   try {
     if (anonymous_ && !options.create) {
       throw Error(
@@ -404,12 +407,14 @@ void Mapping::RemoveFile() noexcept {
 }
 
 void Mapping::Release() noexcept {
-  if (gpu_registered_) {
+  const bool forked = getpid() != process_;
+  if (gpu_registered_ && !forked) {
     for (const Step& step : steps_) UnregisterHostMemory(base_ + step.offset);
   }
   if (base_ != nullptr) munmap(base_, reserved_bytes_);
   if (fd_ >= 0) {
-    flock(fd_, LOCK_UN);  // closing alone would not, while a child of a fork still has it open
+    // Closing alone would not, while a child of a fork still has it open.
+    if (!forked) flock(fd_, LOCK_UN);
     ::close(fd_);
   }
 }

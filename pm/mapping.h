@@ -24,7 +24,8 @@ namespace gpm {
 ///     that a store never meets SIGBUS for want of space. (What the file had before may have holes,
 ///     if somebody copied it sparsely, until Populate was called.)
 ///  2. A file is locked (flock) from construction to destruction: exclusively, or shared when it is
-///     read only.
+///     read only. The lock is the process's that made the mapping: in a child that it forked,
+///     destruction leaves lock and GPU registration alone, and nothing else may be called.
 ///  3. Once RegisterGpu was called, every mapped byte is registered with the GPU.
 ///  4. The file is changed by Grow and by stores to the mapping only.
 class Mapping {
@@ -100,6 +101,7 @@ class Mapping {
   bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }
   void Release() noexcept;
 
+  const int process_;  ///< that made it
   std::string path_;
   bool read_only_ = false;
   bool anonymous_ = false;

@@ -1,0 +1,461 @@
+// What a failure inside a call leaves: the store as it was, or one that says that it can't be used;
+// never a lost item, a wrong answer, a hang, or a pool that claims to be clean and is not.
+
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "engine/store_impl.h"
+#include "engine/thread_pool.h"
+#include "tests/fault_injection.h"
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+using test::AllocationFault;
+using test::ErrorOf;
+using test::Model;
+using test::TestBatch;
+
+constexpr std::uint32_t kKeySize = 16;
+constexpr std::uint32_t kValueSize = 40;
+
+class FailureTest : public test::PoolTest {
+ protected:
+  void SetUp() override {
+    PoolTest::SetUp();
+    alarm(120);  // a hang is a failure, too
+  }
+  void TearDown() override {
+    alarm(0);
+    PoolTest::TearDown();
+  }
+
+  static OpenOptions Options(bool directory = false) {
+    OpenOptions options;
+    options.executor = ExecutorKind::kCpu;
+    options.threads = 3;
+    options.max_bytes = std::uint64_t{16} << 20;
+    options.cache.directory = directory;
+    options.cache.fraction = directory ? 0.5 : 0;
+    return options;
+  }
+  Store NewStore(const std::string& path, bool directory = false) const {
+    return Store::Create(path, {.key_size = kKeySize, .value_size = kValueSize},
+                         Options(directory));
+  }
+  std::shared_ptr<StoreImpl> NewImpl(const std::string& path) const {
+    return StoreImpl::Create(path, {.key_size = kKeySize, .value_size = kValueSize}, Options());
+  }
+
+  static TestBatch Inserts(std::uint64_t first, std::uint64_t count) {
+    TestBatch batch(kKeySize, kValueSize);
+    for (std::uint64_t key = first; key < first + count; ++key) batch.Add(Op::kInsert, key, key);
+    return batch;
+  }
+
+  /// What a batch that threw may have done to a model of the store: each of its inserts of new keys
+  /// has, or has not.
+  static void ExpectItems(Store& store, std::uint64_t surely, std::uint64_t perhaps) {
+    TestBatch finds(kKeySize, kValueSize);
+    for (std::uint64_t key = 0; key < surely + perhaps; ++key) finds.Add(Op::kFind, key, 0);
+    store.Apply(finds.Mixed());
+    std::uint64_t lost = 0;
+    std::uint64_t wrong = 0;
+    for (std::uint64_t key = 0; key < finds.size(); ++key) {
+      if (finds.result(key) == Result::kNotFound) {
+        lost += key < surely;
+      } else {
+        wrong += test::AsString(finds.found(key)) != test::MakeValue(key, kValueSize);
+      }
+    }
+    EXPECT_EQ(lost, 0u);
+    EXPECT_EQ(wrong, 0u);
+  }
+  static void ExpectSoundPool(const std::string& path) {
+    const CheckReport report = CheckPool(path);
+    EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+  }
+};
+
+TEST_F(FailureTest, AllocationThatFailsWhileABatchMakesRoomLosesNothing) {
+  constexpr std::uint64_t kLoaded = 800;
+  constexpr std::uint64_t kMore = 3000;  // several resizes, and more cells
+  for (const bool directory : {false, true}) {
+    bool hit = true;
+    for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+      SCOPED_TRACE(testing::Message() << "allocation " << k << ", directory " << directory);
+      const std::string path = NewPath();
+      Store store = NewStore(path, directory);
+      store.Apply(Inserts(0, kLoaded).Mixed());
+      TestBatch more = Inserts(kLoaded, kMore);
+      const Batch batch = more.Mixed();
+      bool threw = false;
+      {
+        const AllocationFault fault(k);
+        try {
+          store.Apply(batch);
+        } catch (const std::exception&) {
+          threw = true;
+        }
+        hit = fault.hit();
+      }
+      bool usable = true;
+      try {
+        ExpectItems(store, kLoaded + (threw ? 0 : kMore), threw ? kMore : 0);
+        TestBatch again = Inserts(0, kLoaded);
+        store.Apply(again.Mixed());
+        for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again.result(i), Result::kExists);
+      } catch (const Error& error) {
+        usable = false;
+        EXPECT_TRUE(ErrorOf([&] { store.Apply(Inserts(0, 1).Mixed()); }).has_value());
+        EXPECT_TRUE(ErrorOf([&] { store.Stats(); }).has_value());
+        EXPECT_TRUE(ErrorOf([&] { store.Reserve(1); }).has_value());
+        EXPECT_TRUE(ErrorOf([&] { store.ForEach([](auto, auto) {}); }).has_value());
+      }
+      store.Close();
+      ExpectSoundPool(path);
+      EXPECT_TRUE(usable || !CheckPool(path).clean);
+      Store reopened = Store::Open(path, Options(directory));
+      ExpectItems(reopened, kLoaded, kMore);
+      reopened.Apply(Inserts(kLoaded, kMore).Mixed());
+      ExpectItems(reopened, kLoaded + kMore, 0);
+      EXPECT_EQ(reopened.Stats().items, kLoaded + kMore);
+      EXPECT_EQ(reopened.impl()->CountMisplacedCells(), 0u);
+    }
+  }
+}
+
+TEST_F(FailureTest, WaitThrowsTheSameAgain) {
+  bool hit = true;
+  int failed = 0;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    const std::string path = NewPath();
+    Store store = NewStore(path);
+    TestBatch inserts = Inserts(0, 4000);
+    Ticket ticket = store.ApplyAsync(inserts.Mixed());
+    bool threw = false;
+    {
+      const AllocationFault fault(k);
+      try {
+        ticket.Wait();
+      } catch (const std::exception&) {
+        threw = true;
+      }
+      hit = fault.hit();
+    }
+    failed += threw;
+    for (int again = 0; again < 2; ++again) {
+      bool threw_again = false;
+      try {
+        ticket.Wait();
+      } catch (const std::exception&) {
+        threw_again = true;
+      }
+      EXPECT_EQ(threw, threw_again) << "allocation " << k;
+    }
+    for (std::size_t i = 0; !threw && i < inserts.size(); ++i) {
+      EXPECT_EQ(inserts.result(i), Result::kOk) << "allocation " << k;
+    }
+  }
+  EXPECT_GT(failed, 0);
+}
+
+TEST_F(FailureTest, AllocationThatFailsInCloseLeavesAPoolThatOpens) {
+  bool hit = true;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    const std::string path = NewPath();
+    Store store = NewStore(path);
+    store.Apply(Inserts(0, 500).Mixed());
+    TestBatch more = Inserts(500, 4000);
+    Ticket ticket = store.ApplyAsync(more.Mixed());  // Close finishes it
+    bool threw = false;
+    {
+      const AllocationFault fault(k);
+      try {
+        store.Close();
+      } catch (const std::exception&) {
+        threw = true;
+      }
+      hit = fault.hit();
+    }
+    EXPECT_TRUE(threw || CheckPool(path).clean);
+    bool ticket_threw = false;
+    try {
+      ticket.Wait();
+    } catch (const std::exception&) {
+      ticket_threw = true;
+    }
+    ExpectSoundPool(path);
+    Store reopened = Store::Open(path, Options());
+    ExpectItems(reopened, ticket_threw ? 500 : 4500, ticket_threw ? 4000 : 0);
+  }
+}
+
+/// A pool of threads is of use after any of them threw.
+TEST(ThreadPoolFailure, RunThrowsWhatAPartThrewWhenAllHaveEnded) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 200; ++round) {
+    std::atomic<int> called{0};
+    std::atomic<int> running{0};
+    const std::size_t throwing = static_cast<std::size_t>(round) % 17;
+    EXPECT_THROW(pool.Run(16,
+                          [&](std::size_t part) {
+                            ++running;
+                            ++called;
+                            std::this_thread::sleep_for(std::chrono::microseconds(50));
+                            --running;
+                            if (part == throwing || throwing == 16) throw std::bad_alloc();
+                          }),
+                 std::bad_alloc);
+    EXPECT_EQ(called, 16);
+    EXPECT_EQ(running, 0);
+  }
+  std::atomic<int> called{0};
+  pool.Run(100, [&](std::size_t) { ++called; });
+  EXPECT_EQ(called, 100);
+}
+
+/// Runs `child` in a forked child, which then leaves as if it returned from main.
+/// @return its exit status, or -1
+template <class Child>
+int InFork(const Child& child) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    alarm(20);
+    _exit(child() ? 0 : 1);
+  }
+  int status = 0;
+  if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {
+  const std::string path = NewPath();
+  auto store = std::make_unique<Store>(NewStore(path, true));
+  store->Apply(Inserts(0, 1000).Mixed());
+  TestBatch pending = Inserts(1000, 10);
+  auto ticket = std::make_unique<Ticket>(store->ApplyAsync(pending.Mixed()));
+  std::atomic<bool> stop{false};
+  std::thread beside([&] {  // so that locks may be held when the process forks
+    for (std::uint64_t round = 0; !stop; ++round) {
+      store->Apply(Inserts(100000 + round % 2000, 1).Mixed());
+      store->Stats();
+    }
+  });
+  for (int round = 0; round < 20; ++round) {
+    const int status = InFork([&] {
+      bool refused = ErrorOf([&] { store->Apply(Inserts(5000, 1).Mixed()); }).has_value();
+      refused &= ErrorOf([&] { store->Stats(); }).has_value();
+      refused &= ErrorOf([&] { ticket->Wait(); }).has_value();
+      refused &= ErrorOf([&] { store->LoadCache().Wait(); }).has_value();
+      refused &= ErrorOf([&] { store->ForEach([](auto, auto) {}); }).has_value();
+      if (round % 2 == 0) store->Close();
+      ticket.reset();
+      store.reset();
+      return refused;
+    });
+    ASSERT_EQ(status, 0);
+    const auto busy = ErrorOf([&] { Store::Open(path, Options()); });
+    ASSERT_EQ(busy, ErrorCode::kBusy) << "the child gave the parent's lock back";
+  }
+  stop = true;
+  beside.join();
+  ticket->Wait();
+  for (std::size_t i = 0; i < pending.size(); ++i) EXPECT_EQ(pending.result(i), Result::kOk);
+  store->Apply(Inserts(1010, 3000).Mixed());
+  store->Close();
+  ExpectSoundPool(path);
+  EXPECT_TRUE(CheckPool(path).clean);
+  Store reopened = Store::Open(path, Options());
+  ExpectItems(reopened, 4010, 0);
+}
+
+/// Stands for what a DeviceScope makes of the user's kernels, or for a batch that fails.
+class FakeRun : public Run {
+ public:
+  void Start(const Epochs::SlotRange&, const CellGrant& grant) override {
+    granted_ = grant.count;
+    if (on_start) on_start();
+  }
+  bool Touched() const override { return touched; }
+  bool Complete() const override { return closed; }
+  Progress Await() override {
+    Progress progress;
+    progress.cells_left = granted_;
+    return progress;
+  }
+  Progress Resume(bool, const CellGrant&) override { return {}; }
+
+  std::function<void()> on_start;
+  bool touched = false;
+  std::atomic<bool> closed{true};
+
+ private:
+  std::uint64_t granted_ = 0;
+};
+
+class FakeScope {
+ public:
+  explicit FakeScope(StoreImpl& store) : store_(store) {
+    run_->closed = false;
+    in_flight_ = store.Run(run_, Reservation{4, 4}, true);
+  }
+  ~FakeScope() { Close(); }
+  void Close() {
+    run_->closed = true;
+    store_.Wait(in_flight_);
+  }
+
+ private:
+  StoreImpl& store_;
+  std::shared_ptr<FakeRun> run_ = std::make_shared<FakeRun>();
+  std::shared_ptr<StoreImpl::InFlight> in_flight_;
+};
+
+void ApplyTo(StoreImpl& store, TestBatch batch) {
+  const Batch mixed = batch.Mixed();
+  store.Wait(store.Start(mixed, nullptr));
+}
+
+TEST_F(FailureTest, ScopesThatOverlapDoNotKeepAResizeWaiting) {
+  const auto store = NewImpl(NewPath());
+  ApplyTo(*store, Inserts(0, 10));
+  std::atomic<bool> stop{false};
+  std::atomic<int> opened{0};
+  std::vector<std::thread> openers;
+  for (int t = 0; t < 3; ++t) {  // one scope, at least, is open nearly always
+    openers.emplace_back([&] {
+      while (!stop) {
+        const FakeScope scope(*store);
+        ++opened;
+        ApplyTo(*store, Inserts(0, 3));
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      }
+    });
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int round = 0; round < 20; ++round) {
+    while (opened < 3 * (round + 1)) std::this_thread::yield();
+    store->ForEach([](auto, auto) {});
+    store->Reserve(100u << round % 5);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  stop = true;
+  for (std::thread& opener : openers) opener.join();
+  EXPECT_EQ(store->CountMisplacedCells(), 0u);
+  store->Close();
+}
+
+TEST_F(FailureTest, BatchesGoOnWhileSomebodyWaitsForAScope) {
+  const auto store = NewImpl(NewPath());
+  ApplyTo(*store, Inserts(0, 10));
+  auto scope = std::make_unique<FakeScope>(*store);
+  std::atomic<bool> visited{false};
+  std::thread waiter([&] {
+    store->ForEach([](auto, auto) {});
+    visited = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ApplyTo(*store, Inserts(0, 5));
+  std::thread([&] { ApplyTo(*store, Inserts(5, 5)); }).join();
+  { const FakeScope own(*store); }  // would wait for itself if it waited
+  auto other = std::async(std::launch::async, [&] { const FakeScope later(*store); });
+  EXPECT_EQ(other.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout)
+      << "a new scope goes before one who has waited longer";
+  EXPECT_FALSE(visited);
+  scope.reset();
+  waiter.join();
+  other.get();
+  store->Close();
+}
+
+TEST_F(FailureTest, ThreadThatWouldWaitForItsOwnScopeIsTold) {
+  const std::string path = NewPath();
+  const auto store = NewImpl(path);
+  ApplyTo(*store, Inserts(0, 10));
+  {
+    const FakeScope scope(*store);
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { store->Reserve(100000); }, &message), ErrorCode::kBusy);
+    EXPECT_NE(message.find("device scope"), std::string::npos) << message;
+    EXPECT_EQ(ErrorOf([&] { store->ForEach([](auto, auto) {}); }), ErrorCode::kBusy);
+    EXPECT_EQ(ErrorOf([&] { ApplyTo(*store, Inserts(10, 20000)); }), ErrorCode::kBusy);
+    EXPECT_EQ(ErrorOf([&] { store->Close(); }), ErrorCode::kBusy);
+    ApplyTo(*store, Inserts(0, 10));  // what needs no room goes on
+  }
+  ApplyTo(*store, Inserts(10, 20000));
+  EXPECT_EQ(store->Stats().items, 20010u);
+  store->Close();
+  ExpectSoundPool(path);
+}
+
+/// A batch that ran and found no room in part, whose owner then can't make any.
+TEST_F(FailureTest, BatchThatLacksRoomWhileItsOwnersScopeIsOpenFailsForGood) {
+  const auto store = NewImpl(NewPath());
+  TestBatch batch = Inserts(0, 900);  // the table has some 1500 slots: a few find none in theirs
+  {
+    const FakeScope scope(*store);
+    for (std::uint64_t first = 0;; first += 900) {
+      batch = Inserts(first, 900);
+      const Batch mixed = batch.Mixed();
+      std::shared_ptr<StoreImpl::InFlight> in_flight;
+      if (ErrorOf([&] { in_flight = store->Start(mixed, nullptr); })) break;
+      if (!ErrorOf([&] { store->Wait(in_flight); })) continue;
+      EXPECT_EQ(ErrorOf([&] { store->Wait(in_flight); }), ErrorCode::kBusy);
+      break;
+    }
+  }
+  EXPECT_EQ(store->CountMisplacedCells(), 0u);
+  store->Close();
+}
+
+TEST_F(FailureTest, BatchThatCouldNotBeStartedGivesBackWhatItWasGranted) {
+  const std::string path = NewPath();
+  const auto store = NewImpl(path);
+  ApplyTo(*store, Inserts(0, 200));
+  for (const bool others_start : {false, true}) {
+    TestBatch erases(kKeySize, kValueSize);  // their slots are for the next batch to give back
+    for (std::uint64_t key = 0; key < 100; ++key) erases.Add(Op::kErase, key, 0);
+    ApplyTo(*store, erases);
+    const std::uint64_t free_cells = store->Stats().free_cells;
+    for (int round = 0; round < 10; ++round) {
+      const auto run = std::make_shared<FakeRun>();
+      run->on_start = [&] {
+        if (others_start) ApplyTo(*store, Inserts(100, 20));
+        throw std::bad_alloc();
+      };
+      EXPECT_THROW(store->Run(run, Reservation{50, 50}, true), std::bad_alloc);
+    }
+    EXPECT_EQ(store->Stats().free_cells, free_cells);
+    EXPECT_EQ(store->CountMisplacedCells(), 0u);
+    ApplyTo(*store, Inserts(0, 100));
+    EXPECT_EQ(store->Stats().items, 200u);
+  }
+  store->Close();
+  EXPECT_TRUE(CheckPool(path).clean);
+  ExpectSoundPool(path);
+}
+
+TEST_F(FailureTest, BatchThatFailedAfterItBeganLeavesWhatItWasGrantedToRecovery) {
+  const std::string path = NewPath();
+  const auto store = NewImpl(path);
+  ApplyTo(*store, Inserts(0, 200));
+  const auto run = std::make_shared<FakeRun>();
+  run->touched = true;
+  run->on_start = [] { throw Error(ErrorCode::kGpu, "it failed"); };
+  EXPECT_EQ(ErrorOf([&] { store->Run(run, Reservation{50, 50}, true); }), ErrorCode::kGpu);
+  EXPECT_GT(store->CountMisplacedCells(), 0u);
+  store->Close();
+  EXPECT_FALSE(CheckPool(path).clean);
+  const auto reopened = StoreImpl::Open(path, Options());
+  EXPECT_EQ(reopened->CountMisplacedCells(), 0u);
+  reopened->Close();
+}
+
+}  // namespace
+}  // namespace gpm
