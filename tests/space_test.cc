@@ -33,8 +33,9 @@ class SpaceTest : public test::PoolTest {
     std::vector<std::uint64_t> keys(n, first);
     if (!one_key) std::iota(keys.begin(), keys.end(), first);
     const std::vector<Op> ops(mixed ? n : 0, op);
-    std::vector<std::byte> values(n * value_size_);
-    for (std::size_t i = 0; i < n; ++i) {
+    const bool writes = op != Op::kFind && op != Op::kErase;
+    std::vector<std::byte> values(writes ? n * value_size_ : 0);
+    for (std::size_t i = 0; i < n && writes; ++i) {
       std::memcpy(&values[i * value_size_], &keys[i], std::min<std::size_t>(8, value_size_));
     }
     std::vector<Result> results(n, Result::kInvalid);
