@@ -57,52 +57,6 @@ __device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const Device
   }
 }
 
-/// All threads of a team: what they wrote to persistent memory persists, and is seen, before what
-/// any of them writes from then on. One fence for all, since fences are cumulative: it orders what
-/// its thread has seen, which the barrier lets it see. REQUIRES: a barrier of the team comes before
-/// it.
-template <class Team>
-__device__ inline void FenceTeam() {
-  if (Team::Rank() == 0) __threadfence_system();
-  Team::Sync();
-}
-
-/// Applies the operations of a team's tiles (Operations::Apply), step by step together. Nobody
-/// waits for a key's lock, which another tile of the team might hold: it is tried again in the next
-/// round.
-/// @param active whether this tile has one
-/// @param begins whether there is a first round also when no tile has one
-/// @param read_old read_old(is_first) is called by a tile whose operation has begun, in the first
-///        round or a later one, again if it has to begin again: reads what it wants of the item as
-///        it was
-/// @param begun called by one thread when the first round's operations have begun
-template <class Team, class ReadOld, class Begun>
-__device__ inline void ApplyTogether(const TileOperations& operations, TileOperations::Work* work,
-                                     bool active, bool begins, const ReadOld& read_old,
-                                     const Begun& begun) {
-  for (bool is_first = true; Team::Or(active) || (is_first && begins); is_first = false) {
-    const bool has_begun = active && operations.TryBegin(work);
-    bool changes = has_begun && work->change != TileOperations::Change::kNothing;
-    if (has_begun) {
-      active = changes;
-      read_old(is_first);
-    }
-    const bool any = Team::Or(changes);
-    if (is_first && begins && Team::Rank() == Team::Size() - 1) begun();
-    if (!any) continue;
-    FenceTeam<Team>();
-    if (changes) {
-      operations.TellCache(*work);
-      changes = operations.Commit(work);
-    }
-    Team::Sync();
-    FenceTeam<Team>();
-    if (!changes) continue;
-    operations.Finish(work);
-    active = false;
-  }
-}
-
 /// A run that a tile carries out.
 struct RunTask {
   RunEffect effect;  ///< of all of it
@@ -219,8 +173,8 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
   }
   const Outcome& outcome = work.outcome;
   const bool at_once = reads.plans == nullptr || searched || table.inline_values();
-  ApplyTogether<Team>(
-      operations, &work, active, begins,
+  ApplyTogether(
+      TeamOfTiles<Team>(), operations.media(), operations, &work, active, begins,
       [&](bool is_first) {
         if (row == nullptr || !outcome.present || outcome.lack != Lack::kNothing) return;
         hit = operations.ReadCached(work.candidates, outcome, row);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "engine/table/volatile_ops.h"
+#include "pm/steps.h"
 
 namespace gpm {
 
@@ -13,7 +14,7 @@ namespace gpm {
 struct WholeBlock {
   __device__ static std::uint32_t Rank() { return threadIdx.x; }
   __device__ static std::uint32_t Size() { return blockDim.x; }
-  __device__ static void Sync() { __syncthreads(); }
+  __device__ static void Sync(Step = Step::kOther) { __syncthreads(); }
   /// Syncs. @return whether the bit of any thread is set
   __device__ static bool Or(bool bit) { return __syncthreads_or(bit ? 1 : 0) != 0; }
 };
@@ -25,7 +26,7 @@ struct PartOfBlock {
 
   __device__ static std::uint32_t Rank() { return threadIdx.x - kFirst; }
   __device__ static std::uint32_t Size() { return kThreads; }
-  __device__ static void Sync() {
+  __device__ static void Sync(Step = Step::kOther) {
     asm volatile("barrier.sync %0, %1;" : : "n"(kBarrier), "n"(kThreads) : "memory");
   }
   __device__ static bool Or(bool bit) {

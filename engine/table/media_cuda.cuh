@@ -177,10 +177,10 @@ class CudaMedia {
     *low = pair.x;
     *high = pair.y;
   }
-  __device__ void FenceShared() const { __threadfence(); }
+  __device__ void FenceShared(Step) const { __threadfence(); }
   /// What was read is in registers when the next load is issued (see above): it is enough that the
   /// compiler keeps the order.
-  __device__ void FenceReads() const { __threadfence_block(); }
+  __device__ void FenceReads(Step) const { __threadfence_block(); }
   __device__ bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
     return LoadShared(word) == version;
   }
