@@ -159,6 +159,12 @@ class CudaMedia {
       StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
     }
   }
+  /// Copies a value between arrays of a batch.
+  template <class Group>
+  __device__ void CopyRow(const Group& group, std::byte* target, const std::byte* source,
+                          std::uint32_t bytes) const {
+    CopyBytes(group, target, source, bytes);
+  }
   template <class Word>
   __device__ Word LoadShared(const Word* word) const {
     return *const_cast<const volatile Word*>(word);
