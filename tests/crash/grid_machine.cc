@@ -26,10 +26,16 @@ void GridMachine::BeginGrid(std::uint64_t seed, bool loads_are_durable) {
 }
 
 void GridMachine::RunParts(std::size_t parts, const std::function<void(std::size_t)>& part) {
-  Machine::RunParts(parts, [&](std::size_t i) {
-    part(i);
-    if (!on_grid()) return;
+  RunKernel(parts, true, part);
+}
+
+void GridMachine::RunKernel(std::size_t threads, bool ends,
+                            const std::function<void(std::size_t)>& body) {
+  Machine::RunParts(threads, [&](std::size_t i) {
+    body(i);
+    if (!on_grid()) return Fence(Step::kOther);
     ArriveSeen();
+    if (ends) MakeDurable(Step::kOther);
     readers_.erase(Thread());
   });
 }

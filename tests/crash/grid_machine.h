@@ -40,8 +40,11 @@ class GridMachine : public Machine, public ExecutorSource {
   std::uint64_t Random() { return random_(); }
 
   std::unique_ptr<Executor> MakeExecutor(unsigned threads, const Mapping& mapping) override;
-  /// Each part is a thread of a kernel.
+  /// Each part is a thread of a kernel, which has ended before anybody is told.
   void RunParts(std::size_t parts, const std::function<void(std::size_t)>& part) override;
+  /// @param ends else it is one that tells the host before it ends, as those do that carry out a
+  ///        batch: at its end its stores arrive, and need not be durable
+  void RunKernel(std::size_t threads, bool ends, const std::function<void(std::size_t)>& body);
 
   // What the GPU's threads do.
   std::uint64_t GridLoad(const std::uint64_t* word);

@@ -138,7 +138,7 @@ void CpuRun<crash::GridSetup>::Kernels(std::uint32_t tiles,
   std::vector<GridBlock> grid;
   for (std::uint32_t b = 0; b < blocks; ++b) grid.emplace_back(&machine(), of_block, blocks);
   const std::uint32_t threads = blocks * of_block;
-  machine().RunParts(threads + beside.size(), [&](std::size_t i) {
+  machine().RunKernel(threads + beside.size(), false, [&](std::size_t i) {
     if (i >= threads) return beside[i - threads]();
     GridBlock& block = grid[i / of_block];
     block.Enter(static_cast<std::uint32_t>(i % of_block));
