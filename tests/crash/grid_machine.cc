@@ -13,12 +13,11 @@ void GridMachine::Seen::Add(std::uint32_t thread) {
   if (!Has(thread)) threads_.push_back(thread);
 }
 
-void GridMachine::BeginGrid(std::uint64_t seed, bool loads_are_durable) {
+void GridMachine::BeginGrid(std::uint64_t seed) {
   random_.seed(seed);
   // From never, but for fences, to one at each access.
   constexpr std::uint64_t kRates[] = {0, 0, 1, 4, 16, 64};
   arrives_of_64_ = kRates[random_() % std::size(kRates)];
-  loads_are_durable_ = loads_are_durable;
   pending_.clear();
   arrived_.clear();
   history_.clear();
@@ -284,7 +283,7 @@ void GridMachine::SeeWord(std::uint64_t offset) {
     any |= !store.seen.Has(Thread());
     store.seen.Add(Thread());
   }
-  if (!any || !loads_are_durable_) return;
+  if (!any) return;
   std::size_t event = 0;
   for (const Arrived& store : arrived_) {
     if (store.offset == offset) event = std::max(event, store.event);

@@ -19,7 +19,8 @@ namespace gpm::crash {
 /// those of their block behind a barrier. It arrives at any time and in any order, but that stores
 /// to one address that a thread has seen arrive before its own; who loads sees it from then on. A
 /// fence of device scope makes all arrive that its thread has seen; one of system scope also makes
-/// it durable, if it is in the pool. The end of a kernel is a fence of device scope.
+/// it durable, if it is in the pool; and so is what a thread loads from there, which came over the
+/// link. The end of a kernel is a fence of device scope.
 ///
 /// Atomic operations are carried out in memory, and order nothing. Loads are carried out in order,
 /// but for those at FenceReads, if that is left out.
@@ -33,9 +34,7 @@ class GridMachine : public Machine, public ExecutorSource {
 
   /// A schedule begins, on a machine with nothing on its way.
   /// @param seed of how soon stores arrive, and what batches do
-  /// @param loads_are_durable what a thread loads from the pool, others than it having stored it,
-  ///        is durable: it came over the link
-  void BeginGrid(std::uint64_t seed, bool loads_are_durable);
+  void BeginGrid(std::uint64_t seed);
   /// A random number, by the schedule's seed.
   std::uint64_t Random() { return random_(); }
 
@@ -147,7 +146,6 @@ class GridMachine : public Machine, public ExecutorSource {
 
   std::mt19937_64 random_;
   std::uint64_t arrives_of_64_ = 0;  ///< how often something arrives at an access
-  bool loads_are_durable_ = false;
   std::uint64_t next_id_ = 1;
   std::vector<Pending> pending_;  ///< by id
   std::vector<Arrived> arrived_;  ///< by event

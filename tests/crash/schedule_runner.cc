@@ -129,7 +129,7 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   machine_.Begin(8 * base_->image.size());
   machine_.LeaveOut(options_.leave_out);
   if (options_.grid) {
-    grid_.BeginGrid(Scramble(seed), !*workload_.cache.directory);
+    grid_.BeginGrid(Scramble(seed));
     workload_.schedule.expected_steps *= kStepsOfGrid;
   }
   std::size_t calls = 1;
