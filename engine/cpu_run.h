@@ -161,7 +161,7 @@ void CpuRun<Setup>::Settle() {
       KeyBuffer buffer;
       operations.FlushCandidates(operations.Locate(KeyAt(i, &buffer)));
     }
-    executor_->media_.Fence(Step::kSettleFence);
+    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), executor_->media_, Step::kSettleFence);
   });
 }
 
