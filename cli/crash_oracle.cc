@@ -45,15 +45,15 @@ void CrashOracle::Renew() {
   present_ = 0;
 }
 
-void CrashOracle::Start(unsigned thread, std::uint64_t number, CrashBatch batch) {
-  const bool started = in_flight_.try_emplace(thread, number, std::move(batch)).second;
-  if (!started) Defect(fmt::format("thread {} started batch {} inside another", thread, number));
+void CrashOracle::Start(unsigned writer, std::uint64_t number, CrashBatch batch) {
+  const bool started = in_flight_.try_emplace(writer, number, std::move(batch)).second;
+  if (!started) Defect(fmt::format("writer {} started batch {} inside another", writer, number));
 }
 
-void CrashOracle::Acknowledge(unsigned thread, const CrashDigest& answers) {
-  const auto in_flight = in_flight_.find(thread);
+void CrashOracle::Acknowledge(unsigned writer, const CrashDigest& answers) {
+  const auto in_flight = in_flight_.find(writer);
   if (in_flight == in_flight_.end()) {
-    return Defect(fmt::format("thread {} acknowledged a batch that it had not started", thread));
+    return Defect(fmt::format("writer {} acknowledged a batch that it had not started", writer));
   }
   const auto [number, batch] = std::move(in_flight->second);
   in_flight_.erase(in_flight);
@@ -75,15 +75,15 @@ void CrashOracle::Acknowledge(unsigned thread, const CrashDigest& answers) {
     which = fmt::format("operation {}, {} of key {}", *one, OpName(operation.op), operation.key);
   }
   Defect(
-      fmt::format("batch {} of thread {}, {} operations, was acknowledged with other answers than "
+      fmt::format("batch {} of writer {}, {} operations, was acknowledged with other answers than "
                   "its operations one by one: {}",
-                  number, thread, batch.operations.size(), which));
+                  number, writer, batch.operations.size(), which));
 }
 
 void CrashOracle::BeginItems() {
   found_.assign(kCrashKeys, 0);
   allowed_.clear();
-  for (const auto& [thread, in_flight] : in_flight_) {
+  for (const auto& [writer, in_flight] : in_flight_) {
     for (const CrashOperation& operation : in_flight.batch.operations) {
       auto [allowed, first] = allowed_.try_emplace(operation.key);
       if (first) allowed->second.push_back(versions_[operation.key]);

@@ -20,8 +20,8 @@ namespace gpm::cli {
 /// Invariants:
 ///  1. versions_[k] is the version of key k after the batches that were acknowledged, or 0 when the
 ///     key is absent then. A batch that is acknowledged has no other outcome.
-///  2. A thread has at most one batch in flight, and no other thread's batches touch its keys. So
-///     the order in which batches of different threads took effect is of no account, and what a
+///  2. A writer has at most one batch in flight, and no other writer's batches touch its keys. So
+///     the order in which batches of different writers took effect is of no account, and what a
 ///     key in flight may hold follows from versions_ and that one batch.
 class CrashOracle {
  public:
@@ -30,12 +30,12 @@ class CrashOracle {
   /// The pool is a new, empty one.
   void Renew();
 
-  /// A thread is about to run a batch.
-  void Start(unsigned thread, std::uint64_t number, CrashBatch batch);
-  /// The batch that the thread has in flight was acknowledged with these answers, which must be
+  /// A writer is about to start a batch.
+  void Start(unsigned writer, std::uint64_t number, CrashBatch batch);
+  /// The batch that the writer has in flight was acknowledged with these answers, which must be
   /// those of its operations applied one by one.
-  void Acknowledge(unsigned thread, const CrashDigest& answers);
-  bool InFlight(unsigned thread) const { return in_flight_.contains(thread); }
+  void Acknowledge(unsigned writer, const CrashDigest& answers);
+  bool InFlight(unsigned writer) const { return in_flight_.contains(writer); }
   std::size_t batches_in_flight() const { return in_flight_.size(); }
 
   /// A pool's items, each told once, between these two: each key must hold what invariant 1 says,
