@@ -152,6 +152,7 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
     time.after = share * (pool_exists_ ? opening_time_ : creation_time_);
   } else if (random_.NextBelow(2) == 0) {
     time.aim = KillTime::kResize;
+    time.resizes = 1 + static_cast<unsigned>(random_.NextBelow(4));
     time.after = share * share * kLongResize;
   } else {
     time.aim = KillTime::kBatches;
@@ -181,9 +182,15 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
                      [](const CrashRecord&) { return false; });
   };
   if (alive && time.aim == KillTime::kResize) {
-    ResizeWatch resize(options_.pool);
+    ResizeWatch watch(options_.pool);
     const Clock::time_point enough = Clock::now() + options_.longest;
-    while (!resize.ResizeUnderWay() && Clock::now() < enough) watch_for(Milliseconds(0.02));
+    bool before = false;
+    for (unsigned resizes = 0; resizes < time.resizes && Clock::now() < enough;) {
+      watch_for(Milliseconds(0.02));
+      const bool now = watch.ResizeUnderWay();
+      if (now && !before) ++resizes;
+      before = now;
+    }
   }
   if (alive) watch_for(time.after);
   const int status = child.Kill();

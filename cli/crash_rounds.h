@@ -84,10 +84,11 @@ class CrashRounds {
  private:
   using Milliseconds = std::chrono::duration<double, std::milli>;
 
-  /// When to kill: so long after opening (or creating) the pool has begun, after a resize has begun
-  /// (at the latest, options_.longest after it was opened), or after it was opened.
+  /// When to kill: so long after opening (or creating) the pool has begun, after so many resizes
+  /// have begun (at the latest, options_.longest after it was opened), or after it was opened.
   struct KillTime {
     enum { kOpening, kResize, kBatches } aim = kBatches;
+    unsigned resizes = 0;
     Milliseconds after{0};
   };
 
