@@ -69,10 +69,8 @@ class CudaBatch : public GpuBatch {
     if (!batch.ops.empty()) batch_.ops = CopyIn(ops_, batch.ops);
     batch_.keys = CopyIn(keys_, batch.keys);
     batch_.values = CopyIn(values_, batch.values);
-    CopyIn(found_, std::span<const std::byte>(batch.found));
-    CopyIn(results_, std::span<const Result>(batch.results));
-    batch_.found = {found_.data(), batch.found.size()};
-    batch_.results = {results_.data(), batch.results.size()};
+    batch_.found = Poisoned(found_, batch.found.size());
+    batch_.results = Poisoned(results_, batch.results.size());
     Synchronize();
     return batch_;
   }
@@ -106,6 +104,12 @@ class CudaBatch : public GpuBatch {
         cudaMemcpyAsync(to.data(), from.data(), from.size_bytes(), cudaMemcpyHostToDevice, copies_),
         "crash-test: cudaMemcpyAsync");
     return {to.data(), from.size()};
+  }
+  template <class T>
+  std::span<T> Poisoned(const DeviceArray<T>& array, std::size_t size) {
+    CheckCuda(cudaMemsetAsync(array.data(), kCrashPoison, size * sizeof(T), copies_),
+              "crash-test: cudaMemsetAsync");
+    return {array.data(), size};
   }
   template <class T>
   void CopyOut(std::span<T> to, const DeviceArray<T>& from) {

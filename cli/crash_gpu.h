@@ -12,6 +12,9 @@ namespace gpm::cli {
 /// What crash-test's child does with a GPU by itself. Built without CUDA, each throws
 /// Error(kUnsupported).
 
+/// The bytes of a batch's outputs before it starts: answers of nobody's.
+inline constexpr int kCrashPoison = 0xA5;
+
 /// Starts to use the GPU, which takes long. @throws Error(kGpu)
 void StartGpu();
 
@@ -23,7 +26,7 @@ class GpuBatch {
  public:
   virtual ~GpuBatch() = default;
 
-  /// Copies a batch there from host memory, its outputs as well, and waits for the copy.
+  /// Copies a batch there from host memory, poisons its outputs, and waits for that.
   /// @return the batch in GPU memory, valid until the next Upload. @throws Error(kGpu)
   virtual Batch Upload(const Batch& batch) = 0;
   /// Copies the outputs of the batch that was uploaded last to those of `batch`, and waits.

@@ -82,13 +82,29 @@ void CrashOracle::Acknowledge(unsigned writer, const CrashDigest& answers) {
 
 void CrashOracle::BeginItems() {
   found_.assign(kCrashKeys, 0);
-  allowed_.clear();
+  allowed_count_.assign(in_flight_.empty() ? 0 : kCrashKeys, 0);
+  if (in_flight_.empty()) return;
   for (const auto& [writer, in_flight] : in_flight_) {
     for (const CrashOperation& operation : in_flight.batch.operations) {
-      auto [allowed, first] = allowed_.try_emplace(operation.key);
-      if (first) allowed->second.push_back(versions_[operation.key]);
-      const std::uint64_t after = Apply(operation, allowed->second.back()).second;
-      if (after != allowed->second.back()) allowed->second.push_back(after);
+      ++allowed_count_[operation.key];
+    }
+  }
+  first_allowed_.resize(kCrashKeys);
+  std::uint32_t end = 0;
+  for (std::uint64_t key = 0; key < kCrashKeys; ++key) {
+    first_allowed_[key] = end;
+    if (const std::uint32_t operations = std::exchange(allowed_count_[key], 0)) {
+      end += 1 + operations;
+    }
+  }
+  allowed_.resize(end);
+  for (const auto& [writer, in_flight] : in_flight_) {
+    for (const CrashOperation& operation : in_flight.batch.operations) {
+      std::uint64_t* const versions = &allowed_[first_allowed_[operation.key]];
+      std::uint32_t& count = allowed_count_[operation.key];
+      if (count == 0) versions[count++] = versions_[operation.key];
+      const std::uint64_t after = Apply(operation, versions[count - 1]).second;
+      if (after != versions[count - 1]) versions[count++] = after;
     }
   }
 }
@@ -123,7 +139,7 @@ void CrashOracle::EndItems() {
   present_ = static_cast<std::uint64_t>(
       std::count_if(versions_.begin(), versions_.end(), [](std::uint64_t v) { return v != 0; }));
   in_flight_.clear();
-  allowed_.clear();
+  allowed_count_.clear();
 }
 
 void CrashOracle::CheckFind(std::uint64_t key, Result result, std::span<const std::byte> value) {
@@ -150,8 +166,8 @@ bool CrashOracle::Holds(std::uint64_t key, std::uint64_t version,
 }
 
 std::span<const std::uint64_t> CrashOracle::Allowed(std::uint64_t key) const {
-  const auto in_flight = allowed_.find(key);
-  return in_flight != allowed_.end() ? std::span(in_flight->second) : std::span(&versions_[key], 1);
+  if (allowed_count_.empty() || allowed_count_[key] == 0) return std::span(&versions_[key], 1);
+  return std::span(allowed_).subspan(first_allowed_[key], allowed_count_[key]);
 }
 
 std::string CrashOracle::AllowedText(std::uint64_t key) const {

@@ -5,7 +5,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "cli/crash_workload.h"
@@ -67,8 +66,12 @@ class CrashOracle {
   CrashItems items_;
   std::vector<std::uint64_t> versions_;
   std::map<unsigned, InFlightBatch> in_flight_;
-  /// Between BeginItems and EndItems: of keys in flight, and what was found.
-  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> allowed_;
+  /// Between BeginItems and EndItems, if a batch is in flight: key k may have the versions
+  /// allowed_[first_allowed_[k]] and on, allowed_count_[k] of them, or that of invariant 1 for 0.
+  std::vector<std::uint64_t> allowed_;
+  std::vector<std::uint32_t> first_allowed_;
+  std::vector<std::uint32_t> allowed_count_;
+  /// Likewise: the version that was found.
   std::vector<std::uint64_t> found_;
   std::uint64_t present_ = 0;
   std::vector<std::byte> scratch_;

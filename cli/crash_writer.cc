@@ -9,9 +9,6 @@
 namespace gpm::cli {
 namespace {
 
-/// What the outputs hold before a batch: an answer of nobody's.
-constexpr int kPoison = 0xA5;
-
 ycsb::Buffer HostArray(std::size_t rows, std::size_t row_bytes) {
   return ycsb::Buffer::Untouched(ycsb::Memory::kHost, rows * row_bytes);
 }
@@ -54,8 +51,6 @@ void CrashWriter::Fill(const CrashBatch& made) {
   batch_.values = values;
   batch_.found = found_.bytes().first(n * value_size);
   batch_.results = results_.as<Result>().first(n);
-  std::memset(batch_.found.data(), kPoison, batch_.found.size());
-  std::memset(batch_.results.data(), kPoison, n);
 }
 
 void CrashWriter::Start(Store& store, Stream stream) {
@@ -66,7 +61,13 @@ void CrashWriter::Start(Store& store, Stream stream) {
   Fill(made_);
   const bool in_scope = round_.IsInScope(number_);
   on_gpu_ = gpu_ != nullptr && (in_scope || !IsPlain(record.batch));
-  const Batch batch = on_gpu_ ? gpu_->Upload(batch_) : batch_;
+  Batch batch = batch_;
+  if (on_gpu_) {
+    batch = gpu_->Upload(batch_);
+  } else {
+    std::memset(batch.found.data(), kCrashPoison, batch.found.size());
+    std::memset(batch.results.data(), kCrashPoison, batch.results.size());
+  }
   record.kind = CrashRecord::Kind::kStarting;
   Report(record);
   if (on_gpu_ && in_scope) {
@@ -120,6 +121,7 @@ void CrashWriter::FinishWithoutRoom(Store& store) {
 void CrashWriter::Finish(Store& store) {
   if (made_.operations.empty()) return;
   ticket_.Wait();
+  ticket_ = Ticket();  // which would keep a closed store
   if (on_gpu_) gpu_->Download(batch_);
   if (on_gpu_ && round_.IsInScope(number_)) FinishWithoutRoom(store);
   const std::size_t value_size = items_.value_size();
