@@ -16,15 +16,19 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "cli/common.h"
+#include "cli/crash_answers.h"
 #include "cli/crash_gpu.h"
 #include "cli/crash_writer.h"
 #include "engine/store.h"
 #include "pm/error.h"
+#include "pm/gpu_host.h"
 
 namespace gpm::cli {
 namespace {
@@ -77,8 +81,13 @@ class Session {
   explicit Session(const CrashChildPlan& plan) : plan_(plan) {
     const CrashItems items(plan.create.key_size, plan.create.value_size);
     const bool gpu = plan.open.executor == ExecutorKind::kCuda;
+    if (plan.round.scopes) {
+      answers_.emplace();
+      RegisterHostMemory(answers_->results().data(), answers_->results().size_bytes());
+    }
     for (unsigned w = 0; w < plan.round.writers(); ++w) {
-      writers_.emplace_back(plan.round, w, items, gpu);
+      writers_.emplace_back(plan.round, w, items, gpu,
+                            answers_ ? answers_->results() : std::span<Result>());
     }
     for (unsigned t = 0; t < plan.round.threads + (plan.round.scopes ? 1 : 0); ++t) {
       streams_.push_back(gpu ? MakeGpuStream() : nullptr);
@@ -115,6 +124,7 @@ class Session {
   }
 
   const CrashChildPlan& plan_;
+  std::optional<CrashAnswers> answers_;
   std::deque<CrashWriter> writers_;
   std::vector<Stream> streams_;  ///< one a thread
 };

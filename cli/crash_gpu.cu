@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cli/crash_gpu.h"
+#include "cli/crash_workload.h"
 #include "engine/cuda_memory.h"
 #include "engine/device_view.cuh"
 
@@ -18,6 +19,7 @@ struct Rows {
   const std::byte* values;
   std::byte* found;
   Result* results;
+  Result* answers;
   std::uint64_t count;
   std::uint32_t key_size;
   std::uint32_t value_size;
@@ -50,7 +52,12 @@ __global__ void CarryOut(DeviceView store, Rows rows) {
       result = store.Erase(tile, key);
       break;
   }
-  if (tile.thread_rank() == 0) rows.results[row] = result;
+  if (tile.thread_rank() == 0) {
+    // No fence: what the call did has to be there already.
+    *reinterpret_cast<volatile std::uint8_t*>(rows.answers + row) =
+        static_cast<std::uint8_t>(result);
+    rows.results[row] = result;
+  }
 }
 
 class CudaBatch : public GpuBatch {
@@ -81,13 +88,21 @@ class CudaBatch : public GpuBatch {
     Synchronize();
   }
 
-  void ApplyInScope(Store& store, Stream stream, std::uint64_t writes,
-                    std::uint64_t erases) override {
+  void ApplyInScope(Store& store, Stream stream, std::uint64_t writes, std::uint64_t erases,
+                    std::span<Result> answers) override {
     DeviceScope scope(store, stream, writes, erases);
     DeviceView view = scope.view();
-    Rows rows{batch_.ops.data(),     batch_.op,           batch_.keys.data(),
-              batch_.values.data(),  batch_.found.data(), batch_.results.data(),
-              batch_.results.size(), key_size_,           value_size_};
+    Rows rows{};
+    rows.ops = batch_.ops.data();
+    rows.op = batch_.op;
+    rows.keys = batch_.keys.data();
+    rows.values = batch_.values.data();
+    rows.found = batch_.found.data();
+    rows.results = batch_.results.data();
+    rows.answers = answers.data();
+    rows.count = batch_.results.size();
+    rows.key_size = key_size_;
+    rows.value_size = value_size_;
     const std::uint64_t threads = rows.count * DeviceView::kLanes;
     const auto blocks = static_cast<unsigned>((threads + kBlockThreads - 1) / kBlockThreads);
     void* arguments[] = {&view, &rows};

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "engine/store.h"
 
@@ -11,9 +12,6 @@ namespace gpm::cli {
 
 /// What crash-test's child does with a GPU by itself. Built without CUDA, each throws
 /// Error(kUnsupported).
-
-/// The bytes of a batch's outputs before it starts: answers of nobody's.
-inline constexpr int kCrashPoison = 0xA5;
 
 /// Starts to use the GPU, which takes long. @throws Error(kGpu)
 void StartGpu();
@@ -36,9 +34,11 @@ class GpuBatch {
   /// kernel on a DeviceScope that is open no longer than that. Operations answer kNoSpace when the
   /// scope has no room for them.
   /// @param writes inserts, updates and upserts of the batch
+  /// @param answers where the kernel says what an operation has answered as soon as its call has
+  ///        returned; host memory that the GPU can write
   /// @throws Error(kGpu)
-  virtual void ApplyInScope(Store& store, Stream stream, std::uint64_t writes,
-                            std::uint64_t erases) = 0;
+  virtual void ApplyInScope(Store& store, Stream stream, std::uint64_t writes, std::uint64_t erases,
+                            std::span<Result> answers) = 0;
 };
 
 /// @param operations of a batch, at most. @throws Error(kGpu)

@@ -80,6 +80,32 @@ void CrashOracle::Acknowledge(unsigned writer, const CrashDigest& answers) {
                   number, writer, batch.operations.size(), which));
 }
 
+std::size_t CrashOracle::AcknowledgeSome(unsigned writer, std::span<const Result> answers) {
+  InFlightBatch& in_flight = in_flight_.at(writer);
+  std::vector<CrashOperation> rest;
+  std::size_t answered = 0;
+  for (std::size_t i = 0; i < in_flight.batch.operations.size(); ++i) {
+    const CrashOperation& operation = in_flight.batch.operations[i];
+    if (answers[i] > Result::kInvalid || answers[i] == Result::kNoSpace) {
+      rest.push_back(operation);
+      continue;
+    }
+    ++answered;
+    std::uint64_t& version = versions_[operation.key];
+    const auto [result, after] = Apply(operation, version);
+    version = after;
+    if (answers[i] != result) {
+      Defect(
+          fmt::format("operation {} of batch {} of writer {}, {} of key {}, was answered by "
+                      "itself with {}, which must be {}",
+                      i, in_flight.number, writer, OpName(operation.op), operation.key,
+                      ResultName(answers[i]), ResultName(result)));
+    }
+  }
+  in_flight.batch.operations = std::move(rest);
+  return answered;
+}
+
 void CrashOracle::BeginItems() {
   found_.assign(kCrashKeys, 0);
   allowed_count_.assign(in_flight_.empty() ? 0 : kCrashKeys, 0);

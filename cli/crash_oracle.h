@@ -34,6 +34,12 @@ class CrashOracle {
   /// The batch that the writer has in flight was acknowledged with these answers, which must be
   /// those of its operations applied one by one.
   void Acknowledge(unsigned writer, const CrashDigest& answers);
+  /// Of the batch that the writer has in flight, on different keys, some operations were answered
+  /// by themselves: those are acknowledged, and the others stay in flight. Operations that found no
+  /// room were not.
+  /// @param answers one for each operation; those that are none of Result's: not answered
+  /// @return how many were
+  std::size_t AcknowledgeSome(unsigned writer, std::span<const Result> answers);
   bool InFlight(unsigned writer) const { return in_flight_.contains(writer); }
   std::size_t batches_in_flight() const { return in_flight_.size(); }
 

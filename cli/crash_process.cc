@@ -23,7 +23,8 @@ namespace {
 
 }  // namespace
 
-CrashProcess::CrashProcess(const std::vector<std::string>& arguments, const std::atomic<bool>& stop)
+CrashProcess::CrashProcess(const std::vector<std::string>& arguments, const CrashAnswers* answers,
+                           const std::atomic<bool>& stop)
     : stop_(stop) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -34,6 +35,9 @@ CrashProcess::CrashProcess(const std::vector<std::string>& arguments, const std:
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  if (answers != nullptr) {
+    posix_spawn_file_actions_adddup2(&actions, answers->file(), CrashAnswers::kInherited);
+  }
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

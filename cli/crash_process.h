@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/crash_answers.h"
 #include "cli/crash_child.h"
 
 namespace gpm::cli {
@@ -22,8 +23,12 @@ class CrashProcess {
   using Clock = std::chrono::steady_clock;
 
   /// Starts this program once more, with these arguments, in a process group of its own: what a
-  /// terminal sends goes to the parent alone. @param stop outlives this. @throws Error(kIo)
-  CrashProcess(const std::vector<std::string>& arguments, const std::atomic<bool>& stop);
+  /// terminal sends goes to the parent alone.
+  /// @param answers that it inherits, or null
+  /// @param stop outlives this
+  /// @throws Error(kIo)
+  CrashProcess(const std::vector<std::string>& arguments, const CrashAnswers* answers,
+               const std::atomic<bool>& stop);
   ~CrashProcess();
   CrashProcess(const CrashProcess&) = delete;
   CrashProcess& operator=(const CrashProcess&) = delete;

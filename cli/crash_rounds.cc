@@ -70,6 +70,7 @@ CrashTotals& CrashTotals::operator+=(const CrashTotals& other) {
   operations += other.operations;
   large_batches += other.large_batches;
   scope_batches += other.scope_batches;
+  scope_answers += other.scope_answers;
   cache_loadings += other.cache_loadings;
   batches_in_flight += other.batches_in_flight;
   keys_compared += other.keys_compared;
@@ -90,6 +91,7 @@ CrashRounds::CrashRounds(const CrashOptions& options)
   round_.max_batch = options.max_batch;
   round_.scopes = options.executor == ExecutorKind::kCuda;
   operations_.resize(round_.writers());
+  if (round_.scopes) answers_.emplace(options.pool + ".answers");
 }
 
 CrashRounds::~CrashRounds() {
@@ -169,7 +171,8 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
   // Short sessions are closed and opened again; in long ones the pool's keys all come.
   const std::uint64_t session_batches =
       recovering_ ? 0 : 2 + random_.NextBelow(random_.NextBelow(2) == 0 ? 20 : 500);
-  CrashProcess child(options_.child_arguments(options_, round_, session_batches), *options_.stop);
+  CrashProcess child(options_.child_arguments(options_, round_, session_batches),
+                     answers_ ? &*answers_ : nullptr, *options_.stop);
   bool alive = child.WatchUntil(Clock::now() + kPatience, [](const CrashRecord&) { return true; });
   const Clock::time_point begun = Clock::now();
   if (alive && time.aim != KillTime::kOpening) {
@@ -284,6 +287,10 @@ void CrashRounds::CheckCrashed() {
   RequireSound(report);
   if (report.insert_slots > 0) ++totals_.half_inserted_pools;
   if (report.resizing) ++totals_.resizing_pools;
+  for (unsigned writer = 0; writer < round_.writers(); ++writer) {
+    if (!round_.IsInScope(writer) || !oracle_.InFlight(writer)) continue;
+    totals_.scope_answers += oracle_.AcknowledgeSome(writer, answers_->results());
+  }
   Pool::Options read_only;
   read_only.read_only = true;
   oracle_.BeginItems();

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/crash_answers.h"
 #include "cli/crash_oracle.h"
 #include "cli/crash_process.h"
 #include "cli/crash_workload.h"
@@ -49,6 +51,7 @@ struct CrashTotals {
   std::uint64_t operations = 0;           ///< of these
   std::uint64_t large_batches = 0;        ///< acknowledged, of 2^16 operations or more
   std::uint64_t scope_batches = 0;        ///< acknowledged, carried out on a DeviceScope
+  std::uint64_t scope_answers = 0;        ///< in the others: of operations by themselves
   std::uint64_t cache_loadings = 0;       ///< asked for, and ended
   std::uint64_t batches_in_flight = 0;    ///< at a kill
   std::uint64_t keys_compared = 0;
@@ -113,6 +116,7 @@ class CrashRounds {
   std::uint32_t top_level_ = 0;
   bool pool_exists_ = false;
   bool recovering_ = false;  ///< the next child has a crashed pool to recover, and does only that
+  std::optional<CrashAnswers> answers_;  ///< of the child, if it has scopes
   bool keep_pool_ = false;
   std::vector<std::size_t> operations_;  ///< of each writer's last batch
   Milliseconds opening_time_{20};        ///< as last seen

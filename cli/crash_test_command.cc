@@ -164,6 +164,7 @@ nlohmann::ordered_json ToJson(const CrashTotals& totals) {
   json["operations_acknowledged"] = totals.operations;
   json["batches_of_65536_or_more"] = totals.large_batches;
   json["batches_on_scopes"] = totals.scope_batches;
+  json["single_answers_on_scopes"] = totals.scope_answers;
   json["cache_loadings"] = totals.cache_loadings;
   json["batches_in_flight"] = totals.batches_in_flight;
   json["keys_compared"] = totals.keys_compared;

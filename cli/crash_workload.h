@@ -26,6 +26,9 @@ inline constexpr unsigned kMaxCrashTickets = 4;
 inline constexpr std::uint64_t kMaxCrashRounds = std::uint64_t{1} << 16;
 inline constexpr std::size_t kMaxCrashBatch = std::size_t{1} << 18;
 
+/// The bytes of a batch's outputs before it starts: answers of nobody's.
+inline constexpr int kCrashPoison = 0xA5;
+
 /// A round: from the start of a child process to its end.
 struct CrashRound {
   std::uint64_t seed = 0;

@@ -19,7 +19,7 @@ bool IsPlain(std::uint64_t batch) { return batch % 8 == 7; }
 }  // namespace
 
 CrashWriter::CrashWriter(const CrashRound& round, unsigned number, const CrashItems& items,
-                         bool gpu)
+                         bool gpu, std::span<Result> answers)
     : round_(round),
       number_(number),
       items_(items),
@@ -27,7 +27,8 @@ CrashWriter::CrashWriter(const CrashRound& round, unsigned number, const CrashIt
       keys_(HostArray(round.max_batch, items.key_size())),
       values_(HostArray(round.max_batch, items.value_size())),
       found_(HostArray(round.max_batch, items.value_size())),
-      results_(HostArray(round.max_batch, 1)) {
+      results_(HostArray(round.max_batch, 1)),
+      answers_(answers) {
   if (gpu) gpu_ = MakeGpuBatch(round.max_batch, items.key_size(), items.value_size());
 }
 
@@ -68,6 +69,7 @@ void CrashWriter::Start(Store& store, Stream stream) {
     std::memset(batch.found.data(), kCrashPoison, batch.found.size());
     std::memset(batch.results.data(), kCrashPoison, batch.results.size());
   }
+  if (in_scope) std::memset(answers_.data(), kCrashPoison, answers_.size_bytes());
   record.kind = CrashRecord::Kind::kStarting;
   Report(record);
   if (on_gpu_ && in_scope) {
@@ -85,8 +87,8 @@ void CrashWriter::StartInScope(Store& store, Stream stream) {
         made_.operations.begin(), made_.operations.end(),
         [&](const CrashOperation& operation) { return (... || (operation.op == kinds)); }));
   };
-  gpu_->ApplyInScope(store, stream, count(Op::kInsert, Op::kUpdate, Op::kUpsert),
-                     count(Op::kErase));
+  gpu_->ApplyInScope(store, stream, count(Op::kInsert, Op::kUpdate, Op::kUpsert), count(Op::kErase),
+                     answers_);
 }
 
 /// A scope can't make room: what found none goes to the store in a batch.

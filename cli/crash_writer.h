@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cli/crash_gpu.h"
@@ -17,7 +18,9 @@ namespace gpm::cli {
 class CrashWriter {
  public:
   /// @param gpu its batches are in GPU memory, but for some
-  CrashWriter(const CrashRound& round, unsigned number, const CrashItems& items, bool gpu);
+  /// @param answers of its operations, where those are in a scope
+  CrashWriter(const CrashRound& round, unsigned number, const CrashItems& items, bool gpu,
+              std::span<Result> answers);
 
   /// Starts the next batch on a stream. REQUIRES: none is in flight. @throws Error as the store
   void Start(Store& store, Stream stream);
@@ -40,6 +43,7 @@ class CrashWriter {
   ycsb::Buffer values_;
   ycsb::Buffer found_;
   ycsb::Buffer results_;
+  const std::span<Result> answers_;
   std::unique_ptr<GpuBatch> gpu_;  ///< null: everything is in host memory
   // Of the batch in flight.
   CrashBatch made_;  ///< no operations: there is none

@@ -229,6 +229,35 @@ TEST_P(CrashOracleTest, AnswersMustBeThoseOfOneByOne) {
   EXPECT_NE(oracle_.defects()[2].find("several operations"), std::string::npos);
 }
 
+TEST_P(CrashOracleTest, OperationsOfAScopeMayBeAnsweredByThemselves) {
+  const auto poison = static_cast<Result>(kCrashPoison);
+  const std::vector<CrashOperation> batch = {
+      {Op::kUpdate, kKey, kNew}, {Op::kErase, kKey + 1, 1}, {Op::kFind, kKey + 2, 2}};
+  struct Case {
+    Result update;
+    std::uint64_t left;
+    bool right;
+  };
+  for (const Case& now :
+       {Case{poison, kOld, true}, Case{poison, kNew, true}, Case{Result::kOk, kNew, true},
+        Case{Result::kOk, kOld, false}, Case{Result::kNoSpace, kOld, true},
+        Case{Result::kNoSpace, kNew, true}, Case{Result::kNotFound, kNew, false}}) {
+    CrashOracle oracle(items_);
+    CrashDigest ok;
+    ok.Add(Result::kOk, {});
+    oracle.Start(0, 0, CrashBatch{false, {{Op::kInsert, kKey, kOld}}});
+    oracle.Acknowledge(0, ok);
+    oracle.Start(0, 1, CrashBatch{false, batch});
+    const std::vector<Result> answers = {now.update, Result::kNotFound, poison};
+    const bool answered = now.update != poison && now.update != Result::kNoSpace;
+    EXPECT_EQ(oracle.AcknowledgeSome(0, answers), answered ? 2u : 1u);
+    oracle.BeginItems();
+    oracle.Found(Key(kKey), Value(kKey, now.left));
+    oracle.EndItems();
+    EXPECT_EQ(oracle.defects().empty(), now.right) << ResultName(now.update);
+  }
+}
+
 TEST_P(CrashOracleTest, SeesReportsThatMakeNoSense) {
   oracle_.Acknowledge(0, CrashDigest());
   ExpectDefect("had not started");
@@ -387,6 +416,7 @@ TEST_F(KillTest, LargeBatchesOfSeveralJobs) {
   if (gpu) {
     EXPECT_GT(json["batches_of_65536_or_more"], 0);
     EXPECT_GT(json["batches_on_scopes"], 0);
+    EXPECT_GT(json["single_answers_on_scopes"], 0);
   }
 }
 
