@@ -154,7 +154,8 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
     time.after = share * (pool_exists_ ? opening_time_ : creation_time_);
   } else if (random_.NextBelow(2) == 0) {
     time.aim = KillTime::kResize;
-    time.resizes = 1 + static_cast<unsigned>(random_.NextBelow(4));
+    const unsigned most = random_.NextBelow(2) == 0 ? 1 : 4;
+    time.resizes = 1 + static_cast<unsigned>(random_.NextBelow(most));
     time.after = share * share * kLongResize;
   } else {
     time.aim = KillTime::kBatches;

@@ -106,7 +106,7 @@ std::vector<std::string> CrashArguments::ForChild(const CrashOptions& options, c
 
 std::string CrashArguments::Replay(const CrashFailure& failure) const {
   return fmt::format(
-      "gpmstore crash-test --pool {} --executor {} --seed {} --rounds {} --threads {} --tickets {} "
+      "gpmstore crash-test --pool {}.replay --executor {} --seed {} --rounds {} --threads {} --tickets {} "
       "--max-batch {} --longest {} --rounds-per-pool {} --geometry {} --key-size {} "
       "--value-size {} --initial-capacity {}",
       pool, executor, failure.seed, failure.rounds, threads, tickets, max_batch, longest_ms,

@@ -391,7 +391,7 @@ class KillTest : public test::PoolTest {
 };
 
 TEST_F(KillTest, ShortKeysAndCells) {
-  const Json json = CrashTest(20, "--key-size 8 --value-size 128");
+  const Json json = CrashTest(20, "--key-size 8 --value-size 128 --jobs 2");
   EXPECT_GT(json["kills_in_running"], 0);
   EXPECT_GT(json["batches_in_flight"], 0);
   EXPECT_GT(json["pools"], 1);
@@ -416,7 +416,6 @@ TEST_F(KillTest, LargeBatchesOfSeveralJobs) {
   if (gpu) {
     EXPECT_GT(json["batches_of_65536_or_more"], 0);
     EXPECT_GT(json["batches_on_scopes"], 0);
-    EXPECT_GT(json["single_answers_on_scopes"], 0);
   }
 }
 
