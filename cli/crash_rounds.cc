@@ -152,6 +152,9 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
     // A pool is written towards the end of opening it; one that is just open is at risk, too.
     share = 1.2 * std::max(share, random_.NextDouble());
     time.after = share * (pool_exists_ ? opening_time_ : creation_time_);
+  } else if (random_.NextBelow(10) == 0) {
+    time.aim = KillTime::kClosing;
+    time.after = share * opening_time_;
   } else if (random_.NextBelow(2) == 0) {
     time.aim = KillTime::kResize;
     const unsigned most = random_.NextBelow(2) == 0 ? 1 : 4;
@@ -170,8 +173,10 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
 CrashTotals::Phase CrashRounds::RunAndKill() {
   const KillTime time = DrawKillTime();
   // Short sessions are closed and opened again; in long ones the pool's keys all come.
-  const std::uint64_t session_batches =
-      recovering_ ? 0 : 2 + random_.NextBelow(random_.NextBelow(2) == 0 ? 20 : 500);
+  const std::uint64_t most = time.aim == KillTime::kClosing ? 6
+                             : random_.NextBelow(2) == 0    ? 20
+                                                            : 500;
+  const std::uint64_t session_batches = recovering_ ? 0 : 2 + random_.NextBelow(most);
   CrashProcess child(options_.child_arguments(options_, round_, session_batches),
                      answers_ ? &*answers_ : nullptr, *options_.stop);
   bool alive = child.WatchUntil(Clock::now() + kPatience, [](const CrashRecord&) { return true; });
@@ -196,11 +201,15 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
       before = now;
     }
   }
+  const auto closes = [](const CrashRecord& record) { return record.kind == Kind::kClosing; };
+  const bool hangs = alive && time.aim == KillTime::kClosing &&
+                     !child.WatchUntil(Clock::now() + kPatience, closes);
   if (alive) watch_for(time.after);
   const int status = child.Kill();
   Require(!WIFEXITED(status), "the child ended by itself, with status {}", WEXITSTATUS(status));
   Require(WTERMSIG(status) == SIGKILL, "the child was ended by signal {}", WTERMSIG(status));
   Require(alive, "the child did not open the pool within {} s", kPatience.count());
+  Require(!hangs, "the child's batches did not end within {} s", kPatience.count());
   return TakeRecords(child.records());
 }
 

@@ -88,9 +88,10 @@ class CrashRounds {
   using Milliseconds = std::chrono::duration<double, std::milli>;
 
   /// When to kill: so long after opening (or creating) the pool has begun, after so many resizes
-  /// have begun (at the latest, options_.longest after it was opened), or after it was opened.
+  /// have begun (at the latest, options_.longest after it was opened), after it was opened, or
+  /// after all batches have ended and closing it has begun.
   struct KillTime {
-    enum { kOpening, kResize, kBatches } aim = kBatches;
+    enum { kOpening, kResize, kBatches, kClosing } aim = kBatches;
     unsigned resizes = 0;
     Milliseconds after{0};
   };
