@@ -30,7 +30,7 @@ class Outcomes {
   }
 
   CrashOutcome Take() {
-    if (error_ && !outcome_.failure) std::rethrow_exception(error_);
+    if (error_ && outcome_.failures.empty()) std::rethrow_exception(error_);
     return std::move(outcome_);
   }
 
@@ -44,14 +44,12 @@ class Outcomes {
       }
     } catch (const CrashViolation& violation) {
       const std::lock_guard lock(mutex_);
-      if (!outcome_.failure) {
-        outcome_.failure = {options.seed, options.rounds, rounds.number(), options.pool,
-                            violation.texts};
-      }
+      outcome_.failures.push_back(
+          {options.seed, options.rounds, rounds.number(), options.pool, violation.texts});
       stop_ = true;
     } catch (const CrashStopped&) {
       const std::lock_guard lock(mutex_);
-      if (!outcome_.failure && !error_) throw;
+      if (outcome_.failures.empty() && !error_) throw;
     }
   }
 

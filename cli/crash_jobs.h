@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +22,7 @@ struct CrashFailure {
 
 struct CrashOutcome {
   CrashTotals totals;
-  std::optional<CrashFailure> failure;  ///< the first one, which ends the other jobs
+  std::vector<CrashFailure> failures;  ///< the first one ends the other jobs
 };
 
 /// Runs the rounds of crash-test as several jobs at once, each on a thread and a pool of its own:

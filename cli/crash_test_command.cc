@@ -106,7 +106,8 @@ std::vector<std::string> CrashArguments::ForChild(const CrashOptions& options, c
 
 std::string CrashArguments::Replay(const CrashFailure& failure) const {
   return fmt::format(
-      "gpmstore crash-test --pool {}.replay --executor {} --seed {} --rounds {} --threads {} --tickets {} "
+      "gpmstore crash-test --pool {}.replay --executor {} --seed {} --rounds {} --threads {} "
+      "--tickets {} "
       "--max-batch {} --longest {} --rounds-per-pool {} --geometry {} --key-size {} "
       "--value-size {} --initial-capacity {}",
       pool, executor, failure.seed, failure.rounds, threads, tickets, max_batch, longest_ms,
@@ -225,28 +226,30 @@ int RunCrashTest(const CrashArguments& arguments) {
     std::raise(signal_received);
     return kExitError;
   }
-  std::vector<std::string> defects;
-  if (outcome.failure) defects = outcome.failure->defects;
-  std::string text;
-  for (const std::string& defect : defects) text += fmt::format("defect: {}\n", defect);
   nlohmann::ordered_json json = ToJson(outcome.totals);
+  json["seed"] = arguments.seed;
+  json["jobs"] = arguments.jobs;
+  json["defects"] = nlohmann::ordered_json::array();
+  std::string text;
   for (const auto& [name, value] : json.items()) {
+    if (!value.is_number()) continue;
     std::string words = name;
     std::replace(words.begin(), words.end(), '_', ' ');
     text += fmt::format("{:<26}{}\n", words, value.get<std::uint64_t>());
   }
-  if (outcome.failure) {
-    text += fmt::format("FAILED in round {}; the pool is kept: {}\nreplay: {}\n",
-                        outcome.failure->round, outcome.failure->pool,
-                        arguments.Replay(*outcome.failure));
-    json["replay"] = arguments.Replay(*outcome.failure);
+  for (const CrashFailure& failure : outcome.failures) {
+    for (const std::string& defect : failure.defects) {
+      text += fmt::format("defect: {}\n", defect);
+      json["defects"].push_back(defect);
+    }
+    const std::string replay = arguments.Replay(failure);
+    text += fmt::format("FAILED in round {}; the pool is kept: {}\nreplay: {}\n", failure.round,
+                        failure.pool, replay);
+    json["replays"].push_back(replay);
   }
   if (arguments.json != "-") Print(text);
-  json["seed"] = arguments.seed;
-  json["jobs"] = arguments.jobs;
-  json["defects"] = defects;
   WriteJson(arguments.json, json);
-  return defects.empty() ? kExitOk : kExitNo;
+  return outcome.failures.empty() ? kExitOk : kExitNo;
 }
 
 }  // namespace
