@@ -33,6 +33,7 @@ void AddInspectCommands(CLI::App& app, Commands& commands);  ///< info, check, d
 void AddItemCommands(CLI::App& app, Commands& commands);     ///< create, get, put, del
 void AddCrashExploreCommand(CLI::App& app, Commands& commands);
 void AddCrashTestCommand(CLI::App& app, Commands& commands);
+void AddStressCommand(CLI::App& app, Commands& commands);
 
 /// --executor, --threads, --pool-max, and those of the cache: how a store is opened.
 struct OpenArguments {

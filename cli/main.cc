@@ -32,6 +32,7 @@ int Main(int argc, char** argv) {
   gpm::cli::AddItemCommands(app, commands);
   gpm::cli::AddCrashExploreCommand(app, commands);
   gpm::cli::AddCrashTestCommand(app, commands);
+  gpm::cli::AddStressCommand(app, commands);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

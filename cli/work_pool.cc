@@ -1,6 +1,8 @@
 #include "cli/work_pool.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -45,6 +47,7 @@ WorkPool::WorkPool(std::string path, bool keep, ExecutorKind executor)
 
 WorkPool::~WorkPool() {
   if (!keep_) Remove();
+  if (fd_ >= 0) ::close(fd_);
 }
 
 std::string WorkPool::name() const { return directory_.empty() || keep_ ? path_ : "(temporary)"; }
@@ -59,7 +62,11 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
   try {
     Store store = Store::Create(path_, create, options);
     created_ = true;
-    if (!directory_.empty() && !keep_) Remove();
+    if (!directory_.empty() && !keep_) {
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+      Remove();
+      path_ = fmt::format("/proc/self/fd/{}", fd_);
+    }
     return store;
   } catch (...) {
     // Store::Create left no file, but our directory would stay behind.

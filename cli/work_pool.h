@@ -7,9 +7,9 @@
 
 namespace gpm::cli {
 
-/// The pool that ycsb or replay works on: one that is there already, a new one at a path, or a
-/// temporary one. Destroying it removes what this run created, unless it is kept; an existing pool
-/// is never removed. Thread safety: none.
+/// The pool that ycsb, replay or stress works on: one that is there already, a new one at a path,
+/// or a temporary one. Destroying it removes what this run created, unless it is kept; an existing
+/// pool is never removed. Thread safety: none.
 ///
 /// Invariant: a temporary pool that is not kept has no name from when its store is open, so that it
 /// leaves nothing behind even when the process is killed.
@@ -25,6 +25,8 @@ class WorkPool {
   bool existed() const { return existed_; }
   /// Where the pool is; for messages: "(temporary)" when it has no name.
   std::string name() const;
+  /// By which Store::Open and CheckPool reach it, also when it has no name.
+  const std::string& path() const { return path_; }
 
   /// Opens an existing pool. REQUIRES: existed(). @throws as Store::Open
   Store Open(const OpenOptions& options) const;
@@ -40,6 +42,7 @@ class WorkPool {
   bool keep_;
   bool existed_ = false;
   bool created_ = false;
+  int fd_ = -1;  ///< of a temporary pool without a name
 };
 
 }  // namespace gpm::cli

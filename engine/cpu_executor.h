@@ -101,6 +101,7 @@ class CpuExecutor : public Executor {
   std::uint64_t slot_queue_room() const override { return queues_.slots.size(); }
 
   PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  std::vector<std::uint32_t> UsedCells() override { return used_; }
   void FreeUnused(const std::vector<CellRange>& ranges) override {
     for (const CellRange& range : ranges) FreeRange(range, used_.data());
     used_ = {};

@@ -368,6 +368,9 @@ void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
     return true;
   };
   ForBlocks(operations, next, prepare, carry_out);
+  for (std::size_t k = worker->next; k < worker->list.size(); ++k) {  // until it is finished
+    batch_.results[worker->list[k]] = Result::kNoSpace;
+  }
   reclaim.ReturnCells(0, 1);
   reclaim.QueueRetired();
 }

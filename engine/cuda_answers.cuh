@@ -43,6 +43,15 @@ struct Answer {
   std::uint32_t writer = kUnchanged;
 };
 
+/// What found no room says so until it is finished, after growth.
+/// @param p the operation's position
+__device__ inline void AnswerPending(const DeviceBatch& batch, const RunRecord& record,
+                                     std::uint32_t p, std::uint32_t operation) {
+  if (record.status == RunStatus::kPending && p >= record.next) {
+    batch.results[operation] = Result::kNoSpace;
+  }
+}
+
 /// Answers an operation, but for what it found.
 __device__ inline Answer AnswerOne(const DeviceBatch& batch, const Question& question,
                                    bool present_before) {
@@ -73,6 +82,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (record.status == RunStatus::kDone || (early && record.status == RunStatus::kPending)) {
       answer = AnswerOne(batch, question, record.present != 0);
       hit = answer.found && (answer.writer != kUnchanged || record.hit != 0);
+    } else {
+      AnswerPending(batch, record, p, question.operation);
     }
     if (answer.found && batch.found != nullptr) {
       target = batch.FoundOf(question.operation, value_size);
@@ -102,7 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 /// Answers the operations of runs that met another state of the item than the one by which they
-/// were answered, when all others are; a block for each run.
+/// were answered, or found no room, when all others are; a block for each run.
 __global__ void __launch_bounds__(kBlockThreads)
     CorrectAnswers(const __grid_constant__ TableContext context,
                    const __grid_constant__ DeviceBatch batch,
@@ -114,12 +125,17 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (std::uint64_t k = blockIdx.x; k < surprises; k += gridDim.x) {
     const std::uint32_t first = batch.surprises[k];
     const RunRecord record = batch.records[first];
+    const bool found_no_room = record.status != RunStatus::kDone;
     const bool present = record.present == 0;
     const std::byte* const old = context.table.Cell(record.next * context.table.cell_bytes);
     __syncthreads();
     for (std::uint32_t p = first + threadIdx.x;
          p < batch.count && batch.hashes[p] == batch.hashes[first]; p += kBlockThreads) {
       const Question question = QuestionAt(batch, p);
+      if (found_no_room) {
+        AnswerPending(batch, record, p, question.operation);
+        continue;
+      }
       const Answer before = AnswerOne(batch, question, !present);
       const Answer answer = AnswerOne(batch, question, present);
       if (before.found) {
@@ -138,7 +154,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                   value_size);
       }
     }
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && !found_no_room) {
       batch.records[first].present = present ? 1 : 0;
       batch.records[first].hit = 0;
     }

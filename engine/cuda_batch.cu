@@ -3,16 +3,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cub/device/device_merge_sort.cuh>
-#include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
-#include <cuda/std/functional>
 
 #include "engine/cuda_answers.cuh"
 #include "engine/cuda_finds.cuh"
 #include "engine/cuda_run.h"
 #include "engine/cuda_runs.cuh"
 #include "engine/cuda_small.cuh"
+#include "engine/cuda_sort.cuh"
 
 namespace gpm {
 namespace {
@@ -97,10 +95,11 @@ void CudaRun::Allocate() {
   w.order.Reserve(n);
   if (n > kMergedUpTo) w.other_order.Reserve(n);
   SortHashes(nullptr);
-  CheckCuda(
-      cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, OneByOne(device_, 0), w.effects.data(),
-                                     ComposeEffects{}, static_cast<int>(n), stream_),
-      "DeviceScan");
+  CallCub("DeviceScan", [&] {
+    return cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, OneByOne(device_, 0),
+                                          w.effects.data(), ComposeEffects{}, static_cast<int>(n),
+                                          stream_);
+  });
   w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
 }
 
@@ -157,20 +156,15 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
 /// storage, finds out how much it takes.
 void CudaRun::SortHashes(void* storage) {
   Workspace& w = *workspace_;
-  const int n = static_cast<int>(batch_.results.size());
+  const auto n = static_cast<std::uint32_t>(batch_.results.size());
   if (batch_.results.size() <= kMergedUpTo) {
-    CheckCuda(
-        cub::DeviceMergeSort::StableSortPairs(storage, sort_bytes_, w.hashes.data(), w.order.data(),
-                                              n, ::cuda::std::less<>{}, stream_),
-        "DeviceMergeSort");
+    MergeSortPairs(storage, &sort_bytes_, w.hashes.data(), w.order.data(), n, stream_);
     device_.hashes = w.hashes.data();
     device_.order = w.order.data();
     device_.surprises = w.other_hashes.data();
   } else {
-    CheckCuda(cub::DeviceRadixSort::SortPairs(storage, sort_bytes_, w.hashes.data(),
-                                              w.other_hashes.data(), w.order.data(),
-                                              w.other_order.data(), n, 0, 32, stream_),
-              "DeviceRadixSort");
+    RadixSortPairs(storage, &sort_bytes_, w.hashes.data(), w.other_hashes.data(), w.order.data(),
+                   w.other_order.data(), n, stream_);
     device_.hashes = w.other_hashes.data();
     device_.order = w.other_order.data();
     device_.surprises = w.hashes.data();
@@ -182,14 +176,14 @@ void CudaRun::Sort() {
   Workspace& w = *workspace_;
   const int n = static_cast<int>(device_.count);
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  HashKeys<<<blocks, kBlockThreads, 0, stream_>>>(context_, device_, w.hashes.data(),
-                                                  w.order.data());
-  CheckLaunch("HashKeys");
+  Launch("HashKeys", HashKeys, blocks, kBlockThreads, stream_, context_, device_, w.hashes.data(),
+         w.order.data());
   SortHashes(w.library.data());
-  CheckCuda(cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_,
-                                           OneByOne(device_, context_.table.key_words),
-                                           w.effects.data(), ComposeEffects{}, n, stream_),
-            "DeviceScan");
+  CallCub("DeviceScan", [&] {
+    return cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_,
+                                          OneByOne(device_, context_.table.key_words),
+                                          w.effects.data(), ComposeEffects{}, n, stream_);
+  });
 }
 
 void CudaRun::CarryOut(bool again, bool give_up) {
@@ -204,9 +198,8 @@ void CudaRun::CarryOut(bool again, bool give_up) {
   }
   ClearReads();
   const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
-    AnswerOperations<<<static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads)),
-                       kBlockThreads, 0, stream>>>(context_, device_, reads, reporter);
-    CheckLaunch("AnswerOperations");
+    Launch("AnswerOperations", AnswerOperations, BlocksFor(device_.count, kBlockThreads),
+           kBlockThreads, stream, context_, device_, reads, reporter);
   };
   if (searches_ && !again) {
     SearchAndCarryOut();
@@ -218,9 +211,8 @@ void CudaRun::CarryOut(bool again, bool give_up) {
       CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
       CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
       CopyRows(Reporter{});
-      CorrectAnswers<<<executor_->multiprocessors(), kBlockThreads, 0, stream_>>>(context_, device_,
-                                                                                  kernel_reporter_);
-      CheckLaunch("CorrectAnswers");
+      Launch("CorrectAnswers", CorrectAnswers, executor_->multiprocessors(), kBlockThreads, stream_,
+             context_, device_, kernel_reporter_);
     } else {
       answer(Reads{}, stream_, kernel_reporter_);
     }
@@ -228,9 +220,8 @@ void CudaRun::CarryOut(bool again, bool give_up) {
     const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
     const std::uint32_t span =
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
-    CarryOutRuns<<<static_cast<unsigned>(BlocksFor(device_.count, span)), kBlockThreads, 0,
-                   stream_>>>(context_, device_, reads_, span, give_up);
-    CheckLaunch("CarryOutRuns");
+    Launch("CarryOutRuns", CarryOutRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
+           context_, device_, reads_, span, give_up);
     ReadPlanned(reads_, false);
     answer(Reads{}, stream_, kernel_reporter_);
   }
@@ -250,8 +241,8 @@ void CudaRun::Find() {
       workspace_->finds.Launch(
           {FindKeys, blocks, kBlockThreads, context_, device_, reads_, kernel_reporter_}, stream_);
     } else {
-      FindKeys<<<tiles, kBlockThreads, 0, stream_>>>(context_, device_, reads_, kernel_reporter_);
-      CheckLaunch("FindKeys");
+      Launch("FindKeys", FindKeys, tiles, kBlockThreads, stream_, context_, device_, reads_,
+             kernel_reporter_);
     }
     return;
   }
@@ -259,9 +250,8 @@ void CudaRun::Find() {
   const bool reports = !reads_.enabled();
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     const std::uint32_t operations = reads.last - reads.first;
-    SearchKeys<<<static_cast<unsigned>(BlocksFor(operations, kBlockThreads)), kBlockThreads, 0,
-                 stream>>>(context_, device_, reads, reports ? kernel_reporter_ : Reporter{});
-    CheckLaunch("SearchKeys");
+    Launch("SearchKeys", SearchKeys, BlocksFor(operations, kBlockThreads), kBlockThreads, stream,
+           context_, device_, reads, reports ? kernel_reporter_ : Reporter{});
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read the first part while the rest is looked up
@@ -284,9 +274,8 @@ void CudaRun::Find() {
 
 void CudaRun::CopyRows(const Reporter& reporter) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  CopyReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(context_, device_, reads_,
-                                                                          reporter);
-  CheckLaunch("CopyReads");
+  Launch("CopyReads", CopyReads, std::min(blocks, kPassBlocks), kBlockThreads, stream_, context_,
+         device_, reads_, reporter);
 }
 
 void CudaRun::ClearReads() {
@@ -306,13 +295,11 @@ void CudaRun::SearchAndCarryOut() {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     const std::uint32_t positions = reads.last - reads.first;
-    SearchRuns<<<static_cast<unsigned>(BlocksFor(positions, kBlockThreads)), kBlockThreads, 0,
-                 stream>>>(context_, device_, reads, pending_, cells_);
-    CheckLaunch("SearchRuns");
+    Launch("SearchRuns", SearchRuns, BlocksFor(positions, kBlockThreads), kBlockThreads, stream,
+           context_, device_, reads, pending_, cells_);
     if (reads.last != device_.count || !cells_.enabled()) return;
-    DealCells<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream>>>(context_, device_.sums,
-                                                                           cells_);
-    CheckLaunch("DealCells");
+    Launch("DealCells", DealCells, std::min(blocks, kPassBlocks), kBlockThreads, stream, context_,
+           device_.sums, cells_);
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read for the first part while the rest is looked up
@@ -329,9 +316,8 @@ void CudaRun::SearchAndCarryOut() {
     search(reads, stream_);
   }
   ForkAndRead(reads, false);
-  CarryOutParts<<<executor_->multiprocessors() * kBusyBlocks, kBlockThreads, 0, workspace_->side>>>(
-      context_, device_, reads_, pending_, cells_);
-  CheckLaunch("CarryOutParts");
+  Launch("CarryOutParts", CarryOutParts, executor_->multiprocessors() * kBusyBlocks, kBlockThreads,
+         workspace_->side, context_, device_, reads_, pending_, cells_);
   Join();
 }
 
@@ -358,10 +344,9 @@ void CudaRun::ReadPlanned(const Reads& reads, bool copies) {
   unsigned readers = executor_->multiprocessors();
   unsigned all = readers * (copies ? 2 : 1);
   if (reads.bins != nullptr) {
-    PlaceBins<<<1, kPlacingThreads, 0, stream_>>>(reads);
-    CheckLaunch("PlaceBins");
-    PlaceReads<<<std::min(blocks, kPassBlocks), kBlockThreads, 0, stream_>>>(reads, device_.count);
-    CheckLaunch("PlaceReads");
+    Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, stream_, reads);
+    Launch("PlaceReads", PlaceReads, std::min(blocks, kPassBlocks), kBlockThreads, stream_, reads,
+           device_.count);
     readers = kReadingBlocks;
     if (!copies) all = readers;
   }

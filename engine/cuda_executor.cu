@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <bit>
-#include <cub/device/device_radix_sort.cuh>
 #include <string>
 
 #include "engine/cuda_executor.h"
 #include "engine/cuda_passes.cuh"
+#include "engine/cuda_sort.cuh"
 
 namespace gpm {
 namespace {
@@ -73,7 +73,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       unsorted_(&gpu_bytes_),
       sort_library_(&gpu_bytes_),
       cache_memory_(&gpu_bytes_) {
-  Activate();
+  const CurrentDevice current = Activate();
   int multiprocessors = 0;
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
@@ -106,8 +106,6 @@ CudaExecutor::~CudaExecutor() {
   cudaEventDestroy(cells_sorted_);
 }
 
-void CudaExecutor::Activate() const { CheckCuda(cudaSetDevice(device_), "cudaSetDevice"); }
-
 void CudaExecutor::Synchronize() {
   CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
 }
@@ -124,9 +122,8 @@ void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::
   if (positions <= ring->size()) return;
   DeviceArray<T> larger(&gpu_bytes_);
   larger.Reserve(positions);
-  MoveRing<<<kPassBlocks, kBlockThreads, 0, stream_>>>(larger.data(), positions - 1, ring->data(),
-                                                       ring->size() - 1, from, to);
-  CheckLaunch("MoveRing");
+  Launch("MoveRing", MoveRing<T>, kPassBlocks, kBlockThreads, stream_, larger.data(), positions - 1,
+         ring->data(), ring->size() - 1, from, to);
   Synchronize();
   *ring = std::move(larger);
 }
@@ -147,7 +144,7 @@ void CudaExecutor::GrowLocks() {
 }
 
 void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
-  Activate();
+  const CurrentDevice current = Activate();
   const ReclaimPositions at = Positions();
   GrowRing(&cells_, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
   RefreshContext();  // what follows may fail
@@ -160,7 +157,7 @@ void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uin
 }
 
 PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
-  Activate();
+  const CurrentDevice current = Activate();
   std::uint64_t cells = 32;
   for (const CellRange& range : ranges) cells = std::max(cells, range.last);
   const std::uint64_t words = (cells + 31) / 32;
@@ -185,9 +182,8 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
     const std::uint64_t slots = buckets * table.slots;
     const auto blocks = static_cast<unsigned>(
         std::min<std::uint64_t>(kPassBlocks, BlocksFor(slots, kBlockThreads)));
-    VisitSlots<<<blocks, kBlockThreads, 0, stream_>>>(context_, pass, mode, addressable,
-                                                      first_bucket, slots, index);
-    CheckLaunch("VisitSlots");
+    Launch("VisitSlots", VisitSlots, blocks, kBlockThreads, stream_, context_, pass, mode,
+           addressable, first_bucket, slots, index);
   };
   visit_level(table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
   for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
@@ -204,32 +200,40 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
   return total;
 }
 
+std::vector<std::uint32_t> CudaExecutor::UsedCells() {
+  const CurrentDevice current = Activate();
+  std::vector<std::uint32_t> used(used_.size());
+  CheckCuda(
+      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, stream_),
+      "cudaMemcpyAsync to the host");
+  Synchronize();
+  return used;
+}
+
 void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
-  Activate();
+  const CurrentDevice current = Activate();
   for (const CellRange& range : ranges) {
-    FreeCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, used_.data(), range);
-    CheckLaunch("FreeCells");
+    Launch("FreeCells", FreeCells, kPassBlocks, kBlockThreads, stream_, context_, used_.data(),
+           range);
   }
   Synchronize();
   used_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
 }
 
 void CudaExecutor::FreeAll(CellRange range) {
-  Activate();
-  FreeCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_, nullptr, range);
-  CheckLaunch("FreeCells");
+  const CurrentDevice current = Activate();
+  Launch("FreeCells", FreeCells, kPassBlocks, kBlockThreads, stream_, context_, nullptr, range);
   Synchronize();
 }
 
 std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
-  Activate();
+  const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, stream_), "cudaMemsetAsync");
   const std::uint64_t buckets = std::uint64_t{1} << level;
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kPassBlocks, BlocksFor(buckets, kTilesPerBlock)));
-  DrainBuckets<<<blocks, kBlockThreads, 0, stream_>>>(context_, context_.table.Bucket(level, 0),
-                                                      buckets, left_.data());
-  CheckLaunch("DrainBuckets");
+  Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, stream_, context_,
+         context_.table.Bucket(level, 0), buckets, left_.data());
   std::uint64_t left = 0;
   CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, stream_),
             "cudaMemcpyAsync to the host");
@@ -242,18 +246,17 @@ void CudaExecutor::GiveBack(const Epochs::SlotRange& slots, Stream stream) {
   if (slots.from == slots.to) return;
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(BlocksFor(slots.to - slots.from, kBlockThreads), kPassBlocks));
-  GiveBackSlots<<<blocks, kBlockThreads, 0, stream>>>(context_, slots);
-  CheckLaunch("GiveBackSlots");
+  Launch("GiveBackSlots", GiveBackSlots, blocks, kBlockThreads, stream, context_, slots);
 }
 
 void CudaExecutor::GiveBack(const Epochs::SlotRange& slots) {
-  Activate();
+  const CurrentDevice current = Activate();
   GiveBack(slots, stream_);
   Synchronize();
 }
 
 ReclaimPositions CudaExecutor::Positions() {
-  Activate();
+  const CurrentDevice current = Activate();
   ReclaimCounters counters{};
   CheckCuda(cudaMemcpyAsync(&counters, counters_.data(), sizeof counters, cudaMemcpyDeviceToHost,
                             stream_),
@@ -263,25 +266,25 @@ ReclaimPositions CudaExecutor::Positions() {
 }
 
 ReclaimPositions CudaExecutor::QueueAgain(const CellGrant& cells) {
-  Activate();
+  const CurrentDevice current = Activate();
   TableContext context = context_;
   context.reclaim.grant = cells;
   context.reclaim.taken = zero_.data();
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(BlocksFor(cells.count, kBlockThreads), kPassBlocks));
-  QueueCells<<<blocks, kBlockThreads, 0, stream_>>>(context);
-  CheckLaunch("QueueCells");
+  Launch("QueueCells", QueueCells, blocks, kBlockThreads, stream_, context);
   return Positions();
 }
 
 void CudaExecutor::SortCells(const CellGrant& cells) {
-  Activate();
+  const CurrentDevice current = Activate();
   const auto count = static_cast<int>(cells.count);
   std::size_t bytes = 0;
   const auto sort = [&](void* library) {
-    CheckCuda(cub::DeviceRadixSort::SortKeys(library, bytes, unsorted_.data(),
-                                             unsorted_.data() + cells.count, count, 0, 32, stream_),
-              "DeviceRadixSort");
+    CallCub("DeviceRadixSort", [&] {
+      return cub::DeviceRadixSort::SortKeys(library, bytes, unsorted_.data(),
+                                            unsorted_.data() + cells.count, count, 0, 32, stream_);
+    });
   };
   sort(nullptr);
   try {
@@ -290,13 +293,11 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   } catch (const Error&) {
     return;  // where memory is short they stay as they are
   }
-  TakeOutCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_.reclaim, cells,
-                                                           unsorted_.data());
-  CheckLaunch("TakeOutCells");
+  Launch("TakeOutCells", TakeOutCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
+         unsorted_.data());
   sort(sort_library_.data());
-  PutBackCells<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context_.reclaim, cells,
-                                                           unsorted_.data() + cells.count);
-  CheckLaunch("PutBackCells");
+  Launch("PutBackCells", PutBackCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
+         unsorted_.data() + cells.count);
   CheckCuda(cudaEventRecord(cells_sorted_, stream_), "cudaEventRecord");
 }
 
@@ -312,8 +313,7 @@ Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) 
 }
 
 void CudaExecutor::Report(Stream stream, const TableContext& context, const Reporter& reporter) {
-  ReportBatch<<<1, 32, 0, stream>>>(context, reporter);
-  CheckLaunch("ReportBatch");
+  Launch("ReportBatch", ReportBatch, 1, 32, stream, context, reporter);
 }
 
 Progress CudaExecutor::Collect(Workspace* workspace) {
@@ -357,7 +357,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
 
 void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
                                    std::uint32_t used) {
-  Activate();
+  const CurrentDevice current = Activate();
   AwaitCacheLoad();
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
@@ -385,8 +385,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
           cache_memory_.prints.data() + prints, DirectoryView::kEmpty,
           (std::uint64_t{shape.buckets} * shape.stride - prints) * sizeof(std::uint16_t), stream_),
       "cudaMemsetAsync");
-  BuildDirectory<<<kPassBlocks, kBlockThreads, 0, stream_>>>(context, used);
-  CheckLaunch("BuildDirectory");
+  Launch("BuildDirectory", BuildDirectory, kPassBlocks, kBlockThreads, stream_, context, used);
   Synchronize();
   context_ = context;
   has_directory_ = true;
@@ -394,21 +393,17 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
 }
 
 void CudaExecutor::LoadCache() {
-  Activate();
+  const CurrentDevice current = Activate();
   Accelerators accelerators = context_.accelerators;
   accelerators.cache.clock = clock_;
   const TableView& table = context_.table;
   const CacheLoad load = cache_memory_.Load(accelerators.cache, ++loads_);
-  CountCacheBuckets<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
-  CheckLaunch("CountCacheBuckets");
-  ChooseCacheThreshold<<<1, 1, 0, cache_stream_>>>(load);
-  CheckLaunch("ChooseCacheThreshold");
-  EvictBlocks<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(table, load);
-  CheckLaunch("EvictBlocks");
-  AssignBlocks<<<kCacheBlocks, kBlockThreads, 0, cache_stream_>>>(load);
-  CheckLaunch("AssignBlocks");
-  FillBlocks<<<kFillBlocks, kBlockThreads, 0, cache_stream_>>>(table, accelerators.directory, load);
-  CheckLaunch("FillBlocks");
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, cache_stream_, load);
+  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, cache_stream_, load);
+  Launch("EvictBlocks", EvictBlocks, kCacheBlocks, kBlockThreads, cache_stream_, table, load);
+  Launch("AssignBlocks", AssignBlocks, kCacheBlocks, kBlockThreads, cache_stream_, load);
+  Launch("FillBlocks", FillBlocks, kFillBlocks, kBlockThreads, cache_stream_, table,
+         accelerators.directory, load);
   CheckCuda(cudaEventRecord(cache_loaded_, cache_stream_), "cudaEventRecord");
 }
 
@@ -438,7 +433,7 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
       return workspace;
     }
   }
-  Activate();
+  const CurrentDevice current = Activate();
   return std::make_unique<Workspace>(&workspace_bytes_, stream_);
 }
 

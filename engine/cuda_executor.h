@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cache/cache_memory.h"
+#include "engine/cuda_launch.h"
 #include "engine/cuda_memory.h"
 #include "engine/cuda_parts.cuh"
 #include "engine/cuda_report.cuh"
@@ -24,8 +25,6 @@ inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
   return (things + per_block - 1) / per_block;
 }
 
-inline void CheckLaunch(const char* kernel) { CheckCuda(cudaGetLastError(), kernel); }
-
 /// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
 /// nothing once sizes have settled.
 struct Workspace {
@@ -34,11 +33,14 @@ struct Workspace {
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   /// Orders what is enqueued on a stream behind the batch before, the last kernel of which may have
-  /// reported a moment before it ended.
+  /// reported a moment before it ended. (Handles of streams are used again, or mean another stream
+  /// in each thread; their ids are not.)
   void ContinueOn(cudaStream_t stream) {
-    if (stream == last_stream) return;
+    unsigned long long id = 0;
+    CheckCuda(cudaStreamGetId(stream, &id), "cudaStreamGetId");
+    if (id == last_stream) return;
     CheckCuda(cudaStreamWaitEvent(stream, enqueued, 0), "cudaStreamWaitEvent");
-    last_stream = stream;
+    last_stream = id;
   }
 
   DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
@@ -58,11 +60,11 @@ struct Workspace {
   KernelGraph finds, changes;  ///< the kernels of small batches
   CudaStream side, answering;  ///< for what runs beside the batch's stream
   CudaEvent forked, joined, answered;
-  CudaEvent reading;                   ///< recorded when all blocks of ReadValues have begun
-  CudaEvent enqueued;                  ///< recorded behind the last kernel of a phase
-  cudaStream_t last_stream = nullptr;  ///< of the batch before; null: none yet, or the default one
-  std::uint32_t reports = 0;           ///< asked for
-  std::uint64_t granted = 0;           ///< cells, in the phase that is reported next
+  CudaEvent reading;                       ///< recorded when all blocks of ReadValues have begun
+  CudaEvent enqueued;                      ///< recorded behind the last kernel of a phase
+  unsigned long long last_stream = ~0ull;  ///< id of that of the batch before
+  std::uint32_t reports = 0;               ///< asked for
+  std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
 };
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
@@ -97,6 +99,7 @@ class CudaExecutor : public Executor {
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
   PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  std::vector<std::uint32_t> UsedCells() override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
   void FreeAll(CellRange range) override;
   std::uint64_t DrainLevel(std::uint32_t level) override;
@@ -121,7 +124,8 @@ class CudaExecutor : public Executor {
     context.accelerators.cache.clock = ++clock_;
     return context;
   }
-  void Activate() const;  ///< makes the executor's device current in this thread
+  /// Makes the executor's device current in this thread while what it returns lives.
+  [[nodiscard]] CurrentDevice Activate() const { return CurrentDevice(device_); }
   void GiveBack(const Epochs::SlotRange& slots, Stream stream);
   /// What is enqueued on the stream next finds the cells of SortCells sorted.
   void AwaitSortedCells(Stream stream);

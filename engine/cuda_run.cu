@@ -64,7 +64,7 @@ const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
 }
 
 void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
-  executor_->Activate();
+  const CurrentDevice current = executor_->Activate();
   try {
     Enqueue(give_back, grant);
   } catch (...) {
@@ -166,7 +166,7 @@ Progress CudaRun::Await() {
 }
 
 Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
-  executor_->Activate();
+  const CurrentDevice current = executor_->Activate();
   try {
     MakeContext(grant);  // the table, and its queues, may have grown
     CarryOut(true, give_up);
@@ -179,7 +179,7 @@ Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
 }
 
 std::shared_ptr<Run> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
-  Activate();
+  const CurrentDevice current = Activate();
   auto run = std::make_shared<CudaRun>(this, batch, stream);
   run->Place();
   run->Allocate();

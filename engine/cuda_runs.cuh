@@ -156,7 +156,7 @@ __device__ inline void CarryOutAt(const TableContext& context, const TileOperati
 __global__ void DealCells(const __grid_constant__ TableContext context, BatchSums* sums,
                           const __grid_constant__ PartLists<std::uint32_t> cells) {
   const std::uint32_t asked = AtomicLoad32(&cells.counts[PartLists<std::uint32_t>::kAsked]);
-  const std::uint64_t count = min(std::uint64_t{asked}, context.reclaim.grant.count);
+  const std::uint64_t count = min(std::uint64_t{asked}, context.reclaim.unkept());
   for (std::uint64_t i = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x; i < count;
        i += std::uint64_t{gridDim.x} * kBlockThreads) {
     std::uint32_t cell = 0;

@@ -19,7 +19,10 @@ __device__ inline void AnswerSmall(const CudaTile& group, const TableView& table
                                    const RunEffect& before, bool active, BlockCounts* counts) {
   if (!active) return;
   const RunRecord record = batch.records[before.first];
-  if (record.status != RunStatus::kDone) return;
+  if (record.status != RunStatus::kDone) {
+    if (group.IsLeader()) AnswerPending(batch, record, i, i);
+    return;
+  }
   const std::uint32_t find = before.first_find();
   const bool is_first = i == before.first;
   const Question question{i,
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // only writes are at once, as most are needed, others when it is known which are. Cells that are
   // not needed are retired.
   const bool ahead = !again && batch.values != nullptr && !table.inline_values() &&
-                     table.key_words == 1 && context.reclaim.grant.count >= batch.count;
+                     table.key_words == 1 && context.reclaim.unkept() >= batch.count;
   const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
   RunTask task{};
   if (at_once) {

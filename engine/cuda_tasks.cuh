@@ -54,6 +54,7 @@ __device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const Device
     record->status = RunStatus::kSequential;
   } else {
     AtomicAdd(lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+    for (; p <= last; p = after(p)) batch.results[batch.OperationAt(p)] = Result::kNoSpace;
   }
 }
 
@@ -101,6 +102,11 @@ __device__ inline void ApplyTogether(const TileOperations& operations, TileOpera
     operations.Finish(work);
     active = false;
   }
+}
+
+/// A run was answered while it was carried out, and not by what came of it (CorrectAnswers).
+__device__ inline void AddSurprise(const DeviceBatch& batch, std::uint32_t first) {
+  batch.surprises[AtomicAdd(&batch.sums->surprises, 1)] = first;
 }
 
 /// A run that a tile carries out.
@@ -244,6 +250,7 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
   }
   if (outcome.lack != Lack::kNothing) {
     AtomicAdd(outcome.lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+    if (searched && reads.copies != nullptr) AddSurprise(batch, task.effect.first);
     return;
   }
   if (!searched || reads.copies == nullptr) {
@@ -251,7 +258,7 @@ __device__ inline void CarryOutTasks(const TileOperations& operations, const Cud
     task.record->hit = hit ? 1 : 0;
   } else if (outcome.present != (task.record->present != 0)) {
     if (outcome.present) task.record->next = operations.CellOf(outcome.reference);
-    batch.surprises[AtomicAdd(&batch.sums->surprises, 1)] = task.effect.first;
+    AddSurprise(batch, task.effect.first);
   }
   task.record->status = RunStatus::kDone;
 }

@@ -104,7 +104,7 @@ struct DeviceBatch {
   RunRecord* records;           ///< by the position where the run begins
   std::uint64_t* marks;         ///< of a small batch, MarkKey of keys of several words
   std::uint32_t* surprises;  ///< where runs begin that met another state of the item than the one
-                             ///< by which they were answered
+                             ///< by which they were answered, or found no room
   BatchSums* sums;
 
   __device__ std::uint32_t OperationAt(std::uint32_t p) const {

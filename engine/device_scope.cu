@@ -14,7 +14,7 @@ class ScopeRun : public Run {
   }
 
   void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override {
-    executor_->Activate();
+    const CurrentDevice current = executor_->Activate();
     workspace_->ContinueOn(stream_);
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
@@ -27,7 +27,7 @@ class ScopeRun : public Run {
   bool Touched() const override { return touched_; }
   Progress Await() override {
     if (reported_) return progress_;
-    executor_->Activate();
+    const CurrentDevice current = executor_->Activate();
     executor_->Report(stream_, context_, reporter_);
     CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
     progress_ = executor_->Collect(workspace_.get());

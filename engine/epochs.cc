@@ -58,6 +58,10 @@ void Epochs::End(std::uint64_t id, const ReclaimPositions& positions) noexcept {
   }
 }
 
+void Epochs::DiscardCells(const ReclaimPositions& positions) {
+  head_ = limit_ = sorted_ = positions.cells_tail;
+}
+
 void Epochs::Quiesced(const ReclaimPositions& positions) {
   known_ = positions;
   graces_.clear();

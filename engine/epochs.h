@@ -60,6 +60,10 @@ class Epochs {
   /// Ends a batch. @param positions read after its last access to the queues
   void End(std::uint64_t id, const ReclaimPositions& positions) noexcept;
 
+  /// Nothing runs, and nobody takes what is in the queue of cells any more: all of them that are
+  /// free will be queued anew.
+  void DiscardCells(const ReclaimPositions& positions);
+
   /// Nothing runs, and all erased slots were given back: everything retired is free.
   void Quiesced(const ReclaimPositions& positions);
 

@@ -85,6 +85,8 @@ class Executor {
   /// One pass over all physical levels and the reserved level. kTrust and kInspect leave behind
   /// which cells are in use, for FreeUnusedCells.
   virtual PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) = 0;
+  /// What the last pass left behind, a bit for each cell, by number.
+  virtual std::vector<std::uint32_t> UsedCells() = 0;
   /// Frees the cells of the ranges that the last pass did not find in use.
   virtual void FreeUnused(const std::vector<CellRange>& ranges) = 0;
   /// Frees all cells of a range just added.

@@ -281,11 +281,6 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
   const std::uint64_t start = UsedEnd(superblock_);
   std::string cause = "the segment directory is full";
   if (CanAddSegmentAt(start)) {
-    std::uint64_t existing = 0;
-    for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
-      const SegmentEntry& segment = superblock_.segments[i];
-      existing += CellsIn(Extent{segment.offset, segment.bytes}, cell_bytes());
-    }
     // End of an extent at `start` that holds so many aligned cells.
     const auto end_of = [&](std::uint64_t cells) {
       return RoundUp(RoundUp(start, cell_bytes()) + cells * cell_bytes(), kPageBytes);
@@ -293,8 +288,7 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
     // More than the maximum holds is as good as anything beyond it, and does not overflow.
     const std::uint64_t needed =
         std::clamp(min_cells, std::uint64_t{1}, mapping_->max_bytes() / cell_bytes() + 1);
-    const std::uint64_t wanted =
-        std::max({needed, existing / 8, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
+    const std::uint64_t wanted = std::max(needed, growth_cells());
     // What is left: by the pool's maximum, and, if the medium is full, of what is mapped.
     const std::uint64_t left = std::min(mapping_->max_bytes(), end_of(needed));
     for (const std::uint64_t end :
@@ -313,6 +307,45 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
   if (gap_has_cells) return CommitSegment(gap);
   throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for another value cell of {} bytes: {}",
                                                mapping_->path(), cell_bytes(), cause));
+}
+
+std::uint64_t Pool::growth_cells() const {
+  std::uint64_t existing = 0;
+  for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
+    const SegmentEntry& segment = superblock_.segments[i];
+    existing += CellsIn(Extent{segment.offset, segment.bytes}, cell_bytes());
+  }
+  return std::max({existing / 8, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
+}
+
+void Pool::RemoveCells(const Extent& extent) {
+  RequireWritable();
+  Superblock next = superblock_;
+  SegmentEntry* const end = next.segments + next.segment_count;
+  SegmentEntry* const segment = std::find_if(next.segments, end, [&](const SegmentEntry& s) {
+    return s.offset <= extent.offset && extent.end() <= s.offset + s.bytes;
+  });
+  if (segment == end || extent.bytes == 0 || extent.offset % kPageBytes != 0 ||
+      extent.bytes % kPageBytes != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} bytes from {} on are not pages of one value segment",
+                            mapping_->path(), extent.bytes, extent.offset));
+  }
+  const SegmentEntry behind{extent.end(), segment->offset + segment->bytes - extent.end()};
+  segment->bytes = extent.offset - segment->offset;
+  if (segment->bytes == 0) {
+    *segment = behind;
+  } else if (behind.bytes != 0) {
+    if (next.segment_count == kMaxSegments) {
+      throw Error(ErrorCode::kNoSpace, mapping_->path() + ": the segment directory is full");
+    }
+    next.segments[next.segment_count++] = behind;
+  }
+  if (segment->bytes == 0) {  // all of it went
+    *segment = next.segments[--next.segment_count];
+    next.segments[next.segment_count] = {};
+  }
+  Commit(next);
 }
 
 bool Pool::CanAddSegmentAt(std::uint64_t offset) const {

@@ -73,13 +73,19 @@ class Pool {
   void DropBottomLevel();
   /// Adds value cells, at least one: a gap (of at least 64 KiB, so that segments stay few),
   /// whatever it holds, where there is one; else fresh space for at least `min_cells` and at least
-  /// an eighth of the cells there are; when min_cells do not fit any more, what does. Call again
-  /// for more. One call adds one range. REQUIRES: values are not inline.
+  /// an eighth of the cells there are (growth_cells); when min_cells do not fit any more, what
+  /// does. Call again for more. One call adds one range. REQUIRES: values are not inline.
   /// @return the range whose cells are the ones added: the new extent, and when it was joined to
   /// the
   ///         segment that ends where it starts, with the cell across that border
   /// @throws Error(kNoSpace) when not one cell fits
   Extent AddSegment(std::uint64_t min_cells);
+  /// Cells by which AddSegment grows the pool at least, where there is room.
+  std::uint64_t growth_cells() const;
+  /// Takes pages of one segment out of it: they are free space from then on. The cells that lie in
+  /// them, also in part, are no item's and in no queue (FindFreeCells).
+  /// @throws Error(kNoSpace) when the segment would be cut in two and there are too many
+  void RemoveCells(const Extent& extent);
   /// Records an orderly close (true), or that the pool is in use (false).
   void SetClean(bool clean);
 

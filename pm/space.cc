@@ -95,6 +95,43 @@ Extent LargestGap(const Superblock& superblock) {
   return largest;
 }
 
+Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32_t>& used,
+                     std::uint64_t bytes) {
+  const std::uint64_t cell_bytes = CellBytes(superblock.value_size);
+  const std::uint64_t pool_end = UsedEnd(superblock);
+  Extent best{0, 0};
+  Extent tail{0, 0};
+  std::uint64_t best_run = ~std::uint64_t{0};
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const Extent segment{superblock.segments[i].offset, superblock.segments[i].bytes};
+    const std::uint64_t last = segment.end() / cell_bytes;
+    std::uint64_t begin = segment.offset;  // of a run of free bytes
+    const auto end_run = [&](std::uint64_t end) {
+      begin = RoundUp(begin, kPageBytes);
+      end = end / kPageBytes * kPageBytes;
+      if (end <= begin) return;
+      if (end - begin >= bytes && end - begin < best_run) {  // the smallest run that does
+        best_run = end - begin;
+        // At a border of the segment, so that it is not cut in two, if the run comes to one.
+        best = Extent{end == segment.end() ? end - bytes : begin, bytes};
+      }
+      if (end == pool_end) tail = Extent{begin, end - begin};
+    };
+    for (std::uint64_t cell = (segment.offset + cell_bytes - 1) / cell_bytes; cell < last; ++cell) {
+      const std::uint32_t word = used[cell / 32];
+      if (word == 0 && cell % 32 == 0) {  // 32 free ones
+        cell += 31;
+        continue;
+      }
+      if ((word >> (cell % 32) & 1) == 0) continue;
+      end_run(cell * cell_bytes);
+      begin = (cell + 1) * cell_bytes;
+    }
+    end_run(segment.end());
+  }
+  return best.bytes != 0 ? best : tail;
+}
+
 std::string LayoutDefect(const Superblock& superblock, std::uint64_t pool_bytes) {
   const std::uint32_t bottom = superblock.bottom;
   const std::uint32_t top = superblock.top;

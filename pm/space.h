@@ -36,6 +36,14 @@ Extent PlaceExtent(const Superblock& superblock, std::uint64_t bytes, bool* fres
 /// The largest gap below UsedEnd, page-aligned; bytes == 0 when there is none.
 Extent LargestGap(const Superblock& superblock);
 
+/// Value cells that an extent of a level, or of other cells, could take the place of: pages of one
+/// segment, `bytes` of them (whole pages), of which no cell, also in part, is in use. Where there
+/// are no so many side by side, those free at the pool's end, where fresh space would begin lower;
+/// bytes == 0 when there are none.
+/// @param used a bit for each cell, by number, up to the last segment's end
+Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32_t>& used,
+                     std::uint64_t bytes);
+
 /// Why the superblock's directories can't be right (levels or segments that overlap, leave the
 /// pool of `pool_bytes`, are misaligned or missing), or empty when they are. REQUIRES: key size,
 /// value size and geometry are legal; the directories may hold anything.

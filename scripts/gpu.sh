@@ -3,7 +3,7 @@
 # from binaries that were built before (here or elsewhere).
 #
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
-#                                                 kills, replay, speed
+#                                                 kills, stress, stress_sanitizer, replay, speed
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -62,6 +62,21 @@ phase_kills() { # processes that are killed in the middle of batches on the GPU
       --executor cuda --rounds "${KILL_ROUNDS:-60}" --seed "${SEED:-1}" --key-size "$key" \
       --value-size "$value" --pool "/dev/shm/gpmstore_kill_$key.pool"
     cat "$out/crash-test-key$key-value$value.log"
+  done
+}
+
+phase_stress() { # batches of all sizes from many threads and streams; under the sanitizers, a short one
+  run stress timeout $((${STRESS_SECONDS:-480} + 120)) "$build/cli/gpmstore" stress \
+    --executor cuda --threads 8 --seconds "${STRESS_SECONDS:-480}" --seed "${SEED:-1}"
+  cat "$out/stress.log"
+}
+
+phase_stress_sanitizer() {
+  for tool in memcheck racecheck; do
+    run "$tool-stress" timeout 400 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$build/cli/gpmstore" stress --executor cuda --threads 4 --seed "${SEED:-1}" \
+      --seconds "${STRESS_SECONDS:-60}" --hang-seconds 300
+    cat "$out/$tool-stress.log"
   done
 }
 

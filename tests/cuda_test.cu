@@ -11,72 +11,19 @@
 #include <set>
 #include <vector>
 
-#include "engine/cuda_memory.h"
 #include "engine/device_view.cuh"
 #include "engine/table/hash.h"
 #include "pm/pool.h"
-#include "tests/test_util.h"
+#include "tests/cuda_test_util.cuh"
 
 namespace gpm {
 namespace {
 
-/// A copy of a host vector in GPU memory; poisoned when made without contents.
-template <class T>
-class OnDevice {
- public:
-  explicit OnDevice(const std::vector<T>& host) : OnDevice(host.size()) {
-    CheckCuda(cudaMemcpy(array_.data(), host.data(), Bytes(), cudaMemcpyHostToDevice), "copy");
-  }
-  explicit OnDevice(std::size_t size) : size_(size) {
-    array_.Reserve(size);
-    CheckCuda(cudaMemset(array_.data(), 0xA5, Bytes()), "cudaMemset");
-  }
-  T* data() const { return array_.data(); }
-  std::vector<T> Host() const {
-    std::vector<T> host(size_);
-    CheckCuda(cudaMemcpy(host.data(), array_.data(), Bytes(), cudaMemcpyDeviceToHost), "copy");
-    return host;
-  }
-  std::span<const std::byte> In() const {
-    return {reinterpret_cast<const std::byte*>(array_.data()), Bytes()};
-  }
-  std::span<std::byte> Out() const {
-    return {reinterpret_cast<std::byte*>(array_.data()), Bytes()};
-  }
-
- private:
-  std::size_t Bytes() const { return size_ * sizeof(T); }
-  std::size_t size_;
-  DeviceArray<T> array_;
-};
-
-constexpr std::uint32_t kValueSize = 128;
-struct Value {
-  std::uint64_t words[kValueSize / 8];
-  friend bool operator==(const Value&, const Value&) = default;
-};
-Value ValueOf(std::uint64_t tag) {
-  Value value;
-  for (std::uint64_t i = 0; i < kValueSize / 8; ++i) value.words[i] = tag * 31 + i;
-  return value;
-}
-
-class CudaTest : public test::PoolTest {
- protected:
-  const std::string& PoolPath() {
-    if (path_.empty()) path_ = NewPath();
-    return path_;
-  }
-  Store Make(std::uint64_t capacity = 0) {
-    CreateOptions create;
-    create.value_size = kValueSize;
-    create.initial_capacity = capacity;
-    return Store::Create(PoolPath(), create, test::TestOpenOptions());
-  }
-
- private:
-  std::string path_;
-};
+using test::CudaTest;
+using test::kValueSize;
+using test::OnDevice;
+using test::Value;
+using test::ValueOf;
 
 TEST_F(CudaTest, ArraysMayBeOnHostOrDeviceEachOnItsOwn) {
   const std::size_t n = 3000;

@@ -342,17 +342,37 @@ TEST(Reclaim, AGrantIsTakenOnceAndItsRestComesBack) {
   const Reclaim reclaim{ring.data(), 15, slots.data(), 15, &counters, CellGrant{2, 4}, &taken};
   std::uint32_t cell = 0;
   for (std::uint32_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(reclaim.TakeCell(&cell));
+    ASSERT_TRUE(reclaim.TakeCell(false, &cell));
     EXPECT_EQ(cell, 102 + i);
   }
   for (std::uint64_t share = 0; share < 3; ++share) reclaim.ReturnCells(share, 3);
   EXPECT_EQ(counters.cells_tail, 9u);
   EXPECT_EQ(ring[8], 105u);
-  ASSERT_TRUE(reclaim.TakeCell(&cell));
-  EXPECT_FALSE(reclaim.TakeCell(&cell));
-  EXPECT_FALSE(reclaim.TakeCell(&cell));
+  ASSERT_TRUE(reclaim.TakeCell(false, &cell));
+  EXPECT_FALSE(reclaim.TakeCell(false, &cell));
+  EXPECT_FALSE(reclaim.TakeCell(false, &cell));
   reclaim.ReturnCells(0, 1);  // more was asked for than granted: nothing is left
   EXPECT_EQ(counters.cells_tail, 9u);
+}
+
+TEST(Reclaim, WhatIsKeptIsForUpdates) {
+  std::vector<std::uint32_t> ring(16);
+  for (std::uint32_t i = 0; i < 4; ++i) ring[i] = 100 + i;
+  std::vector<std::uint64_t> slots(16);
+  ReclaimCounters counters{};
+  counters.cells_tail = 4;
+  std::uint64_t taken = 0;
+  const Reclaim reclaim{ring.data(), 15, slots.data(), 15, &counters, CellGrant{0, 4, 3}, &taken};
+  std::uint32_t cell = 0;
+  EXPECT_TRUE(reclaim.TakeCell(false, &cell));
+  EXPECT_TRUE(reclaim.TakeCell(true, &cell));
+  EXPECT_EQ(cell, 101u);
+  EXPECT_FALSE(reclaim.TakeCell(false, &cell));
+  EXPECT_EQ(counters.cells_tail, 5u) << "the cell that it can't have is queued again";
+  EXPECT_EQ(ring[4], 102u);
+  EXPECT_TRUE(reclaim.TakeCell(true, &cell));
+  EXPECT_EQ(cell, 103u);
+  EXPECT_FALSE(reclaim.TakeCell(true, &cell));
 }
 
 TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {

@@ -337,7 +337,7 @@ class Operations : public TableProbe<Group, Media> {
   }
 
   /// Makes the value ready behind a reference: in the word itself, or in a free cell.
-  GPM_HD bool Prepare(const std::byte* value, NewValue* fresh) const {
+  GPM_HD bool Prepare(const std::byte* value, bool for_update, NewValue* fresh) const {
     if (table_.inline_values()) {
       fresh->source = value;
       fresh->reference = 0;
@@ -352,7 +352,7 @@ class Operations : public TableProbe<Group, Media> {
     if (!fresh->has_cell) {
       std::uint32_t cell = 0;
       std::uint32_t taken = 0;
-      if (group_.IsLeader()) taken = reclaim_.TakeCell(&cell) ? 1 : 0;
+      if (group_.IsLeader()) taken = reclaim_.TakeCell(for_update, &cell) ? 1 : 0;
       if (group_.Broadcast(taken) == 0) return false;
       fresh->cell = group_.Broadcast(cell);
       fresh->reference = fresh->cell * table_.cell_bytes;
@@ -407,7 +407,8 @@ class Operations : public TableProbe<Group, Media> {
         if constexpr (Group::kSize == 1) work->slot = SlotAt(candidates, outcome.position);
       }
       if (action != Action::kWrite) break;
-      if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, &work->fresh)) {
+      if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, outcome.present,
+                   &work->fresh)) {
         outcome.lack = Lack::kCell;
       } else if (outcome.present) {
         work->change = Change::kUpdate;

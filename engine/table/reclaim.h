@@ -18,6 +18,7 @@ struct ReclaimCounters {
 struct CellGrant {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
+  std::uint64_t kept = 0;  ///< of those, the last ones: only for updates, which give one back
 };
 
 /// Where one thread collects the cells that it retires, to queue them together: the queue's end is
@@ -51,10 +52,18 @@ struct Reclaim {
   std::uint64_t* taken;             ///< how much of it was asked for; starts at 0
   RetiredCells* retired = nullptr;  ///< of a user that is a single thread; else null
 
-  /// Takes a free cell. @return false when the grant is used up
-  GPM_HD bool TakeCell(std::uint32_t* cell) const {
-    return CellAt(retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1), cell);
+  /// Takes a free cell.
+  /// @param for_update the cell that the item has is retired in return
+  /// @return false when the grant has no more for this
+  GPM_HD bool TakeCell(bool for_update, std::uint32_t* cell) const {
+    const std::uint64_t index = retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1);
+    if (!CellAt(index, cell)) return false;
+    if (for_update || index < unkept()) return true;
+    RetireCell(*cell);
+    return false;
   }
+  /// Cells of the grant that are for anything.
+  GPM_HD std::uint64_t unkept() const { return grant.count - grant.kept; }
 
   /// Free cell `index` of the grant, which the user has counted as taken. @return false when the
   /// grant is used up

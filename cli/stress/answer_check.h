@@ -1,0 +1,46 @@
+#ifndef GPM_CLI_STRESS_ANSWER_CHECK_H_
+#define GPM_CLI_STRESS_ANSWER_CHECK_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/stress/batch_plan.h"
+#include "cli/stress/round_state.h"
+
+namespace gpm::stress {
+
+/// What a lane knows of its own keys.
+class KeyModel {
+ public:
+  struct State {
+    bool present = false;
+    std::uint64_t token = 0;
+  };
+  explicit KeyModel(std::uint32_t keys) : states_(keys) {}
+
+  State& operator[](std::uint64_t number) { return states_[number]; }
+  const State& operator[](std::uint64_t number) const { return states_[number]; }
+  std::uint64_t keys() const { return states_.size(); }
+
+ private:
+  std::vector<State> states_;
+};
+
+/// When a batch was under way, on a clock of all threads.
+struct Interval {
+  std::uint64_t invoked_at;
+  std::uint64_t returned_at;
+};
+
+/// Compares what a batch answered with what it may answer: of the lane's own keys exactly one
+/// thing, of others what no state of the key rules out. Operations on watched keys are recorded.
+///
+/// @param model of the lane; becomes that after the batch
+/// @return empty, or what is wrong
+std::string CheckAnswers(const Drawer& drawer, const BatchPlan& batch, const Answers& answers,
+                         const Interval& interval, KeyModel* model, Totals* totals);
+
+}  // namespace gpm::stress
+
+#endif  // GPM_CLI_STRESS_ANSWER_CHECK_H_

@@ -1,0 +1,68 @@
+#ifndef GPM_CLI_STRESS_BATCH_PLAN_H_
+#define GPM_CLI_STRESS_BATCH_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "cli/stress/arrays.h"
+#include "cli/stress/random.h"
+#include "cli/stress/round_plan.h"
+#include "cli/stress/rows.h"
+#include "cli/stress/watched_keys.h"
+
+namespace gpm::stress {
+
+/// Ids of keys: whose they are, above a number.
+inline constexpr unsigned kOwnerShift = 40;
+inline constexpr std::uint64_t kShared = 0;   ///< of all lanes; what they hold is not known
+inline constexpr std::uint64_t kWatched = 1;  ///< of all lanes, with recorded histories
+inline constexpr std::uint64_t kFirstLane = 2;
+inline std::uint64_t IdIn(std::uint64_t owner, std::uint64_t number) {
+  return owner << kOwnerShift | number;
+}
+inline std::uint64_t OwnerOf(std::uint64_t id) { return id >> kOwnerShift; }
+inline std::uint64_t NumberOf(std::uint64_t id) {
+  return id & ((std::uint64_t{1} << kOwnerShift) - 1);
+}
+std::string KeyName(std::uint64_t id);  ///< "shared key 7"
+
+/// How a batch is given to the store.
+enum class Call { kApplyAsync, kApply, kBulkLoad, kScope };
+
+/// A batch, before it is carried out.
+struct BatchPlan {
+  Call call = Call::kApplyAsync;
+  std::uint32_t n = 0;
+  const std::uint64_t* operations = nullptr;  ///< n, as Planned
+  std::uint64_t first_version = 0;
+  bool mixed = false;  ///< the kinds are an array
+  Op op = Op::kFind;   ///< of all, when they are not
+  bool finds_only = false;
+  bool has_values = false;
+  bool has_found = false;
+  std::uint32_t group = 1;               ///< in a scope: operations on one key, side by side
+  std::uint64_t writes = 0, erases = 0;  ///< in a scope
+  Place keys = Place::kPageable;
+  Place values = Place::kPageable;
+  Place ops = Place::kPageable;
+  Place answers = Place::kPageable;  ///< found and results
+};
+std::string Describe(const BatchPlan& batch);
+
+/// Who draws.
+struct Drawer {
+  const RoundPlan& round;
+  WatchedKeys& watched;
+  unsigned lane;
+  unsigned thread;
+};
+
+/// What comes before the operations: call, places, number.
+BatchPlan DrawBatch(const Drawer& drawer, Random& random, bool scope_allowed);
+/// Fills `operations` (batch->n) and what of the batch follows from them.
+void DrawOperations(const Drawer& drawer, Random& random, std::uint64_t* operations,
+                    BatchPlan* batch);
+
+}  // namespace gpm::stress
+
+#endif  // GPM_CLI_STRESS_BATCH_PLAN_H_

@@ -1,0 +1,28 @@
+#ifndef GPM_CLI_STRESS_ROUND_END_H_
+#define GPM_CLI_STRESS_ROUND_END_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/stress/lane.h"
+#include "cli/stress/round_state.h"
+#include "engine/store.h"
+
+namespace gpm::stress {
+
+/// What must hold when all batches of a round are done: what finds, a visit, the figures and the
+/// offline check say of the store agrees with each other, with what the lanes know of their keys
+/// and with the histories of watched ones, now and when the pool was closed and opened again.
+///
+/// @param path of the pool; the store is closed @return empty, or what is wrong @throws Error
+std::string CheckRoundEnd(RoundState& round, const std::vector<std::unique_ptr<Lane>>& lanes,
+                          const std::string& path);
+
+/// The same for a store that could not finish a resize: it is opened with more room, which goes on
+/// with it, and holds whole items.
+std::string CheckUnusable(RoundState& round, const std::string& path);
+
+}  // namespace gpm::stress
+
+#endif  // GPM_CLI_STRESS_ROUND_END_H_

@@ -1,0 +1,75 @@
+#ifndef GPM_CLI_STRESS_ROUND_STATE_H_
+#define GPM_CLI_STRESS_ROUND_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "cli/stress/round_plan.h"
+#include "cli/stress/watched_keys.h"
+#include "engine/store.h"
+
+namespace gpm::stress {
+
+/// What a run has done; the watchdog looks whether `batches` grows.
+struct Totals {
+  std::atomic<std::uint64_t> rounds{0};
+  std::atomic<std::uint64_t> batches{0};
+  std::atomic<std::uint64_t> operations{0};
+  std::atomic<std::uint64_t> histories{0};  ///< of watched keys, checked
+  std::atomic<std::uint64_t> history_operations{0};
+  std::atomic<std::uint64_t> scopes{0};
+  std::atomic<std::uint64_t> resizes{0};
+  std::atomic<std::uint64_t> cache_loads{0};
+  std::atomic<std::uint64_t> no_space{0};  ///< operations
+  std::atomic<std::uint64_t> given_up{0};  ///< rounds whose store could not finish a resize
+  std::atomic<std::uint64_t> steps{0};     ///< of checks, for the watchdog
+};
+
+/// The first thing that was wrong. Thread safety: any thread.
+class Findings {
+ public:
+  void Fail(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (text_.empty()) text_ = text;
+    failed_ = true;
+  }
+  bool failed() const { return failed_; }
+  std::string text() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_;
+  std::atomic<bool> failed_{false};
+};
+
+/// What the threads of a round share.
+struct RoundState {
+  RoundState(const RoundPlan& round_plan, unsigned threads, Store& round_store, Totals& run_totals,
+             Findings& run_findings)
+      : plan(round_plan),
+        store(round_store),
+        totals(run_totals),
+        findings(run_findings),
+        watched(threads) {}
+
+  bool ends() const { return stop || findings.failed(); }
+
+  const RoundPlan& plan;
+  Store& store;
+  Totals& totals;
+  Findings& findings;
+  WatchedKeys watched;
+  std::atomic<bool> stop{false};
+  /// A resize could not be finished for want of space: the store says so to every call.
+  std::atomic<bool> unusable{false};
+  std::mutex scope;  ///< held by the lane that has a DeviceScope open
+};
+
+}  // namespace gpm::stress
+
+#endif  // GPM_CLI_STRESS_ROUND_STATE_H_

@@ -1,0 +1,197 @@
+#ifndef GPM_CLI_STRESS_ROWS_H_
+#define GPM_CLI_STRESS_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/batch.h"
+#include "engine/table/hash.h"
+#include "pm/annotate.h"
+
+namespace gpm::stress {
+
+/// The bytes of keys and values, made and judged by the same text on host and GPU.
+///
+/// A key is a number, its *id*, in the first or in the last word of the key. A value tells which
+/// key it belongs to and which operation wrote it: each operation that writes has a *version* of
+/// its own, and a value's *token* is as much of the version as the value has room for. All other
+/// bytes follow from id and token, so that a value of another key, a torn one, and a row that was
+/// never written are recognized.
+
+/// How large rows are.
+struct Shape {
+  std::uint32_t key_size = 8;
+  std::uint32_t value_size = 8;
+  bool id_last = false;  ///< the id is the key's last word: keys begin with the same bytes
+};
+
+/// An operation, in one word: its kind above its key's id.
+inline constexpr unsigned kOpShift = 56;
+GPM_HD inline std::uint64_t Planned(Op op, std::uint64_t id) {
+  return static_cast<std::uint64_t>(op) << kOpShift | id;
+}
+GPM_HD inline Op OpOf(std::uint64_t planned) { return static_cast<Op>(planned >> kOpShift); }
+GPM_HD inline std::uint64_t IdOf(std::uint64_t planned) {
+  return planned & ((std::uint64_t{1} << kOpShift) - 1);
+}
+
+/// What rows of `found` and results hold before a batch.
+inline constexpr std::uint64_t kPoison = 0xA5A5A5A5A5A5A5A5ull;
+inline constexpr std::uint8_t kPoisonResult = 0xEE;
+/// Instead of a token: the row is not a value of its key; is still poison. No version equals them.
+inline constexpr std::uint64_t kWrongRow = ~std::uint64_t{0};
+inline constexpr std::uint64_t kPoisonRow = ~std::uint64_t{1};
+
+/// The arrays of a batch; null: there is none, or somebody else fills it.
+struct Rows {
+  Shape shape;
+  std::uint32_t n = 0;
+  const std::uint64_t* plan = nullptr;  ///< by operation, as Planned
+  std::uint64_t first_version = 0;      ///< operation i writes version first_version + i
+  std::byte* keys = nullptr;
+  std::byte* values = nullptr;
+  std::byte* ops = nullptr;
+  std::byte* found = nullptr;
+  std::byte* results = nullptr;
+};
+
+/// What a batch answered, for the checks on the host.
+struct Answers {
+  std::uint64_t* tokens = nullptr;  ///< of finds that are ok; kWrongRow, kPoisonRow
+  std::uint8_t* results = nullptr;
+};
+
+GPM_HD inline std::uint32_t Words(std::uint32_t bytes) { return (bytes + 7) / 8; }
+
+/// Id 1 stands for the key of all ones, which, like 0, is also a reserved state word.
+GPM_HD inline std::uint64_t KeyWord(const Shape& shape, std::uint64_t id, std::uint32_t word) {
+  const std::uint32_t at = shape.id_last ? shape.key_size / 8 - 1 : 0;
+  if (word != at) return 0;
+  return id == 1 ? ~std::uint64_t{0} : id;
+}
+
+GPM_HD inline std::uint32_t TokenBits(std::uint32_t value_size) {
+  return value_size > 8 ? 64 : value_size == 8 ? 40 : value_size >= 4 ? 8 * value_size - 16 : 0;
+}
+GPM_HD inline std::uint64_t TokenOf(std::uint32_t value_size, std::uint64_t version) {
+  const std::uint32_t bits = TokenBits(value_size);
+  return bits == 64 ? version : Scramble(version) & ((std::uint64_t{1} << bits) - 1);
+}
+GPM_HD inline std::uint64_t ValueWord(std::uint32_t value_size, std::uint64_t id,
+                                      std::uint64_t token, std::uint32_t word) {
+  const std::uint32_t bits = TokenBits(value_size);
+  if (bits == 64 && word == 0) return token;
+  const std::uint64_t check = Scramble(token + Scramble(id + 1) + word * 0xD6E8FEB86659FD93ull);
+  return bits == 64 ? check : token | check << bits;
+}
+
+/// The bytes of word `word` of a row of `bytes` bytes: the last one may be short.
+GPM_HD inline std::uint32_t WordBytes(std::uint32_t bytes, std::uint32_t word) {
+  return bytes - 8 * word < 8 ? bytes - 8 * word : 8;
+}
+GPM_HD inline std::uint64_t Cut(std::uint64_t value, std::uint32_t bytes) {
+  return bytes == 8 ? value : value & ((std::uint64_t{1} << 8 * bytes) - 1);
+}
+GPM_HD inline void PutWord(std::byte* row, std::uint32_t bytes, std::uint32_t word,
+                           std::uint64_t value) {
+  const std::uint32_t count = WordBytes(bytes, word);
+  std::byte* const at = row + 8 * word;
+  if (count == 8 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0) {
+    *reinterpret_cast<std::uint64_t*>(at) = value;
+    return;
+  }
+  for (std::uint32_t b = 0; b < count; ++b) at[b] = static_cast<std::byte>(value >> 8 * b);
+}
+GPM_HD inline std::uint64_t GetWord(const std::byte* row, std::uint32_t bytes, std::uint32_t word) {
+  const std::uint32_t count = WordBytes(bytes, word);
+  const std::byte* const at = row + 8 * word;
+  if (count == 8 && reinterpret_cast<std::uintptr_t>(at) % 8 == 0) {
+    return *reinterpret_cast<const std::uint64_t*>(at);
+  }
+  std::uint64_t value = 0;
+  for (std::uint32_t b = 0; b < count; ++b) {
+    value |= static_cast<std::uint64_t>(at[b]) << 8 * b;
+  }
+  return value;
+}
+
+/// The words that FillWord is called for, by operation.
+GPM_HD inline std::uint32_t WordsToFill(const Rows& rows) {
+  const std::uint32_t of_key = rows.keys == nullptr ? 1 : rows.shape.key_size / 8;
+  const std::uint32_t of_value =
+      rows.values == nullptr && rows.found == nullptr ? 1 : Words(rows.shape.value_size);
+  return of_key > of_value ? of_key : of_value;
+}
+
+/// Word `word` of all that operation `i` is given: key, value, kind, and poison for its answer.
+GPM_HD inline void FillWord(const Rows& rows, std::uint32_t i, std::uint32_t word) {
+  const Shape& shape = rows.shape;
+  const std::uint64_t id = IdOf(rows.plan[i]);
+  if (rows.keys != nullptr && word < shape.key_size / 8) {
+    PutWord(rows.keys + std::size_t{i} * shape.key_size, shape.key_size, word,
+            KeyWord(shape, id, word));
+  }
+  if (word < Words(shape.value_size)) {
+    const std::size_t at = std::size_t{i} * shape.value_size;
+    if (rows.values != nullptr) {
+      const std::uint64_t token = TokenOf(shape.value_size, rows.first_version + i);
+      PutWord(rows.values + at, shape.value_size, word,
+              ValueWord(shape.value_size, id, token, word));
+    }
+    if (rows.found != nullptr) PutWord(rows.found + at, shape.value_size, word, kPoison);
+  }
+  if (word != 0) return;
+  if (rows.ops != nullptr) rows.ops[i] = static_cast<std::byte>(OpOf(rows.plan[i]));
+  if (rows.results != nullptr) rows.results[i] = std::byte{kPoisonResult};
+}
+
+/// Whether row `i` of `found` has to be a value: a find that says ok.
+GPM_HD inline bool IsAnswer(const Rows& rows, std::uint32_t i) {
+  return rows.found != nullptr && OpOf(rows.plan[i]) == Op::kFind &&
+         rows.results[i] == static_cast<std::byte>(Result::kOk);
+}
+/// The token that a row begins with, whole or not.
+GPM_HD inline std::uint64_t TokenIn(const std::byte* row, std::uint32_t value_size) {
+  const std::uint64_t word = GetWord(row, value_size, 0);
+  const std::uint32_t bits = TokenBits(value_size);
+  return bits == 64 ? word : word & ((std::uint64_t{1} << bits) - 1);
+}
+GPM_HD inline bool IsWord(const std::byte* row, std::uint32_t value_size, std::uint64_t id,
+                          std::uint64_t token, std::uint32_t word) {
+  return GetWord(row, value_size, word) ==
+         Cut(ValueWord(value_size, id, token, word), WordBytes(value_size, word));
+}
+/// What is said of a row whose words are not all right.
+GPM_HD inline std::uint64_t WrongToken(const std::byte* row, std::uint32_t value_size) {
+  return GetWord(row, value_size, 0) == Cut(kPoison, WordBytes(value_size, 0)) ? kPoisonRow
+                                                                               : kWrongRow;
+}
+
+/// The token of a value of key `id`, or kWrongRow, kPoisonRow.
+inline std::uint64_t JudgeRow(const std::byte* row, std::uint32_t value_size, std::uint64_t id) {
+  const std::uint64_t token = TokenIn(row, value_size);
+  for (std::uint32_t word = 0; word < Words(value_size); ++word) {
+    if (!IsWord(row, value_size, id, token, word)) return WrongToken(row, value_size);
+  }
+  return token;
+}
+
+/// On the host; stress/gpu.h has the same for arrays that a GPU reaches.
+inline void FillRows(const Rows& rows) {
+  const std::uint32_t words = WordsToFill(rows);
+  for (std::uint32_t i = 0; i < rows.n; ++i) {
+    for (std::uint32_t word = 0; word < words; ++word) FillWord(rows, i, word);
+  }
+}
+inline void JudgeRows(const Rows& rows, const Answers& answers) {
+  for (std::uint32_t i = 0; i < rows.n; ++i) {
+    answers.results[i] = static_cast<std::uint8_t>(rows.results[i]);
+    if (!IsAnswer(rows, i)) continue;
+    answers.tokens[i] = JudgeRow(rows.found + std::size_t{i} * rows.shape.value_size,
+                                 rows.shape.value_size, IdOf(rows.plan[i]));
+  }
+}
+
+}  // namespace gpm::stress
+
+#endif  // GPM_CLI_STRESS_ROWS_H_

@@ -1,0 +1,47 @@
+#include "cli/stress/watchdog.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace gpm::stress {
+
+Watchdog::Watchdog(double seconds, std::function<std::uint64_t()> count,
+                   std::function<std::string()> report)
+    : seconds_(seconds),
+      count_(std::move(count)),
+      report_(std::move(report)),
+      thread_([this] { Watch(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::Watch() {
+  using Clock = std::chrono::steady_clock;
+  std::uint64_t last = count_();
+  Clock::time_point since = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, std::chrono::milliseconds(200), [&] { return end_; })) {
+    const std::uint64_t count = count_();
+    if (count != last) {
+      last = count;
+      since = Clock::now();
+    } else if (std::chrono::duration<double>(Clock::now() - since).count() > seconds_) {
+      std::fputs(fmt::format("HANGS: nothing was done for {} s\n{}", seconds_, report_()).c_str(),
+                 stderr);
+      std::fflush(nullptr);
+      std::_Exit(1);
+    }
+  }
+}
+
+}  // namespace gpm::stress

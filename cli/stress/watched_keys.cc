@@ -1,0 +1,47 @@
+#include "cli/stress/watched_keys.h"
+
+#include <algorithm>
+
+namespace gpm::stress {
+namespace {
+
+/// A history holds at most 64 operations; one of them is the find when all is over.
+constexpr std::uint32_t kMaxOperations = 63;
+
+}  // namespace
+
+WatchedKeys::WatchedKeys(unsigned threads)
+    : share_(std::min(kMaxOperations / threads, 16u)), threads_(threads) {}
+
+std::uint64_t WatchedKeys::Take(unsigned thread, std::uint64_t choice) {
+  Thread& mine = threads_[thread];
+  const std::uint64_t episode = episode_.load();
+  if (mine.episode != episode) {
+    mine.episode = episode;
+    std::fill(std::begin(mine.used), std::end(mine.used), 0);
+    mine.used_up = 0;
+  }
+  std::uint64_t key = choice % kKeys;
+  for (std::uint64_t i = 0; i < kKeys && mine.used[key] == share_; ++i) key = (key + 1) % kKeys;
+  if (mine.used[key] == share_) return kNone;
+  if (++mine.used[key] == share_ && ++mine.used_up == kKeys) {
+    // The one that makes it half of the threads begins the next episode.
+    const std::uint64_t half = (threads_.size() + 1) / 2;
+    const std::uint64_t done = done_.fetch_add(1) + 1;
+    if (done >= half) {
+      done_ = 0;
+      ++episode_;
+    }
+  }
+  return episode * kKeys + key;
+}
+
+crash::History WatchedKeys::Histories() const {
+  crash::History all;
+  for (const Thread& thread : threads_) {
+    all.insert(all.end(), thread.history.begin(), thread.history.end());
+  }
+  return all;
+}
+
+}  // namespace gpm::stress

@@ -1,0 +1,50 @@
+#ifndef GPM_CLI_STRESS_WATCHED_KEYS_H_
+#define GPM_CLI_STRESS_WATCHED_KEYS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "tests/crash/linearizability.h"
+
+namespace gpm::stress {
+
+/// Shared keys of which every operation is recorded, so that their histories can be checked. They
+/// are used in *episodes*: few keys that all threads use at once, until half of the threads have
+/// made as many operations on them as a history can hold; then come new ones.
+///
+/// Thread safety: any thread; each `thread` by one at a time.
+class WatchedKeys {
+ public:
+  static constexpr std::uint64_t kKeys = 4;  ///< in an episode
+
+  explicit WatchedKeys(unsigned threads);
+
+  /// A key that a thread may use now, in one operation, or kNone: it has used its share.
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  std::uint64_t Take(unsigned thread, std::uint64_t choice);
+  void Record(unsigned thread, const crash::HistoryOp& op) {
+    threads_[thread].history.push_back(op);
+  }
+
+  /// Keys so far: 0 to keys() - 1.
+  std::uint64_t keys() const { return (episode_.load() + 1) * kKeys; }
+  /// All that was recorded. REQUIRES: no thread is recording.
+  crash::History Histories() const;
+
+ private:
+  struct alignas(64) Thread {
+    std::uint64_t episode = 0;
+    std::uint32_t used[kKeys] = {};
+    std::uint32_t used_up = 0;
+    crash::History history;
+  };
+  const std::uint32_t share_;  ///< operations of a thread on a key
+  std::atomic<std::uint64_t> episode_{0};
+  std::atomic<std::uint64_t> done_{0};  ///< threads that used up their share, over all episodes
+  std::vector<Thread> threads_;
+};
+
+}  // namespace gpm::stress
+
+#endif  // GPM_CLI_STRESS_WATCHED_KEYS_H_
