@@ -81,6 +81,10 @@ struct DeviceView {
 /// the store it is one batch: other batches run beside it, resizing waits for it. Kernels must not
 /// wait for one of those: some of theirs begin when all their blocks find room at once.
 ///
+/// A new scope waits for whoever waits for the open ones, such as a resize, unless its thread has
+/// one open. That thread gets Error(kBusy) from calls that need to be alone (Store): it would wait
+/// for itself. A scope counts as the thread's that opened it, whoever closes it.
+///
 /// Thread safety: one thread at a time.
 class DeviceScope {
  public:
@@ -88,7 +92,8 @@ class DeviceScope {
   /// @param stream on which the kernels are launched
   /// @param max_writes inserts, updates and upserts that the kernels may carry out in all
   /// @param max_erases erases that they may carry out in all; more is undefined behaviour
-  /// @throws Error kUnsupported (executor cpu), kGpu
+  /// @throws Error kUnsupported (executor cpu), kGpu, kBusy (there is no room for so many writes,
+  ///         and this thread has another scope open)
   DeviceScope(Store& store, Stream stream, std::uint64_t max_writes, std::uint64_t max_erases);
   ~DeviceScope();  ///< closes; an error is lost
   DeviceScope(const DeviceScope&) = delete;

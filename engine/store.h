@@ -67,10 +67,14 @@ class Ticket {
   ~Ticket();
 
   /// Want of space is a Result. Only when a resize had to be given up half-way (even the larger top
-  /// had no slot for some item, and the pool could not grow once more) does this, like every later
-  /// call, throw Error(kNoSpace): nothing is lost, and opening the pool with a larger maximum goes
-  /// on with the resize.
-  /// @throws Error kGpu, kIo. Idempotent.
+  /// had no slot for some item, and the pool could not grow once more; memory ran out; the GPU
+  /// failed) does this, like every later call, throw: nothing is lost, and opening the pool again,
+  /// with a larger maximum if that was short, goes on with the resize.
+  ///
+  /// When it throws, each operation of the batch has happened or not, as after a crash, and every
+  /// later Wait throws the same. (An error of LoadCache concerns the cache alone.)
+  /// @throws Error kGpu, kIo, kNoSpace, kBusy (the batch lacked room, and this thread has a device
+  ///         scope open), kUnsupported (in a fork of the store's process); std::bad_alloc
   void Wait();
 
  private:
@@ -86,6 +90,19 @@ class Ticket {
 /// Thread safety: all members except Close, move and destruction may be called from several
 /// threads at once. Batches run concurrently; only resizing excludes them. Two batches that run at
 /// once and touch the same key are each atomic per operation, in some order.
+///
+/// Errors: what a call throws beside gpm::Error is std::bad_alloc. A call that threw left the store
+/// as it was, but for operations of its own batch, or unusable: then every call but Close throws,
+/// with the cause, and opening the pool again finds every item (docs/failures.md).
+///
+/// Calls that need to be alone (Reserve, ForEach, Close, and a batch that has to make room) wait
+/// until the device scopes that are open are closed; new ones wait for them meanwhile. A thread
+/// that has opened one that is still open gets Error(kBusy) from such a call: it would wait for
+/// itself.
+///
+/// Processes: a store belongs to the process that opened it. In a child that this forked, Close and
+/// destruction let go of it and leave the pool, which is the parent's, alone; every other call
+/// throws Error(kUnsupported).
 class Store {
  public:
   /// Creates a pool and opens it.
@@ -111,7 +128,7 @@ class Store {
   /// Runs a batch to completion.
   /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
   ///         operations need is missing, or there are more than 2^31 - 1 operations (nothing was
-  ///         applied), kGpu, kIo, and kNoSpace as Ticket::Wait
+  ///         applied), and as Ticket::Wait
   void Apply(const Batch& batch);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
@@ -134,7 +151,7 @@ class Store {
   /// meanwhile.
   /// @throws Error kNoSpace when the pool can't grow so far (its maximum is looked at before
   ///         anything is done, and gaps that dropped levels left do not count; a medium may fill up
-  ///         halfway, which loses nothing), kIo, kGpu
+  ///         halfway, which loses nothing), kIo, kGpu, kBusy
   void Reserve(std::uint64_t items);
 
   /// Insert of many items: makes room for all of them first, and then inserts them in large
@@ -151,7 +168,7 @@ class Store {
 
   /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
   /// excluded: `visit` must not call the store, which would wait for itself. The spans (key_size
-  /// and value_size bytes, host memory) are valid during the call.
+  /// and value_size bytes, host memory) are valid during the call. @throws Error(kBusy)
   using Visitor =
       std::function<void(std::span<const std::byte> key, std::span<const std::byte> value)>;
   void ForEach(const Visitor& visit);
@@ -159,8 +176,9 @@ class Store {
   StoreStats Stats() const;
 
   /// Completes running batches (tickets keep their outcome), marks the pool clean, unmaps it. The
-  /// store can't be used after.
-  /// @throws Error kIo, kGpu
+  /// store can't be used after, also when this throws, but for kBusy; the pool is not marked clean
+  /// then, and is recovered when it is opened next.
+  /// @throws Error kIo, kGpu, kNoSpace, kBusy (nothing was done); std::bad_alloc
   void Close();
 
   std::shared_ptr<StoreImpl> impl() { return Opened(); }  ///< for DeviceScope

@@ -12,7 +12,8 @@ enum class ErrorCode {
   kInvalidArgument,  ///< an argument, option or configuration that can't be used
   kNotFound,         ///< the file or device does not exist
   kExists,           ///< creating over something that exists
-  kBusy,             ///< the pool is in use by another store or process
+  kBusy,             ///< the pool is in use by another store or process; or the call has to wait
+                     ///< for a device scope that the caller itself has open
   kNoSpace,          ///< the medium, or the pool's maximum, has no room left
   kDamaged,          ///< not a pool, truncated, corrupted, or of another version
   kUnsupported,      ///< this build, machine or medium can't do it

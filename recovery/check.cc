@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -213,25 +212,18 @@ CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
   std::vector<CheckReport> parts((buckets + kBucketsAtATime - 1) / kBucketsAtATime);
   std::mutex mutex;  // guards what follows
   std::uint64_t done = 0;
-  std::exception_ptr failure;
   const auto check = [&](std::size_t k) {
     const std::uint64_t first = k * kBucketsAtATime;
     const std::uint64_t last = std::min(buckets, first + kBucketsAtATime);
-    try {
-      parts[k] = checker.Check(first, last);
-      const std::lock_guard lock(mutex);
-      done += (last - first) * reader.table().slots;
-      if (progress) progress(std::min(done, report.slots), report.slots);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
+    parts[k] = checker.Check(first, last);
+    const std::lock_guard lock(mutex);
+    done += (last - first) * reader.table().slots;
+    if (progress) progress(std::min(done, report.slots), report.slots);
   };
   ThreadPool(
       static_cast<unsigned>(std::min<std::size_t>(
           {parts.size(), kMaxCheckingThreads, std::max(1u, std::thread::hardware_concurrency())})))
       .Run(parts.size(), check);
-  if (failure) std::rethrow_exception(failure);
   for (CheckReport& part : parts) {
     report.items += part.items;
     report.insert_slots += part.insert_slots;
