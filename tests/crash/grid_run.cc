@@ -235,7 +235,7 @@ void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
         const bool has_one = p < grid_.count;
         RunTask task{};
         const auto write_ahead = [&](std::uint32_t writer) {
-          if (!reclaim_.TakeCell(&task.cell)) return;
+          if (!reclaim_.TakeCell(false, &task.cell)) return;
           task.written = order_[writer];
           tile.WriteAhead(task.cell, grid_.ValueOf(task.written, table.value_size));
         };
