@@ -146,6 +146,8 @@ class StoreImpl {
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
   bool AddCells(std::uint64_t cells);
+  /// Queues the cells that were added last. @return how many
+  std::uint64_t QueueAdded();
   /// Pool::AddLevel, timed.
   void AddLevel();
   /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.

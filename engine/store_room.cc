@@ -154,6 +154,13 @@ bool StoreImpl::Reclaim() {
   return slots.from != slots.to;
 }
 
+std::uint64_t StoreImpl::QueueAdded() {
+  executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+  const CellRange range = *std::exchange(unqueued_, std::nullopt);
+  AllOrUnusable("value cells were added", [&] { executor_->FreeAll(range); });
+  return range.last - range.first;
+}
+
 bool StoreImpl::AddCells(std::uint64_t cells) {
   std::uint64_t added = 0;
   while (added < cells) {
@@ -169,10 +176,7 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
       unqueued_ = RangeOf(extent, pool_->cell_bytes());
       cells_ += unqueued_->last - unqueued_->first;
     }
-    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
-    const CellRange range = *std::exchange(unqueued_, std::nullopt);
-    AllOrUnusable("value cells were added", [&] { executor_->FreeAll(range); });
-    added += range.last - range.first;
+    added += QueueAdded();
   }
   epochs_.Quiesced(executor_->Positions());
   return added >= cells;
