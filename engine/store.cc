@@ -59,8 +59,22 @@ void Ticket::Wait() {
 
 namespace {
 
-std::shared_ptr<StoreImpl> Shared(std::unique_ptr<StoreImpl> impl) {
-  return std::shared_ptr<StoreImpl>(impl.release(), StoreImpl::Destroy);
+/// Owns a store. Allocated before the store is made: a pool that was created can't be lost then.
+struct Owner {
+  StoreImpl* store = nullptr;
+  Owner() = default;
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+  ~Owner() {
+    if (store != nullptr) StoreImpl::Destroy(store);
+  }
+};
+
+template <class Make>
+std::shared_ptr<StoreImpl> MakeShared(const Make& make) {
+  const auto owner = std::make_shared<Owner>();
+  owner->store = make().release();
+  return std::shared_ptr<StoreImpl>(owner, owner->store);
 }
 
 }  // namespace
@@ -85,11 +99,11 @@ Store::~Store() {
 }
 
 Store Store::Create(const std::string& path, const CreateOptions& create, const OpenOptions& open) {
-  return Store(Shared(StoreImpl::Create(path, create, open)));
+  return Store(MakeShared([&] { return StoreImpl::Create(path, create, open); }));
 }
 
 Store Store::Open(const std::string& path, const OpenOptions& open) {
-  return Store(Shared(StoreImpl::Open(path, open)));
+  return Store(MakeShared([&] { return StoreImpl::Open(path, open); }));
 }
 
 const std::shared_ptr<StoreImpl>& Store::Opened() const {

@@ -277,6 +277,7 @@ StoreStats StoreImpl::Stats() {
 
 std::uint64_t StoreImpl::CountMisplacedCells() {
   const Exclusive exclusive(*this);
+  if (unqueued_) QueueAdded();
   Reclaim();
   return executor_->CountMisplacedCells(CellRanges(), epochs_.head());
 }

@@ -174,9 +174,11 @@ class StoreImpl {
   /// all that there is: so that it may take their place. REQUIRES: everything was reclaimed.
   void ReleaseCellsForLevel();
   /// After the number of cells has changed.
-  void CountCells();
+  void CountCells() noexcept;
   /// Cells that have to be added for so many items, or updates, more, and for what is kept then.
   std::uint64_t MissingCells(std::uint64_t more) const;
+  /// Queues the cells that were added last. @return how many
+  std::uint64_t QueueAdded();
   /// Pool::AddLevel, timed.
   void AddLevel();
   /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.

@@ -159,6 +159,13 @@ bool StoreImpl::Reclaim() {
   return slots.from != slots.to;
 }
 
+std::uint64_t StoreImpl::QueueAdded() {
+  executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+  const CellRange range = *std::exchange(unqueued_, std::nullopt);
+  AllOrUnusable("value cells were added", [&] { executor_->FreeAll(range); });
+  return range.last - range.first;
+}
+
 bool StoreImpl::AddCells(std::uint64_t cells) {
   std::uint64_t added = 0;
   while (added < cells) {
@@ -174,18 +181,19 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
       unqueued_ = RangeOf(extent, pool_->cell_bytes());
       CountCells();
     }
-    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
-    const CellRange range = *std::exchange(unqueued_, std::nullopt);
-    AllOrUnusable("value cells were added", [&] { executor_->FreeAll(range); });
-    added += range.last - range.first;
+    added += QueueAdded();
   }
   epochs_.Quiesced(executor_->Positions());
   return added >= cells;
 }
 
-void StoreImpl::CountCells() {
+void StoreImpl::CountCells() noexcept {
+  const Superblock& superblock = pool_->superblock();
   cells_ = 0;
-  for (const CellRange& range : CellRanges()) cells_ += range.last - range.first;
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    cells_ += CellsIn(Extent{segment.offset, segment.bytes}, pool_->cell_bytes());
+  }
   epochs_.KeepCells(std::min(cells_ / kKeptShare, kMostKeptCells));
 }
 

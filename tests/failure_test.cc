@@ -16,8 +16,9 @@
 namespace gpm {
 namespace {
 
-using test::AllocationFault;
 using test::ErrorOf;
+using test::Fault;
+using test::FaultKind;
 using test::Model;
 using test::TestBatch;
 
@@ -96,7 +97,8 @@ TEST_F(FailureTest, AllocationThatFailsWhileABatchMakesRoomLosesNothing) {
       const Batch batch = more.Mixed();
       bool threw = false;
       {
-        const AllocationFault fault(k);
+        const Fault fault(FaultKind::kAllocation, k);
+        const Fault::Armed armed;
         try {
           store.Apply(batch);
         } catch (const std::exception&) {
@@ -140,7 +142,8 @@ TEST_F(FailureTest, WaitThrowsTheSameAgain) {
     Ticket ticket = store.ApplyAsync(inserts.Mixed());
     bool threw = false;
     {
-      const AllocationFault fault(k);
+      const Fault fault(FaultKind::kAllocation, k);
+      const Fault::Armed armed;
       try {
         ticket.Wait();
       } catch (const std::exception&) {
@@ -175,7 +178,8 @@ TEST_F(FailureTest, AllocationThatFailsInCloseLeavesAPoolThatOpens) {
     Ticket ticket = store.ApplyAsync(more.Mixed());  // Close finishes it
     bool threw = false;
     {
-      const AllocationFault fault(k);
+      const Fault fault(FaultKind::kAllocation, k);
+      const Fault::Armed armed;
       try {
         store.Close();
       } catch (const std::exception&) {

@@ -7,22 +7,14 @@
 namespace gpm::test {
 namespace {
 
-std::atomic<std::uint64_t> allocations_left{0};  ///< until one fails; 0: none does
-std::atomic<bool> allocation_failed{false};
-
-bool FailsNow() {
-  std::uint64_t left = allocations_left.load(std::memory_order_relaxed);
-  while (left != 0) {
-    if (!allocations_left.compare_exchange_weak(left, left - 1)) continue;
-    if (left > 1) return false;
-    allocation_failed = true;
-    return true;
-  }
-  return false;
-}
+std::atomic<bool> armed{false};
+std::atomic<FaultKind> fault_kind{FaultKind::kAllocation};
+std::atomic<std::uint64_t> calls_left{0};  ///< until one fails; 0: none does
+std::atomic<int> fault_error{EIO};
+std::atomic<const char*> failed_call{nullptr};
 
 void* Allocate(std::size_t bytes, std::size_t alignment) noexcept {
-  if (FailsNow()) return nullptr;
+  if (FailsNow(FaultKind::kAllocation, "operator new")) return nullptr;
   if (bytes == 0) bytes = 1;
   if (alignment == 0) return std::malloc(bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -36,12 +28,36 @@ void* AllocateOrThrow(std::size_t bytes, std::size_t alignment = 0) {
 
 }  // namespace
 
-AllocationFault::AllocationFault(std::uint64_t k) {
-  allocation_failed = false;
-  allocations_left = k;
+const char* FaultKindName(FaultKind kind) {
+  constexpr const char* kNames[] = {"allocation", "system call", "CUDA call"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
-AllocationFault::~AllocationFault() { allocations_left = 0; }
-bool AllocationFault::hit() const { return allocation_failed; }
+
+bool FailsNow(FaultKind kind, const char* call) noexcept {
+  if (!armed || kind != fault_kind) return false;
+  std::uint64_t left = calls_left;
+  while (left != 0) {
+    if (!calls_left.compare_exchange_weak(left, left - 1)) continue;
+    if (left > 1) return false;
+    failed_call = call;
+    return true;
+  }
+  return false;
+}
+
+int FaultError() noexcept { return fault_error; }
+
+Fault::Fault(FaultKind kind, std::uint64_t k, int error) {
+  fault_kind = kind;
+  fault_error = error;
+  failed_call = nullptr;
+  calls_left = k;
+}
+Fault::~Fault() { calls_left = 0; }
+const char* Fault::call() const { return failed_call; }
+
+Fault::Armed::Armed() { armed = true; }
+Fault::Armed::~Armed() { armed = false; }
 
 }  // namespace gpm::test
 

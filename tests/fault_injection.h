@@ -1,24 +1,49 @@
 #ifndef GPM_TESTS_FAULT_INJECTION_H_
 #define GPM_TESTS_FAULT_INJECTION_H_
 
+#include <cerrno>
 #include <cstdint>
 
 namespace gpm::test {
 
-/// Makes one allocation of this process fail: the k-th call of operator new, over all threads, that
-/// comes during the object's life. The binary's own operator new is replaced for that (link
-/// fault_injection.cc). One at a time.
-class AllocationFault {
- public:
-  /// @param k from 1; 0: none fails, they are counted
-  explicit AllocationFault(std::uint64_t k);
-  ~AllocationFault();
-  AllocationFault(const AllocationFault&) = delete;
-  AllocationFault& operator=(const AllocationFault&) = delete;
-
-  /// Whether there were so many allocations that one failed.
-  bool hit() const;
+/// What can be made to fail.
+enum class FaultKind : std::uint8_t {
+  kAllocation,  ///< operator new, which the binary replaces (fault_injection.cc)
+  kSystemCall,  ///< what the library asks the system for (fault_system_calls.cc)
+  kCudaCall,    ///< the same of the CUDA runtime (fault_cuda_calls.cc)
 };
+const char* FaultKindName(FaultKind kind);
+
+/// Makes one call of a kind fail: the k-th, over all threads, of those that come while the object
+/// is there and an Armed is. One at a time.
+///
+/// Calls that release something do so and then report the failure, as close does.
+class Fault {
+ public:
+  /// @param k from 1; 0: none
+  /// @param error what system calls report
+  Fault(FaultKind kind, std::uint64_t k, int error = EIO);
+  ~Fault();
+  Fault(const Fault&) = delete;
+  Fault& operator=(const Fault&) = delete;
+
+  /// Lets calls count during its life: around what is tested, and not the test itself.
+  class Armed {
+   public:
+    Armed();
+    ~Armed();
+    Armed(const Armed&) = delete;
+    Armed& operator=(const Armed&) = delete;
+  };
+
+  /// Whether there were so many calls that one failed, and which.
+  bool hit() const { return call() != nullptr; }
+  const char* call() const;
+};
+
+/// For what replaces a call: whether this one is to fail.
+bool FailsNow(FaultKind kind, const char* call) noexcept;
+int FaultError() noexcept;
 
 }  // namespace gpm::test
 

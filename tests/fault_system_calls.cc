@@ -1,0 +1,85 @@
+// System calls that can be made to fail. The linker sends the library's calls of `name` to
+// __wrap_name, and __real_name to the system (-Wl,--wrap=name; tests/CMakeLists.txt lists them).
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "tests/fault_injection.h"
+
+using gpm::test::FailsNow;
+using gpm::test::FaultError;
+using gpm::test::FaultKind;
+
+namespace {
+
+bool SystemCallFails(const char* call) {
+  if (!FailsNow(FaultKind::kSystemCall, call)) return false;
+  errno = FaultError();
+  return true;
+}
+
+}  // namespace
+
+// NOLINTBEGIN: the names are the linker's
+#define GPM_WRAP(type, name, parameters, arguments, failed) \
+  type __real_##name parameters;                            \
+  type __wrap_##name parameters {                           \
+    if (SystemCallFails(#name)) return failed;              \
+    return __real_##name arguments;                         \
+  }
+/// Of what releases something.
+#define GPM_WRAP_RELEASE(type, name, parameters, arguments, failed) \
+  type __real_##name parameters;                                    \
+  type __wrap_##name parameters {                                   \
+    const type result = __real_##name arguments;                    \
+    return SystemCallFails(#name) ? failed : result;                \
+  }
+
+extern "C" {
+
+int __real_open(const char* path, int flags, ...);
+int __wrap_open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = va_arg(rest, mode_t);
+  va_end(rest);
+  return SystemCallFails("open") ? -1 : __real_open(path, flags, mode);
+}
+GPM_WRAP(int, fstat, (int file, struct stat* status), (file, status), -1)
+GPM_WRAP(int, fstatfs, (int file, struct statfs* status), (file, status), -1)
+GPM_WRAP(int, flock, (int file, int operation), (file, operation), -1)
+GPM_WRAP(void*, mmap,
+         (void* address, std::size_t bytes, int protection, int flags, int file, off_t offset),
+         (address, bytes, protection, flags, file, offset), MAP_FAILED)
+GPM_WRAP_RELEASE(int, munmap, (void* address, std::size_t bytes), (address, bytes), -1)
+GPM_WRAP(int, madvise, (void* address, std::size_t bytes, int advice), (address, bytes, advice), -1)
+GPM_WRAP(int, ftruncate, (int file, off_t bytes), (file, bytes), -1)
+GPM_WRAP(int, posix_fallocate, (int file, off_t offset, off_t bytes), (file, offset, bytes),
+         FaultError())
+GPM_WRAP(int, fsync, (int file), (file), -1)
+GPM_WRAP_RELEASE(int, close, (int file), (file), -1)
+GPM_WRAP(int, unlink, (const char* path), (path), -1)
+GPM_WRAP(int, remove, (const char* path), (path), -1)
+
+/// std::thread::_M_start_thread: a thread can't be started.
+void __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(
+    std::thread* thread, std::unique_ptr<std::thread::_State>* state, void (*depend)());
+void __wrap__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(
+    std::thread* thread, std::unique_ptr<std::thread::_State>* state, void (*depend)()) {
+  if (SystemCallFails("pthread_create")) {
+    throw std::system_error(EAGAIN, std::generic_category(), "thread");
+  }
+  __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(
+      thread, state, depend);
+}
+
+}  // extern "C"
+// NOLINTEND

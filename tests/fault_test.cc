@@ -1,0 +1,538 @@
+// For each story of a store, and every k: the k-th allocation, system call or CUDA call of it
+// fails. A call that this reaches throws, or not; never does it hang, crash, answer wrongly or lose
+// what was acknowledged, nor does a pool claim to be clean and is not; made again, it succeeds.
+//
+// Environment: GPM_TEST_FAULTS, so that one of so many k is tried, by seed (1 tries all).
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <set>
+
+#include "engine/store_impl.h"
+#include "tests/fault_injection.h"
+#include "tests/test_util.h"
+
+namespace gpm::test {
+namespace {
+
+/// Longer than any story takes, under sanitizers too.
+constexpr unsigned kHangSeconds = 60;
+
+/// What is being tried, for who finds the process dead.
+char trying[256] = "nothing";
+
+void SayWhatWasTried(int signal) {
+  const auto say = [](const char* text) {
+    if (write(STDERR_FILENO, text, std::strlen(text)) < 0) _exit(2);
+  };
+  say(signal == SIGALRM ? "\nhangs: " : "\ndies: ");
+  say(trying);
+  say("\n");
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+}
+
+struct Shape {
+  const char* name;
+  std::uint32_t key_size;
+  std::uint32_t value_size;
+  bool directory;
+  const char* parent;  ///< where the pools are; null: gtest's directory
+};
+
+constexpr Shape kShapes[] = {
+    {"Cells", 8, 40, false, nullptr},
+    {"InlineWithCache", 16, 8, true, "/dev/shm"},
+    {"CellsWithCache", 8, 24, true, nullptr},
+    {"CellsOnTmpfs", 32, 100, false, "/dev/shm"},
+};
+
+/// A pool without a store, and what it holds.
+struct PoolState {
+  std::string path;
+  Model model;
+  std::set<std::string> keys;  ///< that there ever were
+};
+
+/// A store, what it must hold, and calls of it of which one meets the fault.
+class FaultSession {
+ public:
+  /// @param state of the pool; its path is where a pool may be created if there is none
+  FaultSession(PoolState state, const Shape& shape, std::uint64_t max_bytes, const Fault& fault)
+      : path_(std::move(state.path)),
+        shape_(shape),
+        fault_(fault),
+        model_(std::move(state.model)),
+        keys_(std::move(state.keys)) {
+    options_ = TestOpenOptions(max_bytes);
+    options_.threads = 2;
+    options_.cache.directory = shape.directory;
+    options_.cache.fraction = shape.directory ? 0.5 : 0;
+  }
+
+  PoolState state() const { return {path_, model_, keys_}; }
+  Store& store() { return *store_; }
+  TestBatch NewBatch() const { return {shape_.key_size, shape_.value_size}; }
+
+  /// Makes a call that the fault may meet. @return whether it did not throw
+  bool Call(const std::function<void()>& action) {
+    const Fault::Armed armed;
+    try {
+      action();
+      return true;
+    } catch (const Error&) {
+    } catch (const std::bad_alloc&) {
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "threw neither gpm::Error nor bad_alloc: " << error.what();
+    }
+    return false;
+  }
+
+  void Create(std::uint64_t capacity) {
+    const auto create = [&] {
+      store_ =
+          Store::Create(path_, test::Shape(shape_.key_size, shape_.value_size, capacity), options_);
+    };
+    if (Call(create)) return;
+    EXPECT_FALSE(std::filesystem::exists(path_)) << "a pool that could not be created is there";
+    std::filesystem::remove(path_);
+    create();
+  }
+
+  void Open() {
+    const auto open = [&] { store_ = Store::Open(path_, options_); };
+    if (!Call(open)) {
+      ExpectSoundPool();
+      open();
+    }
+    ExpectAll();
+  }
+
+  void Apply(TestBatch& batch, std::optional<Op> kind = std::nullopt) {
+    const auto apply = [&] {
+      if (kind) return batch.ApplySingle(*store_, *kind);
+      store_->Apply(*mixed_);
+    };
+    Run(batch, apply);
+  }
+
+  /// The same with a ticket, which must say the same each time that it is asked.
+  void ApplyAsync(TestBatch& batch) {
+    Run(batch, [&] {
+      Ticket ticket = store_->ApplyAsync(*mixed_);
+      try {
+        ticket.Wait();
+      } catch (...) {
+        EXPECT_ANY_THROW(ticket.Wait());
+        throw;
+      }
+      ticket.Wait();
+    });
+  }
+
+  /// A call that changes nothing of what is stored.
+  void Do(const std::function<void()>& action) {
+    if (Call(action)) return;
+    Resume();
+    action();
+  }
+
+  /// @param pending what the store completes when it is closed
+  void Close(TestBatch& pending) {
+    std::optional<Ticket> ticket;
+    AddKeys(pending);
+    const Batch batch = pending.Mixed();
+    if (!Call([&] { ticket = store_->ApplyAsync(batch); })) {
+      Resume();
+      Reread(pending);
+    }
+    Close([&] {
+      if (!ticket) return;
+      bool complete = true;
+      try {
+        ticket->Wait();
+      } catch (const std::exception&) {
+        EXPECT_ANY_THROW(ticket->Wait());
+        complete = false;
+      }
+      ticket.reset();
+      store_ = Store::Open(path_, options_);
+      if (complete) {
+        pending.Compare(model_, full_ || fault_.hit());
+      } else {
+        Reread(pending);
+      }
+    });
+  }
+  void Close() {
+    Close([] {});
+  }
+
+  /// Everything is right, and stays so; without a fault.
+  void ExpectAllAndClose() {
+    if (!store_) store_ = Store::Open(path_, options_);
+    ExpectAll();
+    if (TestExecutor() == ExecutorKind::kCpu) {
+      store_->Close();
+      store_ = Store::Open(path_, options_);
+      EXPECT_EQ(store_->impl()->CountMisplacedCells(), 0u);
+    }
+    store_->Close();
+    store_.reset();
+    ExpectSound(path_, model_.size());
+  }
+
+  /// Results may say that there is no room.
+  void ExpectFull() { full_ = true; }
+  /// Leaves the pool as it is, as if the process were killed.
+  void CopyTo(const std::string& path) const { std::filesystem::copy_file(path_, path); }
+
+ private:
+  void AddKeys(const TestBatch& batch) {
+    for (std::size_t i = 0; i < batch.size(); ++i) keys_.insert(AsString(batch.key(i)));
+  }
+
+  void Close(const std::function<void()>& after) {
+    // A call that failed before has left nothing behind: on a GPU it may have.
+    if (fault_.hit() && TestExecutor() == ExecutorKind::kCpu) {
+      EXPECT_EQ(store_->impl()->CountMisplacedCells(), 0u);
+    }
+    Call([&] { store_->Close(); });
+    EXPECT_TRUE(ErrorOf([&] { store_->Stats(); }).has_value()) << "not closed";
+    EXPECT_TRUE(ExpectSoundPool().clean || fault_.hit());
+    store_.reset();
+    after();
+  }
+
+  /// Applies a batch. When it throws, each key is as before or as after some operation on it; then
+  /// it can be applied again.
+  void Run(TestBatch& batch, const std::function<void()>& apply) {
+    AddKeys(batch);
+    mixed_ = batch.Mixed();
+    const bool hit_before = fault_.hit();
+    if (Call(apply)) {
+      batch.Compare(model_, full_ || fault_.hit() != hit_before);
+      return;
+    }
+    Resume();
+    Reread(batch);
+    mixed_ = batch.Mixed();
+    apply();
+    batch.Compare(model_, full_);
+  }
+
+  /// After a call that threw: the store can be used, or says to everybody that it can't.
+  void Resume() {
+    if (!ErrorOf([&] { store_->Stats(); })) return;
+    TestBatch finds = NewBatch();
+    finds.Add(Op::kFind, 1, 0);
+    EXPECT_TRUE(ErrorOf([&] { store_->Apply(finds.Mixed()); }).has_value());
+    EXPECT_TRUE(ErrorOf([&] { store_->Reserve(1); }).has_value());
+    store_->Close();
+    EXPECT_FALSE(ExpectSoundPool().clean);
+    store_ = Store::Open(path_, options_);
+  }
+
+  /// Brings the model up to date with a batch of which nobody knows how far it came.
+  void Reread(const TestBatch& batch) {
+    std::map<std::string, std::set<std::optional<std::string>>> allowed;
+    Model after = model_;
+    const auto state = [&](const std::string& key) {
+      const auto item = after.find(key);
+      return item == after.end() ? std::nullopt : std::optional(item->second);
+    };
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const std::string key = AsString(batch.key(i));
+      allowed[key].insert(state(key));
+      const bool present = after.contains(key);
+      const Op op = batch.op(i);
+      if (op == Op::kErase) after.erase(key);
+      if (op == Op::kUpsert || (present ? op == Op::kUpdate : op == Op::kInsert)) {
+        after[key] = AsString(batch.value(i));
+      }
+      allowed[key].insert(state(key));
+    }
+    TestBatch finds = NewBatch();
+    for (const auto& [key, states] : allowed)
+      finds.Add(Op::kFind, key, MakeValue(0, shape_.value_size));
+    store_->Apply(finds.Mixed());
+    std::size_t i = 0;
+    for (const auto& [key, states] : allowed) {
+      std::optional<std::string> now;
+      if (finds.result(i) == Result::kOk) now = AsString(finds.found(i));
+      EXPECT_TRUE(states.contains(now)) << "key " << KeyNumber(finds.key(i)) << " is neither as "
+                                        << "before nor as after an operation of the batch";
+      model_.erase(key);
+      if (now) model_[key] = *now;
+      ++i;
+    }
+  }
+
+  /// Finds, by every key that there ever was, and ForEach.
+  void ExpectAll() {
+    TestBatch finds = NewBatch();
+    for (const std::string& key : keys_) {
+      finds.Add(Op::kFind, key, MakeValue(0, shape_.value_size));
+    }
+    for (const auto& [key, value] : model_) finds.Add(Op::kFind, key, value);
+    finds.ApplySingle(*store_, Op::kFind);
+    finds.Compare(model_);
+    std::uint64_t visited = 0;
+    store_->ForEach([&](std::span<const std::byte>, std::span<const std::byte>) { ++visited; });
+    EXPECT_EQ(visited, model_.size());
+  }
+
+  CheckReport ExpectSoundPool() const {
+    CheckReport report = CheckPool(path_);
+    for (const std::string& defect : report.defects) ADD_FAILURE() << defect;
+    return report;
+  }
+
+  const std::string path_;
+  const Shape& shape_;
+  const Fault& fault_;
+  OpenOptions options_;
+  std::optional<Store> store_;
+  Model model_;
+  std::set<std::string> keys_;
+  std::optional<Batch> mixed_;  ///< the batch that is being applied
+  bool full_ = false;
+};
+
+constexpr std::uint64_t kAmpleBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kLoaded = 600;
+
+TestBatch Operations(const FaultSession& session, Op op, std::uint64_t first, std::uint64_t count,
+                     std::uint64_t tag = 0) {
+  TestBatch batch = session.NewBatch();
+  for (std::uint64_t key = first; key < first + count; ++key) batch.Add(op, key, key + tag);
+  return batch;
+}
+
+/// All kinds, several operations on a key.
+TestBatch MixedOperations(const FaultSession& session, std::uint64_t keys, std::uint64_t count) {
+  TestBatch batch = session.NewBatch();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    batch.Add(static_cast<Op>(Mix(i) % kOpKinds), Mix(i + count) % keys, i);
+  }
+  return batch;
+}
+
+void Insert(FaultSession& session, std::uint64_t first, std::uint64_t count) {
+  TestBatch batch = Operations(session, Op::kInsert, first, count);
+  session.Apply(batch, Op::kInsert);
+}
+
+/// How a story finds its pool.
+enum class Before : std::uint8_t { kNothing, kClosed, kCrashed, kResizing };
+
+struct Story {
+  const char* name;
+  Before before;
+  std::uint64_t max_bytes;
+  void (*tell)(FaultSession& session);
+};
+
+constexpr Story kStories[] = {
+    {"Create", Before::kNothing, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Create(500);
+       Insert(session, 0, 100);
+       session.Close();
+     }},
+    {"OpenClosed", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       session.Close();
+     }},
+    {"OpenCrashed", Before::kCrashed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       Insert(session, 10000, 50);
+       session.Close();
+     }},
+    {"OpenResizing", Before::kResizing, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       session.Close();
+     }},
+    {"Batches", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       for (const Op op : {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase, Op::kUpsert}) {
+         TestBatch batch = Operations(session, op, kLoaded - 200, 400, 7);
+         session.Apply(batch, op);
+       }
+       TestBatch mixed = MixedOperations(session, 2 * kLoaded, 500);
+       session.Apply(mixed);
+       TestBatch small = MixedOperations(session, 50, 20);
+       session.ApplyAsync(small);
+       session.Close();
+     }},
+    {"Growth", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       Insert(session, 1000, 3000);
+       TestBatch erases = Operations(session, Op::kErase, 500, 2500);
+       session.Apply(erases, Op::kErase);
+       TestBatch mixed = MixedOperations(session, 6000, 4000);
+       session.ApplyAsync(mixed);
+       session.Close();
+     }},
+    {"CacheLoadings", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       for (int round = 0; round < 2; ++round) {
+         session.Do([&] { session.store().LoadCache().Wait(); });
+         TestBatch mixed = MixedOperations(session, kLoaded, 300);
+         session.Apply(mixed);
+         TestBatch finds = Operations(session, Op::kFind, 0, kLoaded);
+         session.Apply(finds, Op::kFind);
+       }
+       session.Close();
+     }},
+    {"ReserveAndVisit", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       session.Do([&] { session.store().Reserve(4000); });
+       session.Do([&] { session.store().ForEach([](auto, auto) {}); });
+       session.Do([&] { session.store().Stats(); });
+       Insert(session, 1000, 500);
+       session.Close();
+     }},
+    {"CloseWithWork", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       TestBatch pending = Operations(session, Op::kInsert, 1000, 1200);
+       session.Close(pending);
+     }},
+    {"FullPool", Before::kClosed, std::uint64_t{384} << 10,
+     [](FaultSession& session) {
+       session.ExpectFull();
+       session.Open();
+       TestBatch inserts = Operations(session, Op::kInsert, 1000, 7000);
+       session.Apply(inserts, Op::kInsert);
+       TestBatch updates = Operations(session, Op::kUpdate, 0, 500, 9);
+       session.Apply(updates, Op::kUpdate);
+       TestBatch erases = Operations(session, Op::kErase, 0, 300);
+       session.Apply(erases, Op::kErase);
+       Insert(session, 0, 300);
+       session.Close();
+     }},
+};
+
+using FaultParam = std::tuple<const Story*, const Shape*, FaultKind>;
+
+class FaultTest : public PoolTest, public ::testing::WithParamInterface<FaultParam> {
+ protected:
+  void SetUp() override {
+    PoolTest::SetUp();
+    for (const int signal : {SIGALRM, SIGABRT, SIGSEGV, SIGBUS}) {
+      std::signal(signal, SayWhatWasTried);
+    }
+  }
+  void TearDown() override {
+    alarm(0);
+    std::snprintf(trying, sizeof trying, "nothing");
+    PoolTest::TearDown();
+  }
+
+  /// Makes the pool that a story begins with.
+  PoolState Prepare(const Story& story, const Shape& shape) {
+    const Fault none(FaultKind::kAllocation, 0);
+    PoolState state{NewPath(), {}, {}};
+    if (story.before == Before::kNothing) return state;
+    FaultSession session(state, shape, story.max_bytes, none);
+    session.Create(0);
+    Insert(session, 0, kLoaded);
+    TestBatch mixed = MixedOperations(session, kLoaded, 300);
+    session.Apply(mixed);
+    if (story.before == Before::kCrashed) {
+      state = session.state();
+      state.path = NewPath();
+      session.CopyTo(state.path);
+      return state;
+    }
+    session.Close();
+    state = session.state();
+    if (story.before == Before::kResizing) {
+      const auto pool = Pool::Open(state.path, {});
+      pool->SetClean(false);
+      pool->AddLevel();
+    }
+    return state;
+  }
+
+  /// Tells the story with the k-th call failing. @return whether there were so many
+  bool Try(const Story& story, const Shape& shape, const PoolState& prepared, const Fault& fault) {
+    PoolState state = prepared;
+    state.path = NewPath();
+    if (story.before != Before::kNothing) std::filesystem::copy_file(prepared.path, state.path);
+    alarm(kHangSeconds);
+    FaultSession session(state, shape, story.max_bytes, fault);
+    story.tell(session);
+    session.ExpectAllAndClose();
+    std::filesystem::remove(state.path);
+    return fault.hit();
+  }
+};
+
+TEST_P(FaultTest, EveryCallFailsOnce) {
+  const Story& story = *std::get<0>(GetParam());
+  const Shape& shape = *std::get<1>(GetParam());
+  const FaultKind kind = std::get<2>(GetParam());
+  const PoolState prepared = Prepare(story, shape);
+  const std::uint64_t every =
+      EnvironmentNumber("GPM_TEST_FAULTS", TestExecutor() == ExecutorKind::kCuda ? 5 : 1);
+  std::uint64_t hits = 0;
+  for (const int error : {EIO, ENOSPC}) {
+    if (error != EIO && kind != FaultKind::kSystemCall) break;
+    bool hit = true;
+    for (std::uint64_t k = 1 + TestSeed() % every; hit && !HasFailure(); k += every) {
+      std::snprintf(trying, sizeof trying, "story %s, %s, %s %llu", story.name, shape.name,
+                    FaultKindName(kind), static_cast<unsigned long long>(k));
+      const Fault fault(kind, k, error);
+      hit = Try(story, shape, prepared, fault);
+      hits += hit;
+      if (HasFailure()) {
+        ADD_FAILURE() << trying << ": " << (hit ? fault.call() : "none") << " failed";
+      }
+    }
+  }
+  RecordProperty("faults", std::to_string(hits));
+  std::printf("%llu faults\n", static_cast<unsigned long long>(hits));
+}
+
+std::string FaultName(const ::testing::TestParamInfo<FaultParam>& info) {
+  std::string name = FaultKindName(std::get<2>(info.param));
+  name.erase(std::remove(name.begin(), name.end(), ' '), name.end());
+  name[0] = static_cast<char>(std::toupper(name[0]));
+  return name + std::get<0>(info.param)->name + std::get<1>(info.param)->name;
+}
+
+std::vector<FaultKind> Kinds() {
+  if (TestExecutor() != ExecutorKind::kCuda)
+    return {FaultKind::kAllocation, FaultKind::kSystemCall};
+  return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kCudaCall};
+}
+
+template <class T, std::size_t kCount>
+std::vector<const T*> Pointers(const T (&things)[kCount]) {
+  std::vector<const T*> pointers;
+  for (const T& thing : things) pointers.push_back(&thing);
+  return pointers;
+}
+
+INSTANTIATE_TEST_SUITE_P(Stories, FaultTest,
+                         ::testing::Combine(::testing::ValuesIn(Pointers(kStories)),
+                                            ::testing::ValuesIn(Pointers(kShapes)),
+                                            ::testing::ValuesIn(Kinds())),
+                         FaultName);
+
+}  // namespace
+}  // namespace gpm::test
