@@ -192,7 +192,8 @@ void StoreImpl::CountCells() noexcept {
   cells_ = 0;
   for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
     const SegmentEntry& segment = superblock.segments[i];
-    cells_ += CellsIn(Extent{segment.offset, segment.bytes}, pool_->cell_bytes());
+    const CellRange range = RangeOf({segment.offset, segment.bytes}, pool_->cell_bytes());
+    cells_ += range.last - range.first;
   }
   epochs_.KeepCells(std::min(cells_ / kKeptShare, kMostKeptCells));
 }

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
+#include <semaphore>
 #include <string>
 #include <utility>
 
@@ -64,7 +64,8 @@ struct RoundState {
   std::atomic<bool> stop{false};
   /// A resize could not be finished for want of space: the store says so to every call.
   std::atomic<bool> unusable{false};
-  std::mutex scope;  ///< held by the lane that has a DeviceScope open
+  /// DeviceScopes that may still be opened: while there is one, a resize waits.
+  std::counting_semaphore<> scopes{1};
 };
 
 }  // namespace gpm::stress
