@@ -339,7 +339,8 @@ void CpuRun<crash::GridSetup>::CarryOutSearched() {
   if (!table.inline_values() && machine().Random() % 4 != 0) {
     lists.items = &dealt_;
     lists.counts = dealt_counts_;
-    for (std::uint32_t k = 0; k < asked_; ++k) {
+    // One more than is asked for: what a block leaves goes back.
+    for (std::uint32_t k = 0; k <= asked_; ++k) {
       std::uint32_t cell = 0;
       if (reclaim_.CellAt(k, &cell)) dealt_.push_back(cell);
     }

@@ -17,7 +17,7 @@
 namespace gpm::crash {
 namespace {
 
-constexpr std::uint64_t kDefaultStates = 120'000;
+constexpr std::uint64_t kDefaultStates = 160'000;
 constexpr std::uint64_t kStatesOfSchedule = 32;
 
 std::uint64_t Seed() { return test::TestSeed() % 1'000'000'000; }
