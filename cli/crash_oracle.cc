@@ -45,15 +45,15 @@ void CrashOracle::Renew() {
   present_ = 0;
 }
 
-void CrashOracle::Start(unsigned thread, std::uint64_t number, CrashBatch batch) {
-  const bool started = in_flight_.try_emplace(thread, number, std::move(batch)).second;
-  if (!started) Defect(fmt::format("thread {} started batch {} inside another", thread, number));
+void CrashOracle::Start(unsigned writer, std::uint64_t number, CrashBatch batch) {
+  const bool started = in_flight_.try_emplace(writer, number, std::move(batch)).second;
+  if (!started) Defect(fmt::format("writer {} started batch {} inside another", writer, number));
 }
 
-void CrashOracle::Acknowledge(unsigned thread, const CrashDigest& answers) {
-  const auto in_flight = in_flight_.find(thread);
+void CrashOracle::Acknowledge(unsigned writer, const CrashDigest& answers) {
+  const auto in_flight = in_flight_.find(writer);
   if (in_flight == in_flight_.end()) {
-    return Defect(fmt::format("thread {} acknowledged a batch that it had not started", thread));
+    return Defect(fmt::format("writer {} acknowledged a batch that it had not started", writer));
   }
   const auto [number, batch] = std::move(in_flight->second);
   in_flight_.erase(in_flight);
@@ -75,20 +75,62 @@ void CrashOracle::Acknowledge(unsigned thread, const CrashDigest& answers) {
     which = fmt::format("operation {}, {} of key {}", *one, OpName(operation.op), operation.key);
   }
   Defect(
-      fmt::format("batch {} of thread {}, {} operations, was acknowledged with other answers than "
+      fmt::format("batch {} of writer {}, {} operations, was acknowledged with other answers than "
                   "its operations one by one: {}",
-                  number, thread, batch.operations.size(), which));
+                  number, writer, batch.operations.size(), which));
+}
+
+std::size_t CrashOracle::AcknowledgeSome(unsigned writer, std::span<const Result> answers) {
+  InFlightBatch& in_flight = in_flight_.at(writer);
+  std::vector<CrashOperation> rest;
+  std::size_t answered = 0;
+  for (std::size_t i = 0; i < in_flight.batch.operations.size(); ++i) {
+    const CrashOperation& operation = in_flight.batch.operations[i];
+    if (answers[i] > Result::kInvalid || answers[i] == Result::kNoSpace) {
+      rest.push_back(operation);
+      continue;
+    }
+    ++answered;
+    std::uint64_t& version = versions_[operation.key];
+    const auto [result, after] = Apply(operation, version);
+    version = after;
+    if (answers[i] != result) {
+      Defect(
+          fmt::format("operation {} of batch {} of writer {}, {} of key {}, was answered by "
+                      "itself with {}, which must be {}",
+                      i, in_flight.number, writer, OpName(operation.op), operation.key,
+                      ResultName(answers[i]), ResultName(result)));
+    }
+  }
+  in_flight.batch.operations = std::move(rest);
+  return answered;
 }
 
 void CrashOracle::BeginItems() {
   found_.assign(kCrashKeys, 0);
-  allowed_.clear();
-  for (const auto& [thread, in_flight] : in_flight_) {
+  allowed_count_.assign(in_flight_.empty() ? 0 : kCrashKeys, 0);
+  if (in_flight_.empty()) return;
+  for (const auto& [writer, in_flight] : in_flight_) {
     for (const CrashOperation& operation : in_flight.batch.operations) {
-      auto [allowed, first] = allowed_.try_emplace(operation.key);
-      if (first) allowed->second.push_back(versions_[operation.key]);
-      const std::uint64_t after = Apply(operation, allowed->second.back()).second;
-      if (after != allowed->second.back()) allowed->second.push_back(after);
+      ++allowed_count_[operation.key];
+    }
+  }
+  first_allowed_.resize(kCrashKeys);
+  std::uint32_t end = 0;
+  for (std::uint64_t key = 0; key < kCrashKeys; ++key) {
+    first_allowed_[key] = end;
+    if (const std::uint32_t operations = std::exchange(allowed_count_[key], 0)) {
+      end += 1 + operations;
+    }
+  }
+  allowed_.resize(end);
+  for (const auto& [writer, in_flight] : in_flight_) {
+    for (const CrashOperation& operation : in_flight.batch.operations) {
+      std::uint64_t* const versions = &allowed_[first_allowed_[operation.key]];
+      std::uint32_t& count = allowed_count_[operation.key];
+      if (count == 0) versions[count++] = versions_[operation.key];
+      const std::uint64_t after = Apply(operation, versions[count - 1]).second;
+      if (after != versions[count - 1]) versions[count++] = after;
     }
   }
 }
@@ -123,7 +165,7 @@ void CrashOracle::EndItems() {
   present_ = static_cast<std::uint64_t>(
       std::count_if(versions_.begin(), versions_.end(), [](std::uint64_t v) { return v != 0; }));
   in_flight_.clear();
-  allowed_.clear();
+  allowed_count_.clear();
 }
 
 void CrashOracle::CheckFind(std::uint64_t key, Result result, std::span<const std::byte> value) {
@@ -150,8 +192,8 @@ bool CrashOracle::Holds(std::uint64_t key, std::uint64_t version,
 }
 
 std::span<const std::uint64_t> CrashOracle::Allowed(std::uint64_t key) const {
-  const auto in_flight = allowed_.find(key);
-  return in_flight != allowed_.end() ? std::span(in_flight->second) : std::span(&versions_[key], 1);
+  if (allowed_count_.empty() || allowed_count_[key] == 0) return std::span(&versions_[key], 1);
+  return std::span(allowed_).subspan(first_allowed_[key], allowed_count_[key]);
 }
 
 std::string CrashOracle::AllowedText(std::uint64_t key) const {

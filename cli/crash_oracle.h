@@ -5,7 +5,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "cli/crash_workload.h"
@@ -20,8 +19,8 @@ namespace gpm::cli {
 /// Invariants:
 ///  1. versions_[k] is the version of key k after the batches that were acknowledged, or 0 when the
 ///     key is absent then. A batch that is acknowledged has no other outcome.
-///  2. A thread has at most one batch in flight, and no other thread's batches touch its keys. So
-///     the order in which batches of different threads took effect is of no account, and what a
+///  2. A writer has at most one batch in flight, and no other writer's batches touch its keys. So
+///     the order in which batches of different writers took effect is of no account, and what a
 ///     key in flight may hold follows from versions_ and that one batch.
 class CrashOracle {
  public:
@@ -30,12 +29,18 @@ class CrashOracle {
   /// The pool is a new, empty one.
   void Renew();
 
-  /// A thread is about to run a batch.
-  void Start(unsigned thread, std::uint64_t number, CrashBatch batch);
-  /// The batch that the thread has in flight was acknowledged with these answers, which must be
+  /// A writer is about to start a batch.
+  void Start(unsigned writer, std::uint64_t number, CrashBatch batch);
+  /// The batch that the writer has in flight was acknowledged with these answers, which must be
   /// those of its operations applied one by one.
-  void Acknowledge(unsigned thread, const CrashDigest& answers);
-  bool InFlight(unsigned thread) const { return in_flight_.contains(thread); }
+  void Acknowledge(unsigned writer, const CrashDigest& answers);
+  /// Of the batch that the writer has in flight, on different keys, some operations were answered
+  /// by themselves: those are acknowledged, and the others stay in flight. Operations that found no
+  /// room were not.
+  /// @param answers one for each operation; those that are none of Result's: not answered
+  /// @return how many were
+  std::size_t AcknowledgeSome(unsigned writer, std::span<const Result> answers);
+  bool InFlight(unsigned writer) const { return in_flight_.contains(writer); }
   std::size_t batches_in_flight() const { return in_flight_.size(); }
 
   /// A pool's items, each told once, between these two: each key must hold what invariant 1 says,
@@ -67,8 +72,12 @@ class CrashOracle {
   CrashItems items_;
   std::vector<std::uint64_t> versions_;
   std::map<unsigned, InFlightBatch> in_flight_;
-  /// Between BeginItems and EndItems: of keys in flight, and what was found.
-  std::unordered_map<std::uint64_t, std::vector<std::uint64_t>> allowed_;
+  /// Between BeginItems and EndItems, if a batch is in flight: key k may have the versions
+  /// allowed_[first_allowed_[k]] and on, allowed_count_[k] of them, or that of invariant 1 for 0.
+  std::vector<std::uint64_t> allowed_;
+  std::vector<std::uint32_t> first_allowed_;
+  std::vector<std::uint32_t> allowed_count_;
+  /// Likewise: the version that was found.
   std::vector<std::uint64_t> found_;
   std::uint64_t present_ = 0;
   std::vector<std::byte> scratch_;

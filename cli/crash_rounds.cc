@@ -17,11 +17,12 @@
 namespace gpm::cli {
 namespace {
 
-using Clock = CrashChild::Clock;
+using Clock = CrashProcess::Clock;
 using Kind = CrashRecord::Kind;
 
 /// For a child to open the pool, or a dead one's to be released.
 constexpr std::chrono::seconds kPatience{120};
+constexpr std::size_t kLargeBatch = std::size_t{1} << 16;
 /// So long after its beginning, most resizes have ended.
 constexpr std::chrono::milliseconds kLongResize{1};
 
@@ -58,18 +59,56 @@ class ResizeWatch {
 
 }  // namespace
 
+CrashTotals& CrashTotals::operator+=(const CrashTotals& other) {
+  for (int phase = 0; phase < kPhases; ++phase) kills[phase] += other.kills[phase];
+  rounds += other.rounds;
+  pools += other.pools;
+  unfinished_pools += other.unfinished_pools;
+  half_inserted_pools += other.half_inserted_pools;
+  resizing_pools += other.resizing_pools;
+  batches += other.batches;
+  operations += other.operations;
+  large_batches += other.large_batches;
+  scope_batches += other.scope_batches;
+  scope_answers += other.scope_answers;
+  cache_loadings += other.cache_loadings;
+  batches_in_flight += other.batches_in_flight;
+  keys_compared += other.keys_compared;
+  slots_cleared += other.slots_cleared;
+  resizes_continued += other.resizes_continued;
+  resizes += other.resizes;
+  return *this;
+}
+
 CrashRounds::CrashRounds(const CrashOptions& options)
     : options_(options),
       items_(options.create.key_size, options.create.value_size),
       oracle_(items_),
-      random_(options.seed),
-      operations_(options.threads) {
-  open_.executor = options.executor;
+      random_(options.seed) {
   round_.seed = options.seed;
   round_.threads = options.threads;
+  round_.tickets = options.tickets;
+  round_.max_batch = options.max_batch;
+  round_.scopes = options.executor == ExecutorKind::kCuda;
+  operations_.resize(round_.writers());
+  if (round_.scopes) answers_.emplace(options.pool + ".answers");
+}
+
+CrashRounds::~CrashRounds() {
+  std::error_code ignored;
+  if (!keep_pool_) std::filesystem::remove(options_.pool, ignored);
 }
 
 void CrashRounds::Run() {
+  try {
+    RunRound();
+  } catch (const CrashViolation&) {
+    keep_pool_ = true;
+    throw;
+  }
+}
+
+void CrashRounds::RunRound() {
   if (pool_exists_ && round_.age >= options_.rounds_per_pool) {
     std::filesystem::remove(options_.pool);
     pool_exists_ = false;
@@ -113,8 +152,13 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
     // A pool is written towards the end of opening it; one that is just open is at risk, too.
     share = 1.2 * std::max(share, random_.NextDouble());
     time.after = share * (pool_exists_ ? opening_time_ : creation_time_);
+  } else if (random_.NextBelow(10) == 0) {
+    time.aim = KillTime::kClosing;
+    time.after = share * opening_time_;
   } else if (random_.NextBelow(2) == 0) {
     time.aim = KillTime::kResize;
+    const unsigned most = random_.NextBelow(2) == 0 ? 1 : 4;
+    time.resizes = 1 + static_cast<unsigned>(random_.NextBelow(most));
     time.after = share * share * kLongResize;
   } else {
     time.aim = KillTime::kBatches;
@@ -128,8 +172,13 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
 /// @return the phase in which it was killed
 CrashTotals::Phase CrashRounds::RunAndKill() {
   const KillTime time = DrawKillTime();
-  const std::uint64_t session_batches = recovering_ ? 0 : 20 + random_.NextBelow(500);
-  CrashChild child(options_.child_arguments(round_, session_batches));
+  // Short sessions are closed and opened again; in long ones the pool's keys all come.
+  const std::uint64_t most = time.aim == KillTime::kClosing ? 6
+                             : random_.NextBelow(2) == 0    ? 20
+                                                            : 500;
+  const std::uint64_t session_batches = recovering_ ? 0 : 2 + random_.NextBelow(most);
+  CrashProcess child(options_.child_arguments(options_, round_, session_batches),
+                     answers_ ? &*answers_ : nullptr, *options_.stop);
   bool alive = child.WatchUntil(Clock::now() + kPatience, [](const CrashRecord&) { return true; });
   const Clock::time_point begun = Clock::now();
   if (alive && time.aim != KillTime::kOpening) {
@@ -142,15 +191,25 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
                      [](const CrashRecord&) { return false; });
   };
   if (alive && time.aim == KillTime::kResize) {
-    ResizeWatch resize(options_.pool);
+    ResizeWatch watch(options_.pool);
     const Clock::time_point enough = Clock::now() + options_.longest;
-    while (!resize.ResizeUnderWay() && Clock::now() < enough) watch_for(Milliseconds(0.02));
+    bool before = false;
+    for (unsigned resizes = 0; resizes < time.resizes && Clock::now() < enough;) {
+      watch_for(Milliseconds(0.02));
+      const bool now = watch.ResizeUnderWay();
+      if (now && !before) ++resizes;
+      before = now;
+    }
   }
+  const auto closes = [](const CrashRecord& record) { return record.kind == Kind::kClosing; };
+  const bool hangs = alive && time.aim == KillTime::kClosing &&
+                     !child.WatchUntil(Clock::now() + kPatience, closes);
   if (alive) watch_for(time.after);
   const int status = child.Kill();
   Require(!WIFEXITED(status), "the child ended by itself, with status {}", WEXITSTATUS(status));
   Require(WTERMSIG(status) == SIGKILL, "the child was ended by signal {}", WTERMSIG(status));
   Require(alive, "the child did not open the pool within {} s", kPatience.count());
+  Require(!hangs, "the child's batches did not end within {} s", kPatience.count());
   return TakeRecords(child.records());
 }
 
@@ -173,15 +232,22 @@ CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& reco
         phase = CrashTotals::kClosing;
         break;
       case Kind::kStarting: {
-        CrashBatch batch = MakeCrashBatch(round_, record.thread, record.batch);
-        operations_[record.thread] = batch.operations.size();
-        oracle_.Start(record.thread, record.batch, std::move(batch));
+        CrashBatch batch = MakeCrashBatch(round_, record.writer, record.batch);
+        operations_.at(record.writer) = batch.operations.size();
+        oracle_.Start(record.writer, record.batch, std::move(batch));
         break;
       }
-      case Kind::kAcknowledged:
-        oracle_.Acknowledge(record.thread, CrashDigest(record.digest[0], record.digest[1]));
+      case Kind::kAcknowledged: {
+        oracle_.Acknowledge(record.writer, CrashDigest(record.digest[0], record.digest[1]));
+        const std::size_t operations = operations_.at(record.writer);
         ++totals_.batches;
-        totals_.operations += operations_[record.thread];
+        totals_.operations += operations;
+        if (operations >= kLargeBatch) ++totals_.large_batches;
+        if (round_.IsInScope(record.writer)) ++totals_.scope_batches;
+        break;
+      }
+      case Kind::kCacheLoaded:
+        ++totals_.cache_loadings;
         break;
     }
   }
@@ -196,6 +262,7 @@ void CrashRounds::AwaitRelease() const {
   Pool::Options read_only;
   read_only.read_only = true;
   for (const Clock::time_point enough = Clock::now() + kPatience; Clock::now() < enough;) {
+    if (*options_.stop) throw CrashStopped{};
     try {
       Pool::Open(options_.pool, read_only);
       return;
@@ -207,7 +274,7 @@ void CrashRounds::AwaitRelease() const {
 }
 
 /// Whether the kill left no whole pool, which opening it has to say.
-bool CrashRounds::IsUnfinished() const {
+bool CrashRounds::IsUnfinished() {
   const auto refuses = [](const auto& use) {
     try {
       use();
@@ -218,7 +285,7 @@ bool CrashRounds::IsUnfinished() const {
     }
   };
   if (!refuses([&] { CheckPool(options_.pool); })) return false;
-  Require(refuses([&] { Store::Open(options_.pool, open_); }),
+  Require(refuses([&] { Store::Open(options_.pool, DrawOpening()); }),
           "a store opens the pool that check refuses");
   return true;
 }
@@ -230,6 +297,10 @@ void CrashRounds::CheckCrashed() {
   RequireSound(report);
   if (report.insert_slots > 0) ++totals_.half_inserted_pools;
   if (report.resizing) ++totals_.resizing_pools;
+  for (unsigned writer = 0; writer < round_.writers(); ++writer) {
+    if (!round_.IsInScope(writer) || !oracle_.InFlight(writer)) continue;
+    totals_.scope_answers += oracle_.AcknowledgeSome(writer, answers_->results());
+  }
   Pool::Options read_only;
   read_only.read_only = true;
   oracle_.BeginItems();
@@ -242,9 +313,18 @@ void CrashRounds::CheckCrashed() {
           oracle_.items());
 }
 
+/// A crashed pool is opened by either executor, with and without accelerators. Mostly by the cpu's,
+/// which leaves the GPU to the children.
+OpenOptions CrashRounds::DrawOpening() {
+  OpenOptions open;
+  open.executor = random_.NextBelow(4) == 0 ? options_.executor : ExecutorKind::kCpu;
+  open.cache = MakeCrashCache(round_);
+  return open;
+}
+
 /// Opening the pool changes nothing of what it holds, and closing it leaves nothing to recover.
 void CrashRounds::Reopen() {
-  Store store = Store::Open(options_.pool, open_);
+  Store store = Store::Open(options_.pool, DrawOpening());
   const StoreStats stats = store.Stats();
   totals_.slots_cleared += stats.recovery.insert_slots_cleared;
   totals_.resizes_continued += stats.recovery.resize_continued ? 1 : 0;

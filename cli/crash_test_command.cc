@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <memory>
 
 #include "cli/common.h"
 #include "cli/crash_child.h"
-#include "cli/crash_rounds.h"
+#include "cli/crash_jobs.h"
 #include "pm/error.h"
 
 namespace gpm::cli {
@@ -20,9 +23,12 @@ struct CrashArguments {
   std::string executor = "cpu";
   std::uint64_t seed = 1;
   unsigned threads = 2;
+  unsigned tickets = 2;
+  std::size_t max_batch = 4096;
   CreateArguments create;
   // Of the command.
   std::uint64_t rounds = 20;
+  unsigned jobs = 1;
   std::uint64_t longest_ms = 400;
   std::uint64_t rounds_per_pool = 8;
   std::string json;
@@ -34,7 +40,11 @@ struct CrashArguments {
   ExecutorKind Executor() const {
     return executor == "cuda" ? ExecutorKind::kCuda : ExecutorKind::kCpu;
   }
-  std::vector<std::string> ForChild(const CrashRound& of, std::uint64_t batches) const;
+  CrashOptions Options() const;
+  std::vector<std::string> ForChild(const CrashOptions& options, const CrashRound& of,
+                                    std::uint64_t batches) const;
+  /// The command line that replays the rounds of a job that failed.
+  std::string Replay(const CrashFailure& failure) const;
 };
 
 void CrashArguments::AddTo(CLI::App& app) {
@@ -44,18 +54,42 @@ void CrashArguments::AddTo(CLI::App& app) {
   app.add_option("--executor", executor, "What runs batches: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
-  app.add_option("--threads", threads, "Threads that run batches at once")
+  app.add_option("--threads", threads,
+                 "Threads that start batches, on executor cuda each on a stream of its own")
       ->check(CLI::Range(1u, kMaxCrashThreads))
+      ->capture_default_str();
+  app.add_option("--tickets", tickets, "Batches that each of them has in flight")
+      ->check(CLI::Range(1u, kMaxCrashTickets))
+      ->capture_default_str();
+  app.add_option("--max-batch", max_batch, "Operations of a batch, at most")
+      ->check(CLI::Range(std::size_t{1}, kMaxCrashBatch))
       ->capture_default_str();
   create.AddSizesTo(app);
   create.AddLayoutTo(app);
 }
 
-std::vector<std::string> CrashArguments::ForChild(const CrashRound& of,
+CrashOptions CrashArguments::Options() const {
+  CrashOptions options;
+  options.pool = pool;
+  options.create = create.Options();
+  options.executor = Executor();
+  options.seed = seed;
+  options.rounds = rounds;
+  options.threads = threads;
+  options.tickets = tickets;
+  options.max_batch = max_batch;
+  options.longest = std::chrono::milliseconds(longest_ms);
+  options.rounds_per_pool = rounds_per_pool;
+  options.child_arguments = [this](const CrashOptions& of_job, const CrashRound& of,
+                                   std::uint64_t batches) { return ForChild(of_job, of, batches); };
+  return options;
+}
+
+std::vector<std::string> CrashArguments::ForChild(const CrashOptions& options, const CrashRound& of,
                                                   std::uint64_t batches) const {
   return {"gpmstore",
           kChildCommand,
-          "--pool=" + pool,
+          "--pool=" + options.pool,
           "--executor=" + executor,
           "--geometry=" + create.geometry,
           fmt::format("--key-size={}", create.key_size),
@@ -63,9 +97,22 @@ std::vector<std::string> CrashArguments::ForChild(const CrashRound& of,
           fmt::format("--initial-capacity={}", create.initial_capacity),
           fmt::format("--seed={}", of.seed),
           fmt::format("--threads={}", of.threads),
+          fmt::format("--tickets={}", of.tickets),
+          fmt::format("--max-batch={}", of.max_batch),
           fmt::format("--round={}", of.number),
           fmt::format("--age={}", of.age),
           fmt::format("--session-batches={}", batches)};
+}
+
+std::string CrashArguments::Replay(const CrashFailure& failure) const {
+  return fmt::format(
+      "gpmstore crash-test --pool {}.replay --executor {} --seed {} --rounds {} --threads {} "
+      "--tickets {} "
+      "--max-batch {} --longest {} --rounds-per-pool {} --geometry {} --key-size {} "
+      "--value-size {} --initial-capacity {}",
+      pool, executor, failure.seed, failure.rounds, threads, tickets, max_batch, longest_ms,
+      rounds_per_pool, create.geometry, create.key_size, create.value_size,
+      create.initial_capacity);
 }
 
 int RunChild(const CrashArguments& arguments) {
@@ -74,15 +121,23 @@ int RunChild(const CrashArguments& arguments) {
   plan.round = arguments.round;
   plan.round.seed = arguments.seed;
   plan.round.threads = arguments.threads;
+  plan.round.tickets = arguments.tickets;
+  plan.round.max_batch = arguments.max_batch;
+  plan.round.scopes = arguments.Executor() == ExecutorKind::kCuda;
   plan.session_batches = arguments.session_batches;
   plan.create = arguments.create.Options();
-  plan.executor = arguments.Executor();
+  plan.open.executor = arguments.Executor();
+  plan.open.cache = MakeCrashCache(plan.round);
   RunCrashChild(plan);
 }
 
 /// What the children will do, once: so what can't be done is refused before anything is killed.
 /// @return the top level of a new pool
 std::uint32_t TryPool(const CrashOptions& options) {
+  if (std::filesystem::exists(options.pool)) {
+    throw Error(ErrorCode::kExists,
+                fmt::format("{}: is there already; name a new file", options.pool));
+  }
   OpenOptions open;
   open.executor = options.executor;
   Store store = Store::Create(options.pool, options.create, open);
@@ -108,6 +163,10 @@ nlohmann::ordered_json ToJson(const CrashTotals& totals) {
   json["pools_crashed_in_resizes"] = totals.resizing_pools;
   json["batches_acknowledged"] = totals.batches;
   json["operations_acknowledged"] = totals.operations;
+  json["batches_of_65536_or_more"] = totals.large_batches;
+  json["batches_on_scopes"] = totals.scope_batches;
+  json["single_answers_on_scopes"] = totals.scope_answers;
+  json["cache_loadings"] = totals.cache_loadings;
   json["batches_in_flight"] = totals.batches_in_flight;
   json["keys_compared"] = totals.keys_compared;
   json["slots_cleared"] = totals.slots_cleared;
@@ -116,53 +175,81 @@ nlohmann::ordered_json ToJson(const CrashTotals& totals) {
   return json;
 }
 
-int RunCrashTest(const CrashArguments& arguments) {
-  CrashOptions options;
-  options.pool = arguments.pool;
-  options.create = arguments.create.Options();
-  options.executor = arguments.Executor();
-  options.seed = arguments.seed;
-  options.rounds = arguments.rounds;
-  options.threads = arguments.threads;
-  options.longest = std::chrono::milliseconds(arguments.longest_ms);
-  options.rounds_per_pool = arguments.rounds_per_pool;
-  options.child_arguments = [&](const CrashRound& round, std::uint64_t batches) {
-    return arguments.ForChild(round, batches);
-  };
-  options.first_top_level = TryPool(options);
+std::atomic<bool> stop_rounds{false};
+std::atomic<int> signal_received{0};
 
-  CrashRounds rounds(options);
-  std::vector<std::string> defects;
-  {
-    Progress progress;
-    try {
-      for (std::uint64_t done = 0; done < options.rounds; ++done) {
-        progress.Show("rounds", done, options.rounds);
-        rounds.Run();
-      }
-    } catch (const CrashViolation& violation) {
-      defects = violation.texts;
+/// During its life, the first signal that would end the process ends the rounds instead, so that
+/// the pools are removed; the second ends the process as ever.
+class SignalsStopRounds {
+ public:
+  SignalsStopRounds() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      struct sigaction action {};
+      action.sa_handler = [](int signal) {
+        signal_received = signal;
+        stop_rounds = true;
+      };
+      action.sa_flags = SA_RESTART | SA_RESETHAND;
+      sigaction(kSignals[i], &action, &before_[i]);
+      // Who started the command may have it ignore them.
+      if (before_[i].sa_handler == SIG_IGN) sigaction(kSignals[i], &before_[i], nullptr);
     }
   }
+  ~SignalsStopRounds() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  SignalsStopRounds(const SignalsStopRounds&) = delete;
+  SignalsStopRounds& operator=(const SignalsStopRounds&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
+
+/// @throws CrashStopped when a signal came; Error
+CrashOutcome RunJobs(const CrashArguments& arguments) {
+  const SignalsStopRounds signals;
+  CrashOptions options = arguments.Options();
+  for (unsigned job = 0; job < arguments.jobs; ++job) {
+    options.first_top_level = TryPool(CrashJobOptions(options, arguments.jobs, job));
+  }
+  Progress progress;
+  return RunCrashJobs(options, arguments.jobs, stop_rounds,
+                      [&](std::uint64_t begun) { progress.Show("rounds", begun, options.rounds); });
+}
+
+int RunCrashTest(const CrashArguments& arguments) {
+  CrashOutcome outcome;
+  try {
+    outcome = RunJobs(arguments);
+  } catch (const CrashStopped&) {
+    std::raise(signal_received);
+    return kExitError;
+  }
+  nlohmann::ordered_json json = ToJson(outcome.totals);
+  json["seed"] = arguments.seed;
+  json["jobs"] = arguments.jobs;
+  json["defects"] = nlohmann::ordered_json::array();
   std::string text;
-  for (const std::string& defect : defects) text += fmt::format("defect: {}\n", defect);
-  nlohmann::ordered_json json = ToJson(rounds.totals());
   for (const auto& [name, value] : json.items()) {
+    if (!value.is_number()) continue;
     std::string words = name;
     std::replace(words.begin(), words.end(), '_', ' ');
     text += fmt::format("{:<26}{}\n", words, value.get<std::uint64_t>());
   }
-  if (defects.empty()) {
-    std::filesystem::remove(options.pool);
-  } else {
-    text += fmt::format("FAILED with --seed {} in round {}; the pool is kept: {}\n", options.seed,
-                        rounds.number(), options.pool);
+  for (const CrashFailure& failure : outcome.failures) {
+    for (const std::string& defect : failure.defects) {
+      text += fmt::format("defect: {}\n", defect);
+      json["defects"].push_back(defect);
+    }
+    const std::string replay = arguments.Replay(failure);
+    text += fmt::format("FAILED in round {}; the pool is kept: {}\nreplay: {}\n", failure.round,
+                        failure.pool, replay);
+    json["replays"].push_back(replay);
   }
   if (arguments.json != "-") Print(text);
-  json["seed"] = options.seed;
-  json["defects"] = defects;
   WriteJson(arguments.json, json);
-  return defects.empty() ? kExitOk : kExitNo;
+  return outcome.failures.empty() ? kExitOk : kExitNo;
 }
 
 }  // namespace
@@ -176,6 +263,11 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
     test->add_option("--rounds", a.rounds, "Kills")
         ->check(CLI::Range(std::uint64_t{1}, kMaxCrashRounds))
         ->capture_default_str();
+    test->add_option("--jobs", a.jobs,
+                     "Pools that are worked on at once; job j has seed + j and the pool's name "
+                     "with .j, if there are several")
+        ->check(CLI::Range(1u, 64u))
+        ->capture_default_str();
     a.AddTo(*test);
     test->add_option("--longest", a.longest_ms,
                      "Milliseconds from opening the pool to the kill, at most")
@@ -188,16 +280,24 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
         ->capture_default_str();
     AddJsonOption(*test, a.json);
     test->footer(
-        "Each round starts a process that opens (or creates) the pool and runs batches of mixed\n"
-        "operations from several threads, and reports each batch that was acknowledged. It is\n"
-        "killed (SIGKILL) at a random moment: while it creates, opens, recovers or closes the\n"
-        "pool, or runs batches and resizes. Then the pool is checked, every key is compared with\n"
-        "what the acknowledged batches allow, before recovery and after it, and the next round\n"
-        "goes on with the same pool. The seed replays operations and times, not the interleaving.\n"
+        "Each round starts a process that opens (or creates) the pool and runs batches of all "
+        "kinds\n"
+        "and sizes from several threads, and reports each batch that was acknowledged; with and\n"
+        "without a directory and a cache, which is loaded meanwhile. On executor cuda each thread\n"
+        "has a stream, most batches are in GPU memory, and one thread more has kernels of its own\n"
+        "on a DeviceScope. The process is killed (SIGKILL) at a random moment: while it creates,\n"
+        "opens, recovers or closes the pool, or runs batches and resizes. Then the pool is "
+        "checked,\n"
+        "every key is compared with what the acknowledged batches allow, before recovery and "
+        "after\n"
+        "it, and the next round goes on with the same pool. The seed replays operations and "
+        "times,\n"
+        "not the interleaving.\n"
         "Exit status 1 when a promise was broken; then the pool is kept, else it is removed.\n\n"
         "Examples:\n"
         "  gpmstore crash-test --rounds 100 --seed 7 --pool /dev/shm/p\n"
-        "  gpmstore crash-test --pool /dev/shm/p --executor cuda --key-size 32 --value-size 8");
+        "  gpmstore crash-test --pool /dev/shm/p --executor cuda --threads 6 --max-batch 262144 "
+        "--jobs 4");
     commands.push_back({test, [arguments] { return RunCrashTest(*arguments); }});
   }
   {

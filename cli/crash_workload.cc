@@ -13,14 +13,15 @@ namespace {
 using ycsb::Mix64;
 using ycsb::Random;
 
-// A version says who writes it: round + 1, thread, batch and operation, high bits first.
-constexpr unsigned kIndexBits = 13;
-constexpr unsigned kBatchBits = 22;
-constexpr unsigned kThreadBits = 6;
-static_assert(kMaxCrashBatch < 1 << kIndexBits && kMaxCrashThreads <= 1 << kThreadBits &&
-              kMaxCrashRounds < std::uint64_t{1} << (64 - kIndexBits - kBatchBits - kThreadBits));
+// A version says who writes it: round + 1, writer, batch and operation, high bits first.
+constexpr unsigned kIndexBits = 18;
+constexpr unsigned kBatchBits = 21;
+constexpr unsigned kWriterBits = 8;
+static_assert(kMaxCrashBatch <= 1 << kIndexBits &&
+              kMaxCrashThreads * kMaxCrashTickets < 1 << kWriterBits &&
+              kMaxCrashRounds < std::uint64_t{1} << (64 - kIndexBits - kBatchBits - kWriterBits));
 
-constexpr std::uint64_t kFirstKeys = 1024;
+constexpr std::uint64_t kFewKeys = std::uint64_t{1} << 17;  ///< of rounds with small batches
 constexpr std::uint64_t kAllZeroKey = 0;
 constexpr std::uint64_t kAllOneKey = 1;
 constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
@@ -37,11 +38,11 @@ Op DrawOp(const CrashRound& round, Random& random) {
   return static_cast<Op>(op);
 }
 
-/// As many batches of one operation, of a few, of hundreds and of thousands.
-std::size_t DrawBatchSize(Random& random) {
-  constexpr std::size_t kBelow[] = {1, 32, 512, kMaxCrashBatch};
-  const std::uint64_t kind = random.NextBelow(std::size(kBelow));
-  return kind == 0 ? 1 : 1 + random.NextBelow(kBelow[kind]);
+/// As many batches of one operation, of a few, of hundreds, of thousands, and of any number.
+std::size_t DrawBatchSize(std::size_t max_batch, Random& random) {
+  const std::size_t below[] = {1, 32, 512, 4096, max_batch};
+  const std::size_t size = below[random.NextBelow(std::size(below))];
+  return 1 + random.NextBelow(std::min(size, max_batch));
 }
 
 /// Word `i` of a value.
@@ -51,29 +52,56 @@ std::uint64_t ValueWord(std::uint64_t key, std::uint64_t version, std::size_t i)
 
 }  // namespace
 
-std::uint64_t CrashRound::keys() const { return age >= 3 ? kCrashKeys : kFirstKeys << (2 * age); }
+std::uint64_t CrashRound::keys() const {
+  const std::uint64_t most = std::clamp<std::uint64_t>(8 * max_batch, kFewKeys, kCrashKeys);
+  return age >= 3 ? most : most >> (7 - 2 * age);
+}
 
-CrashBatch MakeCrashBatch(const CrashRound& round, unsigned thread, std::uint64_t batch) {
-  Random random(Mix64(round.seed ^ Mix64(round.number)), (std::uint64_t{thread} << 32) ^ batch);
+CacheOptions MakeCrashCache(const CrashRound& round) {
+  Random random(Mix64(round.seed ^ Mix64(round.number)), kAllOnes);
+  CacheOptions cache;
+  const std::uint64_t kind = random.NextBelow(4);
+  cache.directory = kind != 0;
+  cache.fraction = kind < 2 ? 0 : 0.1 + 0.6 * random.NextDouble();
+  constexpr CachePolicy kPolicies[] = {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom};
+  cache.policy = kPolicies[random.NextBelow(std::size(kPolicies))];
+  cache.load_interval = std::uint64_t{1000} << random.NextBelow(12);
+  return cache;
+}
+
+CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_t batch) {
+  Random random(Mix64(round.seed ^ Mix64(round.number)), (std::uint64_t{writer} << 32) ^ batch);
   CrashBatch made;
-  made.operations.resize(DrawBatchSize(random));
+  std::size_t size = DrawBatchSize(round.max_batch, random);
   made.one_kind = random.NextBelow(4) == 0;
   const Op kind = DrawOp(round, random);
+  constexpr std::uint64_t kSteps = 8;
+  constexpr std::uint64_t kBatchesOfStep = 4;
+  const std::uint64_t step = std::min(kSteps, 1 + batch / kBatchesOfStep);
+  const std::uint64_t own_keys =
+      std::max<std::uint64_t>(1, round.keys() / round.writers() * step / kSteps);
   // One batch in four keeps to few keys, each of which it meets again and again.
-  const std::uint64_t own_keys = round.keys() / round.threads;
-  const std::uint64_t keys = random.NextBelow(4) == 0 ? 1 + random.NextBelow(64) : own_keys;
+  std::uint64_t keys = random.NextBelow(4) == 0 ? 1 + random.NextBelow(64) : own_keys;
+  keys = std::min(keys, own_keys);
   const std::uint64_t first = random.NextBelow(own_keys - keys + 1);
+  const bool distinct = round.IsInScope(writer);
+  if (distinct) size = std::min<std::size_t>(size, keys);
+  const std::uint64_t rotation = random.NextBelow(keys);
   std::uint64_t version = round.number + 1;
-  version = version << kThreadBits | thread;
+  version = version << kWriterBits | writer;
   version = version << kBatchBits | (batch & ((std::uint64_t{1} << kBatchBits) - 1));
   version <<= kIndexBits;
-  for (CrashOperation& operation : made.operations) {
+  made.operations.resize(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    CrashOperation& operation = made.operations[i];
     operation.op = made.one_kind ? kind : DrawOp(round, random);
+    std::uint64_t place = first + (distinct ? (rotation + i) % keys : random.NextBelow(keys));
     // The reserved keys, which have a place of their own in the pool, come often.
-    std::uint64_t place = first + random.NextBelow(keys);
-    if (random.NextBelow(32) == 0) place = round.threads == 1 ? random.NextBelow(2) : 0;
-    operation.key = place * round.threads + thread;
-    operation.version = version++;
+    if (!distinct && random.NextBelow(32) == 0) {
+      place = round.writers() == 1 ? random.NextBelow(2) : 0;
+    }
+    operation.key = place * round.writers() + writer;
+    operation.version = version + i;
   }
   return made;
 }
@@ -86,8 +114,8 @@ std::string VersionText(std::uint64_t version) {
   };
   const std::uint64_t index = take(kIndexBits);
   const std::uint64_t batch = take(kBatchBits);
-  const std::uint64_t thread = take(kThreadBits);
-  return fmt::format("operation {} of batch {} of thread {} in round {}", index, batch, thread,
+  const std::uint64_t writer = take(kWriterBits);
+  return fmt::format("operation {} of batch {} of writer {} in round {}", index, batch, writer,
                      version - 1);
 }
 
@@ -116,10 +144,14 @@ std::optional<std::uint64_t> CrashItems::KeyNumber(std::span<const std::byte> ke
 }
 
 void CrashItems::PutValue(std::uint64_t key, std::uint64_t version, std::byte* value) const {
-  for (std::size_t at = 0; at < value_size_; at += 8) {
-    const std::uint64_t word =
-        at == 0 && value_size_ >= 8 ? version : ValueWord(key, version, at / 8);
-    std::memcpy(value + at, &word, std::min<std::size_t>(8, value_size_ - at));
+  const std::size_t words = value_size_ / 8;
+  for (std::size_t i = 0; i < words; ++i) {
+    const std::uint64_t word = i == 0 ? version : ValueWord(key, version, i);
+    std::memcpy(value + 8 * i, &word, 8);
+  }
+  if (const std::size_t rest = value_size_ % 8; rest > 0) {
+    const std::uint64_t word = ValueWord(key, version, words);
+    std::memcpy(value + 8 * words, &word, rest);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/cache_options.h"
 #include "engine/batch.h"
 
 namespace gpm::cli {
@@ -16,26 +17,39 @@ namespace gpm::cli {
 /// that the process that runs it reports no more than that number, and the one that checks makes
 /// the same batch again. Thread safety: const members and free functions from several threads.
 
-/// Keys are numbered from 0; 0 and 1 are the all-zero and the all-one key. Number n belongs to
-/// thread n % threads, so batches that run at once never share a key and what a key may hold is
-/// known exactly.
-inline constexpr std::uint64_t kCrashKeys = std::uint64_t{1} << 17;
-inline constexpr unsigned kMaxCrashThreads = 64;
-inline constexpr std::uint64_t kMaxCrashRounds = std::uint64_t{1} << 22;
-inline constexpr std::size_t kMaxCrashBatch = 4096;
+/// A *writer* has one batch at a time in flight. Keys are numbered from 0; 0 and 1 are the all-zero
+/// and the all-one key. Number n belongs to writer n % writers, so batches that run at once never
+/// share a key and what a key may hold is known exactly.
+inline constexpr std::uint64_t kCrashKeys = std::uint64_t{1} << 20;
+inline constexpr unsigned kMaxCrashThreads = 32;
+inline constexpr unsigned kMaxCrashTickets = 4;
+inline constexpr std::uint64_t kMaxCrashRounds = std::uint64_t{1} << 16;
+inline constexpr std::size_t kMaxCrashBatch = std::size_t{1} << 18;
+
+/// The bytes of a batch's outputs before it starts: answers of nobody's.
+inline constexpr int kCrashPoison = 0xA5;
 
 /// A round: from the start of a child process to its end.
 struct CrashRound {
   std::uint64_t seed = 0;
-  std::uint64_t number = 0;  ///< < kMaxCrashRounds
-  std::uint64_t age = 0;     ///< rounds that the pool went through before
-  unsigned threads = 1;      ///< that run batches at once; <= kMaxCrashThreads
+  std::uint64_t number = 0;      ///< < kMaxCrashRounds
+  std::uint64_t age = 0;         ///< rounds that the pool went through before
+  unsigned threads = 1;          ///< that start batches; <= kMaxCrashThreads
+  unsigned tickets = 1;          ///< batches that each has in flight; <= kMaxCrashTickets
+  bool scopes = false;           ///< one more thread has kernels of its own, on a DeviceScope
+  std::size_t max_batch = 4096;  ///< operations of a batch, at most; <= kMaxCrashBatch
 
-  /// Keys that its batches touch are below; doubles with the age, up to kCrashKeys.
+  unsigned writers() const { return threads * tickets + (scopes ? 1 : 0); }
+  /// The writer whose operations a kernel carries out, each by itself.
+  bool IsInScope(unsigned writer) const { return scopes && writer == threads * tickets; }
+  /// Keys that its batches touch are below; grows with the age, up to kCrashKeys or less.
   std::uint64_t keys() const;
   /// Most operations erase, so that the pool shrinks.
   bool erases() const { return age >= 3 && age % 2 == 1; }
 };
+
+/// The directory and the cache of a store in a round: with or without, by seed.
+CacheOptions MakeCrashCache(const CrashRound& round);
 
 struct CrashOperation {
   Op op = Op::kFind;
@@ -48,10 +62,12 @@ struct CrashBatch {
   std::vector<CrashOperation> operations;
 };
 
-/// Batch number `batch` of a thread: 1 to kMaxCrashBatch operations.
-CrashBatch MakeCrashBatch(const CrashRound& round, unsigned thread, std::uint64_t batch);
+/// Batch number `batch` of a writer: 1 to max_batch operations. From batch to batch more of the
+/// round's keys are used, so that the pool is resized again and again. The operations of a writer
+/// in a scope are on different keys, since nothing orders them.
+CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_t batch);
 
-/// What wrote a version, such as "operation 3 of batch 17 of thread 0 in round 5".
+/// What wrote a version, such as "operation 3 of batch 17 of writer 0 in round 5".
 std::string VersionText(std::uint64_t version);
 
 /// Keys and values as bytes.

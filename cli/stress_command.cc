@@ -20,15 +20,15 @@ class InterruptGuard {
  public:
   explicit InterruptGuard(stress::Stress* stress) {
     running = stress;
-    before_ = std::signal(SIGINT, [](int) { running->Interrupt(); });
+    std::signal(SIGINT, [](int) {
+      running->Interrupt();
+      std::signal(SIGINT, SIG_DFL);  // another one ends the process: the pool has no name
+    });
   }
   ~InterruptGuard() {
-    std::signal(SIGINT, before_);
+    std::signal(SIGINT, SIG_DFL);
     running = nullptr;
   }
-
- private:
-  void (*before_)(int);
 };
 
 std::string TotalsText(const stress::Totals& totals, double seconds) {
@@ -53,24 +53,21 @@ int RunStress(const stress::StressOptions& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  stress::Stress stress(options);
+  stress::Stress stress(options, [](const std::string& report) { Print("FAILED with " + report); });
   Print(fmt::format("GPM_TEST_SEED={}\n", options.seed));
-  std::string report;
-  bool interrupted = false;
+  bool sound = false;
   {
     const InterruptGuard guard(&stress);
     Progress progress;
-    report = stress.Run([&](std::uint64_t) {
+    sound = stress.Run([&] {
       progress.Show("seconds", static_cast<std::uint64_t>(std::min(seconds(), options.seconds)),
                     static_cast<std::uint64_t>(options.seconds));
     });
-    interrupted = stress.interrupted();
   }
   std::string text = TotalsText(stress.totals(), seconds());
-  if (!report.empty()) text += "FAILED with " + report;
-  if (interrupted) text += "interrupted\n";
+  if (stress.interrupted()) text += "interrupted\n";
   Print(text);
-  return !report.empty() ? kExitNo : interrupted ? kExitError : kExitOk;
+  return !sound ? kExitNo : stress.interrupted() ? kExitError : kExitOk;
 }
 
 }  // namespace

@@ -69,7 +69,10 @@ void RequireHostMemory(const void* array, std::size_t bytes, const char* name) {
 std::unique_ptr<Executor> MakeCpuExecutor(unsigned threads, const Mapping& mapping) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
   threads = std::min(threads, kMaxThreads);
-  if (mapping.persist().tracer() != nullptr) {
+  if (PmTracer* const tracer = mapping.persist().tracer()) {
+    if (auto* const source = dynamic_cast<ExecutorSource*>(tracer)) {
+      return source->MakeExecutor(threads, mapping);
+    }
     return std::make_unique<CpuExecutor<TracedSetup>>(threads, mapping);
   }
   return std::make_unique<CpuExecutor<DirectSetup>>(threads, mapping);

@@ -114,7 +114,8 @@ class CpuExecutor : public Executor {
     for (std::uint64_t i = slots.from; i < slots.to; ++i) {
       operations.GiveBackSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
     }
-    if (slots.from != slots.to) media_.Fence(Step::kGiveBackFence);
+    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kGiveBackFence,
+                             slots.from != slots.to);
   }
   ReclaimPositions Positions() override {
     return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
@@ -212,14 +213,15 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
               index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(b));
         }
       }
-      if (mode == PassMode::kRepair) media_.Fence(Step::kRepairFence);
+      FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kRepairFence,
+                               mode == PassMode::kRepair);
       if (mode == PassMode::kInspect) {
         // What is taken for the state of things may be what a process stored and did not live to
         // flush. Cells are durable before anything names them. (The reserved level comes first and
         // is one part, which the caller runs: its fence is also that of Pool::Open's flush.)
         media_.Flush(Step::kInspectFlush, first_bucket + first * table_.bucket_bytes,
                      (last - first) * table_.bucket_bytes);
-        media_.Fence(Step::kInspectFence);
+        FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kInspectFence);
       }
       AtomicAdd(&total.items, counters.items);
       AtomicAdd(&total.insert_slots, counters.insert_slots);

@@ -161,7 +161,7 @@ void CpuRun<Setup>::Settle() {
       KeyBuffer buffer;
       operations.FlushCandidates(operations.Locate(KeyAt(i, &buffer)));
     }
-    executor_->media_.Fence(Step::kSettleFence);
+    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), executor_->media_, Step::kSettleFence);
   });
 }
 
@@ -259,13 +259,19 @@ template <class Setup>
 void CpuRun<Setup>::RunOrdered(bool give_up, const Epochs::SlotRange& give_back,
                                const CellGrant& grant) {
   touched_ = false;
+  std::uint64_t left = 0;  // operations
+  for (const Worker& worker : workers_) left += worker.list.size() - worker.next;
   CellGrant rest = grant;
   for (Worker& worker : workers_) {
-    const bool last = &worker == &workers_.back();
-    const std::uint64_t share =
-        last ? rest.count : std::min<std::uint64_t>(rest.count, worker.list.size() - worker.next);
-    worker.grant = CellGrant{rest.first, share};
-    rest = CellGrant{rest.first + share, rest.count - share};
+    const std::uint64_t own = worker.list.size() - worker.next;
+    const auto share = [&](std::uint64_t cells) {  // one at least, if there is any for it
+      return left == 0 ? cells : (cells * own + left - 1) / left;
+    };
+    const std::uint64_t kept = share(rest.kept);
+    const std::uint64_t count = share(rest.count - rest.kept) + kept;
+    worker.grant = CellGrant{rest.first, count, kept};
+    rest = CellGrant{rest.first + count, rest.count - count, rest.kept - kept};
+    left -= own;
     // An operation retires one cell at most.
     worker.retired_cells.reserve(worker.list.size() - worker.next + worker.grant.count);
   }

@@ -23,6 +23,7 @@ struct ReadPlan {
   std::uint32_t place = 0;
 
   __device__ bool Is(std::uint32_t kind) const { return cell != 0 && (place & kKinds) == kind; }
+  __device__ bool IsByWriter() const { return Is(kByWriter); }
   __device__ std::uint32_t number() const { return place & ~kKinds; }
 };
 

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 __device__ inline void CarryOutAt(const TableContext& context, const TileOperations& operations,
                                   const CudaTile& group, const DeviceBatch& batch,
                                   const Reads& reads, std::uint32_t p, bool active,
-                                  BlockCells* cells, bool give_up, BlockCounts* counts) {
+                                  CudaBlockCells* cells, bool give_up, BlockCounts* counts) {
   RunTask task{};
   if (active) {
     task.effect = batch.effects[p];
@@ -146,9 +146,9 @@ __device__ inline void CarryOutAt(const TableContext& context, const TileOperati
     task.uses = p - task.effect.first + 1;
     task.reads_old = ReadsOld(batch, task.effect);
   }
-  CarryOutTasks<WholeBlock>(
-      operations, group, context.table, batch, reads, task, cells, active, false,
-      [](std::uint32_t, std::uint32_t) {}, [] {});
+  CarryOutTasks(
+      TeamOfTiles<WholeBlock>(), operations, group, context.table, batch, reads, task, cells,
+      active, false, [](std::uint32_t, std::uint32_t) {}, [] {});
 }
 
 /// Deals out as many free cells of the grant as runs are expected to need, as a multiprocessor
@@ -173,10 +173,10 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
                   const __grid_constant__ PartLists<std::uint32_t> pending,
                   const __grid_constant__ PartLists<std::uint32_t> free_cells) {
   __shared__ BlockCounts counts;
-  __shared__ BlockCells cells;
+  __shared__ CudaBlockCells cells;
   __shared__ PartItems<std::uint32_t> items;
   counts.Clear();
-  cells.Begin(free_cells);
+  cells.Begin(WholeBlock{}, free_cells);
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(context.table, context.reclaim, context.locks,
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     CarryOutAt(context, operations, group, batch, reads, p, has_one, &cells, false, &counts);
   };
   items.ForEach<kTilesPerBlock>(pending, carry_out);
-  cells.Return(context.reclaim);
+  cells.Return(WholeBlock{}, context.reclaim);
   counts.AddTo(batch.sums);
 }
 

@@ -189,8 +189,9 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // waits for a lock.
   const std::uint32_t begun = makes_marks ? 2 : 1;
   if (threadIdx.x < kBlockThreads) {
-    CarryOutTasks<Workers>(
-        operations, group, table, batch, Reads{}, task, nullptr, ends_run, deals,
+    CarryOutTasks(
+        TeamOfTiles<Workers>(), operations, group, table, batch, Reads{}, task,
+        static_cast<NoCells*>(nullptr), ends_run, deals,
         [&](std::uint32_t cell, std::uint32_t reader) {
           if (!group.IsLeader()) return;
           reads.PlanFirst(cell, reader);

@@ -4,18 +4,35 @@
 #include <cstdint>
 
 #include "engine/table/volatile_ops.h"
+#include "pm/steps.h"
 
 namespace gpm {
 
 /// Threads of a block, and blocks of a kernel, that wait for each other.
 
+/// Whether this is the last block of a kernel to come here, with all its threads. What the others
+/// wrote before is seen then. REQUIRES: a barrier before `is_last`, which is in shared memory, is
+/// used again.
+__device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    *is_last = atomicAdd(blocks_done, 1u) + 1 == gridDim.x;
+  }
+  __syncthreads();
+  return *is_last;
+}
+
 /// Threads of a block that wait for each other: all of them.
 struct WholeBlock {
   __device__ static std::uint32_t Rank() { return threadIdx.x; }
   __device__ static std::uint32_t Size() { return blockDim.x; }
-  __device__ static void Sync() { __syncthreads(); }
+  __device__ static void Sync(Step = Step::kOther) { __syncthreads(); }
   /// Syncs. @return whether the bit of any thread is set
   __device__ static bool Or(bool bit) { return __syncthreads_or(bit ? 1 : 0) != 0; }
+  __device__ static bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
+    return gpm::IsLastBlock(blocks_done, is_last);
+  }
 };
 /// The same for `kThreads` threads from `kFirst` on, both multiples of kThreads.
 template <std::uint32_t kFirst, std::uint32_t kThreads>
@@ -25,7 +42,7 @@ struct PartOfBlock {
 
   __device__ static std::uint32_t Rank() { return threadIdx.x - kFirst; }
   __device__ static std::uint32_t Size() { return kThreads; }
-  __device__ static void Sync() {
+  __device__ static void Sync(Step = Step::kOther) {
     asm volatile("barrier.sync %0, %1;" : : "n"(kBarrier), "n"(kThreads) : "memory");
   }
   __device__ static bool Or(bool bit) {
@@ -43,19 +60,6 @@ struct PartOfBlock {
     return any != 0;
   }
 };
-
-/// Whether this is the last block of a kernel to come here, with all its threads. What the others
-/// wrote before is seen then. REQUIRES: a barrier before `is_last`, which is in shared memory, is
-/// used again.
-__device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    *is_last = atomicAdd(blocks_done, 1u) + 1 == gridDim.x;
-  }
-  __syncthreads();
-  return *is_last;
-}
 
 /// Blocks of a kernel that begin together (KernelGraph) meet: one thread of each comes, and some
 /// wait, a thread for others. What a team did before it synced and came is seen by those who wait

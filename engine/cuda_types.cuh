@@ -5,6 +5,7 @@
 
 #include "engine/combine.h"
 #include "engine/epochs.h"
+#include "engine/run_tasks.h"
 #include "engine/table/media_cuda.cuh"
 #include "engine/table/operations.h"
 
@@ -27,23 +28,6 @@ struct TableContext {
   KeyLocks locks;
   Accelerators accelerators;
   DirtyLog dirty;  ///< empty in passes, after which the host flushes the whole pool
-};
-
-/// What became of a run of operations on one key.
-enum class RunStatus : std::uint32_t {
-  kPending,     ///< not carried out: no slot or cell was free, or not reached yet
-  kMixed,       ///< the same, of a searched run that has to be carried out operation by operation
-  kDone,        ///< carried out with one write; its operations' results follow from the record
-  kSequential,  ///< carried out operation by operation, results and all
-};
-
-struct RunRecord {
-  std::uint16_t present;  ///< whether the key was there before
-  std::uint16_t hit;      ///< and its value in GPU memory, or wanted by nobody
-  RunStatus status;
-  /// First position not carried out, of a run that is done one by one; of DeviceBatch::surprises,
-  /// the cell that the item had before the run.
-  std::uint32_t next;
 };
 
 /// Sums over a batch, in GPU memory. They begin at 0.

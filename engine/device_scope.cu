@@ -66,7 +66,8 @@ class DeviceScope::State {
     }
     run_ = std::make_shared<ScopeRun>(executor, stream);
     const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
-    in_flight_ = store_->Run(run_, Reservation{cells, max_erases + max_writes}, max_writes > 0);
+    in_flight_ =
+        store_->Run(run_, Reservation{cells, max_erases + max_writes}, {.inserts = max_writes > 0});
     view_ = run_->view();
   }
 

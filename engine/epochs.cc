@@ -13,7 +13,9 @@ constexpr std::uint64_t kMaxSorted = std::uint64_t{1} << 22;
 }  // namespace
 
 CellGrant Epochs::GrantCells(std::uint64_t cells) {
-  const CellGrant grant{head_, std::min(cells, available_cells())};
+  CellGrant grant{head_, std::min(cells, available_cells())};
+  const std::uint64_t unkept = available_cells() - std::min(available_cells(), kept_);
+  grant.kept = grant.count - std::min(grant.count, unkept);
   head_ += grant.count;
   return grant;
 }

@@ -48,6 +48,11 @@ class Epochs {
   /// Grants up to `cells` more to a batch that runs alone.
   CellGrant GrantCells(std::uint64_t cells);
 
+  /// Keeps so many of the free cells for updates, which give one back for each that they take: a
+  /// grant that reaches into them says so.
+  void KeepCells(std::uint64_t cells) { kept_ = cells; }
+  std::uint64_t kept_cells() const { return kept_; }
+
   /// Takes back the last `left` cells of a grant, of which nothing was taken.
   /// @return false when others were granted cells since: then they have to be queued again
   bool TakeBack(const CellGrant& grant, std::uint64_t left);
@@ -101,6 +106,7 @@ class Epochs {
   std::uint64_t head_ = 0;
   std::uint64_t limit_ = 0;
   std::uint64_t sorted_ = 0;
+  std::uint64_t kept_ = 0;
   std::uint64_t slots_safe_ = 0;
   std::uint64_t slots_given_back_ = 0;
 };

@@ -122,8 +122,15 @@ class Executor {
   virtual std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) = 0;
 };
 
+/// A tracer that has an executor of its own.
+class ExecutorSource {
+ public:
+  virtual ~ExecutorSource() = default;
+  virtual std::unique_ptr<Executor> MakeExecutor(unsigned threads, const Mapping& mapping) = 0;
+};
+
 /// @param mapping of the pool; outlives the executor. When it has a tracer, that carries out all
-///        accesses and runs the threads.
+///        accesses and runs the threads, or makes the executor (ExecutorSource).
 std::unique_ptr<Executor> MakeCpuExecutor(unsigned threads, const Mapping& mapping);
 
 /// @throws Error(kUnsupported) when this build or machine has no CUDA, kGpu

@@ -122,26 +122,51 @@ void StoreImpl::Validate(const Batch& batch) const {
 Reservation StoreImpl::NeedsOf(const Batch& batch) const {
   const std::uint64_t n = batch.results.size();
   Reservation needs;
-  // The kinds may be in device memory: a batch of mixed kinds may need anything.
   const bool mixed = !batch.ops.empty();
   if (!InlineValues(value_size()) && (mixed || Writes(batch.op))) needs.cells = n;
   if (mixed || batch.op != Op::kFind) needs.slots = n;
+  // On executor cuda the kinds may be in device memory: then they may be any.
+  if (mixed && needs.cells > 0 && executor_->kind() == ExecutorKind::kCpu) {
+    needs.cells = static_cast<std::uint64_t>(
+        std::count_if(batch.ops.begin(), batch.ops.end(), [](Op op) { return Writes(op); }));
+  }
   return needs;
 }
 
-bool StoreImpl::HasRoomFor(const Reservation& needs, bool inserts) const {
-  if (needs.slots > 0 && epochs_.slots_pending() + needs.slots > executor_->slot_queue_room()) {
-    return false;
+Reservation StoreImpl::WantsOf(const InFlight& in_flight) const {
+  // A mixed batch that takes somewhat more than others did need not wait for growth.
+  constexpr double kMargin = 1.25;
+  constexpr double kSpare = 32;
+  Reservation wants = in_flight.needs;
+  if (in_flight.mixed) {
+    const double expected = static_cast<double>(wants.cells) * taken_share_ * kMargin + kSpare;
+    wants.cells = std::min(wants.cells, static_cast<std::uint64_t>(expected));
   }
+  // A slot is erased once before it is given back, which it is not while the batch runs.
+  wants.slots = std::min(wants.slots, MostErasedSlots());
+  return wants;
+}
+
+std::uint64_t StoreImpl::CellsToBegin(const InFlight& in_flight) const {
+  const std::uint64_t wanted = WantsOf(in_flight).cells;
+  if (wanted == 0) return 0;
+  const std::uint64_t most = in_flight.scope ? wanted : std::min(wanted, pool_->growth_cells());
+  return most + epochs_.kept_cells();
+}
+
+bool StoreImpl::HasRoomFor(const InFlight& in_flight, bool inserts) const {
+  const std::uint64_t slots = WantsOf(in_flight).slots;
+  if (slots > 0 && epochs_.slots_pending() + slots > executor_->slot_queue_room()) return false;
   if (at_limit_) return true;  // what finds no room will say so
-  if (epochs_.available_cells() < needs.cells) return false;
+  if (epochs_.available_cells() < CellsToBegin(in_flight)) return false;
   return !inserts || static_cast<double>(items_) < kFullLoad * static_cast<double>(Capacity());
 }
 
-std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, bool inserts,
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, Admission how,
                                                       bool scope, Epochs::SlotRange* give_back) {
   auto in_flight = std::make_shared<InFlight>();
   in_flight->needs = needs;
+  in_flight->mixed = how.mixed;
   in_flight->scope = scope;
   in_flight->opener = std::this_thread::get_id();
   std::optional<std::uint64_t> after;  // so many Exclusives a scope goes in
@@ -154,14 +179,15 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
         WaitUntil(lock, changed_, tracer_, [&] { return !exclusive_ && alone_ended_ >= *after; });
       }
       CheckUsable();
-      if (HasRoomFor(needs, inserts)) {
-        if (const CellGrant cells = epochs_.ToSort(needs.cells); cells.count > 0) {
+      if (HasRoomFor(*in_flight, how.inserts)) {
+        const Reservation wants = WantsOf(*in_flight);
+        if (const CellGrant cells = epochs_.ToSort(wants.cells); cells.count > 0) {
           executor_->SortCells(cells);
         }
         in_flight->id = epochs_.next_id();
         const auto place = active_.emplace(in_flight->id, in_flight).first;
         try {
-          epochs_.Begin(needs, give_back, &in_flight->grant);
+          epochs_.Begin(wants, give_back, &in_flight->grant);
         } catch (...) {
           active_.erase(place);
           throw;
@@ -175,7 +201,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       }
     }
     const Exclusive exclusive(*this);
-    MakeRoom(needs, inserts);
+    MakeRoom(*in_flight, how.inserts);
   }
 }
 
@@ -188,14 +214,15 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
     nothing->ended = true;
     return nothing;
   }
-  return Run(executor_->Prepare(batch, stream), NeedsOf(batch),
-             !batch.ops.empty() || Inserts(batch.op));
+  auto run = executor_->Prepare(batch, stream);
+  return Run(std::move(run), NeedsOf(batch),
+             {.inserts = !batch.ops.empty() || Inserts(batch.op), .mixed = !batch.ops.empty()});
 }
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> run,
-                                                    const Reservation& needs, bool inserts) {
+                                                    const Reservation& needs, Admission how) {
   Epochs::SlotRange give_back;
-  auto in_flight = Admit(needs, inserts, !run->Complete(), &give_back);
+  auto in_flight = Admit(needs, how, !run->Complete(), &give_back);
   try {
     run->Start(give_back, in_flight->grant);
   } catch (...) {
@@ -248,6 +275,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
     {
       const std::lock_guard lock(mutex_);
       beside_writes = in_flight->beside_writes;
+      in_flight->cells_left = progress.cells_left;
       if (epochs_.TakeBack(in_flight->grant, progress.cells_left)) progress.cells_left = 0;
     }
     if (progress.cells_left > 0) {
@@ -264,6 +292,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   const bool lacking = progress.lacking() > 0 && !in_flight->error;
   if (!lacking) in_flight->run.reset();
   epochs_.End(in_flight->id, progress.positions);
+  CountTaken(*in_flight);
   items_ += progress.items_added;
   found_ += progress.found;
   cache_hits_ += progress.cache_hits;
@@ -272,6 +301,16 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   if (lacking) lacking_.insert(std::move(node));
   in_flight->ended = true;
   changed_.notify_all();
+}
+
+void StoreImpl::CountTaken(const InFlight& in_flight) {
+  constexpr std::uint64_t kFew = 256;  // of which nothing follows for others
+  constexpr double kForget = 0.95;
+  if (!in_flight.mixed || in_flight.error || in_flight.needs.cells < kFew) return;
+  const double taken = static_cast<double>(in_flight.grant.count - in_flight.cells_left) +
+                       static_cast<double>(in_flight.progress.lack_cells);
+  taken_share_ = std::max(taken_share_ * kForget,
+                          std::min(taken / static_cast<double>(in_flight.needs.cells), 1.0));
 }
 
 void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {

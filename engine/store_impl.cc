@@ -140,7 +140,7 @@ void StoreImpl::Recover() {
   const bool resizing = superblock.top - superblock.bottom + 1 > superblock.geometry.levels;
   recovery_.was_clean = superblock.clean != 0;
   const std::vector<CellRange> ranges = CellRanges();
-  for (const CellRange& range : ranges) cells_ += range.last - range.first;
+  CountCells();
   executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   // Reads each slot, in order. What follows looks at the directory, if there is one.
   MakeAccelerators();

@@ -27,8 +27,11 @@ namespace gpm {
 /// Invariants:
 ///  1. Batches in flight are in `active_`; while `exclusive_` is set there is none, and only its
 ///     holder touches the pool, the executor's passes and the table's shape.
-///  2. A batch is admitted only when the cells and queue positions that it may need at most are
-///     reserved for it (or the pool can't grow any further).
+///  2. A batch is admitted with the queue positions that it may need at most, and with as many
+///  cells
+///     as it is expected to need (CellsToBegin). What it lacks then, of which it tells exactly how
+///     much, is made before it is completed (FinishLacking): so the pool grows by what runs of
+///     operations really write, and by nothing for those that only might.
 ///  3. Every item in the pool is in an addressable level whenever a batch runs.
 ///  4. What a batch's results rest on is durable when it ends, where the store promises to survive
 ///     power loss: its own writes are, and when it ran beside a batch that writes (`beside_writes`)
@@ -43,12 +46,14 @@ class StoreImpl {
     std::uint64_t id = 0;
     Reservation needs;
     CellGrant grant;
-    std::shared_ptr<Run> run;    ///< null until started
-    bool beside_writes = false;  ///< another batch that ran at the same time may have written
-    bool scope = false;          ///< of a DeviceScope
-    std::thread::id opener;      ///< of a scope: who opened it
-    bool ending = false;         ///< somebody is about to end it
-    bool ended = false;          ///< out of `active_`, progress is known
+    std::shared_ptr<Run> run;      ///< null until started
+    bool mixed = false;            ///< of kinds that the store does not look at
+    std::uint64_t cells_left = 0;  ///< of the grant
+    bool beside_writes = false;    ///< another batch that ran at the same time may have written
+    bool scope = false;            ///< of a DeviceScope
+    std::thread::id opener;        ///< of a scope: who opened it
+    bool ending = false;           ///< somebody is about to end it
+    bool ended = false;            ///< out of `active_`, progress is known
     Progress progress;
     std::exception_ptr error;  ///< what each Wait throws
 
@@ -88,10 +93,14 @@ class StoreImpl {
   void Close();
   bool closed() const { return pool_ == nullptr; }
 
+  /// What the store knows of a batch's operations.
+  struct Admission {
+    bool inserts = false;  ///< it may add items
+    bool mixed = false;    ///< they may be of any kind
+  };
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
-  /// @param inserts whether it may add items
   std::shared_ptr<InFlight> Run(std::shared_ptr<gpm::Run> run, const Reservation& needs,
-                                bool inserts);
+                                Admission how);
   Executor& executor() { return *executor_; }
 
  private:
@@ -101,6 +110,11 @@ class StoreImpl {
   /// Below this share nearly every insert finds a slot; what a resize for known inserts aims at.
   static constexpr double kComfortableLoad = 0.85;
   static constexpr std::uint64_t kMinSlotQueue = 4096;
+  static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
+  /// Of the cells so large a share, but so many at most, are kept for updates: a full pool can
+  /// still be updated, so many items at a time.
+  static constexpr std::uint64_t kKeptShare = 64;
+  static constexpr std::uint64_t kMostKeptCells = 4096;
 
   StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
 
@@ -120,13 +134,21 @@ class StoreImpl {
 
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
-  std::shared_ptr<InFlight> Admit(const Reservation& needs, bool inserts, bool scope,
+  std::shared_ptr<InFlight> Admit(const Reservation& needs, Admission how, bool scope,
                                   Epochs::SlotRange* give_back);
   /// Makes as if a batch that could not be started, and was not, had never been admitted.
   void TakeBack(InFlight& in_flight, bool touched, const Epochs::SlotRange& give_back) noexcept;
   void Recover();
+  /// What a batch may take and add at most.
   Reservation NeedsOf(const Batch& batch) const;
-  bool HasRoomFor(const Reservation& needs, bool inserts) const;
+  /// What a batch is granted, if there is so much: what it is expected to take, and for a scope,
+  /// which can't be given more afterwards, all that it may take. REQUIRES: mutex_ held, or
+  /// Exclusive.
+  Reservation WantsOf(const InFlight& in_flight) const;
+  /// Cells without which a batch waits for others to end, and then for growth: what it wants, but,
+  /// since it may want far less in the end, of a batch no more than one step of growth.
+  std::uint64_t CellsToBegin(const InFlight& in_flight) const;
+  bool HasRoomFor(const InFlight& in_flight, bool inserts) const;
   /// A batch in flight that was started, if there is one. REQUIRES: mutex_ held.
   std::shared_ptr<InFlight> Started() const;
   /// Whether a DeviceScope is open, or being opened, which is for its owner to close: any, or one
@@ -137,15 +159,24 @@ class StoreImpl {
   void End(const std::shared_ptr<InFlight>& in_flight);
 
   // The rest: REQUIRES Exclusive.
-  void MakeRoom(const Reservation& needs, bool inserts);
+  void MakeRoom(const InFlight& in_flight, bool inserts);
+  /// Makes the queue of erased slots hold what a batch may add.
+  void MakeRoomForSlots(std::uint64_t slots);
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
-  void FinishLacking(const std::shared_ptr<InFlight>& in_flight);
+  void FinishLacking(std::shared_ptr<InFlight> in_flight);
   void Resume(InFlight& in_flight, bool give_up);
   /// Ends batches that were left over and can't be finished any more.
   void FailLacking(const std::exception_ptr& error) noexcept;
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
   bool AddCells(std::uint64_t cells);
+  /// Takes free cells out of the pool's segments, where a new top level would otherwise lie beyond
+  /// all that there is: so that it may take their place. REQUIRES: everything was reclaimed.
+  void ReleaseCellsForLevel();
+  /// After the number of cells has changed.
+  void CountCells() noexcept;
+  /// Cells that have to be added for so many items, or updates, more, and for what is kept then.
+  std::uint64_t MissingCells(std::uint64_t more) const;
   /// Queues the cells that were added last. @return how many
   std::uint64_t QueueAdded();
   /// Pool::AddLevel, timed.
@@ -165,6 +196,10 @@ class StoreImpl {
   void DropAccelerators();
   std::vector<CellRange> CellRanges() const;
   std::uint64_t Capacity() const;
+  /// Erased slots that are not given back, at most.
+  std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }
+  /// Learns what batches of mixed kinds take. REQUIRES: mutex_ held.
+  void CountTaken(const InFlight& in_flight);
   /// @throws Error once AllOrUnusable has thrown
   void CheckUsable() const;
   /// Does what must not be left half done: what it throws makes the store unusable.
@@ -217,6 +252,9 @@ class StoreImpl {
   std::uint64_t found_ = 0;       ///< finds that found their key
   std::uint64_t cache_hits_ = 0;  ///< of those, with the value in the executor's memory
   std::uint64_t cells_ = 0;       ///< in all segments
+  /// Of the cells that batches of mixed kinds might have taken, the share that they did: the most
+  /// of late.
+  double taken_share_ = 1;
 };
 
 }  // namespace gpm

@@ -50,8 +50,7 @@ void StoreImpl::Reserve(std::uint64_t items) {
                         static_cast<int>(superblock.top + levels));
     if (superblock.top + levels + 1 >= kMaxLevels) break;
   }
-  std::uint64_t cells = 0;
-  if (!InlineValues(value_size_)) cells = more - std::min(more, epochs_.available_cells());
+  std::uint64_t cells = MissingCells(more);
   bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
   const std::uint64_t room = pool_->mapping().max_bytes() - UsedEnd(superblock);
   const auto fail = [&] {
@@ -62,17 +61,22 @@ void StoreImpl::Reserve(std::uint64_t items) {
                     pool_->mapping().path(), items, more, bytes, room));
   };
   if (bytes > static_cast<double>(room)) fail();
-  const bool grown = levels == 0 || Resize(levels);
-  if (!grown || (cells > 0 && !AddCells(cells))) fail();
+  if (levels > 0 && !Resize(levels)) fail();
+  cells = MissingCells(more);  // again: a level may have taken the place of free ones
+  if (cells > 0 && !AddCells(cells)) fail();
 }
 
-void StoreImpl::MakeRoom(const Reservation& needs, bool inserts) {
+void StoreImpl::MakeRoomForSlots(std::uint64_t slots) {
+  const std::uint64_t room = std::min(slots, MostErasedSlots()) + kMinSlotQueue;
+  if (room > executor_->slot_queue_room()) executor_->GrowQueues(cells_, room, epochs_.head());
+}
+
+void StoreImpl::MakeRoom(const InFlight& in_flight, bool inserts) {
   Reclaim();
-  const std::uint64_t slots = needs.slots + kMinSlotQueue;
-  if (slots > executor_->slot_queue_room()) executor_->GrowQueues(cells_, slots, epochs_.head());
+  MakeRoomForSlots(in_flight.needs.slots);
   bool enough = true;
-  if (epochs_.available_cells() < needs.cells) {
-    enough = AddCells(needs.cells - epochs_.available_cells());
+  if (const std::uint64_t cells = CellsToBegin(in_flight); epochs_.available_cells() < cells) {
+    enough = AddCells(cells - epochs_.available_cells());
   }
   while (inserts && enough &&
          static_cast<double>(items_) >= kFullLoad * static_cast<double>(Capacity())) {
@@ -81,7 +85,7 @@ void StoreImpl::MakeRoom(const Reservation& needs, bool inserts) {
   at_limit_ = !enough;
 }
 
-void StoreImpl::FinishLacking(const std::shared_ptr<InFlight>& in_flight) {
+void StoreImpl::FinishLacking(std::shared_ptr<InFlight> in_flight) {
   {
     const std::lock_guard lock(mutex_);
     lacking_.erase(in_flight->id);
@@ -103,9 +107,10 @@ void StoreImpl::FinishLacking(const std::shared_ptr<InFlight>& in_flight) {
           room = true;
         } while (needed > kComfortableLoad * static_cast<double>(Capacity()));
       }
-      if (before.lack_cells > epochs_.available_cells()) {
-        room |= AddCells(before.lack_cells - epochs_.available_cells());
+      if (const std::uint64_t cells = MissingCells(before.lack_cells); cells > 0) {
+        room |= AddCells(cells);
       }
+      MakeRoomForSlots(in_flight->needs.slots);  // the table may have grown
       const bool give_up = !room && !advanced;
       Resume(*in_flight, give_up);
       if (give_up) at_limit_ = true;
@@ -174,12 +179,59 @@ bool StoreImpl::AddCells(std::uint64_t cells) {
         break;
       }
       unqueued_ = RangeOf(extent, pool_->cell_bytes());
-      cells_ += unqueued_->last - unqueued_->first;
+      CountCells();
     }
     added += QueueAdded();
   }
   epochs_.Quiesced(executor_->Positions());
   return added >= cells;
+}
+
+void StoreImpl::CountCells() noexcept {
+  const Superblock& superblock = pool_->superblock();
+  cells_ = 0;
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    const CellRange range = RangeOf({segment.offset, segment.bytes}, pool_->cell_bytes());
+    cells_ += range.last - range.first;
+  }
+  epochs_.KeepCells(std::min(cells_ / kKeptShare, kMostKeptCells));
+}
+
+std::uint64_t StoreImpl::MissingCells(std::uint64_t more) const {
+  if (more == 0 || InlineValues(value_size_)) return 0;
+  const std::uint64_t used = cells_ - std::min(cells_, epochs_.available_cells());
+  const std::uint64_t kept = std::min((used + more) / (kKeptShare - 1) + 1, kMostKeptCells);
+  return more + kept - std::min(more + kept, epochs_.available_cells());
+}
+
+void StoreImpl::ReleaseCellsForLevel() {
+  const Superblock& superblock = pool_->superblock();
+  if (InlineValues(value_size_) || superblock.top + 1 >= kMaxLevels) return;
+  const std::uint64_t bytes = LevelBytes(superblock, superblock.top + 1);
+  bool fresh = false;
+  PlaceExtent(superblock, bytes, &fresh);
+  const std::uint64_t spare = pool_->growth_cells() + epochs_.kept_cells();
+  const std::uint64_t free = epochs_.available_cells();
+  if (!fresh || free < spare || (free - spare) * pool_->cell_bytes() < bytes) return;
+  const PassCounters found = executor_->Pass(PassMode::kTrust, CellRanges());
+  AllOrUnusable("free value cells were given back to the pool", [&] {
+    const Extent extent = FindFreeCells(superblock, executor_->UsedCells(), bytes);
+    if (extent.bytes > 0 && found.bad_references + found.shared_cells == 0) {
+      try {
+        pool_->RemoveCells(extent);
+      } catch (const Error& error) {
+        if (!MeansFull(error)) throw;
+      }
+      CountCells();
+    }
+    // The queue may hold cells of the extent: it is made anew.
+    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+    unqueued_.reset();
+    epochs_.DiscardCells(executor_->Positions());
+    executor_->FreeUnused(CellRanges());
+    epochs_.Quiesced(executor_->Positions());
+  });
 }
 
 void StoreImpl::AddLevel() {
@@ -193,7 +245,10 @@ bool StoreImpl::Resize(std::uint32_t levels) {
   std::uint32_t added = 0;
   std::exception_ptr failure;
   try {
-    for (; added < levels; ++added) AddLevel();
+    for (; added < levels; ++added) {
+      ReleaseCellsForLevel();
+      AddLevel();
+    }
   } catch (const Error& error) {
     if (!MeansFull(error)) failure = std::current_exception();
   } catch (...) {

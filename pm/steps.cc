@@ -40,6 +40,16 @@ std::string_view StepName(Step step) {
       return "give-back-flush";
     case Step::kGiveBackFence:
       return "give-back-fence";
+    case Step::kTeamPreparedFence:
+      return "team-prepared-fence";
+    case Step::kTeamPreparedBarrier:
+      return "team-prepared-barrier";
+    case Step::kTeamPublishedBarrier:
+      return "team-published-barrier";
+    case Step::kTeamDoneFence:
+      return "team-done-fence";
+    case Step::kTeamDoneBarrier:
+      return "team-done-barrier";
     case Step::kSettleFlush:
       return "settle-flush";
     case Step::kSettleFence:
@@ -60,6 +70,16 @@ std::string_view StepName(Step step) {
       return "repair-fence";
     case Step::kDirectoryClaimCas:
       return "directory-claim-cas";
+    case Step::kDirectoryContentsFence:
+      return "directory-contents-fence";
+    case Step::kDirectoryInsertedFence:
+      return "directory-inserted-fence";
+    case Step::kDirectoryUpdatedFence:
+      return "directory-updated-fence";
+    case Step::kDirectoryErasedFence:
+      return "directory-erased-fence";
+    case Step::kGiveBackSharedFence:
+      return "give-back-shared-fence";
     case Step::kCachePutCas:
       return "cache-put-cas";
     case Step::kCacheFillCas:
@@ -70,6 +90,18 @@ std::string_view StepName(Step step) {
       return "cache-validate-fills";
     case Step::kCacheCloseCas:
       return "cache-close-cas";
+    case Step::kCachePutFence:
+      return "cache-put-fence";
+    case Step::kCacheFillingFence:
+      return "cache-filling-fence";
+    case Step::kCacheFilledFence:
+      return "cache-filled-fence";
+    case Step::kCacheFillsReadFence:
+      return "cache-fills-read-fence";
+    case Step::kCacheValueReadFence:
+      return "cache-value-read-fence";
+    case Step::kCacheTagReadFence:
+      return "cache-tag-read-fence";
     case Step::kZeroLevelFlush:
       return "zero-level-flush";
     case Step::kCommitContentsFence:

@@ -33,6 +33,13 @@ enum class Step : std::uint8_t {
   kEraseDoneFence,
   kGiveBackFlush,
   kGiveBackFence,
+  // Operations of a block that commit together: fences by one thread, and the barriers that let it
+  // see what the others wrote, and these know that it has fenced.
+  kTeamPreparedFence,
+  kTeamPreparedBarrier,
+  kTeamPublishedBarrier,
+  kTeamDoneFence,
+  kTeamDoneBarrier,
   // Results that rest on what another batch wrote.
   kSettleFlush,
   kSettleFence,
@@ -45,14 +52,26 @@ enum class Step : std::uint8_t {
   kInspectFence,
   kRepairFlush,
   kRepairFence,
-  // The directory (volatile memory): an insert's claim.
+  // The directory (volatile memory): an insert's claim; fences behind its contents, and behind what
+  // makes them found; behind a new reference; behind an erasure; and before a slot is given back.
   kDirectoryClaimCas,
+  kDirectoryContentsFence,
+  kDirectoryInsertedFence,
+  kDirectoryUpdatedFence,
+  kDirectoryErasedFence,
+  kGiveBackSharedFence,
   // The cache of values (volatile memory).
   kCachePutCas,
   kCacheCloseCas,
   kCacheFillCas,
   kCacheValidate,
   kCacheValidateFills,
+  kCachePutFence,        ///< behind a value, before its tag
+  kCacheFillingFence,    ///< behind the loader's mark, before it reads what to fill in
+  kCacheFilledFence,     ///< behind that, before its tag
+  kCacheFillsReadFence,  ///< behind the count of fillings, before the tag
+  kCacheValueReadFence,  ///< behind the value, before the tag is looked at again
+  kCacheTagReadFence,    ///< behind that, before the count is
   // Superblock.
   kZeroLevelFlush,
   kCommitContentsFence,

@@ -144,7 +144,7 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
       media.Flush(Step::kDrainFlush, table.State(slot), sizeof(std::uint64_t));
     }
   }
-  if (erased) media.Fence(Step::kDrainFence);
+  FenceBeforeAcknowledging(TeamOfOne(group), media, Step::kDrainFence, erased);
   return left;
 }
 

@@ -54,13 +54,14 @@ phase_sanitizer() {
   done
 }
 
-phase_kills() { # processes that are killed in the middle of batches on the GPU
+phase_kills() { # processes that are killed in the middle of batches on the GPU, 240 in all
   local key value
-  for size in 8:128 32:8; do
+  for size in 8:128 32:8 16:100; do
     key=${size%:*} value=${size#*:}
     run "crash-test-key$key-value$value" timeout 400 "$build/cli/gpmstore" crash-test \
-      --executor cuda --rounds "${KILL_ROUNDS:-60}" --seed "${SEED:-1}" --key-size "$key" \
-      --value-size "$value" --pool "/dev/shm/gpmstore_kill_$key.pool"
+      --executor cuda --rounds "${KILL_ROUNDS:-80}" --jobs "${KILL_JOBS:-5}" --seed "${SEED:-1}" \
+      --key-size "$key" --value-size "$value" --threads 4 --tickets 2 --max-batch 262144 \
+      --longest 500 --pool "/dev/shm/gpmstore_kill_$key.pool"
     cat "$out/crash-test-key$key-value$value.log"
   done
 }

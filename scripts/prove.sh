@@ -31,5 +31,5 @@ echo "== kills, seed $seed"
 for size in 8:128 32:128 32:8 8:5; do
   echo "-- keys of ${size%:*} bytes, values of ${size#*:}"
   "$build/cli/gpmstore" crash-test --rounds "$((kills / 4 + 1))" --seed "$seed" --pool "$pools/pool" \
-    --key-size "${size%:*}" --value-size "${size#*:}"
+    --key-size "${size%:*}" --value-size "${size#*:}" --max-batch 65536 --jobs 2
 done

@@ -420,7 +420,7 @@ class FakeScope {
  public:
   explicit FakeScope(StoreImpl& store) : store_(store) {
     run_->closed = false;
-    in_flight_ = store.Run(run_, Reservation{4, 4}, true);
+    in_flight_ = store.Run(run_, Reservation{4, 4}, {.inserts = true});
   }
   ~FakeScope() { Close(); }
   void Close() {
@@ -543,7 +543,7 @@ TEST_F(FailureTest, BatchThatCouldNotBeStartedGivesBackWhatItWasGranted) {
         if (others_start) ApplyTo(*store, Inserts(100, 20));
         throw std::bad_alloc();
       };
-      EXPECT_THROW(store->Run(run, Reservation{50, 50}, true), std::bad_alloc);
+      EXPECT_THROW(store->Run(run, Reservation{50, 50}, {.inserts = true}), std::bad_alloc);
     }
     EXPECT_EQ(store->Stats().free_cells, free_cells);
     EXPECT_EQ(store->CountMisplacedCells(), 0u);
@@ -562,7 +562,10 @@ TEST_F(FailureTest, BatchThatFailedAfterItBeganLeavesWhatItWasGrantedToRecovery)
   const auto run = std::make_shared<FakeRun>();
   run->touched = true;
   run->on_start = [] { throw Error(ErrorCode::kGpu, "it failed"); };
-  EXPECT_EQ(ErrorOf([&] { store->Run(run, Reservation{50, 50}, true); }), ErrorCode::kGpu);
+  EXPECT_EQ(ErrorOf([&] {
+              store->Run(run, Reservation{50, 50}, {.inserts = true});
+            }),
+            ErrorCode::kGpu);
   EXPECT_GT(store->CountMisplacedCells(), 0u);
   store->Close();
   EXPECT_FALSE(CheckPool(path).clean);

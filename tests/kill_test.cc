@@ -229,6 +229,35 @@ TEST_P(CrashOracleTest, AnswersMustBeThoseOfOneByOne) {
   EXPECT_NE(oracle_.defects()[2].find("several operations"), std::string::npos);
 }
 
+TEST_P(CrashOracleTest, OperationsOfAScopeMayBeAnsweredByThemselves) {
+  const auto poison = static_cast<Result>(kCrashPoison);
+  const std::vector<CrashOperation> batch = {
+      {Op::kUpdate, kKey, kNew}, {Op::kErase, kKey + 1, 1}, {Op::kFind, kKey + 2, 2}};
+  struct Case {
+    Result update;
+    std::uint64_t left;
+    bool right;
+  };
+  for (const Case& now :
+       {Case{poison, kOld, true}, Case{poison, kNew, true}, Case{Result::kOk, kNew, true},
+        Case{Result::kOk, kOld, false}, Case{Result::kNoSpace, kOld, true},
+        Case{Result::kNoSpace, kNew, true}, Case{Result::kNotFound, kNew, false}}) {
+    CrashOracle oracle(items_);
+    CrashDigest ok;
+    ok.Add(Result::kOk, {});
+    oracle.Start(0, 0, CrashBatch{false, {{Op::kInsert, kKey, kOld}}});
+    oracle.Acknowledge(0, ok);
+    oracle.Start(0, 1, CrashBatch{false, batch});
+    const std::vector<Result> answers = {now.update, Result::kNotFound, poison};
+    const bool answered = now.update != poison && now.update != Result::kNoSpace;
+    EXPECT_EQ(oracle.AcknowledgeSome(0, answers), answered ? 2u : 1u);
+    oracle.BeginItems();
+    oracle.Found(Key(kKey), Value(kKey, now.left));
+    oracle.EndItems();
+    EXPECT_EQ(oracle.defects().empty(), now.right) << ResultName(now.update);
+  }
+}
+
 TEST_P(CrashOracleTest, SeesReportsThatMakeNoSense) {
   oracle_.Acknowledge(0, CrashDigest());
   ExpectDefect("had not started");
@@ -253,7 +282,7 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
       const CrashBatch same = MakeCrashBatch(round, thread, number);
       ASSERT_EQ(batch.operations.size(), same.operations.size());
       ASSERT_GE(batch.operations.size(), 1u);
-      ASSERT_LE(batch.operations.size(), kMaxCrashBatch);
+      ASSERT_LE(batch.operations.size(), round.max_batch);
       if (batch.one_kind) ++of_one_kind;
       std::set<std::uint64_t> keys;
       for (std::size_t i = 0; i < batch.operations.size(); ++i) {
@@ -276,6 +305,44 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
   EXPECT_EQ(reserved.size(), 2u);
   EXPECT_GT(again, 0u);
   EXPECT_GT(of_one_kind, 0u);
+}
+
+TEST(CrashWorkloadTest, OperationsOfAScopeAreOnDifferentKeys) {
+  CrashRound round;
+  round.seed = test::TestSeed();
+  round.threads = 2;
+  round.tickets = 3;
+  round.scopes = true;
+  round.max_batch = kMaxCrashBatch;
+  ASSERT_EQ(round.writers(), 7u);
+  EXPECT_FALSE(round.IsInScope(5));
+  ASSERT_TRUE(round.IsInScope(6));
+  std::size_t largest = 0;
+  for (round.age = 0; round.age < 5; ++round.age) {
+    for (std::uint64_t number = 0; number < 40; ++number) {
+      const CrashBatch batch = MakeCrashBatch(round, 6, number);
+      std::set<std::uint64_t> keys;
+      for (const CrashOperation& operation : batch.operations) {
+        EXPECT_EQ(operation.key % round.writers(), 6u);
+        EXPECT_LT(operation.key, round.keys());
+        EXPECT_TRUE(keys.insert(operation.key).second);
+      }
+      largest = std::max(largest, batch.operations.size());
+    }
+  }
+  EXPECT_GT(largest, 10000u);
+}
+
+TEST(CrashWorkloadTest, SomeRoundsHaveADirectoryAndSomeACache) {
+  CrashRound round;
+  round.seed = test::TestSeed();
+  std::set<std::pair<bool, bool>> seen;
+  for (; round.number < 100; ++round.number) {
+    const CacheOptions cache = MakeCrashCache(round);
+    seen.emplace(cache.directory.value(), cache.fraction.value() > 0);
+  }
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_FALSE(seen.contains({false, true}));
 }
 
 TEST(CrashWorkloadTest, KeysHaveNumbers) {
@@ -324,7 +391,7 @@ class KillTest : public test::PoolTest {
 };
 
 TEST_F(KillTest, ShortKeysAndCells) {
-  const Json json = CrashTest(20, "--key-size 8 --value-size 128");
+  const Json json = CrashTest(20, "--key-size 8 --value-size 128 --jobs 2");
   EXPECT_GT(json["kills_in_running"], 0);
   EXPECT_GT(json["batches_in_flight"], 0);
   EXPECT_GT(json["pools"], 1);
@@ -337,6 +404,19 @@ TEST_F(KillTest, LongKeysAndManyThreads) {
 
 TEST_F(KillTest, InlineValuesAndOneThread) {
   CrashTest(8, "--key-size 16 --value-size 8 --threads 1");
+}
+
+TEST_F(KillTest, LargeBatchesOfSeveralJobs) {
+  const bool gpu = test::TestExecutor() == ExecutorKind::kCuda;
+  const Json json = CrashTest(gpu ? 24 : 8,
+                              "--key-size 8 --value-size 24 --threads 3 --tickets 3 --jobs 3 "
+                              "--max-batch 262144 --longest 800");
+  EXPECT_GT(json["cache_loadings"], 0);
+  EXPECT_GT(json["resizes"], 0);
+  if (gpu) {
+    EXPECT_GT(json["batches_of_65536_or_more"], 0);
+    EXPECT_GT(json["batches_on_scopes"], 0);
+  }
 }
 
 TEST_F(KillTest, TinyValuesOneLevel) {
@@ -373,11 +453,14 @@ bool IsRunning(pid_t process) {
   return state != 'Z' && state != 'X';
 }
 
-TEST_F(KillTest, TheChildDoesNotOutliveTheCommand) {
-  for (const int signal : {SIGTERM, SIGKILL}) {
-    const std::string executor(ExecutorName(test::TestExecutor()));
-    std::vector<std::string> arguments = {"gpmstore", "crash-test", "--pool=" + NewPath(),
-                                          "--longest=60000", "--executor=" + executor};
+TEST_F(KillTest, SignalsLeaveNeitherChildNorPool) {
+  const std::string executor(ExecutorName(test::TestExecutor()));
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
+    const std::filesystem::path directory = NewPath();
+    std::filesystem::create_directory(directory);
+    std::vector<std::string> arguments = {
+        "gpmstore",        "crash-test", "--pool=" + (directory / "pool").string(),
+        "--longest=60000", "--jobs=2",   "--executor=" + executor};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -386,11 +469,14 @@ TEST_F(KillTest, TheChildDoesNotOutliveTheCommand) {
     pid_t child = 0;
     EXPECT_TRUE(Becomes([&] { return (child = ChildOf(process)) != 0; }));
     EXPECT_TRUE(IsRunning(child));
+    EXPECT_TRUE(Becomes([&] { return !std::filesystem::is_empty(directory); }));
     kill(process, signal);
     int status = 0;
     EXPECT_EQ(waitpid(process, &status, 0), process);
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
     EXPECT_TRUE(Becomes([&] { return !IsRunning(child); }));
+    EXPECT_TRUE(signal == SIGKILL || std::filesystem::is_empty(directory));
+    std::filesystem::remove_all(directory);
   }
 }
 

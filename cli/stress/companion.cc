@@ -39,7 +39,7 @@ void RunCompanion(RoundState& round) {
   Random random(round.plan.seed ^ 0xC0FFEE);
   while (!round.ends()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(random.Below(40)));
-    switch (random.Below(8)) {
+    switch (random.Below(16)) {
       case 0:
         Visit(round);
         break;
@@ -48,6 +48,7 @@ void RunCompanion(RoundState& round) {
         break;
       case 2:
       case 3:
+      case 4:
         LookAtFigures(round);
         break;
       default: {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <mutex>
 
 #include "cli/stress/gpu.h"
 
@@ -35,10 +34,9 @@ Lane::Lane(RoundState& round, unsigned number, unsigned thread, LaneMemory& memo
       model_(round.plan.private_keys) {}
 
 void Lane::Start() {
-  // One scope at a time: it is opened and closed in Run.
-  std::unique_lock scope(round_.scope, std::defer_lock);
-  batch_ = DrawBatch(drawer_, random_, random_.OneIn(2) && scope.try_lock());
-  if (batch_.call != Call::kScope && scope.owns_lock()) scope.unlock();
+  const bool may_scope = round_.scopes.try_acquire();
+  batch_ = DrawBatch(drawer_, random_, may_scope);
+  if (may_scope && batch_.call != Call::kScope) round_.scopes.release();
   const bool gpu = round_.plan.open.executor == ExecutorKind::kCuda;
   const Place plan_place = gpu ? Place::kPinned : Place::kPageable;
   auto* const operations = reinterpret_cast<std::uint64_t*>(
@@ -121,6 +119,7 @@ void Lane::Run() {
       break;
     case Call::kScope:
       RunInScope(round_.store, rows_, batch_.group, batch_.writes, batch_.erases, stream_);
+      round_.scopes.release();
       ++round_.totals.scopes;
       break;
   }

@@ -73,7 +73,10 @@ void PlanBatches(RoundPlan& plan, const StressOptions& options, Random& random) 
     default:
       plan.batch_sizes.assign(std::begin(kSizes), std::end(kSizes));
   }
-  for (std::uint32_t& size : plan.batch_sizes) size = std::min(size, plan.max_batch);
+  // So that there are many batches: large ones only where they are seldom.
+  const auto largest = static_cast<std::uint32_t>(
+      plan.even_sizes ? std::max<std::uint64_t>(plan.max_batch / 8, 1) : plan.max_batch);
+  for (std::uint32_t& size : plan.batch_sizes) size = std::min(size, largest);
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+#include <functional>
+#include <semaphore>
 #include <string>
+#include <utility>
 
 #include "cli/stress/round_plan.h"
 #include "cli/stress/watched_keys.h"
@@ -27,23 +29,18 @@ struct Totals {
   std::atomic<std::uint64_t> steps{0};     ///< of checks, for the watchdog
 };
 
-/// The first thing that was wrong. Thread safety: any thread.
+/// The first thing that was wrong is told at once: what is broken may break the process, too.
+/// Thread safety: any thread.
 class Findings {
  public:
+  explicit Findings(std::function<void(const std::string&)> tell) : tell_(std::move(tell)) {}
   void Fail(const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    if (text_.empty()) text_ = text;
-    failed_ = true;
+    if (!failed_.exchange(true)) tell_(text);
   }
   bool failed() const { return failed_; }
-  std::string text() const {
-    const std::lock_guard lock(mutex_);
-    return text_;
-  }
 
  private:
-  mutable std::mutex mutex_;
-  std::string text_;
+  const std::function<void(const std::string&)> tell_;
   std::atomic<bool> failed_{false};
 };
 
@@ -67,7 +64,8 @@ struct RoundState {
   std::atomic<bool> stop{false};
   /// A resize could not be finished for want of space: the store says so to every call.
   std::atomic<bool> unusable{false};
-  std::mutex scope;  ///< held by the lane that has a DeviceScope open
+  /// DeviceScopes that may still be opened: while there is one, a resize waits.
+  std::counting_semaphore<> scopes{1};
 };
 
 }  // namespace gpm::stress

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "cli/stress/companion.h"
 #include "cli/stress/lane.h"
@@ -57,16 +59,20 @@ void RunLanes(RoundState& round, std::span<const std::unique_ptr<Lane>> lanes, u
 
 }  // namespace
 
-Stress::Stress(const StressOptions& options) : options_(options), seed_(options.seed) {}
+Stress::Stress(const StressOptions& options, std::function<void(const std::string&)> tell)
+    : options_(options),
+      tell_(std::move(tell)),
+      findings_([this](const std::string& wrong) { Tell(wrong); }),
+      seed_(options.seed) {}
 Stress::~Stress() = default;
 
-std::string Stress::Report() const {
+void Stress::Tell(const std::string& wrong) const {
   const std::uint64_t seed = seed_;
-  return fmt::format(
-      "seed {}:\n{}{}\nreplay: gpmstore stress --seed {} --threads {} --executor {} "
-      "--round-seconds {} --seconds {}\n",
-      seed, Describe(PlanRound(seed, options_)), findings_.text(), seed, options_.threads,
-      ExecutorName(options_.executor), options_.round_seconds, options_.round_seconds);
+  tell_(
+      fmt::format("seed {}:\n{}{}\nreplay: gpmstore stress --seed {} --threads {} --executor {} "
+                  "--round-seconds {} --seconds {}\n",
+                  seed, Describe(PlanRound(seed, options_)), wrong, seed, options_.threads,
+                  ExecutorName(options_.executor), options_.round_seconds, options_.round_seconds));
 }
 
 void Stress::RunRound(const RoundPlan& plan) {
@@ -109,23 +115,26 @@ void Stress::RunRound(const RoundPlan& plan) {
   ++totals_.rounds;
 }
 
-std::string Stress::Run(const std::function<void(std::uint64_t round)>& progress) {
+bool Stress::Run(const std::function<void()>& progress) {
   const Watchdog watchdog(
       options_.hang_seconds, [&] { return totals_.batches + totals_.steps + totals_.rounds; },
-      [&] { return Report(); });
+      [&] {
+        Tell(fmt::format("it hangs: no batch has ended for {} s", options_.hang_seconds));
+        std::_Exit(1);  // threads that hang in the store can't be ended otherwise
+      });
   const Clock::time_point end = After(options_.seconds);
   for (std::uint64_t number = 0; number == 0 || Clock::now() < end; ++number) {
-    if (progress) progress(number);
+    progress();
     seed_ = options_.seed + number;
     try {
       RunRound(PlanRound(seed_, options_));
     } catch (const std::exception& error) {
       findings_.Fail(fmt::format("the round can't begin: {}", error.what()));
     }
-    if (findings_.failed()) return Report();
+    if (findings_.failed()) return false;
     if (interrupted_) break;
   }
-  return {};
+  return true;
 }
 
 }  // namespace gpm::stress

@@ -20,12 +20,15 @@ namespace gpm::stress {
 /// Thread safety: Run by one thread, Interrupt by any, also in a signal handler.
 class Stress {
  public:
-  explicit Stress(const StressOptions& options);
+  /// @param tell is given, once, a report of what was wrong, with the seed that begins with that
+  ///        round; on any thread
+  Stress(const StressOptions& options, std::function<void(const std::string& report)> tell);
   ~Stress();
 
-  /// @param told of each round's number before it begins
-  /// @return empty, or a report of what was wrong, with the seed that begins with that round
-  std::string Run(const std::function<void(std::uint64_t round)>& progress = {});
+  /// Ends the process with status 1 when nothing goes on any more.
+  /// @param progress is called before each round
+  /// @return false when something was wrong, and was told
+  bool Run(const std::function<void()>& progress);
   void Interrupt() { interrupted_ = true; }
   bool interrupted() const { return interrupted_; }
 
@@ -33,9 +36,10 @@ class Stress {
 
  private:
   void RunRound(const RoundPlan& plan);
-  std::string Report() const;
+  void Tell(const std::string& wrong) const;
 
   const StressOptions options_;
+  const std::function<void(const std::string&)> tell_;
   Totals totals_;
   Findings findings_;
   std::vector<std::unique_ptr<LaneMemory>> memory_;  ///< by lane

@@ -9,13 +9,11 @@
 
 namespace gpm::stress {
 
-/// Ends the process, with status 1 and a report on stderr, when something stands still: threads
-/// that hang in the store can't be ended otherwise.
+/// Tells when something stands still.
 class Watchdog {
  public:
-  /// @param count grows while things go on @param report of what was going on; on any thread
-  Watchdog(double seconds, std::function<std::uint64_t()> count,
-           std::function<std::string()> report);
+  /// @param count grows while things go on @param tell is called on a thread of the watchdog's
+  Watchdog(double seconds, std::function<std::uint64_t()> count, std::function<void()> tell);
   ~Watchdog();
 
  private:
@@ -23,7 +21,7 @@ class Watchdog {
 
   const double seconds_;
   const std::function<std::uint64_t()> count_;
-  const std::function<std::string()> report_;
+  const std::function<void()> tell_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;

@@ -11,11 +11,12 @@ constexpr std::uint32_t kMaxOperations = 63;
 }  // namespace
 
 WatchedKeys::WatchedKeys(unsigned threads)
-    : share_(std::min(kMaxOperations / threads, 16u)), threads_(threads) {}
+    : share_(kMaxOperations / std::min<std::uint32_t>(threads, kThreads)), threads_(threads) {}
 
 std::uint64_t WatchedKeys::Take(unsigned thread, std::uint64_t choice) {
   Thread& mine = threads_[thread];
   const std::uint64_t episode = episode_.load();
+  if ((thread + episode) % threads_.size() >= kThreads) return kNone;
   if (mine.episode != episode) {
     mine.episode = episode;
     std::fill(std::begin(mine.used), std::end(mine.used), 0);
@@ -25,10 +26,9 @@ std::uint64_t WatchedKeys::Take(unsigned thread, std::uint64_t choice) {
   for (std::uint64_t i = 0; i < kKeys && mine.used[key] == share_; ++i) key = (key + 1) % kKeys;
   if (mine.used[key] == share_) return kNone;
   if (++mine.used[key] == share_ && ++mine.used_up == kKeys) {
-    // The one that makes it half of the threads begins the next episode.
-    const std::uint64_t half = (threads_.size() + 1) / 2;
-    const std::uint64_t done = done_.fetch_add(1) + 1;
-    if (done >= half) {
+    // The one that makes it half of the episode's threads begins the next one.
+    const std::uint64_t threads = std::min<std::uint64_t>(threads_.size(), kThreads);
+    if (done_.fetch_add(1) + 1 >= (threads + 1) / 2) {
       done_ = 0;
       ++episode_;
     }

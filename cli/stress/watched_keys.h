@@ -10,13 +10,15 @@
 namespace gpm::stress {
 
 /// Shared keys of which every operation is recorded, so that their histories can be checked. They
-/// are used in *episodes*: few keys that all threads use at once, until half of the threads have
-/// made as many operations on them as a history can hold; then come new ones.
+/// are used in *episodes*: few keys that some threads use at once, until half of those have made as
+/// many operations on them as a history can hold; then come new keys and other threads. (Of how
+/// many operations are in flight at once depends how long it takes to check their history.)
 ///
 /// Thread safety: any thread; each `thread` by one at a time.
 class WatchedKeys {
  public:
-  static constexpr std::uint64_t kKeys = 4;  ///< in an episode
+  static constexpr std::uint64_t kKeys = 4;     ///< in an episode
+  static constexpr std::uint64_t kThreads = 4;  ///< in an episode, or all
 
   explicit WatchedKeys(unsigned threads);
 

@@ -101,7 +101,7 @@ class CacheAccess {
     value->cell = cell;
     value->at = at;
     value->fills = LoadOnce(view_.fills);
-    media_.FenceReads();
+    media_.FenceReads(Step::kCacheFillsReadFence);
     value->tag = view_.tags + at;
     value->bytes = view_.values + at * view_.value_stride;
     return LoadOnce(value->tag) == value->cell;
@@ -110,9 +110,9 @@ class CacheAccess {
     group_.Sync();
     std::uint32_t same = 0;
     if (group_.IsLeader()) {
-      media_.FenceReads();
+      media_.FenceReads(Step::kCacheValueReadFence);
       same = media_.Validate(Step::kCacheValidate, value.tag, value.cell) ? 1 : 0;
-      media_.FenceReads();
+      media_.FenceReads(Step::kCacheTagReadFence);
       if (!media_.Validate(Step::kCacheValidateFills, view_.fills, value.fills)) same = 0;
     }
     return group_.Broadcast(same) != 0;
@@ -142,7 +142,7 @@ class CacheAccess {
     media_.WriteShared(group_, view_.values + at * view_.value_stride, value, table_.value_size);
     group_.Sync();
     if (group_.IsLeader()) {
-      media_.FenceShared();
+      media_.FenceShared(Step::kCachePutFence);
       media_.StoreShared(view_.tags + at, cell);
     }
   }
@@ -184,7 +184,7 @@ class CacheAccess {
       std::uint32_t* const tag = view_.tags + at;
       if (group_.IsLeader()) {
         media_.StoreShared(tag, CacheView::kFilling);
-        media_.FenceShared();
+        media_.FenceShared(Step::kCacheFillingFence);
       }
       group_.Sync();
       const std::uint64_t print =
@@ -201,7 +201,7 @@ class CacheAccess {
       }
       group_.Sync();
       if (!group_.IsLeader()) continue;
-      media_.FenceShared();
+      media_.FenceShared(Step::kCacheFilledFence);
       if (!media_.CasShared(Step::kCacheFillCas, tag, CacheView::kFilling, filled)) {
         media_.StoreShared(tag, CacheView::kNone);
       }

@@ -199,18 +199,18 @@ class DirectoryAccess {
     const std::uint64_t slot = SlotAt(candidates, position);
     StoreKey(slot, key);
     StoreReference(slot, reference);
-    media_.FenceShared();
+    media_.FenceShared(Step::kDirectoryContentsFence);
     StorePrint(candidates, position, DirectoryView::PrintOf(candidates.hash));
-    media_.FenceShared();
+    media_.FenceShared(Step::kDirectoryInsertedFence);
   }
   GPM_HD void Updated(const Candidates& candidates, std::uint32_t position,
                       std::uint64_t reference) const {
     StoreReference(SlotAt(candidates, position), reference);
-    media_.FenceShared();
+    media_.FenceShared(Step::kDirectoryUpdatedFence);
   }
   GPM_HD void Erased(const Candidates& candidates, std::uint32_t position) const {
     StorePrint(candidates, position, DirectoryView::kTaken);
-    media_.FenceShared();
+    media_.FenceShared(Step::kDirectoryErasedFence);
   }
   /// The same for a slot that was given back.
   GPM_HD void GivenBack(Slot slot) const {

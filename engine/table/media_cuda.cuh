@@ -159,6 +159,12 @@ class CudaMedia {
       StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
     }
   }
+  /// Copies a value between arrays of a batch.
+  template <class Group>
+  __device__ void CopyRow(const Group& group, std::byte* target, const std::byte* source,
+                          std::uint32_t bytes) const {
+    CopyBytes(group, target, source, bytes);
+  }
   template <class Word>
   __device__ Word LoadShared(const Word* word) const {
     return *const_cast<const volatile Word*>(word);
@@ -177,10 +183,10 @@ class CudaMedia {
     *low = pair.x;
     *high = pair.y;
   }
-  __device__ void FenceShared() const { __threadfence(); }
+  __device__ void FenceShared(Step) const { __threadfence(); }
   /// What was read is in registers when the next load is issued (see above): it is enough that the
   /// compiler keeps the order.
-  __device__ void FenceReads() const { __threadfence_block(); }
+  __device__ void FenceReads(Step) const { __threadfence_block(); }
   __device__ bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
     return LoadShared(word) == version;
   }

@@ -114,8 +114,8 @@ class DirectMedia {
   }
   /// Loads acquire, stores release and CasShared does both: who sees a word of a change sees the
   /// mark that was set before it, and Validate then says so.
-  void FenceShared() const {}
-  void FenceReads() const {}
+  void FenceShared(Step) const {}
+  void FenceReads(Step) const {}
   bool Validate(Step, const std::uint32_t* word, std::uint32_t value) const {
     return LoadShared(word) == value;
   }

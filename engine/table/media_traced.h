@@ -68,8 +68,8 @@ class TracedMedia {
     *word = desired;
     return true;
   }
-  void FenceShared() const {}
-  void FenceReads() const {}
+  void FenceShared(Step) const {}
+  void FenceReads(Step) const {}
   bool Validate(Step step, const std::uint32_t* word, std::uint32_t version) const {
     return !tracer_->Shared(step) || *word == version;
   }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/table/commit.h"
 #include "engine/table/key_locks.h"
 #include "engine/table/reclaim.h"
 #include "engine/table/table_probe.h"
@@ -53,29 +54,9 @@ class Operations : public TableProbe<Group, Media> {
                        std::uint32_t uses = 1, const Hint& hint = {}) const {
     Work work = Start(candidates, key, plan, uses);
     work.hint = hint;
-    for (;;) {
-      Begin(&work);
-      switch (work.change) {
-        case Change::kNothing:
-          return work.outcome;
-        case Change::kInsert:
-          media_.Fence(Step::kInsertContentsFence);
-          break;
-        case Change::kUpdate:
-          media_.Fence(Step::kUpdateCellFence);
-          break;
-        case Change::kErase:
-          break;
-      }
-      group_.Sync();
-      TellCache(work);
-      if (!Commit(&work)) continue;  // without a directory: another change came first, look again
-      media_.Fence(work.change == Change::kInsert   ? Step::kInsertDoneFence
-                   : work.change == Change::kUpdate ? Step::kUpdateDoneFence
-                                                    : Step::kEraseDoneFence);
-      Finish(&work);
-      return work.outcome;
-    }
+    ApplyTogether(
+        TeamOfOne(group_), media_, *this, &work, true, false, [](bool) {}, [] {});
+    return work.outcome;
   }
 
   /// A value made ready for publication, kept over retries.
@@ -89,9 +70,18 @@ class Operations : public TableProbe<Group, Media> {
   /// What an operation changes.
   enum class Change : std::uint8_t { kNothing, kUpdate, kErase, kInsert };
 
-  /// An operation on its way through the steps of Apply, for those who take the same step of
-  /// several operations at a time, with one fence for all: Begin (or TryBegin), and if there is
-  /// something to change fence, TellCache, Commit (begin again if it fails), fence, Finish.
+  // The fences of an operation alone: after Begin, and after Commit.
+  static GPM_HD Step PreparedFence(Change change) {
+    return change == Change::kInsert ? Step::kInsertContentsFence : Step::kUpdateCellFence;
+  }
+  static GPM_HD Step DoneFence(Change change) {
+    return change == Change::kInsert   ? Step::kInsertDoneFence
+           : change == Change::kUpdate ? Step::kUpdateDoneFence
+                                       : Step::kEraseDoneFence;
+  }
+
+  /// An operation on its way through the steps (commit.h): Begin (or TryBegin), and if there is
+  /// something to change TellCache, Commit (begin again if it fails), Finish.
   struct Work {
     Candidates candidates;
     const std::uint64_t* key = nullptr;
@@ -268,10 +258,9 @@ class Operations : public TableProbe<Group, Media> {
       work.outcome.position = static_cast<std::uint32_t>(choice);
       work.slot = SlotAt(work.candidates, work.outcome.position);
       if (!ClaimSlot(work)) continue;
-      media_.Fence(Step::kInsertContentsFence);
-      group_.Sync();
+      FenceBeforePublishing(TeamOfOne(group_), media_, Step::kInsertContentsFence);
       Commit(&work);
-      media_.Fence(Step::kInsertDoneFence);
+      FenceBeforeAcknowledging(TeamOfOne(group_), media_, Step::kInsertDoneFence);
       if (work.covered && group_.IsLeader()) {
         directory_.Inserted(work.candidates, work.outcome.position, key, reference);
       }
@@ -289,7 +278,8 @@ class Operations : public TableProbe<Group, Media> {
     media_.Store(table_.State(slot), kEmptyState);
     media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
     if (!directory_.enabled()) return;
-    media_.FenceShared();  // who claims the slot next writes its state behind this
+    // Who claims the slot next writes its state behind this.
+    media_.FenceShared(Step::kGiveBackSharedFence);
     directory_.GivenBack(slot);
   }
 

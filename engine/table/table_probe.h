@@ -180,6 +180,8 @@ class TableProbe {
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const { return table_.CellOf(reference); }
 
+  GPM_HD const Media& media() const { return media_; }
+
  protected:
   /// One-shot access: reads the prints, or the states, of all candidate slots at once (GPHash
   /// section 3.1).

@@ -9,11 +9,13 @@
 #include <random>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "engine/table/bucket_cache.h"
 #include "engine/table/media_traced.h"
+#include "tests/crash/grid_media.h"
 #include "tests/crash/machine.h"
 #include "tests/crash/schedule_workload.h"
 #include "tests/crash/scheduler.h"
@@ -28,6 +30,8 @@ constexpr std::uint32_t kCells = 16;
 constexpr std::uint16_t kPrint = 7;  ///< of an item
 
 /// Two buckets, one block and their users.
+/// @tparam Memory a Machine, with the media on it
+template <class Memory, class Media>
 class BlockRunner {
  public:
   BlockRunner() {
@@ -55,6 +59,7 @@ class BlockRunner {
     std::mt19937_64 random(Scramble(seed));
     machine_.Begin(8 * pool_.size());
     machine_.Mapped(reinterpret_cast<std::byte*>(pool_.data()), 8 * pool_.size());
+    if constexpr (std::is_same_v<Memory, GridMachine>) machine_.BeginGrid(random());
     clock_ = 0;
     busy_since_.fill(kNotBusy);
     retired_.clear();
@@ -116,7 +121,7 @@ class BlockRunner {
   }
 
  private:
-  using Access = CacheAccess<ThreadGroup, TracedMedia>;
+  using Access = CacheAccess<ThreadGroup, Media>;
 
   /// What Epochs is to a store: who began before a cell was retired keeps it from its next use. The
   /// loader does not.
@@ -137,17 +142,23 @@ class BlockRunner {
 
   Access MakeAccess() const { return Access(cache_, table_, group_, media_); }
 
+  /// What the thread has stored is seen by all.
+  void EndKernel() { media_.FenceShared(Step::kOther); }
+
   /// Gives the block to a bucket, as EvictCold and AssignHot do (cache/cache_loader.h).
   void Load(std::uint32_t bucket) {
     const Access access = MakeAccess();
     if (bucket_of_ != CacheView::kNoBucket) {
       access.Close(0);
       media_.StoreShared(&block_of_[bucket_of_], 0u);
+      EndKernel();
     }
     bucket_of_ = bucket;
     media_.StoreShared(&fills_, media_.LoadShared(&fills_) + 1);
     media_.StoreShared(&block_of_[bucket], 1u);
+    EndKernel();
     access.Fill(directory_, 0);
+    EndKernel();
   }
 
   /// Updates a bucket's item, or erases it and inserts another, as Operations does.
@@ -160,14 +171,19 @@ class BlockRunner {
     numbers_[cell] = next_number_++;
     PutValue(numbers_[cell], value);
     media_.WriteCell(group_, table_.Cell(cell * table_.cell_bytes), value.data(), kValueBytes);
-    const std::uint32_t old = cells_[bucket];
+    const std::uint32_t old = media_.LoadShared(&cells_[bucket]);
     if (erases) {
       access.Drop(bucket, 0);
       media_.StoreShared(print, DirectoryView::kTaken);
+      media_.FenceShared(Step::kDirectoryErasedFence);
     }
+    media_.Fence(Step::kUpdateCellFence);
     access.Put(bucket, 0, cell * table_.cell_bytes, value.data());
+    media_.Fence(Step::kUpdateDoneFence);
     media_.StoreShared(&cells_[bucket], cell);
+    media_.FenceShared(Step::kDirectoryUpdatedFence);
     if (erases) media_.StoreShared(print, kPrint);
+    EndKernel();
     retired_.emplace_back(old, ++clock_);
   }
 
@@ -196,9 +212,9 @@ class BlockRunner {
   }
 
   Scheduler scheduler_;
-  Machine machine_{&scheduler_};
+  Memory machine_{&scheduler_};
   const ThreadGroup group_{};
-  const TracedMedia media_{Persist(&machine_)};
+  const Media media_{Persist(&machine_)};
   std::array<std::uint64_t, kCells * 16> pool_{};  ///< value cells alone
   TableView table_{};
   DirectoryView directory_;
@@ -218,15 +234,21 @@ class BlockRunner {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> retired_;  ///< cells, and when
 };
 
-}  // namespace
-
-BlockReport ExploreBlocks(const BlockOptions& options) {
+template <class Runner>
+BlockReport Explore(const BlockOptions& options) {
   BlockReport report;
-  BlockRunner runner;
+  Runner runner;
   for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
     runner.Run(options.seed + i, options.leave_out, &report);
   }
   return report;
+}
+
+}  // namespace
+
+BlockReport ExploreBlocks(const BlockOptions& options) {
+  return options.grid ? Explore<BlockRunner<GridMachine, GridMedia>>(options)
+                      : Explore<BlockRunner<Machine, TracedMedia>>(options);
 }
 
 }  // namespace gpm::crash

@@ -11,6 +11,7 @@ namespace gpm::crash {
 struct BlockOptions {
   std::uint64_t seed = 1;         ///< of the first schedule; the next ones follow
   std::uint64_t count = 1;        ///< schedules, unless one has a violation
+  bool grid = false;              ///< of a GPU's memory (GridMachine)
   Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
 };
 

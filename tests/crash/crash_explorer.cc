@@ -60,7 +60,32 @@ CrashReport ExploreCrashes(const CrashOptions& options) {
   return report;
 }
 
+bool IsOfGpu(Step step) {
+  switch (step) {
+    case Step::kTeamPreparedFence:
+    case Step::kTeamPreparedBarrier:
+    case Step::kTeamPublishedBarrier:
+    case Step::kTeamDoneFence:
+    case Step::kTeamDoneBarrier:
+    case Step::kDirectoryContentsFence:
+    case Step::kDirectoryInsertedFence:
+    case Step::kDirectoryUpdatedFence:
+    case Step::kDirectoryErasedFence:
+    case Step::kGiveBackSharedFence:
+    case Step::kCachePutFence:
+    case Step::kCacheFillingFence:
+    case Step::kCacheFilledFence:
+    case Step::kCacheFillsReadFence:
+    case Step::kCacheValueReadFence:
+    case Step::kCacheTagReadFence:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool IsNeverMet(Step step) {
+  if (IsOfGpu(step)) return true;
   switch (step) {
     case Step::kSettleFlush:
     case Step::kSettleFence:

@@ -60,6 +60,10 @@ struct CrashReport : CrashCounts {
 /// @throws Error(kIo) when there is no place for pools
 CrashReport ExploreCrashes(const CrashOptions& options);
 
+/// Whether a step is one that the cpu executor does not take, or where its processor orders without
+/// a fence: those are for the explorer of the GPU's executor.
+bool IsOfGpu(Step step);
+
 /// Whether its workloads can't meet a step: what takes two batches at once, or a cache, is for the
 /// schedules.
 bool IsNeverMet(Step step);

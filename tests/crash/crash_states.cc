@@ -57,8 +57,7 @@ bool CrashPoints::MakesDurable(const Event& fence) const {
   const auto flushed = flushed_.find(fence.thread);
   if (flushed == flushed_.end()) return false;
   return std::any_of(flushed->second.begin(), flushed->second.end(), [&](const Flushed& flush) {
-    const auto end = pending_.lower_bound((flush.line + 1) * kLineBytes);
-    return std::any_of(pending_.lower_bound(flush.line * kLineBytes), end,
+    return std::any_of(pending_.lower_bound(flush.first), pending_.lower_bound(flush.end),
                        [&](const auto& word) { return word.second.front().event < flush.event; });
   });
 }
@@ -75,6 +74,9 @@ void CrashPoints::Apply(const Event& event) {
       return;
     case Event::Kind::kFlush:
       return Flush(event);
+    case Event::Kind::kSeen:
+      flushed_[event.thread].push_back(Flushed{event.offset, event.offset + 8, event.after});
+      return;
     case Event::Kind::kFence:
       return Fence(event);
     case Event::Kind::kGrow:
@@ -91,7 +93,7 @@ void CrashPoints::Apply(const Event& event) {
 void CrashPoints::Flush(const Event& event) {
   const std::uint64_t last = (event.offset + event.after - 1) / kLineBytes;
   for (std::uint64_t line = event.offset / kLineBytes; line <= last; ++line) {
-    flushed_[event.thread].push_back(Flushed{line, next_});
+    flushed_[event.thread].push_back(Flushed{line * kLineBytes, (line + 1) * kLineBytes, next_});
   }
 }
 
@@ -99,8 +101,8 @@ void CrashPoints::Fence(const Event& event) {
   const auto flushed = flushed_.find(event.thread);
   if (flushed == flushed_.end()) return;
   for (const Flushed& flush : flushed->second) {
-    const auto end = pending_.lower_bound((flush.line + 1) * kLineBytes);
-    for (auto word = pending_.lower_bound(flush.line * kLineBytes); word != end;) {
+    const auto end = pending_.lower_bound(flush.end);
+    for (auto word = pending_.lower_bound(flush.first); word != end;) {
       std::vector<OpenWord::Store>& stores = word->second;
       const auto later = std::find_if(stores.begin(), stores.end(),
                                       [&](const auto& store) { return store.event > flush.event; });

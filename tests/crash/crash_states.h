@@ -72,8 +72,9 @@ class CrashPoints {
 
  private:
   struct Flushed {
-    std::uint64_t line;  ///< offset / kLineBytes
-    std::size_t event;   ///< the flush
+    std::uint64_t first;  ///< offset
+    std::uint64_t end;
+    std::size_t event;  ///< stores before this one
   };
   bool MakesDurable(const Event& fence) const;
   void Apply(const Event& event);

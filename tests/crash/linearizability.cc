@@ -58,27 +58,51 @@ class KeySearch {
   bool Orders(std::uint64_t done, const Value& value) {
     if ((required_ & ~done) == 0) return true;
     if (!tried_.insert(State{done, value}).second) return false;
+    // One that fits here and changes nothing may be the next one: if there is an order in which it
+    // comes later, there is one in which it comes now.
     for (std::size_t i = 0; i < operations_.size(); ++i) {
-      if ((done & Bit(i)) != 0 || (before_[i] & ~done) != 0) continue;
+      if (CanBeNext(i, done) && !operations_[i].pending() &&
+          ChangesNothing(operations_[i], value)) {
+        return Orders(done | Bit(i), value);
+      }
+    }
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      if (!CanBeNext(i, done)) continue;
       const HistoryOp& op = operations_[i];
-      const Plan plan = PlanOf(op.op, reinterpret_cast<const std::byte*>(&op.written));
-      const Action action = value ? plan.if_present : plan.if_absent;
-      if (op.pending() ||
-          (op.result == ResultOf(op.op, value.has_value()) &&
-           (op.op != Op::kFind || op.result != Result::kOk || op.found == *value))) {
+      const Action action = ActionOf(op, value);
+      if (op.pending() || (action != Action::kKeep && Fits(op, value))) {
         const Value after = action == Action::kKeep    ? value
                             : action == Action::kErase ? Value()
                                                        : Value(op.written);
         if (Orders(done | Bit(i), after)) return true;
       }
-      // Without effect. (Of a pending one it is not known that it was not refused.)
-      const bool refused = op.pending() || op.result == Result::kNoSpace;
-      if ((refused && action == Action::kWrite) ||
-          (!op.pending() && op.result == Result::kInvalid)) {
-        if (Orders(done | Bit(i), value)) return true;
-      }
+      // Without effect: of a pending one it is not known that it was not refused.
+      if (op.pending() && action == Action::kWrite && Orders(done | Bit(i), value)) return true;
     }
     return false;
+  }
+
+  bool CanBeNext(std::size_t i, std::uint64_t done) const {
+    return (done & Bit(i)) == 0 && (before_[i] & ~done) == 0;
+  }
+  static Action ActionOf(const HistoryOp& op, const Value& value) {
+    const Plan plan = PlanOf(op.op, reinterpret_cast<const std::byte*>(&op.written));
+    return value ? plan.if_present : plan.if_absent;
+  }
+  /// Whether it has the result that it has when it meets this value and is not refused.
+  static bool Fits(const HistoryOp& op, const Value& value) {
+    return op.result == ResultOf(op.op, value.has_value()) &&
+           (op.op != Op::kFind || op.result != Result::kOk || op.found == *value);
+  }
+  static bool ChangesNothing(const HistoryOp& op, const Value& value) {
+    switch (ActionOf(op, value)) {
+      case Action::kKeep:
+        return op.result == Result::kInvalid || Fits(op, value);
+      case Action::kWrite:
+        return op.result == Result::kInvalid || op.result == Result::kNoSpace;
+      default:
+        return op.result == Result::kInvalid;
+    }
   }
 
   const History& operations_;

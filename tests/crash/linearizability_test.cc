@@ -203,6 +203,18 @@ TEST(LinearizabilityTest, KeysAreIndependentAndTheWrongOneIsNamed) {
   EXPECT_TRUE(writer.Linearizable({{0x99, 4}}));
 }
 
+/// What changes nothing multiplies no orders: else these would be 2^40 times as many.
+TEST(LinearizabilityTest, ManyReadsAtOnceAreCheckedSoon) {
+  Writer writer;
+  for (std::uint64_t value = 1; value <= 8; ++value) {
+    writer.Upsert(value, 1, 100);
+    for (int i = 0; i < 5; ++i) writer.Find(value, 1, 100);
+  }
+  EXPECT_TRUE(writer.Linearizable());
+  writer.Find(9, 1, 100);  // written by nobody
+  EXPECT_FALSE(writer.Linearizable());
+}
+
 TEST(LinearizabilityTest, RefusesLongHistories) {
   Writer writer;
   for (int i = 0; i < 65; ++i) writer.Miss(0, 1);

@@ -37,6 +37,7 @@ class Machine : public PmTracer {
   /// Leaves out a step from now on: a flush or fence is not carried out, a compare-and-swap stores
   /// without comparing and says that it swapped, a lock is not taken. Step::kOther: none.
   void LeaveOut(Step step) { left_out_ = step; }
+  Step left_out() const { return left_out_; }
   /// How often a step was met, left out or not.
   std::uint64_t met(Step step) const { return met_[static_cast<std::size_t>(step)]; }
   /// Kills the process at the store, compare-and-swap, flush or fence after this many more: it and
@@ -63,7 +64,7 @@ class Machine : public PmTracer {
   void Pause() override;
   void RunParts(std::size_t parts, const std::function<void(std::size_t)>& part) override;
 
- private:
+ protected:
   /// Before each access: a switch point. @throws Killed
   void Begins();
   /// The same, for one that KillAt counts. @return whether the step is left out
@@ -77,6 +78,8 @@ class Machine : public PmTracer {
 
   Scheduler* const scheduler_;
   Trace trace_;
+
+ private:
   Step left_out_ = Step::kOther;
   std::array<std::uint64_t, static_cast<std::size_t>(Step::kCount)> met_{};
   std::uint64_t accesses_left_ = 0;  ///< until the kill; 0: none comes

@@ -1,13 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <cctype>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
 
 #include "tests/crash/block_explorer.h"
 #include "tests/crash/crash_explorer.h"
+#include "tests/crash/mutants.h"
 #include "tests/crash/schedule_explorer.h"
 #include "tests/test_util.h"
 
@@ -64,12 +63,6 @@ Way WayOf(Step step) {
   return IsForSchedules(step) ? Way::kSchedules : Way::kCrashes;
 }
 
-struct Found {
-  std::string violation;  ///< empty: none
-  std::uint64_t seed = 0;
-  std::uint64_t tried = 0;
-};
-
 /// @param one the workload or schedule of this seed (and, where that has few states, the next ones)
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   if (way == Way::kBlocks) {
@@ -98,17 +91,13 @@ Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   return {report.violation, report.violation_seed, report.states};
 }
 
-/// Of a violation, up to what is wrong.
-std::string Beginning(const std::string& text) { return text.substr(0, 300); }
-
 class MutationTest : public ::testing::TestWithParam<Step> {};
 
 TEST_P(MutationTest, IsCaught) {
   const Way way = WayOf(GetParam());
   const std::uint64_t seed = test::TestSeed() % 1'000'000'000;
   const Found found = Explore(GetParam(), seed, false, way);
-  std::printf("caught after %llu %s: %s\n", static_cast<unsigned long long>(found.tried),
-              way == Way::kCrashes ? "states" : "schedules", Beginning(found.violation).c_str());
+  Print(found, way == Way::kCrashes ? "states" : "schedules");
   ASSERT_NE(found.violation, "") << StepName(GetParam()) << " can be left out unnoticed";
   EXPECT_EQ(found.violation.find("ended by signal"), std::string::npos) << found.violation;
   EXPECT_NE(Explore(GetParam(), found.seed, true, way).violation, "");
@@ -117,19 +106,10 @@ TEST_P(MutationTest, IsCaught) {
 
 std::vector<Step> AllSteps() {
   std::vector<Step> steps;
-  for (int i = 1; i < static_cast<int>(Step::kCount); ++i) steps.push_back(static_cast<Step>(i));
-  return steps;
-}
-
-/// "insert-claim-cas" as InsertClaimCas.
-std::string NameOf(const ::testing::TestParamInfo<Step>& info) {
-  std::string name;
-  bool begins_word = true;
-  for (const char c : StepName(info.param)) {
-    if (c != '-') name += begins_word ? static_cast<char>(std::toupper(c)) : c;
-    begins_word = c == '-';
+  for (int i = 1; i < static_cast<int>(Step::kCount); ++i) {
+    if (!IsOfGpu(static_cast<Step>(i))) steps.push_back(static_cast<Step>(i));
   }
-  return name;
+  return steps;
 }
 
 INSTANTIATE_TEST_SUITE_P(EachStep, MutationTest, ::testing::ValuesIn(AllSteps()), NameOf);

@@ -83,6 +83,9 @@ class Exploration {
     }
     if (!report_.violation.empty() && options_.stop_at_violation) stop_ = true;
     if (options_.seconds > 0 && Seconds() > options_.seconds) stop_ = true;
+    if (options_.max_crash_states > 0 && report_.crash_states >= options_.max_crash_states) {
+      stop_ = true;
+    }
     report_.distinct = distinct_.size();
     if (options_.progress) options_.progress(report_);
   }

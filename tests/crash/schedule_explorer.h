@@ -34,6 +34,9 @@ struct ScheduleOptions {
   bool stop_at_violation = true;
   /// Also crashes in each schedule, and recovers about so many of the states that this can leave.
   std::uint64_t crash_states = 0;
+  /// Ends when so many were recovered, if that is not 0.
+  std::uint64_t max_crash_states = 0;
+  bool grid = false;              ///< batches run as on a GPU (GridMachine)
   Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
   bool print_trace = false;       ///< the violation's text has the trace of the schedule
   /// Told now and then how far it is.

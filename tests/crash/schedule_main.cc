@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "that explore");
   app.add_option("--seconds", options.seconds, "end after so long");
   app.add_option("--crash-states", options.crash_states, "also recover so many in each schedule");
+  app.add_flag("--grid", options.grid, "batches run as on a GPU");
   app.add_option("--leave-out", step, "a step of the protocols, such as key-lock");
   bool go_on = false;
   app.add_flag("--go-on", go_on, "after a violation");

@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint64_t kUnorderedBatches = 1000;
 /// States that are tried of a crash point.
 constexpr std::uint64_t kStatesOfPoint = 3;
+/// Steps of a batch as a GPU carries it out, for one on the CPU.
+constexpr std::uint64_t kStepsOfGrid = 3;
 /// One schedule in so many has its trace compared with the file's bytes.
 constexpr std::uint64_t kTraceCheckPeriod = 16;
 
@@ -126,6 +128,10 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   pool_.Set(base_->image);
   machine_.Begin(8 * base_->image.size());
   machine_.LeaveOut(options_.leave_out);
+  if (options_.grid) {
+    grid_.BeginGrid(Scramble(seed));
+    workload_.schedule.expected_steps *= kStepsOfGrid;
+  }
   std::size_t calls = 1;
   for (const auto& client : workload_.clients) calls += client.size();
   times_.assign(calls, CallTimes{});

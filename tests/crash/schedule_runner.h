@@ -8,6 +8,7 @@
 
 #include "engine/store_impl.h"
 #include "tests/crash/crash_states.h"
+#include "tests/crash/grid_machine.h"
 #include "tests/crash/machine.h"
 #include "tests/crash/schedule_explorer.h"
 #include "tests/crash/schedule_workload.h"
@@ -20,7 +21,8 @@ namespace gpm::crash {
 /// Thread safety: none; one for each thread.
 class ScheduleRunner {
  public:
-  explicit ScheduleRunner(const ScheduleOptions& options) : options_(options) {}
+  explicit ScheduleRunner(const ScheduleOptions& options)
+      : options_(options), machine_(options.grid ? grid_ : cpu_) {}
 
   /// Runs the schedule of a seed and adds to the counts of the report.
   /// @return what is wrong with it, or empty
@@ -52,7 +54,9 @@ class ScheduleRunner {
 
   const ScheduleOptions& options_;
   Scheduler scheduler_;
-  Machine machine_{&scheduler_};
+  Machine cpu_{&scheduler_};
+  GridMachine grid_{&scheduler_};
+  Machine& machine_;  ///< one of them
   ScratchPool pool_{kAmpleBytes};
   ScratchPool crashed_{kAmpleBytes};
   std::map<std::size_t, BasePool> bases_;

@@ -44,6 +44,8 @@ std::string Describe(const Event& event) {
               : fmt::format("swaps {:#x} -> {:#x} at {}", event.before, event.after, event.offset));
     case Event::Kind::kFlush:
       return with_step(fmt::format("flushes {} bytes at {}", event.after, event.offset));
+    case Event::Kind::kSeen:
+      return with_step(fmt::format("has seen what was stored at {}", event.offset));
     case Event::Kind::kFence:
       return with_step("fences");
     case Event::Kind::kGrow:

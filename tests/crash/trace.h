@@ -14,15 +14,17 @@ using Image = std::vector<std::uint64_t>;
 
 /// One access to persistent memory that can change what a crash leaves, or a mark.
 struct Event {
-  enum class Kind : std::uint8_t { kStore, kCas, kFlush, kFence, kGrow, kMark };
+  enum class Kind : std::uint8_t { kStore, kCas, kFlush, kSeen, kFence, kGrow, kMark };
   Kind kind = Kind::kStore;
   Step step = Step::kOther;
   std::uint32_t thread = 0;
-  /// kStore, kCas, kFlush: bytes from the pool's start. kGrow: the file's size from now on, bytes.
-  /// kMark: its number, of which the trace's reader knows the meaning.
+  /// kStore, kCas, kFlush, kSeen: bytes from the pool's start. kGrow: the file's size from now on,
+  /// bytes. kMark: its number, of which the trace's reader knows the meaning.
   std::uint64_t offset = 0;
   std::uint64_t before = 0;  ///< kStore, kCas: the word that was there
-  std::uint64_t after = 0;   ///< kStore, kCas: the word that is there now; kFlush: bytes
+  /// kStore, kCas: the word that is there now; kFlush: bytes; kSeen: stores of the word before this
+  /// event have been seen by the thread, and are durable after its next fence.
+  std::uint64_t after = 0;
 };
 
 /// What one program did to one pool, in the order in which it became visible.

@@ -1,0 +1,88 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+#include "tests/crash/block_explorer.h"
+#include "tests/crash/mutants.h"
+#include "tests/crash/schedule_explorer.h"
+#include "tests/test_util.h"
+
+/// Mutation on the simulated GPU: with any fence, barrier, lock or compare-and-swap of the GPU
+/// executor's protocols left out, exploration finds a violation; its seed alone finds it again, and
+/// nothing when the step is there.
+namespace gpm::crash {
+namespace {
+
+/// Many times what it takes.
+constexpr std::uint64_t kMaxSchedules = 400'000;
+constexpr std::uint64_t kMaxBlockSchedules = 8'000'000;
+
+/// Steps of the cache: schedules of whole stores hardly ever have the switches that they take.
+bool IsForBlocks(Step step) {
+  switch (step) {
+    case Step::kCachePutCas:
+    case Step::kCacheCloseCas:
+    case Step::kCacheFillCas:
+    case Step::kCacheValidate:
+    case Step::kCacheValidateFills:
+    case Step::kCachePutFence:
+    case Step::kCacheFillingFence:
+    case Step::kCacheFilledFence:
+    case Step::kCacheFillsReadFence:
+    case Step::kCacheValueReadFence:
+    case Step::kCacheTagReadFence:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// @param one the schedule of this seed alone
+Found Explore(Step left_out, std::uint64_t seed, bool one, bool blocks) {
+  if (blocks) {
+    const BlockReport report = ExploreBlocks(
+        {.seed = seed, .count = one ? 1 : kMaxBlockSchedules, .grid = true, .leave_out = left_out});
+    return {report.violation, report.violation_seed, report.schedules};
+  }
+  ScheduleOptions options;
+  options.seed = seed;
+  options.count = one ? 1 : kMaxSchedules;
+  options.threads = one ? 1 : 2;
+  options.crash_states = 8;
+  options.grid = true;
+  options.leave_out = left_out;
+  const ScheduleReport report = ExploreSchedules(options);
+  return {report.violation, report.violation_seed, report.schedules};
+}
+
+class GridMutationTest : public ::testing::TestWithParam<Step> {};
+
+TEST_P(GridMutationTest, IsCaught) {
+  const bool blocks = IsForBlocks(GetParam());
+  const std::uint64_t seed = test::TestSeed() % 1'000'000'000;
+  const Found found = Explore(GetParam(), seed, false, blocks);
+  Print(found, "schedules");
+  ASSERT_NE(found.violation, "") << StepName(GetParam()) << " can be left out unnoticed";
+  EXPECT_NE(Explore(GetParam(), found.seed, true, blocks).violation, "");
+  EXPECT_EQ(Explore(Step::kOther, found.seed, true, blocks).violation, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    EachStep, GridMutationTest,
+    ::testing::Values(Step::kKeyLock, Step::kInsertClaimCas, Step::kInsertContentsFence,
+                      Step::kInsertDoneFence, Step::kUpdateCellFence, Step::kUpdateReferenceCas,
+                      Step::kUpdateDoneFence, Step::kEraseStateCas, Step::kEraseDoneFence,
+                      Step::kTeamPreparedFence, Step::kTeamPreparedBarrier,
+                      Step::kTeamPublishedBarrier, Step::kTeamDoneFence, Step::kTeamDoneBarrier,
+                      Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
+                      Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence,
+                      Step::kDirectoryErasedFence, Step::kGiveBackSharedFence, Step::kDrainFence,
+                      Step::kCachePutCas, Step::kCacheCloseCas, Step::kCacheFillCas,
+                      Step::kCacheValidate, Step::kCacheValidateFills, Step::kCachePutFence,
+                      Step::kCacheFillingFence, Step::kCacheFilledFence, Step::kCacheFillsReadFence,
+                      Step::kCacheValueReadFence, Step::kCacheTagReadFence),
+    NameOf);
+
+}  // namespace
+}  // namespace gpm::crash

@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+
+#include "tests/crash/block_explorer.h"
+#include "tests/crash/schedule_explorer.h"
+#include "tests/test_util.h"
+
+/// The GPU executor's protocols on a simulated GPU (docs/crash_consistency.md): concurrent batches
+/// under seeded schedules, with crashes.
+///
+/// Environment:
+///   GPM_TEST_SEED         of the first schedule; a violation names the one that replays it
+///   GPM_TEST_GRID_STATES  crash states in all
+namespace gpm::crash {
+namespace {
+
+constexpr std::uint64_t kDefaultStates = 120'000;
+constexpr std::uint64_t kStatesOfSchedule = 32;
+
+std::uint64_t Seed() { return test::TestSeed() % 1'000'000'000; }
+
+TEST(GridTest, HistoriesAreDurablyLinearizable) {
+  const std::uint64_t states = test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
+  ScheduleOptions options;
+  options.seed = Seed();
+  options.count = ~std::uint64_t{0} >> 1;
+  options.threads = 2;
+  options.crash_states = kStatesOfSchedule;
+  options.grid = true;
+  options.max_crash_states = states;
+  const ScheduleReport report = ExploreSchedules(options);
+  std::printf("%llu schedules, %llu distinct, %llu accesses, %llu resizes, %llu crash states\n",
+              static_cast<unsigned long long>(report.schedules),
+              static_cast<unsigned long long>(report.distinct),
+              static_cast<unsigned long long>(report.steps),
+              static_cast<unsigned long long>(report.resizes),
+              static_cast<unsigned long long>(report.crash_states));
+  EXPECT_EQ(report.violation, "");
+  EXPECT_GE(report.crash_states, states);
+  EXPECT_GT(report.distinct, report.schedules / 100 * 99);
+}
+
+TEST(GridTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
+  const std::uint64_t count = 2 * test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
+  const BlockReport report = ExploreBlocks({.seed = Seed(), .count = count, .grid = true});
+  EXPECT_EQ(report.violation, "");
+  EXPECT_GT(report.hits, count / 10);
+}
+
+}  // namespace
+}  // namespace gpm::crash

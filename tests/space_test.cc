@@ -1,0 +1,234 @@
+// Space by need: a batch makes the pool grow by what it really writes, free cells go where they are
+// needed, and a full pool can still be updated and erased.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "pm/pool.h"
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+using test::ErrorOf;
+using test::TestExecutor;
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+class SpaceTest : public test::PoolTest {
+ protected:
+  Store Make(std::uint32_t value_size, std::uint64_t max_bytes = 0) {
+    path_ = NewPath();
+    value_size_ = value_size;
+    CreateOptions create;
+    create.value_size = value_size;
+    return Store::Create(path_, create, test::TestOpenOptions(max_bytes));
+  }
+  /// Applies one kind to keys [first, first + n), or all to one key. @return the results
+  std::vector<Result> Apply(Store& store, Op op, std::uint64_t first, std::size_t n,
+                            bool mixed = false, bool one_key = false) {
+    std::vector<std::uint64_t> keys(n, first);
+    if (!one_key) std::iota(keys.begin(), keys.end(), first);
+    const std::vector<Op> ops(mixed ? n : 0, op);
+    const bool writes = op != Op::kFind && op != Op::kErase;
+    std::vector<std::byte> values(writes ? n * value_size_ : 0);
+    for (std::size_t i = 0; i < n && writes; ++i) {
+      std::memcpy(&values[i * value_size_], &keys[i], std::min<std::size_t>(8, value_size_));
+    }
+    std::vector<Result> results(n, Result::kInvalid);
+    store.Apply({.op = op,
+                 .ops = ops,
+                 .keys = std::as_bytes(std::span(keys)),
+                 .values = values,
+                 .found = {},
+                 .results = results});
+    return results;
+  }
+  static std::size_t Count(const std::vector<Result>& results, Result result) {
+    return static_cast<std::size_t>(std::count(results.begin(), results.end(), result));
+  }
+  /// Inserts batches of new keys until one finds no room. @return items
+  std::uint64_t Fill(Store& store, std::uint64_t first, std::size_t batch) {
+    std::uint64_t items = 0;
+    for (;;) {
+      const auto results = Apply(store, Op::kInsert, first, batch);
+      items += Count(results, Result::kOk);
+      first += batch;
+      if (Count(results, Result::kNoSpace) > 0) return items;
+    }
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::uint32_t value_size_ = 0;
+};
+
+TEST_F(SpaceTest, FindsOfAMixedBatchTakeNoSpace) {
+  Store store = Make(128);
+  Apply(store, Op::kInsert, 1, 100);
+  const std::uint64_t before = store.Stats().pm_bytes;
+  for (int k = 0; k < 3; ++k) Apply(store, Op::kFind, 1, 500'000, true);
+  EXPECT_LE(store.Stats().pm_bytes, before + kMiB);
+  const StoreStats stats = store.Stats();
+  EXPECT_EQ(stats.items + stats.free_cells, stats.value_cells);
+}
+
+TEST_F(SpaceTest, ErasesOfAbsentKeysTakeNoSpace) {
+  Store store = Make(65536, 64 * kMiB);
+  Apply(store, Op::kErase, 1, 60'000, true);
+  EXPECT_LE(store.Stats().pm_bytes, 8 * kMiB);
+  EXPECT_GE(Fill(store, 1, 100), 900u);
+}
+
+TEST_F(SpaceTest, UpsertsOfOneKeyTakeAFewCells) {
+  for (const bool mixed : {false, true}) {
+    Store store = Make(1024);
+    const auto results = Apply(store, Op::kUpsert, 7, 100'000, mixed, true);
+    EXPECT_EQ(Count(results, Result::kOk), results.size());
+    const StoreStats stats = store.Stats();
+    EXPECT_EQ(stats.items, 1u);
+    EXPECT_LE(stats.pm_bytes, 2 * kMiB);
+    store.Close();
+  }
+}
+
+TEST_F(SpaceTest, AsMuchFitsAfterABatchThatWroteNothing) {
+  Store first = Make(128, 32 * kMiB);
+  const std::uint64_t fits = Fill(first, 1, 10'000);
+  first.Close();
+  Store second = Make(128, 32 * kMiB);
+  Apply(second, Op::kFind, 1, 200'000, true);
+  EXPECT_GE(Fill(second, 1, 10'000) * 100, fits * 95);
+  second.Close();
+  EXPECT_TRUE(CheckPool(path()).defects.empty());
+}
+
+TEST_F(SpaceTest, AFullPoolIsUpdatedAndErased) {
+  Store store = Make(256, 16 * kMiB);
+  const std::uint64_t items = Fill(store, 1, 5'000);
+  ASSERT_GT(items, 30'000u);
+  EXPECT_GT(Count(Apply(store, Op::kInsert, 1 << 20, 1), Result::kNoSpace), 0u);
+  for (const bool mixed : {false, true}) {
+    EXPECT_EQ(Count(Apply(store, Op::kUpdate, 1, items, mixed), Result::kOk) +
+                  Count(Apply(store, Op::kUpdate, items + 1, items, mixed), Result::kOk),
+              items);
+  }
+  EXPECT_EQ(Count(Apply(store, Op::kInsert, 1 << 20, 1000), Result::kOk), 0u)
+      << "cells that are kept for updates are not for inserts";
+  EXPECT_EQ(Count(Apply(store, Op::kErase, 1, 1000), Result::kOk), 1000u);
+  EXPECT_EQ(Count(Apply(store, Op::kInsert, 1 << 21, 900), Result::kOk), 900u);
+  const StoreStats stats = store.Stats();
+  EXPECT_EQ(stats.items + stats.free_cells, stats.value_cells);
+  store.Close();
+  const CheckReport report = CheckPool(path());
+  EXPECT_TRUE(report.defects.empty());
+  EXPECT_EQ(report.items, stats.items);
+}
+
+TEST_F(SpaceTest, ALevelTakesThePlaceOfFreeCells) {
+  // Large values, so that cells are most of the pool, and then far more items than there were, as
+  // many as small tables hold.
+  Store store = Make(4096, 0);
+  Apply(store, Op::kInsert, 1, 20'000);
+  Apply(store, Op::kErase, 1, 20'000);
+  const std::uint64_t bytes = store.Stats().pm_bytes;
+  const std::uint64_t resizes = store.Stats().resizes;
+  // Slots of erased items are free again: only more items than before need levels.
+  store.Reserve(60'000);  // levels for 60,000 items take less than the free cells
+  EXPECT_GT(store.Stats().resizes, resizes);
+  const std::uint64_t levels = 2 * 128 * 16384;
+  EXPECT_LE(store.Stats().pm_bytes, bytes + 60'000 * 4200 - 20'000 * 4096 + levels);
+  const auto results = Apply(store, Op::kInsert, 1, 60'000);
+  EXPECT_EQ(Count(results, Result::kOk), results.size());
+  const StoreStats stats = store.Stats();
+  EXPECT_EQ(stats.items + stats.free_cells, stats.value_cells);
+  store.Close();
+  const CheckReport report = CheckPool(path());
+  EXPECT_TRUE(report.defects.empty());
+  EXPECT_EQ(report.items, 60'000u);
+}
+
+TEST_F(SpaceTest, ATicketOfABatchThatLackedRoomOutlivesTheStore) {
+  Store store = Make(64);
+  const std::size_t n = 20'000;
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 1);
+  const std::vector<std::byte> values(n * 64);
+  std::vector<Result> results(n, Result::kInvalid);
+  Ticket ticket = store.ApplyAsync({.op = Op::kInsert,
+                                    .ops = {},
+                                    .keys = std::as_bytes(std::span(keys)),
+                                    .values = values,
+                                    .found = {},
+                                    .results = results});
+  if (TestExecutor() == ExecutorKind::kCpu) {
+    EXPECT_GT(Count(results, Result::kNoSpace), 0u) << "what is not done does not read as done";
+  }
+  store.Close();
+  ticket.Wait();
+  EXPECT_EQ(results, std::vector(n, Result::kOk));
+  EXPECT_EQ(CheckPool(path()).items, n);
+}
+
+TEST(FindFreeCells, TakesTheSmallestRunThatDoesOrThePoolsEnd) {
+  Superblock superblock{};
+  superblock.key_size = 8;
+  superblock.value_size = 1024;
+  superblock.geometry = Geometry{};
+  superblock.top = 1;
+  superblock.level_offset[0] = 16 * kPageBytes;
+  superblock.level_offset[1] = 17 * kPageBytes;
+  superblock.segment_count = 1;
+  superblock.segments[0] = {100 * kPageBytes, 100 * kPageBytes};  // cells 400 to 799
+  std::vector<std::uint32_t> used(25);
+  const auto use = [&](std::uint32_t cell) { used[cell / 32] |= 1u << (cell % 32); };
+  const auto find = [&](std::uint64_t pages) {
+    return FindFreeCells(superblock, used, pages * kPageBytes);
+  };
+  use(410);
+  use(500);
+  use(740);
+  // Free: pages 100 to 101, 103 to 124, 126 to 184, 186 to 199.
+  EXPECT_EQ(find(20).offset, 103 * kPageBytes);
+  EXPECT_EQ(find(20).bytes, 20 * kPageBytes);
+  EXPECT_EQ(find(2).offset, 100 * kPageBytes);
+  EXPECT_EQ(find(40).offset, 126 * kPageBytes);
+  EXPECT_EQ(find(10).offset, 190 * kPageBytes) << "at the segment's end";
+  EXPECT_EQ(find(60).offset, 186 * kPageBytes) << "no run does: the pool's end";
+  EXPECT_EQ(find(60).bytes, 14 * kPageBytes);
+  use(799);
+  EXPECT_EQ(find(60).bytes, 0u);
+}
+
+TEST_F(SpaceTest, PagesOfASegmentAreTakenOutOfIt) {
+  if (TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "no CUDA device is used";
+  const std::string path = NewPath();
+  PoolConfig config;
+  config.value_size = 1024;
+  auto pool = Pool::Create(path, config, {});
+  const Extent added = pool->AddSegment(1000);
+  const std::uint64_t end = UsedEnd(pool->superblock());
+  const auto segments = [&] { return pool->superblock().segment_count; };
+  pool->RemoveCells({added.offset + 10 * kPageBytes, 5 * kPageBytes});
+  EXPECT_EQ(segments(), 2u);
+  EXPECT_EQ(LargestGap(pool->superblock()).bytes, 5 * kPageBytes);
+  pool->RemoveCells({added.offset, 10 * kPageBytes});
+  EXPECT_EQ(segments(), 1u);
+  pool->RemoveCells({end - 2 * kPageBytes, 2 * kPageBytes});
+  EXPECT_EQ(UsedEnd(pool->superblock()), end - 2 * kPageBytes);
+  EXPECT_EQ(ErrorOf([&] {
+              pool->RemoveCells({added.offset, kPageBytes});
+            }),
+            ErrorCode::kInvalidArgument);
+  const Extent rest{added.offset + 15 * kPageBytes, end - 17 * kPageBytes - added.offset};
+  pool->RemoveCells(rest);
+  EXPECT_EQ(segments(), 0u);
+  EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
+}
+
+}  // namespace
+}  // namespace gpm
