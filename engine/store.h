@@ -176,8 +176,8 @@ class Store {
   StoreStats Stats() const;
 
   /// Completes running batches (tickets keep their outcome), marks the pool clean, unmaps it. The
-  /// store can't be used after, also when this throws, but for kBusy; the pool is not marked clean
-  /// then, and is recovered when it is opened next.
+  /// store can't be used after, also when this throws, but for kBusy. A pool of which not all was
+  /// done is not marked clean, and recovered when it is opened next.
   /// @throws Error kIo, kGpu, kNoSpace, kBusy (nothing was done); std::bad_alloc
   void Close();
 

@@ -241,6 +241,7 @@ void StoreImpl::ForEach(const Store::Visitor& visit) {
 StoreStats StoreImpl::Stats() {
   std::unique_lock lock(mutex_);
   Enter(lock);
+  CheckUsable();
   const Superblock& superblock = pool_->superblock();
   StoreStats stats;
   stats.items = static_cast<std::uint64_t>(std::max<std::int64_t>(items_, 0));

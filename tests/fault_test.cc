@@ -136,10 +136,10 @@ class FaultSession {
   }
 
   /// A call that changes nothing of what is stored.
-  void Do(const std::function<void()>& action) {
+  void Do(const std::function<void()>& action, bool again = true) {
     if (Call(action)) return;
     Resume();
-    action();
+    if (again) action();
   }
 
   /// @param pending what the store completes when it is closed
@@ -399,9 +399,15 @@ constexpr Story kStories[] = {
     {"ReserveAndVisit", Before::kClosed, kAmpleBytes,
      [](FaultSession& session) {
        session.Open();
-       session.Do([&] { session.store().Reserve(4000); });
+       session.Do([&] { session.store().Reserve(4000); }, false);
        session.Do([&] { session.store().ForEach([](auto, auto) {}); });
        session.Do([&] { session.store().Stats(); });
+       session.Close();
+     }},
+    {"ReserveAndInsert", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       session.Do([&] { session.store().Reserve(8000); });
        Insert(session, 1000, 500);
        session.Close();
      }},
