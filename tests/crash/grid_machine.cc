@@ -18,6 +18,9 @@ void GridMachine::BeginGrid(std::uint64_t seed) {
   // From never, but for fences, to one at each access.
   constexpr std::uint64_t kRates[] = {0, 0, 1, 4, 16, 64};
   arrives_of_64_ = kRates[random_() % std::size(kRates)];
+  const std::uint64_t held = random_() % 4;
+  pool_arrives_ = held != 0;
+  shared_arrives_ = held != 1;
   pending_.clear();
   arrived_.clear();
   history_.clear();
@@ -87,13 +90,13 @@ void GridMachine::FenceDevice(Step step) {
 
 void GridMachine::FenceReads(Step step) {
   if (!on_grid() || !Leaves(step)) return;
-  readers_[Thread()].is_early = random_() % 2 == 0;
+  readers_[Thread()].is_early = true;
 }
 
 bool GridMachine::TryAcquire(Step step, std::uint32_t* lock) {
   if (!Shared(step)) return true;
   if (*lock != 0) {
-    GridPause();
+    Pause();
     return false;
   }
   *lock = 1;
@@ -115,7 +118,7 @@ void GridMachine::BeginCopy() {
 void GridMachine::EndCopy() { readers_[Thread()].in_copy = false; }
 
 void GridMachine::GridPause() {
-  if (on_grid()) ArriveAny();
+  if (on_grid() && !pending_.empty()) Arrive(random_() % pending_.size());
   Pause();
 }
 
@@ -132,7 +135,9 @@ void GridMachine::JoinThreads(const std::vector<std::uint32_t>& threads) {
 
 void GridMachine::Advance() {
   Begins();
-  if (random_() % 64 < arrives_of_64_) ArriveAny();
+  if (random_() % 64 >= arrives_of_64_ || pending_.empty()) return;
+  const std::size_t index = random_() % pending_.size();
+  if (pending_[index].in_pool ? pool_arrives_ : shared_arrives_) Arrive(index);
 }
 
 void GridMachine::Put(std::byte* target, std::uint32_t bytes, const void* value, bool in_pool) {
@@ -151,14 +156,13 @@ void GridMachine::Put(std::byte* target, std::uint32_t bytes, const void* value,
 }
 
 void GridMachine::Read(const void* from, std::uint32_t bytes, void* value) {
+  const std::size_t begun = history_.size();
+  if (on_grid()) Advance();
   std::memcpy(value, from, bytes);
   if (!on_grid()) return;
-  Advance();
-  std::memcpy(value, from, bytes);
   const auto* const source = static_cast<const std::byte*>(from);
   if (KeepsHistory()) {
     Reader& reader = readers_[Thread()];
-    const std::size_t begun = history_.size();
     if (reader.is_early) {
       for (std::size_t i = history_.size(); i-- > reader.begun;) {
         const Before& before = history_[i];
@@ -254,10 +258,6 @@ void GridMachine::ArriveSeen() {
   }
 }
 
-void GridMachine::ArriveAny() {
-  if (!pending_.empty()) Arrive(random_() % pending_.size());
-}
-
 /// What the thread has seen of what has arrived, and what was stored there before.
 void GridMachine::MakeDurable(Step step) {
   std::map<std::uint64_t, std::size_t> seen;  // the last event, by offset
@@ -333,7 +333,7 @@ bool GridBlock::Meet(bool bit) {
     ++meetings_;
     return result_;
   }
-  for (const std::uint64_t met = meetings_; meetings_ == met;) machine_->GridPause();
+  for (const std::uint64_t met = meetings_; meetings_ == met;) machine_->Pause();
   return result_;
 }
 

@@ -79,7 +79,7 @@ class GridMachine : public Machine, public ExecutorSource {
   /// there is a FenceReads.
   void BeginCopy();
   void EndCopy();
-  /// The thread waits for another one.
+  /// The thread waits for what another one stores.
   void GridPause();
   /// What any of these threads has seen all of them have.
   void JoinThreads(const std::vector<std::uint32_t>& threads);
@@ -138,14 +138,15 @@ class GridMachine : public Machine, public ExecutorSource {
   void Arrive(std::size_t index);
   void ArriveAt(const void* target);
   void ArriveSeen();
-  void ArriveAny();
   void MakeDurable(Step step);
   void SeeWord(std::uint64_t offset);
   void Remember(void* target, std::uint32_t bytes);
   bool KeepsHistory() const;
 
   std::mt19937_64 random_;
-  std::uint64_t arrives_of_64_ = 0;  ///< how often something arrives at an access
+  std::uint64_t arrives_of_64_ = 0;  ///< how often something arrives at an access, if it may
+  bool pool_arrives_ = true;
+  bool shared_arrives_ = true;
   std::uint64_t next_id_ = 1;
   std::vector<Pending> pending_;  ///< by id
   std::vector<Arrived> arrived_;  ///< by event

@@ -6,6 +6,7 @@
 #include "tests/crash/block_explorer.h"
 #include "tests/crash/mutants.h"
 #include "tests/crash/schedule_explorer.h"
+#include "tests/crash/slot_explorer.h"
 #include "tests/test_util.h"
 
 /// Mutation on the simulated GPU: with any fence, barrier, lock or compare-and-swap of the GPU
@@ -16,10 +17,13 @@ namespace {
 
 /// Many times what it takes.
 constexpr std::uint64_t kMaxSchedules = 400'000;
-constexpr std::uint64_t kMaxBlockSchedules = 8'000'000;
+constexpr std::uint64_t kMaxSmallSchedules = 8'000'000;
 
-/// Steps of the cache: schedules of whole stores hardly ever have the switches that they take.
-bool IsForBlocks(Step step) {
+/// What finds that a step is left out. Schedules of whole stores hardly ever have the switches that
+/// some steps take.
+enum class Way : std::uint8_t { kSchedules, kBlocks, kSlots };
+
+Way WayOf(Step step) {
   switch (step) {
     case Step::kCachePutCas:
     case Step::kCacheCloseCas:
@@ -32,17 +36,24 @@ bool IsForBlocks(Step step) {
     case Step::kCacheFillsReadFence:
     case Step::kCacheValueReadFence:
     case Step::kCacheTagReadFence:
-      return true;
+      return Way::kBlocks;
+    case Step::kGiveBackSharedFence:
+      return Way::kSlots;
     default:
-      return false;
+      return Way::kSchedules;
   }
 }
 
 /// @param one the schedule of this seed alone
-Found Explore(Step left_out, std::uint64_t seed, bool one, bool blocks) {
-  if (blocks) {
+Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
+  if (way == Way::kBlocks) {
     const BlockReport report = ExploreBlocks(
-        {.seed = seed, .count = one ? 1 : kMaxBlockSchedules, .grid = true, .leave_out = left_out});
+        {.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .grid = true, .leave_out = left_out});
+    return {report.violation, report.violation_seed, report.schedules};
+  }
+  if (way == Way::kSlots) {
+    const SlotReport report =
+        ExploreSlots({.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};
   }
   ScheduleOptions options;
@@ -59,13 +70,13 @@ Found Explore(Step left_out, std::uint64_t seed, bool one, bool blocks) {
 class GridMutationTest : public ::testing::TestWithParam<Step> {};
 
 TEST_P(GridMutationTest, IsCaught) {
-  const bool blocks = IsForBlocks(GetParam());
+  const Way way = WayOf(GetParam());
   const std::uint64_t seed = test::TestSeed() % 1'000'000'000;
-  const Found found = Explore(GetParam(), seed, false, blocks);
+  const Found found = Explore(GetParam(), seed, false, way);
   Print(found, "schedules");
   ASSERT_NE(found.violation, "") << StepName(GetParam()) << " can be left out unnoticed";
-  EXPECT_NE(Explore(GetParam(), found.seed, true, blocks).violation, "");
-  EXPECT_EQ(Explore(Step::kOther, found.seed, true, blocks).violation, "");
+  EXPECT_NE(Explore(GetParam(), found.seed, true, way).violation, "");
+  EXPECT_EQ(Explore(Step::kOther, found.seed, true, way).violation, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -77,10 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Step::kTeamPublishedBarrier, Step::kTeamDoneFence, Step::kTeamDoneBarrier,
                       Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
                       Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence,
-                      Step::kDirectoryErasedFence, Step::kGiveBackSharedFence, Step::kDrainFence,
-                      Step::kCachePutCas, Step::kCacheCloseCas, Step::kCacheFillCas,
-                      Step::kCacheValidate, Step::kCacheValidateFills, Step::kCachePutFence,
-                      Step::kCacheFillingFence, Step::kCacheFilledFence, Step::kCacheFillsReadFence,
+                      Step::kDirectoryErasedFence, Step::kGiveBackSharedFence, Step::kCachePutCas,
+                      Step::kCacheCloseCas, Step::kCacheFillCas, Step::kCacheValidate,
+                      Step::kCacheValidateFills, Step::kCachePutFence, Step::kCacheFillingFence,
+                      Step::kCacheFilledFence, Step::kCacheFillsReadFence,
                       Step::kCacheValueReadFence, Step::kCacheTagReadFence),
     NameOf);
 

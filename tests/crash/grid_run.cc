@@ -212,7 +212,7 @@ void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
   std::uint32_t done = 0;
   const std::uint32_t blocks = (grid_.count + tiles_of_block_ - 1) / tiles_of_block_;
   const auto await = [&](const std::uint32_t& met) {
-    while (met < blocks) machine().GridPause();
+    while (met < blocks) machine().Pause();
   };
   std::vector<std::function<void()>> readers;
   if (deals) {
@@ -270,7 +270,7 @@ void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
         if (block.Rank() == 0) {
           machine().FenceDevice(Step::kOther);
           ++done;
-          while (done < all_done) machine().GridPause();
+          while (done < all_done) machine().Pause();
         }
         block.Meet(false);
         if (has_one) AnswerAt(p, false);
@@ -339,7 +339,8 @@ void CpuRun<crash::GridSetup>::CarryOutSearched() {
   if (!table.inline_values() && machine().Random() % 4 != 0) {
     lists.items = &dealt_;
     lists.counts = dealt_counts_;
-    for (std::uint32_t k = 0; k < asked_; ++k) {
+    // One more than is asked for: what a block leaves goes back.
+    for (std::uint32_t k = 0; k <= asked_; ++k) {
       std::uint32_t cell = 0;
       if (reclaim_.CellAt(k, &cell)) dealt_.push_back(cell);
     }

@@ -5,6 +5,7 @@
 
 #include "tests/crash/block_explorer.h"
 #include "tests/crash/schedule_explorer.h"
+#include "tests/crash/slot_explorer.h"
 #include "tests/test_util.h"
 
 /// The GPU executor's protocols on a simulated GPU (docs/crash_consistency.md): concurrent batches
@@ -16,7 +17,7 @@
 namespace gpm::crash {
 namespace {
 
-constexpr std::uint64_t kDefaultStates = 120'000;
+constexpr std::uint64_t kDefaultStates = 160'000;
 constexpr std::uint64_t kStatesOfSchedule = 32;
 
 std::uint64_t Seed() { return test::TestSeed() % 1'000'000'000; }
@@ -47,6 +48,13 @@ TEST(GridTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   const BlockReport report = ExploreBlocks({.seed = Seed(), .count = count, .grid = true});
   EXPECT_EQ(report.violation, "");
   EXPECT_GT(report.hits, count / 10);
+}
+
+TEST(GridTest, SlotsThatAreGivenBackAreUsedAgain) {
+  const std::uint64_t count = 2 * test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
+  const SlotReport report = ExploreSlots({.seed = Seed(), .count = count});
+  EXPECT_EQ(report.violation, "");
+  EXPECT_GT(report.inserted, count / 10);
 }
 
 }  // namespace
