@@ -74,6 +74,9 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       unsorted_(&gpu_bytes_),
       sort_library_(&gpu_bytes_),
       cache_memory_(&gpu_bytes_) {
+  int devices = 0;
+  CheckCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  is_only_device_ = devices == 1;
   const CurrentDevice current = Activate();
   int multiprocessors = 0;
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),

@@ -125,7 +125,7 @@ class CudaExecutor : public Executor {
     return context;
   }
   /// Makes the executor's device current in this thread while what it returns lives.
-  [[nodiscard]] CurrentDevice Activate() const { return CurrentDevice(device_); }
+  [[nodiscard]] CurrentDevice Activate() const { return CurrentDevice(device_, is_only_device_); }
   void GiveBack(const Epochs::SlotRange& slots, Stream stream);
   /// What is enqueued on the stream next finds the cells of SortCells sorted.
   void AwaitSortedCells(Stream stream);
@@ -160,6 +160,7 @@ class CudaExecutor : public Executor {
   void RefreshContext();
 
   int device_;
+  bool is_only_device_ = false;
   AccessOptions access_;
   std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;

@@ -25,8 +25,9 @@ void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t block
 /// Makes a device current in this thread, and the one that was current before again at the end.
 class CurrentDevice {
  public:
-  /// @throws Error(kGpu)
-  explicit CurrentDevice(int device) {
+  /// @param is_only there is no other: nothing to do @throws Error(kGpu)
+  CurrentDevice(int device, bool is_only) {
+    if (is_only) return;
     CheckCuda(cudaGetDevice(&before_), "cudaGetDevice");
     changed_ = before_ != device;
     if (changed_) CheckCuda(cudaSetDevice(device), "cudaSetDevice");

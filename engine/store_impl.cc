@@ -1,6 +1,7 @@
 #include "engine/store_impl.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,14 @@ constexpr std::uint64_t kSpareShare = 8;
 std::uint64_t RandomWord() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32) ^ device();
+}
+
+/// Forks that made this process out of the one that first asked: a load, where asking the system
+/// for the process's number would take as long as a launch's arguments do.
+std::uint32_t Forks() {
+  static std::atomic<std::uint32_t> forks{0};
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  return registered == 0 ? forks.load(std::memory_order_relaxed) : 0;
 }
 
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
@@ -54,13 +63,14 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       value_size_(pool_->superblock().value_size),
       executor_(MakeExecutor(open, *pool_)),
       cache_(open.cache, tracer_),
-      process_(getpid()) {
+      process_(getpid()),
+      forks_(Forks()) {
   RefreshTable();
 }
 
 StoreImpl::~StoreImpl() = default;
 
-bool StoreImpl::InItsProcess() const { return getpid() == process_; }
+bool StoreImpl::InItsProcess() const { return Forks() == forks_; }
 
 void StoreImpl::CheckProcess() const {
   if (InItsProcess()) return;

@@ -235,6 +235,7 @@ class StoreImpl {
   std::exception_ptr unusable_cause_;  ///< by who set that, before `unusable_`
   std::optional<CellRange> unqueued_;  ///< cells that were added when their queue could not grow
   const int process_;                  ///< that opened the store
+  const std::uint32_t forks_;          ///< Forks() then
   StoreImpl* next_abandoned_ = nullptr;
 
   mutable std::mutex mutex_;  ///< guards what follows
