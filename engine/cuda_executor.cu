@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <string>
 
 #include "engine/cuda_executor.h"
@@ -301,7 +302,9 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   sort(sort_library_.data());
   Launch("PutBackCells", PutBackCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
          unsorted_.data() + cells.count);
-  CheckCuda(cudaEventRecord(cells_sorted_, stream_), "cudaEventRecord");
+  const cudaError_t recorded = cudaEventRecord(cells_sorted_, stream_);
+  if (recorded != cudaSuccess) Synchronize();  // nobody may take them before they are sorted
+  CheckCuda(recorded, "cudaEventRecord");
 }
 
 void CudaExecutor::AwaitSortedCells(Stream stream) {
@@ -440,9 +443,13 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
   return std::make_unique<Workspace>(&workspace_bytes_, stream_);
 }
 
-void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) {
+void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept {
   const std::lock_guard lock(mutex_);
-  workspaces_.push_back(std::move(workspace));
+  try {
+    workspaces_.push_back(std::move(workspace));
+  } catch (const std::bad_alloc&) {
+    // The next batch makes one.
+  }
 }
 
 std::unique_ptr<Executor> MakeCudaExecutor(const OpenOptions& open, const Mapping& mapping) {

@@ -144,7 +144,7 @@ class CudaExecutor : public Executor {
   void FlushPool() const;
   bool needs_flush() const { return mapping_.persist().needs_flush(); }
   std::unique_ptr<Workspace> TakeWorkspace();
-  void ReturnWorkspace(std::unique_ptr<Workspace> workspace);
+  void ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept;
   int device() const { return device_; }
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }

@@ -150,7 +150,8 @@ Progress CudaRun::Await() {
     try {
       progress_ = executor_->Collect(workspace_.get());
     } catch (...) {
-      workspace_.reset();  // kernels may still use it: nobody else gets it
+      cudaStreamSynchronize(stream_);  // what is still running writes to the workspace and arrays
+      workspace_.reset();
       throw;
     }
     // What is carried out in several phases is answered, and its finds counted, in each again.

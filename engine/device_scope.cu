@@ -28,9 +28,14 @@ class ScopeRun : public Run {
   Progress Await() override {
     if (reported_) return progress_;
     const CurrentDevice current = executor_->Activate();
-    executor_->Report(stream_, context_, reporter_);
-    CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
-    progress_ = executor_->Collect(workspace_.get());
+    try {
+      executor_->Report(stream_, context_, reporter_);
+      CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
+      progress_ = executor_->Collect(workspace_.get());
+    } catch (...) {
+      cudaStreamSynchronize(stream_);  // kernels may still be running
+      throw;
+    }
     reported_ = true;
     executor_->FlushPool();
     const Progress progress = progress_;

@@ -235,6 +235,15 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> ru
   return in_flight;
 }
 
+ReclaimPositions StoreImpl::PositionsAfterFailure() noexcept {
+  try {
+    return executor_->Positions();
+  } catch (...) {
+    SetUnusable("a batch was carried out");  // nobody knows how much room the queues have
+    return {};
+  }
+}
+
 void StoreImpl::TakeBack(InFlight& in_flight, bool touched,
                          const Epochs::SlotRange& give_back) noexcept {
   ReclaimPositions positions;
@@ -253,6 +262,7 @@ void StoreImpl::TakeBack(InFlight& in_flight, bool touched,
       touched = true;
     }
   }
+  if (touched) positions = PositionsAfterFailure();
   const std::lock_guard lock(mutex_);
   left_behind_ |= touched;  // what it was given is found again when the pool is opened next
   epochs_.End(in_flight.id, positions);
@@ -288,6 +298,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   } catch (...) {
     in_flight->error = std::current_exception();
   }
+  if (behind) progress.positions = PositionsAfterFailure();
   const std::lock_guard lock(mutex_);
   const bool lacking = progress.lacking() > 0 && !in_flight->error;
   if (!lacking) in_flight->run.reset();

@@ -223,6 +223,12 @@ void StoreImpl::AwaitCacheLoad(std::uint64_t load) {
   }
 }
 
+void StoreImpl::SetUnusable(const char* what) noexcept {
+  if (unusable_set_.exchange(true)) return;
+  unusable_cause_ = std::current_exception();
+  unusable_ = what;
+}
+
 void StoreImpl::CheckUsable() const {
   const char* const what = unusable_.load();
   if (what == nullptr) return;

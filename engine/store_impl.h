@@ -136,6 +136,8 @@ class StoreImpl {
   void Enter(std::unique_lock<std::mutex>& lock);
   std::shared_ptr<InFlight> Admit(const Reservation& needs, Admission how, bool scope,
                                   Epochs::SlotRange* give_back);
+  /// Where the queues have come to when a batch has failed, which may have used them.
+  ReclaimPositions PositionsAfterFailure() noexcept;
   /// Makes as if a batch that could not be started, and was not, had never been admitted.
   void TakeBack(InFlight& in_flight, bool touched, const Epochs::SlotRange& give_back) noexcept;
   void Recover();
@@ -202,6 +204,8 @@ class StoreImpl {
   void CountTaken(const InFlight& in_flight);
   /// @throws Error once AllOrUnusable has thrown
   void CheckUsable() const;
+  /// Keeps batches from running until the pool is opened again, for the exception at hand.
+  void SetUnusable(const char* what) noexcept;
   /// Does what must not be left half done: what it throws makes the store unusable.
   /// @param what a literal that says what could not be done
   template <class Action>
@@ -209,10 +213,7 @@ class StoreImpl {
     try {
       action();
     } catch (...) {
-      if (unusable_.load() == nullptr) {
-        unusable_cause_ = std::current_exception();
-        unusable_ = what;
-      }
+      SetUnusable(what);
       throw;
     }
   }
@@ -230,7 +231,8 @@ class StoreImpl {
   bool accelerated_ = false;   ///< MakeAccelerators was called for the table as it is
   /// What could not be done, so that no batch can run any more; null when they can.
   std::atomic<const char*> unusable_{nullptr};
-  std::exception_ptr unusable_cause_;  ///< set before that
+  std::atomic<bool> unusable_set_{false};
+  std::exception_ptr unusable_cause_;  ///< by who set that, before `unusable_`
   std::optional<CellRange> unqueued_;  ///< cells that were added when their queue could not grow
   const int process_;                  ///< that opened the store
   const std::uint32_t forks_;          ///< Forks() then

@@ -154,8 +154,10 @@ void StoreImpl::FailLacking(const std::exception_ptr& error) noexcept {
 
 bool StoreImpl::Reclaim() {
   const Epochs::SlotRange slots{epochs_.slots_given_back(), executor_->Positions().slots_tail};
-  AllOrUnusable("erased slots were given back", [&] { executor_->GiveBack(slots); });
-  epochs_.Quiesced(executor_->Positions());
+  AllOrUnusable("erased slots were given back", [&] {
+    executor_->GiveBack(slots);
+    epochs_.Quiesced(executor_->Positions());  // so that nobody gives them back again
+  });
   return slots.from != slots.to;
 }
 

@@ -35,7 +35,7 @@ class FailureTest : public test::PoolTest {
  protected:
   void SetUp() override {
     PoolTest::SetUp();
-    alarm(120);  // a hang is a failure, too
+    alarm(300);  // a hang is a failure, too
   }
   void TearDown() override {
     alarm(0);
@@ -88,55 +88,6 @@ class FailureTest : public test::PoolTest {
     EXPECT_TRUE(report.defects.empty()) << report.defects.front();
   }
 };
-
-TEST_F(FailureTest, AllocationThatFailsWhileABatchMakesRoomLosesNothing) {
-  constexpr std::uint64_t kLoaded = 800;
-  constexpr std::uint64_t kMore = 3000;  // several resizes, and more cells
-  for (const bool directory : {false, true}) {
-    bool hit = true;
-    for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
-      SCOPED_TRACE(testing::Message() << "allocation " << k << ", directory " << directory);
-      const std::string path = NewPath();
-      Store store = NewStore(path, directory);
-      store.Apply(Inserts(0, kLoaded).Mixed());
-      TestBatch more = Inserts(kLoaded, kMore);
-      const Batch batch = more.Mixed();
-      bool threw = false;
-      {
-        const Fault fault(FaultKind::kAllocation, k);
-        const Fault::Armed armed;
-        try {
-          store.Apply(batch);
-        } catch (const std::exception&) {
-          threw = true;
-        }
-        hit = fault.hit();
-      }
-      bool usable = true;
-      try {
-        ExpectItems(store, kLoaded + (threw ? 0 : kMore), threw ? kMore : 0);
-        TestBatch again = Inserts(0, kLoaded);
-        store.Apply(again.Mixed());
-        for (std::size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again.result(i), Result::kExists);
-      } catch (const Error& error) {
-        usable = false;
-        EXPECT_TRUE(ErrorOf([&] { store.Apply(Inserts(0, 1).Mixed()); }).has_value());
-        EXPECT_TRUE(ErrorOf([&] { store.Stats(); }).has_value());
-        EXPECT_TRUE(ErrorOf([&] { store.Reserve(1); }).has_value());
-        EXPECT_TRUE(ErrorOf([&] { store.ForEach([](auto, auto) {}); }).has_value());
-      }
-      store.Close();
-      ExpectSoundPool(path);
-      EXPECT_TRUE(usable || !CheckPool(path).clean);
-      Store reopened = Store::Open(path, Options(directory));
-      ExpectItems(reopened, kLoaded, kMore);
-      reopened.Apply(Inserts(kLoaded, kMore).Mixed());
-      ExpectItems(reopened, kLoaded + kMore, 0);
-      EXPECT_EQ(reopened.Stats().items, kLoaded + kMore);
-      EXPECT_EQ(reopened.impl()->CountMisplacedCells(), 0u);
-    }
-  }
-}
 
 TEST_F(FailureTest, WaitThrowsTheSameAgain) {
   bool hit = true;

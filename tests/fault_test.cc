@@ -404,6 +404,16 @@ constexpr Story kStories[] = {
        session.Do([&] { session.store().Stats(); });
        session.Close();
      }},
+    {"LevelInPlaceOfCells", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       Insert(session, 1000, 9000);
+       TestBatch erases = Operations(session, Op::kErase, 1000, 8900);
+       session.Apply(erases, Op::kErase);
+       session.Do([&] { session.store().Reserve(14000); });
+       Insert(session, 1000, 500);
+       session.Close();
+     }},
     {"ReserveAndInsert", Before::kClosed, kAmpleBytes,
      [](FaultSession& session) {
        session.Open();
