@@ -37,6 +37,7 @@ Way WayOf(Step step) {
     case Step::kCacheValueReadFence:
     case Step::kCacheTagReadFence:
       return Way::kBlocks;
+    case Step::kDirectoryContentsFence:
     case Step::kGiveBackSharedFence:
       return Way::kSlots;
     default:

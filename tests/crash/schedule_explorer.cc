@@ -74,6 +74,7 @@ class Exploration {
     report_.stuck += mine.stuck;
     report_.switches += mine.switches;
     report_.crash_states += mine.crash_states;
+    report_.team_states += mine.team_states;
     report_.times_left_out += mine.times_left_out;
     report_.violations += mine.violations;
     if (!mine.violation.empty() &&
@@ -83,7 +84,7 @@ class Exploration {
     }
     if (!report_.violation.empty() && options_.stop_at_violation) stop_ = true;
     if (options_.seconds > 0 && Seconds() > options_.seconds) stop_ = true;
-    if (options_.max_crash_states > 0 && report_.crash_states >= options_.max_crash_states) {
+    if (options_.max_team_states > 0 && report_.team_states >= options_.max_team_states) {
       stop_ = true;
     }
     report_.distinct = distinct_.size();

@@ -19,6 +19,7 @@ struct ScheduleReport {
   std::uint64_t stuck = 0;           ///< schedules with a resize that there was no room to finish
   std::uint64_t no_space = 0;        ///< operations with this result
   std::uint64_t crash_states = 0;    ///< recovered
+  std::uint64_t team_states = 0;     ///< of those, of crashes just before a fence of a team
   std::uint64_t times_left_out = 0;  ///< how often the step to leave out was met
   std::uint64_t violations = 0;      ///< schedules with one
   /// Of the lowest seed that has one: seed, workload, what is wrong, history. Empty: there is none.
@@ -34,11 +35,10 @@ struct ScheduleOptions {
   bool stop_at_violation = true;
   /// Also crashes in each schedule, and recovers about so many of the states that this can leave.
   std::uint64_t crash_states = 0;
-  /// Ends when so many were recovered, if that is not 0.
-  std::uint64_t max_crash_states = 0;
-  bool grid = false;              ///< batches run as on a GPU (GridMachine)
-  Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
-  bool print_trace = false;       ///< the violation's text has the trace of the schedule
+  std::uint64_t max_team_states = 0;  ///< ends at so many of these, if not 0
+  bool grid = false;                  ///< batches run as on a GPU (GridMachine)
+  Step leave_out = Step::kOther;      ///< see Machine::LeaveOut
+  bool print_trace = false;           ///< the violation's text has the trace of the schedule
   /// Told now and then how far it is.
   std::function<void(const ScheduleReport&)> progress = {};
   /// Told each violation's text.

@@ -373,9 +373,18 @@ void ScheduleRunner::Crash(std::uint64_t seed, ScheduleReport* report) {
       const CrashState state = RandomState(points, random, &hash);
       if (!seen.insert(hash).second) continue;
       ++report->crash_states;
+      report->team_states += IsOfTeam(points) ? 1 : 0;
       Recover(points, state);
     }
   }
+}
+
+/// Whether the crash comes just before a fence of operations that commit together.
+bool ScheduleRunner::IsOfTeam(const CrashPoints& point) const {
+  const std::vector<Event>& events = machine_.trace().events();
+  if (point.event() == events.size()) return false;
+  const Step step = events[point.event()].step;
+  return step == Step::kTeamPreparedFence || step == Step::kTeamDoneFence;
 }
 
 void ScheduleRunner::Recover(const CrashPoints& point, const CrashState& state) {

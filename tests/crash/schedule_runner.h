@@ -50,6 +50,7 @@ class ScheduleRunner {
   void CheckContents(StoreImpl& store, History history);
   void CheckClosed(const std::string& path) const;
   void Crash(std::uint64_t seed, ScheduleReport* report);
+  bool IsOfTeam(const CrashPoints& point) const;
   void Recover(const CrashPoints& point, const CrashState& state);
 
   const ScheduleOptions& options_;

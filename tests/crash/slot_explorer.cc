@@ -43,6 +43,8 @@ class SlotRunner {
     machine_.Mapped(table_.base, 8 * pool_.size());
     machine_.BeginGrid(random());
     pool_.fill(0);
+    references_.fill(0);
+    keys_.fill(0);
     locks_words_.fill(0);
     const std::uint32_t erased = 1 + random() % kSlots;
     // The slots before those hold other items.
@@ -65,6 +67,9 @@ class SlotRunner {
         media_.FenceShared(Step::kOther);
       });
     }
+    bodies.push_back([this, first = random() % kInserters] {
+      for (std::uint32_t i = 0; i < kInserters; ++i) Find(kFirstKey + (first + i) % kInserters);
+    });
     Scheduler::Options schedule;
     schedule.seed = random();
     schedule.strategy =
@@ -99,6 +104,14 @@ class SlotRunner {
     const auto* const value = reinterpret_cast<const std::byte*>(&key);
     const Outcome outcome = tile.Apply(tile.Locate(&key), &key, PlanOf(Op::kInsert, value));
     return outcome.lack == Lack::kNothing;
+  }
+
+  /// While it may be on its way.
+  void Find(std::uint64_t key) const {
+    const Tile tile = MakeOperations();
+    const Outcome outcome = tile.Find(tile.Locate(&key), &key);
+    if (!outcome.present || outcome.reference == key) return;
+    throw std::runtime_error(fmt::format("key {} was found with {}", key, outcome.reference));
   }
 
   void Check(SlotReport* report) const {

@@ -22,7 +22,7 @@ struct SlotReport {
 };
 
 /// Runs the protocols of the table on a simulated GPU (GridMachine) without a store around them:
-/// a full bucket with erased slots, threads that give them back, and others that insert.
+/// a full bucket with erased slots, threads that give them back, and others that insert and find.
 ///
 /// Checked is that the pool and the directory have the items of which it was said so, and no more.
 SlotReport ExploreSlots(const SlotOptions& options);
