@@ -99,6 +99,12 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
+      ->add_option(
+          "--max-batch", options->max_batch,
+          "Operations of a batch at most; fewer for tools under which large ones take long")
+      ->check(CLI::Range(1u, 1u << 20))
+      ->capture_default_str();
+  command
       ->add_option("--hang-seconds", options->hang_seconds,
                    "Without a batch that ends for so long, the store hangs: a failure")
       ->check(CLI::PositiveNumber)

@@ -76,7 +76,7 @@ phase_stress_sanitizer() {
   for tool in memcheck racecheck; do
     run "$tool-stress" timeout 400 compute-sanitizer --tool "$tool" --error-exitcode 9 \
       "$build/cli/gpmstore" stress --executor cuda --threads 4 --seed "${SEED:-1}" \
-      --seconds "${STRESS_SECONDS:-60}" --hang-seconds 300
+      --seconds "${SANITIZER_SECONDS:-40}" --hang-seconds 300 --max-batch 20000
     cat "$out/$tool-stress.log"
   done
 }

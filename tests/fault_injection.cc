@@ -1,7 +1,10 @@
 #include "tests/fault_injection.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 namespace gpm::test {
@@ -13,15 +16,26 @@ std::atomic<std::uint64_t> calls_left{0};  ///< until one fails; 0: none does
 std::atomic<int> fault_error{EIO};
 std::atomic<const char*> failed_call{nullptr};
 
-void* Allocate(std::size_t bytes, std::size_t alignment) noexcept {
-  if (FailsNow(FaultKind::kAllocation, "operator new")) return nullptr;
+/// Whether code of a GPU driver's library asks: it has ways of its own to fail.
+bool IsOfDriver(const void* caller) noexcept {
+  Dl_info info{};
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return false;
+  return std::strstr(info.dli_fname, "libcuda") != nullptr ||
+         std::strstr(info.dli_fname, "libnvidia") != nullptr;
+}
+
+void* Allocate(std::size_t bytes, std::size_t alignment, const void* caller) noexcept {
+  if (armed && fault_kind.load() == FaultKind::kAllocation && !IsOfDriver(caller) &&
+      FailsNow(FaultKind::kAllocation, "operator new")) {
+    return nullptr;
+  }
   if (bytes == 0) bytes = 1;
   if (alignment == 0) return std::malloc(bytes);
   return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 }
 
-void* AllocateOrThrow(std::size_t bytes, std::size_t alignment = 0) {
-  void* const memory = Allocate(bytes, alignment);
+void* AllocateOrThrow(std::size_t bytes, std::size_t alignment, const void* caller) {
+  void* const memory = Allocate(bytes, alignment, caller);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -64,17 +78,23 @@ Fault::Armed::~Armed() { armed = false; }
 using gpm::test::Allocate;
 using gpm::test::AllocateOrThrow;
 
-void* operator new(std::size_t bytes) { return AllocateOrThrow(bytes); }
-void* operator new[](std::size_t bytes) { return AllocateOrThrow(bytes); }
+void* operator new(std::size_t bytes) {
+  return AllocateOrThrow(bytes, 0, __builtin_return_address(0));
+}
+void* operator new[](std::size_t bytes) {
+  return AllocateOrThrow(bytes, 0, __builtin_return_address(0));
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return AllocateOrThrow(bytes, static_cast<std::size_t>(alignment));
+  return AllocateOrThrow(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return AllocateOrThrow(bytes, static_cast<std::size_t>(alignment));
+  return AllocateOrThrow(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return Allocate(bytes, 0); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return Allocate(bytes, 0, __builtin_return_address(0));
+}
 void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return Allocate(bytes, 0);
+  return Allocate(bytes, 0, __builtin_return_address(0));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }

@@ -60,7 +60,8 @@ CacheOptions Cache(std::uint32_t accelerators, Random& random) {
 void PlanBatches(RoundPlan& plan, const StressOptions& options, Random& random) {
   const std::uint64_t row = std::max(plan.shape.key_size, plan.shape.value_size);
   const std::uint64_t bytes = (options.gpu() ? 128 : 16) * kMiB;
-  plan.max_batch = static_cast<std::uint32_t>(std::min<std::uint64_t>(1 << 20, bytes / row));
+  plan.max_batch =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(options.max_batch, bytes / row));
   switch (random.Below(4)) {
     case 0:
       plan.batch_sizes.assign(std::begin(kFewSizes), std::end(kFewSizes));

@@ -17,6 +17,7 @@ struct StressOptions {
   std::uint64_t seed = 1;  ///< of the first round; the next ones count up
   unsigned threads = 4;
   ExecutorKind executor = ExecutorKind::kCpu;  ///< kCpu or kCuda
+  std::uint32_t max_batch = 1u << 20;          ///< operations
   double hang_seconds = 60;                    ///< without a batch that ends, all is given up
 
   bool gpu() const { return executor == ExecutorKind::kCuda; }

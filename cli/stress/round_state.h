@@ -64,8 +64,8 @@ struct RoundState {
   std::atomic<bool> stop{false};
   /// A resize could not be finished for want of space: the store says so to every call.
   std::atomic<bool> unusable{false};
-  /// DeviceScopes that may still be opened: while there is one, a resize waits.
-  std::counting_semaphore<> scopes{1};
+  /// DeviceScopes that may still be opened, so that batches of the store's own run beside them.
+  std::counting_semaphore<> scopes{3};
 };
 
 }  // namespace gpm::stress

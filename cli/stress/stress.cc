@@ -70,9 +70,10 @@ void Stress::Tell(const std::string& wrong) const {
   const std::uint64_t seed = seed_;
   tell_(
       fmt::format("seed {}:\n{}{}\nreplay: gpmstore stress --seed {} --threads {} --executor {} "
-                  "--round-seconds {} --seconds {}\n",
+                  "--round-seconds {} --max-batch {} --seconds {}\n",
                   seed, Describe(PlanRound(seed, options_)), wrong, seed, options_.threads,
-                  ExecutorName(options_.executor), options_.round_seconds, options_.round_seconds));
+                  ExecutorName(options_.executor), options_.round_seconds, options_.max_batch,
+                  options_.round_seconds));
 }
 
 void Stress::RunRound(const RoundPlan& plan) {
