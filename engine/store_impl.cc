@@ -30,7 +30,8 @@ std::uint64_t RandomWord() {
 std::uint32_t Forks() {
   static std::atomic<std::uint32_t> forks{0};
   static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  return registered == 0 ? forks.load(std::memory_order_relaxed) : 0;
+  if (registered != 0) return static_cast<std::uint32_t>(getpid());  // no memory for it
+  return forks.load(std::memory_order_relaxed);
 }
 
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
