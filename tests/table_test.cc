@@ -368,6 +368,7 @@ TEST(Reclaim, WhatIsKeptIsForUpdates) {
   EXPECT_TRUE(reclaim.TakeCell(true, &cell));
   EXPECT_EQ(cell, 101u);
   EXPECT_FALSE(reclaim.TakeCell(false, &cell));
+  EXPECT_EQ(cell, 101u) << "it gets none";
   EXPECT_EQ(counters.cells_tail, 5u) << "the cell that it can't have is queued again";
   EXPECT_EQ(ring[4], 102u);
   EXPECT_TRUE(reclaim.TakeCell(true, &cell));

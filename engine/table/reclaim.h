@@ -57,10 +57,14 @@ struct Reclaim {
   /// @return false when the grant has no more for this
   GPM_HD bool TakeCell(bool for_update, std::uint32_t* cell) const {
     const std::uint64_t index = retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1);
-    if (!CellAt(index, cell)) return false;
-    if (for_update || index < unkept()) return true;
-    RetireCell(*cell);
-    return false;
+    std::uint32_t next = 0;
+    if (!CellAt(index, &next)) return false;
+    if (!for_update && index >= unkept()) {
+      RetireCell(next);
+      return false;
+    }
+    *cell = next;
+    return true;
   }
   /// Cells of the grant that are for anything.
   GPM_HD std::uint64_t unkept() const { return grant.count - grant.kept; }

@@ -97,13 +97,14 @@ std::size_t BatchData::Apply(Contents& contents,
     if (op == Op::kInsert && present) expected = Result::kExists;
     if (op != Op::kInsert && op != Op::kUpsert && !present) expected = Result::kNotFound;
     const bool writes = op == Op::kInsert || op == Op::kUpdate || op == Op::kUpsert;
-    if (writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
+    if (!killed && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
       ++no_space;
       continue;
     }
     const std::string found = found_.substr(i * shape_.value_size, shape_.value_size);
     const bool right_value = op != Op::kFind || !present || found == item->second;
-    const bool unknown = killed && results_[i] == kNoResult;
+    // What is not finished reads as no-space until it is.
+    const bool unknown = killed && (results_[i] == kNoResult || results_[i] == Result::kNoSpace);
     if (!unknown && (results_[i] != expected || !right_value)) {
       throw Violation(fmt::format("operation {} of {}, {} of key {}: result {}{}, expected {}", i,
                                   ops_.size(), OpName(op), Hex(key), ResultName(results_[i]),
