@@ -4,6 +4,7 @@
 #include <cub/device/device_merge_sort.cuh>
 #include <cub/device/device_radix_sort.cuh>
 #include <cuda/std/functional>
+#include <cuda/version>
 
 #include "engine/cuda_memory.h"
 
@@ -19,12 +20,14 @@ void CallCub(const char* name, const Call& call) {
   CheckCuda(call(), name);
 }
 
-/// Launches each kernel when the one before it on the stream has ended. CUB's merge sort of CCCL
-/// 2.8.0 to 3.0.2 lets its kernels begin before (programmatic dependent launch), and the one that
-/// merges reads where its tiles begin before it waits for the kernel that writes that (NVIDIA/cccl
-/// issue 5297). While other streams keep the GPU busy it then merges by what a sort before this one
-/// left there: operations are lost from the order or stand twice in it, and addresses beyond the
-/// arrays are read.
+// CUB's merge sort of CCCL 2.8 to 3.0 lets its kernels begin before the one before has ended
+// (programmatic dependent launch), and the one that merges reads where its tiles begin before it
+// waits for the kernel that writes that (NVIDIA/cccl, issue 5297 and pull request 5456). While
+// other streams keep the GPU busy it then merges by what an earlier sort left there: operations are
+// lost from the order or stand twice in it, and addresses beyond the arrays are read.
+#if CCCL_VERSION >= 2008000 && CCCL_VERSION < 3001000
+
+/// Launches each kernel when the one before it on the stream has ended.
 struct OneAfterTheOther : cub::detail::TripleChevronFactory {
   auto operator()(dim3 blocks, dim3 threads, std::size_t shared_bytes, cudaStream_t stream,
                   bool /*dependent*/ = false) const {
@@ -48,6 +51,18 @@ inline void MergeSortPairs(void* storage, std::size_t* storage_bytes, std::uint3
     return Sort::Dispatch(storage, *storage_bytes, keys, items, keys, items, count, Less{}, stream);
   });
 }
+
+#else
+
+inline void MergeSortPairs(void* storage, std::size_t* storage_bytes, std::uint32_t* keys,
+                           std::uint32_t* items, std::uint32_t count, cudaStream_t stream) {
+  CallCub("DeviceMergeSort", [&] {
+    return cub::DeviceMergeSort::StableSortPairs(storage, *storage_bytes, keys, items, count,
+                                                 ::cuda::std::less<>{}, stream);
+  });
+}
+
+#endif
 
 /// Sorts pairs by key, stably, into other arrays; or, with no storage, says how much it takes.
 inline void RadixSortPairs(void* storage, std::size_t* storage_bytes, const std::uint32_t* keys,

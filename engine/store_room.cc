@@ -213,7 +213,7 @@ void StoreImpl::ReleaseCellsForLevel() {
   const std::uint64_t bytes = LevelBytes(superblock, superblock.top + 1);
   bool fresh = false;
   PlaceExtent(superblock, bytes, &fresh);
-  const std::uint64_t spare = pool_->growth_cells() + epochs_.kept_cells();
+  const std::uint64_t spare = cells_ / 8 + epochs_.kept_cells();  // so that it need not grow soon
   const std::uint64_t free = epochs_.available_cells();
   if (!fresh || free < spare || (free - spare) * pool_->cell_bytes() < bytes) return;
   const PassCounters found = executor_->Pass(PassMode::kTrust, CellRanges());

@@ -26,7 +26,8 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
   fi
 }
 
-gpu_tests=(cuda_test store_test recovery_test model_test cache_test kill_test)
+gpu_tests=(cuda_test cuda_streams_test cuda_parts_test store_test space_test recovery_test model_test
+  cache_test fault_test kill_test)
 
 phase_tests() {
   run device_view_example "$build/examples/device_view/device_view"
