@@ -101,6 +101,8 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
 }
 
 CudaExecutor::~CudaExecutor() {
+  int before = device_;
+  cudaGetDevice(&before);
   cudaSetDevice(device_);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
@@ -108,6 +110,7 @@ CudaExecutor::~CudaExecutor() {
   cudaStreamDestroy(cache_stream_);
   cudaEventDestroy(cache_loaded_);
   cudaEventDestroy(cells_sorted_);
+  cudaSetDevice(before);
 }
 
 void CudaExecutor::Synchronize() {

@@ -19,8 +19,13 @@ class ScopeRun : public Run {
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
     touched_ = true;
-    executor_->GiveBack(give_back, stream_);
-    if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+    try {
+      executor_->GiveBack(give_back, stream_);
+      if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+    } catch (...) {
+      cudaStreamSynchronize(stream_);  // what was launched uses the queues
+      throw;
+    }
     reporter_ = executor_->NextReport(grant, workspace_.get());
     context_.reclaim.taken = &reporter_.sums->cells_taken;
   }

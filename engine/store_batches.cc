@@ -150,14 +150,17 @@ Reservation StoreImpl::WantsOf(const InFlight& in_flight) const {
 std::uint64_t StoreImpl::CellsToBegin(const InFlight& in_flight) const {
   const std::uint64_t wanted = WantsOf(in_flight).cells;
   if (wanted == 0) return 0;
-  const std::uint64_t most = in_flight.scope ? wanted : std::min(wanted, pool_->growth_cells());
+  // (Half a step: one step is then enough, for which there is more of everything.)
+  const std::uint64_t step = pool_->growth_cells();
+  const std::uint64_t most = in_flight.scope ? wanted : std::min(wanted, step / 2);
   return most + epochs_.kept_cells();
 }
 
-bool StoreImpl::HasRoomFor(const InFlight& in_flight, bool inserts) const {
+bool StoreImpl::HasRoomFor(const InFlight& in_flight, bool inserts, bool made_room) const {
   const std::uint64_t slots = WantsOf(in_flight).slots;
   if (slots > 0 && epochs_.slots_pending() + slots > executor_->slot_queue_room()) return false;
-  if (at_limit_) return true;  // what finds no room will say so
+  // What finds no room will say so; a scope can't be given more afterwards.
+  if (at_limit_ && (made_room || !in_flight.scope)) return true;
   if (epochs_.available_cells() < CellsToBegin(in_flight)) return false;
   return !inserts || static_cast<double>(items_) < kFullLoad * static_cast<double>(Capacity());
 }
@@ -169,6 +172,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
   in_flight->mixed = how.mixed;
   in_flight->scope = scope;
   in_flight->opener = std::this_thread::get_id();
+  bool made_room = false;
   std::optional<std::uint64_t> after;  // so many Exclusives a scope goes in
   for (;;) {
     {
@@ -179,7 +183,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
         WaitUntil(lock, changed_, tracer_, [&] { return !exclusive_ && alone_ended_ >= *after; });
       }
       CheckUsable();
-      if (HasRoomFor(*in_flight, how.inserts)) {
+      if (HasRoomFor(*in_flight, how.inserts, made_room)) {
         const Reservation wants = WantsOf(*in_flight);
         if (const CellGrant cells = epochs_.ToSort(wants.cells); cells.count > 0) {
           executor_->SortCells(cells);
@@ -201,7 +205,9 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
       }
     }
     const Exclusive exclusive(*this);
+    CheckUsable();
     MakeRoom(*in_flight, how.inserts);
+    made_room = true;
   }
 }
 

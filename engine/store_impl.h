@@ -150,7 +150,8 @@ class StoreImpl {
   /// Cells without which a batch waits for others to end, and then for growth: what it wants, but,
   /// since it may want far less in the end, of a batch no more than one step of growth.
   std::uint64_t CellsToBegin(const InFlight& in_flight) const;
-  bool HasRoomFor(const InFlight& in_flight, bool inserts) const;
+  /// @param made_room MakeRoom was called for it
+  bool HasRoomFor(const InFlight& in_flight, bool inserts, bool made_room) const;
   /// A batch in flight that was started, if there is one. REQUIRES: mutex_ held.
   std::shared_ptr<InFlight> Started() const;
   /// Whether a DeviceScope is open, or being opened, which is for its owner to close: any, or one

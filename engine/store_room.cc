@@ -86,10 +86,11 @@ void StoreImpl::MakeRoom(const InFlight& in_flight, bool inserts) {
 }
 
 void StoreImpl::FinishLacking(std::shared_ptr<InFlight> in_flight) {
-  {
+  // Until it is finished, who waits for it too waits to be alone.
+  const auto erase = [&] {
     const std::lock_guard lock(mutex_);
     lacking_.erase(in_flight->id);
-  }
+  };
   try {
     bool advanced = true;
     // Space that erases and updates gave back may do; only then the pool grows. At first it is
@@ -122,8 +123,10 @@ void StoreImpl::FinishLacking(std::shared_ptr<InFlight> in_flight) {
   } catch (...) {
     in_flight->run.reset();
     in_flight->error = std::current_exception();
+    erase();
     throw;
   }
+  erase();
 }
 
 void StoreImpl::Resume(InFlight& in_flight, bool give_up) {
@@ -145,6 +148,7 @@ void StoreImpl::Resume(InFlight& in_flight, bool give_up) {
 }
 
 void StoreImpl::FailLacking(const std::exception_ptr& error) noexcept {
+  const std::lock_guard lock(mutex_);
   for (const auto& [id, in_flight] : lacking_) {
     in_flight->run.reset();
     in_flight->error = error;
@@ -213,12 +217,25 @@ void StoreImpl::ReleaseCellsForLevel() {
   const std::uint64_t bytes = LevelBytes(superblock, superblock.top + 1);
   bool fresh = false;
   PlaceExtent(superblock, bytes, &fresh);
-  const std::uint64_t spare = cells_ / 8 + epochs_.kept_cells();  // so that it need not grow soon
+  // So many stay free that it need not grow soon, unless it can't grow.
+  const bool can_grow = UsedEnd(superblock) + bytes <= pool_->mapping().max_bytes();
+  const std::uint64_t spare = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
   const std::uint64_t free = epochs_.available_cells();
   if (!fresh || free < spare || (free - spare) * pool_->cell_bytes() < bytes) return;
-  const PassCounters found = executor_->Pass(PassMode::kTrust, CellRanges());
+  PassCounters found;
+  std::vector<std::uint32_t> used;
+  try {
+    found = executor_->Pass(PassMode::kTrust, CellRanges());
+    used = executor_->UsedCells();
+    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+  } catch (const std::bad_alloc&) {
+    return;  // the level does without
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu) throw;
+    return;
+  }
   AllOrUnusable("free value cells were given back to the pool", [&] {
-    const Extent extent = FindFreeCells(superblock, executor_->UsedCells(), bytes);
+    const Extent extent = FindFreeCells(superblock, used, bytes);
     if (extent.bytes > 0 && found.bad_references + found.shared_cells == 0) {
       try {
         pool_->RemoveCells(extent);
@@ -228,7 +245,6 @@ void StoreImpl::ReleaseCellsForLevel() {
       CountCells();
     }
     // The queue may hold cells of the extent: it is made anew.
-    executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
     unqueued_.reset();
     epochs_.DiscardCells(executor_->Positions());
     executor_->FreeUnused(CellRanges());

@@ -104,7 +104,7 @@ Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32
   std::uint64_t best_run = ~std::uint64_t{0};
   for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
     const Extent segment{superblock.segments[i].offset, superblock.segments[i].bytes};
-    const std::uint64_t last = segment.end() / cell_bytes;
+    const std::uint64_t last = std::min(segment.end() / cell_bytes, kMaxCellNumber);
     std::uint64_t begin = segment.offset;  // of a run of free bytes
     const auto end_run = [&](std::uint64_t end) {
       begin = RoundUp(begin, kPageBytes);

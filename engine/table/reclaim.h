@@ -56,6 +56,7 @@ struct Reclaim {
   /// @param for_update the cell that the item has is retired in return
   /// @return false when the grant has no more for this
   GPM_HD bool TakeCell(bool for_update, std::uint32_t* cell) const {
+    if (!for_update && AtomicLoad(taken) >= unkept()) return false;  // takes none of those kept
     const std::uint64_t index = retired != nullptr ? (*taken)++ : AtomicAdd(taken, 1);
     std::uint32_t next = 0;
     if (!CellAt(index, &next)) return false;

@@ -138,7 +138,7 @@ class Trial {
     outcome.opened = true;
     store_.emplace(std::move(*open.result));
     Use();
-    outcome.resized = store_->Stats().resizes > 0;
+    outcome.resized = !failed_ && store_->Stats().resizes > 0;
     Finish();
     return outcome;
   }
