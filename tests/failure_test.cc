@@ -451,7 +451,9 @@ TEST_F(FailureTest, ThreadThatWouldWaitForItsOwnScopeIsTold) {
     EXPECT_EQ(ErrorOf([&] { store->ForEach([](auto, auto) {}); }), ErrorCode::kBusy);
     EXPECT_EQ(ErrorOf([&] { ApplyTo(*store, Inserts(10, 20000)); }), ErrorCode::kBusy);
     EXPECT_EQ(ErrorOf([&] { store->Close(); }), ErrorCode::kBusy);
-    ApplyTo(*store, Inserts(0, 10));  // what needs no room goes on
+    TestBatch finds(kKeySize, kValueSize);
+    for (std::uint64_t key = 0; key < 10; ++key) finds.Add(Op::kFind, key, key);
+    ApplyTo(*store, finds);  // what needs no room goes on
   }
   ApplyTo(*store, Inserts(10, 20000));
   EXPECT_EQ(store->Stats().items, 20010u);

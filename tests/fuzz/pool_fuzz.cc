@@ -213,8 +213,7 @@ class Trial {
 
   /// Closes the store, or leaves the pool as a crash would; then checks it and opens it again.
   void Finish() {
-    const std::uint64_t items = store_->Stats().items;
-    const std::uint64_t resizes = store_->Stats().resizes;
+    const StoreStats stats = failed_ ? StoreStats{} : store_->Stats();  // it has none any more
     const bool crash = damage_.crash;
     std::vector<std::byte> crashed;
     if (crash) crashed = file_.Read();
@@ -229,9 +228,9 @@ class Trial {
       if (!after.clean) Fail("closed, but not marked as closed");
       if (after.insert_slots > 0 || after.resizing) Fail("closed with slots or a resize half done");
       // (A resize leaves out damaged copies of items, which are counted until the pool is opened.)
-      const bool counted = sound_ || (after.defects.empty() && resizes == 0);
-      if (counted && after.items != items) {
-        Fail("{} items are counted, the check finds {}", items, after.items);
+      const bool counted = sound_ || (after.defects.empty() && stats.resizes == 0);
+      if (counted && after.items != stats.items) {
+        Fail("{} items are counted, the check finds {}", stats.items, after.items);
       }
     }
     auto open = Try([&] { return Store::Open(file_.path(), Options(kPlentyBytes)); });
