@@ -114,6 +114,8 @@ void RunMixedSizes(Store& store, unsigned threads, unsigned batches, bool new_st
     const OnDevice<Result> results(kMost);
     const OnDevice<Defects> defects(1);
     const Arrays arrays{keys.data(), ops.data(), values.data(), found.data(), results.data()};
+    // They were poisoned on the default stream, which those that follow do not wait for.
+    CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
     std::mt19937_64 random(seed + t);
     const Stream own;
     for (unsigned b = 0; b < batches && unanswered + unread + wrong == 0; ++b) {
@@ -205,6 +207,7 @@ std::pair<std::vector<Result>, std::vector<Result>> InsertOnStream(Store& store,
   const OnDevice<Value> found(n);
   const OnDevice<Op> ops(std::vector<Op>(n, Op::kInsert));
   const OnDevice<Result> results(n);
+  CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // as above
   const Stream stream;
   Batch batch{.op = Op::kInsert,
               .ops = {},
