@@ -132,8 +132,9 @@ class Store {
   void Apply(const Batch& batch);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
-  /// there for later work on the stream, except those of operations that found no slot, which
-  /// Ticket::Wait finishes. The cpu executor runs the batch before it returns.
+  /// there for later work on the stream. Operations that found no slot or no value cell read
+  /// kNoSpace until Ticket::Wait has made room and finished them. The cpu executor runs the batch
+  /// before it returns.
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
   /// Batches of one kind; arrays as in Batch, n = results.size().

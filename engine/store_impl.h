@@ -28,10 +28,9 @@ namespace gpm {
 ///  1. Batches in flight are in `active_`; while `exclusive_` is set there is none, and only its
 ///     holder touches the pool, the executor's passes and the table's shape.
 ///  2. A batch is admitted with the queue positions that it may need at most, and with as many
-///  cells
-///     as it is expected to need (CellsToBegin). What it lacks then, of which it tells exactly how
-///     much, is made before it is completed (FinishLacking): so the pool grows by what runs of
-///     operations really write, and by nothing for those that only might.
+///     cells as it is expected to need (CellsToBegin). What it lacks then, of which it tells
+///     exactly how much, is made before it is completed (FinishLacking): so the pool grows by what
+///     runs of operations really write, and by nothing for those that only might.
 ///  3. Every item in the pool is in an addressable level whenever a batch runs.
 ///  4. What a batch's results rest on is durable when it ends, where the store promises to survive
 ///     power loss: its own writes are, and when it ran beside a batch that writes (`beside_writes`)
