@@ -89,10 +89,17 @@ class Editor {
     *table.Reference(slot) = garbage;
   }
 
-  /// References of cells that no slot names.
+  /// References of cells that no slot names, of the levels or of the reserved one.
   std::vector<std::uint64_t> FreeCells() const {
+    const TableView table = view();
     std::set<std::uint64_t> used;
-    for (const Slot slot : AllSlots(true)) used.insert(*view().Reference(slot));
+    for (const Slot slot : AllSlots(true)) used.insert(*table.Reference(slot));
+    for (const std::uint32_t bucket : {0u, 1u}) {
+      for (std::uint32_t s = 0; s < table.slots; ++s) {
+        const Slot slot{table.ReservedBucket(bucket), s};
+        if (*table.State(slot) != kEmptyState) used.insert(*table.Reference(slot));
+      }
+    }
     std::vector<std::uint64_t> free;
     const std::uint64_t cell_bytes = pool_->cell_bytes();
     for (std::uint32_t i = 0; i < superblock().segment_count; ++i) {
