@@ -9,8 +9,8 @@
 
 #include "bench/cache_bench.h"
 #include "bench/commands.h"
+#include "bench/kv_adapter.h"
 #include "bench/report.h"
-#include "bench/subject.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {

@@ -17,8 +17,8 @@ void AddCpuCommand(CLI::App& program);
 /// `workloads`: throughput and latency of our store over batch sizes, beside their bound.
 void AddWorkloadsCommand(CLI::App& program);
 
-/// `ladder`: the same for a store with no accelerators, and with one more at each step.
-void AddLadderCommand(CLI::App& program);
+/// `ablation`: the same for a store with no accelerators, and with one more at each step.
+void AddAblationCommand(CLI::App& program);
 
 /// `recovery`: how long opening a pool and a resize take, beside their bound.
 void AddRecoveryCommand(CLI::App& program);
@@ -26,8 +26,8 @@ void AddRecoveryCommand(CLI::App& program);
 /// `cache`: what the bucket cache gives and what it costs.
 void AddCacheCommand(CLI::App& program);
 
-/// `limits`: what the machine itself can do, which is what bounds any store.
-void AddLimitsCommand(CLI::App& program);
+/// `roofline`: what the machine itself can do, which is what bounds any store.
+void AddRooflineCommand(CLI::App& program);
 
 }  // namespace gpm::bench
 

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "bench/commands.h"
+#include "bench/kv_adapter.h"
 #include "bench/operations.h"
 #include "bench/report.h"
-#include "bench/subject.h"
 #include "ycsb/buffer.h"
 #include "ycsb/generators.h"
 
@@ -35,7 +35,7 @@ struct CpuOptions {
   std::string json;
 };
 
-/// The arrays that all phases of all subjects share: same memory, same page faults.
+/// The arrays that all phases of all adapters share: same memory, same page faults.
 struct Workspace {
   Workspace(std::uint64_t n, std::uint32_t value_size)
       : values(Memory::kHost, n * value_size),
@@ -64,7 +64,7 @@ std::vector<Phase> MakePhases(const CpuOptions& options) {
 }
 
 /// Runs one phase and checks what it did. @return {seconds, checksum}
-std::pair<double, std::uint64_t> RunPhase(Subject& subject, const Phase& phase,
+std::pair<double, std::uint64_t> RunPhase(KvAdapter& adapter, const Phase& phase,
                                           std::uint32_t value_size, Workspace& space) {
   const std::uint64_t n = phase.keys.size();
   Arrays arrays;
@@ -78,7 +78,7 @@ std::pair<double, std::uint64_t> RunPhase(Subject& subject, const Phase& phase,
     FillValues(phase.keys, phase.version, value_size, space.values.bytes());
     arrays.values = space.values.bytes().first(n * value_size);
   }
-  const std::vector<double> seconds = subject.Run(arrays);
+  const std::vector<double> seconds = adapter.Run(arrays);
   const std::uint64_t checksum = Verify(phase, value_size, arrays.results, arrays.found);
   return {std::accumulate(seconds.begin(), seconds.end(), 0.0), checksum};
 }
@@ -89,18 +89,18 @@ struct Outcome {
 };
 
 /// One run of all phases, and a find of what was updated, which is not timed.
-void RunAll(Subject& subject, const std::vector<Phase>& phases, const std::string& who,
+void RunAll(KvAdapter& adapter, const std::vector<Phase>& phases, const std::string& who,
             std::uint32_t value_size, Workspace& space, Outcome& outcome) {
   for (const Phase& phase : phases) {
     ShowProgress(fmt::format("{}: {}", who, phase.name));
-    const auto [seconds, checksum] = RunPhase(subject, phase, value_size, space);
+    const auto [seconds, checksum] = RunPhase(adapter, phase, value_size, space);
     outcome.mops[phase.name].push_back(static_cast<double>(phase.keys.size()) / seconds / 1e6);
     outcome.checksums[phase.name] = checksum;
   }
   Phase written = phases.back();
   written.name = "find-updated";
   written.op = Op::kFind;
-  outcome.checksums[written.name] = RunPhase(subject, written, value_size, space).second;
+  outcome.checksums[written.name] = RunPhase(adapter, written, value_size, space).second;
 }
 
 nlohmann::json MakeReport(const CpuOptions& options, const std::vector<Phase>& phases,
@@ -186,15 +186,15 @@ void RunCpu(CpuOptions options) {
   for (unsigned run = 1; run <= options.runs; ++run) {
     const std::string turn = fmt::format("run {} of {}", run, options.runs);
     {
-      StoreSubject subject(options.pool, create, open, options.batch);
-      RunAll(subject, phases, turn + ", gpmstore", options.value_size, space, ours);
-      stats = subject.Stats();
+      StoreAdapter adapter(options.pool, create, open, options.batch);
+      RunAll(adapter, phases, turn + ", gpmstore", options.value_size, space, ours);
+      stats = adapter.Stats();
     }
     if (with_peer) {
       // A tenth more than the items: a cuckoo table that is filled to the brim would grow.
-      const auto subject =
-          MakeLibcuckooSubject(options.records + options.records / 10, options.threads);
-      RunAll(*subject, phases, turn + ", " + options.peer, options.value_size, space, peer);
+      const auto adapter =
+          MakeLibcuckooAdapter(options.records + options.records / 10, options.threads);
+      RunAll(*adapter, phases, turn + ", " + options.peer, options.value_size, space, peer);
     }
   }
   ShowProgress("");

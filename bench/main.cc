@@ -14,10 +14,10 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   gpm::bench::AddCpuCommand(program);
   gpm::bench::AddWorkloadsCommand(program);
-  gpm::bench::AddLadderCommand(program);
+  gpm::bench::AddAblationCommand(program);
   gpm::bench::AddRecoveryCommand(program);
   gpm::bench::AddCacheCommand(program);
-  gpm::bench::AddLimitsCommand(program);
+  gpm::bench::AddRooflineCommand(program);
   try {
     program.parse(argc, argv);
     return 0;

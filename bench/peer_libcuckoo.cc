@@ -4,16 +4,16 @@
 #include <libcuckoo/cuckoohash_map.hh>
 #include <thread>
 
-#include "bench/subject.h"
+#include "bench/kv_adapter.h"
 
 namespace gpm::bench {
 namespace {
 
 using Value = std::array<std::byte, kPeerValueBytes>;
 
-class LibcuckooSubject : public Subject {
+class LibcuckooAdapter : public KvAdapter {
  public:
-  LibcuckooSubject(std::uint64_t capacity, unsigned threads) : threads_(threads), map_(capacity) {}
+  LibcuckooAdapter(std::uint64_t capacity, unsigned threads) : threads_(threads), map_(capacity) {}
 
   std::vector<double> Run(const Arrays& arrays) override {
     using Clock = std::chrono::steady_clock;
@@ -74,8 +74,8 @@ class LibcuckooSubject : public Subject {
 
 }  // namespace
 
-std::unique_ptr<Subject> MakeLibcuckooSubject(std::uint64_t capacity, unsigned threads) {
-  return std::make_unique<LibcuckooSubject>(capacity, threads);
+std::unique_ptr<KvAdapter> MakeLibcuckooAdapter(std::uint64_t capacity, unsigned threads) {
+  return std::make_unique<LibcuckooAdapter>(capacity, threads);
 }
 
 }  // namespace gpm::bench

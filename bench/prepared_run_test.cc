@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "bench/subject.h"
+#include "bench/kv_adapter.h"
 #include "pm/error.h"
 
 namespace gpm::bench {

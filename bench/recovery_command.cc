@@ -16,10 +16,10 @@
 #include <thread>
 
 #include "bench/commands.h"
-#include "bench/limits.h"
+#include "bench/kv_adapter.h"
 #include "bench/loaded_pool.h"
 #include "bench/report.h"
-#include "bench/subject.h"
+#include "bench/roofline.h"
 #include "bench/workload_bench.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/items.h"
@@ -165,24 +165,24 @@ void ResizeTimed(Store& store, Measured& measured) {
   }
 }
 
-Limits MeasureLinkLimits(const LoadedPool& pool) {
+Roofline MeasureLinkRoofline(const LoadedPool& pool) {
   const StoreStats& stats = pool.stats();
-  LimitsOptions options;
+  RooflineOptions options;
   options.executor = pool.spec().executor;
   options.threads = pool.spec().threads;
   options.pool = pool.spec().path + ".range";
   options.range_bytes = SlotBytes(stats, stats.bottom_level, stats.top_level);
   options.accesses = {options.range_bytes / options.value_size};  // all of it
   options.repeats = 3;
-  return MeasureLimits(options);
+  return MeasureRoofline(options);
 }
 
-json MakeRow(const Measured& measured, const Limits& limits) {
+json MakeRow(const Measured& measured, const Roofline& roofline) {
   Accesses accesses;
   accesses.read_bytes = static_cast<double>(measured.read_bytes);
   accesses.small_writes = static_cast<double>(measured.small_writes);
   accesses.ordered_writes = accesses.small_writes;
-  const double bound = 1 / Bound(limits, accesses);
+  const double bound = 1 / Bound(roofline, accesses);
   const double seconds = Median(measured.seconds);
   const double recovery = Median(measured.recovery_seconds);
   return {{"what", measured.what},
@@ -223,7 +223,7 @@ void RunRecovery(RecoveryArguments& arguments) {
   ThreadPool threads(spec.threads > 0 ? spec.threads
                                       : std::max(1u, std::thread::hardware_concurrency()));
   LoadedPool pool(spec, threads);
-  const Limits limits = MeasureLinkLimits(pool);
+  const Roofline roofline = MeasureLinkRoofline(pool);
   Measured clean{.what = "open, closed in order"};
   Measured crashed{.what = "open, after a crash"};
   Measured resize{.what = "resize"};
@@ -243,12 +243,16 @@ void RunRecovery(RecoveryArguments& arguments) {
   }
   CheckAfterwards(spec.path, spec.records);
   ShowProgress("");
-  json report = {
-      {"benchmark", "recovery"},  {"machine", MachineFacts()}, {"store", StoreFacts(pool.stats())},
-      {"limits", ToJson(limits)}, {"records", spec.records},   {"repeats", arguments.repeats},
-      {"seed", spec.seed},        {"rows", json::array()}};
+  json report = {{"benchmark", "recovery"},
+                 {"machine", MachineFacts()},
+                 {"store", StoreFacts(pool.stats())},
+                 {"roofline", ToJson(roofline)},
+                 {"records", spec.records},
+                 {"repeats", arguments.repeats},
+                 {"seed", spec.seed},
+                 {"rows", json::array()}};
   for (const Measured* measured : {&clean, &crashed, &resize}) {
-    report["rows"].push_back(MakeRow(*measured, limits));
+    report["rows"].push_back(MakeRow(*measured, roofline));
   }
   report["seconds"] = SecondsSince(start);
   if (!arguments.json.empty()) WriteJson(report, arguments.json);

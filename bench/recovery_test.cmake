@@ -8,7 +8,7 @@ foreach(sizes "8;128" "32;8")
   run_bench(recovery --executor cpu --records 50000 --repeats 2 --key-size ${key_size}
     --value-size ${value_size})
   expect_rows(rows 3 what seconds seconds_runs read_bytes small_writes bound_seconds of_bound)
-  expect_keys(benchmark machine store limits records repeats seed seconds)
+  expect_keys(benchmark machine store roofline records repeats seed seconds)
   foreach(row 0 1)
     string(JSON seconds GET "${report}" rows ${row} recovery_seconds)
     string(JSON all GET "${report}" rows ${row} seconds)

@@ -56,25 +56,25 @@ std::uint64_t MaxBatch(const WorkloadOptions& options) {
   return *std::ranges::max_element(options.batches);
 }
 
-LimitsOptions LimitsOf(const WorkloadOptions& options, const LoadedPool& pool) {
-  LimitsOptions limits;
-  limits.executor = pool.spec().executor;
-  limits.value_size = options.value_size;
-  limits.threads = options.threads;
-  limits.pool = options.pool + ".range";
+RooflineOptions RooflineOptionsOf(const WorkloadOptions& options, const LoadedPool& pool) {
+  RooflineOptions roofline;
+  roofline.executor = pool.spec().executor;
+  roofline.value_size = options.value_size;
+  roofline.threads = options.threads;
+  roofline.pool = options.pool + ".range";
   // What the values take, which are most of what is accessed.
-  limits.range_bytes = InlineValues(options.value_size)
-                           ? pool.stats().pm_bytes
-                           : options.records * CellBytes(options.value_size);
+  roofline.range_bytes = InlineValues(options.value_size)
+                             ? pool.stats().pm_bytes
+                             : options.records * CellBytes(options.value_size);
   // For batches between two of these the next larger one holds. Fewer accesses than a thousand at
   // once are no range's limit, but the launch's.
-  limits.accesses.clear();
+  roofline.accesses.clear();
   for (const std::uint64_t batch : options.batches) {
     const auto log = static_cast<unsigned>(std::ceil(std::log2(static_cast<double>(batch)) / 2));
-    limits.accesses.push_back(std::uint64_t{1} << std::max(10u, 2 * log));
+    roofline.accesses.push_back(std::uint64_t{1} << std::max(10u, 2 * log));
   }
-  limits.repeats = std::max(3u, options.repeats);
-  return limits;
+  roofline.repeats = std::max(3u, options.repeats);
+  return roofline;
 }
 
 json ToJson(const Accesses& accesses) {
@@ -117,7 +117,7 @@ WorkloadBench::WorkloadBench(const WorkloadOptions& options)
             threads_) {
   inserts_ = pool_.spec();
   inserts_.path += ".inserts";
-  if (options.limits) limits_ = MeasureLimits(LimitsOf(options_, pool_));
+  if (options.roofline) roofline_ = MeasureRoofline(RooflineOptionsOf(options_, pool_));
 }
 
 WorkloadBench::~WorkloadBench() { RemoveInserts(); }
@@ -275,7 +275,7 @@ json WorkloadBench::MakeRow(const std::string& workload, const Configuration& co
               {"gpu_bytes", measured.stats.gpu_bytes},
               {"pm_bytes", measured.stats.pm_bytes},
               {"load_factor", measured.stats.load_factor}};
-  if (limits_) AddBound(run, part, batch, measured, Loads(workload), row);
+  if (roofline_) AddBound(run, part, batch, measured, Loads(workload), row);
   return row;
 }
 
@@ -293,7 +293,7 @@ void WorkloadBench::AddBound(PreparedRun& run, std::size_t part, std::uint64_t b
   const Accesses accesses = AccessesOf(counts, shape, inserts);
   const double at_once = std::ceil(LinkAccesses(accesses) * static_cast<double>(batch));
   const std::vector<BoundTerm> terms =
-      BoundTerms(*limits_, accesses, static_cast<std::uint64_t>(at_once), batch);
+      BoundTerms(*roofline_, accesses, static_cast<std::uint64_t>(at_once), batch);
   row["accesses"] = ToJson(accesses);
   row["bound_terms"] = json::array();
   for (const BoundTerm& term : terms) {
@@ -316,7 +316,7 @@ json WorkloadBench::Facts() const {
                 {"theta", options_.theta},
                 {"seed", options_.seed},
                 {"threads", threads_.threads()}};
-  if (limits_) facts["limits"] = bench::ToJson(*limits_);
+  if (roofline_) facts["roofline"] = bench::ToJson(*roofline_);
   return facts;
 }
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/limits.h"
 #include "bench/loaded_pool.h"
 #include "bench/prepared_run.h"
+#include "bench/roofline.h"
 #include "bench/workload_bound.h"
 #include "engine/store.h"
 #include "engine/thread_pool.h"
@@ -31,7 +31,7 @@ struct WorkloadOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;  ///< of the cpu executor; 0: all cores
   std::string pool;      ///< file, which must not exist and is removed
-  bool limits = true;    ///< measure them, and give bounds
+  bool roofline = true;  ///< measure it, and give bounds
 };
 
 /// How the store is opened.
@@ -42,9 +42,9 @@ struct Configuration {
 };
 
 /// Measures workloads over batch sizes, each beside the bound that follows from the machine's
-/// limits: c, b, a (YCSB's), find, find-missing (uniform), insert (YCSB's load, into an empty pool
-/// that has room for all), bulk-load (the same by one call of Store::BulkLoad, whatever the batch
-/// sizes; its one row has the records as batch).
+/// roofline: c, b, a (YCSB's), find, find-missing (uniform), insert (YCSB's load, into an empty
+/// pool that has room for all), bulk-load (the same by one call of Store::BulkLoad, whatever the
+/// batch sizes; its one row has the records as batch).
 ///
 /// Operations are generated once a workload, in the memory of the executor. Each batch size meets
 /// the same table: what writes has the pool put back as it was loaded (LoadedPool), and warmed up
@@ -58,8 +58,9 @@ class WorkloadBench {
  public:
   static const std::vector<std::string>& Workloads();  ///< all of them, by name
 
-  /// Makes the pool, loads the records and measures the limits.
-  /// @throws as LoadedPool, MeasureLimits; Error(kInvalidArgument) for a batch that is larger than
+  /// Makes the pool, loads the records and measures the roofline.
+  /// @throws as LoadedPool, MeasureRoofline; Error(kInvalidArgument) for a batch that is larger
+  /// than
   ///         what it would be a batch of
   explicit WorkloadBench(const WorkloadOptions& options);
   ~WorkloadBench();
@@ -72,7 +73,7 @@ class WorkloadBench {
   nlohmann::json Measure(const std::string& workload,
                          const std::vector<Configuration>& configurations);
 
-  /// What the figures depend on: the options, the machine, the store, the limits.
+  /// What the figures depend on: the options, the machine, the store, the roofline.
   nlohmann::json Facts() const;
   const StoreStats& stats() const { return pool_.stats(); }  ///< when the records had come in
 
@@ -108,7 +109,7 @@ class WorkloadBench {
   LoadedPool pool_;
   PoolSpec inserts_;            ///< makes the pools of `insert` and `bulk-load`
   bool inserts_there_ = false;  ///< the last of them
-  std::optional<Limits> limits_;
+  std::optional<Roofline> roofline_;
   std::string run_name_;
   std::unique_ptr<PreparedRun> run_;  ///< of the workload that was measured last
 };

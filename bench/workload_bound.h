@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "bench/limits.h"
+#include "bench/roofline.h"
 #include "engine/batch.h"
 #include "engine/thread_pool.h"
 #include "pm/format.h"

@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/commands.h"
+#include "bench/kv_adapter.h"
 #include "bench/published.h"
 #include "bench/report.h"
-#include "bench/subject.h"
 #include "bench/workload_bench.h"
 #include "ycsb/generators.h"
 
@@ -23,7 +23,7 @@ using nlohmann::json;
 struct Arguments {
   WorkloadOptions bench;
   std::vector<std::string> workloads;
-  bool no_limits = false;
+  bool no_roofline = false;
   std::string json;
 };
 
@@ -36,9 +36,9 @@ struct WorkloadsArguments : Arguments {
   CLI::Option* cache_option = nullptr;
 };
 
-/// The steps of the ladder, each with what the one before it has. Those that are measured are the
+/// The steps of the ablation, each with what the one before it has. Those that are measured are the
 /// ones that OpenOptions can turn off; the executor cpu has no more than the first three.
-std::vector<Configuration> LadderSteps() {
+std::vector<Configuration> AblationSteps() {
   CacheOptions none;
   none.load_interval = 0;
   none.directory = false;
@@ -111,8 +111,8 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   command.add_option("--pool", bench.pool,
                      "Pool file, which must not exist and is removed; default: one in memory. A "
                      "copy of it takes as much again");
-  command.add_flag("--no-limits", arguments.no_limits,
-                   "Do not measure the machine's limits first: no bounds then");
+  command.add_flag("--no-roofline", arguments.no_roofline,
+                   "Do not measure the machine's roofline first: no bounds then");
   command.add_option("--json", arguments.json,
                      "Write all figures to this file; -: to stdout, with no table");
 }
@@ -148,10 +148,10 @@ std::string Cell(const json& row, const char* key, int digits) {
   return fmt::format("{:.{}f}", row.at(key).get<double>(), digits);
 }
 
-void PrintRows(const json& rows, bool ladder) {
+void PrintRows(const json& rows, bool ablation) {
   fmt::print("\n{:<14}{:<17}{:>9}{:>10}{:>11}{:>11}{:>7}{:>10}{:>9}  {:<13}", "workload", "store",
              "batch", "Mops/s", "p50 us", "p99 us", "hits", "bound", "of bound", "bound by");
-  fmt::print("{}\n", ladder ? fmt::format("{:>9}{:>10}", "factor", "/ GPHash") : "");
+  fmt::print("{}\n", ablation ? fmt::format("{:>9}{:>10}", "factor", "/ GPHash") : "");
   for (const json& row : rows) {
     fmt::print("{:<14}{:<17}{:>9}{:>10}{:>11}{:>11}{:>7}{:>10}{:>9}  {:<13}",
                row.at("workload").get<std::string>(), row.at("configuration").get<std::string>(),
@@ -159,18 +159,18 @@ void PrintRows(const json& rows, bool ladder) {
                Cell(row, "latency_us_p50", 1), Cell(row, "latency_us_p99", 1),
                Cell(row, "hit_rate", 3), Cell(row, "bound_mops", 1), Cell(row, "of_bound", 3),
                row.value("bound_limit", "-"));
-    if (ladder) fmt::print("{:>9}{:>10}", Cell(row, "factor", 2), Cell(row, "over_gphash", 2));
+    if (ablation) fmt::print("{:>9}{:>10}", Cell(row, "factor", 2), Cell(row, "over_gphash", 2));
     fmt::print("\n");
   }
   std::fflush(stdout);
 }
 
 /// Measures, prints and writes; the one loop of both commands.
-/// @param ladder each row has its factor over the first configuration, and over GPHash
+/// @param ablation each row has its factor over the first configuration, and over GPHash
 void Run(Arguments& arguments, const char* name, std::vector<Configuration> configurations,
-         bool ladder) {
+         bool ablation) {
   WorkloadOptions& options = arguments.bench;
-  options.limits = !arguments.no_limits;
+  options.roofline = !arguments.no_roofline;
   if (options.pool.empty()) options.pool = TemporaryPoolPath();
   const bool table = arguments.json != "-";
   const auto start = std::chrono::steady_clock::now();
@@ -181,10 +181,10 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
   const StoreStats& stats = bench.stats();
   if (stats.executor == ExecutorKind::kCpu) {
     std::erase_if(configurations,
-                  [&](const Configuration& step) { return ladder && step.access.by_address; });
+                  [&](const Configuration& step) { return ablation && step.access.by_address; });
   }
   const bool compares = ComparesWithPublished(options, stats);
-  if (ladder) report["published"] = PublishedFacts(options.key_size);
+  if (ablation) report["published"] = PublishedFacts(options.key_size);
   if (table) {
     fmt::print("{} records of {} + {} bytes, executor {}, {}, {} {}, medians of {}\n",
                options.records, options.key_size, options.value_size, ExecutorName(stats.executor),
@@ -194,7 +194,7 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
   for (const std::string& workload : arguments.workloads) {
     json rows = bench.Measure(workload, configurations);
     const std::size_t rows_each = rows.size() / configurations.size();
-    for (std::size_t i = 0; ladder && i < rows.size(); ++i) {
+    for (std::size_t i = 0; ablation && i < rows.size(); ++i) {
       json& row = rows[i];
       const auto mops = row.at("mops").get<double>();
       row["factor"] = mops / rows[i % rows_each].at("mops").get<double>();
@@ -203,7 +203,7 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
       if (compares && published) row["over_gphash"] = mops / *published;
     }
     ShowProgress("");
-    if (table) PrintRows(rows, ladder);
+    if (table) PrintRows(rows, ablation);
     for (json& row : rows) report["rows"].push_back(std::move(row));
   }
   report["seconds"] =
@@ -271,11 +271,11 @@ void AddWorkloadsCommand(CLI::App& program) {
   command->callback([arguments] { RunWorkloads(*arguments); });
 }
 
-void AddLadderCommand(CLI::App& program) {
+void AddAblationCommand(CLI::App& program) {
   auto arguments = std::make_shared<Arguments>();
   arguments->workloads = {"c", "a", "find", "find-missing", "insert"};
   CLI::App* command = program.add_subcommand(
-      "ladder", "What each accelerator adds, from none to all, and the factor over GPHash");
+      "ablation", "What each accelerator adds, from none to all, and the factor over GPHash");
   AddCommonOptions(*command, *arguments);
   command->callback([arguments] {
     if (arguments->bench.batches.empty()) {
@@ -283,7 +283,7 @@ void AddLadderCommand(CLI::App& program) {
                                   std::uint64_t{1} << 20};
       DropTooLarge(*arguments);
     }
-    Run(*arguments, "ladder", LadderSteps(), true);
+    Run(*arguments, "ablation", AblationSteps(), true);
   });
 }
 

@@ -9,7 +9,7 @@ set(keys workload configuration batch operations mops mops_runs latency_us_p50 l
 # All workloads; the last batch of each is shorter than the others.
 run_bench(workloads ${small} --batches 1024,16384 --directory --cache 0.2)
 expect_rows(rows 13 ${keys} bound_mops bound_limit of_bound bound_terms accesses)
-expect_keys(benchmark machine store limits records operations warm_up repeats distribution theta seed
+expect_keys(benchmark machine store roofline records operations warm_up repeats distribution theta seed
   threads seconds)
 string(JSON hits GET "${report}" rows 0 hit_rate)
 if(NOT hits GREATER 0.1)
@@ -21,8 +21,8 @@ if(NOT bulk EQUAL 50000)
   message(FATAL_ERROR "a bulk load of 50000 records has a row of batch ${bulk}")
 endif()
 
-# Other sizes, values in the slots, no limits.
-run_bench(workloads ${small} --no-limits --workloads b,insert,bulk-load --min-batch-log 12
+# Other sizes, values in the slots, no roofline.
+run_bench(workloads ${small} --no-roofline --workloads b,insert,bulk-load --min-batch-log 12
   --max-batch-log 13 --key-size 32 --value-size 8)
 expect_rows(rows 5 ${keys})
 run_bench(workloads ${small} --workloads find,a --batches 1000 --key-size 32 --value-size 100)

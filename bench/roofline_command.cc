@@ -9,16 +9,16 @@
 #include <thread>
 
 #include "bench/commands.h"
-#include "bench/limits.h"
 #include "bench/report.h"
+#include "bench/roofline.h"
 
 namespace gpm::bench {
 namespace {
 
 using nlohmann::json;
 
-struct LimitsArguments {
-  LimitsOptions limits;
+struct RooflineArguments {
+  RooflineOptions roofline;
   std::string json;
 };
 
@@ -35,13 +35,13 @@ void PrintRates(const char* title, const char* setting, const json& rows) {
 }
 
 /// What follows for the simplest operation: one read of a value, wherever it lies.
-json SimpleBounds(const Limits& limits) {
+json SimpleBounds(const Roofline& roofline) {
   Accesses read;
   read.random_reads = 1;
-  read.read_bytes = static_cast<double>(limits.cell_bytes);
+  read.read_bytes = static_cast<double>(roofline.cell_bytes);
   json rows = json::array();
-  for (const LinkLimits& link : limits.link) {
-    const std::vector<BoundTerm> terms = BoundTerms(limits, read, link.accesses);
+  for (const LinkRates& link : roofline.link) {
+    const std::vector<BoundTerm> terms = BoundTerms(roofline, read, link.accesses);
     rows.push_back({{"operation", "read a value"},
                     {"accesses", link.accesses},
                     {"mops", terms.front().per_second / 1e6},
@@ -59,75 +59,75 @@ void PrintBounds(const json& rows) {
   }
 }
 
-void RunLimits(LimitsArguments& arguments) {
-  LimitsOptions& options = arguments.limits;
+void RunRoofline(RooflineArguments& arguments) {
+  RooflineOptions& options = arguments.roofline;
   if (options.threads == 0) options.threads = std::max(1u, std::thread::hardware_concurrency());
   const auto start = std::chrono::steady_clock::now();
-  const Limits limits = MeasureLimits(options);
-  json report = ToJson(limits);
-  report["benchmark"] = "limits";
+  const Roofline roofline = MeasureRoofline(options);
+  json report = ToJson(roofline);
+  report["benchmark"] = "roofline";
   report["machine"] = MachineFacts();
   report["repeats"] = options.repeats;
   report["threads"] = options.threads;
-  report["bounds"] = SimpleBounds(limits);
+  report["bounds"] = SimpleBounds(roofline);
   report["seconds"] =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
   if (arguments.json == "-") return;
 
-  const bool on_gpu = limits.executor == ExecutorKind::kCuda;
+  const bool on_gpu = roofline.executor == ExecutorKind::kCuda;
   fmt::print("a range of {} bytes on {}, cells of {} bytes, executor {}{}, medians of {}\n",
-             limits.range_bytes, MediumName(limits.medium), limits.cell_bytes,
-             ExecutorName(limits.executor),
+             roofline.range_bytes, MediumName(roofline.medium), roofline.cell_bytes,
+             ExecutorName(roofline.executor),
              on_gpu ? "" : fmt::format(" with {} threads", options.threads), options.repeats);
   PrintRates("range", on_gpu ? "blocks" : "prefetch", report["link"]);
   if (on_gpu) {
     PrintRates("GPU memory", "blocks", report["memory"]);
-    fmt::print("an empty batch: {:.2f} us\n", limits.empty_batch_seconds * 1e6);
+    fmt::print("an empty batch: {:.2f} us\n", roofline.empty_batch_seconds * 1e6);
   }
   PrintBounds(report["bounds"]);
 }
 
 }  // namespace
 
-void AddLimitsCommand(CLI::App& program) {
-  auto arguments = std::make_shared<LimitsArguments>();
-  LimitsOptions& limits = arguments->limits;
+void AddRooflineCommand(CLI::App& program) {
+  auto arguments = std::make_shared<RooflineArguments>();
+  RooflineOptions& roofline = arguments->roofline;
   CLI::App* command = program.add_subcommand(
-      "limits", "What the machine itself can do: accesses to a pool's range and to GPU memory");
+      "roofline", "What the machine itself can do: accesses to a pool's range and to GPU memory");
   const std::map<std::string, ExecutorKind> executors{
       {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command->add_option("--executor", limits.executor, "What accesses; auto: cuda when it can")
+  command->add_option("--executor", roofline.executor, "What accesses; auto: cuda when it can")
       ->transform(CLI::CheckedTransformer(executors))
       ->option_text("auto|cpu|cuda");
   command
-      ->add_option("--range-bytes", limits.range_bytes,
+      ->add_option("--range-bytes", roofline.range_bytes,
                    "Bytes that the accesses spread over, such as those of a pool (K, M, G); "
                    "default: 2G")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--value-size", limits.value_size, "Bytes of a value")
+  command->add_option("--value-size", roofline.value_size, "Bytes of a value")
       ->check(CLI::Range(1u, kMaxValueBytes))
       ->capture_default_str();
   command
-      ->add_option("--accesses", limits.accesses,
+      ->add_option("--accesses", roofline.accesses,
                    "Accesses made at once, separated by commas; at most as many as the range has "
                    "cells")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--repeats", limits.repeats, "Repeats, of which medians are given")
+  command->add_option("--repeats", roofline.repeats, "Repeats, of which medians are given")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
-  command->add_option("--threads", limits.threads, "Threads of the cpu executor; 0: all cores")
+  command->add_option("--threads", roofline.threads, "Threads of the cpu executor; 0: all cores")
       ->check(CLI::Range(0u, 4096u))
       ->capture_default_str();
   command->add_option(
-      "--pool", limits.pool,
+      "--pool", roofline.pool,
       "File of the range, which must not exist and is removed, or \"pinned:\"; default: one in "
       "memory");
   command->add_option("--json", arguments->json,
                       "Write all figures to this file; -: to stdout, with no table");
-  command->callback([arguments] { RunLimits(*arguments); });
+  command->callback([arguments] { RunRoofline(*arguments); });
 }
 
 }  // namespace gpm::bench

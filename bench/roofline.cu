@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cub/device/device_radix_sort.cuh>
 
-#include "bench/limits_cells.h"
 #include "bench/report.h"
+#include "bench/roofline_cells.h"
 #include "engine/cuda_memory.h"
 #include "engine/kernel_graph.h"
 #include "pm/error.h"
@@ -366,7 +366,7 @@ class CudaAccessor : public Accessor {
     });
   }
 
-  std::optional<MemoryLimits> MeasureMemory(unsigned repeats) override;
+  std::optional<MemoryRates> MeasureMemory(unsigned repeats) override;
   double MeasureEmptyBatch() override;
 
  private:
@@ -470,7 +470,7 @@ Accessor::Timed CudaAccessor::Time(const Launch& launch) {
   return timed;
 }
 
-std::optional<MemoryLimits> CudaAccessor::MeasureMemory(unsigned repeats) {
+std::optional<MemoryRates> CudaAccessor::MeasureMemory(unsigned repeats) {
   DeviceArray<uint4> memory;
   memory.Reserve(kMemoryBytes / kChunkBytes);
   const std::uint64_t all_words =
@@ -503,19 +503,19 @@ std::optional<MemoryLimits> CudaAccessor::MeasureMemory(unsigned repeats) {
     }
     return Rate{static_cast<double>(cells) / Median(seconds), full_blocks_};
   };
-  MemoryLimits limits;
-  limits.range_bytes = kMemoryBytes;
-  limits.read_32 = measure(kSectorBytes, false, [&](const CellChoice& choice) {
+  MemoryRates rates;
+  rates.range_bytes = kMemoryBytes;
+  rates.read_32 = measure(kSectorBytes, false, [&](const CellChoice& choice) {
     ReadMemory<2><<<full_blocks_, kBlockThreads>>>(memory.data(), choice, sum_.data());
   });
-  limits.read_128 = measure(128, false, [&](const CellChoice& choice) {
+  rates.read_128 = measure(128, false, [&](const CellChoice& choice) {
     ReadMemory<8><<<full_blocks_, kBlockThreads>>>(memory.data(), choice, sum_.data());
   });
-  limits.cas_4 = measure(kSectorBytes, true, [&](const CellChoice& choice) {
+  rates.cas_4 = measure(kSectorBytes, true, [&](const CellChoice& choice) {
     CasMemory<<<full_blocks_, kBlockThreads>>>(reinterpret_cast<std::uint64_t*>(memory.data()),
                                                choice, sum_.data());
   });
-  return limits;
+  return rates;
 }
 
 double CudaAccessor::MeasureEmptyBatch() {

@@ -1,13 +1,13 @@
-# Runs `gpmstore_bench ladder` on the cpu executor, small, and looks for the keys of its report.
+# Runs `gpmstore_bench ablation` on the cpu executor, small, and looks for the keys of its report.
 # cmake -DBENCH=... -DJSON=... -P this
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
-run_bench(ladder --executor cpu --records 50000 --operations 40000 --warm-up 20000 --repeats 1
+run_bench(ablation --executor cpu --records 50000 --operations 40000 --warm-up 20000 --repeats 1
   --batches 1024,16384)
 expect_rows(rows 30 workload configuration batch mops factor hit_rate bound_mops of_bound
   latency_us_p50 latency_us_p99 directory cache_bytes)
 expect_rows("published;figures" 36 system workload batch mops)
-expect_keys(benchmark machine store limits published records operations repeats seconds)
+expect_keys(benchmark machine store roofline published records operations repeats seconds)
 
 # Each step has what it is called by, and the first is what the others are compared with.
 foreach(expected "0 no.accelerators OFF OFF" "2 [+].directory ON OFF" "4 [+].hot.values ON ON")
@@ -35,6 +35,6 @@ if(NOT factor EQUAL 1)
 endif()
 
 # A workload of which each step has one row, whatever the batch sizes.
-run_bench(ladder --executor cpu --records 50000 --operations 40000 --repeats 1 --batches 1024,16384
-  --no-limits --workloads bulk-load)
+run_bench(ablation --executor cpu --records 50000 --operations 40000 --repeats 1 --batches 1024,16384
+  --no-roofline --workloads bulk-load)
 expect_rows(rows 3 workload configuration batch mops factor)

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "bench/limits_cells.h"
+#include "bench/roofline_cells.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
@@ -19,7 +19,7 @@ class CpuAccessor : public Accessor {
     return {8, 16, 32, 64};
   }
   Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t in_flight) override;
-  std::optional<MemoryLimits> MeasureMemory(unsigned) override { return std::nullopt; }
+  std::optional<MemoryRates> MeasureMemory(unsigned) override { return std::nullopt; }
   double MeasureEmptyBatch() override { return 0; }
 
  private:

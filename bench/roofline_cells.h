@@ -1,5 +1,5 @@
-#ifndef GPM_BENCH_LIMITS_CELLS_H_
-#define GPM_BENCH_LIMITS_CELLS_H_
+#ifndef GPM_BENCH_ROOFLINE_CELLS_H_
+#define GPM_BENCH_ROOFLINE_CELLS_H_
 
 #include <cstdint>
 #include <functional>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/limits.h"
+#include "bench/roofline.h"
 #include "engine/table/hash.h"
 #include "engine/thread_pool.h"
 #include "pm/annotate.h"
@@ -15,7 +15,8 @@
 
 namespace gpm::bench {
 
-/// Inside of the measuring of limits: the range, what it holds, and how an executor accesses it.
+/// Inside of the measuring of a roofline: the range, what it holds, and how an executor accesses
+/// it.
 
 enum class AccessKind { kTouch, kRead, kWrite, kReadOrWrite, kSmallWrite, kCas };
 
@@ -138,9 +139,9 @@ class Accessor {
   virtual std::vector<std::uint32_t> InFlight(AccessOrder order, std::uint64_t accesses) const = 0;
   /// Accesses the cells chosen, once each. Writes and CAS make version 1 of version 0.
   virtual Timed Run(AccessKind kind, const CellChoice& choice, std::uint32_t in_flight) = 0;
-  /// Limits of the executor's own memory, where they are known to differ from the range's.
-  virtual std::optional<MemoryLimits> MeasureMemory(unsigned repeats) = 0;
-  /// Limits::empty_batch_seconds.
+  /// Rates of the executor's own memory, where they are known to differ from the range's.
+  virtual std::optional<MemoryRates> MeasureMemory(unsigned repeats) = 0;
+  /// Roofline::empty_batch_seconds.
   virtual double MeasureEmptyBatch() = 0;
 };
 
@@ -150,4 +151,4 @@ std::unique_ptr<Accessor> MakeCudaAccessor(CellRange& range, ThreadPool& threads
 
 }  // namespace gpm::bench
 
-#endif  // GPM_BENCH_LIMITS_CELLS_H_
+#endif  // GPM_BENCH_ROOFLINE_CELLS_H_

@@ -1,5 +1,5 @@
-#ifndef GPM_BENCH_LIMITS_H_
-#define GPM_BENCH_LIMITS_H_
+#ifndef GPM_BENCH_ROOFLINE_H_
+#define GPM_BENCH_ROOFLINE_H_
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -17,7 +17,7 @@ namespace gpm::bench {
 /// executor makes to a range of persistent memory of a pool's size, and to its own memory; and the
 /// bound that follows for operations that must make certain accesses.
 
-struct LimitsOptions {
+struct RooflineOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
   std::uint64_t range_bytes = std::uint64_t{2} << 30;  ///< that the accesses spread over
   std::uint32_t value_size = 128;                      ///< bytes; an access is to a value's cell
@@ -52,7 +52,7 @@ struct Rates {
 };
 
 /// Of `accesses` made at once to persistent memory: over the link (cuda), or in DRAM (cpu).
-struct LinkLimits {
+struct LinkRates {
   std::uint64_t accesses = 0;
   Rates touch;          ///< reads of a cell's first 16 bytes: addresses a second, hardly any bytes
   Rates read;           ///< of whole cells
@@ -64,20 +64,20 @@ struct LinkLimits {
 
 /// Of accesses to GPU memory, to every cell of a range far larger than the GPU's caches, in random
 /// order.
-struct MemoryLimits {
+struct MemoryRates {
   std::uint64_t range_bytes = 0;
   Rate read_32;   ///< a sector: 32 bytes
   Rate read_128;  ///< a line: 128 bytes, four sectors side by side
   Rate cas_4;     ///< of 4 bytes; each succeeds
 };
 
-struct Limits {
+struct Roofline {
   ExecutorKind executor = ExecutorKind::kCpu;
   Medium medium = Medium::kTmpfs;
   std::uint64_t range_bytes = 0;
-  std::uint64_t cell_bytes = 0;        ///< of an access: the value size, rounded up as in a pool
-  std::vector<LinkLimits> link;        ///< by increasing number of accesses; not empty
-  std::optional<MemoryLimits> memory;  ///< cuda only
+  std::uint64_t cell_bytes = 0;       ///< of an access: the value size, rounded up as in a pool
+  std::vector<LinkRates> link;        ///< by increasing number of accesses; not empty
+  std::optional<MemoryRates> memory;  ///< cuda only
   /// Of one kernel that does nothing, launched as a store launches those of a small batch
   /// (KernelGraph), from the call until the host has read what it wrote; 0 on cpu.
   double empty_batch_seconds = 0;
@@ -93,12 +93,12 @@ struct Limits {
 /// @throws Error kUnsupported (executor cuda without CUDA, without a GPU, or on a medium that it
 ///         can't map), kInvalidArgument (options out of range), kGpu, kDamaged (what was read or
 ///         written is wrong), and as Mapping
-Limits MeasureLimits(const LimitsOptions& options);
+Roofline MeasureRoofline(const RooflineOptions& options);
 
 /// A flat report: the options' facts, "link" (rows of accesses, kind, order, bytes, mops,
 /// gb_per_second, in_flight; none for an order that the executor does not have) and "memory" (rows
 /// likewise; empty on cpu).
-nlohmann::json ToJson(const Limits& limits);
+nlohmann::json ToJson(const Roofline& roofline);
 
 /// What one operation must make, on average. Sequential accesses to persistent memory cost bytes
 /// alone.
@@ -121,21 +121,20 @@ struct Accesses {
   double gpu_cas = 0;
 };
 
-/// How many operations a second one of the machine's limits allows.
+/// How many operations a second one part of the machine's roofline allows.
 struct BoundTerm {
   std::string_view limit;  ///< "read bytes", "writes", "both directions", "translations",
                            ///< "ordered", "cas", "gpu", "launch"
   double per_second = 0;
 };
 
-/// The limits that bind some accesses, the lowest first; none where no accesses are made.
+/// The parts of the roofline that bind some accesses, the lowest first; none where no accesses are
+/// made.
 ///
-/// The formula is that of MEASUREMENTS.md ("Host memory from one H200"): an operation takes
-/// max(bytes / link rate, translations / translation rate, GPU-memory accesses / GPU rate) seconds,
-/// to which small writes are added here (below).
-/// It is a maximum and no sum because a batch has all of them in flight at once; so no store
-/// exceeds the bound, and none need reach it. With the rates r measured here, seconds of an
-/// operation:
+/// The formula: an operation takes max(bytes / link rate, translations / translation rate,
+/// GPU-memory accesses / GPU rate) seconds, to which small writes are added (below). It is a
+/// maximum and no sum because a batch has all of them in flight at once; so no store exceeds the
+/// bound, and none need reach it. With the rates r measured here, seconds of an operation:
 ///
 /// - read bytes: read_bytes / (r(read, best order) * cell_bytes)
 /// - writes: write_bytes / (r(write, best order) * cell_bytes) + small_writes / r(small write); a
@@ -169,17 +168,17 @@ struct BoundTerm {
 /// Rates are those of accesses to cells of the value size that was measured: where it is below 128
 /// bytes, larger accesses may move more bytes.
 ///
-/// @param at_once accesses to persistent memory that a batch makes: the limits hold that were
+/// @param at_once accesses to persistent memory that a batch makes: the rates hold that were
 ///        measured with the fewest accesses that are not less, or the most; 0: the most. More at
 ///        once are never slower an access, so that the bound stays one.
 /// @param batch operations; 0: as many as you like
-/// @throws Error(kInvalidArgument) when there are GPU-memory accesses, but no limits of that
-std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses,
+/// @throws Error(kInvalidArgument) when there are GPU-memory accesses, but no rates of that
+std::vector<BoundTerm> BoundTerms(const Roofline& roofline, const Accesses& accesses,
                                   std::uint64_t at_once = 0, std::uint64_t batch = 0);
 
 /// Operations a second: that of the first of BoundTerms; infinity where no accesses are made.
-double Bound(const Limits& limits, const Accesses& accesses, std::uint64_t at_once = 0);
+double Bound(const Roofline& roofline, const Accesses& accesses, std::uint64_t at_once = 0);
 
 }  // namespace gpm::bench
 
-#endif  // GPM_BENCH_LIMITS_H_
+#endif  // GPM_BENCH_ROOFLINE_H_

@@ -1,4 +1,4 @@
-#include "bench/limits_cells.h"
+#include "bench/roofline_cells.h"
 #include "pm/error.h"
 
 namespace gpm::bench {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "bench/subject.h"
+#include "bench/kv_adapter.h"
 
 namespace gpm::bench {
 namespace {
@@ -26,11 +26,11 @@ std::string TemporaryPoolPath() {
   return folder / ("gpmstore_bench." + std::to_string(getpid()) + ".pool");
 }
 
-StoreSubject::StoreSubject(const std::string& path, const CreateOptions& create,
+StoreAdapter::StoreAdapter(const std::string& path, const CreateOptions& create,
                            const OpenOptions& open, std::uint64_t batch)
     : store_(CreateUnlinked(path, create, open)), batch_(batch) {}
 
-std::vector<double> StoreSubject::Run(const Arrays& arrays) {
+std::vector<double> StoreAdapter::Run(const Arrays& arrays) {
   using Clock = std::chrono::steady_clock;
   const std::uint64_t n = arrays.results.size();
   const std::uint64_t value_size = store_.value_size();

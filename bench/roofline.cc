@@ -1,4 +1,4 @@
-#include "bench/limits.h"
+#include "bench/roofline.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "bench/limits_cells.h"
+#include "bench/kv_adapter.h"
 #include "bench/report.h"
-#include "bench/subject.h"
+#include "bench/roofline_cells.h"
 #include "pm/error.h"
 #include "pm/gpu_host.h"
 
@@ -21,14 +21,14 @@ using nlohmann::json;
 struct Kind {
   const char* name;
   AccessKind kind;
-  Rates LinkLimits::*rates;
+  Rates LinkRates::*rates;
 };
-constexpr Kind kKinds[] = {{"touch", AccessKind::kTouch, &LinkLimits::touch},
-                           {"read", AccessKind::kRead, &LinkLimits::read},
-                           {"write", AccessKind::kWrite, &LinkLimits::write},
-                           {"read-or-write", AccessKind::kReadOrWrite, &LinkLimits::read_or_write},
-                           {"small-write", AccessKind::kSmallWrite, &LinkLimits::small_write},
-                           {"cas", AccessKind::kCas, &LinkLimits::cas}};
+constexpr Kind kKinds[] = {{"touch", AccessKind::kTouch, &LinkRates::touch},
+                           {"read", AccessKind::kRead, &LinkRates::read},
+                           {"write", AccessKind::kWrite, &LinkRates::write},
+                           {"read-or-write", AccessKind::kReadOrWrite, &LinkRates::read_or_write},
+                           {"small-write", AccessKind::kSmallWrite, &LinkRates::small_write},
+                           {"cas", AccessKind::kCas, &LinkRates::cas}};
 
 struct Order {
   const char* name;
@@ -73,16 +73,16 @@ Rate MeasureRate(Accessor& accessor, CellRange& range, AccessKind kind, AccessOr
   return best;
 }
 
-void Check(const LimitsOptions& options) {
+void Check(const RooflineOptions& options) {
   if (options.accesses.empty() || std::ranges::count(options.accesses, 0u) > 0) {
-    throw Error(ErrorCode::kInvalidArgument, "limits: needs numbers of accesses, each 1 or more");
+    throw Error(ErrorCode::kInvalidArgument, "roofline: needs numbers of accesses, each 1 or more");
   }
   if (options.repeats == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "limits: needs 1 repeat or more");
+    throw Error(ErrorCode::kInvalidArgument, "roofline: needs 1 repeat or more");
   }
   if (options.value_size == 0 || options.value_size > kMaxValueBytes) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("limits: a value of {} bytes; it has 1 to {}", options.value_size,
+                fmt::format("roofline: a value of {} bytes; it has 1 to {}", options.value_size,
                             kMaxValueBytes));
   }
   if (options.executor != ExecutorKind::kCuda) return;
@@ -108,11 +108,11 @@ json Row(const char* kind, const char* order, std::uint64_t accesses, std::uint6
           {"in_flight", rate.in_flight}};
 }
 
-const LinkLimits& LinkFor(const Limits& limits, std::uint64_t at_once) {
-  if (at_once == 0) return limits.link.back();
+const LinkRates& LinkFor(const Roofline& roofline, std::uint64_t at_once) {
+  if (at_once == 0) return roofline.link.back();
   const auto enough = std::ranges::find_if(
-      limits.link, [&](const LinkLimits& link) { return link.accesses >= at_once; });
-  return enough == limits.link.end() ? limits.link.back() : *enough;
+      roofline.link, [&](const LinkRates& link) { return link.accesses >= at_once; });
+  return enough == roofline.link.end() ? roofline.link.back() : *enough;
 }
 
 /// Of cells that lie anywhere.
@@ -125,7 +125,7 @@ double BestOrder(const Rates& rates) {
 }
 
 /// Of reads and writes made together, the share of the shorter that passes beside the other.
-double ShareBeside(const LinkLimits& link) {
+double ShareBeside(const LinkRates& link) {
   const double together = BestScattered(link.read_or_write);
   if (together == 0) return 1;
   const double read = 1 / BestScattered(link.read);
@@ -133,7 +133,7 @@ double ShareBeside(const LinkLimits& link) {
   return std::clamp((read + write - 2 / together) / std::min(read, write), 0.0, 1.0);
 }
 
-double BestKind(const LinkLimits& link, Rate Rates::*order) {
+double BestKind(const LinkRates& link, Rate Rates::*order) {
   double best = 0;
   for (const Kind& kind : kKinds) best = std::max(best, (link.*kind.rates.*order).per_second);
   return best;
@@ -141,24 +141,24 @@ double BestKind(const LinkLimits& link, Rate Rates::*order) {
 
 }  // namespace
 
-Limits MeasureLimits(const LimitsOptions& options) {
+Roofline MeasureRoofline(const RooflineOptions& options) {
   Check(options);
   ThreadPool threads(options.threads > 0 ? options.threads
                                          : std::max(1u, std::thread::hardware_concurrency()));
   ShowProgress("filling the range");
   CellRange range(options.pool.empty() ? TemporaryPoolPath() : options.pool, options.range_bytes,
                   options.value_size, threads);
-  Limits limits;
-  limits.executor = options.executor;
-  if (limits.executor == ExecutorKind::kAuto) {
-    limits.executor = GpuCount() > 0 && range.mapping().medium().gpu_can_register
-                          ? ExecutorKind::kCuda
-                          : ExecutorKind::kCpu;
+  Roofline roofline;
+  roofline.executor = options.executor;
+  if (roofline.executor == ExecutorKind::kAuto) {
+    roofline.executor = GpuCount() > 0 && range.mapping().medium().gpu_can_register
+                            ? ExecutorKind::kCuda
+                            : ExecutorKind::kCpu;
   }
-  limits.medium = range.mapping().medium().medium;
-  limits.range_bytes = std::uint64_t{range.permutation().cells} * range.cell_bytes();
-  limits.cell_bytes = range.cell_bytes();
-  const std::unique_ptr<Accessor> accessor = limits.executor == ExecutorKind::kCuda
+  roofline.medium = range.mapping().medium().medium;
+  roofline.range_bytes = std::uint64_t{range.permutation().cells} * range.cell_bytes();
+  roofline.cell_bytes = range.cell_bytes();
+  const std::unique_ptr<Accessor> accessor = roofline.executor == ExecutorKind::kCuda
                                                  ? MakeCudaAccessor(range, threads)
                                                  : MakeCpuAccessor(range, threads);
   std::vector<std::uint64_t> counts;
@@ -168,7 +168,7 @@ Limits MeasureLimits(const LimitsOptions& options) {
   std::ranges::sort(counts);
   counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   for (const std::uint64_t accesses : counts) {
-    LinkLimits& link = limits.link.emplace_back();
+    LinkRates& link = roofline.link.emplace_back();
     link.accesses = accesses;
     for (const Kind& kind : kKinds) {
       for (const Order& order : kOrders) {
@@ -179,32 +179,32 @@ Limits MeasureLimits(const LimitsOptions& options) {
     }
   }
   ShowProgress("GPU memory");
-  limits.memory = accessor->MeasureMemory(options.repeats);
-  limits.empty_batch_seconds = accessor->MeasureEmptyBatch();
+  roofline.memory = accessor->MeasureMemory(options.repeats);
+  roofline.empty_batch_seconds = accessor->MeasureEmptyBatch();
   ShowProgress("");
-  return limits;
+  return roofline;
 }
 
-json ToJson(const Limits& limits) {
-  json report = {{"executor", ExecutorName(limits.executor)},
-                 {"medium", MediumName(limits.medium)},
-                 {"range_bytes", limits.range_bytes},
-                 {"cell_bytes", limits.cell_bytes},
-                 {"empty_batch_us", limits.empty_batch_seconds * 1e6},
+json ToJson(const Roofline& roofline) {
+  json report = {{"executor", ExecutorName(roofline.executor)},
+                 {"medium", MediumName(roofline.medium)},
+                 {"range_bytes", roofline.range_bytes},
+                 {"cell_bytes", roofline.cell_bytes},
+                 {"empty_batch_us", roofline.empty_batch_seconds * 1e6},
                  {"link", json::array()},
                  {"memory", json::array()}};
-  for (const LinkLimits& link : limits.link) {
+  for (const LinkRates& link : roofline.link) {
     for (const Kind& kind : kKinds) {
       for (const Order& order : kOrders) {
         const Rate& rate = link.*kind.rates.*order.rate;
         if (rate.in_flight == 0) continue;
-        report["link"].push_back(
-            Row(kind.name, order.name, link.accesses, BytesOf(kind.kind, limits.cell_bytes), rate));
+        report["link"].push_back(Row(kind.name, order.name, link.accesses,
+                                     BytesOf(kind.kind, roofline.cell_bytes), rate));
       }
     }
   }
-  if (limits.memory.has_value()) {
-    const MemoryLimits& memory = *limits.memory;
+  if (roofline.memory.has_value()) {
+    const MemoryRates& memory = *roofline.memory;
     report["memory_range_bytes"] = memory.range_bytes;
     const auto row = [&](const char* kind, std::uint64_t cell_bytes, std::uint64_t bytes,
                          const Rate& rate) {
@@ -216,10 +216,10 @@ json ToJson(const Limits& limits) {
   return report;
 }
 
-std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses,
+std::vector<BoundTerm> BoundTerms(const Roofline& roofline, const Accesses& accesses,
                                   std::uint64_t at_once, std::uint64_t batch) {
-  const LinkLimits& link = LinkFor(limits, at_once);
-  const auto cell_bytes = static_cast<double>(limits.cell_bytes);
+  const LinkRates& link = LinkFor(roofline, at_once);
+  const auto cell_bytes = static_cast<double>(roofline.cell_bytes);
   const Accesses& a = accesses;
   std::vector<BoundTerm> terms;
   const auto add = [&](std::string_view limit, double seconds) {
@@ -227,7 +227,7 @@ std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses
   };
   const double reading = a.read_bytes / (BestOrder(link.read) * cell_bytes);
   const double writing = a.write_bytes / (BestOrder(link.write) * cell_bytes) +
-                         a.small_writes / BestScattered(limits.link.back().small_write);
+                         a.small_writes / BestScattered(roofline.link.back().small_write);
   add("read bytes", reading);
   add("writes", writing);
   if (reading > 0 && writing > 0) {
@@ -248,23 +248,23 @@ std::vector<BoundTerm> BoundTerms(const Limits& limits, const Accesses& accesses
   add_scattered("ordered", a.ordered_reads, a.ordered_touches, a.ordered_writes + a.ordered_cas);
   add("cas", (a.random_cas + a.ordered_cas) / BestOrder(link.cas));
   if (a.gpu_sectors + a.gpu_lines + a.gpu_cas > 0) {
-    if (!limits.memory.has_value()) {
+    if (!roofline.memory.has_value()) {
       throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("a bound with GPU-memory accesses needs limits of executor cuda; "
-                              "these are of executor {}",
-                              ExecutorName(limits.executor)));
+                  fmt::format("a bound with GPU-memory accesses needs a roofline of executor cuda; "
+                              "this one is of executor {}",
+                              ExecutorName(roofline.executor)));
     }
-    const MemoryLimits& memory = *limits.memory;
+    const MemoryRates& memory = *roofline.memory;
     add("gpu", a.gpu_sectors / memory.read_32.per_second +
                    a.gpu_lines / memory.read_128.per_second + a.gpu_cas / memory.cas_4.per_second);
   }
-  if (batch > 0) add("launch", limits.empty_batch_seconds / static_cast<double>(batch));
+  if (batch > 0) add("launch", roofline.empty_batch_seconds / static_cast<double>(batch));
   std::ranges::stable_sort(terms, {}, &BoundTerm::per_second);
   return terms;
 }
 
-double Bound(const Limits& limits, const Accesses& accesses, std::uint64_t at_once) {
-  const std::vector<BoundTerm> terms = BoundTerms(limits, accesses, at_once);
+double Bound(const Roofline& roofline, const Accesses& accesses, std::uint64_t at_once) {
+  const std::vector<BoundTerm> terms = BoundTerms(roofline, accesses, at_once);
   return terms.empty() ? std::numeric_limits<double>::infinity() : terms.front().per_second;
 }
 
