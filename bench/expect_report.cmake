@@ -1,6 +1,7 @@
 # Shared by the tests of commands that write a report.
 
-# run_bench(argument...): runs the program, which must succeed, and leaves its report in `report`.
+# run_bench(argument...): runs the program, which must succeed, and leaves its report in `report`;
+# each report says which version made it.
 function(run_bench)
   execute_process(COMMAND ${BENCH} ${ARGN} --json ${JSON}
     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -8,6 +9,10 @@ function(run_bench)
     message(FATAL_ERROR "${ARGN}: exit status ${status}\n${output}")
   endif()
   file(READ ${JSON} text)
+  string(JSON version ERROR_VARIABLE error GET "${text}" gpmstore_version)
+  if(NOT version MATCHES "^[0-9]+[.][0-9]+[.][0-9]+$")
+    message(FATAL_ERROR "${ARGN}: gpmstore_version is ${version}")
+  endif()
   set(report "${text}" PARENT_SCOPE)
 endfunction()
 

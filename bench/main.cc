@@ -2,6 +2,7 @@
 // something failed (the message is on stderr).
 
 #include <fmt/format.h>
+#include <gpmstore/version.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 int main(int argc, char** argv) {
   CLI::App program("Benchmarks of GPMStore. Every figure is checked: wrong results end the run.");
+  program.set_version_flag("--version", fmt::format("gpmstore_bench {}", gpm::Version()));
   program.require_subcommand(1);
   gpm::bench::AddCpuCommand(program);
   gpm::bench::AddWorkloadsCommand(program);

@@ -1,6 +1,7 @@
 #include "bench/report.h"
 
 #include <fmt/format.h>
+#include <gpmstore/version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,9 +72,11 @@ nlohmann::json StoreFacts(const StoreStats& stats) {
           {"gpu_bytes", stats.gpu_bytes}};
 }
 
-void WriteJson(const nlohmann::json& report, const std::string& file) {
+void WriteJson(nlohmann::json report, const std::string& file) {
+  report["gpmstore_version"] = Version();
   if (file == "-") {
-    std::cout << report.dump(2) << '\n';
+    std::cout << report.dump(2) << '\n' << std::flush;
+    if (!std::cout) throw Error(ErrorCode::kIo, "can't write the report to the standard output");
     return;
   }
   std::ofstream stream(file);

@@ -27,8 +27,8 @@ nlohmann::json MachineFacts();
 /// factor, resizes, bytes of PM.
 nlohmann::json StoreFacts(const StoreStats& stats);
 
-/// Writes a report. @param file "-" is stdout @throws Error(kIo) naming the file
-void WriteJson(const nlohmann::json& report, const std::string& file);
+/// Writes a report, with the version of the store. @param file "-" is stdout @throws Error(kIo) naming the file
+void WriteJson(nlohmann::json report, const std::string& file);
 
 /// Shows what is going on, on stderr and only when that is a terminal; empty clears the line.
 void ShowProgress(const std::string& text);

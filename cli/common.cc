@@ -1,6 +1,7 @@
 #include "cli/common.h"
 
 #include <fmt/format.h>
+#include <gpmstore/version.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -109,9 +110,12 @@ void AddJsonOption(CLI::App& app, std::string& path) {
 
 void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {
   if (path.empty()) return;
+  nlohmann::ordered_json report;
+  report["gpmstore_version"] = Version();
+  report.update(json);
   // Text from outside (such as a path) need not be UTF-8.
   const std::string text =
-      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      report.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   if (path == "-") return Print(text);
   std::ofstream file(path);
   file << text;

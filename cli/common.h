@@ -75,7 +75,7 @@ struct CreateArguments {
 /// Adds `--json FILE`.
 void AddJsonOption(CLI::App& app, std::string& path);
 
-/// Writes `json` to a file, or to the standard output for "-"; nowhere for an empty path.
+/// Writes `json`, with the version of the store, to a file, or to the standard output for "-"; nowhere for an empty path.
 /// @throws Error(kIo)
 void WriteJson(const std::string& path, const nlohmann::ordered_json& json);
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <gpmstore/version.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -19,7 +20,7 @@ int Fail(const std::string& message) {
 int Main(int argc, char** argv) {
   CLI::App app("GPMStore: a persistent key-value store whose index GPU kernels read and write",
                "gpmstore");
-  app.set_version_flag("--version", "gpmstore " GPMSTORE_VERSION);
+  app.set_version_flag("--version", fmt::format("gpmstore {}", gpm::Version()));
   app.require_subcommand(1);
   app.footer(
       "Exit status: 0; 1 when the answer is no (not found, check failed); 2 for wrong usage or\n"

@@ -9,6 +9,8 @@ install(TARGETS gpmstore EXPORT gpmstore-targets
 install(DIRECTORY pm engine cache recovery
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpmstore
   FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 install(EXPORT gpmstore-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
 
 configure_package_config_file(

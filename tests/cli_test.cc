@@ -1,6 +1,7 @@
 // The gpmstore command, run as a user runs it: every command, its exit status, its output, and what
 // it says to bad input.
 
+#include <gpmstore/version.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -86,7 +87,22 @@ TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
     EXPECT_NE(ran.out.find("Examples:\n  gpmstore " + std::string(command)), std::string::npos)
         << command << ": " << ran.out;
   }
-  EXPECT_EQ(Run("--version").status, 0);
+}
+
+TEST_F(CliTest, VersionIsTheLibrarysAndInEveryReport) {
+  EXPECT_EQ(Run("--version").out, "gpmstore " GPMSTORE_VERSION "\n");
+  EXPECT_EQ(Version(), GPMSTORE_VERSION);
+  const std::string numbers =
+      std::to_string(GPMSTORE_VERSION_MAJOR) + "." + std::to_string(GPMSTORE_VERSION_MINOR) + "." +
+      std::to_string(GPMSTORE_VERSION_PATCH);
+  EXPECT_EQ(GPMSTORE_VERSION, numbers);
+  const std::string pool = NewPath();
+  for (const std::string& arguments :
+       {"ycsb -w a --records 100 --operations 100 --keep --pool " + pool, "info " + pool,
+        "check " + pool, "replay --run " GPM_TEST_DATA "/workloada.load.txt.gz" + OnExecutor(),
+        "crash-test --rounds 1 --longest 10 --pool " + NewPath()}) {
+    EXPECT_EQ(RunJson(arguments).value("gpmstore_version", ""), numbers) << arguments;
+  }
 }
 
 TEST_F(CliTest, WrongUsageIsStatus2) {

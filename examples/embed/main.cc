@@ -5,11 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <gpmstore/version.h>
 #include <string>
 
 #include "engine/store.h"
 
 int main(int argc, char** argv) try {
+  std::printf("GPMStore %s\n", GPMSTORE_VERSION);
+  if (gpm::Version() != GPMSTORE_VERSION) return 1;  // headers of another installation
   const std::string pool = argc > 1 ? argv[1] : "embed.pool";
   const std::array<std::uint64_t, 3> keys{1, 2, 42}, values{10, 20, 420};
   std::array<std::uint64_t, 3> found{};
