@@ -368,6 +368,7 @@ double CacheBench::InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached
   open.executor = spec.executor;
   open.threads = spec.threads;
   open.cache = CostOptions(cached, options_.inserts);
+  const RemovedOnSignal name(spec.path);
   Store store = Store::Create(spec.path, CreateOptionsOf(spec), open);
   std::filesystem::remove(spec.path);  // it goes with the store
   const double seconds = run.Apply(store, 0, batch);

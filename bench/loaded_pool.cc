@@ -89,7 +89,8 @@ CreateOptions CreateOptionsOf(const PoolSpec& spec) {
   return create;
 }
 
-LoadedPool::LoadedPool(const PoolSpec& spec, ThreadPool& threads) : spec_(spec), threads_(threads) {
+LoadedPool::LoadedPool(const PoolSpec& spec, ThreadPool& threads)
+    : spec_(spec), name_(spec.path), threads_(threads) {
   ValidatePoolSpec(spec);
   try {
     Load();
@@ -130,6 +131,7 @@ void LoadedPool::Load() {
   store.Close();
   contents_.assign(spec_.records, 0);
 
+  const RemovedOnSignal copy_name(spec_.path + ".loaded");
   copy_ = std::make_unique<File>(spec_.path + ".loaded", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC);
   unlink(copy_->path().c_str());
   bytes_ = std::filesystem::file_size(spec_.path);

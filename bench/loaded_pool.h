@@ -8,6 +8,7 @@
 #include "bench/prepared_run.h"
 #include "engine/store.h"
 #include "engine/thread_pool.h"
+#include "support/signals.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
@@ -67,6 +68,7 @@ class LoadedPool {
   void CopyBytes(const File& from, const File& to);
 
   PoolSpec spec_;
+  RemovedOnSignal name_;
   ThreadPool& threads_;
   ycsb::Memory memory_ = ycsb::Memory::kHost;
   StoreStats stats_;

@@ -12,6 +12,7 @@
 #include "bench/roofline_cells.h"
 #include "pm/error.h"
 #include "pm/gpu_host.h"
+#include "support/signals.h"
 
 namespace gpm::bench {
 namespace {
@@ -146,8 +147,9 @@ Roofline MeasureRoofline(const RooflineOptions& options) {
   ThreadPool threads(options.threads > 0 ? options.threads
                                          : std::max(1u, std::thread::hardware_concurrency()));
   ShowProgress("filling the range");
-  CellRange range(options.pool.empty() ? TemporaryPoolPath() : options.pool, options.range_bytes,
-                  options.value_size, threads);
+  const std::string path = options.pool.empty() ? TemporaryPoolPath() : options.pool;
+  const RemovedOnSignal name(path);
+  CellRange range(path, options.range_bytes, options.value_size, threads);
   Roofline roofline;
   roofline.executor = options.executor;
   if (roofline.executor == ExecutorKind::kAuto) {

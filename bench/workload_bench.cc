@@ -117,6 +117,7 @@ WorkloadBench::WorkloadBench(const WorkloadOptions& options)
             threads_) {
   inserts_ = pool_.spec();
   inserts_.path += ".inserts";
+  inserts_name_.emplace(inserts_.path);
   if (options.roofline) roofline_ = MeasureRoofline(RooflineOptionsOf(options_, pool_));
 }
 

@@ -14,6 +14,7 @@
 #include "bench/workload_bound.h"
 #include "engine/store.h"
 #include "engine/thread_pool.h"
+#include "support/signals.h"
 
 namespace gpm::bench {
 
@@ -109,6 +110,7 @@ class WorkloadBench {
   LoadedPool pool_;
   PoolSpec inserts_;            ///< makes the pools of `insert` and `bulk-load`
   bool inserts_there_ = false;  ///< the last of them
+  std::optional<RemovedOnSignal> inserts_name_;
   std::optional<Roofline> roofline_;
   std::string run_name_;
   std::unique_ptr<PreparedRun> run_;  ///< of the workload that was measured last

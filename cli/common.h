@@ -18,6 +18,9 @@ namespace gpm::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitNo = 1;     ///< the answer is no: not found, check failed
 inline constexpr int kExitError = 2;  ///< usage, input, I/O: any gpm::Error
+/// Of crash-test, crash-explore and their children: memory, or the pool's medium, ran out, which
+/// says nothing about the store.
+inline constexpr int kExitNoMemory = 3;
 
 /// A subcommand and what runs it, returning the exit status.
 struct Command {
@@ -75,7 +78,8 @@ struct CreateArguments {
 /// Adds `--json FILE`.
 void AddJsonOption(CLI::App& app, std::string& path);
 
-/// Writes `json`, with the version of the store, to a file, or to the standard output for "-"; nowhere for an empty path.
+/// Writes `json`, with the version of the store, to a file, or to the standard output for "-";
+/// nowhere for an empty path.
 /// @throws Error(kIo)
 void WriteJson(const std::string& path, const nlohmann::ordered_json& json);
 

@@ -9,11 +9,13 @@
 #include <cstring>
 
 #include "pm/error.h"
+#include "support/signals.h"
 
 namespace gpm::cli {
 namespace {
 
 int MakeFile(const std::string& path) {
+  const RemovedOnSignal name(path);
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0 || unlink(path.c_str()) != 0 || ftruncate(file, kMaxCrashBatch) != 0) {
     const int error = errno;

@@ -26,6 +26,7 @@
 #include "cli/crash_answers.h"
 #include "cli/crash_gpu.h"
 #include "cli/crash_writer.h"
+#include "cli/out_of_memory.h"
 #include "engine/store.h"
 #include "pm/error.h"
 #include "pm/gpu_host.h"
@@ -53,14 +54,17 @@ Store CreateOrOpen(const CrashChildPlan& plan) {
 /// A thread that ends the process when its work fails: at once, as others may wait for it for ever.
 template <class Work>
 std::thread StartThread(Work work) {
-  return std::thread([work = std::move(work)] {
-    try {
-      work();
-    } catch (const std::exception& error) {
-      std::fputs(fmt::format("gpmstore: {}\n", error.what()).c_str(), stderr);
-      std::_Exit(kExitError);
-    }
-  });
+  try {
+    return std::thread([work = std::move(work)] {
+      try {
+        work();
+      } catch (const std::exception& error) {
+        std::_Exit(ReportError(error));
+      }
+    });
+  } catch (const std::exception& error) {  // there can't be one more thread
+    std::_Exit(ReportError(error));
+  }
 }
 
 /// Asks for the cache to be loaded, again and again.

@@ -47,7 +47,8 @@ struct CrashChildPlan {
 };
 
 /// Runs the plan until the process is killed, which it is at the latest when its parent ends. When
-/// a batch fails it says why on the standard error and exits.
+/// a batch fails it says why on the standard error and exits, with status kExitNoMemory where
+/// memory or room on the medium ran out.
 /// @throws Error as the store
 [[noreturn]] void RunCrashChild(const CrashChildPlan& plan);
 

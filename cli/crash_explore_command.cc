@@ -1,10 +1,14 @@
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <csignal>
+#include <atomic>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "cli/common.h"
+#include "support/signals.h"
 #include "tests/crash/crash_explorer.h"
 
 namespace gpm::cli {
@@ -13,22 +17,32 @@ namespace {
 /// Unless told otherwise, it ends so soon.
 constexpr double kSeconds = 25;
 
-volatile std::sig_atomic_t interrupted = 0;
+std::atomic<bool> stop_exploring{false};
 
 int RunCrashExplore(crash::CrashOptions options) {
-  // An interrupt ends it in order: the counts are printed, and no pool is left behind.
-  std::signal(SIGINT, [](int) { interrupted = 1; });
   crash::CrashReport report;
   {
+    // A signal ends it in order: the counts are printed, and no pool is left behind.
+    const StopOnSignal signals(stop_exploring);
     Progress progress;
     options.progress = [&](std::uint64_t images) {
       progress.Show("states", std::min(images, options.max_states), options.max_states);
-      return interrupted == 0;
+      return !stop_exploring;
     };
     report = crash::ExploreCrashes(options);
   }
   Print(crash::Describe(report));
-  return report.violation.empty() ? kExitOk : kExitNo;
+  if (!report.violation.empty()) return kExitNo;
+  if (!report.out_of_memory.empty()) {
+    std::fputs(fmt::format("gpmstore: {}: use fewer --processes\n", report.out_of_memory).c_str(),
+               stderr);
+    return kExitNoMemory;
+  }
+  if (SignalTaken() != 0) {
+    Print("interrupted\n");
+    EndBySignalTaken();
+  }
+  return kExitOk;
 }
 
 }  // namespace
@@ -56,7 +70,7 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
       "Small stores run batches, resizes and recovery on a simulated persistent memory, and the\n"
       "states that a crash at any instant may leave are opened, recovered, checked and used: all\n"
       "of them where there are few, else a sample. Counts come last. Exit status 1 when a state\n"
-      "was not as promised: its seed is printed, and finds it again.\n\n"
+      "was not as promised: its seed is printed, and finds it again. 3 when memory ran out.\n\n"
       "Examples:\n"
       "  gpmstore crash-explore --seed 7\n"
       "  gpmstore crash-explore --states 10000000");

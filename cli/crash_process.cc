@@ -59,6 +59,7 @@ CrashProcess::~CrashProcess() {
 
 int CrashProcess::Kill() {
   if (process_ < 0) return status_;
+  killed_ = true;
   kill(process_, SIGKILL);
   while (Read(Clock::time_point::max(), nullptr)) {
   }
@@ -82,7 +83,10 @@ bool CrashProcess::Read(Clock::time_point deadline, const std::atomic<bool>* sto
   } while (ready == 0 || (ready < 0 && errno == EINTR));
   if (ready < 0) return false;
   CrashRecord record;
-  if (read(pipe_, &record, sizeof record) != sizeof record) return false;  // the child has ended
+  if (read(pipe_, &record, sizeof record) != sizeof record) {  // the child has ended
+    if (!killed_) ended_by_itself_ = true;
+    return false;
+  }
   records_.push_back(record);
   return true;
 }

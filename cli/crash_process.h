@@ -46,6 +46,9 @@ class CrashProcess {
   /// @return how it ended, as from waitpid
   int Kill();
 
+  /// Whether the child had ended before it was killed.
+  bool ended_by_itself() const { return ended_by_itself_; }
+
   const std::vector<CrashRecord>& records() const { return records_; }
 
  private:
@@ -57,6 +60,8 @@ class CrashProcess {
   int pipe_ = -1;
   pid_t process_ = -1;
   int status_ = 0;
+  bool killed_ = false;
+  bool ended_by_itself_ = false;
   std::vector<CrashRecord> records_;
 };
 

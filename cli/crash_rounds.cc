@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/common.h"
 #include "pm/error.h"
 #include "pm/format.h"
 #include "recovery/check.h"
@@ -33,6 +34,18 @@ void Require(bool holds, fmt::format_string<Arguments...> text, Arguments&&... a
 
 void RequireSound(const CheckReport& report) {
   if (!report.defects.empty()) throw CrashViolation{report.defects};
+}
+
+/// @throws Error(kNoSpace) when the child ended for lack of memory, or by the kernel's killer
+void RequireMemory(const CrashProcess& child, int status) {
+  const bool says_so = WIFEXITED(status) && WEXITSTATUS(status) == kExitNoMemory;
+  const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && child.ended_by_itself();
+  if (!says_so && !killed) return;
+  throw Error(ErrorCode::kNoSpace,
+              fmt::format("a child {}: no promise of the store is tested like this; use fewer "
+                          "--jobs, --threads or --tickets, or a smaller --max-batch",
+                          says_so ? "ran out of memory, or of room for its pool"
+                                  : "was killed by another process, or for lack of memory"));
 }
 
 /// Looks, now and then, whether a pool that another process changes is being resized. What it reads
@@ -84,7 +97,8 @@ CrashRounds::CrashRounds(const CrashOptions& options)
     : options_(options),
       items_(options.create.key_size, options.create.value_size),
       oracle_(items_),
-      random_(options.seed) {
+      random_(options.seed),
+      name_(options.pool) {
   round_.seed = options.seed;
   round_.threads = options.threads;
   round_.tickets = options.tickets;
@@ -103,6 +117,7 @@ void CrashRounds::Run() {
   try {
     RunRound();
   } catch (const CrashViolation&) {
+    name_.reset();
     keep_pool_ = true;
     throw;
   }
@@ -132,6 +147,7 @@ void CrashRounds::RunRound() {
                   random_.NextBelow(4) == 0;
     if (!recovering_) Reopen();
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNoSpace) throw;  // of this machine: the pool has no maximum
     throw CrashViolation{{fmt::format("the pool can't be used: {}", error.what())}};
   }
 }
@@ -206,6 +222,7 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
                      !child.WatchUntil(Clock::now() + kPatience, closes);
   if (alive) watch_for(time.after);
   const int status = child.Kill();
+  RequireMemory(child, status);
   Require(!WIFEXITED(status), "the child ended by itself, with status {}", WEXITSTATUS(status));
   Require(WTERMSIG(status) == SIGKILL, "the child was ended by signal {}", WTERMSIG(status));
   Require(alive, "the child did not open the pool within {} s", kPatience.count());

@@ -15,6 +15,7 @@
 #include "cli/crash_workload.h"
 #include "engine/options.h"
 #include "engine/store.h"
+#include "support/signals.h"
 #include "ycsb/generators.h"
 
 namespace gpm::cli {
@@ -78,7 +79,8 @@ class CrashRounds {
   CrashRounds& operator=(const CrashRounds&) = delete;
 
   /// The next round. @throws CrashViolation, after which the pool is kept; CrashStopped;
-  /// Error(kIo) when there can't be a child
+  /// Error(kIo) when there can't be a child, Error(kNoSpace) or std::bad_alloc when memory or room
+  /// on the medium ran out
   void Run();
 
   const CrashTotals& totals() const { return totals_; }
@@ -117,6 +119,7 @@ class CrashRounds {
   std::uint32_t top_level_ = 0;
   bool pool_exists_ = false;
   bool recovering_ = false;  ///< the next child has a crashed pool to recover, and does only that
+  std::optional<RemovedOnSignal> name_;  ///< of the pool, unless it is kept
   std::optional<CrashAnswers> answers_;  ///< of the child, if it has scopes
   bool keep_pool_ = false;
   std::vector<std::size_t> operations_;  ///< of each writer's last batch

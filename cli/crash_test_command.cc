@@ -1,16 +1,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <csignal>
+#include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <memory>
 
 #include "cli/common.h"
 #include "cli/crash_child.h"
 #include "cli/crash_jobs.h"
+#include "cli/out_of_memory.h"
 #include "pm/error.h"
+#include "pm/mapping.h"
+#include "support/signals.h"
 
 namespace gpm::cli {
 namespace {
@@ -128,18 +131,28 @@ int RunChild(const CrashArguments& arguments) {
   plan.create = arguments.create.Options();
   plan.open.executor = arguments.Executor();
   plan.open.cache = MakeCrashCache(plan.round);
-  RunCrashChild(plan);
+  try {
+    RunCrashChild(plan);
+  } catch (const std::exception& error) {
+    std::_Exit(ReportError(error));
+  }
 }
 
 /// What the children will do, once: so what can't be done is refused before anything is killed.
 /// @return the top level of a new pool
 std::uint32_t TryPool(const CrashOptions& options) {
+  if (options.pool == Mapping::kPinnedPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--pool pinned: is volatile memory, of which nothing is left when a process is "
+                "killed; name a file");
+  }
   if (std::filesystem::exists(options.pool)) {
     throw Error(ErrorCode::kExists,
                 fmt::format("{}: is there already; name a new file", options.pool));
   }
   OpenOptions open;
   open.executor = options.executor;
+  const RemovedOnSignal name(options.pool);
   Store store = Store::Create(options.pool, options.create, open);
   const std::uint32_t top_level = store.Stats().top_level;
   store.Close();
@@ -176,39 +189,10 @@ nlohmann::ordered_json ToJson(const CrashTotals& totals) {
 }
 
 std::atomic<bool> stop_rounds{false};
-std::atomic<int> signal_received{0};
-
-/// During its life, the first signal that would end the process ends the rounds instead, so that
-/// the pools are removed; the second ends the process as ever.
-class SignalsStopRounds {
- public:
-  SignalsStopRounds() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      struct sigaction action {};
-      action.sa_handler = [](int signal) {
-        signal_received = signal;
-        stop_rounds = true;
-      };
-      action.sa_flags = SA_RESTART | SA_RESETHAND;
-      sigaction(kSignals[i], &action, &before_[i]);
-      // Who started the command may have it ignore them.
-      if (before_[i].sa_handler == SIG_IGN) sigaction(kSignals[i], &before_[i], nullptr);
-    }
-  }
-  ~SignalsStopRounds() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  SignalsStopRounds(const SignalsStopRounds&) = delete;
-  SignalsStopRounds& operator=(const SignalsStopRounds&) = delete;
-
- private:
-  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
 
 /// @throws CrashStopped when a signal came; Error
 CrashOutcome RunJobs(const CrashArguments& arguments) {
-  const SignalsStopRounds signals;
+  const StopOnSignal signals(stop_rounds);
   CrashOptions options = arguments.Options();
   for (unsigned job = 0; job < arguments.jobs; ++job) {
     options.first_top_level = TryPool(CrashJobOptions(options, arguments.jobs, job));
@@ -223,8 +207,10 @@ int RunCrashTest(const CrashArguments& arguments) {
   try {
     outcome = RunJobs(arguments);
   } catch (const CrashStopped&) {
-    std::raise(signal_received);
-    return kExitError;
+    EndBySignalTaken();
+  } catch (const std::exception& error) {
+    if (!IsOutOfMemory(error)) throw;
+    return ReportError(error);
   }
   nlohmann::ordered_json json = ToJson(outcome.totals);
   json["seed"] = arguments.seed;
@@ -249,7 +235,9 @@ int RunCrashTest(const CrashArguments& arguments) {
   }
   if (arguments.json != "-") Print(text);
   WriteJson(arguments.json, json);
-  return outcome.failures.empty() ? kExitOk : kExitNo;
+  if (!outcome.failures.empty()) return kExitNo;
+  if (SignalTaken() != 0) EndBySignalTaken();
+  return kExitOk;
 }
 
 }  // namespace
@@ -293,7 +281,8 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
         "it, and the next round goes on with the same pool. The seed replays operations and "
         "times,\n"
         "not the interleaving.\n"
-        "Exit status 1 when a promise was broken; then the pool is kept, else it is removed.\n\n"
+        "Exit status 1 when a promise was broken; then the pool is kept, else it is removed.\n"
+        "3 when memory, or room for the pool, ran out: that says nothing about the store.\n\n"
         "Examples:\n"
         "  gpmstore crash-test --rounds 100 --seed 7 --pool /dev/shm/p\n"
         "  gpmstore crash-test --pool /dev/shm/p --executor cuda --threads 6 --max-batch 262144 "

@@ -1,35 +1,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <memory>
 #include <random>
 
 #include "cli/common.h"
 #include "cli/stress/stress.h"
 #include "pm/gpu_host.h"
+#include "support/signals.h"
 
 namespace gpm::cli {
 namespace {
 
-stress::Stress* running = nullptr;
-
-/// Ctrl-C ends the round in order.
-class InterruptGuard {
- public:
-  explicit InterruptGuard(stress::Stress* stress) {
-    running = stress;
-    std::signal(SIGINT, [](int) {
-      running->Interrupt();
-      std::signal(SIGINT, SIG_DFL);  // another one ends the process: the pool has no name
-    });
-  }
-  ~InterruptGuard() {
-    std::signal(SIGINT, SIG_DFL);
-    running = nullptr;
-  }
-};
+std::atomic<bool> stop_stress{false};
 
 std::string TotalsText(const stress::Totals& totals, double seconds) {
   std::string text;
@@ -53,11 +38,12 @@ int RunStress(const stress::StressOptions& options) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
-  stress::Stress stress(options, [](const std::string& report) { Print("FAILED with " + report); });
+  stress::Stress stress(options, stop_stress,
+                        [](const std::string& report) { Print("FAILED with " + report); });
   Print(fmt::format("GPM_TEST_SEED={}\n", options.seed));
   bool sound = false;
   {
-    const InterruptGuard guard(&stress);
+    const StopOnSignal signals(stop_stress);  // the round ends in order
     Progress progress;
     sound = stress.Run([&] {
       progress.Show("seconds", static_cast<std::uint64_t>(std::min(seconds(), options.seconds)),
@@ -65,9 +51,11 @@ int RunStress(const stress::StressOptions& options) {
     });
   }
   std::string text = TotalsText(stress.totals(), seconds());
-  if (stress.interrupted()) text += "interrupted\n";
+  if (stop_stress) text += "interrupted\n";
   Print(text);
-  return !sound ? kExitNo : stress.interrupted() ? kExitError : kExitOk;
+  if (!sound) return kExitNo;
+  if (stop_stress) EndBySignalTaken();
+  return kExitOk;
 }
 
 }  // namespace

@@ -57,8 +57,10 @@ Store WorkPool::Open(const OpenOptions& options) const { return Store::Open(path
 Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) {
   if (path_.empty()) {
     directory_ = MakeTemporaryDirectory(executor_);
+    if (!keep_) directory_name_.emplace(directory_, true);
     path_ = directory_ + "/pool";
   }
+  if (!keep_) name_.emplace(path_);
   try {
     Store store = Store::Create(path_, create, options);
     created_ = true;

@@ -1,9 +1,11 @@
 #ifndef GPM_CLI_WORK_POOL_H_
 #define GPM_CLI_WORK_POOL_H_
 
+#include <optional>
 #include <string>
 
 #include "engine/store.h"
+#include "support/signals.h"
 
 namespace gpm::cli {
 
@@ -41,6 +43,9 @@ class WorkPool {
   ExecutorKind executor_;
   bool keep_;
   bool existed_ = false;
+  /// What a signal removes: the pool that is not kept, and its temporary directory.
+  std::optional<RemovedOnSignal> name_;
+  std::optional<RemovedOnSignal> directory_name_;
   bool created_ = false;
   int fd_ = -1;  ///< of a temporary pool without a name
 };

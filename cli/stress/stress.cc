@@ -59,8 +59,10 @@ void RunLanes(RoundState& round, std::span<const std::unique_ptr<Lane>> lanes, u
 
 }  // namespace
 
-Stress::Stress(const StressOptions& options, std::function<void(const std::string&)> tell)
+Stress::Stress(const StressOptions& options, const std::atomic<bool>& interrupted,
+               std::function<void(const std::string&)> tell)
     : options_(options),
+      interrupted_(interrupted),
       tell_(std::move(tell)),
       findings_([this](const std::string& wrong) { Tell(wrong); }),
       seed_(options.seed) {}

@@ -17,20 +17,20 @@ namespace gpm::stress {
 /// checked; see round_plan.h, batch_plan.h, answer_check.h and round_end.h for what is drawn and
 /// what is checked. Each round has a temporary pool, which has no name once it is made.
 ///
-/// Thread safety: Run by one thread, Interrupt by any, also in a signal handler.
+/// Thread safety: one thread.
 class Stress {
  public:
+  /// @param interrupted ends the round, and the rounds, when set; outlives this
   /// @param tell is given, once, a report of what was wrong, with the seed that begins with that
   ///        round; on any thread
-  Stress(const StressOptions& options, std::function<void(const std::string& report)> tell);
+  Stress(const StressOptions& options, const std::atomic<bool>& interrupted,
+         std::function<void(const std::string& report)> tell);
   ~Stress();
 
   /// Ends the process with status 1 when nothing goes on any more.
   /// @param progress is called before each round
   /// @return false when something was wrong, and was told
   bool Run(const std::function<void()>& progress);
-  void Interrupt() { interrupted_ = true; }
-  bool interrupted() const { return interrupted_; }
 
   const Totals& totals() const { return totals_; }
 
@@ -39,12 +39,12 @@ class Stress {
   void Tell(const std::string& wrong) const;
 
   const StressOptions options_;
+  const std::atomic<bool>& interrupted_;
   const std::function<void(const std::string&)> tell_;
   Totals totals_;
   Findings findings_;
   std::vector<std::unique_ptr<LaneMemory>> memory_;  ///< by lane
   std::atomic<std::uint64_t> seed_;                  ///< of the round that is running
-  std::atomic<bool> interrupted_{false};
 };
 
 }  // namespace gpm::stress

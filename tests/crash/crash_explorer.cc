@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "tests/crash/crash_worker.h"
@@ -39,7 +40,15 @@ CrashReport ExploreCrashes(const CrashOptions& options) {
   }
   const std::vector<std::string> deaths = RunProcesses(
       processes,
-      [&](unsigned i) { CrashWorker(options, *board, board->slots[i], *scratch[i]).Run(); },
+      [&](unsigned i) {
+        CrashBoard::Slot& slot = board->slots[i];
+        try {
+          CrashWorker(options, *board, slot, *scratch[i]).Run();
+        } catch (const std::bad_alloc&) {
+          slot.out_of_memory = true;
+          board->done = true;
+        }
+      },
       [&](bool died) {
         if (died || (options.seconds > 0 && seconds() >= options.seconds)) board->done = true;
         if (options.progress && !options.progress(board->images)) board->done = true;
@@ -49,6 +58,12 @@ CrashReport ExploreCrashes(const CrashOptions& options) {
     const CrashBoard::Slot& slot = board->slots[i];
     report.Add(slot.counts);
     std::string violation = slot.violation;
+    const bool killed = deaths[i] == kKilled;
+    if (slot.out_of_memory || killed) {
+      report.out_of_memory =
+          killed ? "a process was killed, maybe for lack of memory" : "out of memory";
+      continue;
+    }
     if (violation.empty() && !deaths[i].empty()) violation = "ended by " + deaths[i];
     if (violation.empty()) continue;
     if (report.violation.empty() || slot.seed < report.violation_seed) {

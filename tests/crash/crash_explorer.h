@@ -52,6 +52,7 @@ struct CrashReport : CrashCounts {
   double seconds = 0;
   std::uint64_t violation_seed = 0;  ///< of the workload; explores it first when given as the seed
   std::string violation;             ///< with how it came about; empty: none
+  std::string out_of_memory;         ///< of what memory ran out, which is no violation; empty: none
 };
 
 /// Runs workloads, and from each tries the states that a crash at any instant may leave. Ends at

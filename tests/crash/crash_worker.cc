@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -74,8 +76,12 @@ void CrashWorker::Run() {
     alarm(kMaxSeconds);
     try {
       RunWorkload(seed_);
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (const std::exception& error) {  // a Violation, or what the store should not throw
       const std::string text = error.what() + ("\n" + where_);
+      // Pools have a maximum here, so that their lack of room would be the store's fault.
+      if (text.find(std::strerror(ENOMEM)) != std::string::npos) throw std::bad_alloc();
       std::strncpy(slot_.violation, text.c_str(), CrashBoard::kMaxText - 1);
       board_.done = true;
     }

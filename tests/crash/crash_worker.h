@@ -25,6 +25,7 @@ struct CrashBoard {
     std::uint64_t seed = 0;         ///< of the workload that its worker is at
     CrashCounts counts;             ///< its worker's
     char violation[kMaxText] = {};  ///< found at `seed`; empty: none
+    bool out_of_memory = false;     ///< its worker's
   };
   std::atomic<std::uint64_t> workloads{0};  ///< handed out
   std::atomic<std::uint64_t> images{0};     ///< tried
@@ -41,6 +42,7 @@ class CrashWorker {
   CrashWorker(const CrashOptions& options, CrashBoard& board, CrashBoard::Slot& slot,
               ScratchPool& scratch);
 
+  /// @throws std::bad_alloc, which is no violation
   void Run();
 
  private:

@@ -21,8 +21,9 @@ namespace {
 constexpr auto kInterval = std::chrono::milliseconds(20);
 
 [[noreturn]] void RunChild(unsigned number, const std::function<void(unsigned)>& work) {
-  // An interrupt from the terminal is for the parent, which ends its children in order.
-  signal(SIGINT, SIG_IGN);
+  // What ends the whole group, as an interrupt from the terminal does, is for the parent, which
+  // ends its children in order.
+  for (const int of_group : {SIGHUP, SIGINT, SIGTERM}) signal(of_group, SIG_IGN);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   int status = 0;
   try {
@@ -36,6 +37,7 @@ constexpr auto kInterval = std::chrono::milliseconds(20);
 }
 
 std::string Reason(int status) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return std::string(kKilled);
   if (WIFSIGNALED(status)) return fmt::format("signal: {}", strsignal(WTERMSIG(status)));
   return WEXITSTATUS(status) == 0 ? "" : fmt::format("exit status {}", WEXITSTATUS(status));
 }

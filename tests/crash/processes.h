@@ -6,6 +6,7 @@
 #include <functional>
 #include <new>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -34,6 +35,9 @@ class SharedMemory {
  private:
   T* value_;
 };
+
+/// What a process died of that was killed by SIGKILL: by somebody else, or for lack of memory.
+inline constexpr std::string_view kKilled = "signal: Killed";
 
 /// Runs work(0) ... work(processes - 1), each in a child process, and waits for them.
 /// @param meanwhile called in this process now and then, with whether one has died: to end the

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "pm/error.h"
 
@@ -30,6 +31,8 @@ ScratchPool::ScratchPool(std::uint64_t max_bytes) : max_bytes_(max_bytes) {
     directory_ = place + "/gpmstore_crash_XXXXXX";
     if (mkdtemp(directory_.data()) != nullptr) {
       path_ = directory_ + "/pool";
+      directory_name_.emplace(directory_, true);
+      name_.emplace(path_);
       return;
     }
   }
@@ -72,6 +75,7 @@ bool ScratchPool::Attach(bool create) {
   if (fd_ < 0 && errno == ENOENT) return false;
   if (fd_ < 0) ThrowIo(path_, "can't be opened");
   void* const words = mmap(nullptr, max_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (words == MAP_FAILED && errno == ENOMEM) throw std::bad_alloc();
   if (words == MAP_FAILED) ThrowIo(path_, "can't be mapped");
   words_ = static_cast<std::uint64_t*>(words);
   return true;

@@ -2,9 +2,11 @@
 #define GPM_TESTS_CRASH_SCRATCH_POOL_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "support/signals.h"
 #include "tests/crash/crash_states.h"
 #include "tests/crash/trace.h"
 
@@ -41,6 +43,8 @@ class ScratchPool {
 
   std::string directory_;
   std::string path_;
+  std::optional<RemovedOnSignal> directory_name_;
+  std::optional<RemovedOnSignal> name_;
   std::uint64_t max_bytes_;
   int fd_ = -1;
   std::uint64_t* words_ = nullptr;

@@ -1,0 +1,114 @@
+#include "support/signals.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+namespace gpm {
+namespace {
+
+constexpr std::array<int, 4> kEnding = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+constexpr std::array<int, 3> kStopping = {SIGHUP, SIGINT, SIGTERM};
+
+/// More names than any command has at once: crash-explore has two for each of 64 processes.
+constexpr std::size_t kMaxNames = 512;
+std::array<std::atomic<const char*>, kMaxNames> names{};
+static_assert(std::atomic<const char*>::is_always_lock_free);
+
+std::atomic<std::atomic<bool>*> stop_flag{nullptr};
+std::atomic<int> signal_taken{0};
+std::array<struct sigaction, kStopping.size()> before_stopping{};
+
+void RemoveAndEnd(int signal) {
+  for (const auto& name : names) {
+    const char* const path = name;
+    if (path != nullptr) unlink(path);
+  }
+  for (const auto& name : names) {  // directories, which are empty now
+    const char* const path = name;
+    if (path != nullptr) rmdir(path);
+  }
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+/// Where a signal is not ignored, `handler` gets it. @return what got it before
+struct sigaction Install(int signal, void (*handler)(int), int flags) {
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  sigaction(signal, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  return before;
+}
+
+void InstallRemoveAndEnd() {
+  static std::once_flag installed;
+  // SA_NODEFER: the signal that is raised ends the process inside the handler.
+  std::call_once(installed, [] {
+    for (const int signal : kEnding) Install(signal, RemoveAndEnd, SA_NODEFER);
+  });
+}
+
+void RestoreBeforeStopping() {
+  for (std::size_t i = 0; i < kStopping.size(); ++i) {
+    sigaction(kStopping[i], &before_stopping[i], nullptr);
+  }
+}
+
+void Stop(int signal) {
+  RestoreBeforeStopping();
+  signal_taken = signal;
+  if (std::atomic<bool>* const flag = stop_flag) *flag = true;
+}
+
+}  // namespace
+
+RemovedOnSignal::RemovedOnSignal(const std::string& path, bool made) {
+  InstallRemoveAndEnd();
+  struct stat status {};
+  if (path.empty() || (!made && lstat(path.c_str(), &status) == 0)) return;
+  const char* const kept = strdup(path.c_str());
+  for (auto& name : names) {
+    const char* none = nullptr;
+    if (name.compare_exchange_strong(none, kept)) {
+      entry_ = &name;
+      return;
+    }
+  }
+}
+
+RemovedOnSignal::~RemovedOnSignal() {
+  if (entry_ != nullptr) *entry_ = nullptr;
+}
+
+StopOnSignal::StopOnSignal(std::atomic<bool>& stop) {
+  InstallRemoveAndEnd();  // first, so that it gets the second signal
+  signal_taken = 0;
+  stop_flag = &stop;
+  for (std::size_t i = 0; i < kStopping.size(); ++i) {
+    sigaction(kStopping[i], nullptr, &before_stopping[i]);
+  }
+  for (const int signal : kStopping) Install(signal, Stop, SA_RESTART);
+}
+
+StopOnSignal::~StopOnSignal() {
+  RestoreBeforeStopping();
+  stop_flag = nullptr;
+}
+
+int SignalTaken() { return signal_taken; }
+
+void EndBySignalTaken() {
+  std::signal(signal_taken, SIG_DFL);
+  std::raise(signal_taken);
+  std::_Exit(128 + signal_taken);
+}
+
+}  // namespace gpm
