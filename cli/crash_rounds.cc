@@ -212,6 +212,7 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
     bool before = false;
     for (unsigned resizes = 0; resizes < time.resizes && Clock::now() < enough;) {
       watch_for(Milliseconds(0.02));
+      if (child.ended_by_itself()) break;
       const bool now = watch.ResizeUnderWay();
       if (now && !before) ++resizes;
       before = now;
