@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
 #include "bench/operations.h"
+#include "bench/peer.h"
 #include "bench/report.h"
 #include "ycsb/buffer.h"
 #include "ycsb/generators.h"
@@ -25,7 +27,7 @@ struct CpuOptions {
   std::uint64_t records = 1'000'000;
   std::uint64_t operations = 0;  ///< 0: as many as records
   std::uint64_t batch = 4096;
-  std::uint32_t value_size = kPeerValueBytes;
+  std::uint32_t value_size = 128;
   unsigned threads = std::max(1u, std::thread::hardware_concurrency());
   unsigned runs = 3;
   double theta = 0.99;
@@ -161,12 +163,12 @@ void PrintReport(const nlohmann::json& report) {
 }
 
 void RunCpu(CpuOptions options) {
-  const bool with_peer = options.peer != "none";
-  if (with_peer && options.value_size != kPeerValueBytes) {
+  const Peer* const measured = options.peer == "none" ? nullptr : &FindPeer(options.peer);
+  if (measured != nullptr && options.value_size != measured->value_bytes) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--value-size {} with --peer {}: the peer is compiled for values of {} "
                             "bytes; use that, or --peer none",
-                            options.value_size, options.peer, kPeerValueBytes));
+                            options.value_size, options.peer, measured->value_bytes));
   }
   if (options.operations == 0) options.operations = options.records;
   ShowProgress("making keys");
@@ -190,15 +192,14 @@ void RunCpu(CpuOptions options) {
       RunAll(adapter, phases, turn + ", gpmstore", options.value_size, space, ours);
       stats = adapter.Stats();
     }
-    if (with_peer) {
+    if (measured != nullptr) {
       // A tenth more than the items: a cuckoo table that is filled to the brim would grow.
-      const auto adapter =
-          MakeLibcuckooAdapter(options.records + options.records / 10, options.threads);
+      const auto adapter = measured->make(options.records + options.records / 10, options.threads);
       RunAll(*adapter, phases, turn + ", " + options.peer, options.value_size, space, peer);
     }
   }
   ShowProgress("");
-  if (with_peer && ours.checksums != peer.checksums) {
+  if (measured != nullptr && ours.checksums != peer.checksums) {
     throw Error(ErrorCode::kDamaged, "gpmstore and " + options.peer + " gave different results");
   }
 
@@ -224,7 +225,9 @@ void AddCpuCommand(CLI::App& program) {
   command->add_option("--batch", options->batch, "Operations of one batch of the store")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
       ->capture_default_str();
-  command->add_option("--value-size", options->value_size, "Bytes of a value (libcuckoo: 128)")
+  command
+      ->add_option("--value-size", options->value_size,
+                   "Bytes of a value; a peer is compiled for 128")
       ->check(CLI::Range(1u, kMaxValueBytes))
       ->capture_default_str();
   command->add_option("--runs", options->runs, "Runs, of which medians are given")
@@ -235,8 +238,10 @@ void AddCpuCommand(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the choice of records")
       ->capture_default_str();
-  command->add_option("--peer", options->peer, "Measured beside the store")
-      ->check(CLI::IsMember({"libcuckoo", "none"}))
+  command
+      ->add_option(
+          "--peer", options->peer,
+          fmt::format("Measured beside the store: {}, or none", fmt::join(PeerNames(), ", ")))
       ->capture_default_str();
   command->add_option("--pool", options->pool,
                       "Pool file, which must not exist and is removed; default: one in memory");

@@ -1,7 +1,7 @@
 # Shared by the tests of commands that write a report.
 
-# run_bench(argument...): runs the program, which must succeed, and leaves its report in `report`;
-# each report says which version made it.
+# run_bench(argument...): runs the program, which must succeed, and leaves its report in `report` and what it
+# printed in `output`; each report says which version made it.
 function(run_bench)
   execute_process(COMMAND ${BENCH} ${ARGN} --json ${JSON}
     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
@@ -14,6 +14,7 @@ function(run_bench)
     message(FATAL_ERROR "${ARGN}: gpmstore_version is ${version}")
   endif()
   set(report "${text}" PARENT_SCOPE)
+  set(output "${output}" PARENT_SCOPE)
 endfunction()
 
 # refuse_bench(pattern argument...): the program says no, and why.

@@ -54,14 +54,6 @@ class StoreAdapter : public KvAdapter {
   std::uint64_t batch_;
 };
 
-/// Bytes of a value that the libcuckoo peer is compiled for.
-inline constexpr std::uint32_t kPeerValueBytes = 128;
-
-/// libcuckoo::cuckoohash_map from 8-byte keys to 128-byte values with its default hash: `threads`
-/// threads, each over its own part of the arrays. Space for `capacity` items, which the map rounds
-/// up to a power of two, is taken beforehand, so that it never grows.
-std::unique_ptr<KvAdapter> MakeLibcuckooAdapter(std::uint64_t capacity, unsigned threads);
-
 }  // namespace gpm::bench
 
 #endif  // GPM_BENCH_KV_ADAPTER_H_

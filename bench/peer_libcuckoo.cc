@@ -4,13 +4,17 @@
 #include <libcuckoo/cuckoohash_map.hh>
 #include <thread>
 
-#include "bench/kv_adapter.h"
+#include "bench/peer.h"
 
 namespace gpm::bench {
 namespace {
 
-using Value = std::array<std::byte, kPeerValueBytes>;
+constexpr std::uint32_t kValueBytes = 128;
+using Value = std::array<std::byte, kValueBytes>;
 
+/// libcuckoo::cuckoohash_map from 8-byte keys to 128-byte values with its default hash: `threads`
+/// threads, each over its own part of the arrays. Space for `capacity` items, which the map rounds
+/// up to a power of two, is taken beforehand, so that it never grows.
 class LibcuckooAdapter : public KvAdapter {
  public:
   LibcuckooAdapter(std::uint64_t capacity, unsigned threads) : threads_(threads), map_(capacity) {}
@@ -72,10 +76,12 @@ class LibcuckooAdapter : public KvAdapter {
   libcuckoo::cuckoohash_map<std::uint64_t, Value> map_;
 };
 
+const RegisteredPeer registered({.name = "libcuckoo",
+                                 .value_bytes = kValueBytes,
+                                 .make = [](std::uint64_t capacity, unsigned threads) {
+                                   return std::unique_ptr<KvAdapter>(
+                                       std::make_unique<LibcuckooAdapter>(capacity, threads));
+                                 }});
+
 }  // namespace
-
-std::unique_ptr<KvAdapter> MakeLibcuckooAdapter(std::uint64_t capacity, unsigned threads) {
-  return std::make_unique<LibcuckooAdapter>(capacity, threads);
-}
-
 }  // namespace gpm::bench

@@ -27,7 +27,8 @@ nlohmann::json MachineFacts();
 /// factor, resizes, bytes of PM.
 nlohmann::json StoreFacts(const StoreStats& stats);
 
-/// Writes a report, with the version of the store. @param file "-" is stdout @throws Error(kIo) naming the file
+/// Writes a report, with the version of the store. @param file "-" is stdout @throws Error(kIo)
+/// naming the file
 void WriteJson(nlohmann::json report, const std::string& file);
 
 /// Shows what is going on, on stderr and only when that is a terminal; empty clears the line.

@@ -23,6 +23,7 @@ using nlohmann::json;
 struct Arguments {
   WorkloadOptions bench;
   std::vector<std::string> workloads;
+  CLI::Option* warm_up = nullptr;
   bool no_roofline = false;
   std::string json;
 };
@@ -75,7 +76,12 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   count("--records", bench.records, "Items in the pool, and those that insert inserts");
   count("--operations", bench.operations, "Operations measured at once");
-  count("--warm-up", bench.warm_up, "Operations before each of the two loadings of the cache");
+  arguments.warm_up =
+      command
+          .add_option("--warm-up", bench.warm_up,
+                      "Operations before each of the two loadings of the cache; default: half as "
+                      "many as are measured")
+          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
   command.add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
       ->delimiter(',')
@@ -171,6 +177,9 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
          bool ablation) {
   WorkloadOptions& options = arguments.bench;
   options.roofline = !arguments.no_roofline;
+  if (arguments.warm_up->count() == 0) {
+    options.warm_up = std::max<std::uint64_t>(options.operations / 2, 1);
+  }
   if (options.pool.empty()) options.pool = TemporaryPoolPath();
   const bool table = arguments.json != "-";
   const auto start = std::chrono::steady_clock::now();
