@@ -4,6 +4,8 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
 set(small --records 20000 --runs 1 --threads 2)
+run_bench(cpu ${small} --peer none --value-size 32)
+expect_rows(phases 5 phase operations checksum gpmstore_mops)
 foreach(peer libcuckoo unordered_map)
   run_bench(cpu ${small} --peer ${peer})
   expect_rows(phases 5 phase operations checksum gpmstore_mops peer_mops ratio)
@@ -12,8 +14,6 @@ foreach(peer libcuckoo unordered_map)
     message(FATAL_ERROR "--peer ${peer} printed:\n${output}")
   endif()
 endforeach()
-run_bench(cpu ${small} --peer none --value-size 32)
-expect_rows(phases 5 phase operations checksum gpmstore_mops)
 
 refuse_bench("no such peer; there are libcuckoo, unordered_map, and none" cpu ${small} --peer std)
 refuse_bench("compiled for values of 128" cpu ${small} --peer libcuckoo --value-size 32)
