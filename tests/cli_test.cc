@@ -92,9 +92,9 @@ TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
 TEST_F(CliTest, VersionIsTheLibrarysAndInEveryReport) {
   EXPECT_EQ(Run("--version").out, "gpmstore " GPMSTORE_VERSION "\n");
   EXPECT_EQ(Version(), GPMSTORE_VERSION);
-  const std::string numbers =
-      std::to_string(GPMSTORE_VERSION_MAJOR) + "." + std::to_string(GPMSTORE_VERSION_MINOR) + "." +
-      std::to_string(GPMSTORE_VERSION_PATCH);
+  const std::string numbers = std::to_string(GPMSTORE_VERSION_MAJOR) + "." +
+                              std::to_string(GPMSTORE_VERSION_MINOR) + "." +
+                              std::to_string(GPMSTORE_VERSION_PATCH);
   EXPECT_EQ(GPMSTORE_VERSION, numbers);
   const std::string pool = NewPath();
   for (const std::string& arguments :

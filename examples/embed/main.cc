@@ -1,11 +1,12 @@
 // Creates a pool, inserts, finds, closes it, opens it again and finds what it inserted.
 // Usage: embed [POOL]  (a file that does not exist yet)
 
+#include <gpmstore/version.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <gpmstore/version.h>
 #include <string>
 
 #include "engine/store.h"
