@@ -6,7 +6,7 @@
 #include <functional>
 #include <map>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::bench {
 namespace {

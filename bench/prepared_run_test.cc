@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "bench/kv_adapter.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::bench {
 namespace {

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "engine/geometry.h"
+#include "table/geometry.h"
 #include "pm/gpu_host.h"
 
 namespace gpm::bench {

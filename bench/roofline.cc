@@ -10,7 +10,7 @@
 #include "bench/kv_adapter.h"
 #include "bench/report.h"
 #include "bench/roofline_cells.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 #include "support/signals.h"
 

@@ -9,7 +9,7 @@
 
 #include "cli/common.h"
 #include "support/signals.h"
-#include "tests/crash/crash_explorer.h"
+#include "crash_sim/crash_explorer.h"
 
 namespace gpm::cli {
 namespace {

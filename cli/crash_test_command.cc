@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "cli/common.h"
-#include "cli/crash_child.h"
-#include "cli/crash_jobs.h"
+#include "cli/crash/child.h"
+#include "cli/crash/jobs.h"
 #include "cli/out_of_memory.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/mapping.h"
 #include "support/signals.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cli/common.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace {
 

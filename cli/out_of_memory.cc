@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "cli/common.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "support/signals.h"
 
 namespace gpm::cli {

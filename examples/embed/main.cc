@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <string>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 int main(int argc, char** argv) try {
   std::printf("GPMStore %s\n", GPMSTORE_VERSION);
