@@ -8,8 +8,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "engine/geometry.h"
-#include "pm/error.h"
+#include "table/geometry.h"
+#include "gpmstore/error.h"
 
 namespace gpm::cli {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/options.h"
+#include "gpmstore/options.h"
 
 namespace gpm::cli {
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "cli/common.h"
-#include "tests/crash/crash_explorer.h"
+#include "crash_sim/crash_explorer.h"
 
 namespace gpm::cli {
 namespace {

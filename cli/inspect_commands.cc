@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "cli/common.h"
-#include "engine/geometry.h"
-#include "pm/error.h"
+#include "table/geometry.h"
+#include "gpmstore/error.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "ycsb/report.h"

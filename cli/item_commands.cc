@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "cli/common.h"
-#include "engine/store.h"
-#include "pm/error.h"
+#include "gpmstore/store.h"
+#include "gpmstore/error.h"
 #include "pm/mapping.h"
 
 namespace gpm::cli {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "cli/common.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 
 #include "cli/common.h"
 #include "cli/work_pool.h"
-#include "engine/geometry.h"
-#include "pm/error.h"
+#include "table/geometry.h"
+#include "gpmstore/error.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/report.h"
 #include "ycsb/runner.h"

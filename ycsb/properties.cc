@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::ycsb {
 namespace {

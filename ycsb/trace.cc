@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::ycsb {
 namespace {

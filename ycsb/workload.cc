@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "ycsb/generators.h"
 
 namespace gpm::ycsb {
