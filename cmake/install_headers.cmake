@@ -1,6 +1,7 @@
 # Copies the public headers, include/gpmstore, and all others that they include. Those lie under
 # gpmstore/detail/ then, so that an embedder has one folder and no names of ours beside it.
-# Reads SOURCE_DIR and DESTINATION (the folder that will hold gpmstore/).
+# cmake -DSOURCE_DIR=... -DDESTINATION=(the folder that will hold gpmstore/) -P this
+cmake_minimum_required(VERSION 3.25)
 
 file(GLOB headers RELATIVE ${SOURCE_DIR} ${SOURCE_DIR}/include/gpmstore/*)
 set(waiting ${headers})
