@@ -43,7 +43,7 @@ std::string MissingRecords(Store& store, const WorkloadSpec& spec) {
     const std::uint64_t found = CountFound(store, spec.order, 0, spec.records, sample);
     if (found < sample) {
       return fmt::format(
-          "the pool holds {} items, but of {} records looked up, from 0 to {}, it has {} alone",
+          "the pool holds {} items, but of {} records looked up, from 0 to {}, only {} are there",
           items, sample, spec.records - 1, found);
     }
   }
