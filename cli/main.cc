@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -36,6 +37,20 @@ std::string WithShortArguments(std::string message, int argc, char** argv, std::
   return message;
 }
 
+/// `message`, in which no word is much longer than what Quoted shows: CLI11 changes some arguments,
+/// such as their case, before it names them.
+std::string WithShortWords(const std::string& message) {
+  constexpr std::size_t kWordBytes = 2 * gpm::kQuotedBytes;
+  std::string text;
+  for (std::size_t at = 0; at < message.size();) {
+    const std::size_t end = std::min(message.find(' ', at), message.size() - 1) + 1;
+    const std::string_view word = std::string_view(message).substr(at, end - at);
+    text += word.size() <= kWordBytes ? std::string(word) : gpm::Quoted(word) + " ";
+    at = end;
+  }
+  return text;
+}
+
 int Fail(std::string_view message) {
   const bool whole = message.size() <= kMessageBytes;
   std::fputs(
@@ -69,8 +84,9 @@ int Main(int argc, char** argv) {
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
       return Fail(fmt::format("there is no command {}; see gpmstore --help", gpm::Quoted(argv[1])));
     }
-    return Fail(fmt::format("{}; see gpmstore --help, gpmstore COMMAND --help",
-                            WithShortArguments(error.what(), argc, argv, gpm::kQuotedBytes)));
+    return Fail(fmt::format(
+        "{}; see gpmstore --help, gpmstore COMMAND --help",
+        WithShortWords(WithShortArguments(error.what(), argc, argv, gpm::kQuotedBytes))));
   }
   for (const gpm::cli::Command& command : commands) {
     if (command.app->parsed()) return command.run();
