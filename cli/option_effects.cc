@@ -8,6 +8,7 @@
 #include "engine/geometry.h"
 
 namespace gpm::cli {
+
 void OpenArguments::RequireEffect(const StoreStats& stats) const {
   RequireCacheEffect(stats.executor);
   if (Given(cache_fraction_option) && cache_fraction > 0 && InlineValues(stats.value_size)) {

@@ -41,9 +41,8 @@ class Trace {
   static constexpr std::size_t kMaxValueBytes = 65536;
   static constexpr std::size_t kMaxKeyBytes = 255;  ///< of a key as written
 
-  /// @param before a trace that is applied to the same store, whose keys have the same prefix;
-  /// null:
-  ///        none
+  /// @param before a trace that is applied to the same store before, or null: the keys of both
+  ///        have the same prefix
   /// @throws Error kNotFound, kIo (also truncated compressed data), kInvalidArgument naming file
   ///         and line: a line that can't be read, a key that can't be told from another one, a scan
   ///         (refused: a hash index has no key order)
