@@ -6,9 +6,9 @@
 #include <functional>
 #include <numeric>
 
-#include "engine/table/bucket_cache.h"
-#include "engine/table/media_direct.h"
-#include "pm/error.h"
+#include "table/value_cache.h"
+#include "table/media/direct.h"
+#include "gpmstore/error.h"
 #include "pm/pool.h"
 #include "ycsb/items.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/thread_pool.h"
+#include "pm/thread_pool.h"
 #include "ycsb/workload.h"
 
 namespace gpm::bench {

@@ -13,8 +13,8 @@
 #include "bench/bucket_uses.h"
 #include "bench/loaded_pool.h"
 #include "bench/prepared_run.h"
-#include "engine/store.h"
-#include "engine/thread_pool.h"
+#include "gpmstore/store.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 

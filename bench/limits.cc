@@ -10,7 +10,7 @@
 #include "bench/limits_cells.h"
 #include "bench/report.h"
 #include "bench/subject.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 
 namespace gpm::bench {

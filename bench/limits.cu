@@ -5,9 +5,9 @@
 
 #include "bench/limits_cells.h"
 #include "bench/report.h"
-#include "engine/cuda_memory.h"
-#include "engine/kernel_graph.h"
-#include "pm/error.h"
+#include "engine/cuda/memory.h"
+#include "engine/cuda/graphs.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 
 namespace gpm::bench {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/options.h"
+#include "gpmstore/options.h"
 #include "pm/medium.h"
 
 namespace gpm::bench {

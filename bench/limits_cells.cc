@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/format.h"
 
 namespace gpm::bench {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bench/limits.h"
-#include "engine/table/hash.h"
-#include "engine/thread_pool.h"
+#include "table/hash.h"
+#include "pm/thread_pool.h"
 #include "pm/annotate.h"
 #include "pm/mapping.h"
 

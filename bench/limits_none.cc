@@ -1,5 +1,5 @@
 #include "bench/limits_cells.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::bench {
 

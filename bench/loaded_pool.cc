@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "bench/report.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/runner.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "bench/prepared_run.h"
-#include "engine/store.h"
-#include "engine/thread_pool.h"
+#include "gpmstore/store.h"
+#include "pm/thread_pool.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {

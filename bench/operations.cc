@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/table/hash.h"
-#include "pm/error.h"
+#include "table/hash.h"
+#include "gpmstore/error.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch.h"
+#include "gpmstore/batch.h"
 
 namespace gpm::bench {
 

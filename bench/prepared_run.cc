@@ -8,7 +8,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::bench {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/store.h"
-#include "engine/thread_pool.h"
+#include "gpmstore/store.h"
+#include "pm/thread_pool.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/buffer.h"
 #include "ycsb/items.h"

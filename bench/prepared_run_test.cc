@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "bench/subject.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::bench {
 namespace {

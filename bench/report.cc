@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "engine/geometry.h"
+#include "table/geometry.h"
 #include "pm/gpu_host.h"
 
 namespace gpm::bench {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/batch.h"
-#include "engine/options.h"
-#include "engine/store.h"
+#include "gpmstore/batch.h"
+#include "gpmstore/options.h"
+#include "gpmstore/store.h"
 
 namespace gpm::bench {
 

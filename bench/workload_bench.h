@@ -12,8 +12,8 @@
 #include "bench/loaded_pool.h"
 #include "bench/prepared_run.h"
 #include "bench/workload_bound.h"
-#include "engine/store.h"
-#include "engine/thread_pool.h"
+#include "gpmstore/store.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "bench/limits.h"
-#include "engine/batch.h"
-#include "engine/thread_pool.h"
+#include "gpmstore/batch.h"
+#include "pm/thread_pool.h"
 #include "pm/format.h"
 
 namespace gpm::bench {

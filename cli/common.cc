@@ -12,8 +12,8 @@
 #include <iostream>
 
 #include "cli/validators.h"
-#include "engine/geometry.h"
-#include "pm/error.h"
+#include "table/geometry.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 
 namespace gpm::cli {

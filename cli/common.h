@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/options.h"
-#include "engine/store.h"
+#include "gpmstore/options.h"
+#include "gpmstore/store.h"
 #include "ycsb/phase_report.h"
 
 namespace gpm::cli {

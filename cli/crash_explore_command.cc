@@ -6,7 +6,7 @@
 
 #include "cli/common.h"
 #include "cli/validators.h"
-#include "tests/crash/crash_explorer.h"
+#include "crash_sim/crash_explorer.h"
 
 namespace gpm::cli {
 namespace {

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "cli/common.h"
-#include "cli/crash_child.h"
-#include "cli/crash_jobs.h"
-#include "pm/error.h"
+#include "cli/crash/child.h"
+#include "cli/crash/jobs.h"
+#include "gpmstore/error.h"
 
 namespace gpm::cli {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "cli/common.h"
 #include "cli/shown_bytes.h"
-#include "engine/geometry.h"
-#include "pm/error.h"
+#include "table/geometry.h"
+#include "gpmstore/error.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "ycsb/report.h"

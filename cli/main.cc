@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "cli/common.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/text.h"
 
 namespace {

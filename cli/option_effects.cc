@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/common.h"
-#include "engine/geometry.h"
+#include "table/geometry.h"
 
 namespace gpm::cli {
 

@@ -10,7 +10,7 @@
 
 #include "cli/common.h"
 #include "cli/work_pool.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "ycsb/replay.h"
 #include "ycsb/report.h"
 #include "ycsb/trace.h"

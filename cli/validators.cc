@@ -5,8 +5,8 @@
 #include <charconv>
 #include <string>
 
-#include "engine/geometry.h"
-#include "pm/error.h"
+#include "table/geometry.h"
+#include "gpmstore/error.h"
 #include "pm/text.h"
 
 namespace gpm::cli {

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 #include "pm/mapping.h"
 

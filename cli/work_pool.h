@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 namespace gpm::cli {
 

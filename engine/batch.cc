@@ -1,6 +1,6 @@
-#include "engine/batch.h"
+#include "gpmstore/batch.h"
 
-#include "engine/options.h"
+#include "gpmstore/options.h"
 
 namespace gpm {
 

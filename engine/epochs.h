@@ -5,7 +5,7 @@
 #include <deque>
 #include <map>
 
-#include "engine/table/reclaim.h"
+#include "table/free_queues.h"
 
 namespace gpm {
 

@@ -5,15 +5,15 @@
 #include <memory>
 #include <vector>
 
-#include "cache/cache_shape.h"
-#include "engine/batch.h"
+#include "cache/sizing.h"
+#include "gpmstore/batch.h"
 #include "engine/epochs.h"
-#include "engine/options.h"
-#include "engine/store.h"
-#include "engine/table/layout.h"
-#include "engine/table/reclaim.h"
+#include "gpmstore/options.h"
+#include "gpmstore/store.h"
+#include "table/layout.h"
+#include "table/free_queues.h"
 #include "pm/mapping.h"
-#include "recovery/slot_pass.h"
+#include "recovery/slot_scan.h"
 
 namespace gpm {
 
@@ -112,7 +112,7 @@ class Executor {
   /// @throws Error(kGpu), std::bad_alloc; there are none then
   /// @param used buckets, by index: all slots of those behind them are empty
   virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) = 0;
-  // Loading the cache, while batches run (cache/cache_loader.h). One thread at a time.
+  // Loading the cache, while batches run (cache/refresh.h). One thread at a time.
   virtual void LoadCache() = 0;  ///< begins it @throws Error(kGpu)
   virtual bool CacheLoadEnded() = 0;
   virtual void AwaitCacheLoad() = 0;  ///< @throws Error(kGpu)

@@ -1,11 +1,11 @@
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "engine/store_impl.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm {
 

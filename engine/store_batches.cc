@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "engine/operation.h"
+#include "table/operation.h"
 #include "engine/store_impl.h"
 #include "engine/wait_until.h"
 

@@ -9,7 +9,7 @@
 #include <new>
 #include <random>
 
-#include "engine/geometry.h"
+#include "table/geometry.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"

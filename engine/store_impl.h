@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cache_driver.h"
+#include "engine/cache_manager.h"
 #include "engine/epochs.h"
 #include "engine/executor.h"
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "pm/pool.h"
 
 namespace gpm {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "engine/geometry.h"
+#include "table/geometry.h"
 #include "engine/store_impl.h"
 
 namespace gpm {

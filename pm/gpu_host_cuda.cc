@@ -1,7 +1,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 
 namespace gpm {

@@ -1,4 +1,4 @@
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 
 namespace gpm {

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "pm/crc32c.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm {
 namespace {

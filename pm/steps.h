@@ -8,7 +8,7 @@ namespace gpm {
 
 /// Every compare-and-swap, flush, fence and lock of the protocols, by name, in the order in which
 /// each protocol takes them. Media that run batches ignore the name; the traced one records it, and
-/// the mutation tests leave out each in turn and see that a test fails (docs/crash_consistency.md).
+/// the mutation tests leave out each in turn and see that a test fails (docs/CRASH_CONSISTENCY.md).
 enum class Step : std::uint8_t {
   kOther,  ///< plain loads and stores
   // A value cell, for insert and update.

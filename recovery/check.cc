@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "engine/table/media_direct.h"
-#include "engine/table/operations.h"
-#include "engine/thread_pool.h"
+#include "table/media/direct.h"
+#include "table/protocol.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 namespace {

@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "cache/cache_memory.h"
-#include "cache/cache_shape.h"
-#include "engine/table/media_direct.h"
-#include "engine/thread_pool.h"
+#include "cache/memory.h"
+#include "cache/sizing.h"
+#include "table/media/direct.h"
+#include "pm/thread_pool.h"
 #include "tests/test_util.h"
 
 namespace gpm {

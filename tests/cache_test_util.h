@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/geometry.h"
+#include "table/geometry.h"
 #include "tests/test_util.h"
 
 /// What tests of stores with a directory and a cache of values share. Which values are cached is

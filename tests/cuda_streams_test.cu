@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cuda_launch.h"
+#include "engine/cuda/launch.h"
 #include "tests/cuda_test_util.cuh"
 
 namespace gpm {

@@ -11,8 +11,8 @@
 #include <set>
 #include <vector>
 
-#include "engine/device_view.cuh"
-#include "engine/table/hash.h"
+#include "gpmstore/device_view.cuh"
+#include "table/hash.h"
 #include "pm/pool.h"
 #include "tests/cuda_test_util.cuh"
 

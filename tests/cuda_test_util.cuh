@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/cuda_memory.h"
+#include "engine/cuda/memory.h"
 #include "tests/test_util.h"
 
 /// What the tests of the cuda executor alone share: arrays in GPU memory, and values of 128 bytes.

@@ -1,4 +1,4 @@
-#include "engine/table/directory.h"
+#include "table/directory.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "engine/store_impl.h"
-#include "engine/thread_pool.h"
+#include "pm/thread_pool.h"
 #include "pm/tracer.h"
 #include "tests/fault_injection.h"
 #include "tests/test_util.h"

@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cli/crash_oracle.h"
+#include "cli/crash/oracle.h"
 #include "tests/test_util.h"
 
 namespace gpm::cli {

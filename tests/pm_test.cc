@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "pm/crc32c.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/mapping.h"
 #include "pm/medium.h"
 #include "pm/persist.h"

@@ -6,8 +6,8 @@
 #include <functional>
 #include <set>
 
-#include "engine/table/layout.h"
-#include "engine/table/media_direct.h"
+#include "table/layout.h"
+#include "table/media/direct.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "tests/test_util.h"

@@ -1,4 +1,4 @@
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 #include <gtest/gtest.h>
 

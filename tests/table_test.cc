@@ -11,12 +11,12 @@
 #include <thread>
 #include <vector>
 
-#include "engine/combine.h"
+#include "engine/combining.h"
 #include "engine/epochs.h"
-#include "engine/table/layout.h"
-#include "engine/table/media_direct.h"
-#include "engine/table/probe_cpu.h"
-#include "engine/thread_pool.h"
+#include "table/layout.h"
+#include "table/media/direct.h"
+#include "table/matching.h"
+#include "pm/thread_pool.h"
 #include "tests/test_util.h"
 
 namespace gpm {

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/geometry.h"
-#include "engine/store.h"
+#include "table/geometry.h"
+#include "gpmstore/store.h"
 #include "pm/gpu_host.h"
 #include "recovery/check.h"
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/batch.h"
+#include "gpmstore/batch.h"
 
 namespace gpm::ycsb {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 #ifdef GPM_HAVE_CUDA
 #include <cuda_runtime_api.h>

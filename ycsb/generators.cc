@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::ycsb {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "ycsb/workload.h"
 
 namespace gpm::ycsb {

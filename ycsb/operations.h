@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/thread_pool.h"
+#include "pm/thread_pool.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/items.h"
 #include "ycsb/workload.h"

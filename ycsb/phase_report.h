@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "engine/batch.h"
+#include "gpmstore/batch.h"
 #include "ycsb/histogram.h"
 
 namespace gpm::ycsb {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/text.h"
 
 namespace gpm::ycsb {

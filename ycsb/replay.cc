@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::ycsb {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <ostream>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "ycsb/runner.h"
 #include "ycsb/trace.h"
 

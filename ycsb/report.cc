@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/geometry.h"
+#include "table/geometry.h"
 
 namespace gpm::ycsb {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "ycsb/phase_report.h"
 #include "ycsb/workload.h"
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::ycsb {
 namespace {

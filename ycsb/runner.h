@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/operations.h"
 #include "ycsb/phase_report.h"

@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/text.h"
 
 namespace gpm::ycsb {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/batch.h"
+#include "gpmstore/batch.h"
 
 namespace gpm::ycsb {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/text.h"
 #include "ycsb/generators.h"
 #include "ycsb/property_names.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/operation.h"
+#include "table/operation.h"
 
 namespace gpm::stress {
 namespace {
@@ -99,7 +99,7 @@ class Check {
     record.found = token;
     record.invoked_at = interval_.invoked_at;
     record.returned_at = interval_.returned_at;
-    // Finds of a batch that only finds have no order among each other (engine/batch.h).
+    // Finds of a batch that only finds have no order among each other (gpmstore/batch.h).
     record.batch = batch_.finds_only ? batch_.first_version + i : batch_.first_version;
     record.position = i;
     drawer_.watched.Record(drawer_.thread, record);

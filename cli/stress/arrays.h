@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 namespace gpm::stress {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <bit>
 
-#include "engine/operation.h"
+#include "table/operation.h"
 
 namespace gpm::stress {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cli/stress/contents.h"
 #include "cli/stress/random.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::stress {
 namespace {

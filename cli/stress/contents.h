@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/stress/rows.h"
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 namespace gpm::stress {
 

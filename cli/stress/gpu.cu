@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cli/stress/gpu.h"
-#include "engine/cuda_memory.h"
-#include "engine/device_view.cuh"
+#include "engine/cuda/memory.h"
+#include "gpmstore/device_view.cuh"
 
 namespace gpm::stress {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cli/stress/rows.h"
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 namespace gpm::stress {
 

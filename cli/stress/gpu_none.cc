@@ -1,5 +1,5 @@
 #include "cli/stress/gpu.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::stress {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "engine/table/hash.h"
+#include "table/hash.h"
 
 namespace gpm::stress {
 

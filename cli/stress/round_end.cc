@@ -7,7 +7,7 @@
 
 #include "cli/stress/contents.h"
 #include "recovery/check.h"
-#include "tests/crash/linearizability.h"
+#include "crash_sim/linearizability.h"
 
 namespace gpm::stress {
 namespace {

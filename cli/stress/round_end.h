@@ -7,7 +7,7 @@
 
 #include "cli/stress/lane.h"
 #include "cli/stress/round_state.h"
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 namespace gpm::stress {
 

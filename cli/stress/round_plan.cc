@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "cli/stress/random.h"
-#include "engine/geometry.h"
+#include "table/geometry.h"
 
 namespace gpm::stress {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/stress/rows.h"
-#include "engine/options.h"
+#include "gpmstore/options.h"
 
 namespace gpm::stress {
 

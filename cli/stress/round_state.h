@@ -10,7 +10,7 @@
 
 #include "cli/stress/round_plan.h"
 #include "cli/stress/watched_keys.h"
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 namespace gpm::stress {
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/batch.h"
-#include "engine/table/hash.h"
+#include "gpmstore/batch.h"
+#include "table/hash.h"
 #include "pm/annotate.h"
 
 namespace gpm::stress {

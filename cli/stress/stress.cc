@@ -12,7 +12,7 @@
 #include "cli/stress/round_end.h"
 #include "cli/stress/watchdog.h"
 #include "cli/work_pool.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::stress {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/crash/linearizability.h"
+#include "crash_sim/linearizability.h"
 
 namespace gpm::stress {
 

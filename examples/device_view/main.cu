@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "engine/device_view.cuh"
+#include "gpmstore/device_view.cuh"
 #include "pm/gpu_host.h"
 
 constexpr int kDimensions = 32;  // floats: values of 128 bytes

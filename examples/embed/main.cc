@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 
 int main(int argc, char** argv) try {
   const std::string pool = argc > 1 ? argv[1] : "embed.pool";

@@ -1,4 +1,4 @@
-#include "tests/crash/crash_states.h"
+#include "crash_sim/crash_states.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "tests/crash/machine.h"
-#include "tests/crash/scratch_pool.h"
+#include "crash_sim/machine.h"
+#include "crash_sim/scratch_pool.h"
 
 namespace gpm::crash {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/crash/crash_explorer.h"
+#include "crash_sim/crash_explorer.h"
 #include "tests/test_util.h"
 
 namespace gpm::crash {

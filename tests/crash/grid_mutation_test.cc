@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "tests/crash/block_explorer.h"
+#include "crash_sim/block_explorer.h"
 #include "tests/crash/mutants.h"
-#include "tests/crash/schedule_explorer.h"
-#include "tests/crash/slot_explorer.h"
+#include "crash_sim/schedule_explorer.h"
+#include "crash_sim/slot_explorer.h"
 #include "tests/test_util.h"
 
 /// Mutation on the simulated GPU: with any fence, barrier, lock or compare-and-swap of the GPU

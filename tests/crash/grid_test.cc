@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "tests/crash/block_explorer.h"
-#include "tests/crash/schedule_explorer.h"
-#include "tests/crash/slot_explorer.h"
+#include "crash_sim/block_explorer.h"
+#include "crash_sim/schedule_explorer.h"
+#include "crash_sim/slot_explorer.h"
 #include "tests/test_util.h"
 
-/// The GPU executor's protocols on a simulated GPU (docs/crash_consistency.md): concurrent batches
+/// The GPU executor's protocols on a simulated GPU (docs/CRASH_CONSISTENCY.md): concurrent batches
 /// under seeded schedules, with crashes.
 ///
 /// Environment:

@@ -1,4 +1,4 @@
-#include "tests/crash/linearizability.h"
+#include "crash_sim/linearizability.h"
 
 #include <gtest/gtest.h>
 

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/crash/block_explorer.h"
-#include "tests/crash/crash_explorer.h"
+#include "crash_sim/block_explorer.h"
+#include "crash_sim/crash_explorer.h"
 #include "tests/crash/mutants.h"
-#include "tests/crash/schedule_explorer.h"
+#include "crash_sim/schedule_explorer.h"
 #include "tests/test_util.h"
 
 /// Mutation: with any one step of the protocols left out (pm/steps.h lists them all), exploration

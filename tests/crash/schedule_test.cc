@@ -4,10 +4,10 @@
 #include <set>
 #include <string>
 
-#include "engine/table/hash.h"
-#include "tests/crash/block_explorer.h"
-#include "tests/crash/schedule_explorer.h"
-#include "tests/crash/schedule_workload.h"
+#include "table/hash.h"
+#include "crash_sim/block_explorer.h"
+#include "crash_sim/schedule_explorer.h"
+#include "crash_sim/schedule_workload.h"
 #include "tests/test_util.h"
 
 /// Concurrent batches under seeded schedules, without and with crashes.

@@ -1,4 +1,4 @@
-#include "tests/crash/scheduler.h"
+#include "crash_sim/scheduler.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "pm/crc32c.h"
 #include "pm/pool.h"
 #include "pm/space.h"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/table/layout.h"
+#include "table/layout.h"
 #include "pm/format.h"
 
 namespace gpm::fuzz {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "pm/crc32c.h"
-#include "pm/error.h"
+#include "gpmstore/error.h"
 #include "pm/pool.h"
 #include "tests/test_util.h"
 

@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/store.h"
+#include "gpmstore/store.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "tests/fuzz/damage.h"

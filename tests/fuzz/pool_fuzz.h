@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "pm/error.h"
+#include "gpmstore/error.h"
 
 namespace gpm::fuzz {
 

@@ -1,0 +1,162 @@
+#include "cli/crash/child.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/common.h"
+#include "cli/crash/answers.h"
+#include "cli/crash/gpu.h"
+#include "cli/crash/writer.h"
+#include "gpmstore/store.h"
+#include "gpmstore/error.h"
+#include "pm/gpu_host.h"
+
+namespace gpm::cli {
+namespace {
+
+static_assert(sizeof(CrashRecord) <= PIPE_BUF);
+
+[[noreturn]] void ThrowErrno(const char* what, int error) {
+  throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
+}
+
+Store CreateOrOpen(const CrashChildPlan& plan) {
+  CrashRecord record;
+  if (!std::filesystem::exists(plan.pool)) {
+    Report(record);
+    return Store::Create(plan.pool, plan.create, plan.open);
+  }
+  record.kind = CrashRecord::Kind::kOpening;
+  Report(record);
+  return Store::Open(plan.pool, plan.open);
+}
+
+/// A thread that ends the process when its work fails: at once, as others may wait for it for ever.
+template <class Work>
+std::thread StartThread(Work work) {
+  return std::thread([work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      std::fputs(fmt::format("gpmstore: {}\n", error.what()).c_str(), stderr);
+      std::_Exit(kExitError);
+    }
+  });
+}
+
+/// Asks for the cache to be loaded, again and again.
+void LoadCaches(Store& store, const std::atomic<bool>& done) {
+  constexpr std::chrono::milliseconds kPause{2};
+  CrashRecord record;
+  record.kind = CrashRecord::Kind::kCacheLoaded;
+  while (!done) {
+    store.LoadCache().Wait();
+    Report(record);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+/// The threads of the child and what they keep from one opening of the pool to the next.
+class Session {
+ public:
+  explicit Session(const CrashChildPlan& plan) : plan_(plan) {
+    const CrashItems items(plan.create.key_size, plan.create.value_size);
+    const bool gpu = plan.open.executor == ExecutorKind::kCuda;
+    if (plan.round.scopes) {
+      answers_.emplace();
+      RegisterHostMemory(answers_->results().data(), answers_->results().size_bytes());
+    }
+    for (unsigned w = 0; w < plan.round.writers(); ++w) {
+      writers_.emplace_back(plan.round, w, items, gpu,
+                            answers_ ? answers_->results() : std::span<Result>());
+    }
+    for (unsigned t = 0; t < plan.round.threads + (plan.round.scopes ? 1 : 0); ++t) {
+      streams_.push_back(gpu ? MakeGpuStream() : nullptr);
+    }
+  }
+
+  /// Every writer writes its batches, while the cache is loaded.
+  void Run(Store& store) {
+    std::atomic<bool> done{false};
+    std::vector<std::thread> writing;
+    std::thread loading;
+    if (store.Stats().cache.blocks > 0) loading = StartThread([&] { LoadCaches(store, done); });
+    for (std::size_t t = 0; t < streams_.size(); ++t) {
+      writing.push_back(StartThread([&, t] { RunThread(store, t); }));
+    }
+    for (std::thread& thread : writing) thread.join();
+    done = true;
+    if (loading.joinable()) loading.join();
+  }
+
+ private:
+  /// The writers of a thread take turns, so that each has a batch in flight.
+  void RunThread(Store& store, std::size_t thread) {
+    const std::size_t tickets = plan_.round.tickets;
+    const std::size_t first = thread * tickets;
+    const std::size_t end = std::min(first + tickets, writers_.size());
+    for (std::uint64_t b = 0; b < plan_.session_batches; ++b) {
+      for (std::size_t w = first; w < end; ++w) {
+        writers_[w].Finish(store);
+        writers_[w].Start(store, streams_[thread]);
+      }
+    }
+    for (std::size_t w = first; w < end; ++w) writers_[w].Finish(store);
+  }
+
+  const CrashChildPlan& plan_;
+  std::optional<CrashAnswers> answers_;
+  std::deque<CrashWriter> writers_;
+  std::vector<Stream> streams_;  ///< one a thread
+};
+
+}  // namespace
+
+void Report(const CrashRecord& record) {
+  if (write(STDOUT_FILENO, &record, sizeof record) != sizeof record) {
+    ThrowErrno("the record of a batch can't be written", errno);
+  }
+}
+
+void RunCrashChild(const CrashChildPlan& plan) {
+  // A parent that has ended already shows as a pipe that nobody reads.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) ThrowErrno("prctl", errno);
+  // First, so that most of the time from the first record on is the store's.
+  if (plan.open.executor == ExecutorKind::kCuda) StartGpu();
+  Session session(plan);
+  for (;;) {
+    Store store = CreateOrOpen(plan);
+    const RecoveryStats recovery = store.Stats().recovery;
+    CrashRecord record;
+    record.kind = CrashRecord::Kind::kOpened;
+    record.slots_cleared = recovery.insert_slots_cleared;
+    record.resizes_continued = recovery.resize_continued ? 1 : 0;
+    Report(record);
+    if (plan.session_batches > 0) session.Run(store);
+    record = CrashRecord{};
+    record.kind = CrashRecord::Kind::kClosing;
+    Report(record);
+    store.Close();
+  }
+}
+
+}  // namespace gpm::cli

@@ -1,0 +1,195 @@
+#include "cli/crash/workload.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ycsb/generators.h"
+
+namespace gpm::cli {
+namespace {
+
+using ycsb::Mix64;
+using ycsb::Random;
+
+// A version says who writes it: round + 1, writer, batch and operation, high bits first.
+constexpr unsigned kIndexBits = 18;
+constexpr unsigned kBatchBits = 21;
+constexpr unsigned kWriterBits = 8;
+static_assert(kMaxCrashBatch <= 1 << kIndexBits &&
+              kMaxCrashThreads * kMaxCrashTickets < 1 << kWriterBits &&
+              kMaxCrashRounds < std::uint64_t{1} << (64 - kIndexBits - kBatchBits - kWriterBits));
+
+constexpr std::uint64_t kFewKeys = std::uint64_t{1} << 17;  ///< of rounds with small batches
+constexpr std::uint64_t kAllZeroKey = 0;
+constexpr std::uint64_t kAllOneKey = 1;
+constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
+
+/// Of 100 operations, by kind in Op's order: find, insert, update, upsert, erase.
+constexpr unsigned kGrowing[kOpKinds] = {15, 35, 15, 20, 15};
+constexpr unsigned kErasing[kOpKinds] = {15, 10, 10, 10, 55};
+
+Op DrawOp(const CrashRound& round, Random& random) {
+  const auto& shares = round.erases() ? kErasing : kGrowing;
+  std::uint64_t draw = random.NextBelow(100);
+  std::uint8_t op = 0;
+  while (draw >= shares[op]) draw -= shares[op++];
+  return static_cast<Op>(op);
+}
+
+/// As many batches of one operation, of a few, of hundreds, of thousands, and of any number.
+std::size_t DrawBatchSize(std::size_t max_batch, Random& random) {
+  const std::size_t below[] = {1, 32, 512, 4096, max_batch};
+  const std::size_t size = below[random.NextBelow(std::size(below))];
+  return 1 + random.NextBelow(std::min(size, max_batch));
+}
+
+/// Word `i` of a value.
+std::uint64_t ValueWord(std::uint64_t key, std::uint64_t version, std::size_t i) {
+  return Mix64(version ^ Mix64(key ^ (std::uint64_t{i} << 32)));
+}
+
+}  // namespace
+
+std::uint64_t CrashRound::keys() const {
+  const std::uint64_t most = std::clamp<std::uint64_t>(8 * max_batch, kFewKeys, kCrashKeys);
+  return age >= 3 ? most : most >> (7 - 2 * age);
+}
+
+CacheOptions MakeCrashCache(const CrashRound& round) {
+  Random random(Mix64(round.seed ^ Mix64(round.number)), kAllOnes);
+  CacheOptions cache;
+  const std::uint64_t kind = random.NextBelow(4);
+  cache.directory = kind != 0;
+  cache.fraction = kind < 2 ? 0 : 0.1 + 0.6 * random.NextDouble();
+  constexpr CachePolicy kPolicies[] = {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom};
+  cache.policy = kPolicies[random.NextBelow(std::size(kPolicies))];
+  cache.load_interval = std::uint64_t{1000} << random.NextBelow(12);
+  return cache;
+}
+
+CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_t batch) {
+  Random random(Mix64(round.seed ^ Mix64(round.number)), (std::uint64_t{writer} << 32) ^ batch);
+  CrashBatch made;
+  std::size_t size = DrawBatchSize(round.max_batch, random);
+  made.one_kind = random.NextBelow(4) == 0;
+  const Op kind = DrawOp(round, random);
+  constexpr std::uint64_t kSteps = 8;
+  constexpr std::uint64_t kBatchesOfStep = 4;
+  const std::uint64_t step = std::min(kSteps, 1 + batch / kBatchesOfStep);
+  const std::uint64_t own_keys =
+      std::max<std::uint64_t>(1, round.keys() / round.writers() * step / kSteps);
+  // One batch in four keeps to few keys, each of which it meets again and again.
+  std::uint64_t keys = random.NextBelow(4) == 0 ? 1 + random.NextBelow(64) : own_keys;
+  keys = std::min(keys, own_keys);
+  const std::uint64_t first = random.NextBelow(own_keys - keys + 1);
+  const bool distinct = round.IsInScope(writer);
+  if (distinct) size = std::min<std::size_t>(size, keys);
+  const std::uint64_t rotation = random.NextBelow(keys);
+  std::uint64_t version = round.number + 1;
+  version = version << kWriterBits | writer;
+  version = version << kBatchBits | (batch & ((std::uint64_t{1} << kBatchBits) - 1));
+  version <<= kIndexBits;
+  made.operations.resize(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    CrashOperation& operation = made.operations[i];
+    operation.op = made.one_kind ? kind : DrawOp(round, random);
+    std::uint64_t place = first + (distinct ? (rotation + i) % keys : random.NextBelow(keys));
+    // The reserved keys, which have a place of their own in the pool, come often.
+    if (!distinct && random.NextBelow(32) == 0) {
+      place = round.writers() == 1 ? random.NextBelow(2) : 0;
+    }
+    operation.key = place * round.writers() + writer;
+    operation.version = version + i;
+  }
+  return made;
+}
+
+std::string VersionText(std::uint64_t version) {
+  const auto take = [&](unsigned bits) {
+    const std::uint64_t field = version & ((std::uint64_t{1} << bits) - 1);
+    version >>= bits;
+    return field;
+  };
+  const std::uint64_t index = take(kIndexBits);
+  const std::uint64_t batch = take(kBatchBits);
+  const std::uint64_t writer = take(kWriterBits);
+  return fmt::format("operation {} of batch {} of writer {} in round {}", index, batch, writer,
+                     version - 1);
+}
+
+void CrashItems::PutKey(std::uint64_t number, std::byte* key) const {
+  if (number == kAllZeroKey || number == kAllOneKey) {
+    std::memset(key, number == kAllOneKey ? 0xFF : 0, key_size_);
+    return;
+  }
+  for (std::size_t at = 0; at < key_size_; at += 8) {
+    const std::uint64_t word = at + 8 == key_size_ ? number
+                               : number % 3 == 0   ? 0
+                                                   : Mix64(number + at);
+    std::memcpy(key + at, &word, 8);
+  }
+}
+
+std::optional<std::uint64_t> CrashItems::KeyNumber(std::span<const std::byte> key) const {
+  std::uint64_t number = 0;
+  std::memcpy(&number, key.data() + key_size_ - 8, 8);
+  if (number == kAllOnes) number = kAllOneKey;
+  if (number >= kCrashKeys) return std::nullopt;
+  std::vector<std::byte> right(key_size_);
+  PutKey(number, right.data());
+  return std::equal(right.begin(), right.end(), key.begin(), key.end()) ? std::optional(number)
+                                                                        : std::nullopt;
+}
+
+void CrashItems::PutValue(std::uint64_t key, std::uint64_t version, std::byte* value) const {
+  const std::size_t words = value_size_ / 8;
+  for (std::size_t i = 0; i < words; ++i) {
+    const std::uint64_t word = i == 0 ? version : ValueWord(key, version, i);
+    std::memcpy(value + 8 * i, &word, 8);
+  }
+  if (const std::size_t rest = value_size_ % 8; rest > 0) {
+    const std::uint64_t word = ValueWord(key, version, words);
+    std::memcpy(value + 8 * words, &word, rest);
+  }
+}
+
+std::string CrashItems::ValueText(std::uint64_t key, std::span<const std::byte> value) const {
+  if (value_size_ < 8) {
+    std::string text = "the value 0x";
+    for (const std::byte byte : value) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+    return text;
+  }
+  std::uint64_t version = 0;
+  std::memcpy(&version, value.data(), 8);
+  std::vector<std::byte> whole(value_size_);
+  PutValue(key, version, whole.data());
+  const auto differs = std::mismatch(whole.begin(), whole.end(), value.begin()).first;
+  if (differs == whole.end()) return "the value of " + VersionText(version);
+  return fmt::format("a torn value: that of {} up to byte {}, then something else",
+                     VersionText(version), differs - whole.begin());
+}
+
+void CrashDigest::Add(Result result, std::span<const std::byte> found) {
+  // The place is mixed in, so that two operations that are wrong alike do not look like one.
+  std::uint64_t answer = Mix64(++added_ << 8 | static_cast<std::uint64_t>(result));
+  for (std::size_t at = 0; at < found.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, found.data() + at, std::min<std::size_t>(8, found.size() - at));
+    answer = Mix64(answer ^ word);
+  }
+  sum_ += answer;
+  weighted_ += answer * added_;
+}
+
+std::optional<std::size_t> CrashDigest::Difference(const CrashDigest& other,
+                                                   std::size_t operations) const {
+  const std::uint64_t difference = sum_ - other.sum_;
+  for (std::size_t i = 0; difference != 0 && i < operations; ++i) {
+    if (difference * (i + 1) == weighted_ - other.weighted_) return i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpm::cli

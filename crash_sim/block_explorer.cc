@@ -1,0 +1,254 @@
+#include "crash_sim/block_explorer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "table/value_cache.h"
+#include "table/media/traced.h"
+#include "crash_sim/grid_media.h"
+#include "crash_sim/machine.h"
+#include "crash_sim/schedule_workload.h"
+#include "crash_sim/scheduler.h"
+
+namespace gpm::crash {
+namespace {
+
+constexpr std::uint32_t kBuckets = 2;  ///< of one slot each
+constexpr std::uint32_t kValueBytes = 24;
+constexpr std::uint32_t kValueStride = 32;
+constexpr std::uint32_t kCells = 16;
+constexpr std::uint16_t kPrint = 7;  ///< of an item
+
+/// Two buckets, one block and their users.
+/// @tparam Memory a Machine, with the media on it
+template <class Memory, class Media>
+class BlockRunner {
+ public:
+  BlockRunner() {
+    Superblock superblock{};
+    superblock.key_size = 8;
+    superblock.value_size = kValueBytes;
+    superblock.geometry = Geometry{1, 1, 1};
+    superblock.top = superblock.bottom = 1;
+    auto* const base = reinterpret_cast<std::byte*>(pool_.data());
+    table_ = MakeTableView(base, superblock);
+    directory_.prints = prints_.data();
+    directory_.cells = cells_.data();
+    directory_.stride = DirectoryView::kPrintsInWord;
+    directory_.lowest = 1;
+    cache_.block_of = block_of_.data();
+    cache_.bucket_of = &bucket_of_;
+    cache_.tags = &tag_;
+    cache_.values = values_.data();
+    cache_.fills = &fills_;
+    cache_.value_stride = kValueStride;
+    cache_.size = 1;
+  }
+
+  void Run(std::uint64_t seed, Step leave_out, BlockReport* report) {
+    std::mt19937_64 random(Scramble(seed));
+    machine_.Begin(8 * pool_.size());
+    machine_.Mapped(reinterpret_cast<std::byte*>(pool_.data()), 8 * pool_.size());
+    if constexpr (std::is_same_v<Memory, GridMachine>) machine_.BeginGrid(random());
+    clock_ = 0;
+    busy_since_.fill(kNotBusy);
+    retired_.clear();
+    prints_.fill(DirectoryView::kEmpty);
+    for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+      prints_[bucket * directory_.stride] = kPrint;
+      cells_[bucket] = bucket;
+      block_of_[bucket] = 0;
+    }
+    for (next_cell_ = 0; next_cell_ < kBuckets; ++next_cell_) {
+      numbers_[next_cell_] = next_cell_;
+      PutValue(next_cell_, std::span(table_.Cell(next_cell_ * table_.cell_bytes), kValueBytes));
+    }
+    next_number_ = kBuckets;
+    bucket_of_ = CacheView::kNoBucket;
+    tag_ = CacheView::kClosed;
+    Load(0);  // by nobody else's leave
+
+    const std::uint32_t loads = 1 + random() % 3;
+    std::vector<std::uint32_t> bucket_of_load(loads);
+    for (std::uint32_t& bucket : bucket_of_load) bucket = random() % kBuckets;
+    std::vector<std::function<void()>> bodies;
+    bodies.push_back([&] {
+      for (const std::uint32_t bucket : bucket_of_load) Load(bucket);
+    });
+    // A key's lock lets one at a time write it.
+    for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
+      const std::uint32_t writes = 1 + random() % 3;
+      const bool erases = random() % 4 == 0;
+      bodies.push_back([this, bucket, writes, erases] {
+        for (std::uint32_t i = 0; i < writes; ++i) Write(bucket, erases);
+      });
+    }
+    for (std::uint32_t reader = 0; reader < 2; ++reader) {
+      const std::uint32_t first = random() % kBuckets;
+      const std::uint32_t reads = 1 + random() % 3;
+      bodies.push_back([this, first, reads, report] {
+        for (std::uint32_t i = 0; i < reads; ++i) Read((first + i) % kBuckets, report);
+      });
+    }
+    Scheduler::Options schedule;
+    schedule.seed = random();
+    schedule.strategy =
+        random() % 2 == 0 ? Scheduler::Strategy::kRandom : Scheduler::Strategy::kPct;
+    schedule.depth = 2 + static_cast<std::uint32_t>(random() % 5);
+    schedule.expected_steps = 100;
+    schedule.max_steps = 10'000;
+    scheduler_.SetOptions(schedule);
+    machine_.LeaveOut(leave_out);
+    try {
+      scheduler_.Run(std::move(bodies));
+    } catch (const std::exception& error) {
+      report->violation = fmt::format("seed {}: {}", seed, error.what());
+      report->violation_seed = seed;
+    }
+    machine_.LeaveOut(Step::kOther);
+    ++report->schedules;
+    report->steps += scheduler_.steps();
+  }
+
+ private:
+  using Access = CacheAccess<ThreadGroup, Media>;
+
+  /// What Epochs is to a store: who began before a cell was retired keeps it from its next use. The
+  /// loader does not.
+  class Operation {
+   public:
+    explicit Operation(BlockRunner* runner)
+        : since_(&runner->busy_since_[runner->scheduler_.current()]) {
+      *since_ = ++runner->clock_;
+    }
+    ~Operation() { *since_ = kNotBusy; }
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+   private:
+    std::uint64_t* since_;
+  };
+  static constexpr std::uint64_t kNotBusy = ~std::uint64_t{0};
+
+  Access MakeAccess() const { return Access(cache_, table_, group_, media_); }
+
+  /// What the thread has stored is seen by all.
+  void EndKernel() { media_.FenceShared(Step::kOther); }
+
+  /// Gives the block to a bucket, as EvictCold and AssignHot do (cache/refresh.h).
+  void Load(std::uint32_t bucket) {
+    const Access access = MakeAccess();
+    if (bucket_of_ != CacheView::kNoBucket) {
+      access.Close(0);
+      media_.StoreShared(&block_of_[bucket_of_], 0u);
+      EndKernel();
+    }
+    bucket_of_ = bucket;
+    media_.StoreShared(&fills_, media_.LoadShared(&fills_) + 1);
+    media_.StoreShared(&block_of_[bucket], 1u);
+    EndKernel();
+    access.Fill(directory_, 0);
+    EndKernel();
+  }
+
+  /// Updates a bucket's item, or erases it and inserts another, as Operations does.
+  void Write(std::uint32_t bucket, bool erases) {
+    const Access access = MakeAccess();
+    std::uint16_t* const print = &prints_[bucket * directory_.stride];
+    const Operation operation(this);
+    const std::uint32_t cell = TakeCell();
+    std::array<std::byte, kValueBytes> value{};
+    numbers_[cell] = next_number_++;
+    PutValue(numbers_[cell], value);
+    media_.WriteCell(group_, table_.Cell(cell * table_.cell_bytes), value.data(), kValueBytes);
+    const std::uint32_t old = media_.LoadShared(&cells_[bucket]);
+    if (erases) {
+      access.Drop(bucket, 0);
+      media_.StoreShared(print, DirectoryView::kTaken);
+      media_.FenceShared(Step::kDirectoryErasedFence);
+    }
+    media_.Fence(Step::kUpdateCellFence);
+    access.Put(bucket, 0, cell * table_.cell_bytes, value.data());
+    media_.Fence(Step::kUpdateDoneFence);
+    media_.StoreShared(&cells_[bucket], cell);
+    media_.FenceShared(Step::kDirectoryUpdatedFence);
+    if (erases) media_.StoreShared(print, kPrint);
+    EndKernel();
+    retired_.emplace_back(old, ++clock_);
+  }
+
+  /// What an operation may remember until it ends is not used again before.
+  std::uint32_t TakeCell() {
+    for (auto it = retired_.begin(); it != retired_.end(); ++it) {
+      const auto [cell, at] = *it;
+      if (*std::min_element(busy_since_.begin(), busy_since_.end()) <= at) continue;
+      retired_.erase(it);
+      return cell;
+    }
+    return next_cell_++;
+  }
+
+  void Read(std::uint32_t bucket, BlockReport* report) {
+    const Operation operation(this);
+    if (media_.LoadShared(&prints_[bucket * directory_.stride]) <= DirectoryView::kTaken) return;
+    const std::uint32_t cell = media_.LoadShared(&cells_[bucket]);
+    std::array<std::byte, kValueBytes> value{};
+    if (!MakeAccess().Read(bucket, 0, cell * table_.cell_bytes, value.data())) return;
+    ++report->hits;
+    if (ValueNumber(value) == numbers_[cell]) return;
+    throw std::runtime_error(
+        fmt::format("bucket {} has cell {} with value {:#x}, in the cache {:#x}", bucket, cell,
+                    numbers_[cell], ValueNumber(value)));
+  }
+
+  Scheduler scheduler_;
+  Memory machine_{&scheduler_};
+  const ThreadGroup group_{};
+  const Media media_{Persist(&machine_)};
+  std::array<std::uint64_t, kCells * 16> pool_{};  ///< value cells alone
+  TableView table_{};
+  DirectoryView directory_;
+  CacheView cache_;
+  alignas(8) std::array<std::uint16_t, kBuckets * DirectoryView::kPrintsInWord> prints_{};
+  std::array<std::uint32_t, kBuckets> cells_{};
+  std::array<std::uint32_t, kBuckets> block_of_{};
+  std::uint32_t bucket_of_ = CacheView::kNoBucket;
+  std::uint32_t tag_ = CacheView::kClosed;
+  std::uint32_t fills_ = 0;
+  alignas(8) std::array<std::byte, kValueStride> values_{};
+  std::uint32_t next_cell_ = 0;                  ///< that no bucket had
+  std::array<std::uint64_t, kCells> numbers_{};  ///< of the cells' values
+  std::uint64_t next_number_ = 0;
+  std::uint64_t clock_ = 0;
+  std::array<std::uint64_t, 8> busy_since_{};                     ///< by fiber
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> retired_;  ///< cells, and when
+};
+
+template <class Runner>
+BlockReport Explore(const BlockOptions& options) {
+  BlockReport report;
+  Runner runner;
+  for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
+    runner.Run(options.seed + i, options.leave_out, &report);
+  }
+  return report;
+}
+
+}  // namespace
+
+BlockReport ExploreBlocks(const BlockOptions& options) {
+  return options.grid ? Explore<BlockRunner<GridMachine, GridMedia>>(options)
+                      : Explore<BlockRunner<Machine, TracedMedia>>(options);
+}
+
+}  // namespace gpm::crash

@@ -1,0 +1,126 @@
+#include "crash_sim/crash_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "table/geometry.h"
+#include "table/hash.h"
+
+namespace gpm::crash {
+namespace {
+
+constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15ull;
+
+}  // namespace
+
+std::string Shape::Key(std::uint64_t number) const {
+  std::vector<std::uint64_t> words(key_size / 8);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    words[i] = number < 2 ? 0 - number : Scramble(number + i * kGolden);
+  }
+  return std::string(reinterpret_cast<const char*>(words.data()), key_size);
+}
+
+std::string Shape::Value(std::uint64_t tag) const {
+  std::string value(value_size, '\0');
+  for (std::uint32_t i = 0; i < value_size; i += 8) {
+    const std::uint64_t word = tag * (1 + i / 8 * 0x100) + i;
+    std::memcpy(value.data() + i, &word, std::min(8u, value_size - i));
+  }
+  return value;
+}
+
+std::string Shape::Describe() const {
+  return fmt::format(
+      "keys of {} bytes, values of {} bytes, geometry {}, first top level {}, {} threads, {} "
+      "directory, "
+      "pool of {} then {} bytes",
+      key_size, value_size, GeometryName(geometry), top_level, threads, directory ? "a" : "no",
+      max_bytes, max_bytes_later);
+}
+
+void BatchData::Add(Op op, std::uint64_t key_number, std::uint64_t value_tag) {
+  ops_.push_back(op);
+  keys_ += shape_.Key(key_number);
+  values_ += shape_.Value(value_tag);
+}
+
+void BatchData::Fill(std::mt19937_64& random, std::size_t operations, std::uint64_t* tag) {
+  constexpr Op kWriters[] = {Op::kInsert, Op::kUpsert, Op::kUpdate, Op::kErase};
+  const bool mixed = random() % 2 == 0;
+  const auto any_kind = [&] {
+    return random() % 8 == 0 ? Op::kFind : kWriters[random() % std::size(kWriters)];
+  };
+  const Op kind = any_kind();
+  const std::uint64_t hot_key = random() % shape_.keys;
+  for (std::size_t i = 0; i < operations; ++i) {
+    const std::uint64_t key = random() % 4 == 0 ? hot_key : random() % shape_.keys;
+    const Op op = mixed ? any_kind() : kind;
+    Add(op, key, ++*tag);
+  }
+}
+
+Batch BatchData::View() {
+  found_.assign(values_.size(), '\x5A');
+  results_.assign(ops_.size(), kNoResult);
+  Batch batch;
+  batch.ops = ops_;
+  batch.keys = std::as_bytes(std::span(keys_));
+  batch.values = std::as_bytes(std::span(values_));
+  batch.found = std::as_writable_bytes(std::span(found_));
+  batch.results = results_;
+  return batch;
+}
+
+std::size_t BatchData::Apply(Contents& contents,
+                             std::map<std::string, Promise::Alternatives>* in_flight, bool killed) {
+  std::size_t no_space = 0;
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    const std::string key = keys_.substr(i * shape_.key_size, shape_.key_size);
+    const std::string value = values_.substr(i * shape_.value_size, shape_.value_size);
+    const Op op = ops_[i];
+    const auto item = contents.find(key);
+    const bool present = item != contents.end();
+    const auto note = [&](std::optional<std::string> now) {
+      if (in_flight != nullptr) (*in_flight)[key].push_back(std::move(now));
+    };
+    if (in_flight != nullptr && !in_flight->contains(key)) {
+      note(present ? std::optional(item->second) : std::nullopt);
+    }
+    Result expected = Result::kOk;
+    if (op == Op::kInsert && present) expected = Result::kExists;
+    if (op != Op::kInsert && op != Op::kUpsert && !present) expected = Result::kNotFound;
+    const bool writes = op == Op::kInsert || op == Op::kUpdate || op == Op::kUpsert;
+    if (!killed && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
+      ++no_space;
+      continue;
+    }
+    const std::string found = found_.substr(i * shape_.value_size, shape_.value_size);
+    const bool right_value = op != Op::kFind || !present || found == item->second;
+    // What is not finished reads as no-space until it is.
+    const bool unknown = killed && (results_[i] == kNoResult || results_[i] == Result::kNoSpace);
+    if (!unknown && (results_[i] != expected || !right_value)) {
+      throw Violation(fmt::format("operation {} of {}, {} of key {}: result {}{}, expected {}", i,
+                                  ops_.size(), OpName(op), Hex(key), ResultName(results_[i]),
+                                  right_value ? "" : " with value " + Hex(found),
+                                  ResultName(expected)));
+    }
+    if (expected != Result::kOk) continue;
+    if (writes) {
+      contents[key] = value;
+      note(value);
+    } else if (op == Op::kErase) {
+      contents.erase(item);
+      note(std::nullopt);
+    }
+  }
+  return no_space;
+}
+
+}  // namespace gpm::crash

@@ -1,0 +1,348 @@
+#include "crash_sim/crash_workload.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "table/geometry.h"
+#include "engine/store_impl.h"
+#include "table/hash.h"
+#include "table/layout.h"
+#include "pm/crc32c.h"
+#include "pm/pool.h"
+#include "pm/space.h"
+
+namespace gpm::crash {
+namespace {
+
+/// One of `choices`.
+template <class T, std::size_t n>
+T Pick(std::mt19937_64& random, const T (&choices)[n]) {
+  return choices[random() % n];
+}
+
+std::string AsText(std::span<const std::byte> bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+Shape RandomShape(std::mt19937_64& random) {
+  constexpr std::uint32_t kKeySizes[] = {8, 8, 8, 32, 32};
+  constexpr std::uint32_t kValueSizes[] = {3, 8, 8, 8, 12, 24, 24, 24, 100, 400};
+  constexpr Geometry kGeometries[] = {{1, 1, 2}, {1, 2, 2}, {2, 1, 2}, {2, 2, 2}, {2, 2, 2},
+                                      {1, 1, 4}, {4, 1, 2}, {2, 2, 4}, {1, 2, 1}, {2, 2, 8}};
+  constexpr std::uint64_t kFreePages[] = {0, 1, 2, 4, 8, 16, 32};
+  constexpr std::uint64_t kMorePages[] = {0, 0, 1, 4, 16};
+  constexpr unsigned kThreads[] = {1, 1, 2, 3};
+  Shape shape;
+  shape.key_size = Pick(random, kKeySizes);
+  shape.value_size = Pick(random, kValueSizes);
+  shape.geometry = Pick(random, kGeometries);
+  shape.top_level = shape.geometry.levels - 1u + static_cast<std::uint32_t>(random() % 2);
+  shape.hash_seed = random();
+  shape.max_bytes = FirstExtentOffset(shape.key_size, shape.geometry);
+  for (std::uint32_t level = 0; level < shape.geometry.levels; ++level) {
+    shape.max_bytes += RoundUp(
+        BucketBytes(shape.key_size, shape.geometry) << (shape.top_level - level), kPageBytes);
+  }
+  shape.max_bytes += kPageBytes * Pick(random, kFreePages);
+  shape.max_bytes_later = shape.max_bytes + kPageBytes * Pick(random, kMorePages);
+  shape.threads = Pick(random, kThreads);
+  const std::uint64_t slots = CapacityAt(shape.geometry, shape.top_level);
+  shape.keys = static_cast<std::uint32_t>(3 + random() % (2 * slots));
+  shape.directory = random() % 2 == 0;
+  return shape;
+}
+
+}  // namespace
+
+/// A store under test, beside what it must hold.
+class CrashWorkload::Session {
+ public:
+  Session(CrashWorkload& workload, Machine& machine, ScratchPool& scratch)
+      : workload_(workload), machine_(machine), path_(scratch.path()) {}
+
+  void Create() {
+    CreateOptions create;
+    create.key_size = workload_.shape_.key_size;
+    create.value_size = workload_.shape_.value_size;
+    create.geometry = workload_.shape_.geometry;
+    create.hash_seed = workload_.shape_.hash_seed;
+    create.initial_capacity = workload_.initial_capacity_;
+    store_ = StoreImpl::Create(path_, create, Options(workload_.shape_.max_bytes), &machine_);
+    workload_.MarkPromise(machine_, Promise{});
+  }
+  /// Opens the pool; @return false when the process was killed meanwhile
+  bool Open(std::uint64_t max_bytes) {
+    machine_.ChangeThread();
+    try {
+      store_ = StoreImpl::Open(path_, Options(max_bytes), &machine_);
+    } catch (const Machine::Killed&) {
+      machine_.Revive();
+      return false;
+    } catch (const Error& error) {  // a resize can't be finished with so little room
+      if (error.code() != ErrorCode::kNoSpace || max_bytes == kMaxPoolBytes) throw;
+      return Open(kMaxPoolBytes);
+    }
+    machine_.Revive();
+    contents_.clear();
+    store_->ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+      contents_.emplace(AsText(key), AsText(value));
+    });
+    workload_.promises_.back().Check(contents_);
+    workload_.MarkPromise(machine_, Promise{.acknowledged = contents_, .in_flight = {}});
+    return true;
+  }
+  /// Closes the store, unless the process is killed meanwhile.
+  void Close() {
+    machine_.ChangeThread();
+    try {
+      store_->Close();
+    } catch (const Machine::Killed&) {
+    }
+    machine_.Revive();
+    store_.reset();
+  }
+  void Crash() { store_.reset(); }
+
+  /// Makes room for items, by as many levels at once as they need. @return as Apply
+  bool Reserve(std::uint64_t items) {
+    machine_.ChangeThread();
+    return Survives([&] { store_->Reserve(items); });
+  }
+
+  /// @return false when the process was killed meanwhile, or gave up a resize: there is too little
+  ///         room to finish it, and opening goes on with it
+  bool Apply(BatchData& batch) {
+    machine_.ChangeThread();
+    const std::uint64_t mark = workload_.promises_.size();
+    workload_.MarkPromise(machine_, Promise{.acknowledged = contents_, .in_flight = {}});
+    const bool killed = !Survives([&] { store_->Wait(store_->Start(batch.View(), nullptr)); });
+    batch.Apply(contents_, &workload_.promises_[mark].in_flight, killed);
+    if (!killed) {
+      workload_.MarkPromise(machine_, Promise{.acknowledged = contents_, .in_flight = {}});
+    }
+    return !killed;
+  }
+
+ private:
+  /// Makes a call on the store. @return false when the process was killed in it, or it lacked room
+  template <class Call>
+  bool Survives(const Call& call) {
+    bool killed = false;
+    try {
+      call();
+    } catch (const Machine::Killed&) {
+      killed = true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNoSpace) throw;
+      killed = true;
+    }
+    if (killed) store_.reset();
+    machine_.Revive();
+    return !killed;
+  }
+
+  OpenOptions Options(std::uint64_t max_bytes) const {
+    OpenOptions options;
+    options.executor = ExecutorKind::kCpu;
+    options.threads = workload_.shape_.threads;
+    options.max_bytes = max_bytes;
+    options.cache.directory = workload_.shape_.directory;
+    return options;
+  }
+
+  CrashWorkload& workload_;
+  Machine& machine_;
+  const std::string path_;
+  std::unique_ptr<StoreImpl> store_;
+  Contents contents_;
+};
+
+CrashWorkload::Start CrashWorkload::PickStart(std::mt19937_64& random) {
+  constexpr Start kEmpty = Start::kEmptyPool;
+  constexpr Start kStarts[] = {Start::kCreation,
+                               Start::kUnluckyKeys,
+                               Start::kFullTable,
+                               Start::kFullTable,
+                               kEmpty,
+                               kEmpty,
+                               kEmpty,
+                               kEmpty,
+                               kEmpty,
+                               kEmpty,
+                               kEmpty,
+                               kEmpty};
+  return Pick(random, kStarts);
+}
+
+CrashWorkload::CrashWorkload(std::uint64_t seed)
+    : random_(Scramble(seed)), start_(PickStart(random_)), shape_(RandomShape(random_)) {
+  if (start_ == Start::kCreation) {
+    // The store chooses the first top level, which is not small.
+    shape_.geometry = Geometry{1, 1, 2};
+    shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
+    shape_.keys = 3 + static_cast<std::uint32_t>(random_() % 64);
+    if (random_() % 2 == 0) initial_capacity_ = 20;
+  } else if (start_ == Start::kUnluckyKeys) {
+    shape_.geometry = Geometry{1, 2, 2};
+    shape_.top_level = 2;
+    shape_.threads = 1;
+    shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
+  }
+  promises_.push_back(
+      Promise{.acknowledged = {}, .in_flight = {}, .being_created = start_ == Start::kCreation});
+}
+
+CrashWorkload::CrashWorkload(const CrashWorkload& crashed, std::uint64_t seed, Image left,
+                             Contents contents)
+    : random_(Scramble(seed)),
+      start_(Start::kRecovery),
+      shape_(crashed.shape_),
+      before_(std::move(left)),
+      tag_(crashed.tag_) {
+  promises_.push_back(Promise{.acknowledged = std::move(contents), .in_flight = {}});
+}
+
+void CrashWorkload::Run(Machine& machine, ScratchPool& scratch) {
+  Session session(*this, machine, scratch);
+  std::uint64_t actions = random_() % 2;
+  switch (start_) {
+    case Start::kCreation:
+      scratch.Remove();
+      machine.Begin(0);
+      session.Create();
+      break;
+    case Start::kEmptyPool:
+    case Start::kFullTable:
+    case Start::kUnluckyKeys:
+      CreateEmptyPool(scratch);
+      before_ = scratch.Read();
+      machine.Begin(8 * before_.size());
+      session.Open(shape_.max_bytes);
+      break;
+    case Start::kRecovery:
+      scratch.Set(before_);
+      machine.Begin(8 * before_.size());
+      session.Open(shape_.max_bytes_later);
+      break;
+  }
+  if (start_ == Start::kEmptyPool || start_ == Start::kFullTable) {
+    for (std::uint64_t i = random_() % 12; i > 0; --i) Act(session, machine);
+    first_mark_ = promises_.size();
+    actions = 1 + random_() % 4;
+  }
+  if (start_ == Start::kFullTable || start_ == Start::kUnluckyKeys) {
+    BatchData batch = start_ == Start::kFullTable ? FillingBatch() : UnluckyBatch();
+    if (!session.Apply(batch)) session.Open(shape_.max_bytes_later);
+  }
+  for (std::uint64_t i = 0; i < actions; ++i) Act(session, machine);
+  if (random_() % 2 == 0) session.Close();
+  session.Crash();
+  trace_ = machine.trace();
+  if (const std::string escaped = trace_.FirstDifference(before_, scratch.Read());
+      !escaped.empty()) {
+    throw Violation(escaped);
+  }
+}
+
+/// A batch, which a process crash may interrupt, or the end of a session and the next.
+void CrashWorkload::Act(Session& session, Machine& machine) {
+  // Early in recovery or a close, or later: a superblock is 512 stores.
+  constexpr std::uint64_t kUntil[] = {20, 200, 1500};
+  const auto kill_sometimes = [&] {
+    if (random_() % 4 == 0) machine.KillAt(random_() % Pick(random_, kUntil));
+  };
+  const std::uint64_t kind = random_() % 20;
+  bool running = true;
+  if (kind < 4) {
+    kill_sometimes();
+    session.Close();
+    running = false;
+  } else if (kind < 6) {
+    session.Crash();
+    running = false;
+  } else if (kind == 6) {
+    const std::uint64_t slots = CapacityAt(shape_.geometry, shape_.top_level);
+    kill_sometimes();
+    running = session.Reserve(random_() % (6 * slots));
+  } else {
+    BatchData batch(shape_);
+    batch.Fill(random_, 1 + random_() % 8, &tag_);
+    if (kind < 11) machine.KillAt(random_() % (8 * batch.size()));
+    running = session.Apply(batch);
+  }
+  while (!running) {
+    kill_sometimes();
+    running = session.Open(shape_.max_bytes_later);
+  }
+}
+
+/// Inserts of more new keys than the first levels have slots.
+BatchData CrashWorkload::FillingBatch() {
+  BatchData batch(shape_);
+  const std::uint64_t slots = CapacityAt(shape_.geometry, shape_.top_level);
+  for (std::uint64_t i = 0; i <= slots; ++i) batch.Add(Op::kInsert, shape_.keys + i, ++tag_);
+  return batch;
+}
+
+/// Inserts for which the table (1L-2H-2S, top level 2) is resized to one in which an item finds no
+/// slot, so that there has to be one more level, and the one that was to be the top is drained too.
+/// Of what a key's two buckets will be there, (x, y), both are full when the last is moved: x by
+/// the first of (x, y') and the last of (x, y'), y by two of (x, y); each moves to the emptier of
+/// its two, of equals to the first, and they move in the order of their buckets now. The first six
+/// are inserted so that they lie where that needs, and the seventh so that it finds no slot.
+BatchData CrashWorkload::UnluckyBatch() {
+  const TableView table =
+      MakeTableView(nullptr, *reinterpret_cast<const Superblock*>(before_.data()));
+  const auto find_key = [&](std::uint64_t* number, std::uint64_t x, std::uint64_t y) {
+    for (;; ++*number) {
+      const std::string key = shape_.Key(*number);
+      std::vector<std::uint64_t> words(table.key_words);
+      std::memcpy(words.data(), key.data(), key.size());
+      const KeyHash hash = LocateKey(table, words.data()).hash;
+      if (BucketNumber(table, hash, 3, 0) == x && BucketNumber(table, hash, 3, 1) == y) {
+        return (*number)++;
+      }
+    }
+  };
+  std::uint64_t next = shape_.keys;  // numbers that other batches do not use
+  BatchData batch(shape_);
+  for (const std::uint64_t y : {4, 6, 6, 6, 4, 4, 6}) {
+    batch.Add(Op::kInsert, find_key(&next, 0, y), ++tag_);
+  }
+  return batch;
+}
+
+void CrashWorkload::MarkPromise(Machine& machine, Promise promise) {
+  machine.Mark(promises_.size());
+  promises_.push_back(std::move(promise));
+}
+
+/// Pool::Create, made the same for the same seed: its UUID is random.
+void CrashWorkload::CreateEmptyPool(ScratchPool& scratch) {
+  PoolConfig config;
+  config.key_size = shape_.key_size;
+  config.value_size = shape_.value_size;
+  config.geometry = shape_.geometry;
+  config.top_level = shape_.top_level;
+  config.hash_seed[0] = shape_.hash_seed;
+  config.hash_seed[1] = Scramble(shape_.hash_seed) | 1;
+  scratch.Remove();
+  Pool::Create(scratch.path(), config, Pool::Options{.max_bytes = shape_.max_bytes});
+  Image image = scratch.Read();
+  auto& superblock = *reinterpret_cast<Superblock*>(image.data());
+  std::memset(superblock.uuid, 1, sizeof superblock.uuid);
+  superblock.crc = 0;
+  superblock.crc = Crc32c(&superblock, sizeof superblock);
+  if (random_() % 3 == 0) {  // free space may hold anything
+    for (std::size_t i = UsedEnd(superblock) / 8; i < image.size(); ++i) {
+      if (random_() % 3 == 0) image[i] = Scramble(i);
+    }
+  }
+  scratch.Set(image);
+}
+
+}  // namespace gpm::crash

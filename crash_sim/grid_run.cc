@@ -1,0 +1,493 @@
+#include "crash_sim/grid_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace gpm {
+
+using crash::GridBlock;
+using crash::GridPlan;
+using crash::GridReads;
+using crash::GridThreads;
+
+namespace {
+
+constexpr std::uint32_t kMostTilesOfBlock = 4;
+
+}  // namespace
+
+CpuRun<crash::GridSetup>::GridMachine& CpuRun<crash::GridSetup>::machine() const {
+  return static_cast<GridMachine&>(*executor_->persist_.tracer());
+}
+
+CpuRun<crash::GridSetup>::Tile CpuRun<crash::GridSetup>::MakeTile() const {
+  return Tile(executor_->table_, reclaim_, executor_->locks_, accelerators_, ThreadGroup{},
+              executor_->media_);
+}
+
+void CpuRun<crash::GridSetup>::Place() {
+  const TableView& table = executor_->table_;
+  const auto n = static_cast<std::uint32_t>(batch_.results.size());
+  grid_.count = n;
+  grid_.op = batch_.op;
+  grid_.ops = batch_.ops.empty() ? nullptr : batch_.ops.data();
+  grid_.keys = reinterpret_cast<const std::uint64_t*>(batch_.keys.data());
+  grid_.values = batch_.values.empty() ? nullptr : batch_.values.data();
+  grid_.found = batch_.found.empty() ? nullptr : batch_.found.data();
+  grid_.results = batch_.results.data();
+  // Sorted by key instead of by hash: there are no runs of several keys.
+  order_.resize(n);
+  std::iota(order_.begin(), order_.end(), 0);
+  const auto compare = [&](std::uint32_t a, std::uint32_t b) {
+    return std::memcmp(grid_.KeyOf(a, table.key_words), grid_.KeyOf(b, table.key_words),
+                       8 * table.key_words);
+  };
+  std::stable_sort(order_.begin(), order_.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return compare(a, b) < 0; });
+  grid_.order = order_.data();
+  effects_.resize(n);
+  records_.resize(n);
+  for (std::uint32_t p = 0; p < n; ++p) {
+    const bool begins = p == 0 || compare(order_[p - 1], order_[p]) != 0;
+    const RunEffect own =
+        EffectOf(grid_.KindOf(order_[p]), grid_.values != nullptr, p, begins, false);
+    effects_[p] = begins ? own : ComposeEffects{}(effects_[p - 1], own);
+    records_[p] = RunRecord{0, 0, RunStatus::kPending, p};
+  }
+  surprises_.resize(n);
+  plans_.resize(n);
+  grid_.effects = effects_.data();
+  grid_.records = records_.data();
+  grid_.surprises = surprises_.data();
+  grid_.sums = &sums_;
+}
+
+void CpuRun<crash::GridSetup>::Phase(const CellGrant& grant) {
+  accelerators_ = executor_->NextAccelerators();
+  sums_ = {};
+  grant_ = grant;
+  reclaim_ = executor_->queues_.View(grant, &sums_.cells_taken);
+  tiles_of_block_ = 1;
+  if (machine().on_grid()) tiles_of_block_ += machine().Random() % kMostTilesOfBlock;
+}
+
+void CpuRun<crash::GridSetup>::EndPhase() {
+  progress_ = Progress{};
+  progress_.items_added = static_cast<std::int64_t>(sums_.items_added);
+  progress_.lack_slots = sums_.lack_slots;
+  progress_.lack_cells = sums_.lack_cells;
+  progress_.carried_out = sums_.carried_out;
+  progress_.cells_left = grant_.count - std::min(grant_.count, sums_.cells_taken);
+  progress_.positions = executor_->Positions();
+}
+
+void CpuRun<crash::GridSetup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  Phase(grant);
+  Place();
+  machine().RunParts(give_back.to - give_back.from, [&](std::size_t i) {
+    MakeTile().GiveBackSlot(reclaim_.slot_ring[(give_back.from + i) & reclaim_.slot_mask]);
+  });
+  const bool finds = batch_.ops.empty() ? batch_.op == Op::kFind
+                                        : std::all_of(batch_.ops.begin(), batch_.ops.end(),
+                                                      [](Op op) { return op == Op::kFind; });
+  constexpr Way kWays[] = {Way::kSmall, Way::kSearched, Way::kRuns, Way::kAlone};
+  way_ = kWays[machine().Random() % 4];
+  const bool directory = accelerators_.directory.enabled();
+  if (way_ == Way::kSearched && !directory) way_ = Way::kRuns;
+  if (!machine().on_grid()) way_ = Way::kAlone;  // where nobody waits for anybody
+  if (finds && machine().Random() % 4 != 0) way_ = Way::kFinds;
+  switch (way_) {
+    case Way::kFinds:
+      Find();
+      break;
+    case Way::kSmall:
+      CarryOutSmall(false);
+      break;
+    case Way::kSearched:
+      CarryOutSearched();
+      break;
+    default:
+      CarryOutRuns(false);
+      break;
+  }
+  EndPhase();
+}
+
+Progress CpuRun<crash::GridSetup>::Resume(bool give_up, const CellGrant& grant) {
+  Phase(grant);
+  if (way_ == Way::kSmall && !give_up) {
+    CarryOutSmall(true);
+  } else {
+    CarryOutRuns(give_up);
+  }
+  EndPhase();
+  return progress_;
+}
+
+void CpuRun<crash::GridSetup>::Kernel(std::uint32_t tiles,
+                                      const std::function<void(GridBlock&, std::uint32_t)>& body) {
+  Kernels(tiles, body, {});
+}
+
+void CpuRun<crash::GridSetup>::Kernels(std::uint32_t tiles,
+                                       const std::function<void(GridBlock&, std::uint32_t)>& body,
+                                       const std::vector<std::function<void()>>& beside) {
+  const std::uint32_t of_block = tiles_of_block_;
+  const std::uint32_t blocks = (tiles + of_block - 1) / of_block;
+  std::vector<GridBlock> grid;
+  for (std::uint32_t b = 0; b < blocks; ++b) grid.emplace_back(&machine(), of_block, blocks);
+  const std::uint32_t threads = blocks * of_block;
+  machine().RunKernel(threads + beside.size(), false, [&](std::size_t i) {
+    if (i >= threads) return beside[i - threads]();
+    GridBlock& block = grid[i / of_block];
+    block.Enter(static_cast<std::uint32_t>(i % of_block));
+    block.Meet(false);  // all have entered
+    body(block, static_cast<std::uint32_t>(i));
+    // The block reports that it is done (ReportWhenLast).
+    block.Meet(false);
+    if (block.Rank() == 0) machine().FenceDevice(Step::kOther);
+  });
+}
+
+bool CpuRun<crash::GridSetup>::EndsRun(std::uint32_t p) const {
+  return p < grid_.count && (p + 1 == grid_.count || effects_[p + 1].first != effects_[p].first);
+}
+
+RunTask CpuRun<crash::GridSetup>::TaskAt(std::uint32_t p) const {
+  RunTask task{};
+  task.effect = effects_[p];
+  task.record = grid_.records + task.effect.first;
+  task.last = order_[p];
+  task.uses = p - task.effect.first + 1;
+  const std::uint32_t find = task.effect.first_find();
+  task.reads_old = find != kNoPosition && effects_[find].if_present == kUnchanged;
+  return task;
+}
+
+/// Finds alone: what is found is read later, by others.
+void CpuRun<crash::GridSetup>::Find() {
+  const TableView& table = executor_->table_;
+  reads_list_.clear();
+  Kernel(grid_.count, [&](GridBlock&, std::uint32_t i) {
+    if (i >= grid_.count) return;
+    const Tile tile = MakeTile();
+    const std::uint64_t* const key = grid_.KeyOf(i, table.key_words);
+    const Candidates candidates = tile.Locate(key);
+    const Outcome outcome = tile.Find(candidates, key);
+    grid_.results[i] = ResultOf(Op::kFind, outcome.present);
+    if (!outcome.present || grid_.found == nullptr) return;
+    std::byte* const row = grid_.FoundOf(i, table.value_size);
+    if (table.inline_values()) {
+      tile.ReadValue(outcome.reference, row);
+    } else if (!tile.ReadCached(candidates, outcome, row)) {
+      reads_list_.push_back({tile.CellOf(outcome.reference), i});
+    }
+  });
+  ReadPlanned();
+}
+
+void CpuRun<crash::GridSetup>::ReadPlanned() {
+  const TableView& table = executor_->table_;
+  machine().RunParts(reads_list_.size(), [&](std::size_t k) {
+    const GridReads::Read read = reads_list_[k];
+    executor_->media_.ReadCell(ThreadGroup{}, grid_.FoundOf(read.operation, table.value_size),
+                               table.Cell(read.cell * table.cell_bytes), table.value_size);
+  });
+  reads_list_.clear();
+}
+
+/// One kernel. Values may be on their way before it is known which are wanted, and values as they
+/// were are read by the other half of the blocks.
+void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
+  const TableView& table = executor_->table_;
+  const bool ahead = !again && grid_.values != nullptr && !table.inline_values() &&
+                     grant_.count >= grid_.count && machine().Random() % 4 != 0;
+  const bool at_once = ahead && machine().Random() % 2 == 0;
+  const bool deals = !table.inline_values() && machine().Random() % 2 == 0;
+  reads_list_.clear();
+  reads_ = GridReads{};
+  reads_.list = &reads_list_;
+  std::uint32_t come = 0;
+  std::uint32_t done = 0;
+  const std::uint32_t blocks = (grid_.count + tiles_of_block_ - 1) / tiles_of_block_;
+  const auto await = [&](const std::uint32_t& met) {
+    while (met < blocks) machine().Pause();
+  };
+  std::vector<std::function<void()>> readers;
+  if (deals) {
+    readers.emplace_back([&] {
+      await(come);
+      for (std::size_t k = 0; k < reads_list_.size(); ++k) {
+        const GridReads::Read read = reads_list_[k];
+        executor_->media_.ReadCell(ThreadGroup{}, grid_.FoundOf(read.operation, table.value_size),
+                                   table.Cell(read.cell * table.cell_bytes), table.value_size);
+      }
+      machine().FenceDevice(Step::kOther);
+      ++done;
+    });
+  }
+  const std::uint32_t all_done = blocks + static_cast<std::uint32_t>(readers.size());
+  Kernels(
+      grid_.count,
+      [&](GridBlock& block, std::uint32_t p) {
+        const Tile tile = MakeTile();
+        const bool has_one = p < grid_.count;
+        RunTask task{};
+        const auto write_ahead = [&](std::uint32_t writer) {
+          if (!reclaim_.TakeCell(false, &task.cell)) return;
+          task.written = order_[writer];
+          tile.WriteAhead(task.cell, grid_.ValueOf(task.written, table.value_size));
+        };
+        if (at_once && has_one && Writes(grid_.KindOf(order_[p]))) write_ahead(p);
+        const RunTask ahead_of = task;
+        bool ends_run = false;
+        if (has_one) {
+          task = TaskAt(p);
+          task.cell = ahead_of.cell;
+          task.written = ahead_of.written;
+          ends_run = EndsRun(p) && task.record->status == RunStatus::kPending;
+          const std::uint32_t writer =
+              task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
+          const bool needs_cell = ends_run && writer < kRemoved;
+          if (ahead && !at_once && needs_cell) write_ahead(writer);
+          if (task.cell != 0 && !needs_cell) {
+            reclaim_.RetireCell(task.cell);
+            task.cell = 0;
+          }
+        }
+        CarryOutTasks(
+            Team(GridThreads{&block}), tile, ThreadGroup{}, table, grid_, reads_, task,
+            static_cast<NoCells*>(nullptr), ends_run, deals,
+            [&](std::uint32_t cell, std::uint32_t reader) {
+              reads_list_.push_back({cell, reader});
+            },
+            [&] {
+              machine().FenceDevice(Step::kOther);
+              ++come;
+            });
+        block.Meet(false);
+        if (block.Rank() == 0) {
+          machine().FenceDevice(Step::kOther);
+          ++done;
+          while (done < all_done) machine().Pause();
+        }
+        block.Meet(false);
+        if (has_one) AnswerAt(p, false);
+      },
+      readers);
+}
+
+/// Looks up the run that ends at a position, and plans how values are read (SearchRuns).
+void CpuRun<crash::GridSetup>::Search(std::uint32_t p) {
+  const TableView& table = executor_->table_;
+  const Tile tile = MakeTile();
+  const RunTask task = TaskAt(p);
+  const RunEffect& effect = task.effect;
+  const bool changes = effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
+  const std::uint64_t* const key = grid_.KeyOf(task.last, table.key_words);
+  const Candidates candidates = tile.Locate(key);
+  const Outcome outcome = tile.Find(candidates, key, changes ? 0 : task.uses);
+  bool hit = false;
+  if (grid_.found != nullptr && task.reads_old) {
+    const std::uint32_t reader = order_[effect.first_find()];
+    std::byte* const row = grid_.FoundOf(reader, table.value_size);
+    GridPlan plan;
+    if (outcome.present && reads_.plans == nullptr) {
+      tile.ReadValue(outcome.reference, row);
+    } else if (outcome.present) {
+      typename CacheAccess<ThreadGroup, crash::GridMedia>::Value cached;
+      const std::uint32_t cell = tile.CellOf(outcome.reference);
+      hit = tile.FindCached(candidates, outcome, &cached);
+      if (hit && changes) {
+        plan = {GridPlan::Kind::kByWriter, cell};
+      } else {
+        hit = hit && tile.ReadCached(candidates, outcome, row);
+        plan = hit ? GridPlan{GridPlan::Kind::kNothing, cell} : reads_.PlanFirst(cell, reader);
+      }
+    }
+    if (reads_.plans != nullptr) reads_.plans[reader] = plan;
+  }
+  const Plan change = PlanOfRun(effect, [](std::uint32_t) { return nullptr; });
+  if (changes && (outcome.present ? change.if_present : change.if_absent) == Action::kWrite) {
+    ++asked_;
+  }
+  *task.record = RunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
+                           static_cast<std::uint16_t>(hit ? 1 : 0),
+                           changes ? RunStatus::kPending : RunStatus::kDone, effect.first};
+}
+
+/// Runs are looked up first. Then they are carried out, what was planned is read, and they are
+/// answered, all at once; and those that met something else than was found are answered again.
+void CpuRun<crash::GridSetup>::CarryOutSearched() {
+  const TableView& table = executor_->table_;
+  reads_ = GridReads{};
+  reads_.list = &reads_list_;
+  if (!table.inline_values() && grid_.found != nullptr) {
+    reads_.plans = plans_.data();
+    reads_.copies = &copies_;
+  }
+  const bool early = reads_.copies != nullptr;
+  asked_ = 0;
+  reads_list_.clear();
+  copies_.clear();
+  Kernel(grid_.count, [&](GridBlock&, std::uint32_t p) {
+    if (EndsRun(p)) Search(p);
+  });
+  crash::GridCells lists;
+  dealt_.clear();
+  if (!table.inline_values() && machine().Random() % 4 != 0) {
+    lists.items = &dealt_;
+    lists.counts = dealt_counts_;
+    // One more than is asked for: what a block leaves goes back.
+    for (std::uint32_t k = 0; k <= asked_; ++k) {
+      std::uint32_t cell = 0;
+      if (reclaim_.CellAt(k, &cell)) dealt_.push_back(cell);
+    }
+    sums_.cells_taken += dealt_.size();
+  }
+  const std::uint32_t blocks = (grid_.count + tiles_of_block_ - 1) / tiles_of_block_;
+  std::vector<Cells> cells(blocks);
+  std::vector<std::function<void()>> beside;
+  if (early) {
+    for (std::uint32_t p = 0; p < grid_.count; ++p) {
+      beside.emplace_back([this, p] { AnswerAt(p, true); });
+    }
+    for (const GridReads::Read read : std::vector(reads_list_)) {
+      beside.emplace_back([this, &table, read] {
+        executor_->media_.ReadCell(ThreadGroup{}, grid_.FoundOf(read.operation, table.value_size),
+                                   table.Cell(read.cell * table.cell_bytes), table.value_size);
+      });
+    }
+  }
+  Kernels(
+      grid_.count,
+      [&](GridBlock& block, std::uint32_t p) {
+        const Tile tile = MakeTile();
+        const GridThreads threads{&block};
+        Cells& own = cells[p / tiles_of_block_];
+        if (block.Rank() == 0) own.at.block = &block;
+        own.Begin(threads, lists);
+        const bool active = EndsRun(p) && records_[effects_[p].first].status != RunStatus::kDone;
+        CarryOutTasks(
+            Team(threads), tile, ThreadGroup{}, table, grid_, reads_,
+            active ? TaskAt(p) : RunTask{}, &own, active, false,
+            [](std::uint32_t, std::uint32_t) {}, [] {});
+        own.Return(threads, reclaim_);
+      },
+      beside);
+  reads_list_.clear();
+  if (!early) return AnswerAll(false);
+  for (const GridReads::Read copy : copies_) {
+    std::memcpy(grid_.FoundOf(copy.operation, table.value_size),
+                grid_.FoundOf(copy.cell, table.value_size), table.value_size);
+  }
+  CorrectAll();
+}
+
+/// Without a search before, or what one left; in the way that goes through operations one by one,
+/// or when nothing more can be done for what lacks room.
+void CpuRun<crash::GridSetup>::CarryOutRuns(bool give_up) {
+  const TableView& table = executor_->table_;
+  reads_ = GridReads{};
+  reads_.list = &reads_list_;
+  reads_list_.clear();
+  if (!table.inline_values() && machine().Random() % 2 == 0) reads_.plans = plans_.data();
+  Kernel(grid_.count, [&](GridBlock& block, std::uint32_t p) {
+    bool active = EndsRun(p) && records_[effects_[p].first].status == RunStatus::kPending;
+    if (active && (way_ == Way::kAlone || give_up)) {
+      OneByOne(p, give_up);
+      active = false;
+    }
+    const Tile tile = MakeTile();
+    CarryOutTasks(
+        Team(GridThreads{&block}), tile, ThreadGroup{}, table, grid_, reads_,
+        active ? TaskAt(p) : RunTask{}, static_cast<NoCells*>(nullptr), active, false,
+        [](std::uint32_t, std::uint32_t) {}, [] {});
+  });
+  ReadPlanned();
+  AnswerAll(false);
+}
+
+/// RunOneByOne.
+void CpuRun<crash::GridSetup>::OneByOne(std::uint32_t p, bool give_up) {
+  const TableView& table = executor_->table_;
+  const Tile tile = MakeTile();
+  RunRecord& record = records_[effects_[p].first];
+  for (; record.next <= p; ++record.next) {
+    const std::uint32_t i = order_[record.next];
+    const Op op = grid_.KindOf(i);
+    const std::uint64_t* const key = grid_.KeyOf(i, table.key_words);
+    const Candidates candidates = tile.Locate(key);
+    const Plan plan = PlanOf(op, grid_.ValueOf(i, table.value_size));
+    const Outcome outcome = tile.Apply(candidates, key, plan);
+    sums_.items_added += static_cast<std::uint64_t>(std::int64_t{ItemsAdded(plan, outcome)});
+    if (outcome.lack != Lack::kNothing && !give_up) {
+      ++(outcome.lack == Lack::kSlot ? sums_.lack_slots : sums_.lack_cells);
+      return;
+    }
+    if (op == Op::kFind && outcome.present && grid_.found != nullptr) {
+      tile.ReadFound(candidates, outcome, grid_.FoundOf(i, table.value_size));
+    }
+    grid_.results[i] = outcome.lack != Lack::kNothing
+                           ? Result::kNoSpace
+                           : ResultOf(op, outcome.present, grid_.values != nullptr);
+    ++sums_.carried_out;
+  }
+  record.status = RunStatus::kSequential;
+}
+
+void CpuRun<crash::GridSetup>::AnswerAll(bool early) {
+  for (std::uint32_t p = 0; p < grid_.count; ++p) AnswerAt(p, early);
+}
+
+/// AnswerOperations, AnswerSmall.
+void CpuRun<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
+  machine().SwitchPoint();
+  const TableView& table = executor_->table_;
+  const Question question = QuestionAt(grid_, p);
+  const RunRecord record = records_[question.first];
+  if (record.status != RunStatus::kDone && !(early && record.status == RunStatus::kPending)) {
+    AnswerPending(grid_, record, p, question.operation);
+    return;
+  }
+  const Answer answer = AnswerOne(grid_, question, record.present != 0);
+  if (!answer.found || grid_.found == nullptr) return;
+  std::byte* const row = grid_.FoundOf(question.operation, table.value_size);
+  if (answer.writer != kUnchanged) {
+    std::memcpy(row, grid_.ValueOf(order_[answer.writer], table.value_size), table.value_size);
+  } else if (question.operation == question.reader) {
+    return;
+  } else if (early) {
+    copies_.push_back({question.reader, question.operation});
+  } else {
+    std::memcpy(row, grid_.FoundOf(question.reader, table.value_size), table.value_size);
+  }
+}
+
+void CpuRun<crash::GridSetup>::CorrectAll() {
+  const TableView& table = executor_->table_;
+  for (std::uint64_t k = 0; k < sums_.surprises; ++k) {
+    const std::uint32_t first = surprises_[k];
+    const RunRecord record = records_[first];
+    std::uint32_t last = first;
+    while (!EndsRun(last)) ++last;
+    machine().RunParts(last - first + 1, [&](std::size_t i) {
+      CorrectAnswer(ThreadGroup{}, executor_->media_, table, grid_,
+                    first + static_cast<std::uint32_t>(i), record);
+    });
+    if (record.status != RunStatus::kDone) continue;
+    records_[first].present = record.present == 0 ? 1 : 0;
+    records_[first].hit = 0;
+  }
+}
+
+}  // namespace gpm
+
+namespace gpm::crash {
+
+std::unique_ptr<Executor> GridMachine::MakeExecutor(unsigned threads, const Mapping& mapping) {
+  return std::make_unique<CpuExecutor<GridSetup>>(threads, mapping);
+}
+
+}  // namespace gpm::crash

@@ -1,0 +1,214 @@
+#ifndef GPM_CRASH_SIM_GRID_RUN_H_
+#define GPM_CRASH_SIM_GRID_RUN_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "engine/resolve.h"
+#include "engine/cpu/executor.h"
+#include "engine/key_runs.h"
+#include "crash_sim/grid_media.h"
+
+namespace gpm::crash {
+
+/// Of a CpuExecutor that runs batches as the cuda executor does, on a GridMachine.
+struct GridSetup {
+  using Media = GridMedia;
+  class Threads {
+   public:
+    Threads(unsigned threads, const Persist& persist)
+        : threads_(threads), tracer_(persist.tracer()) {}
+    unsigned threads() const { return threads_; }
+    void Run(std::size_t parts, const std::function<void(std::size_t)>& part) {
+      tracer_->RunParts(parts, part);
+    }
+
+   private:
+    unsigned threads_;
+    PmTracer* tracer_;
+  };
+  static constexpr std::uint64_t kKeyLocks = 2;  ///< so that tiles of a block want the same one
+  static constexpr std::uint64_t kBucketsAtATime = 2;
+  static constexpr std::size_t kMinPerThread = 2;
+};
+
+/// What DeviceBatch, Reads and PartLists are to the kernels.
+struct GridSums {
+  std::uint64_t items_added = 0;
+  std::uint64_t lack_slots = 0;
+  std::uint64_t lack_cells = 0;
+  std::uint64_t carried_out = 0;
+  std::uint64_t cells_taken = 0;
+  std::uint64_t found = 0;
+  std::uint64_t cache_hits = 0;
+  std::uint64_t surprises = 0;
+};
+
+struct GridBatch {
+  std::uint32_t count = 0;
+  Op op = Op::kFind;
+  const Op* ops = nullptr;
+  const std::uint64_t* keys = nullptr;
+  const std::byte* values = nullptr;
+  std::byte* found = nullptr;
+  Result* results = nullptr;
+  const std::uint32_t* order = nullptr;
+  RunEffect* effects = nullptr;
+  RunRecord* records = nullptr;
+  std::uint32_t* surprises = nullptr;
+  GridSums* sums = nullptr;
+
+  std::uint32_t OperationAt(std::uint32_t p) const { return order[p]; }
+  const std::uint64_t* KeyOf(std::uint32_t i, std::uint32_t key_words) const {
+    return keys + std::uint64_t{i} * key_words;
+  }
+  Op KindOf(std::uint32_t i) const { return ops == nullptr ? op : ops[i]; }
+  const std::byte* ValueOf(std::uint32_t i, std::uint32_t value_size) const {
+    return values == nullptr ? nullptr : values + std::uint64_t{i} * value_size;
+  }
+  std::byte* FoundOf(std::uint32_t i, std::uint32_t value_size) const {
+    return found + std::uint64_t{i} * value_size;
+  }
+};
+
+struct GridPlan {
+  enum class Kind : std::uint8_t { kNothing, kRead, kByWriter };
+  Kind kind = Kind::kNothing;
+  std::uint32_t cell = 0;
+
+  bool IsByWriter() const { return kind == Kind::kByWriter; }
+};
+
+struct GridReads {
+  struct Read {
+    std::uint32_t cell;
+    std::uint32_t operation;
+  };
+  GridPlan* plans = nullptr;
+  const void* copies = nullptr;  ///< not null: the batch is answered while it is carried out
+  std::vector<Read>* list = nullptr;
+
+  GridPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
+    list->push_back({cell, operation});
+    return {GridPlan::Kind::kRead, cell};
+  }
+};
+
+struct GridCells {
+  static constexpr std::uint32_t kTaken = 0;
+  static constexpr std::uint32_t kBlocksDone = 1;
+  std::uint32_t* counts = nullptr;  ///< 2
+  std::vector<std::uint32_t>* items = nullptr;
+
+  bool enabled() const { return items != nullptr; }
+  void Clear() const {
+    counts[0] = counts[1] = 0;
+    items->clear();
+  }
+};
+
+/// PartCursor's part: takes some of the cells that are left, for all threads of a block.
+struct GridCursor {
+  using Lists = GridCells;
+  GridBlock* block = nullptr;
+  std::uint32_t first = 0;
+  std::uint32_t some = 0;
+
+  void Begin(const Lists&) {}
+  std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
+    block->Meet(false);
+    if (block->Rank() == 0) {
+      const auto all = static_cast<std::uint32_t>(lists.items->size());
+      first = lists.counts[Lists::kTaken];
+      some = std::min(most, all - std::min(all, first));
+      lists.counts[Lists::kTaken] += some;
+    }
+    block->Meet(false);
+    return some;
+  }
+  std::uint32_t At(const Lists& lists, std::uint32_t k) const { return (*lists.items)[k]; }
+};
+
+}  // namespace gpm::crash
+
+namespace gpm {
+
+/// A batch as the cuda executor carries it out: in one of its ways, by chance. Kernels' shells are
+/// made here; what their threads do is the text that runs on the GPU.
+template <>
+class CpuRun<crash::GridSetup> : public Run {
+ public:
+  CpuRun(CpuExecutor<crash::GridSetup>* executor, const Batch& batch)
+      : executor_(executor), batch_(batch) {}
+
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  Progress Await() override { return progress_; }
+  Progress Resume(bool give_up, const CellGrant& grant) override;
+
+ private:
+  using GridMachine = crash::GridMachine;
+  using Tile = Operations<ThreadGroup, crash::GridMedia>;
+  using Team = TeamOfTiles<crash::GridThreads>;
+  using Cells = BlockCells<crash::GridThreads, crash::GridCursor>;
+
+  enum class Way : std::uint8_t {
+    kFinds,     ///< FindKeys, SearchKeys
+    kSmall,     ///< CarryOutSmall
+    kSearched,  ///< SearchRuns, then CarryOutParts, AnswerOperations, CorrectAnswers
+    kRuns,      ///< CarryOutRuns, AnswerOperations
+    kAlone,     ///< RunOneByOne, and what a DeviceView does
+  };
+
+  GridMachine& machine() const;
+  Tile MakeTile() const;
+  void Place();
+  void Phase(const CellGrant& grant);
+  void EndPhase();
+  /// Runs a kernel of `tiles` tiles, a few to a block. @param body body(block, tile)
+  void Kernel(std::uint32_t tiles,
+              const std::function<void(crash::GridBlock&, std::uint32_t)>& body);
+  /// The same, and threads beside it, from other kernels.
+  void Kernels(std::uint32_t tiles,
+               const std::function<void(crash::GridBlock&, std::uint32_t)>& body,
+               const std::vector<std::function<void()>>& beside);
+  bool EndsRun(std::uint32_t p) const;
+  RunTask TaskAt(std::uint32_t p) const;
+
+  void Find();
+  void CarryOutSmall(bool again);
+  void CarryOutSearched();
+  void CarryOutRuns(bool give_up);
+  void Search(std::uint32_t p);
+  void OneByOne(std::uint32_t p, bool give_up);
+  void ReadPlanned();
+  void AnswerAll(bool early);
+  void AnswerAt(std::uint32_t p, bool early);
+  void CorrectAll();
+
+  CpuExecutor<crash::GridSetup>* executor_;
+  Batch batch_;
+  Way way_ = Way::kAlone;
+  std::uint32_t tiles_of_block_ = 1;
+  Accelerators accelerators_;
+  Reclaim reclaim_{};
+  CellGrant grant_;
+  Progress progress_;
+  crash::GridSums sums_;
+  crash::GridBatch grid_;
+  crash::GridReads reads_;
+  std::vector<std::uint32_t> order_;
+  std::vector<RunEffect> effects_;
+  std::vector<RunRecord> records_;
+  std::vector<std::uint32_t> surprises_;
+  std::vector<crash::GridPlan> plans_;
+  std::vector<crash::GridReads::Read> reads_list_;
+  std::vector<crash::GridReads::Read> copies_;  ///< source operation, target
+  std::vector<std::uint32_t> dealt_;
+  std::uint32_t asked_ = 0;
+  std::uint32_t dealt_counts_[2] = {0, 0};
+};
+
+}  // namespace gpm
+
+#endif  // GPM_CRASH_SIM_GRID_RUN_H_

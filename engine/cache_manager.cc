@@ -1,0 +1,182 @@
+#include "engine/cache_manager.h"
+
+#include <algorithm>
+#include <new>
+
+#include "engine/wait_until.h"
+
+namespace gpm {
+namespace {
+
+/// What options leave open. On the CPU, memory that is slower than DRAM alone would make them pay.
+CacheOptions DefaultsOf(const Executor& executor) {
+  const bool cuda = executor.kind() == ExecutorKind::kCuda;
+  return {.directory = cuda, .fraction = cuda ? 0.2 : 0};
+}
+
+/// @return false for want of memory
+bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy policy,
+                        std::uint32_t used) {
+  try {
+    executor.SetAccelerators(shape, policy, std::min(used, shape.buckets));
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu || shape.buckets == 0) throw;
+  } catch (const std::bad_alloc&) {
+    if (shape.buckets == 0) throw;
+  }
+  return false;
+}
+
+}  // namespace
+
+class CacheDriver::Turn {
+ public:
+  /// @param wait else it may be without the turn
+  Turn(CacheDriver& driver, bool wait) : driver_(driver) {
+    std::unique_lock lock(driver.mutex_);
+    if (wait) WaitUntil(lock, driver.changed_, driver.tracer_, [&] { return !driver.busy_; });
+    has_ = !driver.busy_;
+    driver.busy_ = true;
+  }
+  ~Turn() {
+    if (!has_) return;
+    const std::lock_guard lock(driver_.mutex_);
+    driver_.busy_ = false;
+    driver_.changed_.notify_all();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  bool has() const { return has_; }
+
+ private:
+  CacheDriver& driver_;
+  bool has_ = false;
+};
+
+void CacheDriver::SetTable(Executor& executor, const TableView& table) {
+  const Turn turn(*this, true);
+  if (loading_) executor.AwaitCacheLoad();
+  executor.SetTable(table, false);
+  const std::lock_guard lock(mutex_);
+  on_ = false;
+  loading_ = false;
+  ended_ = begun_;
+}
+
+void CacheDriver::KeepTable(Executor& executor, const TableView& table) {
+  const Turn turn(*this, true);
+  executor.SetTable(table, true);
+}
+
+void CacheDriver::Drop(Executor& executor) {
+  const Turn turn(*this, true);
+  executor.SetAccelerators(CacheShape{}, options_.policy, 0);
+  const std::lock_guard lock(mutex_);
+  on_ = false;
+  loading_ = false;
+  ended_ = begun_;
+}
+
+void CacheDriver::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
+  const Turn turn(*this, true);
+  executor.SetAccelerators(CacheShape{}, options_.policy, 0);
+  CacheOptions options = options_;
+  if (options.bytes != 0) {  // of all that the store takes
+    options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
+  }
+  CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
+  const std::uint32_t used_levels = table.levels - std::min(new_levels, table.levels);
+  const std::uint32_t lowest = table.top + 1 - table.levels;
+  // The new ones come last.
+  const auto used = static_cast<std::uint32_t>(((std::uint64_t{1} << used_levels) - 1) << lowest);
+  // What there is no memory for is left out: the cache first, then long keys, then the directory.
+  while (!TrySetAccelerators(executor, shape, options.policy, used)) {
+    if (shape.blocks != 0) {
+      shape.blocks = 0;
+    } else if (shape.key_words > 1) {
+      shape.key_words = 0;
+    } else {
+      shape = {};
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  on_ = shape.blocks != 0;
+  loading_ = false;
+  ended_ = begun_;
+  operations_ = 0;
+  due_at_ = std::max<std::uint64_t>(1, options_.load_interval / 8);  // soon: nothing is cached yet
+  stats_.directory = shape.buckets != 0;
+  stats_.directory_bytes = shape.directory_bytes();
+  stats_.blocks = shape.blocks;
+  stats_.bytes = shape.cache_bytes();
+  stats_.policy = on_ ? options_.policy : CachePolicy::kOff;
+}
+
+void CacheDriver::Stop(Executor& executor) {
+  const Turn turn(*this, true);
+  {
+    const std::lock_guard lock(mutex_);
+    on_ = false;
+    ended_ = begun_ = requested_;
+  }
+  if (loading_) executor.AwaitCacheLoad();
+}
+
+void CacheDriver::Advance(Executor& executor, std::uint64_t operations) {
+  if (!on_ && operations > 0) return;
+  const Turn turn(*this, false);
+  if (!turn.has()) return;
+  operations_ += operations;
+  {
+    const std::lock_guard lock(mutex_);
+    if (loading_ && executor.CacheLoadEnded()) {
+      loading_ = false;
+      ended_ = begun_;
+      ++stats_.loads;
+      stats_.load_seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+    if (options_.load_interval != 0 && operations_ >= due_at_ && requested_ == begun_) {
+      ++requested_;
+    }
+    if (loading_ || begun_ == requested_) return;
+    begun_ = requested_;
+    if (!on_) {
+      ended_ = begun_;
+      return;
+    }
+    loading_ = true;
+  }
+  start_ = std::chrono::steady_clock::now();
+  operations_ = 0;
+  due_at_ = options_.load_interval;
+  executor.LoadCache();
+}
+
+std::uint64_t CacheDriver::Request() {
+  const std::lock_guard lock(mutex_);
+  return requested_ = begun_ + 1;
+}
+
+bool CacheDriver::Ended(std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  return ended_ >= number;
+}
+
+void CacheDriver::Await(Executor& executor) {
+  {
+    std::unique_lock lock(mutex_);
+    WaitUntil(lock, changed_, tracer_, [&] { return !busy_; });
+    if (!loading_) return;
+  }
+  executor.AwaitCacheLoad();
+}
+
+CacheStats CacheDriver::Stats() {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+}  // namespace gpm

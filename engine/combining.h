@@ -1,0 +1,100 @@
+#ifndef GPM_ENGINE_COMBINING_H_
+#define GPM_ENGINE_COMBINING_H_
+
+#include <cstdint>
+
+#include "table/operation.h"
+
+namespace gpm {
+
+/// Combining: what a sequence of operations on one key does, so that a batch needs one probe and at
+/// most one PM write for a key, and the operations of a long run are answered in parallel (DESIGN
+/// section 9). Positions are those of operations in the batch sorted by key hash, batch order kept.
+///
+/// The effect of a sequence depends on one bit, whether the key was there before. For either case
+/// it leaves the item as it was, or leaves none, or leaves the value that the operation at some
+/// position wrote. Effects of sequences compose associatively, so a segmented scan yields, at each
+/// operation, the effect of all operations on its key up to and including it.
+
+inline constexpr std::uint32_t kUnchanged = 0xFFFFFFFFu;
+inline constexpr std::uint32_t kRemoved = 0xFFFFFFFEu;
+inline constexpr std::uint32_t kNoPosition = 0x7FFFFFFFu;
+
+/// The effect of a run of operations; also the element of the scan.
+struct alignas(16) RunEffect {
+  std::uint32_t if_absent;   ///< kUnchanged, kRemoved, or the position of the last writer
+  std::uint32_t if_present;  ///< the same, when the key was there before
+  std::uint32_t first;  ///< where the run begins; kNoPosition in elements that do not begin one
+  std::uint32_t find_and_mixed;  ///< position of the run's first find, or kNoPosition; the top bit
+                                 ///< says that the run holds more than one key (equal hashes)
+
+  GPM_HD std::uint32_t first_find() const { return find_and_mixed & kNoPosition; }
+  GPM_HD bool mixed() const { return (find_and_mixed & ~kNoPosition) != 0; }
+};
+
+/// The effect of one operation at `position`.
+/// @param begins_run whether the operation before it has another hash
+/// @param other_key whether the operation before it has the same hash but another key
+GPM_HD inline RunEffect EffectOf(Op op, bool has_value, std::uint32_t position, bool begins_run,
+                                 bool other_key) {
+  const Plan plan = PlanOf(op, has_value ? reinterpret_cast<const std::byte*>(1) : nullptr);
+  RunEffect effect;
+  effect.if_absent = plan.if_absent == Action::kWrite ? position : kUnchanged;
+  effect.if_present = plan.if_present == Action::kWrite   ? position
+                      : plan.if_present == Action::kErase ? kRemoved
+                                                          : kUnchanged;
+  effect.first = begins_run ? position : kNoPosition;
+  effect.find_and_mixed =
+      (op == Op::kFind ? position : kNoPosition) | (other_key ? ~kNoPosition : 0);
+  return effect;
+}
+
+/// State of the item after an effect.
+GPM_HD inline bool PresentAfter(std::uint32_t effect, bool present_before) {
+  return effect == kUnchanged ? present_before : effect != kRemoved;
+}
+
+/// The effect of `left`, then `right`; of `right` alone when it begins a run.
+struct ComposeEffects {
+  GPM_HD RunEffect operator()(const RunEffect& left, const RunEffect& right) const {
+    if (right.first != kNoPosition) return right;
+    RunEffect both;
+    both.if_absent = After(left.if_absent, false, right);
+    both.if_present = After(left.if_present, true, right);
+    both.first = left.first;
+    const std::uint32_t find =
+        left.first_find() != kNoPosition ? left.first_find() : right.first_find();
+    both.find_and_mixed = find | ((left.find_and_mixed | right.find_and_mixed) & ~kNoPosition);
+    return both;
+  }
+
+ private:
+  GPM_HD static std::uint32_t After(std::uint32_t earlier, bool present_before,
+                                    const RunEffect& right) {
+    const std::uint32_t later =
+        PresentAfter(earlier, present_before) ? right.if_present : right.if_absent;
+    return later == kUnchanged ? earlier : later;
+  }
+};
+
+/// The plan that carries out a run's effect with one write.
+/// @param value_at value_at(position) gives the value_size bytes that an operation writes
+template <class ValueAt>
+GPM_HD inline Plan PlanOfRun(const RunEffect& effect, const ValueAt& value_at) {
+  Plan plan;
+  if (effect.if_absent != kUnchanged && effect.if_absent != kRemoved) {
+    plan.if_absent = Action::kWrite;
+    plan.absent_value = value_at(effect.if_absent);
+  }
+  if (effect.if_present == kRemoved) {
+    plan.if_present = Action::kErase;
+  } else if (effect.if_present != kUnchanged) {
+    plan.if_present = Action::kWrite;
+    plan.present_value = value_at(effect.if_present);
+  }
+  return plan;
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_COMBINING_H_

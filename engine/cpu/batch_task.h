@@ -1,0 +1,386 @@
+#ifndef GPM_ENGINE_CPU_BATCH_TASK_H_
+#define GPM_ENGINE_CPU_BATCH_TASK_H_
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "engine/cpu/prefetch_window.h"
+#include "engine/cpu/executor.h"
+
+namespace gpm {
+
+/// Operations that one thread takes at a time where nothing is prefetched.
+inline constexpr std::size_t kChunk = 512;
+
+/// A batch on the cpu executor. Its operations are dealt to workers by key hash, so that those on
+/// one key are carried out by one thread, in batch order. A worker that meets an operation without
+/// room stops there; Resume goes on from it.
+template <class Setup>
+class CpuRun : public Run {
+ public:
+  CpuRun(CpuExecutor<Setup>* executor, const Batch& batch);
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  bool Touched() const override { return touched_; }
+  Progress Await() override { return progress_; }
+  Progress Resume(bool give_up, const CellGrant& grant) override;
+  void Settle() override;
+
+ private:
+  struct alignas(128) Worker {
+    std::vector<std::uint32_t> list;  ///< its operations, in batch order
+    std::size_t next = 0;             ///< first one not done
+    CellGrant grant;                  ///< its part of the batch's cells
+    std::uint64_t taken = 0;          ///< of those
+    std::vector<std::uint32_t> retired_cells;
+    Progress progress;
+  };
+
+  using Block = OperationBlock;
+  using CpuOperations = typename CpuExecutor<Setup>::CpuOperations;
+
+  bool HasWrites() const;
+  void Deal();
+  template <class Next, class Prepare, class Visit>
+  void ForBlocks(const CpuOperations& operations, const Next& next, const Prepare& prepare,
+                 const Visit& visit) const {
+    const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
+    BlockSearch(executor_->table_, operations, executor_->media_,
+                !accelerators_.directory.enabled(), key_of)
+        .ForBlocks(next, prepare, visit);
+  }
+  void RunFinds();
+  void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
+                    Progress* progress);
+  void RunOrdered(bool give_up, const Epochs::SlotRange& give_back, const CellGrant& grant);
+  void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim, const Block& block,
+                        std::size_t ahead) const;
+  void WorkOn(Worker* worker, bool give_up);
+  Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
+  /// The key's words, copied where the row is not aligned.
+  const std::uint64_t* KeyAt(std::size_t i, KeyBuffer* buffer) const;
+  const std::byte* ValueAt(std::size_t i) const;
+  std::byte* FoundAt(std::size_t i) const { return batch_.found.data() + i * value_size_; }
+
+  CpuExecutor<Setup>* executor_;
+  Batch batch_;
+  std::size_t key_size_ = 0;
+  std::size_t value_size_ = 0;
+  std::vector<Worker> workers_;
+  Accelerators accelerators_;
+  bool touched_ = false;
+  Progress progress_;
+};
+
+template <class Setup>
+CpuRun<Setup>::CpuRun(CpuExecutor<Setup>* executor, const Batch& batch)
+    : executor_(executor), batch_(batch) {}
+
+template <class Setup>
+void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+  accelerators_ = executor_->NextAccelerators();
+  key_size_ = 8 * executor_->table_.key_words;
+  value_size_ = executor_->table_.value_size;
+  if (!HasWrites()) {
+    touched_ = true;
+    executor_->GiveBack(give_back);
+    RunFinds();
+    progress_.cells_left = grant.count;
+    progress_.positions = executor_->Positions();
+    return;
+  }
+  const std::size_t n = batch_.results.size();
+  const std::size_t parts =
+      std::min<std::size_t>(executor_->threads(), n / Setup::kMinPerThread + 1);
+  workers_.resize(parts);
+  if (parts == 1) {
+    workers_[0].list.resize(n);
+    for (std::size_t i = 0; i < n; ++i) workers_[0].list[i] = static_cast<std::uint32_t>(i);
+  } else {
+    Deal();
+  }
+  RunOrdered(false, give_back, grant);
+}
+
+/// Deals the operations to the workers: each thread sorts a share of the batch by owner.
+template <class Setup>
+void CpuRun<Setup>::Deal() {
+  const TableView& table = executor_->table_;
+  const std::size_t n = batch_.results.size();
+  const std::size_t parts = workers_.size();
+  std::vector<std::uint32_t> sorted(n);
+  std::vector<std::size_t> ends(parts * parts);  // by share, then owner, in `sorted`
+  const auto share_begin = [&](std::size_t share) { return n * share / parts; };
+  executor_->ForParts(parts, [&](std::size_t share) {
+    const std::size_t first = share_begin(share);
+    const std::size_t last = share_begin(share + 1);
+    std::vector<std::uint8_t> owners(last - first);
+    std::vector<std::size_t> next(parts + 1);
+    for (std::size_t i = first; i < last; ++i) {
+      KeyBuffer buffer;
+      const KeyHash hash = HashKey(table.hash_seed, KeyAt(i, &buffer), table.key_words);
+      const std::uint64_t owner = ((hash.g >> 32) * parts) >> 32;
+      owners[i - first] = static_cast<std::uint8_t>(owner);
+      ++next[owner + 1];
+    }
+    next[0] = first;
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    for (std::size_t i = first; i < last; ++i) {
+      sorted[next[owners[i - first]]++] = static_cast<std::uint32_t>(i);
+    }
+    std::copy_n(next.begin(), parts, ends.begin() + static_cast<std::ptrdiff_t>(share * parts));
+  });
+  for (std::size_t share = 0; share < parts; ++share) {
+    std::size_t begin = share_begin(share);
+    for (std::size_t owner = 0; owner < parts; ++owner) {
+      const std::size_t end = ends[share * parts + owner];
+      std::vector<std::uint32_t>& list = workers_[owner].list;
+      list.insert(list.end(), sorted.begin() + static_cast<std::ptrdiff_t>(begin),
+                  sorted.begin() + static_cast<std::ptrdiff_t>(end));
+      begin = end;
+    }
+  }
+}
+
+template <class Setup>
+Progress CpuRun<Setup>::Resume(bool give_up, const CellGrant& grant) {
+  accelerators_ = executor_->NextAccelerators();  // the table may have grown, and they with it
+  RunOrdered(give_up, Epochs::SlotRange{}, grant);
+  return progress_;
+}
+
+template <class Setup>
+void CpuRun<Setup>::Settle() {
+  if (!executor_->media_needs_flush()) return;
+  const Reclaim reclaim = executor_->queues_.View();
+  const CpuOperations operations = executor_->MakeOperations(reclaim);
+  executor_->ForRanges(batch_.results.size(), kChunk, [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i < last; ++i) {
+      KeyBuffer buffer;
+      operations.FlushCandidates(operations.Locate(KeyAt(i, &buffer)));
+    }
+    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), executor_->media_, Step::kSettleFence);
+  });
+}
+
+template <class Setup>
+bool CpuRun<Setup>::HasWrites() const {
+  if (batch_.ops.empty()) return batch_.op != Op::kFind;
+  return std::any_of(batch_.ops.begin(), batch_.ops.end(), [](Op op) { return op != Op::kFind; });
+}
+
+template <class Setup>
+const std::uint64_t* CpuRun<Setup>::KeyAt(std::size_t i, KeyBuffer* buffer) const {
+  const std::byte* row = batch_.keys.data() + i * key_size_;
+  if (reinterpret_cast<std::uintptr_t>(row) % alignof(std::uint64_t) == 0) {
+    return reinterpret_cast<const std::uint64_t*>(row);
+  }
+  std::memcpy(buffer->words, row, key_size_);
+  return buffer->words;
+}
+
+template <class Setup>
+const std::byte* CpuRun<Setup>::ValueAt(std::size_t i) const {
+  return batch_.values.empty() ? nullptr : batch_.values.data() + i * value_size_;
+}
+
+template <class Setup>
+void CpuRun<Setup>::RunFinds() {
+  const Reclaim reclaim = executor_->queues_.View();
+  const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
+  const std::size_t n = batch_.results.size();
+  const std::size_t share =
+      std::max(Setup::kMinPerThread, (n + executor_->threads() - 1) / executor_->threads());
+  if (accelerators_.directory.enabled()) {
+    executor_->ForRanges(n, std::min(kChunk, share), [&](std::uint64_t first, std::uint64_t last) {
+      Progress progress;
+      FindOneByOne(operations, first, last - first, &progress);
+      AtomicAdd(&progress_.found, progress.found);
+      AtomicAdd(&progress_.cache_hits, progress.cache_hits);
+    });
+    return;
+  }
+  const TableView& table = executor_->table_;
+  std::uint64_t dealt = 0;  // operations that some thread took
+  const auto next = [&](Block* block) {
+    const std::uint64_t most = std::min(kBlock, share);
+    const std::uint64_t first = std::min<std::uint64_t>(AtomicAdd(&dealt, most), n);
+    block->count = std::min(most, n - first);
+    for (std::size_t k = 0; k < block->count; ++k) block->index[k] = first + k;
+  };
+  const auto prepare = [&](Block* block, std::size_t) {
+    if (batch_.found.empty()) return;
+    for (std::size_t k = 0; k < block->count; ++k) {
+      if (block->Found(k)) block->references[k] = operations.LoadReference(block->found[k].slot);
+    }
+    if (table.inline_values()) return;
+    for (std::size_t k = 0; k < block->count; ++k) {
+      if (!block->Found(k)) continue;
+      PrefetchBytes(table.Cell(block->references[k]), value_size_);
+      PrefetchBytes(FoundAt(block->index[k]), value_size_);
+    }
+  };
+  const auto answer = [&](const Block& block) {
+    for (std::size_t k = 0; k < block.count; ++k) {
+      const std::size_t i = block.index[k];
+      if (block.Found(k) && !batch_.found.empty()) {
+        operations.ReadValue(block.references[k], FoundAt(i));
+      }
+      batch_.results[i] = ResultOf(Op::kFind, block.Found(k));
+    }
+    return true;
+  };
+  executor_->ForParts((n + share - 1) / share,
+                      [&](std::size_t) { ForBlocks(operations, next, prepare, answer); });
+}
+
+/// With a directory: nothing is prefetched.
+template <class Setup>
+void CpuRun<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t first,
+                                 std::size_t count, Progress* progress) {
+  for (std::size_t i = first; i < first + count; ++i) {
+    KeyBuffer buffer;
+    const std::uint64_t* key = KeyAt(i, &buffer);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key);
+    if (outcome.present) {
+      const bool hit =
+          batch_.found.empty() || operations.ReadFound(candidates, outcome, FoundAt(i));
+      ++progress->found;
+      progress->cache_hits += hit ? 1 : 0;
+    }
+    batch_.results[i] = ResultOf(Op::kFind, outcome.present);
+  }
+}
+
+template <class Setup>
+void CpuRun<Setup>::RunOrdered(bool give_up, const Epochs::SlotRange& give_back,
+                               const CellGrant& grant) {
+  touched_ = false;
+  std::uint64_t left = 0;  // operations
+  for (const Worker& worker : workers_) left += worker.list.size() - worker.next;
+  CellGrant rest = grant;
+  for (Worker& worker : workers_) {
+    const std::uint64_t own = worker.list.size() - worker.next;
+    const auto share = [&](std::uint64_t cells) {  // one at least, if there is any for it
+      return left == 0 ? cells : (cells * own + left - 1) / left;
+    };
+    const std::uint64_t kept = share(rest.kept);
+    const std::uint64_t count = share(rest.count - rest.kept) + kept;
+    worker.grant = CellGrant{rest.first, count, kept};
+    rest = CellGrant{rest.first + count, rest.count - count, rest.kept - kept};
+    left -= own;
+    // An operation retires one cell at most.
+    worker.retired_cells.reserve(worker.list.size() - worker.next + worker.grant.count);
+  }
+  // Everything is allocated: from here on nothing fails.
+  touched_ = true;
+  executor_->GiveBack(give_back);
+  executor_->ForParts(workers_.size(), [&](std::size_t part) { WorkOn(&workers_[part], give_up); });
+  progress_ = Progress{};
+  for (const Worker& worker : workers_) {
+    progress_.items_added += worker.progress.items_added;
+    progress_.lack_slots += worker.progress.lack_slots;
+    progress_.lack_cells += worker.progress.lack_cells;
+    progress_.carried_out += worker.progress.carried_out;
+    progress_.found += worker.progress.found;
+    progress_.cache_hits += worker.progress.cache_hits;
+  }
+  progress_.positions = executor_->Positions();
+}
+
+/// Prefetches what operations will read and write: values, cells, and an insert's reference.
+template <class Setup>
+void CpuRun<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
+                                     const Block& block, std::size_t ahead) const {
+  const TableView& table = executor_->table_;
+  for (std::size_t k = 0; k < block.count; ++k) {
+    const Op op = KindOf(block.index[k]);
+    if (Writes(op)) {
+      std::uint32_t cell = 0;
+      if (reclaim.PeekCell(ahead++, &cell)) {
+        PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
+      }
+      if (!batch_.values.empty()) PrefetchBytes(ValueAt(block.index[k]), value_size_);
+    }
+    if (block.Found(k)) {
+      if (op == Op::kFind && !table.inline_values()) {
+        PrefetchBytes(table.Cell(operations.LoadReference(block.found[k].slot)), value_size_);
+        if (!batch_.found.empty()) PrefetchBytes(FoundAt(block.index[k]), value_size_);
+      }
+    } else if (Inserts(op) && !accelerators_.directory.enabled()) {
+      const int place = operations.PlaceFor(block.empty[k]);
+      if (place < 0) continue;
+      const auto position = static_cast<std::uint32_t>(place);
+      std::byte* const bucket =
+          operations.BucketAt(block.candidates[k], position >> table.slot_bits);
+      PrefetchLine(table.Reference(Slot{bucket, position & (table.slots - 1)}));
+    }
+  }
+}
+
+/// Carries out a worker's operations one after another; the buckets, references and values of
+/// those to come are prefetched.
+template <class Setup>
+void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
+  worker->progress = Progress{};
+  worker->taken = 0;
+  worker->retired_cells.resize(worker->list.size() - worker->next + worker->grant.count);
+  RetiredCells retired{worker->retired_cells.data(), 0};
+  const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken, &retired);
+  const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
+  const bool mixed = !batch_.ops.empty();
+  const Plan same_plan = PlanOf(batch_.op, batch_.values.data());  // but for the values
+  std::size_t entered = worker->next;
+  const auto next = [&](Block* block) {
+    block->count = std::min(kBlock, worker->list.size() - entered);
+    std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), block->count,
+                block->index.begin());
+    entered += block->count;
+  };
+  const auto prepare = [&](const Block* block, std::size_t ahead) {
+    PrefetchForApply(operations, reclaim, *block, ahead);
+  };
+  const auto carry_out = [&](const Block& block) {
+    for (std::size_t k = 0; k < block.count; ++k) {
+      const std::size_t i = block.index[k];
+      const Op op = KindOf(i);
+      const std::byte* const value = ValueAt(i);
+      Plan plan = mixed ? PlanOf(op, value) : same_plan;
+      if (!mixed) plan.absent_value = plan.present_value = value;
+      const Outcome outcome =
+          operations.Apply(block.candidates[k], block.keys[k], plan, 1, block.found[k]);
+      worker->progress.items_added += ItemsAdded(plan, outcome);
+      if (outcome.lack != Lack::kNothing && !give_up) {
+        // What comes after it may not lack anything: it is not counted.
+        (outcome.lack == Lack::kSlot ? worker->progress.lack_slots : worker->progress.lack_cells) =
+            1;
+        return false;
+      }
+      if (op == Op::kFind && outcome.present) {
+        const bool hit =
+            batch_.found.empty() || operations.ReadFound(block.candidates[k], outcome, FoundAt(i));
+        ++worker->progress.found;
+        worker->progress.cache_hits += hit ? 1 : 0;
+      }
+      batch_.results[i] = outcome.lack != Lack::kNothing
+                              ? Result::kNoSpace
+                              : ResultOf(op, outcome.present, !batch_.values.empty());
+      ++worker->next;
+      ++worker->progress.carried_out;
+    }
+    return true;
+  };
+  ForBlocks(operations, next, prepare, carry_out);
+  for (std::size_t k = worker->next; k < worker->list.size(); ++k) {  // until it is finished
+    batch_.results[worker->list[k]] = Result::kNoSpace;
+  }
+  reclaim.ReturnCells(0, 1);
+  reclaim.QueueRetired();
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CPU_BATCH_TASK_H_

@@ -1,0 +1,321 @@
+#ifndef GPM_ENGINE_CPU_EXECUTOR_H_
+#define GPM_ENGINE_CPU_EXECUTOR_H_
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cache/memory.h"
+#include "engine/executor.h"
+#include "table/operation.h"
+#include "table/group.h"
+#include "table/protocol.h"
+#include "pm/persist.h"
+
+namespace gpm {
+
+template <class Setup>
+class CpuRun;
+
+/// The executor's volatile memory behind a Reclaim.
+struct CpuQueues {
+  std::vector<std::uint32_t> cells = std::vector<std::uint32_t>(2);
+  std::vector<std::uint64_t> slots = std::vector<std::uint64_t>(2);
+  std::unique_ptr<ReclaimCounters> counters = std::make_unique<ReclaimCounters>();
+
+  /// A view that may take the cells of a grant; `taken` and `retired` are its user's.
+  Reclaim View(const CellGrant& grant = {}, std::uint64_t* taken = nullptr,
+               RetiredCells* retired = nullptr) {
+    return Reclaim{
+        cells.data(), cells.size() - 1, slots.data(), slots.size() - 1, counters.get(), grant,
+        taken,        retired};
+  }
+};
+
+template <class T>
+class HostArray {
+ public:
+  void Reserve(std::uint64_t count) { elements_ = std::make_unique<T[]>(count); }
+  T* data() const { return elements_.get(); }
+
+ private:
+  std::unique_ptr<T[]> elements_;
+};
+
+template <class T>
+inline void GrowRing(std::vector<T>* ring, std::uint64_t positions, std::uint64_t from,
+                     std::uint64_t to) {
+  if (positions <= ring->size()) return;
+  std::vector<T> larger(positions);
+  for (std::uint64_t i = from; i < to; ++i) {
+    larger[i & (positions - 1)] = (*ring)[i & (ring->size() - 1)];
+  }
+  ring->swap(larger);
+}
+
+/// Throws Error(kInvalidArgument) for an array of a batch that host code can't read.
+void RequireHostMemory(const void* array, std::size_t bytes, const char* name);
+
+/// The cpu executor: batches, and the passes of recovery and resizing, on host threads.
+///
+/// @tparam Setup what it is made of:
+///         Media            how it reaches persistent memory; made from a Persist
+///         Threads          runs the parts of a job (ThreadPool has the contract); made from a
+///                          number of threads and a Persist
+///         kKeyLocks        a power of two
+///         kBucketsAtATime  buckets of a level that are one part of a pass
+///         kMinPerThread    batches with fewer operations per thread are not worth waking threads
+///                          for
+template <class Setup>
+class CpuExecutor : public Executor {
+ public:
+  using Media = typename Setup::Media;
+  using CpuOperations = Operations<ThreadGroup, Media>;
+
+  CpuExecutor(unsigned threads, const Mapping& mapping)
+      : pool_(threads, mapping.persist()),
+        persist_(mapping.persist()),
+        media_(persist_),
+        lock_words_(Setup::kKeyLocks) {}
+
+  ExecutorKind kind() const override { return ExecutorKind::kCpu; }
+  unsigned threads() const override { return pool_.threads(); }
+  std::uint64_t gpu_bytes() const override { return 0; }
+  std::uint64_t workspace_bytes() const override { return 0; }
+  void SetTable(const TableView& table, bool keep) override {
+    table_ = table;
+    if (!keep) accelerators_ = {};
+  }
+
+  void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
+    const ReclaimCounters& at = *queues_.counters;
+    GrowRing(&queues_.cells, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
+    // What was given back is not looked at again, so all positions can be copied.
+    GrowRing(&queues_.slots, std::bit_ceil(slots + 2),
+             at.slots_tail - std::min<std::uint64_t>(at.slots_tail, queues_.slots.size()),
+             at.slots_tail);
+  }
+  std::uint64_t slot_queue_room() const override { return queues_.slots.size(); }
+
+  PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  std::vector<std::uint32_t> UsedCells() override { return used_; }
+  void FreeUnused(const std::vector<CellRange>& ranges) override {
+    for (const CellRange& range : ranges) FreeRange(range, used_.data());
+    used_ = {};
+  }
+  void FreeAll(CellRange range) override { FreeRange(range, nullptr); }
+  std::uint64_t DrainLevel(std::uint32_t level) override;
+  void GiveBack(const Epochs::SlotRange& slots) override {
+    const Reclaim reclaim = queues_.View();
+    const CpuOperations operations = MakeOperations(reclaim);
+    for (std::uint64_t i = slots.from; i < slots.to; ++i) {
+      operations.GiveBackSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
+    }
+    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kGiveBackFence,
+                             slots.from != slots.to);
+  }
+  ReclaimPositions Positions() override {
+    return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
+  }
+  ReclaimPositions QueueAgain(const CellGrant& cells) override {
+    std::uint64_t taken = 0;
+    queues_.View(cells, &taken).ReturnCells(0, 1);
+    return Positions();
+  }
+  void SortCells(const CellGrant&) override {}  // it would take longer than it saves
+  std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
+                                    std::uint64_t head) override;
+  void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
+  void LoadCache() override;
+  bool CacheLoadEnded() override { return true; }
+  void AwaitCacheLoad() override {}
+  std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
+    RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
+    RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
+    RequireHostMemory(batch.values.data(), batch.values.size(), "values");
+    RequireHostMemory(batch.found.data(), batch.found.size(), "found");
+    RequireHostMemory(batch.results.data(), batch.results.size(), "results");
+    return std::make_shared<CpuRun<Setup>>(this, batch);
+  }
+
+ private:
+  friend class CpuRun<Setup>;
+
+  bool media_needs_flush() const { return persist_.needs_flush(); }
+  CpuOperations MakeOperations(const Reclaim& reclaim) const {
+    return MakeOperations(reclaim, accelerators_);
+  }
+  CpuOperations MakeOperations(const Reclaim& reclaim, const Accelerators& accelerators) const {
+    return CpuOperations(table_, reclaim, locks_, accelerators, ThreadGroup{}, media_);
+  }
+  /// For a batch.
+  Accelerators NextAccelerators() {
+    Accelerators view = accelerators_;
+    view.cache.clock = AtomicNext(&clock_) + 1;
+    return view;
+  }
+  void FreeRange(CellRange range, const std::uint32_t* used) {
+    const Reclaim reclaim = queues_.View();
+    for (std::uint64_t word = range.first / 32; word * 32 < range.last; ++word) {
+      FreeUnusedCells(reclaim, used, word, range);
+    }
+  }
+  /// Calls part(0) ... part(parts - 1), on all threads. Allocates nothing.
+  template <class Part>
+  void ForParts(std::size_t parts, const Part& part) {
+    pool_.Run(parts, std::ref(part));
+  }
+  /// Calls visit(first, last) for ranges of `count` things, likewise.
+  template <class Visit>
+  void ForRanges(std::uint64_t count, std::uint64_t step, const Visit& visit) {
+    ForParts((count + step - 1) / step, [&](std::size_t part) {
+      visit(part * step, std::min<std::uint64_t>(count, (part + 1) * step));
+    });
+  }
+
+  typename Setup::Threads pool_;
+  const Persist persist_;
+  const Media media_;
+  std::vector<std::uint32_t> lock_words_;
+  const KeyLocks locks_{lock_words_.data(), Setup::kKeyLocks - 1};
+  TableView table_{};
+  CpuQueues queues_;
+  std::vector<std::uint32_t> used_;  ///< between Pass and FreeUnused
+  CacheMemory<HostArray> cache_memory_;
+  Accelerators accelerators_;
+  std::uint32_t loads_ = 0;  ///< of the cache, begun
+  std::uint32_t clock_ = 0;  ///< batches begun
+};
+
+template <class Setup>
+PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
+  std::uint64_t cells = 0;
+  for (const CellRange& range : ranges) cells = std::max(cells, range.last);
+  if (mode != PassMode::kRepair) used_.assign((cells + 31) / 32, 0);
+  PassCounters total;
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  const DirectoryView& directory = accelerators_.directory;
+  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
+                               std::uint32_t index) {
+    ForRanges(buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+      PassCounters counters;
+      const PassView pass{&counters, used_.data(), ranges.data(),
+                          static_cast<std::uint32_t>(ranges.size())};
+      for (std::uint64_t b = first; b < last; ++b) {
+        for (std::uint32_t s = 0; s < table_.slots; ++s) {
+          VisitSlot(
+              table_, operations, media_, pass, mode, addressable,
+              Slot{first_bucket + b * table_.bucket_bytes, s},
+              index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(b));
+        }
+      }
+      FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kRepairFence,
+                               mode == PassMode::kRepair);
+      if (mode == PassMode::kInspect) {
+        // What is taken for the state of things may be what a process stored and did not live to
+        // flush. Cells are durable before anything names them. (The reserved level comes first and
+        // is one part, which the caller runs: its fence is also that of Pool::Open's flush.)
+        media_.Flush(Step::kInspectFlush, first_bucket + first * table_.bucket_bytes,
+                     (last - first) * table_.bucket_bytes);
+        FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kInspectFence);
+      }
+      AtomicAdd(&total.items, counters.items);
+      AtomicAdd(&total.insert_slots, counters.insert_slots);
+      AtomicAdd(&total.duplicates, counters.duplicates);
+      AtomicAdd(&total.bad_references, counters.bad_references);
+      AtomicAdd(&total.shared_cells, counters.shared_cells);
+    });
+  };
+  visit_level(table_.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
+  for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
+    const bool addressable = level + table_.levels > table_.top;
+    visit_level(
+        table_.Bucket(level, 0), std::uint64_t{1} << level, addressable,
+        addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
+  }
+  return total;
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRange>& ranges,
+                                                      std::uint64_t head) {
+  const PassCounters found = Pass(PassMode::kTrust, ranges);
+  std::uint64_t misplaced = found.bad_references + found.shared_cells;
+  const Reclaim reclaim = queues_.View();
+  for (std::uint64_t i = head; i < Positions().cells_tail; ++i) {
+    const std::uint32_t cell = reclaim.cell_ring[i & reclaim.cell_mask];
+    const std::uint32_t bit = 1u << (cell % 32);
+    misplaced += (used_[cell / 32] & bit) != 0 ? 1 : 0;  // an item's, or queued twice
+    used_[cell / 32] |= bit;
+  }
+  for (const CellRange& range : ranges) {
+    for (std::uint64_t cell = range.first; cell < range.last; ++cell) {
+      misplaced += (used_[cell / 32] >> (cell % 32) & 1) == 0 ? 1 : 0;  // leaked
+    }
+  }
+  return misplaced;
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy policy,
+                                         std::uint32_t used) {
+  accelerators_ = {};
+  cache_memory_ = {};
+  cache_memory_.Reserve(shape, policy);
+  accelerators_ = cache_memory_.View(table_);
+  const CacheView& cache = accelerators_.cache;
+  std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
+  std::fill_n(cache.tags, std::uint64_t{cache.size} * shape.slots, CacheView::kClosed);
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(used, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t i = first; i < last; ++i) {
+      operations.directory().Build(static_cast<std::uint32_t>(i));
+    }
+  });
+  std::fill_n(accelerators_.directory.prints + std::uint64_t{used} * shape.stride,
+              std::uint64_t{shape.buckets - used} * shape.stride, DirectoryView::kEmpty);
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::LoadCache() {
+  Accelerators view = accelerators_;
+  view.cache.clock = AtomicLoad32(&clock_);
+  const CacheLoad load = cache_memory_.Load(view.cache, ++loads_);
+  const ThreadGroup group;
+  const CacheAccess<ThreadGroup, Media> access(view.cache, table_, group, media_);
+  const auto for_each = [&](std::uint32_t count, const auto& visit) {
+    ForRanges(count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+      for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
+    });
+  };
+  for_each(load.buckets, [&](std::uint32_t bucket) { load.CountBucket(bucket); });
+  load.ChooseThreshold();
+  for_each(view.cache.size, [&](std::uint32_t block) { load.EvictCold(access, media_, block); });
+  for_each(load.buckets, [&](std::uint32_t bucket) { load.AssignHot(media_, bucket); });
+  for_each(load.state->pending,
+           [&](std::uint32_t i) { access.Fill(view.directory, load.pending[i]); });
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::DrainLevel(std::uint32_t level) {
+  std::atomic<std::uint64_t> left{0};
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(std::uint64_t{1} << level, Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              for (std::uint64_t b = first; b < last; ++b) {
+                left +=
+                    DrainBucket(table_, operations, ThreadGroup{}, media_, table_.Bucket(level, b));
+              }
+            });
+  return left;
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CPU_EXECUTOR_H_

@@ -1,0 +1,231 @@
+#ifndef GPM_ENGINE_CPU_PREFETCH_WINDOW_H_
+#define GPM_ENGINE_CPU_PREFETCH_WINDOW_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "table/protocol.h"
+#include "table/matching.h"
+
+namespace gpm {
+
+/// Operations that one thread takes each step of together: as many cache misses as overlap.
+inline constexpr std::size_t kBlock = 48;
+inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
+inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
+
+inline void PrefetchLine(const void* address) {
+  __builtin_prefetch(address);
+  // GCC takes a function of prefetches alone for one without any effect and drops its calls.
+  asm volatile("");
+}
+
+inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
+  for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
+    PrefetchLine(address + i);
+  }
+}
+
+/// CandidateBucket, with what depends on the level alone worked out once.
+class LevelAim {
+ public:
+  /// @param i the level is top - i
+  LevelAim(const TableView& table, std::uint32_t i)
+      : table_(table),
+        first_candidate_(i * table.locations),
+        locations_(table.locations),
+        bucket_bytes_(table.bucket_bytes) {
+    const std::uint32_t level = table.top - i;
+    regular_ = level > table.location_bits;
+    if (!regular_) return;
+    first_bucket_ = table.Bucket(level, 0);
+    shift_ = 64 - level + table.location_bits;
+    part_buckets_ = std::uint64_t{1} << (level - table.location_bits);
+  }
+
+  /// @param buckets receives the candidate buckets of the level
+  void Buckets(const Candidates& candidates, std::byte** buckets) const {
+    if (!regular_ || candidates.reserved >= 0) {
+      for (std::uint32_t j = 0; j < locations_; ++j) {
+        buckets[j] = CandidateBucket(table_, candidates, first_candidate_ + j);
+      }
+      return;
+    }
+    std::uint64_t hash = candidates.hash.h;
+    std::uint64_t part = 0;
+    for (std::uint32_t j = 0; j < locations_; ++j) {
+      buckets[j] = first_bucket_ + (part + (hash >> shift_)) * bucket_bytes_;
+      hash += candidates.hash.g;
+      part += part_buckets_;
+    }
+  }
+
+ private:
+  const TableView& table_;
+  const std::uint32_t first_candidate_;
+  const std::uint32_t locations_;
+  const std::uint64_t bucket_bytes_;
+  bool regular_;  ///< the level has more buckets than there are locations
+  std::byte* first_bucket_ = nullptr;
+  std::uint32_t shift_ = 0;
+  std::uint64_t part_buckets_ = 0;
+};
+
+/// Operations on their way through a thread.
+struct OperationBlock {
+  std::size_t count = 0;
+  std::array<std::size_t, kBlock> index;  ///< in the batch
+  std::array<KeyBuffer, kBlock> buffers;
+  std::array<const std::uint64_t*, kBlock> keys;
+  std::array<Candidates, kBlock> candidates;
+  std::array<Hint, kBlock> found;                ///< where
+  std::array<std::uint32_t, kBlock> empty;       ///< candidate slots, of the levels looked at
+  std::array<std::uint64_t, kBlock> references;  ///< room for what `prepare` finds (ForBlocks)
+  std::array<std::uint32_t, kBlock> pending;     ///< operations that look at a level
+  std::size_t pending_count = 0;
+  std::array<std::uint64_t, kBlock> words;  ///< of the pending ones, in their order
+  std::array<BucketMatch, kBlock> matches;
+  /// Their candidate buckets in that level, one key's after another's.
+  std::array<std::byte*, kBlock * kMaxCandidates> buckets;
+
+  bool Found(std::size_t k) const { return found[k].slot.bucket != nullptr; }
+};
+
+/// Takes operations through the steps of a search, many at a time, so that their cache misses
+/// overlap. By one thread.
+///
+/// @tparam Operations of a ThreadGroup
+/// @tparam KeyOf key_of(i, &buffer) gives the words of the key of operation i, or copies them there
+template <class Operations, class Media, class KeyOf>
+class BlockSearch {
+ public:
+  using Block = OperationBlock;
+
+  /// @param searches else keys are hashed alone: there is a directory
+  BlockSearch(const TableView& table, const Operations& operations, const Media& media,
+              bool searches, const KeyOf& key_of)
+      : table_(table),
+        operations_(operations),
+        media_(media),
+        searches_(searches),
+        key_of_(key_of) {}
+
+  /// Takes operations in blocks (next(&block), which gives none at the end) through the steps of a
+  /// search, and calls visit(block) for each, in order, until it returns false. Before that,
+  /// prepare(&block, operations that are visited before it) prefetches what the visit needs. The
+  /// steps of three blocks take turns, so that what one prefetches arrives while the others work.
+  template <class Next, class Prepare, class Visit>
+  void ForBlocks(const Next& next, const Prepare& prepare, const Visit& visit) const {
+    std::array<Block, 3> blocks;
+    Block* entered = &blocks[0];
+    Block* searched = &blocks[1];
+    Block* prepared = &blocks[2];
+    do {
+      next(entered);
+      Enter(entered);
+      Search(searched);
+      prepare(searched, prepared->count);
+      if (prepared->count > 0 && !visit(*prepared)) return;
+      Block* const free = prepared;
+      prepared = searched;
+      searched = entered;
+      entered = free;
+    } while (searched->count + prepared->count > 0);
+  }
+
+ private:
+  /// Hashes a block of keys and prefetches the buckets where most of them are.
+  void Enter(Block* block) const {
+    const std::size_t count = block->count;
+    for (std::size_t k = 0; k < count; ++k) {
+      block->keys[k] = key_of_(block->index[k], &block->buffers[k]);
+      block->candidates[k] = operations_.Locate(block->keys[k]);
+      block->found[k] = Hint{};
+      block->empty[k] = 0;
+      block->pending[k] = static_cast<std::uint32_t>(k);
+    }
+    block->pending_count = 0;
+    if (!searches_) return;
+    block->pending_count = count;
+    AimAt(0, block);
+  }
+
+  /// Finds and prefetches the pending operations' buckets of level top - `level`.
+  ///
+  /// Nothing but prefetches is in their loop: the fewer instructions between them, the more of them
+  /// are looked up in the page table at once.
+  void AimAt(std::uint32_t level, Block* block) const {
+    const LevelAim aim(table_, level);
+    const std::uint32_t locations = table_.locations;
+    std::byte** bucket = block->buckets.data();
+    for (std::size_t p = 0; p < block->pending_count; ++p) {
+      const Candidates& candidates = block->candidates[block->pending[p]];
+      block->words[p] = candidates.word;
+      aim.Buckets(candidates, bucket);
+      bucket += locations;
+    }
+    const std::uint64_t bytes = 8 * table_.slots;
+    for (std::byte** each = block->buckets.data(); each < bucket; ++each) {
+      if (*each != nullptr) PrefetchBytes(*each, bytes);
+    }
+  }
+
+  /// Prefetches keys longer than 8 bytes of which the fingerprint matches.
+  void PrefetchKeys(const Block& block) const {
+    if (table_.key_words == 1) return;
+    for (std::size_t p = 0; p < block.pending_count; ++p) {
+      for (std::uint32_t rest = block.matches[p].match; rest != 0; rest &= rest - 1) {
+        const std::uint32_t bit = LowestBit(rest);
+        std::byte* const bucket = block.buckets[p * table_.locations + (bit >> table_.slot_bits)];
+        const Slot slot{bucket, bit & (table_.slots - 1)};
+        PrefetchBytes(reinterpret_cast<const std::byte*>(table_.Key(slot)), 8 * table_.key_words);
+      }
+    }
+  }
+
+  /// Looks the keys up in lockstep, so that the misses of all of them overlap: level by level, each
+  /// stage's lines prefetched by the one before. Prefetches the references of what it finds.
+  void Search(Block* block) const {
+    for (std::uint32_t level = 0; block->pending_count > 0; ++level) {
+      media_.MatchBuckets(block->buckets.data(), table_.slots, table_.locations,
+                          block->words.data(), block->pending_count, block->matches.data());
+      PrefetchKeys(*block);
+      const std::uint32_t first = level * table_.locations;
+      std::size_t missing = 0;
+      std::byte** buckets = block->buckets.data();
+      for (std::size_t p = 0; p < block->pending_count; ++p, buckets += table_.locations) {
+        const std::uint32_t k = block->pending[p];
+        Probe probe{block->matches[p].match << (first << table_.slot_bits),
+                    block->matches[p].empty << (first << table_.slot_bits)};
+        if (table_.key_words > 1 && probe.match != 0) {  // of equal fingerprints: the keys
+          std::array<std::byte*, kMaxCandidates> all;
+          std::copy_n(buckets, table_.locations, all.begin() + first);
+          probe = operations_.ProbeLevel(block->candidates[k], block->keys[k], level, all.data());
+        }
+        block->empty[k] |= probe.empty;
+        if (probe.match == 0) {
+          block->pending[missing++] = k;
+          continue;
+        }
+        const std::uint32_t position = LowestBit(probe.match);
+        const std::uint32_t location = (position >> table_.slot_bits) & (table_.locations - 1);
+        block->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
+        PrefetchLine(table_.Reference(block->found[k].slot));
+      }
+      block->pending_count = level + 1 < table_.levels ? missing : 0;
+      if (block->pending_count > 0) AimAt(level + 1, block);
+    }
+  }
+
+  const TableView& table_;
+  const Operations& operations_;
+  const Media& media_;
+  const bool searches_;
+  const KeyOf& key_of_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CPU_PREFETCH_WINDOW_H_

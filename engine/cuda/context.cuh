@@ -1,0 +1,111 @@
+#ifndef GPM_ENGINE_CUDA_CONTEXT_CUH_
+#define GPM_ENGINE_CUDA_CONTEXT_CUH_
+
+#include <cstring>
+
+#include "engine/combining.h"
+#include "engine/epochs.h"
+#include "engine/key_runs.h"
+#include "table/media/cuda.cuh"
+#include "table/protocol.h"
+
+namespace gpm {
+
+/// Lanes of the tile that works on one operation. 8 lanes read the 8 states of a 2L-2H-8S bucket as
+/// one 64-byte line each, and copy a 128-byte value in one step; 4 operations share a warp.
+inline constexpr std::uint32_t kTileLanes = 8;
+inline constexpr unsigned kBlockThreads = 256;
+inline constexpr unsigned kTilesPerBlock = kBlockThreads / kTileLanes;
+
+using CudaTile = TileGroup<kTileLanes>;
+using TileOperations = Operations<CudaTile, CudaMedia>;
+using LaneOperations = Operations<ThreadGroup, CudaMedia>;
+
+/// What every kernel that works on the table gets, by value.
+struct TableContext {
+  TableView table;
+  Reclaim reclaim;
+  KeyLocks locks;
+  Accelerators accelerators;
+  DirtyLog dirty;  ///< empty in passes, after which the host flushes the whole pool
+};
+
+/// Sums over a batch, in GPU memory. They begin at 0.
+struct BatchSums {
+  std::uint64_t items_added;  ///< two's complement
+  std::uint64_t lack_slots;
+  std::uint64_t lack_cells;
+  std::uint64_t carried_out;  ///< one by one
+  std::uint64_t cells_taken;  ///< asked for, of the batch's grant
+  std::uint64_t found;        ///< finds that found their key
+  std::uint64_t cache_hits;   ///< of those, with the value in GPU memory
+  std::uint64_t surprises;    ///< runs in DeviceBatch::surprises
+  std::uint64_t blocks_met;   ///< of a kernel of which all blocks begin together
+  std::uint64_t blocks_done;  ///< of the kernel that reports
+};
+
+/// What the host is told when a batch has ended.
+struct BatchReport {
+  BatchSums sums;
+  ReclaimPositions positions;
+  std::uint64_t dirty_lines;
+};
+
+/// How it is told, in pinned host memory: each half of each word beside the report's number, so
+/// that no fence has to order them.
+struct ReportWords {
+  static constexpr std::uint32_t kHalves = sizeof(BatchReport) / 4;
+
+  std::uint64_t halves[kHalves];
+
+  /// @return whether the report with this number has come
+  bool Read(std::uint32_t number, BatchReport* report) const {
+    std::uint32_t values[kHalves];
+    for (std::uint32_t k = 0; k < kHalves; ++k) {
+      const std::uint64_t half = __atomic_load_n(&halves[k], __ATOMIC_ACQUIRE);
+      if (half >> 32 != number) return false;
+      values[k] = static_cast<std::uint32_t>(half);
+    }
+    std::memcpy(report, values, sizeof(values));
+    return true;
+  }
+};
+
+/// A batch as the kernels see it: arrays in GPU memory.
+struct DeviceBatch {
+  std::uint32_t count;
+  Op op;
+  const Op* ops;  ///< null: all are `op`
+  const std::uint64_t* keys;
+  const std::byte* values;  ///< null: none
+  std::byte* found;         ///< null: not wanted
+  Result* results;
+  // A large batch is sorted by hash, and positions are those of the sorted batch; of a small one
+  // they are those of the operations.
+  const std::uint32_t* hashes;  ///< sorted
+  const std::uint32_t* order;   ///< position -> operation; null: of a small batch
+  RunEffect* effects;           ///< up to each position, including it; not of a small batch
+  RunRecord* records;           ///< by the position where the run begins
+  std::uint64_t* marks;         ///< of a small batch, MarkKey of keys of several words
+  std::uint32_t* surprises;  ///< where runs begin that met another state of the item than the one
+                             ///< by which they were answered, or found no room
+  BatchSums* sums;
+
+  __device__ std::uint32_t OperationAt(std::uint32_t p) const {
+    return order == nullptr ? p : order[p];
+  }
+  __device__ const std::uint64_t* KeyOf(std::uint32_t i, std::uint32_t key_words) const {
+    return keys + std::uint64_t{i} * key_words;
+  }
+  __device__ Op KindOf(std::uint32_t i) const { return ops == nullptr ? op : ops[i]; }
+  __device__ const std::byte* ValueOf(std::uint32_t i, std::uint32_t value_size) const {
+    return values == nullptr ? nullptr : values + std::uint64_t{i} * value_size;
+  }
+  __device__ std::byte* FoundOf(std::uint32_t i, std::uint32_t value_size) const {
+    return found + std::uint64_t{i} * value_size;
+  }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_CONTEXT_CUH_

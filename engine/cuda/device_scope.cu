@@ -1,0 +1,112 @@
+#include "engine/cuda/executor.h"
+#include "gpmstore/device_view.cuh"
+#include "engine/store_impl.h"
+
+namespace gpm {
+
+/// The scope as a batch of the store's: what the store waits for when it needs to be alone.
+class ScopeRun : public Run {
+ public:
+  ScopeRun(CudaExecutor* executor, Stream stream)
+      : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {}
+  ~ScopeRun() override {
+    if (reported_) executor_->ReturnWorkspace(std::move(workspace_));
+  }
+
+  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override {
+    const CurrentDevice current = executor_->Activate();
+    workspace_->ContinueOn(stream_);
+    context_ = executor_->NextContext();
+    context_.reclaim.grant = grant;
+    touched_ = true;
+    try {
+      executor_->GiveBack(give_back, stream_);
+      if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+    } catch (...) {
+      cudaStreamSynchronize(stream_);  // what was launched uses the queues
+      throw;
+    }
+    reporter_ = executor_->NextReport(grant, workspace_.get());
+    context_.reclaim.taken = &reporter_.sums->cells_taken;
+  }
+  bool Touched() const override { return touched_; }
+  Progress Await() override {
+    if (reported_) return progress_;
+    const CurrentDevice current = executor_->Activate();
+    try {
+      executor_->Report(stream_, context_, reporter_);
+      CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
+      progress_ = executor_->Collect(workspace_.get());
+    } catch (...) {
+      cudaStreamSynchronize(stream_);  // kernels may still be running
+      throw;
+    }
+    reported_ = true;
+    executor_->FlushPool();
+    const Progress progress = progress_;
+    progress_.items_added = 0;
+    return progress;
+  }
+  Progress Resume(bool, const CellGrant&) override { return progress_; }  // nothing is left over
+  /// The user may launch kernels until the scope is closed.
+  bool Complete() const override { return closed_; }
+  void SetClosed() { closed_ = true; }
+  DeviceView view() const { return DeviceView{context_, reporter_.sums}; }
+
+ private:
+  CudaExecutor* executor_;
+  Stream stream_;
+  std::unique_ptr<Workspace> workspace_;
+  TableContext context_{};
+  Reporter reporter_;
+  Progress progress_;
+  bool touched_ = false;
+  bool reported_ = false;  ///< so that the workspace is as it was
+  std::atomic<bool> closed_{false};
+};
+
+class DeviceScope::State {
+ public:
+  State(Store& store, Stream stream, std::uint64_t max_writes, std::uint64_t max_erases)
+      : store_(store.impl()) {
+    auto* executor = dynamic_cast<CudaExecutor*>(&store_->executor());
+    if (executor == nullptr) {
+      throw Error(ErrorCode::kUnsupported,
+                  "a device scope needs a store that was opened with executor cuda");
+    }
+    run_ = std::make_shared<ScopeRun>(executor, stream);
+    const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
+    in_flight_ =
+        store_->Run(run_, Reservation{cells, max_erases + max_writes}, {.inserts = max_writes > 0});
+    view_ = run_->view();
+  }
+
+  void Close() {
+    run_->SetClosed();
+    store_->Wait(in_flight_);
+  }
+  const DeviceView& view() const { return view_; }
+
+ private:
+  std::shared_ptr<StoreImpl> store_;
+  std::shared_ptr<ScopeRun> run_;
+  std::shared_ptr<StoreImpl::InFlight> in_flight_;
+  DeviceView view_{};
+};
+
+DeviceScope::DeviceScope(Store& store, Stream stream, std::uint64_t max_writes,
+                         std::uint64_t max_erases)
+    : state_(std::make_unique<State>(store, stream, max_writes, max_erases)) {}
+
+DeviceScope::~DeviceScope() {
+  try {
+    Close();
+  } catch (...) {
+    // A destructor can't report it; Close can.
+  }
+}
+
+const DeviceView& DeviceScope::view() const { return state_->view(); }
+void DeviceScope::Close() { state_->Close(); }
+
+}  // namespace gpm

@@ -1,0 +1,473 @@
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <string>
+
+#include "engine/cuda/executor.h"
+#include "engine/cuda/kernels/maintenance.cuh"
+#include "engine/cuda/kernels/sort.cuh"
+
+namespace gpm {
+namespace {
+
+constexpr std::uint64_t kFewestLocks = std::uint64_t{1} << 16;
+constexpr std::uint64_t kMostLocks = std::uint64_t{1} << 24;
+/// Bytes of a pool for each lock, and what part of the bytes that a store may take are locks.
+constexpr std::uint64_t kBytesForLock = 256;
+constexpr std::uint64_t kShareOfLocks = 16;
+/// Of loading the cache: few, so that batches are hardly slowed down meanwhile.
+constexpr unsigned kCacheBlocks = 32;
+constexpr unsigned kFillBlocks = 4;
+/// Looks for a batch's report before the driver is asked, which takes a microsecond, whether the
+/// GPU failed.
+constexpr std::uint64_t kLooksBeforeQuery = 1024;
+/// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
+/// (PartLists). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
+constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
+
+}  // namespace
+
+Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
+    : hashes(bytes),
+      other_hashes(bytes),
+      order(bytes),
+      other_order(bytes),
+      effects(bytes),
+      records(bytes),
+      marks(bytes),
+      reads(bytes),
+      pending(bytes),
+      dealt(bytes),
+      library(bytes),
+      ops(bytes),
+      keys(bytes),
+      values(bytes),
+      found(bytes),
+      results(bytes),
+      sums(bytes),
+      list_counts(bytes),
+      dirty_lines(bytes),
+      dirty_count(bytes) {
+  sums.Reserve(2);
+  CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
+  list_counts.Reserve(kKindsOfLists * PartLists<std::uint32_t>::kCounts);
+  CheckCuda(cudaMemsetAsync(list_counts.data(), 0, 4 * list_counts.size(), stream),
+            "cudaMemsetAsync");
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
+    : device_(open.device),
+      access_(open.access),
+      most_locks_(open.cache.bytes == 0
+                      ? kMostLocks
+                      : std::clamp(std::bit_floor(open.cache.bytes / (kShareOfLocks * 4)),
+                                   kFewestLocks, kMostLocks)),
+      mapping_(mapping),
+      cells_(&gpu_bytes_),
+      slots_(&gpu_bytes_),
+      counters_(&gpu_bytes_),
+      locks_(&gpu_bytes_),
+      left_(&gpu_bytes_),
+      zero_(&gpu_bytes_),
+      used_(&gpu_bytes_),
+      unsorted_(&gpu_bytes_),
+      sort_library_(&gpu_bytes_),
+      cache_memory_(&gpu_bytes_) {
+  int devices = 0;
+  CheckCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+  is_only_device_ = devices == 1;
+  const CurrentDevice current = Activate();
+  int multiprocessors = 0;
+  CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
+            "cudaDeviceGetAttribute");
+  multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+  if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
+  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  CheckCuda(cudaEventCreateWithFlags(&cache_loaded_, cudaEventDisableTiming), "cudaEventCreate");
+  CheckCuda(cudaEventCreateWithFlags(&cells_sorted_, cudaEventDisableTiming), "cudaEventCreate");
+  cells_.Reserve(2);
+  slots_.Reserve(2);
+  counters_.Reserve(1);
+  left_.Reserve(1);
+  zero_.Reserve(1);
+  CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
+            "cudaMemsetAsync");
+  GrowLocks();
+  RefreshContext();
+  Synchronize();
+}
+
+CudaExecutor::~CudaExecutor() {
+  int before = device_;
+  cudaGetDevice(&before);
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+  cudaStreamSynchronize(cache_stream_);
+  cudaStreamDestroy(cache_stream_);
+  cudaEventDestroy(cache_loaded_);
+  cudaEventDestroy(cells_sorted_);
+  cudaSetDevice(before);
+}
+
+void CudaExecutor::Synchronize() {
+  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+}
+
+void CudaExecutor::RefreshContext() {
+  context_.reclaim = Reclaim{cells_.data(),    cells_.size() - 1, slots_.data(), slots_.size() - 1,
+                             counters_.data(), CellGrant{},       nullptr};
+  context_.locks = KeyLocks{locks_.data(), locks_.size() - 1};
+}
+
+template <class T>
+void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
+                            std::uint64_t to) {
+  if (positions <= ring->size()) return;
+  DeviceArray<T> larger(&gpu_bytes_);
+  larger.Reserve(positions);
+  Launch("MoveRing", MoveRing<T>, kPassBlocks, kBlockThreads, stream_, larger.data(), positions - 1,
+         ring->data(), ring->size() - 1, from, to);
+  Synchronize();
+  *ring = std::move(larger);
+}
+
+/// Makes enough locks for the pool as it is now, all of them free. Where a tile's key shares its
+/// lock with that of another one, its block goes through all steps once more for it: with 2^20
+/// locks, of 4096 inserts at once eight pairs did.
+void CudaExecutor::GrowLocks() {
+  const std::uint64_t locks =
+      std::clamp(std::bit_ceil(mapping_.mapped_bytes() / kBytesForLock), kFewestLocks, most_locks_);
+  if (locks <= locks_.size()) return;
+  DeviceArray<std::uint32_t> larger(&gpu_bytes_);
+  larger.Reserve(locks);
+  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), stream_),
+            "cudaMemsetAsync");
+  Synchronize();
+  locks_ = std::move(larger);
+}
+
+void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
+  const CurrentDevice current = Activate();
+  const ReclaimPositions at = Positions();
+  GrowRing(&cells_, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
+  RefreshContext();  // what follows may fail
+  // What was given back is not looked at again, so all positions can be copied.
+  GrowRing(&slots_, std::bit_ceil(slots + 2),
+           at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
+  RefreshContext();
+  GrowLocks();
+  RefreshContext();
+}
+
+PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
+  const CurrentDevice current = Activate();
+  std::uint64_t cells = 32;
+  for (const CellRange& range : ranges) cells = std::max(cells, range.last);
+  const std::uint64_t words = (cells + 31) / 32;
+  if (mode != PassMode::kRepair) {
+    used_.Reserve(words);
+    CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, stream_), "cudaMemsetAsync");
+  }
+  DeviceArray<PassCounters> counters(&gpu_bytes_);
+  counters.Reserve(1);
+  CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(PassCounters), stream_), "cudaMemsetAsync");
+  DeviceArray<CellRange> device_ranges(&gpu_bytes_);
+  device_ranges.Reserve(std::max<std::size_t>(ranges.size(), 1));
+  CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
+                            cudaMemcpyHostToDevice, stream_),
+            "cudaMemcpyAsync to the device");
+  const PassView pass{counters.data(), used_.data(), device_ranges.data(),
+                      static_cast<std::uint32_t>(ranges.size())};
+  const TableView& table = context_.table;
+  const DirectoryView& directory = context_.accelerators.directory;
+  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
+                               std::uint32_t index) {
+    const std::uint64_t slots = buckets * table.slots;
+    const auto blocks = static_cast<unsigned>(
+        std::min<std::uint64_t>(kPassBlocks, BlocksFor(slots, kBlockThreads)));
+    Launch("VisitSlots", VisitSlots, blocks, kBlockThreads, stream_, context_, pass, mode,
+           addressable, first_bucket, slots, index);
+  };
+  visit_level(table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
+  for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
+    const bool addressable = level + table.levels > table.top;
+    visit_level(
+        table.Bucket(level, 0), std::uint64_t{1} << level, addressable,
+        addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
+  }
+  PassCounters total;
+  CheckCuda(cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  if (mode != PassMode::kTrust) FlushPool();
+  return total;
+}
+
+std::vector<std::uint32_t> CudaExecutor::UsedCells() {
+  const CurrentDevice current = Activate();
+  std::vector<std::uint32_t> used(used_.size());
+  CheckCuda(
+      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, stream_),
+      "cudaMemcpyAsync to the host");
+  Synchronize();
+  return used;
+}
+
+void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
+  const CurrentDevice current = Activate();
+  for (const CellRange& range : ranges) {
+    Launch("FreeCells", FreeCells, kPassBlocks, kBlockThreads, stream_, context_, used_.data(),
+           range);
+  }
+  Synchronize();
+  used_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
+}
+
+void CudaExecutor::FreeAll(CellRange range) {
+  const CurrentDevice current = Activate();
+  Launch("FreeCells", FreeCells, kPassBlocks, kBlockThreads, stream_, context_, nullptr, range);
+  Synchronize();
+}
+
+std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
+  const CurrentDevice current = Activate();
+  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, stream_), "cudaMemsetAsync");
+  const std::uint64_t buckets = std::uint64_t{1} << level;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(kPassBlocks, BlocksFor(buckets, kTilesPerBlock)));
+  Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, stream_, context_,
+         context_.table.Bucket(level, 0), buckets, left_.data());
+  std::uint64_t left = 0;
+  CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  FlushPool();
+  return left;
+}
+
+void CudaExecutor::GiveBack(const Epochs::SlotRange& slots, Stream stream) {
+  if (slots.from == slots.to) return;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(BlocksFor(slots.to - slots.from, kBlockThreads), kPassBlocks));
+  Launch("GiveBackSlots", GiveBackSlots, blocks, kBlockThreads, stream, context_, slots);
+}
+
+void CudaExecutor::GiveBack(const Epochs::SlotRange& slots) {
+  const CurrentDevice current = Activate();
+  GiveBack(slots, stream_);
+  Synchronize();
+}
+
+ReclaimPositions CudaExecutor::Positions() {
+  const CurrentDevice current = Activate();
+  ReclaimCounters counters{};
+  CheckCuda(cudaMemcpyAsync(&counters, counters_.data(), sizeof counters, cudaMemcpyDeviceToHost,
+                            stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  return ReclaimPositions{counters.cells_tail, counters.slots_tail};
+}
+
+ReclaimPositions CudaExecutor::QueueAgain(const CellGrant& cells) {
+  const CurrentDevice current = Activate();
+  TableContext context = context_;
+  context.reclaim.grant = cells;
+  context.reclaim.taken = zero_.data();
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(BlocksFor(cells.count, kBlockThreads), kPassBlocks));
+  Launch("QueueCells", QueueCells, blocks, kBlockThreads, stream_, context);
+  return Positions();
+}
+
+void CudaExecutor::SortCells(const CellGrant& cells) {
+  const CurrentDevice current = Activate();
+  const auto count = static_cast<int>(cells.count);
+  std::size_t bytes = 0;
+  const auto sort = [&](void* library) {
+    CallCub("DeviceRadixSort", [&] {
+      return cub::DeviceRadixSort::SortKeys(library, bytes, unsorted_.data(),
+                                            unsorted_.data() + cells.count, count, 0, 32, stream_);
+    });
+  };
+  sort(nullptr);
+  try {
+    unsorted_.Reserve(2 * cells.count);
+    sort_library_.Reserve(bytes);
+  } catch (const Error&) {
+    return;  // where memory is short they stay as they are
+  }
+  Launch("TakeOutCells", TakeOutCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
+         unsorted_.data());
+  sort(sort_library_.data());
+  Launch("PutBackCells", PutBackCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
+         unsorted_.data() + cells.count);
+  const cudaError_t recorded = cudaEventRecord(cells_sorted_, stream_);
+  if (recorded != cudaSuccess) Synchronize();  // nobody may take them before they are sorted
+  CheckCuda(recorded, "cudaEventRecord");
+}
+
+void CudaExecutor::AwaitSortedCells(Stream stream) {
+  CheckCuda(cudaStreamWaitEvent(stream, cells_sorted_, 0), "cudaStreamWaitEvent");
+}
+
+Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
+  workspace->granted = grant.count;
+  const std::uint32_t number = ++workspace->reports;
+  BatchSums* const sums = workspace->sums.data();
+  return Reporter{sums + number % 2, sums + (number + 1) % 2, workspace->report.get(), number};
+}
+
+void CudaExecutor::Report(Stream stream, const TableContext& context, const Reporter& reporter) {
+  Launch("ReportBatch", ReportBatch, 1, 32, stream, context, reporter);
+}
+
+Progress CudaExecutor::Collect(Workspace* workspace) {
+  BatchReport report;
+  const auto reported = [&] { return workspace->report->Read(workspace->reports, &report); };
+  for (std::uint64_t looks = 1; !reported(); ++looks) {
+    if (looks % kLooksBeforeQuery != 0) {
+      PauseCpu();
+      continue;
+    }
+    const cudaError_t status = cudaEventQuery(workspace->enqueued);
+    if (status == cudaErrorNotReady) continue;
+    CheckCuda(status, "a kernel of a batch");
+    if (!reported()) throw Error(ErrorCode::kGpu, "a batch ended without a report");
+  }
+  if (needs_flush()) {
+    if (report.dirty_lines > workspace->dirty_lines.size()) {
+      FlushPool();
+    } else {
+      std::vector<std::uint64_t> lines(report.dirty_lines);
+      CheckCuda(cudaMemcpy(lines.data(), workspace->dirty_lines.data(), 8 * lines.size(),
+                           cudaMemcpyDeviceToHost),
+                "cudaMemcpy to the host");
+      for (const std::uint64_t line : lines) {
+        mapping_.persist().Flush(Step::kOther, reinterpret_cast<const void*>(line), 64);
+      }
+      mapping_.persist().Fence(Step::kOther);
+    }
+  }
+  Progress progress;
+  progress.items_added = static_cast<std::int64_t>(report.sums.items_added);
+  progress.lack_slots = report.sums.lack_slots;
+  progress.lack_cells = report.sums.lack_cells;
+  progress.carried_out = report.sums.carried_out;
+  progress.found = report.sums.found;
+  progress.cache_hits = report.sums.cache_hits;
+  progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
+  progress.positions = report.positions;
+  return progress;
+}
+
+void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
+                                   std::uint32_t used) {
+  const CurrentDevice current = Activate();
+  AwaitCacheLoad();
+  context_.accelerators = {};
+  has_directory_ = has_cache_ = false;
+  cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
+  cache_memory_.Reserve(shape, policy);
+  if (shape.buckets == 0) return;
+  TableContext context = context_;  // the executor's own is as it was if something fails
+  context.accelerators = cache_memory_.View(context_.table);
+  const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
+    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), stream_),
+              "cudaMemsetAsync");
+  };
+  if (shape.blocks != 0) {
+    static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
+    fill(cache_memory_.block_of, 0, shape.buckets);
+    fill(cache_memory_.scores, 0, shape.buckets);
+    fill(cache_memory_.histogram, 0, CacheLoad::kRanks);
+    fill(cache_memory_.fills, 0, 1);
+    fill(cache_memory_.bucket_of, 0xFF, shape.blocks);
+    fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.blocks} * shape.slots);
+  }
+  const std::uint64_t prints = std::uint64_t{used} * shape.stride;
+  CheckCuda(
+      cudaMemsetAsync(
+          cache_memory_.prints.data() + prints, DirectoryView::kEmpty,
+          (std::uint64_t{shape.buckets} * shape.stride - prints) * sizeof(std::uint16_t), stream_),
+      "cudaMemsetAsync");
+  Launch("BuildDirectory", BuildDirectory, kPassBlocks, kBlockThreads, stream_, context, used);
+  Synchronize();
+  context_ = context;
+  has_directory_ = true;
+  has_cache_ = shape.blocks != 0;
+}
+
+void CudaExecutor::LoadCache() {
+  const CurrentDevice current = Activate();
+  Accelerators accelerators = context_.accelerators;
+  accelerators.cache.clock = clock_;
+  const TableView& table = context_.table;
+  const CacheLoad load = cache_memory_.Load(accelerators.cache, ++loads_);
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, cache_stream_, load);
+  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, cache_stream_, load);
+  Launch("EvictBlocks", EvictBlocks, kCacheBlocks, kBlockThreads, cache_stream_, table, load);
+  Launch("AssignBlocks", AssignBlocks, kCacheBlocks, kBlockThreads, cache_stream_, load);
+  Launch("FillBlocks", FillBlocks, kFillBlocks, kBlockThreads, cache_stream_, table,
+         accelerators.directory, load);
+  CheckCuda(cudaEventRecord(cache_loaded_, cache_stream_), "cudaEventRecord");
+}
+
+bool CudaExecutor::CacheLoadEnded() {
+  const cudaError_t status = cudaEventQuery(cache_loaded_);
+  if (status == cudaErrorNotReady) return false;
+  CheckCuda(status, "cudaEventQuery");
+  return true;
+}
+
+void CudaExecutor::AwaitCacheLoad() {
+  CheckCuda(cudaEventSynchronize(cache_loaded_), "cudaEventSynchronize");
+}
+
+void CudaExecutor::FlushPool() const {
+  if (!needs_flush()) return;
+  mapping_.persist().Flush(Step::kOther, mapping_.base(), mapping_.mapped_bytes());
+  mapping_.persist().Fence(Step::kOther);
+}
+
+std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!workspaces_.empty()) {
+      auto workspace = std::move(workspaces_.back());
+      workspaces_.pop_back();
+      return workspace;
+    }
+  }
+  const CurrentDevice current = Activate();
+  return std::make_unique<Workspace>(&workspace_bytes_, stream_);
+}
+
+void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    workspaces_.push_back(std::move(workspace));
+  } catch (const std::bad_alloc&) {
+    // The next batch makes one.
+  }
+}
+
+std::unique_ptr<Executor> MakeCudaExecutor(const OpenOptions& open, const Mapping& mapping) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    cudaGetLastError();
+    count = 0;
+  }
+  if (open.device < 0 || open.device >= count) {
+    throw Error(ErrorCode::kUnsupported, "executor cuda: device " + std::to_string(open.device) +
+                                             " was asked for, this machine has " +
+                                             std::to_string(count) +
+                                             " usable CUDA devices; use executor cpu");
+  }
+  return std::make_unique<CudaExecutor>(open, mapping);
+}
+
+}  // namespace gpm

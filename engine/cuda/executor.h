@@ -1,0 +1,197 @@
+#ifndef GPM_ENGINE_CUDA_EXECUTOR_H_
+#define GPM_ENGINE_CUDA_EXECUTOR_H_
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cache/memory.h"
+#include "engine/cuda/launch.h"
+#include "engine/cuda/memory.h"
+#include "engine/cuda/io/sm_queues.cuh"
+#include "engine/cuda/io/report.cuh"
+#include "engine/executor.h"
+#include "engine/cuda/graphs.h"
+
+namespace gpm {
+
+inline constexpr unsigned kPassBlocks =
+    132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
+
+inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
+  return (things + per_block - 1) / per_block;
+}
+
+/// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
+/// nothing once sizes have settled.
+struct Workspace {
+  /// @param stream to clear it on
+  Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream);
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+  /// Orders what is enqueued on a stream behind the batch before, the last kernel of which may have
+  /// reported a moment before it ended. (Handles of streams are used again, or mean another stream
+  /// in each thread; their ids are not.)
+  void ContinueOn(cudaStream_t stream) {
+    unsigned long long id = 0;
+    CheckCuda(cudaStreamGetId(stream, &id), "cudaStreamGetId");
+    if (id == last_stream) return;
+    CheckCuda(cudaStreamWaitEvent(stream, enqueued, 0), "cudaStreamWaitEvent");
+    last_stream = id;
+  }
+
+  DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
+  DeviceArray<RunEffect> effects;
+  DeviceArray<RunRecord> records;
+  DeviceArray<std::uint64_t> marks;
+  DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
+  DeviceArray<std::uint32_t> pending, dealt;                 ///< items of PartLists
+  DeviceArray<std::byte> library;                            ///< temporary storage of CUB
+  DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
+  DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
+  enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
+  /// Of PartLists, of each of these kinds; 0 between batches: who empties lists clears them.
+  DeviceArray<std::uint32_t> list_counts;
+  DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
+  PinnedBox<ReportWords> report;
+  KernelGraph finds, changes;  ///< the kernels of small batches
+  CudaStream side, answering;  ///< for what runs beside the batch's stream
+  CudaEvent forked, joined, answered;
+  CudaEvent reading;                       ///< recorded when all blocks of ReadValues have begun
+  CudaEvent enqueued;                      ///< recorded behind the last kernel of a phase
+  unsigned long long last_stream = ~0ull;  ///< id of that of the batch before
+  std::uint32_t reports = 0;               ///< asked for
+  std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
+};
+
+/// Runs batches as kernels on one GPU, and the passes likewise.
+///
+/// Finds alone are looked up in the directory, where there is one, in the order in which they came.
+/// What a batch has to read from persistent memory is read by the multiprocessors that the
+/// addresses are dealt out to, or in the order of addresses (engine/cuda/kernels/finds.cuh, engine/cuda/io/reads.cuh).
+///
+/// Of any other batch, the effect of the operations on each key is found (of a large batch by
+/// sorting it by key hash, and a scan), each key is written at most once, and all operations are
+/// answered in parallel (engine/cuda/kernels/large_batch.cuh, engine/cuda/kernels/small_batch.cuh): that is what makes results those of batch
+/// order, with duplicates cheap. Of a large batch, keys are looked up first, and what is to be
+/// written is dealt out by address too.
+class CudaExecutor : public Executor {
+ public:
+  CudaExecutor(const OpenOptions& open, const Mapping& mapping);
+  ~CudaExecutor() override;
+
+  ExecutorKind kind() const override { return ExecutorKind::kCuda; }
+  unsigned threads() const override { return 0; }
+  std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
+  std::uint64_t workspace_bytes() const override { return workspace_bytes_; }
+  void SetTable(const TableView& table, bool keep) override {
+    context_.table = table;
+    if (!keep) {
+      context_.accelerators = {};
+      has_directory_ = has_cache_ = false;
+    }
+    cell_bytes_ = table.cell_bytes;
+    pool_bytes_ = mapping_.mapped_bytes();
+  }
+  void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
+  std::uint64_t slot_queue_room() const override { return slots_.size(); }
+  PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  std::vector<std::uint32_t> UsedCells() override;
+  void FreeUnused(const std::vector<CellRange>& ranges) override;
+  void FreeAll(CellRange range) override;
+  std::uint64_t DrainLevel(std::uint32_t level) override;
+  void GiveBack(const Epochs::SlotRange& slots) override;
+  ReclaimPositions Positions() override;
+  ReclaimPositions QueueAgain(const CellGrant& cells) override;
+  void SortCells(const CellGrant& cells) override;
+  std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
+    throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
+  }
+  void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
+  void LoadCache() override;
+  bool CacheLoadEnded() override;
+  void AwaitCacheLoad() override;
+  std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) override;
+
+  // For batches and device scopes.
+  const TableContext& context() const { return context_; }
+  /// The context of the next batch.
+  TableContext NextContext() {
+    TableContext context = context_;
+    context.accelerators.cache.clock = ++clock_;
+    return context;
+  }
+  /// Makes the executor's device current in this thread while what it returns lives.
+  [[nodiscard]] CurrentDevice Activate() const { return CurrentDevice(device_, is_only_device_); }
+  void GiveBack(const Epochs::SlotRange& slots, Stream stream);
+  /// What is enqueued on the stream next finds the cells of SortCells sorted.
+  void AwaitSortedCells(Stream stream);
+  /// The report of a phase that may take the cells of `grant`; a kernel makes it, or Report does.
+  Reporter NextReport(const CellGrant& grant, Workspace* workspace);
+  void Report(Stream stream, const TableContext& context, const Reporter& reporter);
+  /// Waits for the report of a phase behind whose kernels the workspace's event was recorded;
+  /// flushes the lines that were logged, where the medium needs it.
+  /// @throws Error(kGpu); then the workspace may still be in use
+  Progress Collect(Workspace* workspace);
+  std::uint64_t mapped_bytes() const { return mapping_.mapped_bytes(); }
+  /// The same when the table was set; while others change it.
+  std::uint64_t pool_bytes() const { return pool_bytes_; }
+  std::uint32_t multiprocessors() const { return multiprocessors_; }
+  /// Flushes the whole pool, where the medium needs it.
+  void FlushPool() const;
+  bool needs_flush() const { return mapping_.persist().needs_flush(); }
+  std::unique_ptr<Workspace> TakeWorkspace();
+  void ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept;
+  int device() const { return device_; }
+  const AccessOptions& access() const { return access_; }
+  std::uint64_t cell_bytes() const { return cell_bytes_; }
+  bool has_directory() const { return has_directory_; }
+  bool has_cache() const { return has_cache_; }
+
+ private:
+  void Synchronize();
+  template <class T>
+  void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
+                std::uint64_t to);
+  void GrowLocks();
+  void RefreshContext();
+
+  int device_;
+  bool is_only_device_ = false;
+  AccessOptions access_;
+  std::uint64_t most_locks_;
+  std::uint32_t multiprocessors_ = 0;
+  const Mapping& mapping_;
+  cudaStream_t stream_ = nullptr;             ///< of passes
+  std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
+  std::atomic<std::uint64_t> pool_bytes_{0};
+  std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
+  std::atomic<bool> has_cache_{false};
+  std::atomic<std::uint64_t> gpu_bytes_{0};
+  std::atomic<std::uint64_t> workspace_bytes_{0};
+  TableContext context_{};
+  DeviceArray<std::uint32_t> cells_;
+  DeviceArray<std::uint64_t> slots_;
+  DeviceArray<ReclaimCounters> counters_;
+  DeviceArray<std::uint32_t> locks_;
+  DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
+  DeviceArray<std::uint64_t> zero_;  ///< cells taken of what QueueAgain queues
+  DeviceArray<std::uint32_t> used_;
+  DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
+  DeviceArray<std::byte> sort_library_;
+  std::atomic<std::uint32_t> clock_{0};  ///< batches begun
+  CacheMemory<DeviceArray> cache_memory_;
+  std::uint32_t loads_ = 0;              ///< of the cache, begun
+  cudaStream_t cache_stream_ = nullptr;  ///< of loading it
+  cudaEvent_t cache_loaded_ = nullptr;   ///< recorded when the last loading has ended
+  cudaEvent_t cells_sorted_ = nullptr;   ///< the same of SortCells
+  std::mutex mutex_;                     ///< guards what follows
+  std::vector<std::unique_ptr<Workspace>> workspaces_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_EXECUTOR_H_

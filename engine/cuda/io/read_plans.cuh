@@ -1,0 +1,88 @@
+#ifndef GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_
+#define GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_
+
+#include "engine/cuda/io/sm_queues.cuh"
+#include "engine/cuda/io/report.cuh"
+
+namespace gpm {
+
+/// Values that a batch reads from persistent memory together: search kernels plan the reads
+/// (Reads::Plan), and ReadValues carries them out. They are dealt out by address (PartLists), or,
+/// in pools for which that is no use, those of a large batch are put in the order of their
+/// addresses, as far as it matters: by *bin*, of which there is one for each 128 KiB or more
+/// (PlaceBins, PlaceReads).
+struct ReadPlan {
+  // What `place` is:
+  static constexpr std::uint32_t kKinds = 3u << 30;
+  static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
+  static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
+  static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a block of the cache
+  static constexpr std::uint32_t kByWriter = kKinds;  ///< who changes the item reads it first
+
+  std::uint32_t cell = 0;  ///< number of the value's cell; 0, which no value has: nothing to read
+  std::uint32_t place = 0;
+
+  __device__ bool Is(std::uint32_t kind) const { return cell != 0 && (place & kKinds) == kind; }
+  __device__ bool IsByWriter() const { return Is(kByWriter); }
+  __device__ std::uint32_t number() const { return place & ~kKinds; }
+};
+
+/// The memory of that: a trivially copyable view.
+struct Reads {
+  static constexpr std::uint32_t kBins = 1u << 15;
+  static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
+  // Places in `flags`, of which each part of a batch has its own:
+  static constexpr std::uint32_t kCopies = 0;  ///< in `copies`, of all parts: the first part's
+  static constexpr std::uint32_t kCached =
+      1;                                    ///< of a batch of finds, not 0 if some plan is kCached
+  static constexpr std::uint32_t kAll = 2;  ///< reads in order
+  static constexpr std::uint32_t kTickets =
+      3;  ///< shares of what the cache has that were handed out
+  static constexpr std::uint32_t kFlags = 4;
+  /// Reads to be carried out, each cell << 32 | operation; empty if values are read at once. In
+  /// order they are in `lists.items`, one behind the other.
+  PartLists<std::uint64_t> lists;
+  ReadPlan* plans = nullptr;       ///< of each operation; null: nothing but reads is planned
+  std::uint32_t* flags = nullptr;  ///< null without plans
+  /// Rows to be copied when everything is read: the operation that reads << 32 | one that wants the
+  /// same. Null: who wants the same copies it itself.
+  std::uint64_t* copies = nullptr;
+  std::uint32_t* copy_count = nullptr;
+  std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: reads by part
+  std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it; null:
+                                    ///< each operation reads for itself
+  std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations
+  std::uint32_t bin_shift = 0;      ///< cell >> bin_shift is its bin
+  std::uint32_t cell_bytes = 0;
+  std::uint32_t first = 0;  ///< operation (of SearchRuns: sorted position) of these reads
+  std::uint32_t last = 0;   ///< behind them
+
+  GPM_HD bool enabled() const { return lists.enabled(); }
+  __device__ ReadPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
+    if (bins != nullptr) {
+      return ReadPlan{cell, ReadPlan::kRead | atomicAdd(&bins[cell >> bin_shift], 1u)};
+    }
+    lists.Add(std::uint64_t{cell} * cell_bytes, std::uint64_t{cell} << 32 | operation);
+    return ReadPlan{cell, ReadPlan::kRead};
+  }
+  /// The same where other operations may want the same value.
+  __device__ ReadPlan Plan(std::uint32_t cell, std::uint32_t operation) const {
+    if (claims == nullptr) return PlanFirst(cell, operation);
+    const std::uint64_t mine = std::uint64_t{cell} << 32 | operation;
+    std::uint32_t at = (cell * 0x9E3779B1u) >> (32 - claim_bits);
+    for (;; at = (at + 1) & ((1u << claim_bits) - 1)) {
+      std::uint64_t claim = AtomicLoad(claims + at);
+      if (claim == 0) {
+        claim = atomicCAS(reinterpret_cast<unsigned long long*>(claims + at), 0ull, mine);
+        if (claim == 0) return PlanFirst(cell, operation);
+      }
+      if (claim >> 32 == cell) {
+        return ReadPlan{cell, ReadPlan::kCopy | static_cast<std::uint32_t>(claim)};
+      }
+    }
+  }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_

@@ -1,0 +1,212 @@
+#ifndef GPM_ENGINE_CUDA_IO_READS_CUH_
+#define GPM_ENGINE_CUDA_IO_READS_CUH_
+
+#include <cooperative_groups.h>
+
+#include <cub/block/block_scan.cuh>
+
+#include "engine/cuda/io/read_plans.cuh"
+
+namespace gpm {
+
+/// Threads of the one block of PlaceBins.
+inline constexpr std::uint32_t kPlacingThreads = 1024;
+
+/// Makes of the number of reads in each bin where they begin, and their sum.
+__global__ void __launch_bounds__(kPlacingThreads) PlaceBins(const __grid_constant__ Reads reads) {
+  using Scan = cub::BlockScan<std::uint32_t, kPlacingThreads>;
+  constexpr std::uint32_t kPerThread = Reads::kBins / kPlacingThreads;
+  __shared__ Scan::TempStorage storage;
+  alignas(16) std::uint32_t counts[kPerThread];
+  auto* const own = reinterpret_cast<uint4*>(reads.bins + threadIdx.x * kPerThread);
+  for (std::uint32_t k = 0; k < kPerThread / 4; ++k) {
+    reinterpret_cast<uint4*>(counts)[k] = own[k];
+  }
+  std::uint32_t total = 0;
+  Scan(storage).ExclusiveSum(counts, counts, total);
+  for (std::uint32_t k = 0; k < kPerThread / 4; ++k) {
+    own[k] = reinterpret_cast<const uint4*>(counts)[k];
+  }
+  if (threadIdx.x == 0) reads.flags[Reads::kAll] = total;
+}
+
+/// Puts the reads in order.
+__global__ void __launch_bounds__(kBlockThreads)
+    PlaceReads(const __grid_constant__ Reads reads, std::uint32_t operations) {
+  if (reads.flags[Reads::kAll] == 0) return;
+  for (std::uint32_t i = blockIdx.x * kBlockThreads + threadIdx.x; i < operations;
+       i += gridDim.x * kBlockThreads) {
+    const ReadPlan plan = reads.plans[i];
+    if (!plan.Is(ReadPlan::kRead)) continue;
+    reads.lists.items[reads.bins[plan.cell >> reads.bin_shift] + plan.number()] =
+        std::uint64_t{plan.cell} << 32 | i;
+  }
+}
+
+/// Copies a value for each thread of a warp that has one to be copied, a tile for four of them in
+/// turn. All threads of the warp take part.
+/// @tparam kShared others may write the source meanwhile; it is 16-byte aligned
+/// @param source null: this thread has none
+template <bool kShared>
+__device__ inline void CopyValues(const std::byte* source, std::byte* target,
+                                  std::uint32_t value_size) {
+  constexpr std::uint32_t kTilesOfWarp = 32 / kTileLanes;
+  constexpr std::uint32_t kInFlight = 4;  // more takes registers that kernels beside are short of
+  const std::uint32_t lane = threadIdx.x % 32;
+  for (std::uint32_t at = 16 * (lane % kTileLanes); at < RoundUp(value_size, 16 * kTileLanes);
+       at += 16 * kTileLanes) {
+#pragma unroll 1
+    for (std::uint32_t turn = 0; turn < kTileLanes; turn += kInFlight) {
+      uint4 chunk[kInFlight];
+#pragma unroll
+      for (std::uint32_t r = 0; r < kInFlight; ++r) {
+        const std::uint32_t owner = (turn + r) * kTilesOfWarp + lane / kTileLanes;
+        const auto from = reinterpret_cast<const std::byte*>(
+            __shfl_sync(~0u, reinterpret_cast<std::uintptr_t>(source), owner));
+        if (from == nullptr || at >= value_size) continue;
+        chunk[r] = kShared ? __ldcv(reinterpret_cast<const uint4*>(from + at))
+                           : LoadChunk(from + at, value_size - at);
+      }
+#pragma unroll
+      for (std::uint32_t r = 0; r < kInFlight; ++r) {
+        const std::uint32_t owner = (turn + r) * kTilesOfWarp + lane / kTileLanes;
+        const bool any = __shfl_sync(~0u, source != nullptr ? 1 : 0, owner) != 0;
+        const auto to = reinterpret_cast<std::byte*>(
+            __shfl_sync(~0u, reinterpret_cast<std::uintptr_t>(target), owner));
+        if (any && at < value_size) StoreChunk(to + at, chunk[r], value_size - at);
+      }
+    }
+  }
+}
+
+/// Carries out a read, by a tile.
+__device__ inline void ReadOne(const TableView& table, const DeviceBatch& batch,
+                               std::uint64_t read) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  CudaMedia(DirtyLog{})
+      .ReadCell(group, batch.FoundOf(static_cast<std::uint32_t>(read), table.value_size),
+                table.Cell((read >> 32) * table.cell_bytes), table.value_size);
+}
+
+/// Copies a value that was planned to be taken from the cache; all threads of a warp come here.
+/// @param target null: this thread has none
+/// @return whether the cache still had it; if not it is read
+__device__ inline bool CopyFromCache(const TableContext& context, const ReadPlan& plan,
+                                     std::byte* target) {
+  const TableView& table = context.table;
+  const ThreadGroup alone;
+  const CudaMedia media(DirtyLog{});
+  const CacheAccess<ThreadGroup, CudaMedia> cache(context.accelerators.cache, table, alone, media);
+  CacheAccess<ThreadGroup, CudaMedia>::Value value;
+  bool hit = target != nullptr && cache.At(plan.number(), plan.cell, &value);
+  CopyValues<true>(hit ? value.bytes : nullptr, target, table.value_size);
+  __syncwarp();
+  hit = hit && cache.IsCurrent(value);
+  if (target != nullptr && !hit) {
+    media.ReadCell(alone, target, table.Cell(plan.cell * table.cell_bytes), table.value_size);
+  }
+  return hit;
+}
+
+/// Copies what the cache has, by all threads of some blocks, kBlockThreads operations at a time.
+/// @return those that it still had
+__device__ inline std::uint32_t CopyCached(const TableContext& context, const DeviceBatch& batch,
+                                           const Reads& reads) {
+  __shared__ std::uint32_t ticket;
+  std::uint32_t hits = 0;
+  for (;;) {
+    if (threadIdx.x == 0) ticket = atomicAdd(&reads.flags[Reads::kTickets], 1u);
+    __syncthreads();
+    const std::uint64_t i = reads.first + std::uint64_t{ticket} * kBlockThreads + threadIdx.x;
+    __syncthreads();
+    if (i - threadIdx.x >= reads.last) return hits;
+    ReadPlan plan;
+    if (i < reads.last) plan = reads.plans[i];
+    std::byte* target = nullptr;
+    if (plan.Is(ReadPlan::kCached)) {
+      target = batch.FoundOf(static_cast<std::uint32_t>(i), context.table.value_size);
+    }
+    hits += CopyFromCache(context, plan, target) ? 1 : 0;
+  }
+}
+
+/// Carries out what was planned, and copies what the cache has.
+/// @param readers blocks that begin with reads, the others with copies. Where reads are in order,
+///        no others read: few, so that few pages are in use
+/// @param hits_sum to which what the cache had is added; null: others copy that
+__global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
+    ReadValues(const __grid_constant__ TableContext context,
+               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+               std::uint32_t readers, std::uint64_t* hits_sum) {
+  __shared__ PartItems<std::uint64_t> items;
+  const TableView& table = context.table;
+  const auto read = [&](std::uint64_t item, bool has_one) {
+    if (has_one) ReadOne(table, batch, item);
+  };
+  const bool copies = hits_sum != nullptr && reads.flags[Reads::kCached] != 0;
+  const bool reads_first = blockIdx.x < readers;
+  for (const bool reads_now : {reads_first, !reads_first}) {
+    if (!reads_now) {
+      if (!copies) continue;
+      std::uint32_t hits = CopyCached(context, batch, reads);
+      for (int step = 16; step > 0; step /= 2) hits += __shfl_xor_sync(~0u, hits, step);
+      if (threadIdx.x % 32 == 0 && hits != 0) AtomicAdd(hits_sum, hits);
+    } else if (reads.bins == nullptr) {
+      items.ForEach<kTilesPerBlock>(reads.lists, read);
+    } else if (reads_first) {
+      const std::uint32_t total = reads.flags[Reads::kAll];
+      std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+      std::uint64_t next = p < total ? reads.lists.items[p] : 0;
+      for (const std::uint32_t step = readers * kTilesPerBlock; p < total; p += step) {
+        const std::uint64_t item = next;
+        if (p + step < total) next = reads.lists.items[p + step];  // in flight meanwhile
+        ReadOne(table, batch, item);
+      }
+    }
+  }
+}
+
+/// Asks for a copy for each thread that wants one, when everything is read. All threads of a block
+/// come here.
+/// @param source the operation that reads it
+/// @param target the thread's operation
+__device__ inline void AddCopies(const Reads& reads, bool wants, std::uint32_t source,
+                                 std::uint32_t target) {
+  using Scan = cub::BlockScan<std::uint32_t, kBlockThreads>;
+  __shared__ Scan::TempStorage storage;
+  __shared__ std::uint32_t first;
+  if (__syncthreads_or(wants) == 0) return;
+  std::uint32_t rank = 0;
+  std::uint32_t all = 0;
+  Scan(storage).ExclusiveSum(wants ? 1 : 0, rank, all);
+  if (threadIdx.x == 0) first = atomicAdd(reads.copy_count, all);
+  __syncthreads();
+  if (wants) reads.copies[first + rank] = std::uint64_t{source} << 32 | target;
+}
+
+/// Copies what several operations wanted from the one that read it.
+__global__ void __launch_bounds__(kBlockThreads)
+    CopyReads(const __grid_constant__ TableContext context,
+              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+              const __grid_constant__ Reporter reporter) {
+  const std::uint32_t value_size = context.table.value_size;
+  const std::uint32_t count = *reads.copy_count;
+  for (std::uint32_t first = blockIdx.x * kBlockThreads + threadIdx.x / 32 * 32; first < count;
+       first += gridDim.x * kBlockThreads) {
+    const std::uint32_t k = first + threadIdx.x % 32;
+    const std::byte* source = nullptr;
+    std::byte* target = nullptr;
+    if (k < count) {
+      const std::uint64_t copy = reads.copies[k];
+      source = batch.FoundOf(static_cast<std::uint32_t>(copy >> 32), value_size);
+      target = batch.FoundOf(static_cast<std::uint32_t>(copy), value_size);
+    }
+    CopyValues<false>(source, target, value_size);
+  }
+  ReportWhenLast(context, reporter);
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_IO_READS_CUH_

@@ -1,0 +1,93 @@
+#ifndef GPM_ENGINE_CUDA_IO_REPORT_CUH_
+#define GPM_ENGINE_CUDA_IO_REPORT_CUH_
+
+#include <cstddef>
+
+#include "engine/cuda/context.cuh"
+
+namespace gpm {
+
+/// Where a phase of a batch tells the host how it went.
+struct Reporter {
+  BatchSums* sums = nullptr;
+  BatchSums* next = nullptr;     ///< of the next phase: made 0 by who reports
+  ReportWords* words = nullptr;  ///< null: another kernel reports
+  std::uint32_t number = 0;      ///< of the report
+};
+
+/// By a thread of the kernel that reports, before its block counts as done.
+__device__ inline void ClearNextSums(const Reporter& reporter) {
+  if (reporter.words != nullptr) *reporter.next = BatchSums{};
+}
+/// What a report says, a half of a word in each lane of a warp. When all that the sums count is in
+/// them.
+__device__ inline std::uint32_t HalfOfReport(const TableContext& context,
+                                             const Reporter& reporter) {
+  static_assert(ReportWords::kHalves <= 32);
+  static_assert(offsetof(BatchReport, positions) == sizeof(BatchSums) &&
+                offsetof(BatchReport, dirty_lines) == sizeof(BatchSums) + 16 &&
+                offsetof(ReclaimPositions, slots_tail) == 8);
+  constexpr std::uint32_t kSums = sizeof(BatchSums) / 8;
+  const std::uint32_t word = threadIdx.x % 32 / 2;
+  const std::uint64_t* const from =
+      word < kSums        ? reinterpret_cast<const std::uint64_t*>(reporter.sums) + word
+      : word == kSums     ? &context.reclaim.counters->cells_tail
+      : word == kSums + 1 ? &context.reclaim.counters->slots_tail
+      : word == kSums + 2 ? context.dirty.count
+                          : nullptr;
+  const std::uint64_t value = from == nullptr ? 0 : AtomicLoad(from);
+  return static_cast<std::uint32_t>(value >> 32 * (threadIdx.x % 2));
+}
+/// By the same lanes.
+__device__ inline void Send(std::uint32_t half, const Reporter& reporter) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  if (lane >= ReportWords::kHalves) return;
+  auto* const to = const_cast<volatile std::uint64_t*>(&reporter.words->halves[lane]);
+  *to = std::uint64_t{reporter.number} << 32 | half;
+}
+
+/// The last block of a kernel to come here tells the host how the batch went: all threads of all
+/// blocks do. Saves a kernel, which is what a small batch's time is made of.
+__device__ inline void ReportWhenLast(const TableContext& context, const Reporter& reporter) {
+  if (reporter.words == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  bool is_last = false;
+  if (threadIdx.x == 0) {
+    if (blockIdx.x == 0) ClearNextSums(reporter);
+    __threadfence();  // what the block wrote is seen before it counts as done
+    is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == gridDim.x;
+    __threadfence();
+  }
+  if (__shfl_sync(~0u, is_last ? 1 : 0, 0) == 0) return;
+  Send(HalfOfReport(context, reporter), reporter);
+}
+
+/// What the threads of a block count together, to be added to a batch's sums once. In shared
+/// memory.
+struct BlockCounts {
+  std::uint32_t found;
+  std::uint32_t cache_hits;
+
+  /// By all threads of a block, before anything is counted.
+  __device__ void Clear() {
+    if (threadIdx.x == 0) *this = BlockCounts{};
+    __syncthreads();
+  }
+  /// By one thread: a find found its key.
+  __device__ void CountFound(bool hit) {
+    atomicAdd(&found, 1u);
+    if (hit) atomicAdd(&cache_hits, 1u);
+  }
+  /// By all threads of a block, when everything is counted.
+  __device__ void AddTo(BatchSums* sums) const {
+    __syncthreads();
+    if (threadIdx.x != 0 || found == 0) return;
+    AtomicAdd(&sums->found, found);
+    AtomicAdd(&sums->cache_hits, cache_hits);
+  }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_IO_REPORT_CUH_

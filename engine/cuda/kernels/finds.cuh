@@ -1,0 +1,136 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_FINDS_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_FINDS_CUH_
+
+#include "engine/cuda/io/reads.cuh"
+
+namespace gpm {
+
+/// The kernels of batches that are finds alone, looked up in the order in which they came: in the
+/// directory, but where there is none and finds are not to be combined (AccessOptions).
+
+/// Blocks of FindKeys that a multiprocessor runs at once.
+inline constexpr unsigned kFindingBlocks = 4;
+
+/// A small batch: each find by a tile, which also copies the value if the cache has it. If there
+/// are lists, what is read is put there, and read when all finds have come so far: all blocks begin
+/// at once then (KernelGraph), as many as there are multiprocessors or more.
+__global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
+    FindKeys(const __grid_constant__ TableContext context,
+             const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+             const __grid_constant__ Reporter reporter) {
+  __shared__ BlockCounts counts;
+  __shared__ FewItems<std::uint64_t> items;
+  __shared__ std::uint32_t planned_in_all;
+  counts.Clear();
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TableView& table = context.table;
+  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  group, CudaMedia(context.dirty));
+  for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes; i < batch.count;
+       i += gridDim.x * kTilesPerBlock) {
+    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key);
+    bool hit = context.accelerators.directory.enabled() && candidates.reserved < 0;
+    if (outcome.present && batch.found != nullptr) {
+      std::byte* const row = batch.FoundOf(i, table.value_size);
+      if (!reads.enabled()) {
+        hit = operations.ReadFound(candidates, outcome, row);
+      } else if (hit = operations.ReadCached(candidates, outcome, row); !hit && group.IsLeader()) {
+        reads.PlanFirst(operations.CellOf(outcome.reference), i);
+      }
+    }
+    if (group.IsLeader()) {
+      batch.results[i] = ResultOf(Op::kFind, outcome.present);
+      if (outcome.present) counts.CountFound(hit);
+    }
+  }
+  counts.AddTo(batch.sums);
+  if (!reads.enabled()) {
+    ReportWhenLast(context, reporter);
+    return;
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
+  const std::uint32_t planned =
+      MeetBlocks(&batch.sums->blocks_met, 1, counts.found - counts.cache_hits, &planned_in_all);
+  const bool may_report = threadIdx.x < 32 && reporter.words != nullptr;
+  std::uint32_t half = 0;  // of the report, which counts no reads: ready before them
+  if (may_report) half = HalfOfReport(context, reporter);
+  bool reports = blockIdx.x == 0;
+  if (planned != 0) {
+    items.Begin(reads.lists, planned);
+    std::uint64_t item = 0;
+    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.lists, &item, &has_one);) {
+      if (has_one) ReadOne(table, batch, item);
+    }
+    reports = items.IsLast();
+    if (reports) reads.lists.Clear();
+  }
+  __syncthreads();
+  if (reports && may_report) Send(half, reporter);
+}
+
+/// Of the finds of a large batch that the cache answers one in so many is counted, for all of them:
+/// so many additions to the counts of the few hottest buckets would take longer than the searches.
+inline constexpr std::uint32_t kCountedShare = 4;
+
+/// A large batch: each find by a thread, which only plans how the value is read, where there is
+/// one to be read.
+__global__ void __launch_bounds__(kBlockThreads)
+    SearchKeys(const __grid_constant__ TableContext context,
+               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+               const __grid_constant__ Reporter reporter) {
+  const TableView& table = context.table;
+  const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
+  const std::uint32_t i = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
+  bool present = false;
+  bool hit = false;
+  ReadPlan plan;
+  if (i < reads.last) {
+    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Find(candidates, key, 0);
+    std::uint32_t uses = 1;
+    present = outcome.present;
+    batch.results[i] = ResultOf(Op::kFind, present);
+    if (reads.plans == nullptr) {
+      hit = present && candidates.reserved < 0 && context.accelerators.directory.enabled() &&
+            (batch.found == nullptr || table.inline_values());
+      if (present && batch.found != nullptr) {
+        operations.ReadValue(outcome.reference, batch.FoundOf(i, table.value_size));
+      }
+    } else {
+      if (present) {
+        const std::uint32_t cell = operations.CellOf(outcome.reference);
+        CacheAccess<ThreadGroup, CudaMedia>::Value cached;
+        if (operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy) {
+          plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
+          const bool counted = (i + context.accelerators.cache.clock) % kCountedShare == 0;
+          uses = counted ? kCountedShare : 0;
+        } else {
+          plan = reads.Plan(cell, i);
+        }
+      }
+      reads.plans[i] = plan;
+    }
+    if (present && uses != 0) operations.CountUses(candidates, outcome, uses);
+  }
+  if (reads.plans != nullptr) {
+    AddCopies(reads, plan.Is(ReadPlan::kCopy), plan.number(), i);
+    const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
+    if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
+  }
+  const int found = __syncthreads_count(present);
+  const int hits = __syncthreads_count(hit);
+  if (threadIdx.x == 0 && found != 0) {
+    AtomicAdd(&batch.sums->found, static_cast<std::uint64_t>(found));
+    AtomicAdd(&batch.sums->cache_hits, static_cast<std::uint64_t>(hits));
+  }
+  ReportWhenLast(context, reporter);
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_FINDS_CUH_

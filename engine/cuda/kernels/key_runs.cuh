@@ -1,0 +1,66 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_KEY_RUNS_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_KEY_RUNS_CUH_
+
+#include "engine/cuda/io/reads.cuh"
+
+namespace gpm {
+
+/// How runs are carried out, by the tiles of a block together, in batches of any size.
+
+/// Carries out the operations of a run from position record->next on one by one.
+/// @param last the run's last position
+/// @param after after(p) is the run's next position after p
+template <class After>
+__device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const DeviceBatch& batch,
+                                       RunRecord* record, std::uint32_t last, bool give_up,
+                                       BlockCounts* counts, After after) {
+  const TableView& table = context.table;
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  group, CudaMedia(context.dirty));
+  std::int64_t items_added = 0;
+  std::uint64_t carried_out = 0;
+  group.Sync();
+  std::uint32_t p = record->next;
+  Lack lack = Lack::kNothing;
+  group.Sync();
+  for (; p <= last; p = after(p), ++carried_out) {
+    const std::uint32_t i = batch.OperationAt(p);
+    const Op op = batch.KindOf(i);
+    const std::uint64_t* key = batch.KeyOf(i, table.key_words);
+    const Plan plan = PlanOf(op, batch.ValueOf(i, table.value_size));
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Apply(candidates, key, plan);
+    lack = outcome.lack;
+    items_added += ItemsAdded(plan, outcome);
+    if (lack != Lack::kNothing && !give_up) break;
+    bool hit = true;
+    if (op == Op::kFind && outcome.present && batch.found != nullptr) {
+      hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
+    }
+    if (group.IsLeader()) {
+      if (op == Op::kFind && outcome.present) counts->CountFound(hit);
+      batch.results[i] = lack != Lack::kNothing
+                             ? Result::kNoSpace
+                             : ResultOf(op, outcome.present, batch.values != nullptr);
+    }
+  }
+  if (!group.IsLeader()) return;
+  AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(items_added));
+  AtomicAdd(&batch.sums->carried_out, carried_out);
+  record->next = p;
+  if (p > last) {
+    record->status = RunStatus::kSequential;
+  } else {
+    AtomicAdd(lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+    for (; p <= last; p = after(p)) batch.results[batch.OperationAt(p)] = Result::kNoSpace;
+  }
+}
+
+/// Where the tiles of a block take cells from; in shared memory.
+using CudaBlockCells = BlockCells<WholeBlock, PartCursor<std::uint32_t>>;
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_KEY_RUNS_CUH_

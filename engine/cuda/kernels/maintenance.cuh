@@ -1,0 +1,172 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_MAINTENANCE_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_MAINTENANCE_CUH_
+
+#include <cooperative_groups.h>
+
+#include "cache/refresh.h"
+#include "engine/cuda/io/report.cuh"
+#include "recovery/slot_scan.h"
+
+namespace gpm {
+
+/// The kernels of the cuda executor that are not of batches: queues, passes over the table, the
+/// directory, and loading the cache.
+
+/// Gives back erased slots.
+__global__ void GiveBackSlots(const __grid_constant__ TableContext context,
+                              Epochs::SlotRange slots) {
+  const std::uint64_t thread = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
+  const LaneOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, ThreadGroup{}, CudaMedia(context.dirty));
+  for (std::uint64_t i = slots.from + thread; i < slots.to;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    operations.GiveBackSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
+  }
+}
+
+/// Queues free cells that a batch was granted and left.
+__global__ void QueueCells(const __grid_constant__ TableContext context) {
+  context.reclaim.ReturnCells(blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x,
+                              std::uint64_t{gridDim.x} * blockDim.x);
+}
+
+/// Copies cells between their queue and an array, to be sorted there.
+__global__ void TakeOutCells(const __grid_constant__ Reclaim reclaim, CellGrant cells,
+                             std::uint32_t* array) {
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < cells.count;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    array[i] = reclaim.cell_ring[(cells.first + i) & reclaim.cell_mask];
+  }
+}
+__global__ void PutBackCells(const __grid_constant__ Reclaim reclaim, CellGrant cells,
+                             const std::uint32_t* array) {
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < cells.count;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    reclaim.cell_ring[(cells.first + i) & reclaim.cell_mask] = array[i];
+  }
+}
+
+/// Tells the host how a batch went, of which no other kernel did. One warp.
+__global__ void ReportBatch(const __grid_constant__ TableContext context,
+                            const __grid_constant__ Reporter reporter) {
+  if (threadIdx.x == 0) ClearNextSums(reporter);
+  Send(HalfOfReport(context, reporter), reporter);
+}
+
+/// Makes the directory, a tile for each bucket.
+__global__ void __launch_bounds__(kBlockThreads)
+    BuildDirectory(const __grid_constant__ TableContext context, std::uint32_t buckets) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, CudaMedia(DirtyLog{}));
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       i < buckets; i += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    operations.directory().Build(static_cast<std::uint32_t>(i));
+  }
+}
+
+// The steps of loading the cache (cache/refresh.h).
+
+__global__ void CountCacheBuckets(const __grid_constant__ CacheLoad load) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
+       i += gridDim.x * blockDim.x) {
+    load.CountBucket(i);
+  }
+}
+
+__global__ void ChooseCacheThreshold(const __grid_constant__ CacheLoad load) {
+  load.ChooseThreshold();
+}
+
+__global__ void EvictBlocks(const __grid_constant__ TableView table,
+                            const __grid_constant__ CacheLoad load) {
+  const CudaMedia media(DirtyLog{});
+  const ThreadGroup group;
+  const CacheAccess<ThreadGroup, CudaMedia> access(load.cache, table, group, media);
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.cache.size;
+       i += gridDim.x * blockDim.x) {
+    load.EvictCold(access, media, i);
+  }
+}
+
+__global__ void AssignBlocks(const __grid_constant__ CacheLoad load) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
+       i += gridDim.x * blockDim.x) {
+    load.AssignHot(CudaMedia(DirtyLog{}), i);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    FillBlocks(const __grid_constant__ TableView table,
+               const __grid_constant__ DirectoryView directory,
+               const __grid_constant__ CacheLoad load) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const CudaMedia media(DirtyLog{});
+  const CacheAccess<CudaTile, CudaMedia> access(load.cache, table, group, media);
+  for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
+       i < load.state->pending; i += gridDim.x * kTilesPerBlock) {
+    access.Fill(directory, load.pending[i]);
+  }
+}
+
+/// Visits `slots` slots from `first_bucket` on, a thread each.
+/// @param index of that bucket in the directory, or DirectoryView::kNoIndex
+__global__ void VisitSlots(const __grid_constant__ TableContext context,
+                           const __grid_constant__ PassView pass, PassMode mode, bool addressable,
+                           std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
+  const CudaMedia media(context.dirty);
+  const LaneOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, ThreadGroup{}, media);
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    const std::uint64_t bucket = i >> context.table.slot_bits;
+    const Slot slot{first_bucket + bucket * context.table.bucket_bytes,
+                    static_cast<std::uint32_t>(i & (context.table.slots - 1))};
+    VisitSlot(
+        context.table, operations, media, pass, mode, addressable, slot,
+        index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(bucket));
+  }
+}
+
+/// Drains `buckets` buckets from `first_bucket` on, a tile each.
+__global__ void __launch_bounds__(kBlockThreads)
+    DrainBuckets(const __grid_constant__ TableContext context, std::byte* first_bucket,
+                 std::uint64_t buckets, std::uint64_t* left) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const CudaMedia media(context.dirty);
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, media);
+  for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    const std::uint64_t stayed = DrainBucket(context.table, operations, group, media,
+                                             first_bucket + b * context.table.bucket_bytes);
+    if (stayed > 0 && group.IsLeader()) AtomicAdd(left, stayed);
+  }
+}
+
+/// Frees the unused cells of a range, a thread for each 32.
+__global__ void FreeCells(const __grid_constant__ TableContext context, const std::uint32_t* used,
+                          CellRange range) {
+  const std::uint64_t words = (range.last + 31) / 32 - range.first / 32;
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < words;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    FreeUnusedCells(context.reclaim, used, range.first / 32 + i, range);
+  }
+}
+
+/// Copies ring positions [from, to) into a larger ring.
+template <class T>
+__global__ void MoveRing(T* larger, std::uint64_t larger_mask, const T* ring, std::uint64_t mask,
+                         std::uint64_t from, std::uint64_t to) {
+  for (std::uint64_t i = from + blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < to;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    larger[i & larger_mask] = ring[i & mask];
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_MAINTENANCE_CUH_

@@ -1,0 +1,224 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_SMALL_BATCH_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_SMALL_BATCH_CUH_
+
+#include "engine/cuda/kernels/resolve.cuh"
+#include "engine/cuda/kernels/small_key_runs.cuh"
+#include "engine/cuda/kernels/key_runs.cuh"
+
+namespace gpm {
+
+/// Batches that write, so small that each operation is compared with all others: one kernel finds
+/// their runs, carries them out, and answers them.
+
+/// Answers the operations of a block's tiles, and counts what their finds found. When all runs are
+/// carried out, and what they read is there.
+/// @param i the tile's operation, if `active`
+/// @param before the effect of those before it in its run
+__device__ inline void AnswerSmall(const CudaTile& group, const TableView& table,
+                                   const DeviceBatch& batch, std::uint32_t i,
+                                   const RunEffect& before, bool active, BlockCounts* counts) {
+  if (!active) return;
+  const RunRecord record = batch.records[before.first];
+  if (record.status != RunStatus::kDone) {
+    if (group.IsLeader()) AnswerPending(batch, record, i, i);
+    return;
+  }
+  const std::uint32_t find = before.first_find();
+  const bool is_first = i == before.first;
+  const Question question{i,
+                          before.first,
+                          find,
+                          is_first ? kUnchanged : before.if_absent,
+                          is_first ? kUnchanged : before.if_present,
+                          batch.KindOf(i)};
+  const Answer answer = AnswerOne(batch, question, record.present != 0);
+  if (!answer.found) return;
+  const bool is_old = answer.writer == kUnchanged;
+  if (group.IsLeader()) counts->CountFound(!is_old || record.hit != 0);
+  if (batch.found == nullptr || (is_old && i == find)) return;
+  CopyBytes(group, batch.FoundOf(i, table.value_size),
+            is_old ? batch.FoundOf(find, table.value_size)
+                   : batch.ValueOf(answer.writer, table.value_size),
+            table.value_size);
+}
+
+// The halves of a block of CarryOutSmall.
+using Workers = PartOfBlock<0, kBlockThreads>;
+using Readers = PartOfBlock<kBlockThreads, kBlockThreads>;
+
+/// The values as they were that a block's runs want; in shared memory.
+struct OldValues {
+  FewItems<std::uint64_t, Readers> items;
+  std::uint32_t planned;  ///< reads, by the block's runs
+  std::uint32_t in_all;
+
+  /// By all threads of a block; a barrier follows.
+  __device__ void Clear() {
+    if (threadIdx.x == 0) planned = 0;
+  }
+  /// Reads what all blocks have planned, by the readers of all.
+  /// @param begun the meeting to which they come when they have
+  __device__ void Read(const TableView& table, const DeviceBatch& batch, const Reads& reads,
+                       std::uint32_t begun) {
+    if (Readers::Rank() == 0) in_all = AwaitMeeting(&batch.sums->blocks_met, begun);
+    Readers::Sync();
+    if (in_all == 0) return;
+    items.Begin(reads.lists, in_all);
+    std::uint64_t item = 0;
+    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.lists, &item, &has_one);) {
+      if (has_one) ReadOne(table, batch, item);
+    }
+    if (items.IsLast()) reads.lists.Clear<Readers>();
+  }
+};
+
+/// Makes the task of a run of a small batch, by the tile of its last operation; all tiles come here
+/// that have one.
+/// @param task of the tile: it may have a cell
+/// @param one_by_one set if the run's operations have to be carried out one by one
+/// @return whether it is to be carried out otherwise
+__device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
+                                const DeviceBatch& batch, const BlockRuns& runs, std::uint32_t tile,
+                                bool again, bool give_up, RunTask* task, bool* one_by_one) {
+  const OperationInRun& run = runs.own[tile];
+  task->effect = run.before;
+  task->effect.if_absent = run.if_absent;
+  task->effect.if_present = run.if_present;
+  task->last = blockIdx.x * kTilesPerBlock + tile;
+  task->uses = run.uses;
+  task->reads_old = run.reads_old;
+  if (!run.is_last) return false;
+  task->record = &batch.records[task->effect.first];
+  if (again) {
+    if (task->record->status != RunStatus::kPending) return false;
+  } else if (group.IsLeader()) {
+    *task->record = RunRecord{0, 0, RunStatus::kPending, task->effect.first};
+  }
+  *one_by_one = give_up || (table.key_words > 1 && task->uses > 1 &&
+                            IsMixed(group, batch, table.key_words, task->last,
+                                    runs.equal[runs.numbers[tile]]));
+  return !*one_by_one;
+}
+
+/// Finds the runs of a small batch, carries them out, and answers them: a tile for each operation,
+/// which carries out the run that ends with it, if one does. kSmallThreads threads a block, of
+/// which the first kBlockThreads are those tiles: the others help to find the runs, and to read.
+/// All blocks begin at once (KernelGraph), as many as there are multiprocessors or more.
+/// @param again the batch is a left over one, of which pending runs are carried out
+/// @param give_up as for CarryOutRuns
+__global__ void __launch_bounds__(kSmallThreads, 1)
+    CarryOutSmall(const __grid_constant__ TableContext context,
+                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                  bool again, bool give_up, const __grid_constant__ Reporter reporter) {
+  __shared__ BlockCounts counts;
+  __shared__ BlockRuns runs;
+  __shared__ OldValues old_values;
+  __shared__ std::uint64_t first_cell;
+  __shared__ std::uint32_t unused;
+  old_values.Clear();
+  counts.Clear();
+  const TableView& table = context.table;
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  group, CudaMedia(context.dirty));
+  const std::uint32_t tile_number = threadIdx.x / kTileLanes;
+  const std::uint32_t first = blockIdx.x * kTilesPerBlock;
+  const std::uint32_t i = first + tile_number;
+  const bool has_one = tile_number < kTilesPerBlock && i < batch.count;
+  // Values are on their way while runs are found and looked up, if there is a cell for each
+  // operation that writes and nobody needs another one: runs of one key each. Those of a batch that
+  // only writes are at once, as most are needed, others when it is known which are. Cells that are
+  // not needed are retired.
+  const bool ahead = !again && batch.values != nullptr && !table.inline_values() &&
+                     table.key_words == 1 && context.reclaim.unkept() >= batch.count;
+  const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
+  RunTask task{};
+  if (at_once) {
+    if (threadIdx.x == 0 && first < batch.count) {
+      first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, kTilesPerBlock));
+    }
+    __syncthreads();
+    if (has_one && context.reclaim.CellAt(first_cell + tile_number, &task.cell)) {
+      task.written = i;
+      operations.WriteAhead(task.cell, batch.ValueOf(i, table.value_size));
+    }
+  }
+  // Marks of longer keys are made by the blocks that these are of, for all.
+  const bool makes_marks = table.key_words > 1;
+  if (makes_marks) {
+    const std::uint32_t own = first + threadIdx.x;
+    if (threadIdx.x < kTilesPerBlock && own < batch.count) {
+      batch.marks[own] =
+          MarkKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
+    }
+    MeetBlocks(&batch.sums->blocks_met, 1, 0, &unused);
+  }
+  runs.Make(batch, makes_marks ? batch.marks : batch.keys);
+  std::uint64_t cells = 0;  // in flight while runs are found
+  const bool takes = ahead && !at_once && threadIdx.x == 0 && first < batch.count;
+  if (takes) cells = AtomicAdd(context.reclaim.taken, PopCount(runs.Writers()));
+  runs.FindRuns(batch.count);
+  if (takes) first_cell = cells;
+  __syncthreads();
+  // Where many write, reads that wait for all blocks end later (where half do, as in YCSB A). Where
+  // keys have to be read first they are expected to; that was not measured.
+  const bool deals = reads.enabled() && context.accelerators.directory.keys != nullptr &&
+                     runs.writers_in_all < batch.count / 4;
+  bool ends_run = false;
+  bool one_by_one = false;
+  if (has_one) {
+    ends_run = MakeTask(group, table, batch, runs, tile_number, again, give_up, &task, &one_by_one);
+    const std::uint32_t writer =
+        task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
+    const bool needs_cell = ends_run && writer < kRemoved;
+    const std::uint32_t writers = ahead && !at_once ? runs.Writers() : 0;
+    const std::uint32_t before = PopCount(writers & ((1u << tile_number) - 1));
+    if ((writers >> tile_number & 1) != 0 &&
+        context.reclaim.CellAt(first_cell + before, &task.cell) && needs_cell) {
+      task.written = writer;
+      operations.WriteAhead(task.cell, batch.ValueOf(writer, table.value_size));
+    }
+    if (task.cell != 0 && !needs_cell) {
+      if (group.IsLeader()) context.reclaim.RetireCell(task.cell);
+      task.cell = 0;
+    }
+  }
+  // While the first half of the block carries out runs, the second one reads what these want of
+  // items as they were, if that is dealt out. All blocks' runs have begun before, for which nobody
+  // waits for a lock.
+  const std::uint32_t begun = makes_marks ? 2 : 1;
+  if (threadIdx.x < kBlockThreads) {
+    CarryOutTasks(
+        TeamOfTiles<Workers>(), operations, group, table, batch, Reads{}, task,
+        static_cast<NoCells*>(nullptr), ends_run, deals,
+        [&](std::uint32_t cell, std::uint32_t reader) {
+          if (!group.IsLeader()) return;
+          reads.PlanFirst(cell, reader);
+          atomicAdd(&old_values.planned, 1u);
+        },
+        [&] { ComeToMeeting(&batch.sums->blocks_met, old_values.planned); });
+    if (one_by_one) {  // now that no tile of the block has a lock
+      const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
+      RunOneByOne(context, batch, task.record, i, give_up, &counts,
+                  [equal, i](std::uint32_t position) {
+                    do {
+                      ++position;
+                    } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
+                    return position;
+                  });
+    }
+  } else if (deals) {
+    old_values.Read(table, batch, reads, begun);
+  }
+  const std::uint32_t done = begun + (deals ? 1 : 0);
+  MeetBlocks(&batch.sums->blocks_met, done, 0, &unused);
+  AnswerSmall(group, table, batch, i, runs.own[tile_number % kTilesPerBlock].before, has_one,
+              &counts);
+  counts.AddTo(batch.sums);
+  ReportWhenLast(context, reporter);
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_SMALL_BATCH_CUH_

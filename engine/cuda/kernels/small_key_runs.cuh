@@ -1,0 +1,303 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
+
+#include "engine/cuda/context.cuh"
+#include "table/operation.h"
+
+namespace gpm {
+
+/// How the runs of a small batch are found (engine/cuda/kernels/small_batch.cuh): each of its operations is compared
+/// with all others.
+
+/// Operations of a small batch at most.
+inline constexpr std::uint32_t kSmallBatch = 4096;
+/// Threads of a block of CarryOutSmall.
+inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
+
+/// What an operation does (PlanOf), a bit each.
+struct KindBits {
+  static constexpr std::uint32_t kFinds = 1;
+  static constexpr std::uint32_t kInserts = 2;  ///< writes if the key is absent
+  static constexpr std::uint32_t kUpdates = 4;  ///< writes if it is present
+  static constexpr std::uint32_t kErases = 8;
+
+  /// Of all kinds, 4 bits each.
+  static constexpr std::uint32_t OfAll(bool has_values) {
+    constexpr std::byte value{};
+    std::uint32_t bits = 0;
+    for (std::uint32_t op = 0; op < kOpKinds; ++op) {
+      const Plan plan = PlanOf(static_cast<Op>(op), has_values ? &value : nullptr);
+      const std::uint32_t of_op = (static_cast<Op>(op) == Op::kFind ? kFinds : 0) |
+                                  (plan.if_absent == Action::kWrite ? kInserts : 0) |
+                                  (plan.if_present == Action::kWrite ? kUpdates : 0) |
+                                  (plan.if_present == Action::kErase ? kErases : 0);
+      bits |= of_op << (4 * op);
+    }
+    return bits;
+  }
+  __device__ static std::uint32_t Of(Op op, bool has_values) {
+    constexpr std::uint32_t kWith = OfAll(true);
+    constexpr std::uint32_t kWithout = OfAll(false);
+    static_assert(4 * kOpKinds <= 28);  // what is no kind has no bits
+    return (has_values ? kWith : kWithout) >> (4 * min(static_cast<std::uint32_t>(op), 7u));
+  }
+};
+
+/// An operation of a small batch in the run of those on its key.
+struct OperationInRun {
+  RunEffect before;         ///< of those before it; with the run's first position and first find
+  std::uint32_t if_absent;  ///< effect of those up to it
+  std::uint32_t if_present;
+  std::uint32_t uses;  ///< operations up to it
+  bool is_last;
+  bool reads_old;  ///< the first find meets the value as it was before the run
+};
+
+/// The runs of a block's own operations of a small batch; in shared memory. Keys are told apart by
+/// their marks (MarkKey). Each block looks at all operations, so that what counts is how few
+/// instructions it takes for each.
+struct BlockRuns {
+  static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTilesPerBlock marks
+  static constexpr std::uint32_t kPlaces = 1 << kPlaceBits;
+  static constexpr std::uint32_t kWords = kSmallBatch / 32;
+  static constexpr std::uint32_t kRounds = kSmallBatch / kSmallThreads;
+  static constexpr std::uint32_t kWarps = kSmallThreads / 32;
+
+  std::uint64_t marks[kTilesPerBlock];
+  std::uint32_t numbers[kTilesPerBlock];     ///< of each tile's mark: equal for equal marks
+  alignas(16) std::uint16_t table[kPlaces];  ///< the mark's number + 1; 0: none
+  // Operations, a bit each:
+  alignas(16) std::uint32_t equal[kTilesPerBlock][kWords];  ///< those on the key of a number
+  alignas(16) std::uint32_t finds[kWords];
+  alignas(16) std::uint32_t inserts[kWords];  ///< and so on (KindBits)
+  alignas(16) std::uint32_t updates[kWords];
+  alignas(16) std::uint32_t erases[kWords];
+  OperationInRun own[kTilesPerBlock];
+  std::uint32_t writers_in_all;  ///< operations of the batch that write or erase
+
+  /// Those of the block's operations that write.
+  __device__ std::uint32_t Writers() const { return inserts[blockIdx.x] | updates[blockIdx.x]; }
+
+  /// Finds which operations are on the keys of the block's own, and what they do. By kSmallThreads
+  /// threads, all of the block.
+  /// @param marks_of_all those of all operations
+  __device__ void Make(const DeviceBatch& batch, const std::uint64_t* marks_of_all) {
+    const auto place_of = [](std::uint64_t mark) {
+      return static_cast<std::uint32_t>(mark ^ mark >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);
+    };
+    std::uint64_t mark[kRounds];  // of all operations, in flight while the table is made
+    Op kind[kRounds];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) {
+      const std::uint32_t i = k * kSmallThreads + threadIdx.x;
+      mark[k] = i < batch.count ? marks_of_all[i] : 0;
+      kind[k] = i < batch.count ? batch.KindOf(i) : Op::kFind;
+    }
+    Clear(table);
+    Clear(equal);
+    __syncthreads();
+    const std::uint32_t first = blockIdx.x * kTilesPerBlock;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) {
+      const std::uint32_t i = k * kSmallThreads + threadIdx.x;
+      if (i / 32 != blockIdx.x) continue;
+      static_assert(kTilesPerBlock == 32);  // a warp's operations are a block's
+      const std::uint32_t own = i - first;
+      marks[own] = mark[k];
+      __syncwarp();
+      for (std::uint32_t at = place_of(mark[k]); i < batch.count; at = (at + 1) % kPlaces) {
+        const std::uint32_t there = atomicCAS(&table[at], static_cast<unsigned short>(0),
+                                              static_cast<unsigned short>(own + 1));
+        if (there != 0 && marks[there - 1] != mark[k]) continue;
+        numbers[own] = there == 0 ? own : there - 1;
+        break;
+      }
+    }
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) {
+      const std::uint32_t i = k * kSmallThreads + threadIdx.x;
+      const std::uint32_t word = i / 32;
+      const std::uint32_t bits = KindBits::Of(kind[k], batch.values != nullptr);
+      const std::uint32_t find = __ballot_sync(~0u, (bits & KindBits::kFinds) != 0);
+      const std::uint32_t insert = __ballot_sync(~0u, (bits & KindBits::kInserts) != 0);
+      const std::uint32_t update = __ballot_sync(~0u, (bits & KindBits::kUpdates) != 0);
+      const std::uint32_t erase = __ballot_sync(~0u, (bits & KindBits::kErases) != 0);
+      if (threadIdx.x % 32 == 0) {
+        finds[word] = find;
+        inserts[word] = insert;
+        updates[word] = update;
+        erases[word] = erase;
+      }
+      if (i >= batch.count) continue;
+      std::uint32_t at = place_of(mark[k]);
+      for (std::uint32_t there = table[at]; there != 0; there = table[at]) {
+        if (marks[there - 1] == mark[k]) {
+          atomicOr(&equal[there - 1][word], 1u << (i % 32));
+          break;
+        }
+        at = (at + 1) % kPlaces;
+      }
+    }
+    __syncthreads();
+  }
+
+  /// Finds where the block's own operations are in their runs, a warp for one at a time.
+  /// @param count of the batch
+  __device__ void FindRuns(std::uint32_t count) {
+    if (threadIdx.x < 32) {
+      const Words insert = Load(inserts);
+      const Words update = Load(updates);
+      const Words erase = Load(erases);
+      std::uint32_t writers = 0;
+#pragma unroll
+      for (std::uint32_t k = 0; k < kFew; ++k) {
+        writers += PopCount(insert.of[k] | update.of[k] | erase.of[k]);
+      }
+      writers = __reduce_add_sync(~0u, writers);
+      if (threadIdx.x == 0) writers_in_all = writers;
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < kTilesPerBlock / kWarps; ++k) {
+      const std::uint32_t number = k * kWarps + threadIdx.x / 32;
+      const std::uint32_t i = blockIdx.x * kTilesPerBlock + number;
+      if (i < count) FindRun(i, equal[numbers[number]], &own[number]);
+    }
+    __syncthreads();
+  }
+
+ private:
+  /// Words that a lane of a warp looks at.
+  static constexpr std::uint32_t kFew = kWords / 32;
+  struct Words {
+    std::uint32_t of[kFew];
+  };
+
+  __device__ static Words Load(const std::uint32_t* words) {
+    static_assert(sizeof(Words) == sizeof(uint4));
+    const uint4 four = reinterpret_cast<const uint4*>(words)[threadIdx.x % 32];
+    return {four.x, four.y, four.z, four.w};
+  }
+  template <class Array>
+  __device__ static void Clear(Array& array) {
+    static_assert(sizeof(Array) % sizeof(uint4) == 0);
+    for (std::uint32_t i = threadIdx.x; i < sizeof(Array) / sizeof(uint4); i += kSmallThreads) {
+      reinterpret_cast<uint4*>(&array)[i] = uint4{};
+    }
+  }
+
+  __device__ void FindRun(std::uint32_t i, const std::uint32_t* on_key, OperationInRun* run) const {
+    const Words on = Load(on_key);
+    const Words find = Load(finds);
+    Words insert = Load(inserts);
+    Words update = Load(updates);
+    Words erase = Load(erases);
+    std::uint32_t first = kNoPosition;
+    std::uint32_t first_find = kNoPosition;
+    std::uint32_t first_change = kNoPosition;  // of a value that was there before
+    std::uint32_t last_update = 0;             // before it, + 1
+    std::uint32_t uses = 0;
+    std::uint32_t behind = 0;
+    std::uint32_t inserting = 0;
+    std::uint32_t alone = 0;  // that an update behind it does not make up for
+#pragma unroll
+    for (std::uint32_t k = kFew; k-- > 0;) {
+      const std::uint32_t word = threadIdx.x % 32 * kFew + k;
+      const std::uint32_t at = 32 * word;
+      const std::uint32_t upto = at + 31 <= i ? ~0u : at > i ? 0 : (2u << (i - at)) - 1;
+      const std::uint32_t before = at > i || at + 31 < i ? upto : upto >> 1;
+      const std::uint32_t bits = on.of[k] & upto;
+      behind |= on.of[k] & ~upto;
+      uses += PopCount(bits);
+      if (bits != 0) first = at + LowestBit(bits);
+      if ((bits & find.of[k]) != 0) first_find = at + LowestBit(bits & find.of[k]);
+      const std::uint32_t change = bits & (update.of[k] | erase.of[k]);
+      if (change != 0) first_change = at + LowestBit(change);
+      insert.of[k] &= bits & before;
+      update.of[k] &= bits & before;
+      erase.of[k] &= bits & before;
+      inserting |= insert.of[k];
+      alone |= erase.of[k] | (insert.of[k] & ~update.of[k]);
+      if (last_update == 0 && update.of[k] != 0) last_update = at + 32 - LeadingZeros(update.of[k]);
+    }
+    first = __reduce_min_sync(~0u, first);
+    first_find = __reduce_min_sync(~0u, first_find);
+    first_change = __reduce_min_sync(~0u, first_change);
+    uses = __reduce_add_sync(~0u, uses);
+    RunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+    if (__any_sync(~0u, alone != 0)) {
+      effect = EffectOfWords(insert, update, erase);
+    } else {  // the last one counts
+      last_update = __reduce_max_sync(~0u, last_update);
+      if (last_update != 0) effect.if_present = last_update - 1;
+      if (__any_sync(~0u, inserting != 0)) effect.if_absent = last_update - 1;
+    }
+    const bool is_last = __any_sync(~0u, behind != 0) == 0;
+    const std::uint32_t own_bit = 1u << i % 32;
+    const RunEffect upto = ComposeEffects{}(
+        effect, EffectOfOne(i, (inserts[i / 32] & own_bit) != 0, (updates[i / 32] & own_bit) != 0,
+                            (erases[i / 32] & own_bit) != 0));
+    effect.first = first;
+    effect.find_and_mixed = first_find;
+    if (threadIdx.x % 32 == 0) {
+      *run = OperationInRun{effect, upto.if_absent, upto.if_present,
+                            uses,   is_last,        first_find < first_change};
+    }
+  }
+  __device__ static RunEffect EffectOfOne(std::uint32_t position, bool inserts, bool updates,
+                                          bool erases) {
+    return RunEffect{inserts ? position : kUnchanged,
+                     updates  ? position
+                     : erases ? kRemoved
+                              : kUnchanged,
+                     kNoPosition, kNoPosition};
+  }
+  /// The effect of the operations of a warp's words.
+  __device__ GPM_SELDOM static RunEffect EffectOfWords(Words insert, Words update, Words erase) {
+    RunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+#pragma unroll
+    for (std::uint32_t k = 0; k < kFew; ++k) {
+      const std::uint32_t at = 32 * (threadIdx.x % 32 * kFew + k);
+#pragma unroll 1
+      for (std::uint32_t rest = insert.of[k] | update.of[k] | erase.of[k]; rest != 0;
+           rest &= rest - 1) {
+        const std::uint32_t bit = rest & (~rest + 1);
+        effect = ComposeEffects{}(effect,
+                                  EffectOfOne(at + LowestBit(rest), (insert.of[k] & bit) != 0,
+                                              (update.of[k] & bit) != 0, (erase.of[k] & bit) != 0));
+      }
+    }
+#pragma unroll 1
+    for (std::uint32_t step = 1; step < 32; step *= 2) {
+      // Of two neighbours of lanes' ranges, the lower one comes first.
+      const std::uint32_t absent = __shfl_xor_sync(~0u, effect.if_absent, step);
+      const std::uint32_t present = __shfl_xor_sync(~0u, effect.if_present, step);
+      const bool lower = (threadIdx.x & step) == 0;
+      const RunEffect left{lower ? effect.if_absent : absent, lower ? effect.if_present : present,
+                           kNoPosition, kNoPosition};
+      const RunEffect right{lower ? absent : effect.if_absent, lower ? present : effect.if_present,
+                            kNoPosition, kNoPosition};
+      effect = ComposeEffects{}(left, right);
+    }
+    return effect;
+  }
+};
+
+/// Whether the operations on a key's mark, up to the tile's own, are on other keys too.
+__device__ GPM_SELDOM inline bool IsMixed(const CudaTile& group, const DeviceBatch& batch,
+                                          std::uint32_t key_words, std::uint32_t i,
+                                          const std::uint32_t* equal) {
+  const std::uint64_t* const key = batch.KeyOf(i, key_words);
+  bool differs = false;
+  for (std::uint32_t word = group.Lane(); word < BlockRuns::kWords; word += kTileLanes) {
+    for (std::uint32_t bits = equal[word]; bits != 0; bits &= bits - 1) {
+      const std::uint64_t* const other = batch.KeyOf(32 * word + LowestBit(bits), key_words);
+      for (std::uint32_t w = 0; w < key_words; ++w) differs |= other[w] != key[w];
+    }
+  }
+  return group.Ballot(differs) != 0;
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_

@@ -1,0 +1,48 @@
+#ifndef GPM_ENGINE_CUDA_LAUNCH_H_
+#define GPM_ENGINE_CUDA_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include <type_traits>
+
+#include "engine/cuda/memory.h"
+
+namespace gpm {
+
+/// Launches a kernel. Judged by what the launch itself returns: the runtime's last error may be one
+/// that the caller of the store has dealt with and left there.
+/// @param name of the kernel, for the error @throws Error(kGpu); then it was not launched
+template <class... Parameters>
+void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
+            cudaStream_t stream, const std::type_identity_t<Parameters>&... arguments) {
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+  CheckCuda(
+      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
+                       dim3(threads), pointers, 0, stream),
+      name);
+}
+
+/// Makes a device current in this thread, and the one that was current before again at the end.
+class CurrentDevice {
+ public:
+  /// @param is_only there is no other: nothing to do @throws Error(kGpu)
+  CurrentDevice(int device, bool is_only) {
+    if (is_only) return;
+    CheckCuda(cudaGetDevice(&before_), "cudaGetDevice");
+    changed_ = before_ != device;
+    if (changed_) CheckCuda(cudaSetDevice(device), "cudaSetDevice");
+  }
+  ~CurrentDevice() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_LAUNCH_H_

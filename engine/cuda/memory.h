@@ -1,0 +1,120 @@
+#ifndef GPM_ENGINE_CUDA_MEMORY_H_
+#define GPM_ENGINE_CUDA_MEMORY_H_
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "gpmstore/error.h"
+
+namespace gpm {
+
+/// @throws Error(kGpu) naming the call that failed
+inline void CheckCuda(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // so that the next call does not report this one again
+  throw Error(ErrorCode::kGpu, std::string(call) + ": " + cudaGetErrorString(status));
+}
+
+/// GPU memory that grows and never shrinks; counted in `total_bytes`. Movable.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  explicit DeviceArray(std::atomic<std::uint64_t>* total_bytes) : total_bytes_(total_bytes) {}
+  DeviceArray(DeviceArray&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        total_bytes_(other.total_bytes_) {}
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(total_bytes_, other.total_bytes_);
+    return *this;
+  }
+  ~DeviceArray() { Free(); }
+
+  T* data() const { return data_; }
+  std::uint64_t size() const { return size_; }
+
+  /// Makes room for `size` elements; the contents are lost when it has to allocate.
+  void Reserve(std::uint64_t size) {
+    if (size <= size_) return;
+    Free();
+    CheckCuda(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T)), "cudaMalloc");
+    size_ = size;
+    if (total_bytes_ != nullptr) *total_bytes_ += size * sizeof(T);
+  }
+
+ private:
+  void Free() noexcept {
+    if (data_ == nullptr) return;
+    cudaFree(data_);
+    if (total_bytes_ != nullptr) *total_bytes_ -= size_ * sizeof(T);
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+  T* data_ = nullptr;
+  std::uint64_t size_ = 0;
+  std::atomic<std::uint64_t>* total_bytes_ = nullptr;
+};
+
+/// A stream of the current device that does not wait for the legacy default stream.
+class CudaStream {
+ public:
+  CudaStream() {
+    CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  ~CudaStream() {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT: it stands for one
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// An event of the current device, without a time.
+class CudaEvent {
+ public:
+  CudaEvent() {
+    CheckCuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  ~CudaEvent() { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  operator cudaEvent_t() const { return event_; }  // NOLINT: it stands for one
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// One object in pinned host memory that kernels can write.
+template <class T>
+class PinnedBox {
+ public:
+  PinnedBox() {
+    CheckCuda(cudaHostAlloc(reinterpret_cast<void**>(&object_), sizeof(T), cudaHostAllocMapped),
+              "cudaHostAlloc");
+    *object_ = T{};
+  }
+  ~PinnedBox() { cudaFreeHost(object_); }
+  PinnedBox(const PinnedBox&) = delete;
+  PinnedBox& operator=(const PinnedBox&) = delete;
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+
+ private:
+  T* object_ = nullptr;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_MEMORY_H_

@@ -1,0 +1,101 @@
+#ifndef GPM_ENGINE_RESOLVE_H_
+#define GPM_ENGINE_RESOLVE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/key_runs.h"
+
+namespace gpm {
+
+/// How the operations of runs are answered, written once for the GPU and for its explorer.
+
+/// An operation, as far as a batch says it.
+struct Question {
+  std::uint32_t operation;
+  std::uint32_t first;       ///< where its run begins
+  std::uint32_t reader;      ///< the operation that reads the value as it was before the run
+  std::uint32_t if_absent;   ///< effect of the operations of the run before this one
+  std::uint32_t if_present;  ///< the same, when the key was there before
+  Op op;
+};
+
+/// @param p a position of a sorted batch
+template <class Batch>
+GPM_HD inline Question QuestionAt(const Batch& batch, std::uint32_t p) {
+  // As few loads as possible one behind the other.
+  const RunEffect effect = batch.effects[p];
+  const RunEffect before = p != 0 ? batch.effects[p - 1] : effect;
+  Question question;
+  question.operation = batch.OperationAt(p);
+  question.first = effect.first;
+  const std::uint32_t find = effect.first_find();
+  question.reader = find == kNoPosition ? 0 : batch.OperationAt(find);
+  question.if_absent = p == effect.first ? kUnchanged : before.if_absent;
+  question.if_present = p == effect.first ? kUnchanged : before.if_present;
+  question.op = batch.KindOf(question.operation);
+  return question;
+}
+
+struct Answer {
+  bool found = false;  ///< a find, and the key is there
+  /// Position of the operation that wrote what is found; kUnchanged: it was there before the run.
+  std::uint32_t writer = kUnchanged;
+};
+
+/// What found no room says so until it is finished, after growth.
+/// @param record of its run
+/// @param p the operation's position
+template <class Batch>
+GPM_HD inline void AnswerPending(const Batch& batch, const RunRecord& record, std::uint32_t p,
+                                 std::uint32_t operation) {
+  if (record.status == RunStatus::kPending && p >= record.next) {
+    batch.results[operation] = Result::kNoSpace;
+  }
+}
+
+/// Answers an operation, but for what it found.
+template <class Batch>
+GPM_HD inline Answer AnswerOne(const Batch& batch, const Question& question, bool present_before) {
+  const std::uint32_t before = present_before ? question.if_present : question.if_absent;
+  const bool present = PresentAfter(before, present_before);
+  batch.results[question.operation] = ResultOf(question.op, present, batch.values != nullptr);
+  return Answer{question.op == Op::kFind && present, before};
+}
+
+/// Answers an operation anew whose run met another state of the item than the one by which it was
+/// answered, or found no room.
+/// @param p its position in the sorted batch
+/// @param record of the run: whether the key was there by the first answer, and if it was not, the
+///        cell that the item had
+template <class Group, class Media, class Batch>
+GPM_HD inline void CorrectAnswer(const Group& group, const Media& media, const TableView& table,
+                                 const Batch& batch, std::uint32_t p, const RunRecord& record) {
+  const bool present = record.present == 0;
+  const Question question = QuestionAt(batch, p);
+  if (record.status != RunStatus::kDone) {
+    AnswerPending(batch, record, p, question.operation);
+    return;
+  }
+  const Answer before = AnswerOne(batch, question, !present);
+  const Answer answer = AnswerOne(batch, question, present);
+  if (before.found) {
+    const bool was_hit = before.writer != kUnchanged || record.hit != 0;
+    AtomicAdd(&batch.sums->found, ~std::uint64_t{0});
+    if (was_hit) AtomicAdd(&batch.sums->cache_hits, ~std::uint64_t{0});
+  }
+  if (!answer.found) return;
+  AtomicAdd(&batch.sums->found, 1);
+  std::byte* const row = batch.FoundOf(question.operation, table.value_size);
+  if (answer.writer == kUnchanged) {  // (not written again before the batch ends)
+    media.ReadCell(group, row, table.Cell(record.next * table.cell_bytes), table.value_size);
+  } else {
+    AtomicAdd(&batch.sums->cache_hits, 1);
+    media.CopyRow(group, row, batch.ValueOf(batch.OperationAt(answer.writer), table.value_size),
+                  table.value_size);
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_RESOLVE_H_

@@ -1,0 +1,195 @@
+#ifndef GPM_STORE_H_
+#define GPM_STORE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gpmstore/batch.h"
+#include "gpmstore/options.h"
+#include "gpmstore/error.h"
+#include "pm/medium.h"
+
+struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
+
+namespace gpm {
+
+class StoreImpl;
+struct DeviceView;
+
+/// A CUDA stream; null is the default stream. Ignored by the cpu executor.
+using Stream = CUstream_st*;
+
+/// What recovery did when the store was opened.
+struct RecoveryStats {
+  bool was_clean = true;          ///< the pool had been closed in order
+  bool resize_continued = false;  ///< an interrupted resize was finished
+  std::uint64_t insert_slots_cleared = 0;
+  std::uint64_t duplicates_removed = 0;
+  double seconds = 0;  ///< of the slot pass and what follows it, mapping excluded
+};
+
+struct StoreStats {
+  std::uint64_t items = 0;
+  std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
+  double load_factor = 0;            ///< items / capacity_slots
+  std::uint32_t bottom_level = 0;
+  std::uint32_t top_level = 0;
+  std::uint64_t resizes = 0;      ///< since open
+  double resize_seconds = 0;      ///< that they took; no batch ran
+  double growth_seconds = 0;      ///< of that, until the medium had room and the executor saw it
+  std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
+  std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
+  std::uint64_t pm_bytes = 0;     ///< mapped
+  std::uint64_t gpu_bytes = 0;    ///< GPU memory this store allocated
+  std::uint32_t key_size = 0;
+  std::uint32_t value_size = 0;
+  Geometry geometry;
+  ExecutorKind executor = ExecutorKind::kCpu;  ///< kCpu or kCuda
+  unsigned threads = 0;                        ///< cpu executor
+  MediumInfo medium;
+  RecoveryStats recovery;
+  CacheStats cache;
+};
+
+/// A batch in flight. Wait() completes it: makes room for what found no slot, finishes that, copies
+/// results that go to host arrays, and returns when everything is durable. Destroying a ticket
+/// waits too (errors are then lost). Movable. One thread at a time.
+class Ticket {
+ public:
+  class State;
+  Ticket();
+  explicit Ticket(std::unique_ptr<State> state);
+  Ticket(Ticket&&) noexcept;
+  Ticket& operator=(Ticket&&) noexcept;
+  ~Ticket();
+
+  /// Want of space is a Result. Only when a resize had to be given up half-way (even the larger top
+  /// had no slot for some item, and the pool could not grow once more; memory ran out; the GPU
+  /// failed) does this, like every later call, throw: nothing is lost, and opening the pool again,
+  /// with a larger maximum if that was short, goes on with the resize.
+  ///
+  /// When it throws, each operation of the batch has happened or not, as after a crash, and every
+  /// later Wait throws the same. (An error of LoadCache concerns the cache alone.)
+  /// @throws Error kGpu, kIo, kNoSpace, kBusy (the batch lacked room, and this thread has a device
+  ///         scope open), kUnsupported (in a fork of the store's process); std::bad_alloc
+  void Wait();
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// A persistent key-value store in one pool: the owner of the pool, its executor and everything
+/// volatile.
+///
+/// A store outlives its tickets, or was closed: those may still be waited on. After Close, or when
+/// it was moved from, every call but Close throws Error(kInvalidArgument).
+///
+/// Thread safety: all members except Close, move and destruction may be called from several
+/// threads at once. Batches run concurrently; only resizing excludes them. Two batches that run at
+/// once and touch the same key are each atomic per operation, in some order.
+///
+/// Errors: what a call throws beside gpm::Error is std::bad_alloc. A call that threw left the store
+/// as it was, but for operations of its own batch, or unusable: then every call but Close throws,
+/// with the cause, and opening the pool again finds every item (docs/FAILURES.md).
+///
+/// Calls that need to be alone (Reserve, ForEach, Close, and a batch that has to make room) wait
+/// until the device scopes that are open are closed; new ones wait for them meanwhile. A thread
+/// that has opened one that is still open gets Error(kBusy) from such a call: it would wait for
+/// itself.
+///
+/// Processes: a store belongs to the process that opened it. In a child that this forked, Close and
+/// destruction let go of it and leave the pool, which is the parent's, alone; every other call
+/// throws Error(kUnsupported).
+class Store {
+ public:
+  /// Creates a pool and opens it.
+  /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
+  /// @throws Error kInvalidArgument, kExists, kNoSpace, kUnsupported (executor), kIo, kGpu;
+  ///         no file is left behind
+  static Store Create(const std::string& path, const CreateOptions& create,
+                      const OpenOptions& open = {});
+
+  /// Opens a pool, recovering it first (DESIGN section 7): clears half-inserted slots, goes on with
+  /// an interrupted resize, removes duplicates, derives the free cells.
+  /// @throws Error kInvalidArgument (options), kNotFound, kBusy, kDamaged, kUnsupported (executor),
+  ///         kNoSpace (the resize, or memory), kIo, kGpu
+  static Store Open(const std::string& path, const OpenOptions& open = {});
+
+  Store(Store&&) noexcept;
+  Store& operator=(Store&&) noexcept;
+  ~Store();  ///< closes; an error is lost
+
+  std::uint32_t key_size() const;    ///< bytes
+  std::uint32_t value_size() const;  ///< bytes
+
+  /// Runs a batch to completion.
+  /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
+  ///         operations need is missing, or there are more than 2^31 - 1 operations (nothing was
+  ///         applied), and as Ticket::Wait
+  void Apply(const Batch& batch);
+
+  /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
+  /// there for later work on the stream. Operations that found no slot or no value cell read
+  /// kNoSpace until Ticket::Wait has made room and finished them. The cpu executor runs the batch
+  /// before it returns.
+  [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
+
+  /// Batches of one kind; arrays as in Batch, n = results.size().
+  void Find(std::span<const std::byte> keys, std::span<std::byte> found, std::span<Result> results);
+  void Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
+              std::span<Result> results);
+  void Update(std::span<const std::byte> keys, std::span<const std::byte> values,
+              std::span<Result> results);
+  void Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
+              std::span<Result> results);
+  void Erase(std::span<const std::byte> keys, std::span<Result> results);
+
+  /// Makes room for `items` items in all, at once: the levels and value cells that they need, each
+  /// item that is there moved once, so that inserts up to there resize nothing. Excludes batches
+  /// meanwhile.
+  /// @throws Error kNoSpace when the pool can't grow so far (its maximum is looked at before
+  ///         anything is done, and gaps that dropped levels left do not count; a medium may fill up
+  ///         halfway, which loses nothing), kIo, kGpu, kBusy
+  void Reserve(std::uint64_t items);
+
+  /// Insert of many items: makes room for all of them first, and then inserts them in large
+  /// batches, each in address order. Each batch is one as far as a crash is concerned. Where there
+  /// is not room for all, the results say which found none.
+  /// @throws as Apply
+  void BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
+                std::span<Result> results);
+
+  /// Loads the cache anew with the buckets that are hot now, while batches go on; also done by
+  /// itself every CacheOptions::load_interval operations. Without a cache, nothing.
+  /// @throws Error(kGpu)
+  [[nodiscard]] Ticket LoadCache();
+
+  /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
+  /// excluded: `visit` must not call the store, which would wait for itself. The spans (key_size
+  /// and value_size bytes, host memory) are valid during the call. @throws Error(kBusy)
+  using Visitor =
+      std::function<void(std::span<const std::byte> key, std::span<const std::byte> value)>;
+  void ForEach(const Visitor& visit);
+
+  StoreStats Stats() const;
+
+  /// Completes running batches (tickets keep their outcome), marks the pool clean, unmaps it. The
+  /// store can't be used after, also when this throws, but for kBusy. A pool of which not all was
+  /// done is not marked clean, and recovered when it is opened next.
+  /// @throws Error kIo, kGpu, kNoSpace, kBusy (nothing was done); std::bad_alloc
+  void Close();
+
+  std::shared_ptr<StoreImpl> impl() { return Opened(); }  ///< for DeviceScope
+
+ private:
+  explicit Store(std::shared_ptr<StoreImpl> impl);
+  const std::shared_ptr<StoreImpl>& Opened() const;
+  std::shared_ptr<StoreImpl> impl_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_STORE_H_

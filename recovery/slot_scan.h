@@ -1,0 +1,168 @@
+#ifndef GPM_RECOVERY_SLOT_SCAN_H_
+#define GPM_RECOVERY_SLOT_SCAN_H_
+
+#include <cstdint>
+
+#include "table/protocol.h"
+
+namespace gpm {
+
+/// The recovery pass and the drain of a resize, per slot and per bucket, written once for both
+/// executors (DESIGN section 7; GPHash section 3.2.3, "Recovery", "Resizing"). They run while no
+/// batch does.
+
+/// How a slot pass treats what it meets.
+enum class PassMode : std::uint8_t {
+  kTrust,    ///< the pool was closed in order: count items, mark cells
+  kInspect,  ///< the same after a crash, and count what needs repair; writes nothing, and makes
+             ///< durable what it saw
+  kRepair,   ///< clear half-inserted slots and duplicates
+};
+
+/// What a pass found. In the executor's memory; all sums.
+struct PassCounters {
+  std::uint64_t items = 0;
+  std::uint64_t insert_slots = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t bad_references = 0;  ///< names no cell of a segment
+  std::uint64_t shared_cells = 0;    ///< names a cell that another item names too
+};
+
+/// Ranges of cell numbers [first, last) that the value segments hold.
+struct CellRange {
+  std::uint64_t first;
+  std::uint64_t last;
+};
+
+/// The volatile side of a pass: a trivially copyable view of the executor's memory.
+struct PassView {
+  PassCounters* counters;
+  std::uint32_t* used;  ///< one bit a cell, by cell number; null when values are inline
+  const CellRange* ranges;
+  std::uint32_t range_count;
+
+  GPM_HD bool InSegment(std::uint64_t cell) const {
+    for (std::uint32_t i = 0; i < range_count; ++i) {
+      if (cell >= ranges[i].first && cell < ranges[i].last) return true;
+    }
+    return false;
+  }
+};
+
+/// Visits one slot. Reads persistent memory only where the directory does not tell.
+/// @param addressable whether the slot's level is addressed; else it is being drained, and an item
+///        that has already been moved up is a copy of which the cell is kept
+/// @param index of the bucket in the directory, which was made of it; or DirectoryView::kNoIndex
+/// @tparam Group of one thread
+template <class Group, class Media>
+GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& operations,
+                      const Media& media, const PassView& pass, PassMode mode, bool addressable,
+                      Slot slot, std::uint32_t index) {
+  static_assert(Group::kSize == 1);
+  const auto& directory = operations.directory();
+  const bool listed = index != DirectoryView::kNoIndex;
+  const std::uint16_t print = listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
+  if (print == DirectoryView::kEmpty) return;
+  const bool told = print != DirectoryView::kTaken;  // else half-inserted, or damaged
+  const auto clear = [&] {
+    if (mode != PassMode::kRepair) return;
+    media.Store(table.State(slot), kEmptyState);
+    media.Flush(Step::kRepairFlush, table.State(slot), 8);
+    if (listed) directory.Cleared(index, slot.index);
+  };
+  const bool compares = mode != PassMode::kTrust || !addressable;
+  const bool reads_key = compares && !(told && directory.has_keys());
+  std::uint64_t word = 0;
+  if (!told || reads_key) word = media.Load(table.State(slot));
+  if (!told && word == kEmptyState) return;
+  if (!told && word == kInsertState) {
+    AtomicAdd(&pass.counters->insert_slots, 1);
+    clear();
+    return;
+  }
+  if (compares) {
+    KeyBuffer key;
+    if (reads_key) {
+      LoadSlotKey(table, media, slot, word, key.words);
+    } else {
+      directory.LoadKey(index, slot.index, key.words);
+    }
+    if (operations.IsDuplicate(slot, key.words)) {
+      AtomicAdd(&pass.counters->duplicates, addressable ? 1 : 0);
+      clear();
+      return;
+    }
+  }
+  if (mode == PassMode::kRepair) return;  // items and cells were counted by the inspection
+  AtomicAdd(&pass.counters->items, 1);
+  if (table.inline_values()) return;
+  const std::uint64_t reference =
+      told ? directory.Reference(index, slot.index) : media.Load(table.Reference(slot));
+  const std::uint64_t cell = reference / table.cell_bytes;
+  if (reference % table.cell_bytes != 0 || !pass.InSegment(cell)) {
+    AtomicAdd(&pass.counters->bad_references, 1);
+    return;
+  }
+  const std::uint32_t bit = 1u << (cell % 32);
+  if ((AtomicOr(&pass.used[cell / 32], bit) & bit) != 0) {
+    AtomicAdd(&pass.counters->shared_cells, 1);
+  }
+}
+
+/// Moves the items of one bucket of a level that is being drained up into the addressable levels;
+/// each keeps its value cell. Inserted above first, then erased below: a crash in between leaves it
+/// in both places, of which the one above is addressable. (Were the erase not durable when the
+/// bucket is done, and another item finds no slot, so that one more level is added, then the level
+/// above might be drained too, and an item be in two levels of which neither is addressable.)
+/// @return items that found no slot above; they stay
+template <class Group, class Media>
+GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group, Media>& operations,
+                                 const Group& group, const Media& media, std::byte* bucket) {
+  std::uint64_t left = 0;
+  bool erased = false;
+  for (std::uint32_t s = 0; s < table.slots; ++s) {
+    const Slot slot{bucket, s};
+    std::uint64_t word = 0;
+    if (group.IsLeader()) word = media.Load(table.State(slot));
+    word = group.Broadcast(word);
+    if (word == kEmptyState) continue;
+    if (word != kInsertState) {
+      KeyBuffer key;
+      LoadSlotKey(table, media, slot, word, key.words);
+      // Damage may have left an item where no operation finds it: it does not take the place of
+      // one that is found, should its key have been inserted again.
+      const bool valid = operations.IsInPlace(slot, word, key.words) ||
+                         !operations.IsDrainedDuplicate(slot, key.words);
+      if (valid && !operations.InsertReference(key.words, operations.LoadReference(slot))) {
+        ++left;
+        continue;
+      }
+    }
+    erased = true;
+    if (group.IsLeader()) {
+      media.Store(table.State(slot), kEmptyState);
+      media.Flush(Step::kDrainFlush, table.State(slot), sizeof(std::uint64_t));
+    }
+  }
+  FenceBeforeAcknowledging(TeamOfOne(group), media, Step::kDrainFence, erased);
+  return left;
+}
+
+/// Frees the cells of one word of the `used` bitmap that lie in [range.first, range.last).
+GPM_HD inline void FreeUnusedCells(const Reclaim& reclaim, const std::uint32_t* used,
+                                   std::uint64_t word_index, CellRange range) {
+  std::uint32_t free_bits = used == nullptr ? ~0u : ~used[word_index];
+  const std::uint64_t base = word_index * 32;
+  if (base < range.first) free_bits &= ~0u << (range.first - base);
+  if (base + 32 > range.last) free_bits &= ~0u >> (base + 32 - range.last);
+  if (free_bits == 0) return;
+  std::uint64_t position = AtomicAdd(&reclaim.counters->cells_tail, PopCount(free_bits));
+  for (; free_bits != 0; free_bits &= free_bits - 1) {
+    reclaim.cell_ring[position++ & reclaim.cell_mask] =
+        static_cast<std::uint32_t>(base + LowestBit(free_bits));
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_RECOVERY_SLOT_SCAN_H_

@@ -1,0 +1,144 @@
+#ifndef GPM_TABLE_COMMIT_H_
+#define GPM_TABLE_COMMIT_H_
+
+#include "pm/annotate.h"
+#include "pm/steps.h"
+
+namespace gpm {
+
+/// The order of persistence, written once: for an operation alone, for the operations of a block
+/// that commit together, and for recovery and draining.
+///
+///   prepare                   value cell, key, reference: what nobody can reach yet
+///   FenceBeforePublishing     it persists before what makes it reachable
+///   publish                   one word, a state or a reference
+///   FenceBeforeAcknowledging  that persists before anybody is told
+///   acknowledge               the directory, the key's lock, retired cells and slots, results
+///
+/// Who takes the steps is a *team*, a policy:
+///
+///   Or(bit)         whether any member's bit is set; all come here, and see then what each of them
+///                   did before
+///   IsLast()        whether the calling thread is the one that says that all have begun
+///   Begin(o, work)  Operations::Begin; false when it has to be tried again in the next round
+///   FencePrepared, FencePublished (media, step, needed)
+///                   what any member wrote before persists, and is seen, before what any of them
+///                   writes from then on. A member alone needs it if `needed`, and gives it a name
+
+/// One operation alone.
+template <class Group>
+class TeamOfOne {
+ public:
+  GPM_HD explicit TeamOfOne(const Group& group) : group_(group) {}
+
+  GPM_HD bool Or(bool bit) const { return bit; }
+  GPM_HD bool IsLast() const { return true; }
+  template <class Operations, class Work>
+  GPM_HD bool Begin(const Operations& operations, Work* work) const {
+    operations.Begin(work);
+    return true;
+  }
+  /// Each thread of the group orders what it wrote itself.
+  template <class Media>
+  GPM_HD void FencePrepared(const Media& media, Step step, bool needed) const {
+    if (needed) media.Fence(step);
+    group_.Sync();
+  }
+  /// (One thread of the group publishes, and acknowledges.)
+  template <class Media>
+  GPM_HD void FencePublished(const Media& media, Step step, bool needed) const {
+    if (needed) media.Fence(step);
+  }
+
+ private:
+  const Group group_;
+};
+
+/// Operations of tiles of one block. Nobody waits for a key's lock, which another tile of the team
+/// might hold: it is tried again in the next round. One thread fences for all, since fences are
+/// cumulative: a fence orders what its thread has seen, which the barrier before it lets it see.
+/// @tparam Threads the threads of the tiles: Rank(), Size(), Sync(step), and Or(bit), which syncs
+template <class Threads>
+class TeamOfTiles {
+ public:
+  GPM_HD explicit TeamOfTiles(const Threads& threads = {}) : threads_(threads) {}
+
+  GPM_HD const Threads& threads() const { return threads_; }
+  GPM_HD bool Or(bool bit) const { return threads_.Or(bit); }
+  GPM_HD bool IsLast() const { return threads_.Rank() == threads_.Size() - 1; }
+  template <class Operations, class Work>
+  GPM_HD bool Begin(const Operations& operations, Work* work) const {
+    return operations.TryBegin(work);
+  }
+  /// REQUIRES: Or was called after what the members wrote.
+  template <class Media>
+  GPM_HD void FencePrepared(const Media& media, Step, bool) const {
+    if (threads_.Rank() == 0) media.Fence(Step::kTeamPreparedFence);
+    threads_.Sync(Step::kTeamPreparedBarrier);
+  }
+  template <class Media>
+  GPM_HD void FencePublished(const Media& media, Step, bool) const {
+    threads_.Sync(Step::kTeamPublishedBarrier);
+    if (threads_.Rank() == 0) media.Fence(Step::kTeamDoneFence);
+    threads_.Sync(Step::kTeamDoneBarrier);
+  }
+
+ private:
+  const Threads threads_;
+};
+
+/// What was prepared persists before what makes it reachable.
+/// @param step its name
+/// @param needed whether anything was
+template <class Team, class Media>
+GPM_HD inline void FenceBeforePublishing(const Team& team, const Media& media, Step step,
+                                         bool needed = true) {
+  team.FencePrepared(media, step, needed);
+}
+
+/// What was published persists before anybody is told.
+/// @param needed whether anything was
+template <class Team, class Media>
+GPM_HD inline void FenceBeforeAcknowledging(const Team& team, const Media& media, Step step,
+                                            bool needed = true) {
+  team.FencePublished(media, step, needed);
+}
+
+/// Applies the operations of a team's members (Operations::Apply); all of them come here.
+/// @param active whether this member has one
+/// @param begins whether there is a first round also when no member has one
+/// @param read_old read_old(is_first) is called by a member whose operation has begun, in the first
+///        round or a later one, again if it has to begin again: reads what it wants of the item as
+///        it was
+/// @param begun called by one thread when the first round's operations have begun
+template <class Team, class Media, class Operations, class Work, class ReadOld, class Begun>
+GPM_HD inline void ApplyTogether(const Team& team, const Media& media, const Operations& operations,
+                                 Work* work, bool active, bool begins, const ReadOld& read_old,
+                                 const Begun& begun) {
+  using Change = typename Operations::Change;
+  for (bool is_first = true; team.Or(active) || (is_first && begins); is_first = false) {
+    const bool has_begun = active && team.Begin(operations, work);
+    bool changes = has_begun && work->change != Change::kNothing;
+    if (has_begun) {
+      active = changes;
+      read_old(is_first);
+    }
+    const bool any = team.Or(changes);
+    if (is_first && begins && team.IsLast()) begun();
+    if (!any) continue;
+    FenceBeforePublishing(team, media, Operations::PreparedFence(work->change),
+                          work->change != Change::kErase);
+    if (changes) {
+      operations.TellCache(*work);
+      changes = operations.Commit(work);
+    }
+    FenceBeforeAcknowledging(team, media, Operations::DoneFence(work->change), changes);
+    if (!changes) continue;  // without a directory: another change came first, look again
+    operations.Finish(work);
+    active = false;
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_COMMIT_H_

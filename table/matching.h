@@ -1,0 +1,55 @@
+#ifndef GPM_TABLE_MATCHING_H_
+#define GPM_TABLE_MATCHING_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpm {
+
+/// Which of a bucket's state words equal `word`, and which are kEmptyState; bit s is slot s.
+struct BucketMatch {
+  std::uint32_t match;
+  std::uint32_t empty;
+};
+
+/// Compares `slots` (a power of two, at most 32) consecutive state words with `word` and with
+/// kEmptyState. Each word is read once and atomically.
+/// @param states 8-byte aligned; 64-byte aligned when slots >= 8
+using MatchBucketFn = BucketMatch (*)(const std::uint64_t* states, std::uint32_t slots,
+                                      std::uint64_t word);
+
+/// The same for `count` words, each compared with `locations` buckets of its own, of which null
+/// ones are none: in matches[i], bit j * slots + s is slot s of buckets[i * locations + j].
+/// @param slots slots * locations is at most 32
+using MatchBucketsFn = void (*)(const std::byte* const* buckets, std::uint32_t slots,
+                                std::uint32_t locations, const std::uint64_t* words,
+                                std::size_t count, BucketMatch* matches);
+
+/// The widest versions this CPU runs: AVX-512, AVX2, or one word at a time (always the last under
+/// ThreadSanitizer, which does not see vector loads as atomic).
+MatchBucketFn SelectMatchBucket();
+MatchBucketsFn SelectMatchBuckets();
+
+/// MatchBucketsFn by means of match(states, slots, word).
+template <class Match>
+void MatchEachBucket(const Match& match, const std::byte* const* buckets, std::uint32_t slots,
+                     std::uint32_t locations, const std::uint64_t* words, std::size_t count,
+                     BucketMatch* matches) {
+  for (std::size_t i = 0; i < count; ++i) {
+    matches[i] = BucketMatch{0, 0};
+    for (std::uint32_t j = 0; j < locations; ++j) {
+      const auto* states = reinterpret_cast<const std::uint64_t*>(buckets[i * locations + j]);
+      if (states == nullptr) continue;
+      const BucketMatch bits = match(states, slots, words[i]);
+      matches[i].match |= bits.match << (j * slots);
+      matches[i].empty |= bits.empty << (j * slots);
+    }
+  }
+}
+
+/// One word at a time.
+BucketMatch MatchBucketScalar(const std::uint64_t* states, std::uint32_t slots, std::uint64_t word);
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_MATCHING_H_

@@ -1,0 +1,238 @@
+#ifndef GPM_TABLE_MEDIA_CUDA_CUH_
+#define GPM_TABLE_MEDIA_CUDA_CUH_
+
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include "table/group.h"
+#include "table/matching.h"
+#include "pm/annotate.h"
+#include "pm/steps.h"
+
+namespace gpm {
+
+/// A tile of a warp that works on one operation.
+/// @tparam kLanes a power of two, at most 32
+template <std::uint32_t kLanes>
+class TileGroup {
+ public:
+  using Tile = cooperative_groups::thread_block_tile<kLanes>;
+  static constexpr std::uint32_t kSize = kLanes;
+
+  __device__ explicit TileGroup(const Tile& tile) : tile_(tile) {}
+  __device__ std::uint32_t Lane() const { return tile_.thread_rank(); }
+  __device__ bool IsLeader() const { return tile_.thread_rank() == 0; }
+  __device__ void Sync() const { tile_.sync(); }
+  template <class Word>
+  __device__ Word Broadcast(Word value) const {
+    return tile_.shfl(value, 0);
+  }
+  __device__ std::uint32_t Ballot(bool bit) const { return tile_.ballot(bit); }
+  __device__ std::uint32_t Or(std::uint32_t bits) const {
+    return cooperative_groups::reduce(tile_, bits, cooperative_groups::bit_or<std::uint32_t>());
+  }
+
+ private:
+  Tile tile_;
+};
+
+/// Which pool lines kernels wrote, for the host to flush before it acknowledges the batch; used
+/// only where the medium needs that (persistent memory without eADR). In GPU memory.
+struct DirtyLog {
+  std::uint64_t* lines = nullptr;  ///< addresses of 64-byte lines; null: nothing is logged
+  std::uint64_t* count = nullptr;  ///< may run past capacity: then everything has to be flushed
+  std::uint64_t capacity = 0;
+};
+
+/// LoadChunk and StoreChunk where 16 bytes cannot be accessed at once.
+__device__ GPM_SELDOM inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
+  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 4 == 0) {
+    const auto* words = reinterpret_cast<const std::uint32_t*>(source);
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  }
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+#pragma unroll 1
+  for (std::uint32_t i = min(bytes, 16u); i-- > 0;) {
+    high = high << 8 | low >> 56;
+    low = low << 8 | static_cast<std::uint64_t>(source[i]);
+  }
+  return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
+                    static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
+}
+__device__ GPM_SELDOM inline void StoreUnaligned(std::byte* target, uint4 chunk,
+                                                 std::uint32_t bytes) {
+  const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 4 == 0) {
+    for (std::uint32_t i = 0; i < 4; ++i) reinterpret_cast<std::uint32_t*>(target)[i] = words[i];
+    return;
+  }
+  std::uint64_t low = words[0] | std::uint64_t{words[1]} << 32;
+  std::uint64_t high = words[2] | std::uint64_t{words[3]} << 32;
+#pragma unroll 1
+  for (std::uint32_t i = 0; i < min(bytes, 16u); ++i) {
+    target[i] = static_cast<std::byte>(low);
+    low = low >> 8 | high << 56;
+    high >>= 8;
+  }
+}
+
+/// 16 bytes at any alignment, of which `bytes` are there; the rest is zero.
+__device__ inline uint4 LoadChunk(const std::byte* source, std::uint32_t bytes) {
+  return bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 16 == 0
+             ? *reinterpret_cast<const uint4*>(source)
+             : LoadUnaligned(source, bytes);
+}
+
+/// The first `bytes` (at most 16) bytes of a chunk, to any alignment.
+__device__ inline void StoreChunk(std::byte* target, uint4 chunk, std::uint32_t bytes) {
+  if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 16 == 0) {
+    *reinterpret_cast<uint4*>(target) = chunk;
+  } else {
+    StoreUnaligned(target, chunk, bytes);
+  }
+}
+
+/// Copies bytes within GPU memory, by all lanes of a group.
+template <class Group>
+__device__ void CopyBytes(const Group& group, std::byte* target, const std::byte* source,
+                          std::uint32_t bytes) {
+  for (std::uint32_t i = 16 * group.Lane(); i < bytes; i += 16 * Group::kSize) {
+    StoreChunk(target + i, LoadChunk(source + i, bytes - i), bytes - i);
+  }
+}
+
+/// The media policy of the cuda executor (DirectMedia has the contract). Persistent memory is host
+/// memory behind the link: loads bypass the caches, which nobody keeps coherent with it, and the
+/// order is made by system-scope fences (GPHash section 3.2.3). Loads need no fence of their own: a
+/// protocol loads a reference only behind a branch on the state it loaded before, and a GPU issues
+/// loads in order and never ahead of a branch. (This is how the hardware works, and what the tests
+/// on it show; the PTX memory model alone would ask for acquiring loads.) A lock is given back
+/// after a fence: the protocol's own last one, or that of the directory.
+class CudaMedia {
+ public:
+  __device__ explicit CudaMedia(const DirtyLog& dirty) : dirty_(dirty) {}
+
+  __device__ std::uint64_t Load(const std::uint64_t* word) const {
+    return *const_cast<const volatile std::uint64_t*>(word);
+  }
+  __device__ void Store(std::uint64_t* word, std::uint64_t value) const {
+    *const_cast<volatile std::uint64_t*>(word) = value;
+  }
+  __device__ bool Cas(Step, std::uint64_t* word, std::uint64_t expected,
+                      std::uint64_t desired) const {
+    // Of device scope, which is what it is: over PCIe the GPU's atomics on host memory are atomic
+    // among its own threads, not against the CPU, and nothing else works on a pool meanwhile.
+    return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
+  }
+  __device__ void Flush(Step, const void* address, std::size_t bytes) const {
+    if (dirty_.lines != nullptr) Log(dirty_, address, bytes);
+  }
+  __device__ void Fence(Step) const { __threadfence_system(); }
+
+  __device__ void Acquire(Step, std::uint32_t* lock) const {
+    while (!TryAcquire(Step::kKeyLock, lock)) __nanosleep(kLockWaitNanoseconds);
+  }
+  /// Takes a lock if nobody has it; for Operations::TryBegin.
+  __device__ bool TryAcquire(Step, std::uint32_t* lock) const {
+    // (An acquiring exchange waits for nothing that was written before, where a fence would.)
+    return cuda::atomic_ref<std::uint32_t, cuda::thread_scope_device>(*lock).exchange(
+               1u, cuda::memory_order_acquire) == 0;
+  }
+  __device__ void Release(Step, std::uint32_t* lock) const { atomicExch(lock, 0u); }
+
+  template <class Group>
+  __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
+                            std::uint32_t value_bytes) const {
+    for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
+      *reinterpret_cast<uint4*>(cell + i) = LoadChunk(value + i, value_bytes - i);
+    }
+  }
+  template <class Group>
+  __device__ void ReadCell(const Group& group, std::byte* value, const std::byte* cell,
+                           std::uint32_t value_bytes) const {
+    for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
+      StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
+    }
+  }
+  /// Copies a value between arrays of a batch.
+  template <class Group>
+  __device__ void CopyRow(const Group& group, std::byte* target, const std::byte* source,
+                          std::uint32_t bytes) const {
+    CopyBytes(group, target, source, bytes);
+  }
+  template <class Word>
+  __device__ Word LoadShared(const Word* word) const {
+    return *const_cast<const volatile Word*>(word);
+  }
+  template <class Word>
+  __device__ void StoreShared(Word* word, Word value) const {
+    *const_cast<volatile Word*>(word) = value;
+  }
+  template <class Word>
+  __device__ bool CasShared(Step, Word* word, Word expected, Word desired) const {
+    return atomicCAS(word, expected, desired) == expected;
+  }
+  __device__ void LoadSharedPair(const std::uint64_t* words, std::uint64_t* low,
+                                 std::uint64_t* high) const {
+    const auto pair = __ldcv(reinterpret_cast<const ulonglong2*>(words));
+    *low = pair.x;
+    *high = pair.y;
+  }
+  __device__ void FenceShared(Step) const { __threadfence(); }
+  /// What was read is in registers when the next load is issued (see above): it is enough that the
+  /// compiler keeps the order.
+  __device__ void FenceReads(Step) const { __threadfence_block(); }
+  __device__ bool Validate(Step, const std::uint32_t* word, std::uint32_t version) const {
+    return LoadShared(word) == version;
+  }
+  __device__ void Wait() const { __nanosleep(kLockWaitNanoseconds); }
+  template <class Group>
+  __device__ void ReadShared(const Group& group, std::byte* value, const std::byte* shared,
+                             std::uint32_t bytes) const {
+    ReadCell(group, value, shared, bytes);
+  }
+  template <class Group>
+  __device__ void WriteShared(const Group& group, std::byte* shared, const std::byte* value,
+                              std::uint32_t bytes) const {
+    WriteCell(group, shared, value, bytes);
+  }
+  template <class Group>
+  __device__ void FillShared(const Group& group, std::byte* shared, const std::byte* cell,
+                             std::uint32_t bytes) const {
+    ReadCell(group, shared, cell, bytes);
+  }
+  __device__ BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+                                     std::uint64_t word) const {
+    BucketMatch bits{0, 0};
+    for (std::uint32_t s = 0; s < slots; ++s) {
+      const std::uint64_t state = Load(states + s);
+      bits.match |= static_cast<std::uint32_t>(state == word) << s;
+      bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
+    }
+    return bits;
+  }
+
+ private:
+  /// A holder is busy for some round trips over the link.
+  static constexpr unsigned kLockWaitNanoseconds = 500;
+
+  __device__ GPM_SELDOM static void Log(DirtyLog dirty, const void* address, std::size_t bytes) {
+    const auto first = reinterpret_cast<std::uint64_t>(address) / 64 * 64;
+    for (std::uint64_t line = first; line < reinterpret_cast<std::uint64_t>(address) + bytes;
+         line += 64) {
+      const std::uint64_t at = atomicAdd(reinterpret_cast<unsigned long long*>(dirty.count), 1ull);
+      if (at < dirty.capacity) dirty.lines[at] = line;
+    }
+  }
+
+  DirtyLog dirty_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_MEDIA_CUDA_CUH_

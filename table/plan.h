@@ -1,0 +1,41 @@
+#ifndef GPM_TABLE_PLAN_H_
+#define GPM_TABLE_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "table/layout.h"
+
+namespace gpm {
+
+/// What to do with a key, depending on whether it is there. Every operation is a plan, and so is
+/// any sequence of operations on one key (engine/combining.h).
+enum class Action : std::uint8_t { kKeep, kWrite, kErase };
+
+struct Plan {
+  Action if_absent = Action::kKeep;  ///< kKeep or kWrite
+  Action if_present = Action::kKeep;
+  const std::byte* absent_value = nullptr;   ///< value_size bytes; written if absent
+  const std::byte* present_value = nullptr;  ///< written if present
+};
+
+/// What an operation could not go on for want of; nothing was changed then.
+enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
+
+/// What Apply found, and did.
+struct Outcome {
+  bool present = false;         ///< the key was there before
+  Lack lack = Lack::kNothing;   ///< the plan could not be carried out
+  std::uint32_t position = 0;   ///< present: its candidate slot
+  std::uint64_t reference = 0;  ///< present: the value reference it had
+};
+
+/// Where a key was found.
+struct Hint {
+  Slot slot;                   ///< no bucket: nowhere
+  std::uint32_t position = 0;  ///< its number among the candidate slots
+};
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_PLAN_H_

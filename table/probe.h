@@ -1,0 +1,322 @@
+#ifndef GPM_TABLE_PROBE_H_
+#define GPM_TABLE_PROBE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "table/value_cache.h"
+#include "table/layout.h"
+#include "table/plan.h"
+#include "pm/annotate.h"
+#include "pm/steps.h"
+
+namespace gpm {
+
+/// Finding keys in the table, and reading their values: what the protocols (table/protocol.h) begin
+/// with. Writes nothing but what the cache counts.
+///
+/// @tparam Group, Media as for Operations
+template <class Group, class Media>
+class TableProbe {
+ public:
+  GPM_HD TableProbe(const TableView& table, const Accelerators& accelerators, const Group& group,
+                    const Media& media)
+      : table_(table),
+        group_(group),
+        media_(media),
+        directory_(accelerators.directory, table_, group_, media_),
+        cache_(accelerators.cache, table_, group_, media_) {}
+
+  /// Where a key may live.
+  GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
+
+  /// Candidate bucket c of a key, or null (CandidateBucket).
+  GPM_HD std::byte* BucketAt(const Candidates& candidates, std::uint32_t c) const {
+    return CandidateBucket(table_, candidates, c);
+  }
+
+  /// Apply of a plan that does nothing, for finds alone.
+  /// @param uses of the key that this stands for, for the cache to count
+  /// @param empty set to the candidate slots that are empty, if not null
+  GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key,
+                      std::uint32_t uses = 1, std::uint32_t* empty = nullptr) const {
+    const bool covered = directory_.Covers(candidates);
+    Outcome outcome;
+    const Probe probe = ProbeSlots(candidates, key);
+    if (empty != nullptr) *empty = probe.empty;
+    if (probe.match == 0) return outcome;
+    outcome.present = true;
+    outcome.position = LowestBit(probe.match);
+    outcome.reference = ReferenceAt(candidates, probe);
+    if (covered && uses != 0) cache_.Count(BucketIndex(candidates, outcome.position), uses);
+    return outcome;
+  }
+  /// Counts what Find was told not to.
+  GPM_HD void CountUses(const Candidates& candidates, const Outcome& outcome,
+                        std::uint32_t uses) const {
+    if (directory_.Covers(candidates)) {
+      cache_.Count(BucketIndex(candidates, outcome.position), uses);
+    }
+  }
+
+  /// Looks for the value of an item that was found in the cache (CacheAccess::Find).
+  GPM_HD bool FindCached(const Candidates& candidates, const Outcome& outcome,
+                         typename CacheAccess<Group, Media>::Value* value) const {
+    return !table_.inline_values() && directory_.Covers(candidates) &&
+           cache_.Find(BucketIndex(candidates, outcome.position),
+                       outcome.position & (table_.slots - 1), outcome.reference, value);
+  }
+
+  /// Copies out the value of an item that Apply found, as it was then.
+  /// @param value value_size bytes
+  /// @return whether the executor's memory had it
+  GPM_HD bool ReadFound(const Candidates& candidates, const Outcome& outcome,
+                        std::byte* value) const {
+    if (ReadCached(candidates, outcome, value)) return true;
+    ReadValue(outcome.reference, value);
+    return table_.inline_values() && directory_.Covers(candidates);
+  }
+  /// The same from the cache alone. @return false when it does not have it; then `value` may hold
+  /// anything
+  GPM_HD bool ReadCached(const Candidates& candidates, const Outcome& outcome,
+                         std::byte* value) const {
+    return !table_.inline_values() && directory_.Covers(candidates) &&
+           cache_.Read(BucketIndex(candidates, outcome.position),
+                       outcome.position & (table_.slots - 1), outcome.reference, value);
+  }
+
+  /// The candidate slots of level top - i alone: for one thread it pays to look at the levels one
+  /// by one, the highest, where most items are, first.
+  /// @param buckets BucketAt of the candidate buckets of this level, at least
+  GPM_HD Probe ProbeLevel(const Candidates& candidates, const std::uint64_t* key, std::uint32_t i,
+                          std::byte* const* buckets) const {
+    const std::uint32_t first = i * table_.locations;
+    return ProbeBuckets(candidates, key, first, first + table_.locations,
+                        [&](std::uint32_t c) { return buckets[c]; });
+  }
+
+  /// Where a new item goes: in the highest level that has room for it, the first empty slot of the
+  /// bucket with the most empty slots (the first location, of equals); -1 when all are full.
+  /// Filling the levels from the top reaches a load factor of 0.91 to 0.93 before the first resize;
+  /// taking the least loaded bucket of all levels, it was 0.88 to 0.89 (2L-2H-8S, 196608 slots;
+  /// test StoreTest.LoadFactorAtFirstResize, which records it).
+  GPM_HD int PlaceFor(std::uint32_t empty) const {
+    const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
+    int choice = -1;
+    std::uint32_t most = 0;
+    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+      if (choice >= 0 && (c & (table_.locations - 1)) == 0) break;  // a lower level begins
+      const std::uint32_t bits = (empty >> (c * table_.slots)) & bucket_mask;
+      const std::uint32_t count = PopCount(bits);
+      if (count > most) {
+        most = count;
+        choice = static_cast<int>(c * table_.slots + LowestBit(bits));
+      }
+    }
+    return choice;
+  }
+
+  /// The value reference of a slot where a probe of this batch found a key.
+  GPM_HD std::uint64_t LoadReference(Slot slot) const { return LoadOnce(table_.Reference(slot)); }
+
+  /// Whether a copy of this slot's key that takes precedence over it exists in the addressable
+  /// levels; for recovery. `word` is the slot's state, its key is `key`.
+  GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
+    const Candidates candidates = LocateKey(table_, key);
+    const Probe probe = ProbeSlots(candidates, key);
+    if (probe.match == 0) return false;
+    const Slot valid = SlotAt(candidates, LowestBit(probe.match));
+    return valid.bucket != slot.bucket || valid.index != slot.index;
+  }
+
+  /// The same for a slot of a level that is being drained and that has no copy in the addressable
+  /// levels: whether another one of the levels being drained has, the highest first. Only damage
+  /// leaves such copies.
+  GPM_HD bool IsDrainedDuplicate(Slot slot, const std::uint64_t* key) const {
+    const Candidates candidates = LocateKey(table_, key);
+    if (candidates.reserved >= 0) return false;
+    for (std::uint32_t level = table_.top - table_.levels + 1; level-- > table_.bottom;) {
+      for (std::uint32_t j = 0; j < table_.locations; ++j) {
+        std::byte* const bucket =
+            table_.Bucket(level, BucketNumber(table_, candidates.hash, level, j));
+        for (std::uint32_t s = 0; s < table_.slots; ++s) {
+          const Slot other{bucket, s};
+          if (media_.Load(table_.State(other)) == candidates.word && HoldsKey(other, key)) {
+            return bucket != slot.bucket || s != slot.index;
+          }
+        }
+      }
+    }
+    return false;
+  }
+
+  /// Whether a slot of the bottom level is where its key hashes to, under the key's word.
+  GPM_HD bool IsInPlace(Slot slot, std::uint64_t word, const std::uint64_t* key) const {
+    const Candidates candidates = LocateKey(table_, key);
+    for (std::uint32_t j = 0; j < table_.locations && candidates.word == word; ++j) {
+      const std::uint64_t number = BucketNumber(table_, candidates.hash, table_.bottom, j);
+      if (table_.Bucket(table_.bottom, number) == slot.bucket) return true;
+    }
+    return false;
+  }
+
+  /// Copies out the value that a reference names.
+  /// @param value value_size bytes
+  GPM_HD void ReadValue(std::uint64_t reference, std::byte* value) const {
+    if (table_.inline_values()) {
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+      for (std::uint32_t i = group_.Lane(); i < table_.value_size; i += Group::kSize) {
+        value[i] = static_cast<std::byte>(reference >> (8 * i));
+      }
+    } else {
+      media_.ReadCell(group_, value, table_.Cell(reference), table_.value_size);
+    }
+  }
+
+  /// For making the directory anew, while no batch runs.
+  GPM_HD const DirectoryAccess<Group, Media>& directory() const { return directory_; }
+
+  GPM_HD std::uint32_t CellOf(std::uint64_t reference) const { return table_.CellOf(reference); }
+
+  GPM_HD const Media& media() const { return media_; }
+
+ protected:
+  /// One-shot access: reads the prints, or the states, of all candidate slots at once (GPHash
+  /// section 3.1).
+  GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
+    if (!directory_.Covers(candidates)) {
+      return ProbeStates(table_, group_, media_, candidates, key);
+    }
+    Probe probe = directory_.Search(candidates, key);
+    if (!directory_.has_keys() && probe.match != 0) {
+      probe.match = KeepEqual(table_, group_, media_, candidates, probe.match, key);
+    }
+    return probe;
+  }
+
+  /// ProbeSlots and KeepEqualKeys where the directory does not know, which with one is seldom.
+  GPM_SELDOM static GPM_HD Probe ProbeStates(const TableView& table, Group group, Media media,
+                                             Candidates candidates, const std::uint64_t* key) {
+    return TableProbe(table, Accelerators{}, group, media).ProbeAllStates(candidates, key);
+  }
+  GPM_SELDOM static GPM_HD std::uint32_t KeepEqual(const TableView& table, Group group, Media media,
+                                                   Candidates candidates, std::uint32_t match,
+                                                   const std::uint64_t* key) {
+    return TableProbe(table, Accelerators{}, group, media).KeepEqualKeys(candidates, match, key);
+  }
+  GPM_HD Probe ProbeAllStates(const Candidates& candidates, const std::uint64_t* key) const {
+    if constexpr (Group::kSize == 1) {
+      return ProbeBuckets(candidates, key, 0, table_.candidate_buckets(),
+                          [&](std::uint32_t c) { return CandidateBucket(table_, candidates, c); });
+    } else {
+      Probe probe;
+      const std::uint32_t total = table_.candidate_buckets() * table_.slots;
+      constexpr std::uint32_t kRounds = 32 / Group::kSize;
+      std::uint64_t state[kRounds];
+      for (std::uint32_t k = 0; k < kRounds; ++k) {  // all loads in flight before the first use
+        const std::uint32_t position = k * Group::kSize + group_.Lane();
+        state[k] = kInsertState;  // neither empty nor a word
+        if (position < total) {
+          const std::byte* bucket =
+              CandidateBucket(table_, candidates, position >> table_.slot_bits);
+          if (bucket != nullptr) {
+            state[k] = media_.Load(reinterpret_cast<const std::uint64_t*>(bucket) +
+                                   (position & (table_.slots - 1)));
+          }
+        }
+      }
+      for (std::uint32_t k = 0; k < kRounds; ++k) {
+        probe.match |= group_.Ballot(state[k] == candidates.word) << (k * Group::kSize);
+        probe.empty |= group_.Ballot(state[k] == kEmptyState) << (k * Group::kSize);
+      }
+      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+      return probe;
+    }
+  }
+
+  /// The same by one thread, for candidate buckets [first, last).
+  template <class BucketOf>
+  GPM_HD Probe ProbeBuckets(const Candidates& candidates, const std::uint64_t* key,
+                            std::uint32_t first, std::uint32_t last,
+                            const BucketOf& bucket_of) const {
+    Probe probe;
+    for (std::uint32_t c = first; c < last; ++c) {
+      const std::byte* bucket = bucket_of(c);
+      if (bucket == nullptr) continue;
+      const auto bits = media_.MatchBucket(reinterpret_cast<const std::uint64_t*>(bucket),
+                                           table_.slots, candidates.word);
+      probe.match |= bits.match << (c * table_.slots);
+      probe.empty |= bits.empty << (c * table_.slots);
+    }
+    if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+    return probe;
+  }
+
+  /// Of slots whose fingerprint matched, those whose key does.
+  GPM_HD std::uint32_t KeepEqualKeys(const Candidates& candidates, std::uint32_t match,
+                                     const std::uint64_t* key) const {
+    std::uint32_t equal = 0;
+    for (std::uint32_t rest = match; rest != 0; rest &= rest - 1) {
+      const std::uint32_t position = LowestBit(rest);
+      const std::uint64_t* stored = table_.Key(SlotAt(candidates, position));
+      bool differs = false;
+      for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
+        differs |= media_.Load(stored + i) != key[i];
+      }
+      if (group_.Ballot(differs) == 0) equal |= 1u << position;
+    }
+    return equal;
+  }
+
+  /// Whether a slot whose word matched holds the key; by one thread.
+  GPM_HD bool HoldsKey(Slot slot, const std::uint64_t* key) const {
+    if (table_.key_words == 1) return true;
+    const std::uint64_t* stored = table_.Key(slot);
+    for (std::uint32_t i = 0; i < table_.key_words; ++i) {
+      if (media_.Load(stored + i) != key[i]) return false;
+    }
+    return true;
+  }
+
+  GPM_HD Slot SlotAt(const Candidates& candidates, std::uint32_t position) const {
+    return Slot{CandidateBucket(table_, candidates, position >> table_.slot_bits),
+                (position & (table_.slots - 1))};
+  }
+
+  /// One value of a word, the same for the whole group.
+  GPM_HD std::uint64_t LoadOnce(const std::uint64_t* word) const {
+    std::uint64_t value = 0;
+    if (group_.IsLeader()) value = media_.Load(word);
+    return group_.Broadcast(value);
+  }
+
+  /// The value reference of the key that a probe found.
+  GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, const Probe& probe) const {
+    if (probe.cell != 0) return probe.cell * table_.cell_bytes;
+    const std::uint32_t position = LowestBit(probe.match);
+    return directory_.Covers(candidates)
+               ? directory_.Reference(candidates, position)
+               : StoredReference(table_, group_, media_, candidates, position);
+  }
+  GPM_SELDOM static GPM_HD std::uint64_t StoredReference(const TableView& table, Group group,
+                                                         Media media, Candidates candidates,
+                                                         std::uint32_t position) {
+    const TableProbe probe(table, Accelerators{}, group, media);
+    return probe.LoadOnce(table.Reference(probe.SlotAt(candidates, position)));
+  }
+  GPM_HD std::uint32_t BucketIndex(const Candidates& candidates, std::uint32_t position) const {
+    return directory_.IndexOf(candidates, position >> table_.slot_bits);
+  }
+
+  const TableView& table_;
+  const Group group_;
+  const Media media_;
+  const DirectoryAccess<Group, Media> directory_;
+  const CacheAccess<Group, Media> cache_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_PROBE_H_

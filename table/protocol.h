@@ -1,0 +1,480 @@
+#ifndef GPM_TABLE_PROTOCOL_H_
+#define GPM_TABLE_PROTOCOL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "table/commit.h"
+#include "table/key_locks.h"
+#include "table/free_queues.h"
+#include "table/probe.h"
+
+namespace gpm {
+
+/// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
+/// DESIGN section 4).
+///
+/// @tparam Group the threads that work on one operation together: one host thread, or a tile of a
+///         warp. All of them call each function with the same arguments.
+/// @tparam Media how persistent memory is read, written and ordered (DirectMedia has the contract)
+///
+/// Thread safety: any number of groups at once, on the same and on different keys.
+///
+/// Invariants that the protocols rely on and keep:
+///  1. A slot's key never changes while a batch runs that could have seen it: erased slots stay in
+///     state kInsertState, unclaimable, until all such batches have ended (Reclaim). So after a
+///     probe that matched, the slot's reference is a value the key had, or has.
+///  2. A cell that a reference named is not written until all batches that could have read the
+///     reference have ended. So a value is read whole, and a reference never has the same bits for
+///     two values within an operation: CAS on it has no ABA problem. (Inline values can: then the
+///     two values are equal, and so are the outcomes.)
+///  3. State words change only kEmptyState -> kInsertState (one claimer, by CAS), kInsertState ->
+///     word (its claimer), word -> kInsertState (one eraser, by CAS), kInsertState -> kEmptyState
+///     (reclaim and recovery).
+///  4. References change by CAS from the value that was read, or while the slot is in state
+///     kInsertState by its claimer.
+template <class Group, class Media>
+class Operations : public TableProbe<Group, Media> {
+  using Base = TableProbe<Group, Media>;
+
+ public:
+  using Base::CellOf;
+  using Base::PlaceFor;
+
+  GPM_HD Operations(const TableView& table, const Reclaim& reclaim, const KeyLocks& locks,
+                    const Accelerators& accelerators, const Group& group, const Media& media)
+      : Base(table, accelerators, group, media), reclaim_(reclaim), locks_(locks) {}
+
+  /// Carries out a plan on one key, atomically.
+  /// @param candidates Locate of the key
+  /// @param uses of the key that this stands for, for the cache to count
+  /// @param hint where a probe of this batch found the key, if it did: saves the search if it is
+  ///        still there
+  GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key, const Plan& plan,
+                       std::uint32_t uses = 1, const Hint& hint = {}) const {
+    Work work = Start(candidates, key, plan, uses);
+    work.hint = hint;
+    ApplyTogether(
+        TeamOfOne(group_), media_, *this, &work, true, false, [](bool) {}, [] {});
+    return work.outcome;
+  }
+
+  /// A value made ready for publication, kept over retries.
+  struct NewValue {
+    const std::byte* source = nullptr;  ///< the value
+    std::uint64_t reference = 0;
+    std::uint32_t cell = 0;
+    bool has_cell = false;  ///< a cell was taken and is not published
+  };
+
+  /// What an operation changes.
+  enum class Change : std::uint8_t { kNothing, kUpdate, kErase, kInsert };
+
+  // The fences of an operation alone: after Begin, and after Commit.
+  static GPM_HD Step PreparedFence(Change change) {
+    return change == Change::kInsert ? Step::kInsertContentsFence : Step::kUpdateCellFence;
+  }
+  static GPM_HD Step DoneFence(Change change) {
+    return change == Change::kInsert   ? Step::kInsertDoneFence
+           : change == Change::kUpdate ? Step::kUpdateDoneFence
+                                       : Step::kEraseDoneFence;
+  }
+
+  /// An operation on its way through the steps (commit.h): Begin (or TryBegin), and if there is
+  /// something to change TellCache, Commit (begin again if it fails), Finish.
+  struct Work {
+    Candidates candidates;
+    const std::uint64_t* key = nullptr;
+    Plan plan;
+    std::uint32_t uses = 1;
+    Hint hint;
+    Outcome outcome;
+    Slot slot;  ///< of the outcome's position
+    NewValue fresh;
+    Change change = Change::kNothing;
+    bool covered = false;     ///< by the directory
+    bool lock_first = false;  ///< before the key is looked for
+    bool locked = false;      ///< the key's lock is held
+  };
+
+  GPM_HD Work Start(const Candidates& candidates, const std::uint64_t* key, const Plan& plan,
+                    std::uint32_t uses) const {
+    Work work;
+    work.candidates = candidates;
+    work.key = key;
+    work.plan = plan;
+    work.uses = uses;
+    work.covered = directory_.Covers(candidates);
+    // With a directory, every writer holds the key's lock. Without, inserts do: at once, or, for an
+    // upsert, which often finds the key, when it did not.
+    work.lock_first = work.covered
+                          ? plan.if_absent != Action::kKeep || plan.if_present != Action::kKeep
+                          : plan.if_absent == Action::kWrite && plan.if_present == Action::kKeep;
+    return work;
+  }
+
+  /// Writes a value to a free cell of the grant before it is known whether it is wanted there.
+  GPM_HD void WriteAhead(std::uint32_t cell, const std::byte* value) const {
+    std::byte* const target = table_.Cell(cell * table_.cell_bytes);
+    media_.WriteCell(group_, target, value, table_.value_size);
+    FlushOnce(Step::kCellFlush, target, table_.value_size);
+  }
+
+  /// Gives an operation a free cell of the grant, which was counted as taken: what it does not need
+  /// it queues again. Before it begins.
+  /// @param written the value that the cell has already, or null
+  GPM_HD void GiveCell(Work* work, std::uint32_t cell, const std::byte* written = nullptr) const {
+    work->fresh.source = written;
+    work->fresh.cell = cell;
+    work->fresh.reference = work->fresh.cell * table_.cell_bytes;
+    work->fresh.has_cell = true;
+  }
+
+  /// Looks for the key, and makes ready what the plan says then: an update's cell, or an insert's
+  /// slot, but for its state. Ends the operation when there is nothing to change. Waits for the
+  /// key's lock.
+  GPM_HD void Begin(Work* work) const {
+    do {
+      if (work->lock_first && !work->locked) {
+        if (group_.IsLeader()) {
+          media_.Acquire(Step::kKeyLock, locks_.Of(work->candidates.hash));
+        }
+        group_.Sync();
+        work->locked = true;
+      }
+    } while (!LookAndPrepare(work));
+  }
+
+  /// The same, but does nothing when somebody else holds the lock. @return false then
+  GPM_HD bool TryBegin(Work* work) const {
+    do {
+      if (work->lock_first && !work->locked) {
+        std::uint32_t taken = 0;
+        if (group_.IsLeader()) {
+          taken = media_.TryAcquire(Step::kKeyLock, locks_.Of(work->candidates.hash)) ? 1 : 0;
+        }
+        work->locked = group_.Broadcast(taken) != 0;
+        if (!work->locked) return false;
+      }
+    } while (!LookAndPrepare(work));
+    return true;
+  }
+
+  /// Makes the change, with one write. @return false when somebody else came first, and nothing was
+  /// done; never with a directory
+  GPM_HD bool Commit(Work* work) const {
+    const Slot slot = SlotOf(*work);
+    std::uint64_t* const state = table_.State(slot);
+    const std::uint64_t word = work->candidates.word;
+    switch (work->change) {
+      case Change::kUpdate:
+        if (!Replace(*work, Step::kUpdateReferenceCas, Step::kUpdateReferenceFlush,
+                     table_.Reference(slot), work->outcome.reference, work->fresh.reference)) {
+          return false;
+        }
+        break;
+      case Change::kErase:
+        return Replace(*work, Step::kEraseStateCas, Step::kEraseStateFlush, state, word,
+                       kInsertState);
+      default:
+        if (group_.IsLeader()) {
+          media_.Store(state, word);
+          media_.Flush(Step::kInsertStateFlush, state, sizeof *state);
+        }
+        break;
+    }
+    work->fresh.has_cell = false;
+    return true;
+  }
+
+  /// Tells the cache of a change before it is made: what searches find until Finish is the old
+  /// reference, with which they do not take the new value.
+  GPM_HD void TellCache(const Work& work) const {
+    if (!work.covered || table_.inline_values()) return;
+    const std::uint32_t position = work.outcome.position;
+    const std::uint32_t bucket = BucketIndex(work.candidates, position);
+    const std::uint32_t slot = position & (table_.slots - 1);
+    if (work.change == Change::kErase) {
+      cache_.Drop(bucket, slot);
+    } else {
+      cache_.Put(bucket, slot, work.fresh.reference, work.fresh.source);
+    }
+  }
+
+  /// Tells the directory of a change that persistent memory has, and ends the operation.
+  GPM_HD void Finish(Work* work) const {
+    const std::uint32_t position = work->outcome.position;
+    const Slot slot = SlotOf(*work);
+    group_.Sync();
+    if (group_.IsLeader()) {
+      const std::uint64_t reference = work->fresh.reference;
+      switch (work->change) {
+        case Change::kUpdate:
+          if (work->covered) directory_.Updated(work->candidates, position, reference);
+          if (!table_.inline_values()) reclaim_.RetireCell(CellOf(work->outcome.reference));
+          break;
+        case Change::kErase:
+          if (work->covered) directory_.Erased(work->candidates, position);
+          reclaim_.RetireSlot(table_.SlotId(slot));
+          break;
+        default:
+          if (work->covered) {
+            directory_.Inserted(work->candidates, position, work->key, reference);
+          }
+          break;
+      }
+    }
+    End(work);
+  }
+
+  /// Names all that an earlier result for this key may rest on, to be durable after the next Fence:
+  /// another batch may have published it and not have come to its own fence yet.
+  GPM_HD void FlushCandidates(const Candidates& candidates) const {
+    if (!group_.IsLeader()) return;
+    for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+      std::byte* const bucket = CandidateBucket(table_, candidates, c);
+      if (bucket == nullptr) continue;
+      // Keys and cells are durable before the state word or reference that gives access to them.
+      media_.Flush(Step::kSettleFlush, bucket, 8 * table_.slots);
+      media_.Flush(Step::kSettleFlush, bucket + table_.reference_offset, 8 * table_.slots);
+    }
+  }
+
+  /// Inserts an item that keeps its value reference; for rehashing, while no batch runs.
+  /// @return false when no slot was free; true when it is in the addressable levels (now, or
+  ///         already)
+  GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference) const {
+    Work work;
+    work.candidates = LocateKey(table_, key);
+    work.key = key;
+    work.fresh.reference = reference;
+    work.change = Change::kInsert;
+    work.covered = directory_.Covers(work.candidates);
+    for (;;) {
+      const Probe probe = ProbeSlots(work.candidates, key);
+      if (probe.match != 0) return true;
+      const int choice = PlaceFor(probe.empty);
+      if (choice < 0) return false;
+      work.outcome.position = static_cast<std::uint32_t>(choice);
+      work.slot = SlotAt(work.candidates, work.outcome.position);
+      if (!ClaimSlot(work)) continue;
+      FenceBeforePublishing(TeamOfOne(group_), media_, Step::kInsertContentsFence);
+      Commit(&work);
+      FenceBeforeAcknowledging(TeamOfOne(group_), media_, Step::kInsertDoneFence);
+      if (work.covered && group_.IsLeader()) {
+        directory_.Inserted(work.candidates, work.outcome.position, key, reference);
+      }
+      return true;
+    }
+  }
+
+  /// Gives an erased slot back when its epoch has passed: frees its cell, then the slot.
+  GPM_HD void GiveBackSlot(std::uint64_t slot_id) const {
+    if (!group_.IsLeader()) return;
+    const Slot slot = table_.SlotOf(slot_id);
+    if (!table_.inline_values()) {
+      reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
+    }
+    media_.Store(table_.State(slot), kEmptyState);
+    media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
+    if (!directory_.enabled()) return;
+    // Who claims the slot next writes its state behind this.
+    media_.FenceShared(Step::kGiveBackSharedFence);
+    directory_.GivenBack(slot);
+  }
+
+ private:
+  using Base::BucketIndex;
+  using Base::cache_;
+  using Base::directory_;
+  using Base::group_;
+  using Base::LoadOnce;
+  using Base::media_;
+  using Base::ProbeSlots;
+  using Base::ReferenceAt;
+  using Base::SlotAt;
+  using Base::table_;
+
+  /// Whether the key is in the slot of a hint: a slot's key does not change within a batch
+  /// (invariant 1), and no other slot has a copy (KeyLocks).
+  GPM_HD bool StillHolds(const Candidates& candidates, const Hint& hint) const {
+    return hint.slot.bucket != nullptr && LoadOnce(table_.State(hint.slot)) == candidates.word;
+  }
+
+  /// The slot of an operation's outcome: kept by a thread, worked out again by a tile, which is
+  /// short of registers.
+  GPM_HD Slot SlotOf(const Work& work) const {
+    if constexpr (Group::kSize == 1) {
+      return work.slot;
+    } else {
+      return SlotAt(work.candidates, work.outcome.position);
+    }
+  }
+
+  GPM_HD bool CasOnce(Step step, std::uint64_t* word, std::uint64_t expected,
+                      std::uint64_t desired) const {
+    std::uint32_t swapped = 0;
+    if (group_.IsLeader()) swapped = media_.Cas(step, word, expected, desired) ? 1 : 0;
+    return group_.Broadcast(swapped) != 0;
+  }
+
+  GPM_HD void FlushOnce(Step step, const void* address, std::uint64_t bytes) const {
+    if (group_.IsLeader()) media_.Flush(step, address, bytes);
+  }
+
+  GPM_HD void Unlock(const Candidates& candidates) const {
+    if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
+  }
+
+  /// Makes the value ready behind a reference: in the word itself, or in a free cell.
+  GPM_HD bool Prepare(const std::byte* value, bool for_update, NewValue* fresh) const {
+    if (table_.inline_values()) {
+      fresh->source = value;
+      fresh->reference = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+      for (std::uint32_t i = 0; i < table_.value_size; ++i) {
+        fresh->reference |= static_cast<std::uint64_t>(value[i]) << (8 * i);
+      }
+      return true;
+    }
+    if (!fresh->has_cell) {
+      std::uint32_t cell = 0;
+      std::uint32_t taken = 0;
+      if (group_.IsLeader()) taken = reclaim_.TakeCell(for_update, &cell) ? 1 : 0;
+      if (group_.Broadcast(taken) == 0) return false;
+      fresh->cell = group_.Broadcast(cell);
+      fresh->reference = fresh->cell * table_.cell_bytes;
+      fresh->has_cell = true;
+    }
+    if (fresh->source != value) {
+      media_.WriteCell(group_, table_.Cell(fresh->reference), value, table_.value_size);
+      FlushOnce(Step::kCellFlush, table_.Cell(fresh->reference), table_.value_size);
+      fresh->source = value;
+    }
+    return true;
+  }
+
+  /// Looks for the key, and makes ready what the plan says then.
+  /// @return false when the lock is needed before it is known
+  GPM_HD bool LookAndPrepare(Work* work) const {
+    const Candidates& candidates = work->candidates;
+    const Plan& plan = work->plan;
+    Outcome& outcome = work->outcome;
+    work->change = Change::kNothing;
+    for (bool again = true; again;) {
+      again = false;
+      outcome = {};
+      const bool holds = StillHolds(candidates, work->hint);
+      const Probe probe =
+          holds ? Probe{.match = 1u << work->hint.position} : ProbeSlots(candidates, work->key);
+      outcome.present = probe.match != 0;
+      const Action action = outcome.present ? plan.if_present : plan.if_absent;
+      if (outcome.present) {
+        if (work->locked && !work->covered) {
+          Unlock(candidates);
+          work->locked = false;
+        }
+        outcome.position = LowestBit(probe.match);
+        if constexpr (Group::kSize == 1) {
+          work->slot = holds ? work->hint.slot : SlotAt(candidates, outcome.position);
+        }
+        outcome.reference = work->covered ? ReferenceAt(candidates, probe)
+                                          : LoadOnce(table_.Reference(SlotOf(*work)));
+        if (action == Action::kErase) work->change = Change::kErase;
+      } else if (action == Action::kWrite) {
+        if (!work->locked) {
+          work->lock_first = true;
+          return false;
+        }
+        const int choice = PlaceFor(probe.empty);
+        if (choice < 0) {
+          outcome.lack = Lack::kSlot;
+          break;
+        }
+        outcome.position = static_cast<std::uint32_t>(choice);
+        if constexpr (Group::kSize == 1) work->slot = SlotAt(candidates, outcome.position);
+      }
+      if (action != Action::kWrite) break;
+      if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, outcome.present,
+                   &work->fresh)) {
+        outcome.lack = Lack::kCell;
+      } else if (outcome.present) {
+        work->change = Change::kUpdate;
+      } else {
+        again = !ClaimSlot(*work);  // another insert took it
+        if (!again) work->change = Change::kInsert;
+      }
+    }
+    if (work->change == Change::kNothing) End(work);
+    return true;
+  }
+
+  /// Counts the use, and gives back what the operation has left.
+  GPM_HD void End(Work* work) const {
+    if (work->covered && work->outcome.present) {
+      cache_.Count(BucketIndex(work->candidates, work->outcome.position), work->uses);
+    }
+    if (work->locked) Unlock(work->candidates);
+    work->locked = false;
+    if (work->fresh.has_cell && group_.IsLeader()) reclaim_.RetireCell(work->fresh.cell);
+    work->fresh.has_cell = false;
+  }
+
+  /// The write that changes an item. Without a directory others may want to change it too, so it is
+  /// a compare-and-swap; with one, who holds the key's lock is alone.
+  ///
+  /// Update: cell · fence · reference · fence · retire the old cell. A crash leaves the old value
+  /// or the new one. If (without a directory) the slot was erased after the probe, the swap may
+  /// still succeed: the update took effect just before that erase, and reclaim frees the cell that
+  /// the reference then names.
+  ///
+  /// Erase: state word -> kInsertState · fence · retire the slot. A crash leaves the item, or a
+  /// slot that recovery clears.
+  GPM_HD bool Replace(const Work& work, Step swap, Step flush, std::uint64_t* word,
+                      std::uint64_t expected, std::uint64_t desired) const {
+    if (!work.covered) {
+      if (!CasOnce(swap, word, expected, desired)) return false;
+    } else if (group_.IsLeader()) {
+      media_.Store(word, desired);
+    }
+    FlushOnce(flush, word, sizeof *word);
+    return true;
+  }
+
+  /// Insert: claim the slot · write key and reference · fence · state <- word · fence. The cell was
+  /// written before. Without a directory the claim is a compare-and-swap of the state from
+  /// kEmptyState to kInsertState: a crash leaves nothing, a slot that recovery clears, or the item.
+  /// With one it is made in the directory, and the state stays kEmptyState until it is the item's:
+  /// what the slot holds otherwise means nothing until then.
+  GPM_HD bool ClaimSlot(const Work& work) const {
+    const std::uint32_t position = work.outcome.position;
+    const Slot slot = SlotOf(work);
+    if (work.covered
+            ? !directory_.Claim(work.candidates, position)
+            : !CasOnce(Step::kInsertClaimCas, table_.State(slot), kEmptyState, kInsertState)) {
+      return false;
+    }
+    if (table_.key_words > 1) {
+      std::uint64_t* stored = table_.Key(slot);
+      for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
+        media_.Store(stored + i, work.key[i]);
+      }
+      FlushOnce(Step::kInsertKeyFlush, stored, 8 * table_.key_words);
+    }
+    if (group_.IsLeader()) {
+      media_.Store(table_.Reference(slot), work.fresh.reference);
+      media_.Flush(Step::kInsertReferenceFlush, table_.Reference(slot),
+                   sizeof work.fresh.reference);
+    }
+    return true;
+  }
+
+  const Reclaim& reclaim_;
+  const KeyLocks& locks_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_PROTOCOL_H_

@@ -1,0 +1,253 @@
+#ifndef GPM_TABLE_VALUE_CACHE_H_
+#define GPM_TABLE_VALUE_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "table/directory.h"
+#include "pm/steps.h"
+
+namespace gpm {
+
+/// What is kept of the uses of a bucket.
+enum class CacheScore : std::uint8_t { kNothing, kUses, kLastUse };
+
+/// The frozen bucket cache (GPHash section 3.3): the values of hot buckets in the executor's own
+/// memory, a *block* for each. Keys and references of all buckets are in the directory, without
+/// which there is no cache. A trivially copyable, non-owning view, the same on host and device.
+/// Which buckets have a block changes only when the cache is loaded (cache/refresh.h); what
+/// the blocks hold follows every write.
+///
+/// Blocks are of whole buckets: single items would find more in the same bytes (for Zipf 0.99 over
+/// 16 M items 0.85 instead of 0.79 of the operations, in the bytes of a tenth of the buckets;
+/// scripts/cache_granularity.py), but need a counter and an index for each slot.
+///
+/// Each slot of a block has a *tag*: the number of the value cell of which it is a copy, or one of
+/// the marks below. A cell is not written while anything refers to it, nor until every batch has
+/// ended that ran when it was retired (Reclaim). So the tag says all: a reader who has a reference
+/// from the directory, and finds its cell's number as the tag before and after it copied the value,
+/// has that value, whosever block it was: if nothing was filled in between, which alone can bring
+/// a tag back.
+///
+/// Invariants:
+///  1. A slot of a block is written only by who changed its tag from something else to kBusy or
+///     kFilling.
+///  2. Who publishes a reference, or an erasure, in the directory saw to it before, for the block
+///     that the bucket has by then, that the tag is not an older one's: so a cell that is used
+///     again never meets a tag from its former use.
+/// Nothing here is needed for recovery.
+struct CacheView {
+  std::uint32_t* block_of = nullptr;   ///< F: a bucket's block, by its index, + 1; 0: it has none
+  std::uint32_t* bucket_of = nullptr;  ///< G: index of a block's bucket
+  std::uint32_t* scores = nullptr;     ///< of buckets, by index: uses, or the clock of the last
+  std::uint32_t* tags = nullptr;       ///< of slots of blocks
+  std::byte* values = nullptr;         ///< of slots of blocks
+  std::uint32_t* fills = nullptr;      ///< counted up between the closing and the filling of blocks
+  std::uint32_t value_stride = 0;      ///< bytes from one to the next
+  std::uint32_t size = 0;              ///< blocks; 0: there is no cache
+  std::uint32_t clock = 0;             ///< number of the batch
+  CacheScore score = CacheScore::kNothing;
+
+  static constexpr std::uint32_t kNoBucket = ~0u;
+  static constexpr std::uint32_t kClosed = ~0u;         ///< not filled yet: nobody's to write
+  static constexpr std::uint32_t kNone = ~0u - 1;       ///< no value
+  static constexpr std::uint32_t kBusy = ~0u - 2;       ///< a writer is at work
+  static constexpr std::uint32_t kFilling = ~0u - 3;    ///< so is the loader
+  static constexpr std::uint32_t kGivenUp = ~0u - 4;    ///< and what it copies is not current
+  static constexpr std::uint32_t kFirstMark = ~0u - 4;  ///< cells from here on are not cached
+
+  GPM_HD bool enabled() const { return size != 0; }
+};
+
+/// What makes searches fast and is never needed for recovery.
+struct Accelerators {
+  DirectoryView directory;
+  CacheView cache;
+};
+
+/// The cache's protocols, for one operation at a time.
+///
+/// @tparam Group, Media as for Operations
+template <class Group, class Media>
+class CacheAccess {
+ public:
+  GPM_HD CacheAccess(const CacheView& view, const TableView& table, const Group& group,
+                     const Media& media)
+      : view_(view), table_(table), group_(group), media_(media) {}
+
+  GPM_HD bool enabled() const { return view_.enabled(); }
+
+  /// A value that the cache has, until it has another one in its place.
+  struct Value {
+    const std::byte* bytes = nullptr;
+    const std::uint32_t* tag = nullptr;
+    std::uint64_t at = 0;     ///< slot of all blocks'
+    std::uint32_t cell = 0;   ///< that the value was copied from
+    std::uint32_t fills = 0;  ///< when it was
+  };
+
+  /// Looks for the value of a slot that has this reference. What is then read of it counts only if
+  /// IsCurrent says so afterwards.
+  /// @param bucket its index
+  GPM_HD bool Find(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
+                   Value* value) const {
+    const std::uint32_t cell = table_.CellOf(reference);
+    if (!enabled() || cell >= CacheView::kFirstMark) return false;
+    const std::uint64_t block = LoadOnce(view_.block_of + bucket);
+    return block != 0 && At((block - 1) * table_.slots + slot, cell, value);
+  }
+  /// The same, of slot `at` of all blocks', where it was found before.
+  GPM_HD bool At(std::uint64_t at, std::uint32_t cell, Value* value) const {
+    value->cell = cell;
+    value->at = at;
+    value->fills = LoadOnce(view_.fills);
+    media_.FenceReads(Step::kCacheFillsReadFence);
+    value->tag = view_.tags + at;
+    value->bytes = view_.values + at * view_.value_stride;
+    return LoadOnce(value->tag) == value->cell;
+  }
+  GPM_HD bool IsCurrent(const Value& value) const {
+    group_.Sync();
+    std::uint32_t same = 0;
+    if (group_.IsLeader()) {
+      media_.FenceReads(Step::kCacheValueReadFence);
+      same = media_.Validate(Step::kCacheValidate, value.tag, value.cell) ? 1 : 0;
+      media_.FenceReads(Step::kCacheTagReadFence);
+      if (!media_.Validate(Step::kCacheValidateFills, view_.fills, value.fills)) same = 0;
+    }
+    return group_.Broadcast(same) != 0;
+  }
+
+  /// Copies out the value of a slot that has this reference.
+  /// @return false when it is not in the cache; then `value` may hold anything
+  GPM_HD bool Read(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
+                   std::byte* value) const {
+    Value cached;
+    if (!Find(bucket, slot, reference, &cached)) return false;
+    media_.ReadShared(group_, value, cached.bytes, table_.value_size);
+    return IsCurrent(cached);
+  }
+
+  /// Before a slot's new reference is published.
+  /// @param value value_size bytes
+  GPM_HD void Put(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
+                  const std::byte* value) const {
+    const std::uint32_t cell = table_.CellOf(reference);
+    std::uint64_t at = 0;
+    if (!Take(bucket, slot, cell < CacheView::kFirstMark ? CacheView::kBusy : CacheView::kNone,
+              &at) ||
+        cell >= CacheView::kFirstMark) {
+      return;
+    }
+    media_.WriteShared(group_, view_.values + at * view_.value_stride, value, table_.value_size);
+    group_.Sync();
+    if (group_.IsLeader()) {
+      media_.FenceShared(Step::kCachePutFence);
+      media_.StoreShared(view_.tags + at, cell);
+    }
+  }
+
+  /// Before a slot is published as erased.
+  GPM_HD void Drop(std::uint32_t bucket, std::uint32_t slot) const {
+    std::uint64_t at = 0;
+    Take(bucket, slot, CacheView::kNone, &at);
+  }
+
+  /// Counts `uses` of a bucket.
+  GPM_HD void Count(std::uint32_t bucket, std::uint32_t uses) const {
+    if (!enabled() || !group_.IsLeader()) return;
+    if (view_.score == CacheScore::kUses) AtomicAdd32(view_.scores + bucket, uses);
+    if (view_.score == CacheScore::kLastUse) media_.StoreShared(view_.scores + bucket, view_.clock);
+  }
+
+  /// For loading: nobody writes the block, nor reads it to the end, from now on until it is filled.
+  GPM_HD void Close(std::uint32_t block) const {
+    for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
+      std::uint32_t* const tag = view_.tags + std::uint64_t{block} * table_.slots + s;
+      for (;;) {
+        const std::uint32_t old = media_.LoadShared(tag);
+        if (old == CacheView::kClosed) break;
+        if (old != CacheView::kBusy &&
+            media_.CasShared(Step::kCacheCloseCas, tag, old, CacheView::kClosed)) {
+          break;
+        }
+        media_.Wait();
+      }
+    }
+  }
+
+  /// For loading: copies the values of a closed block's bucket from persistent memory.
+  GPM_HD void Fill(const DirectoryView& directory, std::uint32_t block) const {
+    const std::uint32_t bucket = view_.bucket_of[block];
+    for (std::uint32_t s = 0; s < table_.slots; ++s) {
+      const std::uint64_t at = std::uint64_t{block} * table_.slots + s;
+      std::uint32_t* const tag = view_.tags + at;
+      if (group_.IsLeader()) {
+        media_.StoreShared(tag, CacheView::kFilling);
+        media_.FenceShared(Step::kCacheFillingFence);
+      }
+      group_.Sync();
+      const std::uint64_t print =
+          LoadOnce(directory.prints + std::uint64_t{bucket} * directory.stride + s);
+      std::uint32_t filled = CacheView::kNone;
+      if (print > DirectoryView::kTaken) {
+        const auto cell = static_cast<std::uint32_t>(
+            LoadOnce(directory.cells + std::uint64_t{bucket} * table_.slots + s));
+        if (cell < CacheView::kFirstMark) {
+          media_.FillShared(group_, view_.values + at * view_.value_stride,
+                            table_.Cell(cell * table_.cell_bytes), table_.value_size);
+          filled = cell;
+        }
+      }
+      group_.Sync();
+      if (!group_.IsLeader()) continue;
+      media_.FenceShared(Step::kCacheFilledFence);
+      if (!media_.CasShared(Step::kCacheFillCas, tag, CacheView::kFilling, filled)) {
+        media_.StoreShared(tag, CacheView::kNone);
+      }
+    }
+  }
+
+ private:
+  template <class Word>
+  GPM_HD Word LoadOnce(const Word* word) const {
+    Word value = 0;
+    if (group_.IsLeader()) value = media_.LoadShared(word);
+    return group_.Broadcast(value);
+  }
+
+  /// Ends what the cache has of a slot.
+  /// @param next kBusy or kNone
+  /// @param at the slot of a block that it is
+  /// @return whether its tag is `next` then; else there is none, or it is filled, or to be filled
+  GPM_HD bool Take(std::uint32_t bucket, std::uint32_t slot, std::uint32_t next,
+                   std::uint64_t* at) const {
+    if (!enabled()) return false;
+    const std::uint64_t block = LoadOnce(view_.block_of + bucket);
+    if (block == 0) return false;
+    *at = (block - 1) * table_.slots + slot;
+    std::uint32_t* const tag = view_.tags + *at;
+    std::uint32_t taken = 0;
+    for (bool ended = !group_.IsLeader(); !ended;) {
+      const std::uint32_t old = media_.LoadShared(tag);
+      if (old == CacheView::kClosed || old == CacheView::kGivenUp) break;
+      if (old == CacheView::kBusy) {  // of a block that was another bucket's when both looked
+        media_.Wait();
+        continue;
+      }
+      const bool filling = old == CacheView::kFilling;
+      ended = media_.CasShared(Step::kCachePutCas, tag, old, filling ? CacheView::kGivenUp : next);
+      taken = ended && !filling ? 1 : 0;
+    }
+    return group_.Broadcast(taken) != 0;
+  }
+
+  const CacheView& view_;
+  const TableView& table_;
+  const Group group_;
+  const Media media_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_VALUE_CACHE_H_
