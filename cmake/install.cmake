@@ -6,9 +6,10 @@ set(GPM_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/gpmstore)
 
 install(TARGETS gpmstore EXPORT gpmstore-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY pm engine cache recovery
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gpmstore
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\"
+  \"-DSOURCE_DIR=${CMAKE_CURRENT_SOURCE_DIR}\"
+  \"-DDESTINATION=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\"
+  -P \"${CMAKE_CURRENT_SOURCE_DIR}/cmake/install_headers.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
 install(EXPORT gpmstore-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
 
 configure_package_config_file(

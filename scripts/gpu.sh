@@ -26,7 +26,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
   fi
 }
 
-gpu_tests=(cuda_test cuda_streams_test cuda_parts_test store_test space_test recovery_test model_test
+gpu_tests=(cuda_test cuda_streams_test cuda_queues_test store_test space_test recovery_test model_test
   cache_test fault_test kill_test)
 
 phase_tests() {

@@ -21,10 +21,10 @@ echo "== crash states, seed $seed"
   --processes "$jobs"
 
 echo "== schedules, seed $seed"
-"$build/tests/crash/schedule_explore" --seed "$seed" --count "${SCHEDULES:-1000000}" \
+"$build/crash_sim/schedule_explore" --seed "$seed" --count "${SCHEDULES:-1000000}" \
   --threads "$jobs"
 echo "== schedules with crashes, seed $seed"
-"$build/tests/crash/schedule_explore" --seed "$seed" --count "$((${SCHEDULES:-1000000} / 10))" \
+"$build/crash_sim/schedule_explore" --seed "$seed" --count "$((${SCHEDULES:-1000000} / 10))" \
   --threads "$jobs" --crash-states 8
 
 echo "== kills, seed $seed"
