@@ -8,8 +8,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "table/geometry.h"
 #include "gpmstore/error.h"
+#include "table/geometry.h"
 
 namespace gpm::cli {
 
@@ -71,7 +71,7 @@ OpenOptions OpenArguments::Options() const {
     options.cache.fraction = cache_fraction;
   }
   options.cache.bytes = cache_bytes;
-  options.cache.load_interval = cache_interval;
+  options.cache.refresh_interval = cache_interval;
   return options;
 }
 

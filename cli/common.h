@@ -45,7 +45,7 @@ struct OpenArguments {
   CLI::Option* directory_option = nullptr;
   double cache_fraction = 0;
   std::uint64_t cache_bytes = 0;
-  std::uint64_t cache_interval = CacheOptions{}.load_interval;
+  std::uint64_t cache_interval = CacheOptions{}.refresh_interval;
   CLI::Option* cache_fraction_option = nullptr;
 
   void AddTo(CLI::App& app);

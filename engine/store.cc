@@ -13,13 +13,13 @@ class Ticket::State {
  public:
   explicit State(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
   void Start(const Batch& batch, Stream stream) { in_flight_ = store_->Start(batch, stream); }
-  void LoadCache() { cache_load_ = store_->LoadCache(); }
+  void RefreshCache() { cache_load_ = store_->RefreshCache(); }
   void Wait() {
     store_->CheckProcess();
     if (in_flight_ != nullptr) return store_->Wait(in_flight_);
     if (error_) std::rethrow_exception(error_);
     try {
-      store_->AwaitCacheLoad(cache_load_);
+      store_->AwaitCacheRefresh(cache_load_);
     } catch (...) {
       error_ = std::current_exception();
       throw;
@@ -191,9 +191,9 @@ void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte>
   }
 }
 
-Ticket Store::LoadCache() {
+Ticket Store::RefreshCache() {
   auto state = std::make_unique<Ticket::State>(Opened());
-  state->LoadCache();
+  state->RefreshCache();
   return Ticket(std::move(state));
 }
 

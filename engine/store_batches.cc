@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "table/operation.h"
 #include "engine/store_impl.h"
 #include "engine/wait_until.h"
+#include "table/operation.h"
 
 namespace gpm {
 
@@ -45,13 +45,13 @@ StoreImpl::Exclusive::Exclusive(StoreImpl& store) : store_(store) {
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Started() const {
   for (const auto& [id, in_flight] : active_) {
-    if (in_flight->run != nullptr) return in_flight;
+    if (in_flight->task != nullptr) return in_flight;
   }
   return nullptr;
 }
 
 bool StoreImpl::InFlight::IsOpenScope() const {
-  return scope && (run == nullptr || !run->Complete());
+  return scope && (task == nullptr || !task->Complete());
 }
 
 bool StoreImpl::HasOpenScope() const {
@@ -166,7 +166,7 @@ bool StoreImpl::HasRoomFor(const InFlight& in_flight, bool inserts, bool made_ro
 }
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, Admission how,
-                                                      bool scope, Epochs::SlotRange* give_back) {
+                                                      bool scope, Epochs::SlotRange* recycle) {
   auto in_flight = std::make_shared<InFlight>();
   in_flight->needs = needs;
   in_flight->mixed = how.mixed;
@@ -191,7 +191,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
         in_flight->id = epochs_.next_id();
         const auto place = active_.emplace(in_flight->id, in_flight).first;
         try {
-          epochs_.Begin(wants, give_back, &in_flight->grant);
+          epochs_.Begin(wants, recycle, &in_flight->grant);
         } catch (...) {
           active_.erase(place);
           throw;
@@ -220,23 +220,23 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
     nothing->ended = true;
     return nothing;
   }
-  auto run = executor_->Prepare(batch, stream);
-  return Run(std::move(run), NeedsOf(batch),
+  auto task = executor_->Prepare(batch, stream);
+  return StartTask(std::move(task), NeedsOf(batch),
              {.inserts = !batch.ops.empty() || Inserts(batch.op), .mixed = !batch.ops.empty()});
 }
 
-std::shared_ptr<StoreImpl::InFlight> StoreImpl::Run(std::shared_ptr<gpm::Run> run,
+std::shared_ptr<StoreImpl::InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task,
                                                     const Reservation& needs, Admission how) {
-  Epochs::SlotRange give_back;
-  auto in_flight = Admit(needs, how, !run->Complete(), &give_back);
+  Epochs::SlotRange recycle;
+  auto in_flight = Admit(needs, how, !task->Complete(), &recycle);
   try {
-    run->Start(give_back, in_flight->grant);
+    task->Start(recycle, in_flight->grant);
   } catch (...) {
-    TakeBack(*in_flight, run->Touched(), give_back);
+    TakeBack(*in_flight, task->Touched(), recycle);
     throw;
   }
   const std::lock_guard lock(mutex_);
-  in_flight->run = std::move(run);
+  in_flight->task = std::move(task);
   changed_.notify_all();
   return in_flight;
 }
@@ -251,7 +251,7 @@ ReclaimPositions StoreImpl::PositionsAfterFailure() noexcept {
 }
 
 void StoreImpl::TakeBack(InFlight& in_flight, bool touched,
-                         const Epochs::SlotRange& give_back) noexcept {
+                         const Epochs::SlotRange& recycle) noexcept {
   ReclaimPositions positions;
   const CellGrant& grant = in_flight.grant;
   if (!touched) {
@@ -261,8 +261,8 @@ void StoreImpl::TakeBack(InFlight& in_flight, bool touched,
         const std::lock_guard lock(mutex_);
         taken_back = epochs_.TakeBack(grant, grant.count);
       }
-      if (!taken_back && grant.count > 0) executor_->QueueAgain(grant);
-      executor_->GiveBack(give_back);
+      if (!taken_back && grant.count > 0) executor_->ReturnCells(grant);
+      executor_->RecycleSlots(recycle);
       positions = executor_->Positions();
     } catch (...) {
       touched = true;
@@ -287,7 +287,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   Progress& progress = in_flight->progress;
   bool behind = true;
   try {
-    progress = in_flight->run->Await();
+    progress = in_flight->task->Await();
     {
       const std::lock_guard lock(mutex_);
       beside_writes = in_flight->beside_writes;
@@ -296,18 +296,18 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
     }
     if (progress.cells_left > 0) {
       const CellGrant& grant = in_flight->grant;
-      progress.positions = executor_->QueueAgain(
+      progress.positions = executor_->ReturnCells(
           {grant.first + grant.count - progress.cells_left, progress.cells_left});
     }
     behind = false;
-    if (beside_writes) in_flight->run->Settle();
+    if (beside_writes) in_flight->task->PersistObserved();
   } catch (...) {
     in_flight->error = std::current_exception();
   }
   if (behind) progress.positions = PositionsAfterFailure();
   const std::lock_guard lock(mutex_);
-  const bool lacking = progress.lacking() > 0 && !in_flight->error;
-  if (!lacking) in_flight->run.reset();
+  const bool unfinished = progress.shortages() > 0 && !in_flight->error;
+  if (!unfinished) in_flight->task.reset();
   epochs_.End(in_flight->id, progress.positions);
   CountTaken(*in_flight);
   items_ += progress.items_added;
@@ -315,7 +315,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   cache_hits_ += progress.cache_hits;
   left_behind_ |= behind;
   auto node = active_.extract(in_flight->id);
-  if (lacking) lacking_.insert(std::move(node));
+  if (unfinished) unfinished_.insert(std::move(node));
   in_flight->ended = true;
   changed_.notify_all();
 }
@@ -325,25 +325,25 @@ void StoreImpl::CountTaken(const InFlight& in_flight) {
   constexpr double kForget = 0.95;
   if (!in_flight.mixed || in_flight.error || in_flight.needs.cells < kFew) return;
   const double taken = static_cast<double>(in_flight.grant.count - in_flight.cells_left) +
-                       static_cast<double>(in_flight.progress.lack_cells);
+                       static_cast<double>(in_flight.progress.short_of_cells);
   taken_share_ = std::max(taken_share_ * kForget,
                           std::min(taken / static_cast<double>(in_flight.needs.cells), 1.0));
 }
 
 void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   End(in_flight);
-  const auto is_lacking = [&] {
+  const auto is_unfinished = [&] {
     const std::lock_guard lock(mutex_);
-    return lacking_.contains(in_flight->id);
+    return unfinished_.contains(in_flight->id);
   };
-  if (is_lacking()) {
+  if (is_unfinished()) {
     try {
       const Exclusive exclusive(*this);
-      if (is_lacking()) FinishLacking(in_flight);  // else Close did
+      if (is_unfinished()) FinishAfterGrowth(in_flight);  // else Close did
     } catch (...) {
       const std::lock_guard lock(mutex_);
-      if (lacking_.erase(in_flight->id) > 0) {  // the caller has a scope open
-        in_flight->run.reset();
+      if (unfinished_.erase(in_flight->id) > 0) {  // the caller has a scope open
+        in_flight->task.reset();
         in_flight->error = std::current_exception();
       }
     }

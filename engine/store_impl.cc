@@ -9,10 +9,10 @@
 #include <new>
 #include <random>
 
-#include "table/geometry.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
+#include "table/geometry.h"
 
 namespace gpm {
 namespace {
@@ -155,20 +155,20 @@ void StoreImpl::Recover() {
   executor_->GrowQueues(cells_, kMinSlotQueue, 0);
   // Reads each slot, in order. What follows looks at the directory, if there is one.
   MakeAccelerators();
-  const auto pass = [&](PassMode mode) {
+  const auto pass = [&](ScanMode mode) {
     try {
-      return executor_->Pass(mode, ranges);
+      return executor_->ScanSlots(mode, ranges);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kGpu) throw;
     } catch (const std::bad_alloc&) {
     }
     DropAccelerators();  // they may have taken the memory that the pass needs
-    return executor_->Pass(mode, ranges);
+    return executor_->ScanSlots(mode, ranges);
   };
   const bool trusted = recovery_.was_clean && !resizing;
-  PassCounters found = pass(trusted ? PassMode::kTrust : PassMode::kInspect);
+  ScanCounters found = pass(trusted ? ScanMode::kTrust : ScanMode::kInspect);
   // It was not closed in order, whatever it says: second copies have to be looked for too.
-  if (trusted && found.insert_slots > 0) found = pass(PassMode::kInspect);
+  if (trusted && found.insert_slots > 0) found = pass(ScanMode::kInspect);
   if (found.bad_references + found.shared_cells > 0) {
     throw Error(ErrorCode::kDamaged,
                 fmt::format("{}: {} items name no value cell of the pool and {} share one; nothing "
@@ -178,12 +178,12 @@ void StoreImpl::Recover() {
   recovery_.insert_slots_cleared = found.insert_slots;
   recovery_.duplicates_removed = found.duplicates;
   if (recovery_.was_clean) pool_->SetClean(false);
-  if (found.insert_slots + found.duplicates > 0) pass(PassMode::kRepair);
+  if (found.insert_slots + found.duplicates > 0) pass(ScanMode::kRepair);
   if (resizing) {
     recovery_.resize_continued = true;
     Drain();
     // Counted anew: a damaged pool can have had copies of an item in the levels that were drained.
-    found = pass(PassMode::kTrust);
+    found = pass(ScanMode::kTrust);
   }
   items_ = static_cast<std::int64_t>(found.items);
   executor_->FreeUnused(ranges);
@@ -209,14 +209,14 @@ void StoreImpl::DropAccelerators() {
   accelerated_ = false;
 }
 
-std::uint64_t StoreImpl::LoadCache() {
+std::uint64_t StoreImpl::RefreshCache() {
   CheckUsable();
   const std::uint64_t load = cache_.Request();
   cache_.Advance(*executor_, 0);
   return load;
 }
 
-void StoreImpl::AwaitCacheLoad(std::uint64_t load) {
+void StoreImpl::AwaitCacheRefresh(std::uint64_t load) {
   while (!cache_.Ended(load)) {
     CheckUsable();
     cache_.Await(*executor_);
@@ -313,13 +313,13 @@ void StoreImpl::Close() {
   };
   if (usable) {
     attempt([&] {
-      while (!lacking_.empty()) FinishLacking(lacking_.begin()->second);
+      while (!unfinished_.empty()) FinishAfterGrowth(unfinished_.begin()->second);
       Reclaim();
       if (!left_behind_) pool_->SetClean(true);
     });
   }
   if (!usable) attempt([&] { CheckUsable(); });  // which every ticket says, and Close need not
-  FailLacking(failure);
+  FailUnfinished(failure);
   attempt([&] { cache_.Stop(*executor_); });
   executor_.reset();
   pool_.reset();

@@ -29,8 +29,8 @@ namespace gpm {
 ///     holder touches the pool, the executor's passes and the table's shape.
 ///  2. A batch is admitted with the queue positions that it may need at most, and with as many
 ///     cells as it is expected to need (CellsToBegin). What it lacks then, of which it tells
-///     exactly how much, is made before it is completed (FinishLacking): so the pool grows by what
-///     runs of operations really write, and by nothing for those that only might.
+///     exactly how much, is made before it is completed (FinishAfterGrowth): so the pool grows by
+///     what runs of operations really write, and by nothing for those that only might.
 ///  3. Every item in the pool is in an addressable level whenever a batch runs.
 ///  4. What a batch's results rest on is durable when it ends, where the store promises to survive
 ///     power loss: its own writes are, and when it ran beside a batch that writes (`beside_writes`)
@@ -45,14 +45,14 @@ class StoreImpl {
     std::uint64_t id = 0;
     Reservation needs;
     CellGrant grant;
-    std::shared_ptr<Run> run;      ///< null until started
-    bool mixed = false;            ///< of kinds that the store does not look at
-    std::uint64_t cells_left = 0;  ///< of the grant
-    bool beside_writes = false;    ///< another batch that ran at the same time may have written
-    bool scope = false;            ///< of a DeviceScope
-    std::thread::id opener;        ///< of a scope: who opened it
-    bool ending = false;           ///< somebody is about to end it
-    bool ended = false;            ///< out of `active_`, progress is known
+    std::shared_ptr<BatchTask> task;  ///< null until started
+    bool mixed = false;              ///< of kinds that the store does not look at
+    std::uint64_t cells_left = 0;    ///< of the grant
+    bool beside_writes = false;      ///< another batch that ran at the same time may have written
+    bool scope = false;              ///< of a DeviceScope
+    std::thread::id opener;          ///< of a scope: who opened it
+    bool ending = false;             ///< somebody is about to end it
+    bool ended = false;              ///< out of `active_`, progress is known
     Progress progress;
     std::exception_ptr error;  ///< what each Wait throws
 
@@ -85,9 +85,9 @@ class StoreImpl {
   StoreStats Stats();
   /// Executor::CountMisplacedCells, when all batches have ended.
   std::uint64_t CountMisplacedCells();
-  /// Asks for the cache to be loaded. @return what AwaitCacheLoad waits for
-  std::uint64_t LoadCache();
-  void AwaitCacheLoad(std::uint64_t load);
+  /// Asks for the cache to be loaded. @return what AwaitCacheRefresh waits for
+  std::uint64_t RefreshCache();
+  void AwaitCacheRefresh(std::uint64_t load);
   /// Leaves tickets usable, nothing else; also when it throws, but for Exclusive's error.
   void Close();
   bool closed() const { return pool_ == nullptr; }
@@ -98,8 +98,8 @@ class StoreImpl {
     bool mixed = false;    ///< they may be of any kind
   };
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
-  std::shared_ptr<InFlight> Run(std::shared_ptr<gpm::Run> run, const Reservation& needs,
-                                Admission how);
+  std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, const Reservation& needs,
+                                      Admission how);
   Executor& executor() { return *executor_; }
 
  private:
@@ -134,11 +134,11 @@ class StoreImpl {
   /// Waits until nobody is alone. REQUIRES: `lock` holds mutex_.
   void Enter(std::unique_lock<std::mutex>& lock);
   std::shared_ptr<InFlight> Admit(const Reservation& needs, Admission how, bool scope,
-                                  Epochs::SlotRange* give_back);
+                                  Epochs::SlotRange* recycle);
   /// Where the queues have come to when a batch has failed, which may have used them.
   ReclaimPositions PositionsAfterFailure() noexcept;
   /// Makes as if a batch that could not be started, and was not, had never been admitted.
-  void TakeBack(InFlight& in_flight, bool touched, const Epochs::SlotRange& give_back) noexcept;
+  void TakeBack(InFlight& in_flight, bool touched, const Epochs::SlotRange& recycle) noexcept;
   void Recover();
   /// What a batch may take and add at most.
   Reservation NeedsOf(const Batch& batch) const;
@@ -165,10 +165,10 @@ class StoreImpl {
   /// Makes the queue of erased slots hold what a batch may add.
   void MakeRoomForSlots(std::uint64_t slots);
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
-  void FinishLacking(std::shared_ptr<InFlight> in_flight);
-  void Resume(InFlight& in_flight, bool give_up);
+  void FinishAfterGrowth(std::shared_ptr<InFlight> in_flight);
+  void Resume(InFlight& in_flight, bool final_attempt);
   /// Ends batches that were left over and can't be finished any more.
-  void FailLacking(const std::exception_ptr& error) noexcept;
+  void FailUnfinished(const std::exception_ptr& error) noexcept;
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim();
   bool AddCells(std::uint64_t cells);
@@ -224,7 +224,7 @@ class StoreImpl {
   const std::uint32_t value_size_;
   std::unique_ptr<Executor> executor_;
   RecoveryStats recovery_;
-  CacheDriver cache_;
+  CacheManager cache_;
   std::atomic<std::uint64_t> resizes_{0};
   double resize_seconds_ = 0;  ///< written by who is alone
   double growth_seconds_ = 0;  ///< likewise
@@ -248,7 +248,7 @@ class StoreImpl {
   bool at_limit_ = false;          ///< the pool could not grow when last asked to
   std::map<std::uint64_t, std::shared_ptr<InFlight>> active_;
   std::map<std::uint64_t, std::shared_ptr<InFlight>>
-      lacking_;               ///< ended, with operations left over
+      unfinished_;            ///< ended, with operations left over
   bool left_behind_ = false;  ///< a batch failed on the GPU: slots or cells may wait for recovery
   Epochs epochs_;
   std::int64_t items_ = 0;

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "table/geometry.h"
 #include "engine/store_impl.h"
+#include "table/geometry.h"
 
 namespace gpm {
 
@@ -85,43 +85,44 @@ void StoreImpl::MakeRoom(const InFlight& in_flight, bool inserts) {
   at_limit_ = !enough;
 }
 
-void StoreImpl::FinishLacking(std::shared_ptr<InFlight> in_flight) {
+void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
   // Until it is finished, who waits for it too waits to be alone.
   const auto erase = [&] {
     const std::lock_guard lock(mutex_);
-    lacking_.erase(in_flight->id);
+    unfinished_.erase(in_flight->id);
   };
   try {
     bool advanced = true;
     // Space that erases and updates gave back may do; only then the pool grows. At first it is
     // enough that another batch may have given it back, after this one found none.
     bool try_again = true;
-    while (in_flight->progress.lacking() > 0) {
+    while (in_flight->progress.shortages() > 0) {
       CheckUsable();
       const Progress before = in_flight->progress;
       bool room = Reclaim() || try_again;
       try_again = false;
-      if (before.lack_slots > 0 && !room) {
-        const double needed = static_cast<double>(items_) + static_cast<double>(before.lack_slots);
+      if (before.short_of_slots > 0 && !room) {
+        const double needed =
+            static_cast<double>(items_) + static_cast<double>(before.short_of_slots);
         do {
           if (!Resize()) break;
           room = true;
         } while (needed > kComfortableLoad * static_cast<double>(Capacity()));
       }
-      if (const std::uint64_t cells = MissingCells(before.lack_cells); cells > 0) {
+      if (const std::uint64_t cells = MissingCells(before.short_of_cells); cells > 0) {
         room |= AddCells(cells);
       }
       MakeRoomForSlots(in_flight->needs.slots);  // the table may have grown
-      const bool give_up = !room && !advanced;
-      Resume(*in_flight, give_up);
-      if (give_up) at_limit_ = true;
+      const bool final_attempt = !room && !advanced;
+      Resume(*in_flight, final_attempt);
+      if (final_attempt) at_limit_ = true;
       const Progress& now = in_flight->progress;
-      advanced = now.carried_out > 0 || now.lacking() < before.lacking();
+      advanced = now.carried_out > 0 || now.shortages() < before.shortages();
     }
-    in_flight->run.reset();
+    in_flight->task.reset();
     Reclaim();
   } catch (...) {
-    in_flight->run.reset();
+    in_flight->task.reset();
     in_flight->error = std::current_exception();
     erase();
     throw;
@@ -129,12 +130,12 @@ void StoreImpl::FinishLacking(std::shared_ptr<InFlight> in_flight) {
   erase();
 }
 
-void StoreImpl::Resume(InFlight& in_flight, bool give_up) {
+void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
   const CellGrant grant = epochs_.GrantCells(in_flight.needs.cells);
   try {
-    in_flight.progress = in_flight.run->Resume(give_up, grant);
+    in_flight.progress = in_flight.task->Resume(final_attempt, grant);
   } catch (...) {
-    if (in_flight.run->Touched()) {
+    if (in_flight.task->Touched()) {
       left_behind_ = true;
     } else {
       epochs_.TakeBack(grant, grant.count);
@@ -147,19 +148,19 @@ void StoreImpl::Resume(InFlight& in_flight, bool give_up) {
   cache_hits_ += in_flight.progress.cache_hits;
 }
 
-void StoreImpl::FailLacking(const std::exception_ptr& error) noexcept {
+void StoreImpl::FailUnfinished(const std::exception_ptr& error) noexcept {
   const std::lock_guard lock(mutex_);
-  for (const auto& [id, in_flight] : lacking_) {
-    in_flight->run.reset();
+  for (const auto& [id, in_flight] : unfinished_) {
+    in_flight->task.reset();
     in_flight->error = error;
   }
-  lacking_.clear();
+  unfinished_.clear();
 }
 
 bool StoreImpl::Reclaim() {
-  const Epochs::SlotRange slots{epochs_.slots_given_back(), executor_->Positions().slots_tail};
+  const Epochs::SlotRange slots{epochs_.slots_recycled(), executor_->Positions().slots_tail};
   AllOrUnusable("erased slots were given back", [&] {
-    executor_->GiveBack(slots);
+    executor_->RecycleSlots(slots);
     epochs_.Quiesced(executor_->Positions());  // so that nobody gives them back again
   });
   return slots.from != slots.to;
@@ -222,10 +223,10 @@ void StoreImpl::ReleaseCellsForLevel() {
   const std::uint64_t spare = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
   const std::uint64_t free = epochs_.available_cells();
   if (!fresh || free < spare || (free - spare) * pool_->cell_bytes() < bytes) return;
-  PassCounters found;
+  ScanCounters found;
   std::vector<std::uint32_t> used;
   try {
-    found = executor_->Pass(PassMode::kTrust, CellRanges());
+    found = executor_->ScanSlots(ScanMode::kTrust, CellRanges());
     used = executor_->UsedCells();
     executor_->GrowQueues(cells_, kMinSlotQueue, epochs_.head());
   } catch (const std::bad_alloc&) {

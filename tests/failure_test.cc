@@ -247,12 +247,12 @@ TEST_F(FailureTest, PassThatStopsHalfWayLosesNothing) {
 /// What can't be remembered of one batch's end is told by the next.
 TEST(EpochsFailure, BatchesEndWithoutMemory) {
   Epochs epochs;
-  Epochs::SlotRange give_back;
+  Epochs::SlotRange recycle;
   CellGrant grant;
-  const std::uint64_t oldest = epochs.Begin({}, &give_back, &grant);
+  const std::uint64_t oldest = epochs.Begin({}, &recycle, &grant);
   std::uint64_t hits = 0;
   for (std::uint64_t batch = 1; batch <= 200; ++batch) {  // none is free until the oldest has ended
-    const std::uint64_t id = epochs.Begin({}, &give_back, &grant);
+    const std::uint64_t id = epochs.Begin({}, &recycle, &grant);
     const Fault fault(FaultKind::kAllocation, 1);
     const Fault::Armed armed;
     epochs.End(id, {batch, batch});
@@ -320,7 +320,7 @@ TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {
       bool refused = ErrorOf([&] { store->Apply(Inserts(5000, 1).Mixed()); }).has_value();
       refused &= ErrorOf([&] { store->Stats(); }).has_value();
       refused &= ErrorOf([&] { ticket->Wait(); }).has_value();
-      refused &= ErrorOf([&] { store->LoadCache().Wait(); }).has_value();
+      refused &= ErrorOf([&] { store->RefreshCache().Wait(); }).has_value();
       refused &= ErrorOf([&] { store->ForEach([](auto, auto) {}); }).has_value();
       if (round % 2 == 0) store->Close();
       ticket.reset();
@@ -344,7 +344,7 @@ TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {
 }
 
 /// Stands for what a DeviceScope makes of the user's kernels, or for a batch that fails.
-class FakeRun : public Run {
+class FakeTask : public BatchTask {
  public:
   void Start(const Epochs::SlotRange&, const CellGrant& grant) override {
     granted_ = grant.count;
@@ -371,7 +371,7 @@ class FakeScope {
  public:
   explicit FakeScope(StoreImpl& store) : store_(store) {
     run_->closed = false;
-    in_flight_ = store.Run(run_, Reservation{4, 4}, {.inserts = true});
+    in_flight_ = store.StartTask(run_, Reservation{4, 4}, {.inserts = true});
   }
   ~FakeScope() { Close(); }
   void Close() {
@@ -381,7 +381,7 @@ class FakeScope {
 
  private:
   StoreImpl& store_;
-  std::shared_ptr<FakeRun> run_ = std::make_shared<FakeRun>();
+  std::shared_ptr<FakeTask> run_ = std::make_shared<FakeTask>();
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
 };
 
@@ -494,12 +494,12 @@ TEST_F(FailureTest, BatchThatCouldNotBeStartedGivesBackWhatItWasGranted) {
     ApplyTo(*store, erases);
     const std::uint64_t free_cells = store->Stats().free_cells;
     for (int round = 0; round < 10; ++round) {
-      const auto run = std::make_shared<FakeRun>();
+      const auto run = std::make_shared<FakeTask>();
       run->on_start = [&] {
         if (others_start) ApplyTo(*store, Inserts(100, 20));
         throw std::bad_alloc();
       };
-      EXPECT_THROW(store->Run(run, Reservation{50, 50}, {.inserts = true}), std::bad_alloc);
+      EXPECT_THROW(store->StartTask(run, Reservation{50, 50}, {.inserts = true}), std::bad_alloc);
     }
     EXPECT_EQ(store->Stats().free_cells, free_cells);
     EXPECT_EQ(store->CountMisplacedCells(), 0u);
@@ -515,11 +515,11 @@ TEST_F(FailureTest, BatchThatFailedAfterItBeganLeavesWhatItWasGrantedToRecovery)
   const std::string path = NewPath();
   const auto store = NewImpl(path);
   ApplyTo(*store, Inserts(0, 200));
-  const auto run = std::make_shared<FakeRun>();
+  const auto run = std::make_shared<FakeTask>();
   run->touched = true;
   run->on_start = [] { throw Error(ErrorCode::kGpu, "it failed"); };
   EXPECT_EQ(ErrorOf([&] {
-              store->Run(run, Reservation{50, 50}, {.inserts = true});
+              store->StartTask(run, Reservation{50, 50}, {.inserts = true});
             }),
             ErrorCode::kGpu);
   EXPECT_GT(store->CountMisplacedCells(), 0u);

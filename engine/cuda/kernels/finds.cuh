@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
              const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
-  __shared__ FewItems<std::uint64_t> items;
+  __shared__ FewItemsConsumer<std::uint64_t> items;
   __shared__ std::uint32_t planned_in_all;
   counts.Clear();
   const CudaTile group(

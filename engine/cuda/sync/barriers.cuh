@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "table/volatile_ops.h"
 #include "pm/steps.h"
+#include "table/volatile_ops.h"
 
 namespace gpm {
 
@@ -36,7 +36,7 @@ struct WholeBlock {
 };
 /// The same for `kThreads` threads from `kFirst` on, both multiples of kThreads.
 template <std::uint32_t kFirst, std::uint32_t kThreads>
-struct PartOfBlock {
+struct BlockSlice {
   static_assert(kFirst % kThreads == 0 && kThreads % 32 == 0);
   static constexpr std::uint32_t kBarrier = kFirst / kThreads + 1;  // 0 is the whole block's
 
