@@ -33,17 +33,19 @@ bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy
 class CacheManager::Turn {
  public:
   /// @param wait else it may be without the turn
-  Turn(CacheManager& driver, bool wait) : driver_(driver) {
-    std::unique_lock lock(driver.mutex_);
-    if (wait) WaitUntil(lock, driver.changed_, driver.tracer_, [&] { return !driver.busy_; });
-    has_ = !driver.busy_;
-    driver.busy_ = true;
+  Turn(CacheManager& manager, bool wait) : manager_(manager) {
+    MutexLock lock(manager.mutex_);
+    if (wait)
+      WaitUntil(lock, manager.changed_, manager.tracer_,
+                [&]() GPM_REQUIRES(manager.mutex_) { return !manager.busy_; });
+    has_ = !manager.busy_;
+    manager.busy_ = true;
   }
   ~Turn() {
     if (!has_) return;
-    const std::lock_guard lock(driver_.mutex_);
-    driver_.busy_ = false;
-    driver_.changed_.notify_all();
+    const MutexLock lock(manager_.mutex_);
+    manager_.busy_ = false;
+    manager_.changed_.notify_all();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -51,7 +53,7 @@ class CacheManager::Turn {
   bool has() const { return has_; }
 
  private:
-  CacheManager& driver_;
+  CacheManager& manager_;
   bool has_ = false;
 };
 
@@ -59,7 +61,7 @@ void CacheManager::SetTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
   if (refreshing_) executor.AwaitCacheRefresh();
   executor.SetTable(table, false);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   on_ = false;
   refreshing_ = false;
   ended_ = begun_;
@@ -73,7 +75,7 @@ void CacheManager::KeepTable(Executor& executor, const TableView& table) {
 void CacheManager::Drop(Executor& executor) {
   const Turn turn(*this, true);
   executor.SetAccelerators(CacheShape{}, options_.policy, 0);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   on_ = false;
   refreshing_ = false;
   ended_ = begun_;
@@ -101,7 +103,7 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
       shape = {};
     }
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   on_ = shape.frames != 0;
   refreshing_ = false;
   ended_ = begun_;
@@ -118,7 +120,7 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
 void CacheManager::Stop(Executor& executor) {
   const Turn turn(*this, true);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     on_ = false;
     ended_ = begun_ = requested_;
   }
@@ -131,7 +133,7 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
   if (!turn.has()) return;
   operations_ += operations;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (refreshing_ && executor.CacheRefreshEnded()) {
       refreshing_ = false;
       ended_ = begun_;
@@ -157,26 +159,26 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
 }
 
 std::uint64_t CacheManager::Request() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return requested_ = begun_ + 1;
 }
 
 bool CacheManager::Ended(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ended_ >= number;
 }
 
 void CacheManager::Await(Executor& executor) {
   {
-    std::unique_lock lock(mutex_);
-    WaitUntil(lock, changed_, tracer_, [&] { return !busy_; });
+    MutexLock lock(mutex_);
+    WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !busy_; });
     if (!refreshing_) return;
   }
   executor.AwaitCacheRefresh();
 }
 
 CacheStats CacheManager::Stats() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stats_;
 }
 

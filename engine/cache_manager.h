@@ -5,10 +5,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 
 #include "cache/policy.h"
 #include "engine/executor.h"
+#include "pm/mutex.h"
 
 namespace gpm {
 
@@ -57,19 +57,19 @@ class CacheManager {
 
   const CacheOptions options_;
   PmTracer* const tracer_;
-  std::mutex mutex_;  ///< guards what follows
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t requested_ = 0;  ///< refreshes asked for, or due
-  bool busy_ = false;  ///< somebody has the turn: who alone changes what follows, or asks the
-                       ///< executor for anything
+  std::uint64_t requested_ GPM_GUARDED_BY(mutex_) = 0;  ///< refreshes asked for, or due
+  std::uint64_t begun_ GPM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;  ///< completed, or cut off by a new table
+  CacheStats stats_ GPM_GUARDED_BY(mutex_);
+  bool busy_ GPM_GUARDED_BY(mutex_) = false;  ///< somebody has the turn
+  // Whoever has the turn may change the rest, and ask the executor for anything.
   std::atomic<bool> on_{false};  ///< there is a cache
   bool refreshing_ = false;
   std::uint64_t operations_ = 0;  ///< since the last refresh began
   std::uint64_t due_at_ = 0;      ///< of them, with a refresh_interval: when the next one begins
-  std::uint64_t begun_ = 0;
-  std::uint64_t ended_ = 0;  ///< completed, or cut off by a new table
   std::chrono::steady_clock::time_point start_;
-  CacheStats stats_;
 };
 
 }  // namespace gpm

@@ -40,7 +40,7 @@ struct BatchSums {
   std::uint64_t found;           ///< finds that found their key
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
   std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
-  std::uint64_t blocks_met;      ///< of a kernel of which all blocks begin together
+  std::uint64_t blocks_arrived;  ///< at GridBarrier, of a kernel of which all blocks begin together
   std::uint64_t blocks_done;     ///< of the kernel that reports
 };
 

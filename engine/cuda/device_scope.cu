@@ -76,8 +76,8 @@ class DeviceScope::State {
     }
     task_ = std::make_shared<ScopeTask>(executor, stream);
     const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
-    in_flight_ = store_->StartTask(task_, Reservation{cells, max_erases + max_writes},
-                                   {.inserts = max_writes > 0});
+    in_flight_ = store_->StartTask(
+        task_, {.most = {cells, max_erases + max_writes}, .inserts = max_writes > 0});
     view_ = task_->view();
   }
 

@@ -83,17 +83,17 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
             "cudaDeviceGetAttribute");
   multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
   if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
-  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  CheckCuda(cudaEventCreateWithFlags(&cache_refreshed_, cudaEventDisableTiming), "cudaEventCreate");
-  CheckCuda(cudaEventCreateWithFlags(&cells_sorted_, cudaEventDisableTiming), "cudaEventCreate");
+  stream_.emplace();
+  cache_stream_.emplace();
+  cache_refreshed_.emplace();
+  cells_sorted_.emplace();
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
   left_.Reserve(1);
   zero_.Reserve(1);
-  CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, stream_), "cudaMemsetAsync");
-  CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
+  CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, *stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), *stream_),
             "cudaMemsetAsync");
   GrowLocks();
   RefreshContext();
@@ -104,17 +104,15 @@ CudaExecutor::~CudaExecutor() {
   int before = device_;
   cudaGetDevice(&before);
   cudaSetDevice(device_);
-  cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
-  cudaStreamSynchronize(cache_stream_);
-  cudaStreamDestroy(cache_stream_);
-  cudaEventDestroy(cache_refreshed_);
-  cudaEventDestroy(cells_sorted_);
+  stream_.reset();
+  cache_stream_.reset();
+  cache_refreshed_.reset();
+  cells_sorted_.reset();
   cudaSetDevice(before);
 }
 
 void CudaExecutor::Synchronize() {
-  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  CheckCuda(cudaStreamSynchronize(*stream_), "cudaStreamSynchronize");
 }
 
 void CudaExecutor::RefreshContext() {
@@ -129,7 +127,7 @@ void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::
   if (positions <= ring->size()) return;
   DeviceArray<T> larger(&gpu_bytes_);
   larger.Reserve(positions);
-  Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, stream_, larger.data(),
+  Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, *stream_, larger.data(),
          positions - 1, ring->data(), ring->size() - 1, from, to);
   Synchronize();
   *ring = std::move(larger);
@@ -144,7 +142,7 @@ void CudaExecutor::GrowLocks() {
   if (locks <= locks_.size()) return;
   DeviceArray<std::uint32_t> larger(&gpu_bytes_);
   larger.Reserve(locks);
-  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), stream_),
+  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), *stream_),
             "cudaMemsetAsync");
   Synchronize();
   locks_ = std::move(larger);
@@ -170,15 +168,15 @@ ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>
   const std::uint64_t words = (cells + 31) / 32;
   if (mode != ScanMode::kRepair) {
     used_.Reserve(words);
-    CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, stream_), "cudaMemsetAsync");
+    CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, *stream_), "cudaMemsetAsync");
   }
   DeviceArray<ScanCounters> counters(&gpu_bytes_);
   counters.Reserve(1);
-  CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(ScanCounters), stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(ScanCounters), *stream_), "cudaMemsetAsync");
   DeviceArray<CellRange> device_ranges(&gpu_bytes_);
   device_ranges.Reserve(std::max<std::size_t>(ranges.size(), 1));
   CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
-                            cudaMemcpyHostToDevice, stream_),
+                            cudaMemcpyHostToDevice, *stream_),
             "cudaMemcpyAsync to the device");
   const SlotScan pass{counters.data(), used_.data(), device_ranges.data(),
                       static_cast<std::uint32_t>(ranges.size())};
@@ -189,7 +187,7 @@ ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>
     const std::uint64_t slots = buckets * table.slots;
     const auto blocks = static_cast<unsigned>(
         std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)));
-    Launch("VisitSlots", VisitSlots, blocks, kBlockThreads, stream_, context_, pass, mode,
+    Launch("ScanAllSlots", ScanAllSlots, blocks, kBlockThreads, *stream_, context_, pass, mode,
            addressable, first_bucket, slots, index);
   };
   visit_level(table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
@@ -200,8 +198,9 @@ ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>
         addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
   }
   ScanCounters total;
-  CheckCuda(cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, stream_),
-            "cudaMemcpyAsync to the host");
+  CheckCuda(
+      cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, *stream_),
+      "cudaMemcpyAsync to the host");
   Synchronize();
   if (mode != ScanMode::kTrust) FlushPool();
   return total;
@@ -211,7 +210,7 @@ std::vector<std::uint32_t> CudaExecutor::UsedCells() {
   const CurrentDevice current = Activate();
   std::vector<std::uint32_t> used(used_.size());
   CheckCuda(
-      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, stream_),
+      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, *stream_),
       "cudaMemcpyAsync to the host");
   Synchronize();
   return used;
@@ -220,7 +219,7 @@ std::vector<std::uint32_t> CudaExecutor::UsedCells() {
 void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
   const CurrentDevice current = Activate();
   for (const CellRange& range : ranges) {
-    Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, stream_, context_,
+    Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, *stream_, context_,
            used_.data(), range);
   }
   Synchronize();
@@ -229,21 +228,21 @@ void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
 
 void CudaExecutor::FreeAll(CellRange range) {
   const CurrentDevice current = Activate();
-  Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, stream_, context_, nullptr,
+  Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, *stream_, context_, nullptr,
          range);
   Synchronize();
 }
 
 std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
   const CurrentDevice current = Activate();
-  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
   const std::uint64_t buckets = std::uint64_t{1} << level;
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(buckets, kTilesPerBlock)));
-  Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, stream_, context_,
+  Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, *stream_, context_,
          context_.table.Bucket(level, 0), buckets, left_.data());
   std::uint64_t left = 0;
-  CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, stream_),
+  CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, *stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
   FlushPool();
@@ -259,7 +258,7 @@ void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots, Stream stream) {
 
 void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots) {
   const CurrentDevice current = Activate();
-  RecycleSlots(slots, stream_);
+  RecycleSlots(slots, *stream_);
   Synchronize();
 }
 
@@ -267,7 +266,7 @@ ReclaimPositions CudaExecutor::Positions() {
   const CurrentDevice current = Activate();
   ReclaimCounters counters{};
   CheckCuda(cudaMemcpyAsync(&counters, counters_.data(), sizeof counters, cudaMemcpyDeviceToHost,
-                            stream_),
+                            *stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
   return ReclaimPositions{counters.cells_tail, counters.slots_tail};
@@ -280,7 +279,7 @@ ReclaimPositions CudaExecutor::ReturnCells(const CellGrant& cells) {
   context.reclaim.taken = zero_.data();
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(BlocksFor(cells.count, kBlockThreads), kGridStrideBlocks));
-  Launch("QueueCells", QueueCells, blocks, kBlockThreads, stream_, context);
+  Launch("QueueCells", QueueCells, blocks, kBlockThreads, *stream_, context);
   return Positions();
 }
 
@@ -291,7 +290,7 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   const auto sort = [&](void* library) {
     CallCub("DeviceRadixSort", [&] {
       return cub::DeviceRadixSort::SortKeys(library, bytes, unsorted_.data(),
-                                            unsorted_.data() + cells.count, count, 0, 32, stream_);
+                                            unsorted_.data() + cells.count, count, 0, 32, *stream_);
     });
   };
   sort(nullptr);
@@ -301,18 +300,18 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   } catch (const Error&) {
     return;  // where memory is short they stay as they are
   }
-  Launch("TakeOutCells", TakeOutCells, kGridStrideBlocks, kBlockThreads, stream_, context_.reclaim,
+  Launch("TakeOutCells", TakeOutCells, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
          cells, unsorted_.data());
   sort(sort_library_.data());
-  Launch("PutBackCells", PutBackCells, kGridStrideBlocks, kBlockThreads, stream_, context_.reclaim,
+  Launch("PutBackCells", PutBackCells, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
          cells, unsorted_.data() + cells.count);
-  const cudaError_t recorded = cudaEventRecord(cells_sorted_, stream_);
+  const cudaError_t recorded = cudaEventRecord(*cells_sorted_, *stream_);
   if (recorded != cudaSuccess) Synchronize();  // nobody may take them before they are sorted
   CheckCuda(recorded, "cudaEventRecord");
 }
 
 void CudaExecutor::AwaitSortedCells(Stream stream) {
-  CheckCuda(cudaStreamWaitEvent(stream, cells_sorted_, 0), "cudaStreamWaitEvent");
+  CheckCuda(cudaStreamWaitEvent(stream, *cells_sorted_, 0), "cudaStreamWaitEvent");
 }
 
 Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
@@ -377,7 +376,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   TableContext context = context_;  // the executor's own is as it was if something fails
   context.accelerators = cache_memory_.View(context_.table);
   const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
-    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), stream_),
+    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), *stream_),
               "cudaMemsetAsync");
   };
   if (shape.frames != 0) {
@@ -393,9 +392,9 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   CheckCuda(cudaMemsetAsync(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
                             (std::uint64_t{shape.buckets} * shape.stride - fingerprints) *
                                 sizeof(std::uint16_t),
-                            stream_),
+                            *stream_),
             "cudaMemsetAsync");
-  Launch("BuildDirectory", BuildDirectory, kGridStrideBlocks, kBlockThreads, stream_, context,
+  Launch("BuildDirectory", BuildDirectory, kGridStrideBlocks, kBlockThreads, *stream_, context,
          used);
   Synchronize();
   context_ = context;
@@ -409,24 +408,24 @@ void CudaExecutor::RefreshCache() {
   accelerators.cache.clock = clock_;
   const TableView& table = context_.table;
   const CacheRefresh load = cache_memory_.Load(accelerators.cache, ++loads_);
-  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, cache_stream_, load);
-  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, cache_stream_, load);
-  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, cache_stream_, table, load);
-  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, cache_stream_, load);
-  Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, cache_stream_, table,
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_, load);
+  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, load);
+  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, load);
+  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, load);
+  Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
          accelerators.directory, load);
-  CheckCuda(cudaEventRecord(cache_refreshed_, cache_stream_), "cudaEventRecord");
+  CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
 }
 
 bool CudaExecutor::CacheRefreshEnded() {
-  const cudaError_t status = cudaEventQuery(cache_refreshed_);
+  const cudaError_t status = cudaEventQuery(*cache_refreshed_);
   if (status == cudaErrorNotReady) return false;
   CheckCuda(status, "cudaEventQuery");
   return true;
 }
 
 void CudaExecutor::AwaitCacheRefresh() {
-  CheckCuda(cudaEventSynchronize(cache_refreshed_), "cudaEventSynchronize");
+  CheckCuda(cudaEventSynchronize(*cache_refreshed_), "cudaEventSynchronize");
 }
 
 void CudaExecutor::FlushPool() const {
@@ -445,7 +444,7 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
     }
   }
   const CurrentDevice current = Activate();
-  return std::make_unique<Workspace>(&workspace_bytes_, stream_);
+  return std::make_unique<Workspace>(&workspace_bytes_, *stream_);
 }
 
 void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept {

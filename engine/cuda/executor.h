@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "cache/memory.h"
@@ -166,7 +167,6 @@ class CudaExecutor : public Executor {
   std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;
   const Mapping& mapping_;
-  cudaStream_t stream_ = nullptr;             ///< of passes
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint64_t> pool_bytes_{0};
   std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
@@ -185,11 +185,13 @@ class CudaExecutor : public Executor {
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
   CacheMemory<DeviceArray> cache_memory_;
-  std::uint32_t loads_ = 0;                ///< of the cache, begun
-  cudaStream_t cache_stream_ = nullptr;    ///< of loading it
-  cudaEvent_t cache_refreshed_ = nullptr;  ///< recorded when the last loading has ended
-  cudaEvent_t cells_sorted_ = nullptr;     ///< the same of SortCells
-  std::mutex mutex_;                       ///< guards what follows
+  std::uint32_t loads_ = 0;  ///< of the cache, begun
+  // Made when the device is current.
+  std::optional<CudaStream> stream_;          ///< of maintenance
+  std::optional<CudaStream> cache_stream_;    ///< of refreshing the cache
+  std::optional<CudaEvent> cache_refreshed_;  ///< recorded when the last refresh has ended
+  std::optional<CudaEvent> cells_sorted_;     ///< the same of SortCells
+  std::mutex mutex_;                          ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// Visits `slots` slots from `first_bucket` on, a thread each.
 /// @param index of that bucket in the directory, or DirectoryView::kNoIndex
-__global__ void VisitSlots(const __grid_constant__ TableContext context,
+__global__ void ScanAllSlots(const __grid_constant__ TableContext context,
                            const __grid_constant__ SlotScan pass, ScanMode mode, bool addressable,
                            std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
   const CudaMedia media(context.dirty);

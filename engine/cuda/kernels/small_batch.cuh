@@ -57,10 +57,10 @@ struct OldValues {
     if (threadIdx.x == 0) planned = 0;
   }
   /// Reads what all blocks have planned, by the readers of all.
-  /// @param begun the meeting to which they come when they have
+  /// @param begun the time that they pass the barrier when they have
   __device__ void Read(const TableView& table, const DeviceBatch& batch, const Reads& reads,
                        std::uint32_t begun) {
-    if (Readers::Rank() == 0) in_all = AwaitMeeting(&batch.sums->blocks_met, begun);
+    if (Readers::Rank() == 0) in_all = GridBarrier{&batch.sums->blocks_arrived}.Wait(begun);
     Readers::Sync();
     if (in_all == 0) return;
     items.Begin(reads.lists, in_all);
@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   __shared__ OldValues old_values;
   __shared__ std::uint64_t first_cell;
   __shared__ std::uint32_t unused;
+  const GridBarrier barrier{&batch.sums->blocks_arrived};
   old_values.Clear();
   counts.Clear();
   const TableView& table = context.table;
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
       batch.digests[own] =
           DigestKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
     }
-    MeetBlocks(&batch.sums->blocks_met, 1, 0, &unused);
+    barrier.ArriveAndWait(1, 0, &unused);
   }
   runs.Make(batch, makes_digests ? batch.digests : batch.keys);
   std::uint64_t cells = 0;  // in flight while runs are found
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
           reads.PlanFirst(cell, reader);
           atomicAdd(&old_values.planned, 1u);
         },
-        [&] { ComeToMeeting(&batch.sums->blocks_met, old_values.planned); });
+        [&] { barrier.Arrive(old_values.planned); });
     if (one_by_one) {  // now that no tile of the block has a lock
       const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
       ApplyOneByOne(context, batch, task.record, i, final_attempt, &counts,
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     old_values.Read(table, batch, reads, begun);
   }
   const std::uint32_t done = begun + (deals ? 1 : 0);
-  MeetBlocks(&batch.sums->blocks_met, done, 0, &unused);
+  barrier.ArriveAndWait(done, 0, &unused);
   ResolveSmall(group, table, batch, i, runs.own[tile_number % kTilesPerBlock].before, has_one,
                &counts);
   counts.AddTo(batch.sums);
