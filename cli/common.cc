@@ -12,9 +12,9 @@
 #include <iostream>
 
 #include "cli/validators.h"
-#include "table/geometry.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
+#include "table/geometry.h"
 
 namespace gpm::cli {
 namespace {
@@ -98,7 +98,7 @@ OpenOptions OpenArguments::Options() const {
     options.cache.fraction = cache_fraction;
   }
   options.cache.bytes = cache_bytes;
-  options.cache.load_interval = cache_interval;
+  options.cache.refresh_interval = cache_interval;
   const bool no_gpu = options.executor == ExecutorKind::kAuto && GpuCount() == 0;
   RequireCacheEffect(no_gpu ? ExecutorKind::kCpu : options.executor);
   return options;

@@ -46,7 +46,7 @@ struct OpenArguments {
   bool directory = true;
   double cache_fraction = 0;
   std::uint64_t cache_bytes = 0;
-  std::uint64_t cache_interval = CacheOptions{}.load_interval;
+  std::uint64_t cache_interval = CacheOptions{}.refresh_interval;
   CLI::Option* threads_option = nullptr;
   CLI::Option* directory_option = nullptr;
   CLI::Option* cache_fraction_option = nullptr;

@@ -8,10 +8,10 @@
 
 #include "cli/common.h"
 #include "cli/shown_bytes.h"
-#include "table/geometry.h"
 #include "gpmstore/error.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
+#include "table/geometry.h"
 #include "ycsb/report.h"
 
 namespace gpm::cli {

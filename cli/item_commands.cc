@@ -7,8 +7,8 @@
 
 #include "cli/common.h"
 #include "cli/shown_bytes.h"
-#include "gpmstore/store.h"
 #include "gpmstore/error.h"
+#include "gpmstore/store.h"
 #include "pm/mapping.h"
 #include "pm/text.h"
 

@@ -5,9 +5,9 @@
 #include <charconv>
 #include <string>
 
-#include "table/geometry.h"
 #include "gpmstore/error.h"
 #include "pm/text.h"
+#include "table/geometry.h"
 
 namespace gpm::cli {
 namespace {

@@ -100,10 +100,10 @@ Json ToJson(const StoreStats& stats) {
   Json& cache = json["cache"] = Json::object();
   cache["policy"] = CachePolicyName(stats.cache.policy);
   cache["directory_bytes"] = stats.cache.directory_bytes;
-  cache["blocks"] = stats.cache.blocks;
+  cache["blocks"] = stats.cache.frames;
   cache["bytes"] = stats.cache.bytes;
-  cache["loads"] = stats.cache.loads;
-  cache["load_seconds"] = stats.cache.load_seconds;
+  cache["loads"] = stats.cache.refreshes;
+  cache["load_seconds"] = stats.cache.refresh_seconds;
   cache["found"] = stats.cache.found;
   cache["hits"] = stats.cache.hits;
   Json& recovery = json["recovery"] = Json::object();
@@ -174,8 +174,8 @@ std::string StoreTable(const StoreStats& stats, bool removed) {
     line("cache",
          fmt::format("{}, values of {} buckets, {}; loaded {} time{} (last {:.1f} ms); hit "
                      "rate {:.4f}",
-                     CachePolicyName(cache.policy), cache.blocks, BytesText(cache.bytes),
-                     cache.loads, cache.loads == 1 ? "" : "s", 1e3 * cache.load_seconds,
+                     CachePolicyName(cache.policy), cache.frames, BytesText(cache.bytes),
+                     cache.refreshes, cache.refreshes == 1 ? "" : "s", 1e3 * cache.refresh_seconds,
                      cache.found == 0
                          ? 0.0
                          : static_cast<double>(cache.hits) / static_cast<double>(cache.found)));
