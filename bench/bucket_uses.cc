@@ -6,10 +6,10 @@
 #include <functional>
 #include <numeric>
 
-#include "table/value_cache.h"
-#include "table/media/direct.h"
 #include "gpmstore/error.h"
 #include "pm/pool.h"
+#include "table/media/direct.h"
+#include "table/value_cache.h"
 #include "ycsb/items.h"
 
 namespace gpm::bench {

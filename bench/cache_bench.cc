@@ -82,7 +82,7 @@ CacheOptions CacheBench::MakeCacheOptions(CachePolicy policy, double fraction,
   cache.directory = directory;
   cache.policy = policy;
   cache.fraction = fraction;
-  cache.load_interval = 0;
+  cache.refresh_interval = 0;
   return cache;
 }
 
@@ -128,7 +128,7 @@ double CacheBench::ApplyPart(Store& store, PreparedRun& run, std::size_t part, s
 void CacheBench::WarmUp(Store& store, PreparedRun& run, std::uint64_t batch) {
   for (const std::size_t part : {kWarmUp, kWarmUp + 1}) {
     ApplyPart(store, run, part, batch);
-    store.LoadCache().Wait();
+    store.RefreshCache().Wait();
   }
 }
 
@@ -168,7 +168,7 @@ json CacheBench::Sizes() {
       ShowProgress(fmt::format("{} {}, workload {}, batch {}", CachePolicyName(policy), fraction,
                                workload, batch));
       const Measured measured = Measure(store, run, batch, options_.repeats);
-      const double best = uses.BestShare(measured.cache.blocks);
+      const double best = uses.BestShare(measured.cache.frames);
       const double mops = Mops(Median(measured.seconds));
       if (!directory) without[batch] = mops;
       rows.push_back({{"workload", workload},
@@ -176,9 +176,9 @@ json CacheBench::Sizes() {
                       {"directory", directory},
                       {"policy", CachePolicyName(policy)},
                       {"fraction", fraction},
-                      {"blocks", measured.cache.blocks},
+                      {"blocks", measured.cache.frames},
                       {"cache_bytes", measured.cache.bytes},
-                      {"load_seconds", measured.cache.load_seconds},
+                      {"load_seconds", measured.cache.refresh_seconds},
                       {"mops", mops},
                       {"mops_runs", Mops(measured.seconds)},
                       {"speedup", mops / without.at(batch)},
@@ -218,7 +218,7 @@ json CacheBench::Theta() {
           without.push_back(mops);
           continue;
         }
-        const double best = uses.BestShare(measured.cache.blocks);
+        const double best = uses.BestShare(measured.cache.frames);
         rows.push_back({{"theta", theta},
                         {"batch", batch},
                         {"mops_no_cache", without[i]},
@@ -273,13 +273,13 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
     now = end;
     last = time;
     if (load_begin >= 0) {
-      if (load_end < 0 && store.Stats().cache.loads > before.loads) load_end = now;
+      if (load_end < 0 && store.Stats().cache.refreshes > before.refreshes) load_end = now;
       return;
     }
     until_load -= std::min(until_load, operations);
     if (until_load > 0) return;
     load_begin = now;
-    load = store.LoadCache();
+    load = store.RefreshCache();
     if (beside) return;
     load.Wait();
     last = Clock::now();
@@ -307,12 +307,12 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
   return {{"workload", workload},
           {"mode", beside ? "beside" : "between"},
           {"batch", batch},
-          {"blocks", cache.blocks},
+          {"blocks", cache.frames},
           {"hit_rate_before", hits_before},
           {"hit_rate_after", HitRate(pass, cache)},
           {"load_begin_ms", load_begin * 1e3},
           {"load_end_ms", load_end * 1e3},
-          {"load_seconds", cache.load_seconds},
+          {"load_seconds", cache.refresh_seconds},
           {"steady_mops", steady},
           {"after_mops", MedianOrZero(Between(mops, load_end + kWindow, now))},
           {"lowest_mops", lowest},
@@ -382,7 +382,7 @@ CacheOptions CacheBench::CostOptions(bool cached, std::uint64_t operations) cons
   CacheOptions cache =
       MakeCacheOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached);
   // As often as by default, but a few times in any case.
-  cache.load_interval = std::min(CacheOptions{}.load_interval, operations / 4);
+  cache.refresh_interval = std::min(CacheOptions{}.refresh_interval, operations / 4);
   return cache;
 }
 

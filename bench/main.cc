@@ -2,13 +2,15 @@
 // something failed (the message is on stderr).
 
 #include <fmt/format.h>
-#include <gpmstore/version.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 
 #include "bench/commands.h"
+#include "gpmstore/version.h"
 
 int main(int argc, char** argv) {
   CLI::App program("Benchmarks of GPMStore. Every figure is checked: wrong results end the run.");
@@ -20,11 +22,18 @@ int main(int argc, char** argv) {
   gpm::bench::AddRecoveryCommand(program);
   gpm::bench::AddCacheCommand(program);
   gpm::bench::AddRooflineCommand(program);
+  // A file beyond the limit of their size (ulimit -f) is then an error, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  const auto finish = [](int status) {
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.flush()) return status;
+    fmt::print(stderr, "gpmstore_bench: the standard output can't be written\n");
+    return 2;
+  };
   try {
     program.parse(argc, argv);
-    return 0;
+    return finish(0);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : 2;
+    return finish(program.exit(error) == 0 ? 0 : 2);
   } catch (const std::exception& error) {
     fmt::print(stderr, "gpmstore_bench: {}\n", error.what());
     return 2;

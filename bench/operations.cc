@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "table/hash.h"
 #include "gpmstore/error.h"
+#include "table/hash.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {

@@ -1,7 +1,6 @@
 #include "bench/report.h"
 
 #include <fmt/format.h>
-#include <gpmstore/version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,8 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "table/geometry.h"
+#include "gpmstore/version.h"
 #include "pm/gpu_host.h"
+#include "table/geometry.h"
 
 namespace gpm::bench {
 namespace {

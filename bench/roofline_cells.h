@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "bench/roofline.h"
-#include "table/hash.h"
-#include "pm/thread_pool.h"
 #include "pm/annotate.h"
 #include "pm/mapping.h"
+#include "pm/thread_pool.h"
+#include "table/hash.h"
 
 namespace gpm::bench {
 

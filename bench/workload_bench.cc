@@ -201,7 +201,7 @@ void WorkloadBench::MeasureRun(const std::string& workload, const Configuration&
       store.emplace(pool_.Open(configuration.cache, configuration.access));
       for (const std::size_t part : {kWarmUp, kWarmUp + 1}) {
         warm_up(part, run.writes() ? batch : MaxBatch(options_));
-        store->LoadCache().Wait();
+        store->RefreshCache().Wait();
       }
     }
     if (!run.writes()) run.Apply(*store, kWarmUp, batch);  // the size is new to the store
@@ -271,7 +271,7 @@ json WorkloadBench::MakeRow(const std::string& workload, const Configuration& co
               {"directory", cache.directory},
               {"directory_bytes", cache.directory_bytes},
               {"cache_policy", CachePolicyName(cache.policy)},
-              {"cache_blocks", cache.blocks},
+              {"cache_blocks", cache.frames},
               {"cache_bytes", cache.bytes},
               {"gpu_bytes", measured.stats.gpu_bytes},
               {"pm_bytes", measured.stats.pm_bytes},

@@ -6,8 +6,8 @@
 
 #include "bench/roofline.h"
 #include "gpmstore/batch.h"
-#include "pm/thread_pool.h"
 #include "pm/format.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 

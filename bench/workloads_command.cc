@@ -41,7 +41,7 @@ struct WorkloadsArguments : Arguments {
 /// ones that OpenOptions can turn off; the executor cpu has no more than the first three.
 std::vector<Configuration> AblationSteps() {
   CacheOptions none;
-  none.load_interval = 0;
+  none.refresh_interval = 0;
   none.directory = false;
   none.policy = CachePolicy::kOff;
   CacheOptions directory = none;
@@ -237,7 +237,7 @@ void RunWorkloads(WorkloadsArguments& arguments) {
   }
   Configuration configuration;
   configuration.name = "default";
-  configuration.cache.load_interval = 0;
+  configuration.cache.refresh_interval = 0;
   if (arguments.directory_option->count() > 0) {
     configuration.name = arguments.directory ? "directory" : "no directory";
     configuration.cache.directory = arguments.directory;

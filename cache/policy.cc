@@ -1,9 +1,12 @@
 #include "cache/policy.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <string>
 
 #include "gpmstore/error.h"
+#include "pm/text.h"
 
 namespace gpm {
 namespace {
@@ -21,14 +24,14 @@ CachePolicy CachePolicyOf(std::string_view name) {
     if (kNames[i] == name) return static_cast<CachePolicy>(i);
   }
   throw Error(ErrorCode::kInvalidArgument,
-              "cache policy '" + std::string(name) + "' is none of off, lfu, lru, random");
+              "cache policy " + Quoted(name) + " is none of off, lfu, lru, random");
 }
 
 void ValidateCacheOptions(const CacheOptions& options) {
   if (!options.fraction || (*options.fraction >= 0 && *options.fraction <= 1)) return;
-  throw Error(ErrorCode::kInvalidArgument, "cache: a fraction of " +
-                                               std::to_string(*options.fraction) +
-                                               " of the buckets; it must be between 0 and 1");
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("cache: a fraction of {} of the buckets; it must be between 0 and 1",
+                          *options.fraction));
 }
 
 }  // namespace gpm

@@ -7,26 +7,26 @@
 
 namespace gpm {
 
-/// How the frozen cache is loaded (GPHash section 3.3), a step for each bucket or block, written
+/// How the frozen cache is refreshed (GPHash section 3.3), a step for each bucket or frame, written
 /// once for both executors. Batches run meanwhile.
 ///
 ///   1. CountBucket for every bucket, then ChooseThreshold: which are hot enough, without sorting.
-///   2. EvictCold for every block: what is not hot enough any more is free then.
-///   3. AssignHot for every bucket: hot ones get a free block. (The first bucket's counts up
+///   2. EvictCold for every frame: what is not hot enough any more is free then.
+///   3. AssignHot for every bucket: hot ones get a free frame. (The first bucket's counts up
 ///   `fills`.)
 ///   4. Fill (CacheAccess) for each of `pending`.
 ///
-/// Blocks of buckets that stay hot are not touched. Selection is by a histogram of scores: exact
+/// Frames of buckets that stay hot are not touched. Selection is by a histogram of scores: exact
 /// but for buckets that are equally hot, of which any may be taken, and for scores beyond its end.
 
-/// The state of a loading, in the executor's memory.
-struct CacheLoadState {
+/// The state of a refresh, in the executor's memory.
+struct CacheRefreshState {
   std::uint32_t threshold;     ///< hot enough: a higher rank than this, or
   std::uint32_t ties_allowed;  ///< this one, and one of so many
   std::uint32_t ties;
-  std::uint32_t freed;    ///< entries of CacheLoad::free
+  std::uint32_t freed;    ///< entries of CacheRefresh::free
   std::uint32_t taken;    ///< of those
-  std::uint32_t pending;  ///< entries of CacheLoad::pending
+  std::uint32_t pending;  ///< entries of CacheRefresh::pending
 
   GPM_HD bool IsHot(std::uint32_t rank) {
     if (rank != threshold) return rank > threshold;
@@ -35,16 +35,16 @@ struct CacheLoadState {
 };
 
 /// The loader's memory, beside the cache: a trivially copyable view.
-struct CacheLoad {
+struct CacheRefresh {
   static constexpr std::uint32_t kRanks = 4096;
 
   CacheView cache;
   std::uint32_t buckets = 0;  ///< addressable
-  std::uint32_t seed = 0;     ///< of this loading, where nothing is kept of uses
-  std::uint32_t* histogram;   ///< kRanks, all 0 between loadings
-  std::uint32_t* free;        ///< blocks that no bucket has
-  std::uint32_t* pending;     ///< blocks to be filled
-  CacheLoadState* state;
+  std::uint32_t seed = 0;     ///< of this refresh, where nothing is kept of uses
+  std::uint32_t* histogram;   ///< kRanks, all 0 between refreshes
+  std::uint32_t* free;        ///< frames that no bucket has
+  std::uint32_t* pending;     ///< frames to be filled
+  CacheRefreshState* state;
 
   /// How hot a bucket is, 0 (never cached) to kRanks - 1.
   GPM_HD std::uint32_t Rank(std::uint32_t bucket) const {
@@ -55,13 +55,13 @@ struct CacheLoad {
     }
     if (score == 0) return 0;
     if (cache.score == CacheScore::kUses) {
-      // Who has a block keeps it against one that is hardly hotter: chance decides between them,
-      // and blocks would change hands, and be filled, at every loading.
-      const bool has_block = AtomicLoad32(&cache.block_of[bucket]) != 0;
+      // Who has a frame keeps it against one that is hardly hotter: chance decides between them,
+      // and frames would change hands, and be filled, at every refresh.
+      const bool has_block = AtomicLoad32(&cache.frame_of[bucket]) != 0;
       const std::uint64_t rank = has_block ? std::uint64_t{score} + score / 4 : score;
       return rank < kRanks ? static_cast<std::uint32_t>(rank) : kRanks - 1;
     }
-    // A batch that began after the loading is younger than its clock.
+    // A batch that began after the refresh is younger than its clock.
     const auto age = static_cast<std::int32_t>(cache.clock - score);
     if (age <= 0) return kRanks - 1;
     return static_cast<std::uint32_t>(age) < kRanks - 1
@@ -79,7 +79,7 @@ struct CacheLoad {
     std::uint32_t above = 0;
     std::uint32_t rank = kRanks - 1;
     for (; rank > 0 && above + histogram[rank] <= cache.size; --rank) above += histogram[rank];
-    *state = CacheLoadState{};
+    *state = CacheRefreshState{};
     state->threshold = rank;
     state->ties_allowed = rank == 0 ? 0 : cache.size - above;
     for (std::uint32_t r = 0; r < kRanks; ++r) histogram[r] = 0;
@@ -87,16 +87,16 @@ struct CacheLoad {
 
   template <class Group, class Media>
   GPM_HD void EvictCold(const CacheAccess<Group, Media>& access, const Media& media,
-                        std::uint32_t block) const {
+                        std::uint32_t frame) const {
     static_assert(Group::kSize == 1);
-    const std::uint32_t bucket = cache.bucket_of[block];
+    const std::uint32_t bucket = cache.bucket_of[frame];
     if (bucket != CacheView::kNoBucket) {
       if (state->IsHot(Rank(bucket))) return;
-      access.Close(block);
-      media.StoreShared(cache.block_of + bucket, std::uint32_t{0});
-      cache.bucket_of[block] = CacheView::kNoBucket;
+      access.Close(frame);
+      media.StoreShared(cache.frame_of + bucket, std::uint32_t{0});
+      cache.bucket_of[frame] = CacheView::kNoBucket;
     }
-    free[AtomicNext(&state->freed)] = block;
+    free[AtomicNext(&state->freed)] = frame;
   }
 
   template <class Media>
@@ -107,23 +107,23 @@ struct CacheLoad {
       const std::uint32_t uses = AtomicLoad32(&cache.scores[bucket]);
       AtomicAdd32(&cache.scores[bucket], uses / 2 - uses);
     }
-    if (media.LoadShared(cache.block_of + bucket) != 0 || !state->IsHot(rank)) return;
+    if (media.LoadShared(cache.frame_of + bucket) != 0 || !state->IsHot(rank)) return;
     const std::uint32_t place = AtomicNext(&state->taken);
     if (place >= state->freed) return;
-    const std::uint32_t block = free[place];
-    cache.bucket_of[block] = bucket;
-    media.StoreShared(cache.block_of + bucket, block + 1);
-    pending[AtomicNext(&state->pending)] = block;
+    const std::uint32_t frame = free[place];
+    cache.bucket_of[frame] = bucket;
+    media.StoreShared(cache.frame_of + bucket, frame + 1);
+    pending[AtomicNext(&state->pending)] = frame;
   }
 };
 
 /// How large a directory and a cache are.
 struct CacheShape {
   std::uint32_t buckets = 0;       ///< addressable; 0: no directory
-  std::uint32_t stride = 0;        ///< prints of a bucket
+  std::uint32_t stride = 0;        ///< fingerprints of a bucket
   std::uint32_t slots = 0;         ///< of a bucket
   std::uint32_t key_words = 0;     ///< of a key in the directory; 0: keys are not there
-  std::uint32_t blocks = 0;        ///< 0: no cache
+  std::uint32_t frames = 0;        ///< 0: no cache
   std::uint32_t value_stride = 0;  ///< 0 where values are inline
 
   // Of their memory, in all of their arrays.
@@ -132,15 +132,15 @@ struct CacheShape {
     return std::uint64_t{buckets} * (stride * sizeof(std::uint16_t) + slots * of_slot);
   }
   std::uint64_t fixed_bytes() const {
-    return (2 * std::uint64_t{buckets} + CacheLoad::kRanks) * sizeof(std::uint32_t) +
-           sizeof(CacheLoadState) + sizeof(std::uint32_t);
+    return (2 * std::uint64_t{buckets} + CacheRefresh::kRanks) * sizeof(std::uint32_t) +
+           sizeof(CacheRefreshState) + sizeof(std::uint32_t);
   }
-  std::uint64_t bytes_per_block() const {
+  std::uint64_t bytes_per_frame() const {
     return std::uint64_t{slots} * (value_stride + sizeof(std::uint32_t)) +
            3 * sizeof(std::uint32_t);
   }
   std::uint64_t cache_bytes() const {
-    return blocks == 0 ? 0 : fixed_bytes() + blocks * bytes_per_block();
+    return frames == 0 ? 0 : fixed_bytes() + frames * bytes_per_frame();
   }
 };
 

@@ -5,7 +5,7 @@
 namespace gpm {
 namespace {
 
-/// Indices of buckets have 32 bits, and so have those of the slots of blocks.
+/// Indices of buckets have 32 bits, and so have those of the slots of frames.
 constexpr std::uint32_t kMaxTop = 30;
 
 }  // namespace
@@ -32,12 +32,12 @@ CacheShape ShapeCache(const CacheOptions& options, const CacheOptions& defaults,
     if (table.key_words == 1 || shape.directory_bytes() > options.bytes) return {};
   }
   if (options.policy == CachePolicy::kOff || shape.value_stride == 0) return shape;
-  shape.blocks = static_cast<std::uint32_t>(fraction * shape.buckets);
+  shape.frames = static_cast<std::uint32_t>(fraction * shape.buckets);
   if (options.bytes != 0) {
     const std::uint64_t taken = shape.directory_bytes() + shape.fixed_bytes();
     const std::uint64_t left = options.bytes > taken ? options.bytes - taken : 0;
-    shape.blocks = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(shape.blocks, left / shape.bytes_per_block()));
+    shape.frames = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(shape.frames, left / shape.bytes_per_frame()));
   }
   return shape;
 }

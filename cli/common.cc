@@ -1,26 +1,56 @@
 #include "cli/common.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <gpmstore/version.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 
-#include "table/geometry.h"
+#include "cli/validators.h"
 #include "gpmstore/error.h"
+#include "gpmstore/version.h"
+#include "pm/gpu_host.h"
+#include "table/geometry.h"
 
 namespace gpm::cli {
+namespace {
+
+/// Refuses what can be seen not to be writable, without changing it. (A pipe is left alone: its
+/// reader would see the end.)
+void RequireWritable(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  const auto refuse = [&](int error) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("--json: {}: can't be written: {}", path, std::strerror(error)));
+  };
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) refuse(EISDIR);
+    if (access(path.c_str(), W_OK) != 0) refuse(errno);
+    return;
+  }
+  if (errno != ENOENT) refuse(errno);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file < 0) refuse(errno);
+  close(file);
+  unlink(path.c_str());
+}
+
+}  // namespace
 
 void OpenArguments::AddTo(CLI::App& app) {
   app.add_option("--executor", executor, "What runs batches: cpu, cuda, or auto (cuda if it can)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  app.add_option("--threads", threads, "Threads of the cpu executor; 0: one for each core")
-      ->check(CLI::Range(0u, 4096u))
-      ->capture_default_str();
+  threads_option =
+      app.add_option("--threads", threads, "Threads of the cpu executor; 0: one for each core")
+          ->check(WholeNumber(0, 4096))
+          ->capture_default_str();
   app.add_option("--pool-max", pool_max,
                  "The pool may grow up to here, such as 512M or 8G; default: what its medium holds")
       ->transform(CLI::AsSizeValue(false));
@@ -35,19 +65,23 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
       app.add_option("--cache", cache_fraction,
                      "Share of the buckets of which the values are cached in the executor's "
                      "memory, 0 to 1; default: 0.2 on executor cuda, else 0")
-          ->check(CLI::Range(0.0, 1.0));
-  app.add_option(
-         "--cache-bytes", cache_bytes,
-         "What the store may take of GPU memory, but for the workspaces of batches, such as "
-         "512M: first the directory, then the cache; default: what they need")
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option("--cache-policy", cache_policy,
-                 "Which buckets are cached: lfu (used most), lru (used last), random or off")
-      ->check(CLI::IsMember({"lfu", "lru", "random", "off"}))
-      ->capture_default_str();
-  app.add_option("--cache-interval", cache_interval,
-                 "Operations after which the cache is loaded anew; 0: only when asked")
-      ->capture_default_str();
+          ->check(NumberBetween(0, 1));
+  cache_bytes_option =
+      app.add_option(
+             "--cache-bytes", cache_bytes,
+             "What the store may take of GPU memory, but for the workspaces of batches, such as "
+             "512M: first the directory, then the cache; default: what they need")
+          ->transform(CLI::AsSizeValue(false));
+  cache_policy_option =
+      app.add_option("--cache-policy", cache_policy,
+                     "Which buckets are cached: lfu (used most), lru (used last), random or off")
+          ->check(CLI::IsMember({"lfu", "lru", "random", "off"}))
+          ->capture_default_str();
+  cache_interval_option =
+      app.add_option("--cache-interval", cache_interval,
+                     "Operations after which the cache is loaded anew; 0: only when asked")
+          ->check(WholeNumber())
+          ->capture_default_str();
 }
 
 OpenOptions OpenArguments::Options() const {
@@ -62,24 +96,21 @@ OpenOptions OpenArguments::Options() const {
     options.cache.directory = directory;
   }
   if (cache_fraction_option != nullptr && cache_fraction_option->count() > 0) {
-    const bool has_directory = options.cache.directory.value_or(executor != "cpu");
-    if (cache_fraction > 0 && !has_directory) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          "--cache: there is no cache without a directory, which executor cpu has only when "
-          "asked for; add --directory");
-    }
     options.cache.fraction = cache_fraction;
   }
   options.cache.bytes = cache_bytes;
-  options.cache.load_interval = cache_interval;
+  options.cache.refresh_interval = cache_interval;
+  const bool no_gpu = options.executor == ExecutorKind::kAuto && GpuCount() == 0;
+  RequireCacheEffect(no_gpu ? ExecutorKind::kCpu : options.executor);
   return options;
 }
 
 void CreateArguments::AddSizesTo(CLI::App& app) {
   key_size_option = app.add_option("--key-size", key_size, "Bytes of a key: 8, 16, 32, 64 or 128")
+                        ->check(CLI::IsMember({"8", "16", "32", "64", "128"}))
                         ->capture_default_str();
   value_size_option = app.add_option("--value-size", value_size, "Bytes of a value: 1 to 65536")
+                          ->check(WholeNumber(1, 65536))
                           ->capture_default_str();
 }
 
@@ -87,10 +118,12 @@ void CreateArguments::AddLayoutTo(CLI::App& app) {
   geometry_option = app.add_option("--geometry", geometry,
                                    "Levels, hash locations and slots a bucket of a new pool: "
                                    "powers of two with a product of at most 32")
+                        ->check(GeometryText())
                         ->capture_default_str();
   initial_capacity_option =
       app.add_option("--initial-capacity", initial_capacity,
-                     "Items that a new pool holds without resizing; 0: it starts small");
+                     "Items that a new pool holds without resizing; 0: it starts small")
+          ->check(WholeNumber());
 }
 
 CreateOptions CreateArguments::Options() const {
@@ -102,10 +135,23 @@ CreateOptions CreateArguments::Options() const {
   return options;
 }
 
+void AddBatchOption(CLI::App& app, std::size_t& batch, const std::string& description) {
+  app.add_option("--batch", batch, description)
+      ->check(WholeNumber(1, kMaxBatchOperations))
+      ->capture_default_str();
+}
+
+void RefuseArgument(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+bool Given(const CLI::Option* option) { return option != nullptr && option->count() > 0; }
+
 void AddJsonOption(CLI::App& app, std::string& path) {
   app.add_option("--json", path,
                  "Write the figures as JSON to this file; - for the standard output, where they "
                  "then stand alone");
+  app.parse_complete_callback([&path] { RequireWritable(path); });
 }
 
 void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {
@@ -127,9 +173,29 @@ void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {
 }
 
 void Print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw Error(ErrorCode::kIo, fmt::format("standard output: {}", std::strerror(errno)));
-  }
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  FlushOutput();
+}
+
+void FlushOutput() {
+  // The streams' own flags remember what an earlier call could not write.
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.flush()) return;
+  throw Error(ErrorCode::kIo,
+              fmt::format("standard output: can't be written{}{}", errno == 0 ? "" : ": ",
+                          errno == 0 ? "" : std::strerror(errno)));
+}
+
+int ReportNoSpace(const char* phase, const ycsb::PhaseReport& report) {
+  const std::uint64_t count = report.outcome(Result::kNoSpace);
+  if (count == 0) return kExitOk;
+  std::fputs(
+      fmt::format("gpmstore: {}: {} of {} operations found no space: the pool is full; allow "
+                  "it to grow (--pool-max) or use a medium with more space\n",
+                  phase, count, report.operations)
+          .c_str(),
+      stderr);
+  return kExitError;
 }
 
 Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}

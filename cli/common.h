@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "gpmstore/options.h"
+#include "gpmstore/store.h"
+#include "ycsb/phase_report.h"
 
 namespace gpm::cli {
 
@@ -45,16 +47,26 @@ struct OpenArguments {
   std::uint64_t pool_max = 0;
   std::string cache_policy = "lfu";
   bool directory = true;
-  CLI::Option* directory_option = nullptr;
   double cache_fraction = 0;
   std::uint64_t cache_bytes = 0;
-  std::uint64_t cache_interval = CacheOptions{}.load_interval;
+  std::uint64_t cache_interval = CacheOptions{}.refresh_interval;
+  CLI::Option* threads_option = nullptr;
+  CLI::Option* directory_option = nullptr;
   CLI::Option* cache_fraction_option = nullptr;
+  CLI::Option* cache_bytes_option = nullptr;
+  CLI::Option* cache_policy_option = nullptr;
+  CLI::Option* cache_interval_option = nullptr;
 
   void AddTo(CLI::App& app);
   void AddCacheTo(CLI::App& app);
-  /// @throws Error(kInvalidArgument) for a cache without a directory
+  /// @throws Error(kInvalidArgument) as RequireEffect, as far as that is known before a store opens
   OpenOptions Options() const;
+  /// @param stats of the store that was opened: what auto became, and the size of values
+  /// @throws Error(kInvalidArgument) for an option of the cache that has no effect there
+  void RequireEffect(const StoreStats& stats) const;
+
+ private:
+  void RequireCacheEffect(ExecutorKind kind) const;
 };
 
 /// --geometry, --initial-capacity, --key-size, --value-size: how a pool is created. Which of them
@@ -73,9 +85,21 @@ struct CreateArguments {
   void AddLayoutTo(CLI::App& app);  ///< geometry and initial capacity
   /// @throws Error(kInvalidArgument) for a geometry that can't be used
   CreateOptions Options() const;
+  /// @throws Error(kInvalidArgument) when what was given is not what the existing pool is, or says
+  ///         how a new one is made
+  void RequireMatch(const std::string& pool, const StoreStats& stats) const;
 };
 
-/// Adds `--json FILE`.
+/// Adds `--batch N`, from 1 to kMaxBatchOperations.
+inline constexpr std::uint64_t kMaxBatchOperations = std::uint64_t{1} << 30;
+void AddBatchOption(CLI::App& app, std::size_t& batch, const std::string& description);
+
+/// Whether an option, which need not be there, was on the command line.
+bool Given(const CLI::Option* option);
+
+[[noreturn]] void RefuseArgument(const std::string& message);  ///< Error(kInvalidArgument)
+
+/// Adds `--json FILE`. A file that can't be written is refused before the command runs.
 void AddJsonOption(CLI::App& app, std::string& path);
 
 /// Writes `json`, with the version of the store, to a file, or to the standard output for "-";
@@ -85,6 +109,12 @@ void WriteJson(const std::string& path, const nlohmann::ordered_json& json);
 
 /// Writes `text` to the standard output. @throws Error(kIo)
 void Print(std::string_view text);
+/// What was written to the standard output, by whomever, is there. @throws Error(kIo)
+void FlushOutput();
+
+/// Says on stderr how many operations of a phase found no space, where some did.
+/// @return the exit status
+int ReportNoSpace(const char* phase, const ycsb::PhaseReport& report);
 
 /// A line on stderr that is redrawn while long work goes on; nothing unless stderr is a terminal.
 class Progress {

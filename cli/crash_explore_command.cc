@@ -8,8 +8,9 @@
 #include <thread>
 
 #include "cli/common.h"
-#include "support/signals.h"
+#include "cli/validators.h"
 #include "crash_sim/crash_explorer.h"
+#include "support/signals.h"
 
 namespace gpm::cli {
 namespace {
@@ -56,13 +57,13 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
       ->capture_default_str();
   CLI::Option* const states =
       explore->add_option("--states", options->max_states, "End after so many different states")
-          ->check(CLI::PositiveNumber)
+          ->check(WholeNumber(1))
           ->capture_default_str();
   CLI::Option* const seconds =
       explore
           ->add_option("--seconds", options->seconds,
                        "End after this time; 0: no limit; default: none with --states, else 25")
-          ->check(CLI::NonNegativeNumber);
+          ->check(NumberBetween(0, kMostSeconds));
   explore->add_option("--processes", options->processes, "That explore at once")
       ->check(CLI::Range(1u, crash::CrashOptions::kMaxProcesses))
       ->capture_default_str();

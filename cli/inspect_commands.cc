@@ -7,10 +7,11 @@
 #include <numeric>
 
 #include "cli/common.h"
-#include "table/geometry.h"
+#include "cli/shown_bytes.h"
 #include "gpmstore/error.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
+#include "table/geometry.h"
 #include "ycsb/report.h"
 
 namespace gpm::cli {
@@ -109,6 +110,11 @@ int RunInfo(const InspectArguments& arguments) {
   return kExitOk;
 }
 
+constexpr const char* kNotSeen =
+    "not seen: damage in the bytes of values, and a slot that was emptied by damage: neither "
+    "values "
+    "nor empty slots have a checksum\n";
+
 int RunCheck(const InspectArguments& arguments) {
   CheckReport report;
   try {
@@ -127,6 +133,7 @@ int RunCheck(const InspectArguments& arguments) {
         arguments.pool, report.defects.empty() ? "sound" : "broken", report.items, report.slots,
         report.cells_in_use, report.value_cells, report.insert_slots, report.duplicates,
         report.resizing ? ", a resize under way" : "", report.clean ? "" : ", not closed in order");
+    text += kNotSeen;
     Print(text);
   }
   WriteJson(arguments.json, ToJson(report));
@@ -161,23 +168,18 @@ int RunDump(const InspectArguments& arguments) {
   });
 
   constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-  constexpr const char* kDigits = "0123456789abcdef";
   std::string text;
-  const auto append_hex = [&](std::size_t first, std::size_t bytes) {
-    for (std::size_t i = first; i < first + bytes; ++i) {
-      const auto byte = static_cast<unsigned>(rows[i]);
-      text += kDigits[byte >> 4];
-      text += kDigits[byte & 15];
-    }
-  };
   for (const std::size_t row : order) {
+    const auto item = std::span<const std::byte>(rows).subspan(row * row_bytes, row_bytes);
     if (key_size == 8) {
       fmt::format_to(std::back_inserter(text), "{}", number(row));
     } else {
-      append_hex(row * row_bytes, key_size);
+      // A key of zeros has no text that a command line could hold.
+      const std::string key = ShownBytes(item.first(key_size));
+      text += key.empty() ? HexText(item.first(key_size)) : key;
     }
     text += '\t';
-    append_hex(row * row_bytes + key_size, row_bytes - key_size);
+    text += ShownBytes(item.subspan(key_size));
     text += '\n';
     if (text.size() >= kBufferBytes) {
       Print(text);
@@ -209,15 +211,18 @@ void AddInspectCommands(CLI::App& app, Commands& commands) {
                     RunCheck, true)
       ->footer(
           "A pool left by a crash is sound: what recovery will clear is counted, not a defect.\n"
+          "What it can't see: other bytes in a value, and items whose slot reads as empty, as\n"
+          "neither have a checksum.\n"
           "Exit status 1 when there are defects; the first ones are named.\n\n"
           "Examples:\n  gpmstore check /dev/shm/p && echo sound");
   AddInspectCommand(app, commands, "dump", "Write out all items of a pool, ordered by key", RunDump,
                     false)
       ->footer(
-          "One line an item: the key, a tab, the value in hex. Keys of 8 bytes are unsigned "
-          "decimal\n"
-          "numbers, in that order; longer ones are hex, ordered as bytes. A pool left by a crash\n"
-          "is not recovered: its valid items are written, each key once.\n\n"
+          "One line an item: the key, a tab, the value. Keys of 8 bytes are unsigned decimal\n"
+          "numbers, in that order; longer ones are ordered as bytes. They and values are text,\n"
+          "without zero bytes at the end, when all of it is printable UTF-8 and does not begin\n"
+          "with 0x, else 0x and hex digits: as put reads them. A pool left by a crash is not\n"
+          "recovered: its valid items are written, each key once.\n\n"
           "Examples:\n  gpmstore dump /dev/shm/p | head");
 }
 

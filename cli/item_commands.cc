@@ -1,16 +1,16 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "cli/common.h"
-#include "gpmstore/store.h"
+#include "cli/shown_bytes.h"
 #include "gpmstore/error.h"
+#include "gpmstore/store.h"
 #include "pm/mapping.h"
+#include "pm/text.h"
 
 namespace gpm::cli {
 namespace {
@@ -37,12 +37,13 @@ using Bytes = std::vector<std::byte>;
 Bytes ParseBytes(const char* what, const std::string& text, std::size_t bytes) {
   Bytes result;
   if (text.starts_with("0x")) {
-    if (text.size() % 2 != 0) Refuse(fmt::format("{} '{}': hex digits come in pairs", what, text));
+    if (text.size() % 2 != 0)
+      Refuse(fmt::format("{} {}: hex digits come in pairs", what, Quoted(text)));
     for (std::size_t i = 2; i < text.size(); i += 2) {
       unsigned byte = 0;
       const char* const end = text.data() + i + 2;
       if (std::from_chars(text.data() + i, end, byte, 16).ptr != end) {
-        Refuse(fmt::format("{} '{}': after 0x come hex digits only", what, text));
+        Refuse(fmt::format("{} {}: after 0x come hex digits only", what, Quoted(text)));
       }
       result.push_back(static_cast<std::byte>(byte));
     }
@@ -63,9 +64,9 @@ Bytes ParseKey(const std::string& text, std::size_t key_size) {
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || stop != end) {
     Refuse(
-        fmt::format("the key '{}' must be a decimal number from 0 to 2^64 - 1, as the pool's "
+        fmt::format("the key {} must be a decimal number from 0 to 2^64 - 1, as the pool's "
                     "keys have 8 bytes",
-                    text));
+                    Quoted(text)));
   }
   Bytes key(sizeof number);
   std::memcpy(key.data(), &number, sizeof number);
@@ -82,19 +83,10 @@ Store OpenForItem(const std::string& path) {
 
 int NotFound(const ItemArguments& arguments) {
   std::fputs(
-      fmt::format("gpmstore: {}: no item has the key {}\n", arguments.pool, arguments.key).c_str(),
+      fmt::format("gpmstore: {}: no item has the key {}\n", arguments.pool, Quoted(arguments.key))
+          .c_str(),
       stderr);
   return kExitNo;
-}
-
-/// The text of a value, when it is printable but for zeros at its end.
-std::optional<std::string> PrintableText(const Bytes& value) {
-  std::size_t length = value.size();
-  while (length > 0 && value[length - 1] == std::byte{0}) --length;
-  std::string text(reinterpret_cast<const char*>(value.data()), length);
-  const bool printable =
-      std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7E; });
-  return printable ? std::optional(text) : std::nullopt;
 }
 
 int RunGet(const ItemArguments& arguments) {
@@ -105,12 +97,7 @@ int RunGet(const ItemArguments& arguments) {
   store.Find(key, value, {&result, 1});
   store.Close();
   if (result == Result::kNotFound) return NotFound(arguments);
-  std::optional<std::string> text = PrintableText(value);
-  if (arguments.hex || !text) {
-    text = "0x";
-    for (const std::byte byte : value) *text += fmt::format("{:02x}", static_cast<unsigned>(byte));
-  }
-  Print(*text + "\n");
+  Print((arguments.hex ? HexText(value) : ShownBytes(value)) + "\n");
   return kExitOk;
 }
 
@@ -182,7 +169,8 @@ void AddItemCommands(CLI::App& app, Commands& commands) {
     get->add_flag("--hex", arguments->hex, "Print the whole value as 0x and hex digits");
     get->footer(std::string(kKeyHelp) +
                 "A value is printed as text, without zero bytes at its end, when all of it is\n"
-                "printable ASCII, else as hex. Exit status 1 when there is no such key.\n\n"
+                "printable UTF-8 and does not begin with 0x, else as 0x and hex digits. put reads\n"
+                "both. Exit status 1 when there is no such key.\n\n"
                 "Examples:\n  gpmstore get /dev/shm/p 17");
   }
   {

@@ -1,19 +1,62 @@
 #include <fmt/format.h>
-#include <gpmstore/version.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "cli/common.h"
 #include "gpmstore/error.h"
+#include "gpmstore/version.h"
+#include "pm/text.h"
 
 namespace {
 
-int Fail(const std::string& message) {
-  std::fputs(fmt::format("gpmstore: {}\n", message).c_str(), stderr);
+/// What a path may have in a message, and what a message may have in all.
+constexpr std::size_t kPathBytes = 1024;
+constexpr std::size_t kMessageBytes = 4 * kPathBytes;
+
+/// `message`, in which no argument is longer than `most`.
+std::string WithShortArguments(std::string message, int argc, char** argv, std::size_t most) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    // The value of --name=value stands alone in messages.
+    const std::size_t equals = argument.starts_with('-') ? argument.find('=') : argument.npos;
+    for (const std::string_view part :
+         {argument, equals == argument.npos ? argument : argument.substr(equals + 1)}) {
+      if (part.size() <= most) continue;
+      const std::string quoted = gpm::Quoted(part);
+      for (std::size_t at = 0; (at = message.find(part, at)) != message.npos; at += quoted.size()) {
+        message.replace(at, part.size(), quoted);
+      }
+    }
+  }
+  return message;
+}
+
+/// `message`, in which no word is much longer than what Quoted shows: CLI11 changes some arguments,
+/// such as their case, before it names them.
+std::string WithShortWords(const std::string& message) {
+  constexpr std::size_t kWordBytes = 2 * gpm::kQuotedBytes;
+  std::string text;
+  for (std::size_t at = 0; at < message.size();) {
+    const std::size_t end = std::min(message.find(' ', at), message.size() - 1) + 1;
+    const std::string_view word = std::string_view(message).substr(at, end - at);
+    text += word.size() <= kWordBytes ? std::string(word) : gpm::Quoted(word) + " ";
+    at = end;
+  }
+  return text;
+}
+
+int Fail(std::string_view message) {
+  const bool whole = message.size() <= kMessageBytes;
+  std::fputs(
+      fmt::format("gpmstore: {}{}\n", message.substr(0, kMessageBytes), whole ? "" : "...").c_str(),
+      stderr);
   return gpm::cli::kExitError;
 }
 
@@ -40,9 +83,11 @@ int Main(int argc, char** argv) {
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      return Fail(fmt::format("there is no command '{}'; see gpmstore --help", argv[1]));
+      return Fail(fmt::format("there is no command {}; see gpmstore --help", gpm::Quoted(argv[1])));
     }
-    return Fail(fmt::format("{}; see gpmstore --help, gpmstore COMMAND --help", error.what()));
+    return Fail(fmt::format(
+        "{}; see gpmstore --help, gpmstore COMMAND --help",
+        WithShortWords(WithShortArguments(error.what(), argc, argv, gpm::kQuotedBytes))));
   }
   for (const gpm::cli::Command& command : commands) {
     if (command.app->parsed()) return command.run();
@@ -53,11 +98,15 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A file beyond the limit of their size (ulimit -f) is then an error, not the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return Main(argc, argv);
+    const int status = Main(argc, argv);
+    gpm::cli::FlushOutput();
+    return status;
   } catch (const std::bad_alloc&) {
     return Fail("out of memory; smaller batches (--batch) need less");
   } catch (const std::exception& error) {
-    return Fail(error.what());
+    return Fail(WithShortArguments(error.what(), argc, argv, kPathBytes));
   }
 }

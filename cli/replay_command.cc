@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <optional>
 
@@ -37,8 +38,13 @@ std::uint64_t CountInserts(const ycsb::Trace& trace) {
 
 int RunReplay(ReplayArguments& arguments) {
   if (arguments.load.empty() && arguments.run.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "replay needs a trace: --load FILE, --run FILE or both");
+    RefuseArgument("replay needs a trace: --load FILE, --run FILE or both");
+  }
+  if (arguments.results == "-" && arguments.json == "-") {
+    RefuseArgument("--results - and --json -: only one of them can be the standard output");
+  }
+  if (Given(arguments.open.threads_option) && arguments.open.executor == "cuda") {
+    RefuseArgument("--threads has no effect: executor cuda has none");
   }
   // Everything is read before anything is created or changed.
   struct Part {
@@ -48,7 +54,10 @@ int RunReplay(ReplayArguments& arguments) {
   };
   std::vector<Part> parts;
   if (!arguments.load.empty()) parts.push_back({"load", ycsb::Trace::Read(arguments.load), {}});
-  if (!arguments.run.empty()) parts.push_back({"run", ycsb::Trace::Read(arguments.run), {}});
+  if (!arguments.run.empty()) {
+    const ycsb::Trace* const load = parts.empty() ? nullptr : &parts.front().trace;
+    parts.push_back({"run", ycsb::Trace::Read(arguments.run, load), {}});
+  }
 
   CreateOptions create = arguments.create.Options();
   create.key_size = 8;
@@ -61,22 +70,27 @@ int RunReplay(ReplayArguments& arguments) {
     }
   }
 
+  const bool results_to_output = arguments.results == "-";
   std::ofstream results;
   const auto require_results = [&] {
-    if (!arguments.results.empty() && !results) {
+    if (!results) {
       throw Error(ErrorCode::kIo, fmt::format("{}: the results can't be written: {}",
                                               arguments.results, std::strerror(errno)));
     }
   };
-  if (!arguments.results.empty()) results.open(arguments.results, std::ios::binary);
+  if (!arguments.results.empty() && !results_to_output) {
+    results.open(arguments.results, std::ios::binary);
+  }
   require_results();
 
   const OpenOptions open = arguments.open.Options();
   WorkPool pool(arguments.pool, !arguments.pool.empty(), open.executor);
   Store store = pool.existed() ? pool.Open(open) : pool.Create(create, open);
+  if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
   ycsb::ReplayOptions options;
   options.batch_lines = arguments.batch;
   if (results.is_open()) options.results = &results;
+  if (results_to_output) options.results = &std::cout;
   {
     Progress progress;
     for (Part& part : parts) {
@@ -95,15 +109,18 @@ int RunReplay(ReplayArguments& arguments) {
   json["command"] = "replay";
   json["batch"] = arguments.batch;
   json["pool"] = pool.name();
-  std::string text = fmt::format("pool {}\n", pool.name()) + ycsb::StoreTable(stats);
+  std::string text =
+      fmt::format("pool {}\n", pool.name()) + ycsb::StoreTable(stats, pool.removed_at_end());
+  int status = kExitOk;
   for (const Part& part : parts) {
     json[part.name] = ycsb::ToJson(part.report);
     text += ycsb::PhaseTable(part.name, part.report);
+    status = std::max(status, ReportNoSpace(part.name, part.report));
   }
   json["store"] = ycsb::ToJson(stats);
-  if (arguments.json != "-") Print(text);
+  if (arguments.json != "-" && !results_to_output) Print(text);
   WriteJson(arguments.json, json);
-  return kExitOk;
+  return status;
 }
 
 }  // namespace
@@ -114,12 +131,13 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
   ReplayArguments& a = *arguments;
   replay->add_option("--load", a.load, "Trace applied first, plain or gzip");
   replay->add_option("--run", a.run, "Trace applied then, plain or gzip");
-  replay->add_option("--results", a.results,
-                     "Write one line for each trace line of both files, in order: operation, key "
-                     "as written, outcome (ok, not-found, exists, no-space) and, for a READ that "
-                     "is ok, the value; separated by tabs");
-  replay->add_option("--batch", a.batch, "Trace lines of a batch; results do not depend on it")
-      ->capture_default_str();
+  replay->add_option(
+      "--results", a.results,
+      "Write one line for each trace line of both files, in order: operation, key "
+      "as written, outcome (ok, not-found, exists, no-space) and, for a READ that "
+      "is ok, the value; separated by tabs. - for the standard output, where they then "
+      "stand alone");
+  AddBatchOption(*replay, a.batch, "Trace lines of a batch; results do not depend on it");
   replay->add_option("--pool", a.pool,
                      "Pool file: created and kept, or used if it exists (its keys must have 8 "
                      "bytes, its values as many as the traces'); default: a temporary pool");
@@ -133,7 +151,8 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
       "Traces are what YCSB's BasicDB prints, such as\n"
       "  INSERT usertable user123 [ field0=VALUE ]\n"
       "  READ usertable user123 [ <all fields>]\n"
-      "or bare: INSERT 123, READ 123, UPDATE 123, DELETE 123. A key is the number that ends it.\n"
+      "or bare: INSERT 123, READ 123, UPDATE 123, DELETE 123. A key is the number that ends it;\n"
+      "all have the same prefix.\n"
       "A new pool's values have the size of the longest one in the traces; shorter ones are "
       "padded\n"
       "with zero bytes, which are cut when values are written out.\n\n"

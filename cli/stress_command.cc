@@ -8,6 +8,7 @@
 
 #include "cli/common.h"
 #include "cli/stress/stress.h"
+#include "cli/validators.h"
 #include "pm/gpu_host.h"
 #include "support/signals.h"
 
@@ -69,13 +70,14 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       "pools of all configurations, a round each; every answer is checked, histories of shared "
       "keys for linearizability, and at the end of each round items, cells and the file");
   command->add_option("--seconds", options->seconds, "Rounds begin for so long")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NumberBetween(0, kMostSeconds))
       ->capture_default_str();
   options->seed = std::random_device{}();
   command
       ->add_option("--seed", options->seed,
                    "Of the first round, otherwise a random one; each next round's is one more. A "
                    "failure prints the seed of its round")
+      ->check(WholeNumber())
       ->envname("GPM_TEST_SEED");
   command->add_option("--threads", options->threads, "Threads that run batches at once")
       ->check(CLI::Range(1u, stress::kMaxStressThreads))
@@ -84,7 +86,7 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   command->add_option("--round-seconds", options->round_seconds, "Length of a round")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberBetween(1e-3, kMostSeconds))
       ->capture_default_str();
   command
       ->add_option(
@@ -95,7 +97,7 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
   command
       ->add_option("--hang-seconds", options->hang_seconds,
                    "Without a batch that ends for so long, the store hangs: a failure")
-      ->check(CLI::PositiveNumber)
+      ->check(NumberBetween(1e-3, kMostSeconds))
       ->capture_default_str();
   commands.push_back({command, [options, executor] {
                         if (*executor == "cuda") {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -46,7 +47,8 @@ WorkPool::WorkPool(std::string path, bool keep, ExecutorKind executor)
 }
 
 WorkPool::~WorkPool() {
-  if (!keep_) Remove();
+  std::error_code ignored;
+  if (removed_at_end() && IsOurs()) std::filesystem::remove(path_, ignored);
   if (fd_ >= 0) ::close(fd_);
 }
 
@@ -64,27 +66,30 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
   try {
     Store store = Store::Create(path_, create, options);
     created_ = true;
+    if (path_ != Mapping::kPinnedPath) fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
     if (!directory_.empty() && !keep_) {
-      fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
-      Remove();
+      RemoveDirectory();
       path_ = fmt::format("/proc/self/fd/{}", fd_);
     }
     return store;
   } catch (...) {
     // Store::Create left no file, but our directory would stay behind.
-    Remove();
+    RemoveDirectory();
     throw;
   }
 }
 
-void WorkPool::Remove() noexcept {
+void WorkPool::RemoveDirectory() noexcept {
   std::error_code ignored;
-  if (!directory_.empty()) {
-    std::filesystem::remove_all(directory_, ignored);
-  } else if (created_ && path_ != Mapping::kPinnedPath) {
-    std::filesystem::remove(path_, ignored);
-  }
-  created_ = false;
+  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+}
+
+bool WorkPool::IsOurs() const noexcept {
+  struct stat created {};
+  struct stat there {};
+  return directory_.empty() && fd_ >= 0 && fstat(fd_, &created) == 0 &&
+         lstat(path_.c_str(), &there) == 0 && created.st_dev == there.st_dev &&
+         created.st_ino == there.st_ino;
 }
 
 }  // namespace gpm::cli

@@ -11,10 +11,12 @@ namespace gpm::cli {
 
 /// The pool that ycsb, replay or stress works on: one that is there already, a new one at a path,
 /// or a temporary one. Destroying it removes what this run created, unless it is kept; an existing
-/// pool is never removed. Thread safety: none.
+/// pool, or another file that has taken the name meanwhile, is never removed. Thread safety: none.
 ///
-/// Invariant: a temporary pool that is not kept has no name from when its store is open, so that it
-/// leaves nothing behind even when the process is killed.
+/// Invariants:
+///  1. A temporary pool that is not kept has no name from when its store is open, so that it leaves
+///     nothing behind even when the process is killed.
+///  2. fd_ is open from when the pool was created, so that no other file gets its inode number.
 class WorkPool {
  public:
   /// @param path of the pool; empty: a temporary one, on tmpfs where a GPU may have to register it
@@ -27,6 +29,8 @@ class WorkPool {
   bool existed() const { return existed_; }
   /// Where the pool is; for messages: "(temporary)" when it has no name.
   std::string name() const;
+  /// Whether the pool goes when this object does.
+  bool removed_at_end() const { return created_ && !keep_; }
   /// By which Store::Open and CheckPool reach it, also when it has no name.
   const std::string& path() const { return path_; }
 
@@ -36,7 +40,9 @@ class WorkPool {
   Store Create(const CreateOptions& create, const OpenOptions& options);
 
  private:
-  void Remove() noexcept;
+  void RemoveDirectory() noexcept;  ///< with what is in it
+  /// Whether the file with the pool's name is the one that was created.
+  bool IsOurs() const noexcept;
 
   std::string path_;
   std::string directory_;  ///< temporary, ours; empty when there is none
@@ -47,7 +53,7 @@ class WorkPool {
   std::optional<RemovedOnSignal> name_;
   std::optional<RemovedOnSignal> directory_name_;
   bool created_ = false;
-  int fd_ = -1;  ///< of a temporary pool without a name
+  int fd_ = -1;  ///< of the file that was created
 };
 
 }  // namespace gpm::cli

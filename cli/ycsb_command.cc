@@ -7,10 +7,12 @@
 #include <optional>
 
 #include "cli/common.h"
+#include "cli/validators.h"
 #include "cli/work_pool.h"
-#include "table/geometry.h"
-#include "gpmstore/error.h"
+#include "pm/mapping.h"
 #include "ycsb/device_buffers.h"
+#include "ycsb/generators.h"
+#include "ycsb/held_records.h"
 #include "ycsb/report.h"
 #include "ycsb/runner.h"
 #include "ycsb/workload.h"
@@ -39,16 +41,35 @@ struct YcsbArguments {
   CLI::Option* theta_option = nullptr;
 };
 
+/// Refuses what says how records are chosen where none is chosen so.
+void RequireChoiceEffect(const YcsbArguments& arguments, const ycsb::WorkloadSpec& spec) {
+  const bool chooses = !spec.load_only() && spec.mix.insert < 1;
+  if (!chooses && (!arguments.distribution.empty() || Given(arguments.theta_option))) {
+    RefuseArgument(
+        fmt::format("{} has no effect: this workload chooses no records, as it only adds "
+                    "new ones",
+                    arguments.distribution.empty() ? "--theta" : "--distribution"));
+  }
+  if (Given(arguments.theta_option) && !ycsb::HasSkew(spec.distribution)) {
+    RefuseArgument(
+        fmt::format("--theta has no effect: distribution {} has no skew; zipf, zipfian and latest "
+                    "do (--distribution)",
+                    ycsb::DistributionName(spec.distribution)));
+  }
+}
+
 /// The workload of -P, -w and the options, in that order: the later ones win.
 ycsb::WorkloadSpec MakeSpec(YcsbArguments& arguments) {
   if (arguments.workload.empty() && arguments.property_file.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "ycsb needs a workload: -w a (or b, c, d, f, load, ...) or -P FILE");
+    RefuseArgument("ycsb needs a workload: -w a (or b, c, d, f, load, ...) or -P FILE");
   }
   ycsb::WorkloadSpec spec;
   if (!arguments.property_file.empty()) {
     const ycsb::PropertyWorkload properties =
         ycsb::ReadPropertyWorkload(ycsb::Properties::Read(arguments.property_file));
+    for (const std::string& warning : properties.warnings) {
+      std::fputs(fmt::format("gpmstore: warning: {}\n", warning).c_str(), stderr);
+    }
     spec = properties.spec;
     spec.name = std::filesystem::path(arguments.property_file).filename().string();
     if (arguments.create.value_size_option->count() == 0) {
@@ -64,7 +85,8 @@ ycsb::WorkloadSpec MakeSpec(YcsbArguments& arguments) {
   }
   if (arguments.records_option->count() > 0) spec.records = arguments.records;
   const bool load_only = arguments.workload == "load";
-  if (arguments.operations_option->count() > 0 && !load_only) {
+  if (Given(arguments.operations_option)) {
+    if (load_only) RefuseArgument("--operations has no effect: workload load runs none");
     spec.operations = arguments.operations;
   }
   if (!arguments.distribution.empty()) {
@@ -72,40 +94,33 @@ ycsb::WorkloadSpec MakeSpec(YcsbArguments& arguments) {
   }
   if (arguments.theta_option->count() > 0) spec.theta = arguments.theta;
   spec.seed = arguments.seed;
+  RequireChoiceEffect(arguments, spec);
   return spec;
-}
-
-/// An existing pool must be what the command line says explicitly.
-void RequireMatch(const YcsbArguments& arguments, const StoreStats& stats) {
-  const auto require = [&](const CLI::Option* option, const std::string& asked,
-                           const std::string& is) {
-    if (option->count() > 0 && asked != is) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: the pool has {} {}, not {}; leave the option out, or use "
-                              "another pool",
-                              arguments.pool, option->get_name(), is, asked));
-    }
-  };
-  const CreateArguments& create = arguments.create;
-  require(create.key_size_option, std::to_string(create.key_size), std::to_string(stats.key_size));
-  require(create.value_size_option, std::to_string(create.value_size),
-          std::to_string(stats.value_size));
-  require(create.geometry_option, GeometryName(ParseGeometry(create.geometry)),
-          GeometryName(stats.geometry));
 }
 
 Store OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::WorkloadSpec& spec) {
   const OpenOptions open = arguments.open.Options();
   if (pool.existed()) {
     Store store = pool.Open(open);
-    RequireMatch(arguments, store.Stats());
+    const StoreStats stats = store.Stats();
+    arguments.create.RequireMatch(arguments.pool, stats);
+    if (!arguments.property_file.empty() && arguments.create.value_size != stats.value_size) {
+      RefuseArgument(fmt::format(
+          "{}: the pool's values have {} bytes, and {} asks for records of {} (fieldcount * "
+          "fieldlength); add --value-size {}, or use another pool",
+          arguments.pool, stats.value_size, arguments.property_file, arguments.create.value_size,
+          stats.value_size));
+    }
+    arguments.open.RequireEffect(stats);
     return store;
   }
   CreateOptions create = arguments.create.Options();
   if (arguments.create.initial_capacity_option->count() == 0) {
     create.initial_capacity = spec.records;
   }
-  return pool.Create(create, open);
+  Store store = pool.Create(create, open);
+  arguments.open.RequireEffect(store.Stats());
+  return store;
 }
 
 ycsb::RunnerOptions MakeRunnerOptions(const YcsbArguments& arguments, ExecutorKind executor,
@@ -140,6 +155,9 @@ int ReportWrong(const char* phase, const std::optional<ycsb::PhaseReport>& repor
 
 int RunYcsb(YcsbArguments& arguments) {
   ycsb::WorkloadSpec spec = MakeSpec(arguments);
+  if (arguments.keep && arguments.pool == Mapping::kPinnedPath) {
+    RefuseArgument("--keep has no effect: a pool in pinned memory ends with this command");
+  }
   WorkPool pool(arguments.pool, arguments.keep, arguments.open.Options().executor);
   const bool records_given =
       arguments.records_option->count() > 0 || !arguments.property_file.empty();
@@ -156,6 +174,15 @@ int RunYcsb(YcsbArguments& arguments) {
   if (!loads && !records_given) {
     spec.records = items_before;
     cap_erases();
+  }
+  if (!loads) {
+    const std::string missing = ycsb::MissingRecords(store, spec);
+    if (!missing.empty()) {
+      RefuseArgument(
+          fmt::format("{}: {}; ask for the records that it has (--records), or use "
+                      "another pool",
+                      arguments.pool, missing));
+    }
   }
 
   std::optional<ycsb::PhaseReport> load;
@@ -175,6 +202,7 @@ int RunYcsb(YcsbArguments& arguments) {
   json["command"] = "ycsb";
   json["workload"] = ycsb::ToJson(spec);
   json["batch"] = arguments.batch;
+  json["verify"] = arguments.verify;
   json["pool"] = pool.name();
   if (load) json["load"] = ycsb::ToJson(*load);
   if (run) json["run"] = ycsb::ToJson(*run);
@@ -184,14 +212,15 @@ int RunYcsb(YcsbArguments& arguments) {
         "workload {}: {} records, {} operations, {} order, {}, batch {}\n", spec.name, spec.records,
         spec.operations, spec.order == ycsb::KeyOrder::kHashed ? "hashed" : "ordered",
         ycsb::DistributionName(spec.distribution), arguments.batch);
-    text += fmt::format("pool {}\n", pool.name()) + ycsb::StoreTable(stats);
+    text += fmt::format("pool {}\n", pool.name()) + ycsb::StoreTable(stats, pool.removed_at_end());
     if (!loads) text += fmt::format("load: skipped, the pool held {} items\n", items_before);
-    if (load) text += ycsb::PhaseTable("load", *load);
-    if (run) text += ycsb::PhaseTable("run", *run);
+    if (load) text += ycsb::PhaseTable("load", *load) + ycsb::VerifiedLine(*load);
+    if (run) text += ycsb::PhaseTable("run", *run) + ycsb::VerifiedLine(*run);
     Print(text);
   }
   WriteJson(arguments.json, json);
-  return std::max(ReportWrong("load", load), ReportWrong("run", run));
+  const int no_space = run ? ReportNoSpace("run", *run) : kExitOk;
+  return std::max({ReportWrong("load", load), ReportWrong("run", run), no_space});
 }
 
 }  // namespace
@@ -207,17 +236,22 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
                    "YCSB property file; -w replaces its mix and distribution, and options its "
                    "counts and sizes. Values have fieldcount * fieldlength bytes");
   a.records_option =
-      ycsb->add_option("--records", a.records, "Records to load first; default 1000000");
+      ycsb->add_option("--records", a.records, "Records to load first; default 1000000")
+          ->check(WholeNumber());
   a.operations_option =
-      ycsb->add_option("--operations", a.operations, "Operations to run; default 1000000");
-  ycsb->add_option("--batch", a.batch, "Operations of a batch")->capture_default_str();
+      ycsb->add_option("--operations", a.operations, "Operations to run; default 1000000")
+          ->check(WholeNumber());
+  AddBatchOption(*ycsb, a.batch, "Operations of a batch");
   ycsb->add_option("--distribution", a.distribution,
                    "How records are chosen: zipfian (YCSB's, over 10^10 ranks folded into the "
                    "records), zipf (over the records themselves: more skewed), uniform, latest, "
                    "hotspot, sequential or exponential; default: the workload's");
   a.theta_option =
-      ycsb->add_option("--theta", a.theta, "Skew of zipf, zipfian and latest; default 0.99");
-  ycsb->add_option("--seed", a.seed, "Seed of everything random")->capture_default_str();
+      ycsb->add_option("--theta", a.theta, "Skew of zipf, zipfian and latest; default 0.99")
+          ->check(NumberBetween(0, ycsb::Zipfian::kMaxTheta));
+  ycsb->add_option("--seed", a.seed, "Seed of everything random")
+      ->check(WholeNumber())
+      ->capture_default_str();
   ycsb->add_option("--verify", a.verify,
                    "Compare what comes back with what must: none, sample (all outcomes, one value "
                    "in 16) or all; not timed")
@@ -235,8 +269,9 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
   a.open.AddTo(*ycsb);
   a.open.AddCacheTo(*ycsb);
   ycsb->add_option("--pool", a.pool,
-                   "Pool file, or pinned: for volatile memory. One that exists is used as it is "
-                   "(loading is skipped when it holds items); default: a temporary pool");
+                   "Pool file, or pinned: for volatile memory. One that exists is used as it is: "
+                   "loading is skipped when it holds items, which must be the workload's records; "
+                   "default: a temporary pool");
   ycsb->add_flag("--keep", a.keep, "Keep the pool if this run creates it");
   AddJsonOption(*ycsb, a.json);
   ycsb->footer(
@@ -246,7 +281,7 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
       "  gpmstore ycsb -w a --records 1000000 --operations 1000000\n"
       "  gpmstore ycsb -w load --records 16000000 --batch 65536 --pool /dev/shm/p --keep\n"
       "  gpmstore ycsb -w c --pool /dev/shm/p --distribution uniform --json -\n"
-      "  gpmstore ycsb -P workloads/workloadb --records 100000 --executor cpu");
+      "  gpmstore ycsb -P ycsb/workloads/workloadb --records 100000 --executor cpu");
   commands.push_back({ycsb, [arguments] { return RunYcsb(*arguments); }});
 }
 

@@ -17,16 +17,16 @@ constexpr std::uint32_t kMostTilesOfBlock = 4;
 
 }  // namespace
 
-CpuRun<crash::GridSetup>::GridMachine& CpuRun<crash::GridSetup>::machine() const {
+CpuBatchTask<crash::GridSetup>::GridMachine& CpuBatchTask<crash::GridSetup>::machine() const {
   return static_cast<GridMachine&>(*executor_->persist_.tracer());
 }
 
-CpuRun<crash::GridSetup>::Tile CpuRun<crash::GridSetup>::MakeTile() const {
+CpuBatchTask<crash::GridSetup>::Tile CpuBatchTask<crash::GridSetup>::MakeTile() const {
   return Tile(executor_->table_, reclaim_, executor_->locks_, accelerators_, ThreadGroup{},
               executor_->media_);
 }
 
-void CpuRun<crash::GridSetup>::Place() {
+void CpuBatchTask<crash::GridSetup>::Place() {
   const TableView& table = executor_->table_;
   const auto n = static_cast<std::uint32_t>(batch_.results.size());
   grid_.count = n;
@@ -50,20 +50,20 @@ void CpuRun<crash::GridSetup>::Place() {
   records_.resize(n);
   for (std::uint32_t p = 0; p < n; ++p) {
     const bool begins = p == 0 || compare(order_[p - 1], order_[p]) != 0;
-    const RunEffect own =
+    const KeyRunEffect own =
         EffectOf(grid_.KindOf(order_[p]), grid_.values != nullptr, p, begins, false);
     effects_[p] = begins ? own : ComposeEffects{}(effects_[p - 1], own);
-    records_[p] = RunRecord{0, 0, RunStatus::kPending, p};
+    records_[p] = KeyRunRecord{0, 0, KeyRunStatus::kPending, p};
   }
   surprises_.resize(n);
   plans_.resize(n);
   grid_.effects = effects_.data();
   grid_.records = records_.data();
-  grid_.surprises = surprises_.data();
+  grid_.mispredictions = surprises_.data();
   grid_.sums = &sums_;
 }
 
-void CpuRun<crash::GridSetup>::Phase(const CellGrant& grant) {
+void CpuBatchTask<crash::GridSetup>::Phase(const CellGrant& grant) {
   accelerators_ = executor_->NextAccelerators();
   sums_ = {};
   grant_ = grant;
@@ -72,67 +72,69 @@ void CpuRun<crash::GridSetup>::Phase(const CellGrant& grant) {
   if (machine().on_grid()) tiles_of_block_ += machine().Random() % kMostTilesOfBlock;
 }
 
-void CpuRun<crash::GridSetup>::EndPhase() {
+void CpuBatchTask<crash::GridSetup>::EndPhase() {
   progress_ = Progress{};
   progress_.items_added = static_cast<std::int64_t>(sums_.items_added);
-  progress_.lack_slots = sums_.lack_slots;
-  progress_.lack_cells = sums_.lack_cells;
+  progress_.short_of_slots = sums_.short_of_slots;
+  progress_.short_of_cells = sums_.short_of_cells;
   progress_.carried_out = sums_.carried_out;
   progress_.cells_left = grant_.count - std::min(grant_.count, sums_.cells_taken);
   progress_.positions = executor_->Positions();
 }
 
-void CpuRun<crash::GridSetup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle,
+                                           const CellGrant& grant) {
   Phase(grant);
   Place();
-  machine().RunParts(give_back.to - give_back.from, [&](std::size_t i) {
-    MakeTile().GiveBackSlot(reclaim_.slot_ring[(give_back.from + i) & reclaim_.slot_mask]);
+  machine().RunParts(recycle.to - recycle.from, [&](std::size_t i) {
+    MakeTile().GiveBackSlot(reclaim_.slot_ring[(recycle.from + i) & reclaim_.slot_mask]);
   });
   const bool finds = batch_.ops.empty() ? batch_.op == Op::kFind
                                         : std::all_of(batch_.ops.begin(), batch_.ops.end(),
                                                       [](Op op) { return op == Op::kFind; });
-  constexpr Way kWays[] = {Way::kSmall, Way::kSearched, Way::kRuns, Way::kAlone};
-  way_ = kWays[machine().Random() % 4];
+  constexpr Strategy kWays[] = {Strategy::kSmall, Strategy::kSearched, Strategy::kRuns,
+                                Strategy::kAlone};
+  strategy_ = kWays[machine().Random() % 4];
   const bool directory = accelerators_.directory.enabled();
-  if (way_ == Way::kSearched && !directory) way_ = Way::kRuns;
-  if (!machine().on_grid()) way_ = Way::kAlone;  // where nobody waits for anybody
-  if (finds && machine().Random() % 4 != 0) way_ = Way::kFinds;
-  switch (way_) {
-    case Way::kFinds:
+  if (strategy_ == Strategy::kSearched && !directory) strategy_ = Strategy::kRuns;
+  if (!machine().on_grid()) strategy_ = Strategy::kAlone;  // where nobody waits for anybody
+  if (finds && machine().Random() % 4 != 0) strategy_ = Strategy::kFinds;
+  switch (strategy_) {
+    case Strategy::kFinds:
       Find();
       break;
-    case Way::kSmall:
-      CarryOutSmall(false);
+    case Strategy::kSmall:
+      ApplySmallBatch(false);
       break;
-    case Way::kSearched:
+    case Strategy::kSearched:
       CarryOutSearched();
       break;
     default:
-      CarryOutRuns(false);
+      ApplyKeyRuns(false);
       break;
   }
   EndPhase();
 }
 
-Progress CpuRun<crash::GridSetup>::Resume(bool give_up, const CellGrant& grant) {
+Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGrant& grant) {
   Phase(grant);
-  if (way_ == Way::kSmall && !give_up) {
-    CarryOutSmall(true);
+  if (strategy_ == Strategy::kSmall && !final_attempt) {
+    ApplySmallBatch(true);
   } else {
-    CarryOutRuns(give_up);
+    ApplyKeyRuns(final_attempt);
   }
   EndPhase();
   return progress_;
 }
 
-void CpuRun<crash::GridSetup>::Kernel(std::uint32_t tiles,
-                                      const std::function<void(GridBlock&, std::uint32_t)>& body) {
+void CpuBatchTask<crash::GridSetup>::Kernel(
+    std::uint32_t tiles, const std::function<void(GridBlock&, std::uint32_t)>& body) {
   Kernels(tiles, body, {});
 }
 
-void CpuRun<crash::GridSetup>::Kernels(std::uint32_t tiles,
-                                       const std::function<void(GridBlock&, std::uint32_t)>& body,
-                                       const std::vector<std::function<void()>>& beside) {
+void CpuBatchTask<crash::GridSetup>::Kernels(
+    std::uint32_t tiles, const std::function<void(GridBlock&, std::uint32_t)>& body,
+    const std::vector<std::function<void()>>& beside) {
   const std::uint32_t of_block = tiles_of_block_;
   const std::uint32_t blocks = (tiles + of_block - 1) / of_block;
   std::vector<GridBlock> grid;
@@ -150,12 +152,12 @@ void CpuRun<crash::GridSetup>::Kernels(std::uint32_t tiles,
   });
 }
 
-bool CpuRun<crash::GridSetup>::EndsRun(std::uint32_t p) const {
+bool CpuBatchTask<crash::GridSetup>::EndsKeyRun(std::uint32_t p) const {
   return p < grid_.count && (p + 1 == grid_.count || effects_[p + 1].first != effects_[p].first);
 }
 
-RunTask CpuRun<crash::GridSetup>::TaskAt(std::uint32_t p) const {
-  RunTask task{};
+KeyRunTask CpuBatchTask<crash::GridSetup>::TaskAt(std::uint32_t p) const {
+  KeyRunTask task{};
   task.effect = effects_[p];
   task.record = grid_.records + task.effect.first;
   task.last = order_[p];
@@ -166,7 +168,7 @@ RunTask CpuRun<crash::GridSetup>::TaskAt(std::uint32_t p) const {
 }
 
 /// Finds alone: what is found is read later, by others.
-void CpuRun<crash::GridSetup>::Find() {
+void CpuBatchTask<crash::GridSetup>::Find() {
   const TableView& table = executor_->table_;
   reads_list_.clear();
   Kernel(grid_.count, [&](GridBlock&, std::uint32_t i) {
@@ -187,7 +189,7 @@ void CpuRun<crash::GridSetup>::Find() {
   ReadPlanned();
 }
 
-void CpuRun<crash::GridSetup>::ReadPlanned() {
+void CpuBatchTask<crash::GridSetup>::ReadPlanned() {
   const TableView& table = executor_->table_;
   machine().RunParts(reads_list_.size(), [&](std::size_t k) {
     const GridReads::Read read = reads_list_[k];
@@ -199,7 +201,7 @@ void CpuRun<crash::GridSetup>::ReadPlanned() {
 
 /// One kernel. Values may be on their way before it is known which are wanted, and values as they
 /// were are read by the other half of the blocks.
-void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
+void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
   const TableView& table = executor_->table_;
   const bool ahead = !again && grid_.values != nullptr && !table.inline_values() &&
                      grant_.count >= grid_.count && machine().Random() % 4 != 0;
@@ -233,20 +235,20 @@ void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
       [&](GridBlock& block, std::uint32_t p) {
         const Tile tile = MakeTile();
         const bool has_one = p < grid_.count;
-        RunTask task{};
+        KeyRunTask task{};
         const auto write_ahead = [&](std::uint32_t writer) {
           if (!reclaim_.TakeCell(false, &task.cell)) return;
           task.written = order_[writer];
           tile.WriteAhead(task.cell, grid_.ValueOf(task.written, table.value_size));
         };
         if (at_once && has_one && Writes(grid_.KindOf(order_[p]))) write_ahead(p);
-        const RunTask ahead_of = task;
+        const KeyRunTask ahead_of = task;
         bool ends_run = false;
         if (has_one) {
           task = TaskAt(p);
           task.cell = ahead_of.cell;
           task.written = ahead_of.written;
-          ends_run = EndsRun(p) && task.record->status == RunStatus::kPending;
+          ends_run = EndsKeyRun(p) && task.record->status == KeyRunStatus::kPending;
           const std::uint32_t writer =
               task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
           const bool needs_cell = ends_run && writer < kRemoved;
@@ -256,7 +258,7 @@ void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
             task.cell = 0;
           }
         }
-        CarryOutTasks(
+        ApplyKeyRunTasks(
             Team(GridThreads{&block}), tile, ThreadGroup{}, table, grid_, reads_, task,
             static_cast<NoCells*>(nullptr), ends_run, deals,
             [&](std::uint32_t cell, std::uint32_t reader) {
@@ -278,12 +280,12 @@ void CpuRun<crash::GridSetup>::CarryOutSmall(bool again) {
       readers);
 }
 
-/// Looks up the run that ends at a position, and plans how values are read (SearchRuns).
-void CpuRun<crash::GridSetup>::Search(std::uint32_t p) {
+/// Looks up the run that ends at a position, and plans how values are read (SearchKeyRuns).
+void CpuBatchTask<crash::GridSetup>::Search(std::uint32_t p) {
   const TableView& table = executor_->table_;
   const Tile tile = MakeTile();
-  const RunTask task = TaskAt(p);
-  const RunEffect& effect = task.effect;
+  const KeyRunTask task = TaskAt(p);
+  const KeyRunEffect& effect = task.effect;
   const bool changes = effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
   const std::uint64_t* const key = grid_.KeyOf(task.last, table.key_words);
   const Candidates candidates = tile.Locate(key);
@@ -308,18 +310,18 @@ void CpuRun<crash::GridSetup>::Search(std::uint32_t p) {
     }
     if (reads_.plans != nullptr) reads_.plans[reader] = plan;
   }
-  const Plan change = PlanOfRun(effect, [](std::uint32_t) { return nullptr; });
+  const Plan change = PlanOfKeyRun(effect, [](std::uint32_t) { return nullptr; });
   if (changes && (outcome.present ? change.if_present : change.if_absent) == Action::kWrite) {
     ++asked_;
   }
-  *task.record = RunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
-                           static_cast<std::uint16_t>(hit ? 1 : 0),
-                           changes ? RunStatus::kPending : RunStatus::kDone, effect.first};
+  *task.record = KeyRunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
+                              static_cast<std::uint16_t>(hit ? 1 : 0),
+                              changes ? KeyRunStatus::kPending : KeyRunStatus::kDone, effect.first};
 }
 
 /// Runs are looked up first. Then they are carried out, what was planned is read, and they are
 /// answered, all at once; and those that met something else than was found are answered again.
-void CpuRun<crash::GridSetup>::CarryOutSearched() {
+void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
   const TableView& table = executor_->table_;
   reads_ = GridReads{};
   reads_.list = &reads_list_;
@@ -332,7 +334,7 @@ void CpuRun<crash::GridSetup>::CarryOutSearched() {
   reads_list_.clear();
   copies_.clear();
   Kernel(grid_.count, [&](GridBlock&, std::uint32_t p) {
-    if (EndsRun(p)) Search(p);
+    if (EndsKeyRun(p)) Search(p);
   });
   crash::GridCells lists;
   dealt_.clear();
@@ -368,10 +370,11 @@ void CpuRun<crash::GridSetup>::CarryOutSearched() {
         Cells& own = cells[p / tiles_of_block_];
         if (block.Rank() == 0) own.at.block = &block;
         own.Begin(threads, lists);
-        const bool active = EndsRun(p) && records_[effects_[p].first].status != RunStatus::kDone;
-        CarryOutTasks(
+        const bool active =
+            EndsKeyRun(p) && records_[effects_[p].first].status != KeyRunStatus::kDone;
+        ApplyKeyRunTasks(
             Team(threads), tile, ThreadGroup{}, table, grid_, reads_,
-            active ? TaskAt(p) : RunTask{}, &own, active, false,
+            active ? TaskAt(p) : KeyRunTask{}, &own, active, false,
             [](std::uint32_t, std::uint32_t) {}, [] {});
         own.Return(threads, reclaim_);
       },
@@ -387,33 +390,33 @@ void CpuRun<crash::GridSetup>::CarryOutSearched() {
 
 /// Without a search before, or what one left; in the way that goes through operations one by one,
 /// or when nothing more can be done for what lacks room.
-void CpuRun<crash::GridSetup>::CarryOutRuns(bool give_up) {
+void CpuBatchTask<crash::GridSetup>::ApplyKeyRuns(bool final_attempt) {
   const TableView& table = executor_->table_;
   reads_ = GridReads{};
   reads_.list = &reads_list_;
   reads_list_.clear();
   if (!table.inline_values() && machine().Random() % 2 == 0) reads_.plans = plans_.data();
   Kernel(grid_.count, [&](GridBlock& block, std::uint32_t p) {
-    bool active = EndsRun(p) && records_[effects_[p].first].status == RunStatus::kPending;
-    if (active && (way_ == Way::kAlone || give_up)) {
-      OneByOne(p, give_up);
+    bool active = EndsKeyRun(p) && records_[effects_[p].first].status == KeyRunStatus::kPending;
+    if (active && (strategy_ == Strategy::kAlone || final_attempt)) {
+      OneByOne(p, final_attempt);
       active = false;
     }
     const Tile tile = MakeTile();
-    CarryOutTasks(
+    ApplyKeyRunTasks(
         Team(GridThreads{&block}), tile, ThreadGroup{}, table, grid_, reads_,
-        active ? TaskAt(p) : RunTask{}, static_cast<NoCells*>(nullptr), active, false,
+        active ? TaskAt(p) : KeyRunTask{}, static_cast<NoCells*>(nullptr), active, false,
         [](std::uint32_t, std::uint32_t) {}, [] {});
   });
   ReadPlanned();
   AnswerAll(false);
 }
 
-/// RunOneByOne.
-void CpuRun<crash::GridSetup>::OneByOne(std::uint32_t p, bool give_up) {
+/// ApplyOneByOne.
+void CpuBatchTask<crash::GridSetup>::OneByOne(std::uint32_t p, bool final_attempt) {
   const TableView& table = executor_->table_;
   const Tile tile = MakeTile();
-  RunRecord& record = records_[effects_[p].first];
+  KeyRunRecord& record = records_[effects_[p].first];
   for (; record.next <= p; ++record.next) {
     const std::uint32_t i = order_[record.next];
     const Op op = grid_.KindOf(i);
@@ -422,36 +425,36 @@ void CpuRun<crash::GridSetup>::OneByOne(std::uint32_t p, bool give_up) {
     const Plan plan = PlanOf(op, grid_.ValueOf(i, table.value_size));
     const Outcome outcome = tile.Apply(candidates, key, plan);
     sums_.items_added += static_cast<std::uint64_t>(std::int64_t{ItemsAdded(plan, outcome)});
-    if (outcome.lack != Lack::kNothing && !give_up) {
-      ++(outcome.lack == Lack::kSlot ? sums_.lack_slots : sums_.lack_cells);
+    if (outcome.shortage != Shortage::kNothing && !final_attempt) {
+      ++(outcome.shortage == Shortage::kSlot ? sums_.short_of_slots : sums_.short_of_cells);
       return;
     }
     if (op == Op::kFind && outcome.present && grid_.found != nullptr) {
       tile.ReadFound(candidates, outcome, grid_.FoundOf(i, table.value_size));
     }
-    grid_.results[i] = outcome.lack != Lack::kNothing
+    grid_.results[i] = outcome.shortage != Shortage::kNothing
                            ? Result::kNoSpace
                            : ResultOf(op, outcome.present, grid_.values != nullptr);
     ++sums_.carried_out;
   }
-  record.status = RunStatus::kSequential;
+  record.status = KeyRunStatus::kSequential;
 }
 
-void CpuRun<crash::GridSetup>::AnswerAll(bool early) {
+void CpuBatchTask<crash::GridSetup>::AnswerAll(bool early) {
   for (std::uint32_t p = 0; p < grid_.count; ++p) AnswerAt(p, early);
 }
 
-/// AnswerOperations, AnswerSmall.
-void CpuRun<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
+/// ResolveResults, ResolveSmall.
+void CpuBatchTask<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
   machine().SwitchPoint();
   const TableView& table = executor_->table_;
-  const Question question = QuestionAt(grid_, p);
-  const RunRecord record = records_[question.first];
-  if (record.status != RunStatus::kDone && !(early && record.status == RunStatus::kPending)) {
-    AnswerPending(grid_, record, p, question.operation);
+  const ResultQuery question = QueryAt(grid_, p);
+  const KeyRunRecord record = records_[question.first];
+  if (record.status != KeyRunStatus::kDone && !(early && record.status == KeyRunStatus::kPending)) {
+    ResolvePending(grid_, record, p, question.operation);
     return;
   }
-  const Answer answer = AnswerOne(grid_, question, record.present != 0);
+  const Answer answer = ResolveResult(grid_, question, record.present != 0);
   if (!answer.found || grid_.found == nullptr) return;
   std::byte* const row = grid_.FoundOf(question.operation, table.value_size);
   if (answer.writer != kUnchanged) {
@@ -465,18 +468,18 @@ void CpuRun<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
   }
 }
 
-void CpuRun<crash::GridSetup>::CorrectAll() {
+void CpuBatchTask<crash::GridSetup>::CorrectAll() {
   const TableView& table = executor_->table_;
-  for (std::uint64_t k = 0; k < sums_.surprises; ++k) {
+  for (std::uint64_t k = 0; k < sums_.mispredictions; ++k) {
     const std::uint32_t first = surprises_[k];
-    const RunRecord record = records_[first];
+    const KeyRunRecord record = records_[first];
     std::uint32_t last = first;
-    while (!EndsRun(last)) ++last;
+    while (!EndsKeyRun(last)) ++last;
     machine().RunParts(last - first + 1, [&](std::size_t i) {
-      CorrectAnswer(ThreadGroup{}, executor_->media_, table, grid_,
-                    first + static_cast<std::uint32_t>(i), record);
+      FixMispredicted(ThreadGroup{}, executor_->media_, table, grid_,
+                      first + static_cast<std::uint32_t>(i), record);
     });
-    if (record.status != RunStatus::kDone) continue;
+    if (record.status != KeyRunStatus::kDone) continue;
     records_[first].present = record.present == 0 ? 1 : 0;
     records_[first].hit = 0;
   }

@@ -5,10 +5,10 @@
 #include <functional>
 #include <vector>
 
-#include "engine/resolve.h"
+#include "crash_sim/grid_media.h"
 #include "engine/cpu/executor.h"
 #include "engine/key_runs.h"
-#include "crash_sim/grid_media.h"
+#include "engine/resolve.h"
 
 namespace gpm::crash {
 
@@ -33,16 +33,16 @@ struct GridSetup {
   static constexpr std::size_t kMinPerThread = 2;
 };
 
-/// What DeviceBatch, Reads and PartLists are to the kernels.
+/// What DeviceBatch, Reads and SmQueues are to the kernels.
 struct GridSums {
   std::uint64_t items_added = 0;
-  std::uint64_t lack_slots = 0;
-  std::uint64_t lack_cells = 0;
+  std::uint64_t short_of_slots = 0;
+  std::uint64_t short_of_cells = 0;
   std::uint64_t carried_out = 0;
   std::uint64_t cells_taken = 0;
   std::uint64_t found = 0;
   std::uint64_t cache_hits = 0;
-  std::uint64_t surprises = 0;
+  std::uint64_t mispredictions = 0;
 };
 
 struct GridBatch {
@@ -54,9 +54,9 @@ struct GridBatch {
   std::byte* found = nullptr;
   Result* results = nullptr;
   const std::uint32_t* order = nullptr;
-  RunEffect* effects = nullptr;
-  RunRecord* records = nullptr;
-  std::uint32_t* surprises = nullptr;
+  KeyRunEffect* effects = nullptr;
+  KeyRunRecord* records = nullptr;
+  std::uint32_t* mispredictions = nullptr;
   GridSums* sums = nullptr;
 
   std::uint32_t OperationAt(std::uint32_t p) const { return order[p]; }
@@ -108,7 +108,7 @@ struct GridCells {
   }
 };
 
-/// PartCursor's part: takes some of the cells that are left, for all threads of a block.
+/// SmQueueCursor's part: takes some of the cells that are left, for all threads of a block.
 struct GridCursor {
   using Lists = GridCells;
   GridBlock* block = nullptr;
@@ -137,14 +137,14 @@ namespace gpm {
 /// A batch as the cuda executor carries it out: in one of its ways, by chance. Kernels' shells are
 /// made here; what their threads do is the text that runs on the GPU.
 template <>
-class CpuRun<crash::GridSetup> : public Run {
+class CpuBatchTask<crash::GridSetup> : public BatchTask {
  public:
-  CpuRun(CpuExecutor<crash::GridSetup>* executor, const Batch& batch)
+  CpuBatchTask(CpuExecutor<crash::GridSetup>* executor, const Batch& batch)
       : executor_(executor), batch_(batch) {}
 
-  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
   Progress Await() override { return progress_; }
-  Progress Resume(bool give_up, const CellGrant& grant) override;
+  Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:
   using GridMachine = crash::GridMachine;
@@ -152,12 +152,12 @@ class CpuRun<crash::GridSetup> : public Run {
   using Team = TeamOfTiles<crash::GridThreads>;
   using Cells = BlockCells<crash::GridThreads, crash::GridCursor>;
 
-  enum class Way : std::uint8_t {
+  enum class Strategy : std::uint8_t {
     kFinds,     ///< FindKeys, SearchKeys
-    kSmall,     ///< CarryOutSmall
-    kSearched,  ///< SearchRuns, then CarryOutParts, AnswerOperations, CorrectAnswers
-    kRuns,      ///< CarryOutRuns, AnswerOperations
-    kAlone,     ///< RunOneByOne, and what a DeviceView does
+    kSmall,     ///< ApplySmallBatch
+    kSearched,  ///< SearchKeyRuns, then ApplyQueuedKeyRuns, ResolveResults, FixMispredictedRuns
+    kRuns,      ///< ApplyKeyRuns, ResolveResults
+    kAlone,     ///< ApplyOneByOne, and what a DeviceView does
   };
 
   GridMachine& machine() const;
@@ -172,15 +172,15 @@ class CpuRun<crash::GridSetup> : public Run {
   void Kernels(std::uint32_t tiles,
                const std::function<void(crash::GridBlock&, std::uint32_t)>& body,
                const std::vector<std::function<void()>>& beside);
-  bool EndsRun(std::uint32_t p) const;
-  RunTask TaskAt(std::uint32_t p) const;
+  bool EndsKeyRun(std::uint32_t p) const;
+  KeyRunTask TaskAt(std::uint32_t p) const;
 
   void Find();
-  void CarryOutSmall(bool again);
+  void ApplySmallBatch(bool again);
   void CarryOutSearched();
-  void CarryOutRuns(bool give_up);
+  void ApplyKeyRuns(bool final_attempt);
   void Search(std::uint32_t p);
-  void OneByOne(std::uint32_t p, bool give_up);
+  void OneByOne(std::uint32_t p, bool final_attempt);
   void ReadPlanned();
   void AnswerAll(bool early);
   void AnswerAt(std::uint32_t p, bool early);
@@ -188,7 +188,7 @@ class CpuRun<crash::GridSetup> : public Run {
 
   CpuExecutor<crash::GridSetup>* executor_;
   Batch batch_;
-  Way way_ = Way::kAlone;
+  Strategy strategy_ = Strategy::kAlone;
   std::uint32_t tiles_of_block_ = 1;
   Accelerators accelerators_;
   Reclaim reclaim_{};
@@ -198,8 +198,8 @@ class CpuRun<crash::GridSetup> : public Run {
   crash::GridBatch grid_;
   crash::GridReads reads_;
   std::vector<std::uint32_t> order_;
-  std::vector<RunEffect> effects_;
-  std::vector<RunRecord> records_;
+  std::vector<KeyRunEffect> effects_;
+  std::vector<KeyRunRecord> records_;
   std::vector<std::uint32_t> surprises_;
   std::vector<crash::GridPlan> plans_;
   std::vector<crash::GridReads::Read> reads_list_;

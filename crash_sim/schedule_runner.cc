@@ -188,7 +188,7 @@ void ScheduleRunner::RunClient(StoreImpl& store, std::vector<ClientCall>& calls)
         continue;
       }
       if (call.kind == ClientCall::Kind::kLoadCache) {
-        store.LoadCache();  // who starts batches takes it further
+        store.RefreshCache();  // who starts batches takes it further
         continue;
       }
       Invoke(call);

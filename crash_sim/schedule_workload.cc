@@ -8,9 +8,9 @@
 #include <cstring>
 #include <random>
 
-#include "table/operation.h"
 #include "engine/store_impl.h"
 #include "pm/space.h"
+#include "table/operation.h"
 
 namespace gpm::crash {
 namespace {
@@ -225,7 +225,7 @@ Workload MakeWorkload(std::uint64_t seed) {
   workload.cache.policy = static_cast<CachePolicy>(1 + below(3));
   const bool has_cache = *workload.cache.directory && below(4) != 0;
   workload.cache.fraction = has_cache ? 0.5 * static_cast<double>(1 + below(2)) : 0;
-  workload.cache.load_interval = 1 + below(6);
+  workload.cache.refresh_interval = 1 + below(6);
   // Blocks change hands all the time, and there is little else to be interrupted.
   const bool is_duel = has_cache && below(3) == 0;
   if (is_duel) {
@@ -233,7 +233,7 @@ Workload MakeWorkload(std::uint64_t seed) {
     workload.threads = 1;
     workload.cache.policy = below(2) == 0 ? CachePolicy::kLru : CachePolicy::kRandom;
     workload.cache.fraction = 0.5;
-    workload.cache.load_interval = 1 + below(2);
+    workload.cache.refresh_interval = 1 + below(2);
   }
   const TableSetup setup = MakeTableSetup(workload.table);
 
@@ -316,7 +316,7 @@ std::string Describe(const Workload& workload) {
           ? "no cache"
           : fmt::format("{} of the buckets cached ({}, loaded every {} operations)",
                         *workload.cache.fraction, CachePolicyName(workload.cache.policy),
-                        workload.cache.load_interval);
+                        workload.cache.refresh_interval);
   return fmt::format(
       "table {} ({}), {}, {}, {} clients, {} calls, {} executor threads, schedule {}",
       workload.table, Describe(MakeTableSetup(workload.table)), directory, cache,

@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "support/signals.h"
 #include "crash_sim/crash_states.h"
 #include "crash_sim/trace.h"
+#include "support/signals.h"
 
 namespace gpm::crash {
 

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "crash_sim/grid_media.h"
 #include "table/operation.h"
 #include "table/protocol.h"
-#include "crash_sim/grid_media.h"
 
 namespace gpm::crash {
 namespace {
@@ -31,7 +31,7 @@ class SlotRunner {
     superblock.value_size = 8;
     superblock.geometry = Geometry{1, 1, kSlots};
     table_ = MakeTableView(reinterpret_cast<std::byte*>(pool_.data()), superblock);
-    accelerators_.directory.prints = prints_.data();
+    accelerators_.directory.fingerprints = prints_.data();
     accelerators_.directory.references = references_.data();
     accelerators_.directory.keys = keys_.data();
     accelerators_.directory.stride = DirectoryView::kPrintsInWord;
@@ -103,7 +103,7 @@ class SlotRunner {
     const Tile tile = MakeOperations();
     const auto* const value = reinterpret_cast<const std::byte*>(&key);
     const Outcome outcome = tile.Apply(tile.Locate(&key), &key, PlanOf(Op::kInsert, value));
-    return outcome.lack == Lack::kNothing;
+    return outcome.shortage == Shortage::kNothing;
   }
 
   /// While it may be on its way.

@@ -30,20 +30,22 @@ bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy
 
 }  // namespace
 
-class CacheDriver::Turn {
+class CacheManager::Turn {
  public:
   /// @param wait else it may be without the turn
-  Turn(CacheDriver& driver, bool wait) : driver_(driver) {
-    std::unique_lock lock(driver.mutex_);
-    if (wait) WaitUntil(lock, driver.changed_, driver.tracer_, [&] { return !driver.busy_; });
-    has_ = !driver.busy_;
-    driver.busy_ = true;
+  Turn(CacheManager& manager, bool wait) : manager_(manager) {
+    MutexLock lock(manager.mutex_);
+    if (wait)
+      WaitUntil(lock, manager.changed_, manager.tracer_,
+                [&]() GPM_REQUIRES(manager.mutex_) { return !manager.busy_; });
+    has_ = !manager.busy_;
+    manager.busy_ = true;
   }
   ~Turn() {
     if (!has_) return;
-    const std::lock_guard lock(driver_.mutex_);
-    driver_.busy_ = false;
-    driver_.changed_.notify_all();
+    const MutexLock lock(manager_.mutex_);
+    manager_.busy_ = false;
+    manager_.changed_.notify_all();
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -51,35 +53,35 @@ class CacheDriver::Turn {
   bool has() const { return has_; }
 
  private:
-  CacheDriver& driver_;
+  CacheManager& manager_;
   bool has_ = false;
 };
 
-void CacheDriver::SetTable(Executor& executor, const TableView& table) {
+void CacheManager::SetTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
-  if (loading_) executor.AwaitCacheLoad();
+  if (refreshing_) executor.AwaitCacheRefresh();
   executor.SetTable(table, false);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   on_ = false;
-  loading_ = false;
+  refreshing_ = false;
   ended_ = begun_;
 }
 
-void CacheDriver::KeepTable(Executor& executor, const TableView& table) {
+void CacheManager::KeepTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
   executor.SetTable(table, true);
 }
 
-void CacheDriver::Drop(Executor& executor) {
+void CacheManager::Drop(Executor& executor) {
   const Turn turn(*this, true);
   executor.SetAccelerators(CacheShape{}, options_.policy, 0);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   on_ = false;
-  loading_ = false;
+  refreshing_ = false;
   ended_ = begun_;
 }
 
-void CacheDriver::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
+void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
   const Turn turn(*this, true);
   executor.SetAccelerators(CacheShape{}, options_.policy, 0);
   CacheOptions options = options_;
@@ -93,89 +95,90 @@ void CacheDriver::Reset(Executor& executor, const TableView& table, std::uint32_
   const auto used = static_cast<std::uint32_t>(((std::uint64_t{1} << used_levels) - 1) << lowest);
   // What there is no memory for is left out: the cache first, then long keys, then the directory.
   while (!TrySetAccelerators(executor, shape, options.policy, used)) {
-    if (shape.blocks != 0) {
-      shape.blocks = 0;
+    if (shape.frames != 0) {
+      shape.frames = 0;
     } else if (shape.key_words > 1) {
       shape.key_words = 0;
     } else {
       shape = {};
     }
   }
-  const std::lock_guard lock(mutex_);
-  on_ = shape.blocks != 0;
-  loading_ = false;
+  const MutexLock lock(mutex_);
+  on_ = shape.frames != 0;
+  refreshing_ = false;
   ended_ = begun_;
   operations_ = 0;
-  due_at_ = std::max<std::uint64_t>(1, options_.load_interval / 8);  // soon: nothing is cached yet
+  due_at_ =
+      std::max<std::uint64_t>(1, options_.refresh_interval / 8);  // soon: nothing is cached yet
   stats_.directory = shape.buckets != 0;
   stats_.directory_bytes = shape.directory_bytes();
-  stats_.blocks = shape.blocks;
+  stats_.frames = shape.frames;
   stats_.bytes = shape.cache_bytes();
   stats_.policy = on_ ? options_.policy : CachePolicy::kOff;
 }
 
-void CacheDriver::Stop(Executor& executor) {
+void CacheManager::Stop(Executor& executor) {
   const Turn turn(*this, true);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     on_ = false;
     ended_ = begun_ = requested_;
   }
-  if (loading_) executor.AwaitCacheLoad();
+  if (refreshing_) executor.AwaitCacheRefresh();
 }
 
-void CacheDriver::Advance(Executor& executor, std::uint64_t operations) {
+void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
   if (!on_ && operations > 0) return;
   const Turn turn(*this, false);
   if (!turn.has()) return;
   operations_ += operations;
   {
-    const std::lock_guard lock(mutex_);
-    if (loading_ && executor.CacheLoadEnded()) {
-      loading_ = false;
+    const MutexLock lock(mutex_);
+    if (refreshing_ && executor.CacheRefreshEnded()) {
+      refreshing_ = false;
       ended_ = begun_;
-      ++stats_.loads;
-      stats_.load_seconds =
+      ++stats_.refreshes;
+      stats_.refresh_seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     }
-    if (options_.load_interval != 0 && operations_ >= due_at_ && requested_ == begun_) {
+    if (options_.refresh_interval != 0 && operations_ >= due_at_ && requested_ == begun_) {
       ++requested_;
     }
-    if (loading_ || begun_ == requested_) return;
+    if (refreshing_ || begun_ == requested_) return;
     begun_ = requested_;
     if (!on_) {
       ended_ = begun_;
       return;
     }
-    loading_ = true;
+    refreshing_ = true;
   }
   start_ = std::chrono::steady_clock::now();
   operations_ = 0;
-  due_at_ = options_.load_interval;
-  executor.LoadCache();
+  due_at_ = options_.refresh_interval;
+  executor.RefreshCache();
 }
 
-std::uint64_t CacheDriver::Request() {
-  const std::lock_guard lock(mutex_);
+std::uint64_t CacheManager::Request() {
+  const MutexLock lock(mutex_);
   return requested_ = begun_ + 1;
 }
 
-bool CacheDriver::Ended(std::uint64_t number) {
-  const std::lock_guard lock(mutex_);
+bool CacheManager::Ended(std::uint64_t number) {
+  const MutexLock lock(mutex_);
   return ended_ >= number;
 }
 
-void CacheDriver::Await(Executor& executor) {
+void CacheManager::Await(Executor& executor) {
   {
-    std::unique_lock lock(mutex_);
-    WaitUntil(lock, changed_, tracer_, [&] { return !busy_; });
-    if (!loading_) return;
+    MutexLock lock(mutex_);
+    WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !busy_; });
+    if (!refreshing_) return;
   }
-  executor.AwaitCacheLoad();
+  executor.AwaitCacheRefresh();
 }
 
-CacheStats CacheDriver::Stats() {
-  const std::lock_guard lock(mutex_);
+CacheStats CacheManager::Stats() {
+  const MutexLock lock(mutex_);
   return stats_;
 }
 

@@ -5,25 +5,25 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 
 #include "cache/policy.h"
 #include "engine/executor.h"
+#include "pm/mutex.h"
 
 namespace gpm {
 
-/// Makes the directory and the cache for a table, and says when the cache is loaded: who starts a
-/// batch begins a loading when it is due (and on executor cpu carries it out).
+/// Makes the directory and the cache for a table, and says when the cache is refreshed: who starts
+/// a batch begins a refresh when it is due (and on executor cpu carries it out).
 ///
 /// Thread safety: any thread.
-class CacheDriver {
+class CacheManager {
  public:
   /// @throws as ValidateCacheOptions
-  CacheDriver(const CacheOptions& options, PmTracer* tracer) : options_(options), tracer_(tracer) {
+  CacheManager(const CacheOptions& options, PmTracer* tracer) : options_(options), tracer_(tracer) {
     ValidateCacheOptions(options);
   }
 
-  /// Gives the executor a table, and ends a loading under way. There are none until Reset.
+  /// Gives the executor a table, and ends a refresh under way. There are none until Reset.
   void SetTable(Executor& executor, const TableView& table);
 
   /// Gives the executor a table of which the addressable levels are the same: both stay.
@@ -37,16 +37,16 @@ class CacheDriver {
   /// Gives their memory back. REQUIRES: no batch runs.
   void Drop(Executor& executor);
 
-  /// Begins a loading if one is due. @param operations that begin now
+  /// Begins a refresh if one is due. @param operations that begin now
   void Advance(Executor& executor, std::uint64_t operations);
 
-  /// Ends it all: the executor is not used any more. Whoever waits for a loading waits no longer.
+  /// Ends it all: the executor is not used any more. Whoever waits for a refresh waits no longer.
   void Stop(Executor& executor);
 
-  /// Asks for a loading that begins from now on. @return its number
+  /// Asks for a refresh that begins from now on. @return its number
   std::uint64_t Request();
   bool Ended(std::uint64_t number);
-  /// Waits for the loading under way, if there is one.
+  /// Waits for the refresh under way, if there is one.
   void Await(Executor& executor);
 
   CacheStats Stats();
@@ -57,19 +57,19 @@ class CacheDriver {
 
   const CacheOptions options_;
   PmTracer* const tracer_;
-  std::mutex mutex_;  ///< guards what follows
+  Mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t requested_ = 0;  ///< loadings asked for, or due
-  bool busy_ = false;  ///< somebody has the turn: who alone changes what follows, or asks the
-                       ///< executor for anything
+  std::uint64_t requested_ GPM_GUARDED_BY(mutex_) = 0;  ///< refreshes asked for, or due
+  std::uint64_t begun_ GPM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;  ///< completed, or cut off by a new table
+  CacheStats stats_ GPM_GUARDED_BY(mutex_);
+  bool busy_ GPM_GUARDED_BY(mutex_) = false;  ///< somebody has the turn
+  // Whoever has the turn may change the rest, and ask the executor for anything.
   std::atomic<bool> on_{false};  ///< there is a cache
-  bool loading_ = false;
-  std::uint64_t operations_ = 0;  ///< since the last loading began
-  std::uint64_t due_at_ = 0;      ///< of them, with a load_interval: when the next one begins
-  std::uint64_t begun_ = 0;
-  std::uint64_t ended_ = 0;  ///< completed, or cut off by a new table
+  bool refreshing_ = false;
+  std::uint64_t operations_ = 0;  ///< since the last refresh began
+  std::uint64_t due_at_ = 0;      ///< of them, with a refresh_interval: when the next one begins
   std::chrono::steady_clock::time_point start_;
-  CacheStats stats_;
 };
 
 }  // namespace gpm

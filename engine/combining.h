@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kRemoved = 0xFFFFFFFEu;
 inline constexpr std::uint32_t kNoPosition = 0x7FFFFFFFu;
 
 /// The effect of a run of operations; also the element of the scan.
-struct alignas(16) RunEffect {
+struct alignas(16) KeyRunEffect {
   std::uint32_t if_absent;   ///< kUnchanged, kRemoved, or the position of the last writer
   std::uint32_t if_present;  ///< the same, when the key was there before
   std::uint32_t first;  ///< where the run begins; kNoPosition in elements that do not begin one
@@ -35,10 +35,10 @@ struct alignas(16) RunEffect {
 /// The effect of one operation at `position`.
 /// @param begins_run whether the operation before it has another hash
 /// @param other_key whether the operation before it has the same hash but another key
-GPM_HD inline RunEffect EffectOf(Op op, bool has_value, std::uint32_t position, bool begins_run,
-                                 bool other_key) {
+GPM_HD inline KeyRunEffect EffectOf(Op op, bool has_value, std::uint32_t position, bool begins_run,
+                                    bool other_key) {
   const Plan plan = PlanOf(op, has_value ? reinterpret_cast<const std::byte*>(1) : nullptr);
-  RunEffect effect;
+  KeyRunEffect effect;
   effect.if_absent = plan.if_absent == Action::kWrite ? position : kUnchanged;
   effect.if_present = plan.if_present == Action::kWrite   ? position
                       : plan.if_present == Action::kErase ? kRemoved
@@ -56,9 +56,9 @@ GPM_HD inline bool PresentAfter(std::uint32_t effect, bool present_before) {
 
 /// The effect of `left`, then `right`; of `right` alone when it begins a run.
 struct ComposeEffects {
-  GPM_HD RunEffect operator()(const RunEffect& left, const RunEffect& right) const {
+  GPM_HD KeyRunEffect operator()(const KeyRunEffect& left, const KeyRunEffect& right) const {
     if (right.first != kNoPosition) return right;
-    RunEffect both;
+    KeyRunEffect both;
     both.if_absent = After(left.if_absent, false, right);
     both.if_present = After(left.if_present, true, right);
     both.first = left.first;
@@ -70,7 +70,7 @@ struct ComposeEffects {
 
  private:
   GPM_HD static std::uint32_t After(std::uint32_t earlier, bool present_before,
-                                    const RunEffect& right) {
+                                    const KeyRunEffect& right) {
     const std::uint32_t later =
         PresentAfter(earlier, present_before) ? right.if_present : right.if_absent;
     return later == kUnchanged ? earlier : later;
@@ -80,7 +80,7 @@ struct ComposeEffects {
 /// The plan that carries out a run's effect with one write.
 /// @param value_at value_at(position) gives the value_size bytes that an operation writes
 template <class ValueAt>
-GPM_HD inline Plan PlanOfRun(const RunEffect& effect, const ValueAt& value_at) {
+GPM_HD inline Plan PlanOfKeyRun(const KeyRunEffect& effect, const ValueAt& value_at) {
   Plan plan;
   if (effect.if_absent != kUnchanged && effect.if_absent != kRemoved) {
     plan.if_absent = Action::kWrite;

@@ -33,13 +33,12 @@ CellGrant Epochs::ToSort(std::uint64_t cells) {
   return {first, sorted_ - first};
 }
 
-std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* give_back,
-                            CellGrant* grant) {
-  const SlotRange slots{slots_given_back_, slots_safe_};
+std::uint64_t Epochs::Begin(const Reservation& reservation, SlotRange* recycle, CellGrant* grant) {
+  const SlotRange slots{slots_recycled_, slots_safe_};
   running_.emplace(next_id_, Running{reservation, slots});
   *grant = GrantCells(reservation.cells);
-  *give_back = slots;
-  slots_given_back_ = slots_safe_;
+  *recycle = slots;
+  slots_recycled_ = slots_safe_;
   return next_id_++;
 }
 
@@ -69,16 +68,16 @@ void Epochs::Quiesced(const ReclaimPositions& positions) {
   graces_.clear();
   limit_ = positions.cells_tail;
   slots_safe_ = positions.slots_tail;
-  slots_given_back_ = positions.slots_tail;
+  slots_recycled_ = positions.slots_tail;
 }
 
 std::uint64_t Epochs::slots_pending() const {
-  std::uint64_t oldest = slots_given_back_;
+  std::uint64_t oldest = slots_recycled_;
   std::uint64_t newest = known_.slots_tail;
   for (const auto& [id, batch] : running_) {
     // A batch that is still to give slots back holds their positions.
-    if (batch.give_back.from != batch.give_back.to) {
-      oldest = std::min(oldest, batch.give_back.from);
+    if (batch.recycle.from != batch.recycle.to) {
+      oldest = std::min(oldest, batch.recycle.from);
     }
     newest += batch.reservation.slots;
   }

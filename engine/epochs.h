@@ -41,9 +41,9 @@ class Epochs {
   };
 
   /// Starts a batch. @throws std::bad_alloc; then nothing has changed
-  /// @param give_back set to the erased slots that are safe and not yet given back
+  /// @param recycle set to the erased slots that are safe and not yet given back
   /// @param grant set to the cells that it may take: those it needs, or as many as there are
-  std::uint64_t Begin(const Reservation& reservation, SlotRange* give_back, CellGrant* grant);
+  std::uint64_t Begin(const Reservation& reservation, SlotRange* recycle, CellGrant* grant);
 
   /// Grants up to `cells` more to a batch that runs alone.
   CellGrant GrantCells(std::uint64_t cells);
@@ -76,7 +76,7 @@ class Epochs {
   std::uint64_t available_cells() const { return limit_ - head_; }
   /// Cells that are in the queue; and erased slots, each of which holds one. Exact when idle.
   std::uint64_t queued() const {
-    return known_.cells_tail - head_ + known_.slots_tail - slots_given_back_;
+    return known_.cells_tail - head_ + known_.slots_tail - slots_recycled_;
   }
   /// Id of the batch that Begin starts next.
   std::uint64_t next_id() const { return next_id_; }
@@ -86,12 +86,12 @@ class Epochs {
   /// reserved.
   std::uint64_t slots_pending() const;
   /// First erased slot that no batch was told to give back.
-  std::uint64_t slots_given_back() const { return slots_given_back_; }
+  std::uint64_t slots_recycled() const { return slots_recycled_; }
 
  private:
   struct Running {
     Reservation reservation;
-    SlotRange give_back;
+    SlotRange recycle;
   };
   struct Grace {
     std::uint64_t cells_tail;
@@ -108,7 +108,7 @@ class Epochs {
   std::uint64_t sorted_ = 0;
   std::uint64_t kept_ = 0;
   std::uint64_t slots_safe_ = 0;
-  std::uint64_t slots_given_back_ = 0;
+  std::uint64_t slots_recycled_ = 0;
 };
 
 }  // namespace gpm

@@ -13,26 +13,26 @@ namespace gpm {
 /// (docs/CRASH_CONSISTENCY.md), whose threads, lists and batches are of other types.
 
 /// What became of a run of operations on one key.
-enum class RunStatus : std::uint32_t {
+enum class KeyRunStatus : std::uint32_t {
   kPending,     ///< not carried out: no slot or cell was free, or not reached yet
   kMixed,       ///< the same, of a searched run that has to be carried out operation by operation
   kDone,        ///< carried out with one write; its operations' results follow from the record
   kSequential,  ///< carried out operation by operation, results and all
 };
 
-struct RunRecord {
+struct KeyRunRecord {
   std::uint16_t present;  ///< whether the key was there before
   std::uint16_t hit;      ///< and its value in GPU memory, or wanted by nobody
-  RunStatus status;
-  /// First position not carried out, of a run that is done one by one; of DeviceBatch::surprises,
-  /// the cell that the item had before the run.
+  KeyRunStatus status;
+  /// First position not carried out, of a run that is done one by one; of
+  /// DeviceBatch::mispredictions, the cell that the item had before the run.
   std::uint32_t next;
 };
 
 /// A run that a tile carries out.
-struct RunTask {
-  RunEffect effect;  ///< of all of it
-  RunRecord* record;
+struct KeyRunTask {
+  KeyRunEffect effect;  ///< of all of it
+  KeyRunRecord* record;
   std::uint32_t last;     ///< its last operation
   std::uint32_t uses;     ///< operations
   bool reads_old;         ///< its first find meets the value as it was before the run
@@ -42,7 +42,7 @@ struct RunTask {
 
 /// Where the tiles of a block take cells from; in memory that they share.
 /// @tparam Threads the threads of the block: Rank(), Size(), Sync(), and IsLastBlock(counter, flag)
-/// @tparam Cursor takes from lists of free cells (PartCursor)
+/// @tparam Cursor takes from lists of free cells (SmQueueCursor)
 template <class Threads, class Cursor>
 struct BlockCells {
   using Lists = typename Cursor::Lists;
@@ -109,26 +109,27 @@ struct NoCells {
   GPM_HD void Give(const Arguments&...) {}
 };
 
-/// A run was answered while it was carried out, and not by what came of it (CorrectAnswer).
+/// A run was answered while it was carried out, and not by what came of it (FixMispredicted).
 template <class Batch>
-GPM_HD inline void AddSurprise(const Batch& batch, std::uint32_t first) {
-  batch.surprises[AtomicAdd(&batch.sums->surprises, 1)] = first;
+GPM_HD inline void AddMisprediction(const Batch& batch, std::uint32_t first) {
+  batch.mispredictions[AtomicAdd(&batch.sums->mispredictions, 1)] = first;
 }
 
 /// Carries out the runs of a team's tiles; all of them come here.
-/// @param begins, begun as for ApplyTogether
+/// @param begins, begun as for GroupCommit
 /// @param read_apart read_apart(cell, reader) is called in the first round, if `begins`, by a tile
 ///        that wants a value for an operation: to be read by others, by whom `begun` lets it be
 ///        read
-/// @param cells to take; not null: SearchRuns came first, and what it planned is being read; if
+/// @param cells to take; not null: SearchKeyRuns came first, and what it planned is being read; if
 ///        `reads` has copies, the batch is answered meanwhile by what was found then
 /// @param active whether this tile has one
 template <class Team, class Operations, class Group, class Batch, class Reads, class Cells,
           class ReadApart, class Begun>
-GPM_HD inline void CarryOutTasks(const Team& team, const Operations& operations, const Group& group,
-                                 const TableView& table, const Batch& batch, const Reads& reads,
-                                 const RunTask& task, Cells* cells, bool active, bool begins,
-                                 const ReadApart& read_apart, const Begun& begun) {
+GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operations,
+                                    const Group& group, const TableView& table, const Batch& batch,
+                                    const Reads& reads, const KeyRunTask& task, Cells* cells,
+                                    bool active, bool begins, const ReadApart& read_apart,
+                                    const Begun& begun) {
   const bool searched = cells != nullptr;
   typename Operations::Work work;
   std::byte* row = nullptr;  // of the run's first find, which reads the value; others copy from it
@@ -136,7 +137,7 @@ GPM_HD inline void CarryOutTasks(const Team& team, const Operations& operations,
   bool hit = false;
   if (active) {
     const std::uint64_t* key = batch.KeyOf(task.last, table.key_words);
-    const Plan plan = PlanOfRun(task.effect, [&](std::uint32_t position) {
+    const Plan plan = PlanOfKeyRun(task.effect, [&](std::uint32_t position) {
       return batch.ValueOf(batch.OperationAt(position), table.value_size);
     });
     work = operations.Start(operations.Locate(key), key, plan, task.uses);
@@ -161,10 +162,10 @@ GPM_HD inline void CarryOutTasks(const Team& team, const Operations& operations,
   }
   const Outcome& outcome = work.outcome;
   const bool at_once = reads.plans == nullptr || searched || table.inline_values();
-  ApplyTogether(
+  GroupCommit(
       team, operations.media(), operations, &work, active, begins,
       [&](bool is_first) {
-        if (row == nullptr || !outcome.present || outcome.lack != Lack::kNothing) return;
+        if (row == nullptr || !outcome.present || outcome.shortage != Shortage::kNothing) return;
         hit = operations.ReadCached(work.candidates, outcome, row);
         if (hit || !at_once) return;
         // (What has to begin again, which nothing does that is covered, may read another value.)
@@ -177,16 +178,18 @@ GPM_HD inline void CarryOutTasks(const Team& team, const Operations& operations,
       },
       begun);
   if (!active || !group.IsLeader()) return;
-  const bool found = outcome.present && outcome.lack == Lack::kNothing;
+  const bool found = outcome.present && outcome.shortage == Shortage::kNothing;
   if (row != nullptr && found && !hit && !at_once) {
     reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference), reader);
   }
   if (const int added = ItemsAdded(work.plan, outcome); added != 0) {
     AtomicAdd(&batch.sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
   }
-  if (outcome.lack != Lack::kNothing) {
-    AtomicAdd(outcome.lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
-    if (searched && reads.copies != nullptr) AddSurprise(batch, task.effect.first);
+  if (outcome.shortage != Shortage::kNothing) {
+    AtomicAdd(outcome.shortage == Shortage::kSlot ? &batch.sums->short_of_slots
+                                                  : &batch.sums->short_of_cells,
+              1);
+    if (searched && reads.copies != nullptr) AddMisprediction(batch, task.effect.first);
     return;
   }
   if (!searched || reads.copies == nullptr) {
@@ -194,9 +197,9 @@ GPM_HD inline void CarryOutTasks(const Team& team, const Operations& operations,
     task.record->hit = hit ? 1 : 0;
   } else if (outcome.present != (task.record->present != 0)) {
     if (outcome.present) task.record->next = operations.CellOf(outcome.reference);
-    AddSurprise(batch, task.effect.first);
+    AddMisprediction(batch, task.effect.first);
   }
-  task.record->status = RunStatus::kDone;
+  task.record->status = KeyRunStatus::kDone;
 }
 
 }  // namespace gpm

@@ -11,7 +11,7 @@ namespace gpm {
 /// How the operations of runs are answered, written once for the GPU and for its explorer.
 
 /// An operation, as far as a batch says it.
-struct Question {
+struct ResultQuery {
   std::uint32_t operation;
   std::uint32_t first;       ///< where its run begins
   std::uint32_t reader;      ///< the operation that reads the value as it was before the run
@@ -22,11 +22,11 @@ struct Question {
 
 /// @param p a position of a sorted batch
 template <class Batch>
-GPM_HD inline Question QuestionAt(const Batch& batch, std::uint32_t p) {
+GPM_HD inline ResultQuery QueryAt(const Batch& batch, std::uint32_t p) {
   // As few loads as possible one behind the other.
-  const RunEffect effect = batch.effects[p];
-  const RunEffect before = p != 0 ? batch.effects[p - 1] : effect;
-  Question question;
+  const KeyRunEffect effect = batch.effects[p];
+  const KeyRunEffect before = p != 0 ? batch.effects[p - 1] : effect;
+  ResultQuery question;
   question.operation = batch.OperationAt(p);
   question.first = effect.first;
   const std::uint32_t find = effect.first_find();
@@ -47,16 +47,17 @@ struct Answer {
 /// @param record of its run
 /// @param p the operation's position
 template <class Batch>
-GPM_HD inline void AnswerPending(const Batch& batch, const RunRecord& record, std::uint32_t p,
-                                 std::uint32_t operation) {
-  if (record.status == RunStatus::kPending && p >= record.next) {
+GPM_HD inline void ResolvePending(const Batch& batch, const KeyRunRecord& record, std::uint32_t p,
+                                  std::uint32_t operation) {
+  if (record.status == KeyRunStatus::kPending && p >= record.next) {
     batch.results[operation] = Result::kNoSpace;
   }
 }
 
 /// Answers an operation, but for what it found.
 template <class Batch>
-GPM_HD inline Answer AnswerOne(const Batch& batch, const Question& question, bool present_before) {
+GPM_HD inline Answer ResolveResult(const Batch& batch, const ResultQuery& question,
+                                   bool present_before) {
   const std::uint32_t before = present_before ? question.if_present : question.if_absent;
   const bool present = PresentAfter(before, present_before);
   batch.results[question.operation] = ResultOf(question.op, present, batch.values != nullptr);
@@ -69,16 +70,17 @@ GPM_HD inline Answer AnswerOne(const Batch& batch, const Question& question, boo
 /// @param record of the run: whether the key was there by the first answer, and if it was not, the
 ///        cell that the item had
 template <class Group, class Media, class Batch>
-GPM_HD inline void CorrectAnswer(const Group& group, const Media& media, const TableView& table,
-                                 const Batch& batch, std::uint32_t p, const RunRecord& record) {
+GPM_HD inline void FixMispredicted(const Group& group, const Media& media, const TableView& table,
+                                   const Batch& batch, std::uint32_t p,
+                                   const KeyRunRecord& record) {
   const bool present = record.present == 0;
-  const Question question = QuestionAt(batch, p);
-  if (record.status != RunStatus::kDone) {
-    AnswerPending(batch, record, p, question.operation);
+  const ResultQuery question = QueryAt(batch, p);
+  if (record.status != KeyRunStatus::kDone) {
+    ResolvePending(batch, record, p, question.operation);
     return;
   }
-  const Answer before = AnswerOne(batch, question, !present);
-  const Answer answer = AnswerOne(batch, question, present);
+  const Answer before = ResolveResult(batch, question, !present);
+  const Answer answer = ResolveResult(batch, question, present);
   if (before.found) {
     const bool was_hit = before.writer != kUnchanged || record.hit != 0;
     AtomicAdd(&batch.sums->found, ~std::uint64_t{0});

@@ -13,13 +13,13 @@ class Ticket::State {
  public:
   explicit State(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
   void Start(const Batch& batch, Stream stream) { in_flight_ = store_->Start(batch, stream); }
-  void LoadCache() { cache_load_ = store_->LoadCache(); }
+  void RefreshCache() { cache_load_ = store_->RefreshCache(); }
   void Wait() {
-    store_->CheckProcess();
+    store_->process().Check();
     if (in_flight_ != nullptr) return store_->Wait(in_flight_);
     if (error_) std::rethrow_exception(error_);
     try {
-      store_->AwaitCacheLoad(cache_load_);
+      store_->AwaitCacheRefresh(cache_load_);
     } catch (...) {
       error_ = std::current_exception();
       throw;
@@ -108,7 +108,7 @@ Store Store::Open(const std::string& path, const OpenOptions& open) {
 
 const std::shared_ptr<StoreImpl>& Store::Opened() const {
   if (impl_ == nullptr) throw Error(ErrorCode::kInvalidArgument, "the store is closed");
-  impl_->CheckProcess();
+  impl_->process().Check();
   return impl_;
 }
 
@@ -175,7 +175,7 @@ void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte>
                   .values = values,
                   .found = {},
                   .results = results};
-  Opened()->Validate(all);
+  ValidateBatch(all, key_size(), value_size());
   for (std::size_t n = results.size(); n > 0; n /= 2) {
     try {
       Reserve(Stats().items + n);
@@ -191,9 +191,9 @@ void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte>
   }
 }
 
-Ticket Store::LoadCache() {
+Ticket Store::RefreshCache() {
   auto state = std::make_unique<Ticket::State>(Opened());
-  state->LoadCache();
+  state->RefreshCache();
   return Ticket(std::move(state));
 }
 
@@ -203,7 +203,7 @@ StoreStats Store::Stats() const { return Opened()->Stats(); }
 void Store::Close() {
   if (impl_ == nullptr) return;
   try {
-    if (impl_->InItsProcess()) impl_->Close();
+    if (impl_->process().IsThis()) impl_->Close();
   } catch (...) {
     if (impl_->closed()) impl_.reset();
     throw;

@@ -1,18 +1,20 @@
 #include "engine/store_impl.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cmath>
 #include <new>
 #include <random>
 
-#include "table/geometry.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
+#include "recovery/recover.h"
+#include "table/geometry.h"
+#include "table/operation.h"
 
 namespace gpm {
 namespace {
@@ -23,15 +25,6 @@ constexpr std::uint64_t kSpareShare = 8;
 std::uint64_t RandomWord() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32) ^ device();
-}
-
-/// Forks that made this process out of the one that first asked: a load, where asking the system
-/// for the process's number would take as long as a launch's arguments do.
-std::uint32_t Forks() {
-  static std::atomic<std::uint32_t> forks{0};
-  static const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  if (registered != 0) return static_cast<std::uint32_t>(getpid());  // no memory for it
-  return forks.load(std::memory_order_relaxed);
 }
 
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
@@ -59,30 +52,18 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
 
 StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
     : pool_(std::move(pool)),
-      tracer_(pool_->mapping().persist().tracer()),
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
       executor_(MakeExecutor(open, *pool_)),
-      cache_(open.cache, tracer_),
-      process_(getpid()),
-      forks_(Forks()) {
-  RefreshTable();
-}
+      cache_(open.cache, pool_->mapping().persist().tracer()),
+      space_(*pool_, *executor_, health_),
+      resizer_(*pool_, *executor_, health_, space_, cache_),
+      admission_(*executor_, health_, space_, pool_->mapping().persist().tracer()) {}
 
 StoreImpl::~StoreImpl() = default;
 
-bool StoreImpl::InItsProcess() const { return Forks() == forks_; }
-
-void StoreImpl::CheckProcess() const {
-  if (InItsProcess()) return;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("the store was opened by process {}, of which this one is a fork; use it "
-                          "there, or open the pool here when it is closed there",
-                          process_));
-}
-
 void StoreImpl::Destroy(StoreImpl* store) noexcept {
-  if (store->InItsProcess()) {
+  if (store->process_.IsThis()) {
     delete store;
     return;
   }
@@ -104,8 +85,8 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   config.hash_seed[0] = Scramble(seed + 0x9E3779B97F4A7C15ull);
   config.hash_seed[1] = Scramble(seed + 2 * 0x9E3779B97F4A7C15ull) | 1;
   // A small store starts with some 64 buckets in its top level.
-  const auto wanted =
-      static_cast<std::uint64_t>(static_cast<double>(create.initial_capacity) / kComfortableLoad);
+  const auto wanted = static_cast<std::uint64_t>(static_cast<double>(create.initial_capacity) /
+                                                 Space::kComfortableLoad);
   config.top_level = std::max<std::uint32_t>(create.geometry.levels - 1u, 6);
   while (config.top_level + 1 < kMaxLevels &&
          CapacityAt(create.geometry, config.top_level) < wanted) {
@@ -115,15 +96,15 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
       Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   try {
     std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
-    store->recovery_.was_clean = true;
+    const Admission::Alone alone(store->admission_);
     if (!InlineValues(create.value_size) && create.initial_capacity > 0 &&
-        !store->AddCells(create.initial_capacity + create.initial_capacity / kSpareShare)) {
+        !store->space_.AddCells(create.initial_capacity + create.initial_capacity / kSpareShare)) {
       throw Error(ErrorCode::kNoSpace,
                   fmt::format("{}: no room for the values of {} items of {} bytes; make the pool's "
                               "maximum or the initial capacity fit",
                               path, create.initial_capacity, create.value_size));
     }
-    store->MakeAccelerators();
+    store->resizer_.MakeAccelerators();
     store->pool_->SetClean(false);
     return store;
   } catch (...) {
@@ -147,130 +128,223 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
 
 void StoreImpl::Recover() {
   const auto start = std::chrono::steady_clock::now();
-  const Superblock& superblock = pool_->superblock();
-  const bool resizing = superblock.top - superblock.bottom + 1 > superblock.geometry.levels;
-  recovery_.was_clean = superblock.clean != 0;
-  const std::vector<CellRange> ranges = CellRanges();
-  CountCells();
-  executor_->GrowQueues(cells_, kMinSlotQueue, 0);
+  const Admission::Alone alone(admission_);
+  space_.Open();
   // Reads each slot, in order. What follows looks at the directory, if there is one.
-  MakeAccelerators();
-  const auto pass = [&](PassMode mode) {
+  resizer_.MakeAccelerators();
+  const auto scan = [&](ScanMode mode) GPM_NOT_CHECKED {
     try {
-      return executor_->Pass(mode, ranges);
+      return executor_->ScanSlots(mode, space_.CellRanges());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kGpu) throw;
     } catch (const std::bad_alloc&) {
     }
-    DropAccelerators();  // they may have taken the memory that the pass needs
-    return executor_->Pass(mode, ranges);
+    resizer_.DropAccelerators();  // they may have taken the memory that the scan needs
+    return executor_->ScanSlots(mode, space_.CellRanges());
   };
-  const bool trusted = recovery_.was_clean && !resizing;
-  PassCounters found = pass(trusted ? PassMode::kTrust : PassMode::kInspect);
-  // It was not closed in order, whatever it says: second copies have to be looked for too.
-  if (trusted && found.insert_slots > 0) found = pass(PassMode::kInspect);
-  if (found.bad_references + found.shared_cells > 0) {
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: {} items name no value cell of the pool and {} share one; nothing "
-                            "was changed; `gpmstore check` names the first",
-                            pool_->mapping().path(), found.bad_references, found.shared_cells));
-  }
-  recovery_.insert_slots_cleared = found.insert_slots;
-  recovery_.duplicates_removed = found.duplicates;
-  if (recovery_.was_clean) pool_->SetClean(false);
-  if (found.insert_slots + found.duplicates > 0) pass(PassMode::kRepair);
-  if (resizing) {
-    recovery_.resize_continued = true;
-    Drain();
-    // Counted anew: a damaged pool can have had copies of an item in the levels that were drained.
-    found = pass(PassMode::kTrust);
-  }
-  items_ = static_cast<std::int64_t>(found.items);
-  executor_->FreeUnused(ranges);
-  epochs_.Quiesced(executor_->Positions());
-  MakeAccelerators();
+  const ScanCounters found = RecoverPool(
+      *pool_, {.scan = scan, .finish_resize = [&]() GPM_NOT_CHECKED { resizer_.Drain(); }},
+      &recovery_);
+  space_.FreeUnused(found.items);
+  resizer_.MakeAccelerators();
   recovery_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-void StoreImpl::RefreshTable() {
-  cache_.SetTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
-  accelerated_ = false;
+Demand StoreImpl::DemandOf(const Batch& batch) const {
+  const std::uint64_t n = batch.results.size();
+  Demand demand;
+  demand.mixed = !batch.ops.empty();
+  demand.inserts = demand.mixed || Inserts(batch.op);
+  if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
+  if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
+  // On executor cuda the kinds may be in device memory: then they may be any.
+  if (demand.mixed && demand.most.cells > 0 && executor_->kind() == ExecutorKind::kCpu) {
+    demand.most.cells = static_cast<std::uint64_t>(
+        std::count_if(batch.ops.begin(), batch.ops.end(), [](Op op) { return Writes(op); }));
+  }
+  return demand;
 }
 
-void StoreImpl::MakeAccelerators(std::uint32_t new_levels) {
-  if (accelerated_) return;
-  cache_.Reset(*executor_, MakeTableView(pool_->base(), pool_->superblock()), new_levels);
-  accelerated_ = true;
+std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
+  ValidateBatch(batch, key_size_, value_size_);
+  health_.Check();
+  cache_.Advance(*executor_, batch.results.size());
+  if (batch.results.empty()) {
+    auto nothing = std::make_shared<InFlight>(Demand{});
+    nothing->ended = true;
+    return nothing;
+  }
+  return StartTask(executor_->Prepare(batch, stream), DemandOf(batch));
 }
 
-void StoreImpl::DropAccelerators() {
-  cache_.Drop(*executor_);
-  accelerated_ = false;
+std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, Demand demand) {
+  demand.scope = !task->Complete();
+  const auto in_flight = std::make_shared<InFlight>(demand);
+  Epochs::SlotRange recycle;
+  for (bool made_room = false; !admission_.TryAdmit(in_flight, made_room, &recycle);
+       made_room = true) {
+    const Admission::Alone alone(admission_);
+    health_.Check();
+    MakeRoom(demand);
+  }
+  try {
+    task->Start(recycle, in_flight->grant);
+  } catch (...) {
+    admission_.Withdraw(*in_flight, task->Touched(), recycle);
+    throw;
+  }
+  admission_.SetStarted(*in_flight, std::move(task));
+  return in_flight;
 }
 
-std::uint64_t StoreImpl::LoadCache() {
-  CheckUsable();
-  const std::uint64_t load = cache_.Request();
+void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
+  admission_.End(in_flight);
+  if (admission_.IsUnfinished(*in_flight)) {
+    try {
+      const Admission::Alone alone(admission_);
+      if (admission_.IsUnfinished(*in_flight)) FinishAfterGrowth(in_flight);  // else Close did
+    } catch (...) {
+      if (admission_.EraseUnfinished(*in_flight)) {  // the caller has a scope open
+        in_flight->task.reset();
+        in_flight->error = std::current_exception();
+      }
+    }
+  }
+  if (in_flight->error) std::rethrow_exception(in_flight->error);
+}
+
+void StoreImpl::MakeRoom(const Demand& demand) {
+  bool enough = space_.MakeRoomFor(demand);
+  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Resize();
+  space_.SetAtLimit(!enough);
+}
+
+void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
+  try {
+    CarryOutRest(*in_flight);
+    in_flight->task.reset();
+    space_.Reclaim();
+  } catch (...) {
+    in_flight->task.reset();
+    in_flight->error = std::current_exception();
+    admission_.EraseUnfinished(*in_flight);
+    throw;
+  }
+  admission_.EraseUnfinished(*in_flight);
+}
+
+void StoreImpl::CarryOutRest(InFlight& in_flight) {
+  const Progress& now = in_flight.progress;
+  bool advanced = true;
+  // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
+  // that another batch may have given it back, after this one found none.
+  bool try_again = true;
+  while (now.shortages() > 0) {
+    health_.Check();
+    const Progress before = now;
+    bool room = space_.Reclaim() || try_again;
+    try_again = false;
+    if (before.short_of_slots > 0 && !room) {
+      const double needed = static_cast<double>(space_.items() + before.short_of_slots);
+      do {
+        if (!resizer_.Resize()) break;
+        room = true;
+      } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
+    }
+    if (const std::uint64_t cells = space_.MissingCells(before.short_of_cells); cells > 0) {
+      room |= space_.AddCells(cells);
+    }
+    space_.MakeRoomForSlots(in_flight.demand.most.slots);  // the table may have grown
+    const bool final_attempt = !room && !advanced;
+    Resume(in_flight, final_attempt);
+    if (final_attempt) space_.SetAtLimit(true);
+    advanced = now.carried_out > 0 || now.shortages() < before.shortages();
+  }
+}
+
+void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
+  Epochs& epochs = space_.epochs();
+  const CellGrant grant = epochs.GrantCells(in_flight.demand.most.cells);
+  try {
+    in_flight.progress = in_flight.task->Resume(final_attempt, grant);
+  } catch (...) {
+    if (in_flight.task->Touched()) {
+      admission_.SetLeftBehind();
+    } else {
+      epochs.TakeBack(grant, grant.count);
+    }
+    throw;
+  }
+  epochs.TakeBack(grant, in_flight.progress.cells_left);  // nothing runs beside it
+  admission_.Count(in_flight.progress);
+}
+
+void StoreImpl::Reserve(std::uint64_t items) {
+  const Admission::Alone alone(admission_);
+  health_.Check();
+  space_.Reclaim();
+  const Superblock& superblock = pool_->superblock();
+  const std::uint64_t more = items - std::min(items, space_.items());
+  const double slots = static_cast<double>(items) / Space::kComfortableLoad;
+  std::uint32_t levels = 0;
+  double bytes = 0;
+  while (static_cast<double>(CapacityAt(superblock.geometry, superblock.top + levels)) < slots) {
+    ++levels;
+    bytes += std::ldexp(static_cast<double>(pool_->bucket_bytes()),
+                        static_cast<int>(superblock.top + levels));
+    if (superblock.top + levels + 1 >= kMaxLevels) break;
+  }
+  std::uint64_t cells = space_.MissingCells(more);
+  bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
+  const std::uint64_t room = pool_->mapping().max_bytes() - UsedEnd(superblock);
+  const auto fail = [&] {
+    throw Error(
+        ErrorCode::kNoSpace,
+        fmt::format("{}: no room for {} items, {} of them new: {:.0f} bytes are needed, the "
+                    "pool may grow by {}",
+                    pool_->mapping().path(), items, more, bytes, room));
+  };
+  if (bytes > static_cast<double>(room)) fail();
+  if (levels > 0 && !resizer_.Resize(levels)) fail();
+  cells = space_.MissingCells(more);  // again: a level may have taken the place of free ones
+  if (cells > 0 && !space_.AddCells(cells)) fail();
+}
+
+std::uint64_t StoreImpl::RefreshCache() {
+  health_.Check();
+  const std::uint64_t refresh = cache_.Request();
   cache_.Advance(*executor_, 0);
-  return load;
+  return refresh;
 }
 
-void StoreImpl::AwaitCacheLoad(std::uint64_t load) {
-  while (!cache_.Ended(load)) {
-    CheckUsable();
+void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
+  while (!cache_.Ended(refresh)) {
+    health_.Check();
     cache_.Await(*executor_);
     cache_.Advance(*executor_, 0);
   }
 }
 
-void StoreImpl::SetUnusable(const char* what) noexcept {
-  if (unusable_set_.exchange(true)) return;
-  unusable_cause_ = std::current_exception();
-  unusable_ = what;
-}
-
-void StoreImpl::CheckUsable() const {
-  const char* const what = unusable_.load();
-  if (what == nullptr) return;
-  const auto fail = [&](ErrorCode code, const char* why) {
-    throw Error(code, fmt::format("{} half-way: {}; opening the pool again (with a larger maximum, "
-                                  "if that is what is short) goes on with it, and finds every item",
-                                  what, why));
-  };
-  try {
-    std::rethrow_exception(unusable_cause_);
-  } catch (const Error& error) {
-    fail(error.code(), error.what());
-  } catch (const std::bad_alloc&) {
-    fail(ErrorCode::kNoSpace, "not enough memory");
-  } catch (const std::exception& error) {
-    fail(ErrorCode::kIo, error.what());
-  }
-}
-
 void StoreImpl::ForEach(const Store::Visitor& visit) {
-  const Exclusive exclusive(*this);
-  CheckUsable();
+  const Admission::Alone alone(admission_);
+  health_.Check();
   VisitPool(*pool_, visit);
 }
 
 StoreStats StoreImpl::Stats() {
-  std::unique_lock lock(mutex_);
-  Enter(lock);
-  CheckUsable();
+  const Admission::Entered entered(admission_);
+  health_.Check();
   const Superblock& superblock = pool_->superblock();
   StoreStats stats;
-  stats.items = static_cast<std::uint64_t>(std::max<std::int64_t>(items_, 0));
-  stats.capacity_slots = Capacity();
+  stats.items = space_.items();
+  stats.capacity_slots = space_.Capacity();
   stats.load_factor = static_cast<double>(stats.items) / static_cast<double>(stats.capacity_slots);
   stats.bottom_level = superblock.bottom;
   stats.top_level = superblock.top;
-  stats.resizes = resizes_;
-  stats.resize_seconds = resize_seconds_;
-  stats.growth_seconds = growth_seconds_;
-  stats.value_cells = cells_;
-  stats.free_cells = InlineValues(value_size_) ? 0 : epochs_.queued();
+  resizer_.AddTo(&stats);
+  stats.value_cells = space_.cells();
+  stats.free_cells = space_.free_cells();
   stats.pm_bytes = pool_->mapping().mapped_bytes();
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
   stats.key_size = superblock.key_size;
@@ -287,24 +361,22 @@ StoreStats StoreImpl::Stats() {
   stats.recovery = recovery_;
   stats.cache = cache_.Stats();
   if (stats.cache.directory) {
-    stats.cache.found = found_;
-    stats.cache.hits = cache_hits_;
+    stats.cache.found = admission_.found();
+    stats.cache.hits = admission_.cache_hits();
   }
   return stats;
 }
 
 std::uint64_t StoreImpl::CountMisplacedCells() {
-  const Exclusive exclusive(*this);
-  if (unqueued_) QueueAdded();
-  Reclaim();
-  return executor_->CountMisplacedCells(CellRanges(), epochs_.head());
+  const Admission::Alone alone(admission_);
+  return space_.CountMisplacedCells();
 }
 
 void StoreImpl::Close() {
-  const Exclusive exclusive(*this);
-  const bool usable = unusable_.load() == nullptr;
+  const Admission::Alone alone(admission_);
+  const bool usable = health_.usable();
   std::exception_ptr failure;
-  const auto attempt = [&](const auto& action) {
+  const auto attempt = [&](const auto& action) GPM_NOT_CHECKED {
     try {
       action();
     } catch (...) {
@@ -312,14 +384,14 @@ void StoreImpl::Close() {
     }
   };
   if (usable) {
-    attempt([&] {
-      while (!lacking_.empty()) FinishLacking(lacking_.begin()->second);
-      Reclaim();
-      if (!left_behind_) pool_->SetClean(true);
+    attempt([&]() GPM_NOT_CHECKED {
+      while (const auto in_flight = admission_.FirstUnfinished()) FinishAfterGrowth(in_flight);
+      space_.Reclaim();
+      if (!admission_.left_behind()) pool_->SetClean(true);
     });
   }
-  if (!usable) attempt([&] { CheckUsable(); });  // which every ticket says, and Close need not
-  FailLacking(failure);
+  if (!usable) attempt([&] { health_.Check(); });  // which every ticket says, and Close need not
+  admission_.FailUnfinished(failure);
   attempt([&] { cache_.Stop(*executor_); });
   executor_.reset();
   pool_.reset();

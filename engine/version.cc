@@ -1,4 +1,4 @@
-#include <gpmstore/version.h>
+#include "gpmstore/version.h"
 
 namespace gpm {
 

@@ -2,8 +2,8 @@
 #define GPM_ENGINE_WAIT_UNTIL_H_
 
 #include <condition_variable>
-#include <mutex>
 
+#include "pm/mutex.h"
 #include "pm/tracer.h"
 
 namespace gpm {
@@ -12,16 +12,16 @@ namespace gpm {
 /// threads may be fibers of one thread, so that the tracer lets the others go on. REQUIRES: `lock`
 /// is held; it is whenever `ready` is called.
 template <class Ready>
-void WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
-               PmTracer* tracer, const Ready& ready) {
+void WaitUntil(MutexLock& lock, std::condition_variable& changed, PmTracer* tracer,
+               const Ready& ready) GPM_NOT_CHECKED {
   if (tracer == nullptr) {
-    changed.wait(lock, ready);
+    changed.wait(lock.native(), ready);
     return;
   }
   while (!ready()) {
-    lock.unlock();
+    lock.Unlock();
     tracer->Pause();
-    lock.lock();
+    lock.Lock();
   }
 }
 

@@ -11,9 +11,9 @@
 /// Marks a function that is seldom called: in kernels it stays out of the way, since code that is
 /// not in the instruction cache takes long to fetch.
 #ifdef __CUDACC__
-#define GPM_SELDOM __noinline__
+#define GPM_NOINLINE __noinline__
 #else
-#define GPM_SELDOM
+#define GPM_NOINLINE
 #endif
 
 #endif  // GPM_PM_ANNOTATE_H_

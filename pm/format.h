@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "gpmstore/options.h"
 #include "pm/annotate.h"
 
 namespace gpm {
@@ -46,17 +47,6 @@ inline constexpr std::uint64_t kReservedWord = 1;
 
 inline constexpr std::uint32_t kMaxLevels = 40;
 inline constexpr std::uint32_t kMaxSegments = 200;
-inline constexpr std::uint32_t kMaxValueBytes = 64 * 1024;
-
-/// xL-yH-zS: x addressable levels, y hash locations, z slots a bucket; powers of two, x*y*z <= 32.
-struct Geometry {
-  std::uint8_t levels = 2;
-  std::uint8_t locations = 2;
-  std::uint8_t slots = 8;
-
-  GPM_HD constexpr std::uint32_t candidates() const { return levels * locations * slots; }
-  friend constexpr bool operator==(const Geometry&, const Geometry&) = default;
-};
 
 /// A value segment: `bytes` of value cells. The cells in it are those whose whole extent
 /// [n * cell_bytes, (n + 1) * cell_bytes) lies in [offset, offset + bytes).

@@ -5,6 +5,7 @@
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
@@ -241,6 +242,14 @@ void Mapping::GrowTo(std::uint64_t end) {
 }
 
 void Mapping::AllocateFile(std::uint64_t end) {
+  // Going beyond it would raise SIGXFSZ, which ends a process that does not expect it.
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("{}: can't extend the file from {} to {} bytes: this process may write "
+                            "files of {} bytes at most (ulimit -f)",
+                            path_, file_bytes_, end, limit.rlim_cur));
+  }
   // Some file systems fill up before they find that there is not enough, at the expense of
   // everybody who writes meanwhile; so what can be foreseen is not tried. (Without a size there is
   // no limit.)

@@ -2,29 +2,11 @@
 #define GPM_PM_MEDIUM_H_
 
 #include <cstddef>
-#include <string_view>
 
+#include "gpmstore/stats.h"
 #include "pm/persist.h"
 
 namespace gpm {
-
-/// Where a pool lives. What each promises is in MediumInfo; nothing claims more.
-enum class Medium {
-  kDax,         ///< file on a DAX file system, mapped with MAP_SYNC (real PM, CXL, NVDIMM)
-  kTmpfs,       ///< file on tmpfs: the emulation of persistent memory that a GPU can register
-  kFile,        ///< file on an ordinary file system, through the page cache
-  kHostPinned,  ///< anonymous memory, pinned when a GPU uses it; gone when the store closes
-};
-
-struct MediumInfo {
-  Medium medium = Medium::kFile;
-  bool survives_process_crash = false;
-  bool survives_power_loss = false;
-  bool gpu_can_register = false;  ///< whether this kind of memory can be mapped into a GPU
-  bool needs_flush = false;       ///< stores are flushed through libpmem to become durable
-};
-
-std::string_view MediumName(Medium medium);  ///< "dax", "tmpfs", "file", "host-pinned"
 
 /// True when this library was built with libpmem.
 bool BuiltWithPmem();

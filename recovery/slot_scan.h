@@ -12,7 +12,7 @@ namespace gpm {
 /// batch does.
 
 /// How a slot pass treats what it meets.
-enum class PassMode : std::uint8_t {
+enum class ScanMode : std::uint8_t {
   kTrust,    ///< the pool was closed in order: count items, mark cells
   kInspect,  ///< the same after a crash, and count what needs repair; writes nothing, and makes
              ///< durable what it saw
@@ -20,7 +20,7 @@ enum class PassMode : std::uint8_t {
 };
 
 /// What a pass found. In the executor's memory; all sums.
-struct PassCounters {
+struct ScanCounters {
   std::uint64_t items = 0;
   std::uint64_t insert_slots = 0;
   std::uint64_t duplicates = 0;
@@ -35,8 +35,8 @@ struct CellRange {
 };
 
 /// The volatile side of a pass: a trivially copyable view of the executor's memory.
-struct PassView {
-  PassCounters* counters;
+struct SlotScan {
+  ScanCounters* counters;
   std::uint32_t* used;  ///< one bit a cell, by cell number; null when values are inline
   const CellRange* ranges;
   std::uint32_t range_count;
@@ -55,22 +55,23 @@ struct PassView {
 /// @param index of the bucket in the directory, which was made of it; or DirectoryView::kNoIndex
 /// @tparam Group of one thread
 template <class Group, class Media>
-GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& operations,
-                      const Media& media, const PassView& pass, PassMode mode, bool addressable,
-                      Slot slot, std::uint32_t index) {
+GPM_HD void ScanSlot(const TableView& table, const Operations<Group, Media>& operations,
+                     const Media& media, const SlotScan& pass, ScanMode mode, bool addressable,
+                     Slot slot, std::uint32_t index) {
   static_assert(Group::kSize == 1);
   const auto& directory = operations.directory();
   const bool listed = index != DirectoryView::kNoIndex;
-  const std::uint16_t print = listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
-  if (print == DirectoryView::kEmpty) return;
-  const bool told = print != DirectoryView::kTaken;  // else half-inserted, or damaged
+  const std::uint16_t fingerprint =
+      listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
+  if (fingerprint == DirectoryView::kEmpty) return;
+  const bool told = fingerprint != DirectoryView::kTaken;  // else half-inserted, or damaged
   const auto clear = [&] {
-    if (mode != PassMode::kRepair) return;
+    if (mode != ScanMode::kRepair) return;
     media.Store(table.State(slot), kEmptyState);
     media.Flush(Step::kRepairFlush, table.State(slot), 8);
     if (listed) directory.Cleared(index, slot.index);
   };
-  const bool compares = mode != PassMode::kTrust || !addressable;
+  const bool compares = mode != ScanMode::kTrust || !addressable;
   const bool reads_key = compares && !(told && directory.has_keys());
   std::uint64_t word = 0;
   if (!told || reads_key) word = media.Load(table.State(slot));
@@ -93,7 +94,7 @@ GPM_HD void VisitSlot(const TableView& table, const Operations<Group, Media>& op
       return;
     }
   }
-  if (mode == PassMode::kRepair) return;  // items and cells were counted by the inspection
+  if (mode == ScanMode::kRepair) return;  // items and cells were counted by the inspection
   AtomicAdd(&pass.counters->items, 1);
   if (table.inline_values()) return;
   const std::uint64_t reference =
@@ -144,7 +145,7 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
       media.Flush(Step::kDrainFlush, table.State(slot), sizeof(std::uint64_t));
     }
   }
-  FenceBeforeAcknowledging(TeamOfOne(group), media, Step::kDrainFence, erased);
+  FenceBeforeAck(TeamOfOne(group), media, Step::kDrainFence, erased);
   return left;
 }
 

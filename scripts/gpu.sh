@@ -103,11 +103,13 @@ phase_speed() { # 16 M records, 8-byte keys, 128-byte values, pool on tmpfs
   local pool=/dev/shm/gpmstore_speed.pool records=16000000 w batch key
   for key in ${KEY_SIZES:-8}; do
     for batch in 4096 65536 1048576; do
-      local operations=$((batch == 4096 ? 4000000 : 16000000))
+      local operations=$((batch == 4096 ? 4000000 : 16000000)) run_phase
       rm -f "$pool"
       for w in load c a find find-missing update; do
+        run_phase=(--operations "$operations")
+        if [ "$w" = load ]; then run_phase=(); fi
         run "ycsb-$w-$batch-key$key" timeout 200 "$build/cli/gpmstore" ycsb -w "$w" \
-          --records "$records" --operations "$operations" --key-size "$key" --batch "$batch" \
+          --records "$records" "${run_phase[@]}" --key-size "$key" --batch "$batch" \
           --executor cuda --pool "$pool" --keep --json "$out/ycsb-$w-$batch-key$key.json"
         grep -iE "mops|ops/s|throughput" "$out/ycsb-$w-$batch-key$key.log"
       done

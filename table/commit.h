@@ -10,9 +10,9 @@ namespace gpm {
 /// that commit together, and for recovery and draining.
 ///
 ///   prepare                   value cell, key, reference: what nobody can reach yet
-///   FenceBeforePublishing     it persists before what makes it reachable
+///   FenceBeforePublish     it persists before what makes it reachable
 ///   publish                   one word, a state or a reference
-///   FenceBeforeAcknowledging  that persists before anybody is told
+///   FenceBeforeAck  that persists before anybody is told
 ///   acknowledge               the directory, the key's lock, retired cells and slots, results
 ///
 /// Who takes the steps is a *team*, a policy:
@@ -91,16 +91,16 @@ class TeamOfTiles {
 /// @param step its name
 /// @param needed whether anything was
 template <class Team, class Media>
-GPM_HD inline void FenceBeforePublishing(const Team& team, const Media& media, Step step,
-                                         bool needed = true) {
+GPM_HD inline void FenceBeforePublish(const Team& team, const Media& media, Step step,
+                                      bool needed = true) {
   team.FencePrepared(media, step, needed);
 }
 
 /// What was published persists before anybody is told.
 /// @param needed whether anything was
 template <class Team, class Media>
-GPM_HD inline void FenceBeforeAcknowledging(const Team& team, const Media& media, Step step,
-                                            bool needed = true) {
+GPM_HD inline void FenceBeforeAck(const Team& team, const Media& media, Step step,
+                                  bool needed = true) {
   team.FencePublished(media, step, needed);
 }
 
@@ -112,9 +112,9 @@ GPM_HD inline void FenceBeforeAcknowledging(const Team& team, const Media& media
 ///        it was
 /// @param begun called by one thread when the first round's operations have begun
 template <class Team, class Media, class Operations, class Work, class ReadOld, class Begun>
-GPM_HD inline void ApplyTogether(const Team& team, const Media& media, const Operations& operations,
-                                 Work* work, bool active, bool begins, const ReadOld& read_old,
-                                 const Begun& begun) {
+GPM_HD inline void GroupCommit(const Team& team, const Media& media, const Operations& operations,
+                               Work* work, bool active, bool begins, const ReadOld& read_old,
+                               const Begun& begun) {
   using Change = typename Operations::Change;
   for (bool is_first = true; team.Or(active) || (is_first && begins); is_first = false) {
     const bool has_begun = active && team.Begin(operations, work);
@@ -126,13 +126,13 @@ GPM_HD inline void ApplyTogether(const Team& team, const Media& media, const Ope
     const bool any = team.Or(changes);
     if (is_first && begins && team.IsLast()) begun();
     if (!any) continue;
-    FenceBeforePublishing(team, media, Operations::PreparedFence(work->change),
-                          work->change != Change::kErase);
+    FenceBeforePublish(team, media, Operations::PreparedFence(work->change),
+                       work->change != Change::kErase);
     if (changes) {
       operations.TellCache(*work);
       changes = operations.Commit(work);
     }
-    FenceBeforeAcknowledging(team, media, Operations::DoneFence(work->change), changes);
+    FenceBeforeAck(team, media, Operations::DoneFence(work->change), changes);
     if (!changes) continue;  // without a directory: another change came first, look again
     operations.Finish(work);
     active = false;

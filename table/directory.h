@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "pm/steps.h"
 #include "table/layout.h"
 #include "table/volatile_ops.h"
-#include "pm/steps.h"
 
 namespace gpm {
 
@@ -34,14 +34,14 @@ struct DirectoryView {
   static constexpr std::uint32_t kPrintsInWord = 4;
   static constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;  ///< of a bucket that is not in it
 
-  std::uint16_t* prints = nullptr;      ///< `stride` for each bucket; null: there is no directory
-  std::uint32_t* cells = nullptr;       ///< of slots: number of the value's cell
-  std::uint64_t* references = nullptr;  ///< instead, where values are inline
-  std::uint64_t* keys = nullptr;        ///< of slots, key_words each; null: they are not here
-  std::uint32_t stride = 0;             ///< prints of a bucket: its slots, but at least 4
-  std::uint32_t lowest = 0;             ///< addressable level
+  std::uint16_t* fingerprints = nullptr;  ///< `stride` for each bucket; null: there is no directory
+  std::uint32_t* cells = nullptr;         ///< of slots: number of the value's cell
+  std::uint64_t* references = nullptr;    ///< instead, where values are inline
+  std::uint64_t* keys = nullptr;          ///< of slots, key_words each; null: they are not here
+  std::uint32_t stride = 0;               ///< fingerprints of a bucket: its slots, but at least 4
+  std::uint32_t lowest = 0;               ///< addressable level
 
-  GPM_HD bool enabled() const { return prints != nullptr; }
+  GPM_HD bool enabled() const { return fingerprints != nullptr; }
   /// A bucket's *index* counts the buckets of the addressable levels, lowest level first.
   GPM_HD std::uint32_t Index(std::uint32_t level, std::uint64_t number) const {
     return static_cast<std::uint32_t>((std::uint64_t{1} << level) - (std::uint64_t{1} << lowest) +
@@ -55,8 +55,8 @@ struct DirectoryView {
     return table.Bucket(level, index + (1u << lowest) - (1u << level));
   }
   static GPM_HD std::uint16_t PrintOf(const KeyHash& hash) {
-    const auto print = static_cast<std::uint16_t>(hash.g);
-    return print <= kTaken ? static_cast<std::uint16_t>(print + 2) : print;
+    const auto fingerprint = static_cast<std::uint16_t>(hash.g);
+    return fingerprint <= kTaken ? static_cast<std::uint16_t>(fingerprint + 2) : fingerprint;
   }
 };
 
@@ -96,7 +96,7 @@ class DirectoryAccess {
   /// Candidate slots with the key's fingerprint (and key, if keys are here), and empty ones.
   /// REQUIRES: Covers.
   GPM_HD Probe Search(const Candidates& candidates, const std::uint64_t* key) const {
-    const std::uint16_t print = DirectoryView::PrintOf(candidates.hash);
+    const std::uint16_t fingerprint = DirectoryView::PrintOf(candidates.hash);
     const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
     const std::uint32_t words = table_.candidate_buckets() * words_of_bucket;
     const std::uint32_t slots_of_word =
@@ -134,7 +134,7 @@ class DirectoryAccess {
         for (std::uint32_t i = 0; i < slots_of_word; ++i) {
           const auto found = static_cast<std::uint16_t>(four[k] >> (16 * i));
           const std::uint32_t bit = 1u << ((w * slots_of_word + i) & 31);
-          if (found == print) mine.match |= bit;
+          if (found == fingerprint) mine.match |= bit;
           if (found == DirectoryView::kEmpty) mine.empty |= bit;
         }
       }
@@ -219,7 +219,7 @@ class DirectoryAccess {
       const std::uint64_t number = (offset - table_.level_offset[level]) / table_.bucket_bytes;
       if (offset < table_.level_offset[level] || number >> level != 0) continue;
       const std::uint64_t at = std::uint64_t{view_.Index(level, number)} * view_.stride;
-      media_.StoreShared(view_.prints + at + slot.index, DirectoryView::kEmpty);
+      media_.StoreShared(view_.fingerprints + at + slot.index, DirectoryView::kEmpty);
       return;
     }
   }
@@ -230,27 +230,27 @@ class DirectoryAccess {
     std::byte* const bucket = view_.Bucket(table_, index);
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
       const std::uint64_t word = media_.Load(table_.State(Slot{bucket, s}));
-      std::uint16_t print = DirectoryView::kEmpty;
+      std::uint16_t fingerprint = DirectoryView::kEmpty;
       if (word == kInsertState) {
-        print = DirectoryView::kTaken;
+        fingerprint = DirectoryView::kTaken;
       } else if (word != kEmptyState) {
         KeyBuffer key;
         LoadSlotKey(table_, media_, Slot{bucket, s}, word, key.words);
         const Candidates candidates = LocateKey(table_, key.words);
-        print = candidates.word == word ? DirectoryView::PrintOf(candidates.hash)
-                                        : DirectoryView::kTaken;
+        fingerprint = candidates.word == word ? DirectoryView::PrintOf(candidates.hash)
+                                              : DirectoryView::kTaken;
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
         const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
         StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
       }
-      StorePrint(index, s, print);
+      StorePrint(index, s, fingerprint);
     }
   }
 
   // What Build made of slot s of a bucket, for passes over the table while no batch runs.
   GPM_HD std::uint16_t Print(std::uint32_t index, std::uint32_t s) const {
-    return media_.LoadShared(view_.prints + std::uint64_t{index} * view_.stride + s);
+    return media_.LoadShared(view_.fingerprints + std::uint64_t{index} * view_.stride + s);
   }
   /// The item's reference; 0 where the value is in a cell and it names none.
   GPM_HD std::uint64_t Reference(std::uint32_t index, std::uint32_t s) const {
@@ -272,13 +272,13 @@ class DirectoryAccess {
   static constexpr std::uint64_t kAllTaken =
       DirectoryView::kTaken * std::uint64_t{0x0001'0001'0001'0001};
 
-  /// Word w of the prints of the candidate buckets, or null.
+  /// Word w of the fingerprints of the candidate buckets, or null.
   GPM_HD const std::uint64_t* WordAt(const Candidates& candidates, std::uint32_t w,
                                      std::uint32_t words_of_bucket, std::uint32_t words) const {
     const std::uint32_t c = w >> LowestBit(words_of_bucket);  // a power of two
     if (w >= words || IsRepeated(table_, c)) return nullptr;
     return reinterpret_cast<const std::uint64_t*>(
-        view_.prints + std::uint64_t{IndexOf(candidates, c)} * view_.stride +
+        view_.fingerprints + std::uint64_t{IndexOf(candidates, c)} * view_.stride +
         (w & (words_of_bucket - 1)) * DirectoryView::kPrintsInWord);
   }
 
@@ -296,16 +296,16 @@ class DirectoryAccess {
     }
   }
   GPM_HD std::uint16_t* PrintAt(const Candidates& candidates, std::uint32_t position) const {
-    return view_.prints +
+    return view_.fingerprints +
            std::uint64_t{IndexOf(candidates, position >> table_.slot_bits)} * view_.stride +
            (position & (table_.slots - 1));
   }
   GPM_HD void StorePrint(const Candidates& candidates, std::uint32_t position,
-                         std::uint16_t print) const {
-    media_.StoreShared(PrintAt(candidates, position), print);
+                         std::uint16_t fingerprint) const {
+    media_.StoreShared(PrintAt(candidates, position), fingerprint);
   }
-  GPM_HD void StorePrint(std::uint32_t index, std::uint32_t s, std::uint16_t print) const {
-    media_.StoreShared(view_.prints + std::uint64_t{index} * view_.stride + s, print);
+  GPM_HD void StorePrint(std::uint32_t index, std::uint32_t s, std::uint16_t fingerprint) const {
+    media_.StoreShared(view_.fingerprints + std::uint64_t{index} * view_.stride + s, fingerprint);
   }
   /// Whether a reference is the offset of a cell that has a number.
   GPM_HD bool IsCell(std::uint64_t reference) const {

@@ -7,6 +7,7 @@
 
 #include "gpmstore/error.h"
 #include "pm/pool.h"
+#include "pm/text.h"
 
 namespace gpm {
 namespace {
@@ -32,7 +33,8 @@ Geometry ParseGeometry(std::string_view text) {
   const auto slots = locations ? TakeNumber(&rest, "S") : std::nullopt;
   if (!slots || !rest.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("geometry '{}' is not of the form xL-yH-zS, such as 2L-2H-8S", text));
+                fmt::format("geometry {} is not of the form xL-yH-zS, such as 2L-2H-8S",
+                            Quoted(text)));
   }
   const Geometry geometry{*levels, *locations, *slots};
   ValidateGeometry(geometry);

@@ -8,12 +8,6 @@
 
 namespace gpm {
 
-/// Parses "2L-2H-8S". @throws Error(kInvalidArgument) saying what would be right
-Geometry ParseGeometry(std::string_view text);
-
-/// "2L-2H-8S".
-std::string GeometryName(Geometry geometry);
-
 /// @throws Error(kInvalidArgument) unless all three are powers of two with a product of at most 32
 void ValidateGeometry(Geometry geometry);
 

@@ -57,13 +57,13 @@ GPM_HD inline KeyHash HashKey(const std::uint64_t* seed, const std::uint64_t* wo
 /// @param seed as for HashKey
 GPM_HD inline std::uint64_t MarkTerm(const std::uint64_t* seed, std::uint64_t word,
                                      std::uint32_t index) {
-  // Factors that nobody knows, so that nobody can craft keys with equal marks; and what differs in
-  // high bits alone, as text and big-endian numbers do, differs in low ones too.
+  // Factors that nobody knows, so that nobody can craft keys with equal digests; and what differs
+  // in high bits alone, as text and big-endian numbers do, differs in low ones too.
   return (word ^ word >> 32) * (Scramble(seed[1] + 0x9E3779B97F4A7C15ull * (index + 1)) | 1);
 }
 GPM_HD inline std::uint64_t MarkOf(std::uint64_t sum) { return sum >> 24; }
-GPM_HD inline std::uint64_t MarkKey(const std::uint64_t* seed, const std::uint64_t* words,
-                                    std::uint32_t count) {
+GPM_HD inline std::uint64_t DigestKey(const std::uint64_t* seed, const std::uint64_t* words,
+                                      std::uint32_t count) {
   if (count == 1) return words[0];
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < count; ++i) sum += MarkTerm(seed, words[i], i);

@@ -51,7 +51,7 @@ GPM_HD inline Result ResultOf(Op op, bool present, bool has_value = true) {
 
 /// Change of the number of items by a plan that was carried out with this outcome.
 GPM_HD inline int ItemsAdded(const Plan& plan, const Outcome& outcome) {
-  if (outcome.lack != Lack::kNothing) return 0;
+  if (outcome.shortage != Shortage::kNothing) return 0;
   if (outcome.present) return plan.if_present == Action::kErase ? -1 : 0;
   return plan.if_absent == Action::kWrite ? 1 : 0;
 }

@@ -20,14 +20,14 @@ struct Plan {
 };
 
 /// What an operation could not go on for want of; nothing was changed then.
-enum class Lack : std::uint8_t { kNothing, kSlot, kCell };
+enum class Shortage : std::uint8_t { kNothing, kSlot, kCell };
 
 /// What Apply found, and did.
 struct Outcome {
-  bool present = false;         ///< the key was there before
-  Lack lack = Lack::kNothing;   ///< the plan could not be carried out
-  std::uint32_t position = 0;   ///< present: its candidate slot
-  std::uint64_t reference = 0;  ///< present: the value reference it had
+  bool present = false;                    ///< the key was there before
+  Shortage shortage = Shortage::kNothing;  ///< the plan could not be carried out
+  std::uint32_t position = 0;              ///< present: its candidate slot
+  std::uint64_t reference = 0;             ///< present: the value reference it had
 };
 
 /// Where a key was found.

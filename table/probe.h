@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "table/value_cache.h"
-#include "table/layout.h"
-#include "table/plan.h"
 #include "pm/annotate.h"
 #include "pm/steps.h"
+#include "table/layout.h"
+#include "table/plan.h"
+#include "table/value_cache.h"
 
 namespace gpm {
 
@@ -183,7 +183,7 @@ class TableProbe {
   GPM_HD const Media& media() const { return media_; }
 
  protected:
-  /// One-shot access: reads the prints, or the states, of all candidate slots at once (GPHash
+  /// One-shot access: reads the fingerprints, or the states, of all candidate slots at once (GPHash
   /// section 3.1).
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
     if (!directory_.Covers(candidates)) {
@@ -197,13 +197,14 @@ class TableProbe {
   }
 
   /// ProbeSlots and KeepEqualKeys where the directory does not know, which with one is seldom.
-  GPM_SELDOM static GPM_HD Probe ProbeStates(const TableView& table, Group group, Media media,
-                                             Candidates candidates, const std::uint64_t* key) {
+  GPM_NOINLINE static GPM_HD Probe ProbeStates(const TableView& table, Group group, Media media,
+                                               Candidates candidates, const std::uint64_t* key) {
     return TableProbe(table, Accelerators{}, group, media).ProbeAllStates(candidates, key);
   }
-  GPM_SELDOM static GPM_HD std::uint32_t KeepEqual(const TableView& table, Group group, Media media,
-                                                   Candidates candidates, std::uint32_t match,
-                                                   const std::uint64_t* key) {
+  GPM_NOINLINE static GPM_HD std::uint32_t KeepEqual(const TableView& table, Group group,
+                                                     Media media, Candidates candidates,
+                                                     std::uint32_t match,
+                                                     const std::uint64_t* key) {
     return TableProbe(table, Accelerators{}, group, media).KeepEqualKeys(candidates, match, key);
   }
   GPM_HD Probe ProbeAllStates(const Candidates& candidates, const std::uint64_t* key) const {
@@ -300,9 +301,9 @@ class TableProbe {
                ? directory_.Reference(candidates, position)
                : StoredReference(table_, group_, media_, candidates, position);
   }
-  GPM_SELDOM static GPM_HD std::uint64_t StoredReference(const TableView& table, Group group,
-                                                         Media media, Candidates candidates,
-                                                         std::uint32_t position) {
+  GPM_NOINLINE static GPM_HD std::uint64_t StoredReference(const TableView& table, Group group,
+                                                           Media media, Candidates candidates,
+                                                           std::uint32_t position) {
     const TableProbe probe(table, Accelerators{}, group, media);
     return probe.LoadOnce(table.Reference(probe.SlotAt(candidates, position)));
   }

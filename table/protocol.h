@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "table/commit.h"
-#include "table/key_locks.h"
 #include "table/free_queues.h"
+#include "table/key_locks.h"
 #include "table/probe.h"
 
 namespace gpm {
@@ -54,7 +54,7 @@ class Operations : public TableProbe<Group, Media> {
                        std::uint32_t uses = 1, const Hint& hint = {}) const {
     Work work = Start(candidates, key, plan, uses);
     work.hint = hint;
-    ApplyTogether(
+    GroupCommit(
         TeamOfOne(group_), media_, *this, &work, true, false, [](bool) {}, [] {});
     return work.outcome;
   }
@@ -258,9 +258,9 @@ class Operations : public TableProbe<Group, Media> {
       work.outcome.position = static_cast<std::uint32_t>(choice);
       work.slot = SlotAt(work.candidates, work.outcome.position);
       if (!ClaimSlot(work)) continue;
-      FenceBeforePublishing(TeamOfOne(group_), media_, Step::kInsertContentsFence);
+      FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence);
       Commit(&work);
-      FenceBeforeAcknowledging(TeamOfOne(group_), media_, Step::kInsertDoneFence);
+      FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
       if (work.covered && group_.IsLeader()) {
         directory_.Inserted(work.candidates, work.outcome.position, key, reference);
       }
@@ -390,7 +390,7 @@ class Operations : public TableProbe<Group, Media> {
         }
         const int choice = PlaceFor(probe.empty);
         if (choice < 0) {
-          outcome.lack = Lack::kSlot;
+          outcome.shortage = Shortage::kSlot;
           break;
         }
         outcome.position = static_cast<std::uint32_t>(choice);
@@ -399,7 +399,7 @@ class Operations : public TableProbe<Group, Media> {
       if (action != Action::kWrite) break;
       if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, outcome.present,
                    &work->fresh)) {
-        outcome.lack = Lack::kCell;
+        outcome.shortage = Shortage::kCell;
       } else if (outcome.present) {
         work->change = Change::kUpdate;
       } else {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "table/directory.h"
 #include "pm/steps.h"
+#include "table/directory.h"
 
 namespace gpm {
 
@@ -13,38 +13,38 @@ namespace gpm {
 enum class CacheScore : std::uint8_t { kNothing, kUses, kLastUse };
 
 /// The frozen bucket cache (GPHash section 3.3): the values of hot buckets in the executor's own
-/// memory, a *block* for each. Keys and references of all buckets are in the directory, without
+/// memory, a *frame* for each. Keys and references of all buckets are in the directory, without
 /// which there is no cache. A trivially copyable, non-owning view, the same on host and device.
-/// Which buckets have a block changes only when the cache is loaded (cache/refresh.h); what
-/// the blocks hold follows every write.
+/// Which buckets have a frame changes only when the cache is loaded (cache/refresh.h); what
+/// the frames hold follows every write.
 ///
-/// Blocks are of whole buckets: single items would find more in the same bytes (for Zipf 0.99 over
+/// Frames are of whole buckets: single items would find more in the same bytes (for Zipf 0.99 over
 /// 16 M items 0.85 instead of 0.79 of the operations, in the bytes of a tenth of the buckets;
 /// scripts/cache_granularity.py), but need a counter and an index for each slot.
 ///
-/// Each slot of a block has a *tag*: the number of the value cell of which it is a copy, or one of
+/// Each slot of a frame has a *tag*: the number of the value cell of which it is a copy, or one of
 /// the marks below. A cell is not written while anything refers to it, nor until every batch has
 /// ended that ran when it was retired (Reclaim). So the tag says all: a reader who has a reference
 /// from the directory, and finds its cell's number as the tag before and after it copied the value,
-/// has that value, whosever block it was: if nothing was filled in between, which alone can bring
+/// has that value, whosever frame it was: if nothing was filled in between, which alone can bring
 /// a tag back.
 ///
 /// Invariants:
-///  1. A slot of a block is written only by who changed its tag from something else to kBusy or
+///  1. A slot of a frame is written only by who changed its tag from something else to kBusy or
 ///     kFilling.
-///  2. Who publishes a reference, or an erasure, in the directory saw to it before, for the block
+///  2. Who publishes a reference, or an erasure, in the directory saw to it before, for the frame
 ///     that the bucket has by then, that the tag is not an older one's: so a cell that is used
 ///     again never meets a tag from its former use.
 /// Nothing here is needed for recovery.
 struct CacheView {
-  std::uint32_t* block_of = nullptr;   ///< F: a bucket's block, by its index, + 1; 0: it has none
-  std::uint32_t* bucket_of = nullptr;  ///< G: index of a block's bucket
+  std::uint32_t* frame_of = nullptr;   ///< F: a bucket's frame, by its index, + 1; 0: it has none
+  std::uint32_t* bucket_of = nullptr;  ///< G: index of a frame's bucket
   std::uint32_t* scores = nullptr;     ///< of buckets, by index: uses, or the clock of the last
-  std::uint32_t* tags = nullptr;       ///< of slots of blocks
-  std::byte* values = nullptr;         ///< of slots of blocks
-  std::uint32_t* fills = nullptr;      ///< counted up between the closing and the filling of blocks
+  std::uint32_t* tags = nullptr;       ///< of slots of frames
+  std::byte* values = nullptr;         ///< of slots of frames
+  std::uint32_t* fills = nullptr;      ///< counted up between the closing and the filling of frames
   std::uint32_t value_stride = 0;      ///< bytes from one to the next
-  std::uint32_t size = 0;              ///< blocks; 0: there is no cache
+  std::uint32_t size = 0;              ///< frames; 0: there is no cache
   std::uint32_t clock = 0;             ///< number of the batch
   CacheScore score = CacheScore::kNothing;
 
@@ -81,7 +81,7 @@ class CacheAccess {
   struct Value {
     const std::byte* bytes = nullptr;
     const std::uint32_t* tag = nullptr;
-    std::uint64_t at = 0;     ///< slot of all blocks'
+    std::uint64_t at = 0;     ///< slot of all frames'
     std::uint32_t cell = 0;   ///< that the value was copied from
     std::uint32_t fills = 0;  ///< when it was
   };
@@ -93,10 +93,10 @@ class CacheAccess {
                    Value* value) const {
     const std::uint32_t cell = table_.CellOf(reference);
     if (!enabled() || cell >= CacheView::kFirstMark) return false;
-    const std::uint64_t block = LoadOnce(view_.block_of + bucket);
-    return block != 0 && At((block - 1) * table_.slots + slot, cell, value);
+    const std::uint64_t frame = LoadOnce(view_.frame_of + bucket);
+    return frame != 0 && At((frame - 1) * table_.slots + slot, cell, value);
   }
-  /// The same, of slot `at` of all blocks', where it was found before.
+  /// The same, of slot `at` of all frames', where it was found before.
   GPM_HD bool At(std::uint64_t at, std::uint32_t cell, Value* value) const {
     value->cell = cell;
     value->at = at;
@@ -160,10 +160,10 @@ class CacheAccess {
     if (view_.score == CacheScore::kLastUse) media_.StoreShared(view_.scores + bucket, view_.clock);
   }
 
-  /// For loading: nobody writes the block, nor reads it to the end, from now on until it is filled.
-  GPM_HD void Close(std::uint32_t block) const {
+  /// For loading: nobody writes the frame, nor reads it to the end, from now on until it is filled.
+  GPM_HD void Close(std::uint32_t frame) const {
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
-      std::uint32_t* const tag = view_.tags + std::uint64_t{block} * table_.slots + s;
+      std::uint32_t* const tag = view_.tags + std::uint64_t{frame} * table_.slots + s;
       for (;;) {
         const std::uint32_t old = media_.LoadShared(tag);
         if (old == CacheView::kClosed) break;
@@ -176,21 +176,21 @@ class CacheAccess {
     }
   }
 
-  /// For loading: copies the values of a closed block's bucket from persistent memory.
-  GPM_HD void Fill(const DirectoryView& directory, std::uint32_t block) const {
-    const std::uint32_t bucket = view_.bucket_of[block];
+  /// For loading: copies the values of a closed frame's bucket from persistent memory.
+  GPM_HD void Fill(const DirectoryView& directory, std::uint32_t frame) const {
+    const std::uint32_t bucket = view_.bucket_of[frame];
     for (std::uint32_t s = 0; s < table_.slots; ++s) {
-      const std::uint64_t at = std::uint64_t{block} * table_.slots + s;
+      const std::uint64_t at = std::uint64_t{frame} * table_.slots + s;
       std::uint32_t* const tag = view_.tags + at;
       if (group_.IsLeader()) {
         media_.StoreShared(tag, CacheView::kFilling);
         media_.FenceShared(Step::kCacheFillingFence);
       }
       group_.Sync();
-      const std::uint64_t print =
-          LoadOnce(directory.prints + std::uint64_t{bucket} * directory.stride + s);
+      const std::uint64_t fingerprint =
+          LoadOnce(directory.fingerprints + std::uint64_t{bucket} * directory.stride + s);
       std::uint32_t filled = CacheView::kNone;
-      if (print > DirectoryView::kTaken) {
+      if (fingerprint > DirectoryView::kTaken) {
         const auto cell = static_cast<std::uint32_t>(
             LoadOnce(directory.cells + std::uint64_t{bucket} * table_.slots + s));
         if (cell < CacheView::kFirstMark) {
@@ -218,20 +218,20 @@ class CacheAccess {
 
   /// Ends what the cache has of a slot.
   /// @param next kBusy or kNone
-  /// @param at the slot of a block that it is
+  /// @param at the slot of a frame that it is
   /// @return whether its tag is `next` then; else there is none, or it is filled, or to be filled
   GPM_HD bool Take(std::uint32_t bucket, std::uint32_t slot, std::uint32_t next,
                    std::uint64_t* at) const {
     if (!enabled()) return false;
-    const std::uint64_t block = LoadOnce(view_.block_of + bucket);
-    if (block == 0) return false;
-    *at = (block - 1) * table_.slots + slot;
+    const std::uint64_t frame = LoadOnce(view_.frame_of + bucket);
+    if (frame == 0) return false;
+    *at = (frame - 1) * table_.slots + slot;
     std::uint32_t* const tag = view_.tags + *at;
     std::uint32_t taken = 0;
     for (bool ended = !group_.IsLeader(); !ended;) {
       const std::uint32_t old = media_.LoadShared(tag);
       if (old == CacheView::kClosed || old == CacheView::kGivenUp) break;
-      if (old == CacheView::kBusy) {  // of a block that was another bucket's when both looked
+      if (old == CacheView::kBusy) {  // of a frame that was another bucket's when both looked
         media_.Wait();
         continue;
       }

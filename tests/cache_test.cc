@@ -26,8 +26,8 @@ TEST_P(CacheShapeTest, EveryWriteIsSeenByTheNextFindAndStaysCached) {
   const std::vector<std::uint64_t> keys = Numbers(1, kKeys);
   Write(store, Op::kInsert, keys);
   Find(store, keys, kKeys, inline_values() ? kKeys : 0);  // not loaded yet
-  store.store().LoadCache().Wait();
-  EXPECT_EQ(store.store().Stats().cache.loads, inline_values() ? 0u : 1u);
+  store.store().RefreshCache().Wait();
+  EXPECT_EQ(store.store().Stats().cache.refreshes, inline_values() ? 0u : 1u);
   Find(store, keys, kKeys, kKeys);
   Write(store, Op::kUpdate, keys, 1'000'000);
   Find(store, keys, kKeys, kKeys);
@@ -56,11 +56,11 @@ TEST_P(CacheShapeTest, AResizeMakesThemAnewAndTheCacheIsLoadedAgain) {
   ModelledStore store(NewPath(), Create(100), AllCached());
   std::uint64_t next = 1;
   for (int resize = 0; resize < 3; ++resize) {
-    store.store().LoadCache().Wait();
+    store.store().RefreshCache().Wait();
     const auto expect_sizes = [&](const StoreStats& stats) {
       EXPECT_TRUE(stats.cache.directory);
       EXPECT_GE(stats.cache.directory_bytes, stats.capacity_slots * 6);
-      EXPECT_EQ(stats.cache.blocks,
+      EXPECT_EQ(stats.cache.frames,
                 inline_values() ? 0 : stats.capacity_slots / stats.geometry.slots);
       EXPECT_EQ(stats.cache.bytes != 0, !inline_values());
     };
@@ -75,7 +75,7 @@ TEST_P(CacheShapeTest, AResizeMakesThemAnewAndTheCacheIsLoadedAgain) {
     expect_sizes(after);
     EXPECT_GT(after.cache.directory_bytes, before.cache.directory_bytes);
     Find(store, Numbers(1, items), items, inline_values() ? items : 0);
-    store.store().LoadCache().Wait();
+    store.store().RefreshCache().Wait();
     Find(store, Numbers(1, items), items, items);
   }
   store.ExpectContents();
@@ -85,16 +85,17 @@ TEST_P(CacheShapeTest, MixedBatchesWithLoadingsInBetween) {
   std::mt19937_64 random(TestSeed());
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom}) {
     for (const double fraction : {0.05, 0.5, 1.0}) {
-      ModelledStore store(NewPath(), Create(100),
-                          WithCache({.policy = policy, .fraction = fraction, .load_interval = 0}));
+      ModelledStore store(
+          NewPath(), Create(100),
+          WithCache({.policy = policy, .fraction = fraction, .refresh_interval = 0}));
       std::vector<Ticket> loadings;
       for (int round = 0; round < 40; ++round) {
         TestBatch batch = RandomBatch(store, random, 2000);
         store.Apply(batch);
         if (round % 3 == 0) {
-          loadings.push_back(store.store().LoadCache());
+          loadings.push_back(store.store().RefreshCache());
         } else if (round % 5 == 0) {
-          store.store().LoadCache().Wait();
+          store.store().RefreshCache().Wait();
         }
       }
       const CacheStats stats = store.store().Stats().cache;
@@ -105,7 +106,7 @@ TEST_P(CacheShapeTest, MixedBatchesWithLoadingsInBetween) {
         EXPECT_EQ(stats.policy, CachePolicy::kOff);
       } else {
         EXPECT_EQ(stats.policy, policy);
-        EXPECT_GT(stats.loads, 5u);
+        EXPECT_GT(stats.refreshes, 5u);
       }
       loadings.clear();
       store.ExpectContents();
@@ -120,18 +121,18 @@ TEST_F(CacheTest, HotKeysHitAndColdOnesDoNot) {
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru}) {
     for (const std::uint32_t value_size : {9u, 128u}) {
       ModelledStore store(NewPath(), Shape(8, value_size, kKeys),
-                          WithCache({.policy = policy, .fraction = 0.05, .load_interval = 0}));
+                          WithCache({.policy = policy, .fraction = 0.05, .refresh_interval = 0}));
       store.Apply(Op::kInsert, Numbers(1, kKeys));
       // Nothing counts inserts: values are kept of buckets where something was found.
-      store.store().LoadCache().Wait();
+      store.store().RefreshCache().Wait();
       const StoreStats stats = store.store().Stats();
-      ASSERT_GT(stats.cache.blocks, kHot);
+      ASSERT_GT(stats.cache.frames, kHot);
       const std::uint64_t most = kHot * stats.geometry.slots;
       ASSERT_LT(2 * most, kKeys);
       for (std::uint64_t first : {1, 5000}) {  // what is hot changes
         const std::vector<std::uint64_t> hot = Numbers(first, kHot);
         for (int i = 0; i < 20; ++i) store.Apply(Op::kFind, hot);
-        store.store().LoadCache().Wait();
+        store.store().RefreshCache().Wait();
         Find(store, hot, kHot, kHot);
         if (first != 1) continue;
         const Counted counted(store.store());
@@ -148,16 +149,16 @@ TEST_F(CacheTest, LfuKeepsWhatIsUsedMostAndLruWhatWasUsedLast) {
   // Room for some 20 buckets: the keys that were found often, or those that were found last.
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru}) {
     ModelledStore store(NewPath(), Shape(8, 16, 20000),
-                        WithCache({.policy = policy, .fraction = 0.01, .load_interval = 0}));
+                        WithCache({.policy = policy, .fraction = 0.01, .refresh_interval = 0}));
     store.Apply(Op::kInsert, Numbers(1, 20000));
-    ASSERT_GT(store.store().Stats().cache.blocks, 20u);
-    ASSERT_LT(store.store().Stats().cache.blocks, 100u);
+    ASSERT_GT(store.store().Stats().cache.frames, 20u);
+    ASSERT_LT(store.store().Stats().cache.frames, 100u);
     const std::vector<std::uint64_t> often = Numbers(1, 20);
     const std::vector<std::uint64_t> last = Numbers(10001, 20);
     for (int i = 0; i < 20; ++i) store.Apply(Op::kFind, often);
     store.Apply(Op::kFind, Numbers(1000, 2000));
     store.Apply(Op::kFind, last);
-    store.store().LoadCache().Wait();
+    store.store().RefreshCache().Wait();
     Find(store, policy == CachePolicy::kLfu ? often : last, 20, 20);
   }
 }
@@ -171,7 +172,7 @@ TEST_F(CacheTest, ReservedKeysAreNotCachedButRight) {
       const std::vector<std::uint64_t> keys = {kEmptyState, kInsertState};
       Find(store, keys, 0, 0);
       Write(store, Op::kInsert, keys);
-      store.store().LoadCache().Wait();
+      store.store().RefreshCache().Wait();
       // Longer keys have no reserved ones.
       const std::uint64_t hits = key_size == 8 ? 0 : 2;
       Find(store, keys, 2, hits);
@@ -195,7 +196,7 @@ TEST_F(CacheTest, OperationsOnOneKeyTakeEffectInBatchOrder) {
       SCOPED_TRACE(key);
       ModelledStore store(NewPath(), Shape(8, value_size), AllCached());
       store.Apply(Op::kInsert, {key, 6, 7});
-      store.store().LoadCache().Wait();
+      store.store().RefreshCache().Wait();
       TestBatch batch = store.NewBatch();
       std::uint64_t tag = 1;
       for (const Op op :
@@ -215,7 +216,7 @@ TEST_F(CacheTest, OperationsOnOneKeyTakeEffectInBatchOrder) {
 TEST_F(CacheTest, EveryFindOfAKeyInABatchCounts) {
   ModelledStore store(NewPath(), Shape(8, 100), AllCached());
   store.Apply(Op::kInsert, {5});
-  store.store().LoadCache().Wait();
+  store.store().RefreshCache().Wait();
   const std::vector<std::uint64_t> same(1000, 5);
   Find(store, same, 1000, 1000);
   TestBatch mixed = store.NewBatch();  // goes another way than finds alone
@@ -237,20 +238,20 @@ TEST_F(CacheTest, BytesAreABudget) {
                         WithCache({.policy = CachePolicy::kRandom,
                                    .fraction = {},
                                    .bytes = without + bytes,
-                                   .load_interval = 0}));
+                                   .refresh_interval = 0}));
     const StoreStats small = store.store().Stats();
     EXPECT_LE(small.gpu_bytes, without + bytes);
     EXPECT_TRUE(small.cache.directory);
-    EXPECT_GT(small.cache.blocks, 0u);
+    EXPECT_GT(small.cache.frames, 0u);
     bool fits = true;
     for (std::uint64_t key = 1; key < 20000; key += 1000) {
       store.Apply(Op::kInsert, Numbers(key, 1000));
-      store.store().LoadCache().Wait();
+      store.store().RefreshCache().Wait();
       const CacheStats cache = store.store().Stats().cache;
       EXPECT_LE(cache.directory_bytes + cache.bytes, bytes);
       EXPECT_EQ(cache.directory, cache.directory_bytes != 0);
       EXPECT_TRUE(fits || !cache.directory) << "tables only grow";
-      EXPECT_TRUE(cache.directory || cache.blocks == 0);
+      EXPECT_TRUE(cache.directory || cache.frames == 0);
       fits = cache.directory;
     }
     EXPECT_GT(store.store().Stats().resizes, 3u);
@@ -268,17 +269,17 @@ TEST_F(CacheTest, WithoutACacheLoadingIsNothing) {
       {{.policy = CachePolicy::kLru, .fraction = 1.0, .bytes = 100}, false},
       {{.policy = CachePolicy::kRandom, .fraction = 0.001}, true}};
   for (auto [cache, directory] : kinds) {
-    cache.load_interval = 100;
+    cache.refresh_interval = 100;
     ModelledStore store(NewPath(), Shape(8, 100), WithCache(cache));
     store.Apply(Op::kInsert, Numbers(1, 500));
-    for (int i = 0; i < 3; ++i) store.store().LoadCache().Wait();
-    Ticket dropped = store.store().LoadCache();
+    for (int i = 0; i < 3; ++i) store.store().RefreshCache().Wait();
+    Ticket dropped = store.store().RefreshCache();
     store.Apply(Op::kFind, Numbers(1, 500));
     const CacheStats stats = store.store().Stats().cache;
     EXPECT_EQ(stats.policy, CachePolicy::kOff);
-    EXPECT_EQ(stats.blocks, 0u);
+    EXPECT_EQ(stats.frames, 0u);
     EXPECT_EQ(stats.bytes, 0u);
-    EXPECT_EQ(stats.loads, 0u);
+    EXPECT_EQ(stats.refreshes, 0u);
     EXPECT_EQ(stats.hits, 0u);
     EXPECT_EQ(stats.directory, directory);
     EXPECT_EQ(stats.found, directory ? 500u : 0u);
@@ -302,15 +303,15 @@ TEST_F(CacheTest, BadFractionsLeaveNoFile) {
 TEST_F(CacheTest, LoadsByItselfEverySoManyOperations) {
   ModelledStore store(
       NewPath(), Shape(8, 100, 2000),
-      WithCache({.policy = CachePolicy::kLfu, .fraction = 1, .load_interval = 5000}));
+      WithCache({.policy = CachePolicy::kLfu, .fraction = 1, .refresh_interval = 5000}));
   store.Apply(Op::kInsert, Numbers(1, 1000));
   store.Apply(Op::kFind, Numbers(1, 1000));
-  EXPECT_LE(store.store().Stats().cache.loads, 2u);  // when it was new, and after 5000 / 8
+  EXPECT_LE(store.store().Stats().cache.refreshes, 2u);  // when it was new, and after 5000 / 8
   // A loading takes a step with each batch; on a GPU some batches more.
-  for (int i = 0; i < 20'000 && store.store().Stats().cache.loads < 3; ++i) {
+  for (int i = 0; i < 20'000 && store.store().Stats().cache.refreshes < 3; ++i) {
     store.Apply(Op::kFind, Numbers(1, 1000));
   }
-  EXPECT_GE(store.store().Stats().cache.loads, 3u);
+  EXPECT_GE(store.store().Stats().cache.refreshes, 3u);
   Find(store, Numbers(1, 1000), 1000, 1000);
 }
 
@@ -318,7 +319,7 @@ TEST_F(CacheTest, LoadsOnlyWhenAskedToWithoutAnInterval) {
   ModelledStore store(NewPath(), Shape(8, 100, 2000), WithCache(Lfu(1)));
   store.Apply(Op::kInsert, Numbers(1, 1000));
   for (int i = 0; i < 100; ++i) store.Apply(Op::kFind, Numbers(1, 1000));
-  EXPECT_EQ(store.store().Stats().cache.loads, 0u);
+  EXPECT_EQ(store.store().Stats().cache.refreshes, 0u);
   EXPECT_EQ(store.store().Stats().cache.hits, 0u);
 }
 
@@ -326,18 +327,18 @@ TEST_F(CacheTest, TicketsOfLoadings) {
   ModelledStore store(NewPath(), Shape(8, 100, 2000), AllCached());
   const std::vector<std::uint64_t> keys = Numbers(1, 1000);
   store.Apply(Op::kInsert, keys);
-  { const Ticket dropped = store.store().LoadCache(); }  // waits
+  { const Ticket dropped = store.store().RefreshCache(); }  // waits
   Find(store, keys, 1000, 1000);
-  EXPECT_EQ(store.store().Stats().cache.loads, 1u);
+  EXPECT_EQ(store.store().Stats().cache.refreshes, 1u);
   // Several at once; waiting again, and for one that another loading served, is nothing.
   std::vector<Ticket> tickets;
-  for (int i = 0; i < 5; ++i) tickets.push_back(store.store().LoadCache());
+  for (int i = 0; i < 5; ++i) tickets.push_back(store.store().RefreshCache());
   for (auto ticket = tickets.rbegin(); ticket != tickets.rend(); ++ticket) {
     ticket->Wait();
     ticket->Wait();
   }
-  EXPECT_GE(store.store().Stats().cache.loads, 2u);
-  EXPECT_LE(store.store().Stats().cache.loads, 6u);
+  EXPECT_GE(store.store().Stats().cache.refreshes, 2u);
+  EXPECT_LE(store.store().Stats().cache.refreshes, 6u);
   Find(store, keys, 1000, 1000);
 }
 
@@ -347,7 +348,7 @@ TEST_F(CacheTest, LoadingEndsWithBatchesNotWaitedFor) {
   TestBatch batch = store.NewBatch();
   for (std::uint64_t key = 1; key <= 1000; ++key) batch.Add(Op::kUpdate, key, key + 7);
   Ticket running = store.store().ApplyAsync(batch.Mixed());
-  store.store().LoadCache().Wait();  // the only thread that could wait for the batch
+  store.store().RefreshCache().Wait();  // the only thread that could wait for the batch
   running.Wait();
   batch.Compare(store.model());
   Find(store, Numbers(1, 1000), 1000, 1000);
@@ -360,13 +361,13 @@ TEST_F(CacheTest, CloseDuringALoading) {
     TestBatch batch = store.NewBatch();
     for (std::uint64_t key = 1; key <= 2000; ++key) batch.Add(Op::kUpsert, key, key + 7);
     Ticket running = store.store().ApplyAsync(batch.Mixed());
-    Ticket loading = store.store().LoadCache();
-    Ticket second = store.store().LoadCache();
+    Ticket loading = store.store().RefreshCache();
+    Ticket second = store.store().RefreshCache();
     store.store().Close();
     if (wait_after) loading.Wait();
     running.Wait();
     batch.Compare(store.model());
-    EXPECT_EQ(ErrorOf([&] { store.store().LoadCache().Wait(); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { store.store().RefreshCache().Wait(); }), ErrorCode::kInvalidArgument);
     ExpectSound(store.path(), store.model().size());
   }
 }
@@ -377,7 +378,7 @@ TEST_F(CacheTest, NothingInTheCacheIsNeeded) {
   std::mt19937_64 random(TestSeed());
   store.Apply(Op::kInsert, Numbers(1, 1000));
   for (int round = 0; round < 5; ++round) {
-    store.store().LoadCache().Wait();
+    store.store().RefreshCache().Wait();
     TestBatch batch = store.NewBatch();
     for (int i = 0; i < 2000; ++i) {
       batch.Add(static_cast<Op>(random() % kOpKinds), 1 + random() % 2000, random());
@@ -420,10 +421,10 @@ class CacheConcurrencyTest : public CacheShapeTest {
         --at_work;
       });
     }
-    while (at_work > 0) store.LoadCache().Wait();
+    while (at_work > 0) store.RefreshCache().Wait();
     for (std::thread& thread : threads) thread.join();
     if (!inline_values() && store.Stats().cache.policy != CachePolicy::kOff) {
-      EXPECT_GT(store.Stats().cache.loads, 1u);
+      EXPECT_GT(store.Stats().cache.refreshes, 1u);
     }
   }
 
@@ -438,7 +439,7 @@ class CacheConcurrencyTest : public CacheShapeTest {
     for (int i = 0; i < 2; ++i) {
       store.Apply(batch.Mixed());
       batch.Compare(model);
-      store.LoadCache().Wait();
+      store.RefreshCache().Wait();
     }
     ExpectContents(store, model);
   }
@@ -457,8 +458,9 @@ TEST_P(CacheConcurrencyTest, SharedAndOwnKeysBesideLoadings) {
     SCOPED_TRACE(CachePolicyName(policy));
     const std::string path = NewPath();
     // Half of a small table: what has a block changes all the time. It grows in the middle.
-    Store store = Store::Create(
-        path, Create(100), WithCache({.policy = policy, .fraction = 0.5, .load_interval = 1000}));
+    Store store =
+        Store::Create(path, Create(100),
+                      WithCache({.policy = policy, .fraction = 0.5, .refresh_interval = 1000}));
     std::vector<Model> models(kThreads);
     BesideLoadings(store, [&](std::uint32_t t) {
       std::mt19937_64 random(TestSeed() + t);

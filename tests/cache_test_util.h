@@ -27,7 +27,7 @@ inline OpenOptions WithCache(const CacheOptions& cache) {
 
 /// A block for every bucket, once the cache is loaded, which it is only when asked to.
 inline OpenOptions AllCached() {
-  return WithCache({.policy = CachePolicy::kRandom, .fraction = 1.0, .load_interval = 0});
+  return WithCache({.policy = CachePolicy::kRandom, .fraction = 1.0, .refresh_interval = 0});
 }
 
 inline OpenOptions OnlyDirectory(bool directory = true) {
@@ -35,7 +35,7 @@ inline OpenOptions OnlyDirectory(bool directory = true) {
 }
 
 inline CacheOptions Lfu(double fraction) {
-  return {.policy = CachePolicy::kLfu, .fraction = fraction, .load_interval = 0};
+  return {.policy = CachePolicy::kLfu, .fraction = fraction, .refresh_interval = 0};
 }
 
 /// How far the counters of the cache went on.

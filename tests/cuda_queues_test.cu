@@ -5,14 +5,14 @@
 
 #include <vector>
 
-#include "engine/cuda/memory.h"
 #include "engine/cuda/io/sm_queues.cuh"
+#include "engine/cuda/memory.h"
 #include "tests/test_util.h"
 
 namespace gpm {
 namespace {
 
-using Lists = PartLists<std::uint32_t>;
+using Lists = SmQueues<std::uint32_t>;
 constexpr unsigned kThreads = 256;
 constexpr std::uint32_t kGroups = 32;  // of 8 threads
 
@@ -24,7 +24,7 @@ __global__ void AddItems(Lists lists, std::uint32_t count, std::uint64_t stride)
 
 /// Counts how often each item is handed out, and how many blocks are told that they are the last.
 __global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* last_blocks) {
-  __shared__ PartItems<std::uint32_t> items;
+  __shared__ SmQueueConsumer<std::uint32_t> items;
   const bool is_last = items.ForEach<kGroups>(lists, [&](std::uint32_t item, bool has_one) {
     __syncthreads();  // all threads come here
     if (has_one && threadIdx.x % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
@@ -36,7 +36,7 @@ __global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* la
 template <class Team>
 __global__ void VisitFewItems(Lists lists, std::uint32_t count, std::uint32_t* visits,
                               std::uint32_t* last_blocks) {
-  __shared__ FewItems<std::uint32_t, Team> items;
+  __shared__ FewItemsConsumer<std::uint32_t, Team> items;
   if (Team::Rank() >= Team::Size()) return;  // of the other half of the block
   items.Begin(lists, count);
   std::uint32_t item = 0;
@@ -60,15 +60,15 @@ __device__ void AskTeam(std::uint32_t* wrong) {
 }
 __global__ void AskHalves(std::uint32_t* wrong) {
   if (threadIdx.x < kThreads) {
-    AskTeam<PartOfBlock<0, kThreads>>(wrong);
+    AskTeam<BlockSlice<0, kThreads>>(wrong);
   } else {
-    AskTeam<PartOfBlock<kThreads, kThreads>>(wrong);
+    AskTeam<BlockSlice<kThreads, kThreads>>(wrong);
   }
 }
 
 /// Takes items as they come, some at a time.
 __global__ void TakeItems(Lists lists, std::uint32_t most, std::uint32_t* visits) {
-  __shared__ PartCursor<std::uint32_t> cursor;
+  __shared__ SmQueueCursor<std::uint32_t> cursor;
   if (threadIdx.x == 0) cursor.Begin(lists);
   while (const std::uint32_t some = cursor.TakeSome(lists, most)) {
     if (threadIdx.x < some) atomicAdd(&visits[cursor.At(lists, cursor.first + threadIdx.x)], 1u);
@@ -78,10 +78,10 @@ __global__ void TakeItems(Lists lists, std::uint32_t most, std::uint32_t* visits
 /// Items in GPU memory, of which each was visited once so far.
 class PartListsTest : public test::PoolTest {
  protected:
-  void Make(std::uint32_t items, std::uint32_t parts) {
+  void Make(std::uint32_t items, std::uint32_t queues) {
     count_ = items;
-    lists_.parts = parts;
-    lists_.room = Lists::RoomFor(items, parts);
+    lists_.queues = queues;
+    lists_.room = Lists::RoomFor(items, queues);
     items_.Reserve(lists_.SizeFor(items));
     counts_.Reserve(Lists::kCounts);
     visits_.Reserve(items + 1);
@@ -120,7 +120,7 @@ constexpr std::uint64_t kRegion = std::uint64_t{1} << Lists::kRegionBits;
 
 TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
   for (const std::uint32_t items : {1u, 31u, 4096u, 30000u}) {
-    for (const std::uint32_t parts : {1u, 7u, 66u, Lists::kMaxParts}) {
+    for (const std::uint32_t parts : {1u, 7u, 66u, Lists::kMaxQueues}) {
       // One block leaves most parts to be taken over; more than fit run one after another.
       for (const unsigned blocks : {1u, 132u, 1000u}) {
         for (const std::uint64_t stride : {kRegion / 64, kRegion + 64, std::uint64_t{8}}) {
@@ -136,7 +136,7 @@ TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
               VisitFewItems<WholeBlock>
                   <<<blocks, kThreads>>>(lists_, items, visits, visits + items);
             } else {
-              VisitFewItems<PartOfBlock<kThreads, kThreads>>
+              VisitFewItems<BlockSlice<kThreads, kThreads>>
                   <<<blocks, 2 * kThreads>>>(lists_, items, visits, visits + items);
             }
             CheckCuda(cudaGetLastError(), "a kernel that visits items");

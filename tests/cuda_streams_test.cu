@@ -275,7 +275,7 @@ TEST_F(StreamsTest, TheCallersDeviceStaysCurrent) {
   std::vector<Result> results(keys.size());
   store.Upsert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), results);
   EXPECT_EQ(results, std::vector(keys.size(), Result::kOk));
-  store.LoadCache().Wait();
+  store.RefreshCache().Wait();
   store.Close();
   int current = 0;
   CheckCuda(cudaGetDevice(&current), "cudaGetDevice");

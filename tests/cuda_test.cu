@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "gpmstore/device_view.cuh"
-#include "table/hash.h"
 #include "pm/pool.h"
+#include "table/hash.h"
 #include "tests/cuda_test_util.cuh"
 
 namespace gpm {
@@ -76,7 +76,7 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
     std::mt19937_64 random(seed);
     Outcome outcome{std::vector<Result>(kKeys), {}};
     store.Insert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), outcome.results);
-    if (cache) store.LoadCache().Wait();
+    if (cache) store.RefreshCache().Wait();
     const auto apply = [&](std::span<const Op> ops, std::size_t n) {
       std::vector<std::uint64_t> some(n);
       std::vector<Value> news(n), found(n, ValueOf(7));
@@ -283,7 +283,7 @@ TEST_F(CudaTest, AnswersAboutAKeyAgreeBesideAnotherBatch) {
           }
         }
       }
-      if (round == 2) store.LoadCache().Wait();
+      if (round == 2) store.RefreshCache().Wait();
     }
     for (auto& stream : streams) CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
   }

@@ -157,17 +157,17 @@ TEST_F(CacheTest, WithoutADirectoryThereIsNothing) {
                       WithCache({.directory = false,
                                  .policy = CachePolicy::kRandom,
                                  .fraction = 1.0,
-                                 .load_interval = 100}));
+                                 .refresh_interval = 100}));
   store.Apply(Op::kInsert, Numbers(1, 2000));
-  store.store().LoadCache().Wait();
+  store.store().RefreshCache().Wait();
   store.Apply(Op::kFind, Numbers(1, 2000));
   const CacheStats stats = store.store().Stats().cache;
   EXPECT_FALSE(stats.directory);
   EXPECT_EQ(stats.directory_bytes, 0u);
   EXPECT_EQ(stats.policy, CachePolicy::kOff);
-  EXPECT_EQ(stats.blocks, 0u);
+  EXPECT_EQ(stats.frames, 0u);
   EXPECT_EQ(stats.bytes, 0u);
-  EXPECT_EQ(stats.loads, 0u);
+  EXPECT_EQ(stats.refreshes, 0u);
   EXPECT_EQ(stats.found, 0u);
   EXPECT_EQ(stats.hits, 0u);
 }
@@ -179,7 +179,7 @@ TEST_F(CacheTest, OnCudaADirectoryIsTheDefault) {
   const CacheStats stats = Store::Create(NewPath(), Shape(8, 100, 10000), open).Stats().cache;
   EXPECT_EQ(stats.directory, cuda);
   EXPECT_EQ(stats.directory_bytes != 0, cuda);
-  EXPECT_EQ(stats.blocks != 0, cuda);
+  EXPECT_EQ(stats.frames != 0, cuda);
 }
 
 TEST_F(CacheTest, LongKeysAreLeftOutWhereTheyDoNotFit) {
@@ -229,8 +229,9 @@ TEST_F(CacheTest, KeysThatLookAlikeInABatch) {
   const auto by_hash = find_alike([&](const std::uint64_t* words) {
     return HashKey(pool->superblock().hash_seed, words, 2).h >> 24;
   });
-  const auto by_mark = find_alike(
-      [&](const std::uint64_t* words) { return MarkKey(pool->superblock().hash_seed, words, 2); });
+  const auto by_mark = find_alike([&](const std::uint64_t* words) {
+    return DigestKey(pool->superblock().hash_seed, words, 2);
+  });
   std::mt19937_64 random(TestSeed());
   constexpr Op kOps[] = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase};
   for (int round = 0; round < 50; ++round) {

@@ -247,12 +247,12 @@ TEST_F(FailureTest, PassThatStopsHalfWayLosesNothing) {
 /// What can't be remembered of one batch's end is told by the next.
 TEST(EpochsFailure, BatchesEndWithoutMemory) {
   Epochs epochs;
-  Epochs::SlotRange give_back;
+  Epochs::SlotRange recycle;
   CellGrant grant;
-  const std::uint64_t oldest = epochs.Begin({}, &give_back, &grant);
+  const std::uint64_t oldest = epochs.Begin({}, &recycle, &grant);
   std::uint64_t hits = 0;
   for (std::uint64_t batch = 1; batch <= 200; ++batch) {  // none is free until the oldest has ended
-    const std::uint64_t id = epochs.Begin({}, &give_back, &grant);
+    const std::uint64_t id = epochs.Begin({}, &recycle, &grant);
     const Fault fault(FaultKind::kAllocation, 1);
     const Fault::Armed armed;
     epochs.End(id, {batch, batch});
@@ -320,7 +320,7 @@ TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {
       bool refused = ErrorOf([&] { store->Apply(Inserts(5000, 1).Mixed()); }).has_value();
       refused &= ErrorOf([&] { store->Stats(); }).has_value();
       refused &= ErrorOf([&] { ticket->Wait(); }).has_value();
-      refused &= ErrorOf([&] { store->LoadCache().Wait(); }).has_value();
+      refused &= ErrorOf([&] { store->RefreshCache().Wait(); }).has_value();
       refused &= ErrorOf([&] { store->ForEach([](auto, auto) {}); }).has_value();
       if (round % 2 == 0) store->Close();
       ticket.reset();
@@ -344,10 +344,11 @@ TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {
 }
 
 /// Stands for what a DeviceScope makes of the user's kernels, or for a batch that fails.
-class FakeRun : public Run {
+class FakeTask : public BatchTask {
  public:
   void Start(const Epochs::SlotRange&, const CellGrant& grant) override {
     granted_ = grant.count;
+    free_for_inserts = grant.count - grant.kept;
     if (on_start) on_start();
   }
   bool Touched() const override { return touched; }
@@ -362,6 +363,7 @@ class FakeRun : public Run {
   std::function<void()> on_start;
   bool touched = false;
   std::atomic<bool> closed{true};
+  std::uint64_t free_for_inserts = 0;  ///< cells of the grant
 
  private:
   std::uint64_t granted_ = 0;
@@ -371,7 +373,7 @@ class FakeScope {
  public:
   explicit FakeScope(StoreImpl& store) : store_(store) {
     run_->closed = false;
-    in_flight_ = store.Run(run_, Reservation{4, 4}, {.inserts = true});
+    in_flight_ = store.StartTask(run_, {.most = {4, 4}, .inserts = true});
   }
   ~FakeScope() { Close(); }
   void Close() {
@@ -381,7 +383,7 @@ class FakeScope {
 
  private:
   StoreImpl& store_;
-  std::shared_ptr<FakeRun> run_ = std::make_shared<FakeRun>();
+  std::shared_ptr<FakeTask> run_ = std::make_shared<FakeTask>();
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
 };
 
@@ -464,6 +466,52 @@ TEST_F(FailureTest, ThreadThatWouldWaitForItsOwnScopeIsTold) {
   ExpectSoundPool(path);
 }
 
+TEST_F(FailureTest, ScopeOfAPoolThatWasFullGetsWhatWasErased) {
+  const std::string path = NewPath();
+  OpenOptions options = Options();
+  options.max_bytes = 4 << 20;
+  const auto store =
+      StoreImpl::Create(path, {.key_size = kKeySize, .value_size = kValueSize}, options);
+  std::uint64_t items = 0;
+  for (std::uint64_t before = 1; items != before;) {
+    before = items;
+    TestBatch batch = Inserts(items, 2000);
+    const Batch mixed = batch.Mixed();
+    store->Wait(store->Start(mixed, nullptr));
+    items = store->Stats().items;
+  }
+  ASSERT_GT(items, 4000u);
+  TestBatch erases(kKeySize, kValueSize);
+  for (std::uint64_t key = 0; key < 1000; ++key) erases.Add(Op::kErase, key, key);
+  ApplyTo(*store, std::move(erases));
+  const auto scope = std::make_shared<FakeTask>();
+  scope->closed = false;
+  const auto in_flight = store->StartTask(scope, {.most = {500, 500}, .inserts = true});
+  EXPECT_EQ(scope->free_for_inserts, 500u) << "it can't be given more afterwards";
+  scope->closed = true;
+  store->Wait(in_flight);
+  EXPECT_EQ(store->CountMisplacedCells(), 0u);
+  store->Close();
+}
+
+/// Whoever waits for a batch while Close finishes it returns when it is finished.
+TEST_F(FailureTest, CloseBesideWaitOfABatchThatLacksRoom) {
+  for (int round = 0; round < 20; ++round) {
+    const std::string path = NewPath();
+    const auto store = NewImpl(path);
+    constexpr std::uint64_t kItems = 5000;
+    TestBatch batch = Inserts(0, kItems);
+    const Batch inserts = batch.Mixed();
+    const auto in_flight = store->Start(inserts, nullptr);
+    std::thread closer([&] { store->Close(); });
+    store->Wait(in_flight);
+    EXPECT_EQ(std::count(inserts.results.begin(), inserts.results.end(), Result::kOk),
+              static_cast<std::ptrdiff_t>(kItems));
+    closer.join();
+    EXPECT_EQ(CheckPool(path).items, kItems);
+  }
+}
+
 /// A batch that ran and found no room in part, whose owner then can't make any.
 TEST_F(FailureTest, BatchThatLacksRoomWhileItsOwnersScopeIsOpenFailsForGood) {
   const auto store = NewImpl(NewPath());
@@ -494,12 +542,12 @@ TEST_F(FailureTest, BatchThatCouldNotBeStartedGivesBackWhatItWasGranted) {
     ApplyTo(*store, erases);
     const std::uint64_t free_cells = store->Stats().free_cells;
     for (int round = 0; round < 10; ++round) {
-      const auto run = std::make_shared<FakeRun>();
+      const auto run = std::make_shared<FakeTask>();
       run->on_start = [&] {
         if (others_start) ApplyTo(*store, Inserts(100, 20));
         throw std::bad_alloc();
       };
-      EXPECT_THROW(store->Run(run, Reservation{50, 50}, {.inserts = true}), std::bad_alloc);
+      EXPECT_THROW(store->StartTask(run, {.most = {50, 50}, .inserts = true}), std::bad_alloc);
     }
     EXPECT_EQ(store->Stats().free_cells, free_cells);
     EXPECT_EQ(store->CountMisplacedCells(), 0u);
@@ -515,11 +563,11 @@ TEST_F(FailureTest, BatchThatFailedAfterItBeganLeavesWhatItWasGrantedToRecovery)
   const std::string path = NewPath();
   const auto store = NewImpl(path);
   ApplyTo(*store, Inserts(0, 200));
-  const auto run = std::make_shared<FakeRun>();
+  const auto run = std::make_shared<FakeTask>();
   run->touched = true;
   run->on_start = [] { throw Error(ErrorCode::kGpu, "it failed"); };
   EXPECT_EQ(ErrorOf([&] {
-              store->Run(run, Reservation{50, 50}, {.inserts = true});
+              store->StartTask(run, {.most = {50, 50}, .inserts = true});
             }),
             ErrorCode::kGpu);
   EXPECT_GT(store->CountMisplacedCells(), 0u);

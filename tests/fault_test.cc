@@ -388,7 +388,7 @@ constexpr Story kStories[] = {
      [](FaultSession& session) {
        session.Open();
        for (int round = 0; round < 2; ++round) {
-         session.Do([&] { session.store().LoadCache().Wait(); });
+         session.Do([&] { session.store().RefreshCache().Wait(); });
          TestBatch mixed = MixedOperations(session, kLoaded, 300);
          session.Apply(mixed);
          TestBatch finds = Operations(session, Op::kFind, 0, kLoaded);

@@ -2,6 +2,7 @@
 // needed, and a full pool can still be updated and erased.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <numeric>
@@ -228,6 +229,45 @@ TEST_F(SpaceTest, PagesOfASegmentAreTakenOutOfIt) {
   pool->RemoveCells(rest);
   EXPECT_EQ(segments(), 0u);
   EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
+}
+
+/// The soft limit of the size of files that this process writes, for a while.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    struct rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  struct rlimit before_ {};
+};
+
+TEST_F(SpaceTest, ALimitOfTheFileSizeIsWantOfSpaceAndNoSignal) {
+  std::uint64_t items = 0;
+  {
+    const FileSizeLimit limit(4 * kMiB);
+    Store store = Make(100);
+    items = Fill(store, 0, 1000);
+    EXPECT_EQ(store.Stats().items, items);
+    store.Close();
+    std::string message;
+    EXPECT_EQ(ErrorOf(
+                  [&] {
+                    Store::Create(NewPath(), test::Shape(8, 100, 1'000'000),
+                                  test::TestOpenOptions());
+                  },
+                  &message),
+              ErrorCode::kNoSpace);
+    EXPECT_NE(message.find("ulimit -f"), std::string::npos) << message;
+  }
+  EXPECT_GT(items, 1000u);
+  test::ExpectSound(path(), items);
 }
 
 }  // namespace

@@ -13,10 +13,10 @@
 
 #include "engine/combining.h"
 #include "engine/epochs.h"
-#include "table/layout.h"
-#include "table/media/direct.h"
-#include "table/matching.h"
 #include "pm/thread_pool.h"
+#include "table/layout.h"
+#include "table/matching.h"
+#include "table/media/direct.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -214,11 +214,11 @@ TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
       }
     }
     // Scanned from a random split, so that associativity is used.
-    std::vector<RunEffect> effects;
+    std::vector<KeyRunEffect> effects;
     for (std::uint32_t p = 0; p < ops.size(); ++p) {
       effects.push_back(EffectOf(ops[p], true, p, begins[p], false));
     }
-    const auto reduce = [&](auto&& self, std::size_t first, std::size_t last) -> RunEffect {
+    const auto reduce = [&](auto&& self, std::size_t first, std::size_t last) -> KeyRunEffect {
       if (last - first == 1) return effects[first];
       const std::size_t split = first + 1 + random() % (last - first - 1);
       return ComposeEffects{}(self(self, first, split), self(self, split, last));
@@ -235,7 +235,7 @@ TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
         }
         if (ops[p] == Op::kFind && first_find == kNoPosition) first_find = p;
         item.Apply(ops[p], p);
-        const RunEffect scanned = reduce(reduce, 0, p + 1);
+        const KeyRunEffect scanned = reduce(reduce, 0, p + 1);
         const std::uint32_t effect = present_before ? scanned.if_present : scanned.if_absent;
         ASSERT_EQ(PresentAfter(effect, present_before), item.present);
         if (item.present && (effect != kUnchanged || item.writer != kUnchanged)) {
@@ -251,15 +251,15 @@ TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
 
 TEST(Combine, MixedRunsAndInvalidOperationsAreMarked) {
   const ComposeEffects compose;
-  const RunEffect a = EffectOf(Op::kInsert, true, 0, true, false);
-  const RunEffect b = EffectOf(Op::kFind, true, 1, false, true);
-  const RunEffect c = EffectOf(Op::kErase, true, 2, false, false);
+  const KeyRunEffect a = EffectOf(Op::kInsert, true, 0, true, false);
+  const KeyRunEffect b = EffectOf(Op::kFind, true, 1, false, true);
+  const KeyRunEffect c = EffectOf(Op::kErase, true, 2, false, false);
   EXPECT_TRUE(compose(compose(a, b), c).mixed());
   EXPECT_TRUE(compose(a, compose(b, c)).mixed());
-  const RunEffect invalid = EffectOf(static_cast<Op>(77), true, 0, true, false);
+  const KeyRunEffect invalid = EffectOf(static_cast<Op>(77), true, 0, true, false);
   EXPECT_EQ(invalid.if_absent, kUnchanged);
   EXPECT_EQ(invalid.if_present, kUnchanged);
-  const RunEffect no_value = EffectOf(Op::kUpsert, false, 0, true, false);
+  const KeyRunEffect no_value = EffectOf(Op::kUpsert, false, 0, true, false);
   EXPECT_EQ(no_value.if_absent, kUnchanged);
   EXPECT_EQ(ResultOf(Op::kUpsert, true, false), Result::kInvalid);
   EXPECT_EQ(ResultOf(static_cast<Op>(77), true), Result::kInvalid);
@@ -267,27 +267,27 @@ TEST(Combine, MixedRunsAndInvalidOperationsAreMarked) {
 
 TEST(Epochs, CellsAreFreeOnlyWhenAllBatchesThatSawThemHaveEnded) {
   Epochs epochs;
-  Epochs::SlotRange give_back;
+  Epochs::SlotRange recycle;
   CellGrant grant;
   epochs.Quiesced({100, 0});
-  const auto first = epochs.Begin({10, 0}, &give_back, &grant);
+  const auto first = epochs.Begin({10, 0}, &recycle, &grant);
   EXPECT_EQ(grant.first, 0u);
   EXPECT_EQ(grant.count, 10u);
-  const auto second = epochs.Begin({20, 5}, &give_back, &grant);
+  const auto second = epochs.Begin({20, 5}, &recycle, &grant);
   EXPECT_EQ(grant.first, 10u);
   EXPECT_EQ(grant.count, 20u);
   EXPECT_EQ(epochs.available_cells(), 70u);
   // The second batch retires 20 cells and erases 3 slots while the first still runs.
   epochs.End(second, {120, 3});
   EXPECT_EQ(epochs.available_cells(), 70u);
-  const auto third = epochs.Begin({0, 0}, &give_back, &grant);
-  EXPECT_EQ(give_back.from, give_back.to);
+  const auto third = epochs.Begin({0, 0}, &recycle, &grant);
+  EXPECT_EQ(recycle.from, recycle.to);
   // The third began later: it can't have seen them.
   epochs.End(first, {120, 3});
   EXPECT_EQ(epochs.available_cells(), 90u);
-  const auto fourth = epochs.Begin({200, 0}, &give_back, &grant);
-  EXPECT_EQ(give_back.from, 0u);
-  EXPECT_EQ(give_back.to, 3u);
+  const auto fourth = epochs.Begin({200, 0}, &recycle, &grant);
+  EXPECT_EQ(recycle.from, 0u);
+  EXPECT_EQ(recycle.to, 3u);
   EXPECT_EQ(grant.first, 30u);
   EXPECT_EQ(grant.count, 90u);  // as many as there are
   epochs.End(third, {120, 3});
@@ -297,24 +297,24 @@ TEST(Epochs, CellsAreFreeOnlyWhenAllBatchesThatSawThemHaveEnded) {
 
 TEST(Epochs, TheRestOfTheLastGrantIsTakenBack) {
   Epochs epochs;
-  Epochs::SlotRange give_back;
+  Epochs::SlotRange recycle;
   CellGrant first;
   CellGrant second;
   epochs.Quiesced({100, 0});
-  epochs.Begin({30, 0}, &give_back, &first);
-  epochs.Begin({20, 0}, &give_back, &second);
+  epochs.Begin({30, 0}, &recycle, &first);
+  epochs.Begin({20, 0}, &recycle, &second);
   EXPECT_FALSE(epochs.TakeBack(first, 10)) << "others were granted what follows";
   EXPECT_EQ(epochs.available_cells(), 50u);
   EXPECT_TRUE(epochs.TakeBack(second, 15));
   EXPECT_EQ(epochs.available_cells(), 65u);
   CellGrant third;
-  epochs.Begin({1, 0}, &give_back, &third);
+  epochs.Begin({1, 0}, &recycle, &third);
   EXPECT_EQ(third.first, 35u);
 }
 
 TEST(Epochs, CellsAreSortedOnceAndOnlyWhereThereAreMany) {
   Epochs epochs;
-  Epochs::SlotRange give_back;
+  Epochs::SlotRange recycle;
   CellGrant grant;
   epochs.Quiesced({1000, 0});
   EXPECT_EQ(epochs.ToSort(10).count, 0u) << "few";
@@ -324,7 +324,7 @@ TEST(Epochs, CellsAreSortedOnceAndOnlyWhereThereAreMany) {
   EXPECT_EQ(all.first, 0u);
   EXPECT_EQ(all.count, 100'000u);
   EXPECT_EQ(epochs.ToSort(10).count, 0u) << "sorted";
-  const auto batch = epochs.Begin({99'990, 0}, &give_back, &grant);
+  const auto batch = epochs.Begin({99'990, 0}, &recycle, &grant);
   epochs.End(batch, {160'000, 0});
   EXPECT_EQ(epochs.ToSort(10).count, 0u) << "so many are sorted still";
   const CellGrant others = epochs.ToSort(11);
@@ -379,14 +379,14 @@ TEST(Reclaim, WhatIsKeptIsForUpdates) {
 
 TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {
   Epochs epochs;
-  Epochs::SlotRange give_back;
+  Epochs::SlotRange recycle;
   CellGrant grant;
   epochs.Quiesced({0, 0});
-  const auto first = epochs.Begin({0, 8}, &give_back, &grant);
+  const auto first = epochs.Begin({0, 8}, &recycle, &grant);
   EXPECT_EQ(epochs.slots_pending(), 8u);
   epochs.End(first, {0, 5});
   EXPECT_EQ(epochs.slots_pending(), 5u);
-  const auto second = epochs.Begin({0, 1}, &give_back, &grant);  // gives back [0, 5)
+  const auto second = epochs.Begin({0, 1}, &recycle, &grant);  // gives back [0, 5)
   EXPECT_EQ(epochs.slots_pending(), 6u);
   epochs.End(second, {0, 5});
   EXPECT_EQ(epochs.slots_pending(), 0u);

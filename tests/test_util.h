@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "table/geometry.h"
 #include "gpmstore/store.h"
 #include "pm/gpu_host.h"
 #include "recovery/check.h"
+#include "table/geometry.h"
 
 /// What the engine's tests share: where pools go, which executor runs, seeds, keys and values of
 /// any size, and a model that applies a batch one operation at a time.
@@ -63,7 +63,7 @@ inline OpenOptions TestOpenOptions(std::uint64_t max_bytes = 0) {
   if (EnvironmentNumber("GPM_TEST_CACHE", 0) != 0) {
     options.cache.directory = true;
     options.cache.fraction = 0.5;
-    options.cache.load_interval = 2000;
+    options.cache.refresh_interval = 2000;
   }
   return options;
 }

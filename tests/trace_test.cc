@@ -61,10 +61,10 @@ TEST_F(TraceFileTest, BothStylesPlainAndCompressed) {
       "# comment\n"
       "- something\n"
       "   \n"
-      "INSERT 12\n"
-      "READ 0012 \n"
-      "UPDATE key-12\n"
-      "DELETE 12";
+      "INSERT user12\n"
+      "READ user12 \n"
+      "UPDATE user13\n"
+      "DELETE user12";
   for (const bool compressed : {false, true}) {
     const Trace trace = Trace::Read(Write(text, compressed));
     struct Expected {
@@ -79,10 +79,10 @@ TEST_F(TraceFileTest, BothStylesPlainAndCompressed) {
         {Op::kFind, 6284781860667377211u, "user6284781860667377211", ""},
         {Op::kUpdate, ~std::uint64_t{0}, "user18446744073709551615", " x]y = [z ] "},
         {Op::kErase, 0, "user0", ""},
-        {Op::kInsert, 12, "12", ""},
-        {Op::kFind, 12, "0012", ""},
-        {Op::kUpdate, 12, "key-12", ""},
-        {Op::kErase, 12, "12", ""},
+        {Op::kInsert, 12, "user12", ""},
+        {Op::kFind, 12, "user12", ""},
+        {Op::kUpdate, 13, "user13", ""},
+        {Op::kErase, 12, "user12", ""},
     };
     ASSERT_EQ(trace.lines().size(), std::size(expected));
     for (std::size_t i = 0; i < std::size(expected); ++i) {
@@ -111,6 +111,39 @@ TEST_F(TraceFileTest, FieldsOfAValue) {
     ASSERT_EQ(trace.lines().size(), 1u);
     EXPECT_EQ(trace.lines()[0].value, value) << fields;
   }
+}
+
+TEST_F(TraceFileTest, KeysThatTheirNumbersTellApart) {
+  for (const char* text : {"READ 12\nREAD 345\nREAD 0\n", "READ key-12\nREAD key-345\n",
+                           "READ user0012\nREAD user0000\nREAD user1234\nREAD user12345\n",
+                           "READ größe12\n", "READ key+5\n"}) {
+    EXPECT_FALSE(Trace::Read(Write(text)).lines().empty()) << text;
+  }
+  const std::pair<std::string, const char*> cases[] = {
+      {"READ user12\nREAD item12\n", "another prefix"},
+      {"READ user12\nREAD 12\n", "another prefix"},
+      {"READ user12\nREAD user012\n", "leading zeros"},
+      {"READ user012\nREAD user12\n", "leading zeros"},
+      {"READ user012\nREAD user0012\n", "leading zeros"},
+      {"READ 12\nREAD -12\n", "sign"},
+      {"READ 12\nREAD +12\n", "sign"},
+      {"READ a12\nREAD a\x1b[2J12\n", "printable"},
+      {"READ a12\nREAD \xff"
+       "12\n",
+       "printable"},
+      {"READ 12\nREAD " + std::string(Trace::kMaxKeyBytes, 'k') + "12\n", "longer than 255"},
+  };
+  for (const auto& [text, reason] : cases) {
+    const std::string message = Refused(text);
+    EXPECT_EQ(message.rfind(":2: ", 0), 0u) << message;
+    EXPECT_NE(message.find(reason), std::string::npos) << message;
+    EXPECT_LT(message.size(), 400u);
+  }
+  // Of two traces that are applied to one store, too.
+  const Trace load = Trace::Read(Write("INSERT user1\n"));
+  const std::string run = Write("READ item1\n");
+  EXPECT_EQ(Trace::Read(run).lines().size(), 1u);
+  EXPECT_EQ(ErrorOf([&] { Trace::Read(run, &load); }), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(TraceFileTest, LongLinesAndManyLines) {

@@ -121,6 +121,33 @@ TEST_F(PropertiesTest, DefaultsAreYcsbs) {
   EXPECT_EQ(workload.value_size, 1000u);
 }
 
+TEST_F(PropertiesTest, NamesThatNobodyKnowsWarn) {
+  const std::vector<std::string> warnings =
+      Read("recordcount=10\noperationcuont=20\nRequestDistribution=uniform\nredis.host=here\n" +
+           std::string(1000, 'x') + "=1\n")
+          .warnings;
+  ASSERT_EQ(warnings.size(), 4u);
+  const auto expect = [&](const std::string& place, const std::string& text, bool meant) {
+    for (const std::string& warning : warnings) {
+      if (!warning.starts_with(path_ + place)) continue;
+      EXPECT_NE(warning.find(text), std::string::npos) << warning;
+      EXPECT_EQ(warning.find("did you mean") != std::string::npos, meant) << warning;
+      EXPECT_LT(warning.size(), path_.size() + 200);
+      return;
+    }
+    ADD_FAILURE() << place;
+  };
+  expect(":2: ", "operationcount?", true);
+  expect(":3: ", "requestdistribution?", true);
+  expect(":4: ", "'redis.host'", false);
+  expect(":5: ", "(1000 bytes)", false);
+  // What YCSB knows and this does not use is no mistake.
+  EXPECT_TRUE(Read("recordcount=1\nworkload=site.ycsb.workloads.CoreWorkload\nreadallfields=true\n"
+                   "maxscanlength=100\nscanlengthdistribution=uniform\nthreadcount=8\n"
+                   "measurementtype=hdrhistogram\ntable=usertable\nwriteallfields=false\n")
+                  .warnings.empty());
+}
+
 TEST_F(PropertiesTest, WhatCannotBeHonouredNamesFileAndLine) {
   const std::pair<const char*, const char*> cases[] = {
       {"recordcount=1\nscanproportion=0.1\n", "key order"},
@@ -378,6 +405,7 @@ TEST_F(RunnerTest, VerificationSeesWrongValuesAndLostRecords) {
   ASSERT_EQ(result, Result::kOk);
   const PhaseReport run = runner.Run();
   EXPECT_EQ(run.wrong, 40u);  // 20 finds of each
+  EXPECT_EQ(run.values_compared, 1980u);
   EXPECT_NE(run.first_wrong.find("record 3"), std::string::npos) << run.first_wrong;
   EXPECT_EQ(run.outcome(Result::kNotFound), 20u);
 

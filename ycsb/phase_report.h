@@ -28,9 +28,10 @@ struct PhaseReport {
   Histogram batch_latency;
   std::array<Histogram, kOpKinds> op_latency;
   Histogram read_modify_write_latency;
-  std::uint64_t verified = 0;  ///< results that were compared with what they must be
-  std::uint64_t wrong = 0;     ///< of those, the ones that were something else
-  std::string first_wrong;     ///< says which, when wrong > 0
+  std::uint64_t verified = 0;         ///< results that were compared with what they must be
+  std::uint64_t values_compared = 0;  ///< of those, finds whose value was compared, too
+  std::uint64_t wrong = 0;            ///< of those verified, the ones that were something else
+  std::string first_wrong;            ///< says which, when wrong > 0
 
   /// Millions of operations a second, over the batches' times.
   double mops() const { return seconds > 0 ? static_cast<double>(operations) / seconds / 1e6 : 0; }

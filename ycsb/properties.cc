@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "gpmstore/error.h"
+#include "pm/text.h"
 
 namespace gpm::ycsb {
 namespace {
@@ -115,6 +116,12 @@ double Properties::Fraction(const std::string& name, double otherwise) const {
   return fraction;
 }
 
+std::vector<std::string> Properties::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) names.push_back(name);
+  return names;
+}
+
 std::string Properties::Where(const std::string& name) const {
   const auto entry = entries_.find(name);
   return entry == entries_.end() ? path_ : fmt::format("{}:{}", path_, entry->second.line);
@@ -122,7 +129,7 @@ std::string Properties::Where(const std::string& name) const {
 
 void Properties::Refuse(const std::string& name, const std::string& reason) const {
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}: {}={}: {}", Where(name), name, Text(name, ""), reason));
+              fmt::format("{}: {}={}: {}", Where(name), name, Quoted(Text(name, "")), reason));
 }
 
 }  // namespace gpm::ycsb

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace gpm::ycsb {
 
@@ -26,6 +27,8 @@ class Properties {
   /// A number in [0, 1].
   double Fraction(const std::string& name, double otherwise) const;
 
+  /// In alphabetical order.
+  std::vector<std::string> Names() const;
   /// Where a property stands, as "FILE:LINE", or the file where it does not stand.
   std::string Where(const std::string& name) const;
   /// @throws Error(kInvalidArgument) "FILE:LINE: NAME=VALUE: `reason`"

@@ -71,7 +71,9 @@ Json ToJson(const PhaseReport& report) {
     }
   }
   json["verified"] = report.verified;
+  json["values_compared"] = report.values_compared;
   json["wrong"] = report.wrong;
+  if (report.wrong > 0) json["first_wrong"] = report.first_wrong;
   return json;
 }
 
@@ -98,10 +100,10 @@ Json ToJson(const StoreStats& stats) {
   Json& cache = json["cache"] = Json::object();
   cache["policy"] = CachePolicyName(stats.cache.policy);
   cache["directory_bytes"] = stats.cache.directory_bytes;
-  cache["blocks"] = stats.cache.blocks;
+  cache["blocks"] = stats.cache.frames;
   cache["bytes"] = stats.cache.bytes;
-  cache["loads"] = stats.cache.loads;
-  cache["load_seconds"] = stats.cache.load_seconds;
+  cache["loads"] = stats.cache.refreshes;
+  cache["load_seconds"] = stats.cache.refresh_seconds;
   cache["found"] = stats.cache.found;
   cache["hits"] = stats.cache.hits;
   Json& recovery = json["recovery"] = Json::object();
@@ -147,7 +149,7 @@ std::string BytesText(std::uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", amount, kUnits[unit]);
 }
 
-std::string StoreTable(const StoreStats& stats) {
+std::string StoreTable(const StoreStats& stats, bool removed) {
   std::string text;
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("  {:<12}{}\n", name, value);
@@ -156,7 +158,8 @@ std::string StoreTable(const StoreStats& stats) {
        stats.executor == ExecutorKind::kCpu
            ? fmt::format("cpu, {} thread{}", stats.threads, stats.threads == 1 ? "" : "s")
            : std::string(ExecutorName(stats.executor)));
-  line("medium", fmt::format("{} ({})", MediumName(stats.medium.medium), Promise(stats.medium)));
+  line("medium", fmt::format("{} ({})", MediumName(stats.medium.medium),
+                             removed ? "the pool is removed at the end" : Promise(stats.medium)));
   line("format", fmt::format("keys {} B, values {} B, {}", stats.key_size, stats.value_size,
                              GeometryName(stats.geometry)));
   line("items", fmt::format("{} in {} slots, load factor {:.3f}", stats.items, stats.capacity_slots,
@@ -171,13 +174,18 @@ std::string StoreTable(const StoreStats& stats) {
     line("cache",
          fmt::format("{}, values of {} buckets, {}; loaded {} time{} (last {:.1f} ms); hit "
                      "rate {:.4f}",
-                     CachePolicyName(cache.policy), cache.blocks, BytesText(cache.bytes),
-                     cache.loads, cache.loads == 1 ? "" : "s", 1e3 * cache.load_seconds,
+                     CachePolicyName(cache.policy), cache.frames, BytesText(cache.bytes),
+                     cache.refreshes, cache.refreshes == 1 ? "" : "s", 1e3 * cache.refresh_seconds,
                      cache.found == 0
                          ? 0.0
                          : static_cast<double>(cache.hits) / static_cast<double>(cache.found)));
   }
   return text;
+}
+
+std::string VerifiedLine(const PhaseReport& report) {
+  return fmt::format("  {:<18}{} results, {} values compared, {} wrong\n", "verified",
+                     report.verified, report.values_compared, report.wrong);
 }
 
 std::string PhaseTable(const std::string& title, const PhaseReport& report) {

@@ -18,11 +18,15 @@ nlohmann::ordered_json ToJson(const StoreStats& stats);
 nlohmann::ordered_json ToJson(const WorkloadSpec& spec);
 
 /// Lines "name  value" of a store's executor, medium, items and space.
-std::string StoreTable(const StoreStats& stats);
+/// @param removed the pool is gone after the run, whatever its medium survives
+std::string StoreTable(const StoreStats& stats, bool removed);
 
 /// Throughput, latency percentiles and outcomes of a phase.
 /// @param title such as "run"
 std::string PhaseTable(const std::string& title, const PhaseReport& report);
+
+/// A line of what a phase's verification found.
+std::string VerifiedLine(const PhaseReport& report);
 
 /// 1536 -> "1.5 KiB".
 std::string BytesText(std::uint64_t bytes);

@@ -145,6 +145,7 @@ void Runner::VerifyChunk(BatchBuffers& buffers, const OperationSource& source,
     const bool compare = options_.verify == Verify::kAll || i % kSampleEvery == 0;
     if (right && op == Op::kFind && result == Result::kOk && compare) {
       if (!known) ++report.verified;
+      ++report.values_compared;
       right =
           CheckValue(row.record, known ? std::optional(version) : std::nullopt, buffers.found(i));
     }

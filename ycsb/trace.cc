@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "gpmstore/error.h"
+#include "pm/text.h"
 
 namespace gpm::ycsb {
 namespace {
@@ -105,6 +106,11 @@ class LineParser {
   LineParser(const std::string& path, std::uint64_t number, std::string_view line)
       : path_(path), number_(number), line_(line) {}
 
+  [[noreturn]] void Fail(const std::string& reason) const {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}:{}: {}; the line is {}", path_, number_, reason, Quoted(line_)));
+  }
+
   TraceLine Parse() const {
     if (line_.find('\0') != std::string_view::npos) Fail("a trace line can't hold a NUL byte");
     std::string_view rest = line_;
@@ -135,16 +141,6 @@ class LineParser {
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& reason) const {
-    constexpr std::size_t kShown = 60;
-    std::string shown(line_.substr(0, kShown));
-    std::replace_if(
-        shown.begin(), shown.end(), [](char c) { return c < 0x20 || c > 0x7E; }, '?');
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}:{}: {}; the line is: {}{}", path_, number_, reason, shown,
-                            line_.size() > kShown ? "..." : ""));
-  }
-
   Op ParseWord(std::string_view word) const {
     for (const auto& [text, op] : kWords) {
       if (text == word) return op;
@@ -157,12 +153,22 @@ class LineParser {
     std::size_t digits = 0;
     while (digits < text.size() && !IsDigit(text[digits])) ++digits;
     const char* const end = text.data() + text.size();
+    if (text.size() > Trace::kMaxKeyBytes) {
+      Fail(fmt::format("the key {} is longer than {} bytes", Quoted(text), Trace::kMaxKeyBytes));
+    }
+    if (!IsPrintable(text)) {
+      Fail(fmt::format("the key {} is not printable text, in which it must be", Quoted(text)));
+    }
     const auto [stop, error] = std::from_chars(text.data() + digits, end, result.key);
     if (error == std::errc::result_out_of_range) {
-      Fail(fmt::format("the key '{}' is beyond 64 bits", text));
+      Fail(fmt::format("the key {} is beyond 64 bits", Quoted(text)));
     }
     if (error != std::errc() || stop != end) {
-      Fail(fmt::format("the key '{}' is not a decimal number after a prefix without digits", text));
+      Fail(fmt::format("the key {} is not a decimal number after a prefix without digits",
+                       Quoted(text)));
+    }
+    if (text.starts_with('-') || text.starts_with('+')) {
+      Fail(fmt::format("the key {} has a sign: keys are numbers from 0 to 2^64 - 1", Quoted(text)));
     }
     result.text = text;
   }
@@ -232,14 +238,42 @@ std::string_view Trace::Keep(std::string_view text) {
   return std::string_view(block).substr(at);
 }
 
-Trace Trace::Read(const std::string& path) {
+std::string Trace::KeyForm::Add(std::string_view key) {
+  const std::size_t prefix_bytes = std::min(key.find_first_of("0123456789"), key.size());
+  const std::string_view key_prefix = key.substr(0, prefix_bytes);
+  const std::string_view digits = key.substr(prefix_bytes);
+  if (prefix && *prefix != key_prefix) {
+    return fmt::format(
+        "the key {} has another prefix than the keys before, {}; keys are told apart by their "
+        "numbers alone",
+        Quoted(key), Quoted(*prefix));
+  }
+  if (!prefix) prefix = key_prefix;
+  const bool padded = digits.size() > 1 && digits.front() == '0';
+  if (padded && padded_digits == 0) padded_digits = digits.size();
+  if (!padded) least_digits = std::min(least_digits, digits.size());
+  if (padded ? digits.size() != padded_digits || least_digits < padded_digits
+             : digits.size() < padded_digits) {
+    return fmt::format(
+        "the key {} has another number of digits than the keys before with, or without, leading "
+        "zeros; keys are told apart by their numbers alone",
+        Quoted(key));
+  }
+  return {};
+}
+
+Trace Trace::Read(const std::string& path, const Trace* before) {
   Trace trace;
+  if (before != nullptr) trace.key_form_ = before->key_form_;
   LineReader reader(path);
   std::uint64_t number = 0;
   while (const std::optional<std::string_view> line = reader.Next()) {
     ++number;
     if (IsSkipped(*line)) continue;
-    TraceLine parsed = LineParser(path, number, *line).Parse();
+    const LineParser parser(path, number, *line);
+    TraceLine parsed = parser.Parse();
+    const std::string defect = trace.key_form_.Add(parsed.text);
+    if (!defect.empty()) parser.Fail(defect);
     parsed.text = trace.Keep(parsed.text);
     parsed.value = trace.Keep(parsed.value);
     trace.longest_value_ = std::max(trace.longest_value_, parsed.value.size());

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,9 @@ struct TraceLine {
 ///    several fields (" field1=" in it), the whole text between "[ " and " ]" is the value.
 ///  - bare: `INSERT 123`, `READ 123`, `UPDATE 123`, `DELETE 123`, without values.
 ///
-/// A key is an optional prefix without digits and then a decimal number that fits 64 bits. Blank
+/// A key is an optional prefix without digits and then a decimal number that fits 64 bits: at most
+/// kMaxKeyBytes of printable text. The number alone is stored, so that all keys must have the same
+/// prefix, and those with leading zeros the same number of digits (and no other key fewer). Blank
 /// lines and lines that begin with '*', '[', '"', '#' or '-' (what BasicDB prints beside
 /// operations) are skipped.
 ///
@@ -36,10 +39,14 @@ struct TraceLine {
 class Trace {
  public:
   static constexpr std::size_t kMaxValueBytes = 65536;
+  static constexpr std::size_t kMaxKeyBytes = 255;  ///< of a key as written
 
+  /// @param before a trace that is applied to the same store before, or null: the keys of both
+  ///        have the same prefix
   /// @throws Error kNotFound, kIo (also truncated compressed data), kInvalidArgument naming file
-  ///         and line: a line that can't be read, a scan (refused: a hash index has no key order)
-  static Trace Read(const std::string& path);
+  ///         and line: a line that can't be read, a key that can't be told from another one, a scan
+  ///         (refused: a hash index has no key order)
+  static Trace Read(const std::string& path, const Trace* before = nullptr);
 
   Trace(Trace&&) = default;
   Trace& operator=(Trace&&) = default;
@@ -51,6 +58,17 @@ class Trace {
   Trace() = default;
   std::string_view Keep(std::string_view text);
 
+  /// How the keys are written, of which only the numbers are stored.
+  struct KeyForm {
+    std::optional<std::string> prefix;
+    std::size_t padded_digits = 0;        ///< of keys with leading zeros; 0: there are none
+    std::size_t least_digits = SIZE_MAX;  ///< of keys without
+
+    /// Takes a key in. @return what is wrong with it beside those before; empty: nothing
+    std::string Add(std::string_view key);
+  };
+
+  KeyForm key_form_;
   std::vector<TraceLine> lines_;
   std::size_t longest_value_ = 0;
   std::deque<std::string> texts_;  ///< blocks that never reallocate; lines_ points into them

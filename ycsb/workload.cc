@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/text.h"
 #include "ycsb/generators.h"
+#include "ycsb/property_names.h"
 
 namespace gpm::ycsb {
 namespace {
@@ -46,9 +48,14 @@ Distribution ParseDistribution(std::string_view name) {
     if (known == name) return value;
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("there is no distribution '{}'; there are uniform, zipfian, zipf, "
+              fmt::format("there is no distribution {}; there are uniform, zipfian, zipf, "
                           "latest, hotspot, sequential and exponential",
-                          name));
+                          Quoted(name)));
+}
+
+bool HasSkew(Distribution distribution) {
+  return distribution == Distribution::kZipfian || distribution == Distribution::kZipf ||
+         distribution == Distribution::kLatest;
 }
 
 WorkloadSpec PresetWorkload(std::string_view name) {
@@ -79,9 +86,9 @@ WorkloadSpec PresetWorkload(std::string_view name) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("workload e: {}", kNoScans));
   } else {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("there is no workload '{}'; there are a, b, c, d, f, load, find, "
+                fmt::format("there is no workload {}; there are a, b, c, d, f, load, find, "
                             "find-missing, insert, update and erase",
-                            name));
+                            Quoted(name)));
   }
   if (name == "d") {
     spec.distribution = Distribution::kLatest;
@@ -161,6 +168,7 @@ PropertyWorkload ReadPropertyWorkload(const Properties& properties) {
                     fields, field_bytes, kMaxValueBytes));
   }
   result.value_size = static_cast<std::uint32_t>(fields * field_bytes);
+  result.warnings = UnknownNameWarnings(properties);
   return result;
 }
 
@@ -173,7 +181,9 @@ void ValidateWorkload(const WorkloadSpec& spec) {
       mix.find + mix.missing + mix.update + mix.insert + mix.erase + mix.read_modify_write;
   if (std::abs(sum - 1) > 1e-9) refuse(fmt::format("the operations' shares sum to {}, not 1", sum));
   if (spec.records > kMaxRecords || spec.operations > kMaxRecords) {
-    refuse(fmt::format("at most {} records and operations can be asked for", kMaxRecords));
+    refuse(
+        fmt::format("at most {} records and operations can be asked for (--records, --operations)",
+                    kMaxRecords));
   }
   const bool chooses = mix.insert < 1;
   if (!spec.load_only() && chooses && spec.records == 0) {
@@ -186,10 +196,7 @@ void ValidateWorkload(const WorkloadSpec& spec) {
   if (mix.erase > 0 && spec.distribution != Distribution::kSequential) {
     refuse("erase takes each record once, in order: it has no distribution to choose");
   }
-  const bool skewed = spec.distribution == Distribution::kZipfian ||
-                      spec.distribution == Distribution::kZipf ||
-                      spec.distribution == Distribution::kLatest;
-  if (skewed && !(spec.theta >= 0 && spec.theta <= Zipfian::kMaxTheta)) {
+  if (HasSkew(spec.distribution) && !(spec.theta >= 0 && spec.theta <= Zipfian::kMaxTheta)) {
     refuse(fmt::format("--theta {}: the skew is from 0 (uniform) to {}", spec.theta,
                        Zipfian::kMaxTheta));
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ycsb/properties.h"
 
@@ -25,6 +26,9 @@ enum class Distribution {
 std::string_view DistributionName(Distribution distribution);
 /// @throws Error(kInvalidArgument) naming the distributions there are
 Distribution ParseDistribution(std::string_view name);
+
+/// Whether WorkloadSpec::theta matters.
+bool HasSkew(Distribution distribution);
 
 /// Key of record i: a hash of i (YCSB's insertorder=hashed), or i.
 enum class KeyOrder { kHashed, kOrdered };
@@ -67,10 +71,11 @@ WorkloadSpec PresetWorkload(std::string_view name);
 /// What a property file asks for, with YCSB's defaults where it is silent.
 struct PropertyWorkload {
   WorkloadSpec spec;
-  std::uint32_t value_size = 0;  ///< bytes: fieldcount * fieldlength
+  std::uint32_t value_size = 0;       ///< bytes: fieldcount * fieldlength
+  std::vector<std::string> warnings;  ///< of properties that neither this nor YCSB knows
 };
 
-/// Reads YCSB's core properties. Unknown properties are ignored, as YCSB does.
+/// Reads YCSB's core properties. Unknown properties are ignored, as YCSB does, but for a warning.
 /// @throws Error(kInvalidArgument) with file and line for a value that can't be honoured, such as
 ///         scans (a hash index has no key order)
 PropertyWorkload ReadPropertyWorkload(const Properties& properties);

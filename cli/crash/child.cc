@@ -27,8 +27,8 @@
 #include "cli/crash/gpu.h"
 #include "cli/crash/writer.h"
 #include "cli/out_of_memory.h"
-#include "gpmstore/store.h"
 #include "gpmstore/error.h"
+#include "gpmstore/store.h"
 #include "pm/gpu_host.h"
 
 namespace gpm::cli {
@@ -73,7 +73,7 @@ void LoadCaches(Store& store, const std::atomic<bool>& done) {
   CrashRecord record;
   record.kind = CrashRecord::Kind::kCacheLoaded;
   while (!done) {
-    store.LoadCache().Wait();
+    store.RefreshCache().Wait();
     Report(record);
     std::this_thread::sleep_for(kPause);
   }
@@ -103,7 +103,7 @@ class Session {
     std::atomic<bool> done{false};
     std::vector<std::thread> writing;
     std::thread loading;
-    if (store.Stats().cache.blocks > 0) loading = StartThread([&] { LoadCaches(store, done); });
+    if (store.Stats().cache.frames > 0) loading = StartThread([&] { LoadCaches(store, done); });
     for (std::size_t t = 0; t < streams_.size(); ++t) {
       writing.push_back(StartThread([&, t] { RunThread(store, t); }));
     }

@@ -65,7 +65,7 @@ CacheOptions MakeCrashCache(const CrashRound& round) {
   cache.fraction = kind < 2 ? 0 : 0.1 + 0.6 * random.NextDouble();
   constexpr CachePolicy kPolicies[] = {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom};
   cache.policy = kPolicies[random.NextBelow(std::size(kPolicies))];
-  cache.load_interval = std::uint64_t{1000} << random.NextBelow(12);
+  cache.refresh_interval = std::uint64_t{1000} << random.NextBelow(12);
   return cache;
 }
 

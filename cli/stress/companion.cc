@@ -52,7 +52,7 @@ void RunCompanion(RoundState& round) {
         LookAtFigures(round);
         break;
       default: {
-        Ticket ticket = round.store.LoadCache();
+        Ticket ticket = round.store.RefreshCache();
         if (random.OneIn(2)) ticket.Wait();
       }
     }

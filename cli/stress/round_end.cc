@@ -6,8 +6,8 @@
 #include <set>
 
 #include "cli/stress/contents.h"
-#include "recovery/check.h"
 #include "crash_sim/linearizability.h"
+#include "recovery/check.h"
 
 namespace gpm::stress {
 namespace {
@@ -118,7 +118,7 @@ std::string CheckRoundEnd(RoundState& round, const std::vector<std::unique_ptr<L
   }
   const StoreStats stats = round.store.Stats();
   round.totals.resizes += stats.resizes;
-  round.totals.cache_loads += stats.cache.loads;
+  round.totals.cache_loads += stats.cache.refreshes;
   if (wrong.empty()) wrong = When("at the end", CheckFigures(stats, items, shape.value_size));
   round.store.Close();
   ++round.totals.steps;

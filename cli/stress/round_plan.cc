@@ -50,7 +50,7 @@ CacheOptions Cache(std::uint32_t accelerators, Random& random) {
                  : accelerators == kRandom ? CachePolicy::kRandom
                                            : CachePolicy::kOff;
   cache.fraction = cache.policy == CachePolicy::kOff ? 0 : random.Choose({0.05, 0.3, 1.0});
-  cache.load_interval = random.Choose<std::uint64_t>({0, 3000, 20'000, 200'000});
+  cache.refresh_interval = random.Choose<std::uint64_t>({0, 3000, 20'000, 200'000});
   if (cache.policy != CachePolicy::kOff && random.OneIn(8)) {
     cache.bytes = kMiB * random.Choose<std::uint64_t>({1, 8, 64});
   }
@@ -142,7 +142,7 @@ std::string Describe(const RoundPlan& plan) {
     return fmt::format("{}, cache {} of {}, {} bytes, loaded every {}",
                        options.directory.value_or(false) ? "directory" : "no directory",
                        CachePolicyName(options.policy), options.fraction.value_or(0), options.bytes,
-                       options.load_interval);
+                       options.refresh_interval);
   };
   return fmt::format(
       "  keys of {} bytes, different in the {} word; values of {} bytes; {}, initial capacity {}\n"

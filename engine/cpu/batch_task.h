@@ -7,8 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/cpu/prefetch_window.h"
 #include "engine/cpu/executor.h"
+#include "engine/cpu/prefetch_window.h"
 
 namespace gpm {
 
@@ -19,14 +19,14 @@ inline constexpr std::size_t kChunk = 512;
 /// one key are carried out by one thread, in batch order. A worker that meets an operation without
 /// room stops there; Resume goes on from it.
 template <class Setup>
-class CpuRun : public Run {
+class CpuBatchTask : public BatchTask {
  public:
-  CpuRun(CpuExecutor<Setup>* executor, const Batch& batch);
-  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  CpuBatchTask(CpuExecutor<Setup>* executor, const Batch& batch);
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
   bool Touched() const override { return touched_; }
   Progress Await() override { return progress_; }
-  Progress Resume(bool give_up, const CellGrant& grant) override;
-  void Settle() override;
+  Progress Resume(bool final_attempt, const CellGrant& grant) override;
+  void PersistObserved() override;
 
  private:
   struct alignas(128) Worker {
@@ -38,7 +38,7 @@ class CpuRun : public Run {
     Progress progress;
   };
 
-  using Block = OperationBlock;
+  using Window = PrefetchWindow;
   using CpuOperations = typename CpuExecutor<Setup>::CpuOperations;
 
   bool HasWrites() const;
@@ -54,10 +54,10 @@ class CpuRun : public Run {
   void RunFinds();
   void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
                     Progress* progress);
-  void RunOrdered(bool give_up, const Epochs::SlotRange& give_back, const CellGrant& grant);
-  void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim, const Block& block,
-                        std::size_t ahead) const;
-  void WorkOn(Worker* worker, bool give_up);
+  void RunOrdered(bool final_attempt, const Epochs::SlotRange& recycle, const CellGrant& grant);
+  void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
+                        const Window& window, std::size_t ahead) const;
+  void WorkOn(Worker* worker, bool final_attempt);
   Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
   /// The key's words, copied where the row is not aligned.
   const std::uint64_t* KeyAt(std::size_t i, KeyBuffer* buffer) const;
@@ -75,17 +75,17 @@ class CpuRun : public Run {
 };
 
 template <class Setup>
-CpuRun<Setup>::CpuRun(CpuExecutor<Setup>* executor, const Batch& batch)
+CpuBatchTask<Setup>::CpuBatchTask(CpuExecutor<Setup>* executor, const Batch& batch)
     : executor_(executor), batch_(batch) {}
 
 template <class Setup>
-void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+void CpuBatchTask<Setup>::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
   accelerators_ = executor_->NextAccelerators();
   key_size_ = 8 * executor_->table_.key_words;
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
     touched_ = true;
-    executor_->GiveBack(give_back);
+    executor_->RecycleSlots(recycle);
     RunFinds();
     progress_.cells_left = grant.count;
     progress_.positions = executor_->Positions();
@@ -101,12 +101,12 @@ void CpuRun<Setup>::Start(const Epochs::SlotRange& give_back, const CellGrant& g
   } else {
     Deal();
   }
-  RunOrdered(false, give_back, grant);
+  RunOrdered(false, recycle, grant);
 }
 
 /// Deals the operations to the workers: each thread sorts a share of the batch by owner.
 template <class Setup>
-void CpuRun<Setup>::Deal() {
+void CpuBatchTask<Setup>::Deal() {
   const TableView& table = executor_->table_;
   const std::size_t n = batch_.results.size();
   const std::size_t parts = workers_.size();
@@ -145,14 +145,14 @@ void CpuRun<Setup>::Deal() {
 }
 
 template <class Setup>
-Progress CpuRun<Setup>::Resume(bool give_up, const CellGrant& grant) {
+Progress CpuBatchTask<Setup>::Resume(bool final_attempt, const CellGrant& grant) {
   accelerators_ = executor_->NextAccelerators();  // the table may have grown, and they with it
-  RunOrdered(give_up, Epochs::SlotRange{}, grant);
+  RunOrdered(final_attempt, Epochs::SlotRange{}, grant);
   return progress_;
 }
 
 template <class Setup>
-void CpuRun<Setup>::Settle() {
+void CpuBatchTask<Setup>::PersistObserved() {
   if (!executor_->media_needs_flush()) return;
   const Reclaim reclaim = executor_->queues_.View();
   const CpuOperations operations = executor_->MakeOperations(reclaim);
@@ -161,18 +161,18 @@ void CpuRun<Setup>::Settle() {
       KeyBuffer buffer;
       operations.FlushCandidates(operations.Locate(KeyAt(i, &buffer)));
     }
-    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), executor_->media_, Step::kSettleFence);
+    FenceBeforeAck(TeamOfOne(ThreadGroup{}), executor_->media_, Step::kSettleFence);
   });
 }
 
 template <class Setup>
-bool CpuRun<Setup>::HasWrites() const {
+bool CpuBatchTask<Setup>::HasWrites() const {
   if (batch_.ops.empty()) return batch_.op != Op::kFind;
   return std::any_of(batch_.ops.begin(), batch_.ops.end(), [](Op op) { return op != Op::kFind; });
 }
 
 template <class Setup>
-const std::uint64_t* CpuRun<Setup>::KeyAt(std::size_t i, KeyBuffer* buffer) const {
+const std::uint64_t* CpuBatchTask<Setup>::KeyAt(std::size_t i, KeyBuffer* buffer) const {
   const std::byte* row = batch_.keys.data() + i * key_size_;
   if (reinterpret_cast<std::uintptr_t>(row) % alignof(std::uint64_t) == 0) {
     return reinterpret_cast<const std::uint64_t*>(row);
@@ -182,12 +182,12 @@ const std::uint64_t* CpuRun<Setup>::KeyAt(std::size_t i, KeyBuffer* buffer) cons
 }
 
 template <class Setup>
-const std::byte* CpuRun<Setup>::ValueAt(std::size_t i) const {
+const std::byte* CpuBatchTask<Setup>::ValueAt(std::size_t i) const {
   return batch_.values.empty() ? nullptr : batch_.values.data() + i * value_size_;
 }
 
 template <class Setup>
-void CpuRun<Setup>::RunFinds() {
+void CpuBatchTask<Setup>::RunFinds() {
   const Reclaim reclaim = executor_->queues_.View();
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
   const std::size_t n = batch_.results.size();
@@ -204,31 +204,31 @@ void CpuRun<Setup>::RunFinds() {
   }
   const TableView& table = executor_->table_;
   std::uint64_t dealt = 0;  // operations that some thread took
-  const auto next = [&](Block* block) {
-    const std::uint64_t most = std::min(kBlock, share);
+  const auto next = [&](Window* window) {
+    const std::uint64_t most = std::min(kWindow, share);
     const std::uint64_t first = std::min<std::uint64_t>(AtomicAdd(&dealt, most), n);
-    block->count = std::min(most, n - first);
-    for (std::size_t k = 0; k < block->count; ++k) block->index[k] = first + k;
+    window->count = std::min(most, n - first);
+    for (std::size_t k = 0; k < window->count; ++k) window->index[k] = first + k;
   };
-  const auto prepare = [&](Block* block, std::size_t) {
+  const auto prepare = [&](Window* window, std::size_t) {
     if (batch_.found.empty()) return;
-    for (std::size_t k = 0; k < block->count; ++k) {
-      if (block->Found(k)) block->references[k] = operations.LoadReference(block->found[k].slot);
+    for (std::size_t k = 0; k < window->count; ++k) {
+      if (window->Found(k)) window->references[k] = operations.LoadReference(window->found[k].slot);
     }
     if (table.inline_values()) return;
-    for (std::size_t k = 0; k < block->count; ++k) {
-      if (!block->Found(k)) continue;
-      PrefetchBytes(table.Cell(block->references[k]), value_size_);
-      PrefetchBytes(FoundAt(block->index[k]), value_size_);
+    for (std::size_t k = 0; k < window->count; ++k) {
+      if (!window->Found(k)) continue;
+      PrefetchBytes(table.Cell(window->references[k]), value_size_);
+      PrefetchBytes(FoundAt(window->index[k]), value_size_);
     }
   };
-  const auto answer = [&](const Block& block) {
-    for (std::size_t k = 0; k < block.count; ++k) {
-      const std::size_t i = block.index[k];
-      if (block.Found(k) && !batch_.found.empty()) {
-        operations.ReadValue(block.references[k], FoundAt(i));
+  const auto answer = [&](const Window& window) {
+    for (std::size_t k = 0; k < window.count; ++k) {
+      const std::size_t i = window.index[k];
+      if (window.Found(k) && !batch_.found.empty()) {
+        operations.ReadValue(window.references[k], FoundAt(i));
       }
-      batch_.results[i] = ResultOf(Op::kFind, block.Found(k));
+      batch_.results[i] = ResultOf(Op::kFind, window.Found(k));
     }
     return true;
   };
@@ -238,8 +238,8 @@ void CpuRun<Setup>::RunFinds() {
 
 /// With a directory: nothing is prefetched.
 template <class Setup>
-void CpuRun<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t first,
-                                 std::size_t count, Progress* progress) {
+void CpuBatchTask<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t first,
+                                       std::size_t count, Progress* progress) {
   for (std::size_t i = first; i < first + count; ++i) {
     KeyBuffer buffer;
     const std::uint64_t* key = KeyAt(i, &buffer);
@@ -256,8 +256,8 @@ void CpuRun<Setup>::FindOneByOne(const CpuOperations& operations, std::size_t fi
 }
 
 template <class Setup>
-void CpuRun<Setup>::RunOrdered(bool give_up, const Epochs::SlotRange& give_back,
-                               const CellGrant& grant) {
+void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange& recycle,
+                                     const CellGrant& grant) {
   touched_ = false;
   std::uint64_t left = 0;  // operations
   for (const Worker& worker : workers_) left += worker.list.size() - worker.next;
@@ -277,13 +277,14 @@ void CpuRun<Setup>::RunOrdered(bool give_up, const Epochs::SlotRange& give_back,
   }
   // Everything is allocated: from here on nothing fails.
   touched_ = true;
-  executor_->GiveBack(give_back);
-  executor_->ForParts(workers_.size(), [&](std::size_t part) { WorkOn(&workers_[part], give_up); });
+  executor_->RecycleSlots(recycle);
+  executor_->ForParts(workers_.size(),
+                      [&](std::size_t part) { WorkOn(&workers_[part], final_attempt); });
   progress_ = Progress{};
   for (const Worker& worker : workers_) {
     progress_.items_added += worker.progress.items_added;
-    progress_.lack_slots += worker.progress.lack_slots;
-    progress_.lack_cells += worker.progress.lack_cells;
+    progress_.short_of_slots += worker.progress.short_of_slots;
+    progress_.short_of_cells += worker.progress.short_of_cells;
     progress_.carried_out += worker.progress.carried_out;
     progress_.found += worker.progress.found;
     progress_.cache_hits += worker.progress.cache_hits;
@@ -293,29 +294,29 @@ void CpuRun<Setup>::RunOrdered(bool give_up, const Epochs::SlotRange& give_back,
 
 /// Prefetches what operations will read and write: values, cells, and an insert's reference.
 template <class Setup>
-void CpuRun<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
-                                     const Block& block, std::size_t ahead) const {
+void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
+                                           const Window& window, std::size_t ahead) const {
   const TableView& table = executor_->table_;
-  for (std::size_t k = 0; k < block.count; ++k) {
-    const Op op = KindOf(block.index[k]);
+  for (std::size_t k = 0; k < window.count; ++k) {
+    const Op op = KindOf(window.index[k]);
     if (Writes(op)) {
       std::uint32_t cell = 0;
       if (reclaim.PeekCell(ahead++, &cell)) {
         PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
       }
-      if (!batch_.values.empty()) PrefetchBytes(ValueAt(block.index[k]), value_size_);
+      if (!batch_.values.empty()) PrefetchBytes(ValueAt(window.index[k]), value_size_);
     }
-    if (block.Found(k)) {
+    if (window.Found(k)) {
       if (op == Op::kFind && !table.inline_values()) {
-        PrefetchBytes(table.Cell(operations.LoadReference(block.found[k].slot)), value_size_);
-        if (!batch_.found.empty()) PrefetchBytes(FoundAt(block.index[k]), value_size_);
+        PrefetchBytes(table.Cell(operations.LoadReference(window.found[k].slot)), value_size_);
+        if (!batch_.found.empty()) PrefetchBytes(FoundAt(window.index[k]), value_size_);
       }
     } else if (Inserts(op) && !accelerators_.directory.enabled()) {
-      const int place = operations.PlaceFor(block.empty[k]);
+      const int place = operations.PlaceFor(window.empty[k]);
       if (place < 0) continue;
       const auto position = static_cast<std::uint32_t>(place);
       std::byte* const bucket =
-          operations.BucketAt(block.candidates[k], position >> table.slot_bits);
+          operations.BucketAt(window.candidates[k], position >> table.slot_bits);
       PrefetchLine(table.Reference(Slot{bucket, position & (table.slots - 1)}));
     }
   }
@@ -324,7 +325,7 @@ void CpuRun<Setup>::PrefetchForApply(const CpuOperations& operations, const Recl
 /// Carries out a worker's operations one after another; the buckets, references and values of
 /// those to come are prefetched.
 template <class Setup>
-void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
+void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
   worker->progress = Progress{};
   worker->taken = 0;
   worker->retired_cells.resize(worker->list.size() - worker->next + worker->grant.count);
@@ -334,38 +335,38 @@ void CpuRun<Setup>::WorkOn(Worker* worker, bool give_up) {
   const bool mixed = !batch_.ops.empty();
   const Plan same_plan = PlanOf(batch_.op, batch_.values.data());  // but for the values
   std::size_t entered = worker->next;
-  const auto next = [&](Block* block) {
-    block->count = std::min(kBlock, worker->list.size() - entered);
-    std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), block->count,
-                block->index.begin());
-    entered += block->count;
+  const auto next = [&](Window* window) {
+    window->count = std::min(kWindow, worker->list.size() - entered);
+    std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
+                window->index.begin());
+    entered += window->count;
   };
-  const auto prepare = [&](const Block* block, std::size_t ahead) {
-    PrefetchForApply(operations, reclaim, *block, ahead);
+  const auto prepare = [&](const Window* window, std::size_t ahead) {
+    PrefetchForApply(operations, reclaim, *window, ahead);
   };
-  const auto carry_out = [&](const Block& block) {
-    for (std::size_t k = 0; k < block.count; ++k) {
-      const std::size_t i = block.index[k];
+  const auto carry_out = [&](const Window& window) {
+    for (std::size_t k = 0; k < window.count; ++k) {
+      const std::size_t i = window.index[k];
       const Op op = KindOf(i);
       const std::byte* const value = ValueAt(i);
       Plan plan = mixed ? PlanOf(op, value) : same_plan;
       if (!mixed) plan.absent_value = plan.present_value = value;
       const Outcome outcome =
-          operations.Apply(block.candidates[k], block.keys[k], plan, 1, block.found[k]);
+          operations.Apply(window.candidates[k], window.keys[k], plan, 1, window.found[k]);
       worker->progress.items_added += ItemsAdded(plan, outcome);
-      if (outcome.lack != Lack::kNothing && !give_up) {
+      if (outcome.shortage != Shortage::kNothing && !final_attempt) {
         // What comes after it may not lack anything: it is not counted.
-        (outcome.lack == Lack::kSlot ? worker->progress.lack_slots : worker->progress.lack_cells) =
-            1;
+        (outcome.shortage == Shortage::kSlot ? worker->progress.short_of_slots
+                                             : worker->progress.short_of_cells) = 1;
         return false;
       }
       if (op == Op::kFind && outcome.present) {
         const bool hit =
-            batch_.found.empty() || operations.ReadFound(block.candidates[k], outcome, FoundAt(i));
+            batch_.found.empty() || operations.ReadFound(window.candidates[k], outcome, FoundAt(i));
         ++worker->progress.found;
         worker->progress.cache_hits += hit ? 1 : 0;
       }
-      batch_.results[i] = outcome.lack != Lack::kNothing
+      batch_.results[i] = outcome.shortage != Shortage::kNothing
                               ? Result::kNoSpace
                               : ResultOf(op, outcome.present, !batch_.values.empty());
       ++worker->next;

@@ -10,15 +10,15 @@
 
 #include "cache/memory.h"
 #include "engine/executor.h"
-#include "table/operation.h"
-#include "table/group.h"
-#include "table/protocol.h"
 #include "pm/persist.h"
+#include "table/group.h"
+#include "table/operation.h"
+#include "table/protocol.h"
 
 namespace gpm {
 
 template <class Setup>
-class CpuRun;
+class CpuBatchTask;
 
 /// The executor's volatile memory behind a Reclaim.
 struct CpuQueues {
@@ -100,7 +100,7 @@ class CpuExecutor : public Executor {
   }
   std::uint64_t slot_queue_room() const override { return queues_.slots.size(); }
 
-  PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  ScanCounters ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) override;
   std::vector<std::uint32_t> UsedCells() override { return used_; }
   void FreeUnused(const std::vector<CellRange>& ranges) override {
     for (const CellRange& range : ranges) FreeRange(range, used_.data());
@@ -108,19 +108,18 @@ class CpuExecutor : public Executor {
   }
   void FreeAll(CellRange range) override { FreeRange(range, nullptr); }
   std::uint64_t DrainLevel(std::uint32_t level) override;
-  void GiveBack(const Epochs::SlotRange& slots) override {
+  void RecycleSlots(const Epochs::SlotRange& slots) override {
     const Reclaim reclaim = queues_.View();
     const CpuOperations operations = MakeOperations(reclaim);
     for (std::uint64_t i = slots.from; i < slots.to; ++i) {
       operations.GiveBackSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
     }
-    FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kGiveBackFence,
-                             slots.from != slots.to);
+    FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kGiveBackFence, slots.from != slots.to);
   }
   ReclaimPositions Positions() override {
     return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
   }
-  ReclaimPositions QueueAgain(const CellGrant& cells) override {
+  ReclaimPositions ReturnCells(const CellGrant& cells) override {
     std::uint64_t taken = 0;
     queues_.View(cells, &taken).ReturnCells(0, 1);
     return Positions();
@@ -129,20 +128,20 @@ class CpuExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
-  void LoadCache() override;
-  bool CacheLoadEnded() override { return true; }
-  void AwaitCacheLoad() override {}
-  std::shared_ptr<Run> Prepare(const Batch& batch, Stream) override {
+  void RefreshCache() override;
+  bool CacheRefreshEnded() override { return true; }
+  void AwaitCacheRefresh() override {}
+  std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream) override {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
     RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
     RequireHostMemory(batch.values.data(), batch.values.size(), "values");
     RequireHostMemory(batch.found.data(), batch.found.size(), "found");
     RequireHostMemory(batch.results.data(), batch.results.size(), "results");
-    return std::make_shared<CpuRun<Setup>>(this, batch);
+    return std::make_shared<CpuBatchTask<Setup>>(this, batch);
   }
 
  private:
-  friend class CpuRun<Setup>;
+  friend class CpuBatchTask<Setup>;
 
   bool media_needs_flush() const { return persist_.needs_flush(); }
   CpuOperations MakeOperations(const Reclaim& reclaim) const {
@@ -191,37 +190,37 @@ class CpuExecutor : public Executor {
 };
 
 template <class Setup>
-PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
+ScanCounters CpuExecutor<Setup>::ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) {
   std::uint64_t cells = 0;
   for (const CellRange& range : ranges) cells = std::max(cells, range.last);
-  if (mode != PassMode::kRepair) used_.assign((cells + 31) / 32, 0);
-  PassCounters total;
+  if (mode != ScanMode::kRepair) used_.assign((cells + 31) / 32, 0);
+  ScanCounters total;
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
   const DirectoryView& directory = accelerators_.directory;
   const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
                                std::uint32_t index) {
     ForRanges(buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
-      PassCounters counters;
-      const PassView pass{&counters, used_.data(), ranges.data(),
+      ScanCounters counters;
+      const SlotScan pass{&counters, used_.data(), ranges.data(),
                           static_cast<std::uint32_t>(ranges.size())};
       for (std::uint64_t b = first; b < last; ++b) {
         for (std::uint32_t s = 0; s < table_.slots; ++s) {
-          VisitSlot(
+          ScanSlot(
               table_, operations, media_, pass, mode, addressable,
               Slot{first_bucket + b * table_.bucket_bytes, s},
               index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(b));
         }
       }
-      FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kRepairFence,
-                               mode == PassMode::kRepair);
-      if (mode == PassMode::kInspect) {
+      FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kRepairFence,
+                     mode == ScanMode::kRepair);
+      if (mode == ScanMode::kInspect) {
         // What is taken for the state of things may be what a process stored and did not live to
         // flush. Cells are durable before anything names them. (The reserved level comes first and
         // is one part, which the caller runs: its fence is also that of Pool::Open's flush.)
         media_.Flush(Step::kInspectFlush, first_bucket + first * table_.bucket_bytes,
                      (last - first) * table_.bucket_bytes);
-        FenceBeforeAcknowledging(TeamOfOne(ThreadGroup{}), media_, Step::kInspectFence);
+        FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kInspectFence);
       }
       AtomicAdd(&total.items, counters.items);
       AtomicAdd(&total.insert_slots, counters.insert_slots);
@@ -243,7 +242,7 @@ PassCounters CpuExecutor<Setup>::Pass(PassMode mode, const std::vector<CellRange
 template <class Setup>
 std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRange>& ranges,
                                                       std::uint64_t head) {
-  const PassCounters found = Pass(PassMode::kTrust, ranges);
+  const ScanCounters found = ScanSlots(ScanMode::kTrust, ranges);
   std::uint64_t misplaced = found.bad_references + found.shared_cells;
   const Reclaim reclaim = queues_.View();
   for (std::uint64_t i = head; i < Positions().cells_tail; ++i) {
@@ -277,15 +276,15 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
       operations.directory().Build(static_cast<std::uint32_t>(i));
     }
   });
-  std::fill_n(accelerators_.directory.prints + std::uint64_t{used} * shape.stride,
+  std::fill_n(accelerators_.directory.fingerprints + std::uint64_t{used} * shape.stride,
               std::uint64_t{shape.buckets - used} * shape.stride, DirectoryView::kEmpty);
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::LoadCache() {
+void CpuExecutor<Setup>::RefreshCache() {
   Accelerators view = accelerators_;
   view.cache.clock = AtomicLoad32(&clock_);
-  const CacheLoad load = cache_memory_.Load(view.cache, ++loads_);
+  const CacheRefresh load = cache_memory_.Load(view.cache, ++loads_);
   const ThreadGroup group;
   const CacheAccess<ThreadGroup, Media> access(view.cache, table_, group, media_);
   const auto for_each = [&](std::uint32_t count, const auto& visit) {
@@ -295,7 +294,7 @@ void CpuExecutor<Setup>::LoadCache() {
   };
   for_each(load.buckets, [&](std::uint32_t bucket) { load.CountBucket(bucket); });
   load.ChooseThreshold();
-  for_each(view.cache.size, [&](std::uint32_t block) { load.EvictCold(access, media_, block); });
+  for_each(view.cache.size, [&](std::uint32_t window) { load.EvictCold(access, media_, window); });
   for_each(load.buckets, [&](std::uint32_t bucket) { load.AssignHot(media_, bucket); });
   for_each(load.state->pending,
            [&](std::uint32_t i) { access.Fill(view.directory, load.pending[i]); });

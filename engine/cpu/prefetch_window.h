@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "table/protocol.h"
 #include "table/matching.h"
+#include "table/protocol.h"
 
 namespace gpm {
 
 /// Operations that one thread takes each step of together: as many cache misses as overlap.
-inline constexpr std::size_t kBlock = 48;
+inline constexpr std::size_t kWindow = 48;
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
 
@@ -74,21 +74,21 @@ class LevelAim {
 };
 
 /// Operations on their way through a thread.
-struct OperationBlock {
+struct PrefetchWindow {
   std::size_t count = 0;
-  std::array<std::size_t, kBlock> index;  ///< in the batch
-  std::array<KeyBuffer, kBlock> buffers;
-  std::array<const std::uint64_t*, kBlock> keys;
-  std::array<Candidates, kBlock> candidates;
-  std::array<Hint, kBlock> found;                ///< where
-  std::array<std::uint32_t, kBlock> empty;       ///< candidate slots, of the levels looked at
-  std::array<std::uint64_t, kBlock> references;  ///< room for what `prepare` finds (ForBlocks)
-  std::array<std::uint32_t, kBlock> pending;     ///< operations that look at a level
+  std::array<std::size_t, kWindow> index;  ///< in the batch
+  std::array<KeyBuffer, kWindow> buffers;
+  std::array<const std::uint64_t*, kWindow> keys;
+  std::array<Candidates, kWindow> candidates;
+  std::array<Hint, kWindow> found;                ///< where
+  std::array<std::uint32_t, kWindow> empty;       ///< candidate slots, of the levels looked at
+  std::array<std::uint64_t, kWindow> references;  ///< room for what `prepare` finds (ForBlocks)
+  std::array<std::uint32_t, kWindow> pending;     ///< operations that look at a level
   std::size_t pending_count = 0;
-  std::array<std::uint64_t, kBlock> words;  ///< of the pending ones, in their order
-  std::array<BucketMatch, kBlock> matches;
+  std::array<std::uint64_t, kWindow> words;  ///< of the pending ones, in their order
+  std::array<BucketMatch, kWindow> matches;
   /// Their candidate buckets in that level, one key's after another's.
-  std::array<std::byte*, kBlock * kMaxCandidates> buckets;
+  std::array<std::byte*, kWindow * kMaxCandidates> buckets;
 
   bool Found(std::size_t k) const { return found[k].slot.bucket != nullptr; }
 };
@@ -101,7 +101,7 @@ struct OperationBlock {
 template <class Operations, class Media, class KeyOf>
 class BlockSearch {
  public:
-  using Block = OperationBlock;
+  using Window = PrefetchWindow;
 
   /// @param searches else keys are hashed alone: there is a directory
   BlockSearch(const TableView& table, const Operations& operations, const Media& media,
@@ -112,23 +112,23 @@ class BlockSearch {
         searches_(searches),
         key_of_(key_of) {}
 
-  /// Takes operations in blocks (next(&block), which gives none at the end) through the steps of a
-  /// search, and calls visit(block) for each, in order, until it returns false. Before that,
-  /// prepare(&block, operations that are visited before it) prefetches what the visit needs. The
-  /// steps of three blocks take turns, so that what one prefetches arrives while the others work.
+  /// Takes operations in windows (next(&window), which gives none at the end) through the steps of
+  /// a search, and calls visit(window) for each, in order, until it returns false. Before that,
+  /// prepare(&window, operations that are visited before it) prefetches what the visit needs. The
+  /// steps of three windows take turns, so that what one prefetches arrives while the others work.
   template <class Next, class Prepare, class Visit>
   void ForBlocks(const Next& next, const Prepare& prepare, const Visit& visit) const {
-    std::array<Block, 3> blocks;
-    Block* entered = &blocks[0];
-    Block* searched = &blocks[1];
-    Block* prepared = &blocks[2];
+    std::array<Window, 3> windows;
+    Window* entered = &windows[0];
+    Window* searched = &windows[1];
+    Window* prepared = &windows[2];
     do {
       next(entered);
       Enter(entered);
       Search(searched);
       prepare(searched, prepared->count);
       if (prepared->count > 0 && !visit(*prepared)) return;
-      Block* const free = prepared;
+      Window* const free = prepared;
       prepared = searched;
       searched = entered;
       entered = free;
@@ -136,49 +136,49 @@ class BlockSearch {
   }
 
  private:
-  /// Hashes a block of keys and prefetches the buckets where most of them are.
-  void Enter(Block* block) const {
-    const std::size_t count = block->count;
+  /// Hashes a window of keys and prefetches the buckets where most of them are.
+  void Enter(Window* window) const {
+    const std::size_t count = window->count;
     for (std::size_t k = 0; k < count; ++k) {
-      block->keys[k] = key_of_(block->index[k], &block->buffers[k]);
-      block->candidates[k] = operations_.Locate(block->keys[k]);
-      block->found[k] = Hint{};
-      block->empty[k] = 0;
-      block->pending[k] = static_cast<std::uint32_t>(k);
+      window->keys[k] = key_of_(window->index[k], &window->buffers[k]);
+      window->candidates[k] = operations_.Locate(window->keys[k]);
+      window->found[k] = Hint{};
+      window->empty[k] = 0;
+      window->pending[k] = static_cast<std::uint32_t>(k);
     }
-    block->pending_count = 0;
+    window->pending_count = 0;
     if (!searches_) return;
-    block->pending_count = count;
-    AimAt(0, block);
+    window->pending_count = count;
+    AimAt(0, window);
   }
 
   /// Finds and prefetches the pending operations' buckets of level top - `level`.
   ///
   /// Nothing but prefetches is in their loop: the fewer instructions between them, the more of them
   /// are looked up in the page table at once.
-  void AimAt(std::uint32_t level, Block* block) const {
+  void AimAt(std::uint32_t level, Window* window) const {
     const LevelAim aim(table_, level);
     const std::uint32_t locations = table_.locations;
-    std::byte** bucket = block->buckets.data();
-    for (std::size_t p = 0; p < block->pending_count; ++p) {
-      const Candidates& candidates = block->candidates[block->pending[p]];
-      block->words[p] = candidates.word;
+    std::byte** bucket = window->buckets.data();
+    for (std::size_t p = 0; p < window->pending_count; ++p) {
+      const Candidates& candidates = window->candidates[window->pending[p]];
+      window->words[p] = candidates.word;
       aim.Buckets(candidates, bucket);
       bucket += locations;
     }
     const std::uint64_t bytes = 8 * table_.slots;
-    for (std::byte** each = block->buckets.data(); each < bucket; ++each) {
+    for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
       if (*each != nullptr) PrefetchBytes(*each, bytes);
     }
   }
 
   /// Prefetches keys longer than 8 bytes of which the fingerprint matches.
-  void PrefetchKeys(const Block& block) const {
+  void PrefetchKeys(const Window& window) const {
     if (table_.key_words == 1) return;
-    for (std::size_t p = 0; p < block.pending_count; ++p) {
-      for (std::uint32_t rest = block.matches[p].match; rest != 0; rest &= rest - 1) {
+    for (std::size_t p = 0; p < window.pending_count; ++p) {
+      for (std::uint32_t rest = window.matches[p].match; rest != 0; rest &= rest - 1) {
         const std::uint32_t bit = LowestBit(rest);
-        std::byte* const bucket = block.buckets[p * table_.locations + (bit >> table_.slot_bits)];
+        std::byte* const bucket = window.buckets[p * table_.locations + (bit >> table_.slot_bits)];
         const Slot slot{bucket, bit & (table_.slots - 1)};
         PrefetchBytes(reinterpret_cast<const std::byte*>(table_.Key(slot)), 8 * table_.key_words);
       }
@@ -187,35 +187,35 @@ class BlockSearch {
 
   /// Looks the keys up in lockstep, so that the misses of all of them overlap: level by level, each
   /// stage's lines prefetched by the one before. Prefetches the references of what it finds.
-  void Search(Block* block) const {
-    for (std::uint32_t level = 0; block->pending_count > 0; ++level) {
-      media_.MatchBuckets(block->buckets.data(), table_.slots, table_.locations,
-                          block->words.data(), block->pending_count, block->matches.data());
-      PrefetchKeys(*block);
+  void Search(Window* window) const {
+    for (std::uint32_t level = 0; window->pending_count > 0; ++level) {
+      media_.MatchBuckets(window->buckets.data(), table_.slots, table_.locations,
+                          window->words.data(), window->pending_count, window->matches.data());
+      PrefetchKeys(*window);
       const std::uint32_t first = level * table_.locations;
       std::size_t missing = 0;
-      std::byte** buckets = block->buckets.data();
-      for (std::size_t p = 0; p < block->pending_count; ++p, buckets += table_.locations) {
-        const std::uint32_t k = block->pending[p];
-        Probe probe{block->matches[p].match << (first << table_.slot_bits),
-                    block->matches[p].empty << (first << table_.slot_bits)};
+      std::byte** buckets = window->buckets.data();
+      for (std::size_t p = 0; p < window->pending_count; ++p, buckets += table_.locations) {
+        const std::uint32_t k = window->pending[p];
+        Probe probe{window->matches[p].match << (first << table_.slot_bits),
+                    window->matches[p].empty << (first << table_.slot_bits)};
         if (table_.key_words > 1 && probe.match != 0) {  // of equal fingerprints: the keys
           std::array<std::byte*, kMaxCandidates> all;
           std::copy_n(buckets, table_.locations, all.begin() + first);
-          probe = operations_.ProbeLevel(block->candidates[k], block->keys[k], level, all.data());
+          probe = operations_.ProbeLevel(window->candidates[k], window->keys[k], level, all.data());
         }
-        block->empty[k] |= probe.empty;
+        window->empty[k] |= probe.empty;
         if (probe.match == 0) {
-          block->pending[missing++] = k;
+          window->pending[missing++] = k;
           continue;
         }
         const std::uint32_t position = LowestBit(probe.match);
         const std::uint32_t location = (position >> table_.slot_bits) & (table_.locations - 1);
-        block->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
-        PrefetchLine(table_.Reference(block->found[k].slot));
+        window->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
+        PrefetchLine(table_.Reference(window->found[k].slot));
       }
-      block->pending_count = level + 1 < table_.levels ? missing : 0;
-      if (block->pending_count > 0) AimAt(level + 1, block);
+      window->pending_count = level + 1 < table_.levels ? missing : 0;
+      if (window->pending_count > 0) AimAt(level + 1, window);
     }
   }
 

@@ -5,10 +5,10 @@
 #include <bit>
 #include <cub/device/device_scan.cuh>
 
-#include "engine/cuda/kernels/resolve.cuh"
-#include "engine/cuda/kernels/finds.cuh"
 #include "engine/cuda/batch_task.h"
+#include "engine/cuda/kernels/finds.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
+#include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
 #include "engine/cuda/kernels/sort.cuh"
 
@@ -29,12 +29,12 @@ constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
 constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
 /// Blocks that read in order, in larger pools: few pages are then in use at a time.
 constexpr unsigned kReadingBlocks = 64;
-/// Blocks of CarryOutRuns, or of CarryOutParts, that a multiprocessor runs at once.
+/// Blocks of ApplyKeyRuns, or of ApplyQueuedKeyRuns, that a multiprocessor runs at once.
 constexpr std::uint32_t kBusyBlocks = 3;
 
 /// Operations of the first part of a batch that is read in two (measured: with less of it, its
 /// reads end before the rest is looked up).
-std::uint32_t FirstPart(std::uint64_t operations, bool finds) {
+std::uint32_t FirstSlice(std::uint64_t operations, bool finds) {
   return static_cast<std::uint32_t>(operations / (finds ? 3 : 4));
 }
 
@@ -47,7 +47,7 @@ auto OneByOne(const DeviceBatch& batch, std::uint32_t key_words) {
 }  // namespace
 
 /// Allocates what the batch needs, so that nothing is short once it has begun.
-void CudaRun::Allocate() {
+void CudaBatchTask::Allocate() {
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
   if (!ops_on_device_) w.ops.Reserve(batch_.ops.size());
@@ -60,25 +60,27 @@ void CudaRun::Allocate() {
   const AccessOptions& access = executor_->access();
   const bool deferred = wants_cells && n <= Reads::kMaxOperations && access.by_address;
   const std::uint64_t tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
-  way_ = n <= std::min<std::uint64_t>(kSmallBatch, tiles) ? Way::kSmall : Way::kSorted;
+  strategy_ =
+      n <= std::min<std::uint64_t>(kSmallBatch, tiles) ? Strategy::kSmall : Strategy::kSorted;
   // Unless values are read together or cached, several finds of a key had better be one; without a
   // directory too.
   const bool finds = batch_.ops.empty() && batch_.op == Op::kFind;
   const bool apart = (deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache();
-  if (finds && (!access.combine || (executor_->has_directory() && apart))) way_ = Way::kFinds;
-  searches_ = way_ == Way::kSorted && executor_->has_directory() && n <= Reads::kMaxOperations &&
-              (deferred || !wants_cells);
-  if (deferred && (way_ != Way::kSmall || n >= kDealtFrom)) AllocateReads(n);
-  if (way_ == Way::kFinds) return;
+  if (finds && (!access.combine || (executor_->has_directory() && apart)))
+    strategy_ = Strategy::kFinds;
+  searches_ = strategy_ == Strategy::kSorted && executor_->has_directory() &&
+              n <= Reads::kMaxOperations && (deferred || !wants_cells);
+  if (deferred && (strategy_ != Strategy::kSmall || n >= kDealtFrom)) AllocateReads(n);
+  if (strategy_ == Strategy::kFinds) return;
   w.records.Reserve(n);
   if (executor_->needs_flush()) {
     // (A value that was written ahead may be another one in the end.)
-    const std::uint64_t cells = (way_ == Way::kSmall ? 2 : 1) * executor_->cell_bytes();
+    const std::uint64_t cells = (strategy_ == Strategy::kSmall ? 2 : 1) * executor_->cell_bytes();
     w.dirty_lines.Reserve(n * (batch_.keys.size() / n + cells) / 64 + 6 * n);
     w.dirty_count.Reserve(1);
   }
-  if (way_ == Way::kSmall) {
-    w.marks.Reserve(n);
+  if (strategy_ == Strategy::kSmall) {
+    w.digests.Reserve(n);
     return;
   }
   w.effects.Reserve(n);
@@ -105,26 +107,26 @@ void CudaRun::Allocate() {
 
 /// Shapes lists of items by part, and gives them counts. @return elements that they need
 template <class Item>
-std::uint64_t CudaRun::ShapeLists(std::uint64_t items, Workspace::Lists kind,
-                                  PartLists<Item>* lists) {
-  lists->parts = PartLists<Item>::PartsFor(executor_->multiprocessors());
-  lists->room = PartLists<Item>::RoomFor(items, lists->parts);
-  lists->counts = workspace_->list_counts.data() + kind * PartLists<Item>::kCounts;
+std::uint64_t CudaBatchTask::ShapeLists(std::uint64_t items, Workspace::Lists kind,
+                                        SmQueues<Item>* lists) {
+  lists->queues = SmQueues<Item>::QueuesFor(executor_->multiprocessors());
+  lists->room = SmQueues<Item>::RoomFor(items, lists->queues);
+  lists->counts = workspace_->list_counts.data() + kind * SmQueues<Item>::kCounts;
   return lists->SizeFor(items);
 }
 
-void CudaRun::AllocateReads(std::uint64_t operations) {
+void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   static_assert(sizeof(ReadPlan) == 8);
   const bool large = operations >= kLargeFrom;
-  const bool finds = way_ == Way::kFinds;
+  const bool finds = strategy_ == Strategy::kFinds;
   Workspace& w = *workspace_;
-  const bool plans = large || way_ == Way::kSorted;
+  const bool plans = large || strategy_ == Strategy::kSorted;
   const bool in_order = large && executor_->pool_bytes() > executor_->access().dealt_up_to;
   // Each part has lists of its own, one behind the other: reads of one part alone (those of a later
   // phase) may run over into the second.
   const bool split = (finds || searches_) && !in_order && operations >= kSplitFrom;
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
-  const std::uint64_t some = split ? FirstPart(operations, finds) : rows;
+  const std::uint64_t some = split ? FirstSlice(operations, finds) : rows;
   std::uint64_t lists = RoundUp(ShapeLists(some, Workspace::kReads, &reads_.lists), 2);
   const std::uint64_t second = lists;
   if (split) lists += RoundUp(ShapeLists(rows - some, Workspace::kSecondReads, &second_lists_), 2);
@@ -154,25 +156,25 @@ void CudaRun::AllocateReads(std::uint64_t operations) {
 
 /// Sorts the hashes, and the operations with them, and says where they are then; or, without
 /// storage, finds out how much it takes.
-void CudaRun::SortHashes(void* storage) {
+void CudaBatchTask::SortHashes(void* storage) {
   Workspace& w = *workspace_;
   const auto n = static_cast<std::uint32_t>(batch_.results.size());
   if (batch_.results.size() <= kMergedUpTo) {
     MergeSortPairs(storage, &sort_bytes_, w.hashes.data(), w.order.data(), n, stream_);
     device_.hashes = w.hashes.data();
     device_.order = w.order.data();
-    device_.surprises = w.other_hashes.data();
+    device_.mispredictions = w.other_hashes.data();
   } else {
     RadixSortPairs(storage, &sort_bytes_, w.hashes.data(), w.other_hashes.data(), w.order.data(),
                    w.other_order.data(), n, stream_);
     device_.hashes = w.other_hashes.data();
     device_.order = w.other_order.data();
-    device_.surprises = w.hashes.data();
+    device_.mispredictions = w.hashes.data();
   }
 }
 
 /// Sorts the batch by key hash and finds the effect of each run.
-void CudaRun::Sort() {
+void CudaBatchTask::Sort() {
   Workspace& w = *workspace_;
   const int n = static_cast<int>(device_.count);
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
@@ -186,23 +188,23 @@ void CudaRun::Sort() {
   });
 }
 
-void CudaRun::CarryOut(bool again, bool give_up) {
-  if (way_ == Way::kSmall) {
+void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
+  if (strategy_ == Strategy::kSmall) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     workspace_->changes.Launch(
-        {CarryOutSmall, std::max(tiles, executor_->multiprocessors()), kSmallThreads, context_,
-         device_, reads_, again, give_up, kernel_reporter_},
+        {ApplySmallBatch, std::max(tiles, executor_->multiprocessors()), kSmallThreads, context_,
+         device_, reads_, again, final_attempt, kernel_reporter_},
         stream_);
     Finish();
     return;
   }
   ClearReads();
   const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
-    Launch("AnswerOperations", AnswerOperations, BlocksFor(device_.count, kBlockThreads),
-           kBlockThreads, stream, context_, device_, reads, reporter);
+    Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
+           stream, context_, device_, reads, reporter);
   };
   if (searches_ && !again) {
-    SearchAndCarryOut();
+    SearchAndApply();
     if (reads_.enabled()) {
       Workspace& w = *workspace_;
       CheckCuda(cudaStreamWaitEvent(w.answering, w.forked, 0), "cudaStreamWaitEvent");
@@ -211,8 +213,8 @@ void CudaRun::CarryOut(bool again, bool give_up) {
       CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
       CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
       CopyRows(Reporter{});
-      Launch("CorrectAnswers", CorrectAnswers, executor_->multiprocessors(), kBlockThreads, stream_,
-             context_, device_, kernel_reporter_);
+      Launch("FixMispredictedRuns", FixMispredictedRuns, executor_->multiprocessors(),
+             kBlockThreads, stream_, context_, device_, kernel_reporter_);
     } else {
       answer(Reads{}, stream_, kernel_reporter_);
     }
@@ -220,15 +222,15 @@ void CudaRun::CarryOut(bool again, bool give_up) {
     const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
     const std::uint32_t span =
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
-    Launch("CarryOutRuns", CarryOutRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
-           context_, device_, reads_, span, give_up);
+    Launch("ApplyKeyRuns", ApplyKeyRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
+           context_, device_, reads_, span, final_attempt);
     ReadPlanned(reads_, false);
     answer(Reads{}, stream_, kernel_reporter_);
   }
   Finish();
 }
 
-void CudaRun::Find() {
+void CudaBatchTask::Find() {
   const bool at_once =
       !reads_.enabled() && device_.found != nullptr && !context_.table.inline_values();
   if (device_.count < kLargeFrom || at_once) {
@@ -236,7 +238,7 @@ void CudaRun::Find() {
     if (reads_.enabled()) {
       const unsigned multiprocessors = executor_->multiprocessors();
       const unsigned most =
-          std::min(kFindingBlocks * multiprocessors, FewItems<std::uint64_t>::kMaxBlocks);
+          std::min(kFindingBlocks * multiprocessors, FewItemsConsumer<std::uint64_t>::kMaxBlocks);
       const unsigned blocks = std::clamp(tiles, std::min(multiprocessors, most), most);
       workspace_->finds.Launch(
           {FindKeys, blocks, kBlockThreads, context_, device_, reads_, kernel_reporter_}, stream_);
@@ -255,7 +257,7 @@ void CudaRun::Find() {
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read the first part while the rest is looked up
-    reads.last = FirstPart(device_.count, true);
+    reads.last = FirstSlice(device_.count, true);
     search(reads, stream_);
     ForkAndRead(reads, true);
     reads.first = reads.last;
@@ -272,17 +274,17 @@ void CudaRun::Find() {
   CopyRows(kernel_reporter_);
 }
 
-void CudaRun::CopyRows(const Reporter& reporter) {
+void CudaBatchTask::CopyRows(const Reporter& reporter) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  Launch("CopyReads", CopyReads, std::min(blocks, kPassBlocks), kBlockThreads, stream_, context_,
-         device_, reads_, reporter);
+  Launch("CopyReads", CopyReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
+         context_, device_, reads_, reporter);
 }
 
-void CudaRun::ClearReads() {
+void CudaBatchTask::ClearReads() {
   if (reads_.plans == nullptr) return;
   auto* const flags = reinterpret_cast<std::byte*>(reads_.flags);
   // Who puts reads in order goes through all plans; a search of finds makes all.
-  const bool plans = reads_.bins != nullptr && way_ != Way::kFinds;
+  const bool plans = reads_.bins != nullptr && strategy_ != Strategy::kFinds;
   auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : flags;
   const auto before = static_cast<std::uint64_t>(flags - from);
   CheckCuda(cudaMemsetAsync(from, 0, before + clear_bytes_, stream_), "cudaMemsetAsync");
@@ -290,20 +292,20 @@ void CudaRun::ClearReads() {
 
 /// Looks up the runs of a large batch, and carries out the others, on the side stream, while what
 /// those want is read, on the batch's own.
-void CudaRun::SearchAndCarryOut() {
+void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     const std::uint32_t positions = reads.last - reads.first;
-    Launch("SearchRuns", SearchRuns, BlocksFor(positions, kBlockThreads), kBlockThreads, stream,
-           context_, device_, reads, pending_, cells_);
+    Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(positions, kBlockThreads), kBlockThreads,
+           stream, context_, device_, reads, pending_, cells_);
     if (reads.last != device_.count || !cells_.enabled()) return;
-    Launch("DealCells", DealCells, std::min(blocks, kPassBlocks), kBlockThreads, stream, context_,
-           device_.sums, cells_);
+    Launch("DealCells", DealCells, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream,
+           context_, device_.sums, cells_);
   };
   Reads reads = reads_;
   if (second_lists_.enabled()) {  // read for the first part while the rest is looked up
-    reads.last = FirstPart(device_.count, false);
+    reads.last = FirstSlice(device_.count, false);
     search(reads, stream_);
     ForkAndRead(reads, false);
     reads.first = reads.last;
@@ -316,27 +318,27 @@ void CudaRun::SearchAndCarryOut() {
     search(reads, stream_);
   }
   ForkAndRead(reads, false);
-  Launch("CarryOutParts", CarryOutParts, executor_->multiprocessors() * kBusyBlocks, kBlockThreads,
-         workspace_->side, context_, device_, reads_, pending_, cells_);
+  Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kBusyBlocks,
+         kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells_);
   Join();
 }
 
-void CudaRun::Fork() {
+void CudaBatchTask::Fork() {
   CheckCuda(cudaEventRecord(workspace_->forked, stream_), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->forked, 0), "cudaStreamWaitEvent");
 }
-void CudaRun::ForkAndRead(const Reads& reads, bool copies) {
+void CudaBatchTask::ForkAndRead(const Reads& reads, bool copies) {
   Fork();
   if (!reads.enabled()) return;
   ReadPlanned(reads, copies);
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->reading, 0), "cudaStreamWaitEvent");
 }
-void CudaRun::Join() {
+void CudaBatchTask::Join() {
   CheckCuda(cudaEventRecord(workspace_->joined, workspace_->side), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(stream_, workspace_->joined, 0), "cudaStreamWaitEvent");
 }
 
-void CudaRun::ReadPlanned(const Reads& reads, bool copies) {
+void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   copies = copies && context_.accelerators.cache.enabled();
@@ -345,8 +347,8 @@ void CudaRun::ReadPlanned(const Reads& reads, bool copies) {
   unsigned all = readers * (copies ? 2 : 1);
   if (reads.bins != nullptr) {
     Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, stream_, reads);
-    Launch("PlaceReads", PlaceReads, std::min(blocks, kPassBlocks), kBlockThreads, stream_, reads,
-           device_.count);
+    Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
+           reads, device_.count);
     readers = kReadingBlocks;
     if (!copies) all = readers;
   }

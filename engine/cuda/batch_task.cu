@@ -27,7 +27,7 @@ bool IsOnDevice(const void* pointer, int device, const char* name, bool* managed
 
 }  // namespace
 
-CudaRun::~CudaRun() {
+CudaBatchTask::~CudaBatchTask() {
   if (workspace_ == nullptr) return;
   try {
     Await();
@@ -37,7 +37,7 @@ CudaRun::~CudaRun() {
   executor_->ReturnWorkspace(std::move(workspace_));
 }
 
-void CudaRun::Place() {
+void CudaBatchTask::Place() {
   const int device = executor_->device();
   const auto locate = [&](const void* pointer, std::size_t bytes, const char* name) {
     return bytes > 0 && IsOnDevice(pointer, device, name, &managed_);
@@ -54,8 +54,8 @@ void CudaRun::Place() {
 }
 
 template <class T>
-const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
-                        DeviceArray<std::byte>* to) {
+const T* CudaBatchTask::Input(const void* host, std::uint64_t bytes, bool on_device,
+                              DeviceArray<std::byte>* to) {
   if (bytes == 0) return nullptr;
   if (on_device) return static_cast<const T*>(host);
   CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
@@ -63,10 +63,10 @@ const T* CudaRun::Input(const void* host, std::uint64_t bytes, bool on_device,
   return reinterpret_cast<const T*>(to->data());
 }
 
-void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
   const CurrentDevice current = executor_->Activate();
   try {
-    Enqueue(give_back, grant);
+    Enqueue(recycle, grant);
   } catch (...) {
     cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
     workspace_.reset();              // and left it who knows how
@@ -74,7 +74,7 @@ void CudaRun::Start(const Epochs::SlotRange& give_back, const CellGrant& grant) 
   }
 }
 
-void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant) {
+void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant) {
   Workspace& w = *workspace_;
   w.ContinueOn(stream_);
   device_.count = static_cast<std::uint32_t>(batch_.results.size());
@@ -91,23 +91,23 @@ void CudaRun::Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant
       results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
   device_.effects = w.effects.data();
   device_.records = w.records.data();
-  device_.marks = w.marks.data();
+  device_.digests = w.digests.data();
   MakeContext(grant);
   touched_ = true;
-  executor_->GiveBack(give_back, stream_);
+  executor_->RecycleSlots(recycle, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
-  if (way_ == Way::kFinds) {
+  if (strategy_ == Strategy::kFinds) {
     Find();
     Finish();
     return;
   }
-  if (way_ == Way::kSorted) Sort();
+  if (strategy_ == Strategy::kSorted) Sort();
   CarryOut(false, false);
 }
 
 /// Takes the executor's context, with the cells granted and, where the medium needs flushing, a log
 /// of the lines written; and begins a phase.
-void CudaRun::MakeContext(const CellGrant& grant) {
+void CudaBatchTask::MakeContext(const CellGrant& grant) {
   Workspace& w = *workspace_;
   context_ = executor_->NextContext();
   context_.reclaim.grant = grant;
@@ -122,12 +122,12 @@ void CudaRun::MakeContext(const CellGrant& grant) {
     reads_.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
   }
   kernel_reporter_ = OnDevice() ? reporter_ : Reporter{};
-  if (!executor_->needs_flush() || way_ == Way::kFinds) return;
+  if (!executor_->needs_flush() || strategy_ == Strategy::kFinds) return;
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
 }
 
-void CudaRun::Finish() {
+void CudaBatchTask::Finish() {
   Workspace& w = *workspace_;
   if (!found_on_device_ && !batch_.found.empty()) {
     CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
@@ -144,7 +144,7 @@ void CudaRun::Finish() {
   running_ = true;
 }
 
-Progress CudaRun::Await() {
+Progress CudaBatchTask::Await() {
   if (running_) {
     running_ = false;
     try {
@@ -166,11 +166,11 @@ Progress CudaRun::Await() {
   return progress_;
 }
 
-Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
+Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   const CurrentDevice current = executor_->Activate();
   try {
     MakeContext(grant);  // the table, and its queues, may have grown
-    CarryOut(true, give_up);
+    CarryOut(true, final_attempt);
   } catch (...) {
     cudaStreamSynchronize(stream_);
     workspace_.reset();
@@ -179,9 +179,9 @@ Progress CudaRun::Resume(bool give_up, const CellGrant& grant) {
   return Await();
 }
 
-std::shared_ptr<Run> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
+std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
   const CurrentDevice current = Activate();
-  auto run = std::make_shared<CudaRun>(this, batch, stream);
+  auto run = std::make_shared<CudaBatchTask>(this, batch, stream);
   run->Place();
   run->Allocate();
   return run;

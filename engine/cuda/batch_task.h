@@ -9,41 +9,42 @@
 namespace gpm {
 
 /// A batch on the cuda executor: its arrays where kernels reach them, and where it stands.
-class CudaRun : public Run {
+class CudaBatchTask : public BatchTask {
  public:
-  CudaRun(CudaExecutor* executor, const Batch& batch, cudaStream_t stream)
+  CudaBatchTask(CudaExecutor* executor, const Batch& batch, cudaStream_t stream)
       : executor_(executor),
         batch_(batch),
         stream_(stream),
         workspace_(executor->TakeWorkspace()) {}
-  ~CudaRun() override;
+  ~CudaBatchTask() override;
 
   /// Finds out where the arrays are. @throws Error(kInvalidArgument)
   void Place();
   void Allocate();
-  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override;
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
   bool Touched() const override { return touched_; }
   Progress Await() override;
-  Progress Resume(bool give_up, const CellGrant& grant) override;
+  Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:
-  /// How the operations are carried out (engine/cuda/kernels/finds.cuh, engine/cuda/kernels/large_batch.cuh).
-  enum class Way : std::uint8_t { kFinds, kSmall, kSorted };
+  /// How the operations are carried out (engine/cuda/kernels/finds.cuh,
+  /// engine/cuda/kernels/large_batch.cuh).
+  enum class Strategy : std::uint8_t { kFinds, kSmall, kSorted };
 
   template <class T>
   const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
-  void Enqueue(const Epochs::SlotRange& give_back, const CellGrant& grant);
+  void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant);
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
   void Sort();
-  void CarryOut(bool again, bool give_up);
+  void CarryOut(bool again, bool final_attempt);
   void Find();
   template <class Item>
-  std::uint64_t ShapeLists(std::uint64_t items, Workspace::Lists kind, PartLists<Item>* lists);
+  std::uint64_t ShapeLists(std::uint64_t items, Workspace::Lists kind, SmQueues<Item>* lists);
   void AllocateReads(std::uint64_t operations);
   /// Empties what plans reads.
   void ClearReads();
-  void SearchAndCarryOut();
+  void SearchAndApply();
   /// @param copies whether what the cache has is copied, and counted, too
   void ReadPlanned(const Reads& reads, bool copies);
   /// Copies what several operations want of what was read.
@@ -70,10 +71,10 @@ class CudaRun : public Run {
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
-  PartLists<std::uint64_t> second_lists_;  ///< of the second part of a large batch
-  PartLists<std::uint32_t> pending_;       ///< sorted positions at which runs end
-  PartLists<std::uint32_t> cells_;         ///< free ones, for those
-  Reporter reporter_;                      ///< of this phase
+  SmQueues<std::uint64_t> second_lists_;  ///< of the second part of a large batch
+  SmQueues<std::uint32_t> pending_;       ///< sorted positions at which runs end
+  SmQueues<std::uint32_t> cells_;         ///< free ones, for those
+  Reporter reporter_;                     ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
   bool ops_on_device_ = false;
   bool keys_on_device_ = false;
@@ -81,8 +82,8 @@ class CudaRun : public Run {
   bool found_on_device_ = false;
   bool results_on_device_ = false;
   bool managed_ = false;  ///< some array is in managed memory
-  Way way_ = Way::kSorted;
-  bool searches_ = false;          ///< SearchRuns comes first
+  Strategy strategy_ = Strategy::kSorted;
+  bool searches_ = false;          ///< SearchKeyRuns comes first
   std::uint64_t clear_bytes_ = 0;  ///< of `reads_`, from its flags on
   std::size_t sort_bytes_ = 0;     ///< temporary storage that CUB asks for
   std::size_t scan_bytes_ = 0;

@@ -33,15 +33,15 @@ struct TableContext {
 /// Sums over a batch, in GPU memory. They begin at 0.
 struct BatchSums {
   std::uint64_t items_added;  ///< two's complement
-  std::uint64_t lack_slots;
-  std::uint64_t lack_cells;
-  std::uint64_t carried_out;  ///< one by one
-  std::uint64_t cells_taken;  ///< asked for, of the batch's grant
-  std::uint64_t found;        ///< finds that found their key
-  std::uint64_t cache_hits;   ///< of those, with the value in GPU memory
-  std::uint64_t surprises;    ///< runs in DeviceBatch::surprises
-  std::uint64_t blocks_met;   ///< of a kernel of which all blocks begin together
-  std::uint64_t blocks_done;  ///< of the kernel that reports
+  std::uint64_t short_of_slots;
+  std::uint64_t short_of_cells;
+  std::uint64_t carried_out;     ///< one by one
+  std::uint64_t cells_taken;     ///< asked for, of the batch's grant
+  std::uint64_t found;           ///< finds that found their key
+  std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
+  std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
+  std::uint64_t blocks_arrived;  ///< at GridBarrier, of a kernel of which all blocks begin together
+  std::uint64_t blocks_done;     ///< of the kernel that reports
 };
 
 /// What the host is told when a batch has ended.
@@ -82,13 +82,13 @@ struct DeviceBatch {
   Result* results;
   // A large batch is sorted by hash, and positions are those of the sorted batch; of a small one
   // they are those of the operations.
-  const std::uint32_t* hashes;  ///< sorted
-  const std::uint32_t* order;   ///< position -> operation; null: of a small batch
-  RunEffect* effects;           ///< up to each position, including it; not of a small batch
-  RunRecord* records;           ///< by the position where the run begins
-  std::uint64_t* marks;         ///< of a small batch, MarkKey of keys of several words
-  std::uint32_t* surprises;  ///< where runs begin that met another state of the item than the one
-                             ///< by which they were answered, or found no room
+  const std::uint32_t* hashes;    ///< sorted
+  const std::uint32_t* order;     ///< position -> operation; null: of a small batch
+  KeyRunEffect* effects;          ///< up to each position, including it; not of a small batch
+  KeyRunRecord* records;          ///< by the position where the run begins
+  std::uint64_t* digests;         ///< of a small batch, DigestKey of keys of several words
+  std::uint32_t* mispredictions;  ///< where runs begin that met another state of the item than the
+                                  ///< one by which they were answered, or found no room
   BatchSums* sums;
 
   __device__ std::uint32_t OperationAt(std::uint32_t p) const {

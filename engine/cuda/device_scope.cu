@@ -1,26 +1,26 @@
 #include "engine/cuda/executor.h"
-#include "gpmstore/device_view.cuh"
 #include "engine/store_impl.h"
+#include "gpmstore/device_view.cuh"
 
 namespace gpm {
 
 /// The scope as a batch of the store's: what the store waits for when it needs to be alone.
-class ScopeRun : public Run {
+class ScopeTask : public BatchTask {
  public:
-  ScopeRun(CudaExecutor* executor, Stream stream)
+  ScopeTask(CudaExecutor* executor, Stream stream)
       : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {}
-  ~ScopeRun() override {
+  ~ScopeTask() override {
     if (reported_) executor_->ReturnWorkspace(std::move(workspace_));
   }
 
-  void Start(const Epochs::SlotRange& give_back, const CellGrant& grant) override {
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override {
     const CurrentDevice current = executor_->Activate();
     workspace_->ContinueOn(stream_);
     context_ = executor_->NextContext();
     context_.reclaim.grant = grant;
     touched_ = true;
     try {
-      executor_->GiveBack(give_back, stream_);
+      executor_->RecycleSlots(recycle, stream_);
       if (grant.count > 0) executor_->AwaitSortedCells(stream_);
     } catch (...) {
       cudaStreamSynchronize(stream_);  // what was launched uses the queues
@@ -74,22 +74,22 @@ class DeviceScope::State {
       throw Error(ErrorCode::kUnsupported,
                   "a device scope needs a store that was opened with executor cuda");
     }
-    run_ = std::make_shared<ScopeRun>(executor, stream);
+    task_ = std::make_shared<ScopeTask>(executor, stream);
     const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
-    in_flight_ =
-        store_->Run(run_, Reservation{cells, max_erases + max_writes}, {.inserts = max_writes > 0});
-    view_ = run_->view();
+    in_flight_ = store_->StartTask(
+        task_, {.most = {cells, max_erases + max_writes}, .inserts = max_writes > 0});
+    view_ = task_->view();
   }
 
   void Close() {
-    run_->SetClosed();
+    task_->SetClosed();
     store_->Wait(in_flight_);
   }
   const DeviceView& view() const { return view_; }
 
  private:
   std::shared_ptr<StoreImpl> store_;
-  std::shared_ptr<ScopeRun> run_;
+  std::shared_ptr<ScopeTask> task_;
   std::shared_ptr<StoreImpl::InFlight> in_flight_;
   DeviceView view_{};
 };

@@ -22,7 +22,7 @@ constexpr unsigned kFillBlocks = 4;
 /// GPU failed.
 constexpr std::uint64_t kLooksBeforeQuery = 1024;
 /// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
-/// (PartLists). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
+/// (SmQueues). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
 constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
 
 }  // namespace
@@ -34,7 +34,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       other_order(bytes),
       effects(bytes),
       records(bytes),
-      marks(bytes),
+      digests(bytes),
       reads(bytes),
       pending(bytes),
       dealt(bytes),
@@ -50,7 +50,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       dirty_count(bytes) {
   sums.Reserve(2);
   CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
-  list_counts.Reserve(kKindsOfLists * PartLists<std::uint32_t>::kCounts);
+  list_counts.Reserve(kKindsOfLists * SmQueues<std::uint32_t>::kCounts);
   CheckCuda(cudaMemsetAsync(list_counts.data(), 0, 4 * list_counts.size(), stream),
             "cudaMemsetAsync");
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
@@ -83,17 +83,17 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
             "cudaDeviceGetAttribute");
   multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
   if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
-  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  CheckCuda(cudaStreamCreateWithFlags(&cache_stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  CheckCuda(cudaEventCreateWithFlags(&cache_loaded_, cudaEventDisableTiming), "cudaEventCreate");
-  CheckCuda(cudaEventCreateWithFlags(&cells_sorted_, cudaEventDisableTiming), "cudaEventCreate");
+  stream_.emplace();
+  cache_stream_.emplace();
+  cache_refreshed_.emplace();
+  cells_sorted_.emplace();
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
   left_.Reserve(1);
   zero_.Reserve(1);
-  CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, stream_), "cudaMemsetAsync");
-  CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), stream_),
+  CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, *stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), *stream_),
             "cudaMemsetAsync");
   GrowLocks();
   RefreshContext();
@@ -104,17 +104,15 @@ CudaExecutor::~CudaExecutor() {
   int before = device_;
   cudaGetDevice(&before);
   cudaSetDevice(device_);
-  cudaStreamSynchronize(stream_);
-  cudaStreamDestroy(stream_);
-  cudaStreamSynchronize(cache_stream_);
-  cudaStreamDestroy(cache_stream_);
-  cudaEventDestroy(cache_loaded_);
-  cudaEventDestroy(cells_sorted_);
+  stream_.reset();
+  cache_stream_.reset();
+  cache_refreshed_.reset();
+  cells_sorted_.reset();
   cudaSetDevice(before);
 }
 
 void CudaExecutor::Synchronize() {
-  CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  CheckCuda(cudaStreamSynchronize(*stream_), "cudaStreamSynchronize");
 }
 
 void CudaExecutor::RefreshContext() {
@@ -129,8 +127,8 @@ void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::
   if (positions <= ring->size()) return;
   DeviceArray<T> larger(&gpu_bytes_);
   larger.Reserve(positions);
-  Launch("MoveRing", MoveRing<T>, kPassBlocks, kBlockThreads, stream_, larger.data(), positions - 1,
-         ring->data(), ring->size() - 1, from, to);
+  Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, *stream_, larger.data(),
+         positions - 1, ring->data(), ring->size() - 1, from, to);
   Synchronize();
   *ring = std::move(larger);
 }
@@ -144,7 +142,7 @@ void CudaExecutor::GrowLocks() {
   if (locks <= locks_.size()) return;
   DeviceArray<std::uint32_t> larger(&gpu_bytes_);
   larger.Reserve(locks);
-  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), stream_),
+  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), *stream_),
             "cudaMemsetAsync");
   Synchronize();
   locks_ = std::move(larger);
@@ -163,24 +161,24 @@ void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uin
   RefreshContext();
 }
 
-PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ranges) {
+ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) {
   const CurrentDevice current = Activate();
   std::uint64_t cells = 32;
   for (const CellRange& range : ranges) cells = std::max(cells, range.last);
   const std::uint64_t words = (cells + 31) / 32;
-  if (mode != PassMode::kRepair) {
+  if (mode != ScanMode::kRepair) {
     used_.Reserve(words);
-    CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, stream_), "cudaMemsetAsync");
+    CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, *stream_), "cudaMemsetAsync");
   }
-  DeviceArray<PassCounters> counters(&gpu_bytes_);
+  DeviceArray<ScanCounters> counters(&gpu_bytes_);
   counters.Reserve(1);
-  CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(PassCounters), stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(ScanCounters), *stream_), "cudaMemsetAsync");
   DeviceArray<CellRange> device_ranges(&gpu_bytes_);
   device_ranges.Reserve(std::max<std::size_t>(ranges.size(), 1));
   CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
-                            cudaMemcpyHostToDevice, stream_),
+                            cudaMemcpyHostToDevice, *stream_),
             "cudaMemcpyAsync to the device");
-  const PassView pass{counters.data(), used_.data(), device_ranges.data(),
+  const SlotScan pass{counters.data(), used_.data(), device_ranges.data(),
                       static_cast<std::uint32_t>(ranges.size())};
   const TableView& table = context_.table;
   const DirectoryView& directory = context_.accelerators.directory;
@@ -188,8 +186,8 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
                                std::uint32_t index) {
     const std::uint64_t slots = buckets * table.slots;
     const auto blocks = static_cast<unsigned>(
-        std::min<std::uint64_t>(kPassBlocks, BlocksFor(slots, kBlockThreads)));
-    Launch("VisitSlots", VisitSlots, blocks, kBlockThreads, stream_, context_, pass, mode,
+        std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)));
+    Launch("ScanAllSlots", ScanAllSlots, blocks, kBlockThreads, *stream_, context_, pass, mode,
            addressable, first_bucket, slots, index);
   };
   visit_level(table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
@@ -199,11 +197,12 @@ PassCounters CudaExecutor::Pass(PassMode mode, const std::vector<CellRange>& ran
         table.Bucket(level, 0), std::uint64_t{1} << level, addressable,
         addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
   }
-  PassCounters total;
-  CheckCuda(cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, stream_),
-            "cudaMemcpyAsync to the host");
+  ScanCounters total;
+  CheckCuda(
+      cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, *stream_),
+      "cudaMemcpyAsync to the host");
   Synchronize();
-  if (mode != PassMode::kTrust) FlushPool();
+  if (mode != ScanMode::kTrust) FlushPool();
   return total;
 }
 
@@ -211,7 +210,7 @@ std::vector<std::uint32_t> CudaExecutor::UsedCells() {
   const CurrentDevice current = Activate();
   std::vector<std::uint32_t> used(used_.size());
   CheckCuda(
-      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, stream_),
+      cudaMemcpyAsync(used.data(), used_.data(), 4 * used.size(), cudaMemcpyDeviceToHost, *stream_),
       "cudaMemcpyAsync to the host");
   Synchronize();
   return used;
@@ -220,8 +219,8 @@ std::vector<std::uint32_t> CudaExecutor::UsedCells() {
 void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
   const CurrentDevice current = Activate();
   for (const CellRange& range : ranges) {
-    Launch("FreeCells", FreeCells, kPassBlocks, kBlockThreads, stream_, context_, used_.data(),
-           range);
+    Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, *stream_, context_,
+           used_.data(), range);
   }
   Synchronize();
   used_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
@@ -229,36 +228,37 @@ void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
 
 void CudaExecutor::FreeAll(CellRange range) {
   const CurrentDevice current = Activate();
-  Launch("FreeCells", FreeCells, kPassBlocks, kBlockThreads, stream_, context_, nullptr, range);
+  Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, *stream_, context_, nullptr,
+         range);
   Synchronize();
 }
 
 std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
   const CurrentDevice current = Activate();
-  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, stream_), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
   const std::uint64_t buckets = std::uint64_t{1} << level;
   const auto blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>(kPassBlocks, BlocksFor(buckets, kTilesPerBlock)));
-  Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, stream_, context_,
+      std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(buckets, kTilesPerBlock)));
+  Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, *stream_, context_,
          context_.table.Bucket(level, 0), buckets, left_.data());
   std::uint64_t left = 0;
-  CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, stream_),
+  CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, *stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
   FlushPool();
   return left;
 }
 
-void CudaExecutor::GiveBack(const Epochs::SlotRange& slots, Stream stream) {
+void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots, Stream stream) {
   if (slots.from == slots.to) return;
   const auto blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>(BlocksFor(slots.to - slots.from, kBlockThreads), kPassBlocks));
+      std::min<std::uint64_t>(BlocksFor(slots.to - slots.from, kBlockThreads), kGridStrideBlocks));
   Launch("GiveBackSlots", GiveBackSlots, blocks, kBlockThreads, stream, context_, slots);
 }
 
-void CudaExecutor::GiveBack(const Epochs::SlotRange& slots) {
+void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots) {
   const CurrentDevice current = Activate();
-  GiveBack(slots, stream_);
+  RecycleSlots(slots, *stream_);
   Synchronize();
 }
 
@@ -266,20 +266,20 @@ ReclaimPositions CudaExecutor::Positions() {
   const CurrentDevice current = Activate();
   ReclaimCounters counters{};
   CheckCuda(cudaMemcpyAsync(&counters, counters_.data(), sizeof counters, cudaMemcpyDeviceToHost,
-                            stream_),
+                            *stream_),
             "cudaMemcpyAsync to the host");
   Synchronize();
   return ReclaimPositions{counters.cells_tail, counters.slots_tail};
 }
 
-ReclaimPositions CudaExecutor::QueueAgain(const CellGrant& cells) {
+ReclaimPositions CudaExecutor::ReturnCells(const CellGrant& cells) {
   const CurrentDevice current = Activate();
   TableContext context = context_;
   context.reclaim.grant = cells;
   context.reclaim.taken = zero_.data();
   const auto blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>(BlocksFor(cells.count, kBlockThreads), kPassBlocks));
-  Launch("QueueCells", QueueCells, blocks, kBlockThreads, stream_, context);
+      std::min<std::uint64_t>(BlocksFor(cells.count, kBlockThreads), kGridStrideBlocks));
+  Launch("QueueCells", QueueCells, blocks, kBlockThreads, *stream_, context);
   return Positions();
 }
 
@@ -290,7 +290,7 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   const auto sort = [&](void* library) {
     CallCub("DeviceRadixSort", [&] {
       return cub::DeviceRadixSort::SortKeys(library, bytes, unsorted_.data(),
-                                            unsorted_.data() + cells.count, count, 0, 32, stream_);
+                                            unsorted_.data() + cells.count, count, 0, 32, *stream_);
     });
   };
   sort(nullptr);
@@ -300,18 +300,18 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   } catch (const Error&) {
     return;  // where memory is short they stay as they are
   }
-  Launch("TakeOutCells", TakeOutCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
-         unsorted_.data());
+  Launch("TakeOutCells", TakeOutCells, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
+         cells, unsorted_.data());
   sort(sort_library_.data());
-  Launch("PutBackCells", PutBackCells, kPassBlocks, kBlockThreads, stream_, context_.reclaim, cells,
-         unsorted_.data() + cells.count);
-  const cudaError_t recorded = cudaEventRecord(cells_sorted_, stream_);
+  Launch("PutBackCells", PutBackCells, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
+         cells, unsorted_.data() + cells.count);
+  const cudaError_t recorded = cudaEventRecord(*cells_sorted_, *stream_);
   if (recorded != cudaSuccess) Synchronize();  // nobody may take them before they are sorted
   CheckCuda(recorded, "cudaEventRecord");
 }
 
 void CudaExecutor::AwaitSortedCells(Stream stream) {
-  CheckCuda(cudaStreamWaitEvent(stream, cells_sorted_, 0), "cudaStreamWaitEvent");
+  CheckCuda(cudaStreamWaitEvent(stream, *cells_sorted_, 0), "cudaStreamWaitEvent");
 }
 
 Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
@@ -354,8 +354,8 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   }
   Progress progress;
   progress.items_added = static_cast<std::int64_t>(report.sums.items_added);
-  progress.lack_slots = report.sums.lack_slots;
-  progress.lack_cells = report.sums.lack_cells;
+  progress.short_of_slots = report.sums.short_of_slots;
+  progress.short_of_cells = report.sums.short_of_cells;
   progress.carried_out = report.sums.carried_out;
   progress.found = report.sums.found;
   progress.cache_hits = report.sums.cache_hits;
@@ -367,7 +367,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
 void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
                                    std::uint32_t used) {
   const CurrentDevice current = Activate();
-  AwaitCacheLoad();
+  AwaitCacheRefresh();
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
   cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
@@ -376,55 +376,56 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   TableContext context = context_;  // the executor's own is as it was if something fails
   context.accelerators = cache_memory_.View(context_.table);
   const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
-    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), stream_),
+    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), *stream_),
               "cudaMemsetAsync");
   };
-  if (shape.blocks != 0) {
+  if (shape.frames != 0) {
     static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
-    fill(cache_memory_.block_of, 0, shape.buckets);
+    fill(cache_memory_.frame_of, 0, shape.buckets);
     fill(cache_memory_.scores, 0, shape.buckets);
-    fill(cache_memory_.histogram, 0, CacheLoad::kRanks);
+    fill(cache_memory_.histogram, 0, CacheRefresh::kRanks);
     fill(cache_memory_.fills, 0, 1);
-    fill(cache_memory_.bucket_of, 0xFF, shape.blocks);
-    fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.blocks} * shape.slots);
+    fill(cache_memory_.bucket_of, 0xFF, shape.frames);
+    fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.frames} * shape.slots);
   }
-  const std::uint64_t prints = std::uint64_t{used} * shape.stride;
-  CheckCuda(
-      cudaMemsetAsync(
-          cache_memory_.prints.data() + prints, DirectoryView::kEmpty,
-          (std::uint64_t{shape.buckets} * shape.stride - prints) * sizeof(std::uint16_t), stream_),
-      "cudaMemsetAsync");
-  Launch("BuildDirectory", BuildDirectory, kPassBlocks, kBlockThreads, stream_, context, used);
+  const std::uint64_t fingerprints = std::uint64_t{used} * shape.stride;
+  CheckCuda(cudaMemsetAsync(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
+                            (std::uint64_t{shape.buckets} * shape.stride - fingerprints) *
+                                sizeof(std::uint16_t),
+                            *stream_),
+            "cudaMemsetAsync");
+  Launch("BuildDirectory", BuildDirectory, kGridStrideBlocks, kBlockThreads, *stream_, context,
+         used);
   Synchronize();
   context_ = context;
   has_directory_ = true;
-  has_cache_ = shape.blocks != 0;
+  has_cache_ = shape.frames != 0;
 }
 
-void CudaExecutor::LoadCache() {
+void CudaExecutor::RefreshCache() {
   const CurrentDevice current = Activate();
   Accelerators accelerators = context_.accelerators;
   accelerators.cache.clock = clock_;
   const TableView& table = context_.table;
-  const CacheLoad load = cache_memory_.Load(accelerators.cache, ++loads_);
-  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, cache_stream_, load);
-  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, cache_stream_, load);
-  Launch("EvictBlocks", EvictBlocks, kCacheBlocks, kBlockThreads, cache_stream_, table, load);
-  Launch("AssignBlocks", AssignBlocks, kCacheBlocks, kBlockThreads, cache_stream_, load);
-  Launch("FillBlocks", FillBlocks, kFillBlocks, kBlockThreads, cache_stream_, table,
+  const CacheRefresh load = cache_memory_.Load(accelerators.cache, ++loads_);
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_, load);
+  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, load);
+  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, load);
+  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, load);
+  Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
          accelerators.directory, load);
-  CheckCuda(cudaEventRecord(cache_loaded_, cache_stream_), "cudaEventRecord");
+  CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
 }
 
-bool CudaExecutor::CacheLoadEnded() {
-  const cudaError_t status = cudaEventQuery(cache_loaded_);
+bool CudaExecutor::CacheRefreshEnded() {
+  const cudaError_t status = cudaEventQuery(*cache_refreshed_);
   if (status == cudaErrorNotReady) return false;
   CheckCuda(status, "cudaEventQuery");
   return true;
 }
 
-void CudaExecutor::AwaitCacheLoad() {
-  CheckCuda(cudaEventSynchronize(cache_loaded_), "cudaEventSynchronize");
+void CudaExecutor::AwaitCacheRefresh() {
+  CheckCuda(cudaEventSynchronize(*cache_refreshed_), "cudaEventSynchronize");
 }
 
 void CudaExecutor::FlushPool() const {
@@ -443,7 +444,7 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
     }
   }
   const CurrentDevice current = Activate();
-  return std::make_unique<Workspace>(&workspace_bytes_, stream_);
+  return std::make_unique<Workspace>(&workspace_bytes_, *stream_);
 }
 
 void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept {

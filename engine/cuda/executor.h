@@ -6,19 +6,20 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "cache/memory.h"
+#include "engine/cuda/graphs.h"
+#include "engine/cuda/io/report.cuh"
+#include "engine/cuda/io/sm_queues.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/memory.h"
-#include "engine/cuda/io/sm_queues.cuh"
-#include "engine/cuda/io/report.cuh"
 #include "engine/executor.h"
-#include "engine/cuda/graphs.h"
 
 namespace gpm {
 
-inline constexpr unsigned kPassBlocks =
+inline constexpr unsigned kGridStrideBlocks =
     132 * 8;  ///< of grid-stride kernels: fills the largest GPUs
 
 inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
@@ -44,16 +45,16 @@ struct Workspace {
   }
 
   DeviceArray<std::uint32_t> hashes, other_hashes, order, other_order;
-  DeviceArray<RunEffect> effects;
-  DeviceArray<RunRecord> records;
-  DeviceArray<std::uint64_t> marks;
+  DeviceArray<KeyRunEffect> effects;
+  DeviceArray<KeyRunRecord> records;
+  DeviceArray<std::uint64_t> digests;
   DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
-  DeviceArray<std::uint32_t> pending, dealt;                 ///< items of PartLists
+  DeviceArray<std::uint32_t> pending, dealt;                 ///< items of SmQueues
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
   enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
-  /// Of PartLists, of each of these kinds; 0 between batches: who empties lists clears them.
+  /// Of SmQueues, of each of these kinds; 0 between batches: who empties lists clears them.
   DeviceArray<std::uint32_t> list_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
@@ -71,13 +72,14 @@ struct Workspace {
 ///
 /// Finds alone are looked up in the directory, where there is one, in the order in which they came.
 /// What a batch has to read from persistent memory is read by the multiprocessors that the
-/// addresses are dealt out to, or in the order of addresses (engine/cuda/kernels/finds.cuh, engine/cuda/io/reads.cuh).
+/// addresses are dealt out to, or in the order of addresses (engine/cuda/kernels/finds.cuh,
+/// engine/cuda/io/reads.cuh).
 ///
 /// Of any other batch, the effect of the operations on each key is found (of a large batch by
 /// sorting it by key hash, and a scan), each key is written at most once, and all operations are
-/// answered in parallel (engine/cuda/kernels/large_batch.cuh, engine/cuda/kernels/small_batch.cuh): that is what makes results those of batch
-/// order, with duplicates cheap. Of a large batch, keys are looked up first, and what is to be
-/// written is dealt out by address too.
+/// answered in parallel (engine/cuda/kernels/large_batch.cuh, engine/cuda/kernels/small_batch.cuh):
+/// that is what makes results those of batch order, with duplicates cheap. Of a large batch, keys
+/// are looked up first, and what is to be written is dealt out by address too.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const OpenOptions& open, const Mapping& mapping);
@@ -98,23 +100,23 @@ class CudaExecutor : public Executor {
   }
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
-  PassCounters Pass(PassMode mode, const std::vector<CellRange>& ranges) override;
+  ScanCounters ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) override;
   std::vector<std::uint32_t> UsedCells() override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
   void FreeAll(CellRange range) override;
   std::uint64_t DrainLevel(std::uint32_t level) override;
-  void GiveBack(const Epochs::SlotRange& slots) override;
+  void RecycleSlots(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;
-  ReclaimPositions QueueAgain(const CellGrant& cells) override;
+  ReclaimPositions ReturnCells(const CellGrant& cells) override;
   void SortCells(const CellGrant& cells) override;
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
-  void LoadCache() override;
-  bool CacheLoadEnded() override;
-  void AwaitCacheLoad() override;
-  std::shared_ptr<Run> Prepare(const Batch& batch, Stream stream) override;
+  void RefreshCache() override;
+  bool CacheRefreshEnded() override;
+  void AwaitCacheRefresh() override;
+  std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
 
   // For batches and device scopes.
   const TableContext& context() const { return context_; }
@@ -126,7 +128,7 @@ class CudaExecutor : public Executor {
   }
   /// Makes the executor's device current in this thread while what it returns lives.
   [[nodiscard]] CurrentDevice Activate() const { return CurrentDevice(device_, is_only_device_); }
-  void GiveBack(const Epochs::SlotRange& slots, Stream stream);
+  void RecycleSlots(const Epochs::SlotRange& slots, Stream stream);
   /// What is enqueued on the stream next finds the cells of SortCells sorted.
   void AwaitSortedCells(Stream stream);
   /// The report of a phase that may take the cells of `grant`; a kernel makes it, or Report does.
@@ -165,7 +167,6 @@ class CudaExecutor : public Executor {
   std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;
   const Mapping& mapping_;
-  cudaStream_t stream_ = nullptr;             ///< of passes
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint64_t> pool_bytes_{0};
   std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
@@ -178,17 +179,19 @@ class CudaExecutor : public Executor {
   DeviceArray<ReclaimCounters> counters_;
   DeviceArray<std::uint32_t> locks_;
   DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
-  DeviceArray<std::uint64_t> zero_;  ///< cells taken of what QueueAgain queues
+  DeviceArray<std::uint64_t> zero_;  ///< cells taken of what ReturnCells queues
   DeviceArray<std::uint32_t> used_;
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
   CacheMemory<DeviceArray> cache_memory_;
-  std::uint32_t loads_ = 0;              ///< of the cache, begun
-  cudaStream_t cache_stream_ = nullptr;  ///< of loading it
-  cudaEvent_t cache_loaded_ = nullptr;   ///< recorded when the last loading has ended
-  cudaEvent_t cells_sorted_ = nullptr;   ///< the same of SortCells
-  std::mutex mutex_;                     ///< guards what follows
+  std::uint32_t loads_ = 0;  ///< of the cache, begun
+  // Made when the device is current.
+  std::optional<CudaStream> stream_;          ///< of maintenance
+  std::optional<CudaStream> cache_stream_;    ///< of refreshing the cache
+  std::optional<CudaEvent> cache_refreshed_;  ///< recorded when the last refresh has ended
+  std::optional<CudaEvent> cells_sorted_;     ///< the same of SortCells
+  std::mutex mutex_;                          ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

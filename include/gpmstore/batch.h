@@ -44,15 +44,15 @@ std::string_view ResultName(Result result);  ///< "ok", "not-found", "exists", "
 /// of keys are 8-byte aligned; nothing else has to be aligned. Input arrays must not overlap output
 /// arrays. All arrays stay valid and untouched until the call (or Ticket::Wait) returns.
 struct Batch {
-  Op op = Op::kFind;                  ///< kind of every operation, when `ops` is empty
-  std::span<const Op> ops;            ///< n kinds, or empty
-  std::span<const std::byte> keys;    ///< n * key_size bytes, contiguous
-  std::span<const std::byte> values;  ///< n * value_size bytes: input of insert, update, upsert;
-                                      ///< empty when no operation is one of those
-  std::span<std::byte> found;         ///< n * value_size bytes: row i holds the value when
-                                      ///< operation i is a find that is ok, and is unspecified
-                                      ///< otherwise; empty when only existence is asked
-  std::span<Result> results;          ///< n outcomes
+  Op op = Op::kFind;                    ///< kind of every operation, when `ops` is empty
+  std::span<const Op> ops{};            ///< n kinds, or empty
+  std::span<const std::byte> keys{};    ///< n * key_size bytes, contiguous
+  std::span<const std::byte> values{};  ///< n * value_size bytes: input of insert, update, upsert;
+                                        ///< empty when no operation is one of those
+  std::span<std::byte> found{};         ///< n * value_size bytes: row i holds the value when
+                                        ///< operation i is a find that is ok, and is unspecified
+                                        ///< otherwise; empty when only existence is asked
+  std::span<Result> results{};          ///< n outcomes
 };
 
 }  // namespace gpm

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "engine/cuda/context.cuh"
-#include "table/operation.h"
 #include "gpmstore/store.h"
+#include "table/operation.h"
 
 namespace gpm {
 
@@ -73,7 +73,8 @@ struct DeviceView {
     if (added != 0 && group.IsLeader()) {
       AtomicAdd(&sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
     }
-    return outcome.lack == Lack::kNothing ? ResultOf(op, outcome.present) : Result::kNoSpace;
+    return outcome.shortage == Shortage::kNothing ? ResultOf(op, outcome.present)
+                                                  : Result::kNoSpace;
   }
 };
 

@@ -3,10 +3,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
-
-#include "cache/policy.h"
-#include "pm/format.h"
 
 namespace gpm {
 
@@ -17,6 +15,35 @@ enum class ExecutorKind {
   kCuda,  ///< warps of a GPU; an error when there is none or it can't register the medium
 };
 std::string_view ExecutorName(ExecutorKind kind);  ///< "auto", "cpu", "cuda"
+
+/// Which buckets are cached.
+enum class CachePolicy : std::uint8_t {
+  kOff,
+  kLfu,     ///< those used most; uses before the last refresh count half, and so on
+  kLru,     ///< those used last
+  kRandom,  ///< any
+};
+std::string_view CachePolicyName(CachePolicy policy);  ///< "off", "lfu", "lru", "random"
+/// @throws Error(kInvalidArgument) naming the policies
+CachePolicy CachePolicyOf(std::string_view name);
+
+/// The directory and the frozen bucket cache of a store, in the executor's memory.
+struct CacheOptions {
+  /// Whether there is a directory; by default on executor cuda. Without one there is no cache.
+  std::optional<bool> directory{};
+  CachePolicy policy = CachePolicy::kLfu;
+  /// The share of the addressable buckets of which the values are cached, 0 to 1. Default: 0.2 on
+  /// executor cuda, 0 (no cache) on cpu. Values that the slots hold themselves need no cache.
+  std::optional<double> fraction{};
+  /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches
+  /// (on executor cpu: what the two may take of DRAM). The directory comes first: without keys of
+  /// more than 8 bytes if only then it fits, and not at all if it does not. The cache gets what is
+  /// left; `fraction` is then an upper bound, by default 1.
+  std::uint64_t bytes = 0;
+  /// The cache is refreshed anew after so many operations (first after an eighth of them); 0: when
+  /// asked to alone (Store::RefreshCache).
+  std::uint64_t refresh_interval = 64'000'000;
+};
 
 /// What the cuda executor does about a batch's accesses to persistent memory: to measure what each
 /// step brings, since none changes a result.
@@ -38,6 +65,23 @@ struct OpenOptions {
   CacheOptions cache{};         ///< directory and cache, in the executor's memory
   AccessOptions access{};
 };
+
+/// xL-yH-zS: x addressable levels, y hash locations, z slots a bucket; powers of two, x*y*z <= 32.
+struct Geometry {
+  std::uint8_t levels = 2;
+  std::uint8_t locations = 2;
+  std::uint8_t slots = 8;
+
+  constexpr std::uint32_t candidates() const { return levels * locations * slots; }
+  friend constexpr bool operator==(const Geometry&, const Geometry&) = default;
+};
+/// Parses "2L-2H-8S". @throws Error(kInvalidArgument) saying what would be right
+Geometry ParseGeometry(std::string_view text);
+
+/// "2L-2H-8S".
+std::string GeometryName(Geometry geometry);
+
+inline constexpr std::uint32_t kMaxValueBytes = 64 * 1024;
 
 /// What is fixed when a pool is created.
 struct CreateOptions {

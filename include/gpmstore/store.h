@@ -8,9 +8,9 @@
 #include <string>
 
 #include "gpmstore/batch.h"
-#include "gpmstore/options.h"
 #include "gpmstore/error.h"
-#include "pm/medium.h"
+#include "gpmstore/options.h"
+#include "gpmstore/stats.h"
 
 struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
 
@@ -21,38 +21,6 @@ struct DeviceView;
 
 /// A CUDA stream; null is the default stream. Ignored by the cpu executor.
 using Stream = CUstream_st*;
-
-/// What recovery did when the store was opened.
-struct RecoveryStats {
-  bool was_clean = true;          ///< the pool had been closed in order
-  bool resize_continued = false;  ///< an interrupted resize was finished
-  std::uint64_t insert_slots_cleared = 0;
-  std::uint64_t duplicates_removed = 0;
-  double seconds = 0;  ///< of the slot pass and what follows it, mapping excluded
-};
-
-struct StoreStats {
-  std::uint64_t items = 0;
-  std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
-  double load_factor = 0;            ///< items / capacity_slots
-  std::uint32_t bottom_level = 0;
-  std::uint32_t top_level = 0;
-  std::uint64_t resizes = 0;      ///< since open
-  double resize_seconds = 0;      ///< that they took; no batch ran
-  double growth_seconds = 0;      ///< of that, until the medium had room and the executor saw it
-  std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
-  std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
-  std::uint64_t pm_bytes = 0;     ///< mapped
-  std::uint64_t gpu_bytes = 0;    ///< GPU memory this store allocated
-  std::uint32_t key_size = 0;
-  std::uint32_t value_size = 0;
-  Geometry geometry;
-  ExecutorKind executor = ExecutorKind::kCpu;  ///< kCpu or kCuda
-  unsigned threads = 0;                        ///< cpu executor
-  MediumInfo medium;
-  RecoveryStats recovery;
-  CacheStats cache;
-};
 
 /// A batch in flight. Wait() completes it: makes room for what found no slot, finishes that, copies
 /// results that go to host arrays, and returns when everything is durable. Destroying a ticket
@@ -72,7 +40,7 @@ class Ticket {
   /// with a larger maximum if that was short, goes on with the resize.
   ///
   /// When it throws, each operation of the batch has happened or not, as after a crash, and every
-  /// later Wait throws the same. (An error of LoadCache concerns the cache alone.)
+  /// later Wait throws the same. (An error of RefreshCache concerns the cache alone.)
   /// @throws Error kGpu, kIo, kNoSpace, kBusy (the batch lacked room, and this thread has a device
   ///         scope open), kUnsupported (in a fork of the store's process); std::bad_alloc
   void Wait();
@@ -163,9 +131,9 @@ class Store {
                 std::span<Result> results);
 
   /// Loads the cache anew with the buckets that are hot now, while batches go on; also done by
-  /// itself every CacheOptions::load_interval operations. Without a cache, nothing.
+  /// itself every CacheOptions::refresh_interval operations. Without a cache, nothing.
   /// @throws Error(kGpu)
-  [[nodiscard]] Ticket LoadCache();
+  [[nodiscard]] Ticket RefreshCache();
 
   /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
   /// excluded: `visit` must not call the store, which would wait for itself. The spans (key_size

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <cuda/atomic>
 
-#include "table/group.h"
-#include "table/matching.h"
 #include "pm/annotate.h"
 #include "pm/steps.h"
+#include "table/group.h"
+#include "table/matching.h"
 
 namespace gpm {
 
@@ -49,7 +49,7 @@ struct DirtyLog {
 };
 
 /// LoadChunk and StoreChunk where 16 bytes cannot be accessed at once.
-__device__ GPM_SELDOM inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
+__device__ GPM_NOINLINE inline uint4 LoadUnaligned(const std::byte* source, std::uint32_t bytes) {
   if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(source) % 4 == 0) {
     const auto* words = reinterpret_cast<const std::uint32_t*>(source);
     return make_uint4(words[0], words[1], words[2], words[3]);
@@ -64,8 +64,8 @@ __device__ GPM_SELDOM inline uint4 LoadUnaligned(const std::byte* source, std::u
   return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                     static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
 }
-__device__ GPM_SELDOM inline void StoreUnaligned(std::byte* target, uint4 chunk,
-                                                 std::uint32_t bytes) {
+__device__ GPM_NOINLINE inline void StoreUnaligned(std::byte* target, uint4 chunk,
+                                                   std::uint32_t bytes) {
   const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
   if (bytes >= 16 && reinterpret_cast<std::uintptr_t>(target) % 4 == 0) {
     for (std::uint32_t i = 0; i < 4; ++i) reinterpret_cast<std::uint32_t*>(target)[i] = words[i];
@@ -221,7 +221,7 @@ class CudaMedia {
   /// A holder is busy for some round trips over the link.
   static constexpr unsigned kLockWaitNanoseconds = 500;
 
-  __device__ GPM_SELDOM static void Log(DirtyLog dirty, const void* address, std::size_t bytes) {
+  __device__ GPM_NOINLINE static void Log(DirtyLog dirty, const void* address, std::size_t bytes) {
     const auto first = reinterpret_cast<std::uint64_t>(address) / 64 * 64;
     for (std::uint64_t line = first; line < reinterpret_cast<std::uint64_t>(address) + bytes;
          line += 64) {

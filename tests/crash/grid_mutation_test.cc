@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include "crash_sim/block_explorer.h"
-#include "tests/crash/mutants.h"
+#include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/slot_explorer.h"
+#include "tests/crash/mutants.h"
 #include "tests/test_util.h"
 
 /// Mutation on the simulated GPU: with any fence, barrier, lock or compare-and-swap of the GPU
@@ -48,7 +48,7 @@ Way WayOf(Step step) {
 /// @param one the schedule of this seed alone
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   if (way == Way::kBlocks) {
-    const BlockReport report = ExploreBlocks(
+    const FrameReport report = ExploreBlocks(
         {.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .grid = true, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};
   }

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "crash_sim/block_explorer.h"
+#include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/slot_explorer.h"
 #include "tests/test_util.h"
@@ -48,7 +48,7 @@ TEST(GridTest, HistoriesAreDurablyLinearizable) {
 
 TEST(GridTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   const std::uint64_t count = 2 * test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
-  const BlockReport report = ExploreBlocks({.seed = Seed(), .count = count, .grid = true});
+  const FrameReport report = ExploreBlocks({.seed = Seed(), .count = count, .grid = true});
   EXPECT_EQ(report.violation, "");
   EXPECT_GT(report.hits, count / 10);
 }

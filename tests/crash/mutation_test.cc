@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "crash_sim/block_explorer.h"
 #include "crash_sim/crash_explorer.h"
-#include "tests/crash/mutants.h"
+#include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
+#include "tests/crash/mutants.h"
 #include "tests/test_util.h"
 
 /// Mutation: with any one step of the protocols left out (pm/steps.h lists them all), exploration
@@ -66,7 +66,7 @@ Way WayOf(Step step) {
 /// @param one the workload or schedule of this seed (and, where that has few states, the next ones)
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   if (way == Way::kBlocks) {
-    const BlockReport report =
+    const FrameReport report =
         ExploreBlocks({.seed = seed, .count = one ? 1 : kMaxBlockSchedules, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};
   }

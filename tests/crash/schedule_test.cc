@@ -4,10 +4,10 @@
 #include <set>
 #include <string>
 
-#include "table/hash.h"
-#include "crash_sim/block_explorer.h"
+#include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/schedule_workload.h"
+#include "table/hash.h"
 #include "tests/test_util.h"
 
 /// Concurrent batches under seeded schedules, without and with crashes.
@@ -65,7 +65,7 @@ TEST(ScheduleTest, HistoriesWithACrashAreDurablyLinearizable) {
 
 TEST(ScheduleTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   const std::uint64_t count = 20 * Schedules();
-  const BlockReport report = ExploreBlocks({.seed = test::TestSeed(), .count = count});
+  const FrameReport report = ExploreBlocks({.seed = test::TestSeed(), .count = count});
   EXPECT_EQ(report.violation, "");
   EXPECT_EQ(report.schedules, count);
   EXPECT_GT(report.hits, count / 10);

@@ -1,13 +1,13 @@
 #ifndef GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_
 #define GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_
 
-#include "engine/cuda/io/sm_queues.cuh"
 #include "engine/cuda/io/report.cuh"
+#include "engine/cuda/io/sm_queues.cuh"
 
 namespace gpm {
 
 /// Values that a batch reads from persistent memory together: search kernels plan the reads
-/// (Reads::Plan), and ReadValues carries them out. They are dealt out by address (PartLists), or,
+/// (Reads::Plan), and ReadValues carries them out. They are dealt out by address (SmQueues), or,
 /// in pools for which that is no use, those of a large batch are put in the order of their
 /// addresses, as far as it matters: by *bin*, of which there is one for each 128 KiB or more
 /// (PlaceBins, PlaceReads).
@@ -41,7 +41,7 @@ struct Reads {
   static constexpr std::uint32_t kFlags = 4;
   /// Reads to be carried out, each cell << 32 | operation; empty if values are read at once. In
   /// order they are in `lists.items`, one behind the other.
-  PartLists<std::uint64_t> lists;
+  SmQueues<std::uint64_t> lists;
   ReadPlan* plans = nullptr;       ///< of each operation; null: nothing but reads is planned
   std::uint32_t* flags = nullptr;  ///< null without plans
   /// Rows to be copied when everything is read: the operation that reads << 32 | one that wants the
@@ -54,7 +54,7 @@ struct Reads {
   std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations
   std::uint32_t bin_shift = 0;      ///< cell >> bin_shift is its bin
   std::uint32_t cell_bytes = 0;
-  std::uint32_t first = 0;  ///< operation (of SearchRuns: sorted position) of these reads
+  std::uint32_t first = 0;  ///< operation (of SearchKeyRuns: sorted position) of these reads
   std::uint32_t last = 0;   ///< behind them
 
   GPM_HD bool enabled() const { return lists.enabled(); }

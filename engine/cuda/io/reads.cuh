@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                std::uint32_t readers, std::uint64_t* hits_sum) {
-  __shared__ PartItems<std::uint64_t> items;
+  __shared__ SmQueueConsumer<std::uint64_t> items;
   const TableView& table = context.table;
   const auto read = [&](std::uint64_t item, bool has_one) {
     if (has_one) ReadOne(table, batch, item);

@@ -13,49 +13,48 @@ namespace gpm {
 /// What an access costs is its address translation. A GPU keeps those of some 512 MiB near each of
 /// its clusters of multiprocessors, and an access to anything else waits for one of about 60
 /// million walks of the page table a second, or 42 when other traffic has driven that out of the
-/// L2. So the pool is dealt out, 2 MiB at a time, to *parts*, one for two multiprocessors that are
-/// neighbours (fewer parts are evener), which make the accesses to it in every batch again: up to
+/// L2. So the pool is dealt out, 2 MiB at a time, to *queues*, one for two multiprocessors that are
+/// neighbours (fewer queues are evener), which make the accesses to it in every batch again: up to
 /// some GiB, translations stay where they are needed, and accesses take what the link takes for
 /// their bytes, few or many, in any order. (On an H200, 77,000 reads of 128 bytes over 2 GiB,
 /// behind other traffic: 1.28 ms as they come, 0.68 in the order of their addresses, 0.20 dealt
 /// out; over 6 GiB in order is faster.)
 ///
-/// All items are added to the lists before any is taken: by a kernel before (PartItems), or before
-/// blocks meet (FewItems). A trivially
-/// copyable view.
+/// All items are added to the lists before any is taken: by a kernel before (SmQueueConsumer), or
+/// before blocks meet (FewItemsConsumer). A trivially copyable view.
 template <class Item>
-struct PartLists {
-  static constexpr std::uint32_t kMaxParts = 256;
-  static constexpr std::uint32_t kSharers = 2;      ///< multiprocessors of a part
-  static constexpr std::uint32_t kListsOfPart = 8;  ///< so that few add to the same one at a time
-  static constexpr std::uint32_t kMaxLists = kMaxParts * kListsOfPart;
+struct SmQueues {
+  static constexpr std::uint32_t kMaxQueues = 256;
+  static constexpr std::uint32_t kSharers = 2;       ///< multiprocessors of a queue
+  static constexpr std::uint32_t kListsOfQueue = 8;  ///< so that few add to the same one at a time
+  static constexpr std::uint32_t kMaxLists = kMaxQueues * kListsOfQueue;
   static constexpr std::uint32_t kRegionBits = 21;
   // Places in `counts`, behind those of the lists:
   static constexpr std::uint32_t kSurplus = kMaxLists;    ///< items that had no room in their list
-  static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each part, and of the surplus
-  static constexpr std::uint32_t kBlocksDone = kTaken + kMaxParts + 1;
+  static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each queue, and of the surplus
+  static constexpr std::uint32_t kBlocksDone = kTaken + kMaxQueues + 1;
   static constexpr std::uint32_t kAsked = kBlocksDone + 1;  ///< items that somebody wants
   static constexpr std::uint32_t kCounts = kAsked + 1;
 
   Item* items = nullptr;  ///< `room` for each list, then the surplus
   /// kCounts; all 0 but from the kernel that adds to the one that takes.
   std::uint32_t* counts = nullptr;
-  std::uint32_t parts = 0;
+  std::uint32_t queues = 0;
   std::uint32_t room = 0;
 
   /// Items of a list if there is twice the room that they need when they are spread evenly.
-  static constexpr std::uint32_t RoomFor(std::uint64_t items, std::uint32_t parts) {
-    return static_cast<std::uint32_t>(2 * items / (parts * kListsOfPart) + 16) & ~1u;
+  static constexpr std::uint32_t RoomFor(std::uint64_t items, std::uint32_t queues) {
+    return static_cast<std::uint32_t>(2 * items / (queues * kListsOfQueue) + 16) & ~1u;
   }
   std::uint64_t SizeFor(std::uint64_t most_items) const {
-    return std::uint64_t{parts} * kListsOfPart * room + most_items;
+    return std::uint64_t{queues} * kListsOfQueue * room + most_items;
   }
 
   GPM_HD bool enabled() const { return items != nullptr; }
   /// @param offset in the pool, of the address that the item is about
   __device__ void Add(std::uint64_t offset, Item item) const {
     const auto region = static_cast<std::uint32_t>(offset >> kRegionBits);
-    const std::uint32_t list = region % parts * kListsOfPart + blockIdx.x % kListsOfPart;
+    const std::uint32_t list = region % queues * kListsOfQueue + blockIdx.x % kListsOfQueue;
     // One addition for the threads of a warp that add to the same list: neighbours often do.
     const std::uint32_t same = __match_any_sync(__activemask(), list);
     const std::uint32_t lane = threadIdx.x % 32;
@@ -66,52 +65,52 @@ struct PartLists {
     if (at < room) {
       items[list * room + at] = item;
     } else {
-      items[parts * kListsOfPart * room + atomicAdd(&counts[kSurplus], 1u)] = item;
+      items[queues * kListsOfQueue * room + atomicAdd(&counts[kSurplus], 1u)] = item;
     }
   }
   /// Parts for so many multiprocessors.
-  static constexpr std::uint32_t PartsFor(std::uint32_t multiprocessors) {
+  static constexpr std::uint32_t QueuesFor(std::uint32_t multiprocessors) {
     const std::uint32_t pairs = (multiprocessors + kSharers - 1) / kSharers;
-    return pairs < kMaxParts ? pairs : kMaxParts;
+    return pairs < kMaxQueues ? pairs : kMaxQueues;
   }
   /// Makes the lists empty, by all threads of the last team that takes items.
   template <class Team = WholeBlock>
   __device__ void Clear() const {
     for (std::uint32_t k = Team::Rank(); k < kCounts; k += Team::Size()) counts[k] = 0;
   }
-  /// The part of the multiprocessor that the thread runs on.
-  __device__ std::uint32_t OwnPart() const {
+  /// The queue of the multiprocessor that the thread runs on.
+  __device__ std::uint32_t OwnQueue() const {
     std::uint32_t multiprocessor = 0;
     asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
-    return multiprocessor / kSharers % parts;
+    return multiprocessor / kSharers % queues;
   }
 };
 
 /// Where a block is in the lists; in shared memory. All functions are called by all threads of the
 /// team.
 template <class Item, class Team = WholeBlock>
-struct PartCursor {
-  using Lists = PartLists<Item>;
+struct SmQueueCursor {
+  using Lists = SmQueues<Item>;
   static constexpr std::uint32_t kNone = ~0u;
 
-  std::uint32_t ends[Lists::kListsOfPart];  ///< of the part's lists, one behind the other
-  std::uint32_t part;                       ///< `parts` is the surplus; kNone before the first one
-  std::uint32_t own;                        ///< the multiprocessor's, for all threads the same
-  std::uint32_t first;                      ///< item that was taken
-  std::uint32_t surplus;                    ///< items
-  std::uint32_t distance;                   ///< of parts
+  std::uint32_t ends[Lists::kListsOfQueue];  ///< of the queue's lists, one behind the other
+  std::uint32_t queue;     ///< `queues` is the surplus; kNone before the first one
+  std::uint32_t own;       ///< the multiprocessor's, for all threads the same
+  std::uint32_t first;     ///< item that was taken
+  std::uint32_t surplus;   ///< items
+  std::uint32_t distance;  ///< of queues
 
   /// By one thread, and a barrier follows.
   __device__ void Begin(const Lists& lists) {
-    part = kNone;
-    own = lists.OwnPart();
+    queue = kNone;
+    own = lists.OwnQueue();
   }
-  /// Takes `most` items of a part. @return whether there were any, from `first` on
+  /// Takes `most` items of a queue. @return whether there were any, from `first` on
   __device__ bool Take(const Lists& lists, std::uint32_t p, std::uint32_t most) {
-    constexpr std::uint32_t kLists = Lists::kListsOfPart;
+    constexpr std::uint32_t kLists = Lists::kListsOfQueue;
     constexpr std::uint32_t kLanes = (1u << kLists) - 1;
     Team::Sync();  // what is about to be overwritten has been read
-    const bool opens = part != p;
+    const bool opens = queue != p;
     Team::Sync();
     if (Team::Rank() == 32) {  // other warps, so that nobody waits for the others' loads
       first = atomicAdd(&lists.counts[Lists::kTaken + p], most);
@@ -124,54 +123,54 @@ struct PartCursor {
         if (Team::Rank() >= step) end += before;
       }
       ends[Team::Rank()] = end;
-      part = p;
+      queue = p;
     }
     Team::Sync();
     return first < End();
   }
-  /// Takes `most` items of the part that it is at, or else of the next one that has any.
+  /// Takes `most` items of the queue that it is at, or else of the next one that has any.
   /// @return how many, from `first` on; 0: there are none
   __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
     Team::Sync();
-    std::uint32_t p = part == kNone ? own : part;
+    std::uint32_t p = queue == kNone ? own : queue;
     while (p != kNone) {
       if (Take(lists, p, most)) return min(most, End() - first);
       p = Find(lists, p, false);
     }
     return 0;
   }
-  __device__ std::uint32_t End() const { return ends[Lists::kListsOfPart - 1]; }
+  __device__ std::uint32_t End() const { return ends[Lists::kListsOfQueue - 1]; }
   __device__ Item At(const Lists& lists, std::uint32_t k) const {
     std::uint32_t list = 0;
     while (k >= ends[list]) ++list;
     const std::uint32_t begin = list == 0 ? 0 : ends[list - 1];
-    return lists.items[(part * Lists::kListsOfPart + list) * lists.room + k - begin];
+    return lists.items[(queue * Lists::kListsOfQueue + list) * lists.room + k - begin];
   }
-  /// The next part behind `from` that has items of which some are left, or none was taken; or
+  /// The next queue behind `from` that has items of which some are left, or none was taken; or
   /// kNone.
   __device__ std::uint32_t Find(const Lists& lists, std::uint32_t from, bool untouched) {
-    const std::uint32_t all_parts = lists.parts + 1;  // with the surplus
+    const std::uint32_t all_queues = lists.queues + 1;  // with the surplus
     Team::Sync();
     if (Team::Rank() == 0) distance = kNone;
     Team::Sync();
-    for (std::uint32_t p = Team::Rank(); p < all_parts; p += Team::Size()) {
+    for (std::uint32_t p = Team::Rank(); p < all_queues; p += Team::Size()) {
       const std::uint32_t taken = AtomicLoad32(&lists.counts[Lists::kTaken + p]);
       std::uint32_t all = 0;
-      for (std::uint32_t list = 0; list < Lists::kListsOfPart; ++list) {
+      for (std::uint32_t list = 0; list < Lists::kListsOfQueue; ++list) {
         all += Length(lists, p, list);
       }
       if (all > taken && (taken == 0 || !untouched)) {
-        atomicMin(&distance, (p + all_parts - from) % all_parts);
+        atomicMin(&distance, (p + all_queues - from) % all_queues);
       }
     }
     Team::Sync();
-    return distance == kNone ? kNone : (from + distance) % all_parts;
+    return distance == kNone ? kNone : (from + distance) % all_queues;
   }
 
  private:
   __device__ static std::uint32_t Length(const Lists& lists, std::uint32_t p, std::uint32_t list) {
-    if (p < lists.parts) {
-      return min(AtomicLoad32(&lists.counts[p * Lists::kListsOfPart + list]), lists.room);
+    if (p < lists.queues) {
+      return min(AtomicLoad32(&lists.counts[p * Lists::kListsOfQueue + list]), lists.room);
     }
     return list == 0 ? AtomicLoad32(&lists.counts[Lists::kSurplus]) : 0;
   }
@@ -179,14 +178,14 @@ struct PartCursor {
 
 /// Hands all items to the blocks of a kernel; in shared memory.
 template <class Item>
-struct PartItems {
-  using Lists = PartLists<Item>;
+struct SmQueueConsumer {
+  using Lists = SmQueues<Item>;
 
-  PartCursor<Item> at;
+  SmQueueCursor<Item> at;
   bool is_last;
 
   /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
-  /// those of the multiprocessor's own part, the surplus, and those of parts that no block has
+  /// those of the multiprocessor's own queue, the surplus, and those of queues that no block has
   /// begun with, since their multiprocessors have none; blocks share them. Once in a kernel, by all
   /// its blocks. @return whether this is the last one; the lists are empty then
   template <std::uint32_t kGroups, class Visit>
@@ -194,7 +193,7 @@ struct PartItems {
     if (threadIdx.x == 0) at.Begin(lists);
     __syncthreads();
     const std::uint32_t own = at.own;
-    for (std::uint32_t p = own; p != PartCursor<Item>::kNone;) {
+    for (std::uint32_t p = own; p != SmQueueCursor<Item>::kNone;) {
       while (at.Take(lists, p, kGroups)) {
         const std::uint32_t end = at.End();
         const std::uint32_t k = at.first + threadIdx.x / (blockDim.x / kGroups);
@@ -202,7 +201,7 @@ struct PartItems {
         visit(k < end ? at.At(lists, k) : Item{}, k < end);
         if (is_end) break;
       }
-      p = p == own && at.surplus != 0 ? lists.parts : at.Find(lists, own, true);
+      p = p == own && at.surplus != 0 ? lists.queues : at.Find(lists, own, true);
     }
     if (!IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last)) return false;
     lists.Clear();
@@ -212,19 +211,19 @@ struct PartItems {
 };
 
 /// The same for few items, of which it is known how many there are: a block that has done its own
-/// part does not look for parts that no block has begun with. The last one makes up for them. In
+/// queue does not look for queues that no block has begun with. The last one makes up for them. In
 /// shared memory; all functions are called by all threads of the team, of all blocks of a kernel.
 template <class Item, class Team = WholeBlock>
-struct FewItems {
-  using Lists = PartLists<Item>;
+struct FewItemsConsumer {
+  using Lists = SmQueues<Item>;
   /// kBlocksDone has the number of blocks, and above that those of items that they handled.
   static constexpr std::uint32_t kBlockBits = 11;
   static constexpr std::uint32_t kMaxBlocks = (1u << kBlockBits) - 1;
 
-  PartCursor<Item, Team> at;
+  SmQueueCursor<Item, Team> at;
   std::uint32_t items;    ///< in the lists; 0 when the last block knows that all are handled
   std::uint32_t handled;  ///< by the block
-  bool is_end;            ///< of the block's own part
+  bool is_end;            ///< of the block's own queue
   bool is_last;
 
   /// @param all items in the lists: 1 to 2^21 - 1

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
              const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
-  __shared__ FewItems<std::uint64_t> items;
+  __shared__ FewItemsConsumer<std::uint64_t> items;
   __shared__ std::uint32_t planned_in_all;
   counts.Clear();
   const CudaTile group(
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     return;
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
-  const std::uint32_t planned =
-      MeetBlocks(&batch.sums->blocks_met, 1, counts.found - counts.cache_hits, &planned_in_all);
+  const std::uint32_t planned = GridBarrier{&batch.sums->blocks_arrived}.ArriveAndWait(
+      1, counts.found - counts.cache_hits, &planned_in_all);
   const bool may_report = threadIdx.x < 32 && reporter.words != nullptr;
   std::uint32_t half = 0;  // of the report, which counts no reads: ready before them
   if (may_report) half = HalfOfReport(context, reporter);

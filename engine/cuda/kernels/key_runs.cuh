@@ -11,9 +11,9 @@ namespace gpm {
 /// @param last the run's last position
 /// @param after after(p) is the run's next position after p
 template <class After>
-__device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const DeviceBatch& batch,
-                                       RunRecord* record, std::uint32_t last, bool give_up,
-                                       BlockCounts* counts, After after) {
+__device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const DeviceBatch& batch,
+                                           KeyRunRecord* record, std::uint32_t last,
+                                           bool final_attempt, BlockCounts* counts, After after) {
   const TableView& table = context.table;
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
@@ -23,7 +23,7 @@ __device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const Device
   std::uint64_t carried_out = 0;
   group.Sync();
   std::uint32_t p = record->next;
-  Lack lack = Lack::kNothing;
+  Shortage shortage = Shortage::kNothing;
   group.Sync();
   for (; p <= last; p = after(p), ++carried_out) {
     const std::uint32_t i = batch.OperationAt(p);
@@ -32,16 +32,16 @@ __device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const Device
     const Plan plan = PlanOf(op, batch.ValueOf(i, table.value_size));
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Apply(candidates, key, plan);
-    lack = outcome.lack;
+    shortage = outcome.shortage;
     items_added += ItemsAdded(plan, outcome);
-    if (lack != Lack::kNothing && !give_up) break;
+    if (shortage != Shortage::kNothing && !final_attempt) break;
     bool hit = true;
     if (op == Op::kFind && outcome.present && batch.found != nullptr) {
       hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
     }
     if (group.IsLeader()) {
       if (op == Op::kFind && outcome.present) counts->CountFound(hit);
-      batch.results[i] = lack != Lack::kNothing
+      batch.results[i] = shortage != Shortage::kNothing
                              ? Result::kNoSpace
                              : ResultOf(op, outcome.present, batch.values != nullptr);
     }
@@ -51,15 +51,16 @@ __device__ GPM_SELDOM void RunOneByOne(const TableContext& context, const Device
   AtomicAdd(&batch.sums->carried_out, carried_out);
   record->next = p;
   if (p > last) {
-    record->status = RunStatus::kSequential;
+    record->status = KeyRunStatus::kSequential;
   } else {
-    AtomicAdd(lack == Lack::kSlot ? &batch.sums->lack_slots : &batch.sums->lack_cells, 1);
+    AtomicAdd(
+        shortage == Shortage::kSlot ? &batch.sums->short_of_slots : &batch.sums->short_of_cells, 1);
     for (; p <= last; p = after(p)) batch.results[batch.OperationAt(p)] = Result::kNoSpace;
   }
 }
 
 /// Where the tiles of a block take cells from; in shared memory.
-using CudaBlockCells = BlockCells<WholeBlock, PartCursor<std::uint32_t>>;
+using CudaBlockCells = BlockCells<WholeBlock, SmQueueCursor<std::uint32_t>>;
 
 }  // namespace gpm
 

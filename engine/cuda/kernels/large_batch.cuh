@@ -7,9 +7,10 @@ namespace gpm {
 
 /// The kernels of large batches that write: the operations on each key are a *run*, which is
 /// carried out with at most one write. Runs are found by HashKeys, a sort, and a scan of their
-/// effects; with a directory, SearchRuns carries out those that change nothing, and CarryOutParts
-/// the others, while what SearchRuns planned is read and the operations are answered
-/// (engine/cuda/kernels/resolve.cuh). Small batches are carried out by a kernel of their own (engine/cuda/kernels/small_batch.cuh).
+/// effects; with a directory, SearchKeyRuns carries out those that change nothing, and
+/// ApplyQueuedKeyRuns the others, while what SearchKeyRuns planned is read and the operations are
+/// answered (engine/cuda/kernels/resolve.cuh). Small batches are carried out by a kernel of their
+/// own (engine/cuda/kernels/small_batch.cuh).
 
 /// Hashes the keys; the high bits order the batch by address in every level. Makes all runs
 /// pending.
@@ -21,7 +22,7 @@ __global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBat
   const KeyHash hash = HashKey(context.table.hash_seed, batch.KeyOf(i, words), words);
   hashes[i] = static_cast<std::uint32_t>(hash.h >> 32);
   order[i] = i;
-  batch.records[i] = RunRecord{0, 0, RunStatus::kPending, i};
+  batch.records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
 }
 
 /// The effects of the single operations, in sorted order, to be scanned.
@@ -29,7 +30,7 @@ struct SingleEffects {
   DeviceBatch batch;
   std::uint32_t key_words;
 
-  __device__ RunEffect operator()(std::uint32_t p) const {
+  __device__ KeyRunEffect operator()(std::uint32_t p) const {
     const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
     const std::uint32_t i = batch.order[p];
     bool other_key = false;
@@ -43,11 +44,11 @@ struct SingleEffects {
 };
 
 /// Whether a run ends at a sorted position.
-__device__ inline bool EndsRun(const DeviceBatch& batch, std::uint32_t p) {
+__device__ inline bool EndsKeyRun(const DeviceBatch& batch, std::uint32_t p) {
   return p < batch.count && (p + 1 == batch.count || batch.hashes[p + 1] != batch.hashes[p]);
 }
 /// Whether the first find of the run that ends with this effect meets the value as it was before.
-__device__ inline bool ReadsOld(const DeviceBatch& batch, const RunEffect& effect) {
+__device__ inline bool ReadsOld(const DeviceBatch& batch, const KeyRunEffect& effect) {
   const std::uint32_t find = effect.first_find();
   return find != kNoPosition && batch.effects[find].if_present == kUnchanged;
 }
@@ -59,17 +60,17 @@ __device__ inline bool ReadsOld(const DeviceBatch& batch, const RunEffect& effec
 /// whatever becomes of the key, and those who want it come before the run's first change. A thread
 /// for each sorted position in [reads.first, reads.last). With a directory.
 __global__ void __launch_bounds__(kBlockThreads)
-    SearchRuns(const __grid_constant__ TableContext context,
-               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-               const __grid_constant__ PartLists<std::uint32_t> pending,
-               const __grid_constant__ PartLists<std::uint32_t> cells) {
+    SearchKeyRuns(const __grid_constant__ TableContext context,
+                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                  const __grid_constant__ SmQueues<std::uint32_t> pending,
+                  const __grid_constant__ SmQueues<std::uint32_t> cells) {
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty));
   const std::uint32_t p = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   bool writes = false;
-  if (p < reads.last && EndsRun(batch, p)) {
-    const RunEffect effect = batch.effects[p];
+  if (p < reads.last && EndsKeyRun(batch, p)) {
+    const KeyRunEffect effect = batch.effects[p];
     const bool changes =
         effect.mixed() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
     const bool wants = batch.found != nullptr && !effect.mixed() && ReadsOld(batch, effect);
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (reads.plans != nullptr) reads.plans[reader] = plan;
     }
     if (changes) {
-      const Plan change = PlanOfRun(effect, [](std::uint32_t) { return nullptr; });
+      const Plan change = PlanOfKeyRun(effect, [](std::uint32_t) { return nullptr; });
       writes = !effect.mixed() &&
                (outcome.present ? change.if_present : change.if_absent) == Action::kWrite;
       const int place =
@@ -109,16 +110,16 @@ __global__ void __launch_bounds__(kBlockThreads)
       const std::byte* const address = operations.BucketAt(candidates, bucket);
       pending.Add(address == nullptr ? 0 : static_cast<std::uint64_t>(address - table.base), p);
     }
-    batch.records[effect.first] = RunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
-                                            static_cast<std::uint16_t>(hit ? 1 : 0),
-                                            effect.mixed() ? RunStatus::kMixed
-                                            : changes      ? RunStatus::kPending
-                                                           : RunStatus::kDone,
-                                            effect.first};
+    batch.records[effect.first] = KeyRunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
+                                               static_cast<std::uint16_t>(hit ? 1 : 0),
+                                               effect.mixed() ? KeyRunStatus::kMixed
+                                               : changes      ? KeyRunStatus::kPending
+                                                              : KeyRunStatus::kDone,
+                                               effect.first};
   }
   const int writing = __syncthreads_count(writes);
   if (threadIdx.x == 0 && writing != 0 && cells.enabled()) {
-    atomicAdd(&cells.counts[PartLists<std::uint32_t>::kAsked], static_cast<std::uint32_t>(writing));
+    atomicAdd(&cells.counts[SmQueues<std::uint32_t>::kAsked], static_cast<std::uint32_t>(writing));
   }
 }
 
@@ -126,27 +127,28 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// here.
 /// @param p the position
 /// @param active whether this tile has one
-/// @param cells, give_up as for CarryOutTasks and CarryOutRuns
-__device__ inline void CarryOutAt(const TableContext& context, const TileOperations& operations,
-                                  const CudaTile& group, const DeviceBatch& batch,
-                                  const Reads& reads, std::uint32_t p, bool active,
-                                  CudaBlockCells* cells, bool give_up, BlockCounts* counts) {
-  RunTask task{};
+/// @param cells, final_attempt as for ApplyKeyRunTasks and ApplyKeyRuns
+__device__ inline void ApplyKeyRunsAt(const TableContext& context, const TileOperations& operations,
+                                      const CudaTile& group, const DeviceBatch& batch,
+                                      const Reads& reads, std::uint32_t p, bool active,
+                                      CudaBlockCells* cells, bool final_attempt,
+                                      BlockCounts* counts) {
+  KeyRunTask task{};
   if (active) {
     task.effect = batch.effects[p];
     task.record = &batch.records[task.effect.first];
-    const RunStatus status = task.record->status;
-    active = status == RunStatus::kPending || status == RunStatus::kMixed;
-    if (active && (task.effect.mixed() || give_up)) {
-      RunOneByOne(context, batch, task.record, p, give_up, counts,
-                  [](std::uint32_t before) { return before + 1; });
+    const KeyRunStatus status = task.record->status;
+    active = status == KeyRunStatus::kPending || status == KeyRunStatus::kMixed;
+    if (active && (task.effect.mixed() || final_attempt)) {
+      ApplyOneByOne(context, batch, task.record, p, final_attempt, counts,
+                    [](std::uint32_t before) { return before + 1; });
       active = false;
     }
     task.last = batch.order[p];
     task.uses = p - task.effect.first + 1;
     task.reads_old = ReadsOld(batch, task.effect);
   }
-  CarryOutTasks(
+  ApplyKeyRunTasks(
       TeamOfTiles<WholeBlock>(), operations, group, context.table, batch, reads, task, cells,
       active, false, [](std::uint32_t, std::uint32_t) {}, [] {});
 }
@@ -154,8 +156,8 @@ __device__ inline void CarryOutAt(const TableContext& context, const TileOperati
 /// Deals out as many free cells of the grant as runs are expected to need, as a multiprocessor
 /// writes to those of its own part.
 __global__ void DealCells(const __grid_constant__ TableContext context, BatchSums* sums,
-                          const __grid_constant__ PartLists<std::uint32_t> cells) {
-  const std::uint32_t asked = AtomicLoad32(&cells.counts[PartLists<std::uint32_t>::kAsked]);
+                          const __grid_constant__ SmQueues<std::uint32_t> cells) {
+  const std::uint32_t asked = AtomicLoad32(&cells.counts[SmQueues<std::uint32_t>::kAsked]);
   const std::uint64_t count = min(std::uint64_t{asked}, context.reclaim.unkept());
   for (std::uint64_t i = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x; i < count;
        i += std::uint64_t{gridDim.x} * kBlockThreads) {
@@ -166,15 +168,16 @@ __global__ void DealCells(const __grid_constant__ TableContext context, BatchSum
   if (blockIdx.x == 0 && threadIdx.x == 0) AtomicAdd(&sums->cells_taken, count);
 }
 
-/// Carries out what SearchRuns left, while what that planned is read.
+/// Carries out what SearchKeyRuns left, while what that planned is read.
 __global__ void __launch_bounds__(kBlockThreads, 3)
-    CarryOutParts(const __grid_constant__ TableContext context,
-                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                  const __grid_constant__ PartLists<std::uint32_t> pending,
-                  const __grid_constant__ PartLists<std::uint32_t> free_cells) {
+    ApplyQueuedKeyRuns(const __grid_constant__ TableContext context,
+                       const __grid_constant__ DeviceBatch batch,
+                       const __grid_constant__ Reads reads,
+                       const __grid_constant__ SmQueues<std::uint32_t> pending,
+                       const __grid_constant__ SmQueues<std::uint32_t> free_cells) {
   __shared__ BlockCounts counts;
   __shared__ CudaBlockCells cells;
-  __shared__ PartItems<std::uint32_t> items;
+  __shared__ SmQueueConsumer<std::uint32_t> items;
   counts.Clear();
   cells.Begin(WholeBlock{}, free_cells);
   const CudaTile group(
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group, CudaMedia(context.dirty));
   const auto carry_out = [&](std::uint32_t p, bool has_one) {
-    CarryOutAt(context, operations, group, batch, reads, p, has_one, &cells, false, &counts);
+    ApplyKeyRunsAt(context, operations, group, batch, reads, p, has_one, &cells, false, &counts);
   };
   items.ForEach<kTilesPerBlock>(pending, carry_out);
   cells.Return(WholeBlock{}, context.reclaim);
@@ -192,18 +195,18 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
 /// Carries out the runs that are pending: a block those that end among `span` sorted positions, as
 /// many at a time as it has tiles.
 /// @param span a multiple of 32, at most kBlockThreads
-/// @param give_up go through pending runs one by one; what lacks room gets kNoSpace
+/// @param final_attempt go through pending runs one by one; what lacks room gets kNoSpace
 __global__ void __launch_bounds__(kBlockThreads, 3)
-    CarryOutRuns(const __grid_constant__ TableContext context,
+    ApplyKeyRuns(const __grid_constant__ TableContext context,
                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                 std::uint32_t span, bool give_up) {
+                 std::uint32_t span, bool final_attempt) {
   __shared__ BlockCounts counts;
   __shared__ std::uint32_t ends[kBlockThreads];
   __shared__ std::uint32_t total;
   if (threadIdx.x == 0) total = 0;
   counts.Clear();
   const std::uint32_t position = blockIdx.x * span + threadIdx.x;
-  const bool ends_run = threadIdx.x < span && EndsRun(batch, position);
+  const bool ends_run = threadIdx.x < span && EndsKeyRun(batch, position);
   // The order of warps does not matter much: it is that of addresses within each.
   const std::uint32_t of_warp = __ballot_sync(~0u, ends_run);
   std::uint32_t at = 0;
@@ -219,8 +222,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   for (std::uint32_t first = 0; first < total; first += kTilesPerBlock) {
     const std::uint32_t own = first + threadIdx.x / kTileLanes;
     const bool active = own < total;
-    CarryOutAt(context, operations, group, batch, reads, active ? ends[own] : 0, active, nullptr,
-               give_up, &counts);
+    ApplyKeyRunsAt(context, operations, group, batch, reads, active ? ends[own] : 0, active,
+                   nullptr, final_attempt, &counts);
   }
   counts.AddTo(batch.sums);
 }

@@ -68,19 +68,19 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // The steps of loading the cache (cache/refresh.h).
 
-__global__ void CountCacheBuckets(const __grid_constant__ CacheLoad load) {
+__global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh load) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
        i += gridDim.x * blockDim.x) {
     load.CountBucket(i);
   }
 }
 
-__global__ void ChooseCacheThreshold(const __grid_constant__ CacheLoad load) {
+__global__ void ChooseCacheThreshold(const __grid_constant__ CacheRefresh load) {
   load.ChooseThreshold();
 }
 
-__global__ void EvictBlocks(const __grid_constant__ TableView table,
-                            const __grid_constant__ CacheLoad load) {
+__global__ void EvictFrames(const __grid_constant__ TableView table,
+                            const __grid_constant__ CacheRefresh load) {
   const CudaMedia media(DirtyLog{});
   const ThreadGroup group;
   const CacheAccess<ThreadGroup, CudaMedia> access(load.cache, table, group, media);
@@ -90,7 +90,7 @@ __global__ void EvictBlocks(const __grid_constant__ TableView table,
   }
 }
 
-__global__ void AssignBlocks(const __grid_constant__ CacheLoad load) {
+__global__ void AssignFrames(const __grid_constant__ CacheRefresh load) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
        i += gridDim.x * blockDim.x) {
     load.AssignHot(CudaMedia(DirtyLog{}), i);
@@ -98,9 +98,9 @@ __global__ void AssignBlocks(const __grid_constant__ CacheLoad load) {
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
-    FillBlocks(const __grid_constant__ TableView table,
+    FillFrames(const __grid_constant__ TableView table,
                const __grid_constant__ DirectoryView directory,
-               const __grid_constant__ CacheLoad load) {
+               const __grid_constant__ CacheRefresh load) {
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(DirtyLog{});
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// Visits `slots` slots from `first_bucket` on, a thread each.
 /// @param index of that bucket in the directory, or DirectoryView::kNoIndex
-__global__ void VisitSlots(const __grid_constant__ TableContext context,
-                           const __grid_constant__ PassView pass, PassMode mode, bool addressable,
+__global__ void ScanAllSlots(const __grid_constant__ TableContext context,
+                           const __grid_constant__ SlotScan pass, ScanMode mode, bool addressable,
                            std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
   const CudaMedia media(context.dirty);
   const LaneOperations operations(context.table, context.reclaim, context.locks,
@@ -124,9 +124,8 @@ __global__ void VisitSlots(const __grid_constant__ TableContext context,
     const std::uint64_t bucket = i >> context.table.slot_bits;
     const Slot slot{first_bucket + bucket * context.table.bucket_bytes,
                     static_cast<std::uint32_t>(i & (context.table.slots - 1))};
-    VisitSlot(
-        context.table, operations, media, pass, mode, addressable, slot,
-        index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(bucket));
+    ScanSlot(context.table, operations, media, pass, mode, addressable, slot,
+             index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(bucket));
   }
 }
 

@@ -1,40 +1,41 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_RESOLVE_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_RESOLVE_CUH_
 
-#include "engine/resolve.h"
 #include "engine/cuda/io/reads.cuh"
+#include "engine/resolve.h"
 
 namespace gpm {
 
-/// The kernels that answer the operations of runs (engine/cuda/kernels/large_batch.cuh). What an operation is answered
-/// depends on those before it in its run and on one bit, whether the key was there before the run.
-/// A search knows that bit, and almost always it still is so when the run is carried out: so large
-/// batches are answered while they are carried out. What another batch changed in between is
-/// answered anew (CorrectAnswers).
+/// The kernels that answer the operations of runs (engine/cuda/kernels/large_batch.cuh). What an
+/// operation is answered depends on those before it in its run and on one bit, whether the key was
+/// there before the run. A search knows that bit, and almost always it still is so when the run is
+/// carried out: so large batches are answered while they are carried out. What another batch
+/// changed in between is answered anew (FixMispredictedRuns).
 
 /// Answers the operations of runs that were carried out with one write, or, if `reads` has copies,
 /// are being carried out: what was planned is then being read, and who wants the same is put there.
 __global__ void __launch_bounds__(kBlockThreads)
-    AnswerOperations(const __grid_constant__ TableContext context,
-                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                     const __grid_constant__ Reporter reporter) {
+    ResolveResults(const __grid_constant__ TableContext context,
+                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                   const __grid_constant__ Reporter reporter) {
   const std::uint32_t value_size = context.table.value_size;
   const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
   const bool early = reads.copies != nullptr;
-  Question question{};
+  ResultQuery question{};
   Answer answer;
   bool hit = false;
   const std::byte* source = nullptr;  // of the value, unless it was, or is, read already
   std::byte* target = nullptr;
   ReadPlan plan;
   if (p < batch.count) {
-    question = QuestionAt(batch, p);
-    const RunRecord record = batch.records[question.first];
-    if (record.status == RunStatus::kDone || (early && record.status == RunStatus::kPending)) {
-      answer = AnswerOne(batch, question, record.present != 0);
+    question = QueryAt(batch, p);
+    const KeyRunRecord record = batch.records[question.first];
+    if (record.status == KeyRunStatus::kDone ||
+        (early && record.status == KeyRunStatus::kPending)) {
+      answer = ResolveResult(batch, question, record.present != 0);
       hit = answer.found && (answer.writer != kUnchanged || record.hit != 0);
     } else {
-      AnswerPending(batch, record, p, question.operation);
+      ResolvePending(batch, record, p, question.operation);
     }
     if (answer.found && batch.found != nullptr) {
       target = batch.FoundOf(question.operation, value_size);
@@ -66,21 +67,21 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Answers the operations of runs that met another state of the item than the one by which they
 /// were answered, or found no room, when all others are; a block for each run.
 __global__ void __launch_bounds__(kBlockThreads)
-    CorrectAnswers(const __grid_constant__ TableContext context,
-                   const __grid_constant__ DeviceBatch batch,
-                   const __grid_constant__ Reporter reporter) {
+    FixMispredictedRuns(const __grid_constant__ TableContext context,
+                        const __grid_constant__ DeviceBatch batch,
+                        const __grid_constant__ Reporter reporter) {
   const ThreadGroup alone;
   const CudaMedia media(DirtyLog{});
-  const std::uint64_t surprises = AtomicLoad(&batch.sums->surprises);
-  for (std::uint64_t k = blockIdx.x; k < surprises; k += gridDim.x) {
-    const std::uint32_t first = batch.surprises[k];
-    const RunRecord record = batch.records[first];
+  const std::uint64_t mispredictions = AtomicLoad(&batch.sums->mispredictions);
+  for (std::uint64_t k = blockIdx.x; k < mispredictions; k += gridDim.x) {
+    const std::uint32_t first = batch.mispredictions[k];
+    const KeyRunRecord record = batch.records[first];
     __syncthreads();
     for (std::uint32_t p = first + threadIdx.x;
          p < batch.count && batch.hashes[p] == batch.hashes[first]; p += kBlockThreads) {
-      CorrectAnswer(alone, media, context.table, batch, p, record);
+      FixMispredicted(alone, media, context.table, batch, p, record);
     }
-    if (threadIdx.x == 0 && record.status == RunStatus::kDone) {
+    if (threadIdx.x == 0 && record.status == KeyRunStatus::kDone) {
       batch.records[first].present = record.present == 0 ? 1 : 0;
       batch.records[first].hit = 0;
     }

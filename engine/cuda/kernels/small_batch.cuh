@@ -1,9 +1,9 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_SMALL_BATCH_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_SMALL_BATCH_CUH_
 
+#include "engine/cuda/kernels/key_runs.cuh"
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_key_runs.cuh"
-#include "engine/cuda/kernels/key_runs.cuh"
 
 namespace gpm {
 
@@ -14,24 +14,24 @@ namespace gpm {
 /// carried out, and what they read is there.
 /// @param i the tile's operation, if `active`
 /// @param before the effect of those before it in its run
-__device__ inline void AnswerSmall(const CudaTile& group, const TableView& table,
-                                   const DeviceBatch& batch, std::uint32_t i,
-                                   const RunEffect& before, bool active, BlockCounts* counts) {
+__device__ inline void ResolveSmall(const CudaTile& group, const TableView& table,
+                                    const DeviceBatch& batch, std::uint32_t i,
+                                    const KeyRunEffect& before, bool active, BlockCounts* counts) {
   if (!active) return;
-  const RunRecord record = batch.records[before.first];
-  if (record.status != RunStatus::kDone) {
-    if (group.IsLeader()) AnswerPending(batch, record, i, i);
+  const KeyRunRecord record = batch.records[before.first];
+  if (record.status != KeyRunStatus::kDone) {
+    if (group.IsLeader()) ResolvePending(batch, record, i, i);
     return;
   }
   const std::uint32_t find = before.first_find();
   const bool is_first = i == before.first;
-  const Question question{i,
-                          before.first,
-                          find,
-                          is_first ? kUnchanged : before.if_absent,
-                          is_first ? kUnchanged : before.if_present,
-                          batch.KindOf(i)};
-  const Answer answer = AnswerOne(batch, question, record.present != 0);
+  const ResultQuery question{i,
+                             before.first,
+                             find,
+                             is_first ? kUnchanged : before.if_absent,
+                             is_first ? kUnchanged : before.if_present,
+                             batch.KindOf(i)};
+  const Answer answer = ResolveResult(batch, question, record.present != 0);
   if (!answer.found) return;
   const bool is_old = answer.writer == kUnchanged;
   if (group.IsLeader()) counts->CountFound(!is_old || record.hit != 0);
@@ -42,13 +42,13 @@ __device__ inline void AnswerSmall(const CudaTile& group, const TableView& table
             table.value_size);
 }
 
-// The halves of a block of CarryOutSmall.
-using Workers = PartOfBlock<0, kBlockThreads>;
-using Readers = PartOfBlock<kBlockThreads, kBlockThreads>;
+// The halves of a block of ApplySmallBatch.
+using Workers = BlockSlice<0, kBlockThreads>;
+using Readers = BlockSlice<kBlockThreads, kBlockThreads>;
 
 /// The values as they were that a block's runs want; in shared memory.
 struct OldValues {
-  FewItems<std::uint64_t, Readers> items;
+  FewItemsConsumer<std::uint64_t, Readers> items;
   std::uint32_t planned;  ///< reads, by the block's runs
   std::uint32_t in_all;
 
@@ -57,10 +57,10 @@ struct OldValues {
     if (threadIdx.x == 0) planned = 0;
   }
   /// Reads what all blocks have planned, by the readers of all.
-  /// @param begun the meeting to which they come when they have
+  /// @param begun the time that they pass the barrier when they have
   __device__ void Read(const TableView& table, const DeviceBatch& batch, const Reads& reads,
                        std::uint32_t begun) {
-    if (Readers::Rank() == 0) in_all = AwaitMeeting(&batch.sums->blocks_met, begun);
+    if (Readers::Rank() == 0) in_all = GridBarrier{&batch.sums->blocks_arrived}.Wait(begun);
     Readers::Sync();
     if (in_all == 0) return;
     items.Begin(reads.lists, in_all);
@@ -78,9 +78,10 @@ struct OldValues {
 /// @param one_by_one set if the run's operations have to be carried out one by one
 /// @return whether it is to be carried out otherwise
 __device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
-                                const DeviceBatch& batch, const BlockRuns& runs, std::uint32_t tile,
-                                bool again, bool give_up, RunTask* task, bool* one_by_one) {
-  const OperationInRun& run = runs.own[tile];
+                                const DeviceBatch& batch, const BlockKeyRuns& runs,
+                                std::uint32_t tile, bool again, bool final_attempt,
+                                KeyRunTask* task, bool* one_by_one) {
+  const OperationInKeyRun& run = runs.own[tile];
   task->effect = run.before;
   task->effect.if_absent = run.if_absent;
   task->effect.if_present = run.if_present;
@@ -90,13 +91,13 @@ __device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
   if (!run.is_last) return false;
   task->record = &batch.records[task->effect.first];
   if (again) {
-    if (task->record->status != RunStatus::kPending) return false;
+    if (task->record->status != KeyRunStatus::kPending) return false;
   } else if (group.IsLeader()) {
-    *task->record = RunRecord{0, 0, RunStatus::kPending, task->effect.first};
+    *task->record = KeyRunRecord{0, 0, KeyRunStatus::kPending, task->effect.first};
   }
-  *one_by_one = give_up || (table.key_words > 1 && task->uses > 1 &&
-                            IsMixed(group, batch, table.key_words, task->last,
-                                    runs.equal[runs.numbers[tile]]));
+  *one_by_one = final_attempt || (table.key_words > 1 && task->uses > 1 &&
+                                  IsMixed(group, batch, table.key_words, task->last,
+                                          runs.equal[runs.numbers[tile]]));
   return !*one_by_one;
 }
 
@@ -105,16 +106,17 @@ __device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
 /// which the first kBlockThreads are those tiles: the others help to find the runs, and to read.
 /// All blocks begin at once (KernelGraph), as many as there are multiprocessors or more.
 /// @param again the batch is a left over one, of which pending runs are carried out
-/// @param give_up as for CarryOutRuns
+/// @param final_attempt as for ApplyKeyRuns
 __global__ void __launch_bounds__(kSmallThreads, 1)
-    CarryOutSmall(const __grid_constant__ TableContext context,
-                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                  bool again, bool give_up, const __grid_constant__ Reporter reporter) {
+    ApplySmallBatch(const __grid_constant__ TableContext context,
+                    const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                    bool again, bool final_attempt, const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
-  __shared__ BlockRuns runs;
+  __shared__ BlockKeyRuns runs;
   __shared__ OldValues old_values;
   __shared__ std::uint64_t first_cell;
   __shared__ std::uint32_t unused;
+  const GridBarrier barrier{&batch.sums->blocks_arrived};
   old_values.Clear();
   counts.Clear();
   const TableView& table = context.table;
@@ -133,7 +135,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   const bool ahead = !again && batch.values != nullptr && !table.inline_values() &&
                      table.key_words == 1 && context.reclaim.unkept() >= batch.count;
   const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
-  RunTask task{};
+  KeyRunTask task{};
   if (at_once) {
     if (threadIdx.x == 0 && first < batch.count) {
       first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, kTilesPerBlock));
@@ -145,20 +147,20 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     }
   }
   // Marks of longer keys are made by the blocks that these are of, for all.
-  const bool makes_marks = table.key_words > 1;
-  if (makes_marks) {
+  const bool makes_digests = table.key_words > 1;
+  if (makes_digests) {
     const std::uint32_t own = first + threadIdx.x;
     if (threadIdx.x < kTilesPerBlock && own < batch.count) {
-      batch.marks[own] =
-          MarkKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
+      batch.digests[own] =
+          DigestKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
     }
-    MeetBlocks(&batch.sums->blocks_met, 1, 0, &unused);
+    barrier.ArriveAndWait(1, 0, &unused);
   }
-  runs.Make(batch, makes_marks ? batch.marks : batch.keys);
+  runs.Make(batch, makes_digests ? batch.digests : batch.keys);
   std::uint64_t cells = 0;  // in flight while runs are found
   const bool takes = ahead && !at_once && threadIdx.x == 0 && first < batch.count;
   if (takes) cells = AtomicAdd(context.reclaim.taken, PopCount(runs.Writers()));
-  runs.FindRuns(batch.count);
+  runs.FindKeyRuns(batch.count);
   if (takes) first_cell = cells;
   __syncthreads();
   // Where many write, reads that wait for all blocks end later (where half do, as in YCSB A). Where
@@ -168,7 +170,8 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   bool ends_run = false;
   bool one_by_one = false;
   if (has_one) {
-    ends_run = MakeTask(group, table, batch, runs, tile_number, again, give_up, &task, &one_by_one);
+    ends_run =
+        MakeTask(group, table, batch, runs, tile_number, again, final_attempt, &task, &one_by_one);
     const std::uint32_t writer =
         task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
     const bool needs_cell = ends_run && writer < kRemoved;
@@ -187,9 +190,9 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // While the first half of the block carries out runs, the second one reads what these want of
   // items as they were, if that is dealt out. All blocks' runs have begun before, for which nobody
   // waits for a lock.
-  const std::uint32_t begun = makes_marks ? 2 : 1;
+  const std::uint32_t begun = makes_digests ? 2 : 1;
   if (threadIdx.x < kBlockThreads) {
-    CarryOutTasks(
+    ApplyKeyRunTasks(
         TeamOfTiles<Workers>(), operations, group, table, batch, Reads{}, task,
         static_cast<NoCells*>(nullptr), ends_run, deals,
         [&](std::uint32_t cell, std::uint32_t reader) {
@@ -197,24 +200,24 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
           reads.PlanFirst(cell, reader);
           atomicAdd(&old_values.planned, 1u);
         },
-        [&] { ComeToMeeting(&batch.sums->blocks_met, old_values.planned); });
+        [&] { barrier.Arrive(old_values.planned); });
     if (one_by_one) {  // now that no tile of the block has a lock
       const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
-      RunOneByOne(context, batch, task.record, i, give_up, &counts,
-                  [equal, i](std::uint32_t position) {
-                    do {
-                      ++position;
-                    } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
-                    return position;
-                  });
+      ApplyOneByOne(context, batch, task.record, i, final_attempt, &counts,
+                    [equal, i](std::uint32_t position) {
+                      do {
+                        ++position;
+                      } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
+                      return position;
+                    });
     }
   } else if (deals) {
     old_values.Read(table, batch, reads, begun);
   }
   const std::uint32_t done = begun + (deals ? 1 : 0);
-  MeetBlocks(&batch.sums->blocks_met, done, 0, &unused);
-  AnswerSmall(group, table, batch, i, runs.own[tile_number % kTilesPerBlock].before, has_one,
-              &counts);
+  barrier.ArriveAndWait(done, 0, &unused);
+  ResolveSmall(group, table, batch, i, runs.own[tile_number % kTilesPerBlock].before, has_one,
+               &counts);
   counts.AddTo(batch.sums);
   ReportWhenLast(context, reporter);
 }

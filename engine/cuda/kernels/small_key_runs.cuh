@@ -6,12 +6,12 @@
 
 namespace gpm {
 
-/// How the runs of a small batch are found (engine/cuda/kernels/small_batch.cuh): each of its operations is compared
-/// with all others.
+/// How the runs of a small batch are found (engine/cuda/kernels/small_batch.cuh): each of its
+/// operations is compared with all others.
 
 /// Operations of a small batch at most.
 inline constexpr std::uint32_t kSmallBatch = 4096;
-/// Threads of a block of CarryOutSmall.
+/// Threads of a block of ApplySmallBatch.
 inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
 
 /// What an operation does (PlanOf), a bit each.
@@ -44,8 +44,8 @@ struct KindBits {
 };
 
 /// An operation of a small batch in the run of those on its key.
-struct OperationInRun {
-  RunEffect before;         ///< of those before it; with the run's first position and first find
+struct OperationInKeyRun {
+  KeyRunEffect before;      ///< of those before it; with the run's first position and first find
   std::uint32_t if_absent;  ///< effect of those up to it
   std::uint32_t if_present;
   std::uint32_t uses;  ///< operations up to it
@@ -54,25 +54,25 @@ struct OperationInRun {
 };
 
 /// The runs of a block's own operations of a small batch; in shared memory. Keys are told apart by
-/// their marks (MarkKey). Each block looks at all operations, so that what counts is how few
+/// their digests (DigestKey). Each block looks at all operations, so that what counts is how few
 /// instructions it takes for each.
-struct BlockRuns {
-  static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTilesPerBlock marks
+struct BlockKeyRuns {
+  static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTilesPerBlock digests
   static constexpr std::uint32_t kPlaces = 1 << kPlaceBits;
   static constexpr std::uint32_t kWords = kSmallBatch / 32;
   static constexpr std::uint32_t kRounds = kSmallBatch / kSmallThreads;
   static constexpr std::uint32_t kWarps = kSmallThreads / 32;
 
-  std::uint64_t marks[kTilesPerBlock];
-  std::uint32_t numbers[kTilesPerBlock];     ///< of each tile's mark: equal for equal marks
-  alignas(16) std::uint16_t table[kPlaces];  ///< the mark's number + 1; 0: none
+  std::uint64_t digests[kTilesPerBlock];
+  std::uint32_t numbers[kTilesPerBlock];     ///< of each tile's digest: equal for equal digests
+  alignas(16) std::uint16_t table[kPlaces];  ///< the digest's number + 1; 0: none
   // Operations, a bit each:
   alignas(16) std::uint32_t equal[kTilesPerBlock][kWords];  ///< those on the key of a number
   alignas(16) std::uint32_t finds[kWords];
   alignas(16) std::uint32_t inserts[kWords];  ///< and so on (KindBits)
   alignas(16) std::uint32_t updates[kWords];
   alignas(16) std::uint32_t erases[kWords];
-  OperationInRun own[kTilesPerBlock];
+  OperationInKeyRun own[kTilesPerBlock];
   std::uint32_t writers_in_all;  ///< operations of the batch that write or erase
 
   /// Those of the block's operations that write.
@@ -80,17 +80,17 @@ struct BlockRuns {
 
   /// Finds which operations are on the keys of the block's own, and what they do. By kSmallThreads
   /// threads, all of the block.
-  /// @param marks_of_all those of all operations
-  __device__ void Make(const DeviceBatch& batch, const std::uint64_t* marks_of_all) {
-    const auto place_of = [](std::uint64_t mark) {
-      return static_cast<std::uint32_t>(mark ^ mark >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);
+  /// @param digests_of_all those of all operations
+  __device__ void Make(const DeviceBatch& batch, const std::uint64_t* digests_of_all) {
+    const auto place_of = [](std::uint64_t digest) {
+      return static_cast<std::uint32_t>(digest ^ digest >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);
     };
-    std::uint64_t mark[kRounds];  // of all operations, in flight while the table is made
+    std::uint64_t digest[kRounds];  // of all operations, in flight while the table is made
     Op kind[kRounds];
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      mark[k] = i < batch.count ? marks_of_all[i] : 0;
+      digest[k] = i < batch.count ? digests_of_all[i] : 0;
       kind[k] = i < batch.count ? batch.KindOf(i) : Op::kFind;
     }
     Clear(table);
@@ -103,12 +103,12 @@ struct BlockRuns {
       if (i / 32 != blockIdx.x) continue;
       static_assert(kTilesPerBlock == 32);  // a warp's operations are a block's
       const std::uint32_t own = i - first;
-      marks[own] = mark[k];
+      digests[own] = digest[k];
       __syncwarp();
-      for (std::uint32_t at = place_of(mark[k]); i < batch.count; at = (at + 1) % kPlaces) {
+      for (std::uint32_t at = place_of(digest[k]); i < batch.count; at = (at + 1) % kPlaces) {
         const std::uint32_t there = atomicCAS(&table[at], static_cast<unsigned short>(0),
                                               static_cast<unsigned short>(own + 1));
-        if (there != 0 && marks[there - 1] != mark[k]) continue;
+        if (there != 0 && digests[there - 1] != digest[k]) continue;
         numbers[own] = there == 0 ? own : there - 1;
         break;
       }
@@ -130,9 +130,9 @@ struct BlockRuns {
         erases[word] = erase;
       }
       if (i >= batch.count) continue;
-      std::uint32_t at = place_of(mark[k]);
+      std::uint32_t at = place_of(digest[k]);
       for (std::uint32_t there = table[at]; there != 0; there = table[at]) {
-        if (marks[there - 1] == mark[k]) {
+        if (digests[there - 1] == digest[k]) {
           atomicOr(&equal[there - 1][word], 1u << (i % 32));
           break;
         }
@@ -144,7 +144,7 @@ struct BlockRuns {
 
   /// Finds where the block's own operations are in their runs, a warp for one at a time.
   /// @param count of the batch
-  __device__ void FindRuns(std::uint32_t count) {
+  __device__ void FindKeyRuns(std::uint32_t count) {
     if (threadIdx.x < 32) {
       const Words insert = Load(inserts);
       const Words update = Load(updates);
@@ -186,7 +186,8 @@ struct BlockRuns {
     }
   }
 
-  __device__ void FindRun(std::uint32_t i, const std::uint32_t* on_key, OperationInRun* run) const {
+  __device__ void FindRun(std::uint32_t i, const std::uint32_t* on_key,
+                          OperationInKeyRun* run) const {
     const Words on = Load(on_key);
     const Words find = Load(finds);
     Words insert = Load(inserts);
@@ -224,7 +225,7 @@ struct BlockRuns {
     first_find = __reduce_min_sync(~0u, first_find);
     first_change = __reduce_min_sync(~0u, first_change);
     uses = __reduce_add_sync(~0u, uses);
-    RunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+    KeyRunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
     if (__any_sync(~0u, alone != 0)) {
       effect = EffectOfWords(insert, update, erase);
     } else {  // the last one counts
@@ -234,27 +235,28 @@ struct BlockRuns {
     }
     const bool is_last = __any_sync(~0u, behind != 0) == 0;
     const std::uint32_t own_bit = 1u << i % 32;
-    const RunEffect upto = ComposeEffects{}(
+    const KeyRunEffect upto = ComposeEffects{}(
         effect, EffectOfOne(i, (inserts[i / 32] & own_bit) != 0, (updates[i / 32] & own_bit) != 0,
                             (erases[i / 32] & own_bit) != 0));
     effect.first = first;
     effect.find_and_mixed = first_find;
     if (threadIdx.x % 32 == 0) {
-      *run = OperationInRun{effect, upto.if_absent, upto.if_present,
-                            uses,   is_last,        first_find < first_change};
+      *run = OperationInKeyRun{effect, upto.if_absent, upto.if_present,
+                               uses,   is_last,        first_find < first_change};
     }
   }
-  __device__ static RunEffect EffectOfOne(std::uint32_t position, bool inserts, bool updates,
-                                          bool erases) {
-    return RunEffect{inserts ? position : kUnchanged,
-                     updates  ? position
-                     : erases ? kRemoved
-                              : kUnchanged,
-                     kNoPosition, kNoPosition};
+  __device__ static KeyRunEffect EffectOfOne(std::uint32_t position, bool inserts, bool updates,
+                                             bool erases) {
+    return KeyRunEffect{inserts ? position : kUnchanged,
+                        updates  ? position
+                        : erases ? kRemoved
+                                 : kUnchanged,
+                        kNoPosition, kNoPosition};
   }
   /// The effect of the operations of a warp's words.
-  __device__ GPM_SELDOM static RunEffect EffectOfWords(Words insert, Words update, Words erase) {
-    RunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+  __device__ GPM_NOINLINE static KeyRunEffect EffectOfWords(Words insert, Words update,
+                                                            Words erase) {
+    KeyRunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
 #pragma unroll
     for (std::uint32_t k = 0; k < kFew; ++k) {
       const std::uint32_t at = 32 * (threadIdx.x % 32 * kFew + k);
@@ -273,23 +275,23 @@ struct BlockRuns {
       const std::uint32_t absent = __shfl_xor_sync(~0u, effect.if_absent, step);
       const std::uint32_t present = __shfl_xor_sync(~0u, effect.if_present, step);
       const bool lower = (threadIdx.x & step) == 0;
-      const RunEffect left{lower ? effect.if_absent : absent, lower ? effect.if_present : present,
-                           kNoPosition, kNoPosition};
-      const RunEffect right{lower ? absent : effect.if_absent, lower ? present : effect.if_present,
-                            kNoPosition, kNoPosition};
+      const KeyRunEffect left{lower ? effect.if_absent : absent,
+                              lower ? effect.if_present : present, kNoPosition, kNoPosition};
+      const KeyRunEffect right{lower ? absent : effect.if_absent,
+                               lower ? present : effect.if_present, kNoPosition, kNoPosition};
       effect = ComposeEffects{}(left, right);
     }
     return effect;
   }
 };
 
-/// Whether the operations on a key's mark, up to the tile's own, are on other keys too.
-__device__ GPM_SELDOM inline bool IsMixed(const CudaTile& group, const DeviceBatch& batch,
-                                          std::uint32_t key_words, std::uint32_t i,
-                                          const std::uint32_t* equal) {
+/// Whether the operations on a key's digest, up to the tile's own, are on other keys too.
+__device__ GPM_NOINLINE inline bool IsMixed(const CudaTile& group, const DeviceBatch& batch,
+                                            std::uint32_t key_words, std::uint32_t i,
+                                            const std::uint32_t* equal) {
   const std::uint64_t* const key = batch.KeyOf(i, key_words);
   bool differs = false;
-  for (std::uint32_t word = group.Lane(); word < BlockRuns::kWords; word += kTileLanes) {
+  for (std::uint32_t word = group.Lane(); word < BlockKeyRuns::kWords; word += kTileLanes) {
     for (std::uint32_t bits = equal[word]; bits != 0; bits &= bits - 1) {
       const std::uint64_t* const other = batch.KeyOf(32 * word + LowestBit(bits), key_words);
       for (std::uint32_t w = 0; w < key_words; ++w) differs |= other[w] != key[w];

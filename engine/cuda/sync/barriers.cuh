@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "table/volatile_ops.h"
 #include "pm/steps.h"
+#include "table/volatile_ops.h"
 
 namespace gpm {
 
@@ -36,7 +36,7 @@ struct WholeBlock {
 };
 /// The same for `kThreads` threads from `kFirst` on, both multiples of kThreads.
 template <std::uint32_t kFirst, std::uint32_t kThreads>
-struct PartOfBlock {
+struct BlockSlice {
   static_assert(kFirst % kThreads == 0 && kThreads % 32 == 0);
   static constexpr std::uint32_t kBarrier = kFirst / kThreads + 1;  // 0 is the whole block's
 
@@ -61,39 +61,39 @@ struct PartOfBlock {
   }
 };
 
-/// Blocks of a kernel that begin together (KernelGraph) meet: one thread of each comes, and some
-/// wait, a thread for others. What a team did before it synced and came is seen by those who wait
-/// and whom these then sync with.
-/// @param meeting a counter that was 0 before the kernel; for all its meetings
-/// @param amount added to the sum of the kernel's
-__device__ inline void ComeToMeeting(std::uint64_t* meeting, std::uint32_t amount) {
-  __threadfence();
-  AtomicAdd(meeting, std::uint64_t{amount} << 32 | 1);
-}
-/// @param number of the meeting, from 1 on
-/// @return the sum so far: nobody comes to the next meeting before all have read it, or nobody
-///         brings anything there
-__device__ inline std::uint32_t AwaitMeeting(const std::uint64_t* meeting, std::uint32_t number) {
-  std::uint64_t met = 0;
-  do {
-    met = AtomicLoad(meeting);
-  } while (static_cast<std::uint32_t>(met) < number * gridDim.x);
-  __threadfence();
-  return static_cast<std::uint32_t>(met >> 32);
-}
-/// All threads of all blocks wait here for each other.
-/// @param sum in shared memory
-/// @return the sum so far
-__device__ inline std::uint32_t MeetBlocks(std::uint64_t* meeting, std::uint32_t number,
-                                           std::uint32_t amount, std::uint32_t* sum) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    ComeToMeeting(meeting, amount);
-    *sum = AwaitMeeting(meeting, number);
+/// A barrier for the blocks of a kernel, which all begin together (KernelGraph). It can be passed
+/// several times, by numbers from 1 on. One thread of each block arrives; threads that wait see
+/// what a block's threads did before they synced with the one that arrived.
+struct GridBarrier {
+  /// 0 before the kernel: blocks that arrived, and above them the sum of what they brought.
+  std::uint64_t* arrived;
+
+  __device__ void Arrive(std::uint32_t amount) const {
+    __threadfence();
+    AtomicAdd(arrived, std::uint64_t{amount} << 32 | 1);
   }
-  __syncthreads();
-  return *sum;
-}
+  /// @return the sum so far: nobody arrives for the next time before all have read it, or nobody
+  ///         brings anything then
+  __device__ std::uint32_t Wait(std::uint32_t number) const {
+    std::uint64_t all = 0;
+    do {
+      all = AtomicLoad(arrived);
+    } while (static_cast<std::uint32_t>(all) < number * gridDim.x);
+    __threadfence();
+    return static_cast<std::uint32_t>(all >> 32);
+  }
+  /// By all threads of all blocks. @param sum in shared memory @return the sum so far
+  __device__ std::uint32_t ArriveAndWait(std::uint32_t number, std::uint32_t amount,
+                                         std::uint32_t* sum) const {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      Arrive(amount);
+      *sum = Wait(number);
+    }
+    __syncthreads();
+    return *sum;
+  }
+};
 
 }  // namespace gpm
 

@@ -16,8 +16,8 @@
 
 #include "cache/memory.h"
 #include "cache/sizing.h"
-#include "table/media/direct.h"
 #include "pm/thread_pool.h"
+#include "table/media/direct.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -88,18 +88,18 @@ TEST(CacheShape, HasTheValuesOfAFractionOfTheAddressableBuckets) {
         SCOPED_TRACE(fraction);
         const CacheShape shape = ShapeCache(Fraction(fraction), Defaults(0.7), table);
         EXPECT_EQ(shape.buckets, buckets);
-        EXPECT_EQ(shape.blocks, std::floor(fraction * static_cast<double>(buckets)));
+        EXPECT_EQ(shape.frames, std::floor(fraction * static_cast<double>(buckets)));
         EXPECT_GT(shape.directory_bytes(), 0u);
-        if (shape.blocks == 0) {
+        if (shape.frames == 0) {
           EXPECT_EQ(shape.cache_bytes(), 0u);
         }
       }
-      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0.5), table).blocks, buckets / 2);
-      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0.0), table).blocks, 0u);
-      EXPECT_EQ(ShapeCache(Fraction({}), CacheOptions{}, table).blocks, 0u);
+      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0.5), table).frames, buckets / 2);
+      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0.0), table).frames, 0u);
+      EXPECT_EQ(ShapeCache(Fraction({}), CacheOptions{}, table).frames, 0u);
       CacheOptions off = Fraction(1.0, 1 << 28);
       off.policy = CachePolicy::kOff;
-      EXPECT_EQ(ShapeCache(off, Defaults(0.5), table).blocks, 0u);
+      EXPECT_EQ(ShapeCache(off, Defaults(0.5), table).frames, 0u);
       EXPECT_EQ(ShapeCache(off, Defaults(0.5), table).buckets, buckets);
     }
   }
@@ -110,14 +110,14 @@ TEST(CacheShape, ThereIsNoCacheWithoutADirectory) {
   for (const std::uint64_t bytes : {0, 1 << 20}) {
     CacheOptions options = Fraction(1.0, bytes);
     options.directory = {};
-    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).blocks, 96u);
+    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).frames, 96u);
     for (const CacheOptions& defaults : {Defaults(0.5, false), CacheOptions{}}) {
       EXPECT_EQ(BytesOf(ShapeCache(options, defaults, table)), 0u);
       EXPECT_EQ(ShapeCache(options, defaults, table).buckets, 0u);
     }
     options.directory = false;
     EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).buckets, 0u);
-    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).blocks, 0u);
+    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).frames, 0u);
   }
 }
 
@@ -134,22 +134,22 @@ TEST(CacheShape, OfKeysAndValues) {
       const CacheShape all = ShapeCache(Fraction(1.0), {}, TableOf(key_size, value_size, 6));
       EXPECT_EQ(all.key_words, key_size / 8);
       EXPECT_EQ(all.slots, 8u);
-      // A print, a cell or the value itself, and a key.
+      // A fingerprint, a cell or the value itself, and a key.
       const std::uint64_t slot_bytes = 2 + (InlineValues(value_size) ? 8 : 4) + key_size;
       EXPECT_EQ(all.directory_bytes(), 96 * 8 * slot_bytes);
       if (InlineValues(value_size)) {
         EXPECT_EQ(all.value_stride, 0u);
-        EXPECT_EQ(all.blocks, 0u);
+        EXPECT_EQ(all.frames, 0u);
       } else {
         EXPECT_GE(all.value_stride, value_size);
         EXPECT_LT(all.value_stride, value_size + 16);
         EXPECT_EQ(all.value_stride % 16, 0u);
-        EXPECT_EQ(all.blocks, all.buckets);
-        EXPECT_GE(all.bytes_per_block(), 8 * all.value_stride);
+        EXPECT_EQ(all.frames, all.buckets);
+        EXPECT_GE(all.bytes_per_frame(), 8 * all.value_stride);
       }
     }
   }
-  // A search reads four prints at once.
+  // A search reads four fingerprints at once.
   EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 6, {2, 4, 1})).stride, 4u);
   EXPECT_EQ(ShapeCache(Fraction(0), {}, TableOf(8, 8, 6, {1, 1, 32})).stride, 32u);
 }
@@ -169,29 +169,29 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
         SCOPED_TRACE(budget);
         const CacheShape shape = ShapeCache(Fraction({}, budget), Defaults(0.01), table);
         ASSERT_LE(BytesOf(shape), budget);
-        ASSERT_LE(shape.blocks, all.blocks);
+        ASSERT_LE(shape.frames, all.frames);
         ASSERT_EQ(shape.buckets != 0, budget >= least) << "the directory comes first";
-        if (shape.blocks > 0 && shape.blocks < all.blocks) {
-          ASSERT_LT(budget - BytesOf(shape), all.bytes_per_block()) << "more fits";
+        if (shape.frames > 0 && shape.frames < all.frames) {
+          ASSERT_LT(budget - BytesOf(shape), all.bytes_per_frame()) << "more fits";
         }
-        if (all.blocks > 0 &&
-            budget >= all.directory_bytes() + all.fixed_bytes() + all.bytes_per_block()) {
-          ASSERT_GT(shape.blocks, 0u);
+        if (all.frames > 0 &&
+            budget >= all.directory_bytes() + all.fixed_bytes() + all.bytes_per_frame()) {
+          ASSERT_GT(shape.frames, 0u);
         }
         const double fraction = static_cast<double>(random() % 1000) / 1000;
         const CacheShape both = ShapeCache(Fraction(fraction, budget), Defaults(0.5), table);
         ASSERT_LE(BytesOf(both), budget);
-        ASSERT_EQ(both.blocks,
-                  std::min(shape.blocks, ShapeCache(Fraction(fraction), {}, table).blocks));
+        ASSERT_EQ(both.frames,
+                  std::min(shape.frames, ShapeCache(Fraction(fraction), {}, table).frames));
       }
       EXPECT_EQ(ShapeCache(Fraction({}, least - 1), {}, table).buckets, 0u);
       EXPECT_EQ(ShapeCache(Fraction({}, least), {}, table).buckets, all.buckets);
       EXPECT_EQ(BytesOf(ShapeCache(Fraction({}, BytesOf(all)), {}, table)), BytesOf(all));
-      EXPECT_EQ(ShapeCache(Fraction(0.0, BytesOf(all)), {}, table).blocks, 0u);
-      if (all.blocks == 0) continue;
-      const std::uint64_t one = all.directory_bytes() + all.fixed_bytes() + all.bytes_per_block();
-      EXPECT_EQ(ShapeCache(Fraction({}, one - 1), {}, table).blocks, 0u);
-      EXPECT_EQ(ShapeCache(Fraction({}, one), {}, table).blocks, 1u);
+      EXPECT_EQ(ShapeCache(Fraction(0.0, BytesOf(all)), {}, table).frames, 0u);
+      if (all.frames == 0) continue;
+      const std::uint64_t one = all.directory_bytes() + all.fixed_bytes() + all.bytes_per_frame();
+      EXPECT_EQ(ShapeCache(Fraction({}, one - 1), {}, table).frames, 0u);
+      EXPECT_EQ(ShapeCache(Fraction({}, one), {}, table).frames, 1u);
       EXPECT_EQ(BytesOf(ShapeCache(Fraction({}, one), {}, table)), one);
     }
   }
@@ -254,13 +254,13 @@ TEST(DirectoryView, IndexCountsTheAddressableBuckets) {
 
 TEST(DirectoryView, PrintsAreNoMarks) {
   for (std::uint64_t g = 0; g < 1 << 17; ++g) {
-    const std::uint16_t print = DirectoryView::PrintOf(KeyHash{0, g});
-    ASSERT_GT(print, DirectoryView::kTaken);
-    ASSERT_GT(print, DirectoryView::kEmpty);
+    const std::uint16_t fingerprint = DirectoryView::PrintOf(KeyHash{0, g});
+    ASSERT_GT(fingerprint, DirectoryView::kTaken);
+    ASSERT_GT(fingerprint, DirectoryView::kEmpty);
   }
 }
 
-/// A cache of which only the choice of buckets is looked at: a loading here ends when blocks are
+/// A cache of which only the choice of buckets is looked at: a loading here ends when frames are
 /// assigned, and tags then say that they are filled. Steps run on several threads.
 class CacheLoaderTest : public ::testing::Test {
  protected:
@@ -268,33 +268,33 @@ class CacheLoaderTest : public ::testing::Test {
   static constexpr std::uint32_t kBuckets = 384;  ///< of levels 8 and 7
   static constexpr std::uint32_t kSlots = 8;
 
-  void Make(CachePolicy policy, std::uint32_t blocks) {
+  void Make(CachePolicy policy, std::uint32_t frames) {
     table_ = TableOf(8, 16, kTop);
     CacheShape shape = ShapeCache(Fraction(1.0), {}, table_);
     ASSERT_EQ(shape.buckets, kBuckets);
-    shape.blocks = blocks;
+    shape.frames = frames;
     memory_.Reserve(shape, policy);
-    std::fill_n(memory_.bucket_of.data(), blocks, CacheView::kNoBucket);
-    std::fill_n(memory_.tags.data(), blocks * kSlots, CacheView::kClosed);
+    std::fill_n(memory_.bucket_of.data(), frames, CacheView::kNoBucket);
+    std::fill_n(memory_.tags.data(), frames * kSlots, CacheView::kClosed);
     cached_.clear();
   }
 
   std::uint32_t& score(std::uint32_t bucket) { return memory_.scores.data()[bucket]; }
 
-  /// Loads and checks that what is kept of blocks is consistent.
+  /// Loads and checks that what is kept of frames is consistent.
   /// @return the buckets that have one
   std::set<std::uint32_t> Load(std::uint32_t clock = 1) {
     CacheView view = memory_.View(table_).cache;
     view.clock = clock;
-    const CacheLoad load = memory_.Load(view, ++loads_);
+    const CacheRefresh load = memory_.Load(view, ++loads_);
     const ThreadGroup group;
     const CacheAccess<ThreadGroup, DirectMedia> access(view, table_, group, media_);
-    const std::vector<std::uint32_t> blocks_before(view.block_of, view.block_of + kBuckets);
+    const std::vector<std::uint32_t> blocks_before(view.frame_of, view.frame_of + kBuckets);
     const std::uint32_t fills_before = *view.fills;
     for (std::uint32_t i = 0; i < kBuckets; ++i) load.CountBucket(i);
     load.ChooseThreshold();
-    for (std::uint32_t r = 0; r < CacheLoad::kRanks; ++r) EXPECT_EQ(load.histogram[r], 0u);
-    InThreads(view.size, [&](std::uint32_t block) { load.EvictCold(access, media_, block); });
+    for (std::uint32_t r = 0; r < CacheRefresh::kRanks; ++r) EXPECT_EQ(load.histogram[r], 0u);
+    InThreads(view.size, [&](std::uint32_t frame) { load.EvictCold(access, media_, frame); });
     EXPECT_EQ(*view.fills, fills_before);
     InThreads(kBuckets, [&](std::uint32_t bucket) { load.AssignHot(media_, bucket); });
     EXPECT_EQ(*view.fills, fills_before + 1) << "readers are to see that a tag may be back";
@@ -304,32 +304,32 @@ class CacheLoaderTest : public ::testing::Test {
       EXPECT_TRUE(pending.insert(load.pending[i]).second) << "twice";
     }
     std::set<std::uint32_t> now;
-    std::set<std::uint32_t> blocks;
+    std::set<std::uint32_t> frames;
     for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
-      if (view.block_of[bucket] == 0) continue;
+      if (view.frame_of[bucket] == 0) continue;
       now.insert(bucket);
-      const std::uint32_t block = view.block_of[bucket] - 1;
-      EXPECT_LT(block, view.size);
-      EXPECT_TRUE(blocks.insert(block).second) << "two buckets have a block";
-      EXPECT_EQ(view.bucket_of[block], bucket);
+      const std::uint32_t frame = view.frame_of[bucket] - 1;
+      EXPECT_LT(frame, view.size);
+      EXPECT_TRUE(frames.insert(frame).second) << "two buckets have a frame";
+      EXPECT_EQ(view.bucket_of[frame], bucket);
       const bool stays = cached_.contains(bucket);
-      EXPECT_EQ(pending.contains(block), !stays) << "bucket " << bucket;
+      EXPECT_EQ(pending.contains(frame), !stays) << "bucket " << bucket;
       if (stays) {
-        EXPECT_EQ(view.block_of[bucket], blocks_before[bucket]);
+        EXPECT_EQ(view.frame_of[bucket], blocks_before[bucket]);
       }
       for (std::uint32_t s = 0; s < kSlots; ++s) {
-        std::uint32_t& tag = view.tags[block * kSlots + s];
+        std::uint32_t& tag = view.tags[frame * kSlots + s];
         EXPECT_EQ(tag, stays ? bucket * kSlots + s : CacheView::kClosed)
             << (stays ? "it was touched" : "it can't be filled yet");
         tag = bucket * kSlots + s;  // as if filled
       }
     }
-    for (std::uint32_t block = 0; block < view.size; ++block) {
-      if (blocks.contains(block)) continue;
-      EXPECT_EQ(view.bucket_of[block], CacheView::kNoBucket);
-      EXPECT_FALSE(pending.contains(block));
+    for (std::uint32_t frame = 0; frame < view.size; ++frame) {
+      if (frames.contains(frame)) continue;
+      EXPECT_EQ(view.bucket_of[frame], CacheView::kNoBucket);
+      EXPECT_FALSE(pending.contains(frame));
       for (std::uint32_t s = 0; s < kSlots; ++s) {
-        EXPECT_EQ(view.tags[block * kSlots + s], CacheView::kClosed) << "nobody's";
+        EXPECT_EQ(view.tags[frame * kSlots + s], CacheView::kClosed) << "nobody's";
       }
     }
     new_ = pending.size();
@@ -345,17 +345,17 @@ class CacheLoaderTest : public ::testing::Test {
   std::uint32_t LfuRank(std::uint32_t bucket) {
     const std::uint64_t uses = score(bucket);
     const std::uint64_t rank = cached_.contains(bucket) ? uses + uses / 4 : uses;
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(rank, CacheLoad::kRanks - 1));
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(rank, CacheRefresh::kRanks - 1));
   }
 
-  /// The buckets with a block are those with the highest ranks; of equal ones any, of rank 0 none.
+  /// The buckets with a frame are those with the highest ranks; of equal ones any, of rank 0 none.
   void ExpectBest(const std::set<std::uint32_t>& cached, const std::vector<std::uint32_t>& ranks,
-                  std::uint32_t blocks) {
+                  std::uint32_t frames) {
     std::vector<std::uint32_t> sorted;
     std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(sorted),
                  [](std::uint32_t rank) { return rank > 0; });
     std::sort(sorted.rbegin(), sorted.rend());
-    const std::size_t expected = std::min<std::size_t>(blocks, sorted.size());
+    const std::size_t expected = std::min<std::size_t>(frames, sorted.size());
     EXPECT_EQ(cached.size(), expected);
     const std::uint32_t least = expected == 0 ? 1 : sorted[expected - 1];
     for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
@@ -372,24 +372,24 @@ class CacheLoaderTest : public ::testing::Test {
   ThreadPool pool_{4};
   TableView table_{};
   CacheMemory<CountedArray> memory_;
-  std::set<std::uint32_t> cached_;  ///< buckets that have a block
+  std::set<std::uint32_t> cached_;  ///< buckets that have a frame
   std::uint32_t loads_ = 0;
   std::size_t new_ = 0;  ///< buckets that got one in the last loading
 };
 
 TEST_F(CacheLoaderTest, LfuChoosesThoseUsedMost) {
   std::mt19937_64 random(test::TestSeed());
-  for (const std::uint32_t blocks : {1u, 10u, 100u, 383u, kBuckets}) {
+  for (const std::uint32_t frames : {1u, 10u, 100u, 383u, kBuckets}) {
     for (const std::uint32_t range : {2u, 5u, 300u, 3000u}) {  // few different counts: ties
-      SCOPED_TRACE(blocks * 10000 + range);
-      Make(CachePolicy::kLfu, blocks);
+      SCOPED_TRACE(frames * 10000 + range);
+      Make(CachePolicy::kLfu, frames);
       for (int load = 0; load < 6; ++load) {
         std::vector<std::uint32_t> ranks(kBuckets);
         for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
           if (random() % 2 == 0) score(bucket) += random() % range;
           ranks[bucket] = LfuRank(bucket);
         }
-        ExpectBest(Load(), ranks, blocks);
+        ExpectBest(Load(), ranks, frames);
       }
     }
   }
@@ -407,16 +407,16 @@ TEST_F(CacheLoaderTest, UnusedBucketsHaveNoBlockThoughThereIsRoom) {
 
 TEST_F(CacheLoaderTest, EquallyHotOnesAreLimitedByTheBlocks) {
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru}) {
-    for (const std::uint32_t blocks : {1u, 37u, kBuckets}) {
-      Make(policy, blocks);
+    for (const std::uint32_t frames : {1u, 37u, kBuckets}) {
+      Make(policy, frames);
       for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = 6;
-      for (std::uint32_t bucket = 0; bucket < blocks / 2; ++bucket) score(bucket * 2) = 7;
+      for (std::uint32_t bucket = 0; bucket < frames / 2; ++bucket) score(bucket * 2) = 7;
       const std::set<std::uint32_t> first = Load(8);
-      EXPECT_EQ(first.size(), blocks);
-      for (std::uint32_t bucket = 0; bucket < blocks / 2; ++bucket) {
+      EXPECT_EQ(first.size(), frames);
+      for (std::uint32_t bucket = 0; bucket < frames / 2; ++bucket) {
         EXPECT_TRUE(first.contains(bucket * 2));
       }
-      // All are equal to those that have a block, which keep it.
+      // All are equal to those that have a frame, which keep it.
       for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = 9;
       EXPECT_EQ(Load(10), first);
       EXPECT_EQ(new_, 0u);
@@ -457,7 +457,7 @@ TEST_F(CacheLoaderTest, LfuHalvesCountsAndForgets) {
   for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
     EXPECT_EQ(score(bucket), bucket / 2);
   }
-  // Nobody uses any: the last counts fade away, and with them the blocks.
+  // Nobody uses any: the last counts fade away, and with them the frames.
   for (int i = 0; i < 9; ++i) Load();
   EXPECT_TRUE(cached_.empty());
 }
@@ -478,8 +478,8 @@ TEST_F(CacheLoaderTest, BlocksOfBucketsThatStayHotAreKept) {
 
 TEST_F(CacheLoaderTest, LruChoosesThoseUsedLast) {
   std::mt19937_64 random(test::TestSeed());
-  for (const std::uint32_t blocks : {1u, 60u, kBuckets}) {
-    Make(CachePolicy::kLru, blocks);
+  for (const std::uint32_t frames : {1u, 60u, kBuckets}) {
+    Make(CachePolicy::kLru, frames);
     std::uint32_t clock = 1;
     for (int load = 0; load < 8; ++load) {
       SCOPED_TRACE(clock);
@@ -488,7 +488,7 @@ TEST_F(CacheLoaderTest, LruChoosesThoseUsedLast) {
       }
       std::vector<std::uint32_t> ranks(kBuckets);
       for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) ranks[bucket] = score(bucket);
-      ExpectBest(Load(clock), ranks, blocks);
+      ExpectBest(Load(clock), ranks, frames);
       for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
         EXPECT_EQ(score(bucket), ranks[bucket]) << "LRU forgets nothing";
       }

@@ -1,4 +1,4 @@
-#include "crash_sim/block_explorer.h"
+#include "crash_sim/frame_explorer.h"
 
 #include <fmt/format.h>
 
@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "table/value_cache.h"
-#include "table/media/traced.h"
 #include "crash_sim/grid_media.h"
 #include "crash_sim/machine.h"
 #include "crash_sim/schedule_workload.h"
 #include "crash_sim/scheduler.h"
+#include "table/media/traced.h"
+#include "table/value_cache.h"
 
 namespace gpm::crash {
 namespace {
@@ -29,7 +29,7 @@ constexpr std::uint32_t kValueStride = 32;
 constexpr std::uint32_t kCells = 16;
 constexpr std::uint16_t kPrint = 7;  ///< of an item
 
-/// Two buckets, one block and their users.
+/// Two buckets, one frame and their users.
 /// @tparam Memory a Machine, with the media on it
 template <class Memory, class Media>
 class BlockRunner {
@@ -42,11 +42,11 @@ class BlockRunner {
     superblock.top = superblock.bottom = 1;
     auto* const base = reinterpret_cast<std::byte*>(pool_.data());
     table_ = MakeTableView(base, superblock);
-    directory_.prints = prints_.data();
+    directory_.fingerprints = prints_.data();
     directory_.cells = cells_.data();
     directory_.stride = DirectoryView::kPrintsInWord;
     directory_.lowest = 1;
-    cache_.block_of = block_of_.data();
+    cache_.frame_of = block_of_.data();
     cache_.bucket_of = &bucket_of_;
     cache_.tags = &tag_;
     cache_.values = values_.data();
@@ -55,7 +55,7 @@ class BlockRunner {
     cache_.size = 1;
   }
 
-  void Run(std::uint64_t seed, Step leave_out, BlockReport* report) {
+  void Run(std::uint64_t seed, Step leave_out, FrameReport* report) {
     std::mt19937_64 random(Scramble(seed));
     machine_.Begin(8 * pool_.size());
     machine_.Mapped(reinterpret_cast<std::byte*>(pool_.data()), 8 * pool_.size());
@@ -145,7 +145,7 @@ class BlockRunner {
   /// What the thread has stored is seen by all.
   void EndKernel() { media_.FenceShared(Step::kOther); }
 
-  /// Gives the block to a bucket, as EvictCold and AssignHot do (cache/refresh.h).
+  /// Gives the frame to a bucket, as EvictCold and AssignHot do (cache/refresh.h).
   void Load(std::uint32_t bucket) {
     const Access access = MakeAccess();
     if (bucket_of_ != CacheView::kNoBucket) {
@@ -164,7 +164,7 @@ class BlockRunner {
   /// Updates a bucket's item, or erases it and inserts another, as Operations does.
   void Write(std::uint32_t bucket, bool erases) {
     const Access access = MakeAccess();
-    std::uint16_t* const print = &prints_[bucket * directory_.stride];
+    std::uint16_t* const fingerprint = &prints_[bucket * directory_.stride];
     const Operation operation(this);
     const std::uint32_t cell = TakeCell();
     std::array<std::byte, kValueBytes> value{};
@@ -174,7 +174,7 @@ class BlockRunner {
     const std::uint32_t old = media_.LoadShared(&cells_[bucket]);
     if (erases) {
       access.Drop(bucket, 0);
-      media_.StoreShared(print, DirectoryView::kTaken);
+      media_.StoreShared(fingerprint, DirectoryView::kTaken);
       media_.FenceShared(Step::kDirectoryErasedFence);
     }
     media_.Fence(Step::kUpdateCellFence);
@@ -182,7 +182,7 @@ class BlockRunner {
     media_.Fence(Step::kUpdateDoneFence);
     media_.StoreShared(&cells_[bucket], cell);
     media_.FenceShared(Step::kDirectoryUpdatedFence);
-    if (erases) media_.StoreShared(print, kPrint);
+    if (erases) media_.StoreShared(fingerprint, kPrint);
     EndKernel();
     retired_.emplace_back(old, ++clock_);
   }
@@ -198,7 +198,7 @@ class BlockRunner {
     return next_cell_++;
   }
 
-  void Read(std::uint32_t bucket, BlockReport* report) {
+  void Read(std::uint32_t bucket, FrameReport* report) {
     const Operation operation(this);
     if (media_.LoadShared(&prints_[bucket * directory_.stride]) <= DirectoryView::kTaken) return;
     const std::uint32_t cell = media_.LoadShared(&cells_[bucket]);
@@ -235,8 +235,8 @@ class BlockRunner {
 };
 
 template <class Runner>
-BlockReport Explore(const BlockOptions& options) {
-  BlockReport report;
+FrameReport Explore(const BlockOptions& options) {
+  FrameReport report;
   Runner runner;
   for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
     runner.Run(options.seed + i, options.leave_out, &report);
@@ -246,7 +246,7 @@ BlockReport Explore(const BlockOptions& options) {
 
 }  // namespace
 
-BlockReport ExploreBlocks(const BlockOptions& options) {
+FrameReport ExploreBlocks(const BlockOptions& options) {
   return options.grid ? Explore<BlockRunner<GridMachine, GridMedia>>(options)
                       : Explore<BlockRunner<Machine, TracedMedia>>(options);
 }

@@ -15,23 +15,23 @@ struct BlockOptions {
   Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
 };
 
-struct BlockReport {
+struct FrameReport {
   std::uint64_t schedules = 0;
   std::uint64_t steps = 0;
-  std::uint64_t hits = 0;  ///< values that readers found in the block
+  std::uint64_t hits = 0;  ///< values that readers found in the frame
   std::string violation;   ///< seed, and what is wrong; empty: there is none
   std::uint64_t violation_seed = 0;
 };
 
-/// Runs the cache's protocols (table/value_cache.h) without a store around them: one block,
+/// Runs the cache's protocols (table/value_cache.h) without a store around them: one frame,
 /// which a loader gives to one of two buckets and then to another, while writers put new values
 /// into them and readers read. Some races need three switches at certain steps: in the few steps of
 /// these schedules they come up in one of ten thousand, in those of a whole store hardly ever.
 ///
-/// Checked is that what a reader finds in the block is the value that the reference names. Cells
+/// Checked is that what a reader finds in the frame is the value that the reference names. Cells
 /// are used again as soon as nobody who ran when they were retired does so any more, the loader not
 /// counted (which is Reclaim's part in a store).
-BlockReport ExploreBlocks(const BlockOptions& options);
+FrameReport ExploreBlocks(const BlockOptions& options);
 
 }  // namespace gpm::crash
 

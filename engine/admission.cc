@@ -1,0 +1,237 @@
+#include "engine/admission.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/wait_until.h"
+#include "gpmstore/error.h"
+
+namespace gpm {
+namespace {
+
+/// Whether a batch that may take so much may write.
+bool Writes(const Demand& demand) { return demand.most.slots > 0 || demand.most.cells > 0; }
+
+}  // namespace
+
+bool InFlight::IsOpenScope() const {
+  return demand.scope && (task == nullptr || !task->Complete());
+}
+
+Admission::Alone::Alone(Admission& admission) : admission_(admission) {
+  MutexLock lock(admission_.mutex_);
+  if (admission_.CallerHasOpenScope()) {
+    throw Error(ErrorCode::kBusy,
+                "the store has to run no batch for this, such as to make room, but the calling "
+                "thread has a device scope open, and would wait for itself; close it first");
+  }
+  ++admission_.alone_asked_;
+  WaitUntil(lock, admission_.changed_, admission_.tracer_, [&]() GPM_REQUIRES(admission_.mutex_) {
+    return !admission_.exclusive_ && admission_.first_in_ == 0 && !admission_.HasOpenScope();
+  });
+  admission_.exclusive_ = true;
+  while (!admission_.active_.empty()) {
+    // Batches that were started and not waited for are ended here: their owner may be this thread.
+    const std::shared_ptr<InFlight> started = admission_.Started();
+    if (started == nullptr) {
+      WaitUntil(lock, admission_.changed_, admission_.tracer_,
+                [&]() GPM_REQUIRES(admission_.mutex_) {
+                  return admission_.active_.empty() || admission_.Started() != nullptr;
+                });
+      continue;
+    }
+    lock.Unlock();
+    admission_.End(started);
+    lock.Lock();
+  }
+}
+
+Admission::Alone::~Alone() {
+  const MutexLock lock(admission_.mutex_);
+  admission_.exclusive_ = false;
+  admission_.first_in_ = admission_.entering_;
+  ++admission_.alone_ended_;
+  admission_.changed_.notify_all();
+}
+
+Admission::Entered::Entered(Admission& admission) : lock_(admission.mutex_) {
+  admission.Enter(lock_);
+}
+
+void Admission::Enter(MutexLock& lock) {
+  if (!exclusive_) return;
+  ++entering_;
+  WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !exclusive_; });
+  --entering_;
+  if (first_in_ > 0 && --first_in_ == 0) changed_.notify_all();
+}
+
+/// A batch in flight that was started, if there is one.
+std::shared_ptr<InFlight> Admission::Started() const {
+  for (const auto& [id, in_flight] : active_) {
+    if (in_flight->task != nullptr) return in_flight;
+  }
+  return nullptr;
+}
+
+/// Whether a DeviceScope is open, or being opened, which is for its owner to close.
+bool Admission::HasOpenScope() const {
+  return std::any_of(active_.begin(), active_.end(),
+                     [](const auto& entry) { return entry.second->IsOpenScope(); });
+}
+
+bool Admission::CallerHasOpenScope() const {
+  return std::any_of(active_.begin(), active_.end(), [](const auto& entry) {
+    return entry.second->IsOpenScope() && entry.second->opener == std::this_thread::get_id();
+  });
+}
+
+bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
+                         Epochs::SlotRange* recycle) {
+  Entered entered(*this);
+  if (in_flight->demand.scope && !CallerHasOpenScope()) {
+    if (!in_flight->goes_after) in_flight->goes_after = alone_asked_;
+    WaitUntil(entered.lock_, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) {
+      return !exclusive_ && alone_ended_ >= *in_flight->goes_after;
+    });
+  }
+  health_.Check();
+  if (!space_.HasRoomFor(in_flight->demand, made_room)) return false;
+  in_flight->id = space_.epochs().next_id();
+  const auto place = active_.emplace(in_flight->id, in_flight).first;
+  try {
+    space_.Begin(in_flight->demand, recycle, &in_flight->grant);
+  } catch (...) {
+    active_.erase(place);
+    throw;
+  }
+  for (const auto& [id, other] : active_) {
+    if (other == in_flight) continue;
+    in_flight->beside_writes |= Writes(other->demand);
+    other->beside_writes |= Writes(in_flight->demand);
+  }
+  return true;
+}
+
+void Admission::SetStarted(InFlight& in_flight, std::shared_ptr<BatchTask> task) {
+  const MutexLock lock(mutex_);
+  in_flight.task = std::move(task);
+  changed_.notify_all();
+}
+
+/// Where the queues have come to when a batch has failed, which may have used them.
+ReclaimPositions Admission::PositionsAfterFailure() noexcept {
+  try {
+    return executor_.Positions();
+  } catch (...) {
+    health_.SetUnusable("a batch was carried out");  // nobody knows how much room the queues have
+    return {};
+  }
+}
+
+void Admission::Withdraw(InFlight& in_flight, bool touched,
+                         const Epochs::SlotRange& recycle) noexcept {
+  ReclaimPositions positions;
+  const CellGrant& grant = in_flight.grant;
+  if (!touched) {
+    try {
+      bool taken_back = false;
+      {
+        const MutexLock lock(mutex_);
+        AssertState();  // it is in flight: nobody is alone
+        taken_back = space_.epochs().TakeBack(grant, grant.count);
+      }
+      if (!taken_back && grant.count > 0) executor_.ReturnCells(grant);
+      executor_.RecycleSlots(recycle);
+      positions = executor_.Positions();
+    } catch (...) {
+      touched = true;
+    }
+  }
+  if (touched) positions = PositionsAfterFailure();
+  const MutexLock lock(mutex_);
+  AssertState();
+  left_behind_ |= touched;  // what it was given is found again when the pool is opened next
+  space_.epochs().End(in_flight.id, positions);
+  active_.erase(in_flight.id);
+  changed_.notify_all();
+}
+
+void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
+  bool beside_writes = false;
+  {
+    MutexLock lock(mutex_);
+    WaitUntil(lock, changed_, tracer_, [&] { return in_flight->ended || !in_flight->ending; });
+    if (in_flight->ended) return;
+    in_flight->ending = true;
+  }
+  Progress& progress = in_flight->progress;
+  bool behind = true;
+  try {
+    progress = in_flight->task->Await();
+    {
+      const MutexLock lock(mutex_);
+      AssertState();  // it is in flight: nobody is alone
+      beside_writes = in_flight->beside_writes;
+      in_flight->cells_left = progress.cells_left;
+      if (space_.epochs().TakeBack(in_flight->grant, progress.cells_left)) progress.cells_left = 0;
+    }
+    if (progress.cells_left > 0) {
+      const CellGrant& grant = in_flight->grant;
+      progress.positions = executor_.ReturnCells(
+          {grant.first + grant.count - progress.cells_left, progress.cells_left});
+    }
+    behind = false;
+    if (beside_writes) in_flight->task->PersistObserved();
+  } catch (...) {
+    in_flight->error = std::current_exception();
+  }
+  if (behind) progress.positions = PositionsAfterFailure();
+  const MutexLock lock(mutex_);
+  AssertState();
+  const bool unfinished = progress.shortages() > 0 && !in_flight->error;
+  if (!unfinished) in_flight->task.reset();
+  space_.epochs().End(in_flight->id, progress.positions);
+  if (!in_flight->error) {
+    space_.CountTaken(in_flight->demand,
+                      in_flight->grant.count - in_flight->cells_left + progress.short_of_cells);
+  }
+  Count(progress);
+  left_behind_ |= behind;
+  auto node = active_.extract(in_flight->id);
+  if (unfinished) unfinished_.insert(std::move(node));
+  in_flight->ended = true;
+  changed_.notify_all();
+}
+
+bool Admission::IsUnfinished(const InFlight& in_flight) {
+  const MutexLock lock(mutex_);
+  return unfinished_.contains(in_flight.id);
+}
+
+std::shared_ptr<InFlight> Admission::FirstUnfinished() {
+  const MutexLock lock(mutex_);
+  return unfinished_.empty() ? nullptr : unfinished_.begin()->second;
+}
+
+bool Admission::EraseUnfinished(const InFlight& in_flight) {
+  const MutexLock lock(mutex_);
+  return unfinished_.erase(in_flight.id) > 0;
+}
+
+void Admission::FailUnfinished(const std::exception_ptr& error) noexcept {
+  const MutexLock lock(mutex_);
+  for (const auto& [id, in_flight] : unfinished_) {
+    in_flight->task.reset();
+    in_flight->error = error;
+  }
+  unfinished_.clear();
+}
+
+void Admission::Count(const Progress& progress) {
+  space_.AddItems(progress.items_added);
+  found_ += progress.found;
+  cache_hits_ += progress.cache_hits;
+}
+
+}  // namespace gpm

@@ -1,0 +1,150 @@
+#ifndef GPM_ENGINE_ADMISSION_H_
+#define GPM_ENGINE_ADMISSION_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "engine/batch_executor.h"
+#include "engine/health.h"
+#include "engine/space.h"
+#include "pm/mutex.h"
+#include "pm/tracer.h"
+
+namespace gpm {
+
+/// A batch in flight, or a DeviceScope. Admission's mutex guards what changes while it is one.
+struct InFlight {
+  explicit InFlight(const Demand& demanded) : demand(demanded) {}
+
+  const Demand demand;
+  const std::thread::id opener = std::this_thread::get_id();
+  std::uint64_t id = 0;
+  CellGrant grant;
+  std::shared_ptr<BatchTask> task;  ///< null until started
+  std::uint64_t cells_left = 0;     ///< of the grant
+  bool beside_writes = false;       ///< another batch that ran at the same time may have written
+  /// A scope goes in when so many turns alone have ended.
+  std::optional<std::uint64_t> goes_after;
+  bool ending = false;  ///< somebody is about to end it
+  bool ended = false;   ///< out of flight, progress is known
+  Progress progress;
+  std::exception_ptr error;  ///< what each Wait throws
+
+  bool IsOpenScope() const;  ///< or one that is being opened
+};
+
+/// Who may run beside whom: batches run side by side, and who needs to be alone waits for them.
+/// Also takes batches out of flight, and knows those that found no room for all they had to do.
+///
+/// Invariants:
+///  1. Batches in flight are in `active_`; while `exclusive_` is set there is none, and only its
+///     holder touches the pool, the executor's maintenance and the table's shape.
+///  2. What a batch's results rest on is durable when it ends, where the store promises to survive
+///     power loss: its own writes are, and when it ran beside a batch that writes
+///     (`beside_writes`), what that may have written is made so.
+///
+/// Thread safety: any thread, but where store_state is required.
+class Admission {
+ public:
+  Admission(BatchExecutor& executor, Health& health, Space& space, PmTracer* tracer)
+      : executor_(executor), health_(health), space_(space), tracer_(tracer) {}
+
+  /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
+  /// open are waited for, while batches go on; new scopes wait for it in turn.
+  class GPM_SCOPED_CAPABILITY Alone {
+   public:
+    /// @throws Error(kBusy) when the caller itself has opened a scope that is open
+    explicit Alone(Admission& admission) GPM_ACQUIRE(store_state);
+    ~Alone() GPM_RELEASE();
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+   private:
+    Admission& admission_;
+  };
+
+  /// Waits until nobody is alone, and holds the mutex during its life.
+  class GPM_SCOPED_CAPABILITY Entered {
+   public:
+    explicit Entered(Admission& admission) GPM_ACQUIRE(admission.mutex_, store_state);
+    ~Entered() GPM_RELEASE() {}
+
+   private:
+    friend class Admission;
+    MutexLock lock_;
+  };
+
+  /// Takes a batch into flight, with what it is granted, if there is room for it.
+  /// @param made_room room was made for it, or refused
+  /// @param recycle set to the erased slots that it is to give back
+  /// @return false when room has to be made first
+  /// @throws Error, std::bad_alloc; then it is not in flight
+  bool TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
+                Epochs::SlotRange* recycle);
+  /// Its task has begun: any thread may end it.
+  void SetStarted(InFlight& in_flight, std::shared_ptr<BatchTask> task);
+  /// Makes as if a batch that could not be started, and was not, had never been admitted.
+  /// @param touched it may have used what it was granted
+  void Withdraw(InFlight& in_flight, bool touched, const Epochs::SlotRange& recycle) noexcept;
+  /// Waits until a batch has done what it could, and takes it out of flight. Idempotent.
+  void End(const std::shared_ptr<InFlight>& in_flight);
+
+  // Batches that ended with operations left over, for want of room.
+
+  bool IsUnfinished(const InFlight& in_flight);
+  /// Any one of them, or null.
+  std::shared_ptr<InFlight> FirstUnfinished();
+  /// It is finished, or has failed: until then, who waits for it too waits to be alone.
+  /// @return false when it was not there any more
+  bool EraseUnfinished(const InFlight& in_flight);
+  /// They can't be finished any more.
+  void FailUnfinished(const std::exception_ptr& error) noexcept;
+
+  /// A batch failed on the executor: slots or cells may wait for recovery.
+  void SetLeftBehind() GPM_REQUIRES(store_state) { left_behind_ = true; }
+  bool left_behind() const GPM_REQUIRES(store_state) { return left_behind_; }
+
+  /// What batches found; and items that they added, of `space`.
+  void Count(const Progress& progress) GPM_REQUIRES(store_state);
+  std::uint64_t found() const GPM_REQUIRES(store_state) { return found_; }
+  std::uint64_t cache_hits() const GPM_REQUIRES(store_state) { return cache_hits_; }
+
+ private:
+  using Batches = std::map<std::uint64_t, std::shared_ptr<InFlight>>;
+
+  void Enter(MutexLock& lock) GPM_REQUIRES(mutex_);
+  std::shared_ptr<InFlight> Started() const GPM_REQUIRES(mutex_);
+  bool HasOpenScope() const GPM_REQUIRES(mutex_);
+  bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
+  ReclaimPositions PositionsAfterFailure() noexcept;
+  void AssertState() const GPM_ASSERT_HELD(store_state) {}
+
+  BatchExecutor& executor_;
+  Health& health_;
+  Space& space_;
+  PmTracer* const tracer_;
+
+  Mutex mutex_;
+  std::condition_variable changed_;  ///< notified when anything that follows is
+  bool exclusive_ GPM_GUARDED_BY(mutex_) = false;
+  std::uint64_t entering_ GPM_GUARDED_BY(mutex_) = 0;  ///< threads that wait in Enter
+  /// Of those, how many go before who is alone next: nobody starves.
+  std::uint64_t first_in_ GPM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t alone_asked_ GPM_GUARDED_BY(mutex_) = 0;
+  /// Of those, ended: a new scope waits for all asked before it.
+  std::uint64_t alone_ended_ GPM_GUARDED_BY(mutex_) = 0;
+  Batches active_ GPM_GUARDED_BY(mutex_);
+  Batches unfinished_ GPM_GUARDED_BY(mutex_);  ///< ended, with operations left over
+  bool left_behind_ GPM_GUARDED_BY(store_state) = false;
+  std::uint64_t found_ GPM_GUARDED_BY(store_state) = 0;       ///< finds that found their key
+  std::uint64_t cache_hits_ GPM_GUARDED_BY(store_state) = 0;  ///< of those, in volatile memory
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_ADMISSION_H_

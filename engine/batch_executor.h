@@ -1,0 +1,85 @@
+#ifndef GPM_ENGINE_BATCH_EXECUTOR_H_
+#define GPM_ENGINE_BATCH_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/epochs.h"
+#include "gpmstore/batch.h"
+#include "gpmstore/options.h"
+#include "gpmstore/store.h"
+#include "table/free_queues.h"
+
+namespace gpm {
+
+/// What a batch has done so far.
+struct Progress {
+  std::int64_t items_added = 0;      ///< in the phase that just ended
+  std::uint64_t short_of_slots = 0;  ///< operations (or groups of them on one key) left for want of
+                                     ///< a slot; none of theirs was applied
+  std::uint64_t short_of_cells = 0;  ///< the same, for want of a value cell
+  /// Operations carried out in this phase by a batch that was left over; not counted otherwise.
+  std::uint64_t carried_out = 0;
+  std::uint64_t found = 0;       ///< operations of this phase that found their key
+  std::uint64_t cache_hits = 0;  ///< of those, in the cache
+  std::uint64_t cells_left = 0;  ///< at the end of its grant, not taken nor queued again
+  ReclaimPositions positions;
+
+  std::uint64_t shortages() const { return short_of_slots + short_of_cells; }
+};
+
+/// A batch in an executor. Thread safety: one thread at a time.
+class BatchTask {
+ public:
+  virtual ~BatchTask() = default;
+  /// Gives back the slots and starts the batch, which may take the cells granted. Called once.
+  /// @throws Error(kGpu), std::bad_alloc
+  virtual void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) = 0;
+  /// When Start or Resume has thrown: whether anything of what it was given, slots or cells, may
+  /// have been used, or the batch have been applied in part.
+  virtual bool Touched() const { return true; }
+  /// Whether all its work was given to the executor, so that any thread may wait for it.
+  virtual bool Complete() const { return true; }
+  /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
+  virtual Progress Await() = 0;
+  /// Makes durable what the batch's results may rest on: writes of batches that ran at the same
+  /// time, visible to it and perhaps not flushed yet. Does nothing where visible is durable; and
+  /// nothing on executor cuda, with which a store promises nothing about power loss elsewhere.
+  /// REQUIRES: Await was called.
+  virtual void PersistObserved() {}
+  /// Runs what was left, to the end, while no other batch runs.
+  /// @param final_attempt what still finds no room gets Result::kNoSpace
+  /// @param grant cells that it may take; what was left of the former grant is queued again
+  /// @throws as Start; the batch is then not resumed again
+  virtual Progress Resume(bool final_attempt, const CellGrant& grant) = 0;
+};
+
+/// Runs batches on a table.
+///
+/// Thread safety: SortCells by one thread at a time; everything else by any thread, while batches
+/// run.
+class BatchExecutor {
+ public:
+  virtual ~BatchExecutor() = default;
+
+  virtual ExecutorKind kind() const = 0;
+  virtual unsigned threads() const = 0;
+
+  /// Makes a batch ready to start.
+  /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu
+  virtual std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) = 0;
+
+  /// Gives back erased slots: from then on they are empty.
+  virtual void RecycleSlots(const Epochs::SlotRange& slots) = 0;
+  /// How far the queues have come.
+  virtual ReclaimPositions Positions() = 0;
+  /// Queues again what a batch left of its grant.
+  virtual ReclaimPositions ReturnCells(const CellGrant& cells) = 0;
+  /// Sorts free cells in the queue that nobody was granted yet, where that pays; batches that are
+  /// started afterwards take them in that order. @throws Error(kGpu)
+  virtual void SortCells(const CellGrant& cells) = 0;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_BATCH_EXECUTOR_H_

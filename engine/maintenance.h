@@ -1,0 +1,65 @@
+#ifndef GPM_ENGINE_MAINTENANCE_H_
+#define GPM_ENGINE_MAINTENANCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/sizing.h"
+#include "recovery/slot_scan.h"
+#include "table/layout.h"
+
+namespace gpm {
+
+/// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
+/// the batches.
+///
+/// Thread safety: only while no batch runs (the store sees to it), but for the cache's refresh.
+class TableMaintenance {
+ public:
+  virtual ~TableMaintenance() = default;
+
+  /// GPU memory that this executor allocated, bytes: but for the workspaces of batches, and those.
+  virtual std::uint64_t gpu_bytes() const = 0;
+  virtual std::uint64_t workspace_bytes() const = 0;
+
+  /// The table changed: levels, tops.
+  /// @param keep the addressable levels are the same: directory and cache stay. Else there is
+  ///        neither from then on
+  virtual void SetTable(const TableView& table, bool keep) = 0;
+  /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
+  /// from position `head` on, stays. @throws Error(kGpu), std::bad_alloc; nothing is lost then
+  virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
+  virtual std::uint64_t slot_queue_room() const = 0;
+
+  /// Scans all physical levels and the reserved level once. kTrust and kInspect leave behind which
+  /// cells are in use, for FreeUnused.
+  virtual ScanCounters ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) = 0;
+  /// What the last scan left behind, a bit for each cell, by number.
+  virtual std::vector<std::uint32_t> UsedCells() = 0;
+  /// Frees the cells of the ranges that the last scan did not find in use.
+  virtual void FreeUnused(const std::vector<CellRange>& ranges) = 0;
+  /// Frees all cells of a range just added.
+  virtual void FreeAll(CellRange range) = 0;
+  /// Moves the items of a level that is not addressed any more up. @return items left in it
+  virtual std::uint64_t DrainLevel(std::uint32_t level) = 0;
+  /// Counts the value cells that are not exactly one thing: one item's, or once in the queue, from
+  /// position `head` on. REQUIRES: every erased slot was given back. For tests.
+  /// @throws Error(kUnsupported) on executor cuda
+  virtual std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
+                                            std::uint64_t head) = 0;
+
+  /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
+  /// the shape has none. Ends a refresh under way.
+  /// @throws Error(kGpu), std::bad_alloc; there are none then
+  /// @param used buckets, by index: all slots of those behind them are empty
+  virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) = 0;
+
+  // A refresh of the cache (cache/refresh.h), while batches run. One thread at a time.
+  virtual void RefreshCache() = 0;  ///< begins it @throws Error(kGpu)
+  virtual bool CacheRefreshEnded() = 0;
+  virtual void AwaitCacheRefresh() = 0;  ///< @throws Error(kGpu)
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_MAINTENANCE_H_

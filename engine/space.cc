@@ -1,0 +1,246 @@
+#include "engine/space.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "table/geometry.h"
+
+namespace gpm {
+namespace {
+
+/// Above this share of slots in use an insert is likely to find none: a batch of them resizes
+/// first.
+constexpr double kFullLoad = 0.95;
+
+/// Of the cells so large a share, but so many at most, are kept for updates, which give one back
+/// for each that they take: a full pool can still be updated, so many items at a time.
+constexpr std::uint64_t kKeptShare = 64;
+constexpr std::uint64_t kMostKeptCells = 4096;
+std::uint64_t KeptOf(std::uint64_t cells) { return std::min(cells / kKeptShare, kMostKeptCells); }
+/// As many as are kept when so many others are in use or wanted.
+std::uint64_t KeptBeside(std::uint64_t cells) {
+  return std::min(cells / (kKeptShare - 1) + 1, kMostKeptCells);
+}
+
+CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
+  const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
+  const std::uint64_t last = std::min(extent.end() / cell_bytes, kMaxCellNumber);
+  return CellRange{std::min(first, last), last};
+}
+
+}  // namespace
+
+bool MeansFull(const Error& error) {
+  return error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported;
+}
+
+Space::Space(Pool& pool, Executor& executor, Health& health)
+    : pool_(pool),
+      executor_(executor),
+      health_(health),
+      has_cells_(!InlineValues(pool.superblock().value_size)) {}
+
+/// What a batch is granted, if there is so much: what it is expected to take, and for a scope,
+/// which can't be given more afterwards, all that it may take.
+Reservation Space::WantsOf(const Demand& demand) const {
+  // A mixed batch that takes somewhat more than others did need not wait for growth.
+  constexpr double kMargin = 1.25;
+  constexpr double kFew = 32;
+  Reservation wants = demand.most;
+  if (demand.mixed) {
+    const double expected = static_cast<double>(wants.cells) * taken_share_ * kMargin + kFew;
+    wants.cells = std::min(wants.cells, static_cast<std::uint64_t>(expected));
+  }
+  // A slot is erased once before it is given back, which it is not while the batch runs.
+  wants.slots = std::min(wants.slots, MostErasedSlots());
+  return wants;
+}
+
+/// Cells without which a batch waits for others to end, and then for growth: what it wants, but,
+/// since it may want far less in the end, of a batch no more than one step of growth.
+std::uint64_t Space::CellsToBegin(const Demand& demand) const {
+  const std::uint64_t wanted = WantsOf(demand).cells;
+  if (wanted == 0) return 0;
+  // (Half a step: one step is then enough, for which there is more of everything.)
+  const std::uint64_t step = pool_.growth_cells();
+  const std::uint64_t most = demand.scope ? wanted : std::min(wanted, step / 2);
+  return most + epochs_.kept_cells();
+}
+
+bool Space::IsFull() const {
+  return static_cast<double>(items_) >= kFullLoad * static_cast<double>(Capacity());
+}
+
+bool Space::HasRoomFor(const Demand& demand, bool made_room) const {
+  const std::uint64_t slots = WantsOf(demand).slots;
+  if (slots > 0 && epochs_.slots_pending() + slots > executor_.slot_queue_room()) return false;
+  // What finds no room will say so; a scope can't be given more afterwards.
+  if (at_limit_ && (made_room || !demand.scope)) return true;
+  if (epochs_.available_cells() < CellsToBegin(demand)) return false;
+  return !demand.inserts || !IsFull();
+}
+
+std::uint64_t Space::Begin(const Demand& demand, Epochs::SlotRange* recycle, CellGrant* grant) {
+  const Reservation wants = WantsOf(demand);
+  if (const CellGrant cells = epochs_.ToSort(wants.cells); cells.count > 0) {
+    executor_.SortCells(cells);
+  }
+  return epochs_.Begin(wants, recycle, grant);
+}
+
+void Space::CountTaken(const Demand& demand, std::uint64_t taken) {
+  constexpr std::uint64_t kFew = 256;  // of which nothing follows for others
+  constexpr double kForget = 0.95;
+  if (!demand.mixed || demand.most.cells < kFew) return;
+  const double share = static_cast<double>(taken) / static_cast<double>(demand.most.cells);
+  taken_share_ = std::max(taken_share_ * kForget, std::min(share, 1.0));
+}
+
+bool Space::MakeRoomFor(const Demand& demand) {
+  Reclaim();
+  MakeRoomForSlots(demand.most.slots);
+  const std::uint64_t cells = CellsToBegin(demand);
+  return epochs_.available_cells() >= cells || AddCells(cells - epochs_.available_cells());
+}
+
+void Space::MakeRoomForSlots(std::uint64_t slots) {
+  const std::uint64_t room = std::min(slots, MostErasedSlots()) + kMinSlotQueue;
+  if (room > executor_.slot_queue_room()) executor_.GrowQueues(cells_, room, epochs_.head());
+}
+
+bool Space::Reclaim() {
+  const Epochs::SlotRange slots{epochs_.slots_recycled(), executor_.Positions().slots_tail};
+  health_.AllOrUnusable("erased slots were given back", [&]() GPM_REQUIRES(store_state) {
+    executor_.RecycleSlots(slots);
+    epochs_.Quiesced(executor_.Positions());  // so that nobody gives them back again
+  });
+  return slots.from != slots.to;
+}
+
+std::uint64_t Space::QueueAdded() {
+  executor_.GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+  const CellRange range = *std::exchange(unqueued_, std::nullopt);
+  health_.AllOrUnusable("value cells were added", [&] { executor_.FreeAll(range); });
+  return range.last - range.first;
+}
+
+bool Space::AddCells(std::uint64_t cells) {
+  std::uint64_t added = 0;
+  while (added < cells) {
+    if (!unqueued_) {
+      if (UsedEnd(pool_.superblock()) / pool_.cell_bytes() >= kMaxCellNumber) break;
+      Extent extent;
+      try {
+        extent = pool_.AddSegment(cells - added);
+      } catch (const Error& error) {
+        if (!MeansFull(error)) throw;
+        break;
+      }
+      unqueued_ = RangeOf(extent, pool_.cell_bytes());
+      CountCells();
+    }
+    added += QueueAdded();
+  }
+  epochs_.Quiesced(executor_.Positions());
+  return added >= cells;
+}
+
+void Space::CountCells() noexcept {
+  const Superblock& superblock = pool_.superblock();
+  cells_ = 0;
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    const CellRange range = RangeOf({segment.offset, segment.bytes}, pool_.cell_bytes());
+    cells_ += range.last - range.first;
+  }
+  epochs_.KeepCells(KeptOf(cells_));
+}
+
+std::uint64_t Space::MissingCells(std::uint64_t more) const {
+  if (more == 0 || !has_cells_) return 0;
+  const std::uint64_t used = cells_ - std::min(cells_, epochs_.available_cells());
+  const std::uint64_t kept = KeptBeside(used + more);
+  return more + kept - std::min(more + kept, epochs_.available_cells());
+}
+
+void Space::ReleaseCellsForLevel() {
+  const Superblock& superblock = pool_.superblock();
+  if (!has_cells_ || superblock.top + 1 >= kMaxLevels) return;
+  const std::uint64_t bytes = LevelBytes(superblock, superblock.top + 1);
+  bool fresh = false;
+  PlaceExtent(superblock, bytes, &fresh);
+  // So many stay free that it need not grow soon, unless it can't grow.
+  const bool can_grow = UsedEnd(superblock) + bytes <= pool_.mapping().max_bytes();
+  const std::uint64_t stay = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
+  const std::uint64_t free = epochs_.available_cells();
+  if (!fresh || free < stay || (free - stay) * pool_.cell_bytes() < bytes) return;
+  ScanCounters found;
+  std::vector<std::uint32_t> used;
+  try {
+    found = executor_.ScanSlots(ScanMode::kTrust, CellRanges());
+    used = executor_.UsedCells();
+    executor_.GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+  } catch (const std::bad_alloc&) {
+    return;  // the level does without
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu) throw;
+    return;
+  }
+  health_.AllOrUnusable("free value cells were given back to the pool",
+                        [&]() GPM_REQUIRES(store_state) {
+                          const Extent extent = FindFreeCells(superblock, used, bytes);
+                          if (extent.bytes > 0 && found.bad_references + found.shared_cells == 0) {
+                            try {
+                              pool_.RemoveCells(extent);
+                            } catch (const Error& error) {
+                              if (!MeansFull(error)) throw;
+                            }
+                            CountCells();
+                          }
+                          // The queue may hold cells of the extent: it is made anew.
+                          unqueued_.reset();
+                          epochs_.DiscardCells(executor_.Positions());
+                          executor_.FreeUnused(CellRanges());
+                          epochs_.Quiesced(executor_.Positions());
+                        });
+}
+
+void Space::Open() {
+  CountCells();
+  executor_.GrowQueues(cells_, kMinSlotQueue, 0);
+}
+
+void Space::FreeUnused(std::uint64_t items) {
+  items_ = static_cast<std::int64_t>(items);
+  executor_.FreeUnused(CellRanges());
+  epochs_.Quiesced(executor_.Positions());
+}
+
+std::uint64_t Space::CountMisplacedCells() {
+  if (unqueued_) QueueAdded();
+  Reclaim();
+  return executor_.CountMisplacedCells(CellRanges(), epochs_.head());
+}
+
+std::uint64_t Space::items() const {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(items_, 0));
+}
+
+std::uint64_t Space::free_cells() const { return has_cells_ ? epochs_.queued() : 0; }
+
+std::vector<CellRange> Space::CellRanges() const {
+  std::vector<CellRange> ranges;
+  const Superblock& superblock = pool_.superblock();
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    ranges.push_back(RangeOf(Extent{segment.offset, segment.bytes}, pool_.cell_bytes()));
+  }
+  return ranges;
+}
+
+std::uint64_t Space::Capacity() const {
+  return CapacityAt(pool_.superblock().geometry, pool_.superblock().top);
+}
+
+}  // namespace gpm

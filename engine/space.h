@@ -1,0 +1,123 @@
+#ifndef GPM_ENGINE_SPACE_H_
+#define GPM_ENGINE_SPACE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/epochs.h"
+#include "engine/executor.h"
+#include "engine/health.h"
+#include "gpmstore/error.h"
+#include "pm/mutex.h"
+#include "pm/pool.h"
+
+namespace gpm {
+
+/// What guards a store's state, as a word for clang's analysis; there is nothing in it. A thread
+/// has it
+///  - that is alone (Admission::Alone), or
+///  - that holds Admission's mutex while nobody is alone: it has entered (Admission::Entered), or
+///    some batch is in flight.
+class GPM_CAPABILITY("role") StoreState {};
+inline StoreState store_state;
+
+/// Whether an error of the pool means that it can't grow: no room, or the GPU can't map more of it.
+bool MeansFull(const Error& error);
+
+/// What a batch asks of a store before it begins.
+struct Demand {
+  Reservation most;      ///< it may take and add at most
+  bool inserts = false;  ///< it may add items
+  bool mixed = false;    ///< of kinds that the store does not look at
+  bool scope = false;    ///< of a DeviceScope: it can't be given more afterwards
+};
+
+/// Room in a store's pool: cells and slots on their way from one use to the next, and how the pool
+/// grows by what batches need of them.
+///
+/// A batch begins with the queue positions that it may need at most, and with as many cells as it
+/// is expected to need. What it lacks then, of which it tells exactly how much, is made before it
+/// is completed: so the pool grows by what runs of operations really write, and by nothing for
+/// those that only might.
+class Space {
+ public:
+  Space(Pool& pool, Executor& executor, Health& health);
+
+  // Of batches: REQUIRES store_state.
+
+  /// Whether a batch may begin. @param made_room MakeRoom was called for it, or room was refused
+  bool HasRoomFor(const Demand& demand, bool made_room) const GPM_REQUIRES(store_state);
+  /// Starts a batch: Epochs::Begin, with what it is expected to take.
+  /// @throws std::bad_alloc, Error(kGpu); then nothing has changed
+  std::uint64_t Begin(const Demand& demand, Epochs::SlotRange* recycle, CellGrant* grant)
+      GPM_REQUIRES(store_state);
+  /// Learns what batches of mixed kinds take. @param taken cells, or wanted in vain
+  void CountTaken(const Demand& demand, std::uint64_t taken) GPM_REQUIRES(store_state);
+  void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
+
+  // By who is alone.
+
+  /// Makes room for what a batch needs to begin, but for slots of the table.
+  /// @return false when the pool can't grow so far
+  bool MakeRoomFor(const Demand& demand) GPM_REQUIRES(store_state);
+  /// Makes the queue of erased slots hold what a batch may add.
+  void MakeRoomForSlots(std::uint64_t slots) GPM_REQUIRES(store_state);
+  /// Makes everything erased and retired usable. @return whether that gave slots back
+  bool Reclaim() GPM_REQUIRES(store_state);
+  /// @return false for want of space
+  bool AddCells(std::uint64_t cells) GPM_REQUIRES(store_state);
+  /// Cells that have to be added for so many items, or updates, more, and for what is kept then.
+  std::uint64_t MissingCells(std::uint64_t more) const GPM_REQUIRES(store_state);
+  /// Takes free cells out of the pool's segments, where a new top level would otherwise lie beyond
+  /// all that there is: so that it may take their place. REQUIRES: everything was reclaimed.
+  void ReleaseCellsForLevel() GPM_REQUIRES(store_state);
+  /// Begins with the pool as it is: counts its cells and makes the queues hold them.
+  void Open() GPM_REQUIRES(store_state);
+  /// Queues the cells that the last scan did not find in use. @param items that it found
+  void FreeUnused(std::uint64_t items) GPM_REQUIRES(store_state);
+  /// Executor::CountMisplacedCells.
+  std::uint64_t CountMisplacedCells() GPM_REQUIRES(store_state);
+  /// The pool could, or could not, grow when it was last asked to.
+  void SetAtLimit(bool at_limit) GPM_REQUIRES(store_state) { at_limit_ = at_limit; }
+
+  std::uint64_t items() const GPM_REQUIRES(store_state);
+  std::uint64_t cells() const GPM_REQUIRES(store_state) { return cells_; }
+  std::uint64_t free_cells() const GPM_REQUIRES(store_state);
+  std::uint64_t Capacity() const;  ///< slots of the addressable levels
+  bool IsFull() const GPM_REQUIRES(store_state);
+  std::vector<CellRange> CellRanges() const;
+  Epochs& epochs() GPM_REQUIRES(store_state) { return epochs_; }
+
+  /// Below this share nearly every insert finds a slot; what a resize for known inserts aims at.
+  static constexpr double kComfortableLoad = 0.85;
+
+ private:
+  static constexpr std::uint64_t kMinSlotQueue = 4096;
+  static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
+
+  Reservation WantsOf(const Demand& demand) const GPM_REQUIRES(store_state);
+  std::uint64_t CellsToBegin(const Demand& demand) const GPM_REQUIRES(store_state);
+  void CountCells() noexcept GPM_REQUIRES(store_state);
+  std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
+  /// Erased slots that are not given back, at most.
+  std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }
+
+  Pool& pool_;
+  Executor& executor_;
+  Health& health_;
+  const bool has_cells_;  ///< values are not inline
+  Epochs epochs_ GPM_GUARDED_BY(store_state);
+  std::int64_t items_ GPM_GUARDED_BY(store_state) = 0;
+  std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;  ///< in all segments
+  /// Cells that were added when their queue could not grow.
+  std::optional<CellRange> unqueued_ GPM_GUARDED_BY(store_state);
+  bool at_limit_ GPM_GUARDED_BY(store_state) = false;
+  /// Of the cells that batches of mixed kinds might have taken, the share that they did: the most
+  /// of late.
+  double taken_share_ GPM_GUARDED_BY(store_state) = 1;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_SPACE_H_

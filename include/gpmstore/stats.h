@@ -1,0 +1,75 @@
+#ifndef GPM_STATS_H_
+#define GPM_STATS_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "gpmstore/options.h"
+
+namespace gpm {
+
+/// Where a pool lives. What each promises is in MediumInfo; nothing claims more.
+enum class Medium {
+  kDax,         ///< file on a DAX file system, mapped with MAP_SYNC (real PM, CXL, NVDIMM)
+  kTmpfs,       ///< file on tmpfs: the emulation of persistent memory that a GPU can register
+  kFile,        ///< file on an ordinary file system, through the page cache
+  kHostPinned,  ///< anonymous memory, pinned when a GPU uses it; gone when the store closes
+};
+
+struct MediumInfo {
+  Medium medium = Medium::kFile;
+  bool survives_process_crash = false;
+  bool survives_power_loss = false;
+  bool gpu_can_register = false;  ///< whether this kind of memory can be mapped into a GPU
+  bool needs_flush = false;       ///< stores are flushed through libpmem to become durable
+};
+
+std::string_view MediumName(Medium medium);  ///< "dax", "tmpfs", "file", "host-pinned"
+
+struct CacheStats {
+  bool directory = false;
+  std::uint64_t directory_bytes = 0;  ///< of the executor's memory
+  CachePolicy policy = CachePolicy::kOff;
+  std::uint64_t frames = 0;     ///< buckets whose values may be cached
+  std::uint64_t bytes = 0;      ///< of the executor's memory that they take, in all
+  std::uint64_t refreshes = 0;  ///< completed
+  double refresh_seconds = 0;   ///< of the last one, from its start to its end
+  std::uint64_t found = 0;      ///< finds that found their key, while there was a directory
+  std::uint64_t hits = 0;       ///< of those, that read no persistent memory for the value
+};
+
+/// What recovery did when the store was opened.
+struct RecoveryStats {
+  bool was_clean = true;          ///< the pool had been closed in order
+  bool resize_continued = false;  ///< an interrupted resize was finished
+  std::uint64_t insert_slots_cleared = 0;
+  std::uint64_t duplicates_removed = 0;
+  double seconds = 0;  ///< of the slot pass and what follows it, mapping excluded
+};
+
+struct StoreStats {
+  std::uint64_t items = 0;
+  std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
+  double load_factor = 0;            ///< items / capacity_slots
+  std::uint32_t bottom_level = 0;
+  std::uint32_t top_level = 0;
+  std::uint64_t resizes = 0;      ///< since open
+  double resize_seconds = 0;      ///< that they took; no batch ran
+  double growth_seconds = 0;      ///< of that, until the medium had room and the executor saw it
+  std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
+  std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
+  std::uint64_t pm_bytes = 0;     ///< mapped
+  std::uint64_t gpu_bytes = 0;    ///< GPU memory this store allocated
+  std::uint32_t key_size = 0;
+  std::uint32_t value_size = 0;
+  Geometry geometry;
+  ExecutorKind executor = ExecutorKind::kCpu;  ///< kCpu or kCuda
+  unsigned threads = 0;                        ///< cpu executor
+  MediumInfo medium;
+  RecoveryStats recovery;
+  CacheStats cache;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_STATS_H_
