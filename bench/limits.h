@@ -130,9 +130,8 @@ struct BoundTerm {
 
 /// The limits that bind some accesses, the lowest first; none where no accesses are made.
 ///
-/// The formula is that of MEASUREMENTS.md ("Host memory from one H200"): an operation takes
-/// max(bytes / link rate, translations / translation rate, GPU-memory accesses / GPU rate) seconds,
-/// to which small writes are added here (below).
+/// An operation takes max(bytes / link rate, translations / translation rate, GPU-memory accesses /
+/// GPU rate) seconds, to which small writes are added (below).
 /// It is a maximum and no sum because a batch has all of them in flight at once; so no store
 /// exceeds the bound, and none need reach it. With the rates r measured here, seconds of an
 /// operation:
