@@ -12,7 +12,7 @@
 namespace gpm {
 
 /// The protocols of the table, written once for all key sizes and executors. They start from those
-/// of GPHash, section 3.2.3; docs/CRASH_CONSISTENCY.md says where they differ, and why.
+/// of GPHash, section 3.2.3; docs/CRASH_CONSISTENCY.md has what they decide otherwise, and why.
 ///
 /// @tparam Group the threads that work on one operation together: one host thread, or a tile of a
 ///         warp. All of them call each function with the same arguments.
