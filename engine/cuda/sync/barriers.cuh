@@ -10,9 +10,9 @@ namespace gpm {
 
 /// Threads of a block, and blocks of a kernel, that wait for each other.
 
-/// Whether this is the last block of a kernel to come here, with all its threads. What the others
-/// wrote before is seen then. REQUIRES: a barrier before `is_last`, which is in shared memory, is
-/// used again.
+/// Whether this is the last block of a kernel to come here; all its threads call it. The last block
+/// sees what the others wrote before. `is_last` is in shared memory. REQUIRES: a barrier before it
+/// is used again.
 __device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -61,18 +61,17 @@ struct BlockSlice {
   }
 };
 
-/// Blocks of a kernel that begin together (KernelGraph) meet: one thread of each comes, and some
-/// wait, a thread for others. What a team did before it synced and came is seen by those who wait
-/// and whom these then sync with.
-/// @param meeting a counter that was 0 before the kernel; for all its meetings
-/// @param amount added to the sum of the kernel's
+/// A barrier of all blocks of a kernel that begin together (KernelGraph). One thread of each block
+/// comes; a thread that waits sees what the blocks did before they synced and came, and so do those
+/// that it syncs with afterwards.
+/// @param meeting a counter that was 0 before the kernel; all its meetings use it
+/// @param amount what this block adds to the kernel's sum
 __device__ inline void ComeToMeeting(std::uint64_t* meeting, std::uint32_t amount) {
   __threadfence();
   AtomicAdd(meeting, std::uint64_t{amount} << 32 | 1);
 }
 /// @param number of the meeting, from 1 on
-/// @return the sum so far: nobody comes to the next meeting before all have read it, or nobody
-///         brings anything there
+/// @return the sum so far. REQUIRES: nobody adds to it at the next meeting before all have read it
 __device__ inline std::uint32_t AwaitMeeting(const std::uint64_t* meeting, std::uint32_t number) {
   std::uint64_t met = 0;
   do {
