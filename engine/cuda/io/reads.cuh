@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// Copies a value for each thread of a warp that has one to be copied; tiles take turns, four values
-/// in flight each. All threads of the warp call it.
+/// Copies a value for each thread of a warp that has one to be copied; tiles take turns, four
+/// values in flight each. All threads of the warp call it.
 /// @tparam kShared others may write the source meanwhile; it is 16-byte aligned
 /// @param source null: this thread has none
 template <bool kShared>
@@ -132,8 +132,9 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
 }
 
 /// Makes the planned reads, and copies what the cache has.
-/// @param readers blocks that begin with reads; the others begin with copies. Where reads are in the
-///        order of addresses the others read nothing, so that few pages are in use
+/// @param readers blocks that begin with reads; the others begin with copies, and read nothing
+/// where
+///        reads are in the order of addresses: few pages are then in use
 /// @param hits_sum what the cache had is added to it; null: another kernel copies from the cache
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,

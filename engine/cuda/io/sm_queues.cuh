@@ -11,8 +11,9 @@ namespace gpm {
 /// Accesses to persistent memory, dealt out to the multiprocessors by address.
 ///
 /// An access costs its address translation. A GPU keeps the translations of some 512 MiB near each
-/// of its clusters of multiprocessors. Any other access waits for a walk of the page table, of which
-/// there are about 60 million a second, or 42 when other traffic has driven the table out of the L2.
+/// of its clusters of multiprocessors. Any other access waits for a walk of the page table, of
+/// which there are about 60 million a second, or 42 when other traffic has driven the table out of
+/// the L2.
 ///
 /// So the pool is dealt out, 2 MiB at a time, to *queues*. Two neighbouring multiprocessors share
 /// one (fewer queues are evener), and make the accesses to its regions in every batch. Up to some
@@ -20,8 +21,8 @@ namespace gpm {
 /// their bytes. (On an H200, 77,000 reads of 128 bytes over 2 GiB, behind other traffic: 1.28 ms as
 /// they come, 0.68 in the order of addresses, 0.20 dealt out. Over 6 GiB, in order is faster.)
 ///
-/// All items are added before any is taken: by an earlier kernel (SmQueueConsumer), or before blocks
-/// meet (FewItemsConsumer). A trivially copyable view.
+/// All items are added before any is taken: by an earlier kernel (SmQueueConsumer), or before
+/// blocks meet (FewItemsConsumer). A trivially copyable view.
 template <class Item>
 struct SmQueues {
   static constexpr std::uint32_t kMaxQueues = 256;
@@ -186,7 +187,7 @@ struct SmQueueConsumer {
   /// Calls visit(item, has_one) in all threads; `kGroups` groups of threads get an item at a time.
   /// A block takes the items of its multiprocessor's queue, then the surplus, then those of queues
   /// that no block has begun with, since their multiprocessors run none. Blocks share them. All
-  /// blocks of a kernel call it once. @return whether this is the last one; the queues are empty then
+  /// blocks of a kernel call it once. @return whether this is the last; the queues are then empty
   template <std::uint32_t kGroups, class Visit>
   __device__ bool ForEach(const Lists& lists, const Visit& visit) {
     if (threadIdx.x == 0) at.Begin(lists);
@@ -238,8 +239,8 @@ struct FewItemsConsumer {
   }
   /// Takes items, one for each of `kGroups` groups of threads.
   /// @param item of the thread's group, `has_one` whether there is one
-  /// @return whether the block has any. If the last block (IsLast) has none, all items were handled,
-  ///         it sees what was done with them, and it has to clear the queues
+  /// @return whether the block has any. If the last block (IsLast) has none, all were handled, it
+  ///         sees what was done with them, and it has to clear the queues
   template <std::uint32_t kGroups>
   __device__ bool Next(const Lists& lists, Item* item, bool* has_one) {
     const std::uint32_t group = Team::Rank() / (Team::Size() / kGroups);

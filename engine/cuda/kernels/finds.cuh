@@ -5,16 +5,16 @@
 
 namespace gpm {
 
-/// The kernels of batches that are finds alone. Finds are looked up in the order in which they came,
-/// in the directory. (Without one they come here only if they are not to be combined:
+/// The kernels of batches that are finds alone. Finds are looked up in the order in which they
+/// came, in the directory. (Without one they come here only if they are not to be combined:
 /// AccessOptions.)
 
 /// Blocks of FindKeys that a multiprocessor runs at once.
 inline constexpr unsigned kFindingBlocks = 4;
 
-/// A small batch: a tile looks up each find, and copies the value if the cache has it. If `reads` is
-/// enabled, other values are queued there, and read when all finds were looked up: all blocks then
-/// begin at once (KernelGraph), one or more for each multiprocessor.
+/// A small batch: a tile looks up each find, and copies the value if the cache has it. If `reads`
+/// is enabled, other values are queued there, and read when all finds were looked up: all blocks
+/// then begin at once (KernelGraph), one or more for each multiprocessor.
 __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,

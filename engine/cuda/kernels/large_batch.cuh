@@ -6,10 +6,10 @@
 namespace gpm {
 
 /// The kernels of large batches that write. The operations on each key are a *key run*, which is
-/// carried out with at most one write. HashKeys, a sort, and a scan of effects find the runs. With a
-/// directory, SearchKeyRuns carries out those that change nothing, and ApplyQueuedKeyRuns the
-/// others. Meanwhile the values that SearchKeyRuns planned are read, and the operations are answered
-/// (engine/cuda/kernels/resolve.cuh). Without a directory, ApplyKeyRuns carries out all.
+/// carried out with at most one write. HashKeys, a sort, and a scan of effects find the runs. With
+/// a directory, SearchKeyRuns carries out those that change nothing, and ApplyQueuedKeyRuns the
+/// others. Meanwhile the values that SearchKeyRuns planned are read, and the operations are
+/// answered (engine/cuda/kernels/resolve.cuh). Without a directory, ApplyKeyRuns carries out all.
 
 /// Hashes the keys; the hashes' high bits order the batch by address in every level. Makes all key
 /// runs pending.
@@ -56,9 +56,9 @@ __device__ inline bool ReadsOld(const DeviceBatch& batch, const KeyRunEffect& ef
 /// Carries out the runs that change nothing. Queues the others by the address of the slot that they
 /// are expected to change, and asks for the cells that they need.
 ///
-/// Plans how the values that finds want are read. They want them as they were before the run's first
-/// change, so they may be read at any time: a cell that was found is not written again before the
-/// batch ends. REQUIRES: there is a directory.
+/// Plans how the values that finds want are read. They want them as they were before the run's
+/// first change, so they may be read at any time: a cell that was found is not written again before
+/// the batch ends. REQUIRES: there is a directory.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchKeyRuns(const __grid_constant__ TableContext context,
                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,

@@ -7,10 +7,10 @@
 namespace gpm {
 
 /// The kernels that answer the operations of key runs (engine/cuda/kernels/large_batch.cuh). The
-/// result of an operation depends on those before it in its run, and on one bit: whether the key was
-/// there before the run. The search finds that bit, and almost always it is still right when the run
-/// is carried out. So large batches are answered while they are carried out. Runs whose bit another
-/// batch changed in between are answered anew (FixMispredictedRuns).
+/// result of an operation depends on those before it in its run, and on one bit: whether the key
+/// was there before the run. The search finds that bit, and almost always it is still right when
+/// the run is carried out. So large batches are answered while they are carried out. Runs whose bit
+/// another batch changed in between are answered anew (FixMispredictedRuns).
 
 /// Answers the operations of key runs that were carried out with one write. If `reads` has copies,
 /// the runs are still being carried out and the planned values are being read: an operation that

@@ -77,8 +77,8 @@ struct BlockKeyRuns {
   /// Those of the block's operations that write.
   __device__ std::uint32_t Writers() const { return inserts[blockIdx.x] | updates[blockIdx.x]; }
 
-  /// Finds which operations of the batch are on the keys of the block's own operations, and what they
-  /// do. All kSmallThreads threads of the block call it.
+  /// Finds which operations of the batch are on the keys of the block's own operations, and what
+  /// they do. All kSmallThreads threads of the block call it.
   /// @param digests_of_all those of all operations
   __device__ void Make(const DeviceBatch& batch, const std::uint64_t* digests_of_all) {
     const auto place_of = [](std::uint64_t digest) {

@@ -12,8 +12,8 @@ namespace gpm {
 
 /// CUB's sorts, as batches use them.
 
-/// CUB also returns the runtime's last error, which may be an old one of the store's user. So that is
-/// taken out first.
+/// CUB also returns the runtime's last error, which may be an old one of the store's user. So that
+/// is taken out first.
 template <class Call>
 void CallCub(const char* name, const Call& call) {
   cudaGetLastError();
