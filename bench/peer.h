@@ -12,7 +12,7 @@
 namespace gpm::bench {
 
 /// Another container that `gpmstore_bench cpu` measures beside the store. Adding one is one file,
-/// bench/peer_NAME.cc, which the build finds: it derives from KvAdapter and registers itself, with
+/// like peer_libcuckoo.cc, which the build finds: it derives from KvAdapter and registers itself, with
 /// `const RegisteredPeer registered({...});`.
 struct Peer {
   const char* name = "";

@@ -131,10 +131,11 @@ struct BoundTerm {
 /// The parts of the roofline that bind some accesses, the lowest first; none where no accesses are
 /// made.
 ///
-/// The formula: an operation takes max(bytes / link rate, translations / translation rate,
-/// GPU-memory accesses / GPU rate) seconds, to which small writes are added (below). It is a
-/// maximum and no sum because a batch has all of them in flight at once; so no store exceeds the
-/// bound, and none need reach it. With the rates r measured here, seconds of an operation:
+/// An operation takes max(bytes / link rate, translations / translation rate, GPU-memory accesses /
+/// GPU rate) seconds, to which small writes are added (below).
+/// It is a maximum and no sum because a batch has all of them in flight at once; so no store
+/// exceeds the bound, and none need reach it. With the rates r measured here, seconds of an
+/// operation:
 ///
 /// - read bytes: read_bytes / (r(read, best order) * cell_bytes)
 /// - writes: write_bytes / (r(write, best order) * cell_bytes) + small_writes / r(small write); a

@@ -20,8 +20,8 @@ class Violation : public std::runtime_error {
 /// Items, as bytes.
 using Contents = std::unordered_map<std::string, std::string>;
 
-/// What a pool may hold (DESIGN section 5): exactly the acknowledged items, but that each key of
-/// the batch in flight is as before the batch or as after one of its operations on it.
+/// What a pool may hold (docs/CRASH_CONSISTENCY.md): exactly the acknowledged items, but that each
+/// key of the batch in flight is as before the batch or as after one of its operations on it.
 struct Promise {
   /// What an operation left of an item: its value, or nothing.
   using Alternatives = std::vector<std::optional<std::string>>;

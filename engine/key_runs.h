@@ -9,10 +9,10 @@
 
 namespace gpm {
 
-/// How the tiles of a block carry out runs together, written once for the GPU and for its explorer
-/// (docs/CRASH_CONSISTENCY.md), whose threads, lists and batches are of other types.
+/// How the tiles of a block carry out key runs together. Written once for the GPU and for its
+/// explorer (docs/CRASH_CONSISTENCY.md), which has threads, queues and batches of other types.
 
-/// What became of a run of operations on one key.
+/// What became of a key run: of the operations of a batch on one key.
 enum class KeyRunStatus : std::uint32_t {
   kPending,     ///< not carried out: no slot or cell was free, or not reached yet
   kMixed,       ///< the same, of a searched run that has to be carried out operation by operation
@@ -24,12 +24,12 @@ struct KeyRunRecord {
   std::uint16_t present;  ///< whether the key was there before
   std::uint16_t hit;      ///< and its value in GPU memory, or wanted by nobody
   KeyRunStatus status;
-  /// First position not carried out, of a run that is done one by one; of
-  /// DeviceBatch::mispredictions, the cell that the item had before the run.
+  /// Of a run that is carried out one by one: the first position that is not. Of a misprediction:
+  /// the cell that the item had before the run.
   std::uint32_t next;
 };
 
-/// A run that a tile carries out.
+/// A key run that a tile carries out.
 struct KeyRunTask {
   KeyRunEffect effect;  ///< of all of it
   KeyRunRecord* record;
@@ -54,7 +54,7 @@ struct BlockCells {
   bool is_last;
 
   /// By all threads of a block, before anything else.
-  /// @param dealt free cells by part (DealCells)
+  /// @param dealt free cells, queued by address (DealCells)
   GPM_HD void Begin(const Threads& threads, const Lists& dealt) {
     if (threads.Rank() == 0) {
       lists = &dealt;
@@ -63,9 +63,9 @@ struct BlockCells {
     }
     threads.Sync();
   }
-  /// Gives the operations of the block's tiles cells of the multiprocessor's own part, as far as
-  /// there are any; all threads of the block come here. What gets none takes it from the grant.
-  /// @param wants whether this tile's operation is expected to need one
+  /// Gives cells to the operations of the block's tiles, of the multiprocessor's own queue first.
+  /// An operation that gets none takes one from the grant. All threads of the block call it.
+  /// @param wants whether this tile's operation is expected to need a cell
   template <class Operations, class Group, class Work>
   GPM_HD void Give(const Threads& threads, const Operations& operations, const Group& group,
                    bool wants, Work* work) {
@@ -91,7 +91,7 @@ struct BlockCells {
       given += some;
     }
   }
-  /// By all blocks of a kernel, at its end: the last one queues what nobody took again.
+  /// Returns the cells that nobody took: the last block does, and all call it at a kernel's end.
   GPM_HD void Return(const Threads& threads, const Reclaim& reclaim) {
     if (!lists->enabled()) return;
     if (!threads.IsLastBlock(&lists->counts[Lists::kBlocksDone], &is_last)) return;
@@ -103,26 +103,27 @@ struct BlockCells {
   }
 };
 
-/// For who does not take cells so.
+/// In the place of BlockCells where no cells are dealt.
 struct NoCells {
   template <class... Arguments>
   GPM_HD void Give(const Arguments&...) {}
 };
 
-/// A run was answered while it was carried out, and not by what came of it (FixMispredicted).
+/// Notes that a key run was answered wrongly while it was carried out (FixMispredicted).
 template <class Batch>
 GPM_HD inline void AddMisprediction(const Batch& batch, std::uint32_t first) {
   batch.mispredictions[AtomicAdd(&batch.sums->mispredictions, 1)] = first;
 }
 
-/// Carries out the runs of a team's tiles; all of them come here.
+/// Carries out the key runs of a team's tiles. All tiles call it.
 /// @param begins, begun as for GroupCommit
-/// @param read_apart read_apart(cell, reader) is called in the first round, if `begins`, by a tile
-///        that wants a value for an operation: to be read by others, by whom `begun` lets it be
-///        read
-/// @param cells to take; not null: SearchKeyRuns came first, and what it planned is being read; if
-///        `reads` has copies, the batch is answered meanwhile by what was found then
-/// @param active whether this tile has one
+/// @param read_apart read_apart(cell, reader): others are to read the value of this cell for
+///        operation `reader`. A tile calls it in the first round, if `begins`; `begun` then lets
+///        the others start
+/// @param cells where to take cells from; null: the runs were not searched. Otherwise SearchKeyRuns
+///        came first, and the reads that it planned are being made. If `reads` has copies, too, the
+///        batch is being answered by what the search found
+/// @param active whether this tile has a run
 template <class Team, class Operations, class Group, class Batch, class Reads, class Cells,
           class ReadApart, class Begun>
 GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operations,
@@ -132,7 +133,7 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
                                     const Begun& begun) {
   const bool searched = cells != nullptr;
   typename Operations::Work work;
-  std::byte* row = nullptr;  // of the run's first find, which reads the value; others copy from it
+  std::byte* row = nullptr;  // of the run's first find, which reads the value; other finds copy it
   std::uint32_t reader = 0;
   bool hit = false;
   if (active) {
@@ -168,7 +169,7 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
         if (row == nullptr || !outcome.present || outcome.shortage != Shortage::kNothing) return;
         hit = operations.ReadCached(work.candidates, outcome, row);
         if (hit || !at_once) return;
-        // (What has to begin again, which nothing does that is covered, may read another value.)
+        // (Only an operation without a directory may have to begin again, and so read once more.)
         if (is_first && begins && work.covered) {
           read_apart(operations.CellOf(outcome.reference), reader);
         } else {

@@ -8,12 +8,12 @@
 
 namespace gpm {
 
-/// How the operations of runs are answered, written once for the GPU and for its explorer.
+/// How the operations of key runs are answered, written once for the GPU and for its explorer.
 
-/// An operation, as far as a batch says it.
+/// What has to be known of an operation to answer it, but for whether its key was there.
 struct ResultQuery {
   std::uint32_t operation;
-  std::uint32_t first;       ///< where its run begins
+  std::uint32_t first;       ///< where its key run begins
   std::uint32_t reader;      ///< the operation that reads the value as it was before the run
   std::uint32_t if_absent;   ///< effect of the operations of the run before this one
   std::uint32_t if_present;  ///< the same, when the key was there before
@@ -43,7 +43,7 @@ struct Answer {
   std::uint32_t writer = kUnchanged;
 };
 
-/// What found no room says so until it is finished, after growth.
+/// Answers an operation that found no room with no-space, until it is finished after growth.
 /// @param record of its run
 /// @param p the operation's position
 template <class Batch>
@@ -54,7 +54,7 @@ GPM_HD inline void ResolvePending(const Batch& batch, const KeyRunRecord& record
   }
 }
 
-/// Answers an operation, but for what it found.
+/// Writes an operation's result. What a find found is for the caller to copy.
 template <class Batch>
 GPM_HD inline Answer ResolveResult(const Batch& batch, const ResultQuery& question,
                                    bool present_before) {
@@ -64,11 +64,11 @@ GPM_HD inline Answer ResolveResult(const Batch& batch, const ResultQuery& questi
   return Answer{question.op == Op::kFind && present, before};
 }
 
-/// Answers an operation anew whose run met another state of the item than the one by which it was
-/// answered, or found no room.
+/// Answers an operation again. Its key run was answered for a key that is there, or is not, and met
+/// the opposite when it was carried out; or it found no room.
 /// @param p its position in the sorted batch
-/// @param record of the run: whether the key was there by the first answer, and if it was not, the
-///        cell that the item had
+/// @param record of the run: `present` as it was first taken to be, and, where the key was there
+///        after all, the cell that the item had
 template <class Group, class Media, class Batch>
 GPM_HD inline void FixMispredicted(const Group& group, const Media& media, const TableView& table,
                                    const Batch& batch, std::uint32_t p,

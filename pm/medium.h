@@ -16,7 +16,7 @@ bool BuiltWithPmem();
 /// persistent memory, which tests the flushes without changing what the medium promises.
 Persist ChoosePersist(Medium medium, const void* base, std::size_t bytes);
 
-/// What a medium promises when its stores are made durable by `persist` (DESIGN section 6).
+/// What a medium promises when its stores are made durable by `persist`.
 MediumInfo DescribeMedium(Medium medium, const Persist& persist);
 
 }  // namespace gpm

@@ -8,8 +8,7 @@
 namespace gpm {
 
 /// The recovery pass and the drain of a resize, per slot and per bucket, written once for both
-/// executors (DESIGN section 7; GPHash section 3.2.3, "Recovery", "Resizing"). They run while no
-/// batch does.
+/// executors (GPHash section 3.2.3, "Recovery", "Resizing"). They run while no batch does.
 
 /// How a slot pass treats what it meets.
 enum class ScanMode : std::uint8_t {

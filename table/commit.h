@@ -9,21 +9,22 @@ namespace gpm {
 /// The order of persistence, written once: for an operation alone, for the operations of a block
 /// that commit together, and for recovery and draining.
 ///
-///   prepare                   value cell, key, reference: what nobody can reach yet
-///   FenceBeforePublish     it persists before what makes it reachable
-///   publish                   one word, a state or a reference
-///   FenceBeforeAck  that persists before anybody is told
-///   acknowledge               the directory, the key's lock, retired cells and slots, results
+///   prepare              value cell, key, reference: what nobody can reach yet
+///   FenceBeforePublish   it persists before what makes it reachable
+///   publish              one word, a state or a reference
+///   FenceBeforeAck       that persists before anybody is told
+///   acknowledge          the directory, the key's lock, retired cells and slots, results
 ///
 /// Who takes the steps is a *team*, a policy:
 ///
-///   Or(bit)         whether any member's bit is set; all come here, and see then what each of them
-///                   did before
+///   Or(bit)         whether any member's bit is set. All members call it; afterwards each sees
+///   what
+///                   the others did before
 ///   IsLast()        whether the calling thread is the one that says that all have begun
 ///   Begin(o, work)  Operations::Begin; false when it has to be tried again in the next round
 ///   FencePrepared, FencePublished (media, step, needed)
-///                   what any member wrote before persists, and is seen, before what any of them
-///                   writes from then on. A member alone needs it if `needed`, and gives it a name
+///                   what any member wrote persists, and is seen, before what any member writes
+///                   next. A team of one fences if `needed`, under the name `step`
 
 /// One operation alone.
 template <class Group>
@@ -54,9 +55,9 @@ class TeamOfOne {
   const Group group_;
 };
 
-/// Operations of tiles of one block. Nobody waits for a key's lock, which another tile of the team
-/// might hold: it is tried again in the next round. One thread fences for all, since fences are
-/// cumulative: a fence orders what its thread has seen, which the barrier before it lets it see.
+/// Operations of tiles of one block. Nobody waits for a key's lock, since another tile of the team
+/// might hold it: it is tried again in the next round. One thread fences for all, since fences are
+/// cumulative: a fence orders what its thread has seen, and the barrier before it shows it all.
 /// @tparam Threads the threads of the tiles: Rank(), Size(), Sync(step), and Or(bit), which syncs
 template <class Threads>
 class TeamOfTiles {
@@ -104,12 +105,11 @@ GPM_HD inline void FenceBeforeAck(const Team& team, const Media& media, Step ste
   team.FencePublished(media, step, needed);
 }
 
-/// Applies the operations of a team's members (Operations::Apply); all of them come here.
-/// @param active whether this member has one
+/// Applies the operations of a team's members (Operations::Apply). All members call it.
+/// @param active whether this member has an operation
 /// @param begins whether there is a first round also when no member has one
-/// @param read_old read_old(is_first) is called by a member whose operation has begun, in the first
-///        round or a later one, again if it has to begin again: reads what it wants of the item as
-///        it was
+/// @param read_old read_old(is_first) reads what a member wants of the item as it was. It is called
+///        each time that the member's operation has begun; is_first: in the first round
 /// @param begun called by one thread when the first round's operations have begun
 template <class Team, class Media, class Operations, class Work, class ReadOld, class Begun>
 GPM_HD inline void GroupCommit(const Team& team, const Media& media, const Operations& operations,

@@ -11,10 +11,9 @@
 namespace gpm {
 
 /// The directory: of every slot of the addressable levels a 16-bit fingerprint, its value reference
-/// and its key, in the executor's own memory (DESIGN section 9). A search reads persistent memory
-/// for the value alone (and, where there was no room for the keys, to compare the key); a miss, and
-/// the search for a free slot, read none of it. A trivially copyable, non-owning view,
-/// the same on host and device.
+/// and its key, in the executor's own memory. A search reads persistent memory for the value alone
+/// (and, where there was no room for the keys, to compare the key). A miss, and the search for a
+/// free slot, read none of it. A trivially copyable, non-owning view, the same on host and device.
 ///
 /// With a directory, searches look nowhere else, so it decides what batches see: an operation takes
 /// effect when the directory says so, and it is durable by then.

@@ -21,8 +21,8 @@ struct CellGrant {
   std::uint64_t kept = 0;  ///< of those, the last ones: only for updates, which give one back
 };
 
-/// Where one thread collects the cells that it retires, to queue them together: the queue's end is
-/// a cache line that all threads write. It has room for them.
+/// Where one thread collects the cells that it retires, to queue them together, since the queue's
+/// end is a cache line that all threads write. Its user made room for them.
 struct RetiredCells {
   std::uint32_t* cells = nullptr;
   std::uint64_t count = 0;
@@ -33,9 +33,9 @@ struct RetiredCells {
 ///
 /// A cell that an update replaced, and a slot that an erase emptied, are used again only when every
 /// batch that was running then has ended (Epochs). So a value that a reader found stays whole, and
-/// no slot changes its key under a reader or an updater: that is what makes the read path one probe
-/// without validation, and the update one CAS. An erased slot waits in state kInsertState, where
-/// nobody claims it and recovery clears it.
+/// no slot changes its key under a reader or an updater. That is why a read is one probe without
+/// validation, and an update one CAS. An erased slot waits in state kInsertState, where nobody
+/// claims it and recovery clears it.
 ///
 /// Invariants:
 ///  1. Each free position is granted to one batch, once (Epochs); what the batch leaves of its
@@ -83,8 +83,8 @@ struct Reclaim {
     return CellAt(AtomicLoad(taken) + ahead, cell);
   }
 
-  /// Queues the cells [share, share + shares, ...) of those left of the grant. When nothing takes
-  /// any more.
+  /// Queues again every `shares`-th of the cells left of the grant, from number `share` on.
+  /// REQUIRES: nobody takes any more.
   GPM_HD void ReturnCells(std::uint64_t share, std::uint64_t shares) const {
     for (std::uint64_t i = AtomicLoad(taken) + share; i < grant.count; i += shares) {
       RetireCell(cell_ring[(grant.first + i) & cell_mask]);

@@ -51,9 +51,9 @@ GPM_HD inline KeyHash HashKey(const std::uint64_t* seed, const std::uint64_t* wo
   return KeyHash{Scramble(folded ^ (summed << 1)), Scramble(summed + folded)};
 }
 
-/// Marks tell the keys of a small batch apart: equal for equal keys, cheaper than a hash. A key of
-/// one word is its own; that of a longer one has so few bits that equal ones of different keys can
-/// be tested: MarkOf, of the sum of MarkTerm over its words.
+/// Key digests tell the keys of a small batch apart: equal for equal keys, cheaper than a hash. A
+/// key of one word is its own digest. That of a longer key is MarkOf of the sum of MarkTerm over
+/// its words. It has so few bits that tests meet equal digests of different keys.
 /// @param seed as for HashKey
 GPM_HD inline std::uint64_t MarkTerm(const std::uint64_t* seed, std::uint64_t word,
                                      std::uint32_t index) {

@@ -7,17 +7,19 @@
 
 namespace gpm {
 
-/// Locks in the executor's volatile memory, of which each key has one, shared with others by hash:
-/// a trivially copyable view. Who may add a key holds its lock from the probe that did not find it
-/// until the item is published and durable. Without it, two batches that insert one key at once
-/// could both find it absent and publish a copy each, and whichever of the copies were taken away
-/// later, somebody may have been told its value. (GPHash section 3.2.2 tolerates the copies and
-/// gives up on that.) With a directory, every write holds its key's lock until the directory tells
-/// of it (DirectoryView, invariant 1). A crash needs no locks, since they are volatile.
+/// Locks in the executor's volatile memory. Each key has one, which it shares with others by hash.
+/// A trivially copyable view.
 ///
-/// Who holds a lock waits, if at all, for somebody who is writing a slot of a block (Take) and goes
-/// on without waiting: there is no deadlock; among the threads of one warp, because those that hold
-/// it are scheduled independently of those that wait (compute capability 7.0).
+/// Who may add a key holds its lock from the probe that did not find it until the item is published
+/// and durable. Without it, two batches that insert one key at once could both find it absent and
+/// publish a copy each. Whichever copy were taken away later, somebody may have been told its
+/// value. (GPHash section 3.2.2 tolerates the copies.) With a directory, every write holds its
+/// key's lock until the directory tells of it (DirectoryView, invariant 1). A crash leaves no
+/// locks.
+///
+/// There is no deadlock. Who holds a lock waits for nobody but a writer of a slot of a frame
+/// (CacheAccess), who goes on without waiting. Threads of one warp that hold a lock are scheduled
+/// independently of those that wait for it (compute capability 7.0).
 struct KeyLocks {
   std::uint32_t* words = nullptr;  ///< 0: free, 1: taken
   std::uint64_t mask = 0;          ///< locks - 1, a power of two less one

@@ -119,8 +119,8 @@ class TableProbe {
   /// The value reference of a slot where a probe of this batch found a key.
   GPM_HD std::uint64_t LoadReference(Slot slot) const { return LoadOnce(table_.Reference(slot)); }
 
-  /// Whether a copy of this slot's key that takes precedence over it exists in the addressable
-  /// levels; for recovery. `word` is the slot's state, its key is `key`.
+  /// Whether the addressable levels have a copy of this slot's key that takes precedence over it.
+  /// For recovery. @param key the slot's
   GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
     const Probe probe = ProbeSlots(candidates, key);
@@ -129,9 +129,8 @@ class TableProbe {
     return valid.bucket != slot.bucket || valid.index != slot.index;
   }
 
-  /// The same for a slot of a level that is being drained and that has no copy in the addressable
-  /// levels: whether another one of the levels being drained has, the highest first. Only damage
-  /// leaves such copies.
+  /// The same among the levels that are being drained, the highest of which takes precedence; for a
+  /// slot there whose key has no copy in the addressable levels. Only damage leaves such copies.
   GPM_HD bool IsDrainedDuplicate(Slot slot, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
     if (candidates.reserved >= 0) return false;
@@ -196,7 +195,8 @@ class TableProbe {
     return probe;
   }
 
-  /// ProbeSlots and KeepEqualKeys where the directory does not know, which with one is seldom.
+  /// ProbeSlots and KeepEqualKeys where the directory does not know: out of line, since that is
+  /// rare where there is one.
   GPM_NOINLINE static GPM_HD Probe ProbeStates(const TableView& table, Group group, Media media,
                                                Candidates candidates, const std::uint64_t* key) {
     return TableProbe(table, Accelerators{}, group, media).ProbeAllStates(candidates, key);

@@ -11,8 +11,8 @@
 
 namespace gpm {
 
-/// The protocols of the table, written once for all key sizes and executors (GPHash section 3.2.3;
-/// DESIGN section 4).
+/// The protocols of the table, written once for all key sizes and executors. They start from those
+/// of GPHash, section 3.2.3; docs/CRASH_CONSISTENCY.md has what they decide otherwise, and why.
 ///
 /// @tparam Group the threads that work on one operation together: one host thread, or a tile of a
 ///         warp. All of them call each function with the same arguments.
@@ -120,8 +120,8 @@ class Operations : public TableProbe<Group, Media> {
     FlushOnce(Step::kCellFlush, target, table_.value_size);
   }
 
-  /// Gives an operation a free cell of the grant, which was counted as taken: what it does not need
-  /// it queues again. Before it begins.
+  /// Gives an operation, before it begins, a free cell of the grant that was counted as taken. It
+  /// queues the cell again if it does not need it.
   /// @param written the value that the cell has already, or null
   GPM_HD void GiveCell(Work* work, std::uint32_t cell, const std::byte* written = nullptr) const {
     work->fresh.source = written;
@@ -227,8 +227,8 @@ class Operations : public TableProbe<Group, Media> {
     End(work);
   }
 
-  /// Names all that an earlier result for this key may rest on, to be durable after the next Fence:
-  /// another batch may have published it and not have come to its own fence yet.
+  /// Flushes all that an earlier result for this key may rest on, to be durable after the next
+  /// Fence. Another batch may have published it and not have come to its own fence yet.
   GPM_HD void FlushCandidates(const Candidates& candidates) const {
     if (!group_.IsLeader()) return;
     for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
@@ -446,8 +446,8 @@ class Operations : public TableProbe<Group, Media> {
   /// Insert: claim the slot · write key and reference · fence · state <- word · fence. The cell was
   /// written before. Without a directory the claim is a compare-and-swap of the state from
   /// kEmptyState to kInsertState: a crash leaves nothing, a slot that recovery clears, or the item.
-  /// With one it is made in the directory, and the state stays kEmptyState until it is the item's:
-  /// what the slot holds otherwise means nothing until then.
+  /// With a directory the claim is made there, and the state stays kEmptyState until it is the
+  /// item's: until then it means nothing what else the slot holds.
   GPM_HD bool ClaimSlot(const Work& work) const {
     const std::uint32_t position = work.outcome.position;
     const Slot slot = SlotOf(work);

@@ -15,26 +15,26 @@ enum class CacheScore : std::uint8_t { kNothing, kUses, kLastUse };
 /// The frozen bucket cache (GPHash section 3.3): the values of hot buckets in the executor's own
 /// memory, a *frame* for each. Keys and references of all buckets are in the directory, without
 /// which there is no cache. A trivially copyable, non-owning view, the same on host and device.
-/// Which buckets have a frame changes only when the cache is loaded (cache/refresh.h); what
-/// the frames hold follows every write.
+/// Which buckets have a frame changes only at a refresh (cache/refresh.h). What the frames hold
+/// follows every write.
 ///
-/// Frames are of whole buckets: single items would find more in the same bytes (for Zipf 0.99 over
-/// 16 M items 0.85 instead of 0.79 of the operations, in the bytes of a tenth of the buckets;
-/// scripts/cache_granularity.py), but need a counter and an index for each slot.
+/// A frame is of a whole bucket. Single items would need a counter and an index for each slot, and
+/// find somewhat more in the same bytes (for Zipf 0.99 over 16 M items 0.85 instead of 0.79 of the
+/// operations, in the bytes of a tenth of the buckets; scripts/cache_granularity.py).
 ///
 /// Each slot of a frame has a *tag*: the number of the value cell of which it is a copy, or one of
 /// the marks below. A cell is not written while anything refers to it, nor until every batch has
-/// ended that ran when it was retired (Reclaim). So the tag says all: a reader who has a reference
-/// from the directory, and finds its cell's number as the tag before and after it copied the value,
-/// has that value, whosever frame it was: if nothing was filled in between, which alone can bring
-/// a tag back.
+/// ended that ran when it was retired (Reclaim). So the tag says all. A reader has a reference from
+/// the directory, copies the value, and finds the cell's number as the tag before and after: then
+/// it has that value, whosever frame it was. Only a filling in between could have brought a tag
+/// back, so readers look at the count of fillings, too.
 ///
 /// Invariants:
 ///  1. A slot of a frame is written only by who changed its tag from something else to kBusy or
 ///     kFilling.
-///  2. Who publishes a reference, or an erasure, in the directory saw to it before, for the frame
-///     that the bucket has by then, that the tag is not an older one's: so a cell that is used
-///     again never meets a tag from its former use.
+///  2. Before a reference, or an erasure, is published in the directory, its writer makes sure that
+///     the slot's tag, in the frame that the bucket has by then, is no older value's. So a cell
+///     that is used again never meets a tag from its former use.
 /// Nothing here is needed for recovery.
 struct CacheView {
   std::uint32_t* frame_of = nullptr;   ///< F: a bucket's frame, by its index, + 1; 0: it has none
@@ -86,8 +86,8 @@ class CacheAccess {
     std::uint32_t fills = 0;  ///< when it was
   };
 
-  /// Looks for the value of a slot that has this reference. What is then read of it counts only if
-  /// IsCurrent says so afterwards.
+  /// Looks for the value of a slot that has this reference. What the caller then reads of it counts
+  /// only if IsCurrent says so afterwards.
   /// @param bucket its index
   GPM_HD bool Find(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
                    Value* value) const {
@@ -96,7 +96,7 @@ class CacheAccess {
     const std::uint64_t frame = LoadOnce(view_.frame_of + bucket);
     return frame != 0 && At((frame - 1) * table_.slots + slot, cell, value);
   }
-  /// The same, of slot `at` of all frames', where it was found before.
+  /// The same, where it was found before: in slot `at`, counted over all frames.
   GPM_HD bool At(std::uint64_t at, std::uint32_t cell, Value* value) const {
     value->cell = cell;
     value->at = at;
@@ -160,7 +160,8 @@ class CacheAccess {
     if (view_.score == CacheScore::kLastUse) media_.StoreShared(view_.scores + bucket, view_.clock);
   }
 
-  /// For loading: nobody writes the frame, nor reads it to the end, from now on until it is filled.
+  /// For a refresh: from now on until the frame is filled, nobody writes it, and no read of it
+  /// counts.
   GPM_HD void Close(std::uint32_t frame) const {
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
       std::uint32_t* const tag = view_.tags + std::uint64_t{frame} * table_.slots + s;
@@ -176,7 +177,7 @@ class CacheAccess {
     }
   }
 
-  /// For loading: copies the values of a closed frame's bucket from persistent memory.
+  /// For a refresh: copies the values of a closed frame's bucket from persistent memory.
   GPM_HD void Fill(const DirectoryView& directory, std::uint32_t frame) const {
     const std::uint32_t bucket = view_.bucket_of[frame];
     for (std::uint32_t s = 0; s < table_.slots; ++s) {

@@ -12,7 +12,7 @@
 namespace gpm::cli {
 
 /// Knows what a pool may hold after a crash, from the batches that were started and acknowledged
-/// before it (DESIGN sections 4 and 5), and says where the pool or an answer differs.
+/// before it (docs/CRASH_CONSISTENCY.md), and says where the pool or an answer differs.
 ///
 /// Thread safety: none.
 ///

@@ -176,7 +176,7 @@ inline std::uint64_t JudgeRow(const std::byte* row, std::uint32_t value_size, st
   return token;
 }
 
-/// On the host; stress/gpu.h has the same for arrays that a GPU reaches.
+/// On the host; cli/stress/gpu.h has the same for arrays that a GPU reaches.
 inline void FillRows(const Rows& rows) {
   const std::uint32_t words = WordsToFill(rows);
   for (std::uint32_t i = 0; i < rows.n; ++i) {

@@ -47,7 +47,7 @@ class CpuBatchTask : public BatchTask {
   void ForBlocks(const CpuOperations& operations, const Next& next, const Prepare& prepare,
                  const Visit& visit) const {
     const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
-    BlockSearch(executor_->table_, operations, executor_->media_,
+    WindowSearch(executor_->table_, operations, executor_->media_,
                 !accelerators_.directory.enabled(), key_of)
         .ForBlocks(next, prepare, visit);
   }

@@ -99,12 +99,12 @@ struct PrefetchWindow {
 /// @tparam Operations of a ThreadGroup
 /// @tparam KeyOf key_of(i, &buffer) gives the words of the key of operation i, or copies them there
 template <class Operations, class Media, class KeyOf>
-class BlockSearch {
+class WindowSearch {
  public:
   using Window = PrefetchWindow;
 
   /// @param searches else keys are hashed alone: there is a directory
-  BlockSearch(const TableView& table, const Operations& operations, const Media& media,
+  WindowSearch(const TableView& table, const Operations& operations, const Media& media,
               bool searches, const KeyOf& key_of)
       : table_(table),
         operations_(operations),

@@ -15,25 +15,25 @@
 namespace gpm {
 namespace {
 
-/// Operations of a batch of finds from which on a thread for each is enough. (Of 2^14 - 1, a tile
-/// for each takes 14 to 53 us; of 2^14, a thread for each 30 to 73.)
+/// Batches of so many finds or more have a thread for each find, smaller ones a tile. (2^14 - 1
+/// finds take 14 to 53 us with a tile each; 2^14 take 30 to 73 with a thread each.)
 constexpr std::uint64_t kLargeFrom = (std::uint64_t{1} << 14) + 1;
-/// Operations of a small batch that also writes from which on its reads are dealt out. (Of 1024
-/// that are reads but for one in 20, that takes 37 us, and 35 if they are made at once; of 4096, 39
-/// and 47.)
+/// Small batches that also write deal out their reads from so many operations on. (With one write
+/// in 20, 1024 operations take 37 us dealt out and 35 if each reads at once; 4096 take 39 and 47.)
 constexpr std::uint64_t kDealtFrom = 2048;
-/// Operations of a batch from which on the first part is read while the rest is looked up.
+/// Batches of so many operations or more are cut in two: the first slice is read while the second
+/// one is looked up.
 constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
-/// Operations of a batch up to which a merge sort takes less time than a radix sort, whose passes
-/// take some 12 us however few they sort.
+/// Batches of up to so many operations are sorted by a merge sort, which takes less time: a radix
+/// sort's passes take some 12 us however few they sort.
 constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
-/// Blocks that read in order, in larger pools: few pages are then in use at a time.
+/// Blocks that read in the order of addresses, in larger pools: few, so that few pages are in use.
 constexpr unsigned kReadingBlocks = 64;
 /// Blocks of ApplyKeyRuns, or of ApplyQueuedKeyRuns, that a multiprocessor runs at once.
 constexpr std::uint32_t kBusyBlocks = 3;
 
-/// Operations of the first part of a batch that is read in two (measured: with less of it, its
-/// reads end before the rest is looked up).
+/// Operations of the first slice of a batch that is cut in two. (Measured: the reads of a smaller
+/// one end before the second slice is looked up.)
 std::uint32_t FirstSlice(std::uint64_t operations, bool finds) {
   return static_cast<std::uint32_t>(operations / (finds ? 3 : 4));
 }
@@ -62,8 +62,8 @@ void CudaBatchTask::Allocate() {
   const std::uint64_t tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
   strategy_ =
       n <= std::min<std::uint64_t>(kSmallBatch, tiles) ? Strategy::kSmall : Strategy::kSorted;
-  // Unless values are read together or cached, several finds of a key had better be one; without a
-  // directory too.
+  // Several finds of a key are one key run where that saves reads: without a directory, and where
+  // values are neither read together nor cached.
   const bool finds = batch_.ops.empty() && batch_.op == Op::kFind;
   const bool apart = (deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache();
   if (finds && (!access.combine || (executor_->has_directory() && apart)))
@@ -74,7 +74,7 @@ void CudaBatchTask::Allocate() {
   if (strategy_ == Strategy::kFinds) return;
   w.records.Reserve(n);
   if (executor_->needs_flush()) {
-    // (A value that was written ahead may be another one in the end.)
+    // (A value that is written ahead may not be the one that stays.)
     const std::uint64_t cells = (strategy_ == Strategy::kSmall ? 2 : 1) * executor_->cell_bytes();
     w.dirty_lines.Reserve(n * (batch_.keys.size() / n + cells) / 64 + 6 * n);
     w.dirty_count.Reserve(1);
@@ -105,7 +105,7 @@ void CudaBatchTask::Allocate() {
   w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
 }
 
-/// Shapes lists of items by part, and gives them counts. @return elements that they need
+/// Shapes queues for so many items, and gives them counts. @return elements that they need
 template <class Item>
 std::uint64_t CudaBatchTask::ShapeLists(std::uint64_t items, Workspace::Lists kind,
                                         SmQueues<Item>* lists) {
@@ -122,8 +122,8 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   Workspace& w = *workspace_;
   const bool plans = large || strategy_ == Strategy::kSorted;
   const bool in_order = large && executor_->pool_bytes() > executor_->access().dealt_up_to;
-  // Each part has lists of its own, one behind the other: reads of one part alone (those of a later
-  // phase) may run over into the second.
+  // Each slice has lists of its own, one behind the other. A later phase has one slice alone, and
+  // its lists may run over into the second's.
   const bool split = (finds || searches_) && !in_order && operations >= kSplitFrom;
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
   const std::uint64_t some = split ? FirstSlice(operations, finds) : rows;
@@ -154,8 +154,8 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   clear_bytes_ = 8 * (Reads::kFlags + bin_words + claims);
 }
 
-/// Sorts the hashes, and the operations with them, and says where they are then; or, without
-/// storage, finds out how much it takes.
+/// Sorts the hashes, and the operations with them, and says where they are then. Without storage it
+/// finds out how much it takes.
 void CudaBatchTask::SortHashes(void* storage) {
   Workspace& w = *workspace_;
   const auto n = static_cast<std::uint32_t>(batch_.results.size());
@@ -173,7 +173,7 @@ void CudaBatchTask::SortHashes(void* storage) {
   }
 }
 
-/// Sorts the batch by key hash and finds the effect of each run.
+/// Sorts the batch by key hash and finds the effect of each key run.
 void CudaBatchTask::Sort() {
   Workspace& w = *workspace_;
   const int n = static_cast<int>(device_.count);
@@ -256,7 +256,7 @@ void CudaBatchTask::Find() {
            context_, device_, reads, reports ? kernel_reporter_ : Reporter{});
   };
   Reads reads = reads_;
-  if (second_lists_.enabled()) {  // read the first part while the rest is looked up
+  if (second_lists_.enabled()) {  // read the first slice while the second one is looked up
     reads.last = FirstSlice(device_.count, true);
     search(reads, stream_);
     ForkAndRead(reads, true);
@@ -283,15 +283,17 @@ void CudaBatchTask::CopyRows(const Reporter& reporter) {
 void CudaBatchTask::ClearReads() {
   if (reads_.plans == nullptr) return;
   auto* const flags = reinterpret_cast<std::byte*>(reads_.flags);
-  // Who puts reads in order goes through all plans; a search of finds makes all.
+  // PlaceReads goes through all plans. A search of finds makes a plan for each operation, that of
+  // key runs does not: what it leaves out has to be empty.
   const bool plans = reads_.bins != nullptr && strategy_ != Strategy::kFinds;
   auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : flags;
   const auto before = static_cast<std::uint64_t>(flags - from);
   CheckCuda(cudaMemsetAsync(from, 0, before + clear_bytes_, stream_), "cudaMemsetAsync");
 }
 
-/// Looks up the runs of a large batch, and carries out the others, on the side stream, while what
-/// those want is read, on the batch's own.
+/// Searches the key runs of a large batch, which carries out those that change nothing. Then two
+/// streams work at once: the batch's own reads the values that finds want, the side stream carries
+/// out the runs that write.
 void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
@@ -304,7 +306,7 @@ void CudaBatchTask::SearchAndApply() {
            context_, device_.sums, cells_);
   };
   Reads reads = reads_;
-  if (second_lists_.enabled()) {  // read for the first part while the rest is looked up
+  if (second_lists_.enabled()) {  // read for the first slice while the second one is looked up
     reads.last = FirstSlice(device_.count, false);
     search(reads, stream_);
     ForkAndRead(reads, false);

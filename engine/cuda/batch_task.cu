@@ -154,7 +154,7 @@ Progress CudaBatchTask::Await() {
       workspace_.reset();
       throw;
     }
-    // What is carried out in several phases is answered, and its finds counted, in each again.
+    // Each phase answers the whole batch, and counts its finds, again.
     const auto anew = [](std::uint64_t* counted, std::uint64_t* before) {
       const std::uint64_t all = *counted;
       *counted -= std::min(*counted, *before);

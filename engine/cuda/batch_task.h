@@ -49,17 +49,16 @@ class CudaBatchTask : public BatchTask {
   void ReadPlanned(const Reads& reads, bool copies);
   /// Copies what several operations want of what was read.
   void CopyRows(const Reporter& reporter);
-  // What is enqueued on the side stream between Fork and Join runs beside what is enqueued on the
-  // batch's own meanwhile.
+  // Between Fork and Join, the side stream runs beside the batch's own.
   void Fork();
-  /// Forks, and reads. What is enqueued on the side stream begins, as far as the GPU can tell, when
-  /// all blocks that read have: there is one on each multiprocessor then, however much room the
-  /// others take.
+  /// Forks, and reads on the batch's own stream. The side stream begins, as far as the GPU can
+  /// tell, when all blocks that read have begun: each multiprocessor then has one, however much
+  /// room the side stream's kernels take.
   void ForkAndRead(const Reads& reads, bool copies);
   void Join();
-  /// Takes the answers to where the user wants them, and reports where no kernel did.
+  /// Takes the results to where the user wants them, and reports where no kernel did.
   void Finish();
-  /// Whether what the batch gives back is in GPU memory alone, so that a kernel may report.
+  /// Whether all that the batch gives back is in GPU memory: a kernel may then report.
   bool OnDevice() const {
     return results_on_device_ && (batch_.found.empty() || found_on_device_) && !managed_;
   }
@@ -71,7 +70,7 @@ class CudaBatchTask : public BatchTask {
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
-  SmQueues<std::uint64_t> second_lists_;  ///< of the second part of a large batch
+  SmQueues<std::uint64_t> second_lists_;  ///< of the second slice of a large batch
   SmQueues<std::uint32_t> pending_;       ///< sorted positions at which runs end
   SmQueues<std::uint32_t> cells_;         ///< free ones, for those
   Reporter reporter_;                     ///< of this phase

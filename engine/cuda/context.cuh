@@ -80,15 +80,14 @@ struct DeviceBatch {
   const std::byte* values;  ///< null: none
   std::byte* found;         ///< null: not wanted
   Result* results;
-  // A large batch is sorted by hash, and positions are those of the sorted batch; of a small one
-  // they are those of the operations.
+  // Positions are those of the batch sorted by hash; in a small batch those of the operations.
   const std::uint32_t* hashes;    ///< sorted
   const std::uint32_t* order;     ///< position -> operation; null: of a small batch
   KeyRunEffect* effects;          ///< up to each position, including it; not of a small batch
   KeyRunRecord* records;          ///< by the position where the run begins
   std::uint64_t* digests;         ///< of a small batch, DigestKey of keys of several words
-  std::uint32_t* mispredictions;  ///< where runs begin that met another state of the item than the
-                                  ///< one by which they were answered, or found no room
+  std::uint32_t* mispredictions;  ///< where key runs begin that were answered before they were
+                                  ///< carried out, and wrongly, or that found no room
   BatchSums* sums;
 
   __device__ std::uint32_t OperationAt(std::uint32_t p) const {

@@ -15,11 +15,11 @@ constexpr std::uint64_t kMostLocks = std::uint64_t{1} << 24;
 /// Bytes of a pool for each lock, and what part of the bytes that a store may take are locks.
 constexpr std::uint64_t kBytesForLock = 256;
 constexpr std::uint64_t kShareOfLocks = 16;
-/// Of loading the cache: few, so that batches are hardly slowed down meanwhile.
+/// Blocks that refresh the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
 constexpr unsigned kFillBlocks = 4;
-/// Looks for a batch's report before the driver is asked, which takes a microsecond, whether the
-/// GPU failed.
+/// The host looks for a batch's report so often before it asks the driver whether the GPU failed,
+/// which takes a microsecond.
 constexpr std::uint64_t kLooksBeforeQuery = 1024;
 /// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
 /// (SmQueues). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
@@ -133,9 +133,9 @@ void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::
   *ring = std::move(larger);
 }
 
-/// Makes enough locks for the pool as it is now, all of them free. Where a tile's key shares its
-/// lock with that of another one, its block goes through all steps once more for it: with 2^20
-/// locks, of 4096 inserts at once eight pairs did.
+/// Makes enough locks for the pool as it is now, all of them free. Two keys that share a lock cost
+/// time: if both are in one block, it goes through all steps of the commit once more. (With 2^20
+/// locks, 4096 inserts at once had eight such pairs.)
 void CudaExecutor::GrowLocks() {
   const std::uint64_t locks =
       std::clamp(std::bit_ceil(mapping_.mapped_bytes() / kBytesForLock), kFewestLocks, most_locks_);

@@ -33,9 +33,9 @@ struct Workspace {
   Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
-  /// Orders what is enqueued on a stream behind the batch before, the last kernel of which may have
-  /// reported a moment before it ended. (Handles of streams are used again, or mean another stream
-  /// in each thread; their ids are not.)
+  /// Orders a stream behind the batch that had this workspace before: its last kernel may report a
+  /// moment before it ends. (A stream's handle may be used again, or mean another stream in each
+  /// thread; its id may not.)
   void ContinueOn(cudaStream_t stream) {
     unsigned long long id = 0;
     CheckCuda(cudaStreamGetId(stream, &id), "cudaStreamGetId");
@@ -54,7 +54,7 @@ struct Workspace {
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
   enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
-  /// Of SmQueues, of each of these kinds; 0 between batches: who empties lists clears them.
+  /// Counts of SmQueues of each of these kinds; 0 between batches: who empties queues clears them.
   DeviceArray<std::uint32_t> list_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
@@ -70,16 +70,16 @@ struct Workspace {
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
 ///
-/// Finds alone are looked up in the directory, where there is one, in the order in which they came.
-/// What a batch has to read from persistent memory is read by the multiprocessors that the
-/// addresses are dealt out to, or in the order of addresses (engine/cuda/kernels/finds.cuh,
-/// engine/cuda/io/reads.cuh).
+/// A batch of finds alone is looked up in the directory, where there is one, in the order in which
+/// its operations came (engine/cuda/kernels/finds.cuh). Values that have to come from persistent
+/// memory are read by the multiprocessors that the addresses are dealt out to, or in the order of
+/// addresses (engine/cuda/io/reads.cuh).
 ///
-/// Of any other batch, the effect of the operations on each key is found (of a large batch by
-/// sorting it by key hash, and a scan), each key is written at most once, and all operations are
-/// answered in parallel (engine/cuda/kernels/large_batch.cuh, engine/cuda/kernels/small_batch.cuh):
-/// that is what makes results those of batch order, with duplicates cheap. Of a large batch, keys
-/// are looked up first, and what is to be written is dealt out by address too.
+/// Any other batch is carried out by key runs (engine/cuda/kernels/large_batch.cuh,
+/// engine/cuda/kernels/small_batch.cuh). The effect of the operations on each key is found, in a
+/// large batch by a sort by key hash and a scan. Each key is written at most once. All operations
+/// are answered in parallel. So results are those of batch order, and duplicates are cheap. In a
+/// large batch keys are searched first, and writes are dealt out by address too.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const OpenOptions& open, const Mapping& mapping);
@@ -131,11 +131,11 @@ class CudaExecutor : public Executor {
   void RecycleSlots(const Epochs::SlotRange& slots, Stream stream);
   /// What is enqueued on the stream next finds the cells of SortCells sorted.
   void AwaitSortedCells(Stream stream);
-  /// The report of a phase that may take the cells of `grant`; a kernel makes it, or Report does.
+  /// Where a phase reports that may take the cells of `grant`. A kernel reports, or Report does.
   Reporter NextReport(const CellGrant& grant, Workspace* workspace);
   void Report(Stream stream, const TableContext& context, const Reporter& reporter);
-  /// Waits for the report of a phase behind whose kernels the workspace's event was recorded;
-  /// flushes the lines that were logged, where the medium needs it.
+  /// Waits for the report of a phase; the workspace's event was recorded behind its kernels.
+  /// Flushes the lines that they logged, where the medium needs it.
   /// @throws Error(kGpu); then the workspace may still be in use
   Progress Collect(Workspace* workspace);
   std::uint64_t mapped_bytes() const { return mapping_.mapped_bytes(); }

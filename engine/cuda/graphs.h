@@ -36,11 +36,11 @@ class KernelCall {
   cudaKernelNodeParams node_{};
 };
 
-/// A kernel that is launched again and again, with other arguments and as many blocks as the GPU
-/// runs at once, which all begin together (a cooperative launch): they may wait for each other. As
-/// a graph of its own: launching one takes the host 2.1 to 2.5 us (1.1 to 1.9 if it were not
-/// cooperative) and setting arguments 0.6 to 0.9 us, where launching a kernel takes it 2.8 to 4.6
-/// us (machines with an H200, CUDA 13.0); small batches wait for that. For one thread at a time.
+/// A kernel that is launched again and again with other arguments. All its blocks begin together (a
+/// cooperative launch), so that they may wait for each other. It is a graph of its own because
+/// small batches wait for the host: launching a graph takes 2.1 to 2.5 us (1.1 to 1.9 if it were
+/// not cooperative) and setting its arguments 0.6 to 0.9, launching a kernel 2.8 to 4.6 (machines
+/// with an H200, CUDA 13.0). Thread safety: one thread at a time.
 class KernelGraph {
  public:
   KernelGraph() = default;

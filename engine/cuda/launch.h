@@ -9,8 +9,8 @@
 
 namespace gpm {
 
-/// Launches a kernel. Judged by what the launch itself returns: the runtime's last error may be one
-/// that the caller of the store has dealt with and left there.
+/// Launches a kernel. What the launch itself returns says whether it failed: the runtime's last
+/// error may be an old one of the store's user.
 /// @param name of the kernel, for the error @throws Error(kGpu); then it was not launched
 template <class... Parameters>
 void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
@@ -22,7 +22,7 @@ void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t block
       name);
 }
 
-/// Makes a device current in this thread, and the one that was current before again at the end.
+/// Makes a device current in this thread while it lives; at its end, the one before is again.
 class CurrentDevice {
  public:
   /// @param is_only there is no other: nothing to do @throws Error(kGpu)

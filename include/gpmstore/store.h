@@ -80,8 +80,8 @@ class Store {
   static Store Create(const std::string& path, const CreateOptions& create,
                       const OpenOptions& open = {});
 
-  /// Opens a pool, recovering it first (DESIGN section 7): clears half-inserted slots, goes on with
-  /// an interrupted resize, removes duplicates, derives the free cells.
+  /// Opens a pool, recovering it first: clears half-inserted slots, goes on with an interrupted
+  /// resize, removes duplicates, derives the free cells (docs/FORMAT.md).
   /// @throws Error kInvalidArgument (options), kNotFound, kBusy, kDamaged, kUnsupported (executor),
   ///         kNoSpace (the resize, or memory), kIo, kGpu
   static Store Open(const std::string& path, const OpenOptions& open = {});

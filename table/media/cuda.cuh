@@ -106,12 +106,13 @@ __device__ void CopyBytes(const Group& group, std::byte* target, const std::byte
   }
 }
 
-/// The media policy of the cuda executor (DirectMedia has the contract). Persistent memory is host
-/// memory behind the link: loads bypass the caches, which nobody keeps coherent with it, and the
-/// order is made by system-scope fences (GPHash section 3.2.3). Loads need no fence of their own: a
-/// protocol loads a reference only behind a branch on the state it loaded before, and a GPU issues
-/// loads in order and never ahead of a branch. (This is how the hardware works, and what the tests
-/// on it show; the PTX memory model alone would ask for acquiring loads.) A lock is given back
+/// The media policy of the cuda executor (DirectMedia has the contract).
+///
+/// Persistent memory is host memory behind the link. Loads bypass the caches, which nobody keeps
+/// coherent with it. System-scope fences make the order (GPHash section 3.2.3). Loads need no
+/// fence: a protocol loads a reference only behind a branch on the state that it loaded before, and
+/// a GPU issues loads in order and never ahead of a branch. (So does the hardware, and so say the
+/// tests on it; the PTX memory model alone would ask for acquiring loads.) A lock is given back
 /// after a fence: the protocol's own last one, or that of the directory.
 class CudaMedia {
  public:
@@ -125,8 +126,8 @@ class CudaMedia {
   }
   __device__ bool Cas(Step, std::uint64_t* word, std::uint64_t expected,
                       std::uint64_t desired) const {
-    // Of device scope, which is what it is: over PCIe the GPU's atomics on host memory are atomic
-    // among its own threads, not against the CPU, and nothing else works on a pool meanwhile.
+    // Device scope is enough: nothing else works on a pool meanwhile. (Over PCIe the GPU's atomics
+    // on host memory are atomic among its own threads, not against the CPU.)
     return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
   }
   __device__ void Flush(Step, const void* address, std::size_t bytes) const {

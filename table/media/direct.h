@@ -112,8 +112,8 @@ class DirectMedia {
     return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_ACQUIRE);
   }
-  /// Loads acquire, stores release and CasShared does both: who sees a word of a change sees the
-  /// mark that was set before it, and Validate then says so.
+  /// Nothing to do: loads acquire, stores release and CasShared does both. So who sees a word of a
+  /// change also sees the mark that was set before it, and Validate says so.
   void FenceShared(Step) const {}
   void FenceReads(Step) const {}
   bool Validate(Step, const std::uint32_t* word, std::uint32_t value) const {

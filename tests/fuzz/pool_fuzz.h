@@ -12,7 +12,7 @@
 
 namespace gpm::fuzz {
 
-/// What a damaged pool must give (DESIGN section 7), shown for one input:
+/// What a damaged pool must give (docs/FORMAT.md), shown for one input:
 ///
 ///  1. Check and open end, without undefined behaviour, with success or a gpm::Error that says
 ///     something.

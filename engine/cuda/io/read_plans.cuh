@@ -6,17 +6,16 @@
 
 namespace gpm {
 
-/// Values that a batch reads from persistent memory together: search kernels plan the reads
-/// (Reads::Plan), and ReadValues carries them out. They are dealt out by address (SmQueues), or,
-/// in pools for which that is no use, those of a large batch are put in the order of their
-/// addresses, as far as it matters: by *bin*, of which there is one for each 128 KiB or more
-/// (PlaceBins, PlaceReads).
+/// A value that a batch reads from persistent memory together with others. Search kernels plan the
+/// reads (Reads::Plan), and ReadValues makes them. They are dealt out by address (SmQueues). In
+/// pools that are too large for that, those of a large batch are put in the order of addresses, by
+/// *bins* of 128 KiB or more (PlaceBins, PlaceReads).
 struct ReadPlan {
   // What `place` is:
   static constexpr std::uint32_t kKinds = 3u << 30;
   static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
   static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
-  static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a block of the cache
+  static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a frame of the cache
   static constexpr std::uint32_t kByWriter = kKinds;  ///< who changes the item reads it first
 
   std::uint32_t cell = 0;  ///< number of the value's cell; 0, which no value has: nothing to read
@@ -31,16 +30,16 @@ struct ReadPlan {
 struct Reads {
   static constexpr std::uint32_t kBins = 1u << 15;
   static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
-  // Places in `flags`, of which each part of a batch has its own:
-  static constexpr std::uint32_t kCopies = 0;  ///< in `copies`, of all parts: the first part's
+  // Places in `flags`, of which each slice of a batch has its own:
+  static constexpr std::uint32_t kCopies = 0;  ///< in `copies`; all slices use the first one's
   static constexpr std::uint32_t kCached =
       1;                                    ///< of a batch of finds, not 0 if some plan is kCached
   static constexpr std::uint32_t kAll = 2;  ///< reads in order
   static constexpr std::uint32_t kTickets =
       3;  ///< shares of what the cache has that were handed out
   static constexpr std::uint32_t kFlags = 4;
-  /// Reads to be carried out, each cell << 32 | operation; empty if values are read at once. In
-  /// order they are in `lists.items`, one behind the other.
+  /// Reads to be made, each cell << 32 | operation; none if values are read at once. Reads that are
+  /// put in order are in `lists.items`, one behind the other.
   SmQueues<std::uint64_t> lists;
   ReadPlan* plans = nullptr;       ///< of each operation; null: nothing but reads is planned
   std::uint32_t* flags = nullptr;  ///< null without plans
@@ -48,7 +47,7 @@ struct Reads {
   /// same. Null: who wants the same copies it itself.
   std::uint64_t* copies = nullptr;
   std::uint32_t* copy_count = nullptr;
-  std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: reads by part
+  std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: dealt out
   std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it; null:
                                     ///< each operation reads for itself
   std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations

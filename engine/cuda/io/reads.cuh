@@ -12,7 +12,7 @@ namespace gpm {
 /// Threads of the one block of PlaceBins.
 inline constexpr std::uint32_t kPlacingThreads = 1024;
 
-/// Makes of the number of reads in each bin where they begin, and their sum.
+/// Turns the numbers of reads in the bins into the places where each bin's reads begin.
 __global__ void __launch_bounds__(kPlacingThreads) PlaceBins(const __grid_constant__ Reads reads) {
   using Scan = cub::BlockScan<std::uint32_t, kPlacingThreads>;
   constexpr std::uint32_t kPerThread = Reads::kBins / kPlacingThreads;
@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// Copies a value for each thread of a warp that has one to be copied, a tile for four of them in
-/// turn. All threads of the warp take part.
+/// Copies a value for each thread of a warp that has one to be copied; tiles take turns, four
+/// values in flight each. All threads of the warp call it.
 /// @tparam kShared others may write the source meanwhile; it is 16-byte aligned
 /// @param source null: this thread has none
 template <bool kShared>
@@ -79,7 +79,7 @@ __device__ inline void CopyValues(const std::byte* source, std::byte* target,
   }
 }
 
-/// Carries out a read, by a tile.
+/// Makes a read, by a tile.
 __device__ inline void ReadOne(const TableView& table, const DeviceBatch& batch,
                                std::uint64_t read) {
   const CudaTile group(
@@ -89,7 +89,7 @@ __device__ inline void ReadOne(const TableView& table, const DeviceBatch& batch,
                 table.Cell((read >> 32) * table.cell_bytes), table.value_size);
 }
 
-/// Copies a value that was planned to be taken from the cache; all threads of a warp come here.
+/// Copies a value that was planned to be taken from the cache. All threads of a warp call it.
 /// @param target null: this thread has none
 /// @return whether the cache still had it; if not it is read
 __device__ inline bool CopyFromCache(const TableContext& context, const ReadPlan& plan,
@@ -109,8 +109,8 @@ __device__ inline bool CopyFromCache(const TableContext& context, const ReadPlan
   return hit;
 }
 
-/// Copies what the cache has, by all threads of some blocks, kBlockThreads operations at a time.
-/// @return those that it still had
+/// Copies values that were planned to be taken from the cache, kBlockThreads operations at a time.
+/// All threads of some blocks call it. @return how many the cache still had
 __device__ inline std::uint32_t CopyCached(const TableContext& context, const DeviceBatch& batch,
                                            const Reads& reads) {
   __shared__ std::uint32_t ticket;
@@ -131,10 +131,11 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
   }
 }
 
-/// Carries out what was planned, and copies what the cache has.
-/// @param readers blocks that begin with reads, the others with copies. Where reads are in order,
-///        no others read: few, so that few pages are in use
-/// @param hits_sum to which what the cache had is added; null: others copy that
+/// Makes the planned reads, and copies what the cache has.
+/// @param readers blocks that begin with reads; the others begin with copies, and read nothing
+/// where
+///        reads are in the order of addresses: few pages are then in use
+/// @param hits_sum what the cache had is added to it; null: another kernel copies from the cache
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -167,9 +168,9 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
   }
 }
 
-/// Asks for a copy for each thread that wants one, when everything is read. All threads of a block
-/// come here.
-/// @param source the operation that reads it
+/// Asks that a row be copied when everything is read, for each thread that wants one. All threads
+/// of a block call it.
+/// @param source the operation that reads the value
 /// @param target the thread's operation
 __device__ inline void AddCopies(const Reads& reads, bool wants, std::uint32_t source,
                                  std::uint32_t target) {

@@ -19,8 +19,7 @@ struct Reporter {
 __device__ inline void ClearNextSums(const Reporter& reporter) {
   if (reporter.words != nullptr) *reporter.next = BatchSums{};
 }
-/// What a report says, a half of a word in each lane of a warp. When all that the sums count is in
-/// them.
+/// What a report says, a half of a word in each lane of a warp. REQUIRES: everything was counted.
 __device__ inline std::uint32_t HalfOfReport(const TableContext& context,
                                              const Reporter& reporter) {
   static_assert(ReportWords::kHalves <= 32);
@@ -38,7 +37,7 @@ __device__ inline std::uint32_t HalfOfReport(const TableContext& context,
   const std::uint64_t value = from == nullptr ? 0 : AtomicLoad(from);
   return static_cast<std::uint32_t>(value >> 32 * (threadIdx.x % 2));
 }
-/// By the same lanes.
+/// Sends it, by the same lanes.
 __device__ inline void Send(std::uint32_t half, const Reporter& reporter) {
   const std::uint32_t lane = threadIdx.x % 32;
   if (lane >= ReportWords::kHalves) return;
@@ -46,8 +45,8 @@ __device__ inline void Send(std::uint32_t half, const Reporter& reporter) {
   *to = std::uint64_t{reporter.number} << 32 | half;
 }
 
-/// The last block of a kernel to come here tells the host how the batch went: all threads of all
-/// blocks do. Saves a kernel, which is what a small batch's time is made of.
+/// The last block of a kernel to come here tells the host how the batch went. All threads of all
+/// blocks call it. It saves a kernel: a small batch's time is made of their launches.
 __device__ inline void ReportWhenLast(const TableContext& context, const Reporter& reporter) {
   if (reporter.words == nullptr) return;
   __syncthreads();

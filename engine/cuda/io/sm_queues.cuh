@@ -10,18 +10,19 @@ namespace gpm {
 
 /// Accesses to persistent memory, dealt out to the multiprocessors by address.
 ///
-/// What an access costs is its address translation. A GPU keeps those of some 512 MiB near each of
-/// its clusters of multiprocessors, and an access to anything else waits for one of about 60
-/// million walks of the page table a second, or 42 when other traffic has driven that out of the
-/// L2. So the pool is dealt out, 2 MiB at a time, to *queues*, one for two multiprocessors that are
-/// neighbours (fewer queues are evener), which make the accesses to it in every batch again: up to
-/// some GiB, translations stay where they are needed, and accesses take what the link takes for
-/// their bytes, few or many, in any order. (On an H200, 77,000 reads of 128 bytes over 2 GiB,
-/// behind other traffic: 1.28 ms as they come, 0.68 in the order of their addresses, 0.20 dealt
-/// out; over 6 GiB in order is faster.)
+/// An access costs its address translation. A GPU keeps the translations of some 512 MiB near each
+/// of its clusters of multiprocessors. Any other access waits for a walk of the page table, of
+/// which there are about 60 million a second, or 42 when other traffic has driven the table out of
+/// the L2.
 ///
-/// All items are added to the lists before any is taken: by a kernel before (SmQueueConsumer), or
-/// before blocks meet (FewItemsConsumer). A trivially copyable view.
+/// So the pool is dealt out, 2 MiB at a time, to *queues*. Two neighbouring multiprocessors share
+/// one (fewer queues are evener), and make the accesses to its regions in every batch. Up to some
+/// GiB, translations then stay where they are needed, and accesses take what the link takes for
+/// their bytes. (On an H200, 77,000 reads of 128 bytes over 2 GiB, behind other traffic: 1.28 ms as
+/// they come, 0.68 in the order of addresses, 0.20 dealt out. Over 6 GiB, in order is faster.)
+///
+/// All items are added before any is taken: by an earlier kernel (SmQueueConsumer), or before
+/// blocks meet (FewItemsConsumer). A trivially copyable view.
 template <class Item>
 struct SmQueues {
   static constexpr std::uint32_t kMaxQueues = 256;
@@ -42,7 +43,7 @@ struct SmQueues {
   std::uint32_t queues = 0;
   std::uint32_t room = 0;
 
-  /// Items of a list if there is twice the room that they need when they are spread evenly.
+  /// Items that a list has room for: twice what it gets when items are spread evenly.
   static constexpr std::uint32_t RoomFor(std::uint64_t items, std::uint32_t queues) {
     return static_cast<std::uint32_t>(2 * items / (queues * kListsOfQueue) + 16) & ~1u;
   }
@@ -68,12 +69,12 @@ struct SmQueues {
       items[queues * kListsOfQueue * room + atomicAdd(&counts[kSurplus], 1u)] = item;
     }
   }
-  /// Parts for so many multiprocessors.
+  /// Queues for so many multiprocessors.
   static constexpr std::uint32_t QueuesFor(std::uint32_t multiprocessors) {
     const std::uint32_t pairs = (multiprocessors + kSharers - 1) / kSharers;
     return pairs < kMaxQueues ? pairs : kMaxQueues;
   }
-  /// Makes the lists empty, by all threads of the last team that takes items.
+  /// Empties the queues, by all threads of the last team that takes items.
   template <class Team = WholeBlock>
   __device__ void Clear() const {
     for (std::uint32_t k = Team::Rank(); k < kCounts; k += Team::Size()) counts[k] = 0;
@@ -86,8 +87,7 @@ struct SmQueues {
   }
 };
 
-/// Where a block is in the lists; in shared memory. All functions are called by all threads of the
-/// team.
+/// Where a block is in the queues; in shared memory. All threads of the team call all functions.
 template <class Item, class Team = WholeBlock>
 struct SmQueueCursor {
   using Lists = SmQueues<Item>;
@@ -128,7 +128,7 @@ struct SmQueueCursor {
     Team::Sync();
     return first < End();
   }
-  /// Takes `most` items of the queue that it is at, or else of the next one that has any.
+  /// Takes up to `most` items of the queue that it is at, or else of the next one that has any.
   /// @return how many, from `first` on; 0: there are none
   __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
     Team::Sync();
@@ -146,8 +146,8 @@ struct SmQueueCursor {
     const std::uint32_t begin = list == 0 ? 0 : ends[list - 1];
     return lists.items[(queue * Lists::kListsOfQueue + list) * lists.room + k - begin];
   }
-  /// The next queue behind `from` that has items of which some are left, or none was taken; or
-  /// kNone.
+  /// The next queue behind `from` that has items left, or kNone.
+  /// @param untouched it has to be one of which nothing was taken
   __device__ std::uint32_t Find(const Lists& lists, std::uint32_t from, bool untouched) {
     const std::uint32_t all_queues = lists.queues + 1;  // with the surplus
     Team::Sync();
@@ -184,10 +184,10 @@ struct SmQueueConsumer {
   SmQueueCursor<Item> at;
   bool is_last;
 
-  /// Calls visit(item, has_one) in all threads, `kGroups` groups of which get an item at a time:
-  /// those of the multiprocessor's own queue, the surplus, and those of queues that no block has
-  /// begun with, since their multiprocessors have none; blocks share them. Once in a kernel, by all
-  /// its blocks. @return whether this is the last one; the lists are empty then
+  /// Calls visit(item, has_one) in all threads; `kGroups` groups of threads get an item at a time.
+  /// A block takes the items of its multiprocessor's queue, then the surplus, then those of queues
+  /// that no block has begun with, since their multiprocessors run none. Blocks share them. All
+  /// blocks of a kernel call it once. @return whether this is the last; the queues are then empty
   template <std::uint32_t kGroups, class Visit>
   __device__ bool ForEach(const Lists& lists, const Visit& visit) {
     if (threadIdx.x == 0) at.Begin(lists);
@@ -210,9 +210,9 @@ struct SmQueueConsumer {
   }
 };
 
-/// The same for few items, of which it is known how many there are: a block that has done its own
-/// queue does not look for queues that no block has begun with. The last one makes up for them. In
-/// shared memory; all functions are called by all threads of the team, of all blocks of a kernel.
+/// The same for few items, whose number is known. A block that has done its own queue does not look
+/// for queues that no block has begun with: the last block takes those. In shared memory. All
+/// threads of the team, of all blocks of a kernel, call all functions.
 template <class Item, class Team = WholeBlock>
 struct FewItemsConsumer {
   using Lists = SmQueues<Item>;
@@ -239,8 +239,8 @@ struct FewItemsConsumer {
   }
   /// Takes items, one for each of `kGroups` groups of threads.
   /// @param item of the thread's group, `has_one` whether there is one
-  /// @return whether the block has any. When not, and it is the last block (IsLast), all items were
-  ///         handled, what was done with them is seen, and it has to clear the lists
+  /// @return whether the block has any. If the last block (IsLast) has none, all were handled, it
+  ///         sees what was done with them, and it has to clear the queues
   template <std::uint32_t kGroups>
   __device__ bool Next(const Lists& lists, Item* item, bool* has_one) {
     const std::uint32_t group = Team::Rank() / (Team::Size() / kGroups);

@@ -5,15 +5,16 @@
 
 namespace gpm {
 
-/// The kernels of batches that are finds alone, looked up in the order in which they came: in the
-/// directory, but where there is none and finds are not to be combined (AccessOptions).
+/// The kernels of batches that are finds alone. Finds are looked up in the order in which they
+/// came, in the directory. (Without one they come here only if they are not to be combined:
+/// AccessOptions.)
 
 /// Blocks of FindKeys that a multiprocessor runs at once.
 inline constexpr unsigned kFindingBlocks = 4;
 
-/// A small batch: each find by a tile, which also copies the value if the cache has it. If there
-/// are lists, what is read is put there, and read when all finds have come so far: all blocks begin
-/// at once then (KernelGraph), as many as there are multiprocessors or more.
+/// A small batch: a tile looks up each find, and copies the value if the cache has it. If `reads`
+/// is enabled, other values are queued there, and read when all finds were looked up: all blocks
+/// then begin at once (KernelGraph), one or more for each multiprocessor.
 __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -71,12 +72,11 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
   if (reports && may_report) Send(half, reporter);
 }
 
-/// Of the finds of a large batch that the cache answers one in so many is counted, for all of them:
-/// so many additions to the counts of the few hottest buckets would take longer than the searches.
+/// Of the finds of a large batch that the cache answers, one in so many counts for all of them:
+/// single additions to the counts of the few hottest buckets would take longer than the searches.
 inline constexpr std::uint32_t kCountedShare = 4;
 
-/// A large batch: each find by a thread, which only plans how the value is read, where there is
-/// one to be read.
+/// A large batch: a thread looks up each find, and plans how its value is read.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchKeys(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,

@@ -5,9 +5,9 @@
 
 namespace gpm {
 
-/// How runs are carried out, by the tiles of a block together, in batches of any size.
+/// What kernels for large and for small batches share to carry out key runs.
 
-/// Carries out the operations of a run from position record->next on one by one.
+/// Carries out the operations of a key run one by one, from position record->next on.
 /// @param last the run's last position
 /// @param after after(p) is the run's next position after p
 template <class After>

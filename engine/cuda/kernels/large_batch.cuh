@@ -5,15 +5,14 @@
 
 namespace gpm {
 
-/// The kernels of large batches that write: the operations on each key are a *run*, which is
-/// carried out with at most one write. Runs are found by HashKeys, a sort, and a scan of their
-/// effects; with a directory, SearchKeyRuns carries out those that change nothing, and
-/// ApplyQueuedKeyRuns the others, while what SearchKeyRuns planned is read and the operations are
-/// answered (engine/cuda/kernels/resolve.cuh). Small batches are carried out by a kernel of their
-/// own (engine/cuda/kernels/small_batch.cuh).
+/// The kernels of large batches that write. The operations on each key are a *key run*, which is
+/// carried out with at most one write. HashKeys, a sort, and a scan of effects find the runs. With
+/// a directory, SearchKeyRuns carries out those that change nothing, and ApplyQueuedKeyRuns the
+/// others. Meanwhile the values that SearchKeyRuns planned are read, and the operations are
+/// answered (engine/cuda/kernels/resolve.cuh). Without a directory, ApplyKeyRuns carries out all.
 
-/// Hashes the keys; the high bits order the batch by address in every level. Makes all runs
-/// pending.
+/// Hashes the keys; the hashes' high bits order the batch by address in every level. Makes all key
+/// runs pending.
 __global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBatch batch,
                          std::uint32_t* hashes, std::uint32_t* order) {
   const std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -43,7 +42,7 @@ struct SingleEffects {
   }
 };
 
-/// Whether a run ends at a sorted position.
+/// Whether a key run ends at a sorted position.
 __device__ inline bool EndsKeyRun(const DeviceBatch& batch, std::uint32_t p) {
   return p < batch.count && (p + 1 == batch.count || batch.hashes[p + 1] != batch.hashes[p]);
 }
@@ -53,12 +52,13 @@ __device__ inline bool ReadsOld(const DeviceBatch& batch, const KeyRunEffect& ef
   return find != kNoPosition && batch.effects[find].if_present == kUnchanged;
 }
 
-/// Looks up the keys of runs. Carries out those that change nothing; puts the others into lists, by
-/// the address of the slot that they change, as far as that is known now, and asks for the cells
-/// that they need. Plans how values are
-/// read, of cells, as they were: what was looked up is not written again before the batch ends,
-/// whatever becomes of the key, and those who want it come before the run's first change. A thread
-/// for each sorted position in [reads.first, reads.last). With a directory.
+/// Searches the keys of key runs, a thread for each sorted position in [reads.first, reads.last).
+/// Carries out the runs that change nothing. Queues the others by the address of the slot that they
+/// are expected to change, and asks for the cells that they need.
+///
+/// Plans how the values that finds want are read. They want them as they were before the run's
+/// first change, so they may be read at any time: a cell that was found is not written again before
+/// the batch ends. REQUIRES: there is a directory.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchKeyRuns(const __grid_constant__ TableContext context,
                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// Carries out the runs that end at some sorted positions, a tile each; all tiles of a block come
-/// here.
+/// Carries out the key runs that end at some sorted positions, a tile each. All tiles of a block
+/// call it.
 /// @param p the position
 /// @param active whether this tile has one
 /// @param cells, final_attempt as for ApplyKeyRunTasks and ApplyKeyRuns
@@ -153,8 +153,8 @@ __device__ inline void ApplyKeyRunsAt(const TableContext& context, const TileOpe
       active, false, [](std::uint32_t, std::uint32_t) {}, [] {});
 }
 
-/// Deals out as many free cells of the grant as runs are expected to need, as a multiprocessor
-/// writes to those of its own part.
+/// Deals out as many free cells of the grant as key runs are expected to need, to the queues of the
+/// multiprocessors that write to their addresses.
 __global__ void DealCells(const __grid_constant__ TableContext context, BatchSums* sums,
                           const __grid_constant__ SmQueues<std::uint32_t> cells) {
   const std::uint32_t asked = AtomicLoad32(&cells.counts[SmQueues<std::uint32_t>::kAsked]);
@@ -168,7 +168,7 @@ __global__ void DealCells(const __grid_constant__ TableContext context, BatchSum
   if (blockIdx.x == 0 && threadIdx.x == 0) AtomicAdd(&sums->cells_taken, count);
 }
 
-/// Carries out what SearchKeyRuns left, while what that planned is read.
+/// Carries out the key runs that SearchKeyRuns queued, while the values that it planned are read.
 __global__ void __launch_bounds__(kBlockThreads, 3)
     ApplyQueuedKeyRuns(const __grid_constant__ TableContext context,
                        const __grid_constant__ DeviceBatch batch,
@@ -192,10 +192,10 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   counts.AddTo(batch.sums);
 }
 
-/// Carries out the runs that are pending: a block those that end among `span` sorted positions, as
-/// many at a time as it has tiles.
+/// Carries out the key runs that are pending. A block takes those that end among `span` sorted
+/// positions, as many at a time as it has tiles.
 /// @param span a multiple of 32, at most kBlockThreads
-/// @param final_attempt go through pending runs one by one; what lacks room gets kNoSpace
+/// @param final_attempt operations are carried out one by one; what lacks room gets kNoSpace
 __global__ void __launch_bounds__(kBlockThreads, 3)
     ApplyKeyRuns(const __grid_constant__ TableContext context,
                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,

@@ -9,8 +9,8 @@
 
 namespace gpm {
 
-/// The kernels of the cuda executor that are not of batches: queues, passes over the table, the
-/// directory, and loading the cache.
+/// The kernels of the cuda executor that maintain the table: queues, passes over it, its directory,
+/// and refreshes of the cache.
 
 /// Gives back erased slots.
 __global__ void GiveBackSlots(const __grid_constant__ TableContext context,
@@ -46,7 +46,7 @@ __global__ void PutBackCells(const __grid_constant__ Reclaim reclaim, CellGrant 
   }
 }
 
-/// Tells the host how a batch went, of which no other kernel did. One warp.
+/// Tells the host how a batch went, where no kernel of the batch does. One warp.
 __global__ void ReportBatch(const __grid_constant__ TableContext context,
                             const __grid_constant__ Reporter reporter) {
   if (threadIdx.x == 0) ClearNextSums(reporter);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// The steps of loading the cache (cache/refresh.h).
+// The steps of a refresh of the cache (cache/refresh.h).
 
 __global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh load) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;

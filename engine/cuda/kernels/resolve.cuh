@@ -6,14 +6,15 @@
 
 namespace gpm {
 
-/// The kernels that answer the operations of runs (engine/cuda/kernels/large_batch.cuh). What an
-/// operation is answered depends on those before it in its run and on one bit, whether the key was
-/// there before the run. A search knows that bit, and almost always it still is so when the run is
-/// carried out: so large batches are answered while they are carried out. What another batch
-/// changed in between is answered anew (FixMispredictedRuns).
+/// The kernels that answer the operations of key runs (engine/cuda/kernels/large_batch.cuh). The
+/// result of an operation depends on those before it in its run, and on one bit: whether the key
+/// was there before the run. The search finds that bit, and almost always it is still right when
+/// the run is carried out. So large batches are answered while they are carried out. Runs whose bit
+/// another batch changed in between are answered anew (FixMispredictedRuns).
 
-/// Answers the operations of runs that were carried out with one write, or, if `reads` has copies,
-/// are being carried out: what was planned is then being read, and who wants the same is put there.
+/// Answers the operations of key runs that were carried out with one write. If `reads` has copies,
+/// the runs are still being carried out and the planned values are being read: an operation that
+/// wants one of these asks for a copy.
 __global__ void __launch_bounds__(kBlockThreads)
     ResolveResults(const __grid_constant__ TableContext context,
                    const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -64,8 +65,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   ReportWhenLast(context, reporter);
 }
 
-/// Answers the operations of runs that met another state of the item than the one by which they
-/// were answered, or found no room, when all others are; a block for each run.
+/// Answers anew the operations of key runs that were answered wrongly, or that found no room, when
+/// all others are answered. A block for each run.
 __global__ void __launch_bounds__(kBlockThreads)
     FixMispredictedRuns(const __grid_constant__ TableContext context,
                         const __grid_constant__ DeviceBatch batch,

@@ -7,11 +7,11 @@
 
 namespace gpm {
 
-/// Batches that write, so small that each operation is compared with all others: one kernel finds
-/// their runs, carries them out, and answers them.
+/// Batches that write and are so small that each operation is compared with all others. One kernel
+/// finds their key runs, carries them out, and answers their operations.
 
-/// Answers the operations of a block's tiles, and counts what their finds found. When all runs are
-/// carried out, and what they read is there.
+/// Answers the operations of a block's tiles, and counts what their finds found. REQUIRES: all key
+/// runs are carried out, and the values that they wanted are read.
 /// @param i the tile's operation, if `active`
 /// @param before the effect of those before it in its run
 __device__ inline void ResolveSmall(const CudaTile& group, const TableView& table,
@@ -46,18 +46,18 @@ __device__ inline void ResolveSmall(const CudaTile& group, const TableView& tabl
 using Workers = BlockSlice<0, kBlockThreads>;
 using Readers = BlockSlice<kBlockThreads, kBlockThreads>;
 
-/// The values as they were that a block's runs want; in shared memory.
+/// Values that a block's key runs want as they were before; in shared memory.
 struct OldValues {
   FewItemsConsumer<std::uint64_t, Readers> items;
-  std::uint32_t planned;  ///< reads, by the block's runs
+  std::uint32_t planned;  ///< reads, by the block's key runs
   std::uint32_t in_all;
 
   /// By all threads of a block; a barrier follows.
   __device__ void Clear() {
     if (threadIdx.x == 0) planned = 0;
   }
-  /// Reads what all blocks have planned, by the readers of all.
-  /// @param begun the time that they pass the barrier when they have
+  /// Reads what all blocks have planned, by the readers of all blocks.
+  /// @param begun the time that a block passes the barrier when it has planned its reads
   __device__ void Read(const TableView& table, const DeviceBatch& batch, const Reads& reads,
                        std::uint32_t begun) {
     if (Readers::Rank() == 0) in_all = GridBarrier{&batch.sums->blocks_arrived}.Wait(begun);
@@ -72,11 +72,11 @@ struct OldValues {
   }
 };
 
-/// Makes the task of a run of a small batch, by the tile of its last operation; all tiles come here
-/// that have one.
+/// Makes the task of a key run, by the tile of its last operation. All tiles that have an operation
+/// call it.
 /// @param task of the tile: it may have a cell
 /// @param one_by_one set if the run's operations have to be carried out one by one
-/// @return whether it is to be carried out otherwise
+/// @return whether the run is to be carried out with one write
 __device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
                                 const DeviceBatch& batch, const BlockKeyRuns& runs,
                                 std::uint32_t tile, bool again, bool final_attempt,
@@ -101,11 +101,11 @@ __device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
   return !*one_by_one;
 }
 
-/// Finds the runs of a small batch, carries them out, and answers them: a tile for each operation,
-/// which carries out the run that ends with it, if one does. kSmallThreads threads a block, of
-/// which the first kBlockThreads are those tiles: the others help to find the runs, and to read.
-/// All blocks begin at once (KernelGraph), as many as there are multiprocessors or more.
-/// @param again the batch is a left over one, of which pending runs are carried out
+/// Finds the key runs of a small batch, carries them out, and answers their operations. Each
+/// operation has a tile, which carries out the run that ends with it, if one does. A block has
+/// kSmallThreads threads: the first kBlockThreads are the tiles, the others help to find runs, and
+/// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor.
+/// @param again the batch was left over: its pending runs are carried out
 /// @param final_attempt as for ApplyKeyRuns
 __global__ void __launch_bounds__(kSmallThreads, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,
@@ -128,10 +128,10 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   const std::uint32_t first = blockIdx.x * kTilesPerBlock;
   const std::uint32_t i = first + tile_number;
   const bool has_one = tile_number < kTilesPerBlock && i < batch.count;
-  // Values are on their way while runs are found and looked up, if there is a cell for each
-  // operation that writes and nobody needs another one: runs of one key each. Those of a batch that
-  // only writes are at once, as most are needed, others when it is known which are. Cells that are
-  // not needed are retired.
+  // Values are written ahead, while runs are found and searched, if there is a cell for each
+  // operation and no run can need a second one (a run of several keys could). A batch that only
+  // writes does so at once, since most values are needed; any other when it knows which are. Cells
+  // that are not needed are retired.
   const bool ahead = !again && batch.values != nullptr && !table.inline_values() &&
                      table.key_words == 1 && context.reclaim.unkept() >= batch.count;
   const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
       operations.WriteAhead(task.cell, batch.ValueOf(i, table.value_size));
     }
   }
-  // Marks of longer keys are made by the blocks that these are of, for all.
+  // Each block makes the digests of its own longer keys, for all blocks.
   const bool makes_digests = table.key_words > 1;
   if (makes_digests) {
     const std::uint32_t own = first + threadIdx.x;
@@ -163,8 +163,9 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   runs.FindKeyRuns(batch.count);
   if (takes) first_cell = cells;
   __syncthreads();
-  // Where many write, reads that wait for all blocks end later (where half do, as in YCSB A). Where
-  // keys have to be read first they are expected to; that was not measured.
+  // Reads that are dealt out wait for all blocks. That takes longer where many operations write
+  // (half of them in YCSB A). It is expected to where keys have to be read from persistent memory
+  // first, which was not measured.
   const bool deals = reads.enabled() && context.accelerators.directory.keys != nullptr &&
                      runs.writers_in_all < batch.count / 4;
   bool ends_run = false;
@@ -187,9 +188,8 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
       task.cell = 0;
     }
   }
-  // While the first half of the block carries out runs, the second one reads what these want of
-  // items as they were, if that is dealt out. All blocks' runs have begun before, for which nobody
-  // waits for a lock.
+  // While the first half of the block carries out runs, the second half makes the reads that were
+  // dealt out. It waits until the runs of all blocks have begun, and these wait for no lock.
   const std::uint32_t begun = makes_digests ? 2 : 1;
   if (threadIdx.x < kBlockThreads) {
     ApplyKeyRunTasks(

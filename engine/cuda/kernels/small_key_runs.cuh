@@ -6,7 +6,7 @@
 
 namespace gpm {
 
-/// How the runs of a small batch are found (engine/cuda/kernels/small_batch.cuh): each of its
+/// How the key runs of a small batch are found (engine/cuda/kernels/small_batch.cuh): each of its
 /// operations is compared with all others.
 
 /// Operations of a small batch at most.
@@ -53,9 +53,8 @@ struct OperationInKeyRun {
   bool reads_old;  ///< the first find meets the value as it was before the run
 };
 
-/// The runs of a block's own operations of a small batch; in shared memory. Keys are told apart by
-/// their digests (DigestKey). Each block looks at all operations, so that what counts is how few
-/// instructions it takes for each.
+/// The key runs of a block's own operations of a small batch; in shared memory. Digests tell keys
+/// apart (DigestKey). Each block looks at all operations, so each has to take few instructions.
 struct BlockKeyRuns {
   static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTilesPerBlock digests
   static constexpr std::uint32_t kPlaces = 1 << kPlaceBits;
@@ -78,8 +77,8 @@ struct BlockKeyRuns {
   /// Those of the block's operations that write.
   __device__ std::uint32_t Writers() const { return inserts[blockIdx.x] | updates[blockIdx.x]; }
 
-  /// Finds which operations are on the keys of the block's own, and what they do. By kSmallThreads
-  /// threads, all of the block.
+  /// Finds which operations of the batch are on the keys of the block's own operations, and what
+  /// they do. All kSmallThreads threads of the block call it.
   /// @param digests_of_all those of all operations
   __device__ void Make(const DeviceBatch& batch, const std::uint64_t* digests_of_all) {
     const auto place_of = [](std::uint64_t digest) {
@@ -142,7 +141,7 @@ struct BlockKeyRuns {
     __syncthreads();
   }
 
-  /// Finds where the block's own operations are in their runs, a warp for one at a time.
+  /// Finds where each of the block's own operations is in its key run, a warp for one at a time.
   /// @param count of the batch
   __device__ void FindKeyRuns(std::uint32_t count) {
     if (threadIdx.x < 32) {

@@ -12,8 +12,8 @@ namespace gpm {
 
 /// CUB's sorts, as batches use them.
 
-/// CUB calls are judged by the runtime's last error, too, which may be one that the caller of the
-/// store has dealt with and left there: so it is taken out first.
+/// CUB also returns the runtime's last error, which may be an old one of the store's user. So that
+/// is taken out first.
 template <class Call>
 void CallCub(const char* name, const Call& call) {
   cudaGetLastError();

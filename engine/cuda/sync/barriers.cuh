@@ -10,9 +10,9 @@ namespace gpm {
 
 /// Threads of a block, and blocks of a kernel, that wait for each other.
 
-/// Whether this is the last block of a kernel to come here, with all its threads. What the others
-/// wrote before is seen then. REQUIRES: a barrier before `is_last`, which is in shared memory, is
-/// used again.
+/// Whether this is the last block of a kernel to come here; all its threads call it. The last block
+/// sees what the others wrote before. `is_last` is in shared memory. REQUIRES: a barrier before it
+/// is used again.
 __device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
   __syncthreads();
   if (threadIdx.x == 0) {
