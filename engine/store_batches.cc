@@ -221,8 +221,12 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
     return nothing;
   }
   auto task = executor_->Prepare(batch, stream);
-  return StartTask(std::move(task), NeedsOf(batch),
-             {.inserts = !batch.ops.empty() || Inserts(batch.op), .mixed = !batch.ops.empty()});
+  const bool results_on_host = task->ResultsOnHost();
+  auto in_flight =
+      StartTask(std::move(task), NeedsOf(batch),
+                {.inserts = !batch.ops.empty() || Inserts(batch.op), .mixed = !batch.ops.empty()});
+  in_flight->results_on_host = results_on_host;
+  return in_flight;
 }
 
 std::shared_ptr<StoreImpl::InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task,

@@ -255,6 +255,12 @@ void StoreImpl::ForEach(const Store::Visitor& visit) {
   VisitPool(*pool_, visit);
 }
 
+bool StoreImpl::ForEachUntil(const Store::StoppableVisitor& visit) {
+  const Exclusive exclusive(*this);
+  CheckUsable();
+  return VisitPoolUntil(*pool_, visit);
+}
+
 StoreStats StoreImpl::Stats() {
   std::unique_lock lock(mutex_);
   Enter(lock);

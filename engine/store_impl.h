@@ -47,6 +47,7 @@ class StoreImpl {
     CellGrant grant;
     std::shared_ptr<BatchTask> task;  ///< null until started
     bool mixed = false;              ///< of kinds that the store does not look at
+    bool results_on_host = true;
     std::uint64_t cells_left = 0;    ///< of the grant
     bool beside_writes = false;      ///< another batch that ran at the same time may have written
     bool scope = false;              ///< of a DeviceScope
@@ -82,6 +83,8 @@ class StoreImpl {
   void Wait(const std::shared_ptr<InFlight>& in_flight);
   void Reserve(std::uint64_t items);
   void ForEach(const Store::Visitor& visit);
+  /// @return false when `visit` stopped it
+  bool ForEachUntil(const Store::StoppableVisitor& visit);
   StoreStats Stats();
   /// Executor::CountMisplacedCells, when all batches have ended.
   std::uint64_t CountMisplacedCells();

@@ -236,30 +236,45 @@ CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
   return report;
 }
 
-void VisitPool(const Pool& pool,
-               const std::function<void(std::span<const std::byte> key,
-                                        std::span<const std::byte> value)>& visit,
-               const SlotProgress& progress) {
+bool VisitPoolUntil(const Pool& pool,
+                    const std::function<bool(std::span<const std::byte> key,
+                                             std::span<const std::byte> value)>& visit,
+                    const SlotProgress& progress) {
   const Reader reader(pool);
   const TableView& table = reader.table();
   std::vector<std::byte> value(table.value_size);
+  bool go_on = true;
   const auto visit_slot = [&](Slot slot, int, std::uint64_t) {
     const std::uint64_t word = reader.Word(slot);
-    if (word == kInsertState) return;
+    if (word == kInsertState || !go_on) return;
     KeyBuffer key;
     LoadSlotKey(table, reader.media(), slot, word, key.words);
     if (reader.operations().IsDuplicate(slot, key.words)) return;
     const std::uint64_t reference = reader.Reference(slot);
     if (!table.inline_values() && !reader.NamesCell(reference)) return;
     reader.operations().ReadValue(reference, value.data());
-    visit(std::as_bytes(std::span(key.words, table.key_words)), value);
+    go_on = visit(std::as_bytes(std::span(key.words, table.key_words)), value);
   };
   const std::uint64_t buckets = reader.Buckets();
-  for (std::uint64_t first = 0; first < buckets; first += kBucketsAtATime) {
+  for (std::uint64_t first = 0; first < buckets && go_on; first += kBucketsAtATime) {
     const std::uint64_t last = std::min(buckets, first + kBucketsAtATime);
     reader.ForEachUsedSlot(first, last, visit_slot);
     if (progress) progress(std::min(last * table.slots, reader.Slots()), reader.Slots());
   }
+  return go_on;
+}
+
+void VisitPool(const Pool& pool,
+               const std::function<void(std::span<const std::byte> key,
+                                        std::span<const std::byte> value)>& visit,
+               const SlotProgress& progress) {
+  VisitPoolUntil(
+      pool,
+      [&](std::span<const std::byte> key, std::span<const std::byte> value) {
+        visit(key, value);
+        return true;
+      },
+      progress);
 }
 
 }  // namespace gpm

@@ -38,6 +38,13 @@ using SlotProgress = std::function<void(std::uint64_t done, std::uint64_t total)
 /// @param path a pool file @throws Error kNotFound, kBusy, kDamaged (superblock), kIo
 CheckReport CheckPool(const std::string& path, const SlotProgress& progress = {});
 
+/// Calls `visit(key, value)` for valid items of a pool until it returns false, writing nothing.
+/// @return whether it saw all
+bool VisitPoolUntil(const Pool& pool,
+                    const std::function<bool(std::span<const std::byte> key,
+                                             std::span<const std::byte> value)>& visit,
+                    const SlotProgress& progress = {});
+
 /// Calls `visit(key, value)` for every valid item of a pool, writing nothing.
 void VisitPool(const Pool& pool,
                const std::function<void(std::span<const std::byte> key,
