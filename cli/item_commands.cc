@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/common.h"
+#include "gpmstore/pool_reader.h"
 #include "gpmstore/store.h"
 #include "gpmstore/error.h"
 #include "pm/mapping.h"
@@ -98,13 +99,10 @@ std::optional<std::string> PrintableText(const Bytes& value) {
 }
 
 int RunGet(const ItemArguments& arguments) {
-  Store store = OpenForItem(arguments.pool);
-  const Bytes key = ParseKey(arguments.key, store.key_size());
-  Bytes value(store.value_size());
-  Result result = Result::kInvalid;
-  store.Find(key, value, {&result, 1});
-  store.Close();
-  if (result == Result::kNotFound) return NotFound(arguments);
+  const PoolReader pool(arguments.pool);
+  const Bytes key = ParseKey(arguments.key, pool.key_size());
+  Bytes value(pool.value_size());
+  if (!pool.Get(key, value)) return NotFound(arguments);
   std::optional<std::string> text = PrintableText(value);
   if (arguments.hex || !text) {
     text = "0x";

@@ -66,11 +66,14 @@ bool StoreImpl::CallerHasOpenScope() const {
 }
 
 StoreImpl::Exclusive::~Exclusive() {
-  const std::lock_guard lock(store_.mutex_);
-  store_.exclusive_ = false;
-  store_.first_in_ = store_.entering_;
-  ++store_.alone_ended_;
-  store_.changed_.notify_all();
+  {
+    const std::lock_guard lock(store_.mutex_);
+    store_.exclusive_ = false;
+    store_.first_in_ = store_.entering_;
+    ++store_.alone_ended_;
+    store_.changed_.notify_all();
+  }
+  store_.log_.Tell();
 }
 
 void StoreImpl::Enter(std::unique_lock<std::mutex>& lock) {
@@ -170,6 +173,8 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Admit(const Reservation& needs, 
   auto in_flight = std::make_shared<InFlight>();
   in_flight->needs = needs;
   in_flight->mixed = how.mixed;
+  in_flight->kind = how.kind;
+  in_flight->operations = how.operations;
   in_flight->scope = scope;
   in_flight->opener = std::this_thread::get_id();
   bool made_room = false;
@@ -215,6 +220,7 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
   Validate(batch);
   CheckUsable();
   cache_.Advance(*executor_, batch.results.size());
+  LogRefreshes();
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>();
     nothing->ended = true;
@@ -224,7 +230,10 @@ std::shared_ptr<StoreImpl::InFlight> StoreImpl::Start(const Batch& batch, Stream
   const bool results_on_host = task->ResultsOnHost();
   auto in_flight =
       StartTask(std::move(task), NeedsOf(batch),
-                {.inserts = !batch.ops.empty() || Inserts(batch.op), .mixed = !batch.ops.empty()});
+                {.inserts = !batch.ops.empty() || Inserts(batch.op),
+                 .mixed = !batch.ops.empty(),
+                 .kind = batch.ops.empty() ? std::optional(batch.op) : std::nullopt,
+                 .operations = batch.results.size()});
   in_flight->results_on_host = results_on_host;
   return in_flight;
 }
@@ -314,6 +323,7 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   if (!unfinished) in_flight->task.reset();
   epochs_.End(in_flight->id, progress.positions);
   CountTaken(*in_flight);
+  CountOperations(*in_flight);
   items_ += progress.items_added;
   found_ += progress.found;
   cache_hits_ += progress.cache_hits;
@@ -322,6 +332,15 @@ void StoreImpl::End(const std::shared_ptr<InFlight>& in_flight) {
   if (unfinished) unfinished_.insert(std::move(node));
   in_flight->ended = true;
   changed_.notify_all();
+}
+
+void StoreImpl::CountOperations(const InFlight& in_flight) {
+  if (in_flight.error) return;
+  if (in_flight.kind) {
+    operations_[static_cast<std::size_t>(*in_flight.kind)] += in_flight.operations;
+  } else {
+    mixed_operations_ += in_flight.operations;
+  }
 }
 
 void StoreImpl::CountTaken(const InFlight& in_flight) {

@@ -34,17 +34,28 @@ std::uint32_t Forks() {
   return forks.load(std::memory_order_relaxed);
 }
 
-std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
+std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log* log) {
   Mapping& mapping = pool.mapping();
   if (mapping.persist().tracer() != nullptr) return MakeCpuExecutor(open.threads, mapping);
   if (open.executor == ExecutorKind::kAuto) {
+    const auto say_why = [&](std::string_view why) {
+      log->Add(LogLevel::kInfo, [&] {
+        return fmt::format("{}: executor cpu: {}", mapping.path(), why);
+      });
+    };
+    if (!mapping.medium().gpu_can_register) {
+      say_why(fmt::format("a GPU can't map medium {}", MediumName(mapping.medium().medium)));
+    } else if (GpuCount() == 0) {
+      say_why(BuiltWithCuda() ? "there is no CUDA device" : "this library is built without CUDA");
+    }
     if (mapping.medium().gpu_can_register && GpuCount() > 0) {
       OpenOptions cuda = open;
       cuda.executor = ExecutorKind::kCuda;
       try {
-        return MakeExecutor(cuda, pool);
+        return MakeExecutor(cuda, pool, log);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kUnsupported) throw;  // it can't be registered after all
+        say_why(error.what());
       }
     }
     return MakeCpuExecutor(open.threads, mapping);
@@ -62,7 +73,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       tracer_(pool_->mapping().persist().tracer()),
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
-      executor_(MakeExecutor(open, *pool_)),
+      log_(open.log),
+      executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, tracer_),
       process_(getpid()),
       forks_(Forks()) {
@@ -125,6 +137,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
     }
     store->MakeAccelerators();
     store->pool_->SetClean(false);
+    store->log_.Tell();
     return store;
   } catch (...) {
     if (path != Mapping::kPinnedPath) std::remove(path.c_str());
@@ -138,6 +151,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
   try {
     std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
     store->Recover();
+    store->log_.Tell();
     return store;
   } catch (const std::bad_alloc&) {  // as large as the file says it is, which may be a lie
     throw Error(ErrorCode::kNoSpace,
@@ -191,6 +205,14 @@ void StoreImpl::Recover() {
   MakeAccelerators();
   recovery_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  log_.Add(recovery_.was_clean ? LogLevel::kInfo : LogLevel::kWarning, [&] {
+    return fmt::format(
+        "{}: recovered in {:.3f} s: closed {}, {} items, {} half-inserted slots cleared, {} "
+        "duplicates removed{}",
+        pool_->mapping().path(), recovery_.seconds, recovery_.was_clean ? "in order" : "not in order",
+        items_, recovery_.insert_slots_cleared, recovery_.duplicates_removed,
+        recovery_.resize_continued ? ", a resize finished" : "");
+  });
 }
 
 void StoreImpl::RefreshTable() {
@@ -222,6 +244,18 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t load) {
     cache_.Await(*executor_);
     cache_.Advance(*executor_, 0);
   }
+  LogRefreshes();
+}
+
+void StoreImpl::LogRefreshes() {
+  if (!log_.enabled()) return;
+  const CacheStats stats = cache_.Stats();
+  if (logged_refreshes_.exchange(stats.refreshes) == stats.refreshes) return;
+  log_.Add(LogLevel::kInfo, [&] {
+    return fmt::format("cache refreshed in {:.3f} s, {} times by now", stats.refresh_seconds,
+                       stats.refreshes);
+  });
+  log_.Tell();
 }
 
 void StoreImpl::SetUnusable(const char* what) noexcept {
@@ -275,6 +309,9 @@ StoreStats StoreImpl::Stats() {
   stats.resizes = resizes_;
   stats.resize_seconds = resize_seconds_;
   stats.growth_seconds = growth_seconds_;
+  stats.operations = operations_;
+  stats.mixed_operations = mixed_operations_;
+  stats.finds_found = found_;
   stats.value_cells = cells_;
   stats.free_cells = InlineValues(value_size_) ? 0 : epochs_.queued();
   stats.pm_bytes = pool_->mapping().mapped_bytes();

@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_STORE_IMPL_H_
 #define GPM_ENGINE_STORE_IMPL_H_
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <exception>
@@ -15,6 +16,7 @@
 #include "engine/cache_manager.h"
 #include "engine/epochs.h"
 #include "engine/executor.h"
+#include "engine/log.h"
 #include "gpmstore/store.h"
 #include "pm/pool.h"
 
@@ -48,6 +50,8 @@ class StoreImpl {
     std::shared_ptr<BatchTask> task;  ///< null until started
     bool mixed = false;              ///< of kinds that the store does not look at
     bool results_on_host = true;
+    std::optional<Op> kind;        ///< of all its operations
+    std::uint64_t operations = 0;  ///< 0: of a scope
     std::uint64_t cells_left = 0;    ///< of the grant
     bool beside_writes = false;      ///< another batch that ran at the same time may have written
     bool scope = false;              ///< of a DeviceScope
@@ -99,6 +103,8 @@ class StoreImpl {
   struct Admission {
     bool inserts = false;  ///< it may add items
     bool mixed = false;    ///< they may be of any kind
+    std::optional<Op> kind{};      ///< to count them by
+    std::uint64_t operations = 0;  ///< 0: unknown
   };
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
   std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, const Reservation& needs,
@@ -203,6 +209,9 @@ class StoreImpl {
   std::uint64_t Capacity() const;
   /// Erased slots that are not given back, at most.
   std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }
+  /// Tells the log of refreshes of the cache that have ended since the last call.
+  void LogRefreshes();
+  void CountOperations(const InFlight& in_flight);  ///< REQUIRES: mutex_ held
   /// Learns what batches of mixed kinds take. REQUIRES: mutex_ held.
   void CountTaken(const InFlight& in_flight);
   /// @throws Error once AllOrUnusable has thrown
@@ -225,10 +234,12 @@ class StoreImpl {
   PmTracer* const tracer_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
+  Log log_;
   std::unique_ptr<Executor> executor_;
   RecoveryStats recovery_;
   CacheManager cache_;
   std::atomic<std::uint64_t> resizes_{0};
+  std::atomic<std::uint64_t> logged_refreshes_{0};
   double resize_seconds_ = 0;  ///< written by who is alone
   double growth_seconds_ = 0;  ///< likewise
   bool accelerated_ = false;   ///< MakeAccelerators was called for the table as it is
@@ -256,6 +267,8 @@ class StoreImpl {
   Epochs epochs_;
   std::int64_t items_ = 0;
   std::uint64_t found_ = 0;       ///< finds that found their key
+  std::array<std::uint64_t, kOpKinds> operations_{};  ///< as in StoreStats
+  std::uint64_t mixed_operations_ = 0;
   std::uint64_t cache_hits_ = 0;  ///< of those, with the value in the executor's memory
   std::uint64_t cells_ = 0;       ///< in all segments
   /// Of the cells that batches of mixed kinds might have taken, the share that they did: the most

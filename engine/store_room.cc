@@ -274,6 +274,10 @@ bool StoreImpl::Resize(std::uint32_t levels) {
     failure = std::current_exception();
   }
   if (added > 0) {
+    log_.Add(LogLevel::kInfo, [&] {
+      return fmt::format("{}: resize begun, by {} levels to top level {}", pool_->mapping().path(),
+                         added, pool_->superblock().top);
+    });
     AllOrUnusable("the table was resized", [&] {
       RefreshTable();
       Drain(added);
@@ -281,6 +285,10 @@ bool StoreImpl::Resize(std::uint32_t levels) {
     MakeAccelerators();
     ++resizes_;
     resize_seconds_ += SecondsSince(start);
+    log_.Add(LogLevel::kInfo, [&] {
+      return fmt::format("{}: resize ended after {:.3f} s, top level {}", pool_->mapping().path(),
+                         SecondsSince(start), pool_->superblock().top);
+    });
   }
   if (failure) std::rethrow_exception(failure);
   return added == levels;
