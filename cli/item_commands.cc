@@ -8,6 +8,7 @@
 #include "cli/common.h"
 #include "cli/shown_bytes.h"
 #include "gpmstore/error.h"
+#include "gpmstore/pool_reader.h"
 #include "gpmstore/store.h"
 #include "pm/mapping.h"
 #include "pm/text.h"
@@ -90,13 +91,10 @@ int NotFound(const ItemArguments& arguments) {
 }
 
 int RunGet(const ItemArguments& arguments) {
-  Store store = OpenForItem(arguments.pool);
-  const Bytes key = ParseKey(arguments.key, store.key_size());
-  Bytes value(store.value_size());
-  Result result = Result::kInvalid;
-  store.Find(key, value, {&result, 1});
-  store.Close();
-  if (result == Result::kNotFound) return NotFound(arguments);
+  const PoolReader pool(arguments.pool);
+  const Bytes key = ParseKey(arguments.key, pool.key_size());
+  Bytes value(pool.value_size());
+  if (!pool.Get(key, value)) return NotFound(arguments);
   Print((arguments.hex ? HexText(value) : ShownBytes(value)) + "\n");
   return kExitOk;
 }

@@ -12,6 +12,13 @@ install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\"
   -P \"${CMAKE_CURRENT_SOURCE_DIR}/cmake/install_headers.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
 install(EXPORT gpmstore-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
 
+if(GPM_HAVE_CUDA)
+  get_target_property(GPM_CUDART_LIBRARY CUDA::cudart_static IMPORTED_LOCATION)
+  if(NOT GPM_CUDART_LIBRARY)
+    set(GPM_CUDART_LIBRARY ${CUDA_cudart_static_LIBRARY})
+  endif()
+  cmake_path(GET GPM_CUDART_LIBRARY PARENT_PATH GPM_CUDART_DIR)
+endif()
 configure_package_config_file(
   ${CMAKE_CURRENT_SOURCE_DIR}/cmake/gpmstoreConfig.cmake.in
   ${CMAKE_CURRENT_BINARY_DIR}/gpmstoreConfig.cmake
@@ -24,3 +31,19 @@ install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/gpmstoreConfig.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/gpmstoreConfigVersion.cmake
   DESTINATION ${GPM_PACKAGE_DIR})
+
+# For builds without CMake: pkg-config --cflags --libs gpmstore, with -std=c++20 and a C++ linker.
+file(RELATIVE_PATH GPM_PKGCONFIG_PREFIX
+  /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+set(GPM_PKGCONFIG_REQUIRES fmt)
+set(GPM_PKGCONFIG_LIBS "-pthread")
+if(GPM_HAVE_PMEM)
+  string(APPEND GPM_PKGCONFIG_REQUIRES ", libpmem")
+endif()
+if(GPM_HAVE_CUDA)
+  string(APPEND GPM_PKGCONFIG_LIBS " ${GPM_CUDART_LIBRARY} -ldl -lrt")
+endif()
+configure_file(${CMAKE_CURRENT_SOURCE_DIR}/cmake/gpmstore.pc.in
+  ${CMAKE_CURRENT_BINARY_DIR}/gpmstore.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gpmstore.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

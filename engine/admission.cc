@@ -47,11 +47,14 @@ Admission::Alone::Alone(Admission& admission) : admission_(admission) {
 }
 
 Admission::Alone::~Alone() {
-  const MutexLock lock(admission_.mutex_);
-  admission_.exclusive_ = false;
-  admission_.first_in_ = admission_.entering_;
-  ++admission_.alone_ended_;
-  admission_.changed_.notify_all();
+  {
+    const MutexLock lock(admission_.mutex_);
+    admission_.exclusive_ = false;
+    admission_.first_in_ = admission_.entering_;
+    ++admission_.alone_ended_;
+    admission_.changed_.notify_all();
+  }
+  admission_.log_.Tell();
 }
 
 Admission::Entered::Entered(Admission& admission) : lock_(admission.mutex_) {
@@ -196,6 +199,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
     space_.CountTaken(in_flight->demand,
                       in_flight->grant.count - in_flight->cells_left + progress.short_of_cells);
   }
+  CountOperations(*in_flight);
   Count(progress);
   left_behind_ |= behind;
   auto node = active_.extract(in_flight->id);
@@ -226,6 +230,25 @@ void Admission::FailUnfinished(const std::exception_ptr& error) noexcept {
     in_flight->error = error;
   }
   unfinished_.clear();
+}
+
+void Admission::CountOperations(const InFlight& in_flight) {
+  if (in_flight.error) return;
+  const Demand& demand = in_flight.demand;
+  if (demand.kind) {
+    operations_[static_cast<std::size_t>(*demand.kind)] += demand.operations;
+  } else {
+    mixed_operations_ += demand.operations;
+  }
+}
+
+void Admission::AddTo(StoreStats* stats) const {
+  stats->operations = operations_;
+  stats->mixed_operations = mixed_operations_;
+  stats->finds_found = found_;
+  if (!stats->cache.directory) return;
+  stats->cache.found = found_;
+  stats->cache.hits = cache_hits_;
 }
 
 void Admission::Count(const Progress& progress) {

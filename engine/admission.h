@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_ADMISSION_H_
 #define GPM_ENGINE_ADMISSION_H_
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -11,6 +12,7 @@
 
 #include "engine/batch_executor.h"
 #include "engine/health.h"
+#include "engine/log.h"
 #include "engine/space.h"
 #include "pm/mutex.h"
 #include "pm/tracer.h"
@@ -26,8 +28,9 @@ struct InFlight {
   std::uint64_t id = 0;
   CellGrant grant;
   std::shared_ptr<BatchTask> task;  ///< null until started
-  std::uint64_t cells_left = 0;     ///< of the grant
-  bool beside_writes = false;       ///< another batch that ran at the same time may have written
+  bool results_on_host = true;
+  std::uint64_t cells_left = 0;  ///< of the grant
+  bool beside_writes = false;    ///< another batch that ran at the same time may have written
   /// A scope goes in when so many turns alone have ended.
   std::optional<std::uint64_t> goes_after;
   bool ending = false;  ///< somebody is about to end it
@@ -51,8 +54,8 @@ struct InFlight {
 /// Thread safety: any thread, but where store_state is required.
 class Admission {
  public:
-  Admission(BatchExecutor& executor, Health& health, Space& space, PmTracer* tracer)
-      : executor_(executor), health_(health), space_(space), tracer_(tracer) {}
+  Admission(BatchExecutor& executor, Health& health, Space& space, Log& log, PmTracer* tracer)
+      : executor_(executor), health_(health), space_(space), log_(log), tracer_(tracer) {}
 
   /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
   /// open are waited for, while batches go on; new scopes wait for it in turn.
@@ -111,8 +114,8 @@ class Admission {
 
   /// What batches found; and items that they added, of `space`.
   void Count(const Progress& progress) GPM_REQUIRES(store_state);
-  std::uint64_t found() const GPM_REQUIRES(store_state) { return found_; }
-  std::uint64_t cache_hits() const GPM_REQUIRES(store_state) { return cache_hits_; }
+  /// Of StoreStats: operations, and what finds found.
+  void AddTo(StoreStats* stats) const GPM_REQUIRES(store_state);
 
  private:
   using Batches = std::map<std::uint64_t, std::shared_ptr<InFlight>>;
@@ -122,11 +125,13 @@ class Admission {
   bool HasOpenScope() const GPM_REQUIRES(mutex_);
   bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
   ReclaimPositions PositionsAfterFailure() noexcept;
+  void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
   void AssertState() const GPM_ASSERT_HELD(store_state) {}
 
   BatchExecutor& executor_;
   Health& health_;
   Space& space_;
+  Log& log_;
   PmTracer* const tracer_;
 
   Mutex mutex_;
@@ -141,6 +146,8 @@ class Admission {
   Batches active_ GPM_GUARDED_BY(mutex_);
   Batches unfinished_ GPM_GUARDED_BY(mutex_);  ///< ended, with operations left over
   bool left_behind_ GPM_GUARDED_BY(store_state) = false;
+  std::array<std::uint64_t, kOpKinds> operations_ GPM_GUARDED_BY(store_state){};
+  std::uint64_t mixed_operations_ GPM_GUARDED_BY(store_state) = 0;
   std::uint64_t found_ GPM_GUARDED_BY(store_state) = 0;       ///< finds that found their key
   std::uint64_t cache_hits_ GPM_GUARDED_BY(store_state) = 0;  ///< of those, in volatile memory
 };

@@ -40,6 +40,8 @@ class BatchTask {
   virtual bool Touched() const { return true; }
   /// Whether all its work was given to the executor, so that any thread may wait for it.
   virtual bool Complete() const { return true; }
+  /// Whether a host can read the results where the batch has them.
+  virtual bool ResultsOnHost() const { return true; }
   /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
   virtual Progress Await() = 0;
   /// Makes durable what the batch's results may rest on: writes of batches that ran at the same

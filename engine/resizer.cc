@@ -1,5 +1,7 @@
 #include "engine/resizer.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <exception>
 
@@ -14,8 +16,9 @@ double SecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache)
-    : pool_(pool), executor_(executor), health_(health), space_(space), cache_(cache) {
+Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache,
+                 Log& log)
+    : pool_(pool), executor_(executor), health_(health), space_(space), cache_(cache), log_(log) {
   RefreshTable();
 }
 
@@ -56,6 +59,10 @@ bool Resizer::Resize(std::uint32_t levels) {
     failure = std::current_exception();
   }
   if (added > 0) {
+    log_.Add(LogLevel::kInfo, [&] {
+      return fmt::format("{}: resize begun, by {} levels to top level {}", pool_.mapping().path(),
+                         added, pool_.superblock().top);
+    });
     health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
       RefreshTable();
       Drain(added);
@@ -63,6 +70,10 @@ bool Resizer::Resize(std::uint32_t levels) {
     MakeAccelerators();
     ++resizes_;
     resize_seconds_ += SecondsSince(start);
+    log_.Add(LogLevel::kInfo, [&] {
+      return fmt::format("{}: resize ended after {:.3f} s, top level {}", pool_.mapping().path(),
+                         SecondsSince(start), pool_.superblock().top);
+    });
   }
   if (failure) std::rethrow_exception(failure);
   return added == levels;

@@ -6,6 +6,7 @@
 #include "engine/cache_manager.h"
 #include "engine/executor.h"
 #include "engine/health.h"
+#include "engine/log.h"
 #include "engine/space.h"
 #include "pm/pool.h"
 
@@ -16,7 +17,8 @@ namespace gpm {
 /// whenever a batch runs.
 class Resizer {
  public:
-  Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache);
+  Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache,
+          Log& log);
 
   // By who is alone.
 
@@ -46,6 +48,7 @@ class Resizer {
   Health& health_;
   Space& space_;
   CacheManager& cache_;
+  Log& log_;
   bool accelerated_ GPM_GUARDED_BY(store_state) = false;  ///< for the table as it is
   std::uint64_t resizes_ GPM_GUARDED_BY(store_state) = 0;
   double resize_seconds_ GPM_GUARDED_BY(store_state) = 0;

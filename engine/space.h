@@ -31,6 +31,9 @@ struct Demand {
   bool inserts = false;  ///< it may add items
   bool mixed = false;    ///< of kinds that the store does not look at
   bool scope = false;    ///< of a DeviceScope: it can't be given more afterwards
+  // To be counted by:
+  std::optional<Op> kind{};      ///< of all its operations
+  std::uint64_t operations = 0;  ///< 0: of a scope
 };
 
 /// Room in a store's pool: cells and slots on their way from one use to the next, and how the pool

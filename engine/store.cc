@@ -1,7 +1,15 @@
 #include "gpmstore/store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
 #include <exception>
+#include <filesystem>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "engine/store_impl.h"
@@ -13,6 +21,8 @@ class Ticket::State {
  public:
   explicit State(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
   void Start(const Batch& batch, Stream stream) { in_flight_ = store_->Start(batch, stream); }
+  /// REQUIRES: Start was called.
+  bool ResultsOnHost() const { return in_flight_->results_on_host; }
   void RefreshCache() { cache_load_ = store_->RefreshCache(); }
   void Wait() {
     store_->process().Check();
@@ -77,8 +87,34 @@ std::shared_ptr<StoreImpl> MakeShared(const Make& make) {
   return std::shared_ptr<StoreImpl>(owner, owner->store);
 }
 
+/// Eight at a time: of a million results, this takes some 50 microseconds.
+std::uint64_t CountNotOk(std::span<const Result> results) {
+  static_assert(sizeof(Result) == 1 && static_cast<int>(Result::kOk) == 0);
+  constexpr std::uint64_t kLow = 0x7F7F7F7F7F7F7F7F;
+  std::uint64_t count = 0;
+  std::size_t i = 0;
+  for (; i + 8 <= results.size(); i += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, results.data() + i, sizeof eight);
+    // The high bit of each byte that is not 0.
+    if (eight != 0) count += std::popcount((((eight & kLow) + kLow) | eight) & ~kLow);
+  }
+  for (; i < results.size(); ++i) count += results[i] != Result::kOk;
+  return count;
+}
+
+/// @throws Error(kInvalidArgument) when an existing pool is not as the caller would create it
+void CheckSizes(const std::string& path, const Store& store, const CreateOptions& create) {
+  if (store.key_size() == create.key_size && store.value_size() == create.value_size) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("{}: the pool has keys of {} bytes and values of {}, not of {} and {}", path,
+                  store.key_size(), store.value_size(), create.key_size, create.value_size));
+}
+
 }  // namespace
 
+Store::Store() noexcept = default;
 Store::Store(std::shared_ptr<StoreImpl> impl) : impl_(std::move(impl)) {}
 Store::Store(Store&&) noexcept = default;
 
@@ -106,8 +142,44 @@ Store Store::Open(const std::string& path, const OpenOptions& open) {
   return Store(MakeShared([&] { return StoreImpl::Open(path, open); }));
 }
 
+Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
+                          const OpenOptions& open) {
+  if (path == Mapping::kPinnedPath) return Create(path, create, open);
+  // Another process may be about to create the pool: the file is there, but empty, until that has
+  // locked it, and goes again if this process was in between.
+  constexpr int kAttempts = 100;
+  constexpr auto kPause = std::chrono::milliseconds(2);
+  const auto is_empty = [&] {
+    std::error_code error;
+    return std::filesystem::file_size(path, error) == 0 || error;
+  };
+  for (int attempt = 1;; ++attempt) {
+    try {
+      Store store = Open(path, open);
+      CheckSizes(path, store, create);
+      return store;
+    } catch (const Error& error) {
+      const bool retry = error.code() == ErrorCode::kDamaged && is_empty();
+      if (error.code() != ErrorCode::kNotFound && (!retry || attempt == kAttempts)) throw;
+      if (retry) {
+        std::this_thread::sleep_for(kPause);
+        continue;
+      }
+    }
+    try {
+      return Create(path, create, open);
+    } catch (const Error& error) {
+      const bool retry = error.code() == ErrorCode::kExists || error.code() == ErrorCode::kBusy;
+      if (!retry || attempt == kAttempts) throw;
+    }
+  }
+}
+
 const std::shared_ptr<StoreImpl>& Store::Opened() const {
-  if (impl_ == nullptr) throw Error(ErrorCode::kInvalidArgument, "the store is closed");
+  if (impl_ == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the store is empty: it was closed, moved from, or never opened");
+  }
   impl_->process().Check();
   return impl_;
 }
@@ -115,7 +187,12 @@ const std::shared_ptr<StoreImpl>& Store::Opened() const {
 std::uint32_t Store::key_size() const { return Opened()->key_size(); }
 std::uint32_t Store::value_size() const { return Opened()->value_size(); }
 
-void Store::Apply(const Batch& batch) { ApplyAsync(batch).Wait(); }
+std::uint64_t Store::Apply(const Batch& batch) {
+  Ticket::State state(Opened());
+  state.Start(batch, nullptr);
+  state.Wait();
+  return state.ResultsOnHost() ? CountNotOk(batch.results) : kNotCounted;
+}
 
 Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
   auto state = std::make_unique<Ticket::State>(Opened());
@@ -123,58 +200,53 @@ Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
   return Ticket(std::move(state));
 }
 
-void Store::Find(std::span<const std::byte> keys, std::span<std::byte> found,
-                 std::span<Result> results) {
-  Apply(
-      {.op = Op::kFind, .ops = {}, .keys = keys, .values = {}, .found = found, .results = results});
+std::uint64_t Store::Find(std::span<const std::byte> keys, std::span<std::byte> found,
+                          std::span<Result> results) {
+  return Apply({.op = Op::kFind, .keys = keys, .found = found, .results = results});
 }
 
-void Store::Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
-                   std::span<Result> results) {
-  Apply({.op = Op::kInsert,
-         .ops = {},
-         .keys = keys,
-         .values = values,
-         .found = {},
-         .results = results});
+std::uint64_t Store::Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
+                            std::span<Result> results) {
+  return Apply({.op = Op::kInsert, .keys = keys, .values = values, .results = results});
 }
 
-void Store::Update(std::span<const std::byte> keys, std::span<const std::byte> values,
-                   std::span<Result> results) {
-  Apply({.op = Op::kUpdate,
-         .ops = {},
-         .keys = keys,
-         .values = values,
-         .found = {},
-         .results = results});
+std::uint64_t Store::Update(std::span<const std::byte> keys, std::span<const std::byte> values,
+                            std::span<Result> results) {
+  return Apply({.op = Op::kUpdate, .keys = keys, .values = values, .results = results});
 }
 
-void Store::Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
-                   std::span<Result> results) {
-  Apply({.op = Op::kUpsert,
-         .ops = {},
-         .keys = keys,
-         .values = values,
-         .found = {},
-         .results = results});
+std::uint64_t Store::Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
+                            std::span<Result> results) {
+  return Apply({.op = Op::kUpsert, .keys = keys, .values = values, .results = results});
 }
 
-void Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
-  Apply({.op = Op::kErase, .ops = {}, .keys = keys, .values = {}, .found = {}, .results = results});
+std::uint64_t Store::Erase(std::span<const std::byte> keys, std::span<Result> results) {
+  return Apply({.op = Op::kErase, .keys = keys, .results = results});
+}
+
+bool Store::Get(std::span<const std::byte> key, std::span<std::byte> value) {
+  Result result = Result::kInvalid;
+  return Find(key, value, {&result, 1}) == 0;
+}
+
+Result Store::Put(std::span<const std::byte> key, std::span<const std::byte> value) {
+  Result result = Result::kInvalid;
+  Upsert(key, value, {&result, 1});
+  return result;
+}
+
+bool Store::Delete(std::span<const std::byte> key) {
+  Result result = Result::kInvalid;
+  return Erase(key, {&result, 1}) == 0;
 }
 
 void Store::Reserve(std::uint64_t items) { Opened()->Reserve(items); }
 
-void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
-                     std::span<Result> results) {
+std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
+                              std::span<Result> results) {
   // Enough to write ahead of the link's latency; more would only take more memory.
   constexpr std::size_t kBatch = std::size_t{1} << 22;
-  const Batch all{.op = Op::kInsert,
-                  .ops = {},
-                  .keys = keys,
-                  .values = values,
-                  .found = {},
-                  .results = results};
+  const Batch all{.op = Op::kInsert, .keys = keys, .values = values, .results = results};
   ValidateBatch(all, key_size(), value_size());
   for (std::size_t n = results.size(); n > 0; n /= 2) {
     try {
@@ -184,11 +256,15 @@ void Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte>
       if (error.code() != ErrorCode::kNoSpace) throw;
     }
   }
+  std::uint64_t not_ok = 0;
   for (std::size_t first = 0; first < results.size(); first += kBatch) {
     const std::size_t n = std::min(kBatch, results.size() - first);
-    Insert(keys.subspan(first * key_size(), n * key_size()),
-           values.subspan(first * value_size(), n * value_size()), results.subspan(first, n));
+    const std::uint64_t part =
+        Insert(keys.subspan(first * key_size(), n * key_size()),
+               values.subspan(first * value_size(), n * value_size()), results.subspan(first, n));
+    not_ok = part == kNotCounted ? part : not_ok + part;
   }
+  return not_ok;
 }
 
 Ticket Store::RefreshCache() {
@@ -198,6 +274,7 @@ Ticket Store::RefreshCache() {
 }
 
 void Store::ForEach(const Visitor& visit) { Opened()->ForEach(visit); }
+bool Store::ForEachUntil(const StoppableVisitor& visit) { return Opened()->ForEachUntil(visit); }
 StoreStats Store::Stats() const { return Opened()->Stats(); }
 
 void Store::Close() {

@@ -27,17 +27,27 @@ std::uint64_t RandomWord() {
   return (static_cast<std::uint64_t>(device()) << 32) ^ device();
 }
 
-std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool) {
+std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log* log) {
   Mapping& mapping = pool.mapping();
   if (mapping.persist().tracer() != nullptr) return MakeCpuExecutor(open.threads, mapping);
   if (open.executor == ExecutorKind::kAuto) {
+    const auto say_why = [&](std::string_view why) {
+      log->Add(LogLevel::kInfo,
+               [&] { return fmt::format("{}: executor cpu: {}", mapping.path(), why); });
+    };
+    if (!mapping.medium().gpu_can_register) {
+      say_why(fmt::format("a GPU can't map medium {}", MediumName(mapping.medium().medium)));
+    } else if (GpuCount() == 0) {
+      say_why(BuiltWithCuda() ? "there is no CUDA device" : "this library is built without CUDA");
+    }
     if (mapping.medium().gpu_can_register && GpuCount() > 0) {
       OpenOptions cuda = open;
       cuda.executor = ExecutorKind::kCuda;
       try {
-        return MakeExecutor(cuda, pool);
+        return MakeExecutor(cuda, pool, log);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kUnsupported) throw;  // it can't be registered after all
+        say_why(error.what());
       }
     }
     return MakeCpuExecutor(open.threads, mapping);
@@ -54,11 +64,12 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
     : pool_(std::move(pool)),
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
-      executor_(MakeExecutor(open, *pool_)),
+      log_(open.log),
+      executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, pool_->mapping().persist().tracer()),
       space_(*pool_, *executor_, health_),
-      resizer_(*pool_, *executor_, health_, space_, cache_),
-      admission_(*executor_, health_, space_, pool_->mapping().persist().tracer()) {}
+      resizer_(*pool_, *executor_, health_, space_, cache_, log_),
+      admission_(*executor_, health_, space_, log_, pool_->mapping().persist().tracer()) {}
 
 StoreImpl::~StoreImpl() = default;
 
@@ -119,6 +130,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
   try {
     std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
     store->Recover();
+    store->log_.Tell();
     return store;
   } catch (const std::bad_alloc&) {  // as large as the file says it is, which may be a lie
     throw Error(ErrorCode::kNoSpace,
@@ -149,12 +161,23 @@ void StoreImpl::Recover() {
   resizer_.MakeAccelerators();
   recovery_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  log_.Add(recovery_.was_clean ? LogLevel::kInfo : LogLevel::kWarning, [&] {
+    return fmt::format(
+        "{}: recovered in {:.3f} s: closed {}, {} items, {} half-inserted slots cleared, {} "
+        "duplicates removed{}",
+        pool_->mapping().path(), recovery_.seconds,
+        recovery_.was_clean ? "in order" : "not in order", found.items,
+        recovery_.insert_slots_cleared, recovery_.duplicates_removed,
+        recovery_.resize_continued ? ", a resize finished" : "");
+  });
 }
 
 Demand StoreImpl::DemandOf(const Batch& batch) const {
   const std::uint64_t n = batch.results.size();
   Demand demand;
+  demand.operations = n;
   demand.mixed = !batch.ops.empty();
+  if (!demand.mixed) demand.kind = batch.op;
   demand.inserts = demand.mixed || Inserts(batch.op);
   if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
   if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
@@ -170,12 +193,17 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
   ValidateBatch(batch, key_size_, value_size_);
   health_.Check();
   cache_.Advance(*executor_, batch.results.size());
+  LogRefreshes();
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>(Demand{});
     nothing->ended = true;
     return nothing;
   }
-  return StartTask(executor_->Prepare(batch, stream), DemandOf(batch));
+  auto task = executor_->Prepare(batch, stream);
+  const bool results_on_host = task->ResultsOnHost();
+  auto in_flight = StartTask(std::move(task), DemandOf(batch));
+  in_flight->results_on_host = results_on_host;
+  return in_flight;
 }
 
 std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, Demand demand) {
@@ -324,12 +352,30 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
     cache_.Await(*executor_);
     cache_.Advance(*executor_, 0);
   }
+  LogRefreshes();
+}
+
+void StoreImpl::LogRefreshes() {
+  if (!log_.enabled()) return;
+  const CacheStats stats = cache_.Stats();
+  if (logged_refreshes_.exchange(stats.refreshes) == stats.refreshes) return;
+  log_.Add(LogLevel::kInfo, [&] {
+    return fmt::format("cache refreshed in {:.3f} s, {} times by now", stats.refresh_seconds,
+                       stats.refreshes);
+  });
+  log_.Tell();
 }
 
 void StoreImpl::ForEach(const Store::Visitor& visit) {
   const Admission::Alone alone(admission_);
   health_.Check();
   VisitPool(*pool_, visit);
+}
+
+bool StoreImpl::ForEachUntil(const Store::StoppableVisitor& visit) {
+  const Admission::Alone alone(admission_);
+  health_.Check();
+  return VisitPoolUntil(*pool_, visit);
 }
 
 StoreStats StoreImpl::Stats() {
@@ -360,10 +406,7 @@ StoreStats StoreImpl::Stats() {
   }
   stats.recovery = recovery_;
   stats.cache = cache_.Stats();
-  if (stats.cache.directory) {
-    stats.cache.found = admission_.found();
-    stats.cache.hits = admission_.cache_hits();
-  }
+  admission_.AddTo(&stats);
   return stats;
 }
 

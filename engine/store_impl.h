@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_STORE_IMPL_H_
 #define GPM_ENGINE_STORE_IMPL_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,7 @@
 #include "engine/executor.h"
 #include "engine/health.h"
 #include "engine/home_process.h"
+#include "engine/log.h"
 #include "engine/resizer.h"
 #include "engine/space.h"
 #include "gpmstore/store.h"
@@ -44,6 +46,8 @@ class StoreImpl {
   void Wait(const std::shared_ptr<InFlight>& in_flight);
   void Reserve(std::uint64_t items);
   void ForEach(const Store::Visitor& visit);
+  /// @return false when `visit` stopped it
+  bool ForEachUntil(const Store::StoppableVisitor& visit);
   StoreStats Stats();
   /// TableMaintenance::CountMisplacedCells, when all batches have ended.
   std::uint64_t CountMisplacedCells();
@@ -59,6 +63,8 @@ class StoreImpl {
  private:
   StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
   void Recover();
+  /// Tells the log of refreshes of the cache that have ended since the last call.
+  void LogRefreshes();
   /// What a batch asks for, as far as the host can see it.
   Demand DemandOf(const Batch& batch) const;
 
@@ -73,6 +79,7 @@ class StoreImpl {
   std::unique_ptr<Pool> pool_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
+  Log log_;
   std::unique_ptr<Executor> executor_;
   Health health_;
   CacheManager cache_;
@@ -80,6 +87,7 @@ class StoreImpl {
   Resizer resizer_;
   Admission admission_;
   RecoveryStats recovery_;
+  std::atomic<std::uint64_t> logged_refreshes_{0};
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;
 };

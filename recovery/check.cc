@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -196,13 +197,18 @@ class Checker {
 }  // namespace
 
 CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
-  const auto pool = Pool::Open(path, Pool::Options{.max_bytes = 0, .read_only = true});
-  const Reader reader(*pool);
-  Checker checker(reader, pool->superblock());
+  return CheckPool(
+      *Pool::Open(path, Pool::Options{.max_bytes = 0, .read_only = true, .tracer = nullptr}),
+      progress);
+}
+
+CheckReport CheckPool(const Pool& pool, const SlotProgress& progress) {
+  const Reader reader(pool);
+  Checker checker(reader, pool.superblock());
   CheckReport report;
   report.slots = reader.Slots();
   report.value_cells = checker.value_cells();
-  report.clean = pool->superblock().clean != 0;
+  report.clean = pool.superblock().clean != 0;
   report.resizing = reader.table().top - reader.table().bottom + 1 > reader.table().levels;
   if (report.clean && report.resizing) {
     report.defects.emplace_back("closed in order, but with an unfinished resize");
@@ -236,30 +242,78 @@ CheckReport CheckPool(const std::string& path, const SlotProgress& progress) {
   return report;
 }
 
-void VisitPool(const Pool& pool,
-               const std::function<void(std::span<const std::byte> key,
-                                        std::span<const std::byte> value)>& visit,
-               const SlotProgress& progress) {
+bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std::byte> value) {
+  const Reader reader(pool);
+  const TableView& table = reader.table();
+  KeyBuffer wanted;
+  std::memcpy(wanted.words, key.data(), key.size());
+  const Candidates candidates = LocateKey(table, wanted.words);
+  const auto read = [&](std::uint64_t reference) {
+    if (!table.inline_values() && !reader.NamesCell(reference)) return false;
+    reader.operations().ReadValue(reference, value.data());
+    return true;
+  };
+  const Outcome outcome = reader.operations().Find(candidates, wanted.words);
+  if (outcome.present) return read(outcome.reference);
+  if (candidates.reserved >= 0) return false;
+  // Levels that a resize was about to drain: the highest copy counts there too.
+  for (std::uint32_t level = table.top + 1 - table.levels; level-- > table.bottom;) {
+    for (std::uint32_t j = 0; j < table.locations; ++j) {
+      std::byte* const bucket =
+          table.Bucket(level, BucketNumber(table, candidates.hash, level, j));
+      for (std::uint32_t s = 0; s < table.slots; ++s) {
+        const Slot slot{bucket, s};
+        if (reader.Word(slot) != candidates.word) continue;
+        KeyBuffer there;
+        LoadSlotKey(table, reader.media(), slot, candidates.word, there.words);
+        if (std::memcmp(there.words, wanted.words, key.size()) == 0) {
+          return read(reader.Reference(slot));
+        }
+      }
+    }
+  }
+  return false;
+}
+
+bool VisitPoolUntil(const Pool& pool,
+                    const std::function<bool(std::span<const std::byte> key,
+                                             std::span<const std::byte> value)>& visit,
+                    const SlotProgress& progress) {
   const Reader reader(pool);
   const TableView& table = reader.table();
   std::vector<std::byte> value(table.value_size);
+  bool go_on = true;
   const auto visit_slot = [&](Slot slot, int, std::uint64_t) {
     const std::uint64_t word = reader.Word(slot);
-    if (word == kInsertState) return;
+    if (word == kInsertState || !go_on) return;
     KeyBuffer key;
     LoadSlotKey(table, reader.media(), slot, word, key.words);
     if (reader.operations().IsDuplicate(slot, key.words)) return;
     const std::uint64_t reference = reader.Reference(slot);
     if (!table.inline_values() && !reader.NamesCell(reference)) return;
     reader.operations().ReadValue(reference, value.data());
-    visit(std::as_bytes(std::span(key.words, table.key_words)), value);
+    go_on = visit(std::as_bytes(std::span(key.words, table.key_words)), value);
   };
   const std::uint64_t buckets = reader.Buckets();
-  for (std::uint64_t first = 0; first < buckets; first += kBucketsAtATime) {
+  for (std::uint64_t first = 0; first < buckets && go_on; first += kBucketsAtATime) {
     const std::uint64_t last = std::min(buckets, first + kBucketsAtATime);
     reader.ForEachUsedSlot(first, last, visit_slot);
     if (progress) progress(std::min(last * table.slots, reader.Slots()), reader.Slots());
   }
+  return go_on;
+}
+
+void VisitPool(const Pool& pool,
+               const std::function<void(std::span<const std::byte> key,
+                                        std::span<const std::byte> value)>& visit,
+               const SlotProgress& progress) {
+  VisitPoolUntil(
+      pool,
+      [&](std::span<const std::byte> key, std::span<const std::byte> value) {
+        visit(key, value);
+        return true;
+      },
+      progress);
 }
 
 }  // namespace gpm

@@ -37,6 +37,19 @@ using SlotProgress = std::function<void(std::uint64_t done, std::uint64_t total)
 /// the one without defect.
 /// @param path a pool file @throws Error kNotFound, kBusy, kDamaged (superblock), kIo
 CheckReport CheckPool(const std::string& path, const SlotProgress& progress = {});
+CheckReport CheckPool(const Pool& pool, const SlotProgress& progress = {});
+
+/// Looks for a key in a pool, writing nothing; of several copies that a crash left it finds the one
+/// that recovery keeps.
+/// @param key,value of the pool's sizes
+bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std::byte> value);
+
+/// Calls `visit(key, value)` for valid items of a pool until it returns false, writing nothing.
+/// @return whether it saw all
+bool VisitPoolUntil(const Pool& pool,
+                    const std::function<bool(std::span<const std::byte> key,
+                                             std::span<const std::byte> value)>& visit,
+                    const SlotProgress& progress = {});
 
 /// Calls `visit(key, value)` for every valid item of a pool, writing nothing.
 void VisitPool(const Pool& pool,

@@ -213,6 +213,12 @@ class TestBatch {
 
   /// The same through the calls for one kind. REQUIRES: all operations are of this kind.
   void ApplySingle(Store& store, Op kind) {
+    const std::uint64_t not_ok = CallFor(store, kind);
+    EXPECT_EQ(not_ok, static_cast<std::uint64_t>(
+                          std::count_if(results_.begin(), results_.end(),
+                                        [](Result result) { return result != Result::kOk; })));
+  }
+  std::uint64_t CallFor(Store& store, Op kind) {
     const Batch batch = Mixed();
     switch (kind) {
       case Op::kFind:
@@ -226,6 +232,7 @@ class TestBatch {
       case Op::kErase:
         return store.Erase(batch.keys, batch.results);
     }
+    return 0;
   }
 
   /// Applies the operations one by one to the model and compares each result and found value.

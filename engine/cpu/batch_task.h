@@ -222,18 +222,22 @@ void CpuBatchTask<Setup>::RunFinds() {
       PrefetchBytes(FoundAt(window->index[k]), value_size_);
     }
   };
-  const auto answer = [&](const Window& window) {
-    for (std::size_t k = 0; k < window.count; ++k) {
-      const std::size_t i = window.index[k];
-      if (window.Found(k) && !batch_.found.empty()) {
-        operations.ReadValue(window.references[k], FoundAt(i));
+  executor_->ForParts((n + share - 1) / share, [&](std::size_t) {
+    std::uint64_t found = 0;
+    const auto answer = [&](const Window& window) {
+      for (std::size_t k = 0; k < window.count; ++k) {
+        const std::size_t i = window.index[k];
+        if (window.Found(k) && !batch_.found.empty()) {
+          operations.ReadValue(window.references[k], FoundAt(i));
+        }
+        batch_.results[i] = ResultOf(Op::kFind, window.Found(k));
+        found += window.Found(k) ? 1 : 0;
       }
-      batch_.results[i] = ResultOf(Op::kFind, window.Found(k));
-    }
-    return true;
-  };
-  executor_->ForParts((n + share - 1) / share,
-                      [&](std::size_t) { ForBlocks(operations, next, prepare, answer); });
+      return true;
+    };
+    ForBlocks(operations, next, prepare, answer);
+    AtomicAdd(&progress_.found, found);
+  });
 }
 
 /// With a directory: nothing is prefetched.

@@ -23,6 +23,7 @@ class CudaBatchTask : public BatchTask {
   void Allocate();
   void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
   bool Touched() const override { return touched_; }
+  bool ResultsOnHost() const override { return !results_on_device_; }
   Progress Await() override;
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 

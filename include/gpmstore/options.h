@@ -2,6 +2,7 @@
 #define GPM_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -56,6 +57,9 @@ struct AccessOptions {
   std::uint64_t dealt_up_to = 0;
 };
 
+enum class LogLevel : std::uint8_t { kInfo, kWarning };
+using LogFunction = std::function<void(LogLevel level, std::string_view message)>;
+
 /// How a store is opened.
 struct OpenOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
@@ -64,6 +68,11 @@ struct OpenOptions {
   int device = 0;               ///< cuda executor: device ordinal
   CacheOptions cache{};         ///< directory and cache, in the executor's memory
   AccessOptions access{};
+  /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
+  /// refreshed, and why kAuto did not take the cuda executor. By the threads that call the store,
+  /// perhaps several at once; never while the store holds a lock or excludes batches, so that it may
+  /// call the store: a resize is told of when it is over. What it throws is lost.
+  LogFunction log{};
 };
 
 /// xL-yH-zS: x addressable levels, y hash locations, z slots a bucket; powers of two, x*y*z <= 32.

@@ -1,9 +1,11 @@
 #ifndef GPM_STATS_H_
 #define GPM_STATS_H_
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
+#include "gpmstore/batch.h"
 #include "gpmstore/options.h"
 
 namespace gpm {
@@ -56,6 +58,12 @@ struct StoreStats {
   std::uint64_t resizes = 0;      ///< since open
   double resize_seconds = 0;      ///< that they took; no batch ran
   double growth_seconds = 0;      ///< of that, until the medium had room and the executor saw it
+  /// Operations since open that have ended, by Op: of batches of one kind. Those of mixed batches,
+  /// of which a device may have the kinds, are counted together. What kernels do through a
+  /// DeviceView is not counted.
+  std::array<std::uint64_t, kOpKinds> operations{};
+  std::uint64_t mixed_operations = 0;
+  std::uint64_t finds_found = 0;  ///< finds that found their key, of all batches that have ended
   std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
   std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
   std::uint64_t pm_bytes = 0;     ///< mapped

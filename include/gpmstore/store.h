@@ -1,11 +1,13 @@
 #ifndef GPM_STORE_H_
 #define GPM_STORE_H_
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "gpmstore/batch.h"
 #include "gpmstore/error.h"
@@ -21,6 +23,10 @@ struct DeviceView;
 
 /// A CUDA stream; null is the default stream. Ignored by the cpu executor.
 using Stream = CUstream_st*;
+
+/// What a batch call returns instead of a count when the results are in device memory, which it
+/// does not copy: the results say.
+inline constexpr std::uint64_t kNotCounted = ~std::uint64_t{0};
 
 /// A batch in flight. Wait() completes it: makes room for what found no slot, finishes that, copies
 /// results that go to host arrays, and returns when everything is durable. Destroying a ticket
@@ -52,8 +58,9 @@ class Ticket {
 /// A persistent key-value store in one pool: the owner of the pool, its executor and everything
 /// volatile.
 ///
-/// A store outlives its tickets, or was closed: those may still be waited on. After Close, or when
-/// it was moved from, every call but Close throws Error(kInvalidArgument).
+/// A store outlives its tickets, or was closed: those may still be waited on. After Close, when it
+/// was moved from or made by default, it is empty: every call but Close, move, destruction and the
+/// conversion to bool throws Error(kInvalidArgument).
 ///
 /// Thread safety: all members except Close, move and destruction may be called from several
 /// threads at once. Batches run concurrently; only resizing excludes them. Two batches that run at
@@ -73,6 +80,8 @@ class Ticket {
 /// throws Error(kUnsupported).
 class Store {
  public:
+  Store() noexcept;  ///< empty
+
   /// Creates a pool and opens it.
   /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
   /// @throws Error kInvalidArgument, kExists, kNoSpace, kUnsupported (executor), kIo, kGpu;
@@ -86,18 +95,28 @@ class Store {
   ///         kNoSpace (the resize, or memory), kIo, kGpu
   static Store Open(const std::string& path, const OpenOptions& open = {});
 
+  /// Opens the pool if it exists, and else creates it. Processes may do so at once: one creates the
+  /// pool and has it, the others get kBusy while it does.
+  /// @param create of an existing pool, its key size and value size have to be those of the pool
+  /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes
+  static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
+                            const OpenOptions& open = {});
+
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
   ~Store();  ///< closes; an error is lost
+
+  explicit operator bool() const { return impl_ != nullptr; }  ///< whether it is not empty
 
   std::uint32_t key_size() const;    ///< bytes
   std::uint32_t value_size() const;  ///< bytes
 
   /// Runs a batch to completion.
+  /// @return how many of its operations were not kOk; kNotCounted with results in device memory
   /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
   ///         operations need is missing, or there are more than 2^31 - 1 operations (nothing was
   ///         applied), and as Ticket::Wait
-  void Apply(const Batch& batch);
+  std::uint64_t Apply(const Batch& batch);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
   /// there for later work on the stream. Operations that found no slot or no value cell read
@@ -105,15 +124,23 @@ class Store {
   /// before it returns.
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
-  /// Batches of one kind; arrays as in Batch, n = results.size().
-  void Find(std::span<const std::byte> keys, std::span<std::byte> found, std::span<Result> results);
-  void Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
-              std::span<Result> results);
-  void Update(std::span<const std::byte> keys, std::span<const std::byte> values,
-              std::span<Result> results);
-  void Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
-              std::span<Result> results);
-  void Erase(std::span<const std::byte> keys, std::span<Result> results);
+  /// Batches of one kind; arrays as in Batch, n = results.size(). @return as Apply
+  std::uint64_t Find(std::span<const std::byte> keys, std::span<std::byte> found,
+                     std::span<Result> results);
+  std::uint64_t Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
+                       std::span<Result> results);
+  std::uint64_t Update(std::span<const std::byte> keys, std::span<const std::byte> values,
+                       std::span<Result> results);
+  std::uint64_t Upsert(std::span<const std::byte> keys, std::span<const std::byte> values,
+                       std::span<Result> results);
+  std::uint64_t Erase(std::span<const std::byte> keys, std::span<Result> results);
+
+  /// Batches of one operation, for convenience: `key` has key_size bytes, `value` value_size.
+  /// @throws as Apply
+  [[nodiscard]] bool Get(std::span<const std::byte> key, std::span<std::byte> value);
+  /// Upsert. @return kOk or kNoSpace
+  [[nodiscard]] Result Put(std::span<const std::byte> key, std::span<const std::byte> value);
+  bool Delete(std::span<const std::byte> key);  ///< @return whether there was such an item
 
   /// Makes room for `items` items in all, at once: the levels and value cells that they need, each
   /// item that is there moved once, so that inserts up to there resize nothing. Excludes batches
@@ -126,9 +153,9 @@ class Store {
   /// Insert of many items: makes room for all of them first, and then inserts them in large
   /// batches, each in address order. Each batch is one as far as a crash is concerned. Where there
   /// is not room for all, the results say which found none.
-  /// @throws as Apply
-  void BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
-                std::span<Result> results);
+  /// @return and throws as Apply
+  std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
+                         std::span<Result> results);
 
   /// Loads the cache anew with the buckets that are hot now, while batches go on; also done by
   /// itself every CacheOptions::refresh_interval operations. Without a cache, nothing.
@@ -141,6 +168,16 @@ class Store {
   using Visitor =
       std::function<void(std::span<const std::byte> key, std::span<const std::byte> value)>;
   void ForEach(const Visitor& visit);
+  /// With a visitor that returns bool: until it returns false. @return whether it saw all items
+  using StoppableVisitor =
+      std::function<bool(std::span<const std::byte> key, std::span<const std::byte> value)>;
+  template <class Visit>
+    requires std::same_as<std::invoke_result_t<Visit&, std::span<const std::byte>,
+                                               std::span<const std::byte>>,
+                          bool>
+  bool ForEach(Visit&& visit) {
+    return ForEachUntil(std::ref(visit));
+  }
 
   StoreStats Stats() const;
 
@@ -155,6 +192,7 @@ class Store {
  private:
   explicit Store(std::shared_ptr<StoreImpl> impl);
   const std::shared_ptr<StoreImpl>& Opened() const;
+  bool ForEachUntil(const StoppableVisitor& visit);
   std::shared_ptr<StoreImpl> impl_;
 };
 
