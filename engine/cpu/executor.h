@@ -182,7 +182,7 @@ class CpuExecutor : public Executor {
   const KeyLocks locks_{lock_words_.data(), Setup::kKeyLocks - 1};
   TableView table_{};
   CpuQueues queues_;
-  std::vector<std::uint32_t> used_;  ///< between Pass and FreeUnused
+  std::vector<std::uint32_t> used_;  ///< between ScanSlots and FreeUnused
   CacheMemory<HostArray> cache_memory_;
   Accelerators accelerators_;
   std::uint32_t loads_ = 0;  ///< of the cache, begun

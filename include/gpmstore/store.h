@@ -157,7 +157,7 @@ class Store {
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
                          std::span<Result> results);
 
-  /// Loads the cache anew with the buckets that are hot now, while batches go on; also done by
+  /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself every CacheOptions::refresh_interval operations. Without a cache, nothing.
   /// @throws Error(kGpu)
   [[nodiscard]] Ticket RefreshCache();

@@ -132,9 +132,8 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
 }
 
 /// Makes the planned reads, and copies what the cache has.
-/// @param readers blocks that begin with reads; the others begin with copies, and read nothing
-/// where
-///        reads are in the order of addresses: few pages are then in use
+/// @param readers blocks that begin with reads; the others begin with copies. Where reads are in
+///        the order of addresses the others read nothing, so that few pages are in use
 /// @param hits_sum what the cache had is added to it; null: another kernel copies from the cache
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
