@@ -87,9 +87,7 @@ struct CacheMemory {
     view.cache.fills = fills.data();
     view.cache.value_stride = shape.value_stride;
     view.cache.size = shape.frames;
-    view.cache.score = policy == CachePolicy::kLfu   ? CacheScore::kUses
-                       : policy == CachePolicy::kLru ? CacheScore::kLastUse
-                                                     : CacheScore::kNothing;
+    view.cache.policy = policy;
     return view;
   }
 

@@ -2,29 +2,29 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <string>
 
 #include "gpmstore/error.h"
 #include "pm/text.h"
+#include "table/cache_policies.h"
 
 namespace gpm {
-namespace {
-
-constexpr std::array<std::string_view, 4> kNames = {"off", "lfu", "lru", "random"};
-
-}  // namespace
-
 std::string_view CachePolicyName(CachePolicy policy) {
-  return kNames[static_cast<std::size_t>(policy)];
+  std::string_view name = "off";
+  AllCachePolicies::With(policy, [&](auto type) { name = type.kName; });
+  return name;
 }
 
 CachePolicy CachePolicyOf(std::string_view name) {
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<CachePolicy>(i);
-  }
-  throw Error(ErrorCode::kInvalidArgument,
-              "cache policy " + Quoted(name) + " is none of off, lfu, lru, random");
+  if (name == "off") return CachePolicy::kOff;
+  CachePolicy found = CachePolicy::kOff;
+  std::string names = "off";
+  AllCachePolicies::ForEach([&](auto type) {
+    if (name == type.kName) found = type.kPolicy;
+    names += std::string(", ") + type.kName;
+  });
+  if (found != CachePolicy::kOff) return found;
+  throw Error(ErrorCode::kInvalidArgument, "cache policy " + Quoted(name) + " is none of " + names);
 }
 
 void ValidateCacheOptions(const CacheOptions& options) {

@@ -36,7 +36,7 @@ struct CacheRefreshState {
 
 /// The loader's memory, beside the cache: a trivially copyable view.
 struct CacheRefresh {
-  static constexpr std::uint32_t kRanks = 4096;
+  static constexpr std::uint32_t kRanks = CachePolicies::kRanks;
 
   CacheView cache;
   std::uint32_t buckets = 0;  ///< addressable
@@ -49,24 +49,10 @@ struct CacheRefresh {
   /// How hot a bucket is, 0 (never cached) to kRanks - 1.
   GPM_HD std::uint32_t Rank(std::uint32_t bucket) const {
     const std::uint32_t score = AtomicLoad32(&cache.scores[bucket]);
-    if (cache.score == CacheScore::kNothing) {
-      const std::uint64_t mixed = Scramble((std::uint64_t{seed} << 32) | bucket);
-      return 1 + static_cast<std::uint32_t>(mixed % (kRanks - 1));
-    }
-    if (score == 0) return 0;
-    if (cache.score == CacheScore::kUses) {
-      // Who has a frame keeps it against one that is hardly hotter: chance decides between them,
-      // and frames would change hands, and be filled, at every refresh.
-      const bool has_block = AtomicLoad32(&cache.frame_of[bucket]) != 0;
-      const std::uint64_t rank = has_block ? std::uint64_t{score} + score / 4 : score;
-      return rank < kRanks ? static_cast<std::uint32_t>(rank) : kRanks - 1;
-    }
-    // A batch that began after the refresh is younger than its clock.
-    const auto age = static_cast<std::int32_t>(cache.clock - score);
-    if (age <= 0) return kRanks - 1;
-    return static_cast<std::uint32_t>(age) < kRanks - 1
-               ? kRanks - 1 - static_cast<std::uint32_t>(age)
-               : 1;
+    std::uint32_t rank = 0;
+    AllCachePolicies::With(cache.policy,
+                           [&](auto policy) { rank = policy.Rank(cache, bucket, score, seed); });
+    return rank;
   }
 
   GPM_HD void CountBucket(std::uint32_t bucket) const {
@@ -103,10 +89,7 @@ struct CacheRefresh {
   GPM_HD void AssignHot(const Media& media, std::uint32_t bucket) const {
     if (bucket == 0) media.StoreShared(cache.fills, media.LoadShared(cache.fills) + 1);
     const std::uint32_t rank = Rank(bucket);
-    if (cache.score == CacheScore::kUses) {
-      const std::uint32_t uses = AtomicLoad32(&cache.scores[bucket]);
-      AtomicAdd32(&cache.scores[bucket], uses / 2 - uses);
-    }
+    AllCachePolicies::With(cache.policy, [&](auto policy) { policy.Age(&cache.scores[bucket]); });
     if (media.LoadShared(cache.frame_of + bucket) != 0 || !state->IsHot(rank)) return;
     const std::uint32_t place = AtomicNext(&state->taken);
     if (place >= state->freed) return;

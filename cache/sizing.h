@@ -1,8 +1,8 @@
 #ifndef GPM_CACHE_SIZING_H_
 #define GPM_CACHE_SIZING_H_
 
-#include "cache/refresh.h"
 #include "cache/policy.h"
+#include "cache/refresh.h"
 #include "table/layout.h"
 
 namespace gpm {

@@ -235,7 +235,7 @@ class BlockRunner {
 };
 
 template <class Runner>
-FrameReport Explore(const BlockOptions& options) {
+FrameReport Explore(const FrameOptions& options) {
   FrameReport report;
   Runner runner;
   for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
@@ -246,7 +246,7 @@ FrameReport Explore(const BlockOptions& options) {
 
 }  // namespace
 
-FrameReport ExploreBlocks(const BlockOptions& options) {
+FrameReport ExploreFrames(const FrameOptions& options) {
   return options.grid ? Explore<BlockRunner<GridMachine, GridMedia>>(options)
                       : Explore<BlockRunner<Machine, TracedMedia>>(options);
 }

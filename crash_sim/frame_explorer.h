@@ -8,7 +8,7 @@
 
 namespace gpm::crash {
 
-struct BlockOptions {
+struct FrameOptions {
   std::uint64_t seed = 1;         ///< of the first schedule; the next ones follow
   std::uint64_t count = 1;        ///< schedules, unless one has a violation
   bool grid = false;              ///< of a GPU's memory (GridMachine)
@@ -31,7 +31,7 @@ struct FrameReport {
 /// Checked is that what a reader finds in the frame is the value that the reference names. Cells
 /// are used again as soon as nobody who ran when they were retired does so any more, the loader not
 /// counted (which is Reclaim's part in a store).
-FrameReport ExploreBlocks(const BlockOptions& options);
+FrameReport ExploreFrames(const FrameOptions& options);
 
 }  // namespace gpm::crash
 

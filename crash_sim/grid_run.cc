@@ -87,7 +87,7 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle,
   Phase(grant);
   Place();
   machine().RunParts(recycle.to - recycle.from, [&](std::size_t i) {
-    MakeTile().GiveBackSlot(reclaim_.slot_ring[(recycle.from + i) & reclaim_.slot_mask]);
+    MakeTile().RecycleSlot(reclaim_.slot_ring[(recycle.from + i) & reclaim_.slot_mask]);
   });
   const bool finds = batch_.ops.empty() ? batch_.op == Op::kFind
                                         : std::all_of(batch_.ops.begin(), batch_.ops.end(),
@@ -448,23 +448,23 @@ void CpuBatchTask<crash::GridSetup>::AnswerAll(bool early) {
 void CpuBatchTask<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
   machine().SwitchPoint();
   const TableView& table = executor_->table_;
-  const ResultQuery question = QueryAt(grid_, p);
-  const KeyRunRecord record = records_[question.first];
+  const ResultQuery query = QueryAt(grid_, p);
+  const KeyRunRecord record = records_[query.first];
   if (record.status != KeyRunStatus::kDone && !(early && record.status == KeyRunStatus::kPending)) {
-    ResolvePending(grid_, record, p, question.operation);
+    ResolvePending(grid_, record, p, query.operation);
     return;
   }
-  const Answer answer = ResolveResult(grid_, question, record.present != 0);
+  const Resolved answer = ResolveResult(grid_, query, record.present != 0);
   if (!answer.found || grid_.found == nullptr) return;
-  std::byte* const row = grid_.FoundOf(question.operation, table.value_size);
+  std::byte* const row = grid_.FoundOf(query.operation, table.value_size);
   if (answer.writer != kUnchanged) {
     std::memcpy(row, grid_.ValueOf(order_[answer.writer], table.value_size), table.value_size);
-  } else if (question.operation == question.reader) {
+  } else if (query.operation == query.reader) {
     return;
   } else if (early) {
-    copies_.push_back({question.reader, question.operation});
+    copies_.push_back({query.reader, query.operation});
   } else {
-    std::memcpy(row, grid_.FoundOf(question.reader, table.value_size), table.value_size);
+    std::memcpy(row, grid_.FoundOf(query.reader, table.value_size), table.value_size);
   }
 }
 

@@ -56,7 +56,7 @@ class SlotRunner {
     std::vector<std::function<void()>> bodies;
     for (std::uint32_t s = kSlots - erased; s < kSlots; ++s) {
       bodies.push_back([this, s] {
-        MakeOperations().GiveBackSlot(table_.SlotId(SlotAt(s)));
+        MakeOperations().RecycleSlot(table_.SlotId(SlotAt(s)));
         media_.FenceShared(Step::kOther);  // the kernel ends
       });
     }

@@ -26,18 +26,18 @@ GPM_HD inline ResultQuery QueryAt(const Batch& batch, std::uint32_t p) {
   // As few loads as possible one behind the other.
   const KeyRunEffect effect = batch.effects[p];
   const KeyRunEffect before = p != 0 ? batch.effects[p - 1] : effect;
-  ResultQuery question;
-  question.operation = batch.OperationAt(p);
-  question.first = effect.first;
+  ResultQuery query;
+  query.operation = batch.OperationAt(p);
+  query.first = effect.first;
   const std::uint32_t find = effect.first_find();
-  question.reader = find == kNoPosition ? 0 : batch.OperationAt(find);
-  question.if_absent = p == effect.first ? kUnchanged : before.if_absent;
-  question.if_present = p == effect.first ? kUnchanged : before.if_present;
-  question.op = batch.KindOf(question.operation);
-  return question;
+  query.reader = find == kNoPosition ? 0 : batch.OperationAt(find);
+  query.if_absent = p == effect.first ? kUnchanged : before.if_absent;
+  query.if_present = p == effect.first ? kUnchanged : before.if_present;
+  query.op = batch.KindOf(query.operation);
+  return query;
 }
 
-struct Answer {
+struct Resolved {
   bool found = false;  ///< a find, and the key is there
   /// Position of the operation that wrote what is found; kUnchanged: it was there before the run.
   std::uint32_t writer = kUnchanged;
@@ -56,12 +56,12 @@ GPM_HD inline void ResolvePending(const Batch& batch, const KeyRunRecord& record
 
 /// Writes an operation's result. What a find found is for the caller to copy.
 template <class Batch>
-GPM_HD inline Answer ResolveResult(const Batch& batch, const ResultQuery& question,
-                                   bool present_before) {
-  const std::uint32_t before = present_before ? question.if_present : question.if_absent;
+GPM_HD inline Resolved ResolveResult(const Batch& batch, const ResultQuery& query,
+                                     bool present_before) {
+  const std::uint32_t before = present_before ? query.if_present : query.if_absent;
   const bool present = PresentAfter(before, present_before);
-  batch.results[question.operation] = ResultOf(question.op, present, batch.values != nullptr);
-  return Answer{question.op == Op::kFind && present, before};
+  batch.results[query.operation] = ResultOf(query.op, present, batch.values != nullptr);
+  return Resolved{query.op == Op::kFind && present, before};
 }
 
 /// Answers an operation again. Its key run was answered for a key that is there, or is not, and met
@@ -74,13 +74,13 @@ GPM_HD inline void FixMispredicted(const Group& group, const Media& media, const
                                    const Batch& batch, std::uint32_t p,
                                    const KeyRunRecord& record) {
   const bool present = record.present == 0;
-  const ResultQuery question = QueryAt(batch, p);
+  const ResultQuery query = QueryAt(batch, p);
   if (record.status != KeyRunStatus::kDone) {
-    ResolvePending(batch, record, p, question.operation);
+    ResolvePending(batch, record, p, query.operation);
     return;
   }
-  const Answer before = ResolveResult(batch, question, !present);
-  const Answer answer = ResolveResult(batch, question, present);
+  const Resolved before = ResolveResult(batch, query, !present);
+  const Resolved answer = ResolveResult(batch, query, present);
   if (before.found) {
     const bool was_hit = before.writer != kUnchanged || record.hit != 0;
     AtomicAdd(&batch.sums->found, ~std::uint64_t{0});
@@ -88,7 +88,7 @@ GPM_HD inline void FixMispredicted(const Group& group, const Media& media, const
   }
   if (!answer.found) return;
   AtomicAdd(&batch.sums->found, 1);
-  std::byte* const row = batch.FoundOf(question.operation, table.value_size);
+  std::byte* const row = batch.FoundOf(query.operation, table.value_size);
   if (answer.writer == kUnchanged) {  // (not written again before the batch ends)
     media.ReadCell(group, row, table.Cell(record.next * table.cell_bytes), table.value_size);
   } else {

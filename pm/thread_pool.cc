@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "table/volatile_ops.h"
+#include "pm/pause_cpu.h"
 
 namespace gpm {
 namespace {

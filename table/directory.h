@@ -53,7 +53,7 @@ struct DirectoryView {
     const std::uint32_t level = LevelOf(index);
     return table.Bucket(level, index + (1u << lowest) - (1u << level));
   }
-  static GPM_HD std::uint16_t PrintOf(const KeyHash& hash) {
+  static GPM_HD std::uint16_t FingerprintOf(const KeyHash& hash) {
     const auto fingerprint = static_cast<std::uint16_t>(hash.g);
     return fingerprint <= kTaken ? static_cast<std::uint16_t>(fingerprint + 2) : fingerprint;
   }
@@ -95,7 +95,7 @@ class DirectoryAccess {
   /// Candidate slots with the key's fingerprint (and key, if keys are here), and empty ones.
   /// REQUIRES: Covers.
   GPM_HD Probe Search(const Candidates& candidates, const std::uint64_t* key) const {
-    const std::uint16_t fingerprint = DirectoryView::PrintOf(candidates.hash);
+    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(candidates.hash);
     const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
     const std::uint32_t words = table_.candidate_buckets() * words_of_bucket;
     const std::uint32_t slots_of_word =
@@ -183,7 +183,7 @@ class DirectoryAccess {
   GPM_HD bool Claim(const Candidates& candidates, std::uint32_t position) const {
     std::uint32_t claimed = 0;
     if (group_.IsLeader()) {
-      claimed = media_.CasShared(Step::kDirectoryClaimCas, PrintAt(candidates, position),
+      claimed = media_.CasShared(Step::kDirectoryClaimCas, FingerprintAt(candidates, position),
                                  DirectoryView::kEmpty, DirectoryView::kTaken)
                     ? 1
                     : 0;
@@ -199,7 +199,7 @@ class DirectoryAccess {
     StoreKey(slot, key);
     StoreReference(slot, reference);
     media_.FenceShared(Step::kDirectoryContentsFence);
-    StorePrint(candidates, position, DirectoryView::PrintOf(candidates.hash));
+    StoreFingerprint(candidates, position, DirectoryView::FingerprintOf(candidates.hash));
     media_.FenceShared(Step::kDirectoryInsertedFence);
   }
   GPM_HD void Updated(const Candidates& candidates, std::uint32_t position,
@@ -208,7 +208,7 @@ class DirectoryAccess {
     media_.FenceShared(Step::kDirectoryUpdatedFence);
   }
   GPM_HD void Erased(const Candidates& candidates, std::uint32_t position) const {
-    StorePrint(candidates, position, DirectoryView::kTaken);
+    StoreFingerprint(candidates, position, DirectoryView::kTaken);
     media_.FenceShared(Step::kDirectoryErasedFence);
   }
   /// The same for a slot that was given back.
@@ -236,14 +236,14 @@ class DirectoryAccess {
         KeyBuffer key;
         LoadSlotKey(table_, media_, Slot{bucket, s}, word, key.words);
         const Candidates candidates = LocateKey(table_, key.words);
-        fingerprint = candidates.word == word ? DirectoryView::PrintOf(candidates.hash)
+        fingerprint = candidates.word == word ? DirectoryView::FingerprintOf(candidates.hash)
                                               : DirectoryView::kTaken;
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
         const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
         StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
       }
-      StorePrint(index, s, fingerprint);
+      StoreFingerprint(index, s, fingerprint);
     }
   }
 
@@ -264,7 +264,7 @@ class DirectoryAccess {
   }
   /// The slot was made empty.
   GPM_HD void Cleared(std::uint32_t index, std::uint32_t s) const {
-    StorePrint(index, s, DirectoryView::kEmpty);
+    StoreFingerprint(index, s, DirectoryView::kEmpty);
   }
 
  private:
@@ -294,16 +294,17 @@ class DirectoryAccess {
       media_.StoreShared(KeyAt(slot) + w, key[w]);
     }
   }
-  GPM_HD std::uint16_t* PrintAt(const Candidates& candidates, std::uint32_t position) const {
+  GPM_HD std::uint16_t* FingerprintAt(const Candidates& candidates, std::uint32_t position) const {
     return view_.fingerprints +
            std::uint64_t{IndexOf(candidates, position >> table_.slot_bits)} * view_.stride +
            (position & (table_.slots - 1));
   }
-  GPM_HD void StorePrint(const Candidates& candidates, std::uint32_t position,
-                         std::uint16_t fingerprint) const {
-    media_.StoreShared(PrintAt(candidates, position), fingerprint);
+  GPM_HD void StoreFingerprint(const Candidates& candidates, std::uint32_t position,
+                               std::uint16_t fingerprint) const {
+    media_.StoreShared(FingerprintAt(candidates, position), fingerprint);
   }
-  GPM_HD void StorePrint(std::uint32_t index, std::uint32_t s, std::uint16_t fingerprint) const {
+  GPM_HD void StoreFingerprint(std::uint32_t index, std::uint32_t s,
+                               std::uint16_t fingerprint) const {
     media_.StoreShared(view_.fingerprints + std::uint64_t{index} * view_.stride + s, fingerprint);
   }
   /// Whether a reference is the offset of a cell that has a number.

@@ -52,22 +52,22 @@ GPM_HD inline KeyHash HashKey(const std::uint64_t* seed, const std::uint64_t* wo
 }
 
 /// Key digests tell the keys of a small batch apart: equal for equal keys, cheaper than a hash. A
-/// key of one word is its own digest. That of a longer key is MarkOf of the sum of MarkTerm over
-/// its words. It has so few bits that tests meet equal digests of different keys.
+/// key of one word is its own digest. That of a longer key is DigestOf of the sum of DigestTerm
+/// over its words. It has so few bits that tests meet equal digests of different keys.
 /// @param seed as for HashKey
-GPM_HD inline std::uint64_t MarkTerm(const std::uint64_t* seed, std::uint64_t word,
-                                     std::uint32_t index) {
+GPM_HD inline std::uint64_t DigestTerm(const std::uint64_t* seed, std::uint64_t word,
+                                       std::uint32_t index) {
   // Factors that nobody knows, so that nobody can craft keys with equal digests; and what differs
   // in high bits alone, as text and big-endian numbers do, differs in low ones too.
   return (word ^ word >> 32) * (Scramble(seed[1] + 0x9E3779B97F4A7C15ull * (index + 1)) | 1);
 }
-GPM_HD inline std::uint64_t MarkOf(std::uint64_t sum) { return sum >> 24; }
+GPM_HD inline std::uint64_t DigestOf(std::uint64_t sum) { return sum >> 24; }
 GPM_HD inline std::uint64_t DigestKey(const std::uint64_t* seed, const std::uint64_t* words,
                                       std::uint32_t count) {
   if (count == 1) return words[0];
   std::uint64_t sum = 0;
-  for (std::uint32_t i = 0; i < count; ++i) sum += MarkTerm(seed, words[i], i);
-  return MarkOf(sum);
+  for (std::uint32_t i = 0; i < count; ++i) sum += DigestTerm(seed, words[i], i);
+  return DigestOf(sum);
 }
 
 }  // namespace gpm

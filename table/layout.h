@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "table/hash.h"
 #include "pm/format.h"
+#include "table/hash.h"
 
 namespace gpm {
 

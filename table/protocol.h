@@ -269,7 +269,7 @@ class Operations : public TableProbe<Group, Media> {
   }
 
   /// Gives an erased slot back when its epoch has passed: frees its cell, then the slot.
-  GPM_HD void GiveBackSlot(std::uint64_t slot_id) const {
+  GPM_HD void RecycleSlot(std::uint64_t slot_id) const {
     if (!group_.IsLeader()) return;
     const Slot slot = table_.SlotOf(slot_id);
     if (!table_.inline_values()) {

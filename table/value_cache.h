@@ -5,12 +5,10 @@
 #include <cstdint>
 
 #include "pm/steps.h"
+#include "table/cache_policies.h"
 #include "table/directory.h"
 
 namespace gpm {
-
-/// What is kept of the uses of a bucket.
-enum class CacheScore : std::uint8_t { kNothing, kUses, kLastUse };
 
 /// The frozen bucket cache (GPHash section 3.3): the values of hot buckets in the executor's own
 /// memory, a *frame* for each. Keys and references of all buckets are in the directory, without
@@ -39,14 +37,14 @@ enum class CacheScore : std::uint8_t { kNothing, kUses, kLastUse };
 struct CacheView {
   std::uint32_t* frame_of = nullptr;   ///< F: a bucket's frame, by its index, + 1; 0: it has none
   std::uint32_t* bucket_of = nullptr;  ///< G: index of a frame's bucket
-  std::uint32_t* scores = nullptr;     ///< of buckets, by index: uses, or the clock of the last
+  std::uint32_t* scores = nullptr;     ///< of buckets, by index; what they say is the policy's
   std::uint32_t* tags = nullptr;       ///< of slots of frames
   std::byte* values = nullptr;         ///< of slots of frames
   std::uint32_t* fills = nullptr;      ///< counted up between the closing and the filling of frames
   std::uint32_t value_stride = 0;      ///< bytes from one to the next
   std::uint32_t size = 0;              ///< frames; 0: there is no cache
   std::uint32_t clock = 0;             ///< number of the batch
-  CacheScore score = CacheScore::kNothing;
+  CachePolicy policy = CachePolicy::kOff;
 
   static constexpr std::uint32_t kNoBucket = ~0u;
   static constexpr std::uint32_t kClosed = ~0u;         ///< not filled yet: nobody's to write
@@ -156,8 +154,9 @@ class CacheAccess {
   /// Counts `uses` of a bucket.
   GPM_HD void Count(std::uint32_t bucket, std::uint32_t uses) const {
     if (!enabled() || !group_.IsLeader()) return;
-    if (view_.score == CacheScore::kUses) AtomicAdd32(view_.scores + bucket, uses);
-    if (view_.score == CacheScore::kLastUse) media_.StoreShared(view_.scores + bucket, view_.clock);
+    AllCachePolicies::With(view_.policy, [&](auto policy) {
+      policy.Count(media_, view_.scores + bucket, uses, view_.clock);
+    });
   }
 
   /// For a refresh: from now on until the frame is filled, nobody writes it, and no read of it

@@ -59,13 +59,6 @@ GPM_HD inline std::uint64_t AtomicLoad(const std::uint64_t* word) {
 #endif
 }
 
-/// Tells the processor that a thread spins.
-inline void PauseCpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 GPM_HD inline std::uint32_t PopCount(std::uint32_t bits) {
 #ifdef __CUDA_ARCH__
   return static_cast<std::uint32_t>(__popc(bits));

@@ -254,7 +254,7 @@ TEST(DirectoryView, IndexCountsTheAddressableBuckets) {
 
 TEST(DirectoryView, PrintsAreNoMarks) {
   for (std::uint64_t g = 0; g < 1 << 17; ++g) {
-    const std::uint16_t fingerprint = DirectoryView::PrintOf(KeyHash{0, g});
+    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(KeyHash{0, g});
     ASSERT_GT(fingerprint, DirectoryView::kTaken);
     ASSERT_GT(fingerprint, DirectoryView::kEmpty);
   }

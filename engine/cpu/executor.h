@@ -112,7 +112,7 @@ class CpuExecutor : public Executor {
     const Reclaim reclaim = queues_.View();
     const CpuOperations operations = MakeOperations(reclaim);
     for (std::uint64_t i = slots.from; i < slots.to; ++i) {
-      operations.GiveBackSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
+      operations.RecycleSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
     }
     FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kGiveBackFence, slots.from != slots.to);
   }

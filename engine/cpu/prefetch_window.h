@@ -82,7 +82,7 @@ struct PrefetchWindow {
   std::array<Candidates, kWindow> candidates;
   std::array<Hint, kWindow> found;                ///< where
   std::array<std::uint32_t, kWindow> empty;       ///< candidate slots, of the levels looked at
-  std::array<std::uint64_t, kWindow> references;  ///< room for what `prepare` finds (ForBlocks)
+  std::array<std::uint64_t, kWindow> references;  ///< room for what `prepare` finds (ForWindows)
   std::array<std::uint32_t, kWindow> pending;     ///< operations that look at a level
   std::size_t pending_count = 0;
   std::array<std::uint64_t, kWindow> words;  ///< of the pending ones, in their order
@@ -105,7 +105,7 @@ class WindowSearch {
 
   /// @param searches else keys are hashed alone: there is a directory
   WindowSearch(const TableView& table, const Operations& operations, const Media& media,
-              bool searches, const KeyOf& key_of)
+               bool searches, const KeyOf& key_of)
       : table_(table),
         operations_(operations),
         media_(media),
@@ -117,7 +117,7 @@ class WindowSearch {
   /// prepare(&window, operations that are visited before it) prefetches what the visit needs. The
   /// steps of three windows take turns, so that what one prefetches arrives while the others work.
   template <class Next, class Prepare, class Visit>
-  void ForBlocks(const Next& next, const Prepare& prepare, const Visit& visit) const {
+  void ForWindows(const Next& next, const Prepare& prepare, const Visit& visit) const {
     std::array<Window, 3> windows;
     Window* entered = &windows[0];
     Window* searched = &windows[1];

@@ -6,6 +6,7 @@
 #include "engine/cuda/executor.h"
 #include "engine/cuda/kernels/maintenance.cuh"
 #include "engine/cuda/kernels/sort.cuh"
+#include "pm/pause_cpu.h"
 
 namespace gpm {
 namespace {

@@ -7,10 +7,11 @@
 #include <cstring>
 #include <thread>
 
+#include "pm/pause_cpu.h"
+#include "pm/persist.h"
 #include "table/group.h"
 #include "table/matching.h"
 #include "table/volatile_ops.h"
-#include "pm/persist.h"
 
 namespace gpm {
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "table/group.h"
-#include "table/matching.h"
 #include "pm/persist.h"
 #include "pm/tracer.h"
+#include "table/group.h"
+#include "table/matching.h"
 
 namespace gpm {
 

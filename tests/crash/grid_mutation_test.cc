@@ -48,7 +48,7 @@ Way WayOf(Step step) {
 /// @param one the schedule of this seed alone
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   if (way == Way::kBlocks) {
-    const FrameReport report = ExploreBlocks(
+    const FrameReport report = ExploreFrames(
         {.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .grid = true, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};
   }

@@ -48,7 +48,7 @@ TEST(GridTest, HistoriesAreDurablyLinearizable) {
 
 TEST(GridTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   const std::uint64_t count = 2 * test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
-  const FrameReport report = ExploreBlocks({.seed = Seed(), .count = count, .grid = true});
+  const FrameReport report = ExploreFrames({.seed = Seed(), .count = count, .grid = true});
   EXPECT_EQ(report.violation, "");
   EXPECT_GT(report.hits, count / 10);
 }

@@ -19,7 +19,7 @@ namespace {
 /// Many times what it takes.
 constexpr std::uint64_t kMaxStates = 1'000'000;
 constexpr std::uint64_t kMaxSchedules = 200'000;
-constexpr std::uint64_t kMaxBlockSchedules = 2'000'000;
+constexpr std::uint64_t kMaxFrameSchedules = 2'000'000;
 /// More than one workload has, recoveries that are crashed in turn included.
 constexpr std::uint64_t kStatesOfOneWorkload = 20'000;
 /// Enough to see that nothing is wrong with the step there.
@@ -67,7 +67,7 @@ Way WayOf(Step step) {
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   if (way == Way::kBlocks) {
     const FrameReport report =
-        ExploreBlocks({.seed = seed, .count = one ? 1 : kMaxBlockSchedules, .leave_out = left_out});
+        ExploreFrames({.seed = seed, .count = one ? 1 : kMaxFrameSchedules, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};
   }
   if (way == Way::kSchedules) {

@@ -65,7 +65,7 @@ TEST(ScheduleTest, HistoriesWithACrashAreDurablyLinearizable) {
 
 TEST(ScheduleTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   const std::uint64_t count = 20 * Schedules();
-  const FrameReport report = ExploreBlocks({.seed = test::TestSeed(), .count = count});
+  const FrameReport report = ExploreFrames({.seed = test::TestSeed(), .count = count});
   EXPECT_EQ(report.violation, "");
   EXPECT_EQ(report.schedules, count);
   EXPECT_GT(report.hits, count / 10);

@@ -20,7 +20,7 @@ __global__ void GiveBackSlots(const __grid_constant__ TableContext context,
                                   context.accelerators, ThreadGroup{}, CudaMedia(context.dirty));
   for (std::uint64_t i = slots.from + thread; i < slots.to;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
-    operations.GiveBackSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
+    operations.RecycleSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
   }
 }
 
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Visits `slots` slots from `first_bucket` on, a thread each.
 /// @param index of that bucket in the directory, or DirectoryView::kNoIndex
 __global__ void ScanAllSlots(const __grid_constant__ TableContext context,
-                           const __grid_constant__ SlotScan pass, ScanMode mode, bool addressable,
-                           std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
+                             const __grid_constant__ SlotScan pass, ScanMode mode, bool addressable,
+                             std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
   const CudaMedia media(context.dirty);
   const LaneOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, ThreadGroup{}, media);

@@ -22,30 +22,30 @@ __global__ void __launch_bounds__(kBlockThreads)
   const std::uint32_t value_size = context.table.value_size;
   const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
   const bool early = reads.copies != nullptr;
-  ResultQuery question{};
-  Answer answer;
+  ResultQuery query{};
+  Resolved answer;
   bool hit = false;
   const std::byte* source = nullptr;  // of the value, unless it was, or is, read already
   std::byte* target = nullptr;
   ReadPlan plan;
   if (p < batch.count) {
-    question = QueryAt(batch, p);
-    const KeyRunRecord record = batch.records[question.first];
+    query = QueryAt(batch, p);
+    const KeyRunRecord record = batch.records[query.first];
     if (record.status == KeyRunStatus::kDone ||
         (early && record.status == KeyRunStatus::kPending)) {
-      answer = ResolveResult(batch, question, record.present != 0);
+      answer = ResolveResult(batch, query, record.present != 0);
       hit = answer.found && (answer.writer != kUnchanged || record.hit != 0);
     } else {
-      ResolvePending(batch, record, p, question.operation);
+      ResolvePending(batch, record, p, query.operation);
     }
     if (answer.found && batch.found != nullptr) {
-      target = batch.FoundOf(question.operation, value_size);
+      target = batch.FoundOf(query.operation, value_size);
       if (answer.writer != kUnchanged) {
         source = batch.ValueOf(batch.OperationAt(answer.writer), value_size);
       } else if (early) {
-        plan = reads.plans[question.reader];
-      } else if (question.operation != question.reader) {
-        source = batch.FoundOf(question.reader, value_size);
+        plan = reads.plans[query.reader];
+      } else if (query.operation != query.reader) {
+        source = batch.FoundOf(query.reader, value_size);
       }
     }
   }
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (early) {
     const bool cached = plan.Is(ReadPlan::kCached);
     if (__any_sync(~0u, cached)) CopyFromCache(context, plan, cached ? target : nullptr);
-    AddCopies(reads, plan.cell != 0 && !cached && question.operation != question.reader,
-              question.reader, question.operation);
+    AddCopies(reads, plan.cell != 0 && !cached && query.operation != query.reader, query.reader,
+              query.operation);
   }
   const int finds = __syncthreads_count(answer.found);
   const int hits = __syncthreads_count(hit);

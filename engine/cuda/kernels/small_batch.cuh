@@ -25,13 +25,13 @@ __device__ inline void ResolveSmall(const CudaTile& group, const TableView& tabl
   }
   const std::uint32_t find = before.first_find();
   const bool is_first = i == before.first;
-  const ResultQuery question{i,
-                             before.first,
-                             find,
-                             is_first ? kUnchanged : before.if_absent,
-                             is_first ? kUnchanged : before.if_present,
-                             batch.KindOf(i)};
-  const Answer answer = ResolveResult(batch, question, record.present != 0);
+  const ResultQuery query{i,
+                          before.first,
+                          find,
+                          is_first ? kUnchanged : before.if_absent,
+                          is_first ? kUnchanged : before.if_present,
+                          batch.KindOf(i)};
+  const Resolved answer = ResolveResult(batch, query, record.present != 0);
   if (!answer.found) return;
   const bool is_old = answer.writer == kUnchanged;
   if (group.IsLeader()) counts->CountFound(!is_old || record.hit != 0);

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Finds includes that run up, from a floor of the house to one above it or beside it.
+
+    scripts/check_floors.py [ROOT]
+
+docs/ARCHITECTURE.md has the floors. Exit status 1 when an include runs up. Needs nothing beyond
+Python.
+"""
+
+import pathlib
+import re
+import sys
+
+# Folders of one height do not use each other.
+HEIGHT = {"include": 0, "pm": 1, "table": 2, "cache": 3, "recovery": 3, "engine": 4, "support": 4,
+          "ycsb": 5, "crash_sim": 5, "cli": 6, "bench": 6}
+# It is inlined into the user's kernels, and looks into the engine.
+EXCEPT = {"include/gpmstore/device_view.cuh"}
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    wrong = 0
+    for floor, height in HEIGHT.items():
+        for path in sorted((root / floor).rglob("*.*")):
+            name = path.relative_to(root).as_posix()
+            if path.suffix not in {".h", ".cc", ".cu", ".cuh"} or name in EXCEPT:
+                continue
+            for included in INCLUDE.findall(path.read_text()):
+                to = included.split("/")[0]
+                to = "include" if to == "gpmstore" else to
+                if to != floor and HEIGHT.get(to, 99) >= height:
+                    print(f"{name} includes {included}, which is no floor below it")
+                    wrong += 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

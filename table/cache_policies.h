@@ -1,0 +1,114 @@
+#ifndef GPM_TABLE_CACHE_POLICIES_H_
+#define GPM_TABLE_CACHE_POLICIES_H_
+
+#include <cstdint>
+
+#include "gpmstore/options.h"
+#include "pm/annotate.h"
+#include "table/hash.h"
+#include "table/volatile_ops.h"
+
+namespace gpm {
+
+/// What makes a bucket hot: a type for each CachePolicy. A new policy is a type in this file, in
+/// the list at its end, and an enumerator of CachePolicy.
+///
+///   kPolicy, kName           its enumerator, and its name in commands and reports
+///   Count(media, score, uses, clock)
+///                            a batch, the number of which is `clock`, has used the bucket so
+///                            often; batches do so side by side
+///   Rank(cache, bucket, score, seed)
+///                            how hot a bucket with this score is: 0 (never cached) to kRanks - 1.
+///                            `seed` is another one in each refresh
+///   Age(score)               once a refresh, when the bucket's rank was taken
+///
+/// A bucket's score is a word in the executor's memory, 0 at first.
+struct CachePolicies {
+  static constexpr std::uint32_t kRanks = 4096;
+};
+
+/// Those used most. Uses before the last refresh count half, and so on.
+struct LfuPolicy : CachePolicies {
+  static constexpr CachePolicy kPolicy = CachePolicy::kLfu;
+  static constexpr const char* kName = "lfu";
+
+  template <class Media>
+  static GPM_HD void Count(const Media&, std::uint32_t* score, std::uint32_t uses, std::uint32_t) {
+    AtomicAdd32(score, uses);
+  }
+  template <class Cache>
+  static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t bucket, std::uint32_t score,
+                                   std::uint32_t) {
+    if (score == 0) return 0;
+    // Who has a frame keeps it against one that is hardly hotter: chance decides between them, and
+    // frames would change hands, and be filled, at every refresh.
+    const bool has_frame = AtomicLoad32(&cache.frame_of[bucket]) != 0;
+    const std::uint64_t rank = has_frame ? std::uint64_t{score} + score / 4 : score;
+    return rank < kRanks ? static_cast<std::uint32_t>(rank) : kRanks - 1;
+  }
+  static GPM_HD void Age(std::uint32_t* score) {
+    const std::uint32_t uses = AtomicLoad32(score);
+    AtomicAdd32(score, uses / 2 - uses);
+  }
+};
+
+/// Those used last.
+struct LruPolicy : CachePolicies {
+  static constexpr CachePolicy kPolicy = CachePolicy::kLru;
+  static constexpr const char* kName = "lru";
+
+  template <class Media>
+  static GPM_HD void Count(const Media& media, std::uint32_t* score, std::uint32_t,
+                           std::uint32_t clock) {
+    media.StoreShared(score, clock);
+  }
+  template <class Cache>
+  static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t, std::uint32_t score,
+                                   std::uint32_t) {
+    if (score == 0) return 0;
+    // A batch that began after the refresh is younger than its clock.
+    const auto age = static_cast<std::int32_t>(cache.clock - score);
+    if (age <= 0) return kRanks - 1;
+    return static_cast<std::uint32_t>(age) < kRanks - 1
+               ? kRanks - 1 - static_cast<std::uint32_t>(age)
+               : 1;
+  }
+  static GPM_HD void Age(std::uint32_t*) {}
+};
+
+/// Any.
+struct RandomPolicy : CachePolicies {
+  static constexpr CachePolicy kPolicy = CachePolicy::kRandom;
+  static constexpr const char* kName = "random";
+
+  template <class Media>
+  static GPM_HD void Count(const Media&, std::uint32_t*, std::uint32_t, std::uint32_t) {}
+  template <class Cache>
+  static GPM_HD std::uint32_t Rank(const Cache&, std::uint32_t bucket, std::uint32_t,
+                                   std::uint32_t seed) {
+    const std::uint64_t mixed = Scramble((std::uint64_t{seed} << 32) | bucket);
+    return 1 + static_cast<std::uint32_t>(mixed % (kRanks - 1));
+  }
+  static GPM_HD void Age(std::uint32_t*) {}
+};
+
+template <class... Policies>
+struct CachePolicyList {
+  /// Calls visit(Policy{}) for each.
+  template <class Visit>
+  static GPM_HD void ForEach(const Visit& visit) {
+    (visit(Policies{}), ...);
+  }
+  /// Calls visit(Policy{}) for the type of a policy; kOff has none.
+  template <class Visit>
+  static GPM_HD void With(CachePolicy policy, const Visit& visit) {
+    ForEach([&](auto type) {
+      if (type.kPolicy == policy) visit(type);
+    });
+  }
+};
+using AllCachePolicies = CachePolicyList<LfuPolicy, LruPolicy, RandomPolicy>;
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_CACHE_POLICIES_H_
