@@ -358,7 +358,10 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
 void StoreImpl::LogRefreshes() {
   if (!log_.enabled()) return;
   const CacheStats stats = cache_.Stats();
-  if (logged_refreshes_.exchange(stats.refreshes) == stats.refreshes) return;
+  std::uint64_t logged = logged_refreshes_;
+  do {
+    if (logged >= stats.refreshes) return;
+  } while (!logged_refreshes_.compare_exchange_weak(logged, stats.refreshes));
   log_.Add(LogLevel::kInfo, [&] {
     return fmt::format("cache refreshed in {:.3f} s, {} times by now", stats.refresh_seconds,
                        stats.refreshes);

@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "pm/thread_pool.h"
 #include "table/media/direct.h"
 #include "table/protocol.h"
-#include "pm/thread_pool.h"
 
 namespace gpm {
 namespace {
@@ -259,8 +259,7 @@ bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std:
   // Levels that a resize was about to drain: the highest copy counts there too.
   for (std::uint32_t level = table.top + 1 - table.levels; level-- > table.bottom;) {
     for (std::uint32_t j = 0; j < table.locations; ++j) {
-      std::byte* const bucket =
-          table.Bucket(level, BucketNumber(table, candidates.hash, level, j));
+      std::byte* const bucket = table.Bucket(level, BucketNumber(table, candidates.hash, level, j));
       for (std::uint32_t s = 0; s < table.slots; ++s) {
         const Slot slot{bucket, s};
         if (reader.Word(slot) != candidates.word) continue;

@@ -70,8 +70,8 @@ struct OpenOptions {
   AccessOptions access{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, and why kAuto did not take the cuda executor. By the threads that call the store,
-  /// perhaps several at once; never while the store holds a lock or excludes batches, so that it may
-  /// call the store: a resize is told of when it is over. What it throws is lost.
+  /// perhaps several at once; never while the store holds a lock or excludes batches, so that it
+  /// may call the store: a resize is told of when it is over. What it throws is lost.
   LogFunction log{};
 };
 

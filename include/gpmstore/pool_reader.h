@@ -1,7 +1,6 @@
 #ifndef GPM_POOL_READER_H_
 #define GPM_POOL_READER_H_
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -47,12 +46,11 @@ class PoolReader {
   /// Calls `visit(key, value)` for every item, in no order; a visitor that returns bool is called
   /// until it returns false. @return whether it saw all items
   template <class Visit>
-  requires std::invocable<Visit&, std::span<const std::byte>, std::span<const std::byte>>
   bool ForEach(Visit&& visit) const {
     return VisitItems([&](std::span<const std::byte> key, std::span<const std::byte> value) {
       using Answer =
           std::invoke_result_t<Visit&, std::span<const std::byte>, std::span<const std::byte>>;
-      if constexpr (std::same_as<Answer, bool>) {
+      if constexpr (std::is_same_v<Answer, bool>) {
         return visit(key, value);
       } else {
         visit(key, value);

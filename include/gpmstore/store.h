@@ -1,7 +1,7 @@
 #ifndef GPM_STORE_H_
 #define GPM_STORE_H_
 
-#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +23,11 @@ struct DeviceView;
 
 /// A CUDA stream; null is the default stream. Ignored by the cpu executor.
 using Stream = CUstream_st*;
+
+/// A function of an item's key and value that says whether to go on.
+template <class Visit>
+concept StoppableVisit = std::is_same_v<
+    std::invoke_result_t<Visit&, std::span<const std::byte>, std::span<const std::byte>>, bool>;
 
 /// What a batch call returns instead of a count when the results are in device memory, which it
 /// does not copy: the results say.
@@ -171,10 +176,7 @@ class Store {
   /// With a visitor that returns bool: until it returns false. @return whether it saw all items
   using StoppableVisitor =
       std::function<bool(std::span<const std::byte> key, std::span<const std::byte> value)>;
-  template <class Visit>
-    requires std::same_as<std::invoke_result_t<Visit&, std::span<const std::byte>,
-                                               std::span<const std::byte>>,
-                          bool>
+  template <StoppableVisit Visit>
   bool ForEach(Visit&& visit) {
     return ForEachUntil(std::ref(visit));
   }
