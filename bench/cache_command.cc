@@ -18,10 +18,17 @@ namespace {
 
 using nlohmann::json;
 
+/// All policies that cache something.
+std::vector<std::string> CachedPolicies() {
+  std::vector<std::string> names = CachePolicyNames();
+  std::erase(names, CachePolicyName(CachePolicy::kOff));
+  return names;
+}
+
 struct CacheArguments {
   CacheBenchOptions bench;
   std::vector<std::string> sections = {"sizes", "theta", "load", "cost"};
-  std::vector<std::string> policies = {"lfu", "lru", "random"};
+  std::vector<std::string> policies = CachedPolicies();
   bool quick = false;
   std::string json;
   std::map<std::string, CLI::Option*> given;  ///< the options that --quick has values for
@@ -99,9 +106,9 @@ void RunCache(CacheArguments& arguments) {
   if (arguments.quick) MakeQuick(arguments);
   CacheBenchOptions& options = arguments.bench;
   options.policies.clear();
-  for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom}) {
-    if (std::ranges::count(arguments.policies, CachePolicyName(policy)) > 0) {
-      options.policies.push_back(policy);
+  for (const std::string& name : CachedPolicies()) {
+    if (std::ranges::count(arguments.policies, name) > 0) {
+      options.policies.push_back(CachePolicyOf(name));
     }
   }
   if (options.pool.empty()) options.pool = TemporaryPoolPath();
@@ -212,7 +219,7 @@ void AddCacheCommand(CLI::App& program) {
   command
       ->add_option("--policies", arguments->policies,
                    "Policies of section sizes, separated by commas")
-      ->check(CLI::IsMember({"lfu", "lru", "random"}))
+      ->check(CLI::IsMember(CachedPolicies()))
       ->delimiter(',')
       ->capture_default_str();
   command

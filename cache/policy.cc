@@ -1,6 +1,7 @@
 #include "cache/policy.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <string>
 
@@ -15,16 +16,22 @@ std::string_view CachePolicyName(CachePolicy policy) {
   return name;
 }
 
+std::vector<std::string> CachePolicyNames() {
+  std::vector<std::string> names = {"off"};
+  AllCachePolicies::ForEach([&](auto type) { names.emplace_back(type.kName); });
+  return names;
+}
+
 CachePolicy CachePolicyOf(std::string_view name) {
   if (name == "off") return CachePolicy::kOff;
   CachePolicy found = CachePolicy::kOff;
-  std::string names = "off";
   AllCachePolicies::ForEach([&](auto type) {
     if (name == type.kName) found = type.kPolicy;
-    names += std::string(", ") + type.kName;
   });
   if (found != CachePolicy::kOff) return found;
-  throw Error(ErrorCode::kInvalidArgument, "cache policy " + Quoted(name) + " is none of " + names);
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("cache policy {} is none of {}", Quoted(name),
+                          fmt::join(CachePolicyNames(), ", ")));
 }
 
 void ValidateCacheOptions(const CacheOptions& options) {

@@ -75,7 +75,7 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
   cache_policy_option =
       app.add_option("--cache-policy", cache_policy,
                      "Which buckets are cached: lfu (used most), lru (used last), random or off")
-          ->check(CLI::IsMember({"lfu", "lru", "random", "off"}))
+          ->check(CLI::IsMember(CachePolicyNames()))
           ->capture_default_str();
   cache_interval_option =
       app.add_option("--cache-interval", cache_interval,

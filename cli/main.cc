@@ -67,7 +67,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit status: 0; 1 when the answer is no (not found, check failed); 2 for wrong usage or\n"
-      "input, and errors of the system.\n"
+      "input, and errors of the system; 3 when memory ran out under crash-test or crash-explore.\n"
       "Each command explains itself: gpmstore ycsb --help");
   gpm::cli::Commands commands;
   gpm::cli::AddYcsbCommand(app, commands);

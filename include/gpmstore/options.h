@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gpm {
 
@@ -25,6 +26,7 @@ enum class CachePolicy : std::uint8_t {
   kRandom,  ///< any
 };
 std::string_view CachePolicyName(CachePolicy policy);  ///< "off", "lfu", "lru", "random"
+std::vector<std::string> CachePolicyNames();           ///< of all, "off" first
 /// @throws Error(kInvalidArgument) naming the policies
 CachePolicy CachePolicyOf(std::string_view name);
 
