@@ -66,14 +66,21 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
   try {
     Store store = Store::Create(path_, create, options);
     created_ = true;
-    if (path_ != Mapping::kPinnedPath) fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    if (path_ != Mapping::kPinnedPath) {
+      fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+      if (fd_ < 0) {
+        throw Error(ErrorCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
+      }
+    }
     if (!directory_.empty() && !keep_) {
       RemoveDirectory();
       path_ = fmt::format("/proc/self/fd/{}", fd_);
     }
     return store;
   } catch (...) {
-    // Store::Create left no file, but our directory would stay behind.
+    // Store::Create left no file, but our directory would stay behind. Another's file may have the
+    // name.
+    name_.reset();
     RemoveDirectory();
     throw;
   }

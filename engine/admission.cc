@@ -18,6 +18,16 @@ bool InFlight::IsOpenScope() const {
   return demand.scope && (task == nullptr || !task->Complete());
 }
 
+class GPM_SCOPED_CAPABILITY Admission::InFlightLock {
+ public:
+  explicit InFlightLock(Admission& admission) GPM_ACQUIRE(admission.mutex_, store_state)
+      : lock_(admission.mutex_) {}
+  ~InFlightLock() GPM_RELEASE() {}
+
+ private:
+  MutexLock lock_;
+};
+
 Admission::Alone::Alone(Admission& admission) : admission_(admission) {
   MutexLock lock(admission_.mutex_);
   if (admission_.CallerHasOpenScope()) {
@@ -140,8 +150,7 @@ void Admission::Withdraw(InFlight& in_flight, bool touched,
     try {
       bool taken_back = false;
       {
-        const MutexLock lock(mutex_);
-        AssertState();  // it is in flight: nobody is alone
+        const InFlightLock lock(*this);
         taken_back = space_.epochs().TakeBack(grant, grant.count);
       }
       if (!taken_back && grant.count > 0) executor_.ReturnCells(grant);
@@ -152,8 +161,7 @@ void Admission::Withdraw(InFlight& in_flight, bool touched,
     }
   }
   if (touched) positions = PositionsAfterFailure();
-  const MutexLock lock(mutex_);
-  AssertState();
+  const InFlightLock lock(*this);
   left_behind_ |= touched;  // what it was given is found again when the pool is opened next
   space_.epochs().End(in_flight.id, positions);
   active_.erase(in_flight.id);
@@ -173,8 +181,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   try {
     progress = in_flight->task->Await();
     {
-      const MutexLock lock(mutex_);
-      AssertState();  // it is in flight: nobody is alone
+      const InFlightLock lock(*this);
       beside_writes = in_flight->beside_writes;
       in_flight->cells_left = progress.cells_left;
       if (space_.epochs().TakeBack(in_flight->grant, progress.cells_left)) progress.cells_left = 0;
@@ -190,8 +197,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
     in_flight->error = std::current_exception();
   }
   if (behind) progress.positions = PositionsAfterFailure();
-  const MutexLock lock(mutex_);
-  AssertState();
+  const InFlightLock lock(*this);
   const bool unfinished = progress.shortages() > 0 && !in_flight->error;
   if (!unfinished) in_flight->task.reset();
   space_.epochs().End(in_flight->id, progress.positions);

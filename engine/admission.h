@@ -126,7 +126,8 @@ class Admission {
   bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
   ReclaimPositions PositionsAfterFailure() noexcept;
   void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
-  void AssertState() const GPM_ASSERT_HELD(store_state) {}
+  /// Holds the mutex while some batch is in flight, so that nobody is alone.
+  class InFlightLock;
 
   BatchExecutor& executor_;
   Health& health_;

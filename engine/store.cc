@@ -176,7 +176,8 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
 }
 
 const std::shared_ptr<StoreImpl>& Store::Opened() const {
-  if (impl_ == nullptr) {
+  // (While it is being closed it is still here; its log may be told then.)
+  if (impl_ == nullptr || impl_->closed()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the store is empty: it was closed, moved from, or never opened");
   }
@@ -225,6 +226,11 @@ std::uint64_t Store::Erase(std::span<const std::byte> keys, std::span<Result> re
 }
 
 bool Store::Get(std::span<const std::byte> key, std::span<std::byte> value) {
+  if (value.size() != value_size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("Get: room for {} bytes of a value, it must be {}", value.size(),
+                            value_size()));
+  }
   Result result = Result::kInvalid;
   return Find(key, value, {&result, 1}) == 0;
 }
@@ -240,7 +246,11 @@ bool Store::Delete(std::span<const std::byte> key) {
   return Erase(key, {&result, 1}) == 0;
 }
 
-void Store::Reserve(std::uint64_t items) { Opened()->Reserve(items); }
+// These keep the store alive until its log was told, which may close it.
+void Store::Reserve(std::uint64_t items) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  impl->Reserve(items);
+}
 
 std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
                               std::span<Result> results) {
@@ -273,16 +283,25 @@ Ticket Store::RefreshCache() {
   return Ticket(std::move(state));
 }
 
-void Store::ForEach(const Visitor& visit) { Opened()->ForEach(visit); }
-bool Store::ForEachUntil(const StoppableVisitor& visit) { return Opened()->ForEachUntil(visit); }
+void Store::ForEach(const Visitor& visit) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  impl->ForEach(visit);
+}
+
+bool Store::ForEachUntil(const StoppableVisitor& visit) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  return impl->ForEachUntil(visit);
+}
+
 StoreStats Store::Stats() const { return Opened()->Stats(); }
 
 void Store::Close() {
-  if (impl_ == nullptr) return;
+  const std::shared_ptr<StoreImpl> impl = impl_;
+  if (impl == nullptr || impl->closed()) return;  // or its log closes it while that is being done
   try {
-    if (impl_->process().IsThis()) impl_->Close();
+    if (impl->process().IsThis()) impl->Close();
   } catch (...) {
-    if (impl_->closed()) impl_.reset();
+    if (impl->closed()) impl_.reset();
     throw;
   }
   impl_.reset();

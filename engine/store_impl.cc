@@ -60,8 +60,9 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log*
 
 }  // namespace
 
-StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
+StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open, bool create)
     : pool_(std::move(pool)),
+      unmade_{create ? pool_.get() : nullptr},
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
       log_(open.log),
@@ -105,30 +106,26 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   }
   auto pool =
       Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
-  try {
-    std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
-    const Admission::Alone alone(store->admission_);
-    if (!InlineValues(create.value_size) && create.initial_capacity > 0 &&
-        !store->space_.AddCells(create.initial_capacity + create.initial_capacity / kSpareShare)) {
-      throw Error(ErrorCode::kNoSpace,
-                  fmt::format("{}: no room for the values of {} items of {} bytes; make the pool's "
-                              "maximum or the initial capacity fit",
-                              path, create.initial_capacity, create.value_size));
-    }
-    store->resizer_.MakeAccelerators();
-    store->pool_->SetClean(false);
-    return store;
-  } catch (...) {
-    if (path != Mapping::kPinnedPath) std::remove(path.c_str());
-    throw;
+  std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open, true));
+  const Admission::Alone alone(store->admission_);
+  if (!InlineValues(create.value_size) && create.initial_capacity > 0 &&
+      !store->space_.AddCells(create.initial_capacity + create.initial_capacity / kSpareShare)) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("{}: no room for the values of {} items of {} bytes; make the pool's "
+                            "maximum or the initial capacity fit",
+                            path, create.initial_capacity, create.value_size));
   }
+  store->resizer_.MakeAccelerators();
+  store->pool_->SetClean(false);
+  store->unmade_.pool = nullptr;
+  return store;
 }
 
 std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
                                            PmTracer* tracer) {
   auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   try {
-    std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
+    std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open, false));
     store->Recover();
     store->log_.Tell();
     return store;

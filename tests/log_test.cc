@@ -78,6 +78,30 @@ TEST_F(LogTest, TellsOfResizesWhenTheStoreCanBeCalled) {
   messages.store = nullptr;
 }
 
+TEST_F(LogTest, MayCallTheStoreWhileThatCloses) {
+  Messages messages;
+  Store store = Store::Create(NewPath(), Shape(8, 16), messages.Options());
+  messages.store = &store;
+  TestBatch batch(8, 16);
+  for (std::uint64_t i = 0; i < 20000; ++i) batch.Add(Op::kInsert, i, i);
+  const Batch inserts = batch.Mixed();
+  Ticket ticket = store.ApplyAsync(inserts);
+  store.Close();  // finishes the batch, which resizes
+  EXPECT_GT(messages.Count("resize begun"), 0);
+  ticket.Wait();
+  EXPECT_EQ(std::count(inserts.results.begin(), inserts.results.end(), Result::kOk), 20000);
+}
+
+TEST_F(LogTest, MayCloseTheStore) {
+  Store store;
+  OpenOptions open = TestOpenOptions();
+  open.log = [&](LogLevel, std::string_view) { store.Close(); };
+  store = Store::Create(NewPath(), Shape(8, 16), open);
+  store.Reserve(100000);
+  EXPECT_FALSE(store);
+  EXPECT_EQ(ErrorOf([&] { store.Stats(); }), ErrorCode::kInvalidArgument);
+}
+
 TEST_F(LogTest, TellsOfRefreshes) {
   Messages messages;
   OpenOptions open = messages.Options();

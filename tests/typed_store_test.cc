@@ -200,5 +200,17 @@ TEST_F(TypedStoreTest, OfProcessesThatOpenOrCreateAtOnceOneHasThePool) {
   }
 }
 
+TEST_F(TypedStoreTest, GetNeedsRoomForTheValue) {
+  Store store = Store::Create(NewPath(), Shape(8, 16), TestOpenOptions());
+  const std::uint64_t key = 1;
+  std::vector<std::byte> value(16);
+  EXPECT_EQ(store.Put(std::as_bytes(std::span(&key, 1)), value), Result::kOk);
+  for (const std::size_t wrong : {0, 15, 17}) {
+    value.resize(wrong);
+    EXPECT_EQ(ErrorOf([&] { EXPECT_FALSE(store.Get(std::as_bytes(std::span(&key, 1)), value)); }),
+              ErrorCode::kInvalidArgument);
+  }
+}
+
 }  // namespace
 }  // namespace gpm::test

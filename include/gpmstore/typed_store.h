@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -17,12 +18,19 @@
 
 namespace gpm {
 
+namespace detail {
+/// Whether a type is an address, as far as can be seen: not of the members of a class.
+template <class T>
+inline constexpr bool kIsAddress = std::is_pointer_v<T> || std::is_member_pointer_v<T> ||
+                                   std::is_null_pointer_v<T> || std::ranges::view<T>;
+}  // namespace detail
+
 /// A Store of keys and values of C++ types: the same calls, with spans of keys and values, and the
 /// same promises. What is not here, such as mixed batches, is called on store().
 ///
 /// @tparam Key trivially copyable, of 8, 16, 32, 64 or 128 bytes, all of which tell keys apart: so
 ///         without padding, and no floating point number
-/// @tparam Value trivially copyable, of 1 byte to 64 KiB
+/// @tparam Value trivially copyable, of 1 byte to 64 KiB; no pointers inside
 template <class Key, class Value>
 class TypedStore {
   static_assert(std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>,
@@ -33,6 +41,8 @@ class TypedStore {
   static_assert(std::has_unique_object_representations_v<Key>,
                 "keys that are equal must have equal bytes: no padding, no floating point numbers");
   static_assert(sizeof(Value) <= kMaxValueBytes, "a value has at most 64 KiB");
+  static_assert(!detail::kIsAddress<Key> && !detail::kIsAddress<Value>,
+                "an address means nothing when the pool is opened again");
 
  public:
   using Keys = std::span<const Key>;
