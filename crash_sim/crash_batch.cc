@@ -78,6 +78,19 @@ Batch BatchData::View() {
   return batch;
 }
 
+/// Whether an operation on the same key that comes later was answered: operations on a key are
+/// carried out in order, so that this one has ended, and its answer is the last one.
+bool BatchData::IsAnsweredLater(std::size_t i) const {
+  const auto key = [&](std::size_t j) {
+    return std::string_view(keys_).substr(j * shape_.key_size, shape_.key_size);
+  };
+  for (std::size_t j = i + 1; j < ops_.size(); ++j) {
+    if (results_[j] != kNoResult && results_[j] != Result::kNoSpace && key(j) == key(i))
+      return true;
+  }
+  return false;
+}
+
 std::size_t BatchData::Apply(Contents& contents,
                              std::map<std::string, Promise::Alternatives>* in_flight, bool killed) {
   std::size_t no_space = 0;
@@ -97,7 +110,8 @@ std::size_t BatchData::Apply(Contents& contents,
     if (op == Op::kInsert && present) expected = Result::kExists;
     if (op != Op::kInsert && op != Op::kUpsert && !present) expected = Result::kNotFound;
     const bool writes = op == Op::kInsert || op == Op::kUpdate || op == Op::kUpsert;
-    if (!killed && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
+    const bool has_ended = !killed || IsAnsweredLater(i);
+    if (has_ended && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
       ++no_space;
       continue;
     }

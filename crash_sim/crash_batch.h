@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "crash_sim/promise.h"
 #include "gpmstore/batch.h"
 #include "pm/format.h"
-#include "crash_sim/promise.h"
 
 namespace gpm::crash {
 
@@ -56,6 +56,8 @@ class BatchData {
                     bool killed = false);
 
  private:
+  bool IsAnsweredLater(std::size_t i) const;
+
   static constexpr Result kNoResult = static_cast<Result>(0xEE);
 
   const Shape& shape_;
