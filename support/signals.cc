@@ -6,7 +6,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
+#include <forward_list>
 #include <mutex>
 
 namespace gpm {
@@ -56,6 +56,14 @@ void InstallRemoveAndEnd() {
   });
 }
 
+/// Keeps a path until the process ends: the handler may read it at any time.
+const char* Keep(const std::string& path) {
+  static std::mutex mutex;
+  static auto* const paths = new std::forward_list<std::string>;
+  const std::lock_guard lock(mutex);
+  return paths->emplace_front(path).c_str();
+}
+
 void RestoreBeforeStopping() {
   for (std::size_t i = 0; i < kStopping.size(); ++i) {
     sigaction(kStopping[i], &before_stopping[i], nullptr);
@@ -74,7 +82,7 @@ RemovedOnSignal::RemovedOnSignal(const std::string& path, bool made) {
   InstallRemoveAndEnd();
   struct stat status {};
   if (path.empty() || (!made && lstat(path.c_str(), &status) == 0)) return;
-  const char* const kept = strdup(path.c_str());
+  const char* const kept = Keep(path);
   for (auto& name : names) {
     const char* none = nullptr;
     if (name.compare_exchange_strong(none, kept)) {
