@@ -12,8 +12,8 @@
 namespace gpm::bench {
 
 /// Another container that `gpmstore_bench cpu` measures beside the store. Adding one is one file,
-/// like peer_libcuckoo.cc, which the build finds: it derives from KvAdapter and registers itself, with
-/// `const RegisteredPeer registered({...});`.
+/// like peer_libcuckoo.cc, which the build finds: it derives from KvAdapter and registers itself,
+/// with `const RegisteredPeer registered({...});`.
 struct Peer {
   const char* name = "";
   std::uint32_t value_bytes = 0;  ///< that it is compiled for, with 8-byte keys

@@ -5,8 +5,8 @@
 
 #include "bench/report.h"
 #include "bench/roofline_cells.h"
-#include "engine/cuda/memory.h"
 #include "engine/cuda/graphs.h"
+#include "engine/cuda/memory.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 
 #include "gpmstore/error.h"
 #include "pm/format.h"
@@ -39,7 +40,9 @@ CellRange::CellRange(const std::string& path, std::uint64_t range_bytes, std::ui
       cell_bytes_(static_cast<std::uint32_t>(CellBytes(value_size))),
       permutation_(CellPermutation::Of(CheckedCells(range_bytes, cell_bytes_))),
       mapping_(path, {.max_bytes = RoundUp(range_bytes, std::uint64_t{2} << 20), .create = true}) {
-  mapping_.RemoveFile();
+  // The mapping stays; the file is gone already, whatever ends this process.
+  if (path != Mapping::kPinnedPath) std::filesystem::remove(path);
+  mapping_.RemoveOnClose(false);
   mapping_.Grow(range_bytes);
   const std::uint64_t words_in_all = permutation_.cells * words();
   XorOver(threads_, words_in_all, [&](std::uint64_t begin, std::uint64_t end) {

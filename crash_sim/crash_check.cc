@@ -7,9 +7,9 @@
 #include <random>
 #include <span>
 
+#include "crash_sim/crash_workload.h"
 #include "gpmstore/error.h"
 #include "recovery/check.h"
-#include "crash_sim/crash_workload.h"
 
 namespace gpm::crash {
 namespace {

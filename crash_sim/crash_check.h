@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "gpmstore/store.h"
 #include "crash_sim/crash_batch.h"
 #include "crash_sim/promise.h"
+#include "gpmstore/store.h"
 
 namespace gpm::crash {
 

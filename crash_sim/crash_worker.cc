@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "table/hash.h"
 #include "crash_sim/crash_check.h"
 #include "crash_sim/promise.h"
 #include "crash_sim/trace.h"
+#include "table/hash.h"
 
 namespace gpm::crash {
 namespace {

@@ -7,13 +7,13 @@
 #include <memory>
 #include <utility>
 
-#include "table/geometry.h"
 #include "engine/store_impl.h"
-#include "table/hash.h"
-#include "table/layout.h"
 #include "pm/crc32c.h"
 #include "pm/pool.h"
 #include "pm/space.h"
+#include "table/geometry.h"
+#include "table/hash.h"
+#include "table/layout.h"
 
 namespace gpm::crash {
 namespace {

@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/executor.h"
 #include "crash_sim/machine.h"
+#include "engine/executor.h"
 
 namespace gpm::crash {
 

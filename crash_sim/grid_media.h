@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "crash_sim/grid_machine.h"
 #include "table/group.h"
 #include "table/matching.h"
-#include "crash_sim/grid_machine.h"
 
 namespace gpm::crash {
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 
-#include "pm/tracer.h"
 #include "crash_sim/scheduler.h"
 #include "crash_sim/trace.h"
+#include "pm/tracer.h"
 
 namespace gpm::crash {
 

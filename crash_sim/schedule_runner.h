@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "engine/store_impl.h"
 #include "crash_sim/crash_states.h"
 #include "crash_sim/grid_machine.h"
 #include "crash_sim/machine.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/schedule_workload.h"
 #include "crash_sim/scratch_pool.h"
+#include "engine/store_impl.h"
 
 namespace gpm::crash {
 

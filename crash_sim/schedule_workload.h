@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "cache/policy.h"
-#include "gpmstore/batch.h"
-#include "pm/pool.h"
 #include "crash_sim/linearizability.h"
 #include "crash_sim/scheduler.h"
 #include "crash_sim/scratch_pool.h"
 #include "crash_sim/trace.h"
+#include "gpmstore/batch.h"
+#include "pm/pool.h"
 
 namespace gpm::crash {
 

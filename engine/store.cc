@@ -169,8 +169,7 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
     try {
       return Create(path, create, open);
     } catch (const Error& error) {
-      const bool retry = error.code() == ErrorCode::kExists || error.code() == ErrorCode::kBusy;
-      if (!retry || attempt == kAttempts) throw;
+      if (error.code() != ErrorCode::kExists || attempt == kAttempts) throw;
     }
   }
 }

@@ -60,9 +60,8 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log*
 
 }  // namespace
 
-StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open, bool create)
+StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
     : pool_(std::move(pool)),
-      unmade_{create ? pool_.get() : nullptr},
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
       log_(open.log),
@@ -106,7 +105,8 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   }
   auto pool =
       Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
-  std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open, true));
+  pool->mapping().RemoveOnClose(true);  // until there is a store, too
+  std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
   const Admission::Alone alone(store->admission_);
   if (!InlineValues(create.value_size) && create.initial_capacity > 0 &&
       !store->space_.AddCells(create.initial_capacity + create.initial_capacity / kSpareShare)) {
@@ -117,7 +117,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   }
   store->resizer_.MakeAccelerators();
   store->pool_->SetClean(false);
-  store->unmade_.pool = nullptr;
+  store->pool_->mapping().RemoveOnClose(false);
   return store;
 }
 
@@ -125,7 +125,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
                                            PmTracer* tracer) {
   auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   try {
-    std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open, false));
+    std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
     store->Recover();
     store->log_.Tell();
     return store;

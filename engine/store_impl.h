@@ -61,8 +61,7 @@ class StoreImpl {
   Executor& executor() { return *executor_; }
 
  private:
-  /// @param create the pool was just created: its file goes again unless `unmade_` is told
-  StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open, bool create);
+  StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);
   void Recover();
   /// Tells the log of refreshes of the cache that have ended since the last call.
   void LogRefreshes();
@@ -77,16 +76,7 @@ class StoreImpl {
   void CarryOutRest(InFlight& in_flight) GPM_REQUIRES(store_state);
   void Resume(InFlight& in_flight, bool final_attempt) GPM_REQUIRES(store_state);
 
-  /// Removes the file of a pool that could not be created, while the pool is locked.
-  struct RemovedUnlessMade {
-    Pool* pool;  ///< null: made, or opened
-    ~RemovedUnlessMade() {
-      if (pool != nullptr) pool->mapping().RemoveFile();
-    }
-  };
-
   std::unique_ptr<Pool> pool_;
-  RemovedUnlessMade unmade_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
   Log log_;

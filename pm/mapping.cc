@@ -111,7 +111,6 @@ Mapping::Mapping(const std::string& path, const Options& options)
     if (options.tracer != nullptr) persist_ = Persist(options.tracer);
     if (file_bytes_ > 0) MapStep(RoundUp(file_bytes_, kPageBytes), false);
   } catch (...) {
-    if (options.create && fd_ >= 0) RemoveFile();
     Release();
     throw;
   }
@@ -124,6 +123,7 @@ void Mapping::OpenFile(bool create) {
   const int flags = (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
   fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, 0644);
   if (fd_ < 0) ThrowOpenError(path_, create, errno);
+  remove_on_close_ = create;
 
   struct stat status {};
   if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
@@ -132,7 +132,13 @@ void Mapping::OpenFile(bool create) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: is a device, pipe or socket; a pool is a regular file", path_));
   }
-  if (flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+  // Who opens a file that is being created lets go of it at once: it is empty, and no pool.
+  const int wait = create ? 0 : LOCK_NB;
+  int locked = 0;
+  do {
+    locked = flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | wait);
+  } while (locked != 0 && errno == EINTR);
+  if (locked != 0) {
     if (errno == EWOULDBLOCK) {
       throw Error(
           ErrorCode::kBusy,
@@ -411,10 +417,6 @@ void Mapping::RegisterGpu() {
   gpu_registered_ = true;
 }
 
-void Mapping::RemoveFile() noexcept {
-  if (!anonymous_) ::unlink(path_.c_str());
-}
-
 void Mapping::Release() noexcept {
   const bool forked = getpid() != process_;
   if (gpu_registered_ && !forked) {
@@ -422,6 +424,7 @@ void Mapping::Release() noexcept {
   }
   if (base_ != nullptr) munmap(base_, reserved_bytes_);
   if (fd_ >= 0) {
+    if (remove_on_close_ && !forked) ::unlink(path_.c_str());
     // Closing alone would not, while a child of a fork still has it open.
     if (!forked) flock(fd_, LOCK_UN);
     ::close(fd_);

@@ -44,9 +44,10 @@ class Mapping {
   /// Opens or creates the file, locks it and maps what is there (of a new file, nothing). What the
   /// file has of holes, it still has.
   /// @param path a file, or "pinned:" for anonymous host memory (only with create)
+  /// A file that it creates is removed with the mapping, until RemoveOnClose(false).
   /// @throws Error kNotFound, kExists, kBusy (another holder of the lock), kNoSpace (address
   ///         space), kIo, kInvalidArgument (a directory; max_bytes below the file's size), each
-  ///         naming the path; a file that it created is then removed
+  ///         naming the path
   Mapping(const std::string& path, const Options& options);
   ~Mapping();
   Mapping(const Mapping&) = delete;
@@ -78,8 +79,9 @@ class Mapping {
   /// @throws Error(kUnsupported) when the medium can't be registered, naming those that can
   void RegisterGpu();
 
-  /// Removes the file, for the creator of a pool that could not be completed. The mapping stays.
-  void RemoveFile() noexcept;
+  /// Says whether the file goes with this mapping, while it is still locked: true for a new file
+  /// until its creator says that it is complete.
+  void RemoveOnClose(bool remove) { remove_on_close_ = remove; }
 
  private:
   struct Step {
@@ -105,6 +107,7 @@ class Mapping {
   std::string path_;
   bool read_only_ = false;
   bool anonymous_ = false;
+  bool remove_on_close_ = false;
   int fd_ = -1;
   std::byte* base_ = nullptr;
   std::uint64_t reserved_bytes_ = 0;

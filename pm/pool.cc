@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "pm/crc32c.h"
 #include "gpmstore/error.h"
+#include "pm/crc32c.h"
 
 namespace gpm {
 namespace {
@@ -173,15 +173,11 @@ std::unique_ptr<Pool> Pool::Create(const std::string& path, const PoolConfig& co
   auto mapping = std::make_unique<Mapping>(
       path,
       Mapping::Options{.max_bytes = options.max_bytes, .create = true, .tracer = options.tracer});
-  try {
-    mapping->Grow(needed);
-    std::unique_ptr<Pool> pool(new Pool(std::move(mapping), first, false));
-    pool->WriteCopy(0, first);
-    return pool;
-  } catch (...) {
-    if (mapping != nullptr) mapping->RemoveFile();
-    throw;
-  }
+  mapping->Grow(needed);
+  std::unique_ptr<Pool> pool(new Pool(std::move(mapping), first, false));
+  pool->WriteCopy(0, first);
+  pool->mapping_->RemoveOnClose(false);
+  return pool;
 }
 
 std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options) {

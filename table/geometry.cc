@@ -32,9 +32,9 @@ Geometry ParseGeometry(std::string_view text) {
   const auto locations = levels ? TakeNumber(&rest, "H-") : std::nullopt;
   const auto slots = locations ? TakeNumber(&rest, "S") : std::nullopt;
   if (!slots || !rest.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("geometry {} is not of the form xL-yH-zS, such as 2L-2H-8S",
-                            Quoted(text)));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("geometry {} is not of the form xL-yH-zS, such as 2L-2H-8S", Quoted(text)));
   }
   const Geometry geometry{*levels, *locations, *slots};
   ValidateGeometry(geometry);

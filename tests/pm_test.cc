@@ -13,8 +13,8 @@
 #include <iterator>
 #include <memory>
 
-#include "pm/crc32c.h"
 #include "gpmstore/error.h"
+#include "pm/crc32c.h"
 #include "pm/mapping.h"
 #include "pm/medium.h"
 #include "pm/persist.h"
@@ -229,6 +229,7 @@ TEST_P(MappingTest, StopsAtTheMaximum) {
 TEST_P(MappingTest, WhatWasStoredIsThereWhenOpenedAgain) {
   {
     Mapping mapping(path_, Creating());
+    mapping.RemoveOnClose(false);
     mapping.Grow(3 * kMiB);
     std::memcpy(mapping.base() + 3 * kMiB - 5, "hello", 5);
   }
@@ -320,6 +321,7 @@ TEST_P(MappingTest, PathsThatCantBe) {
 
 TEST_P(MappingTest, SecondOpenIsRefused) {
   auto mapping = std::make_unique<Mapping>(path_, Creating());
+  mapping->RemoveOnClose(false);
   mapping->Grow(kMiB);
   for (const bool read_only : {false, true}) {
     std::string message;
@@ -357,6 +359,7 @@ TEST_P(MappingTest, LockedByAnotherProcessUntilItIsKilled) {
 TEST_P(MappingTest, ReadOnly) {
   {
     Mapping mapping(path_, Creating());
+    mapping.RemoveOnClose(false);
     mapping.Grow(kMiB);
     std::memcpy(mapping.base(), "read", 4);
   }
@@ -457,12 +460,16 @@ TEST_P(MappingTest, FullFileSystem) {
   umount2(directory_.c_str(), MNT_DETACH);
 }
 
-TEST_P(MappingTest, RemoveFile) {
-  Mapping mapping(path_, Creating());
-  mapping.Grow(kMiB);
-  mapping.RemoveFile();
-  EXPECT_FALSE(std::filesystem::exists(path_));
-  mapping.base()[0] = std::byte{1};
+TEST_P(MappingTest, ANewFileGoesWithItsMappingUntilItIsComplete) {
+  for (const bool complete : {false, true}) {
+    {
+      Mapping mapping(path_, {.create = true});
+      mapping.Grow(kMiB);
+      EXPECT_TRUE(std::filesystem::exists(path_));
+      mapping.RemoveOnClose(!complete);
+    }
+    EXPECT_EQ(std::filesystem::exists(path_), complete);
+  }
 }
 
 TEST(PinnedMappingTest, GrowsLikeAFile) {

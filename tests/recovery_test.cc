@@ -6,10 +6,10 @@
 #include <functional>
 #include <set>
 
-#include "table/layout.h"
-#include "table/media/direct.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
+#include "table/layout.h"
+#include "table/media/direct.h"
 #include "tests/test_util.h"
 
 /// Recovery of what crashes leave. The crashes are made by hand: a closed pool's slots, levels and

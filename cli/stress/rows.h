@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "gpmstore/batch.h"
-#include "table/hash.h"
 #include "pm/annotate.h"
+#include "table/hash.h"
 
 namespace gpm::stress {
 

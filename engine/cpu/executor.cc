@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "engine/cpu/batch_task.h"
+#include "pm/thread_pool.h"
 #include "table/media/direct.h"
 #include "table/media/traced.h"
-#include "pm/thread_pool.h"
 
 namespace gpm {
 namespace {

@@ -55,9 +55,9 @@ struct StoreStats {
   double load_factor = 0;            ///< items / capacity_slots
   std::uint32_t bottom_level = 0;
   std::uint32_t top_level = 0;
-  std::uint64_t resizes = 0;      ///< since open
-  double resize_seconds = 0;      ///< that they took; no batch ran
-  double growth_seconds = 0;      ///< of that, until the medium had room and the executor saw it
+  std::uint64_t resizes = 0;  ///< since open
+  double resize_seconds = 0;  ///< that they took; no batch ran
+  double growth_seconds = 0;  ///< of that, until the medium had room and the executor saw it
   /// Operations since open that have ended, by Op: of batches of one kind. Those of mixed batches,
   /// of which a device may have the kinds, are counted together. What kernels do through a
   /// DeviceView is not counted.

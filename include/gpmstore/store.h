@@ -26,8 +26,10 @@ using Stream = CUstream_st*;
 
 /// A function of an item's key and value that says whether to go on.
 template <class Visit>
-concept StoppableVisit = std::is_same_v<
-    std::invoke_result_t<Visit&, std::span<const std::byte>, std::span<const std::byte>>, bool>;
+concept StoppableVisit =
+    std::is_same_v <
+    std::invoke_result_t<Visit&, std::span<const std::byte>, std::span<const std::byte>>,
+bool > ;
 
 /// What a batch call returns instead of a count when the results are in device memory, which it
 /// does not copy: the results say.

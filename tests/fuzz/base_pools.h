@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "table/layout.h"
 #include "pm/format.h"
+#include "table/layout.h"
 
 namespace gpm::fuzz {
 

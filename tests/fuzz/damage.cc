@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
-#include "pm/crc32c.h"
 #include "gpmstore/error.h"
+#include "pm/crc32c.h"
 #include "pm/pool.h"
 #include "tests/test_util.h"
 
