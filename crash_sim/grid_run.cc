@@ -14,6 +14,24 @@ using crash::GridThreads;
 namespace {
 
 constexpr std::uint32_t kMostTilesOfBlock = 4;
+constexpr NoCells kNoCells;
+
+/// Old values are read by threads beside the tiles.
+struct OthersReadApart {
+  bool deals;
+  crash::GridMachine& machine;
+  std::vector<GridReads::Read>& reads;
+  std::uint32_t& blocks_begun;
+
+  bool enabled() const { return deals; }
+  void ReadApart(std::uint32_t cell, std::uint32_t reader) const {
+    reads.push_back({cell, reader});
+  }
+  void Begun() const {
+    machine.FenceDevice(Step::kOther);
+    ++blocks_begun;
+  }
+};
 
 }  // namespace
 
@@ -55,11 +73,11 @@ void CpuBatchTask<crash::GridSetup>::Place() {
     effects_[p] = begins ? own : ComposeEffects{}(effects_[p - 1], own);
     records_[p] = KeyRunRecord{0, 0, KeyRunStatus::kPending, p};
   }
-  surprises_.resize(n);
+  mispredictions_.resize(n);
   plans_.resize(n);
   grid_.effects = effects_.data();
   grid_.records = records_.data();
-  grid_.mispredictions = surprises_.data();
+  grid_.mispredictions = mispredictions_.data();
   grid_.sums = &sums_;
 }
 
@@ -258,16 +276,10 @@ void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
             task.cell = 0;
           }
         }
-        ApplyKeyRunTasks(
-            Team(GridThreads{&block}), tile, ThreadGroup{}, table, grid_, reads_, task,
-            static_cast<NoCells*>(nullptr), ends_run, deals,
-            [&](std::uint32_t cell, std::uint32_t reader) {
-              reads_list_.push_back({cell, reader});
-            },
-            [&] {
-              machine().FenceDevice(Step::kOther);
-              ++come;
-            });
+        task.active = ends_run;
+        ApplyKeyRunTasks(Team(GridThreads{&block}), tile, grid_,
+                         KeyRunIo<GridReads, const NoCells>{reads_, kNoCells}, task,
+                         OthersReadApart{deals, machine(), reads_list_, come});
         block.Meet(false);
         if (block.Rank() == 0) {
           machine().FenceDevice(Step::kOther);
@@ -327,9 +339,9 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
   reads_.list = &reads_list_;
   if (!table.inline_values() && grid_.found != nullptr) {
     reads_.plans = plans_.data();
-    reads_.copies = &copies_;
+    reads_.early = true;
   }
-  const bool early = reads_.copies != nullptr;
+  const bool early = reads_.early;
   asked_ = 0;
   reads_list_.clear();
   copies_.clear();
@@ -370,12 +382,11 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
         Cells& own = cells[p / tiles_of_block_];
         if (block.Rank() == 0) own.at.block = &block;
         own.Begin(threads, lists);
-        const bool active =
-            EndsKeyRun(p) && records_[effects_[p].first].status != KeyRunStatus::kDone;
-        ApplyKeyRunTasks(
-            Team(threads), tile, ThreadGroup{}, table, grid_, reads_,
-            active ? TaskAt(p) : KeyRunTask{}, &own, active, false,
-            [](std::uint32_t, std::uint32_t) {}, [] {});
+        KeyRunTask task{};
+        if (EndsKeyRun(p)) task = TaskAt(p);
+        task.active = EndsKeyRun(p) && task.record->status != KeyRunStatus::kDone;
+        ApplyKeyRunTasks(Team(threads), tile, grid_, KeyRunIo<GridReads, Cells>{reads_, own}, task,
+                         NobodyReadsApart{});
         own.Return(threads, reclaim_);
       },
       beside);
@@ -397,16 +408,16 @@ void CpuBatchTask<crash::GridSetup>::ApplyKeyRuns(bool final_attempt) {
   reads_list_.clear();
   if (!table.inline_values() && machine().Random() % 2 == 0) reads_.plans = plans_.data();
   Kernel(grid_.count, [&](GridBlock& block, std::uint32_t p) {
-    bool active = EndsKeyRun(p) && records_[effects_[p].first].status == KeyRunStatus::kPending;
-    if (active && (strategy_ == Strategy::kAlone || final_attempt)) {
+    KeyRunTask task{};
+    if (EndsKeyRun(p)) task = TaskAt(p);
+    task.active = EndsKeyRun(p) && task.record->status == KeyRunStatus::kPending;
+    if (task.active && (strategy_ == Strategy::kAlone || final_attempt)) {
       OneByOne(p, final_attempt);
-      active = false;
+      task.active = false;
     }
-    const Tile tile = MakeTile();
-    ApplyKeyRunTasks(
-        Team(GridThreads{&block}), tile, ThreadGroup{}, table, grid_, reads_,
-        active ? TaskAt(p) : KeyRunTask{}, static_cast<NoCells*>(nullptr), active, false,
-        [](std::uint32_t, std::uint32_t) {}, [] {});
+    ApplyKeyRunTasks(Team(GridThreads{&block}), MakeTile(), grid_,
+                     KeyRunIo<GridReads, const NoCells>{reads_, kNoCells}, task,
+                     NobodyReadsApart{});
   });
   ReadPlanned();
   AnswerAll(false);
@@ -471,7 +482,7 @@ void CpuBatchTask<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
 void CpuBatchTask<crash::GridSetup>::CorrectAll() {
   const TableView& table = executor_->table_;
   for (std::uint64_t k = 0; k < sums_.mispredictions; ++k) {
-    const std::uint32_t first = surprises_[k];
+    const std::uint32_t first = mispredictions_[k];
     const KeyRunRecord record = records_[first];
     std::uint32_t last = first;
     while (!EndsKeyRun(last)) ++last;

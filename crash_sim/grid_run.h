@@ -86,9 +86,11 @@ struct GridReads {
     std::uint32_t operation;
   };
   GridPlan* plans = nullptr;
-  const void* copies = nullptr;  ///< not null: the batch is answered while it is carried out
+  bool early = false;  ///< the batch is answered while it is carried out
   std::vector<Read>* list = nullptr;
 
+  bool has_plans() const { return plans != nullptr; }
+  bool answers_early() const { return early; }
   GridPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
     list->push_back({cell, operation});
     return {GridPlan::Kind::kRead, cell};
@@ -200,7 +202,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   std::vector<std::uint32_t> order_;
   std::vector<KeyRunEffect> effects_;
   std::vector<KeyRunRecord> records_;
-  std::vector<std::uint32_t> surprises_;
+  std::vector<std::uint32_t> mispredictions_;
   std::vector<crash::GridPlan> plans_;
   std::vector<crash::GridReads::Read> reads_list_;
   std::vector<crash::GridReads::Read> copies_;  ///< source operation, target

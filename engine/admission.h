@@ -13,6 +13,7 @@
 #include "engine/batch_executor.h"
 #include "engine/health.h"
 #include "engine/log.h"
+#include "engine/profiler_range.h"
 #include "engine/space.h"
 #include "pm/mutex.h"
 #include "pm/tracer.h"
@@ -25,6 +26,7 @@ struct InFlight {
 
   const Demand demand;
   const std::thread::id opener = std::this_thread::get_id();
+  ProfilerRange range;
   std::uint64_t id = 0;
   CellGrant grant;
   std::shared_ptr<BatchTask> task;  ///< null until started

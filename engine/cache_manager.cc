@@ -57,14 +57,19 @@ class CacheManager::Turn {
   bool has_ = false;
 };
 
+void CacheManager::EndRefresh() {
+  refreshing_ = false;
+  ended_ = begun_;
+  range_.End();
+}
+
 void CacheManager::SetTable(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
   if (refreshing_) executor.AwaitCacheRefresh();
   executor.SetTable(table, false);
   const MutexLock lock(mutex_);
   on_ = false;
-  refreshing_ = false;
-  ended_ = begun_;
+  EndRefresh();
 }
 
 void CacheManager::KeepTable(Executor& executor, const TableView& table) {
@@ -77,8 +82,7 @@ void CacheManager::Drop(Executor& executor) {
   executor.SetAccelerators(CacheShape{}, options_.policy, 0);
   const MutexLock lock(mutex_);
   on_ = false;
-  refreshing_ = false;
-  ended_ = begun_;
+  EndRefresh();
 }
 
 void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
@@ -105,8 +109,7 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
   }
   const MutexLock lock(mutex_);
   on_ = shape.frames != 0;
-  refreshing_ = false;
-  ended_ = begun_;
+  EndRefresh();
   operations_ = 0;
   due_at_ =
       std::max<std::uint64_t>(1, options_.refresh_interval / 8);  // soon: nothing is cached yet
@@ -135,8 +138,7 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
   {
     const MutexLock lock(mutex_);
     if (refreshing_ && executor.CacheRefreshEnded()) {
-      refreshing_ = false;
-      ended_ = begun_;
+      EndRefresh();
       ++stats_.refreshes;
       stats_.refresh_seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -153,6 +155,7 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
     refreshing_ = true;
   }
   start_ = std::chrono::steady_clock::now();
+  range_ = ProfilerRange("refresh");
   operations_ = 0;
   due_at_ = options_.refresh_interval;
   executor.RefreshCache();

@@ -8,6 +8,7 @@
 
 #include "cache/policy.h"
 #include "engine/executor.h"
+#include "engine/profiler_range.h"
 #include "pm/mutex.h"
 
 namespace gpm {
@@ -55,6 +56,9 @@ class CacheManager {
   /// Waits until nobody asks the executor for anything, and keeps others from it during its life.
   class Turn;
 
+  /// By who has the turn: no refresh is under way any more.
+  void EndRefresh() GPM_REQUIRES(mutex_);
+
   const CacheOptions options_;
   PmTracer* const tracer_;
   Mutex mutex_;
@@ -70,6 +74,7 @@ class CacheManager {
   std::uint64_t operations_ = 0;  ///< since the last refresh began
   std::uint64_t due_at_ = 0;      ///< of them, with a refresh_interval: when the next one begins
   std::chrono::steady_clock::time_point start_;
+  ProfilerRange range_;  ///< of the refresh under way
 };
 
 }  // namespace gpm

@@ -25,11 +25,11 @@ struct alignas(16) KeyRunEffect {
   std::uint32_t if_absent;   ///< kUnchanged, kRemoved, or the position of the last writer
   std::uint32_t if_present;  ///< the same, when the key was there before
   std::uint32_t first;  ///< where the run begins; kNoPosition in elements that do not begin one
-  std::uint32_t find_and_mixed;  ///< position of the run's first find, or kNoPosition; the top bit
-                                 ///< says that the run holds more than one key (equal hashes)
+  std::uint32_t find_and_collided;  ///< position of the run's first find, or kNoPosition; the top
+                                    ///< bit says that keys of the run collided: equal hashes
 
-  GPM_HD std::uint32_t first_find() const { return find_and_mixed & kNoPosition; }
-  GPM_HD bool mixed() const { return (find_and_mixed & ~kNoPosition) != 0; }
+  GPM_HD std::uint32_t first_find() const { return find_and_collided & kNoPosition; }
+  GPM_HD bool collided() const { return (find_and_collided & ~kNoPosition) != 0; }
 };
 
 /// The effect of one operation at `position`.
@@ -44,7 +44,7 @@ GPM_HD inline KeyRunEffect EffectOf(Op op, bool has_value, std::uint32_t positio
                       : plan.if_present == Action::kErase ? kRemoved
                                                           : kUnchanged;
   effect.first = begins_run ? position : kNoPosition;
-  effect.find_and_mixed =
+  effect.find_and_collided =
       (op == Op::kFind ? position : kNoPosition) | (other_key ? ~kNoPosition : 0);
   return effect;
 }
@@ -64,7 +64,8 @@ struct ComposeEffects {
     both.first = left.first;
     const std::uint32_t find =
         left.first_find() != kNoPosition ? left.first_find() : right.first_find();
-    both.find_and_mixed = find | ((left.find_and_mixed | right.find_and_mixed) & ~kNoPosition);
+    both.find_and_collided =
+        find | ((left.find_and_collided | right.find_and_collided) & ~kNoPosition);
     return both;
   }
 

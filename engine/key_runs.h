@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "engine/combining.h"
 #include "table/protocol.h"
@@ -15,7 +16,7 @@ namespace gpm {
 /// What became of a key run: of the operations of a batch on one key.
 enum class KeyRunStatus : std::uint32_t {
   kPending,     ///< not carried out: no slot or cell was free, or not reached yet
-  kMixed,       ///< the same, of a searched run that has to be carried out operation by operation
+  kCollided,    ///< the same, of a searched run of several keys: carried out one by one
   kDone,        ///< carried out with one write; its operations' results follow from the record
   kSequential,  ///< carried out operation by operation, results and all
 };
@@ -24,13 +25,15 @@ struct KeyRunRecord {
   std::uint16_t present;  ///< whether the key was there before
   std::uint16_t hit;      ///< and its value in GPU memory, or wanted by nobody
   KeyRunStatus status;
-  /// Of a run that is carried out one by one: the first position that is not. Of a misprediction:
-  /// the cell that the item had before the run.
-  std::uint32_t next;
+  union {
+    std::uint32_t next;      ///< of a run that is carried out one by one: the first position left
+    std::uint32_t old_cell;  ///< of a misprediction: the cell that the item had before the run
+  };
 };
 
 /// A key run that a tile carries out.
 struct KeyRunTask {
+  bool active;          ///< the tile has one
   KeyRunEffect effect;  ///< of all of it
   KeyRunRecord* record;
   std::uint32_t last;     ///< its last operation
@@ -45,6 +48,7 @@ struct KeyRunTask {
 /// @tparam Cursor takes from lists of free cells (SmQueueCursor)
 template <class Threads, class Cursor>
 struct BlockCells {
+  static constexpr bool kSearched = true;
   using Lists = typename Cursor::Lists;
 
   const Lists* lists;
@@ -103,10 +107,29 @@ struct BlockCells {
   }
 };
 
-/// In the place of BlockCells where no cells are dealt.
+/// In the place of BlockCells where key runs were not searched, so that it is not known how many
+/// cells they need.
 struct NoCells {
+  static constexpr bool kSearched = false;
   template <class... Arguments>
-  GPM_HD void Give(const Arguments&...) {}
+  GPM_HD void Give(const Arguments&...) const {}
+};
+
+/// What key runs read and take.
+/// @tparam Cells where to take cells from. If they are kSearched, SearchKeyRuns came first, and the
+///         reads that it planned are being made. If `reads` answers early, too, the batch is being
+///         answered by what the search found
+template <class Reads, class Cells>
+struct KeyRunIo {
+  const Reads& reads;
+  Cells& cells;
+};
+
+/// Who reads the values that key runs want as they were before: the runs' own tiles. Others are
+/// enabled, and wait for the first round (NobodyWaits): a tile calls ReadApart in it.
+struct NobodyReadsApart : NobodyWaits {
+  /// Others are to read the value of this cell for operation `reader`.
+  GPM_HD void ReadApart(std::uint32_t, std::uint32_t) const {}
 };
 
 /// Notes that a key run was answered wrongly while it was carried out (FixMispredicted).
@@ -116,27 +139,21 @@ GPM_HD inline void AddMisprediction(const Batch& batch, std::uint32_t first) {
 }
 
 /// Carries out the key runs of a team's tiles. All tiles call it.
-/// @param begins, begun as for GroupCommit
-/// @param read_apart read_apart(cell, reader): others are to read the value of this cell for
-///        operation `reader`. A tile calls it in the first round, if `begins`; `begun` then lets
-///        the others start
-/// @param cells where to take cells from; null: the runs were not searched. Otherwise SearchKeyRuns
-///        came first, and the reads that it planned are being made. If `reads` has copies, too, the
-///        batch is being answered by what the search found
-/// @param active whether this tile has a run
-template <class Team, class Operations, class Group, class Batch, class Reads, class Cells,
-          class ReadApart, class Begun>
+/// @param apart who reads old values, such as NobodyReadsApart
+template <class Team, class Operations, class Batch, class Io, class Apart>
 GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operations,
-                                    const Group& group, const TableView& table, const Batch& batch,
-                                    const Reads& reads, const KeyRunTask& task, Cells* cells,
-                                    bool active, bool begins, const ReadApart& read_apart,
-                                    const Begun& begun) {
-  const bool searched = cells != nullptr;
+                                    const Batch& batch, const Io& io, const KeyRunTask& task,
+                                    const Apart& apart) {
+  const auto& reads = io.reads;
+  auto& cells = io.cells;
+  const TableView& table = operations.table();
+  const auto& group = operations.group();
+  constexpr bool searched = std::remove_reference_t<decltype(cells)>::kSearched;
   typename Operations::Work work;
   std::byte* row = nullptr;  // of the run's first find, which reads the value; other finds copy it
   std::uint32_t reader = 0;
   bool hit = false;
-  if (active) {
+  if (task.active) {
     const std::uint64_t* key = batch.KeyOf(task.last, table.key_words);
     const Plan plan = PlanOfKeyRun(task.effect, [&](std::uint32_t position) {
       return batch.ValueOf(batch.OperationAt(position), table.value_size);
@@ -150,35 +167,32 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
       reader = batch.OperationAt(task.effect.first_find());
       row = batch.FoundOf(reader, table.value_size);
     }
-    if (row != nullptr && searched && reads.plans != nullptr &&
+    if (row != nullptr && searched && reads.has_plans() &&
         !reads.plans[reader].IsByWriter()) {  // others write the row
       row = nullptr;
       hit = false;
     }
   }
   if (searched) {
-    const bool was_present = active && task.record->present != 0;
+    const bool was_present = task.active && task.record->present != 0;
     const Action action = was_present ? work.plan.if_present : work.plan.if_absent;
-    cells->Give(team.threads(), operations, group, active && action == Action::kWrite, &work);
+    cells.Give(team.threads(), operations, group, task.active && action == Action::kWrite, &work);
   }
   const Outcome& outcome = work.outcome;
-  const bool at_once = reads.plans == nullptr || searched || table.inline_values();
-  GroupCommit(
-      team, operations.media(), operations, &work, active, begins,
-      [&](bool is_first) {
-        if (row == nullptr || !outcome.present || outcome.shortage != Shortage::kNothing) return;
-        hit = operations.ReadCached(work.candidates, outcome, row);
-        if (hit || !at_once) return;
-        // (Only an operation without a directory may have to begin again, and so read once more.)
-        if (is_first && begins && work.covered) {
-          read_apart(operations.CellOf(outcome.reference), reader);
-        } else {
-          operations.ReadValue(outcome.reference, row);
-          hit = table.inline_values() && work.covered;
-        }
-      },
-      begun);
-  if (!active || !group.IsLeader()) return;
+  const bool at_once = !reads.has_plans() || searched || table.inline_values();
+  GroupCommit(team, operations, &work, task.active, apart, [&](bool is_first) {
+    if (row == nullptr || !outcome.present || outcome.shortage != Shortage::kNothing) return;
+    hit = operations.ReadCached(work.candidates, outcome, row);
+    if (hit || !at_once) return;
+    // (Only an operation without a directory may have to begin again, and so read once more.)
+    if (is_first && apart.enabled() && work.covered) {
+      apart.ReadApart(operations.CellOf(outcome.reference), reader);
+    } else {
+      operations.ReadValue(outcome.reference, row);
+      hit = table.inline_values() && work.covered;
+    }
+  });
+  if (!task.active || !group.IsLeader()) return;
   const bool found = outcome.present && outcome.shortage == Shortage::kNothing;
   if (row != nullptr && found && !hit && !at_once) {
     reads.plans[reader] = reads.PlanFirst(operations.CellOf(outcome.reference), reader);
@@ -190,14 +204,14 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
     AtomicAdd(outcome.shortage == Shortage::kSlot ? &batch.sums->short_of_slots
                                                   : &batch.sums->short_of_cells,
               1);
-    if (searched && reads.copies != nullptr) AddMisprediction(batch, task.effect.first);
+    if (searched && reads.answers_early()) AddMisprediction(batch, task.effect.first);
     return;
   }
-  if (!searched || reads.copies == nullptr) {
+  if (!searched || !reads.answers_early()) {
     task.record->present = outcome.present ? 1 : 0;
     task.record->hit = hit ? 1 : 0;
   } else if (outcome.present != (task.record->present != 0)) {
-    if (outcome.present) task.record->next = operations.CellOf(outcome.reference);
+    if (outcome.present) task.record->old_cell = operations.CellOf(outcome.reference);
     AddMisprediction(batch, task.effect.first);
   }
   task.record->status = KeyRunStatus::kDone;

@@ -45,6 +45,7 @@ void Resizer::AddLevel() {
 }
 
 bool Resizer::Resize(std::uint32_t levels) {
+  const ProfilerRange range("resize", levels);
   const Clock::time_point start = Clock::now();
   std::uint32_t added = 0;
   std::exception_ptr failure;

@@ -90,7 +90,7 @@ GPM_HD inline void FixMispredicted(const Group& group, const Media& media, const
   AtomicAdd(&batch.sums->found, 1);
   std::byte* const row = batch.FoundOf(query.operation, table.value_size);
   if (answer.writer == kUnchanged) {  // (not written again before the batch ends)
-    media.ReadCell(group, row, table.Cell(record.next * table.cell_bytes), table.value_size);
+    media.ReadCell(group, row, table.Cell(record.old_cell * table.cell_bytes), table.value_size);
   } else {
     AtomicAdd(&batch.sums->cache_hits, 1);
     media.CopyRow(group, row, batch.ValueOf(batch.OperationAt(answer.writer), table.value_size),

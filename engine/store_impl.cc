@@ -9,6 +9,7 @@
 #include <new>
 #include <random>
 
+#include "engine/profiler_range.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
@@ -136,6 +137,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
 }
 
 void StoreImpl::Recover() {
+  const ProfilerRange range("recovery");
   const auto start = std::chrono::steady_clock::now();
   const Admission::Alone alone(admission_);
   space_.Open();
@@ -206,6 +208,7 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
 std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, Demand demand) {
   demand.scope = !task->Complete();
   const auto in_flight = std::make_shared<InFlight>(demand);
+  if (!demand.scope) in_flight->range = ProfilerRange("batch", demand.operations);
   Epochs::SlotRange recycle;
   for (bool made_room = false; !admission_.TryAdmit(in_flight, made_room, &recycle);
        made_room = true) {
@@ -236,6 +239,7 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
       }
     }
   }
+  in_flight->range.End();
   if (in_flight->error) std::rethrow_exception(in_flight->error);
 }
 

@@ -33,8 +33,9 @@ struct CellRange {
   std::uint64_t last;
 };
 
-/// The volatile side of a pass: a trivially copyable view of the executor's memory.
+/// A pass, with its memory in the executor: a trivially copyable view.
 struct SlotScan {
+  ScanMode mode;
   ScanCounters* counters;
   std::uint32_t* used;  ///< one bit a cell, by cell number; null when values are inline
   const CellRange* ranges;
@@ -48,18 +49,42 @@ struct SlotScan {
   }
 };
 
+/// Buckets that a pass visits, one behind the other: a level.
+struct ScannedBuckets {
+  std::byte* first;
+  std::uint64_t count;
+  /// Whether the level is addressed; else it is being drained, and an item that has already been
+  /// moved up is a copy of which the cell is kept.
+  bool addressable;
+  std::uint32_t index;  ///< of the first in the directory, or DirectoryView::kNoIndex
+};
+
+/// Calls visit(buckets) for each level of a table, the reserved one first.
+template <class Visit>
+void ForEachScanned(const TableView& table, const DirectoryView& directory, const Visit& visit) {
+  visit(ScannedBuckets{table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex});
+  for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
+    const bool addressable = level + table.levels > table.top;
+    const bool listed = addressable && directory.enabled();
+    visit(ScannedBuckets{table.Bucket(level, 0), std::uint64_t{1} << level, addressable,
+                         listed ? directory.Index(level, 0) : DirectoryView::kNoIndex});
+  }
+}
+
 /// Visits one slot. Reads persistent memory only where the directory does not tell.
-/// @param addressable whether the slot's level is addressed; else it is being drained, and an item
-///        that has already been moved up is a copy of which the cell is kept
-/// @param index of the bucket in the directory, which was made of it; or DirectoryView::kNoIndex
+/// @param b, s its bucket among `buckets`, and its number in there
 /// @tparam Group of one thread
 template <class Group, class Media>
-GPM_HD void ScanSlot(const TableView& table, const Operations<Group, Media>& operations,
-                     const Media& media, const SlotScan& pass, ScanMode mode, bool addressable,
-                     Slot slot, std::uint32_t index) {
+GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan& pass,
+                     const ScannedBuckets& buckets, std::uint64_t b, std::uint32_t s) {
   static_assert(Group::kSize == 1);
+  const TableView& table = operations.table();
+  const Media& media = operations.media();
+  const ScanMode mode = pass.mode;
+  const Slot slot{buckets.first + b * table.bucket_bytes, s};
   const auto& directory = operations.directory();
-  const bool listed = index != DirectoryView::kNoIndex;
+  const bool listed = buckets.index != DirectoryView::kNoIndex;
+  const std::uint32_t index = buckets.index + static_cast<std::uint32_t>(b);
   const std::uint16_t fingerprint =
       listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
   if (fingerprint == DirectoryView::kEmpty) return;
@@ -70,7 +95,7 @@ GPM_HD void ScanSlot(const TableView& table, const Operations<Group, Media>& ope
     media.Flush(Step::kRepairFlush, table.State(slot), 8);
     if (listed) directory.Cleared(index, slot.index);
   };
-  const bool compares = mode != ScanMode::kTrust || !addressable;
+  const bool compares = mode != ScanMode::kTrust || !buckets.addressable;
   const bool reads_key = compares && !(told && directory.has_keys());
   std::uint64_t word = 0;
   if (!told || reads_key) word = media.Load(table.State(slot));
@@ -88,7 +113,7 @@ GPM_HD void ScanSlot(const TableView& table, const Operations<Group, Media>& ope
       directory.LoadKey(index, slot.index, key.words);
     }
     if (operations.IsDuplicate(slot, key.words)) {
-      AtomicAdd(&pass.counters->duplicates, addressable ? 1 : 0);
+      AtomicAdd(&pass.counters->duplicates, buckets.addressable ? 1 : 0);
       clear();
       return;
     }

@@ -105,17 +105,25 @@ GPM_HD inline void FenceBeforeAck(const Team& team, const Media& media, Step ste
   team.FencePublished(media, step, needed);
 }
 
+/// Who waits for the operations of a team's first round to begin: nobody. Others are enabled, and
+/// there is a first round then even if no member has an operation; one thread calls Begun when its
+/// operations have begun.
+struct NobodyWaits {
+  GPM_HD bool enabled() const { return false; }
+  GPM_HD void Begun() const {}
+};
+
 /// Applies the operations of a team's members (Operations::Apply). All members call it.
 /// @param active whether this member has an operation
-/// @param begins whether there is a first round also when no member has one
+/// @param waiting who waits for the first round, such as NobodyWaits
 /// @param read_old read_old(is_first) reads what a member wants of the item as it was. It is called
 ///        each time that the member's operation has begun; is_first: in the first round
-/// @param begun called by one thread when the first round's operations have begun
-template <class Team, class Media, class Operations, class Work, class ReadOld, class Begun>
-GPM_HD inline void GroupCommit(const Team& team, const Media& media, const Operations& operations,
-                               Work* work, bool active, bool begins, const ReadOld& read_old,
-                               const Begun& begun) {
+template <class Team, class Operations, class Work, class Waiting, class ReadOld>
+GPM_HD inline void GroupCommit(const Team& team, const Operations& operations, Work* work,
+                               bool active, const Waiting& waiting, const ReadOld& read_old) {
   using Change = typename Operations::Change;
+  const auto& media = operations.media();
+  const bool begins = waiting.enabled();
   for (bool is_first = true; team.Or(active) || (is_first && begins); is_first = false) {
     const bool has_begun = active && team.Begin(operations, work);
     bool changes = has_begun && work->change != Change::kNothing;
@@ -124,7 +132,7 @@ GPM_HD inline void GroupCommit(const Team& team, const Media& media, const Opera
       read_old(is_first);
     }
     const bool any = team.Or(changes);
-    if (is_first && begins && team.IsLast()) begun();
+    if (is_first && begins && team.IsLast()) waiting.Begun();
     if (!any) continue;
     FenceBeforePublish(team, media, Operations::PreparedFence(work->change),
                        work->change != Change::kErase);

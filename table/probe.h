@@ -179,6 +179,8 @@ class TableProbe {
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const { return table_.CellOf(reference); }
 
+  GPM_HD const TableView& table() const { return table_; }
+  GPM_HD const Group& group() const { return group_; }
   GPM_HD const Media& media() const { return media_; }
 
  protected:

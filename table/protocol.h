@@ -54,8 +54,7 @@ class Operations : public TableProbe<Group, Media> {
                        std::uint32_t uses = 1, const Hint& hint = {}) const {
     Work work = Start(candidates, key, plan, uses);
     work.hint = hint;
-    GroupCommit(
-        TeamOfOne(group_), media_, *this, &work, true, false, [](bool) {}, [] {});
+    GroupCommit(TeamOfOne(group_), *this, &work, true, NobodyWaits{}, [](bool) {});
     return work.outcome;
   }
 

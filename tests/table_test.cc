@@ -243,7 +243,7 @@ TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
         }
         ASSERT_EQ(scanned.first, first);
         ASSERT_EQ(scanned.first_find(), first_find);
-        ASSERT_FALSE(scanned.mixed());
+        ASSERT_FALSE(scanned.collided());
       }
     }
   }
@@ -254,8 +254,8 @@ TEST(Combine, MixedRunsAndInvalidOperationsAreMarked) {
   const KeyRunEffect a = EffectOf(Op::kInsert, true, 0, true, false);
   const KeyRunEffect b = EffectOf(Op::kFind, true, 1, false, true);
   const KeyRunEffect c = EffectOf(Op::kErase, true, 2, false, false);
-  EXPECT_TRUE(compose(compose(a, b), c).mixed());
-  EXPECT_TRUE(compose(a, compose(b, c)).mixed());
+  EXPECT_TRUE(compose(compose(a, b), c).collided());
+  EXPECT_TRUE(compose(a, compose(b, c)).collided());
   const KeyRunEffect invalid = EffectOf(static_cast<Op>(77), true, 0, true, false);
   EXPECT_EQ(invalid.if_absent, kUnchanged);
   EXPECT_EQ(invalid.if_present, kUnchanged);

@@ -197,20 +197,13 @@ ScanCounters CpuExecutor<Setup>::ScanSlots(ScanMode mode, const std::vector<Cell
   ScanCounters total;
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
-  const DirectoryView& directory = accelerators_.directory;
-  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
-                               std::uint32_t index) {
-    ForRanges(buckets, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+  ForEachScanned(table_, accelerators_.directory, [&](const ScannedBuckets& buckets) {
+    ForRanges(buckets.count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
       ScanCounters counters;
-      const SlotScan pass{&counters, used_.data(), ranges.data(),
+      const SlotScan pass{mode, &counters, used_.data(), ranges.data(),
                           static_cast<std::uint32_t>(ranges.size())};
       for (std::uint64_t b = first; b < last; ++b) {
-        for (std::uint32_t s = 0; s < table_.slots; ++s) {
-          ScanSlot(
-              table_, operations, media_, pass, mode, addressable,
-              Slot{first_bucket + b * table_.bucket_bytes, s},
-              index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(b));
-        }
+        for (std::uint32_t s = 0; s < table_.slots; ++s) ScanSlot(operations, pass, buckets, b, s);
       }
       FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kRepairFence,
                      mode == ScanMode::kRepair);
@@ -218,7 +211,7 @@ ScanCounters CpuExecutor<Setup>::ScanSlots(ScanMode mode, const std::vector<Cell
         // What is taken for the state of things may be what a process stored and did not live to
         // flush. Cells are durable before anything names them. (The reserved level comes first and
         // is one part, which the caller runs: its fence is also that of Pool::Open's flush.)
-        media_.Flush(Step::kInspectFlush, first_bucket + first * table_.bucket_bytes,
+        media_.Flush(Step::kInspectFlush, buckets.first + first * table_.bucket_bytes,
                      (last - first) * table_.bucket_bytes);
         FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kInspectFence);
       }
@@ -228,14 +221,7 @@ ScanCounters CpuExecutor<Setup>::ScanSlots(ScanMode mode, const std::vector<Cell
       AtomicAdd(&total.bad_references, counters.bad_references);
       AtomicAdd(&total.shared_cells, counters.shared_cells);
     });
-  };
-  visit_level(table_.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
-  for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-    const bool addressable = level + table_.levels > table_.top;
-    visit_level(
-        table_.Bucket(level, 0), std::uint64_t{1} << level, addressable,
-        addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
-  }
+  });
   return total;
 }
 

@@ -15,38 +15,33 @@
 namespace gpm {
 namespace {
 
-/// Batches of so many finds or more have a thread for each find, smaller ones a tile. (2^14 - 1
-/// finds take 14 to 53 us with a tile each; 2^14 take 30 to 73 with a thread each.)
-constexpr std::uint64_t kLargeFrom = (std::uint64_t{1} << 14) + 1;
-/// Small batches that also write deal out their reads from so many operations on. (With one write
-/// in 20, 1024 operations take 37 us dealt out and 35 if each reads at once; 4096 take 39 and 47.)
-constexpr std::uint64_t kDealtFrom = 2048;
-/// Batches of so many operations or more are cut in two: the first slice is read while the second
-/// one is looked up.
-constexpr std::uint64_t kSplitFrom = std::uint64_t{1} << 18;
-/// Batches of up to so many operations are sorted by a merge sort, which takes less time: a radix
-/// sort's passes take some 12 us however few they sort.
-constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
 /// Blocks that read in the order of addresses, in larger pools: few, so that few pages are in use.
 constexpr unsigned kReadingBlocks = 64;
 /// Blocks of ApplyKeyRuns, or of ApplyQueuedKeyRuns, that a multiprocessor runs at once.
 constexpr std::uint32_t kBusyBlocks = 3;
 
-/// Operations of the first slice of a batch that is cut in two. (Measured: the reads of a smaller
-/// one end before the second slice is looked up.)
-std::uint32_t FirstSlice(std::uint64_t operations, bool finds) {
-  return static_cast<std::uint32_t>(operations / (finds ? 3 : 4));
-}
-
 /// The effects of a sorted batch's operations, for a scan.
-auto OneByOne(const DeviceBatch& batch, std::uint32_t key_words) {
+auto SingleEffectsOf(const DeviceBatch& batch, std::uint32_t key_words) {
   return thrust::make_transform_iterator(thrust::counting_iterator<std::uint32_t>(0),
                                          SingleEffects{batch, key_words});
 }
 
 }  // namespace
 
-/// Allocates what the batch needs, so that nothing is short once it has begun.
+Strategy CudaBatchTask::Choose() const {
+  StrategyInputs inputs;
+  inputs.operations = batch_.results.size();
+  inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
+  inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
+  inputs.has_directory = executor_->has_directory();
+  inputs.has_cache = executor_->has_cache();
+  inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
+  inputs.pool_bytes = executor_->pool_bytes();
+  inputs.access = executor_->access();
+  return ChooseStrategy(inputs);
+}
+
+/// Chooses the strategy and allocates what it needs, so that nothing is short once it has begun.
 void CudaBatchTask::Allocate() {
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
@@ -56,49 +51,37 @@ void CudaBatchTask::Allocate() {
   if (!found_on_device_) w.found.Reserve(batch_.found.size());
   if (!results_on_device_) w.results.Reserve(n);
   reads_.last = static_cast<std::uint32_t>(n);
-  const bool wants_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
-  const AccessOptions& access = executor_->access();
-  const bool deferred = wants_cells && n <= Reads::kMaxOperations && access.by_address;
-  const std::uint64_t tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
-  strategy_ =
-      n <= std::min<std::uint64_t>(kSmallBatch, tiles) ? Strategy::kSmall : Strategy::kSorted;
-  // Several finds of a key are one key run where that saves reads: without a directory, and where
-  // values are neither read together nor cached.
-  const bool finds = batch_.ops.empty() && batch_.op == Op::kFind;
-  const bool apart = (deferred && n >= kLargeFrom) || !wants_cells || executor_->has_cache();
-  if (finds && (!access.combine || (executor_->has_directory() && apart)))
-    strategy_ = Strategy::kFinds;
-  searches_ = strategy_ == Strategy::kSorted && executor_->has_directory() &&
-              n <= Reads::kMaxOperations && (deferred || !wants_cells);
-  if (deferred && (strategy_ != Strategy::kSmall || n >= kDealtFrom)) AllocateReads(n);
-  if (strategy_ == Strategy::kFinds) return;
+  strategy_ = Choose();
+  if (strategy_.queues_reads) AllocateReads(n);
+  if (strategy_.finds()) return;
   w.records.Reserve(n);
+  const bool small = strategy_.kernels == Strategy::Kernels::kSmall;
   if (executor_->needs_flush()) {
     // (A value that is written ahead may not be the one that stays.)
-    const std::uint64_t cells = (strategy_ == Strategy::kSmall ? 2 : 1) * executor_->cell_bytes();
+    const std::uint64_t cells = (small ? 2 : 1) * executor_->cell_bytes();
     w.dirty_lines.Reserve(n * (batch_.keys.size() / n + cells) / 64 + 6 * n);
     w.dirty_count.Reserve(1);
   }
-  if (strategy_ == Strategy::kSmall) {
+  if (small) {
     w.digests.Reserve(n);
     return;
   }
   w.effects.Reserve(n);
-  if (searches_) {
-    w.pending.Reserve(ShapeLists(n, Workspace::kPending, &pending_));
+  if (strategy_.searches()) {
+    w.pending.Reserve(ShapeQueues(n, Workspace::kPending, &pending_));
     pending_.items = w.pending.data();
     if (executor_->cell_bytes() != 0) {
-      w.dealt.Reserve(ShapeLists(n, Workspace::kDealt, &cells_));
+      w.dealt.Reserve(ShapeQueues(n, Workspace::kDealt, &cells_));
       cells_.items = w.dealt.data();
     }
   }
   w.hashes.Reserve(n);
   w.other_hashes.Reserve(n);
   w.order.Reserve(n);
-  if (n > kMergedUpTo) w.other_order.Reserve(n);
+  if (!strategy_.merge_sorts) w.other_order.Reserve(n);
   SortHashes(nullptr);
   CallCub("DeviceScan", [&] {
-    return cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, OneByOne(device_, 0),
+    return cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, SingleEffectsOf(device_, 0),
                                           w.effects.data(), ComposeEffects{}, static_cast<int>(n),
                                           stream_);
   });
@@ -107,50 +90,47 @@ void CudaBatchTask::Allocate() {
 
 /// Shapes queues for so many items, and gives them counts. @return elements that they need
 template <class Item>
-std::uint64_t CudaBatchTask::ShapeLists(std::uint64_t items, Workspace::Lists kind,
-                                        SmQueues<Item>* lists) {
-  lists->queues = SmQueues<Item>::QueuesFor(executor_->multiprocessors());
-  lists->room = SmQueues<Item>::RoomFor(items, lists->queues);
-  lists->counts = workspace_->list_counts.data() + kind * SmQueues<Item>::kCounts;
-  return lists->SizeFor(items);
+std::uint64_t CudaBatchTask::ShapeQueues(std::uint64_t items, Workspace::Lists kind,
+                                         SmQueues<Item>* queues) {
+  queues->queues = SmQueues<Item>::QueuesFor(executor_->multiprocessors());
+  queues->room = SmQueues<Item>::RoomFor(items, queues->queues);
+  queues->counts = workspace_->list_counts.data() + kind * SmQueues<Item>::kCounts;
+  return queues->SizeFor(items);
 }
 
 void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   static_assert(sizeof(ReadPlan) == 8);
-  const bool large = operations >= kLargeFrom;
-  const bool finds = strategy_ == Strategy::kFinds;
   Workspace& w = *workspace_;
-  const bool plans = large || strategy_ == Strategy::kSorted;
-  const bool in_order = large && executor_->pool_bytes() > executor_->access().dealt_up_to;
-  // Each slice has lists of its own, one behind the other. A later phase has one slice alone, and
-  // its lists may run over into the second's.
-  const bool split = (finds || searches_) && !in_order && operations >= kSplitFrom;
+  // Each slice has queues of its own, one behind the other. A later phase has one slice alone, and
+  // its queues may run over into the second's.
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
-  const std::uint64_t some = split ? FirstSlice(operations, finds) : rows;
-  std::uint64_t lists = RoundUp(ShapeLists(some, Workspace::kReads, &reads_.lists), 2);
-  const std::uint64_t second = lists;
-  if (split) lists += RoundUp(ShapeLists(rows - some, Workspace::kSecondReads, &second_lists_), 2);
-  const std::uint64_t bin_words = in_order ? Reads::kBins / 2 : 0;
-  const bool combines = finds && large && executor_->access().combine;
-  const std::uint64_t copies = combines || searches_ ? rows : 0;
-  const std::uint64_t claims = combines ? std::bit_ceil(2 * operations) : 0;
-  w.reads.Reserve(lists + (plans ? rows + Reads::kFlags + bin_words + claims + copies : 0));
-  reads_.lists.items = w.reads.data();
-  if (split) second_lists_.items = w.reads.data() + second;
+  const std::uint64_t first = strategy_.first_slice != 0 ? strategy_.first_slice : rows;
+  const std::uint64_t second = RoundUp(ShapeQueues(first, Workspace::kReads, &reads_.queues), 2);
+  std::uint64_t queued = second;
+  if (strategy_.first_slice != 0) {
+    queued += RoundUp(ShapeQueues(rows - first, Workspace::kSecondReads, &second_queues_), 2);
+  }
+  const std::uint64_t bin_words = strategy_.orders_reads ? AddressOrder::kBins / 2 : 0;
+  const std::uint64_t claims = strategy_.shares_reads ? std::bit_ceil(2 * operations) : 0;
+  const std::uint64_t copies = strategy_.copies_rows ? rows : 0;
+  const bool plans = strategy_.plans_reads;
+  w.reads.Reserve(queued + (plans ? rows + Reads::kFlags + bin_words + claims + copies : 0));
+  reads_.queues.items = w.reads.data();
+  if (strategy_.first_slice != 0) second_queues_.items = w.reads.data() + second;
   if (!plans) return;
-  std::uint64_t* at = w.reads.data() + lists;
+  std::uint64_t* at = w.reads.data() + queued;
   reads_.plans = reinterpret_cast<ReadPlan*>(at);
   reads_.flags = reinterpret_cast<std::uint32_t*>(at += rows);
-  reads_.copy_count = reads_.flags + Reads::kCopies;
+  reads_.copies.count = reads_.flags + Reads::kCopies;
   at += Reads::kFlags;
-  if (in_order) reads_.bins = reinterpret_cast<std::uint32_t*>(at);
+  if (bin_words != 0) reads_.order.bins = reinterpret_cast<std::uint32_t*>(at);
   at += bin_words;
-  if (combines) {
-    reads_.claims = at;
-    reads_.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
+  if (claims != 0) {
+    reads_.sharing.claims = at;
+    reads_.sharing.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
   }
   at += claims;
-  if (copies != 0) reads_.copies = at;
+  if (copies != 0) reads_.copies.rows = at;
   clear_bytes_ = 8 * (Reads::kFlags + bin_words + claims);
 }
 
@@ -159,14 +139,14 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
 void CudaBatchTask::SortHashes(void* storage) {
   Workspace& w = *workspace_;
   const auto n = static_cast<std::uint32_t>(batch_.results.size());
-  if (batch_.results.size() <= kMergedUpTo) {
+  if (strategy_.merge_sorts) {
     MergeSortPairs(storage, &sort_bytes_, w.hashes.data(), w.order.data(), n, stream_);
     device_.hashes = w.hashes.data();
     device_.order = w.order.data();
     device_.mispredictions = w.other_hashes.data();
   } else {
-    RadixSortPairs(storage, &sort_bytes_, w.hashes.data(), w.other_hashes.data(), w.order.data(),
-                   w.other_order.data(), n, stream_);
+    RadixSortPairs(storage, &sort_bytes_, {w.hashes.data(), w.order.data()},
+                   {w.other_hashes.data(), w.other_order.data()}, n, stream_);
     device_.hashes = w.other_hashes.data();
     device_.order = w.other_order.data();
     device_.mispredictions = w.hashes.data();
@@ -183,17 +163,17 @@ void CudaBatchTask::Sort() {
   SortHashes(w.library.data());
   CallCub("DeviceScan", [&] {
     return cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_,
-                                          OneByOne(device_, context_.table.key_words),
+                                          SingleEffectsOf(device_, context_.table.key_words),
                                           w.effects.data(), ComposeEffects{}, n, stream_);
   });
 }
 
 void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
-  if (strategy_ == Strategy::kSmall) {
+  if (strategy_.kernels == Strategy::Kernels::kSmall) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     workspace_->changes.Launch(
         {ApplySmallBatch, std::max(tiles, executor_->multiprocessors()), kSmallThreads, context_,
-         device_, reads_, again, final_attempt, kernel_reporter_},
+         device_, reads_, Attempt{again, final_attempt}, kernel_reporter_},
         stream_);
     Finish();
     return;
@@ -203,7 +183,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
     Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
            stream, context_, device_, reads, reporter);
   };
-  if (searches_ && !again) {
+  if (strategy_.searches() && !again) {
     SearchAndApply();
     if (reads_.enabled()) {
       Workspace& w = *workspace_;
@@ -231,9 +211,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
 }
 
 void CudaBatchTask::Find() {
-  const bool at_once =
-      !reads_.enabled() && device_.found != nullptr && !context_.table.inline_values();
-  if (device_.count < kLargeFrom || at_once) {
+  if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     if (reads_.enabled()) {
       const unsigned multiprocessors = executor_->multiprocessors();
@@ -256,13 +234,13 @@ void CudaBatchTask::Find() {
            context_, device_, reads, reports ? kernel_reporter_ : Reporter{});
   };
   Reads reads = reads_;
-  if (second_lists_.enabled()) {  // read the first slice while the second one is looked up
-    reads.last = FirstSlice(device_.count, true);
+  if (second_queues_.enabled()) {  // read the first slice while the second one is looked up
+    reads.last = strategy_.first_slice;
     search(reads, stream_);
     ForkAndRead(reads, true);
     reads.first = reads.last;
     reads.last = device_.count;
-    reads.lists = second_lists_;
+    reads.queues = second_queues_;
     reads.flags += Reads::kFlags;
     search(reads, workspace_->side);
     Join();
@@ -281,11 +259,11 @@ void CudaBatchTask::CopyRows(const Reporter& reporter) {
 }
 
 void CudaBatchTask::ClearReads() {
-  if (reads_.plans == nullptr) return;
+  if (!reads_.has_plans()) return;
   auto* const flags = reinterpret_cast<std::byte*>(reads_.flags);
   // PlaceReads goes through all plans. A search of finds makes a plan for each operation, that of
   // key runs does not: what it leaves out has to be empty.
-  const bool plans = reads_.bins != nullptr && strategy_ != Strategy::kFinds;
+  const bool plans = reads_.order.enabled() && !strategy_.finds();
   auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : flags;
   const auto before = static_cast<std::uint64_t>(flags - from);
   CheckCuda(cudaMemsetAsync(from, 0, before + clear_bytes_, stream_), "cudaMemsetAsync");
@@ -306,13 +284,13 @@ void CudaBatchTask::SearchAndApply() {
            context_, device_.sums, cells_);
   };
   Reads reads = reads_;
-  if (second_lists_.enabled()) {  // read for the first slice while the second one is looked up
-    reads.last = FirstSlice(device_.count, false);
+  if (second_queues_.enabled()) {  // read for the first slice while the second one is looked up
+    reads.last = strategy_.first_slice;
     search(reads, stream_);
     ForkAndRead(reads, false);
     reads.first = reads.last;
     reads.last = device_.count;
-    reads.lists = second_lists_;
+    reads.queues = second_queues_;
     search(reads, workspace_->side);
     Join();
     reads.first = 0;  // plans are of operations, not of positions
@@ -347,7 +325,7 @@ void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
   // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
   unsigned readers = executor_->multiprocessors();
   unsigned all = readers * (copies ? 2 : 1);
-  if (reads.bins != nullptr) {
+  if (reads.order.enabled()) {
     Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, stream_, reads);
     Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
            reads, device_.count);

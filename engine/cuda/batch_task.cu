@@ -96,12 +96,12 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   touched_ = true;
   executor_->RecycleSlots(recycle, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
-  if (strategy_ == Strategy::kFinds) {
+  if (strategy_.finds()) {
     Find();
     Finish();
     return;
   }
-  if (strategy_ == Strategy::kSorted) Sort();
+  if (strategy_.sorts()) Sort();
   CarryOut(false, false);
 }
 
@@ -115,14 +115,14 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
   device_.sums = reporter_.sums;
   context_.reclaim.taken = &device_.sums->cells_taken;
   reads_.cell_bytes = static_cast<std::uint32_t>(context_.table.cell_bytes);
-  if (reads_.bins != nullptr) {
+  if (reads_.order.enabled()) {
     const std::uint64_t cells = executor_->mapped_bytes() / reads_.cell_bytes;
     const auto bits = static_cast<std::uint32_t>(std::bit_width(cells));
-    constexpr std::uint32_t kBinBits = std::bit_width(Reads::kBins) - 1;
-    reads_.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
+    constexpr std::uint32_t kBinBits = std::bit_width(AddressOrder::kBins) - 1;
+    reads_.order.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
   }
   kernel_reporter_ = OnDevice() ? reporter_ : Reporter{};
-  if (!executor_->needs_flush() || strategy_ == Strategy::kFinds) return;
+  if (!executor_->needs_flush() || strategy_.finds()) return;
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
 }

@@ -5,6 +5,7 @@
 
 #include "engine/cuda/executor.h"
 #include "engine/cuda/io/read_plans.cuh"
+#include "engine/cuda/strategy.h"
 
 namespace gpm {
 
@@ -28,12 +29,9 @@ class CudaBatchTask : public BatchTask {
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:
-  /// How the operations are carried out (engine/cuda/kernels/finds.cuh,
-  /// engine/cuda/kernels/large_batch.cuh).
-  enum class Strategy : std::uint8_t { kFinds, kSmall, kSorted };
-
   template <class T>
   const T* Input(const void* host, std::uint64_t bytes, bool on_device, DeviceArray<std::byte>* to);
+  Strategy Choose() const;
   void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant);
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
@@ -41,7 +39,7 @@ class CudaBatchTask : public BatchTask {
   void CarryOut(bool again, bool final_attempt);
   void Find();
   template <class Item>
-  std::uint64_t ShapeLists(std::uint64_t items, Workspace::Lists kind, SmQueues<Item>* lists);
+  std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Lists kind, SmQueues<Item>* queues);
   void AllocateReads(std::uint64_t operations);
   /// Empties what plans reads.
   void ClearReads();
@@ -71,10 +69,10 @@ class CudaBatchTask : public BatchTask {
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
-  SmQueues<std::uint64_t> second_lists_;  ///< of the second slice of a large batch
-  SmQueues<std::uint32_t> pending_;       ///< sorted positions at which runs end
-  SmQueues<std::uint32_t> cells_;         ///< free ones, for those
-  Reporter reporter_;                     ///< of this phase
+  SmQueues<std::uint64_t> second_queues_;  ///< of the second slice of a large batch
+  SmQueues<std::uint32_t> pending_;        ///< sorted positions at which runs end
+  SmQueues<std::uint32_t> cells_;          ///< free ones, for those
+  Reporter reporter_;                      ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
   bool ops_on_device_ = false;
   bool keys_on_device_ = false;
@@ -82,8 +80,7 @@ class CudaBatchTask : public BatchTask {
   bool found_on_device_ = false;
   bool results_on_device_ = false;
   bool managed_ = false;  ///< some array is in managed memory
-  Strategy strategy_ = Strategy::kSorted;
-  bool searches_ = false;          ///< SearchKeyRuns comes first
+  Strategy strategy_;
   std::uint64_t clear_bytes_ = 0;  ///< of `reads_`, from its flags on
   std::size_t sort_bytes_ = 0;     ///< temporary storage that CUB asks for
   std::size_t scan_bytes_ = 0;

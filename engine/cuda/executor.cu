@@ -179,25 +179,15 @@ ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>
   CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
                             cudaMemcpyHostToDevice, *stream_),
             "cudaMemcpyAsync to the device");
-  const SlotScan pass{counters.data(), used_.data(), device_ranges.data(),
+  const SlotScan pass{mode, counters.data(), used_.data(), device_ranges.data(),
                       static_cast<std::uint32_t>(ranges.size())};
-  const TableView& table = context_.table;
-  const DirectoryView& directory = context_.accelerators.directory;
-  const auto visit_level = [&](std::byte* first_bucket, std::uint64_t buckets, bool addressable,
-                               std::uint32_t index) {
-    const std::uint64_t slots = buckets * table.slots;
-    const auto blocks = static_cast<unsigned>(
-        std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)));
-    Launch("ScanAllSlots", ScanAllSlots, blocks, kBlockThreads, *stream_, context_, pass, mode,
-           addressable, first_bucket, slots, index);
+  const auto scan = [&](const ScannedBuckets& buckets) {
+    const std::uint64_t slots = buckets.count * context_.table.slots;
+    Launch("ScanBuckets", ScanBuckets,
+           std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)),
+           kBlockThreads, *stream_, context_, pass, buckets);
   };
-  visit_level(table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex);
-  for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
-    const bool addressable = level + table.levels > table.top;
-    visit_level(
-        table.Bucket(level, 0), std::uint64_t{1} << level, addressable,
-        addressable && directory.enabled() ? directory.Index(level, 0) : DirectoryView::kNoIndex);
-  }
+  ForEachScanned(context_.table, context_.accelerators.directory, scan);
   ScanCounters total;
   CheckCuda(
       cudaMemcpyAsync(&total, counters.data(), sizeof total, cudaMemcpyDeviceToHost, *stream_),

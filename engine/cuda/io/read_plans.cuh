@@ -26,59 +26,85 @@ struct ReadPlan {
   __device__ std::uint32_t number() const { return place & ~kKinds; }
 };
 
-/// The memory of that: a trivially copyable view.
-struct Reads {
+/// Puts reads in the order of addresses: counts those of each bin, then places them there. Of a
+/// pool that SmQueues reach it is off.
+struct AddressOrder {
   static constexpr std::uint32_t kBins = 1u << 15;
-  static constexpr std::uint64_t kMaxOperations = std::uint64_t{1} << 30;
-  // Places in `flags`, of which each slice of a batch has its own:
-  static constexpr std::uint32_t kCopies = 0;  ///< in `copies`; all slices use the first one's
-  static constexpr std::uint32_t kCached =
-      1;                                    ///< of a batch of finds, not 0 if some plan is kCached
-  static constexpr std::uint32_t kAll = 2;  ///< reads in order
-  static constexpr std::uint32_t kTickets =
-      3;  ///< shares of what the cache has that were handed out
-  static constexpr std::uint32_t kFlags = 4;
-  /// Reads to be made, each cell << 32 | operation; none if values are read at once. Reads that are
-  /// put in order are in `lists.items`, one behind the other.
-  SmQueues<std::uint64_t> lists;
-  ReadPlan* plans = nullptr;       ///< of each operation; null: nothing but reads is planned
-  std::uint32_t* flags = nullptr;  ///< null without plans
-  /// Rows to be copied when everything is read: the operation that reads << 32 | one that wants the
-  /// same. Null: who wants the same copies it itself.
-  std::uint64_t* copies = nullptr;
-  std::uint32_t* copy_count = nullptr;
-  std::uint32_t* bins = nullptr;    ///< reads in each, or, placed, before it; null: dealt out
-  std::uint64_t* claims = nullptr;  ///< hash table: cell << 32 | the operation that reads it; null:
-                                    ///< each operation reads for itself
-  std::uint32_t claim_bits = 0;     ///< log2 of the hash table's size: more than operations
-  std::uint32_t bin_shift = 0;      ///< cell >> bin_shift is its bin
-  std::uint32_t cell_bytes = 0;
-  std::uint32_t first = 0;  ///< operation (of SearchKeyRuns: sorted position) of these reads
-  std::uint32_t last = 0;   ///< behind them
 
-  GPM_HD bool enabled() const { return lists.enabled(); }
-  __device__ ReadPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
-    if (bins != nullptr) {
-      return ReadPlan{cell, ReadPlan::kRead | atomicAdd(&bins[cell >> bin_shift], 1u)};
-    }
-    lists.Add(std::uint64_t{cell} * cell_bytes, std::uint64_t{cell} << 32 | operation);
-    return ReadPlan{cell, ReadPlan::kRead};
-  }
-  /// The same where other operations may want the same value.
-  __device__ ReadPlan Plan(std::uint32_t cell, std::uint32_t operation) const {
-    if (claims == nullptr) return PlanFirst(cell, operation);
+  std::uint32_t* bins = nullptr;  ///< reads in each, or, placed, before it; null: off
+  std::uint32_t bin_shift = 0;    ///< cell >> bin_shift is its bin
+
+  GPM_HD bool enabled() const { return bins != nullptr; }
+};
+
+/// Lets one operation read a value that several want: a hash table of cells. Where each operation
+/// reads for itself it is off.
+struct ReadSharing {
+  std::uint64_t* claims = nullptr;  ///< cell << 32 | the operation that reads it; null: off
+  std::uint32_t claim_bits = 0;     ///< log2 of the table's size: more than operations
+
+  GPM_HD bool enabled() const { return claims != nullptr; }
+  /// @return the operation that reads the cell: this one, unless another was first
+  __device__ std::uint32_t Claim(std::uint32_t cell, std::uint32_t operation) const {
     const std::uint64_t mine = std::uint64_t{cell} << 32 | operation;
     std::uint32_t at = (cell * 0x9E3779B1u) >> (32 - claim_bits);
     for (;; at = (at + 1) & ((1u << claim_bits) - 1)) {
       std::uint64_t claim = AtomicLoad(claims + at);
       if (claim == 0) {
         claim = atomicCAS(reinterpret_cast<unsigned long long*>(claims + at), 0ull, mine);
-        if (claim == 0) return PlanFirst(cell, operation);
+        if (claim == 0) return operation;
       }
-      if (claim >> 32 == cell) {
-        return ReadPlan{cell, ReadPlan::kCopy | static_cast<std::uint32_t>(claim)};
-      }
+      if (claim >> 32 == cell) return static_cast<std::uint32_t>(claim);
     }
+  }
+};
+
+/// Rows to be copied when everything is read. Where it is off, who wants a row that another
+/// operation reads copies it itself.
+struct RowCopies {
+  std::uint64_t* rows = nullptr;  ///< the operation that reads << 32 | one that wants the same
+  std::uint32_t* count = nullptr;
+
+  GPM_HD bool enabled() const { return rows != nullptr; }
+};
+
+/// The reads of a slice of a batch: a trivially copyable view.
+struct Reads {
+  // Places in `flags`, of which each slice of a batch has its own:
+  static constexpr std::uint32_t kCopies = 0;   ///< rows to be copied; all slices use the first's
+  static constexpr std::uint32_t kCached = 1;   ///< of finds: not 0 if some plan is kCached
+  static constexpr std::uint32_t kAll = 2;      ///< reads in order
+  static constexpr std::uint32_t kTickets = 3;  ///< shares of the cache's copies handed out
+  static constexpr std::uint32_t kFlags = 4;
+
+  /// Reads to be made, each cell << 32 | operation; off if values are read at once. Reads that are
+  /// put in order are in `queues.items`, one behind the other.
+  SmQueues<std::uint64_t> queues;
+  ReadPlan* plans = nullptr;       ///< of each operation; null: nothing but reads is planned
+  std::uint32_t* flags = nullptr;  ///< null without plans
+  RowCopies copies;
+  AddressOrder order;
+  ReadSharing sharing;
+  std::uint32_t cell_bytes = 0;
+  std::uint32_t first = 0;  ///< operation (of SearchKeyRuns: sorted position) of the slice
+  std::uint32_t last = 0;   ///< behind it
+
+  GPM_HD bool enabled() const { return queues.enabled(); }
+  GPM_HD bool has_plans() const { return plans != nullptr; }
+  /// Whether a batch that writes is answered while it is carried out.
+  GPM_HD bool answers_early() const { return copies.enabled(); }
+  __device__ ReadPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
+    if (order.enabled()) {
+      return ReadPlan{cell, ReadPlan::kRead | atomicAdd(&order.bins[cell >> order.bin_shift], 1u)};
+    }
+    queues.Add(std::uint64_t{cell} * cell_bytes, std::uint64_t{cell} << 32 | operation);
+    return ReadPlan{cell, ReadPlan::kRead};
+  }
+  /// The same where other operations may want the same value.
+  __device__ ReadPlan Plan(std::uint32_t cell, std::uint32_t operation) const {
+    const std::uint32_t reader = sharing.enabled() ? sharing.Claim(cell, operation) : operation;
+    return reader == operation ? PlanFirst(cell, operation)
+                               : ReadPlan{cell, ReadPlan::kCopy | reader};
   }
 };
 

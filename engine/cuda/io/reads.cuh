@@ -15,10 +15,10 @@ inline constexpr std::uint32_t kPlacingThreads = 1024;
 /// Turns the numbers of reads in the bins into the places where each bin's reads begin.
 __global__ void __launch_bounds__(kPlacingThreads) PlaceBins(const __grid_constant__ Reads reads) {
   using Scan = cub::BlockScan<std::uint32_t, kPlacingThreads>;
-  constexpr std::uint32_t kPerThread = Reads::kBins / kPlacingThreads;
+  constexpr std::uint32_t kPerThread = AddressOrder::kBins / kPlacingThreads;
   __shared__ Scan::TempStorage storage;
   alignas(16) std::uint32_t counts[kPerThread];
-  auto* const own = reinterpret_cast<uint4*>(reads.bins + threadIdx.x * kPerThread);
+  auto* const own = reinterpret_cast<uint4*>(reads.order.bins + threadIdx.x * kPerThread);
   for (std::uint32_t k = 0; k < kPerThread / 4; ++k) {
     reinterpret_cast<uint4*>(counts)[k] = own[k];
   }
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kBlockThreads)
        i += gridDim.x * kBlockThreads) {
     const ReadPlan plan = reads.plans[i];
     if (!plan.Is(ReadPlan::kRead)) continue;
-    reads.lists.items[reads.bins[plan.cell >> reads.bin_shift] + plan.number()] =
+    reads.queues.items[reads.order.bins[plan.cell >> reads.order.bin_shift] + plan.number()] =
         std::uint64_t{plan.cell} << 32 | i;
   }
 }
@@ -152,15 +152,15 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
       std::uint32_t hits = CopyCached(context, batch, reads);
       for (int step = 16; step > 0; step /= 2) hits += __shfl_xor_sync(~0u, hits, step);
       if (threadIdx.x % 32 == 0 && hits != 0) AtomicAdd(hits_sum, hits);
-    } else if (reads.bins == nullptr) {
-      items.ForEach<kTilesPerBlock>(reads.lists, read);
+    } else if (!reads.order.enabled()) {
+      items.ForEach<kTilesPerBlock>(reads.queues, read);
     } else if (reads_first) {
       const std::uint32_t total = reads.flags[Reads::kAll];
       std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
-      std::uint64_t next = p < total ? reads.lists.items[p] : 0;
+      std::uint64_t next = p < total ? reads.queues.items[p] : 0;
       for (const std::uint32_t step = readers * kTilesPerBlock; p < total; p += step) {
         const std::uint64_t item = next;
-        if (p + step < total) next = reads.lists.items[p + step];  // in flight meanwhile
+        if (p + step < total) next = reads.queues.items[p + step];  // in flight meanwhile
         ReadOne(table, batch, item);
       }
     }
@@ -180,9 +180,9 @@ __device__ inline void AddCopies(const Reads& reads, bool wants, std::uint32_t s
   std::uint32_t rank = 0;
   std::uint32_t all = 0;
   Scan(storage).ExclusiveSum(wants ? 1 : 0, rank, all);
-  if (threadIdx.x == 0) first = atomicAdd(reads.copy_count, all);
+  if (threadIdx.x == 0) first = atomicAdd(reads.copies.count, all);
   __syncthreads();
-  if (wants) reads.copies[first + rank] = std::uint64_t{source} << 32 | target;
+  if (wants) reads.copies.rows[first + rank] = std::uint64_t{source} << 32 | target;
 }
 
 /// Copies what several operations wanted from the one that read it.
@@ -191,14 +191,14 @@ __global__ void __launch_bounds__(kBlockThreads)
               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
               const __grid_constant__ Reporter reporter) {
   const std::uint32_t value_size = context.table.value_size;
-  const std::uint32_t count = *reads.copy_count;
+  const std::uint32_t count = *reads.copies.count;
   for (std::uint32_t first = blockIdx.x * kBlockThreads + threadIdx.x / 32 * 32; first < count;
        first += gridDim.x * kBlockThreads) {
     const std::uint32_t k = first + threadIdx.x % 32;
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
     if (k < count) {
-      const std::uint64_t copy = reads.copies[k];
+      const std::uint64_t copy = reads.copies.rows[k];
       source = batch.FoundOf(static_cast<std::uint32_t>(copy >> 32), value_size);
       target = batch.FoundOf(static_cast<std::uint32_t>(copy), value_size);
     }

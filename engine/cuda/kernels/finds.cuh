@@ -60,13 +60,13 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
   if (may_report) half = HalfOfReport(context, reporter);
   bool reports = blockIdx.x == 0;
   if (planned != 0) {
-    items.Begin(reads.lists, planned);
+    items.Begin(reads.queues, planned);
     std::uint64_t item = 0;
-    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.lists, &item, &has_one);) {
+    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.queues, &item, &has_one);) {
       if (has_one) ReadOne(table, batch, item);
     }
     reports = items.IsLast();
-    if (reports) reads.lists.Clear();
+    if (reports) reads.queues.Clear();
   }
   __syncthreads();
   if (reports && may_report) Send(half, reporter);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     std::uint32_t uses = 1;
     present = outcome.present;
     batch.results[i] = ResultOf(Op::kFind, present);
-    if (reads.plans == nullptr) {
+    if (!reads.has_plans()) {
       hit = present && candidates.reserved < 0 && context.accelerators.directory.enabled() &&
             (batch.found == nullptr || table.inline_values());
       if (present && batch.found != nullptr) {
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     if (present && uses != 0) operations.CountUses(candidates, outcome, uses);
   }
-  if (reads.plans != nullptr) {
+  if (reads.has_plans()) {
     AddCopies(reads, plan.Is(ReadPlan::kCopy), plan.number(), i);
     const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
     if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;

@@ -7,13 +7,26 @@ namespace gpm {
 
 /// What kernels for large and for small batches share to carry out key runs.
 
-/// Carries out the operations of a key run one by one, from position record->next on.
-/// @param last the run's last position
+/// Which attempt at a batch a kernel is.
+struct Attempt {
+  bool again;  ///< the batch was left over: its pending runs are carried out
+  bool final;  ///< operations are carried out one by one; what lacks room gets kNoSpace
+};
+
+/// A key run to be carried out one by one, from position record->next on.
+struct OneByOne {
+  KeyRunRecord* record;
+  std::uint32_t last;  ///< position
+  bool final_attempt;
+};
+
+/// Carries out the operations of a key run one by one.
 /// @param after after(p) is the run's next position after p
 template <class After>
 __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const DeviceBatch& batch,
-                                           KeyRunRecord* record, std::uint32_t last,
-                                           bool final_attempt, BlockCounts* counts, After after) {
+                                           OneByOne run, BlockCounts* counts, After after) {
+  KeyRunRecord* const record = run.record;
+  const std::uint32_t last = run.last;
   const TableView& table = context.table;
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
@@ -34,7 +47,7 @@ __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const De
     const Outcome outcome = operations.Apply(candidates, key, plan);
     shortage = outcome.shortage;
     items_added += ItemsAdded(plan, outcome);
-    if (shortage != Shortage::kNothing && !final_attempt) break;
+    if (shortage != Shortage::kNothing && !run.final_attempt) break;
     bool hit = true;
     if (op == Op::kFind && outcome.present && batch.found != nullptr) {
       hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));

@@ -72,19 +72,19 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (p < reads.last && EndsKeyRun(batch, p)) {
     const KeyRunEffect effect = batch.effects[p];
     const bool changes =
-        effect.mixed() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
-    const bool wants = batch.found != nullptr && !effect.mixed() && ReadsOld(batch, effect);
+        effect.collided() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
+    const bool wants = batch.found != nullptr && !effect.collided() && ReadsOld(batch, effect);
     const std::uint64_t* key = batch.KeyOf(batch.order[p], table.key_words);
     const Candidates candidates = operations.Locate(key);
     std::uint32_t empty = 0;
     const Outcome outcome =
         operations.Find(candidates, key, changes ? 0 : p - effect.first + 1, &empty);
     bool hit = candidates.reserved < 0 && context.accelerators.directory.enabled();
-    if (wants && (reads.plans != nullptr || !changes)) {
+    if (wants && (reads.has_plans() || !changes)) {
       const std::uint32_t reader = batch.order[effect.first_find()];
       CacheAccess<ThreadGroup, CudaMedia>::Value cached;
       ReadPlan plan;
-      if (outcome.present && reads.plans == nullptr) {
+      if (outcome.present && !reads.has_plans()) {
         operations.ReadValue(outcome.reference, batch.FoundOf(reader, table.value_size));
       } else if (outcome.present) {
         const std::uint32_t cell = operations.CellOf(outcome.reference);
@@ -97,11 +97,11 @@ __global__ void __launch_bounds__(kBlockThreads)
           plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
         }
       }
-      if (reads.plans != nullptr) reads.plans[reader] = plan;
+      if (reads.has_plans()) reads.plans[reader] = plan;
     }
     if (changes) {
       const Plan change = PlanOfKeyRun(effect, [](std::uint32_t) { return nullptr; });
-      writes = !effect.mixed() &&
+      writes = !effect.collided() &&
                (outcome.present ? change.if_present : change.if_absent) == Action::kWrite;
       const int place =
           outcome.present ? static_cast<int>(outcome.position) : operations.PlaceFor(empty);
@@ -112,9 +112,9 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     batch.records[effect.first] = KeyRunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
                                                static_cast<std::uint16_t>(hit ? 1 : 0),
-                                               effect.mixed() ? KeyRunStatus::kMixed
-                                               : changes      ? KeyRunStatus::kPending
-                                                              : KeyRunStatus::kDone,
+                                               effect.collided() ? KeyRunStatus::kCollided
+                                               : changes         ? KeyRunStatus::kPending
+                                                                 : KeyRunStatus::kDone,
                                                effect.first};
   }
   const int writing = __syncthreads_count(writes);
@@ -123,35 +123,37 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// Carries out the key runs that end at some sorted positions, a tile each. All tiles of a block
-/// call it.
-/// @param p the position
-/// @param active whether this tile has one
-/// @param cells, final_attempt as for ApplyKeyRunTasks and ApplyKeyRuns
-__device__ inline void ApplyKeyRunsAt(const TableContext& context, const TileOperations& operations,
-                                      const CudaTile& group, const DeviceBatch& batch,
-                                      const Reads& reads, std::uint32_t p, bool active,
-                                      CudaBlockCells* cells, bool final_attempt,
-                                      BlockCounts* counts) {
-  KeyRunTask task{};
-  if (active) {
-    task.effect = batch.effects[p];
-    task.record = &batch.records[task.effect.first];
-    const KeyRunStatus status = task.record->status;
-    active = status == KeyRunStatus::kPending || status == KeyRunStatus::kMixed;
-    if (active && (task.effect.mixed() || final_attempt)) {
-      ApplyOneByOne(context, batch, task.record, p, final_attempt, counts,
-                    [](std::uint32_t before) { return before + 1; });
-      active = false;
+/// Carries out the key runs that end at some sorted positions, a tile each.
+template <class Cells>
+struct KeyRunApplier {
+  const TableContext& context;
+  const TileOperations& operations;
+  const DeviceBatch& batch;
+  KeyRunIo<Reads, Cells> io;
+  bool final_attempt;  ///< as in Attempt
+  BlockCounts* counts;
+
+  /// All tiles of a block call it. @param p the position @param active whether this tile has one
+  __device__ void operator()(std::uint32_t p, bool active) const {
+    KeyRunTask task{};
+    if (active) {
+      task.effect = batch.effects[p];
+      task.record = &batch.records[task.effect.first];
+      const KeyRunStatus status = task.record->status;
+      active = status == KeyRunStatus::kPending || status == KeyRunStatus::kCollided;
+      if (active && (task.effect.collided() || final_attempt)) {
+        ApplyOneByOne(context, batch, OneByOne{task.record, p, final_attempt}, counts,
+                      [](std::uint32_t before) { return before + 1; });
+        active = false;
+      }
+      task.last = batch.order[p];
+      task.uses = p - task.effect.first + 1;
+      task.reads_old = ReadsOld(batch, task.effect);
     }
-    task.last = batch.order[p];
-    task.uses = p - task.effect.first + 1;
-    task.reads_old = ReadsOld(batch, task.effect);
+    task.active = active;
+    ApplyKeyRunTasks(TeamOfTiles<WholeBlock>(), operations, batch, io, task, NobodyReadsApart{});
   }
-  ApplyKeyRunTasks(
-      TeamOfTiles<WholeBlock>(), operations, group, context.table, batch, reads, task, cells,
-      active, false, [](std::uint32_t, std::uint32_t) {}, [] {});
-}
+};
 
 /// Deals out as many free cells of the grant as key runs are expected to need, to the queues of the
 /// multiprocessors that write to their addresses.
@@ -184,10 +186,9 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group, CudaMedia(context.dirty));
-  const auto carry_out = [&](std::uint32_t p, bool has_one) {
-    ApplyKeyRunsAt(context, operations, group, batch, reads, p, has_one, &cells, false, &counts);
-  };
-  items.ForEach<kTilesPerBlock>(pending, carry_out);
+  items.ForEach<kTilesPerBlock>(
+      pending,
+      KeyRunApplier<CudaBlockCells>{context, operations, batch, {reads, cells}, false, &counts});
   cells.Return(WholeBlock{}, context.reclaim);
   counts.AddTo(batch.sums);
 }
@@ -195,7 +196,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
 /// Carries out the key runs that are pending. A block takes those that end among `span` sorted
 /// positions, as many at a time as it has tiles.
 /// @param span a multiple of 32, at most kBlockThreads
-/// @param final_attempt operations are carried out one by one; what lacks room gets kNoSpace
+/// @param final_attempt as in Attempt
 __global__ void __launch_bounds__(kBlockThreads, 3)
     ApplyKeyRuns(const __grid_constant__ TableContext context,
                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -219,11 +220,13 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group, CudaMedia(context.dirty));
+  const NoCells cells;
+  const KeyRunApplier<const NoCells> apply{context,        operations,    batch,
+                                           {reads, cells}, final_attempt, &counts};
   for (std::uint32_t first = 0; first < total; first += kTilesPerBlock) {
     const std::uint32_t own = first + threadIdx.x / kTileLanes;
     const bool active = own < total;
-    ApplyKeyRunsAt(context, operations, group, batch, reads, active ? ends[own] : 0, active,
-                   nullptr, final_attempt, &counts);
+    apply(active ? ends[own] : 0, active);
   }
   counts.AddTo(batch.sums);
 }

@@ -111,21 +111,17 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-/// Visits `slots` slots from `first_bucket` on, a thread each.
-/// @param index of that bucket in the directory, or DirectoryView::kNoIndex
-__global__ void ScanAllSlots(const __grid_constant__ TableContext context,
-                             const __grid_constant__ SlotScan pass, ScanMode mode, bool addressable,
-                             std::byte* first_bucket, std::uint64_t slots, std::uint32_t index) {
-  const CudaMedia media(context.dirty);
+/// Visits the slots of some buckets, a thread each.
+__global__ void ScanBuckets(const __grid_constant__ TableContext context,
+                            const __grid_constant__ SlotScan pass,
+                            const __grid_constant__ ScannedBuckets buckets) {
   const LaneOperations operations(context.table, context.reclaim, context.locks,
-                                  context.accelerators, ThreadGroup{}, media);
+                                  context.accelerators, ThreadGroup{}, CudaMedia(context.dirty));
+  const std::uint64_t slots = buckets.count << context.table.slot_bits;
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
-    const std::uint64_t bucket = i >> context.table.slot_bits;
-    const Slot slot{first_bucket + bucket * context.table.bucket_bytes,
-                    static_cast<std::uint32_t>(i & (context.table.slots - 1))};
-    ScanSlot(context.table, operations, media, pass, mode, addressable, slot,
-             index == DirectoryView::kNoIndex ? index : index + static_cast<std::uint32_t>(bucket));
+    ScanSlot(operations, pass, buckets, i >> context.table.slot_bits,
+             static_cast<std::uint32_t>(i & (context.table.slots - 1)));
   }
 }
 

@@ -10,14 +10,13 @@ namespace gpm {
 /// Batches that write and are so small that each operation is compared with all others. One kernel
 /// finds their key runs, carries them out, and answers their operations.
 
-/// Answers the operations of a block's tiles, and counts what their finds found. REQUIRES: all key
+/// Answers the operation of a tile, and counts what their finds found. REQUIRES: all key
 /// runs are carried out, and the values that they wanted are read.
-/// @param i the tile's operation, if `active`
+/// @param i the tile's operation
 /// @param before the effect of those before it in its run
 __device__ inline void ResolveSmall(const CudaTile& group, const TableView& table,
                                     const DeviceBatch& batch, std::uint32_t i,
-                                    const KeyRunEffect& before, bool active, BlockCounts* counts) {
-  if (!active) return;
+                                    const KeyRunEffect& before, BlockCounts* counts) {
   const KeyRunRecord record = batch.records[before.first];
   if (record.status != KeyRunStatus::kDone) {
     if (group.IsLeader()) ResolvePending(batch, record, i, i);
@@ -63,24 +62,41 @@ struct OldValues {
     if (Readers::Rank() == 0) in_all = GridBarrier{&batch.sums->blocks_arrived}.Wait(begun);
     Readers::Sync();
     if (in_all == 0) return;
-    items.Begin(reads.lists, in_all);
+    items.Begin(reads.queues, in_all);
     std::uint64_t item = 0;
-    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.lists, &item, &has_one);) {
+    for (bool has_one = false; items.Next<kTilesPerBlock>(reads.queues, &item, &has_one);) {
       if (has_one) ReadOne(table, batch, item);
     }
-    if (items.IsLast()) reads.lists.Clear<Readers>();
+    if (items.IsLast()) reads.queues.Clear<Readers>();
   }
 };
 
+/// Old values are read by the readers of all blocks.
+struct ReadersReadApart {
+  bool deals;
+  const CudaTile& group;
+  const Reads& reads;
+  const GridBarrier& barrier;
+  OldValues* old_values;
+
+  __device__ bool enabled() const { return deals; }
+  __device__ void ReadApart(std::uint32_t cell, std::uint32_t reader) const {
+    if (!group.IsLeader()) return;
+    reads.PlanFirst(cell, reader);
+    atomicAdd(&old_values->planned, 1u);
+  }
+  __device__ void Begun() const { barrier.Arrive(old_values->planned); }
+};
+
 /// Makes the task of a key run, by the tile of its last operation. All tiles that have an operation
-/// call it.
+/// call it. The task is active if the run is to be carried out with one write.
 /// @param task of the tile: it may have a cell
-/// @param one_by_one set if the run's operations have to be carried out one by one
-/// @return whether the run is to be carried out with one write
-__device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
-                                const DeviceBatch& batch, const BlockKeyRuns& runs,
-                                std::uint32_t tile, bool again, bool final_attempt,
-                                KeyRunTask* task, bool* one_by_one) {
+/// @return whether the run's operations have to be carried out one by one
+__device__ inline bool MakeTask(const TileOperations& operations, const DeviceBatch& batch,
+                                const BlockKeyRuns& runs, std::uint32_t tile,
+                                const Attempt& attempt, KeyRunTask* task) {
+  const CudaTile& group = operations.group();
+  const std::uint32_t key_words = operations.table().key_words;
   const OperationInKeyRun& run = runs.own[tile];
   task->effect = run.before;
   task->effect.if_absent = run.if_absent;
@@ -90,27 +106,26 @@ __device__ inline bool MakeTask(const CudaTile& group, const TableView& table,
   task->reads_old = run.reads_old;
   if (!run.is_last) return false;
   task->record = &batch.records[task->effect.first];
-  if (again) {
+  if (attempt.again) {
     if (task->record->status != KeyRunStatus::kPending) return false;
   } else if (group.IsLeader()) {
     *task->record = KeyRunRecord{0, 0, KeyRunStatus::kPending, task->effect.first};
   }
-  *one_by_one = final_attempt || (table.key_words > 1 && task->uses > 1 &&
-                                  IsMixed(group, batch, table.key_words, task->last,
-                                          runs.equal[runs.numbers[tile]]));
-  return !*one_by_one;
+  const bool one_by_one = attempt.final || (key_words > 1 && task->uses > 1 &&
+                                            HasCollision(group, batch, key_words, task->last,
+                                                         runs.equal[runs.numbers[tile]]));
+  task->active = !one_by_one;
+  return one_by_one;
 }
 
 /// Finds the key runs of a small batch, carries them out, and answers their operations. Each
 /// operation has a tile, which carries out the run that ends with it, if one does. A block has
 /// kSmallThreads threads: the first kBlockThreads are the tiles, the others help to find runs, and
 /// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor.
-/// @param again the batch was left over: its pending runs are carried out
-/// @param final_attempt as for ApplyKeyRuns
 __global__ void __launch_bounds__(kSmallThreads, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,
                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                    bool again, bool final_attempt, const __grid_constant__ Reporter reporter) {
+                    Attempt attempt, const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
   __shared__ BlockKeyRuns runs;
   __shared__ OldValues old_values;
@@ -132,7 +147,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // operation and no run can need a second one (a run of several keys could). A batch that only
   // writes does so at once, since most values are needed; any other when it knows which are. Cells
   // that are not needed are retired.
-  const bool ahead = !again && batch.values != nullptr && !table.inline_values() &&
+  const bool ahead = !attempt.again && batch.values != nullptr && !table.inline_values() &&
                      table.key_words == 1 && context.reclaim.unkept() >= batch.count;
   const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
   KeyRunTask task{};
@@ -168,14 +183,12 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // first, which was not measured.
   const bool deals = reads.enabled() && context.accelerators.directory.keys != nullptr &&
                      runs.writers_in_all < batch.count / 4;
-  bool ends_run = false;
   bool one_by_one = false;
   if (has_one) {
-    ends_run =
-        MakeTask(group, table, batch, runs, tile_number, again, final_attempt, &task, &one_by_one);
+    one_by_one = MakeTask(operations, batch, runs, tile_number, attempt, &task);
     const std::uint32_t writer =
         task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
-    const bool needs_cell = ends_run && writer < kRemoved;
+    const bool needs_cell = task.active && writer < kRemoved;
     const std::uint32_t writers = ahead && !at_once ? runs.Writers() : 0;
     const std::uint32_t before = PopCount(writers & ((1u << tile_number) - 1));
     if ((writers >> tile_number & 1) != 0 &&
@@ -192,18 +205,13 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // dealt out. It waits until the runs of all blocks have begun, and these wait for no lock.
   const std::uint32_t begun = makes_digests ? 2 : 1;
   if (threadIdx.x < kBlockThreads) {
-    ApplyKeyRunTasks(
-        TeamOfTiles<Workers>(), operations, group, table, batch, Reads{}, task,
-        static_cast<NoCells*>(nullptr), ends_run, deals,
-        [&](std::uint32_t cell, std::uint32_t reader) {
-          if (!group.IsLeader()) return;
-          reads.PlanFirst(cell, reader);
-          atomicAdd(&old_values.planned, 1u);
-        },
-        [&] { barrier.Arrive(old_values.planned); });
+    const NoCells cells;
+    ApplyKeyRunTasks(TeamOfTiles<Workers>(), operations, batch,
+                     KeyRunIo<Reads, const NoCells>{Reads{}, cells}, task,
+                     ReadersReadApart{deals, group, reads, barrier, &old_values});
     if (one_by_one) {  // now that no tile of the block has a lock
       const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
-      ApplyOneByOne(context, batch, task.record, i, final_attempt, &counts,
+      ApplyOneByOne(context, batch, OneByOne{task.record, i, attempt.final}, &counts,
                     [equal, i](std::uint32_t position) {
                       do {
                         ++position;
@@ -216,8 +224,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   }
   const std::uint32_t done = begun + (deals ? 1 : 0);
   barrier.ArriveAndWait(done, 0, &unused);
-  ResolveSmall(group, table, batch, i, runs.own[tile_number % kTilesPerBlock].before, has_one,
-               &counts);
+  if (has_one) ResolveSmall(group, table, batch, i, runs.own[tile_number].before, &counts);
   counts.AddTo(batch.sums);
   ReportWhenLast(context, reporter);
 }

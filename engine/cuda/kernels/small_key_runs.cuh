@@ -2,6 +2,7 @@
 #define GPM_ENGINE_CUDA_KERNELS_SMALL_KEY_RUNS_CUH_
 
 #include "engine/cuda/context.cuh"
+#include "engine/cuda/strategy.h"
 #include "table/operation.h"
 
 namespace gpm {
@@ -9,8 +10,6 @@ namespace gpm {
 /// How the key runs of a small batch are found (engine/cuda/kernels/small_batch.cuh): each of its
 /// operations is compared with all others.
 
-/// Operations of a small batch at most.
-inline constexpr std::uint32_t kSmallBatch = 4096;
 /// Threads of a block of ApplySmallBatch.
 inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
 
@@ -58,8 +57,8 @@ struct OperationInKeyRun {
 struct BlockKeyRuns {
   static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTilesPerBlock digests
   static constexpr std::uint32_t kPlaces = 1 << kPlaceBits;
-  static constexpr std::uint32_t kWords = kSmallBatch / 32;
-  static constexpr std::uint32_t kRounds = kSmallBatch / kSmallThreads;
+  static constexpr std::uint32_t kWords = StrategyThresholds::kSmallUpTo / 32;
+  static constexpr std::uint32_t kRounds = StrategyThresholds::kSmallUpTo / kSmallThreads;
   static constexpr std::uint32_t kWarps = kSmallThreads / 32;
 
   std::uint64_t digests[kTilesPerBlock];
@@ -238,7 +237,7 @@ struct BlockKeyRuns {
         effect, EffectOfOne(i, (inserts[i / 32] & own_bit) != 0, (updates[i / 32] & own_bit) != 0,
                             (erases[i / 32] & own_bit) != 0));
     effect.first = first;
-    effect.find_and_mixed = first_find;
+    effect.find_and_collided = first_find;
     if (threadIdx.x % 32 == 0) {
       *run = OperationInKeyRun{effect, upto.if_absent, upto.if_present,
                                uses,   is_last,        first_find < first_change};
@@ -285,9 +284,9 @@ struct BlockKeyRuns {
 };
 
 /// Whether the operations on a key's digest, up to the tile's own, are on other keys too.
-__device__ GPM_NOINLINE inline bool IsMixed(const CudaTile& group, const DeviceBatch& batch,
-                                            std::uint32_t key_words, std::uint32_t i,
-                                            const std::uint32_t* equal) {
+__device__ GPM_NOINLINE inline bool HasCollision(const CudaTile& group, const DeviceBatch& batch,
+                                                 std::uint32_t key_words, std::uint32_t i,
+                                                 const std::uint32_t* equal) {
   const std::uint64_t* const key = batch.KeyOf(i, key_words);
   bool differs = false;
   for (std::uint32_t word = group.Lane(); word < BlockKeyRuns::kWords; word += kTileLanes) {

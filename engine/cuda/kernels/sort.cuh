@@ -64,13 +64,19 @@ inline void MergeSortPairs(void* storage, std::size_t* storage_bytes, std::uint3
 
 #endif
 
+struct SortPairs {
+  std::uint32_t* keys;
+  std::uint32_t* items;
+};
+
 /// Sorts pairs by key, stably, into other arrays; or, with no storage, says how much it takes.
-inline void RadixSortPairs(void* storage, std::size_t* storage_bytes, const std::uint32_t* keys,
-                           std::uint32_t* sorted_keys, const std::uint32_t* items,
-                           std::uint32_t* sorted_items, std::uint32_t count, cudaStream_t stream) {
+inline void RadixSortPairs(void* storage, std::size_t* storage_bytes, const SortPairs& from,
+                           const SortPairs& to, std::uint32_t count, cudaStream_t stream) {
   CallCub("DeviceRadixSort", [&] {
-    return cub::DeviceRadixSort::SortPairs(storage, *storage_bytes, keys, sorted_keys, items,
-                                           sorted_items, static_cast<int>(count), 0, 32, stream);
+    return cub::DeviceRadixSort::SortPairs(storage, *storage_bytes,
+                                           static_cast<const std::uint32_t*>(from.keys), to.keys,
+                                           static_cast<const std::uint32_t*>(from.items), to.items,
+                                           static_cast<int>(count), 0, 32, stream);
   });
 }
 

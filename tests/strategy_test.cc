@@ -1,0 +1,124 @@
+#include "engine/cuda/strategy.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace gpm {
+namespace {
+
+using Kernels = Strategy::Kernels;
+
+/// An H200 with a pool that its translations reach.
+StrategyInputs Inputs(std::uint64_t operations, bool finds_only) {
+  StrategyInputs in;
+  in.operations = operations;
+  in.finds_only = finds_only;
+  in.reads_cells = finds_only;
+  in.has_directory = true;
+  in.has_cache = true;
+  in.tiles = 132 * 32;
+  in.pool_bytes = std::uint64_t{3} << 30;
+  in.access.dealt_up_to = std::uint64_t{132 * 28} << 20;
+  return in;
+}
+
+TEST(StrategyTest, FindsOfEachSize) {
+  const auto choose = [](std::uint64_t n) { return ChooseStrategy(Inputs(n, true)); };
+  for (const std::uint64_t n : {1u, 4096u, 1u << 14}) {
+    const Strategy tiles = choose(n);
+    EXPECT_EQ(tiles.kernels, Kernels::kFindTiles) << n;
+    EXPECT_TRUE(tiles.queues_reads);
+    EXPECT_FALSE(tiles.plans_reads || tiles.shares_reads || tiles.copies_rows);
+    EXPECT_EQ(tiles.first_slice, 0u);
+  }
+  const Strategy threads = choose((1u << 14) + 1);
+  EXPECT_EQ(threads.kernels, Kernels::kFindThreads);
+  EXPECT_TRUE(threads.plans_reads && threads.shares_reads && threads.copies_rows);
+  EXPECT_FALSE(threads.orders_reads);
+  EXPECT_EQ(threads.first_slice, 0u);
+  EXPECT_EQ(choose((1u << 18) - 1).first_slice, 0u);
+  EXPECT_EQ(choose(3u << 17).first_slice, 1u << 17);
+}
+
+TEST(StrategyTest, WritesOfEachSize) {
+  const auto choose = [](std::uint64_t n, bool reads) {
+    StrategyInputs in = Inputs(n, false);
+    in.reads_cells = reads;
+    return ChooseStrategy(in);
+  };
+  EXPECT_EQ(choose(4096, true).kernels, Kernels::kSmall);
+  EXPECT_FALSE(choose(2047, true).queues_reads);
+  EXPECT_TRUE(choose(2048, true).queues_reads);
+  EXPECT_FALSE(choose(4096, true).plans_reads);
+  const Strategy searched = choose(4097, true);
+  EXPECT_EQ(searched.kernels, Kernels::kSearched);
+  EXPECT_TRUE(searched.plans_reads && searched.copies_rows && searched.merge_sorts);
+  EXPECT_FALSE(searched.shares_reads);
+  EXPECT_TRUE(choose(1u << 17, false).merge_sorts);
+  EXPECT_FALSE(choose((1u << 17) + 1, false).merge_sorts);
+  EXPECT_EQ(choose(1u << 18, true).first_slice, 1u << 16);
+  EXPECT_EQ(choose(1u << 18, false).first_slice, 0u) << "nothing is read";
+  EXPECT_EQ(choose(1u << 18, false).kernels, Kernels::kSearched);
+  EXPECT_EQ(choose((std::uint64_t{1} << 30) + 1, true).kernels, Kernels::kSorted);
+}
+
+TEST(StrategyTest, APoolBeyondReachIsReadInOrder) {
+  for (const bool finds : {false, true}) {
+    StrategyInputs in = Inputs(1u << 20, finds);
+    in.reads_cells = true;
+    in.pool_bytes = in.access.dealt_up_to + 1;
+    const Strategy large = ChooseStrategy(in);
+    EXPECT_TRUE(large.orders_reads);
+    EXPECT_EQ(large.first_slice, 0u) << "one order for all";
+    in.operations = 1u << 14;
+    EXPECT_FALSE(ChooseStrategy(in).orders_reads) << "a few are dealt out";
+  }
+}
+
+TEST(StrategyTest, FindsOfAKeyAreCombinedWhereThatSavesReads) {
+  StrategyInputs in = Inputs(4096, true);
+  in.has_directory = in.has_cache = false;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
+  in.operations = 1u << 20;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSorted);
+  in.access.combine = false;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
+  in.access.by_address = false;
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles) << "each reads its own value";
+  in = Inputs(1u << 14, true);
+  in.has_cache = false;  // a hot key's value is not in GPU memory
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSearched);
+  in.operations = 1u << 15;  // read together, each cell once
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
+}
+
+/// What the kernels rely on, for all inputs.
+TEST(StrategyTest, Invariants) {
+  for (std::uint32_t bits = 0; bits < 128; ++bits) {
+    for (std::uint64_t n = 1; n < std::uint64_t{1} << 32; n = n * 3 / 2 + 1) {
+      StrategyInputs in = Inputs(n, (bits & 1) != 0);
+      in.reads_cells = (bits & 2) != 0;
+      in.has_directory = (bits & 4) != 0;
+      in.has_cache = in.has_directory && (bits & 8) != 0;
+      in.access.by_address = (bits & 16) != 0;
+      in.access.combine = (bits & 32) != 0;
+      if ((bits & 64) != 0) in.pool_bytes = in.access.dealt_up_to + 1;
+      const Strategy s = ChooseStrategy(in);
+      SCOPED_TRACE(testing::Message() << "bits " << bits << ", " << n << " operations");
+      EXPECT_TRUE(in.finds_only || !s.finds());
+      EXPECT_TRUE(in.has_directory || !s.searches());
+      EXPECT_TRUE(s.kernels != Kernels::kSmall || n <= StrategyThresholds::kSmallUpTo);
+      EXPECT_TRUE(in.reads_cells || !s.queues_reads);
+      EXPECT_TRUE(s.queues_reads || !(s.plans_reads || s.orders_reads || s.copies_rows));
+      EXPECT_TRUE(s.plans_reads || !(s.orders_reads || s.shares_reads || s.copies_rows));
+      EXPECT_TRUE(s.kernels != Kernels::kFindThreads || !in.reads_cells || s.plans_reads);
+      EXPECT_TRUE(s.kernels != Kernels::kSearched || !in.reads_cells || s.copies_rows);
+      EXPECT_TRUE(s.first_slice == 0 || !s.orders_reads);
+      EXPECT_LT(s.first_slice, n);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpm
