@@ -381,8 +381,9 @@ double CacheBench::InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached
 CacheOptions CacheBench::CostOptions(bool cached, std::uint64_t operations) const {
   CacheOptions cache =
       MakeCacheOptions(cached ? CachePolicy::kLfu : CachePolicy::kOff, kFraction, cached);
-  // As often as by default, but a few times in any case.
-  cache.refresh_interval = std::min(CacheOptions{}.refresh_interval, operations / 4);
+  // A few times in any case.
+  constexpr std::uint64_t kInterval = 64'000'000;
+  cache.refresh_interval = std::min(kInterval, operations / 4);
   return cache;
 }
 

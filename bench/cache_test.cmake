@@ -3,7 +3,7 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
 run_bench(cache --quick --executor cpu)
-expect_rows(sizes 28 workload batch directory policy fraction mops speedup hit_rate best_static)
+expect_rows(sizes 36 workload batch directory policy fraction mops speedup hit_rate best_static)
 expect_rows(theta 8 theta batch mops mops_no_cache speedup hit_rate best_static of_best_static)
 expect_rows(load 4 workload mode hit_rate_before hit_rate_after load_begin_ms load_end_ms load_seconds
   steady_mops after_mops lowest_mops lowest_of_steady window_mops)

@@ -17,6 +17,9 @@ void AddCpuCommand(CLI::App& program);
 /// `workloads`: throughput and latency of our store over batch sizes, beside their bound.
 void AddWorkloadsCommand(CLI::App& program);
 
+/// `user`: a workload from a cold start with default options, as users meet it, beside `workloads`.
+void AddUserCommand(CLI::App& program);
+
 /// `ablation`: the same for a store with no accelerators, and with one more at each step.
 void AddAblationCommand(CLI::App& program);
 

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   gpm::bench::AddCpuCommand(program);
   gpm::bench::AddWorkloadsCommand(program);
+  gpm::bench::AddUserCommand(program);
   gpm::bench::AddAblationCommand(program);
   gpm::bench::AddRecoveryCommand(program);
   gpm::bench::AddCacheCommand(program);

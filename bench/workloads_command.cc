@@ -12,7 +12,9 @@
 #include "bench/kv_adapter.h"
 #include "bench/published.h"
 #include "bench/report.h"
+#include "bench/user_bench.h"
 #include "bench/workload_bench.h"
+#include "pm/gpu_host.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {
@@ -37,6 +39,11 @@ struct WorkloadsArguments : Arguments {
   CLI::Option* cache_option = nullptr;
 };
 
+struct UserArguments : Arguments {
+  std::string memory = "auto";
+  bool no_workloads = false;
+};
+
 /// The steps of the ablation, each with what the one before it has. Those that are measured are the
 /// ones that OpenOptions can turn off; the executor cpu has no more than the first three.
 std::vector<Configuration> AblationSteps() {
@@ -47,7 +54,7 @@ std::vector<Configuration> AblationSteps() {
   CacheOptions directory = none;
   directory.directory = true;
   CacheOptions hot_values = directory;
-  hot_values.policy = CachePolicy::kLfu;
+  hot_values.policy = CachePolicy::kTinyLfu;
   hot_values.fraction = 0.2;
   constexpr AccessOptions kAsTheyCome{.by_address = false, .combine = false};
   constexpr AccessOptions kOrdered{.by_address = true, .combine = false};
@@ -249,6 +256,75 @@ void RunWorkloads(WorkloadsArguments& arguments) {
   Run(arguments, "workloads", {configuration}, false);
 }
 
+/// Adds to the rows what `workloads` measures of the same, and their share of it.
+void AddShareOfWorkloads(const WorkloadOptions& options, json& rows, json& report) {
+  WorkloadBench bench(options);
+  Configuration configuration;
+  configuration.name = "default";
+  configuration.cache.refresh_interval = 0;
+  json measured = json::array();
+  std::string workload;
+  for (json& row : rows) {
+    if (row.at("workload") != workload) {
+      workload = row.at("workload");
+      measured = bench.Measure(workload, {configuration});
+    }
+    for (const json& of_bench : measured) {
+      if (of_bench.at("batch") != row.at("batch")) continue;
+      row["workloads_mops"] = of_bench.at("mops");
+      row["of_workloads"] = row.at("mops").get<double>() / of_bench.at("mops").get<double>();
+    }
+  }
+  report.update(bench.Facts());
+}
+
+void RunUser(UserArguments& arguments) {
+  WorkloadOptions& options = arguments.bench;
+  options.roofline = false;
+  if (options.batches.empty()) {
+    options.batches = {std::uint64_t{1} << 12, std::uint64_t{1} << 14, std::uint64_t{1} << 16,
+                       std::uint64_t{1} << 20};
+    DropTooLarge(arguments);
+  }
+  if (arguments.warm_up->count() == 0) options.warm_up = options.operations / 2 + 1;
+  if (options.pool.empty()) options.pool = TemporaryPoolPath();
+  if (arguments.memory == "auto") {
+    arguments.memory = options.executor != ExecutorKind::kCpu && GpuCount() > 0 ? "device" : "host";
+  }
+  json rows = json::array();
+  for (const std::string& workload : arguments.workloads) {
+    for (const std::uint64_t batch : options.batches) {
+      rows.push_back(MeasureAsUser(options, workload, batch, arguments.memory));
+    }
+  }
+  json report;
+  report["machine"] = MachineFacts();
+  report["store"] = rows.front().at("store");
+  if (!arguments.no_workloads) AddShareOfWorkloads(options, rows, report);
+  ShowProgress("");
+  if (arguments.json != "-") {
+    fmt::print("{:<14}{:>9}{:>8}{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n", "workload",
+               "batch", "arrays", "load", "slowest ms", "cold", "hits", "then", "hits",
+               "slowest ms", "workloads", "share");
+    for (const json& row : rows) {
+      fmt::print("{:<14}{:>9}{:>8}{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n",
+                 row.at("workload").get<std::string>(), row.at("batch").get<std::uint64_t>(),
+                 row.at("memory").get<std::string>(), Cell(row, "load_mops", 2),
+                 Cell(row, "load_slowest_ms", 2), Cell(row, "cold_mops", 2),
+                 Cell(row, "cold_hit_rate", 3), Cell(row, "mops", 2), Cell(row, "hit_rate", 3),
+                 Cell(row, "slowest_ms", 2), Cell(row, "workloads_mops", 2),
+                 Cell(row, "of_workloads", 2));
+    }
+  }
+  report["benchmark"] = "user";
+  report["records"] = options.records;
+  report["operations"] = options.operations;
+  report["repeats"] = options.repeats;
+  report["distribution"] = ycsb::DistributionName(options.distribution);
+  report["rows"] = std::move(rows);
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+}
+
 }  // namespace
 
 void AddWorkloadsCommand(CLI::App& program) {
@@ -274,10 +350,29 @@ void AddWorkloadsCommand(CLI::App& program) {
       command
           ->add_option(
               "--cache", arguments->cache,
-              "Share of the buckets of which values are cached; default: 0.2 on cuda, 0 on "
-              "cpu")
+              "Share of the buckets of which values are cached; default: on cuda what a tenth "
+              "of the GPU's memory holds, 0 on cpu")
           ->check(CLI::Range(0.0, 1.0));
   command->callback([arguments] { RunWorkloads(*arguments); });
+}
+
+void AddUserCommand(CLI::App& program) {
+  auto arguments = std::make_shared<UserArguments>();
+  arguments->workloads = {"c", "b", "a"};
+  CLI::App* command = program.add_subcommand(
+      "user",
+      "Workloads as users meet them: default options, a pool that starts empty, a cold "
+      "cache; and what share that is of what `workloads` measures");
+  AddCommonOptions(*command, *arguments);
+  command->get_option("--workloads")->check(CLI::IsMember(UserWorkloads()));
+  command
+      ->add_option("--memory", arguments->memory,
+                   "Where the arrays of batches are: host, device, or auto, which is device with "
+                   "executor cuda")
+      ->check(CLI::IsMember({"auto", "host", "device"}))
+      ->capture_default_str();
+  command->add_flag("--no-workloads", arguments->no_workloads, "Do not run `workloads` beside it");
+  command->callback([arguments] { RunUser(*arguments); });
 }
 
 void AddAblationCommand(CLI::App& program) {

@@ -91,8 +91,8 @@ struct CacheMemory {
     return view;
   }
 
-  CacheRefresh Load(const CacheView& view, std::uint32_t seed) const {
-    return CacheRefresh{view,        shape.buckets,  seed,        histogram.data(),
+  CacheRefresh Load(const CacheView& view, const CacheAgeing& ageing) const {
+    return CacheRefresh{view,        shape.buckets,  ageing,      histogram.data(),
                         free.data(), pending.data(), state.data()};
   }
 };

@@ -40,7 +40,7 @@ struct CacheRefresh {
 
   CacheView cache;
   std::uint32_t buckets = 0;  ///< addressable
-  std::uint32_t seed = 0;     ///< of this refresh, where nothing is kept of uses
+  CacheAgeing ageing;         ///< of this refresh
   std::uint32_t* histogram;   ///< kRanks, all 0 between refreshes
   std::uint32_t* free;        ///< frames that no bucket has
   std::uint32_t* pending;     ///< frames to be filled
@@ -50,8 +50,8 @@ struct CacheRefresh {
   GPM_HD std::uint32_t Rank(std::uint32_t bucket) const {
     const std::uint32_t score = AtomicLoad32(&cache.scores[bucket]);
     std::uint32_t rank = 0;
-    AllCachePolicies::With(cache.policy,
-                           [&](auto policy) { rank = policy.Rank(cache, bucket, score, seed); });
+    AllCachePolicies::With(
+        cache.policy, [&](auto policy) { rank = policy.Rank(cache, bucket, score, ageing.seed); });
     return rank;
   }
 
@@ -89,7 +89,8 @@ struct CacheRefresh {
   GPM_HD void AssignHot(const Media& media, std::uint32_t bucket) const {
     if (bucket == 0) media.StoreShared(cache.fills, media.LoadShared(cache.fills) + 1);
     const std::uint32_t rank = Rank(bucket);
-    AllCachePolicies::With(cache.policy, [&](auto policy) { policy.Age(&cache.scores[bucket]); });
+    AllCachePolicies::With(cache.policy,
+                           [&](auto policy) { policy.Age(bucket, &cache.scores[bucket], ageing); });
     if (media.LoadShared(cache.frame_of + bucket) != 0 || !state->IsHot(rank)) return;
     const std::uint32_t place = AtomicNext(&state->taken);
     if (place >= state->freed) return;

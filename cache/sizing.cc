@@ -10,14 +10,10 @@ constexpr std::uint32_t kMaxTop = 30;
 
 }  // namespace
 
-CacheShape ShapeCache(const CacheOptions& options, const CacheOptions& defaults,
+CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults,
                       const TableView& table) {
   ValidateCacheOptions(options);
-  const double fraction =
-      options.fraction.value_or(options.bytes != 0 ? 1.0 : defaults.fraction.value_or(0));
-  if (!options.directory.value_or(defaults.directory.value_or(false)) || table.top > kMaxTop) {
-    return {};
-  }
+  if (!options.directory.value_or(defaults.directory) || table.top > kMaxTop) return {};
   CacheShape shape;
   const std::uint32_t lowest = table.top + 1 - table.levels;
   shape.buckets =
@@ -32,12 +28,16 @@ CacheShape ShapeCache(const CacheOptions& options, const CacheOptions& defaults,
     if (table.key_words == 1 || shape.directory_bytes() > options.bytes) return {};
   }
   if (options.policy == CachePolicy::kOff || shape.value_stride == 0) return shape;
-  shape.frames = static_cast<std::uint32_t>(fraction * shape.buckets);
-  if (options.bytes != 0) {
-    const std::uint64_t taken = shape.directory_bytes() + shape.fixed_bytes();
-    const std::uint64_t left = options.bytes > taken ? options.bytes - taken : 0;
+  shape.frames = static_cast<std::uint32_t>(options.fraction.value_or(1.0) * shape.buckets);
+  const auto limit = [&](std::uint64_t bytes, std::uint64_t taken) {
+    const std::uint64_t left = bytes > taken ? bytes - taken : 0;
     shape.frames = static_cast<std::uint32_t>(
         std::min<std::uint64_t>(shape.frames, left / shape.bytes_per_frame()));
+  };
+  if (options.bytes != 0) {
+    limit(options.bytes, shape.directory_bytes() + shape.fixed_bytes());
+  } else if (!options.fraction) {
+    limit(defaults.cache_bytes, shape.fixed_bytes());
   }
   return shape;
 }

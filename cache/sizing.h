@@ -7,10 +7,16 @@
 
 namespace gpm {
 
+/// What options leave open.
+struct CacheDefaults {
+  bool directory = false;
+  /// What a cache may take, in bytes, where neither `fraction` nor `bytes` says how large it is.
+  std::uint64_t cache_bytes = 0;
+};
+
 /// The directory and the cache that options ask for, on a table.
-/// @param defaults for `directory` and `fraction` where the options leave them open
 /// @throws Error(kInvalidArgument) for a fraction that is not between 0 and 1
-CacheShape ShapeCache(const CacheOptions& options, const CacheOptions& defaults,
+CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults,
                       const TableView& table);
 
 }  // namespace gpm

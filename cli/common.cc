@@ -64,7 +64,8 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
   cache_fraction_option =
       app.add_option("--cache", cache_fraction,
                      "Share of the buckets of which the values are cached in the executor's "
-                     "memory, 0 to 1; default: 0.2 on executor cuda, else 0")
+                     "memory, 0 to 1; default: on executor cuda what a tenth of the GPU's "
+                     "memory holds, else 0")
           ->check(NumberBetween(0, 1));
   cache_bytes_option =
       app.add_option(
@@ -73,15 +74,16 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
              "512M: first the directory, then the cache; default: what they need")
           ->transform(CLI::AsSizeValue(false));
   cache_policy_option =
-      app.add_option("--cache-policy", cache_policy,
-                     "Which buckets are cached: lfu (used most), lru (used last), random or off")
+      app.add_option(
+             "--cache-policy", cache_policy,
+             "Which buckets are cached: tinylfu or lfu (used most), lru (used last), random or off")
           ->check(CLI::IsMember(CachePolicyNames()))
           ->capture_default_str();
-  cache_interval_option =
-      app.add_option("--cache-interval", cache_interval,
-                     "Operations after which the cache is loaded anew; 0: only when asked")
-          ->check(WholeNumber())
-          ->capture_default_str();
+  cache_interval_option = app.add_option("--cache-interval", cache_interval,
+                                         "Operations after which the cache is refreshed; 0: only "
+                                         "when asked; default: when it pays")
+                              ->check(WholeNumber())
+                              ->capture_default_str();
 }
 
 OpenOptions OpenArguments::Options() const {
@@ -99,7 +101,9 @@ OpenOptions OpenArguments::Options() const {
     options.cache.fraction = cache_fraction;
   }
   options.cache.bytes = cache_bytes;
-  options.cache.refresh_interval = cache_interval;
+  if (cache_interval_option != nullptr && cache_interval_option->count() > 0) {
+    options.cache.refresh_interval = cache_interval;
+  }
   const bool no_gpu = options.executor == ExecutorKind::kAuto && GpuCount() == 0;
   RequireCacheEffect(no_gpu ? ExecutorKind::kCpu : options.executor);
   return options;

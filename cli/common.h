@@ -45,11 +45,11 @@ struct OpenArguments {
   std::string executor = "auto";
   unsigned threads = 0;
   std::uint64_t pool_max = 0;
-  std::string cache_policy = "lfu";
+  std::string cache_policy{CachePolicyName(CacheOptions{}.policy)};
   bool directory = true;
   double cache_fraction = 0;
   std::uint64_t cache_bytes = 0;
-  std::uint64_t cache_interval = CacheOptions{}.refresh_interval;
+  std::uint64_t cache_interval = 0;
   CLI::Option* threads_option = nullptr;
   CLI::Option* directory_option = nullptr;
   CLI::Option* cache_fraction_option = nullptr;

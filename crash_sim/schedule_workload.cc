@@ -222,7 +222,7 @@ Workload MakeWorkload(std::uint64_t seed) {
   workload.table = below(kTableSetups);
   workload.threads = below(4) == 0 ? 2 : 1;
   workload.cache.directory = below(4) != 0;
-  workload.cache.policy = static_cast<CachePolicy>(1 + below(3));
+  workload.cache.policy = static_cast<CachePolicy>(1 + below(4));
   const bool has_cache = *workload.cache.directory && below(4) != 0;
   workload.cache.fraction = has_cache ? 0.5 * static_cast<double>(1 + below(2)) : 0;
   workload.cache.refresh_interval = 1 + below(6);
@@ -316,7 +316,7 @@ std::string Describe(const Workload& workload) {
           ? "no cache"
           : fmt::format("{} of the buckets cached ({}, loaded every {} operations)",
                         *workload.cache.fraction, CachePolicyName(workload.cache.policy),
-                        workload.cache.refresh_interval);
+                        *workload.cache.refresh_interval);
   return fmt::format(
       "table {} ({}), {}, {}, {} clients, {} calls, {} executor threads, schedule {}",
       workload.table, Describe(MakeTableSetup(workload.table)), directory, cache,

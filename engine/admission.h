@@ -2,6 +2,7 @@
 #define GPM_ENGINE_ADMISSION_H_
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -116,6 +117,10 @@ class Admission {
 
   /// What batches found; and items that they added, of `space`.
   void Count(const Progress& progress) GPM_REQUIRES(store_state);
+
+  // Of the batches that have ended.
+  std::uint64_t found() const { return found_.load(std::memory_order_relaxed); }
+  std::uint64_t cache_hits() const { return cache_hits_.load(std::memory_order_relaxed); }
   /// Of StoreStats: operations, and what finds found.
   void AddTo(StoreStats* stats) const GPM_REQUIRES(store_state);
 
@@ -151,8 +156,8 @@ class Admission {
   bool left_behind_ GPM_GUARDED_BY(store_state) = false;
   std::array<std::uint64_t, kOpKinds> operations_ GPM_GUARDED_BY(store_state){};
   std::uint64_t mixed_operations_ GPM_GUARDED_BY(store_state) = 0;
-  std::uint64_t found_ GPM_GUARDED_BY(store_state) = 0;       ///< finds that found their key
-  std::uint64_t cache_hits_ GPM_GUARDED_BY(store_state) = 0;  ///< of those, in volatile memory
+  std::atomic<std::uint64_t> found_{0};       ///< finds that found their key
+  std::atomic<std::uint64_t> cache_hits_{0};  ///< of those, in volatile memory
 };
 
 }  // namespace gpm

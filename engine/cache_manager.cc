@@ -1,17 +1,26 @@
 #include "engine/cache_manager.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
+#include <utility>
 
 #include "engine/wait_until.h"
 
 namespace gpm {
 namespace {
 
-/// What options leave open. On the CPU, memory that is slower than DRAM alone would make them pay.
-CacheOptions DefaultsOf(const Executor& executor) {
-  const bool cuda = executor.kind() == ExecutorKind::kCuda;
-  return {.directory = cuda, .fraction = cuda ? 0.2 : 0};
+/// Of a GPU's memory, the values that are cached by default take one part in so many.
+constexpr std::uint64_t kShareOfMemory = 10;
+
+/// On the CPU, memory that is slower than DRAM alone would make them pay.
+CacheDefaults DefaultsOf(const Executor& executor) {
+  if (executor.kind() != ExecutorKind::kCuda) return {};
+  return {.directory = true, .cache_bytes = executor.memory_bytes() / kShareOfMemory};
+}
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 /// @return false for want of memory
@@ -110,9 +119,8 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
   const MutexLock lock(mutex_);
   on_ = shape.frames != 0;
   EndRefresh();
-  operations_ = 0;
-  due_at_ =
-      std::max<std::uint64_t>(1, options_.refresh_interval / 8);  // soon: nothing is cached yet
+  schedule_.Reset(std::uint64_t{shape.buckets} * shape.slots, sums_);
+  uses_before_ = sums_.found;
   stats_.directory = shape.buckets != 0;
   stats_.directory_bytes = shape.directory_bytes();
   stats_.frames = shape.frames;
@@ -130,23 +138,26 @@ void CacheManager::Stop(Executor& executor) {
   if (refreshing_) executor.AwaitCacheRefresh();
 }
 
-void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
-  if (!on_ && operations > 0) return;
+void CacheManager::Advance(Executor& executor, const FindSums& news) {
+  if (!on_ && news.operations > 0) return;
   const Turn turn(*this, false);
   if (!turn.has()) return;
-  operations_ += operations;
+  sums_.operations += news.operations;
+  // (Another thread may have brought later sums already.)
+  sums_.found = std::max(sums_.found, news.found);
+  sums_.hits = std::max(sums_.hits, news.hits);
+  const double now = Now();
   {
     const MutexLock lock(mutex_);
     if (refreshing_ && executor.CacheRefreshEnded()) {
       EndRefresh();
       ++stats_.refreshes;
-      stats_.refresh_seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+      stats_.refresh_seconds = now - began_at_;
+      schedule_.End(sums_, now);
     }
-    if (options_.refresh_interval != 0 && operations_ >= due_at_ && requested_ == begun_) {
-      ++requested_;
-    }
-    if (refreshing_ || begun_ == requested_) return;
+    if (refreshing_) return;
+    if (on_ && requested_ == begun_ && schedule_.IsDue(sums_, now)) ++requested_;
+    if (begun_ == requested_) return;
     begun_ = requested_;
     if (!on_) {
       ended_ = begun_;
@@ -154,11 +165,10 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations) {
     }
     refreshing_ = true;
   }
-  start_ = std::chrono::steady_clock::now();
+  began_at_ = now;
+  schedule_.Begin(sums_, now);
   range_ = ProfilerRange("refresh");
-  operations_ = 0;
-  due_at_ = options_.refresh_interval;
-  executor.RefreshCache();
+  executor.RefreshCache(sums_.found - std::exchange(uses_before_, sums_.found));
 }
 
 std::uint64_t CacheManager::Request() {

@@ -9,6 +9,7 @@
 #include "cache/policy.h"
 #include "engine/executor.h"
 #include "engine/profiler_range.h"
+#include "engine/refresh_schedule.h"
 #include "pm/mutex.h"
 
 namespace gpm {
@@ -20,7 +21,8 @@ namespace gpm {
 class CacheManager {
  public:
   /// @throws as ValidateCacheOptions
-  CacheManager(const CacheOptions& options, PmTracer* tracer) : options_(options), tracer_(tracer) {
+  CacheManager(const CacheOptions& options, PmTracer* tracer)
+      : options_(options), tracer_(tracer), schedule_(options.refresh_interval) {
     ValidateCacheOptions(options);
   }
 
@@ -38,8 +40,9 @@ class CacheManager {
   /// Gives their memory back. REQUIRES: no batch runs.
   void Drop(Executor& executor);
 
-  /// Begins a refresh if one is due. @param operations that begin now
-  void Advance(Executor& executor, std::uint64_t operations);
+  /// Begins a refresh if one is due.
+  /// @param news operations that begin now; finds of the batches that have ended so far
+  void Advance(Executor& executor, const FindSums& news = {});
 
   /// Ends it all: the executor is not used any more. Whoever waits for a refresh waits no longer.
   void Stop(Executor& executor);
@@ -71,10 +74,11 @@ class CacheManager {
   // Whoever has the turn may change the rest, and ask the executor for anything.
   std::atomic<bool> on_{false};  ///< there is a cache
   bool refreshing_ = false;
-  std::uint64_t operations_ = 0;  ///< since the last refresh began
-  std::uint64_t due_at_ = 0;      ///< of them, with a refresh_interval: when the next one begins
-  std::chrono::steady_clock::time_point start_;
-  ProfilerRange range_;  ///< of the refresh under way
+  FindSums sums_;
+  RefreshSchedule schedule_;
+  std::uint64_t uses_before_ = 0;  ///< finds that found their key before the last refresh began
+  double began_at_ = 0;            ///< when it did
+  ProfilerRange range_;            ///< of the refresh under way
 };
 
 }  // namespace gpm

@@ -21,6 +21,8 @@ class TableMaintenance {
   /// GPU memory that this executor allocated, bytes: but for the workspaces of batches, and those.
   virtual std::uint64_t gpu_bytes() const = 0;
   virtual std::uint64_t workspace_bytes() const = 0;
+  /// The GPU's memory, bytes; 0 on executor cpu.
+  virtual std::uint64_t memory_bytes() const = 0;
 
   /// The table changed: levels, tops.
   /// @param keep the addressable levels are the same: directory and cache stay. Else there is
@@ -55,7 +57,8 @@ class TableMaintenance {
   virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) = 0;
 
   // A refresh of the cache (cache/refresh.h), while batches run. One thread at a time.
-  virtual void RefreshCache() = 0;  ///< begins it @throws Error(kGpu)
+  /// Begins it. @param uses counted since the refresh before @throws Error(kGpu)
+  virtual void RefreshCache(std::uint64_t uses) = 0;
   virtual bool CacheRefreshEnded() = 0;
   virtual void AwaitCacheRefresh() = 0;  ///< @throws Error(kGpu)
 };

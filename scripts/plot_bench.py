@@ -6,6 +6,7 @@
 Writes into DIR, of each report what it has:
   workloads   latency_NAME     throughput over median latency, a point for each batch size
               of_bound_NAME    achieved / bound for each workload, a bar a batch size
+  user        user_NAME        throughput of loading, of a cold start and behind it, beside workloads
   ablation    ablation_NAME    throughput of each step, a panel a batch size, beside published systems
   cache       cache_sizes_NAME, cache_theta_NAME, cache_load_NAME, cache_cost_NAME
   recovery    recovery_NAME    time of opening and resizing beside its bound
@@ -30,6 +31,7 @@ EARLIER_NAMES = {"ladder": "ablation", "limits": "roofline"}
 # Of each kind of report, the sections of which it has one at least, with what their rows have.
 SECTIONS = {
     "workloads": {"rows": ("workload", "configuration", "batch", "mops", "latency_us_p50")},
+    "user": {"rows": ("workload", "batch", "load_mops", "cold_mops", "mops")},
     "ablation": {"rows": ("workload", "configuration", "batch", "mops")},
     "cache": {
         "sizes": ("workload", "batch", "directory", "policy", "fraction", "mops"),
@@ -187,6 +189,18 @@ def plot_latency(report):
     label_log_axis(axes.xaxis, [r["latency_us_p50"] for r in rows])
     label_log_axis(axes.yaxis, [r["mops"] for r in rows])
     axes.grid(True, alpha=0.3)
+    legend_beside(axes)
+    return figure
+
+
+def plot_user(report):
+    rows = {f"{r['workload']} {batch_name(r['batch'])}": r for r in report["rows"]}
+    series = {"load_mops": "loading", "cold_mops": "cold", "mops": "then",
+              "workloads_mops": "workloads"}
+    figure, axes = plt.subplots(figsize=(10, 4))
+    grouped_points(axes, list(rows), list(series), lambda row, key: rows[row].get(key), series.get)
+    axes.tick_params(axis="x", labelrotation=45)
+    axes.set(ylabel=MOPS, title=title(report))
     legend_beside(axes)
     return figure
 
@@ -365,6 +379,7 @@ def plot_cpu(report):
 
 PLOTS = {
     "workloads": {"latency": plot_latency, "of_bound": plot_of_bound},
+    "user": {"user": plot_user},
     "ablation": {"ablation": plot_ablation},
     "cache": {"cache_sizes": plot_sizes, "cache_theta": plot_theta, "cache_load": plot_load,
               "cache_cost": plot_cost},

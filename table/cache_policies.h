@@ -20,14 +20,64 @@ namespace gpm {
 ///   Rank(cache, bucket, score, seed)
 ///                            how hot a bucket with this score is: 0 (never cached) to kRanks - 1.
 ///                            `seed` is another one in each refresh
-///   Age(score)               once a refresh, when the bucket's rank was taken
+///   Age(bucket, score, ageing)
+///                            once a refresh, when the bucket's rank was taken
 ///
 /// A bucket's score is a word in the executor's memory, 0 at first.
 struct CachePolicies {
   static constexpr std::uint32_t kRanks = 4096;
 };
 
-/// Those used most. Uses before the last refresh count half, and so on.
+/// What a refresh takes from scores.
+struct CacheAgeing {
+  static constexpr std::uint32_t kOne = 1u << 16;
+  std::uint32_t seed = 0;      ///< another one in each refresh
+  std::uint32_t keeps = kOne;  ///< of kOne: the share of uses that still counts
+};
+
+/// Those used most often among a number of uses that the cache's size decides (TinyLFU: Einziger,
+/// Friedman, Manes, ACM Transactions on Storage 13, 2017). Uses age as others are counted, however
+/// often the cache is refreshed; a bucket gets another's frame only if it was clearly used more.
+struct TinyLfuPolicy : CachePolicies {
+  static constexpr CachePolicy kPolicy = CachePolicy::kTinyLfu;
+  static constexpr const char* kName = "tinylfu";
+  /// Uses for each frame among which those of a bucket count.
+  static constexpr std::uint64_t kUsesPerFrame = 16;
+  static constexpr std::uint64_t kLeastUses = std::uint64_t{1} << 16;
+
+  template <class Media>
+  static GPM_HD void Count(const Media&, std::uint32_t* score, std::uint32_t uses, std::uint32_t) {
+    AtomicAdd32(score, uses);
+  }
+  template <class Cache>
+  static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t bucket, std::uint32_t score,
+                                   std::uint32_t) {
+    // Chance decides between equals: the holder keeps its frame against what that may bring. (Any
+    // bucket may have a frame that no other wants.)
+    const bool has_frame = AtomicLoad32(&cache.frame_of[bucket]) != 0;
+    const std::uint64_t rank = std::uint64_t{score} + (has_frame ? score / 4 + 3 : 1);
+    return rank < kRanks ? static_cast<std::uint32_t>(rank) : kRanks - 1;
+  }
+  static GPM_HD void Age(std::uint32_t bucket, std::uint32_t* score, const CacheAgeing& ageing) {
+    const std::uint32_t uses = AtomicLoad32(score);
+    if (uses == 0) return;
+    // Rounded up or down by chance, so that single uses age too.
+    const std::uint64_t chance = Scramble((std::uint64_t{ageing.seed} << 32) | bucket);
+    const std::uint64_t kept =
+        (std::uint64_t{uses} * ageing.keeps + chance % CacheAgeing::kOne) / CacheAgeing::kOne;
+    AtomicAdd32(score, static_cast<std::uint32_t>(kept) - uses);
+  }
+  /// @param uses counted since the refresh before
+  static CacheAgeing AgeingOf(std::uint32_t seed, std::uint64_t uses, std::uint64_t frames) {
+    const std::uint64_t counted =
+        frames * kUsesPerFrame > kLeastUses ? frames * kUsesPerFrame : kLeastUses;
+    const double keeps =
+        static_cast<double>(counted) / (static_cast<double>(counted) + static_cast<double>(uses));
+    return {seed, static_cast<std::uint32_t>(keeps * CacheAgeing::kOne)};
+  }
+};
+
+/// Those used most (GPHash). Uses before the last refresh count half, and so on.
 struct LfuPolicy : CachePolicies {
   static constexpr CachePolicy kPolicy = CachePolicy::kLfu;
   static constexpr const char* kName = "lfu";
@@ -46,7 +96,7 @@ struct LfuPolicy : CachePolicies {
     const std::uint64_t rank = has_frame ? std::uint64_t{score} + score / 4 : score;
     return rank < kRanks ? static_cast<std::uint32_t>(rank) : kRanks - 1;
   }
-  static GPM_HD void Age(std::uint32_t* score) {
+  static GPM_HD void Age(std::uint32_t, std::uint32_t* score, const CacheAgeing&) {
     const std::uint32_t uses = AtomicLoad32(score);
     AtomicAdd32(score, uses / 2 - uses);
   }
@@ -73,7 +123,7 @@ struct LruPolicy : CachePolicies {
                ? kRanks - 1 - static_cast<std::uint32_t>(age)
                : 1;
   }
-  static GPM_HD void Age(std::uint32_t*) {}
+  static GPM_HD void Age(std::uint32_t, std::uint32_t*, const CacheAgeing&) {}
 };
 
 /// Any.
@@ -89,7 +139,7 @@ struct RandomPolicy : CachePolicies {
     const std::uint64_t mixed = Scramble((std::uint64_t{seed} << 32) | bucket);
     return 1 + static_cast<std::uint32_t>(mixed % (kRanks - 1));
   }
-  static GPM_HD void Age(std::uint32_t*) {}
+  static GPM_HD void Age(std::uint32_t, std::uint32_t*, const CacheAgeing&) {}
 };
 
 template <class... Policies>
@@ -107,7 +157,7 @@ struct CachePolicyList {
     });
   }
 };
-using AllCachePolicies = CachePolicyList<LfuPolicy, LruPolicy, RandomPolicy>;
+using AllCachePolicies = CachePolicyList<TinyLfuPolicy, LfuPolicy, LruPolicy, RandomPolicy>;
 
 }  // namespace gpm
 

@@ -56,8 +56,8 @@ CacheOptions Fraction(std::optional<double> fraction, std::uint64_t bytes = 0) {
   return CacheOptions{.directory = true, .fraction = fraction, .bytes = bytes};
 }
 
-CacheOptions Defaults(double fraction, bool directory = true) {
-  return CacheOptions{.directory = directory, .fraction = fraction};
+CacheDefaults Defaults(std::uint64_t cache_bytes = 1 << 30, bool directory = true) {
+  return CacheDefaults{.directory = directory, .cache_bytes = cache_bytes};
 }
 
 /// What a shape takes in all.
@@ -66,8 +66,8 @@ std::uint64_t BytesOf(const CacheShape& shape) {
 }
 
 TEST(CacheOptions, PolicyNames) {
-  for (const CachePolicy policy :
-       {CachePolicy::kOff, CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom}) {
+  for (const CachePolicy policy : {CachePolicy::kOff, CachePolicy::kTinyLfu, CachePolicy::kLfu,
+                                   CachePolicy::kLru, CachePolicy::kRandom}) {
     EXPECT_EQ(CachePolicyOf(CachePolicyName(policy)), policy);
   }
   EXPECT_EQ(CachePolicyName(CachePolicy::kLfu), "lfu");
@@ -86,7 +86,7 @@ TEST(CacheShape, HasTheValuesOfAFractionOfTheAddressableBuckets) {
       const std::uint64_t buckets = CapacityAt(geometry, top) / geometry.slots;
       for (const double fraction : {0.0, 0.01, 0.25, 0.5, 1.0}) {
         SCOPED_TRACE(fraction);
-        const CacheShape shape = ShapeCache(Fraction(fraction), Defaults(0.7), table);
+        const CacheShape shape = ShapeCache(Fraction(fraction), Defaults(), table);
         EXPECT_EQ(shape.buckets, buckets);
         EXPECT_EQ(shape.frames, std::floor(fraction * static_cast<double>(buckets)));
         EXPECT_GT(shape.directory_bytes(), 0u);
@@ -94,13 +94,17 @@ TEST(CacheShape, HasTheValuesOfAFractionOfTheAddressableBuckets) {
           EXPECT_EQ(shape.cache_bytes(), 0u);
         }
       }
-      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0.5), table).frames, buckets / 2);
-      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0.0), table).frames, 0u);
-      EXPECT_EQ(ShapeCache(Fraction({}), CacheOptions{}, table).frames, 0u);
+      const CacheShape half = ShapeCache(Fraction(0.5), Defaults(), table);
+      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(half.cache_bytes()), table).frames, buckets / 2);
+      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(half.cache_bytes() - 1), table).frames,
+                half.frames - 1);
+      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(), table).frames, buckets);
+      EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0), table).frames, 0u);
+      EXPECT_EQ(ShapeCache(Fraction({}), {}, table).frames, 0u);
       CacheOptions off = Fraction(1.0, 1 << 28);
       off.policy = CachePolicy::kOff;
-      EXPECT_EQ(ShapeCache(off, Defaults(0.5), table).frames, 0u);
-      EXPECT_EQ(ShapeCache(off, Defaults(0.5), table).buckets, buckets);
+      EXPECT_EQ(ShapeCache(off, Defaults(), table).frames, 0u);
+      EXPECT_EQ(ShapeCache(off, Defaults(), table).buckets, buckets);
     }
   }
 }
@@ -110,14 +114,14 @@ TEST(CacheShape, ThereIsNoCacheWithoutADirectory) {
   for (const std::uint64_t bytes : {0, 1 << 20}) {
     CacheOptions options = Fraction(1.0, bytes);
     options.directory = {};
-    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).frames, 96u);
-    for (const CacheOptions& defaults : {Defaults(0.5, false), CacheOptions{}}) {
+    EXPECT_EQ(ShapeCache(options, Defaults(), table).frames, 96u);
+    for (const CacheDefaults& defaults : {Defaults(1 << 30, false), CacheDefaults{}}) {
       EXPECT_EQ(BytesOf(ShapeCache(options, defaults, table)), 0u);
       EXPECT_EQ(ShapeCache(options, defaults, table).buckets, 0u);
     }
     options.directory = false;
-    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).buckets, 0u);
-    EXPECT_EQ(ShapeCache(options, Defaults(0.5), table).frames, 0u);
+    EXPECT_EQ(ShapeCache(options, Defaults(), table).buckets, 0u);
+    EXPECT_EQ(ShapeCache(options, Defaults(), table).frames, 0u);
   }
 }
 
@@ -167,7 +171,7 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
       for (int i = 0; i < 2000; ++i) {
         const std::uint64_t budget = 1 + random() % (BytesOf(all) + BytesOf(all) / 8);
         SCOPED_TRACE(budget);
-        const CacheShape shape = ShapeCache(Fraction({}, budget), Defaults(0.01), table);
+        const CacheShape shape = ShapeCache(Fraction({}, budget), Defaults(1000), table);
         ASSERT_LE(BytesOf(shape), budget);
         ASSERT_LE(shape.frames, all.frames);
         ASSERT_EQ(shape.buckets != 0, budget >= least) << "the directory comes first";
@@ -179,7 +183,7 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
           ASSERT_GT(shape.frames, 0u);
         }
         const double fraction = static_cast<double>(random() % 1000) / 1000;
-        const CacheShape both = ShapeCache(Fraction(fraction, budget), Defaults(0.5), table);
+        const CacheShape both = ShapeCache(Fraction(fraction, budget), Defaults(), table);
         ASSERT_LE(BytesOf(both), budget);
         ASSERT_EQ(both.frames,
                   std::min(shape.frames, ShapeCache(Fraction(fraction), {}, table).frames));
@@ -228,7 +232,7 @@ TEST(CacheShape, RefusesWhatIsNoFraction) {
       for (const bool directory : {false, true}) {
         CacheOptions options = Fraction(fraction, bytes);
         options.directory = directory;
-        EXPECT_EQ(test::ErrorOf([&] { ShapeCache(options, Defaults(0.2), table); }),
+        EXPECT_EQ(test::ErrorOf([&] { ShapeCache(options, Defaults(), table); }),
                   ErrorCode::kInvalidArgument)
             << fraction;
       }
@@ -283,10 +287,11 @@ class CacheLoaderTest : public ::testing::Test {
 
   /// Loads and checks that what is kept of frames is consistent.
   /// @return the buckets that have one
-  std::set<std::uint32_t> Load(std::uint32_t clock = 1) {
+  std::set<std::uint32_t> Load(std::uint32_t clock = 1, std::uint64_t uses = 0) {
     CacheView view = memory_.View(table_).cache;
     view.clock = clock;
-    const CacheRefresh load = memory_.Load(view, ++loads_);
+    const CacheRefresh load =
+        memory_.Load(view, TinyLfuPolicy::AgeingOf(++loads_, uses, view.size));
     const ThreadGroup group;
     const CacheAccess<ThreadGroup, DirectMedia> access(view, table_, group, media_);
     const std::vector<std::uint32_t> blocks_before(view.frame_of, view.frame_of + kBuckets);
@@ -460,6 +465,52 @@ TEST_F(CacheLoaderTest, LfuHalvesCountsAndForgets) {
   // Nobody uses any: the last counts fade away, and with them the frames.
   for (int i = 0; i < 9; ++i) Load();
   EXPECT_TRUE(cached_.empty());
+}
+
+TEST_F(CacheLoaderTest, TinyLfuGivesEveryFrameAway) {
+  Make(CachePolicy::kTinyLfu, kBuckets);
+  EXPECT_EQ(Load().size(), kBuckets);
+  Make(CachePolicy::kTinyLfu, 100);
+  score(7) = 1;
+  const std::set<std::uint32_t> first = Load();
+  EXPECT_EQ(first.size(), 100u);
+  EXPECT_TRUE(first.contains(7));
+  EXPECT_EQ(Load(), first) << "chance takes nothing from who has it";
+}
+
+TEST_F(CacheLoaderTest, TinyLfuOwnersKeepTheirFrameAgainstOnesThatAreHardlyHotter) {
+  Make(CachePolicy::kTinyLfu, 1);
+  score(5) = 1;
+  EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
+  score(9) = 3;
+  EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
+  score(9) = 4;
+  EXPECT_EQ(Load(), std::set<std::uint32_t>{9});
+  score(5) = 127;
+  score(9) = 100;
+  EXPECT_EQ(Load(), std::set<std::uint32_t>{9});
+  score(5) = 128;
+  EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
+}
+
+TEST_F(CacheLoaderTest, TinyLfuForgetsByUsesAndNotByRefreshes) {
+  Make(CachePolicy::kTinyLfu, 100);
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = bucket;
+  for (int i = 0; i < 20; ++i) Load(1, 0);
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) ASSERT_EQ(score(bucket), bucket);
+  // As many uses as are remembered: half of each stays, on the whole of single ones too.
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = 1 + bucket % 2 * 999;
+  Load(1, TinyLfuPolicy::kLeastUses);
+  std::uint32_t ones = 0;
+  for (std::uint32_t bucket = 0; bucket < kBuckets; bucket += 2) ones += score(bucket);
+  EXPECT_NEAR(ones, kBuckets / 4, 40);
+  for (std::uint32_t bucket = 1; bucket < kBuckets; bucket += 2) {
+    ASSERT_NEAR(score(bucket), 500, 1);
+  }
+  // The sum stays at what is remembered, however much is counted.
+  EXPECT_EQ(TinyLfuPolicy::AgeingOf(1, std::uint64_t{1} << 40, 100).keeps, 0u);
+  EXPECT_EQ(TinyLfuPolicy::AgeingOf(1, 0, 100).keeps, CacheAgeing::kOne);
+  EXPECT_EQ(TinyLfuPolicy::AgeingOf(1, 1u << 24, 1u << 20).keeps, CacheAgeing::kOne / 2);
 }
 
 TEST_F(CacheLoaderTest, BlocksOfBucketsThatStayHotAreKept) {

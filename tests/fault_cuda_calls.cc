@@ -59,6 +59,7 @@ GPM_WRAP(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
          (blocks, function, threads, bytes, flags))
 
 // Memory.
+GPM_WRAP(cudaMemGetInfo, (std::size_t * free, std::size_t* total), (free, total))
 GPM_WRAP(cudaMalloc, (void** memory, std::size_t bytes), (memory, bytes))
 GPM_WRAP_AFTER(cudaFree, (void* memory), (memory))
 GPM_WRAP(cudaHostAlloc, (void** memory, std::size_t bytes, unsigned flags), (memory, bytes, flags))

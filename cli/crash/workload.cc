@@ -63,7 +63,8 @@ CacheOptions MakeCrashCache(const CrashRound& round) {
   const std::uint64_t kind = random.NextBelow(4);
   cache.directory = kind != 0;
   cache.fraction = kind < 2 ? 0 : 0.1 + 0.6 * random.NextDouble();
-  constexpr CachePolicy kPolicies[] = {CachePolicy::kLfu, CachePolicy::kLru, CachePolicy::kRandom};
+  constexpr CachePolicy kPolicies[] = {CachePolicy::kTinyLfu, CachePolicy::kLfu, CachePolicy::kLru,
+                                       CachePolicy::kRandom};
   cache.policy = kPolicies[random.NextBelow(std::size(kPolicies))];
   cache.refresh_interval = std::uint64_t{1000} << random.NextBelow(12);
   return cache;

@@ -16,7 +16,12 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 constexpr std::uint32_t kKeySizes[] = {8, 16, 32, 64, 128};
 constexpr std::uint32_t kValueKinds = 6;
-enum Accelerators : std::uint32_t { kNone, kDirectory, kLfu, kLru, kRandom, kAcceleratorKinds };
+/// Accelerators of a store: none, a directory alone, or a cache by one of the policies too.
+constexpr CachePolicy kPolicies[] = {CachePolicy::kTinyLfu, CachePolicy::kLfu, CachePolicy::kLru,
+                                     CachePolicy::kRandom};
+constexpr std::uint32_t kNone = 0;
+constexpr std::uint32_t kDirectory = 1;
+constexpr std::uint32_t kAcceleratorKinds = 2 + std::size(kPolicies);
 
 /// Around the sizes where an executor does something else.
 constexpr std::uint32_t kSizes[] = {1,     2,     32,     100,    700,    2047,   2048,   2049,
@@ -45,12 +50,10 @@ std::uint32_t ValueSize(std::uint32_t kind, Random& random) {
 CacheOptions Cache(std::uint32_t accelerators, Random& random) {
   CacheOptions cache;
   cache.directory = accelerators != kNone;
-  cache.policy = accelerators == kLfu      ? CachePolicy::kLfu
-                 : accelerators == kLru    ? CachePolicy::kLru
-                 : accelerators == kRandom ? CachePolicy::kRandom
-                                           : CachePolicy::kOff;
+  cache.policy = accelerators > kDirectory ? kPolicies[accelerators - 2] : CachePolicy::kOff;
   cache.fraction = cache.policy == CachePolicy::kOff ? 0 : random.Choose({0.05, 0.3, 1.0});
-  cache.refresh_interval = random.Choose<std::uint64_t>({0, 3000, 20'000, 200'000});
+  cache.refresh_interval =
+      random.Choose<std::optional<std::uint64_t>>({std::nullopt, 0, 3000, 20'000, 200'000});
   if (cache.policy != CachePolicy::kOff && random.OneIn(8)) {
     cache.bytes = kMiB * random.Choose<std::uint64_t>({1, 8, 64});
   }
@@ -139,10 +142,11 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
 
 std::string Describe(const RoundPlan& plan) {
   const auto cache = [](const CacheOptions& options) {
-    return fmt::format("{}, cache {} of {}, {} bytes, loaded every {}",
+    const auto interval = options.refresh_interval;
+    return fmt::format("{}, cache {} of {}, {} bytes, refreshed {}",
                        options.directory.value_or(false) ? "directory" : "no directory",
                        CachePolicyName(options.policy), options.fraction.value_or(0), options.bytes,
-                       options.refresh_interval);
+                       interval ? fmt::format("every {}", *interval) : "when it pays");
   };
   return fmt::format(
       "  keys of {} bytes, different in the {} word; values of {} bytes; {}, initial capacity {}\n"

@@ -85,6 +85,7 @@ class CpuExecutor : public Executor {
   unsigned threads() const override { return pool_.threads(); }
   std::uint64_t gpu_bytes() const override { return 0; }
   std::uint64_t workspace_bytes() const override { return 0; }
+  std::uint64_t memory_bytes() const override { return 0; }
   void SetTable(const TableView& table, bool keep) override {
     table_ = table;
     if (!keep) accelerators_ = {};
@@ -128,7 +129,7 @@ class CpuExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
-  void RefreshCache() override;
+  void RefreshCache(std::uint64_t uses) override;
   bool CacheRefreshEnded() override { return true; }
   void AwaitCacheRefresh() override {}
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream) override {
@@ -267,10 +268,11 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::RefreshCache() {
+void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
   Accelerators view = accelerators_;
   view.cache.clock = AtomicLoad32(&clock_);
-  const CacheRefresh load = cache_memory_.Load(view.cache, ++loads_);
+  const CacheRefresh load =
+      cache_memory_.Load(view.cache, TinyLfuPolicy::AgeingOf(++loads_, uses, view.cache.size));
   const ThreadGroup group;
   const CacheAccess<ThreadGroup, Media> access(view.cache, table_, group, media_);
   const auto for_each = [&](std::uint32_t count, const auto& visit) {

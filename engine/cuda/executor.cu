@@ -83,6 +83,8 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
   multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+  std::size_t free_bytes = 0;
+  CheckCuda(cudaMemGetInfo(&free_bytes, &memory_bytes_), "cudaMemGetInfo");
   if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
   stream_.emplace();
   cache_stream_.emplace();
@@ -393,12 +395,13 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   has_cache_ = shape.frames != 0;
 }
 
-void CudaExecutor::RefreshCache() {
+void CudaExecutor::RefreshCache(std::uint64_t uses) {
   const CurrentDevice current = Activate();
   Accelerators accelerators = context_.accelerators;
   accelerators.cache.clock = clock_;
   const TableView& table = context_.table;
-  const CacheRefresh load = cache_memory_.Load(accelerators.cache, ++loads_);
+  const CacheRefresh load = cache_memory_.Load(
+      accelerators.cache, TinyLfuPolicy::AgeingOf(++loads_, uses, accelerators.cache.size));
   Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_, load);
   Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, load);
   Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, load);

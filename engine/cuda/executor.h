@@ -89,6 +89,7 @@ class CudaExecutor : public Executor {
   unsigned threads() const override { return 0; }
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
   std::uint64_t workspace_bytes() const override { return workspace_bytes_; }
+  std::uint64_t memory_bytes() const override { return memory_bytes_; }
   void SetTable(const TableView& table, bool keep) override {
     context_.table = table;
     if (!keep) {
@@ -113,7 +114,7 @@ class CudaExecutor : public Executor {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
-  void RefreshCache() override;
+  void RefreshCache(std::uint64_t uses) override;
   bool CacheRefreshEnded() override;
   void AwaitCacheRefresh() override;
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
@@ -166,6 +167,7 @@ class CudaExecutor : public Executor {
   AccessOptions access_;
   std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;
+  std::uint64_t memory_bytes_ = 0;
   const Mapping& mapping_;
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint64_t> pool_bytes_{0};

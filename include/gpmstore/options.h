@@ -21,11 +21,12 @@ std::string_view ExecutorName(ExecutorKind kind);  ///< "auto", "cpu", "cuda"
 /// Which buckets are cached.
 enum class CachePolicy : std::uint8_t {
   kOff,
-  kLfu,     ///< those used most; uses before the last refresh count half, and so on
-  kLru,     ///< those used last
-  kRandom,  ///< any
+  kTinyLfu,  ///< those used most, of the last uses: as many as the cache's size makes meaningful
+  kLfu,      ///< those used most; uses before the last refresh count half, and so on (GPHash)
+  kLru,      ///< those used last
+  kRandom,   ///< any
 };
-std::string_view CachePolicyName(CachePolicy policy);  ///< "off", "lfu", "lru", "random"
+std::string_view CachePolicyName(CachePolicy policy);  ///< "off", "tinylfu", "lfu", ...
 std::vector<std::string> CachePolicyNames();           ///< of all, "off" first
 /// @throws Error(kInvalidArgument) naming the policies
 CachePolicy CachePolicyOf(std::string_view name);
@@ -34,9 +35,10 @@ CachePolicy CachePolicyOf(std::string_view name);
 struct CacheOptions {
   /// Whether there is a directory; by default on executor cuda. Without one there is no cache.
   std::optional<bool> directory{};
-  CachePolicy policy = CachePolicy::kLfu;
-  /// The share of the addressable buckets of which the values are cached, 0 to 1. Default: 0.2 on
-  /// executor cuda, 0 (no cache) on cpu. Values that the slots hold themselves need no cache.
+  CachePolicy policy = CachePolicy::kTinyLfu;
+  /// The share of the addressable buckets of which the values are cached, 0 to 1. Default: on
+  /// executor cuda all that a tenth of the GPU's memory has room for, on cpu 0 (no cache). Values
+  /// that the slots hold themselves need no cache.
   std::optional<double> fraction{};
   /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches
   /// (on executor cpu: what the two may take of DRAM). The directory comes first: without keys of
@@ -44,8 +46,10 @@ struct CacheOptions {
   /// left; `fraction` is then an upper bound, by default 1.
   std::uint64_t bytes = 0;
   /// The cache is refreshed anew after so many operations (first after an eighth of them); 0: when
-  /// asked to alone (Store::RefreshCache).
-  std::uint64_t refresh_interval = 64'000'000;
+  /// asked to alone (Store::RefreshCache). Default: when it is expected to pay. That is after a
+  /// million finds that missed the cache, or a quarter as many as a smaller table has slots; less
+  /// and less often while it changes little, and anew when the hit rate has fallen.
+  std::optional<std::uint64_t> refresh_interval{};
 };
 
 /// What the cuda executor does about a batch's accesses to persistent memory: to measure what each

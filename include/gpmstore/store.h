@@ -165,7 +165,7 @@ class Store {
                          std::span<Result> results);
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
-  /// itself every CacheOptions::refresh_interval operations. Without a cache, nothing.
+  /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.
   /// @throws Error(kGpu)
   [[nodiscard]] Ticket RefreshCache();
 

@@ -1,0 +1,34 @@
+#ifndef GPM_BENCH_USER_BENCH_H_
+#define GPM_BENCH_USER_BENCH_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/workload_bench.h"
+
+namespace gpm::bench {
+
+/// Operations of a cold start; 16 for each record where those are fewer.
+inline constexpr std::uint64_t kColdOperations = std::uint64_t{1} << 22;
+
+/// Workloads that MeasureAsUser knows.
+const std::vector<std::string>& UserWorkloads();
+
+/// Runs a workload as `gpmstore ycsb`, or an embedder, would: a new pool with default options,
+/// with no word of how many items will come and no refresh asked for, is loaded in batches, and
+/// the workload then runs, cold, for kColdOperations, and for options.operations more.
+/// @param options records, operations, repeats, sizes, distribution, executor and pool count
+/// @param memory where the arrays of batches are: "host" or "device"
+/// @return a row, with what the store was at the end: medians of the repeats, each with a pool of
+/// its own. Throughputs in millions of
+///         operations a second: of the load, cold, and behind that; hit rates; slowest batches in
+///         milliseconds
+/// @throws as Store, ycsb::Runner; Error(kDamaged) for wrong results
+nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& workload,
+                             std::uint64_t batch, const std::string& memory);
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_USER_BENCH_H_

@@ -1,0 +1,17 @@
+# Runs `gpmstore_bench user` on the cpu executor, small, and looks for the keys of its report.
+# cmake -DBENCH=... -DJSON=... -P this
+
+include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
+set(small --executor cpu --records 20000 --operations 20000 --repeats 1)
+set(keys workload batch memory refreshes load_mops load_slowest_ms cold_mops cold_hit_rate mops mops_runs hit_rate
+  slowest_ms)
+
+run_bench(user ${small} --batches 1024,16384)
+expect_rows(rows 6 ${keys} workloads_mops of_workloads)
+expect_keys(benchmark machine store records operations repeats distribution)
+run_bench(user ${small} --workloads find-missing --batches 1000 --no-workloads --value-size 8)
+expect_rows(rows 1 ${keys})
+expect_keys(benchmark machine)
+
+refuse_bench("insert" user ${small} --workloads insert)
+refuse_bench("can't be opened again" user ${small} --pool pinned:)
