@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <barrier>
+#include <chrono>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "gpmstore/error.h"
 
@@ -18,6 +21,23 @@ std::map<std::string, Peer, std::less<>>& Peers() {
 }
 
 }  // namespace
+
+double SecondsInThreads(unsigned threads, std::uint64_t n,
+                        const std::function<void(std::uint64_t, std::uint64_t)>& work) {
+  using Clock = std::chrono::steady_clock;
+  std::barrier start(static_cast<std::ptrdiff_t>(threads) + 1);
+  std::vector<std::jthread> workers;
+  for (unsigned t = 0; t < threads; ++t) {
+    workers.emplace_back([&, first = n * t / threads, last = n * (t + 1) / threads] {
+      start.arrive_and_wait();
+      work(first, last);
+    });
+  }
+  start.arrive_and_wait();
+  const auto begin = Clock::now();
+  workers.clear();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 RegisteredPeer::RegisteredPeer(const Peer& peer) { Peers().emplace(peer.name, peer); }
 

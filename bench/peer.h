@@ -2,6 +2,7 @@
 #define GPM_BENCH_PEER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ struct Peer {
   /// @param capacity items that it holds without growing @param threads share each call's arrays
   std::unique_ptr<KvAdapter> (*make)(std::uint64_t capacity, unsigned threads) = nullptr;
 };
+
+/// Runs work(first, last) for equal parts of 0 ... n - 1, in a thread each. @return seconds that
+/// they took together, without the making of the threads
+double SecondsInThreads(unsigned threads, std::uint64_t n,
+                        const std::function<void(std::uint64_t, std::uint64_t)>& work);
 
 /// Makes a peer known, before main() begins.
 class RegisteredPeer {

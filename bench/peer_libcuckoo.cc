@@ -1,8 +1,5 @@
 #include <array>
-#include <barrier>
-#include <chrono>
 #include <libcuckoo/cuckoohash_map.hh>
-#include <thread>
 
 #include "bench/peer.h"
 
@@ -20,20 +17,9 @@ class LibcuckooAdapter : public KvAdapter {
   LibcuckooAdapter(std::uint64_t capacity, unsigned threads) : threads_(threads), map_(capacity) {}
 
   std::vector<double> Run(const Arrays& arrays) override {
-    using Clock = std::chrono::steady_clock;
-    const std::uint64_t n = arrays.results.size();
-    std::barrier start(static_cast<std::ptrdiff_t>(threads_) + 1);
-    std::vector<std::jthread> workers;
-    for (unsigned t = 0; t < threads_; ++t) {
-      workers.emplace_back([&, first = n * t / threads_, last = n * (t + 1) / threads_] {
-        start.arrive_and_wait();
-        RunPart(arrays, first, last);
-      });
-    }
-    start.arrive_and_wait();
-    const auto begin = Clock::now();
-    workers.clear();
-    return {std::chrono::duration<double>(Clock::now() - begin).count()};
+    return {SecondsInThreads(
+        threads_, arrays.results.size(),
+        [&](std::uint64_t first, std::uint64_t last) { RunPart(arrays, first, last); })};
   }
 
  private:

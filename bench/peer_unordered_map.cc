@@ -1,10 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <barrier>
-#include <chrono>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 
 #include "bench/peer.h"
@@ -24,20 +21,10 @@ class UnorderedMapAdapter : public KvAdapter {
   }
 
   std::vector<double> Run(const Arrays& arrays) override {
-    using Clock = std::chrono::steady_clock;
-    const std::uint64_t n = arrays.results.size();
-    std::barrier start(static_cast<std::ptrdiff_t>(threads_) + 1);
-    std::vector<std::jthread> workers;
-    for (unsigned t = 0; t < threads_; ++t) {
-      workers.emplace_back([&, first = n * t / threads_, last = n * (t + 1) / threads_] {
-        start.arrive_and_wait();
-        for (std::uint64_t i = first; i < last; ++i) RunOne(arrays, i);
-      });
-    }
-    start.arrive_and_wait();
-    const auto begin = Clock::now();
-    workers.clear();
-    return {std::chrono::duration<double>(Clock::now() - begin).count()};
+    return {SecondsInThreads(threads_, arrays.results.size(),
+                             [&](std::uint64_t first, std::uint64_t last) {
+                               for (std::uint64_t i = first; i < last; ++i) RunOne(arrays, i);
+                             })};
   }
 
  private:

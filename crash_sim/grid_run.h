@@ -15,19 +15,7 @@ namespace gpm::crash {
 /// Of a CpuExecutor that runs batches as the cuda executor does, on a GridMachine.
 struct GridSetup {
   using Media = GridMedia;
-  class Threads {
-   public:
-    Threads(unsigned threads, const Persist& persist)
-        : threads_(threads), tracer_(persist.tracer()) {}
-    unsigned threads() const { return threads_; }
-    void Run(std::size_t parts, const std::function<void(std::size_t)>& part) {
-      tracer_->RunParts(parts, part);
-    }
-
-   private:
-    unsigned threads_;
-    PmTracer* tracer_;
-  };
+  using Threads = TracerThreads;
   static constexpr std::uint64_t kKeyLocks = 2;  ///< so that tiles of a block want the same one
   static constexpr std::uint64_t kBucketsAtATime = 2;
   static constexpr std::size_t kMinPerThread = 2;

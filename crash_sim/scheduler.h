@@ -47,6 +47,18 @@ class Scheduler {
     std::uint64_t max_steps = 1'000'000;  ///< a schedule of more steps is given up
   };
 
+  /// Of a few steps: either strategy, by chance.
+  template <class Random>
+  static Options RandomOptions(Random& random) {
+    Options options;
+    options.seed = random();
+    options.strategy = random() % 2 == 0 ? Strategy::kRandom : Strategy::kPct;
+    options.depth = 2 + static_cast<std::uint32_t>(random() % 5);
+    options.expected_steps = 100;
+    options.max_steps = 10'000;
+    return options;
+  }
+
   Scheduler();
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;

@@ -70,14 +70,7 @@ class SlotRunner {
     bodies.push_back([this, first = random() % kInserters] {
       for (std::uint32_t i = 0; i < kInserters; ++i) Find(kFirstKey + (first + i) % kInserters);
     });
-    Scheduler::Options schedule;
-    schedule.seed = random();
-    schedule.strategy =
-        random() % 2 == 0 ? Scheduler::Strategy::kRandom : Scheduler::Strategy::kPct;
-    schedule.depth = 2 + static_cast<std::uint32_t>(random() % 5);
-    schedule.expected_steps = 100;
-    schedule.max_steps = 10'000;
-    scheduler_.SetOptions(schedule);
+    scheduler_.SetOptions(Scheduler::RandomOptions(random));
     machine_.LeaveOut(leave_out);
     try {
       scheduler_.Run(std::move(bodies));

@@ -28,6 +28,14 @@ struct CachePolicies {
   static constexpr std::uint32_t kRanks = 4096;
 };
 
+/// Scores are counts of uses.
+struct CountedUses : CachePolicies {
+  template <class Media>
+  static GPM_HD void Count(const Media&, std::uint32_t* score, std::uint32_t uses, std::uint32_t) {
+    AtomicAdd32(score, uses);
+  }
+};
+
 /// What a refresh takes from scores.
 struct CacheAgeing {
   static constexpr std::uint32_t kOne = 1u << 16;
@@ -38,17 +46,13 @@ struct CacheAgeing {
 /// Those used most often among a number of uses that the cache's size decides (TinyLFU: Einziger,
 /// Friedman, Manes, ACM Transactions on Storage 13, 2017). Uses age as others are counted, however
 /// often the cache is refreshed; a bucket gets another's frame only if it was clearly used more.
-struct TinyLfuPolicy : CachePolicies {
+struct TinyLfuPolicy : CountedUses {
   static constexpr CachePolicy kPolicy = CachePolicy::kTinyLfu;
   static constexpr const char* kName = "tinylfu";
   /// Uses for each frame among which those of a bucket count.
   static constexpr std::uint64_t kUsesPerFrame = 16;
   static constexpr std::uint64_t kLeastUses = std::uint64_t{1} << 16;
 
-  template <class Media>
-  static GPM_HD void Count(const Media&, std::uint32_t* score, std::uint32_t uses, std::uint32_t) {
-    AtomicAdd32(score, uses);
-  }
   template <class Cache>
   static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t bucket, std::uint32_t score,
                                    std::uint32_t) {
@@ -78,14 +82,10 @@ struct TinyLfuPolicy : CachePolicies {
 };
 
 /// Those used most (GPHash). Uses before the last refresh count half, and so on.
-struct LfuPolicy : CachePolicies {
+struct LfuPolicy : CountedUses {
   static constexpr CachePolicy kPolicy = CachePolicy::kLfu;
   static constexpr const char* kName = "lfu";
 
-  template <class Media>
-  static GPM_HD void Count(const Media&, std::uint32_t* score, std::uint32_t uses, std::uint32_t) {
-    AtomicAdd32(score, uses);
-  }
   template <class Cache>
   static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t bucket, std::uint32_t score,
                                    std::uint32_t) {

@@ -28,19 +28,7 @@ struct DirectSetup {
 /// Those of a pool's tracer. Parts are small, so that small tables and batches have several.
 struct TracedSetup {
   using Media = TracedMedia;
-  class Threads {
-   public:
-    Threads(unsigned threads, const Persist& persist)
-        : threads_(threads), tracer_(persist.tracer()) {}
-    unsigned threads() const { return threads_; }
-    void Run(std::size_t parts, const std::function<void(std::size_t)>& part) {
-      tracer_->RunParts(parts, part);
-    }
-
-   private:
-    unsigned threads_;
-    PmTracer* tracer_;
-  };
+  using Threads = TracerThreads;
   static constexpr std::uint64_t kKeyLocks = 1 << 10;
   static constexpr std::uint64_t kBucketsAtATime = 2;
   static constexpr std::size_t kMinPerThread = 2;

@@ -56,6 +56,21 @@ inline void GrowRing(std::vector<T>* ring, std::uint64_t positions, std::uint64_
   ring->swap(larger);
 }
 
+/// Threads that a pool's tracer runs.
+class TracerThreads {
+ public:
+  TracerThreads(unsigned threads, const Persist& persist)
+      : threads_(threads), tracer_(persist.tracer()) {}
+  unsigned threads() const { return threads_; }
+  void Run(std::size_t parts, const std::function<void(std::size_t)>& part) {
+    tracer_->RunParts(parts, part);
+  }
+
+ private:
+  unsigned threads_;
+  PmTracer* tracer_;
+};
+
 /// Throws Error(kInvalidArgument) for an array of a batch that host code can't read.
 void RequireHostMemory(const void* array, std::size_t bytes, const char* name);
 
