@@ -146,7 +146,7 @@ void PrintReport(const nlohmann::json& report) {
       report["store"]["value_size"].get<unsigned>(), report["operations"].get<std::uint64_t>(),
       report["threads"].get<unsigned>(), report["batch"].get<std::uint64_t>(),
       report["store"]["medium"].get<std::string>(), report["runs"].get<unsigned>());
-  fmt::print("{:<14}{:>12}{:>12}{:>12}\n", "Mops/s", "gpmstore", with_peer ? peer : "",
+  fmt::print("{:<14}{:>12}{:>15}{:>12}\n", "Mops/s", "gpmstore", with_peer ? peer : "",
              with_peer ? "ratio" : "");
   std::string ratios;
   for (const nlohmann::json& row : report["phases"]) {
@@ -154,7 +154,7 @@ void PrintReport(const nlohmann::json& report) {
     fmt::print("{:<14}{:>12.2f}", name, row["gpmstore_mops"].get<double>());
     if (with_peer) {
       const double ratio = row["ratio"];
-      fmt::print("{:>12.2f}{:>12.2f}", row["peer_mops"].get<double>(), ratio);
+      fmt::print("{:>15.2f}{:>12.2f}", row["peer_mops"].get<double>(), ratio);
       ratios += fmt::format("{}{} {:.2f}", ratios.empty() ? "" : ", ", name, ratio);
     }
     fmt::print("\n");
