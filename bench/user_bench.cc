@@ -42,6 +42,26 @@ struct Figures {
   }
 };
 
+/// A pool file that goes however this ends. REQUIRES: there is none yet.
+class RemovedAtEnd {
+ public:
+  explicit RemovedAtEnd(const std::string& path) : path_(path), name_(path) {
+    if (std::filesystem::exists(path_)) {
+      throw Error(ErrorCode::kExists, path_ + ": exists already; --pool names a new file");
+    }
+  }
+  ~RemovedAtEnd() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  RemovedAtEnd(const RemovedAtEnd&) = delete;
+  RemovedAtEnd& operator=(const RemovedAtEnd&) = delete;
+
+ private:
+  const std::string path_;
+  const RemovedOnSignal name_;
+};
+
 }  // namespace
 
 const std::vector<std::string>& UserWorkloads() {
@@ -74,7 +94,7 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
   std::vector<double> refreshes;
   StoreStats stats;
   for (unsigned repeat = 0; repeat < options.repeats; ++repeat) {
-    const RemovedOnSignal name(options.pool);
+    const RemovedAtEnd pool(options.pool);
     OpenOptions open;
     open.executor = options.executor;
     open.threads = options.threads;
@@ -98,7 +118,6 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
     measure(after, [&] { return ycsb::Runner(store, spec, again).Run(); });
     refreshes.push_back(static_cast<double>(stats.cache.refreshes));
     store.Close();
-    std::filesystem::remove(options.pool);
   }
   nlohmann::json row = {{"workload", workload},
                         {"batch", batch},

@@ -21,10 +21,9 @@ const std::vector<std::string>& UserWorkloads();
 /// the workload then runs, cold, for kColdOperations, and for options.operations more.
 /// @param options records, operations, repeats, sizes, distribution, executor and pool count
 /// @param memory where the arrays of batches are: "host" or "device"
-/// @return a row, with what the store was at the end: medians of the repeats, each with a pool of
-/// its own. Throughputs in millions of
-///         operations a second: of the load, cold, and behind that; hit rates; slowest batches in
-///         milliseconds
+/// @return a row, with what the store was at the end: medians of the repeats, which have a pool
+///         each; throughputs in million operations a second (of the load, cold, and behind that),
+///         hit rates, slowest batches in milliseconds
 /// @throws as Store, ycsb::Runner; Error(kDamaged) for wrong results
 nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& workload,
                              std::uint64_t batch, const std::string& memory);

@@ -8,7 +8,7 @@ set(keys workload batch memory refreshes load_mops load_slowest_ms cold_mops col
 
 run_bench(user ${small} --batches 1024,16384)
 expect_rows(rows 6 ${keys} workloads_mops of_workloads)
-expect_keys(benchmark machine store records operations repeats distribution)
+expect_keys(benchmark machine store workloads records operations repeats distribution)
 run_bench(user ${small} --workloads find-missing --batches 1000 --no-workloads --value-size 8)
 expect_rows(rows 1 ${keys})
 expect_keys(benchmark machine)

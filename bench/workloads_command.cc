@@ -275,7 +275,7 @@ void AddShareOfWorkloads(const WorkloadOptions& options, json& rows, json& repor
       row["of_workloads"] = row.at("mops").get<double>() / of_bench.at("mops").get<double>();
     }
   }
-  report.update(bench.Facts());
+  report["workloads"] = bench.Facts();
 }
 
 void RunUser(UserArguments& arguments) {
@@ -300,7 +300,12 @@ void RunUser(UserArguments& arguments) {
   json report;
   report["machine"] = MachineFacts();
   report["store"] = rows.front().at("store");
-  if (!arguments.no_workloads) AddShareOfWorkloads(options, rows, report);
+  // (With arrays in host memory there is nothing to compare with: `workloads` has them where the
+  // executor works.)
+  const bool on_device = report["store"].at("executor") == ExecutorName(ExecutorKind::kCuda);
+  if (!arguments.no_workloads && on_device == (arguments.memory == "device")) {
+    AddShareOfWorkloads(options, rows, report);
+  }
   ShowProgress("");
   if (arguments.json != "-") {
     fmt::print("{:<14}{:>9}{:>8}{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n", "workload",

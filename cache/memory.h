@@ -8,7 +8,7 @@
 
 namespace gpm {
 
-/// The memory of a directory, a cache and its loader, in an executor.
+/// The memory of a directory, a cache and its refreshes, in an executor.
 ///
 /// @tparam Array<T> owns elements there: Reserve(count), data()
 template <template <class> class Array>
@@ -35,7 +35,7 @@ struct CacheMemory {
   Array<std::uint16_t> fingerprints;
   Array<std::uint32_t> cells;
   Array<std::uint64_t> references, keys;
-  // The cache and its loader.
+  // The cache and its refreshes.
   Array<std::uint32_t> frame_of, bucket_of, scores, tags, histogram, free, pending, fills;
   Array<std::byte> values;
   Array<CacheRefreshState> state;
@@ -91,7 +91,7 @@ struct CacheMemory {
     return view;
   }
 
-  CacheRefresh Load(const CacheView& view, const CacheAgeing& ageing) const {
+  CacheRefresh Refresh(const CacheView& view, const CacheAgeing& ageing) const {
     return CacheRefresh{view,        shape.buckets,  ageing,      histogram.data(),
                         free.data(), pending.data(), state.data()};
   }

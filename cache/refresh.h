@@ -34,7 +34,7 @@ struct CacheRefreshState {
   }
 };
 
-/// The loader's memory, beside the cache: a trivially copyable view.
+/// The memory of a refresh, beside the cache: a trivially copyable view.
 struct CacheRefresh {
   static constexpr std::uint32_t kRanks = CachePolicies::kRanks;
 
@@ -58,6 +58,11 @@ struct CacheRefresh {
   GPM_HD void CountBucket(std::uint32_t bucket) const {
     const std::uint32_t rank = Rank(bucket);
     if (rank != 0) AtomicAdd32(&histogram[rank], 1);
+  }
+
+  GPM_HD void AgeBucket(std::uint32_t bucket) const {
+    AllCachePolicies::With(cache.policy,
+                           [&](auto policy) { policy.Age(bucket, &cache.scores[bucket], ageing); });
   }
 
   /// By one thread, after all buckets were counted.
@@ -89,8 +94,7 @@ struct CacheRefresh {
   GPM_HD void AssignHot(const Media& media, std::uint32_t bucket) const {
     if (bucket == 0) media.StoreShared(cache.fills, media.LoadShared(cache.fills) + 1);
     const std::uint32_t rank = Rank(bucket);
-    AllCachePolicies::With(cache.policy,
-                           [&](auto policy) { policy.Age(bucket, &cache.scores[bucket], ageing); });
+    AgeBucket(bucket);
     if (media.LoadShared(cache.frame_of + bucket) != 0 || !state->IsHot(rank)) return;
     const std::uint32_t place = AtomicNext(&state->taken);
     if (place >= state->freed) return;

@@ -15,6 +15,7 @@
 #include "engine/health.h"
 #include "engine/log.h"
 #include "engine/profiler_range.h"
+#include "engine/refresh_schedule.h"
 #include "engine/space.h"
 #include "pm/mutex.h"
 #include "pm/tracer.h"
@@ -27,7 +28,7 @@ struct InFlight {
 
   const Demand demand;
   const std::thread::id opener = std::this_thread::get_id();
-  ProfilerRange range;
+  ProfilerRange range;  ///< until its end is known to who waits for it
   std::uint64_t id = 0;
   CellGrant grant;
   std::shared_ptr<BatchTask> task;  ///< null until started
@@ -118,9 +119,11 @@ class Admission {
   /// What batches found; and items that they added, of `space`.
   void Count(const Progress& progress) GPM_REQUIRES(store_state);
 
-  // Of the batches that have ended.
-  std::uint64_t found() const { return found_.load(std::memory_order_relaxed); }
-  std::uint64_t cache_hits() const { return cache_hits_.load(std::memory_order_relaxed); }
+  /// Of the batches that have ended.
+  FindTotals Totals() const {
+    const std::uint64_t hits = cache_hits_.load();  // first: never more than what was found
+    return {found_.load(), hits};
+  }
   /// Of StoreStats: operations, and what finds found.
   void AddTo(StoreStats* stats) const GPM_REQUIRES(store_state);
 

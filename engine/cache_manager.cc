@@ -10,13 +10,10 @@
 namespace gpm {
 namespace {
 
-/// Of a GPU's memory, the values that are cached by default take one part in so many.
-constexpr std::uint64_t kShareOfMemory = 10;
-
 /// On the CPU, memory that is slower than DRAM alone would make them pay.
 CacheDefaults DefaultsOf(const Executor& executor) {
-  if (executor.kind() != ExecutorKind::kCuda) return {};
-  return {.directory = true, .cache_bytes = executor.memory_bytes() / kShareOfMemory};
+  return {.directory = executor.kind() == ExecutorKind::kCuda,
+          .cache_bytes = executor.CacheBudget()};
 }
 
 double Now() {
@@ -106,10 +103,11 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
   const std::uint32_t lowest = table.top + 1 - table.levels;
   // The new ones come last.
   const auto used = static_cast<std::uint32_t>(((std::uint64_t{1} << used_levels) - 1) << lowest);
-  // What there is no memory for is left out: the cache first, then long keys, then the directory.
+  // What there is no memory for is left out: more and more of the cache first, then long keys, then
+  // the directory.
   while (!TrySetAccelerators(executor, shape, options.policy, used)) {
     if (shape.frames != 0) {
-      shape.frames = 0;
+      shape.frames /= 2;
     } else if (shape.key_words > 1) {
       shape.key_words = 0;
     } else {
@@ -119,8 +117,8 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
   const MutexLock lock(mutex_);
   on_ = shape.frames != 0;
   EndRefresh();
-  schedule_.Reset(std::uint64_t{shape.buckets} * shape.slots, sums_);
-  uses_before_ = sums_.found;
+  schedule_.Reset(std::uint64_t{shape.buckets} * shape.slots);
+  aged_at_ = totals_.found;
   stats_.directory = shape.buckets != 0;
   stats_.directory_bytes = shape.directory_bytes();
   stats_.frames = shape.frames;
@@ -138,37 +136,42 @@ void CacheManager::Stop(Executor& executor) {
   if (refreshing_) executor.AwaitCacheRefresh();
 }
 
-void CacheManager::Advance(Executor& executor, const FindSums& news) {
-  if (!on_ && news.operations > 0) return;
+void CacheManager::Advance(Executor& executor, std::uint64_t operations, const FindTotals& totals) {
+  if (!on_ && operations > 0) return;
   const Turn turn(*this, false);
   if (!turn.has()) return;
-  sums_.operations += news.operations;
-  // (Another thread may have brought later sums already.)
-  sums_.found = std::max(sums_.found, news.found);
-  sums_.hits = std::max(sums_.hits, news.hits);
+  // (Another thread may have brought later totals already.)
+  totals_.found = std::max(totals_.found, totals.found);
+  totals_.hits = std::max(totals_.hits, totals.hits);
   const double now = Now();
+  const CacheNeed need = on_ ? schedule_.Advance(operations, totals_, now) : CacheNeed::kNothing;
   {
     const MutexLock lock(mutex_);
     if (refreshing_ && executor.CacheRefreshEnded()) {
       EndRefresh();
       ++stats_.refreshes;
-      stats_.refresh_seconds = now - began_at_;
-      schedule_.End(sums_, now);
+      stats_.refresh_seconds = executor.CacheRefreshSeconds();
+      schedule_.End(totals_, now, stats_.refresh_seconds);
+    } else if (!refreshing_ && need == CacheNeed::kRefresh && requested_ == begun_) {
+      ++requested_;
     }
     if (refreshing_) return;
-    if (on_ && requested_ == begun_ && schedule_.IsDue(sums_, now)) ++requested_;
-    if (begun_ == requested_) return;
-    begun_ = requested_;
-    if (!on_) {
-      ended_ = begun_;
-      return;
+    if (begun_ != requested_) {
+      begun_ = requested_;
+      if (!on_) {
+        ended_ = begun_;
+        return;
+      }
+      refreshing_ = true;
     }
-    refreshing_ = true;
   }
-  began_at_ = now;
-  schedule_.Begin(sums_, now);
-  range_ = ProfilerRange("refresh");
-  executor.RefreshCache(sums_.found - std::exchange(uses_before_, sums_.found));
+  if (refreshing_) {
+    schedule_.Begin();
+    range_ = ProfilerRange("refresh");
+    executor.RefreshCache(totals_.found - std::exchange(aged_at_, totals_.found));
+  } else if (need == CacheNeed::kAgeing && options_.policy == CachePolicy::kTinyLfu) {
+    executor.AgeCache(totals_.found - std::exchange(aged_at_, totals_.found));
+  }
 }
 
 std::uint64_t CacheManager::Request() {

@@ -2,7 +2,6 @@
 #define GPM_ENGINE_CACHE_MANAGER_H_
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 
@@ -41,8 +40,8 @@ class CacheManager {
   void Drop(Executor& executor);
 
   /// Begins a refresh if one is due.
-  /// @param news operations that begin now; finds of the batches that have ended so far
-  void Advance(Executor& executor, const FindSums& news = {});
+  /// @param operations that begin now @param totals of the batches that have ended so far
+  void Advance(Executor& executor, std::uint64_t operations, const FindTotals& totals);
 
   /// Ends it all: the executor is not used any more. Whoever waits for a refresh waits no longer.
   void Stop(Executor& executor);
@@ -74,11 +73,10 @@ class CacheManager {
   // Whoever has the turn may change the rest, and ask the executor for anything.
   std::atomic<bool> on_{false};  ///< there is a cache
   bool refreshing_ = false;
-  FindSums sums_;
+  FindTotals totals_;
   RefreshSchedule schedule_;
-  std::uint64_t uses_before_ = 0;  ///< finds that found their key before the last refresh began
-  double began_at_ = 0;            ///< when it did
-  ProfilerRange range_;            ///< of the refresh under way
+  std::uint64_t aged_at_ = 0;  ///< finds that found their key, when scores were aged last
+  ProfilerRange range_;        ///< of the refresh under way
 };
 
 }  // namespace gpm

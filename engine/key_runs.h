@@ -33,14 +33,14 @@ struct KeyRunRecord {
 
 /// A key run that a tile carries out.
 struct KeyRunTask {
-  bool active;          ///< the tile has one
+  bool active = false;  ///< the tile has one
   KeyRunEffect effect;  ///< of all of it
-  KeyRunRecord* record;
-  std::uint32_t last;     ///< its last operation
-  std::uint32_t uses;     ///< operations
-  bool reads_old;         ///< its first find meets the value as it was before the run
-  std::uint32_t cell;     ///< that has a value already; 0: none
-  std::uint32_t written;  ///< the operation whose value it is
+  KeyRunRecord* record = nullptr;
+  std::uint32_t last = 0;     ///< its last operation
+  std::uint32_t uses = 0;     ///< operations
+  bool reads_old = false;     ///< its first find meets the value as it was before the run
+  std::uint32_t cell = 0;     ///< that has a value already; 0: none
+  std::uint32_t written = 0;  ///< the operation whose value it is
 };
 
 /// Where the tiles of a block take cells from; in memory that they share.
@@ -125,10 +125,11 @@ struct KeyRunIo {
   Cells& cells;
 };
 
-/// Who reads the values that key runs want as they were before: the runs' own tiles. Others are
-/// enabled, and wait for the first round (NobodyWaits): a tile calls ReadApart in it.
+/// Who reads the values that key runs want as they were before: here the runs' own tiles. Another
+/// type in its place, if it is enabled, has them read by others, who wait for the first round.
 struct NobodyReadsApart : NobodyWaits {
-  /// Others are to read the value of this cell for operation `reader`.
+  /// Called by a tile in the first round: others are to read this cell's value for operation
+  /// `reader`.
   GPM_HD void ReadApart(std::uint32_t, std::uint32_t) const {}
 };
 

@@ -21,8 +21,8 @@ class TableMaintenance {
   /// GPU memory that this executor allocated, bytes: but for the workspaces of batches, and those.
   virtual std::uint64_t gpu_bytes() const = 0;
   virtual std::uint64_t workspace_bytes() const = 0;
-  /// The GPU's memory, bytes; 0 on executor cpu.
-  virtual std::uint64_t memory_bytes() const = 0;
+  /// What a cache may take by default, as of now, in bytes.
+  virtual std::uint64_t CacheBudget() const = 0;
 
   /// The table changed: levels, tops.
   /// @param keep the addressable levels are the same: directory and cache stay. Else there is
@@ -59,8 +59,12 @@ class TableMaintenance {
   // A refresh of the cache (cache/refresh.h), while batches run. One thread at a time.
   /// Begins it. @param uses counted since the refresh before @throws Error(kGpu)
   virtual void RefreshCache(std::uint64_t uses) = 0;
+  /// Makes uses count less that were counted so far. REQUIRES: no refresh is under way.
+  /// @param uses counted since the refresh, or ageing, before @throws Error(kGpu)
+  virtual void AgeCache(std::uint64_t uses) = 0;
   virtual bool CacheRefreshEnded() = 0;
-  virtual void AwaitCacheRefresh() = 0;  ///< @throws Error(kGpu)
+  virtual double CacheRefreshSeconds() = 0;  ///< of the last one. REQUIRES: it has ended
+  virtual void AwaitCacheRefresh() = 0;      ///< @throws Error(kGpu)
 };
 
 }  // namespace gpm

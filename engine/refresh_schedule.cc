@@ -5,56 +5,64 @@
 
 namespace gpm {
 
-double RefreshSchedule::HitRate(const FindSums& from, const FindSums& to) {
+double RefreshSchedule::HitRate(const FindTotals& from, const FindTotals& to) {
   const std::uint64_t found = to.found - from.found;
-  return found == 0 ? 0 : static_cast<double>(to.hits - from.hits) / static_cast<double>(found);
+  const std::uint64_t hits = std::min(found, to.hits - from.hits);
+  return found == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(found);
 }
 
-void RefreshSchedule::Reset(std::uint64_t slots, const FindSums& sums) {
-  // Soon, with an interval: nothing is cached yet.
-  due_at_ = sums.operations + std::max<std::uint64_t>(1, interval_.value_or(0) / 8);
-  first_budget_ = std::clamp(slots / 4, kLeastBudget, kMostFirstBudget);
+void RefreshSchedule::Reset(std::uint64_t slots) {
+  until_due_ = std::max<std::uint64_t>(1, interval_.value_or(0) / 8);  // soon: the cache is empty
+  is_fresh_ = true;
+  first_budget_ = std::clamp(slots / 4, kLeastFirstBudget, kMostFirstBudget);
   budget_ = first_budget_;
-  window_ = evidence_ = sums;
-  rate_ = settled_ = 0;
+  rate_ = settled_ = not_before_ = 0;
   before_.reset();
 }
 
 /// Judges the last refresh by the first window behind it, and sees whether other items became hot.
-void RefreshSchedule::EndWindow(const FindSums& sums) {
-  const FindSums begun = std::exchange(window_, sums);
-  rate_ = HitRate(begun, sums);
+CacheNeed RefreshSchedule::EndWindow(const FindTotals& totals) {
+  const FindTotals begun = std::exchange(window_, totals);
+  rate_ = HitRate(begun, totals);
   const bool fell = rate_ < settled_ - kFallen;
   if (before_) {
     const bool paid = rate_ - *before_ > kPaid * (1 - *before_);
     budget_ = paid || fell ? first_budget_ : std::min(2 * budget_, kMostBudget);
-    settled_ = rate_;
     before_.reset();
-  } else if (fell) {
-    budget_ = first_budget_;
-    evidence_ = begun;
-    settled_ = rate_;
+  } else if (!fell) {
+    settled_ += (rate_ - settled_) / 8;
+    return CacheNeed::kNothing;
   }
-  settled_ = std::max(settled_, rate_);
+  settled_ = rate_;
+  if (!fell) return CacheNeed::kNothing;
+  budget_ = first_budget_;
+  evidence_ = begun;
+  return CacheNeed::kAgeing;
 }
 
-bool RefreshSchedule::IsDue(const FindSums& sums, double now) {
-  if (interval_) return *interval_ != 0 && sums.operations >= due_at_;
-  if (sums.found - window_.found >= std::min(kWindow, first_budget_)) EndWindow(sums);
-  const std::uint64_t found = sums.found - evidence_.found;
-  const std::uint64_t misses = found - std::min(found, sums.hits - evidence_.hits);
-  return misses >= budget_ && !before_ && now >= not_before_;
+CacheNeed RefreshSchedule::Advance(std::uint64_t operations, const FindTotals& totals, double now) {
+  if (interval_) {
+    until_due_ -= std::min(until_due_, operations);
+    return *interval_ != 0 && until_due_ == 0 ? CacheNeed::kRefresh : CacheNeed::kNothing;
+  }
+  if (std::exchange(is_fresh_, false)) window_ = evidence_ = totals;
+  if (totals.found - window_.found >= std::clamp(first_budget_, kLeastWindow, kMostWindow)) {
+    if (const CacheNeed need = EndWindow(totals); need != CacheNeed::kNothing) return need;
+  }
+  const std::uint64_t found = totals.found - evidence_.found;
+  const std::uint64_t misses = found - std::min(found, totals.hits - evidence_.hits);
+  return misses >= budget_ && !before_ && now >= not_before_ ? CacheNeed::kRefresh
+                                                             : CacheNeed::kNothing;
 }
 
-void RefreshSchedule::Begin(const FindSums& sums, double now) {
-  due_at_ = sums.operations + interval_.value_or(0);
-  began_at_ = now;
+void RefreshSchedule::Begin() {
+  until_due_ = interval_.value_or(0);
   before_ = rate_;
 }
 
-void RefreshSchedule::End(const FindSums& sums, double now) {
-  not_before_ = now + kShareOfTime * (now - began_at_);
-  window_ = evidence_ = sums;
+void RefreshSchedule::End(const FindTotals& totals, double now, double seconds) {
+  not_before_ = now + kShareOfTime * seconds;
+  window_ = evidence_ = totals;
 }
 
 }  // namespace gpm

@@ -6,28 +6,35 @@
 
 namespace gpm {
 
-/// Finds of a store that found their key, and what became of them; sums since it was opened.
-struct FindSums {
-  std::uint64_t operations = 0;  ///< of all kinds, begun
-  std::uint64_t found = 0;
-  std::uint64_t hits = 0;  ///< that read no persistent memory
+/// Finds of all batches that have ended, since the store was opened.
+struct FindTotals {
+  std::uint64_t found = 0;  ///< finds that found their key
+  std::uint64_t hits = 0;   ///< of those, that read no persistent memory
+};
+
+/// What the cache needs now.
+enum class CacheNeed : std::uint8_t {
+  kNothing,
+  kAgeing,   ///< other items have become hot: what was counted of uses so far is to count less
+  kRefresh,  ///< a refresh
 };
 
 /// Decides when a refresh of the cache pays.
 ///
 /// A refresh can save what misses cost, so misses are its evidence: one is due after so many of
 /// them, the *budget*. The budget doubles after a refresh that hardly raised the hit rate, so a
-/// workload that stays as it is, is left in peace; it is small again when the hit rate falls, since
-/// then other items have become hot. Inserts, and finds that the cache answers, are no evidence.
+/// workload that stays as it is, is left in peace. It is small again when the hit rate falls:
+/// other items have become hot then. Inserts, and finds that the cache answers, are no evidence.
 /// Refreshes take at most a small share of the time, however long one takes.
 ///
 /// Thread safety: none.
 class RefreshSchedule {
  public:
-  /// Finds over which a hit rate is taken.
-  static constexpr std::uint64_t kWindow = std::uint64_t{1} << 18;
-  static constexpr std::uint64_t kLeastBudget = std::uint64_t{1} << 12;
-  /// The first budget at most: 1 M misses.
+  /// Finds over which a hit rate is taken: as many as the first budget, but within these.
+  static constexpr std::uint64_t kLeastWindow = std::uint64_t{1} << 14;
+  static constexpr std::uint64_t kMostWindow = std::uint64_t{1} << 18;
+  /// The first budget is a quarter of the table's slots, but within these.
+  static constexpr std::uint64_t kLeastFirstBudget = std::uint64_t{1} << 12;
   static constexpr std::uint64_t kMostFirstBudget = std::uint64_t{1} << 20;
   static constexpr std::uint64_t kMostBudget = std::uint64_t{1} << 28;
   /// Of the time since the last one, a refresh may take one part in so many.
@@ -40,28 +47,30 @@ class RefreshSchedule {
   /// @param interval operations between refreshes, 0: none is due; nullopt: when one pays
   explicit RefreshSchedule(std::optional<std::uint64_t> interval) : interval_(interval) {}
 
-  /// The cache is empty, and can hold values of `slots` slots.
-  void Reset(std::uint64_t slots, const FindSums& sums);
-  /// @param now seconds, from any instant on @return whether a refresh is due
-  bool IsDue(const FindSums& sums, double now);
-  void Begin(const FindSums& sums, double now);
-  void End(const FindSums& sums, double now);
+  /// The cache is empty, on a table of so many slots.
+  void Reset(std::uint64_t slots);
+  /// @param operations that begin now @param now seconds, from any instant on
+  CacheNeed Advance(std::uint64_t operations, const FindTotals& totals, double now);
+  /// A refresh begins.
+  void Begin();
+  /// It has ended. @param seconds that it took
+  void End(const FindTotals& totals, double now, double seconds);
 
  private:
-  static double HitRate(const FindSums& from, const FindSums& to);
-  void EndWindow(const FindSums& sums);
+  static double HitRate(const FindTotals& from, const FindTotals& to);
+  CacheNeed EndWindow(const FindTotals& totals);
 
   const std::optional<std::uint64_t> interval_;
-  std::uint64_t due_at_ = 0;  ///< operations, with an interval
+  std::uint64_t until_due_ = 1;  ///< operations, with an interval
+  bool is_fresh_ = true;         ///< nothing was counted since Reset
   std::uint64_t first_budget_ = kMostFirstBudget;
   std::uint64_t budget_ = kMostFirstBudget;
-  FindSums window_;               ///< sums when the window began
-  FindSums evidence_;             ///< the same of the misses that count
+  FindTotals window_;             ///< when the window began
+  FindTotals evidence_;           ///< misses since then are evidence
   double rate_ = 0;               ///< hit rate of the last window
-  std::optional<double> before_;  ///< the same when the last refresh began; until it is judged
-  double settled_ = 0;            ///< the best since
-  double began_at_ = 0;
-  double not_before_ = 0;
+  std::optional<double> before_;  ///< that before a refresh that is still to be judged
+  double settled_ = 0;            ///< mean hit rate of late
+  double not_before_ = 0;         ///< seconds
 };
 
 }  // namespace gpm

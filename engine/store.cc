@@ -145,8 +145,8 @@ Store Store::Open(const std::string& path, const OpenOptions& open) {
 Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
                           const OpenOptions& open) {
   if (path == Mapping::kPinnedPath) return Create(path, create, open);
-  // Another process may be about to create the pool: the file is there, but empty, until that has
-  // locked it, and goes again if this process was in between.
+  // Another process may be creating the pool: until it has locked the file, that can be opened, and
+  // is empty. If the creation fails, the file goes again.
   constexpr int kAttempts = 100;
   constexpr auto kPause = std::chrono::milliseconds(2);
   const auto is_empty = [&] {

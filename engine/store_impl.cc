@@ -191,7 +191,7 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
 std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
   ValidateBatch(batch, key_size_, value_size_);
   health_.Check();
-  cache_.Advance(*executor_, {batch.results.size(), admission_.found(), admission_.cache_hits()});
+  cache_.Advance(*executor_, batch.results.size(), admission_.Totals());
   LogRefreshes();
   if (batch.results.empty()) {
     auto nothing = std::make_shared<InFlight>(Demand{});
@@ -343,7 +343,7 @@ void StoreImpl::Reserve(std::uint64_t items) {
 std::uint64_t StoreImpl::RefreshCache() {
   health_.Check();
   const std::uint64_t refresh = cache_.Request();
-  cache_.Advance(*executor_);
+  cache_.Advance(*executor_, 0, admission_.Totals());
   return refresh;
 }
 
@@ -351,7 +351,7 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
   while (!cache_.Ended(refresh)) {
     health_.Check();
     cache_.Await(*executor_);
-    cache_.Advance(*executor_);
+    cache_.Advance(*executor_, 0, admission_.Totals());
   }
   LogRefreshes();
 }

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
 #include <thread>
@@ -132,13 +133,17 @@ void Mapping::OpenFile(bool create) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: is a device, pipe or socket; a pool is a regular file", path_));
   }
-  // Who opens a file that is being created lets go of it at once: it is empty, and no pool.
-  const int wait = create ? 0 : LOCK_NB;
-  int locked = 0;
-  do {
-    locked = flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | wait);
-  } while (locked != 0 && errno == EINTR);
-  if (locked != 0) {
+  // Another process may look at a file that is being created. It finds that this is no pool, and
+  // closes it: its lock is gone soon.
+  constexpr int kAttempts = 100;
+  constexpr auto kPause = std::chrono::milliseconds(2);
+  const auto lock = [&] { return flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0; };
+  bool locked = lock();
+  for (int attempt = 1; create && !locked && attempt < kAttempts; ++attempt) {
+    std::this_thread::sleep_for(kPause);
+    locked = lock();
+  }
+  if (!locked) {
     if (errno == EWOULDBLOCK) {
       throw Error(
           ErrorCode::kBusy,
@@ -417,6 +422,13 @@ void Mapping::RegisterGpu() {
   gpu_registered_ = true;
 }
 
+bool Mapping::IsAt(const std::string& path) const noexcept {
+  struct stat ours {};
+  struct stat there {};
+  return fstat(fd_, &ours) == 0 && lstat(path.c_str(), &there) == 0 &&
+         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
 void Mapping::Release() noexcept {
   const bool forked = getpid() != process_;
   if (gpu_registered_ && !forked) {
@@ -424,7 +436,7 @@ void Mapping::Release() noexcept {
   }
   if (base_ != nullptr) munmap(base_, reserved_bytes_);
   if (fd_ >= 0) {
-    if (remove_on_close_ && !forked) ::unlink(path_.c_str());
+    if (remove_on_close_ && !forked && IsAt(path_)) ::unlink(path_.c_str());
     // Closing alone would not, while a child of a fork still has it open.
     if (!forked) flock(fd_, LOCK_UN);
     ::close(fd_);

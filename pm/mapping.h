@@ -42,9 +42,9 @@ class Mapping {
   };
 
   /// Opens or creates the file, locks it and maps what is there (of a new file, nothing). What the
-  /// file has of holes, it still has.
+  /// file has of holes, it still has. A file that it creates is removed with the mapping, until
+  /// RemoveOnClose(false).
   /// @param path a file, or "pinned:" for anonymous host memory (only with create)
-  /// A file that it creates is removed with the mapping, until RemoveOnClose(false).
   /// @throws Error kNotFound, kExists, kBusy (another holder of the lock), kNoSpace (address
   ///         space), kIo, kInvalidArgument (a directory; max_bytes below the file's size), each
   ///         naming the path
@@ -101,6 +101,8 @@ class Mapping {
   /// By several threads, since one zeroes about 1.6 GB/s.
   void Populate(const Step& step, bool make_huge);
   bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }
+  /// Whether the file that is open is the one with this name.
+  bool IsAt(const std::string& path) const noexcept;
   void Release() noexcept;
 
   const int process_;  ///< that made it

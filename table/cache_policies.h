@@ -43,24 +43,30 @@ struct CacheAgeing {
   std::uint32_t keeps = kOne;  ///< of kOne: the share of uses that still counts
 };
 
-/// Those used most often among a number of uses that the cache's size decides (TinyLFU: Einziger,
-/// Friedman, Manes, ACM Transactions on Storage 13, 2017). Uses age as others are counted, however
-/// often the cache is refreshed; a bucket gets another's frame only if it was clearly used more.
+/// Those used most often (after TinyLFU: Einziger, Friedman, Manes, ACM Transactions on Storage 13,
+/// 2017). Scores age by as much as was counted since they aged last, however often the cache is
+/// refreshed, and when other items become hot. A bucket gets another's frame only if it was clearly
+/// used more.
 struct TinyLfuPolicy : CountedUses {
   static constexpr CachePolicy kPolicy = CachePolicy::kTinyLfu;
   static constexpr const char* kName = "tinylfu";
-  /// Uses for each frame among which those of a bucket count.
+  /// Finds for each frame that are remembered when scores have aged.
   static constexpr std::uint64_t kUsesPerFrame = 16;
   static constexpr std::uint64_t kLeastUses = std::uint64_t{1} << 16;
 
   template <class Cache>
   static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t bucket, std::uint32_t score,
                                    std::uint32_t) {
-    // Chance decides between equals: the holder keeps its frame against what that may bring. (Any
-    // bucket may have a frame that no other wants.)
+    // The counts of two buckets that are equally hot differ by chance, so who has a frame keeps it
+    // against one that is hardly hotter. A bucket without uses gets a frame that no other wants.
     const bool has_frame = AtomicLoad32(&cache.frame_of[bucket]) != 0;
-    const std::uint64_t rank = std::uint64_t{score} + (has_frame ? score / 4 + 3 : 1);
-    return rank < kRanks ? static_cast<std::uint32_t>(rank) : kRanks - 1;
+    return RankOf(std::uint64_t{score} + (has_frame ? score / 4 + 3 : 1));
+  }
+  /// Small counts as they are, others to within a hundredth or so: all of them have a rank.
+  static GPM_HD std::uint32_t RankOf(std::uint64_t count) {
+    std::uint32_t shift = 0;
+    while (count >> shift >= 256) ++shift;
+    return (shift << 7) + static_cast<std::uint32_t>(count >> shift);
   }
   static GPM_HD void Age(std::uint32_t bucket, std::uint32_t* score, const CacheAgeing& ageing) {
     const std::uint32_t uses = AtomicLoad32(score);
@@ -71,7 +77,7 @@ struct TinyLfuPolicy : CountedUses {
         (std::uint64_t{uses} * ageing.keeps + chance % CacheAgeing::kOne) / CacheAgeing::kOne;
     AtomicAdd32(score, static_cast<std::uint32_t>(kept) - uses);
   }
-  /// @param uses counted since the refresh before
+  /// @param uses finds counted since scores aged last
   static CacheAgeing AgeingOf(std::uint32_t seed, std::uint64_t uses, std::uint64_t frames) {
     const std::uint64_t counted =
         frames * kUsesPerFrame > kLeastUses ? frames * kUsesPerFrame : kLeastUses;

@@ -105,9 +105,9 @@ GPM_HD inline void FenceBeforeAck(const Team& team, const Media& media, Step ste
   team.FencePublished(media, step, needed);
 }
 
-/// Who waits for the operations of a team's first round to begin: nobody. Others are enabled, and
-/// there is a first round then even if no member has an operation; one thread calls Begun when its
-/// operations have begun.
+/// Who waits for the operations of a team's first round to begin: here nobody. Another type in its
+/// place may be enabled. There is a first round then even if no member has an operation, and one
+/// thread calls Begun when its operations have begun.
 struct NobodyWaits {
   GPM_HD bool enabled() const { return false; }
   GPM_HD void Begun() const {}

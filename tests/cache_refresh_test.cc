@@ -291,7 +291,7 @@ class CacheLoaderTest : public ::testing::Test {
     CacheView view = memory_.View(table_).cache;
     view.clock = clock;
     const CacheRefresh load =
-        memory_.Load(view, TinyLfuPolicy::AgeingOf(++loads_, uses, view.size));
+        memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++loads_, uses, view.size));
     const ThreadGroup group;
     const CacheAccess<ThreadGroup, DirectMedia> access(view, table_, group, media_);
     const std::vector<std::uint32_t> blocks_before(view.frame_of, view.frame_of + kBuckets);
@@ -493,6 +493,20 @@ TEST_F(CacheLoaderTest, TinyLfuOwnersKeepTheirFrameAgainstOnesThatAreHardlyHotte
   EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
 }
 
+TEST(TinyLfuPolicy, RanksAllCounts) {
+  std::uint32_t last = 0;
+  for (std::uint64_t count = 1; count < std::uint64_t{6} << 30; count += 1 + count / 100) {
+    const std::uint32_t rank = TinyLfuPolicy::RankOf(count);
+    ASSERT_GE(rank, last) << count;
+    ASSERT_LT(rank, CachePolicies::kRanks) << count;
+    if (count < 256) {
+      ASSERT_EQ(rank, count);
+    }
+    ASSERT_GT(TinyLfuPolicy::RankOf(count + count / 50 + 1), rank) << count;
+    last = rank;
+  }
+}
+
 TEST_F(CacheLoaderTest, TinyLfuForgetsByUsesAndNotByRefreshes) {
   Make(CachePolicy::kTinyLfu, 100);
   for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = bucket;
@@ -507,7 +521,6 @@ TEST_F(CacheLoaderTest, TinyLfuForgetsByUsesAndNotByRefreshes) {
   for (std::uint32_t bucket = 1; bucket < kBuckets; bucket += 2) {
     ASSERT_NEAR(score(bucket), 500, 1);
   }
-  // The sum stays at what is remembered, however much is counted.
   EXPECT_EQ(TinyLfuPolicy::AgeingOf(1, std::uint64_t{1} << 40, 100).keeps, 0u);
   EXPECT_EQ(TinyLfuPolicy::AgeingOf(1, 0, 100).keeps, CacheAgeing::kOne);
   EXPECT_EQ(TinyLfuPolicy::AgeingOf(1, 1u << 24, 1u << 20).keeps, CacheAgeing::kOne / 2);

@@ -90,6 +90,8 @@ GPM_WRAP(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned flags), (event
 GPM_WRAP_AFTER(cudaEventDestroy, (cudaEvent_t event), (event))
 GPM_WRAP(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), (event, stream))
 GPM_WRAP(cudaEventQuery, (cudaEvent_t event), (event))
+GPM_WRAP(cudaEventElapsedTime, (float* milliseconds, cudaEvent_t from, cudaEvent_t to),
+         (milliseconds, from, to))
 GPM_WRAP_AFTER(cudaEventSynchronize, (cudaEvent_t event), (event))
 
 // Launches.

@@ -8,10 +8,13 @@
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <thread>
 
 #include "gpmstore/error.h"
 #include "pm/crc32c.h"
@@ -469,6 +472,43 @@ TEST_P(MappingTest, ANewFileGoesWithItsMappingUntilItIsComplete) {
       mapping.RemoveOnClose(!complete);
     }
     EXPECT_EQ(std::filesystem::exists(path_), complete);
+  }
+}
+
+TEST_P(MappingTest, AnUnfinishedFileIsItsMakersToRemove) {
+  auto mapping = std::make_unique<Mapping>(path_, Creating());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    mapping.reset();
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(std::filesystem::exists(path_));
+  // Another file has the name now.
+  std::filesystem::rename(path_, path_ + ".moved");
+  std::ofstream(path_) << "another's";
+  mapping.reset();
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
+TEST_P(MappingTest, CreationWaitsForWhoLooksAtTheFile) {
+  for (int i = 0; i < 20; ++i) {
+    std::atomic<bool> created{false};
+    std::thread looks([&] {  // until it has had the lock, or was too late for it
+      while (!created) {
+        const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC);
+        if (file < 0) continue;
+        if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        close(file);
+      }
+    });
+    EXPECT_NO_THROW(Mapping(path_, Creating()));
+    created = true;
+    looks.join();
+    EXPECT_FALSE(std::filesystem::exists(path_));
   }
 }
 

@@ -11,35 +11,41 @@ namespace {
 
 constexpr std::uint64_t kMillion = 1'000'000;
 
-/// A store that finds in batches, with refreshes that end at once, or take some time.
+/// A store that finds in batches; refreshes end before the next batch.
 struct Workload {
   RefreshSchedule schedule;
-  FindSums sums;
+  FindTotals totals;
+  std::uint64_t operations = 0;
   double now = 100;
   double seconds_per_million = 0.01;
   double refresh_seconds = 0;
+  double pause = 0;                      ///< between a refresh and the next batch
   std::vector<std::uint64_t> refreshes;  ///< operations before each
+  int ageings = 0;
 
   explicit Workload(std::optional<std::uint64_t> interval = std::nullopt,
-               std::uint64_t slots = std::uint64_t{1} << 24)
+                    std::uint64_t slots = std::uint64_t{1} << 24)
       : schedule(interval) {
-    schedule.Reset(slots, sums);
+    schedule.Reset(slots);
   }
   /// @param rate rate() is the hit rate as of now
   template <class Rate>
-  void Find(std::uint64_t operations, const Rate& rate, double found = 1) {
+  void Find(std::uint64_t count, const Rate& rate, double found = 1) {
     constexpr std::uint64_t kBatch = 4096;
-    for (std::uint64_t done = 0; done < operations; done += kBatch) {
-      sums.operations += kBatch;
+    for (std::uint64_t done = 0; done < count; done += kBatch) {
+      const CacheNeed need = schedule.Advance(kBatch, totals, now);
+      ageings += need == CacheNeed::kAgeing ? 1 : 0;
+      if (need == CacheNeed::kRefresh) {
+        refreshes.push_back(operations);
+        schedule.Begin();
+        now += refresh_seconds + pause;
+        schedule.End(totals, now, refresh_seconds);
+      }
+      operations += kBatch;
       const auto some = static_cast<std::uint64_t>(found * kBatch);
-      sums.found += some;
-      sums.hits += static_cast<std::uint64_t>(rate() * static_cast<double>(some));
+      totals.found += some;
+      totals.hits += static_cast<std::uint64_t>(rate() * static_cast<double>(some));
       now += seconds_per_million * kBatch / kMillion;
-      if (!schedule.IsDue(sums, now)) continue;
-      refreshes.push_back(sums.operations);
-      schedule.Begin(sums, now);
-      now += refresh_seconds;
-      schedule.End(sums, now);
     }
   }
 };
@@ -65,17 +71,17 @@ TEST(RefreshScheduleTest, GoesOnWhileEachOnePays) {
 
 TEST(RefreshScheduleTest, SoonAfterOtherItemsBecameHot) {
   Workload run;
-  double rate = 0;
   run.Find(300 * kMillion, [&] { return run.refreshes.empty() ? 0.0 : 0.8; });
   const std::size_t before = run.refreshes.size();
-  const std::uint64_t moved = run.sums.operations;
+  const std::uint64_t moved = run.operations;
   run.Find(4 * kMillion, [&] { return run.refreshes.size() == before ? 0.3 : 0.75; });
   ASSERT_EQ(run.refreshes.size(), before + 1);
   EXPECT_LE(run.refreshes.back() - moved, 3 * kMillion);
+  EXPECT_EQ(run.ageings, 1) << "what was counted before is to count less";
   // One that is as it is for good is left in peace again.
-  rate = 0.1;
-  run.Find(1000 * kMillion, [&] { return rate; });
+  run.Find(1000 * kMillion, [] { return 0.1; });
   EXPECT_LE(run.refreshes.size(), before + 14);
+  EXPECT_EQ(run.ageings, 2);
 }
 
 TEST(RefreshScheduleTest, InsertsAbsentKeysAndHitsAreNoEvidence) {
@@ -101,6 +107,31 @@ TEST(RefreshScheduleTest, TakesASmallShareOfTheTime) {
   EXPECT_GE(run.refreshes.size(), 3u);
   const double in_all = static_cast<double>(run.refreshes.size()) * run.refresh_seconds;
   EXPECT_LE(in_all, 0.5 + (run.now - 100) / (RefreshSchedule::kShareOfTime - 1));
+}
+
+TEST(RefreshScheduleTest, IdleTimeIsNotARefreshs) {
+  Workload run;
+  run.refresh_seconds = 0.001;
+  run.pause = 3600;
+  run.Find(4 * kMillion, [&] { return run.refreshes.empty() ? 0.0 : 0.5; });
+  EXPECT_GE(run.refreshes.size(), 2u);
+}
+
+TEST(RefreshScheduleTest, AnEmptyCacheWaitsForNothing) {
+  Workload run;
+  run.refresh_seconds = 10;
+  run.Find(2 * kMillion, [] { return 0.0; });
+  ASSERT_EQ(run.refreshes.size(), 1u);
+  run.schedule.Reset(std::uint64_t{1} << 24);
+  run.Find(2 * kMillion, [] { return 0.0; });
+  EXPECT_EQ(run.refreshes.size(), 2u);
+}
+
+TEST(RefreshScheduleTest, WhatWasFoundBeforeThereWasACacheIsNoEvidence) {
+  Workload run;
+  run.totals.found = 1000 * kMillion;
+  run.Find(kMillion / 2, [] { return 0.0; });
+  EXPECT_TRUE(run.refreshes.empty());
 }
 
 TEST(RefreshScheduleTest, ByOperationsWhereThatIsAskedFor) {

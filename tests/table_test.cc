@@ -249,7 +249,7 @@ TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
   }
 }
 
-TEST(Combine, MixedRunsAndInvalidOperationsAreMarked) {
+TEST(Combine, CollidedRunsAndInvalidOperationsAreMarked) {
   const ComposeEffects compose;
   const KeyRunEffect a = EffectOf(Op::kInsert, true, 0, true, false);
   const KeyRunEffect b = EffectOf(Op::kFind, true, 1, false, true);

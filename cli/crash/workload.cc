@@ -66,7 +66,8 @@ CacheOptions MakeCrashCache(const CrashRound& round) {
   constexpr CachePolicy kPolicies[] = {CachePolicy::kTinyLfu, CachePolicy::kLfu, CachePolicy::kLru,
                                        CachePolicy::kRandom};
   cache.policy = kPolicies[random.NextBelow(std::size(kPolicies))];
-  cache.refresh_interval = std::uint64_t{1000} << random.NextBelow(12);
+  const std::uint64_t interval = std::uint64_t{1000} << random.NextBelow(12);
+  if (random.NextBelow(4) != 0) cache.refresh_interval = interval;  // else when it pays
   return cache;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -100,7 +101,7 @@ class CpuExecutor : public Executor {
   unsigned threads() const override { return pool_.threads(); }
   std::uint64_t gpu_bytes() const override { return 0; }
   std::uint64_t workspace_bytes() const override { return 0; }
-  std::uint64_t memory_bytes() const override { return 0; }
+  std::uint64_t CacheBudget() const override { return 0; }
   void SetTable(const TableView& table, bool keep) override {
     table_ = table;
     if (!keep) accelerators_ = {};
@@ -145,7 +146,9 @@ class CpuExecutor : public Executor {
                                     std::uint64_t head) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   void RefreshCache(std::uint64_t uses) override;
+  void AgeCache(std::uint64_t uses) override;
   bool CacheRefreshEnded() override { return true; }
+  double CacheRefreshSeconds() override { return refresh_seconds_; }
   void AwaitCacheRefresh() override {}
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream) override {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
@@ -191,6 +194,15 @@ class CpuExecutor : public Executor {
     });
   }
 
+  /// Calls visit(i) for i in [0, count), likewise.
+  template <class Visit>
+  void ForEachOf(std::uint32_t count, const Visit& visit) {
+    ForRanges(count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+      for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
+    });
+  }
+  CacheRefresh NextRefresh(std::uint64_t uses);
+
   typename Setup::Threads pool_;
   const Persist persist_;
   const Media media_;
@@ -201,8 +213,9 @@ class CpuExecutor : public Executor {
   std::vector<std::uint32_t> used_;  ///< between ScanSlots and FreeUnused
   CacheMemory<HostArray> cache_memory_;
   Accelerators accelerators_;
-  std::uint32_t loads_ = 0;  ///< of the cache, begun
-  std::uint32_t clock_ = 0;  ///< batches begun
+  std::uint32_t refreshes_ = 0;  ///< of the cache, begun
+  double refresh_seconds_ = 0;   ///< the last one
+  std::uint32_t clock_ = 0;      ///< batches begun
 };
 
 template <class Setup>
@@ -283,24 +296,33 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
 }
 
 template <class Setup>
+CacheRefresh CpuExecutor<Setup>::NextRefresh(std::uint64_t uses) {
+  CacheView view = accelerators_.cache;
+  view.clock = AtomicLoad32(&clock_);
+  return cache_memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++refreshes_, uses, view.size));
+}
+
+template <class Setup>
 void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
-  Accelerators view = accelerators_;
-  view.cache.clock = AtomicLoad32(&clock_);
-  const CacheRefresh load =
-      cache_memory_.Load(view.cache, TinyLfuPolicy::AgeingOf(++loads_, uses, view.cache.size));
+  const auto start = std::chrono::steady_clock::now();
+  const CacheRefresh refresh = NextRefresh(uses);
   const ThreadGroup group;
-  const CacheAccess<ThreadGroup, Media> access(view.cache, table_, group, media_);
-  const auto for_each = [&](std::uint32_t count, const auto& visit) {
-    ForRanges(count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
-      for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
-    });
-  };
-  for_each(load.buckets, [&](std::uint32_t bucket) { load.CountBucket(bucket); });
-  load.ChooseThreshold();
-  for_each(view.cache.size, [&](std::uint32_t window) { load.EvictCold(access, media_, window); });
-  for_each(load.buckets, [&](std::uint32_t bucket) { load.AssignHot(media_, bucket); });
-  for_each(load.state->pending,
-           [&](std::uint32_t i) { access.Fill(view.directory, load.pending[i]); });
+  const CacheAccess<ThreadGroup, Media> access(refresh.cache, table_, group, media_);
+  ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.CountBucket(bucket); });
+  refresh.ChooseThreshold();
+  ForEachOf(refresh.cache.size,
+            [&](std::uint32_t frame) { refresh.EvictCold(access, media_, frame); });
+  ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.AssignHot(media_, bucket); });
+  ForEachOf(refresh.state->pending,
+            [&](std::uint32_t i) { access.Fill(accelerators_.directory, refresh.pending[i]); });
+  refresh_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::AgeCache(std::uint64_t uses) {
+  const CacheRefresh refresh = NextRefresh(uses);
+  ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.AgeBucket(bucket); });
 }
 
 template <class Setup>

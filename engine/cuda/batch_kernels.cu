@@ -90,11 +90,11 @@ void CudaBatchTask::Allocate() {
 
 /// Shapes queues for so many items, and gives them counts. @return elements that they need
 template <class Item>
-std::uint64_t CudaBatchTask::ShapeQueues(std::uint64_t items, Workspace::Lists kind,
+std::uint64_t CudaBatchTask::ShapeQueues(std::uint64_t items, Workspace::Queues kind,
                                          SmQueues<Item>* queues) {
   queues->queues = SmQueues<Item>::QueuesFor(executor_->multiprocessors());
   queues->room = SmQueues<Item>::RoomFor(items, queues->queues);
-  queues->counts = workspace_->list_counts.data() + kind * SmQueues<Item>::kCounts;
+  queues->counts = workspace_->queue_counts.data() + kind * SmQueues<Item>::kCounts;
   return queues->SizeFor(items);
 }
 

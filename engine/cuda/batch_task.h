@@ -39,7 +39,7 @@ class CudaBatchTask : public BatchTask {
   void CarryOut(bool again, bool final_attempt);
   void Find();
   template <class Item>
-  std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Lists kind, SmQueues<Item>* queues);
+  std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Queues kind, SmQueues<Item>* queues);
   void AllocateReads(std::uint64_t operations);
   /// Empties what plans reads.
   void ClearReads();

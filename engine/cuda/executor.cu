@@ -46,13 +46,13 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       found(bytes),
       results(bytes),
       sums(bytes),
-      list_counts(bytes),
+      queue_counts(bytes),
       dirty_lines(bytes),
       dirty_count(bytes) {
   sums.Reserve(2);
   CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
-  list_counts.Reserve(kKindsOfLists * SmQueues<std::uint32_t>::kCounts);
-  CheckCuda(cudaMemsetAsync(list_counts.data(), 0, 4 * list_counts.size(), stream),
+  queue_counts.Reserve(kKindsOfQueues * SmQueues<std::uint32_t>::kCounts);
+  CheckCuda(cudaMemsetAsync(queue_counts.data(), 0, 4 * queue_counts.size(), stream),
             "cudaMemsetAsync");
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
@@ -83,12 +83,11 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
   multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
-  std::size_t free_bytes = 0;
-  CheckCuda(cudaMemGetInfo(&free_bytes, &memory_bytes_), "cudaMemGetInfo");
   if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
   stream_.emplace();
   cache_stream_.emplace();
-  cache_refreshed_.emplace();
+  cache_refresh_begun_.emplace(cudaEventDefault);
+  cache_refreshed_.emplace(cudaEventDefault);
   cells_sorted_.emplace();
   cells_.Reserve(2);
   slots_.Reserve(2);
@@ -109,6 +108,7 @@ CudaExecutor::~CudaExecutor() {
   cudaSetDevice(device_);
   stream_.reset();
   cache_stream_.reset();
+  cache_refresh_begun_.reset();
   cache_refreshed_.reset();
   cells_sorted_.reset();
   cudaSetDevice(before);
@@ -395,20 +395,47 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   has_cache_ = shape.frames != 0;
 }
 
+/// A tenth of the GPU's memory for each store, or half of what is free: workspaces need some.
+std::uint64_t CudaExecutor::CacheBudget() const {
+  const CurrentDevice current = Activate();
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  return std::min(all_bytes / 10, free_bytes / 2);
+}
+
+CacheRefresh CudaExecutor::NextRefresh(std::uint64_t uses) {
+  CacheView view = context_.accelerators.cache;
+  view.clock = clock_;
+  return cache_memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++refreshes_, uses, view.size));
+}
+
 void CudaExecutor::RefreshCache(std::uint64_t uses) {
   const CurrentDevice current = Activate();
-  Accelerators accelerators = context_.accelerators;
-  accelerators.cache.clock = clock_;
+  const CacheRefresh refresh = NextRefresh(uses);
   const TableView& table = context_.table;
-  const CacheRefresh load = cache_memory_.Load(
-      accelerators.cache, TinyLfuPolicy::AgeingOf(++loads_, uses, accelerators.cache.size));
-  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_, load);
-  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, load);
-  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, load);
-  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, load);
+  CheckCuda(cudaEventRecord(*cache_refresh_begun_, *cache_stream_), "cudaEventRecord");
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
+         refresh);
+  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, refresh);
+  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, refresh);
+  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, refresh);
   Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
-         accelerators.directory, load);
+         context_.accelerators.directory, refresh);
   CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
+}
+
+void CudaExecutor::AgeCache(std::uint64_t uses) {
+  const CurrentDevice current = Activate();
+  Launch("AgeCacheBuckets", AgeCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
+         NextRefresh(uses));
+}
+
+double CudaExecutor::CacheRefreshSeconds() {
+  float milliseconds = 0;
+  CheckCuda(cudaEventElapsedTime(&milliseconds, *cache_refresh_begun_, *cache_refreshed_),
+            "cudaEventElapsedTime");
+  return milliseconds / 1e3;
 }
 
 bool CudaExecutor::CacheRefreshEnded() {

@@ -53,9 +53,9 @@ struct Workspace {
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
-  enum Lists { kReads, kSecondReads, kPending, kDealt, kKindsOfLists };
+  enum Queues { kReads, kSecondReads, kPending, kDealt, kKindsOfQueues };
   /// Counts of SmQueues of each of these kinds; 0 between batches: who empties queues clears them.
-  DeviceArray<std::uint32_t> list_counts;
+  DeviceArray<std::uint32_t> queue_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
@@ -89,7 +89,7 @@ class CudaExecutor : public Executor {
   unsigned threads() const override { return 0; }
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
   std::uint64_t workspace_bytes() const override { return workspace_bytes_; }
-  std::uint64_t memory_bytes() const override { return memory_bytes_; }
+  std::uint64_t CacheBudget() const override;
   void SetTable(const TableView& table, bool keep) override {
     context_.table = table;
     if (!keep) {
@@ -115,6 +115,8 @@ class CudaExecutor : public Executor {
   }
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   void RefreshCache(std::uint64_t uses) override;
+  void AgeCache(std::uint64_t uses) override;
+  double CacheRefreshSeconds() override;
   bool CacheRefreshEnded() override;
   void AwaitCacheRefresh() override;
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
@@ -156,6 +158,7 @@ class CudaExecutor : public Executor {
 
  private:
   void Synchronize();
+  CacheRefresh NextRefresh(std::uint64_t uses);
   template <class T>
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                 std::uint64_t to);
@@ -167,7 +170,6 @@ class CudaExecutor : public Executor {
   AccessOptions access_;
   std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;
-  std::uint64_t memory_bytes_ = 0;
   const Mapping& mapping_;
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint64_t> pool_bytes_{0};
@@ -187,13 +189,14 @@ class CudaExecutor : public Executor {
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
   CacheMemory<DeviceArray> cache_memory_;
-  std::uint32_t loads_ = 0;  ///< of the cache, begun
+  std::uint32_t refreshes_ = 0;  ///< of the cache, begun
   // Made when the device is current.
-  std::optional<CudaStream> stream_;          ///< of maintenance
-  std::optional<CudaStream> cache_stream_;    ///< of refreshing the cache
-  std::optional<CudaEvent> cache_refreshed_;  ///< recorded when the last refresh has ended
-  std::optional<CudaEvent> cells_sorted_;     ///< the same of SortCells
-  std::mutex mutex_;                          ///< guards what follows
+  std::optional<CudaStream> stream_;              ///< of maintenance
+  std::optional<CudaStream> cache_stream_;        ///< of refreshing the cache
+  std::optional<CudaEvent> cache_refresh_begun_;  ///< recorded when the last refresh begins
+  std::optional<CudaEvent> cache_refreshed_;      ///< the same when it has ended
+  std::optional<CudaEvent> cells_sorted_;         ///< the same of SortCells
+  std::mutex mutex_;                              ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
 };
 

@@ -84,8 +84,8 @@ class CudaStream {
 /// An event of the current device, without a time.
 class CudaEvent {
  public:
-  CudaEvent() {
-    CheckCuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
+    CheckCuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
   }
   ~CudaEvent() { cudaEventDestroy(event_); }
   CudaEvent(const CudaEvent&) = delete;

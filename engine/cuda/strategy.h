@@ -8,8 +8,8 @@
 
 namespace gpm {
 
-/// Where the strategies of the cuda executor end and begin, in operations of a batch. Each was
-/// measured on an H200 with 16 M items of 8 + 128 bytes, unless it says otherwise.
+/// Where the strategies of the cuda executor end and begin, in operations of a batch. Times are of
+/// an H200 with 16 M items of 8 + 128 bytes.
 struct StrategyThresholds {
   /// A batch of up to so many operations is small: each operation is compared with all others, and
   /// one kernel does everything. No more have room in a block's shared memory.

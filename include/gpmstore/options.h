@@ -21,7 +21,7 @@ std::string_view ExecutorName(ExecutorKind kind);  ///< "auto", "cpu", "cuda"
 /// Which buckets are cached.
 enum class CachePolicy : std::uint8_t {
   kOff,
-  kTinyLfu,  ///< those used most, of the last uses: as many as the cache's size makes meaningful
+  kTinyLfu,  ///< those used most of late; how far back that goes depends on the cache's size
   kLfu,      ///< those used most; uses before the last refresh count half, and so on (GPHash)
   kLru,      ///< those used last
   kRandom,   ///< any
@@ -37,18 +37,18 @@ struct CacheOptions {
   std::optional<bool> directory{};
   CachePolicy policy = CachePolicy::kTinyLfu;
   /// The share of the addressable buckets of which the values are cached, 0 to 1. Default: on
-  /// executor cuda all that a tenth of the GPU's memory has room for, on cpu 0 (no cache). Values
-  /// that the slots hold themselves need no cache.
+  /// executor cuda as many as a tenth of the GPU's memory holds, or half of what is free when the
+  /// store is opened or resized; on cpu 0 (no cache). Values that the slots hold themselves need no
+  /// cache.
   std::optional<double> fraction{};
   /// If not 0: what the store may take of GPU memory, in bytes, but for the workspaces of batches
   /// (on executor cpu: what the two may take of DRAM). The directory comes first: without keys of
   /// more than 8 bytes if only then it fits, and not at all if it does not. The cache gets what is
   /// left; `fraction` is then an upper bound, by default 1.
   std::uint64_t bytes = 0;
-  /// The cache is refreshed anew after so many operations (first after an eighth of them); 0: when
-  /// asked to alone (Store::RefreshCache). Default: when it is expected to pay. That is after a
-  /// million finds that missed the cache, or a quarter as many as a smaller table has slots; less
-  /// and less often while it changes little, and anew when the hit rate has fallen.
+  /// The cache is refreshed after so many operations (first after an eighth of them); 0: when asked
+  /// to alone (Store::RefreshCache). Default: when it is expected to pay, first after a million
+  /// finds that missed the cache (in small tables a quarter of the slots).
   std::optional<std::uint64_t> refresh_interval{};
 };
 

@@ -24,12 +24,13 @@ struct DeviceView;
 /// A CUDA stream; null is the default stream. Ignored by the cpu executor.
 using Stream = CUstream_st*;
 
+template <class Visit>
+inline constexpr bool kSaysWhetherToGoOn = std::is_same_v<
+    std::invoke_result_t<Visit&, std::span<const std::byte>, std::span<const std::byte>>, bool>;
+
 /// A function of an item's key and value that says whether to go on.
 template <class Visit>
-concept StoppableVisit =
-    std::is_same_v <
-    std::invoke_result_t<Visit&, std::span<const std::byte>, std::span<const std::byte>>,
-bool > ;
+concept StoppableVisit = kSaysWhetherToGoOn<Visit>;
 
 /// What a batch call returns instead of a count when the results are in device memory, which it
 /// does not copy: the results say.

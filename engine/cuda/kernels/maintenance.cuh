@@ -68,46 +68,53 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // The steps of a refresh of the cache (cache/refresh.h).
 
-__global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh load) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
+__global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
-    load.CountBucket(i);
+    refresh.CountBucket(i);
   }
 }
 
-__global__ void ChooseCacheThreshold(const __grid_constant__ CacheRefresh load) {
-  load.ChooseThreshold();
+__global__ void AgeCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
+       i += gridDim.x * blockDim.x) {
+    refresh.AgeBucket(i);
+  }
+}
+
+__global__ void ChooseCacheThreshold(const __grid_constant__ CacheRefresh refresh) {
+  refresh.ChooseThreshold();
 }
 
 __global__ void EvictFrames(const __grid_constant__ TableView table,
-                            const __grid_constant__ CacheRefresh load) {
+                            const __grid_constant__ CacheRefresh refresh) {
   const CudaMedia media(DirtyLog{});
   const ThreadGroup group;
-  const CacheAccess<ThreadGroup, CudaMedia> access(load.cache, table, group, media);
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.cache.size;
+  const CacheAccess<ThreadGroup, CudaMedia> access(refresh.cache, table, group, media);
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.cache.size;
        i += gridDim.x * blockDim.x) {
-    load.EvictCold(access, media, i);
+    refresh.EvictCold(access, media, i);
   }
 }
 
-__global__ void AssignFrames(const __grid_constant__ CacheRefresh load) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < load.buckets;
+__global__ void AssignFrames(const __grid_constant__ CacheRefresh refresh) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
-    load.AssignHot(CudaMedia(DirtyLog{}), i);
+    refresh.AssignHot(CudaMedia(DirtyLog{}), i);
   }
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
     FillFrames(const __grid_constant__ TableView table,
                const __grid_constant__ DirectoryView directory,
-               const __grid_constant__ CacheRefresh load) {
+               const __grid_constant__ CacheRefresh refresh) {
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(DirtyLog{});
-  const CacheAccess<CudaTile, CudaMedia> access(load.cache, table, group, media);
+  const CacheAccess<CudaTile, CudaMedia> access(refresh.cache, table, group, media);
   for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
-       i < load.state->pending; i += gridDim.x * kTilesPerBlock) {
-    access.Fill(directory, load.pending[i]);
+       i < refresh.state->pending; i += gridDim.x * kTilesPerBlock) {
+    access.Fill(directory, refresh.pending[i]);
   }
 }
 

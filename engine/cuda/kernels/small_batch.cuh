@@ -10,7 +10,7 @@ namespace gpm {
 /// Batches that write and are so small that each operation is compared with all others. One kernel
 /// finds their key runs, carries them out, and answers their operations.
 
-/// Answers the operation of a tile, and counts what their finds found. REQUIRES: all key
+/// Answers the operation of a tile, and counts what it found. REQUIRES: all key
 /// runs are carried out, and the values that they wanted are read.
 /// @param i the tile's operation
 /// @param before the effect of those before it in its run
