@@ -3,12 +3,13 @@
     from prometheus_client import start_http_server
     import gpmstore.metrics
 
-    gpmstore.metrics.register(store, store="embeddings")
+    gpmstore.metrics.register(store, "embeddings")
     start_http_server(9100)      # or: print(gpmstore.metrics.text())
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Iterator
 
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
@@ -17,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from ._errors import Error
 from ._store import Store
 
-# (stats' path, what it is); a path's last word names the metric.
+# Where it is in the stats, which also names the metric, and what it is.
 _GAUGES = {
     "items": "Items in the store",
     "capacity_slots": "Slots of the addressable levels",
@@ -40,48 +41,60 @@ _SECONDS = tuple(base * 10.0**exponent for exponent in range(-6, 2) for base in 
 
 
 class Collector:
-    """A prometheus_client collector over `Store.stats()` and the times of its batches.
+    """A prometheus_client collector over `Store.stats()`, and the times of batches of arrays, from
+    their start to the end of `wait`. A store that is closed is left out."""
 
-    Times are those of calls on arrays: from the start to the end of `wait`.
-    """
-
-    def __init__(self, store: Store, /, **labels: str) -> None:
-        self._store = store
-        self._labels = labels
+    def __init__(self) -> None:
+        self._stores: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
         self._batch_seconds = Histogram("gpmstore_batch_seconds", "Time of a batch",
-                                        [*labels, "op"], buckets=_SECONDS, registry=None)
-        store._observer = self._observe
+                                        ["store", "op"], buckets=_SECONDS, registry=None)
 
-    def _observe(self, op: str, operations: int, seconds: float) -> None:
-        self._batch_seconds.labels(*self._labels.values(), op).observe(seconds)
+    def add(self, store: Store, name: str) -> None:
+        """Adds a store, of which the metrics have the label store=`name`."""
+        if self._stores.get(name, store) is not store and not self._stores[name].closed:
+            raise ValueError(f"another store has the name {name!r}")
+        self._stores[name] = store
+
+        def observe(op: str, operations: int, seconds: float) -> None:
+            self._batch_seconds.labels(name, op).observe(seconds)
+
+        store._observer = observe
 
     def collect(self) -> Iterator[Metric]:
         yield from self._batch_seconds.collect()
-        try:
-            stats = self._store.stats()
-        except Error:
-            return  # it is closed
-        names, values = list(self._labels), list(self._labels.values())
         operations = CounterMetricFamily("gpmstore_operations", "Operations of batches of one kind",
-                                         labels=[*names, "op"])
-        for op, count in stats["operations"].items():
-            operations.add_metric([*values, op], count)
-        yield operations
-        for family, metrics in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
-            for path, text in metrics.items():
+                                         labels=["store", "op"])
+        families = {path: family("gpmstore_" + path.replace(".", "_"), text, labels=["store"])
+                    for family, metrics in ((GaugeMetricFamily, _GAUGES),
+                                            (CounterMetricFamily, _COUNTERS))
+                    for path, text in metrics.items()}
+        for name, store in sorted(self._stores.items()):
+            try:
+                stats = store.stats()
+            except Error:
+                continue
+            for op, count in stats["operations"].items():
+                operations.add_metric([name, op], count)
+            for path, family in families.items():
                 value = stats
                 for part in path.split("."):
                     value = value[part]
-                metric = family("gpmstore_" + path.replace(".", "_"), text, labels=names)
-                metric.add_metric(values, value)
-                yield metric
+                family.add_metric([name], value)
+        yield operations
+        yield from families.values()
 
 
-def register(store: Store, registry: CollectorRegistry = REGISTRY, /, **labels: str) -> Collector:
-    """Registers a store, with labels that tell it from others, such as store="embeddings"."""
-    collector = Collector(store, **labels)
-    registry.register(collector)
-    return collector
+_collectors: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.WeakKeyDictionary()
+
+
+def register(store: Store, name: str | None = None,
+             registry: CollectorRegistry = REGISTRY) -> None:
+    """Adds a store to a registry. Its metrics have the label store=`name`, by default its path."""
+    collector = _collectors.get(registry)
+    if collector is None:
+        collector = _collectors[registry] = Collector()
+        registry.register(collector)
+    collector.add(store, name or store.path)
 
 
 def text(registry: CollectorRegistry = REGISTRY) -> str:

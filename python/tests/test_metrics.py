@@ -11,11 +11,14 @@ prometheus_client = pytest.importorskip("prometheus_client",
 
 def test_metrics(path):
     from gpmstore import metrics
+    from prometheus_client import parser
 
     registry = prometheus_client.CollectorRegistry()
     stores = [gpmstore.create(path + name, executor="cpu") for name in "ab"]
     for store, name in zip(stores, "ab"):
-        metrics.register(store, registry, store=name)
+        metrics.register(store, name, registry)
+    with pytest.raises(ValueError, match="'a'"):
+        metrics.register(stores[1], "a", registry)
     keys, values = make_keys(10), make_values(10)
     stores[0].insert(keys, values)
     stores[0].find(make_keys(20))
@@ -34,7 +37,7 @@ def test_metrics(path):
                  'gpmstore_batch_seconds_bucket{le="+Inf",op="find",store="b"} 1.0'):
         assert line in text, line
     assert text.count("# TYPE gpmstore_items gauge") == 1
-    parsed = list(prometheus_client.parser.text_string_to_metric_families(text))
+    parsed = list(parser.text_string_to_metric_families(text))
     assert len(parsed) == len({family.name for family in parsed})
     stores[0].close()
     text = metrics.text(registry)
