@@ -8,7 +8,8 @@
         values, found = store.find(keys, dtype=np.float32)   # (n, 32) float32, n booleans
 """
 
-from ._core import ErrorCode, Op, Result, __version__
+from ._core import VERSION as __version__
+from ._core import ErrorCode, Op, Result
 from ._batch import Found, Outcome, Ticket
 from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, InvalidArgumentError,
                       IoError, NoSpaceError, NotFoundError, UnsupportedError)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Iterator
+from typing import Any, Iterator
 
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -76,7 +76,7 @@ class Collector:
             for op, count in stats["operations"].items():
                 operations.add_metric([name, op], count)
             for path, family in families.items():
-                value = stats
+                value: Any = stats
                 for part in path.split("."):
                     value = value[part]
                 family.add_metric([name], value)

@@ -82,7 +82,7 @@ void BindStore(nb::module_& m) {
 NB_MODULE(_core, m) {
   // What a program leaves open when it ends was closed before (atexit).
   nb::set_leak_warnings(false);
-  m.attr("__version__") = nb::str(Version().data(), Version().size());
+  m.attr("VERSION") = nb::str(Version().data(), Version().size());
   RegisterErrors(m);
   BindCodes(m);
   BindStore(m);

@@ -30,12 +30,9 @@ void CheckBytes(const char* name, std::size_t bytes, std::uint32_t expected) {
 /// caller does not have. @return whether all items were seen
 class Pages {
  public:
-  Pages(const nb::callable& visit, std::size_t rows, std::uint32_t key_size,
-        std::uint32_t value_size)
+  Pages(const nb::callable& visit, std::size_t rows, std::uint32_t key_size)
       : visit_(visit), rows_(rows), key_size_(key_size) {
     if (rows == 0) throw Error(ErrorCode::kInvalidArgument, "rows: it must be at least 1");
-    keys_.reserve(rows * key_size);
-    values_.reserve(rows * value_size);
   }
 
   bool operator()(const std::function<bool(const VisitItem&)>& for_each) {

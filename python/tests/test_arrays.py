@@ -133,6 +133,33 @@ def test_values_of_any_dtype(store, dtype):
     assert store.find(KEYS, out).failed == 0 and out.tobytes() == rows.tobytes()
 
 
+class OtherArray:
+    """An array of a library that has DLPack alone."""
+
+    def __init__(self, array):
+        self.array, self.shape = array, array.shape
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack(store):
+    keys, rows = OtherArray(KEYS), OtherArray(VALUES.view(np.float32))
+    assert store.upsert(keys, rows).failed == 0
+    found = store.find(keys)
+    assert isinstance(found.values, np.ndarray) and np.array_equal(found.values, VALUES)
+    out, results = np.zeros((4, 64), np.int16), np.full(4, 9, np.uint8)
+    store.find(keys, OtherArray(out), results=OtherArray(results))
+    assert out.tobytes() == VALUES.tobytes() and not results.any()
+    with pytest.raises(ValueError, match="out: the array is read-only"):
+        store.find(keys, OtherArray(read_only(VALUES.copy())))
+    with pytest.raises(ValueError, match="shares memory"):
+        store.find(keys, OtherArray(out), results=out.view(np.uint8)[0, :4])
+
+
 class GpuArray:
     """Says that it is on a GPU, as JAX's arrays do."""
     shape = (4,)
