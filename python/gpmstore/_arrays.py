@@ -88,7 +88,7 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
     if array is None:
         return None
     if isinstance(array, np.ndarray):
-        return _numpy_exported(array, name, written)
+        return _numpy_exported(array, name)
     if _is_torch(array):
         return _torch_exported(array, name, stream, written)
     if written and type(array).__module__.split(".")[0] in ("jax", "jaxlib"):
@@ -105,9 +105,7 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
     return array
 
 
-def _numpy_exported(array: np.ndarray, name: str, written: bool) -> Any:
-    if written and not array.flags.writeable:
-        raise InvalidArgumentError(f"{name}: the array is read-only")
+def _numpy_exported(array: np.ndarray, name: str) -> Any:
     dtype = array.dtype
     if dtype.hasobject:
         raise TypeError(f"{name}: an array of Python objects, which are addresses; give an array "

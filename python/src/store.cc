@@ -196,8 +196,8 @@ nb::object PyStore::RefreshCache() {
 bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
   return WithoutGil([&] {
     const Use use(gate_, "for_each", Kind::kVisit);
-    return Pages(visit, rows, key_size_,
-                 value_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
+    return Pages(visit, rows,
+                 key_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
   });
 }
 
@@ -271,8 +271,8 @@ std::optional<std::uint64_t> PyReader::Find(nb::handle keys, nb::handle found, n
 bool PyReader::ForEach(const nb::callable& visit, std::size_t rows) {
   return WithoutGil([&] {
     const Use use(gate_, "for_each");
-    return Pages(visit, rows, key_size_,
-                 value_size_)([&](const VisitItem& item) { return reader_->ForEach(item); });
+    return Pages(visit, rows,
+                 key_size_)([&](const VisitItem& item) { return reader_->ForEach(item); });
   });
 }
 

@@ -318,7 +318,13 @@ def test_fork(path):
         assert len(store) == 101 and store.stats()["recovery"]["was_clean"]
 
 
-@pytest.mark.parametrize("end", ["", "os.fork() or sys.exit(); os.wait()", "store.close()"])
+# (A daemon's frame, and what it holds, is not destroyed when a program ends.)
+DAEMON = """import threading
+def hold(held): threading.Event().wait()
+threading.Thread(target=hold, args=([store, ticket],), daemon=True).start()"""
+
+
+@pytest.mark.parametrize("end", ["", "os.fork() or sys.exit(); os.wait()", "store.close()", DAEMON])
 def test_programs_that_end_without_closing(path, end):
     program = f"""
 import gpmstore, numpy as np, os, sys
