@@ -1,0 +1,23 @@
+"""GPMStore: a persistent key-value store for GPU applications, and for CPUs.
+
+    import numpy as np
+    import gpmstore
+
+    with gpmstore.open_or_create("/dev/shm/rows.pool", value_size=128) as store:
+        store.upsert(keys, rows)                             # n uint64 keys, n rows of 128 bytes
+        values, found = store.find(keys, dtype=np.float32)   # (n, 32) float32, n booleans
+"""
+
+from ._core import VERSION as __version__
+from ._core import ErrorCode, Op, Result
+from ._batch import Found, Outcome, Ticket
+from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, InvalidArgumentError,
+                      IoError, NoSpaceError, NotFoundError, UnsupportedError)
+from ._store import Reader, Store, create, open, open_or_create
+
+__all__ = [
+    "BusyError", "DamagedError", "Error", "ErrorCode", "ExistsError", "Found", "GpuError",
+    "InvalidArgumentError", "IoError", "NoSpaceError", "NotFoundError", "Op", "Outcome", "Reader",
+    "Result", "Store", "Ticket", "UnsupportedError", "__version__", "create", "open",
+    "open_or_create",
+]

@@ -1,0 +1,169 @@
+"""The array libraries: what the module _core gets of an array, on which stream, and what is made
+for results.
+
+An array goes to _core as something that has DLPack, a buffer or __cuda_array_interface__. On a GPU
+its library is told the stream that the batch will run on, as DLPack wants it, so that the batch
+waits for what makes the array.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ._errors import InvalidArgumentError
+
+# As in DLPack. There the default stream is 1, and 0 means nothing.
+_DLPACK_CUDA = 2
+_DEFAULT_STREAM = 1
+
+
+def _is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _is_cupy(array: Any) -> bool:
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(array, cupy.ndarray)
+
+
+def _is_on_gpu(array: Any) -> bool:
+    if isinstance(array, np.ndarray):
+        return False
+    if _is_torch(array):
+        return array.is_cuda
+    device = getattr(array, "__dlpack_device__", None)
+    if device is not None:
+        return int(device()[0]) == _DLPACK_CUDA
+    return hasattr(array, "__cuda_array_interface__")
+
+
+def _current_stream(array: Any) -> int:
+    """The handle of the stream on which the array's library works now; 0: the default stream."""
+    if _is_torch(array):
+        return sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+    if _is_cupy(array):
+        return sys.modules["cupy"].cuda.get_current_stream().ptr
+    if hasattr(array, "__dlpack__"):
+        return 0  # which the array's library makes wait for the array
+    stream = array.__cuda_array_interface__.get("stream")
+    return 0 if stream is None else stream
+
+
+def stream_of(*arrays: Any) -> int:
+    """The current stream of the first array that is on a GPU; 0 where none is."""
+    for array in arrays:
+        if array is not None and _is_on_gpu(array):
+            return _current_stream(array)
+    return 0
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of what a user gave as a stream."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, cuda.core
+        handle = getattr(stream, name, None)
+        if handle is not None:
+            return int(handle)
+    raise TypeError(f"stream: not a CUDA stream: {type(stream).__name__!r}; give its handle")
+
+
+def rows_of(keys: Any) -> int:
+    """How many keys there are."""
+    shape = getattr(keys, "shape", None)
+    if shape is None or not hasattr(shape, "__len__"):
+        raise TypeError(f"keys: not an array: {type(keys).__name__!r}; give a NumPy array, or one "
+                        "with __dlpack__ or __cuda_array_interface__")
+    if len(shape) == 0:
+        raise InvalidArgumentError("keys: a single number; it must be an array of n rows")
+    return int(shape[0])
+
+
+def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
+    """What _core gets of an array for a batch on `stream`."""
+    if array is None:
+        return None
+    if isinstance(array, np.ndarray):
+        return _numpy_exported(array, name)
+    if _is_torch(array):
+        return _torch_exported(array, name, stream, written)
+    if written and type(array).__module__.split(".")[0] in ("jax", "jaxlib"):
+        raise InvalidArgumentError(f"{name}: JAX's arrays are read-only; give a NumPy array")
+    if not _is_on_gpu(array):
+        return array
+    if hasattr(array, "__dlpack__"):
+        return array.__dlpack__(stream=stream or _DEFAULT_STREAM)
+    made_on = array.__cuda_array_interface__.get("stream")
+    if made_on is not None and made_on != (stream or _DEFAULT_STREAM):
+        raise InvalidArgumentError(
+            f"{name}: the array belongs to stream {made_on}, and the batch runs on "
+            f"{stream or _DEFAULT_STREAM}; give that stream, or an array of no stream")
+    return array
+
+
+def _numpy_exported(array: np.ndarray, name: str) -> Any:
+    dtype = array.dtype
+    if dtype.hasobject:
+        raise TypeError(f"{name}: an array of Python objects, which are addresses; give an array "
+                        "of numbers or bytes")
+    if not dtype.isnative:
+        raise TypeError(f"{name}: {dtype} is not of this machine's byte order; "
+                        "array.astype(array.dtype.newbyteorder('=')) makes a copy that is")
+    if dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.char not in "gG":
+        return array
+    # Bytes, structures and the like, of which DLPack knows nothing, are rows of bytes.
+    if array.ndim == 0 or not array.flags.c_contiguous:
+        raise InvalidArgumentError(f"{name}: the array of shape {array.shape} is not C-contiguous; "
+                                   "numpy.ascontiguousarray makes a copy that is")
+    rows = array.shape[0]
+    return array.reshape(-1).view(np.uint8).reshape(rows, array.nbytes // rows if rows else
+                                                    _row_bytes(array))
+
+
+def _row_bytes(array: np.ndarray) -> int:
+    return array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+
+
+def _torch_exported(tensor: Any, name: str, stream: int, written: bool) -> Any:
+    torch = sys.modules["torch"]
+    if written and tensor.requires_grad:
+        raise InvalidArgumentError(f"{name}: the tensor requires a gradient, which does not know "
+                                   "what is written to it; give tensor.detach()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise InvalidArgumentError(f"{name}: the tensor's memory has other numbers than it shows; "
+                                   "give tensor.resolve_conj().resolve_neg()")
+    if tensor.is_cuda and _current_stream(tensor) != stream:
+        return tensor.detach().__dlpack__(stream=stream or _DEFAULT_STREAM)
+    # On the current stream nothing has to wait, and this takes less time than __dlpack__.
+    return torch.utils.dlpack.to_dlpack(tensor.detach())
+
+
+def empty(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array of the library and on the device of `keys`; of NumPy for other libraries."""
+    if _is_torch(keys):
+        torch = sys.modules["torch"]
+        if not isinstance(dtype, torch.dtype):
+            dtype = getattr(torch, np.dtype(dtype).name)
+        return torch.empty(shape, dtype=dtype, device=keys.device)
+    if _is_cupy(keys):
+        with keys.device:
+            return sys.modules["cupy"].empty(shape, dtype=dtype)
+    return np.empty(shape, dtype=dtype)
+
+
+def rows_of_values(keys: Any, value_size: int, dtype: Any) -> Any:
+    """A new array for the values of `keys`: n rows of `value_size` bytes, elements of `dtype`."""
+    n = rows_of(keys)
+    itemsize = getattr(dtype, "itemsize", None)  # of NumPy and of torch
+    if not isinstance(itemsize, int):
+        itemsize = np.dtype(dtype).itemsize
+    if itemsize == 0 or value_size % itemsize != 0:
+        raise InvalidArgumentError(f"dtype: {dtype} has {itemsize} bytes, of which no whole number "
+                                   f"makes a value of {value_size} bytes")
+    if itemsize == value_size:
+        return empty(keys, (n,), dtype)
+    return empty(keys, (n, value_size // itemsize), dtype)

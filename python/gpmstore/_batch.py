@@ -1,0 +1,105 @@
+"""What a batch comes to, and a batch in flight."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Generic, Iterator, TypeVar
+
+from . import _core
+
+Array = Any  # of NumPy, torch, CuPy or another library
+
+
+class Outcome:
+    """What the operations of a batch came to.
+
+    results: n bytes (uint8), a `Result` for each operation; on the GPU where the keys are there.
+    """
+
+    __slots__ = ("results", "_failed")
+
+    def __init__(self, results: Array) -> None:
+        self.results = results
+        self._failed: int | None = None
+
+    @property
+    def ok(self) -> Array:
+        """n booleans: which operations are `Result.OK`."""
+        return self.results == 0
+
+    @property
+    def failed(self) -> int:
+        """How many operations are not `Result.OK`."""
+        if self._failed is None:  # the results are on a GPU, where _core does not count
+            self._failed = int((self.results != 0).sum())
+        return self._failed
+
+    @property
+    def operations(self) -> int:
+        """How many operations the batch has."""
+        return int(self.results.shape[0])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.operations} operations, {self.failed} failed)"
+
+
+class Found(Outcome):
+    """What a batch with finds came to. `values, found = store.find(keys)` unpacks it.
+
+    values: n rows; row i has the value of key i where operation i is a find that is ok, and
+    anything elsewhere. None where none were asked for.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, results: Array, values: Array) -> None:
+        super().__init__(results)
+        self.values = values
+
+    @property
+    def found(self) -> Array:
+        """n booleans: which keys were found."""
+        return self.ok
+
+    @property
+    def count(self) -> int:
+        """How many keys were found."""
+        return self.operations - self.failed
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter((self.values, self.found))
+
+
+T = TypeVar("T")
+
+
+class Ticket(Generic[T]):
+    """A batch in flight. It keeps the batch's arrays and the store; dropping it waits.
+
+    outcome: its arrays are complete after `wait`. On a GPU they are there for later work on the
+    batch's stream before that, but operations that found no room read `Result.NO_SPACE` until
+    `wait` has made room and finished them.
+    """
+
+    __slots__ = ("outcome", "_core", "_store", "_done", "_began")
+
+    def __init__(self, core: _core.Ticket, outcome: T, store: object,
+                 done: Callable[[float], None] | None = None, began: float = 0.0) -> None:
+        self.outcome = outcome
+        self._core = core
+        self._store = store
+        self._done = done
+        self._began = began
+
+    def wait(self) -> T:
+        """Completes the batch: every operation is durable, as far as the medium promises.
+
+        Any thread may call it, several times; all get the same, also the same error.
+        """
+        failed = self._core.wait()
+        if isinstance(self.outcome, Outcome) and failed is not None:
+            self.outcome._failed = failed
+        done, self._done = self._done, None
+        if done:
+            done(time.perf_counter() - self._began)
+        return self.outcome

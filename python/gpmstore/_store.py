@@ -1,0 +1,457 @@
+"""Stores, readers, and how they are opened."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, TypedDict, Union, overload
+
+import numpy as np
+
+from . import _arrays, _core
+from ._batch import Array, Found, Outcome, Ticket
+from ._core import Op, Result
+from ._errors import Error, NoSpaceError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+Path = Union[str, "os.PathLike[str]"]
+Key = Any  # an int (8-byte keys), or the key's bytes
+Visit = Callable[[np.ndarray, np.ndarray], Any]
+_PAGE = 65536
+
+
+class OpenOptions(TypedDict, total=False):
+    """How a store is opened."""
+
+    executor: Literal["auto", "cpu", "cuda"]  # auto: cuda if a GPU can map the pool's medium
+    threads: int  # executor cpu: worker threads; 0: one for each core
+    max_bytes: int  # the pool may grow up to here; 0: what the medium could hold
+    device: int  # executor cuda: device ordinal
+    directory: bool | None  # by default on executor cuda; without one there is no cache
+    cache_policy: Literal["off", "lfu", "lru", "random"]
+    cache_fraction: float | None  # of the buckets of which the values are cached
+    cache_bytes: int  # of GPU memory that the store may take; 0: no limit
+    cache_refresh_interval: int  # operations between refreshes; 0: when asked to alone
+    access_by_address: bool  # executor cuda, for measurements
+    access_combine: bool
+    access_dealt_up_to: int
+    log: Callable[[str, str], None] | None  # gets "info" or "warning", and a message
+
+
+class CreateOptions(OpenOptions, total=False):
+    """What is fixed when a pool is created, and how it is opened then."""
+
+    geometry: str  # "2L-2H-8S": levels, hash locations, slots a bucket
+    initial_capacity: int  # items that fit without resizing; 0: start small
+    hash_seed: int | None  # for reproducible layouts; else random
+
+
+class _Items:
+    """What stores and readers have in common: single items, iteration, closing."""
+
+    _core: Any
+    path: str
+
+    @property
+    def key_size(self) -> int:
+        """Bytes of a key."""
+        return self._core.key_size
+
+    @property
+    def value_size(self) -> int:
+        """Bytes of a value."""
+        return self._core.value_size
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The value of a key, `value_size` bytes; `default` when it is not there.
+
+        key: an int for 8-byte keys, or `key_size` bytes.
+        """
+        value = self._core.get(self._key_bytes(key))
+        return default if value is None else value
+
+    def for_each(self, visit: Visit, rows: int = _PAGE) -> bool:
+        """Calls `visit(keys, values)` for all items, in no order, in pages of at most `rows`.
+
+        keys: n uint64, or (n, key_size) uint8; values: (n, value_size) uint8. They are copies and
+        may be kept. It stops when `visit` returns False. A store excludes batches meanwhile, so
+        that `visit` must not call it (`BusyError`). Returns whether it saw all items.
+        """
+        return self._core.for_each(visit, rows)
+
+    def pages(self, rows: int = _PAGE) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """All items of this instant, in no order, as arrays of at most `rows` (as in `for_each`).
+
+        They are copied first, and take memory: `for_each` does without.
+        """
+        copied: list[tuple[np.ndarray, np.ndarray]] = []
+        self.for_each(lambda keys, values: copied.append((keys, values)), rows)
+        return iter(copied)
+
+    def items(self) -> Iterator[tuple[Any, bytes]]:
+        """All items of this instant, one by one: `dict(store.items())`. Memory as in `pages`."""
+        for keys, values in self.pages():
+            for key, value in zip(keys, values):
+                yield key.tobytes() if keys.ndim > 1 else int(key), value.tobytes()
+
+    def __iter__(self) -> Iterator[Any]:
+        """The keys of `items`."""
+        return (key for key, _ in self.items())
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes, counters, medium, recovery and cache, as numbers, texts and dicts of those."""
+        return self._core.stats()
+
+    def close(self) -> None:
+        """Completes running batches and closes. Closing again does nothing.
+
+        Calls of other threads end first. From within a log or a visitor: `BusyError`.
+        """
+        self._core.close()
+
+    def __len__(self) -> int:
+        return self.stats()["items"]
+
+    def __bool__(self) -> bool:
+        return True  # also without items
+
+    def __contains__(self, key: Key) -> bool:
+        return self.get(key) is not None
+
+    def __getitem__(self, key: Key) -> bytes:
+        value = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return (f"<gpmstore.{type(self).__name__} {self.path!r}, keys of {self.key_size} bytes, "
+                f"values of {self.value_size}{closed}>")
+
+    def _key_bytes(self, key: Key) -> bytes:
+        if isinstance(key, (int, np.integer)):
+            if self.key_size != 8:
+                raise TypeError(f"key: an int; the store's keys are {self.key_size} bytes")
+            return int(key).to_bytes(8, "little", signed=bool(key < 0))
+        return _bytes_of(key, "key")
+
+
+def _bytes_of(data: Any, name: str) -> bytes:
+    try:
+        return bytes(memoryview(data))
+    except TypeError as error:
+        raise TypeError(f"{name}: {type(data).__name__!r}; give bytes") from error
+
+
+class Store(_Items):
+    """A persistent key-value store in one pool.
+
+    Batches: `keys` are n keys, C-contiguous: n int64 or uint64 for 8-byte keys, else n rows of
+    `key_size` bytes, such as (n, key_size) uint8 or n 'S16'. `values` are n rows of `value_size`
+    bytes of any dtype. Arrays are NumPy's, or torch's, CuPy's, JAX's, and those of others with
+    DLPack or `__cuda_array_interface__`; on executor cuda each may be on the GPU. Results, and
+    values that are found, are of the library and on the device of the keys (of NumPy for JAX and
+    others), unless `out` and `results` say where.
+
+    Operations on the same key take effect in batch order. When a call returns, all that it did is
+    durable as far as the pool's medium promises (`stats()["medium"]`). What an operation came to
+    is a value of `Outcome.results`, also that there was no room.
+
+    Arrays on a GPU: the batch runs on the current stream of the array's library, or on `stream`,
+    and after what is on it. (This has been tested on host arrays only: no GPU was at hand.)
+
+    `NAME_async` return a `Ticket` as soon as the batch has begun; the arrays belong to the batch
+    until it was waited for. Any thread may use a store. It belongs to the process that opened it:
+    a fork gets `UnsupportedError`.
+    """
+
+    def __init__(self, core: _core.Store, path: str, log: object = None) -> None:
+        """Use `create`, `open` or `open_or_create`."""
+        self._core = core
+        self._log = log
+        self.path = path
+        # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
+        self._observer: Callable[[str, int, float], None] | None = None
+        _opened.add(self)
+
+    def find(self, keys: Array, out: Array = None, *, results: Array = None, dtype: Any = None,
+             stream: Any = None) -> Found:
+        """Finds n keys: `values, found = store.find(keys)`.
+
+        out: n rows of `value_size` bytes for the values, else a new array; False: none.
+        results: n bytes (uint8) for the results, else a new array.
+        dtype: of the new array's elements (default uint8), which has the shape (n, elements a
+        value), or (n,) when a value is one element.
+        """
+        return self.find_async(keys, out, results=results, dtype=dtype, stream=stream).wait()
+
+    def find_async(self, keys: Array, out: Array = None, *, results: Array = None,
+                   dtype: Any = None, stream: Any = None) -> Ticket[Found]:
+        """As `find`, without waiting."""
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        return self._start(Op.FIND, Found(results, out), keys, out=out, stream=stream)
+
+    def contains(self, keys: Array) -> Array:
+        """n booleans: which of n keys are there."""
+        return self.find(keys, False).found
+
+    def insert(self, keys: Array, values: Array, *, results: Array = None,
+               stream: Any = None) -> Outcome:
+        """Adds n items; a key that is there keeps its value (`Result.EXISTS`)."""
+        return self.insert_async(keys, values, results=results, stream=stream).wait()
+
+    def insert_async(self, keys: Array, values: Array, *, results: Array = None,
+                     stream: Any = None) -> Ticket[Outcome]:
+        """As `insert`, without waiting."""
+        return self._write(Op.INSERT, keys, values, results, stream)
+
+    def update(self, keys: Array, values: Array, *, results: Array = None,
+               stream: Any = None) -> Outcome:
+        """Replaces the values of n keys; one that is not there is `Result.NOT_FOUND`."""
+        return self.update_async(keys, values, results=results, stream=stream).wait()
+
+    def update_async(self, keys: Array, values: Array, *, results: Array = None,
+                     stream: Any = None) -> Ticket[Outcome]:
+        """As `update`, without waiting."""
+        return self._write(Op.UPDATE, keys, values, results, stream)
+
+    def upsert(self, keys: Array, values: Array, *, results: Array = None,
+               stream: Any = None) -> Outcome:
+        """Inserts or updates n items."""
+        return self.upsert_async(keys, values, results=results, stream=stream).wait()
+
+    def upsert_async(self, keys: Array, values: Array, *, results: Array = None,
+                     stream: Any = None) -> Ticket[Outcome]:
+        """As `upsert`, without waiting."""
+        return self._write(Op.UPSERT, keys, values, results, stream)
+
+    def erase(self, keys: Array, *, results: Array = None, stream: Any = None) -> Outcome:
+        """Removes n items; one that is not there is `Result.NOT_FOUND`."""
+        return self.erase_async(keys, results=results, stream=stream).wait()
+
+    def erase_async(self, keys: Array, *, results: Array = None,
+                    stream: Any = None) -> Ticket[Outcome]:
+        """As `erase`, without waiting."""
+        return self._write(Op.ERASE, keys, None, results, stream)
+
+    def apply(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
+              results: Array = None, dtype: Any = None, stream: Any = None) -> Found:
+        """Runs a batch of mixed kinds.
+
+        ops: n bytes (uint8) of `Op`. values: needed where an operation is an insert, update or
+        upsert (else it is `Result.INVALID`); other rows do not matter. out, dtype: as in `find`.
+        """
+        return self.apply_async(ops, keys, values, out, results=results, dtype=dtype,
+                                stream=stream).wait()
+
+    def apply_async(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
+                    results: Array = None, dtype: Any = None, stream: Any = None) -> Ticket[Found]:
+        """As `apply`, without waiting."""
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        return self._start(Op.FIND, Found(results, out), keys, values, out, ops, stream)
+
+    def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
+        """Inserts many items: makes room for all of them first, then inserts in large batches.
+
+        It runs on the default stream.
+        """
+        outcome = Outcome(self._room_for_results(keys, results))
+        began = time.perf_counter()
+        outcome._failed = self._core.bulk_load(
+            _arrays.exported(keys, "keys", 0), _arrays.exported(values, "values", 0),
+            _arrays.exported(outcome.results, "results", 0, written=True))
+        if self._observer:
+            self._observer("bulk_load", outcome.operations, time.perf_counter() - began)
+        return outcome
+
+    def put(self, key: Key, value: Any) -> None:
+        """Inserts or updates one item. Raises NoSpaceError.
+
+        key: as in `get`. value: `value_size` bytes, or what has a buffer of them.
+        """
+        if self._core.put(self._key_bytes(key), _bytes_of(value, "value")) == Result.NO_SPACE:
+            raise NoSpaceError(f"{self.path}: no room for the item")
+
+    def delete(self, key: Key) -> bool:
+        """Removes one item. Returns whether it was there."""
+        return self._core.delete(self._key_bytes(key))
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Key) -> None:
+        if not self.delete(key):
+            raise KeyError(key)
+
+    def reserve(self, items: int) -> None:
+        """Makes room for `items` items in all, at once. Raises NoSpaceError."""
+        self._core.reserve(items)
+
+    def refresh_cache(self) -> None:
+        """Refreshes the cache with the buckets that are hot now, while batches go on."""
+        self.refresh_cache_async().wait()
+
+    def refresh_cache_async(self) -> Ticket[None]:
+        """As `refresh_cache`, without waiting."""
+        return Ticket(self._core.refresh_cache(), None, self)
+
+    def _room_for_values(self, keys: Array, out: Array, dtype: Any) -> Array:
+        if out is False:
+            return None
+        if out is None:
+            return _arrays.rows_of_values(keys, self.value_size,
+                                          np.uint8 if dtype is None else dtype)
+        if dtype is not None:
+            raise TypeError("dtype: it is that of 'out', which was given")
+        return out
+
+    def _room_for_results(self, keys: Array, results: Array) -> Array:
+        if results is not None:
+            return results
+        return _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
+
+    def _write(self, op: Op, keys: Array, values: Array, results: Array,
+               stream: Any) -> Ticket[Outcome]:
+        if values is None and op != Op.ERASE:
+            raise TypeError(f"values: None; {op.name.lower()} needs n rows of values")
+        return self._start(op, Outcome(self._room_for_results(keys, results)), keys, values,
+                           stream=stream)
+
+    def _start(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
+               ops: Array = None, stream: Any = None) -> Ticket[Any]:
+        results = outcome.results
+        handle = (_arrays.stream_of(keys, values, out, results, ops) if stream is None
+                  else _arrays.stream_handle(stream))
+        done = None
+        if observer := self._observer:
+            name = op.name.lower() if ops is None else "mixed"
+
+            def done(seconds: float) -> None:
+                observer(name, outcome.operations, seconds)
+
+        began = time.perf_counter()
+        ticket = self._core.start(
+            op, _arrays.exported(ops, "ops", handle), _arrays.exported(keys, "keys", handle),
+            _arrays.exported(values, "values", handle),
+            _arrays.exported(out, "out", handle, written=True),
+            _arrays.exported(results, "results", handle, written=True), handle)
+        return Ticket(ticket, outcome, self, done, began)
+
+
+class Reader(_Items):
+    """Reads a pool that no store has open, and changes nothing.
+
+    It needs no permission to write. A pool that was not closed in order reads as it will be once
+    it was recovered. While a reader is open no store can open the pool; other readers can. It is on
+    the CPU, and for a look at single items: a `Store` is faster.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fspath(path)
+        self._core = _core.Reader(self.path)
+
+    def find(self, keys: Array, out: Array = None, *, results: Array = None,
+             dtype: Any = None) -> Found:
+        """As `Store.find`, of arrays in host memory, one key after the other."""
+        if out is None:
+            out = _arrays.rows_of_values(keys, self.value_size,
+                                         np.uint8 if dtype is None else dtype)
+        if results is None:
+            results = _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
+        found = Found(results, out)
+        found._failed = self._core.find(_arrays.exported(keys, "keys", 0),
+                                        _arrays.exported(out, "out", 0, written=True),
+                                        _arrays.exported(results, "results", 0, written=True))
+        return found
+
+
+class _Log:
+    """Keeps the user's function. _core only gets a weak reference to this, so that a log which
+    refers to its store is no cycle through C++, which could not be collected."""
+
+    def __init__(self, function: Callable[[str, str], None]) -> None:
+        self.function = function
+
+    def weak(self) -> Callable[[str, str], None]:
+        reference = weakref.ref(self)
+
+        def tell(level: str, message: str) -> None:
+            log = reference()
+            if log is not None:
+                log.function(level, message)
+
+        return tell
+
+
+_opened: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A program that ends without closing leaves pools that need no recovery."""
+    for store in list(_opened):
+        try:
+            store.close()
+        except Error:
+            pass  # the pool is recovered when it is opened next
+
+
+def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
+           options: dict[str, Any]) -> Store:
+    log = None
+    if callable(options.get("log")):
+        log = _Log(options["log"])
+        options["log"] = log.weak()
+    path = os.fspath(path)
+    return Store(make(path, options), path, log)
+
+
+def create(path: Path, key_size: int = 8, value_size: int = 128,
+           **options: Unpack[CreateOptions]) -> Store:
+    """Creates a pool and opens it.
+
+    path: a file that does not exist, or "pinned:" for volatile memory.
+    key_size: 8, 16, 32, 64 or 128 bytes. value_size: 1 byte to 64 KiB.
+    options: those of `CreateOptions` and `OpenOptions`.
+    """
+    return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})
+
+
+def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
+                   **options: Unpack[CreateOptions]) -> Store:
+    """Opens the pool if it exists, which must have these sizes, and else creates it."""
+    return _store(_core.open_or_create, path,
+                  {"key_size": key_size, "value_size": value_size, **options})
+
+
+@overload
+def open(path: Path, *, read_only: Literal[False] = ..., **options: Unpack[OpenOptions]) -> Store: ...
+@overload
+def open(path: Path, *, read_only: Literal[True]) -> Reader: ...
+def open(path: Path, *, read_only: bool = False, **options: Any) -> Store | Reader:
+    """Opens a pool, recovering it first if it was not closed in order.
+
+    options: those of `OpenOptions`. read_only: as a `Reader`, which has none.
+    """
+    if read_only:
+        if options:
+            raise TypeError(f"a reader has no option {next(iter(options))!r}")
+        return Reader(path)
+    return _store(_core.open, path, options)

@@ -1,0 +1,185 @@
+#include "python/src/arrays.h"
+
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpmstore/error.h"
+
+namespace gpm::python {
+namespace {
+
+using nb::dlpack::dtype_code;
+using AnyArray = nb::ndarray<nb::ro>;
+
+std::string DtypeName(const nb::dlpack::dtype& dtype) {
+  const auto name = [&] {
+    switch (static_cast<dtype_code>(dtype.code)) {
+      case dtype_code::Int:
+        return "int";
+      case dtype_code::UInt:
+        return "uint";
+      case dtype_code::Float:
+        return "float";
+      case dtype_code::Bfloat:
+        return "bfloat";
+      case dtype_code::Complex:
+        return "complex";
+      case dtype_code::Bool:
+        return "bool";
+      default:
+        return "elements of bits ";
+    }
+  }();
+  return name + std::to_string(dtype.bits);
+}
+
+std::string ShapeName(const AnyArray& array) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < array.ndim(); ++i) {
+    text += std::to_string(array.shape(i)) + (i + 1 < array.ndim() ? ", " : "");
+  }
+  return text + (array.ndim() == 1 ? ",)" : ")");
+}
+
+[[noreturn]] void Refuse(const char* name, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": " + why);
+}
+
+bool IsContiguous(const AnyArray& array) {
+  if (array.size() == 0) return true;
+  std::int64_t expected = 1;
+  for (std::size_t i = array.ndim(); i-- > 0;) {
+    if (array.shape(i) != 1 && array.stride(i) != expected) return false;
+    expected *= static_cast<std::int64_t>(array.shape(i));
+  }
+  return true;
+}
+
+/// An array of a library that has no DLPack, such as Numba.
+std::optional<AnyArray> FromCudaArrayInterface(nb::handle source, const Expected& expected) {
+  const nb::object attribute = nb::getattr(source, "__cuda_array_interface__", nb::none());
+  if (attribute.is_none()) return {};
+  const auto interface = nb::cast<nb::dict>(attribute);
+  const auto data = nb::cast<nb::tuple>(interface["data"]);
+  if (expected.written && nb::cast<bool>(data[1])) Refuse(expected.name, "the array is read-only");
+  // Such as "<f4": byte order, kind, bytes.
+  const auto type = nb::cast<std::string>(nb::str(interface["typestr"]));
+  const std::size_t element = std::stoul(type.substr(2));
+  const dtype_code code = type[1] == 'i'   ? dtype_code::Int
+                          : type[1] == 'u' ? dtype_code::UInt
+                                           : dtype_code::Float;
+  std::vector<std::size_t> shape;
+  for (const nb::handle extent : nb::cast<nb::tuple>(interface["shape"])) {
+    shape.push_back(nb::cast<std::size_t>(extent));
+  }
+  std::vector<std::int64_t> strides;
+  const nb::object given = interface.attr("get")("strides");
+  if (!given.is_none()) {
+    for (const nb::handle stride : nb::cast<nb::tuple>(given)) {
+      strides.push_back(nb::cast<std::int64_t>(stride) / static_cast<std::int64_t>(element));
+    }
+  }
+  return AnyArray(reinterpret_cast<const void*>(nb::cast<std::uintptr_t>(data[0])), shape.size(),
+                  shape.data(), source, strides.empty() ? nullptr : strides.data(),
+                  {static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * element), 1},
+                  nb::device::cuda::value);
+}
+
+AnyArray Import(nb::handle source, const Expected& expected) {
+  if (expected.written) {
+    if (nb::ndarray<> array; nb::try_cast(source, array)) return AnyArray(array);
+  }
+  if (AnyArray array; nb::try_cast(source, array)) {
+    if (expected.written) Refuse(expected.name, "the array is read-only");
+    return array;
+  }
+  if (auto array = FromCudaArrayInterface(source, expected)) return *array;
+  const std::string text = std::string(expected.name) + ": not an array: '" +
+                           nb::type_name(source.type()).c_str() +
+                           "'; give a NumPy array, or one with __dlpack__ or "
+                           "__cuda_array_interface__";
+  throw nb::type_error(text.c_str());
+}
+
+void CheckElements(const AnyArray& array, const Expected& expected) {
+  const auto code = static_cast<dtype_code>(array.dtype().code);
+  const bool integers = code == dtype_code::Int || code == dtype_code::UInt;
+  const char* wanted = nullptr;
+  if (expected.elements == Elements::kIntegers && !integers) {
+    wanted = "keys are integers or rows of bytes (uint8)";
+  }
+  if (expected.elements == Elements::kCodes && !(integers && array.dtype().bits == 8)) {
+    wanted = "it must be uint8";
+  }
+  if (wanted == nullptr) return;
+  const std::string text =
+      std::string(expected.name) + ": an array of " + DtypeName(array.dtype()) + "; " + wanted;
+  throw nb::type_error(text.c_str());
+}
+
+}  // namespace
+
+Array::Array(nb::handle source, const Expected& expected)
+    : array_(Import(source, expected)), name_(expected.name) {
+  CheckElements(array_, expected);
+  const int device = array_.device_type();
+  on_device_ = device == nb::device::cuda::value;
+  if (!on_device_ && device != nb::device::cpu::value && device != nb::device::cuda_host::value &&
+      device != nb::device::cuda_managed::value) {
+    Refuse(name_, "the array is neither in host memory nor in that of a CUDA device");
+  }
+  if (array_.ndim() == 0) Refuse(name_, "a single number; it must be an array of n rows");
+  if (!IsContiguous(array_)) {
+    Refuse(name_, "the array of shape " + ShapeName(array_) +
+                      " is not C-contiguous; numpy.ascontiguousarray, or .contiguous() of torch, "
+                      "makes a copy that is");
+  }
+  // (The view that reads is the array's, which Import has found writable where it must be.)
+  data_ = const_cast<void*>(static_cast<const void*>(array_.data()));
+  rows_ = array_.shape(0);
+  row_bytes_ = array_.itemsize();
+  for (std::size_t i = 1; i < array_.ndim(); ++i) row_bytes_ *= array_.shape(i);
+  bytes_ = rows_ * row_bytes_;
+}
+
+void Array::CheckRows(std::size_t rows, std::size_t row_bytes, const char* one_row) const {
+  const std::string is =
+      "an array of " + DtypeName(array_.dtype()) + " of shape " + ShapeName(array_) + " has ";
+  if (row_bytes_ != row_bytes) {
+    Refuse(name_, is + std::to_string(row_bytes_) + " bytes a row; it must have " +
+                      std::to_string(row_bytes) + ": " + one_row);
+  }
+  if (rows_ != rows) {
+    Refuse(name_, is + std::to_string(rows_) + " rows; it must have " + std::to_string(rows) +
+                      ", one for each key");
+  }
+}
+
+void Array::CheckApart(const Array& other) const {
+  if (bytes_ == 0 || other.bytes_ == 0 || on_device_ != other.on_device_) return;
+  const auto* mine = static_cast<const std::byte*>(data_);
+  const auto* its = static_cast<const std::byte*>(other.data_);
+  if (mine < its + other.bytes_ && its < mine + bytes_) {
+    Refuse(name_, std::string("it shares memory with '") + other.name_ + "'");
+  }
+}
+
+nb::object NewNumPyArray(std::span<const std::byte> bytes, std::size_t rows, bool integers) {
+  auto copy = std::make_unique<std::byte[]>(bytes.size());
+  if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
+  std::byte* data = copy.get();
+  const nb::capsule owner(copy.release(),
+                          [](void* p) noexcept { delete[] static_cast<std::byte*>(p); });
+  if (integers) {
+    return nb::cast(nb::ndarray<nb::numpy, std::uint64_t>(data, {rows}, owner));
+  }
+  const std::size_t row = rows == 0 ? 0 : bytes.size() / rows;
+  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(data, {rows, row}, owner));
+}
+
+}  // namespace gpm::python

@@ -1,0 +1,190 @@
+#include "python/src/convert.h"
+
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gpmstore/error.h"
+
+namespace gpm::python {
+namespace {
+
+/// @throws nb::type_error naming the option
+template <class T>
+T ValueOf(nb::handle value, const std::string& name) {
+  T result{};
+  if (nb::try_cast(value, result)) return result;
+  const std::string text = name + ": it can't be " + nb::repr(value).c_str();
+  throw nb::type_error(text.c_str());
+}
+
+ExecutorKind ExecutorOf(const std::string& name) {
+  for (const auto kind : {ExecutorKind::kAuto, ExecutorKind::kCpu, ExecutorKind::kCuda}) {
+    if (name == ExecutorName(kind)) return kind;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "executor: '" + name + "'; it must be 'auto', 'cpu' or 'cuda'");
+}
+
+/// The last that lets go of a Python object has the GIL, wherever that is.
+std::shared_ptr<nb::object> Shared(nb::handle object) {
+  return {new nb::object(nb::borrow(object)), [](nb::object* held) {
+            if (!nb::is_alive()) return;
+            const nb::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
+LogFunction LogOf(nb::handle function) {
+  if (function.is_none()) return {};
+  if (!PyCallable_Check(function.ptr())) throw nb::type_error("log: it is no function");
+  return [held = Shared(function)](LogLevel level, std::string_view message) {
+    if (!nb::is_alive()) return;
+    const nb::gil_scoped_acquire gil;
+    try {
+      (*held)(level == LogLevel::kInfo ? "info" : "warning",
+              nb::str(message.data(), message.size()));
+    } catch (nb::python_error& error) {
+      error.discard_as_unraisable(*held);
+    }
+  };
+}
+
+/// @return whether there is such an option
+bool Set(const std::string& name, nb::handle value, Options* options) {
+  CreateOptions& create = options->create;
+  OpenOptions& open = options->open;
+  const auto set = [&]<class T>(std::string_view option, T* to) {
+    if (name != option) return false;
+    *to = ValueOf<T>(value, name);
+    return true;
+  };
+  const auto set_optional = [&]<class T>(std::string_view option, std::optional<T>* to) {
+    if (name != option) return false;
+    if (!value.is_none()) *to = ValueOf<T>(value, name);
+    return true;
+  };
+  if (name == "geometry") {
+    create.geometry = ParseGeometry(ValueOf<std::string>(value, name));
+    return true;
+  }
+  if (name == "executor") {
+    open.executor = ExecutorOf(ValueOf<std::string>(value, name));
+    return true;
+  }
+  if (name == "cache_policy") {
+    open.cache.policy = CachePolicyOf(ValueOf<std::string>(value, name));
+    return true;
+  }
+  if (name == "log") {
+    open.log = LogOf(value);
+    return true;
+  }
+  return set("key_size", &create.key_size) || set("value_size", &create.value_size) ||
+         set("initial_capacity", &create.initial_capacity) ||
+         set_optional("hash_seed", &create.hash_seed) || set("threads", &open.threads) ||
+         set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
+         set_optional("directory", &open.cache.directory) ||
+         set_optional("cache_fraction", &open.cache.fraction) ||
+         set("cache_bytes", &open.cache.bytes) ||
+         set("cache_refresh_interval", &open.cache.refresh_interval) ||
+         set("access_by_address", &open.access.by_address) ||
+         set("access_combine", &open.access.combine) ||
+         set("access_dealt_up_to", &open.access.dealt_up_to);
+}
+
+nb::str Str(std::string_view text) { return nb::str(text.data(), text.size()); }
+
+}  // namespace
+
+Options OptionsOf(const nb::dict& given) {
+  Options options;
+  for (const auto [key, value] : given) {
+    const auto name = nb::cast<std::string>(key);
+    if (!Set(name, value, &options)) {
+      const std::string text = "there is no option '" + name + "'";
+      throw nb::type_error(text.c_str());
+    }
+  }
+  return options;
+}
+
+nb::dict DictOf(const StoreStats& stats) {
+  nb::dict operations;
+  for (std::uint8_t op = 0; op < kOpKinds; ++op) {
+    operations[Str(OpName(static_cast<Op>(op)))] = stats.operations[op];
+  }
+  nb::dict medium;
+  medium["name"] = Str(MediumName(stats.medium.medium));
+  medium["survives_process_crash"] = stats.medium.survives_process_crash;
+  medium["survives_power_loss"] = stats.medium.survives_power_loss;
+  medium["gpu_can_register"] = stats.medium.gpu_can_register;
+  medium["needs_flush"] = stats.medium.needs_flush;
+  nb::dict recovery;
+  recovery["was_clean"] = stats.recovery.was_clean;
+  recovery["resize_continued"] = stats.recovery.resize_continued;
+  recovery["insert_slots_cleared"] = stats.recovery.insert_slots_cleared;
+  recovery["duplicates_removed"] = stats.recovery.duplicates_removed;
+  recovery["seconds"] = stats.recovery.seconds;
+  nb::dict cache;
+  cache["directory"] = stats.cache.directory;
+  cache["directory_bytes"] = stats.cache.directory_bytes;
+  cache["policy"] = Str(CachePolicyName(stats.cache.policy));
+  cache["frames"] = stats.cache.frames;
+  cache["bytes"] = stats.cache.bytes;
+  cache["refreshes"] = stats.cache.refreshes;
+  cache["refresh_seconds"] = stats.cache.refresh_seconds;
+  cache["found"] = stats.cache.found;
+  cache["hits"] = stats.cache.hits;
+  nb::dict dict;
+  dict["items"] = stats.items;
+  dict["capacity_slots"] = stats.capacity_slots;
+  dict["load_factor"] = stats.load_factor;
+  dict["bottom_level"] = stats.bottom_level;
+  dict["top_level"] = stats.top_level;
+  dict["resizes"] = stats.resizes;
+  dict["resize_seconds"] = stats.resize_seconds;
+  dict["growth_seconds"] = stats.growth_seconds;
+  dict["operations"] = operations;
+  dict["mixed_operations"] = stats.mixed_operations;
+  dict["finds_found"] = stats.finds_found;
+  dict["value_cells"] = stats.value_cells;
+  dict["free_cells"] = stats.free_cells;
+  dict["pm_bytes"] = stats.pm_bytes;
+  dict["gpu_bytes"] = stats.gpu_bytes;
+  dict["key_size"] = stats.key_size;
+  dict["value_size"] = stats.value_size;
+  dict["geometry"] = GeometryName(stats.geometry);
+  dict["executor"] = Str(ExecutorName(stats.executor));
+  dict["threads"] = stats.threads;
+  dict["medium"] = medium;
+  dict["recovery"] = recovery;
+  dict["cache"] = cache;
+  return dict;
+}
+
+void RegisterErrors(nb::module_& module) {
+  nb::enum_<ErrorCode>(module, "ErrorCode", "What kind of thing went wrong (Error.code).")
+      .value("INVALID_ARGUMENT", ErrorCode::kInvalidArgument)
+      .value("NOT_FOUND", ErrorCode::kNotFound)
+      .value("EXISTS", ErrorCode::kExists)
+      .value("BUSY", ErrorCode::kBusy)
+      .value("NO_SPACE", ErrorCode::kNoSpace)
+      .value("DAMAGED", ErrorCode::kDamaged)
+      .value("UNSUPPORTED", ErrorCode::kUnsupported)
+      .value("IO", ErrorCode::kIo)
+      .value("GPU", ErrorCode::kGpu);
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Error& error) {
+      const nb::object classes = nb::module_::import_("gpmstore._errors").attr("CLASSES");
+      PyErr_SetString(nb::object(classes[nb::cast(error.code())]).ptr(), error.what());
+    }
+  });
+}
+
+}  // namespace gpm::python

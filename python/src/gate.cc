@@ -1,0 +1,90 @@
+#include "python/src/gate.h"
+
+#include <string>
+
+#include "gpmstore/error.h"
+
+namespace gpm::python {
+
+thread_local const Gate::Use* Gate::innermost_ = nullptr;
+
+const Gate::Use* Gate::UseOfThisThread() const {
+  const Use* use = innermost_;
+  while (use != nullptr && &use->gate_ != this) use = use->outer_;
+  return use;
+}
+
+Gate::Use::Use(Gate& gate, const char* what, Kind kind)
+    : gate_(gate), what_(what), kind_(kind), outer_(innermost_) {
+  const auto closed = [&] {
+    return Error(ErrorCode::kInvalidArgument, std::string(what) + " is closed");
+  };
+  if (const Use* outer = gate.UseOfThisThread()) {
+    if (outer->kind_ == Kind::kClose && kind == Kind::kCall) throw closed();
+    if (outer->kind_ == Kind::kVisit) {
+      throw Error(ErrorCode::kBusy,
+                  "for_each: its visitor can't call the store, which would wait for itself");
+    }
+  } else if (gate.InHomeProcess()) {
+    std::unique_lock lock(gate.mutex_);
+    gate.changed_.wait(lock, [&] { return !gate.closing_; });
+    if (gate.closed_ && kind != Kind::kWait) throw closed();
+    ++gate.uses_;
+    counted_ = true;
+  }
+  innermost_ = this;
+}
+
+Gate::Use::Use(Gate& gate) : gate_(gate), what_("close"), kind_(Kind::kClose), outer_(innermost_) {
+  innermost_ = this;
+}
+
+Gate::Use::~Use() {
+  innermost_ = outer_;
+  if (!counted_ || !gate_.InHomeProcess()) return;
+  const std::lock_guard lock(gate_.mutex_);
+  if (--gate_.uses_ == 0) gate_.changed_.notify_all();
+}
+
+void Gate::Close(const std::function<void()>& action) {
+  if (const Use* use = UseOfThisThread()) {
+    if (use->kind_ == Kind::kClose) return;
+    throw Error(ErrorCode::kBusy, std::string("close: called from within a call of ") + use->what_ +
+                                      ", it would wait for itself");
+  }
+  if (!InHomeProcess()) {
+    closed_ = true;
+    return action();
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !closing_; });
+  if (closed_) return;
+  closing_ = true;
+  changed_.wait(lock, [&] { return uses_ == 0; });
+  lock.unlock();
+  const auto done = [&](bool closed) {
+    lock.lock();
+    closing_ = false;
+    closed_ = closed;
+    changed_.notify_all();
+  };
+  try {
+    const Use closing(*this);
+    action();
+  } catch (const Error& error) {
+    done(error.code() != ErrorCode::kBusy);
+    throw;
+  } catch (...) {
+    done(true);
+    throw;
+  }
+  done(true);
+}
+
+bool Gate::closed() const {
+  if (!InHomeProcess()) return closed_;
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+}  // namespace gpm::python

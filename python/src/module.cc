@@ -1,0 +1,102 @@
+// The module gpmstore._core: the library's calls on arrays and bytes. What Python's users see, with
+// the arrays of each library and their streams, is the package around it.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "gpmstore/version.h"
+#include "python/src/convert.h"
+#include "python/src/store.h"
+
+namespace gpm::python {
+namespace {
+
+using nb::literals::operator""_a;
+
+enum class Existing { kNo, kYes, kEither };
+
+/// @param existing whether the pool exists
+PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing existing) {
+  const Options options = OptionsOf(given);
+  const nb::gil_scoped_release released;
+  switch (existing) {
+    case Existing::kNo:
+      return new PyStore(Store::Create(path, options.create, options.open));
+    case Existing::kYes:
+      return new PyStore(Store::Open(path, options.open));
+    case Existing::kEither:
+      break;
+  }
+  return new PyStore(Store::OpenOrCreate(path, options.create, options.open));
+}
+
+void BindCodes(nb::module_& m) {
+  nb::enum_<Op>(m, "Op", nb::is_arithmetic(), "Kind of one operation.")
+      .value("FIND", Op::kFind, "copy out the value of a key")
+      .value("INSERT", Op::kInsert, "add an item; the key must not exist")
+      .value("UPDATE", Op::kUpdate, "replace the value of an item that exists")
+      .value("UPSERT", Op::kUpsert, "insert or update")
+      .value("ERASE", Op::kErase, "remove an item");
+  nb::enum_<Result>(m, "Result", nb::is_arithmetic(), "Outcome of one operation.")
+      .value("OK", Result::kOk, "done")
+      .value("NOT_FOUND", Result::kNotFound, "find, update, erase: no such key")
+      .value("EXISTS", Result::kExists, "insert: the key exists, its value is unchanged")
+      .value("NO_SPACE", Result::kNoSpace, "no room, and the pool can't grow")
+      .value("INVALID", Result::kInvalid, "no such kind, or a write without values");
+}
+
+void BindStore(nb::module_& m) {
+  nb::class_<PyTicket>(m, "Ticket").def("wait", &PyTicket::Wait);
+  nb::class_<PyStore>(m, "Store")
+      .def_prop_ro("key_size", &PyStore::key_size)
+      .def_prop_ro("value_size", &PyStore::value_size)
+      .def_prop_ro("closed", &PyStore::closed)
+      .def("start", &PyStore::Start, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
+           "found"_a.none(), "results"_a, "stream"_a,
+           nb::sig("def start(self, op: Op, ops: object, keys: object, values: object, found: "
+                   "object, results: object, stream: int) -> Ticket"))
+      .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
+      .def("get", &PyStore::Get, "key"_a)
+      .def("put", &PyStore::Put, "key"_a, "value"_a)
+      .def("delete", &PyStore::Delete, "key"_a)
+      .def("reserve", &PyStore::Reserve, "items"_a)
+      .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
+      .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
+      .def("stats", &PyStore::Stats)
+      .def("close", &PyStore::Close);
+  nb::class_<PyReader>(m, "Reader")
+      .def(nb::init<const std::string&>(), "path"_a)
+      .def_prop_ro("key_size", &PyReader::key_size)
+      .def_prop_ro("value_size", &PyReader::value_size)
+      .def_prop_ro("closed", &PyReader::closed)
+      .def("get", &PyReader::Get, "key"_a)
+      .def("find", &PyReader::Find, "keys"_a, "found"_a, "results"_a)
+      .def("for_each", &PyReader::ForEach, "visit"_a, "rows"_a)
+      .def("stats", &PyReader::Stats)
+      .def("close", &PyReader::Close);
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+  // What a program leaves open when it ends was closed before (atexit).
+  nb::set_leak_warnings(false);
+  m.attr("VERSION") = nb::str(Version().data(), Version().size());
+  RegisterErrors(m);
+  BindCodes(m);
+  BindStore(m);
+  const auto bind = [&](const char* name, Existing existing) {
+    m.def(
+        name,
+        [existing](const std::string& path, const nb::dict& options) {
+          return OpenStore(path, options, existing);
+        },
+        "path"_a, "options"_a, nb::rv_policy::take_ownership);
+  };
+  bind("create", Existing::kNo);
+  bind("open", Existing::kYes);
+  bind("open_or_create", Existing::kEither);
+}
+
+}  // namespace gpm::python

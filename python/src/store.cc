@@ -1,0 +1,290 @@
+#include "python/src/store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "python/src/convert.h"
+
+namespace gpm::python {
+namespace {
+
+using Use = Gate::Use;
+using Kind = Gate::Kind;
+using VisitItem = std::function<bool(std::span<const std::byte>, std::span<const std::byte>)>;
+
+/// Runs `call` without the GIL.
+template <class Call>
+auto WithoutGil(const Call& call) {
+  const nb::gil_scoped_release released;
+  return call();
+}
+
+void CheckBytes(const char* name, std::size_t bytes, std::uint32_t expected) {
+  if (bytes == expected) return;
+  throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": it has " + std::to_string(bytes) +
+                                               " bytes; the store's have " +
+                                               std::to_string(expected));
+}
+
+/// Collects items into pages of at most `rows` and hands those to `visit`, with the GIL, which the
+/// caller does not have. @return whether all items were seen
+class Pages {
+ public:
+  Pages(const nb::callable& visit, std::size_t rows, std::uint32_t key_size)
+      : visit_(visit), rows_(rows), key_size_(key_size) {
+    if (rows == 0) throw Error(ErrorCode::kInvalidArgument, "rows: it must be at least 1");
+  }
+
+  bool operator()(const std::function<bool(const VisitItem&)>& for_each) {
+    const bool all = for_each([&](auto key, auto value) {
+      keys_.insert(keys_.end(), key.begin(), key.end());
+      values_.insert(values_.end(), value.begin(), value.end());
+      return ++filled_ < rows_ || Show();
+    });
+    return all && (filled_ == 0 || Show());
+  }
+
+ private:
+  bool Show() {
+    const nb::gil_scoped_acquire gil;
+    const nb::object answer = visit_(NewNumPyArray(keys_, filled_, key_size_ == 8),
+                                     NewNumPyArray(values_, filled_, false));
+    keys_.clear();
+    values_.clear();
+    filled_ = 0;
+    return !answer.is(nb::handle(Py_False));
+  }
+
+  const nb::callable& visit_;
+  const std::size_t rows_;
+  const std::uint32_t key_size_;
+  std::size_t filled_ = 0;
+  std::vector<std::byte> keys_;
+  std::vector<std::byte> values_;
+};
+
+}  // namespace
+
+Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size,
+               ExecutorKind executor) {
+  keys_ = Array(call.keys, {.name = "keys", .elements = Elements::kIntegers});
+  const std::size_t n = keys_.rows();
+  keys_.CheckRows(
+      n, key_size,
+      key_size == 8 ? "an int64 or uint64, or 8 bytes (uint8)" : "the bytes of a key (uint8)");
+  results_ =
+      Array(call.results, {.name = "results", .elements = Elements::kCodes, .written = true});
+  results_.CheckRows(n, 1, "a byte");
+  batch_.op = call.op;
+  batch_.keys = keys_.As<const std::byte>();
+  batch_.results = results_.As<Result>();
+  if (!call.ops.is_none()) {
+    ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});
+    ops_.CheckRows(n, 1, "a byte");
+    batch_.ops = ops_.As<const Op>();
+  }
+  if (!call.values.is_none()) {
+    values_ = Array(call.values, {.name = "values"});
+    values_.CheckRows(n, value_size, "the bytes of a value");
+    batch_.values = values_.As<const std::byte>();
+  }
+  if (!call.found.is_none()) {
+    found_ = Array(call.found, {.name = "out", .written = true});
+    found_.CheckRows(n, value_size, "the bytes of a value");
+    batch_.found = found_.As<std::byte>();
+  }
+  for (const Array* input : {&keys_, &ops_, &values_}) {
+    found_.CheckApart(*input);
+    results_.CheckApart(*input);
+  }
+  found_.CheckApart(results_);
+  if (executor == ExecutorKind::kCuda) return;
+  for (const Array* array : {&keys_, &ops_, &values_, &found_, &results_}) {
+    if (!array->on_device()) continue;
+    throw Error(ErrorCode::kUnsupported, std::string(array->name()) +
+                                             ": the array is in the memory of a GPU, and this runs "
+                                             "on executor cpu; copy it to host memory");
+  }
+}
+
+std::optional<std::uint64_t> Arrays::CountNotOk() const {
+  if (results_.on_device()) return {};
+  return std::count_if(batch_.results.begin(), batch_.results.end(),
+                       [](Result result) { return result != Result::kOk; });
+}
+
+PyStore::PyStore(Store store)
+    : store_(std::move(store)),
+      key_size_(store_.key_size()),
+      value_size_(store_.value_size()),
+      executor_(store_.Stats().executor) {}
+
+PyStore::~PyStore() {
+  const nb::gil_scoped_release released;
+  const Store closed = std::move(store_);
+}
+
+nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle values,
+                          nb::handle found, nb::handle results, std::uintptr_t stream) {
+  Arrays arrays({op, ops, keys, values, found, results}, key_size_, value_size_, executor_);
+  nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
+  auto& ticket = *nb::inst_ptr<PyTicket>(made);
+  ticket.arrays_ = std::move(arrays);
+  WithoutGil([&] {
+    const Use use(gate_, "the store");
+    ticket.ticket_ = store_.ApplyAsync(ticket.arrays_.batch(), reinterpret_cast<Stream>(stream));
+  });
+  return made;
+}
+
+std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle values,
+                                               nb::handle results) {
+  const Arrays arrays({Op::kInsert, nb::none(), keys, values, nb::none(), results}, key_size_,
+                      value_size_, executor_);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    const Batch& batch = arrays.batch();
+    store_.BulkLoad(batch.keys, batch.values, batch.results);
+    return arrays.CountNotOk();
+  });
+}
+
+std::optional<nb::bytes> PyStore::Get(const nb::bytes& key) {
+  CheckBytes("key", key.size(), key_size_);
+  std::vector<std::byte> value(value_size_);
+  const bool found = WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return store_.Get(BytesOf(key), value);
+  });
+  if (!found) return {};
+  return PythonBytes(value);
+}
+
+Result PyStore::Put(const nb::bytes& key, const nb::bytes& value) {
+  CheckBytes("key", key.size(), key_size_);
+  CheckBytes("value", value.size(), value_size_);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return store_.Put(BytesOf(key), BytesOf(value));
+  });
+}
+
+bool PyStore::Delete(const nb::bytes& key) {
+  CheckBytes("key", key.size(), key_size_);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return store_.Delete(BytesOf(key));
+  });
+}
+
+void PyStore::Reserve(std::uint64_t items) {
+  WithoutGil([&] {
+    const Use use(gate_, "the store");
+    store_.Reserve(items);
+  });
+}
+
+nb::object PyStore::RefreshCache() {
+  nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
+  WithoutGil([&] {
+    const Use use(gate_, "the store");
+    nb::inst_ptr<PyTicket>(made)->ticket_ = store_.RefreshCache();
+  });
+  return made;
+}
+
+bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
+  return WithoutGil([&] {
+    const Use use(gate_, "for_each", Kind::kVisit);
+    return Pages(visit, rows,
+                 key_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
+  });
+}
+
+nb::dict PyStore::Stats() {
+  return DictOf(WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return store_.Stats();
+  }));
+}
+
+void PyStore::Close() {
+  WithoutGil([&] { gate_.Close([&] { store_.Close(); }); });
+}
+
+PyTicket::~PyTicket() {
+  const nb::gil_scoped_release released;
+  try {
+    const Use use(store().gate_, "a ticket", Kind::kWait);
+    ticket_ = Ticket();
+  } catch (...) {
+    // From within a visit: the ticket waits as it goes.
+  }
+}
+
+std::optional<std::uint64_t> PyTicket::Wait() {
+  return WithoutGil([&] {
+    std::unique_lock one_thread(mutex_, std::defer_lock);
+    if (store().gate_.InHomeProcess()) one_thread.lock();  // as Gate, else
+    const Use use(store().gate_, "a ticket", Kind::kWait);
+    ticket_.Wait();
+    return arrays_.CountNotOk();
+  });
+}
+
+PyReader::PyReader(const std::string& path)
+    : reader_(WithoutGil([&] { return PoolReader(path); })),
+      key_size_(reader_->key_size()),
+      value_size_(reader_->value_size()) {}
+
+PyReader::~PyReader() {
+  const nb::gil_scoped_release released;
+  reader_.reset();
+}
+
+std::optional<nb::bytes> PyReader::Get(const nb::bytes& key) {
+  CheckBytes("key", key.size(), key_size_);
+  std::vector<std::byte> value(value_size_);
+  const bool found = WithoutGil([&] {
+    const Use use(gate_, "the reader");
+    return reader_->Get(BytesOf(key), value);
+  });
+  if (!found) return {};
+  return PythonBytes(value);
+}
+
+std::optional<std::uint64_t> PyReader::Find(nb::handle keys, nb::handle found, nb::handle results) {
+  const Arrays arrays({Op::kFind, nb::none(), keys, nb::none(), found, results}, key_size_,
+                      value_size_, ExecutorKind::kCpu);
+  return WithoutGil([&] {
+    const Use use(gate_, "the reader");
+    const Batch& batch = arrays.batch();
+    for (std::size_t i = 0; i < batch.results.size(); ++i) {
+      const bool is_there = reader_->Get(batch.keys.subspan(i * key_size_, key_size_),
+                                         batch.found.subspan(i * value_size_, value_size_));
+      batch.results[i] = is_there ? Result::kOk : Result::kNotFound;
+    }
+    return arrays.CountNotOk();
+  });
+}
+
+bool PyReader::ForEach(const nb::callable& visit, std::size_t rows) {
+  return WithoutGil([&] {
+    const Use use(gate_, "for_each");
+    return Pages(visit, rows,
+                 key_size_)([&](const VisitItem& item) { return reader_->ForEach(item); });
+  });
+}
+
+nb::dict PyReader::Stats() {
+  return DictOf(WithoutGil([&] {
+    const Use use(gate_, "the reader");
+    return reader_->Stats();
+  }));
+}
+
+void PyReader::Close() {
+  WithoutGil([&] { gate_.Close([&] { reader_.reset(); }); });
+}
+
+}  // namespace gpm::python

@@ -1,0 +1,119 @@
+#ifndef GPM_PYTHON_SRC_STORE_H_
+#define GPM_PYTHON_SRC_STORE_H_
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpmstore/pool_reader.h"
+#include "gpmstore/store.h"
+#include "python/src/arrays.h"
+#include "python/src/gate.h"
+
+namespace gpm::python {
+
+/// What a batch is called with; null arrays are None.
+struct Call {
+  Op op = Op::kFind;
+  nb::handle ops;
+  nb::handle keys;
+  nb::handle values;
+  nb::handle found;
+  nb::handle results;
+};
+
+/// The arrays of a batch, checked against a store's sizes and executor.
+class Arrays {
+ public:
+  Arrays() = default;
+  /// @throws nb::type_error, Error(kInvalidArgument, kUnsupported) before anything is done
+  Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size, ExecutorKind executor);
+  const Batch& batch() const { return batch_; }
+  /// How many operations were not kOk; nothing where the results are in device memory.
+  std::optional<std::uint64_t> CountNotOk() const;
+
+ private:
+  Array keys_, ops_, values_, found_, results_;
+  Batch batch_{};
+};
+
+class PyTicket;
+
+/// A Store for Python: what waits lets go of the GIL, and any thread may close it.
+class PyStore {
+ public:
+  explicit PyStore(Store store);
+  ~PyStore();
+
+  std::uint32_t key_size() const { return key_size_; }
+  std::uint32_t value_size() const { return value_size_; }
+  bool closed() const { return gate_.closed(); }
+  nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
+                   nb::handle results, std::uintptr_t stream);
+  std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
+  std::optional<nb::bytes> Get(const nb::bytes& key);
+  Result Put(const nb::bytes& key, const nb::bytes& value);
+  bool Delete(const nb::bytes& key);
+  void Reserve(std::uint64_t items);
+  nb::object RefreshCache();
+  bool ForEach(const nb::callable& visit, std::size_t rows);
+  nb::dict Stats();
+  void Close();
+
+ private:
+  friend class PyTicket;
+  Gate gate_;
+  Store store_;
+  std::uint32_t key_size_;
+  std::uint32_t value_size_;
+  ExecutorKind executor_;
+};
+
+/// A Ticket, and what has to stay until it was waited for: the arrays, the store. Any thread may
+/// wait, several times.
+class PyTicket {
+ public:
+  explicit PyTicket(nb::object store) : store_(std::move(store)) {}
+  ~PyTicket();
+  std::optional<std::uint64_t> Wait();
+
+ private:
+  friend class PyStore;
+  PyStore& store() const { return *nb::inst_ptr<PyStore>(store_); }
+  nb::object store_;
+  Arrays arrays_;
+  std::mutex mutex_;
+  Ticket ticket_;
+};
+
+/// A PoolReader for Python.
+class PyReader {
+ public:
+  explicit PyReader(const std::string& path);
+  ~PyReader();
+
+  std::uint32_t key_size() const { return key_size_; }
+  std::uint32_t value_size() const { return value_size_; }
+  bool closed() const { return gate_.closed(); }
+  std::optional<nb::bytes> Get(const nb::bytes& key);
+  std::optional<std::uint64_t> Find(nb::handle keys, nb::handle found, nb::handle results);
+  bool ForEach(const nb::callable& visit, std::size_t rows);
+  nb::dict Stats();
+  void Close();
+
+ private:
+  Gate gate_;
+  std::optional<PoolReader> reader_;
+  std::uint32_t key_size_;
+  std::uint32_t value_size_;
+};
+
+}  // namespace gpm::python
+
+#endif  // GPM_PYTHON_SRC_STORE_H_

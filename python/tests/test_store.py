@@ -1,0 +1,248 @@
+"""Batches and single items, against what a dict does."""
+
+import numpy as np
+import pytest
+
+import gpmstore
+from conftest import make_keys, make_values
+from gpmstore import Op, Result
+
+
+@pytest.fixture
+def store(path):
+    with gpmstore.create(path, executor="cpu", threads=2) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("key_size", [8, 16, 32, 64, 128])
+@pytest.mark.parametrize("value_size", [1, 8, 100, 128])
+def test_sizes_round_trip(path, key_size, value_size):
+    n = 300
+    keys, values = make_keys(n, key_size), make_values(n, value_size)
+    with gpmstore.create(path, key_size, value_size, executor="cpu") as store:
+        assert (store.key_size, store.value_size) == (key_size, value_size)
+        assert store.insert(keys, values).failed == 0
+        assert len(store) == n
+    with gpmstore.open(path, executor="cpu") as store:  # everything is there
+        assert store.stats()["recovery"]["was_clean"]
+        found = store.find(keys)
+        assert found.count == n and found.found.all()
+        assert np.array_equal(found.values.reshape(n, -1), values)
+        assert store.get(keys[7].tobytes()) == values[7].tobytes()
+
+
+def test_big_values(path):
+    n, size = 20, 64 * 1024
+    keys, values = make_keys(n), make_values(n, size)
+    with gpmstore.create(path, value_size=size, executor="cpu") as store:
+        assert store.insert(keys, values).failed == 0
+        assert np.array_equal(store.find(keys).values, values)
+
+
+def test_each_kind(store):
+    keys, first, second = make_keys(4), make_values(4), make_values(4, salt=1000)
+    assert store.update(keys, first).results.tolist() == [Result.NOT_FOUND] * 4
+    assert store.insert(keys[:2], first[:2]).failed == 0
+    outcome = store.insert(keys, second)
+    assert outcome.results.tolist() == [Result.EXISTS, Result.EXISTS, Result.OK, Result.OK]
+    assert outcome.failed == 2 and outcome.operations == 4
+    assert outcome.ok.tolist() == [False, False, True, True]
+    assert store.update(keys[:1], second[:1]).failed == 0
+    assert store.upsert(keys[1:3], second[1:3]).failed == 0
+    assert np.array_equal(store.find(keys).values, second)
+    assert store.erase(keys[1:]).failed == 0
+    outcome = store.erase(keys)
+    assert outcome.results.tolist() == [Result.OK] + [Result.NOT_FOUND] * 3
+    assert not store.contains(keys).any()
+    assert "4 operations, 3 failed" in repr(outcome)
+
+
+def test_find_unpacks(store):
+    keys, values = make_keys(3), make_values(3)
+    store.insert(keys[:2], values[:2])
+    rows, found = store.find(keys)
+    assert found.dtype == bool and found.tolist() == [True, True, False]
+    assert rows.dtype == np.uint8 and rows.shape == (3, 128)
+    assert np.array_equal(rows[found], values[:2])
+
+
+def test_dtype_and_out(store):
+    keys = make_keys(5)
+    rows = np.arange(5 * 32, dtype=np.float32).reshape(5, 32)
+    store.upsert(keys, rows)
+    assert np.array_equal(store.find(keys, dtype=np.float32).values, rows)
+    assert np.array_equal(store.find(keys, dtype="float64").values, rows.view(np.float64))
+    record = np.dtype([("a", np.float32, 16), ("b", np.uint64, 8)])
+    records = store.find(keys, dtype=record).values
+    assert records.shape == (5,) and np.array_equal(records["a"], rows[:, :16])
+    out, results = np.full((5, 4, 8), -1, np.float32), np.full(5, 9, np.uint8)
+    found = store.find(keys, out, results=results)
+    assert found.values is out and found.results is results
+    assert np.array_equal(out.reshape(5, 32), rows) and not results.any()
+    only = store.find(keys, False)
+    assert only.values is None and only.count == 5
+    with pytest.raises(gpmstore.InvalidArgumentError, match="no whole number"):
+        store.find(keys, dtype=np.dtype("S3"))
+    with pytest.raises(TypeError, match="that of 'out'"):
+        store.find(keys, out, dtype=np.float32)
+
+
+def test_empty_batch(store):
+    none = np.empty(0, np.uint64)
+    assert store.find(none).values.shape == (0, 128)
+    assert store.insert(none, np.empty((0, 128), np.uint8)).failed == 0
+    assert store.erase(none).operations == 0
+    assert store.bulk_load(none, np.empty((0, 16), "S8")).failed == 0
+
+
+def test_keys_of_other_types(path, store):
+    negative = np.array([-1, -2, 3], np.int64)
+    store.insert(negative, make_values(3))
+    assert store.contains(negative.astype(np.uint64)).all()
+    assert store.contains(negative.view(np.uint8).reshape(3, 8)).all()
+    assert -1 in store and 2**64 - 1 in store and np.int64(-2) in store and 4 not in store
+    with gpmstore.create(path + "16", key_size=16, value_size=4, executor="cpu") as wide:
+        words = np.array([b"one", b"two", b"three"], "S16")
+        assert wide.insert(words, np.arange(3, dtype=np.int32)).failed == 0
+        assert wide.find(words, dtype=np.int32).values.tolist() == [0, 1, 2]
+        assert wide.contains(words.view(np.uint8).reshape(3, 16)).all()
+        assert wide.contains(words.view([("high", "u8"), ("low", "u8")])).all()
+        assert b"two".ljust(16, b"\0") in wide
+
+
+def test_duplicates_take_effect_in_order(store):
+    keys = np.full(6, 42, np.uint64)
+    values = make_values(6)
+    ops = np.array([Op.FIND, Op.INSERT, Op.INSERT, Op.FIND, Op.UPSERT, Op.FIND], np.uint8)
+    found = store.apply(ops, keys, values)
+    assert found.results.tolist() == [Result.NOT_FOUND, Result.OK, Result.EXISTS, Result.OK,
+                                      Result.OK, Result.OK]
+    assert np.array_equal(found.values[3], values[1]) and np.array_equal(found.values[5], values[4])
+    assert store.upsert(keys, values).failed == 0
+    assert store.get(42) == values[5].tobytes()
+
+
+def test_apply_invalid(store):
+    ops = np.array([Op.INSERT, 77, Op.FIND], np.uint8)
+    results = store.apply(ops, make_keys(3)).results.tolist()
+    assert results == [Result.INVALID, Result.INVALID, Result.NOT_FOUND]
+
+
+def test_single_items(store):
+    value = bytes(range(128))
+    assert store.get(1) is None and store.get(1, b"none") == b"none"
+    store.put(1, value)
+    store[2] = np.frombuffer(value, np.float64)
+    assert store.get(1) == value and store[2] == value and store.get((1).to_bytes(8, "little"))
+    assert len(store) == 2 and 2 in store and 3 not in store
+    assert store.delete(1) and not store.delete(1)
+    del store[2]
+    for broken in (lambda: store[2], lambda: store.__delitem__(2)):
+        with pytest.raises(KeyError):
+            broken()
+    assert len(store) == 0 and store  # a store without items is one
+
+
+@pytest.mark.parametrize("key, error", [(2**64, OverflowError), (-2**63 - 1, OverflowError),
+                                        (b"short", gpmstore.InvalidArgumentError),
+                                        (1.5, TypeError), ("text", TypeError), (None, TypeError)])
+def test_bad_single_keys(store, key, error):
+    for call in (store.get, store.delete, lambda k: store.put(k, bytes(128))):
+        with pytest.raises(error):
+            call(key)
+
+
+def test_bad_single_values(path, store):
+    with pytest.raises(gpmstore.InvalidArgumentError, match="value: it has 3 bytes"):
+        store.put(1, b"abc")
+    with pytest.raises(TypeError, match="value: 'int'"):
+        store.put(1, 5)
+    with gpmstore.create(path + "32", key_size=32, executor="cpu") as wide:
+        with pytest.raises(TypeError, match="keys are 32 bytes"):
+            wide.get(5)
+    assert len(store) == 0
+
+
+@pytest.mark.parametrize("key_size, value_size", [(8, 24), (16, 8), (32, 40)])
+def test_random_batches_against_a_dict(path, rng, key_size, value_size):
+    model = {}
+    pool_of_keys = make_keys(120, key_size)
+    store = gpmstore.create(path, key_size, value_size, executor="cpu", threads=2)
+    for batch in range(60):
+        n = int(rng.integers(0, 200))
+        keys = pool_of_keys[rng.integers(0, len(pool_of_keys), n)]
+        ops = rng.integers(0, 5, n).astype(np.uint8)
+        values = rng.integers(0, 256, (n, value_size), dtype=np.uint8)
+        found = store.apply(ops, keys, values)
+        for i in range(n):
+            key, value, there = keys[i].tobytes(), values[i].tobytes(), None
+            there = model.get(key)
+            expected = Result.OK
+            if ops[i] == Op.INSERT and there is not None:
+                expected = Result.EXISTS
+            elif ops[i] in (Op.FIND, Op.UPDATE, Op.ERASE) and there is None:
+                expected = Result.NOT_FOUND
+            elif ops[i] == Op.FIND:
+                assert found.values[i].tobytes() == there
+            elif ops[i] == Op.ERASE:
+                del model[key]
+            else:
+                model[key] = value
+            assert found.results[i] == expected, (batch, i)
+        if batch % 20 == 19:
+            store.close()
+            store = gpmstore.open(path, executor="cpu", threads=2)
+            as_bytes = {k if isinstance(k, bytes) else k.to_bytes(8, "little"): v
+                        for k, v in store.items()}
+            assert as_bytes == model
+    store.close()
+
+
+def test_bulk_load_and_reserve(store):
+    n = 5000
+    keys, values = make_keys(n), make_values(n)
+    store.reserve(n)
+    resizes = store.stats()["resizes"]
+    outcome = store.bulk_load(keys, values)
+    assert outcome.failed == 0 and store.stats()["resizes"] == resizes
+    assert store.bulk_load(keys[:10], values[:10]).results.tolist() == [Result.EXISTS] * 10
+    assert np.array_equal(store.find(keys).values, values)
+
+
+def test_no_space(path):
+    with gpmstore.create(path, value_size=4096, executor="cpu", max_bytes=1 << 20) as store:
+        n = 600
+        outcome = store.insert(make_keys(n), make_values(n, 4096))
+        assert 0 < outcome.failed < n
+        assert set(outcome.results.tolist()) == {Result.OK, Result.NO_SPACE}
+        full = make_keys(1, first=n)[0]
+        with pytest.raises(gpmstore.NoSpaceError) as raised:
+            store.put(full, bytes(4096))
+        assert raised.value.code == gpmstore.ErrorCode.NO_SPACE
+        with pytest.raises(gpmstore.NoSpaceError):
+            store.reserve(10**9)
+        assert len(store) == n - outcome.failed
+
+
+def test_cache(path):
+    with gpmstore.create(path, executor="cpu", directory=True, cache_fraction=0.5,
+                         cache_policy="lru", cache_refresh_interval=0) as store:
+        keys, values = make_keys(1000), make_values(1000)
+        store.insert(keys, values)
+        store.find(keys)
+        store.refresh_cache()
+        assert store.refresh_cache_async().wait() is None
+        assert np.array_equal(store.find(keys).values, values)
+        cache = store.stats()["cache"]
+        assert cache["refreshes"] >= 2 and cache["policy"] == "lru" and cache["hits"] > 0
+
+
+def test_stats(store):
+    keys = make_keys(10)
+    store.insert(keys, make_values(10))
+    store.find(make_keys(20))
+    stats = store.stats()
+    assert stats["items"] == 10 and stats["finds_found"] == 10
+    assert stats["operations"] == {"find": 20, "insert": 10, "update": 0, "upsert": 0, "erase": 0}
+    assert stats["executor"] == "cpu" and stats["threads"] == 2
+    assert stats["geometry"] == "2L-2H-8S" and stats["medium"]["survives_process_crash"]
