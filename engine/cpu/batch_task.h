@@ -44,11 +44,11 @@ class CpuBatchTask : public BatchTask {
   bool HasWrites() const;
   void Deal();
   template <class Next, class Prepare, class Visit>
-  void ForWindows(const CpuOperations& operations, const Next& next, const Prepare& prepare,
-                  const Visit& visit) const {
+  void ForWindows(const CpuOperations& operations, bool writes, const Next& next,
+                  const Prepare& prepare, const Visit& visit) const {
     const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
     WindowSearch(executor_->table_, operations, executor_->media_,
-                 !accelerators_.directory.enabled(), key_of)
+                 !accelerators_.directory.enabled(), writes, key_of)
         .ForWindows(next, prepare, visit);
   }
   void RunFinds();
@@ -235,7 +235,7 @@ void CpuBatchTask<Setup>::RunFinds() {
       }
       return true;
     };
-    ForWindows(operations, next, prepare, answer);
+    ForWindows(operations, false, next, prepare, answer);
     AtomicAdd(&progress_.found, found);
   });
 }
@@ -382,7 +382,7 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
     }
     return true;
   };
-  ForWindows(operations, next, prepare, carry_out);
+  ForWindows(operations, true, next, prepare, carry_out);
   for (std::size_t k = worker->next; k < worker->list.size(); ++k) {  // until it is finished
     batch_.results[worker->list[k]] = Result::kNoSpace;
   }
