@@ -344,7 +344,7 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
   }
   std::size_t entered = worker->next;
   const auto next = [&](Window* window) {
-    window->count = std::min(kWindow, worker->list.size() - entered);
+    window->count = std::min(kWriteWindow, worker->list.size() - entered);
     std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
                 window->index.begin());
     entered += window->count;

@@ -13,6 +13,8 @@ namespace gpm {
 
 /// Operations that one thread takes each step of together: as many cache misses as overlap.
 inline constexpr std::size_t kWindow = 48;
+/// Of operations that write: with a window of 48, updates are a quarter slower.
+inline constexpr std::size_t kWriteWindow = 16;
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
 
