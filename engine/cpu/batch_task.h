@@ -336,8 +336,8 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
   RetiredCells retired{worker->retired_cells.data(), 0};
   const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken, &retired);
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
-  // Of each kind, but for the values; of what is no kind, at the end. From memory, since one that is
-  // made anew is stored byte by byte and then read as a word, which waits for all stores before it.
+  // Of each kind, but for the values; of what is no kind, at the end. One that is made anew is
+  // stored byte by byte and then read as a word, which waits for all stores before it.
   std::array<Plan, kOpKinds + 1> plans;
   for (std::uint32_t op = 0; op < kOpKinds; ++op) {
     plans[op] = PlanOf(static_cast<Op>(op), batch_.values.data());

@@ -13,7 +13,8 @@ namespace gpm {
 
 /// Operations that one thread takes each step of together: as many cache misses as overlap.
 inline constexpr std::size_t kWindow = 48;
-/// Of operations that write: with a window of 48, updates are a quarter slower.
+/// Of operations that write. (With 48, updates of Zipfian keys are a fifth slower:
+/// docs/PERFORMANCE.md has the command.)
 inline constexpr std::size_t kWriteWindow = 16;
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
@@ -25,8 +26,8 @@ inline void PrefetchLine(const void* address) {
 }
 
 /// Prefetches a line of which the neighbour, the other one of 128 bytes, is wanted soon, too: into
-/// the second-level cache, for which CPUs fetch both at once. (An AMD EPYC of the fourth generation
-/// so makes 1.9 times the finds in a second; where the neighbour is not wanted, 0.8 times.)
+/// the second-level cache, for which CPUs fetch both at once. Where the neighbour is not wanted,
+/// this is slower than PrefetchLine. (docs/PERFORMANCE.md has figures.)
 inline void PrefetchWithNeighbour(const void* address) {
   __builtin_prefetch(address, 0, 2);
   asm volatile("");
