@@ -47,6 +47,12 @@ void MatchEachBucket(const Match& match, const std::byte* const* buckets, std::u
   }
 }
 
+/// A media policy that compares many buckets in one call: those of the cpu executor.
+template <class Media>
+concept MatchesManyBuckets = requires {
+  &Media::MatchBuckets;
+};
+
 /// One word at a time.
 BucketMatch MatchBucketScalar(const std::uint64_t* states, std::uint32_t slots, std::uint64_t word);
 

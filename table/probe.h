@@ -7,6 +7,7 @@
 #include "pm/annotate.h"
 #include "pm/steps.h"
 #include "table/layout.h"
+#include "table/matching.h"
 #include "table/plan.h"
 #include "table/value_cache.h"
 
@@ -188,7 +189,11 @@ class TableProbe {
   /// section 3.1).
   GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
     if (!directory_.Covers(candidates)) {
-      return ProbeStates(table_, group_, media_, candidates, key);
+      if constexpr (MatchesManyBuckets<Media>) {
+        return ProbeAllStates(candidates, key);
+      } else {
+        return ProbeStates(table_, group_, media_, candidates, key);
+      }
     }
     Probe probe = directory_.Search(candidates, key);
     if (!directory_.has_keys() && probe.match != 0) {
@@ -210,7 +215,16 @@ class TableProbe {
     return TableProbe(table, Accelerators{}, group, media).KeepEqualKeys(candidates, match, key);
   }
   GPM_HD Probe ProbeAllStates(const Candidates& candidates, const std::uint64_t* key) const {
-    if constexpr (Group::kSize == 1) {
+    if constexpr (MatchesManyBuckets<Media>) {
+      const std::uint32_t total = table_.candidate_buckets();
+      std::byte* buckets[32];
+      for (std::uint32_t c = 0; c < total; ++c) buckets[c] = CandidateBucket(table_, candidates, c);
+      BucketMatch bits;
+      media_.MatchBuckets(buckets, table_.slots, total, &candidates.word, 1, &bits);
+      Probe probe{bits.match, bits.empty};
+      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
+      return probe;
+    } else if constexpr (Group::kSize == 1) {
       return ProbeBuckets(candidates, key, 0, table_.candidate_buckets(),
                           [&](std::uint32_t c) { return CandidateBucket(table_, candidates, c); });
     } else {

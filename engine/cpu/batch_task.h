@@ -44,11 +44,11 @@ class CpuBatchTask : public BatchTask {
   bool HasWrites() const;
   void Deal();
   template <class Next, class Prepare, class Visit>
-  void ForWindows(const CpuOperations& operations, const Next& next, const Prepare& prepare,
-                  const Visit& visit) const {
+  void ForWindows(const CpuOperations& operations, bool writes, const Next& next,
+                  const Prepare& prepare, const Visit& visit) const {
     const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
     WindowSearch(executor_->table_, operations, executor_->media_,
-                 !accelerators_.directory.enabled(), key_of)
+                 !accelerators_.directory.enabled(), writes, key_of)
         .ForWindows(next, prepare, visit);
   }
   void RunFinds();
@@ -235,7 +235,7 @@ void CpuBatchTask<Setup>::RunFinds() {
       }
       return true;
     };
-    ForWindows(operations, next, prepare, answer);
+    ForWindows(operations, false, next, prepare, answer);
     AtomicAdd(&progress_.found, found);
   });
 }
@@ -336,11 +336,15 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
   RetiredCells retired{worker->retired_cells.data(), 0};
   const Reclaim reclaim = executor_->queues_.View(worker->grant, &worker->taken, &retired);
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
-  const bool mixed = !batch_.ops.empty();
-  const Plan same_plan = PlanOf(batch_.op, batch_.values.data());  // but for the values
+  // Of each kind, but for the values; of what is no kind, at the end. One that is made anew is
+  // stored byte by byte and then read as a word, which waits for all stores before it.
+  std::array<Plan, kOpKinds + 1> plans;
+  for (std::uint32_t op = 0; op < kOpKinds; ++op) {
+    plans[op] = PlanOf(static_cast<Op>(op), batch_.values.data());
+  }
   std::size_t entered = worker->next;
   const auto next = [&](Window* window) {
-    window->count = std::min(kWindow, worker->list.size() - entered);
+    window->count = std::min(kWriteWindow, worker->list.size() - entered);
     std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
                 window->index.begin());
     entered += window->count;
@@ -353,8 +357,8 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
       const std::size_t i = window.index[k];
       const Op op = KindOf(i);
       const std::byte* const value = ValueAt(i);
-      Plan plan = mixed ? PlanOf(op, value) : same_plan;
-      if (!mixed) plan.absent_value = plan.present_value = value;
+      Plan plan = plans[std::min<std::uint32_t>(static_cast<std::uint8_t>(op), kOpKinds)];
+      plan.absent_value = plan.present_value = value;
       const Outcome outcome =
           operations.Apply(window.candidates[k], window.keys[k], plan, 1, window.found[k]);
       worker->progress.items_added += ItemsAdded(plan, outcome);
@@ -378,7 +382,7 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
     }
     return true;
   };
-  ForWindows(operations, next, prepare, carry_out);
+  ForWindows(operations, true, next, prepare, carry_out);
   for (std::size_t k = worker->next; k < worker->list.size(); ++k) {  // until it is finished
     batch_.results[worker->list[k]] = Result::kNoSpace;
   }

@@ -13,6 +13,9 @@ namespace gpm {
 
 /// Operations that one thread takes each step of together: as many cache misses as overlap.
 inline constexpr std::size_t kWindow = 48;
+/// Of operations that write. (With 48, updates of Zipfian keys are a fifth slower:
+/// docs/PERFORMANCE.md has the command.)
+inline constexpr std::size_t kWriteWindow = 16;
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
 
@@ -22,9 +25,17 @@ inline void PrefetchLine(const void* address) {
   asm volatile("");
 }
 
+/// Prefetches a line of which the neighbour, the other one of 128 bytes, is wanted soon, too: into
+/// the second-level cache, for which CPUs fetch both at once. Where the neighbour is not wanted,
+/// this is slower than PrefetchLine. (docs/PERFORMANCE.md has figures.)
+inline void PrefetchWithNeighbour(const void* address) {
+  __builtin_prefetch(address, 0, 2);
+  asm volatile("");
+}
+
 inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
   for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
-    PrefetchLine(address + i);
+    PrefetchWithNeighbour(address + i);
   }
 }
 
@@ -83,8 +94,10 @@ struct PrefetchWindow {
   std::array<Hint, kWindow> found;                ///< where
   std::array<std::uint32_t, kWindow> empty;       ///< candidate slots, of the levels looked at
   std::array<std::uint64_t, kWindow> references;  ///< room for what `prepare` finds (ForWindows)
+  std::size_t missing = 0;                        ///< operations that found nothing
   std::array<std::uint32_t, kWindow> pending;     ///< operations that look at a level
   std::size_t pending_count = 0;
+  bool pairs = false;  ///< references of candidate buckets are wanted, beside their states
   std::array<std::uint64_t, kWindow> words;  ///< of the pending ones, in their order
   std::array<BucketMatch, kWindow> matches;
   /// Their candidate buckets in that level, one key's after another's.
@@ -104,12 +117,14 @@ class WindowSearch {
   using Window = PrefetchWindow;
 
   /// @param searches else keys are hashed alone: there is a directory
+  /// @param inserts new items may be wanted where nothing is found: references are written there
   WindowSearch(const TableView& table, const Operations& operations, const Media& media,
-               bool searches, const KeyOf& key_of)
+               bool searches, bool inserts, const KeyOf& key_of)
       : table_(table),
         operations_(operations),
         media_(media),
         searches_(searches),
+        inserts_(inserts),
         key_of_(key_of) {}
 
   /// Takes operations in windows (next(&window), which gives none at the end) through the steps of
@@ -122,10 +137,12 @@ class WindowSearch {
     Window* entered = &windows[0];
     Window* searched = &windows[1];
     Window* prepared = &windows[2];
+    bool expects_misses = false;  // as most operations of the last window
     do {
       next(entered);
-      Enter(entered);
+      Enter(expects_misses, entered);
       Search(searched);
+      if (searched->count > 0) expects_misses = 2 * searched->missing > searched->count;
       prepare(searched, prepared->count);
       if (prepared->count > 0 && !visit(*prepared)) return;
       Window* const free = prepared;
@@ -136,8 +153,9 @@ class WindowSearch {
   }
 
  private:
-  /// Hashes a window of keys and prefetches the buckets where most of them are.
-  void Enter(Window* window) const {
+  /// Hashes a window of keys and prefetches the buckets where most of them are; of keys that are
+  /// expected to be nowhere, those of all levels.
+  void Enter(bool expects_misses, Window* window) const {
     const std::size_t count = window->count;
     for (std::size_t k = 0; k < count; ++k) {
       window->keys[k] = key_of_(window->index[k], &window->buffers[k]);
@@ -147,9 +165,13 @@ class WindowSearch {
       window->pending[k] = static_cast<std::uint32_t>(k);
     }
     window->pending_count = 0;
+    window->missing = 0;
     if (!searches_) return;
     window->pending_count = count;
-    AimAt(0, window);
+    window->pairs = inserts_ || !expects_misses;
+    for (std::uint32_t level = expects_misses ? table_.levels : 1; level-- > 0;) {
+      AimAt(level, window);
+    }
   }
 
   /// Finds and prefetches the pending operations' buckets of level top - `level`.
@@ -166,9 +188,17 @@ class WindowSearch {
       aim.Buckets(candidates, bucket);
       bucket += locations;
     }
-    const std::uint64_t bytes = 8 * table_.slots;
-    for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
-      if (*each != nullptr) PrefetchBytes(*each, bytes);
+    const auto prefetch_all = [&](const auto& prefetch) {
+      const std::uint64_t bytes = 8 * table_.slots;
+      for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
+        if (*each == nullptr) continue;
+        for (std::uint64_t i = 0; i < bytes; i += 64) prefetch(*each + i);
+      }
+    };
+    if (window->pairs) {
+      prefetch_all(PrefetchWithNeighbour);
+    } else {
+      prefetch_all(PrefetchLine);
     }
   }
 
@@ -214,6 +244,7 @@ class WindowSearch {
         window->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
         PrefetchLine(table_.Reference(window->found[k].slot));
       }
+      window->missing = missing;
       window->pending_count = level + 1 < table_.levels ? missing : 0;
       if (window->pending_count > 0) AimAt(level + 1, window);
     }
@@ -223,6 +254,7 @@ class WindowSearch {
   const Operations& operations_;
   const Media& media_;
   const bool searches_;
+  const bool inserts_;
   const KeyOf& key_of_;
 };
 
