@@ -32,10 +32,10 @@ class OpenOptions(TypedDict, total=False):
     max_bytes: int  # the pool may grow up to here; 0: what the medium could hold
     device: int  # executor cuda: device ordinal
     directory: bool | None  # by default on executor cuda; without one there is no cache
-    cache_policy: Literal["off", "lfu", "lru", "random"]
+    cache_policy: Literal["off", "tinylfu", "lfu", "lru", "random"]
     cache_fraction: float | None  # of the buckets of which the values are cached
     cache_bytes: int  # of GPU memory that the store may take; 0: no limit
-    cache_refresh_interval: int  # operations between refreshes; 0: when asked to alone
+    cache_refresh_interval: int | None  # operations between; 0: when asked to; None: when one pays
     access_by_address: bool  # executor cuda, for measurements
     access_combine: bool
     access_dealt_up_to: int

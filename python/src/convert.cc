@@ -90,7 +90,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set_optional("directory", &open.cache.directory) ||
          set_optional("cache_fraction", &open.cache.fraction) ||
          set("cache_bytes", &open.cache.bytes) ||
-         set("cache_refresh_interval", &open.cache.refresh_interval) ||
+         set_optional("cache_refresh_interval", &open.cache.refresh_interval) ||
          set("access_by_address", &open.access.by_address) ||
          set("access_combine", &open.access.combine) ||
          set("access_dealt_up_to", &open.access.dealt_up_to);
