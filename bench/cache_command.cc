@@ -47,7 +47,9 @@ void PrintSizes(const json& rows) {
                row.at("directory").get<bool>() ? Text(row, "policy") : "no dir.",
                Number(row, "fraction") * 100, Number(row, "mops"), Number(row, "speedup"),
                Number(row, "hit_rate"));
-    if (Text(row, "policy") == CachePolicyName(CachePolicy::kLfu)) {
+    const std::string policy = Text(row, "policy");
+    if (policy == CachePolicyName(CachePolicy::kLfu) ||
+        policy == CachePolicyName(CachePolicy::kTinyLfu)) {
       fmt::print("{:>13.3f}{:>10.3f}", Number(row, "best_static"), Number(row, "of_best_static"));
     }
     fmt::print("\n");
@@ -56,7 +58,7 @@ void PrintSizes(const json& rows) {
 
 void PrintTheta(const json& rows) {
   fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}{:>10}{:>13}{:>10}\n", "theta", "batch", "neither",
-             "lfu 20%", "speedup", "hit rate", "best static", "of best");
+             "tinylfu", "speedup", "hit rate", "best static", "of best");
   for (const json& row : rows) {
     fmt::print("{:<10}{:>9}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.3f}{:>13.3f}{:>10.3f}\n",
                Number(row, "theta"), Count(row, "batch"), Number(row, "mops_no_cache"),
@@ -80,7 +82,7 @@ void PrintLoad(const json& rows) {
 }
 
 void PrintCost(const json& rows) {
-  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}\n", "cost", "batch", "neither", "lfu 20%", "ratio");
+  fmt::print("\n{:<10}{:>9}{:>10}{:>10}{:>10}\n", "cost", "batch", "neither", "tinylfu", "ratio");
   for (const json& row : rows) {
     fmt::print("{:<10}{:>9}{:>10.2f}{:>10.2f}{:>10.3f}\n", Text(row, "workload"),
                Count(row, "batch"), Number(row, "mops_no_cache"), Number(row, "mops"),

@@ -60,7 +60,7 @@ struct TinyLfuPolicy : CountedUses {
     // The counts of two buckets that are equally hot differ by chance, so who has a frame keeps it
     // against one that is hardly hotter. A bucket without uses gets a frame that no other wants.
     const bool has_frame = AtomicLoad32(&cache.frame_of[bucket]) != 0;
-    return RankOf(std::uint64_t{score} + (has_frame ? score / 4 + 3 : 1));
+    return RankOf(1 + std::uint64_t{score} + (has_frame ? score / 4 : 0));
   }
   /// Small counts as they are, others to within a hundredth or so: all of them have a rank.
   static GPM_HD std::uint32_t RankOf(std::uint64_t count) {

@@ -482,14 +482,16 @@ TEST_F(CacheLoaderTest, TinyLfuOwnersKeepTheirFrameAgainstOnesThatAreHardlyHotte
   Make(CachePolicy::kTinyLfu, 1);
   score(5) = 1;
   EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
-  score(9) = 3;
+  score(9) = 1;
   EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
-  score(9) = 4;
+  score(9) = 2;
   EXPECT_EQ(Load(), std::set<std::uint32_t>{9});
-  score(5) = 127;
   score(9) = 100;
-  EXPECT_EQ(Load(), std::set<std::uint32_t>{9});
-  score(5) = 128;
+  for (const std::uint32_t other : {100u, 124u, 125u}) {
+    score(5) = other;
+    EXPECT_EQ(Load(), std::set<std::uint32_t>{9}) << other;
+  }
+  score(5) = 126;
   EXPECT_EQ(Load(), std::set<std::uint32_t>{5});
 }
 
