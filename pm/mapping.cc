@@ -135,7 +135,7 @@ void Mapping::OpenFile(bool create) {
   }
   // Another process may look at a file that is being created. It finds that this is no pool, and
   // closes it: its lock is gone soon.
-  constexpr int kAttempts = 100;
+  constexpr int kAttempts = 1000;
   constexpr auto kPause = std::chrono::milliseconds(2);
   const auto lock = [&] { return flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0; };
   bool locked = lock();

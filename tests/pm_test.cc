@@ -496,12 +496,12 @@ TEST_P(MappingTest, CreationWaitsForWhoLooksAtTheFile) {
   for (int i = 0; i < 20; ++i) {
     std::atomic<bool> created{false};
     std::thread looks([&] {  // until it has had the lock, or was too late for it
-      while (!created) {
+      bool had_lock = false;
+      while (!created && !had_lock) {
         const int file = open(path_.c_str(), O_RDWR | O_CLOEXEC);
         if (file < 0) continue;
-        if (flock(file, LOCK_EX | LOCK_NB) == 0) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
+        had_lock = flock(file, LOCK_EX | LOCK_NB) == 0;
+        if (had_lock) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         close(file);
       }
     });

@@ -436,7 +436,10 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
 
 def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
                    **options: Unpack[CreateOptions]) -> Store:
-    """Opens the pool if it exists, which must have these sizes, and else creates it."""
+    """Opens the pool if it exists, which must have these sizes, and else creates it.
+
+    What else `CreateOptions` has counts only if it is created.
+    """
     return _store(_core.open_or_create, path,
                   {"key_size": key_size, "value_size": value_size, **options})
 

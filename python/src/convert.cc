@@ -53,6 +53,11 @@ LogFunction LogOf(nb::handle function) {
   };
 }
 
+bool OfCreation(std::string_view name) {
+  return name == "key_size" || name == "value_size" || name == "initial_capacity" ||
+         name == "hash_seed" || name == "geometry";
+}
+
 /// @return whether there is such an option
 bool Set(const std::string& name, nb::handle value, Options* options) {
   CreateOptions& create = options->create;
@@ -100,10 +105,14 @@ nb::str Str(std::string_view text) { return nb::str(text.data(), text.size()); }
 
 }  // namespace
 
-Options OptionsOf(const nb::dict& given) {
+Options OptionsOf(const nb::dict& given, bool creates) {
   Options options;
   for (const auto [key, value] : given) {
     const auto name = nb::cast<std::string>(key);
+    if (!creates && OfCreation(name)) {
+      const std::string text = name + ": only a pool that is created takes it";
+      throw nb::type_error(text.c_str());
+    }
     if (!Set(name, value, &options)) {
       const std::string text = "there is no option '" + name + "'";
       throw nb::type_error(text.c_str());

@@ -14,13 +14,14 @@ namespace gpm::python {
 namespace nb = nanobind;
 
 /// What the keyword arguments `given` say; what they do not say has its default.
+/// @param creates whether a pool may be created; else its options are refused
 /// @throws nb::type_error for a name that no option has, or a value of another type;
 ///         Error(kInvalidArgument) for a name of no executor, policy or geometry
 struct Options {
   CreateOptions create;
   OpenOptions open;
 };
-Options OptionsOf(const nb::dict& given);
+Options OptionsOf(const nb::dict& given, bool creates);
 
 nb::dict DictOf(const StoreStats& stats);
 

@@ -18,7 +18,7 @@ enum class Existing { kNo, kYes, kEither };
 
 /// @param existing whether the pool exists
 PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing existing) {
-  const Options options = OptionsOf(given);
+  const Options options = OptionsOf(given, existing != Existing::kYes);
   const nb::gil_scoped_release released;
   switch (existing) {
     case Existing::kNo:

@@ -246,3 +246,11 @@ def test_stats(store):
     assert stats["operations"] == {"find": 20, "insert": 10, "update": 0, "upsert": 0, "erase": 0}
     assert stats["executor"] == "cpu" and stats["threads"] == 2
     assert stats["geometry"] == "2L-2H-8S" and stats["medium"]["survives_process_crash"]
+
+
+def test_open_takes_no_options_of_a_new_pool(path):
+    gpmstore.create(path, executor="cpu").close()
+    for name, value in [("key_size", 8), ("value_size", 128), ("initial_capacity", 10),
+                        ("hash_seed", 1), ("geometry", "2L-2H-8S")]:
+        with pytest.raises(TypeError, match=name):
+            gpmstore.open(path, executor="cpu", **{name: value})
