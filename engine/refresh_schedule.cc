@@ -14,6 +14,7 @@ double RefreshSchedule::HitRate(const FindTotals& from, const FindTotals& to) {
 void RefreshSchedule::Reset(std::uint64_t slots) {
   until_due_ = std::max<std::uint64_t>(1, interval_.value_or(0) / 8);  // soon: the cache is empty
   is_fresh_ = true;
+  is_refreshing_ = false;
   first_budget_ = std::clamp(slots / 4, kLeastFirstBudget, kMostFirstBudget);
   budget_ = first_budget_;
   rate_ = settled_ = not_before_ = 0;
@@ -45,6 +46,7 @@ CacheNeed RefreshSchedule::Advance(std::uint64_t operations, const FindTotals& t
     until_due_ -= std::min(until_due_, operations);
     return *interval_ != 0 && until_due_ == 0 ? CacheNeed::kRefresh : CacheNeed::kNothing;
   }
+  if (is_refreshing_) return CacheNeed::kNothing;
   if (std::exchange(is_fresh_, false)) window_ = evidence_ = totals;
   if (totals.found - window_.found >= std::clamp(first_budget_, kLeastWindow, kMostWindow)) {
     if (const CacheNeed need = EndWindow(totals); need != CacheNeed::kNothing) return need;
@@ -58,11 +60,13 @@ CacheNeed RefreshSchedule::Advance(std::uint64_t operations, const FindTotals& t
 void RefreshSchedule::Begin() {
   until_due_ = interval_.value_or(0);
   before_ = rate_;
+  is_refreshing_ = true;
 }
 
 void RefreshSchedule::End(const FindTotals& totals, double now, double seconds) {
   not_before_ = now + kShareOfTime * seconds;
   window_ = evidence_ = totals;
+  is_refreshing_ = false;
 }
 
 }  // namespace gpm

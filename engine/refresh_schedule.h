@@ -63,6 +63,7 @@ class RefreshSchedule {
   const std::optional<std::uint64_t> interval_;
   std::uint64_t until_due_ = 1;  ///< operations, with an interval
   bool is_fresh_ = true;         ///< nothing was counted since Reset
+  bool is_refreshing_ = false;   ///< between Begin and End, which no window covers
   std::uint64_t first_budget_ = kMostFirstBudget;
   std::uint64_t budget_ = kMostFirstBudget;
   FindTotals window_;             ///< when the window began

@@ -21,7 +21,8 @@ namespace gpm {
 ///                            how hot a bucket with this score is: 0 (never cached) to kRanks - 1.
 ///                            `seed` is another one in each refresh
 ///   Age(bucket, score, ageing)
-///                            once a refresh, when the bucket's rank was taken
+///                            once a refresh, when the bucket's rank was taken; also when other
+///                            items have become hot
 ///
 /// A bucket's score is a word in the executor's memory, 0 at first.
 struct CachePolicies {

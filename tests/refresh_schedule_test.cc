@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kMillion = 1'000'000;
 
-/// A store that finds in batches; refreshes end before the next batch.
+/// A store that finds in batches; refreshes end some batches later.
 struct Workload {
   RefreshSchedule schedule;
   FindTotals totals;
@@ -19,6 +19,8 @@ struct Workload {
   double now = 100;
   double seconds_per_million = 0.01;
   double refresh_seconds = 0;
+  int batches_of_refresh = 0;            ///< that begin while it is under way
+  int left_of_refresh = -1;              ///< of those; -1: none is under way
   double pause = 0;                      ///< between a refresh and the next batch
   std::vector<std::uint64_t> refreshes;  ///< operations before each
   int ageings = 0;
@@ -38,6 +40,9 @@ struct Workload {
       if (need == CacheNeed::kRefresh) {
         refreshes.push_back(operations);
         schedule.Begin();
+        left_of_refresh = batches_of_refresh;
+      }
+      if (left_of_refresh >= 0 && left_of_refresh-- == 0) {
         now += refresh_seconds + pause;
         schedule.End(totals, now, refresh_seconds);
       }
@@ -115,6 +120,21 @@ TEST(RefreshScheduleTest, IdleTimeIsNotARefreshs) {
   run.pause = 3600;
   run.Find(4 * kMillion, [&] { return run.refreshes.empty() ? 0.0 : 0.5; });
   EXPECT_GE(run.refreshes.size(), 2u);
+}
+
+TEST(RefreshScheduleTest, IsJudgedByWhatIsFoundBehindIt) {
+  std::size_t at_once = 0;
+  for (const int batches : {0, 1, 200}) {  // 200 are several windows
+    Workload run;
+    run.batches_of_refresh = batches;
+    run.Find(20 * kMillion, [&] {
+      const auto ended = run.refreshes.size() - (run.left_of_refresh >= 0 ? 1 : 0);
+      return std::min(0.8, 0.2 * static_cast<double>(ended));
+    });
+    if (batches == 0) at_once = run.refreshes.size();
+    EXPECT_GE(run.refreshes.size() + 1, at_once) << batches << " batches beside each";
+  }
+  EXPECT_GE(at_once, 5u);
 }
 
 TEST(RefreshScheduleTest, AnEmptyCacheWaitsForNothing) {
