@@ -3,7 +3,8 @@
 # from binaries that were built before (here or elsewhere).
 #
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
-#                                                 kills, stress, stress_sanitizer, replay, speed
+#                                                 kills, stress, stress_sanitizer, replay, speed,
+#                                                 pair, user
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -27,11 +28,11 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
 }
 
 gpu_tests=(cuda_test cuda_streams_test cuda_queues_test store_test space_test recovery_test model_test
-  cache_test fault_test kill_test)
+  cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test)
 
 phase_tests() {
   run device_view_example "$build/examples/device_view/device_view"
-  for name in "${gpu_tests[@]}"; do
+  for name in ${TESTS:-${gpu_tests[@]}}; do
     run "$name" timeout 240 "$build/tests/$name"
   done
 }
@@ -117,6 +118,26 @@ phase_speed() { # 16 M records, 8-byte keys, 128-byte values, pool on tmpfs
     run "check-key$key" "$build/cli/gpmstore" check "$pool"
     rm -f "$pool"
   done
+}
+
+phase_pair() { # beside $BASE, a gpmstore_bench of another commit: medians on one machine
+  local which bench
+  for which in base head; do
+    bench=$build/bench/gpmstore_bench
+    if [ "$which" = base ]; then bench=$BASE; fi
+    run "workloads-$which" timeout 300 "$bench" workloads --executor cuda --cache 0.2 \
+      --workloads c,b,a,find,find-missing,insert --batches 4096,1048576 --repeats 3 \
+      --warm-up 16777216 --operations 8388608 "$([ "$which" = base ] && echo --no-limits || echo --no-roofline)" \
+      --json "$out/workloads-$which.json"
+    grep -vE "^(warning|\[)" "$out/workloads-$which.log" | tail -n 20
+  done
+}
+
+phase_user() { # what a user gets: default options, an empty pool, a cold cache
+  run user timeout 400 "$build/bench/gpmstore_bench" user --executor cuda --no-roofline \
+    --workloads "${USER_WORKLOADS:-c,b,a}" --batches "${USER_BATCHES:-4096,16384,65536,1048576}" \
+    --repeats "${REPEATS:-1}" --operations 8388608 ${USER_OPTIONS:-} --json "$out/user.json"
+  cat "$out/user.log"
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
