@@ -65,7 +65,8 @@ class RemovedAtEnd {
 }  // namespace
 
 const std::vector<std::string>& UserWorkloads() {
-  static const std::vector<std::string> workloads = {"c", "b", "a", "find", "find-missing"};
+  static const std::vector<std::string> workloads = {"c",     "b", "a", "find", "find-missing",
+                                                     "update"};
   return workloads;
 }
 
@@ -80,9 +81,10 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
   ycsb::RunnerOptions run;
   run.batch_rows = batch;
   run.generator_threads = options.threads;
-  if (memory == "device") {
-    run.buffers = [](const ycsb::BatchBuffers::Shape& shape) {
-      return std::make_unique<ycsb::DeviceBatchBuffers>(shape);
+  if (memory != "host") {
+    const ycsb::Memory kind = memory == "device" ? ycsb::Memory::kDevice : ycsb::Memory::kPinned;
+    run.buffers = [kind](const ycsb::BatchBuffers::Shape& shape) {
+      return std::make_unique<ycsb::DeviceBatchBuffers>(shape, kind);
     };
   }
   run.progress = [&](ycsb::Phase, std::uint64_t done, std::uint64_t total) {

@@ -20,7 +20,7 @@ const std::vector<std::string>& UserWorkloads();
 /// with no word of how many items will come and no refresh asked for, is loaded in batches, and
 /// the workload then runs, cold, for kColdOperations, and for options.operations more.
 /// @param options records, operations, repeats, sizes, distribution, executor and pool count
-/// @param memory where the arrays of batches are: "host" or "device"
+/// @param memory where the arrays of batches are: "host", "pinned" or "device"
 /// @return a row, with what the store was at the end: medians of the repeats, which have a pool
 ///         each; throughputs in million operations a second (of the load, cold, and behind that),
 ///         hit rates, slowest batches in milliseconds

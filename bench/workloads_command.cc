@@ -372,9 +372,9 @@ void AddUserCommand(CLI::App& program) {
   command->get_option("--workloads")->check(CLI::IsMember(UserWorkloads()));
   command
       ->add_option("--memory", arguments->memory,
-                   "Where the arrays of batches are: host, device, or auto, which is device with "
-                   "executor cuda")
-      ->check(CLI::IsMember({"auto", "host", "device"}))
+                   "Where the arrays of batches are: host, pinned (host memory that the GPU "
+                   "reaches), device, or auto, which is device with executor cuda")
+      ->check(CLI::IsMember({"auto", "host", "pinned", "device"}))
       ->capture_default_str();
   command->add_flag("--no-workloads", arguments->no_workloads, "Do not run `workloads` beside it");
   command->callback([arguments] { RunUser(*arguments); });

@@ -53,6 +53,94 @@ TEST_F(CudaTest, ArraysMayBeOnHostOrDeviceEachOnItsOwn) {
   }
 }
 
+/// An array of a batch in host memory, at an odd address if that is pageable, or in GPU memory;
+/// poisoned, or a copy.
+class Placed {
+ public:
+  enum Where { kPageable, kPinned, kDevice, kWays };
+  Placed(Where where, std::size_t bytes) : where_(where), bytes_(bytes) {
+    if (where == kPageable) {
+      pageable_.resize(bytes + 1);
+    } else if (where == kPinned) {
+      CheckCuda(cudaMallocHost(reinterpret_cast<void**>(&pinned_), bytes), "cudaMallocHost");
+    } else {
+      device_.Reserve(bytes);
+    }
+    const std::vector<std::byte> poison(bytes, std::byte{0xA5});
+    CheckCuda(cudaMemcpy(data(), poison.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+  }
+  template <class T>
+  Placed(Where where, const std::vector<T>& contents) : Placed(where, contents.size() * sizeof(T)) {
+    CheckCuda(cudaMemcpy(data(), contents.data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
+  }
+  ~Placed() { cudaFreeHost(pinned_); }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+
+  std::byte* data() {
+    return where_ == kPageable ? pageable_.data() + 1
+           : where_ == kPinned ? pinned_
+                               : device_.data();
+  }
+  std::span<std::byte> bytes() { return {data(), bytes_}; }
+  template <class T>
+  std::vector<T> Contents() {
+    std::vector<T> contents(bytes_ / sizeof(T));
+    CheckCuda(cudaMemcpy(contents.data(), data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
+    return contents;
+  }
+
+ private:
+  Where where_;
+  std::size_t bytes_;
+  std::vector<std::byte> pageable_;
+  std::byte* pinned_ = nullptr;
+  DeviceArray<std::byte> device_;
+};
+
+TEST_F(CudaTest, ArraysOfEverySizeMayBeAnywhere) {
+  // Small, sorted, two chunks and a bit.
+  for (const std::size_t n :
+       {std::size_t{700}, std::size_t{40'000}, (std::size_t{1} << 18) + 777}) {
+    std::vector<std::uint64_t> keys(n);
+    std::iota(keys.begin(), keys.end(), 7);
+    std::vector<Value> values;
+    std::vector<Value> others;
+    for (const auto key : keys) {
+      values.push_back(ValueOf(key));
+      others.push_back(ValueOf(key + 1'000'000'000));
+    }
+    for (int in = 0; in < Placed::kWays; ++in) {
+      for (int out = 0; out < Placed::kWays; ++out) {
+        SCOPED_TRACE(testing::Message() << n << " operations, " << in << " to " << out);
+        const auto input = static_cast<Placed::Where>(in);
+        const auto output = static_cast<Placed::Where>(out);
+        Store store = Make();
+        Placed key_bytes(input, keys);
+        Placed value_bytes(static_cast<Placed::Where>((in + 1) % Placed::kWays), values);
+        Placed other_bytes(input, others);
+        Placed found(output, n * kValueSize);
+        Placed results(static_cast<Placed::Where>((out + in) % Placed::kWays), n);
+        const std::span<Result> outcome(reinterpret_cast<Result*>(results.data()), n);
+        const std::vector all_ok(n, Result::kOk);
+        store.Insert(key_bytes.bytes(), value_bytes.bytes(), outcome);
+        EXPECT_EQ(results.Contents<Result>(), all_ok);
+        store.Find(key_bytes.bytes(), found.bytes(), outcome);
+        EXPECT_EQ(results.Contents<Result>(), all_ok);
+        EXPECT_EQ(found.Contents<Value>(), values);
+        store.Update(key_bytes.bytes(), other_bytes.bytes(), outcome);
+        store.Find(key_bytes.bytes(), found.bytes(), outcome);
+        EXPECT_EQ(found.Contents<Value>(), others);
+        store.Erase(key_bytes.bytes(), outcome);
+        store.Find(key_bytes.bytes(), found.bytes(), outcome);
+        EXPECT_EQ(results.Contents<Result>(), std::vector(n, Result::kNotFound));
+        store.Close();
+        std::filesystem::remove(PoolPath());
+      }
+    }
+  }
+}
+
 TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
   constexpr std::uint64_t kKeys = 40000;
   constexpr std::size_t kFinds = 300000;  // read in two parts, with the same keys in both

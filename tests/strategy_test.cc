@@ -17,6 +17,7 @@ StrategyInputs Inputs(std::uint64_t operations, bool finds_only) {
   in.reads_cells = finds_only;
   in.has_directory = true;
   in.has_cache = true;
+  in.is_warm = true;
   in.tiles = 132 * 32;
   in.pool_bytes = std::uint64_t{3} << 30;
   in.access.dealt_up_to = std::uint64_t{132 * 28} << 20;
@@ -86,16 +87,20 @@ TEST(StrategyTest, FindsOfAKeyAreCombinedWhereThatSavesReads) {
   EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
   in.access.by_address = false;
   EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles) << "each reads its own value";
-  in = Inputs(1u << 14, true);
-  in.has_cache = false;  // a hot key's value is not in GPU memory
-  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSearched);
-  in.operations = 1u << 15;  // read together, each cell once
-  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
+  for (const bool has_cache : {false, true}) {  // a hot key's value is not in GPU memory
+    in = Inputs(1u << 11, true);
+    in.has_cache = has_cache;
+    in.is_warm = false;
+    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads) << "read together, each cell once";
+    EXPECT_TRUE(ChooseStrategy(in).shares_reads);
+    in.operations = (1u << 11) - 1;
+    EXPECT_EQ(ChooseStrategy(in).kernels, has_cache ? Kernels::kFindTiles : Kernels::kSmall);
+  }
 }
 
 /// What the kernels rely on, for all inputs.
 TEST(StrategyTest, Invariants) {
-  for (std::uint32_t bits = 0; bits < 128; ++bits) {
+  for (std::uint32_t bits = 0; bits < 256; ++bits) {
     for (std::uint64_t n = 1; n < std::uint64_t{1} << 32; n = n * 3 / 2 + 1) {
       StrategyInputs in = Inputs(n, (bits & 1) != 0);
       in.reads_cells = (bits & 2) != 0;
@@ -103,6 +108,7 @@ TEST(StrategyTest, Invariants) {
       in.has_cache = in.has_directory && (bits & 8) != 0;
       in.access.by_address = (bits & 16) != 0;
       in.access.combine = (bits & 32) != 0;
+      in.is_warm = in.has_cache && (bits & 128) != 0;
       if ((bits & 64) != 0) in.pool_bytes = in.access.dealt_up_to + 1;
       const Strategy s = ChooseStrategy(in);
       SCOPED_TRACE(testing::Message() << "bits " << bits << ", " << n << " operations");

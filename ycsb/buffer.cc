@@ -16,19 +16,29 @@ namespace {
 
 constexpr std::align_val_t kAlignment{4096};
 
-/// The four things that device memory is needed for.
+/// What pinned and device memory are needed for.
 #ifdef GPM_HAVE_CUDA
 void Check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) {
     throw Error(ErrorCode::kGpu, std::string(what) + ": " + cudaGetErrorString(status));
   }
 }
-std::byte* AllocateDevice(std::uint64_t bytes) {
+std::byte* AllocateForGpu(Memory memory, std::uint64_t bytes) {
   void* address = nullptr;
-  Check(cudaMalloc(&address, bytes), "allocating GPU memory for the operations");
+  if (memory == Memory::kDevice) {
+    Check(cudaMalloc(&address, bytes), "allocating GPU memory for the operations");
+  } else {
+    Check(cudaMallocHost(&address, bytes), "allocating pinned memory for the operations");
+  }
   return static_cast<std::byte*>(address);
 }
-void FreeDevice(std::byte* address) noexcept { cudaFree(address); }
+void FreeForGpu(Memory memory, std::byte* address) noexcept {
+  if (memory == Memory::kDevice) {
+    cudaFree(address);
+  } else {
+    cudaFreeHost(address);
+  }
+}
 void ZeroDevice(std::byte* address, std::uint64_t bytes) {
   Check(cudaMemset(address, 0, bytes), "clearing GPU memory");
   Check(cudaDeviceSynchronize(), "clearing GPU memory");
@@ -37,11 +47,11 @@ void Copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
   Check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "copying operations");
 }
 #else
-std::byte* AllocateDevice(std::uint64_t) {
+std::byte* AllocateForGpu(Memory, std::uint64_t) {
   throw Error(ErrorCode::kUnsupported,
-              "arrays in device memory: this build has no CUDA; use --memory host");
+              "arrays in pinned or device memory: this build has no CUDA; use --memory host");
 }
-void FreeDevice(std::byte*) noexcept {}
+void FreeForGpu(Memory, std::byte*) noexcept {}
 void ZeroDevice(std::byte*, std::uint64_t) {}
 void Copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
   std::memcpy(target, source, bytes);
@@ -56,9 +66,9 @@ Buffer Buffer::Untouched(Memory memory, std::uint64_t bytes) {
   Buffer buffer;
   buffer.memory_ = memory;
   if (bytes == 0) return buffer;
-  std::byte* address = memory == Memory::kDevice
-                           ? AllocateDevice(bytes)
-                           : static_cast<std::byte*>(::operator new(bytes, kAlignment));
+  std::byte* address = memory == Memory::kHost
+                           ? static_cast<std::byte*>(::operator new(bytes, kAlignment))
+                           : AllocateForGpu(memory, bytes);
   buffer.bytes_ = {address, bytes};
   return buffer;
 }
@@ -74,10 +84,10 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (bytes_.empty()) return;
-  if (memory_ == Memory::kDevice) {
-    FreeDevice(bytes_.data());
-  } else {
+  if (memory_ == Memory::kHost) {
     ::operator delete(bytes_.data(), kAlignment);
+  } else {
+    FreeForGpu(memory_, bytes_.data());
   }
 }
 

@@ -10,6 +10,7 @@ namespace gpm::ycsb {
 /// Where the arrays of a batch live.
 enum class Memory {
   kHost,
+  kPinned,  ///< host memory that the GPU reaches
   kDevice,  ///< of the current GPU
 };
 
@@ -18,8 +19,8 @@ enum class Memory {
 class Buffer {
  public:
   Buffer() = default;
-  /// @throws Error(kUnsupported) for device memory when built without CUDA, Error(kGpu) when the
-  ///         GPU has not that much, std::bad_alloc
+  /// @throws Error(kUnsupported) for pinned and device memory when built without CUDA, Error(kGpu)
+  ///         when the GPU has not that much, std::bad_alloc
   Buffer(Memory memory, std::uint64_t bytes);
   /// Holds anything, and host memory is not touched: for who writes all of it with several threads,
   /// since one takes long for the page faults of gigabytes. @throws as the constructor

@@ -2,13 +2,13 @@
 
 namespace gpm::ycsb {
 
-DeviceBatchBuffers::DeviceBatchBuffers(const Shape& shape)
+DeviceBatchBuffers::DeviceBatchBuffers(const Shape& shape, Memory memory)
     : BatchBuffers(shape),
-      device_ops_(Memory::kDevice, ops().size()),
-      device_keys_(Memory::kDevice, keys().size()),
-      device_values_(Memory::kDevice, values().size()),
-      device_found_(Memory::kDevice, found().size()),
-      device_results_(Memory::kDevice, results().size()) {}
+      device_ops_(memory, ops().size()),
+      device_keys_(memory, keys().size()),
+      device_values_(memory, values().size()),
+      device_found_(memory, found().size()),
+      device_results_(memory, results().size()) {}
 
 void DeviceBatchBuffers::Upload(std::size_t rows) {
   device_ops_.CopyFrom(std::as_bytes(ops().first(rows)));

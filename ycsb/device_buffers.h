@@ -6,11 +6,12 @@
 
 namespace gpm::ycsb {
 
-/// Batch arrays of which the store sees a copy in GPU memory, as a GPU application would have them.
+/// Batch arrays of which the store sees a copy in GPU memory, as a GPU application would have them,
+/// or in pinned memory.
 class DeviceBatchBuffers : public BatchBuffers {
  public:
   /// @throws Error(kUnsupported) when built without CUDA, Error(kGpu)
-  explicit DeviceBatchBuffers(const Shape& shape);
+  explicit DeviceBatchBuffers(const Shape& shape, Memory memory = Memory::kDevice);
 
   void Upload(std::size_t rows) override;
   Batch View(std::size_t first, std::size_t rows, std::optional<Op> only) override;

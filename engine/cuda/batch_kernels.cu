@@ -35,6 +35,7 @@ Strategy CudaBatchTask::Choose() const {
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
   inputs.has_cache = executor_->has_cache();
+  inputs.is_warm = executor_->is_warm();
   inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
   inputs.pool_bytes = executor_->pool_bytes();
   inputs.access = executor_->access();
@@ -45,11 +46,17 @@ Strategy CudaBatchTask::Choose() const {
 void CudaBatchTask::Allocate() {
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
-  if (!ops_on_device_) w.ops.Reserve(batch_.ops.size());
-  if (!keys_on_device_) w.keys.Reserve(batch_.keys.size());
-  if (!values_on_device_) w.values.Reserve(batch_.values.size());
-  if (!found_on_device_) w.found.Reserve(batch_.found.size());
-  if (!results_on_device_) w.results.Reserve(n);
+  bool copies = false;
+  const auto reserve = [&](Place place, auto array, DeviceArray<std::byte>* to) {
+    if (place != Place::kDevice) to->Reserve(array.size_bytes());
+    copies |= place == Place::kPageable;
+  };
+  reserve(places_.ops, batch_.ops, &w.ops);
+  reserve(places_.keys, batch_.keys, &w.keys);
+  reserve(places_.values, batch_.values, &w.values);
+  reserve(places_.found, batch_.found, &w.found);
+  reserve(places_.results, batch_.results, &w.results);
+  if (copies) executor_->Copier();  // is made
   reads_.last = static_cast<std::uint32_t>(n);
   strategy_ = Choose();
   if (strategy_.queues_reads) AllocateReads(n);
@@ -170,6 +177,7 @@ void CudaBatchTask::Sort() {
 
 void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
   if (strategy_.kernels == Strategy::Kernels::kSmall) {
+    if (!again) BringValues(stream_);
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
     workspace_->changes.Launch(
         {ApplySmallBatch, std::max(tiles, executor_->multiprocessors()), kSmallThreads, context_,
@@ -199,6 +207,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
       answer(Reads{}, stream_, kernel_reporter_);
     }
   } else {
+    if (!again) BringValues(stream_);
     const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
     const std::uint32_t span =
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
@@ -298,6 +307,7 @@ void CudaBatchTask::SearchAndApply() {
     search(reads, stream_);
   }
   ForkAndRead(reads, false);
+  BringValues(w.side);
   Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kBusyBlocks,
          kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells_);
   Join();

@@ -1,31 +1,61 @@
 #include <algorithm>
 #include <bit>
 #include <string>
+#include <utility>
 
 #include "engine/cuda/batch_task.h"
 
 namespace gpm {
 namespace {
 
-/// Where an array of a batch lies. @throws Error(kInvalidArgument) for memory of another device
+using Place = BatchPlaces::Place;
+
+/// Where an array of a batch lies.
 /// @param managed set if the host may look there as soon as it knows that the batch has ended
-bool IsOnDevice(const void* pointer, int device, const char* name, bool* managed) {
+template <class T>
+Place PlaceOf(std::span<T> array, int device, const char* name, bool* managed) {
+  if (array.empty()) return Place::kDevice;
   cudaPointerAttributes attributes{};
-  CheckCuda(cudaPointerGetAttributes(&attributes, pointer), "cudaPointerGetAttributes");
-  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
-    return false;
+  CheckCuda(cudaPointerGetAttributes(&attributes, array.data()), "cudaPointerGetAttributes");
+  switch (attributes.type) {
+    case cudaMemoryTypeManaged:
+      *managed = true;
+      return Place::kDevice;
+    case cudaMemoryTypeDevice:
+      break;
+    case cudaMemoryTypeHost:
+      return Place::kPinned;
+    default:
+      return Place::kPageable;
   }
-  *managed |= attributes.type == cudaMemoryTypeManaged;
-  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device) {
+  if (attributes.device != device) {
     throw Error(ErrorCode::kInvalidArgument,
                 std::string("batch: '") + name + "' is in the memory of device " +
                     std::to_string(attributes.device) + ", the store runs on device " +
                     std::to_string(device) + "; use host memory or that device's");
   }
-  return true;
+  return Place::kDevice;
 }
 
 }  // namespace
+
+BatchPlaces BatchPlaces::Of(const Batch& batch, int device) {
+  BatchPlaces places;
+  const auto place = [&](auto array, const char* name) {
+    return PlaceOf(array, device, name, &places.managed);
+  };
+  places.ops = place(batch.ops, "ops");
+  places.keys = place(batch.keys, "keys");
+  places.values = place(batch.values, "values");
+  places.found = place(batch.found, "found");
+  places.results = place(batch.results, "results");
+  if (places.keys == Place::kDevice &&
+      reinterpret_cast<std::uintptr_t>(batch.keys.data()) % 8 != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "batch: 'keys' in device memory must be 8-byte aligned");
+  }
+  return places;
+}
 
 CudaBatchTask::~CudaBatchTask() {
   if (workspace_ == nullptr) return;
@@ -37,30 +67,49 @@ CudaBatchTask::~CudaBatchTask() {
   executor_->ReturnWorkspace(std::move(workspace_));
 }
 
-void CudaBatchTask::Place() {
-  const int device = executor_->device();
-  const auto locate = [&](const void* pointer, std::size_t bytes, const char* name) {
-    return bytes > 0 && IsOnDevice(pointer, device, name, &managed_);
-  };
-  ops_on_device_ = locate(batch_.ops.data(), batch_.ops.size(), "ops");
-  keys_on_device_ = locate(batch_.keys.data(), batch_.keys.size(), "keys");
-  values_on_device_ = locate(batch_.values.data(), batch_.values.size(), "values");
-  found_on_device_ = locate(batch_.found.data(), batch_.found.size(), "found");
-  results_on_device_ = locate(batch_.results.data(), batch_.results.size(), "results");
-  if (keys_on_device_ && reinterpret_cast<std::uintptr_t>(batch_.keys.data()) % 8 != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "batch: 'keys' in device memory must be 8-byte aligned");
+template <class T>
+const T* CudaBatchTask::Input(std::span<const T> array, Place place, DeviceArray<std::byte>* to) {
+  if (array.empty()) return nullptr;
+  if (place == Place::kDevice) return array.data();
+  // (Host arrays are complete when the batch is started, whatever its stream still has to do. But
+  // one that the GPU reaches may be what the stream is about to write.)
+  const bool waits = place == Place::kPageable && array.size_bytes() > HostCopier::kLeftToDriver;
+  const cudaStream_t stream = waits ? workspace_->answering : stream_;
+  CopyIn(array.data(), array.size_bytes(), place, to->data(), stream);
+  if (waits) {
+    CheckCuda(cudaEventRecord(workspace_->arrived, stream), "cudaEventRecord");
+    CheckCuda(cudaStreamWaitEvent(stream_, workspace_->arrived, 0), "cudaStreamWaitEvent");
+  }
+  return reinterpret_cast<const T*>(to->data());
+}
+
+void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, std::byte* to,
+                           cudaStream_t stream) {
+  if (place == Place::kPageable && bytes > HostCopier::kLeftToDriver) {
+    executor_->Copier().ToDevice(to, static_cast<const std::byte*>(from), bytes, stream);
+  } else {
+    CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
+              "cudaMemcpyAsync to the device");
   }
 }
 
-template <class T>
-const T* CudaBatchTask::Input(const void* host, std::uint64_t bytes, bool on_device,
-                              DeviceArray<std::byte>* to) {
-  if (bytes == 0) return nullptr;
-  if (on_device) return static_cast<const T*>(host);
-  CheckCuda(cudaMemcpyAsync(to->data(), host, bytes, cudaMemcpyHostToDevice, stream_),
-            "cudaMemcpyAsync to the device");
-  return reinterpret_cast<const T*>(to->data());
+void CudaBatchTask::BringValues(cudaStream_t stream) {
+  if (batch_.values.empty() || places_.values == Place::kDevice) return;
+  Workspace& w = *workspace_;
+  if (!strategy_.sorts() && places_.values == Place::kPinned) {  // nothing runs beside it
+    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream);
+    return;
+  }
+  if (places_.values == Place::kPinned) {
+    CheckCuda(cudaStreamWaitEvent(w.answering, w.begun, 0), "cudaStreamWaitEvent");
+  }
+  CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), w.answering);
+  CheckCuda(cudaEventRecord(w.arrived, w.answering), "cudaEventRecord");
+  CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
+}
+
+void CudaBatchTask::StartBehind(const CudaEvent& event) {
+  CheckCuda(cudaStreamWaitEvent(stream_, event, 0), "cudaStreamWaitEvent");
 }
 
 void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
@@ -77,18 +126,24 @@ void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& gra
 void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant) {
   Workspace& w = *workspace_;
   w.ContinueOn(stream_);
+  if (!places_.InputsOnDevice()) {
+    CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
+  }
+  if (places_.values == Place::kPinned) {
+    CheckCuda(cudaEventRecord(w.begun, stream_), "cudaEventRecord");
+  }
   device_.count = static_cast<std::uint32_t>(batch_.results.size());
   device_.op = batch_.op;
-  device_.ops = Input<Op>(batch_.ops.data(), batch_.ops.size(), ops_on_device_, &w.ops);
-  device_.keys =
-      Input<std::uint64_t>(batch_.keys.data(), batch_.keys.size(), keys_on_device_, &w.keys);
-  device_.values =
-      Input<std::byte>(batch_.values.data(), batch_.values.size(), values_on_device_, &w.values);
-  device_.found = batch_.found.empty() ? nullptr
-                  : found_on_device_   ? batch_.found.data()
-                                       : w.found.data();
-  device_.results =
-      results_on_device_ ? batch_.results.data() : reinterpret_cast<Result*>(w.results.data());
+  device_.ops = Input(batch_.ops, places_.ops, &w.ops);
+  device_.keys = reinterpret_cast<const std::uint64_t*>(Input(batch_.keys, places_.keys, &w.keys));
+  device_.values = batch_.values.empty()              ? nullptr
+                   : places_.values == Place::kDevice ? batch_.values.data()
+                                                      : w.values.data();
+  device_.found = batch_.found.empty()              ? nullptr
+                  : places_.found == Place::kDevice ? batch_.found.data()
+                                                    : w.found.data();
+  device_.results = places_.results == Place::kDevice ? batch_.results.data()
+                                                      : reinterpret_cast<Result*>(w.results.data());
   device_.effects = w.effects.data();
   device_.records = w.records.data();
   device_.digests = w.digests.data();
@@ -121,7 +176,7 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
     constexpr std::uint32_t kBinBits = std::bit_width(AddressOrder::kBins) - 1;
     reads_.order.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
   }
-  kernel_reporter_ = OnDevice() ? reporter_ : Reporter{};
+  kernel_reporter_ = KernelsMayReport() ? reporter_ : Reporter{};
   if (!executor_->needs_flush() || strategy_.finds()) return;
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
@@ -129,12 +184,12 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
 
 void CudaBatchTask::Finish() {
   Workspace& w = *workspace_;
-  if (!found_on_device_ && !batch_.found.empty()) {
+  if (places_.found == Place::kPinned) {
     CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
                               cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync to the host");
   }
-  if (!results_on_device_) {
+  if (places_.results == Place::kPinned) {
     CheckCuda(cudaMemcpyAsync(batch_.results.data(), w.results.data(), batch_.results.size(),
                               cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync to the host");
@@ -144,11 +199,28 @@ void CudaBatchTask::Finish() {
   running_ = true;
 }
 
+void CudaBatchTask::CopyToPageable() {
+  Workspace& w = *workspace_;
+  bool waited = false;
+  const auto copy = [&](Place place, auto to, const DeviceArray<std::byte>& from) {
+    if (place != Place::kPageable) return;
+    if (!std::exchange(waited, true)) {
+      CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
+    }
+    const auto bytes = std::as_writable_bytes(to);
+    executor_->Copier().ToHost(bytes.data(), from.data(), bytes.size(), w.answering);
+  };
+  copy(places_.results, batch_.results, w.results);
+  copy(places_.found, batch_.found, w.found);
+}
+
 Progress CudaBatchTask::Await() {
   if (running_) {
     running_ = false;
+    const CurrentDevice current = executor_->Activate();
     try {
       progress_ = executor_->Collect(workspace_.get());
+      CopyToPageable();
     } catch (...) {
       cudaStreamSynchronize(stream_);  // what is still running writes to the workspace and arrays
       workspace_.reset();
@@ -179,12 +251,59 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   return Await();
 }
 
+CudaChunkedFinds::CudaChunkedFinds(CudaExecutor* executor, const Batch& batch,
+                                   const BatchPlaces& places, cudaStream_t stream)
+    : executor_(executor), stream_(stream) {
+  const std::uint64_t n = batch.results.size();
+  const auto rows = [n](auto array, std::uint64_t first, std::uint64_t count) {
+    const std::uint64_t row = array.size() / n;
+    return array.subspan(first * row, count * row);
+  };
+  for (std::uint64_t first = 0; first < n; first += kChunk) {
+    const std::uint64_t count = std::min(kChunk, n - first);
+    Batch chunk;
+    chunk.keys = rows(batch.keys, first, count);
+    chunk.found = rows(batch.found, first, count);
+    chunk.results = rows(batch.results, first, count);
+    chunks_.push_back(std::make_unique<CudaBatchTask>(executor, chunk, places, std::nullopt));
+    chunks_.back()->Allocate();
+  }
+}
+
+void CudaChunkedFinds::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
+  const CurrentDevice current = executor_->Activate();
+  CheckCuda(cudaEventRecord(begun_, stream_), "cudaEventRecord");
+  for (const auto& chunk : chunks_) {
+    chunk->StartBehind(begun_);
+    const bool first = chunk == chunks_.front();
+    chunk->Start(first ? recycle : Epochs::SlotRange{}, first ? grant : CellGrant{});
+    CheckCuda(cudaStreamWaitEvent(stream_, chunk->enqueued(), 0), "cudaStreamWaitEvent");
+  }
+}
+
+Progress CudaChunkedFinds::Await() {
+  Progress all;
+  for (const auto& chunk : chunks_) {
+    const Progress progress = chunk->Await();
+    all.found += progress.found;
+    all.cache_hits += progress.cache_hits;
+    all.positions.cells_tail = std::max(all.positions.cells_tail, progress.positions.cells_tail);
+    all.positions.slots_tail = std::max(all.positions.slots_tail, progress.positions.slots_tail);
+  }
+  return all;
+}
+
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
   const CurrentDevice current = Activate();
-  auto run = std::make_shared<CudaBatchTask>(this, batch, stream);
-  run->Place();
-  run->Allocate();
-  return run;
+  const BatchPlaces places = BatchPlaces::Of(batch, device_);
+  const bool to_host = places.found != Place::kDevice;
+  if (to_host && batch.ops.empty() && batch.op == Op::kFind &&
+      batch.results.size() >= 2 * CudaChunkedFinds::kChunk && pool_bytes() <= access_.dealt_up_to) {
+    return std::make_shared<CudaChunkedFinds>(this, batch, places, stream);
+  }
+  auto task = std::make_shared<CudaBatchTask>(this, batch, places, stream);
+  task->Allocate();
+  return task;
 }
 
 }  // namespace gpm

@@ -22,6 +22,8 @@ constexpr unsigned kFillBlocks = 4;
 /// The host looks for a batch's report so often before it asks the driver whether the GPU failed,
 /// which takes a microsecond.
 constexpr std::uint64_t kLooksBeforeQuery = 1024;
+/// Finds of a batch from which its hit rate says how warm the cache is.
+constexpr std::uint64_t kTellingFinds = 1024;
 /// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
 /// (SmQueues). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
 constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
@@ -352,6 +354,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.carried_out = report.sums.carried_out;
   progress.found = report.sums.found;
   progress.cache_hits = report.sums.cache_hits;
+  if (progress.found >= kTellingFinds) is_warm_ = 2 * progress.cache_hits >= progress.found;
   progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
   progress.positions = report.positions;
   return progress;
@@ -362,7 +365,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   const CurrentDevice current = Activate();
   AwaitCacheRefresh();
   context_.accelerators = {};
-  has_directory_ = has_cache_ = false;
+  has_directory_ = has_cache_ = is_warm_ = false;
   cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
   cache_memory_.Reserve(shape, policy);
   if (shape.buckets == 0) return;
@@ -453,6 +456,12 @@ void CudaExecutor::FlushPool() const {
   if (!needs_flush()) return;
   mapping_.persist().Flush(Step::kOther, mapping_.base(), mapping_.mapped_bytes());
   mapping_.persist().Fence(Step::kOther);
+}
+
+HostCopier& CudaExecutor::Copier() {
+  const std::lock_guard lock(mutex_);
+  if (copier_ == nullptr) copier_ = std::make_unique<HostCopier>(device_);
+  return *copier_;
 }
 
 std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {

@@ -11,6 +11,7 @@
 
 #include "cache/memory.h"
 #include "engine/cuda/graphs.h"
+#include "engine/cuda/io/host_copier.h"
 #include "engine/cuda/io/report.cuh"
 #include "engine/cuda/io/sm_queues.cuh"
 #include "engine/cuda/launch.h"
@@ -60,6 +61,9 @@ struct Workspace {
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
   CudaStream side, answering;  ///< for what runs beside the batch's stream
+  CudaStream own;              ///< of a batch that has none of the user's
+  CudaEvent begun;             ///< recorded before the batch
+  CudaEvent arrived;           ///< recorded behind the last input that was copied
   CudaEvent forked, joined, answered;
   CudaEvent reading;                       ///< recorded when all blocks of ReadValues have begun
   CudaEvent enqueued;                      ///< recorded behind the last kernel of a phase
@@ -148,6 +152,8 @@ class CudaExecutor : public Executor {
   /// Flushes the whole pool, where the medium needs it.
   void FlushPool() const;
   bool needs_flush() const { return mapping_.persist().needs_flush(); }
+  /// What copies pageable arrays; made when first asked for. @throws Error(kGpu), std::bad_alloc
+  HostCopier& Copier();
   std::unique_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept;
   int device() const { return device_; }
@@ -155,6 +161,8 @@ class CudaExecutor : public Executor {
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   bool has_directory() const { return has_directory_; }
   bool has_cache() const { return has_cache_; }
+  /// Whether the cache answers most finds, as far as the last batches say.
+  bool is_warm() const { return has_cache_ && is_warm_; }
 
  private:
   void Synchronize();
@@ -175,6 +183,7 @@ class CudaExecutor : public Executor {
   std::atomic<std::uint64_t> pool_bytes_{0};
   std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
   std::atomic<bool> has_cache_{false};
+  std::atomic<bool> is_warm_{false};  ///< most finds of the last batch that had many were hits
   std::atomic<std::uint64_t> gpu_bytes_{0};
   std::atomic<std::uint64_t> workspace_bytes_{0};
   TableContext context_{};
@@ -198,6 +207,7 @@ class CudaExecutor : public Executor {
   std::optional<CudaEvent> cells_sorted_;         ///< the same of SortCells
   std::mutex mutex_;                              ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::unique_ptr<HostCopier> copier_;
 };
 
 }  // namespace gpm

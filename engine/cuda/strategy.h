@@ -20,6 +20,9 @@ struct StrategyThresholds {
   /// From here on each find has a thread, below a tile. (2^14 - 1 finds take 14 to 53 us with a
   /// tile each; 2^14 take 30 to 73 with a thread each.)
   static constexpr std::uint64_t kThreadsFrom = (std::uint64_t{1} << 14) + 1;
+  /// The same where the cache answers few finds, or there is none: threads share reads, tiles do
+  /// not, and all that want the value of one hot key wait for one place behind the link.
+  static constexpr std::uint64_t kColdThreadsFrom = std::uint64_t{1} << 11;
   /// Up to here a merge sort is faster: a radix sort's passes take some 12 us however few they
   /// sort.
   static constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
@@ -40,6 +43,7 @@ struct StrategyInputs {
   bool reads_cells = false;  ///< finds give back values, and values lie in cells
   bool has_directory = false;
   bool has_cache = false;
+  bool is_warm = false;     ///< the cache answers most finds
   std::uint64_t tiles = 0;  ///< that run at once, one block to a multiprocessor
   std::uint64_t pool_bytes = 0;
   AccessOptions access;  ///< `dealt_up_to` is not 0
@@ -75,10 +79,12 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   using Kernels = Strategy::Kernels;
   const std::uint64_t n = in.operations;
   const bool by_address = in.reads_cells && n <= T::kPlannedUpTo && in.access.by_address;
-  const bool threads = n >= T::kThreadsFrom && (by_address || !in.reads_cells);
+  const std::uint64_t threads_from =
+      by_address && !in.is_warm ? T::kColdThreadsFrom : T::kThreadsFrom;
+  const bool threads = n >= threads_from && (by_address || !in.reads_cells);
   // Several finds of a key are one key run where that saves reads: without a directory, and where
   // values are neither read together nor cached.
-  const bool apart = (by_address && n >= T::kThreadsFrom) || !in.reads_cells || in.has_cache;
+  const bool apart = (by_address && threads) || !in.reads_cells || in.has_cache;
   Strategy s;
   if (in.finds_only && (!in.access.combine || (in.has_directory && apart))) {
     s.kernels = threads ? Kernels::kFindThreads : Kernels::kFindTiles;
@@ -90,7 +96,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.merge_sorts = n <= T::kMergedUpTo;
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
-  s.plans_reads = n >= T::kThreadsFrom || s.sorts();
+  s.plans_reads = s.kernels == Kernels::kFindThreads || s.sorts();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
   s.shares_reads = s.kernels == Kernels::kFindThreads && in.access.combine;
   s.copies_rows = s.shares_reads || s.searches();

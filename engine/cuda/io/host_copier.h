@@ -1,0 +1,62 @@
+#ifndef GPM_ENGINE_CUDA_IO_HOST_COPIER_H_
+#define GPM_ENGINE_CUDA_IO_HOST_COPIER_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/cuda/memory.h"
+#include "pm/thread_pool.h"
+
+namespace gpm {
+
+/// Copies arrays between GPU memory and pageable host memory. Threads copy pieces to and from
+/// pinned buffers, and the GPU copies those meanwhile. (For the driver's own copy of such memory
+/// one thread does that, and it takes several times as long as the link.)
+///
+/// Thread safety: any thread at any time; copies take turns.
+class HostCopier {
+ public:
+  /// Arrays up to this size are left to the driver, where it need not wait for the stream: it
+  /// takes them whole. Bytes.
+  static constexpr std::uint64_t kLeftToDriver = std::uint64_t{1} << 16;
+
+  /// @throws Error(kGpu), std::bad_alloc
+  explicit HostCopier(int device);
+  ~HostCopier();
+  HostCopier(const HostCopier&) = delete;
+  HostCopier& operator=(const HostCopier&) = delete;
+
+  /// Copies behind what the stream has; `from` is free again at the return. @throws Error(kGpu)
+  void ToDevice(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
+  /// Copies behind what the stream has, and returns when that is done. @throws Error(kGpu)
+  void ToHost(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
+
+ private:
+  struct Buffer {
+    Buffer();
+    ~Buffer();
+    std::byte* bytes = nullptr;  ///< pinned
+    CudaEvent copied;            ///< recorded behind the GPU's last copy
+  };
+  struct Piece {
+    Buffer* buffer;
+    std::uint64_t at;
+    std::uint64_t bytes;
+  };
+  template <class Begin, class End>
+  void InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin& begin, const End& end);
+
+  const int device_;
+  ThreadPool threads_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;  ///< two of each thread
+  std::mutex turn_;                               ///< held during a copy
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_IO_HOST_COPIER_H_
