@@ -104,8 +104,8 @@ void CheckAfterwards(const std::string& pool, std::uint64_t items) {
 }
 
 const std::vector<std::string>& WorkloadBench::Workloads() {
-  static const std::vector<std::string> names = {"c",     "b",      "a", "find", "find-missing",
-                                                 kInsert, kBulkLoad};
+  static const std::vector<std::string> names = {
+      "c", "b", "a", "find", "find-missing", "update", kInsert, kBulkLoad};
   return names;
 }
 

@@ -75,7 +75,7 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   command
       .add_option(
           "--workloads", arguments.workloads,
-          "Separated by commas: c, b, a (YCSB's), find, find-missing (uniform), insert "
+          "Separated by commas: c, b, a (YCSB's), find, find-missing, update (uniform), insert "
           "(into an empty pool with room for all), bulk-load (the same in one call, whatever "
           "the batch sizes)")
       ->check(CLI::IsMember(WorkloadBench::Workloads()))

@@ -17,7 +17,6 @@ StrategyInputs Inputs(std::uint64_t operations, bool finds_only) {
   in.reads_cells = finds_only;
   in.has_directory = true;
   in.has_cache = true;
-  in.is_warm = true;
   in.tiles = 132 * 32;
   in.pool_bytes = std::uint64_t{3} << 30;
   in.access.dealt_up_to = std::uint64_t{132 * 28} << 20;
@@ -88,14 +87,43 @@ TEST(StrategyTest, FindsOfAKeyAreCombinedWhereThatSavesReads) {
   in.access.by_address = false;
   EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles) << "each reads its own value";
   for (const bool has_cache : {false, true}) {  // a hot key's value is not in GPU memory
-    in = Inputs(1u << 11, true);
+    in = Inputs(1024, true);
     in.has_cache = has_cache;
-    in.is_warm = false;
-    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads) << "read together, each cell once";
-    EXPECT_TRUE(ChooseStrategy(in).shares_reads);
-    in.operations = (1u << 11) - 1;
+    in.shares = true;
+    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindTiles) << "read together, each cell once";
+    EXPECT_TRUE(ChooseStrategy(in).shares_reads && ChooseStrategy(in).plans_reads);
+    in.access.combine = false;
+    EXPECT_FALSE(ChooseStrategy(in).shares_reads || ChooseStrategy(in).plans_reads);
+    in.access.combine = true;
+    in.operations = 1023;
     EXPECT_EQ(ChooseStrategy(in).kernels, has_cache ? Kernels::kFindTiles : Kernels::kSmall);
+    EXPECT_FALSE(ChooseStrategy(in).shares_reads);
   }
+}
+
+TEST(StrategyTest, ReadsAreSharedWhereThatPays) {
+  FindHistory history;
+  const auto shares_again_after = [&] {
+    std::uint32_t batches = 0;
+    while (!history.Shares()) ++batches;
+    return batches;
+  };
+  EXPECT_TRUE(history.Shares()) << "nothing is known";
+  history.Add(4096, 100, true, 1500);
+  EXPECT_TRUE(history.Shares()) << "skewed";
+  history.Add(4096, 100, true, 3);
+  EXPECT_EQ(shares_again_after(), FindHistory::kUntilNextTry) << "uniform";
+  history.Add(4096, 100, true, 3);
+  EXPECT_FALSE(history.Shares());
+  history.Add(4096, 100, false, 0);
+  EXPECT_EQ(shares_again_after(), FindHistory::kUntilNextTry - 1)
+      << "who did not share says little";
+  history.Add(4096, 4000, true, 3);
+  for (int i = 0; i < 1000; ++i) ASSERT_FALSE(history.Shares()) << "warm";
+  history.Add(1000, 0, false, 0);
+  EXPECT_FALSE(history.Shares()) << "a few finds say nothing";
+  history.Add(4096, 100, false, 0);
+  EXPECT_TRUE(history.Shares()) << "cold again";
 }
 
 /// What the kernels rely on, for all inputs.
@@ -108,7 +136,7 @@ TEST(StrategyTest, Invariants) {
       in.has_cache = in.has_directory && (bits & 8) != 0;
       in.access.by_address = (bits & 16) != 0;
       in.access.combine = (bits & 32) != 0;
-      in.is_warm = in.has_cache && (bits & 128) != 0;
+      in.shares = (bits & 128) != 0;
       if ((bits & 64) != 0) in.pool_bytes = in.access.dealt_up_to + 1;
       const Strategy s = ChooseStrategy(in);
       SCOPED_TRACE(testing::Message() << "bits " << bits << ", " << n << " operations");

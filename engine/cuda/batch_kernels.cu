@@ -35,7 +35,7 @@ Strategy CudaBatchTask::Choose() const {
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
   inputs.has_cache = executor_->has_cache();
-  inputs.is_warm = executor_->is_warm();
+  inputs.shares = inputs.finds_only && executor_->find_history().Shares();
   inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
   inputs.pool_bytes = executor_->pool_bytes();
   inputs.access = executor_->access();
@@ -222,6 +222,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
 void CudaBatchTask::Find() {
   if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+    ClearReads();
     if (reads_.enabled()) {
       const unsigned multiprocessors = executor_->multiprocessors();
       const unsigned most =

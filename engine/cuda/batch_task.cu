@@ -220,6 +220,10 @@ Progress CudaBatchTask::Await() {
     const CurrentDevice current = executor_->Activate();
     try {
       progress_ = executor_->Collect(workspace_.get());
+      if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
+        executor_->find_history().Add(progress_.found, progress_.cache_hits, strategy_.shares_reads,
+                                      workspace_->reads_shared);
+      }
       CopyToPageable();
     } catch (...) {
       cudaStreamSynchronize(stream_);  // what is still running writes to the workspace and arrays

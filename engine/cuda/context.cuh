@@ -39,6 +39,7 @@ struct BatchSums {
   std::uint64_t cells_taken;     ///< asked for, of the batch's grant
   std::uint64_t found;           ///< finds that found their key
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
+  std::uint64_t reads_shared;    ///< of those of FindKeys, whose value another find read
   std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
   std::uint64_t blocks_arrived;  ///< at GridBarrier, of a kernel of which all blocks begin together
   std::uint64_t blocks_done;     ///< of the kernel that reports

@@ -22,8 +22,6 @@ constexpr unsigned kFillBlocks = 4;
 /// The host looks for a batch's report so often before it asks the driver whether the GPU failed,
 /// which takes a microsecond.
 constexpr std::uint64_t kLooksBeforeQuery = 1024;
-/// Finds of a batch from which its hit rate says how warm the cache is.
-constexpr std::uint64_t kTellingFinds = 1024;
 /// Bytes of a pool, for each multiprocessor, up to which the GPU keeps all translations
 /// (SmQueues). Between what was measured to be kept on an H200, 2 GiB, and what was not, 6.
 constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
@@ -354,7 +352,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.carried_out = report.sums.carried_out;
   progress.found = report.sums.found;
   progress.cache_hits = report.sums.cache_hits;
-  if (progress.found >= kTellingFinds) is_warm_ = 2 * progress.cache_hits >= progress.found;
+  workspace->reads_shared = report.sums.reads_shared;
   progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
   progress.positions = report.positions;
   return progress;
@@ -365,7 +363,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   const CurrentDevice current = Activate();
   AwaitCacheRefresh();
   context_.accelerators = {};
-  has_directory_ = has_cache_ = is_warm_ = false;
+  has_directory_ = has_cache_ = false;
   cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
   cache_memory_.Reserve(shape, policy);
   if (shape.buckets == 0) return;

@@ -16,6 +16,7 @@
 #include "engine/cuda/io/sm_queues.cuh"
 #include "engine/cuda/launch.h"
 #include "engine/cuda/memory.h"
+#include "engine/cuda/strategy.h"
 #include "engine/executor.h"
 
 namespace gpm {
@@ -70,6 +71,7 @@ struct Workspace {
   unsigned long long last_stream = ~0ull;  ///< id of that of the batch before
   std::uint32_t reports = 0;               ///< asked for
   std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
+  std::uint64_t reads_shared = 0;          ///< in the phase that was reported last
 };
 
 /// Runs batches as kernels on one GPU, and the passes likewise.
@@ -161,8 +163,7 @@ class CudaExecutor : public Executor {
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   bool has_directory() const { return has_directory_; }
   bool has_cache() const { return has_cache_; }
-  /// Whether the cache answers most finds, as far as the last batches say.
-  bool is_warm() const { return has_cache_ && is_warm_; }
+  FindHistory& find_history() { return find_history_; }
 
  private:
   void Synchronize();
@@ -183,7 +184,7 @@ class CudaExecutor : public Executor {
   std::atomic<std::uint64_t> pool_bytes_{0};
   std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
   std::atomic<bool> has_cache_{false};
-  std::atomic<bool> is_warm_{false};  ///< most finds of the last batch that had many were hits
+  FindHistory find_history_;
   std::atomic<std::uint64_t> gpu_bytes_{0};
   std::atomic<std::uint64_t> workspace_bytes_{0};
   TableContext context_{};

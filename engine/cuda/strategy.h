@@ -2,6 +2,7 @@
 #define GPM_ENGINE_CUDA_STRATEGY_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "gpmstore/options.h"
@@ -20,9 +21,8 @@ struct StrategyThresholds {
   /// From here on each find has a thread, below a tile. (2^14 - 1 finds take 14 to 53 us with a
   /// tile each; 2^14 take 30 to 73 with a thread each.)
   static constexpr std::uint64_t kThreadsFrom = (std::uint64_t{1} << 14) + 1;
-  /// The same where the cache answers few finds, or there is none: threads share reads, tiles do
-  /// not, and all that want the value of one hot key wait for one place behind the link.
-  static constexpr std::uint64_t kColdThreadsFrom = std::uint64_t{1} << 11;
+  /// From here on tiles share reads where that pays (FindHistory). Below, few want the same value.
+  static constexpr std::uint64_t kSharedFrom = 1024;
   /// Up to here a merge sort is faster: a radix sort's passes take some 12 us however few they
   /// sort.
   static constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
@@ -36,6 +36,46 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kPlannedUpTo = std::uint64_t{1} << 30;
 };
 
+/// What the last batches have shown of the finds that come. Thread safety: any thread; batches that
+/// end together may forget each other.
+class FindHistory {
+ public:
+  /// Finds from which a batch says something.
+  static constexpr std::uint64_t kTelling = StrategyThresholds::kSharedFrom;
+  /// Sharing pays if it saves one read in so many. (With a tile each, 4096 uniform finds take 28 us
+  /// and 4096 of Zipf 0.99, if none is cached, 118: all that want a hot key's value wait for one
+  /// place behind the link.)
+  static constexpr std::uint64_t kPayingShare = 16;
+  /// Where it does not, one batch in so many tries again.
+  static constexpr std::uint32_t kUntilNextTry = 64;
+
+  /// A batch has ended. @param found, hits, shared its finds that found their key, of those what
+  ///        the cache answered, and what another find read for them
+  /// @param may_share whether it shared what it could
+  void Add(std::uint64_t found, std::uint64_t hits, bool may_share, std::uint64_t shared) {
+    if (found < kTelling) return;
+    const std::uint64_t reads = found - (hits < found ? hits : found);
+    if (2 * reads < found) {
+      wait_ = kWarm;
+    } else if (may_share) {
+      wait_ = shared * kPayingShare < reads ? kUntilNextTry : 0;
+    } else if (wait_ == kWarm) {
+      wait_ = 0;
+    }
+  }
+  /// Whether the next batch should share reads.
+  bool Shares() {
+    const std::uint32_t wait = wait_;
+    if (wait != 0 && wait != kWarm) wait_ = wait - 1;
+    return wait == 0;
+  }
+
+ private:
+  static constexpr std::uint32_t kWarm = ~0u;  ///< the cache answers most finds
+
+  std::atomic<std::uint32_t> wait_{0};  ///< batches that do not share, from now on
+};
+
 /// What a strategy is chosen by.
 struct StrategyInputs {
   std::uint64_t operations = 0;
@@ -43,7 +83,7 @@ struct StrategyInputs {
   bool reads_cells = false;  ///< finds give back values, and values lie in cells
   bool has_directory = false;
   bool has_cache = false;
-  bool is_warm = false;     ///< the cache answers most finds
+  bool shares = false;      ///< finds want the same values from persistent memory (FindHistory)
   std::uint64_t tiles = 0;  ///< that run at once, one block to a multiprocessor
   std::uint64_t pool_bytes = 0;
   AccessOptions access;  ///< `dealt_up_to` is not 0
@@ -79,12 +119,10 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   using Kernels = Strategy::Kernels;
   const std::uint64_t n = in.operations;
   const bool by_address = in.reads_cells && n <= T::kPlannedUpTo && in.access.by_address;
-  const std::uint64_t threads_from =
-      by_address && !in.is_warm ? T::kColdThreadsFrom : T::kThreadsFrom;
-  const bool threads = n >= threads_from && (by_address || !in.reads_cells);
+  const bool threads = n >= T::kThreadsFrom && (by_address || !in.reads_cells);
   // Several finds of a key are one key run where that saves reads: without a directory, and where
   // values are neither read together nor cached.
-  const bool apart = (by_address && threads) || !in.reads_cells || in.has_cache;
+  const bool apart = (by_address && n >= T::kSharedFrom) || !in.reads_cells || in.has_cache;
   Strategy s;
   if (in.finds_only && (!in.access.combine || (in.has_directory && apart))) {
     s.kernels = threads ? Kernels::kFindThreads : Kernels::kFindTiles;
@@ -96,10 +134,12 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.merge_sorts = n <= T::kMergedUpTo;
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
-  s.plans_reads = s.kernels == Kernels::kFindThreads || s.sorts();
+  const bool finds_share = s.kernels == Kernels::kFindThreads ||
+                           (s.kernels == Kernels::kFindTiles && in.shares && n >= T::kSharedFrom);
+  s.shares_reads = finds_share && in.access.combine;
+  s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.sorts();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
-  s.shares_reads = s.kernels == Kernels::kFindThreads && in.access.combine;
-  s.copies_rows = s.shares_reads || s.searches();
+  s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
   if ((s.finds() || s.searches()) && !s.orders_reads && n >= T::kSlicedFrom) {
     s.first_slice = static_cast<std::uint32_t>(
         n / (s.finds() ? T::kFirstSliceOfFinds : T::kFirstSliceOfKeyRuns));

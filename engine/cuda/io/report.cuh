@@ -67,6 +67,7 @@ __device__ inline void ReportWhenLast(const TableContext& context, const Reporte
 struct BlockCounts {
   std::uint32_t found;
   std::uint32_t cache_hits;
+  std::uint32_t reads_shared;
 
   /// By all threads of a block, before anything is counted.
   __device__ void Clear() {
@@ -84,6 +85,7 @@ struct BlockCounts {
     if (threadIdx.x != 0 || found == 0) return;
     AtomicAdd(&sums->found, found);
     AtomicAdd(&sums->cache_hits, cache_hits);
+    if (reads_shared != 0) AtomicAdd(&sums->reads_shared, reads_shared);
   }
 };
 

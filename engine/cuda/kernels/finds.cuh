@@ -14,7 +14,8 @@ inline constexpr unsigned kFindingBlocks = 4;
 
 /// A small batch: a tile looks up each find, and copies the value if the cache has it. If `reads`
 /// is enabled, other values are queued there, and read when all finds were looked up: all blocks
-/// then begin at once (KernelGraph), one or more for each multiprocessor.
+/// then begin at once (KernelGraph), one or more for each multiprocessor. If reads are shared, one
+/// find reads for all that want its value, and these copy it from there at the end.
 __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -33,16 +34,19 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Find(candidates, key);
+    ReadPlan plan;
     bool hit = context.accelerators.directory.enabled() && candidates.reserved < 0;
     if (outcome.present && batch.found != nullptr) {
       std::byte* const row = batch.FoundOf(i, table.value_size);
       if (!reads.enabled()) {
         hit = operations.ReadFound(candidates, outcome, row);
       } else if (hit = operations.ReadCached(candidates, outcome, row); !hit && group.IsLeader()) {
-        reads.PlanFirst(operations.CellOf(outcome.reference), i);
+        plan = reads.Plan(operations.CellOf(outcome.reference), i);
       }
     }
     if (group.IsLeader()) {
+      if (reads.sharing.enabled()) reads.plans[i] = plan;
+      if (plan.Is(ReadPlan::kCopy)) atomicAdd(&counts.reads_shared, 1u);
       batch.results[i] = ResultOf(Op::kFind, outcome.present);
       if (outcome.present) counts.CountFound(hit);
     }
@@ -53,9 +57,10 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     return;
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
-  const std::uint32_t planned = GridBarrier{&batch.sums->blocks_arrived}.ArriveAndWait(
-      1, counts.found - counts.cache_hits, &planned_in_all);
-  const bool may_report = threadIdx.x < 32 && reporter.words != nullptr;
+  const GridBarrier barrier{&batch.sums->blocks_arrived};
+  const std::uint32_t planned = barrier.ArriveAndWait(
+      1, counts.found - counts.cache_hits - counts.reads_shared, &planned_in_all);
+  const bool may_report = threadIdx.x < 32 && reporter.words != nullptr && !reads.sharing.enabled();
   std::uint32_t half = 0;  // of the report, which counts no reads: ready before them
   if (may_report) half = HalfOfReport(context, reporter);
   bool reports = blockIdx.x == 0;
@@ -69,7 +74,19 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     if (reports) reads.queues.Clear();
   }
   __syncthreads();
-  if (reports && may_report) Send(half, reporter);
+  if (!reads.sharing.enabled()) {
+    if (reports && may_report) Send(half, reporter);
+    return;
+  }
+  barrier.ArriveAndWait(2, 0, &planned_in_all);
+  for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes; i < batch.count;
+       i += gridDim.x * kTilesPerBlock) {
+    const ReadPlan plan = reads.plans[i];
+    if (!plan.Is(ReadPlan::kCopy)) continue;
+    CopyBytes(group, batch.FoundOf(i, table.value_size),
+              batch.FoundOf(plan.number(), table.value_size), table.value_size);
+  }
+  ReportWhenLast(context, reporter);
 }
 
 /// Of the finds of a large batch that the cache answers, one in so many counts for all of them:
