@@ -101,6 +101,19 @@ TEST(StrategyTest, FindsOfAKeyAreCombinedWhereThatSavesReads) {
   }
 }
 
+TEST(StrategyTest, ValuesForTheHostAreFoundInChunks) {
+  StrategyInputs in = Inputs(1u << 17, true);
+  in.to_host = true;
+  EXPECT_EQ(ChooseStrategy(in).chunk, 0u) << "one";
+  in.operations = (1u << 17) + 1;
+  EXPECT_EQ(ChooseStrategy(in).chunk, 1u << 17);
+  EXPECT_EQ(ChooseStrategy(in).first_slice, 0u);
+  in.operations = (1u << 23) + 1;
+  EXPECT_EQ(ChooseStrategy(in).chunk, (1u << 20) + 1) << "no more than eight";
+  in.pool_bytes = in.access.dealt_up_to + 1;
+  EXPECT_EQ(ChooseStrategy(in).chunk, 0u) << "one order for all";
+}
+
 TEST(StrategyTest, ReadsAreSharedWhereThatPays) {
   FindHistory history;
   const auto shares_again_after = [&] {
@@ -128,7 +141,7 @@ TEST(StrategyTest, ReadsAreSharedWhereThatPays) {
 
 /// What the kernels rely on, for all inputs.
 TEST(StrategyTest, Invariants) {
-  for (std::uint32_t bits = 0; bits < 256; ++bits) {
+  for (std::uint32_t bits = 0; bits < 512; ++bits) {
     for (std::uint64_t n = 1; n < std::uint64_t{1} << 32; n = n * 3 / 2 + 1) {
       StrategyInputs in = Inputs(n, (bits & 1) != 0);
       in.reads_cells = (bits & 2) != 0;
@@ -137,6 +150,7 @@ TEST(StrategyTest, Invariants) {
       in.access.by_address = (bits & 16) != 0;
       in.access.combine = (bits & 32) != 0;
       in.shares = (bits & 128) != 0;
+      in.to_host = (bits & 256) != 0;
       if ((bits & 64) != 0) in.pool_bytes = in.access.dealt_up_to + 1;
       const Strategy s = ChooseStrategy(in);
       SCOPED_TRACE(testing::Message() << "bits " << bits << ", " << n << " operations");
@@ -148,7 +162,9 @@ TEST(StrategyTest, Invariants) {
       EXPECT_TRUE(s.plans_reads || !(s.orders_reads || s.shares_reads || s.copies_rows));
       EXPECT_TRUE(s.kernels != Kernels::kFindThreads || !in.reads_cells || s.plans_reads);
       EXPECT_TRUE(s.kernels != Kernels::kSearched || !in.reads_cells || s.copies_rows);
-      EXPECT_TRUE(s.first_slice == 0 || !s.orders_reads);
+      EXPECT_TRUE(s.first_slice == 0 || (!s.orders_reads && s.chunk == 0));
+      EXPECT_TRUE(s.chunk == 0 || (s.kernels == Kernels::kFindThreads && s.queues_reads &&
+                                   !s.orders_reads && s.chunk * 8ull >= n));
       EXPECT_LT(s.first_slice, n);
     }
   }

@@ -32,6 +32,7 @@ Strategy CudaBatchTask::Choose() const {
   StrategyInputs inputs;
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
+  inputs.to_host = places_.found != Place::kDevice;
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
   inputs.has_cache = executor_->has_cache();
@@ -111,7 +112,9 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   // Each slice has queues of its own, one behind the other. A later phase has one slice alone, and
   // its queues may run over into the second's.
   const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
-  const std::uint64_t first = strategy_.first_slice != 0 ? strategy_.first_slice : rows;
+  const std::uint64_t first = strategy_.first_slice != 0 ? strategy_.first_slice
+                              : strategy_.chunk != 0     ? strategy_.chunk
+                                                         : rows;
   const std::uint64_t second = RoundUp(ShapeQueues(first, Workspace::kReads, &reads_.queues), 2);
   std::uint64_t queued = second;
   if (strategy_.first_slice != 0) {
@@ -121,7 +124,8 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   const std::uint64_t claims = strategy_.shares_reads ? std::bit_ceil(2 * operations) : 0;
   const std::uint64_t copies = strategy_.copies_rows ? rows : 0;
   const bool plans = strategy_.plans_reads;
-  w.reads.Reserve(queued + (plans ? rows + Reads::kFlags + bin_words + claims + copies : 0));
+  const std::uint64_t flag_words = Reads::kFlags / 2 * StrategyThresholds::kMostChunks;
+  w.reads.Reserve(queued + (plans ? rows + flag_words + bin_words + claims + copies : 0));
   reads_.queues.items = w.reads.data();
   if (strategy_.first_slice != 0) second_queues_.items = w.reads.data() + second;
   if (!plans) return;
@@ -129,7 +133,7 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   reads_.plans = reinterpret_cast<ReadPlan*>(at);
   reads_.flags = reinterpret_cast<std::uint32_t*>(at += rows);
   reads_.copies.count = reads_.flags + Reads::kCopies;
-  at += Reads::kFlags;
+  at += flag_words;
   if (bin_words != 0) reads_.order.bins = reinterpret_cast<std::uint32_t*>(at);
   at += bin_words;
   if (claims != 0) {
@@ -138,7 +142,7 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   }
   at += claims;
   if (copies != 0) reads_.copies.rows = at;
-  clear_bytes_ = 8 * (Reads::kFlags + bin_words + claims);
+  clear_bytes_ = 8 * (flag_words + bin_words + claims);
 }
 
 /// Sorts the hashes, and the operations with them, and says where they are then. Without storage it
@@ -200,7 +204,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
       answer(reads_, w.answering, Reporter{});
       CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
       CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
-      CopyRows(Reporter{});
+      CopyRows(reads_, Reporter{});
       Launch("FixMispredictedRuns", FixMispredictedRuns, executor_->multiprocessors(),
              kBlockThreads, stream_, context_, device_, kernel_reporter_);
     } else {
@@ -237,35 +241,71 @@ void CudaBatchTask::Find() {
     return;
   }
   ClearReads();
-  const bool reports = !reads_.enabled();
-  const auto search = [&](const Reads& reads, cudaStream_t stream) {
-    const std::uint32_t operations = reads.last - reads.first;
-    Launch("SearchKeys", SearchKeys, BlocksFor(operations, kBlockThreads), kBlockThreads, stream,
-           context_, device_, reads, reports ? kernel_reporter_ : Reporter{});
-  };
+  if (!reads_.enabled()) {
+    SearchFinds(reads_, stream_, kernel_reporter_);
+    return;
+  }
+  if (strategy_.chunk != 0) {
+    FindInChunks();
+    return;
+  }
   Reads reads = reads_;
   if (second_queues_.enabled()) {  // read the first slice while the second one is looked up
     reads.last = strategy_.first_slice;
-    search(reads, stream_);
+    SearchFinds(reads, stream_, Reporter{});
     ForkAndRead(reads, true);
     reads.first = reads.last;
     reads.last = device_.count;
     reads.queues = second_queues_;
     reads.flags += Reads::kFlags;
-    search(reads, workspace_->side);
+    SearchFinds(reads, workspace_->side, Reporter{});
     Join();
   } else {
-    search(reads, stream_);
-    if (reports) return;
+    SearchFinds(reads, stream_, Reporter{});
   }
   ReadPlanned(reads, true);
-  CopyRows(kernel_reporter_);
+  CopyRows(reads, kernel_reporter_);
 }
 
-void CudaBatchTask::CopyRows(const Reporter& reporter) {
+/// Copies the rows of a chunk to pinned memory while others are looked up; those that go to
+/// pageable memory are copied by the host (CopyChunks).
+void CudaBatchTask::FindInChunks() {
+  Workspace& w = *workspace_;
+  Reads reads = reads_;
+  for (std::uint32_t k = 0; reads.first < device_.count; ++k) {
+    reads.last = std::min(reads.first + strategy_.chunk, device_.count);
+    const bool is_last = reads.last == device_.count;
+    SearchFinds(reads, stream_, Reporter{});
+    ReadPlanned(reads, true);
+    CopyRows(reads, is_last ? kernel_reporter_ : Reporter{});
+    CheckCuda(cudaEventRecord(w.chunks[k], stream_), "cudaEventRecord");
+    if (places_.found == Place::kPinned) {
+      const std::uint64_t row = batch_.found.size() / device_.count;
+      CheckCuda(cudaStreamWaitEvent(w.answering, w.chunks[k], 0), "cudaStreamWaitEvent");
+      CheckCuda(cudaMemcpyAsync(
+                    batch_.found.data() + reads.first * row, w.found.data() + reads.first * row,
+                    (reads.last - reads.first) * row, cudaMemcpyDeviceToHost, w.answering),
+                "cudaMemcpyAsync to the host");
+    }
+    reads.copies.rows += reads.last - reads.first;
+    reads.flags += Reads::kFlags;
+    reads.copies.count = reads.flags + Reads::kCopies;
+    reads.first = reads.last;
+  }
+  if (places_.found != Place::kPinned) return;
+  CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
+  CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
+}
+
+void CudaBatchTask::SearchFinds(const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
+  Launch("SearchKeys", SearchKeys, BlocksFor(reads.last - reads.first, kBlockThreads),
+         kBlockThreads, stream, context_, device_, reads, reporter);
+}
+
+void CudaBatchTask::CopyRows(const Reads& reads, const Reporter& reporter) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   Launch("CopyReads", CopyReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
-         context_, device_, reads_, reporter);
+         context_, device_, reads, reporter);
 }
 
 void CudaBatchTask::ClearReads() {

@@ -108,10 +108,6 @@ void CudaBatchTask::BringValues(cudaStream_t stream) {
   CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
 }
 
-void CudaBatchTask::StartBehind(const CudaEvent& event) {
-  CheckCuda(cudaStreamWaitEvent(stream_, event, 0), "cudaStreamWaitEvent");
-}
-
 void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
   const CurrentDevice current = executor_->Activate();
   try {
@@ -184,7 +180,7 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
 
 void CudaBatchTask::Finish() {
   Workspace& w = *workspace_;
-  if (places_.found == Place::kPinned) {
+  if (places_.found == Place::kPinned && strategy_.chunk == 0) {
     CheckCuda(cudaMemcpyAsync(batch_.found.data(), w.found.data(), batch_.found.size(),
                               cudaMemcpyDeviceToHost, stream_),
               "cudaMemcpyAsync to the host");
@@ -199,6 +195,19 @@ void CudaBatchTask::Finish() {
   running_ = true;
 }
 
+void CudaBatchTask::CopyChunks() {
+  if (strategy_.chunk == 0 || places_.found != Place::kPageable) return;
+  Workspace& w = *workspace_;
+  const std::uint64_t bytes = strategy_.chunk * (batch_.found.size() / device_.count);
+  std::uint64_t at = 0;
+  for (std::uint32_t k = 0; at < batch_.found.size(); ++k, at += bytes) {
+    // (The copier is for other batches, too, until there is something to copy.)
+    CheckCuda(cudaEventSynchronize(w.chunks[k]), "cudaEventSynchronize");
+    executor_->Copier().ToHost(batch_.found.data() + at, w.found.data() + at,
+                               std::min(bytes, batch_.found.size() - at), w.answering);
+  }
+}
+
 void CudaBatchTask::CopyToPageable() {
   Workspace& w = *workspace_;
   bool waited = false;
@@ -211,7 +220,7 @@ void CudaBatchTask::CopyToPageable() {
     executor_->Copier().ToHost(bytes.data(), from.data(), bytes.size(), w.answering);
   };
   copy(places_.results, batch_.results, w.results);
-  copy(places_.found, batch_.found, w.found);
+  if (strategy_.chunk == 0) copy(places_.found, batch_.found, w.found);
 }
 
 Progress CudaBatchTask::Await() {
@@ -219,6 +228,7 @@ Progress CudaBatchTask::Await() {
     running_ = false;
     const CurrentDevice current = executor_->Activate();
     try {
+      CopyChunks();
       progress_ = executor_->Collect(workspace_.get());
       if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
         executor_->find_history().Add(progress_.found, progress_.cache_hits, strategy_.shares_reads,
@@ -255,57 +265,9 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   return Await();
 }
 
-CudaChunkedFinds::CudaChunkedFinds(CudaExecutor* executor, const Batch& batch,
-                                   const BatchPlaces& places, cudaStream_t stream)
-    : executor_(executor), stream_(stream) {
-  const std::uint64_t n = batch.results.size();
-  const auto rows = [n](auto array, std::uint64_t first, std::uint64_t count) {
-    const std::uint64_t row = array.size() / n;
-    return array.subspan(first * row, count * row);
-  };
-  for (std::uint64_t first = 0; first < n; first += kChunk) {
-    const std::uint64_t count = std::min(kChunk, n - first);
-    Batch chunk;
-    chunk.keys = rows(batch.keys, first, count);
-    chunk.found = rows(batch.found, first, count);
-    chunk.results = rows(batch.results, first, count);
-    chunks_.push_back(std::make_unique<CudaBatchTask>(executor, chunk, places, std::nullopt));
-    chunks_.back()->Allocate();
-  }
-}
-
-void CudaChunkedFinds::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
-  const CurrentDevice current = executor_->Activate();
-  CheckCuda(cudaEventRecord(begun_, stream_), "cudaEventRecord");
-  for (const auto& chunk : chunks_) {
-    chunk->StartBehind(begun_);
-    const bool first = chunk == chunks_.front();
-    chunk->Start(first ? recycle : Epochs::SlotRange{}, first ? grant : CellGrant{});
-    CheckCuda(cudaStreamWaitEvent(stream_, chunk->enqueued(), 0), "cudaStreamWaitEvent");
-  }
-}
-
-Progress CudaChunkedFinds::Await() {
-  Progress all;
-  for (const auto& chunk : chunks_) {
-    const Progress progress = chunk->Await();
-    all.found += progress.found;
-    all.cache_hits += progress.cache_hits;
-    all.positions.cells_tail = std::max(all.positions.cells_tail, progress.positions.cells_tail);
-    all.positions.slots_tail = std::max(all.positions.slots_tail, progress.positions.slots_tail);
-  }
-  return all;
-}
-
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
   const CurrentDevice current = Activate();
-  const BatchPlaces places = BatchPlaces::Of(batch, device_);
-  const bool to_host = places.found != Place::kDevice;
-  if (to_host && batch.ops.empty() && batch.op == Op::kFind &&
-      batch.results.size() >= 2 * CudaChunkedFinds::kChunk && pool_bytes() <= access_.dealt_up_to) {
-    return std::make_shared<CudaChunkedFinds>(this, batch, places, stream);
-  }
-  auto task = std::make_shared<CudaBatchTask>(this, batch, places, stream);
+  auto task = std::make_shared<CudaBatchTask>(this, batch, BatchPlaces::Of(batch, device_), stream);
   task->Allocate();
   return task;
 }

@@ -2,8 +2,6 @@
 #define GPM_ENGINE_CUDA_BATCH_TASK_H_
 
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "engine/cuda/executor.h"
 #include "engine/cuda/io/read_plans.cuh"
@@ -36,21 +34,16 @@ struct BatchPlaces {
 /// A batch on the cuda executor: its arrays where kernels reach them, and where it stands.
 class CudaBatchTask : public BatchTask {
  public:
-  /// @param stream nullopt: one of the task's own
   CudaBatchTask(CudaExecutor* executor, const Batch& batch, const BatchPlaces& places,
-                std::optional<cudaStream_t> stream)
+                cudaStream_t stream)
       : executor_(executor),
         batch_(batch),
         places_(places),
         workspace_(executor->TakeWorkspace()),
-        stream_(stream.value_or(workspace_->own)) {}
+        stream_(stream) {}
   ~CudaBatchTask() override;
 
   void Allocate();
-  /// What is started runs behind the event. @throws Error(kGpu)
-  void StartBehind(const CudaEvent& event);
-  /// Recorded behind what runs on the GPU.
-  const CudaEvent& enqueued() const { return workspace_->enqueued; }
   void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
   bool Touched() const override { return touched_; }
   bool ResultsOnHost() const override { return places_.results != Place::kDevice; }
@@ -74,6 +67,8 @@ class CudaBatchTask : public BatchTask {
   void Sort();
   void CarryOut(bool again, bool final_attempt);
   void Find();
+  void FindInChunks();
+  void SearchFinds(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
   template <class Item>
   std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Queues kind, SmQueues<Item>* queues);
   void AllocateReads(std::uint64_t operations);
@@ -83,7 +78,7 @@ class CudaBatchTask : public BatchTask {
   /// @param copies whether what the cache has is copied, and counted, too
   void ReadPlanned(const Reads& reads, bool copies);
   /// Copies what several operations want of what was read.
-  void CopyRows(const Reporter& reporter);
+  void CopyRows(const Reads& reads, const Reporter& reporter);
   // Between Fork and Join, the side stream runs beside the batch's own.
   void Fork();
   /// Forks, and reads on the batch's own stream. The side stream begins, as far as the GPU can
@@ -93,7 +88,9 @@ class CudaBatchTask : public BatchTask {
   void Join();
   /// Takes the results to pinned memory, and reports where no kernel did.
   void Finish();
-  /// Takes them to pageable memory, when the kernels have ended.
+  /// Takes the rows of finds in chunks to pageable memory, while kernels run.
+  void CopyChunks();
+  /// Takes everything else there, when they have ended.
   void CopyToPageable();
   /// Whether the host sees what the kernels gave back when one of them reports: nothing is copied
   /// behind them, but what the host copies.
@@ -123,29 +120,6 @@ class CudaBatchTask : public BatchTask {
   bool running_ = false;
   bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;
-};
-
-/// Finds of which results go to host memory: batches of their own, of so many finds that the
-/// results of one are copied while others run.
-class CudaChunkedFinds : public BatchTask {
- public:
-  /// Finds of a chunk: its values take 0.3 ms over the link, if they have 128 bytes.
-  static constexpr std::uint64_t kChunk = std::uint64_t{1} << 17;
-
-  CudaChunkedFinds(CudaExecutor* executor, const Batch& batch, const BatchPlaces& places,
-                   cudaStream_t stream);
-  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
-  bool Touched() const override { return chunks_.front()->Touched(); }
-  bool ResultsOnHost() const override { return chunks_.front()->ResultsOnHost(); }
-  Progress Await() override;
-  /// (Finds lack no room.)
-  Progress Resume(bool, const CellGrant&) override { return Await(); }
-
- private:
-  CudaExecutor* executor_;
-  cudaStream_t stream_;
-  CudaEvent begun_;  ///< what the stream had before
-  std::vector<std::unique_ptr<CudaBatchTask>> chunks_;
 };
 
 }  // namespace gpm

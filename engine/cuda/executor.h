@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -62,10 +63,11 @@ struct Workspace {
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
   CudaStream side, answering;  ///< for what runs beside the batch's stream
-  CudaStream own;              ///< of a batch that has none of the user's
   CudaEvent begun;             ///< recorded before the batch
   CudaEvent arrived;           ///< recorded behind the last input that was copied
   CudaEvent forked, joined, answered;
+  /// Recorded when the rows of a chunk are in GPU memory.
+  std::array<CudaEvent, StrategyThresholds::kMostChunks> chunks;
   CudaEvent reading;                       ///< recorded when all blocks of ReadValues have begun
   CudaEvent enqueued;                      ///< recorded behind the last kernel of a phase
   unsigned long long last_stream = ~0ull;  ///< id of that of the batch before

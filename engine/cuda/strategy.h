@@ -32,6 +32,10 @@ struct StrategyThresholds {
   /// slice is looked up.)
   static constexpr std::uint64_t kFirstSliceOfFinds = 3;
   static constexpr std::uint64_t kFirstSliceOfKeyRuns = 4;
+  /// Finds whose values go to the host are cut in chunks of so many, or in kMostChunks if that is
+  /// more: one is copied while the next is looked up and read. (128 MiB take 2.5 ms over the link.)
+  static constexpr std::uint64_t kChunk = std::uint64_t{1} << 17;
+  static constexpr std::uint64_t kMostChunks = 8;
   /// Numbers of reads in a bin have so many bits (ReadPlan): a batch beyond plans none.
   static constexpr std::uint64_t kPlannedUpTo = std::uint64_t{1} << 30;
 };
@@ -80,6 +84,7 @@ class FindHistory {
 struct StrategyInputs {
   std::uint64_t operations = 0;
   bool finds_only = false;
+  bool to_host = false;      ///< values that are found go to host memory
   bool reads_cells = false;  ///< finds give back values, and values lie in cells
   bool has_directory = false;
   bool has_cache = false;
@@ -106,6 +111,7 @@ struct Strategy {
   bool copies_rows = false;   ///< rows that several operations want are copied last, by a kernel
   bool merge_sorts = false;   ///< else a radix sort
   std::uint32_t first_slice = 0;  ///< operations of the first of two slices; 0: there is one
+  std::uint32_t chunk = 0;        ///< operations of a chunk, but for the last one; 0: there is one
 
   bool finds() const { return kernels == Kernels::kFindTiles || kernels == Kernels::kFindThreads; }
   bool searches() const { return kernels == Kernels::kSearched; }
@@ -140,7 +146,10 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.sorts();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
-  if ((s.finds() || s.searches()) && !s.orders_reads && n >= T::kSlicedFrom) {
+  if (in.to_host && s.kernels == Kernels::kFindThreads && !s.orders_reads && n > T::kChunk) {
+    const std::uint64_t share = (n + T::kMostChunks - 1) / T::kMostChunks;
+    s.chunk = static_cast<std::uint32_t>(std::max(T::kChunk, share));
+  } else if ((s.finds() || s.searches()) && !s.orders_reads && n >= T::kSlicedFrom) {
     s.first_slice = static_cast<std::uint32_t>(
         n / (s.finds() ? T::kFirstSliceOfFinds : T::kFirstSliceOfKeyRuns));
   }
