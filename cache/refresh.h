@@ -14,7 +14,7 @@ namespace gpm {
 ///   2. EvictCold for every frame: what is not hot enough any more is free then.
 ///   3. AssignHot for every bucket: hot ones get a free frame. (The first bucket's counts up
 ///   `fills`.)
-///   4. Fill (CacheAccess) for each of `pending`.
+///   4. Fill (CacheAccess) for each frame to be filled, the hottest first: they save the most.
 ///
 /// Frames of buckets that stay hot are not touched. Selection is by a histogram of scores: exact
 /// but for buckets that are equally hot, of which any may be taken, and for scores beyond its end.
@@ -24,9 +24,13 @@ struct CacheRefreshState {
   std::uint32_t threshold;     ///< hot enough: a higher rank than this, or
   std::uint32_t ties_allowed;  ///< this one, and one of so many
   std::uint32_t ties;
+  std::uint32_t hottest;  ///< ranks above it are filled first
   std::uint32_t freed;    ///< entries of CacheRefresh::free
   std::uint32_t taken;    ///< of those
-  std::uint32_t pending;  ///< entries of CacheRefresh::pending
+  // Entries of CacheRefresh::pending: those to be filled first from its front on, others from its
+  // back on.
+  std::uint32_t at_front;
+  std::uint32_t at_back;
 
   GPM_HD bool IsHot(std::uint32_t rank) {
     if (rank != threshold) return rank > threshold;
@@ -37,6 +41,9 @@ struct CacheRefreshState {
 /// The memory of a refresh, beside the cache: a trivially copyable view.
 struct CacheRefresh {
   static constexpr std::uint32_t kRanks = CachePolicies::kRanks;
+  /// So large a share of the frames is filled first. (Of Zipf 0.99 over 16 M items, the hottest
+  /// 32nd of the buckets get more than half of the finds.)
+  static constexpr std::uint32_t kFirstShare = 32;
 
   CacheView cache;
   std::uint32_t buckets = 0;  ///< addressable
@@ -69,9 +76,14 @@ struct CacheRefresh {
   GPM_HD void ChooseThreshold() const {
     std::uint32_t above = 0;
     std::uint32_t rank = kRanks - 1;
-    for (; rank > 0 && above + histogram[rank] <= cache.size; --rank) above += histogram[rank];
+    std::uint32_t hottest = rank;
+    for (; rank > 0 && above + histogram[rank] <= cache.size; --rank) {
+      above += histogram[rank];
+      if (above <= cache.size / kFirstShare) hottest = rank - 1;
+    }
     *state = CacheRefreshState{};
     state->threshold = rank;
+    state->hottest = hottest;
     state->ties_allowed = rank == 0 ? 0 : cache.size - above;
     for (std::uint32_t r = 0; r < kRanks; ++r) histogram[r] = 0;
   }
@@ -101,7 +113,16 @@ struct CacheRefresh {
     const std::uint32_t frame = free[place];
     cache.bucket_of[frame] = bucket;
     media.StoreShared(cache.frame_of + bucket, frame + 1);
-    pending[AtomicNext(&state->pending)] = frame;
+    const std::uint32_t at = rank > state->hottest ? AtomicNext(&state->at_front)
+                                                   : cache.size - 1 - AtomicNext(&state->at_back);
+    pending[at] = frame;
+  }
+
+  /// Frames to be filled, after all buckets were assigned.
+  GPM_HD std::uint32_t ToFill() const { return state->at_front + state->at_back; }
+  /// The i-th of them.
+  GPM_HD std::uint32_t FrameToFill(std::uint32_t i) const {
+    return pending[i < state->at_front ? i : cache.size - 1 - (i - state->at_front)];
   }
 };
 

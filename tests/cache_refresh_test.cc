@@ -305,8 +305,10 @@ class CacheLoaderTest : public ::testing::Test {
     EXPECT_EQ(*view.fills, fills_before + 1) << "readers are to see that a tag may be back";
 
     std::set<std::uint32_t> pending;
-    for (std::uint32_t i = 0; i < load.state->pending; ++i) {
-      EXPECT_TRUE(pending.insert(load.pending[i]).second) << "twice";
+    filled_.clear();
+    for (std::uint32_t i = 0; i < load.ToFill(); ++i) {
+      EXPECT_TRUE(pending.insert(load.FrameToFill(i)).second) << "twice";
+      filled_.push_back(view.bucket_of[load.FrameToFill(i)]);
     }
     std::set<std::uint32_t> now;
     std::set<std::uint32_t> frames;
@@ -377,7 +379,8 @@ class CacheLoaderTest : public ::testing::Test {
   ThreadPool pool_{4};
   TableView table_{};
   CacheMemory<CountedArray> memory_;
-  std::set<std::uint32_t> cached_;  ///< buckets that have a frame
+  std::set<std::uint32_t> cached_;     ///< buckets that have a frame
+  std::vector<std::uint32_t> filled_;  ///< those of the last load, in the order of their filling
   std::uint32_t loads_ = 0;
   std::size_t new_ = 0;  ///< buckets that got one in the last loading
 };
@@ -398,6 +401,20 @@ TEST_F(CacheLoaderTest, LfuChoosesThoseUsedMost) {
       }
     }
   }
+}
+
+TEST_F(CacheLoaderTest, TheHottestAreFilledFirst) {
+  constexpr std::uint32_t kFrames = 4 * CacheRefresh::kFirstShare;
+  Make(CachePolicy::kTinyLfu, kFrames);
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = bucket % 200;
+  const std::set<std::uint32_t> hottest{196, 197, 198, 199};
+  Load();
+  ASSERT_EQ(filled_.size(), kFrames);
+  EXPECT_EQ(std::set<std::uint32_t>(filled_.begin(), filled_.begin() + 4), hottest);
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = 5;
+  score(0) = 2000;
+  Load();
+  EXPECT_EQ(filled_, std::vector<std::uint32_t>{0}) << "those that stay are not filled again";
 }
 
 TEST_F(CacheLoaderTest, UnusedBucketsHaveNoBlockThoughThereIsRoom) {

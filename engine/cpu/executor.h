@@ -313,8 +313,8 @@ void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
   ForEachOf(refresh.cache.size,
             [&](std::uint32_t frame) { refresh.EvictCold(access, media_, frame); });
   ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.AssignHot(media_, bucket); });
-  ForEachOf(refresh.state->pending,
-            [&](std::uint32_t i) { access.Fill(accelerators_.directory, refresh.pending[i]); });
+  ForEachOf(refresh.ToFill(),
+            [&](std::uint32_t i) { access.Fill(accelerators_.directory, refresh.FrameToFill(i)); });
   refresh_seconds_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -54,7 +54,7 @@ void CudaBatchTask::Allocate() {
   };
   reserve(places_.ops, batch_.ops, &w.ops);
   reserve(places_.keys, batch_.keys, &w.keys);
-  reserve(places_.values, batch_.values, &w.values);
+  if (places_.values_at == nullptr) reserve(places_.values, batch_.values, &w.values);
   reserve(places_.found, batch_.found, &w.found);
   reserve(places_.results, batch_.results, &w.results);
   if (copies) executor_->Copier();  // is made

@@ -12,10 +12,12 @@ using Place = BatchPlaces::Place;
 
 /// Where an array of a batch lies.
 /// @param managed set if the host may look there as soon as it knows that the batch has ended
+/// @param attributes for kernels
 template <class T>
-Place PlaceOf(std::span<T> array, int device, const char* name, bool* managed) {
+Place PlaceOf(std::span<T> array, int device, const char* name, bool* managed,
+              cudaPointerAttributes* of) {
   if (array.empty()) return Place::kDevice;
-  cudaPointerAttributes attributes{};
+  cudaPointerAttributes& attributes = *of;
   CheckCuda(cudaPointerGetAttributes(&attributes, array.data()), "cudaPointerGetAttributes");
   switch (attributes.type) {
     case cudaMemoryTypeManaged:
@@ -41,12 +43,15 @@ Place PlaceOf(std::span<T> array, int device, const char* name, bool* managed) {
 
 BatchPlaces BatchPlaces::Of(const Batch& batch, int device) {
   BatchPlaces places;
+  cudaPointerAttributes attributes{};
   const auto place = [&](auto array, const char* name) {
-    return PlaceOf(array, device, name, &places.managed);
+    attributes = {};
+    return PlaceOf(array, device, name, &places.managed, &attributes);
   };
   places.ops = place(batch.ops, "ops");
   places.keys = place(batch.keys, "keys");
   places.values = place(batch.values, "values");
+  places.values_at = static_cast<const std::byte*>(attributes.devicePointer);
   places.found = place(batch.found, "found");
   places.results = place(batch.results, "results");
   if (places.keys == Place::kDevice &&
@@ -94,15 +99,8 @@ void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, s
 }
 
 void CudaBatchTask::BringValues(cudaStream_t stream) {
-  if (batch_.values.empty() || places_.values == Place::kDevice) return;
+  if (batch_.values.empty() || places_.values_at != nullptr) return;
   Workspace& w = *workspace_;
-  if (!strategy_.sorts() && places_.values == Place::kPinned) {  // nothing runs beside it
-    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream);
-    return;
-  }
-  if (places_.values == Place::kPinned) {
-    CheckCuda(cudaStreamWaitEvent(w.answering, w.begun, 0), "cudaStreamWaitEvent");
-  }
   CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), w.answering);
   CheckCuda(cudaEventRecord(w.arrived, w.answering), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
@@ -125,16 +123,13 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   if (!places_.InputsOnDevice()) {
     CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
   }
-  if (places_.values == Place::kPinned) {
-    CheckCuda(cudaEventRecord(w.begun, stream_), "cudaEventRecord");
-  }
   device_.count = static_cast<std::uint32_t>(batch_.results.size());
   device_.op = batch_.op;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
   device_.keys = reinterpret_cast<const std::uint64_t*>(Input(batch_.keys, places_.keys, &w.keys));
-  device_.values = batch_.values.empty()              ? nullptr
-                   : places_.values == Place::kDevice ? batch_.values.data()
-                                                      : w.values.data();
+  device_.values = batch_.values.empty()          ? nullptr
+                   : places_.values_at != nullptr ? places_.values_at
+                                                  : w.values.data();
   device_.found = batch_.found.empty()              ? nullptr
                   : places_.found == Place::kDevice ? batch_.found.data()
                                                     : w.found.data();

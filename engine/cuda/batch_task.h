@@ -21,7 +21,8 @@ struct BatchPlaces {
   Place values = Place::kDevice;
   Place found = Place::kDevice;
   Place results = Place::kDevice;
-  bool managed = false;  ///< some array is in managed memory
+  const std::byte* values_at = nullptr;  ///< where kernels read them; null: nowhere
+  bool managed = false;                  ///< some array is in managed memory
 
   bool InputsOnDevice() const {
     return ops == Place::kDevice && keys == Place::kDevice && values == Place::kDevice;

@@ -18,7 +18,7 @@ constexpr std::uint64_t kBytesForLock = 256;
 constexpr std::uint64_t kShareOfLocks = 16;
 /// Blocks that refresh the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
-constexpr unsigned kFillBlocks = 4;
+constexpr unsigned kFillBlocks = 16;
 /// The host looks for a batch's report so often before it asks the driver whether the GPU failed,
 /// which takes a microsecond.
 constexpr std::uint64_t kLooksBeforeQuery = 1024;

@@ -63,7 +63,6 @@ struct Workspace {
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes;  ///< the kernels of small batches
   CudaStream side, answering;  ///< for what runs beside the batch's stream
-  CudaEvent begun;             ///< recorded before the batch
   CudaEvent arrived;           ///< recorded behind the last input that was copied
   CudaEvent forked, joined, answered;
   /// Recorded when the rows of a chunk are in GPU memory.

@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   const CudaMedia media(DirtyLog{});
   const CacheAccess<CudaTile, CudaMedia> access(refresh.cache, table, group, media);
   for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
-       i < refresh.state->pending; i += gridDim.x * kTilesPerBlock) {
-    access.Fill(directory, refresh.pending[i]);
+       i < refresh.ToFill(); i += gridDim.x * kTilesPerBlock) {
+    access.Fill(directory, refresh.FrameToFill(i));
   }
 }
 
