@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -19,7 +20,8 @@ inline void CheckCuda(cudaError_t status, const char* call) {
   throw Error(ErrorCode::kGpu, std::string(call) + ": " + cudaGetErrorString(status));
 }
 
-/// GPU memory that grows and never shrinks; counted in `total_bytes`. Movable.
+/// GPU memory that grows, by half at least, and never shrinks: freeing what is too small waits for
+/// all that the GPU does. Counted in `total_bytes`. Movable.
 template <class T>
 class DeviceArray {
  public:
@@ -43,6 +45,7 @@ class DeviceArray {
   /// Makes room for `size` elements; the contents are lost when it has to allocate.
   void Reserve(std::uint64_t size) {
     if (size <= size_) return;
+    size = std::max(size, size_ + size_ / 2);
     Free();
     CheckCuda(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T)), "cudaMalloc");
     size_ = size;

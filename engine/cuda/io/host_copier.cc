@@ -11,8 +11,10 @@
 namespace gpm {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 18;
-/// Eight threads copy about as fast as the link does.
+/// (128 MiB to the host, by eight threads on a machine with an H200: in pieces of 64 KiB, 256 KiB
+/// and 1 MiB 10.9, 5.6 and 2.9 ms; the link takes 2.4, and the driver's own copy 7.2.)
+constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+/// More are no faster.
 constexpr unsigned kMostThreads = 8;
 
 void Await(const CudaEvent& event) {
