@@ -6,8 +6,10 @@
 
 #include <cstring>
 #include <numeric>
+#include <random>
 #include <vector>
 
+#include "engine/cpu/batch_task.h"
 #include "pm/pool.h"
 #include "tests/test_util.h"
 
@@ -151,6 +153,75 @@ TEST_F(SpaceTest, ALevelTakesThePlaceOfFreeCells) {
   const CheckReport report = CheckPool(path());
   EXPECT_TRUE(report.defects.empty());
   EXPECT_EQ(report.items, 60'000u);
+}
+
+TEST_F(SpaceTest, ALevelThatAResizeAddsTakesThePlaceOfFreeCells) {
+  // By this seed, the resize for key 226 finds no slot for some item in the larger level (executor
+  // cuda moves them in another order), and adds another.
+  CreateOptions create;
+  create.value_size = 4096;
+  create.geometry = ParseGeometry("1L-2H-2S");
+  create.hash_seed = 45;
+  const std::string path = NewPath();
+  const auto used_end = [&] {
+    return UsedEnd(Pool::Open(path, {.read_only = true})->superblock());
+  };
+  const std::vector<std::byte> value(create.value_size);
+  Store store = Store::Create(path, create, test::TestOpenOptions());
+  std::uint64_t key = 0;
+  const auto put = [&] {
+    ASSERT_EQ(store.Put(std::as_bytes(std::span(&key, 1)), value), Result::kOk);
+    ++key;
+  };
+  while (key < 226) put();
+  store.Reserve(store.Stats().capacity_slots * 4 / 5);
+  store.Close();
+  const std::uint64_t end = used_end();
+  store = Store::Open(path, test::TestOpenOptions());
+  const std::uint32_t top = store.Stats().top_level;
+  put();
+  const StoreStats stats = store.Stats();
+  EXPECT_EQ(stats.resizes, 1u);
+  EXPECT_EQ(stats.items, key);
+  EXPECT_EQ(stats.items + stats.free_cells, stats.value_cells);
+  if (TestExecutor() == ExecutorKind::kCpu) {
+    EXPECT_EQ(stats.top_level, top + 2);
+  }
+  store.Close();
+  EXPECT_TRUE(CheckPool(path).defects.empty());
+  EXPECT_LE(used_end(), end);
+}
+
+TEST(TakeShare, GivesEachWorkerACellForEachOperationAndAllInTheEnd) {
+  std::mt19937_64 random(test::TestSeed());
+  for (int round = 0; round < 10'000; ++round) {
+    std::vector<std::uint64_t> lists(1 + random() % 8);
+    for (std::uint64_t& list : lists) list = random() % 100;
+    lists.back() += 1;
+    std::uint64_t left = std::accumulate(lists.begin(), lists.end(), std::uint64_t{0});
+    CellGrant rest{17, random() % 2 == 0 ? left : random() % (left + 1), 0};
+    rest.kept = random() % (rest.count + 1);
+    const bool enough = rest.count == left;
+    for (const std::uint64_t own : lists) {
+      const CellGrant before = rest;
+      const CellGrant taken = TakeShare(&rest, own, left);
+      EXPECT_EQ(taken.first, before.first);
+      EXPECT_LE(taken.kept, taken.count);
+      EXPECT_LE(taken.count, own);
+      EXPECT_LE(rest.kept, rest.count);
+      if (enough) {
+        EXPECT_EQ(taken.count, own);
+      }
+      if (own > 0 && before.count > before.kept) {
+        EXPECT_GT(taken.count, taken.kept);
+      }
+      EXPECT_EQ(rest.first, before.first + taken.count);
+      EXPECT_EQ(rest.count + taken.count, before.count);
+      EXPECT_EQ(rest.kept + taken.kept, before.kept);
+      left -= own;
+    }
+    EXPECT_EQ(rest.count, 0u);
+  }
 }
 
 TEST_F(SpaceTest, ATicketOfABatchThatLackedRoomOutlivesTheStore) {
