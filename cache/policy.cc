@@ -41,4 +41,26 @@ void ValidateCacheOptions(const CacheOptions& options) {
                           *options.fraction));
 }
 
+void RequireCacheCanBe(const CacheOptions& options, ExecutorKind executor) {
+  if (options.directory.value_or(executor == ExecutorKind::kCuda)) return;
+  if (options.policy == CachePolicy::kOff) return;
+  const double fraction = options.fraction.value_or(0);
+  std::string asked;
+  if (fraction > 0) {
+    asked = fmt::format("a fraction of {} of the buckets", fraction);
+  } else if (options.refresh_interval.value_or(0) > 0) {
+    asked = fmt::format("a refresh after {} operations", *options.refresh_interval);
+  } else if (options.policy != CacheOptions{}.policy && options.fraction != 0) {
+    asked = fmt::format("policy {}", CachePolicyName(options.policy));
+  } else {
+    return;
+  }
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("cache: {} is asked for, and without a directory there is no cache; {}", asked,
+                  options.directory ? "switch the directory on, or the cache off"
+                                    : "executor cpu has a directory only when asked for: "
+                                      "switch it on, or the cache off"));
+}
+
 }  // namespace gpm

@@ -71,6 +71,8 @@ class StoreImpl {
   // By who is alone.
 
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
+  /// Tells the log that the medium is full: once, until the pool could grow again.
+  void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
   void FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) GPM_REQUIRES(store_state);
   void CarryOutRest(InFlight& in_flight) GPM_REQUIRES(store_state);
@@ -88,6 +90,7 @@ class StoreImpl {
   Admission admission_;
   RecoveryStats recovery_;
   std::atomic<std::uint64_t> logged_refreshes_{0};
+  bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;
 };

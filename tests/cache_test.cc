@@ -302,6 +302,35 @@ TEST_F(CacheTest, BadFractionsLeaveNoFile) {
   }
 }
 
+TEST_F(CacheTest, ACacheIsNotAskedForWithoutADirectory) {
+  const std::vector<CacheOptions> asked = {
+      {.fraction = 0.1}, {.refresh_interval = 1000}, {.policy = CachePolicy::kLru}};
+  for (CacheOptions cache : asked) {
+    const std::string path = NewPath();
+    OpenOptions open = TestOpenOptions();
+    cache.directory = false;
+    open.cache = cache;
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { Store::Create(path, Shape(8, 16), open); }, &message),
+              ErrorCode::kInvalidArgument);
+    EXPECT_NE(message.find("directory"), std::string::npos) << message;
+    EXPECT_FALSE(std::filesystem::exists(path));
+    Store::Create(path, Shape(8, 16), TestOpenOptions()).Close();
+    EXPECT_EQ(ErrorOf([&] { Store::Open(path, open); }), ErrorCode::kInvalidArgument);
+    // By default executor cuda has a directory, and cpu has none.
+    open.cache.directory.reset();
+    const bool cuda = TestExecutor() == ExecutorKind::kCuda;
+    EXPECT_EQ(ErrorOf([&] { Store::Open(path, open).Close(); }),
+              cuda ? std::nullopt : std::optional(ErrorCode::kInvalidArgument));
+    open.cache.directory = true;
+    Store::Open(path, open).Close();
+    open.cache = cache;
+    open.cache.policy = CachePolicy::kOff;  // that there is none was asked for
+    Store::Open(path, open).Close();
+    ExpectSound(path, 0);
+  }
+}
+
 TEST_F(CacheTest, LoadsByItselfEverySoManyOperations) {
   ModelledStore store(
       NewPath(), Shape(8, 100, 2000),

@@ -319,6 +319,53 @@ class FileSizeLimit {
   struct rlimit before_ {};
 };
 
+TEST_F(SpaceTest, AFullMediumIsToldOfOnceUntilThereIsRoomAgain) {
+  int told = 0;
+  std::string last;
+  OpenOptions open = test::TestOpenOptions();
+  open.log = [&](LogLevel level, std::string_view message) {
+    if (message.find("no room to grow by ") == std::string::npos) return;
+    EXPECT_EQ(level, LogLevel::kWarning);
+    ++told;
+    last = message;
+  };
+  const std::string path = NewPath();
+  Make(100).Close();  // which sets the size of values
+  Store store = Store::Create(path, test::Shape(8, 100), open);
+  std::uint64_t first = 0;
+  const auto fill = [&](std::uint64_t bytes) {
+    const FileSizeLimit limit(bytes);
+    first += 1'000'000;
+    Fill(store, first, 1000);
+    const auto results = Apply(store, Op::kInsert, first + 500'000, 1000);
+    EXPECT_EQ(Count(results, Result::kNoSpace), results.size());
+  };
+  fill(4 * kMiB);
+  EXPECT_EQ(told, 1) << "though two batches lacked room";
+  EXPECT_NE(last.find("ulimit -f"), std::string::npos) << last;
+  fill(8 * kMiB);
+  EXPECT_EQ(told, 2);
+  store.Close();
+  // A pool that has its own maximum has nothing to tell of the medium.
+  open.max_bytes = 16 * kMiB;
+  store = Store::Open(path, open);
+  Fill(store, 100'000'000, 1000);
+  EXPECT_EQ(told, 2);
+}
+
+TEST_F(SpaceTest, ReserveSaysWhatTheMediumHasRoomFor) {
+  Store store = Make(100);
+  const FileSizeLimit limit(8 * kMiB);
+  std::string message;
+  EXPECT_EQ(ErrorOf([&] { store.Reserve(1'000'000); }, &message), ErrorCode::kNoSpace);
+  const std::string before = "medium has room for ";
+  const std::size_t at = message.find(before);
+  ASSERT_NE(at, std::string::npos) << message;
+  const std::uint64_t room = std::stoull(message.substr(at + before.size()));
+  EXPECT_GT(room, 6 * kMiB) << message;
+  EXPECT_LT(room, 8 * kMiB) << message;
+}
+
 TEST_F(SpaceTest, ALimitOfTheFileSizeIsWantOfSpaceAndNoSignal) {
   std::uint64_t items = 0;
   {
