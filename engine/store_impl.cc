@@ -374,6 +374,11 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
   LogRefreshes();
 }
 
+bool StoreImpl::CacheRefreshDone(std::uint64_t refresh) {
+  if (!closed() && !cache_.Ended(refresh)) cache_.Advance(*executor_, 0, admission_.Totals());
+  return cache_.Ended(refresh);
+}
+
 void StoreImpl::LogRefreshes() {
   if (!log_.enabled()) return;
   const CacheStats stats = cache_.Stats();

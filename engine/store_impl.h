@@ -44,6 +44,7 @@ class StoreImpl {
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
   std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, Demand demand);
   void Wait(const std::shared_ptr<InFlight>& in_flight);
+  bool Done(const InFlight& in_flight) { return admission_.IsDone(in_flight); }
   void Reserve(std::uint64_t items);
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
@@ -54,6 +55,7 @@ class StoreImpl {
   /// Asks for a refresh of the cache. @return what AwaitCacheRefresh waits for
   std::uint64_t RefreshCache();
   void AwaitCacheRefresh(std::uint64_t refresh);
+  bool CacheRefreshDone(std::uint64_t refresh);
   /// Leaves tickets usable, nothing else; also when it throws, but for Alone's error.
   void Close();
   bool closed() const { return pool_ == nullptr; }

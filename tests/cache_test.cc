@@ -420,6 +420,24 @@ TEST_F(CacheTest, TicketsOfLoadings) {
   Find(store, keys, 1000, 1000);
 }
 
+TEST_F(CacheTest, TicketsSayWhenTheyAreDone) {
+  EXPECT_TRUE(Ticket().Done());
+  Store store = Store::Create(NewPath(), Shape(8, 128), AllCached());
+  TestBatch batch(8, 128);
+  for (std::uint64_t i = 0; i < 20'000; ++i) batch.Add(Op::kInsert, i, i);  // lacks room at first
+  Ticket inserts = store.ApplyAsync(batch.Mixed());
+  while (!inserts.Done()) std::this_thread::yield();
+  inserts.Wait();
+  EXPECT_TRUE(inserts.Done());
+  EXPECT_EQ(store.Stats().items, 20'000u);
+  Ticket refresh = store.RefreshCache();
+  while (!refresh.Done()) std::this_thread::yield();
+  EXPECT_EQ(store.Stats().cache.refreshes, 1u);
+  Ticket late = store.RefreshCache();
+  store.Close();
+  EXPECT_TRUE(late.Done());
+}
+
 TEST_F(CacheTest, LoadingEndsWithBatchesNotWaitedFor) {
   ModelledStore store(NewPath(), Shape(8, 100, 5000), AllCached());
   store.Apply(Op::kInsert, Numbers(1, 1000));

@@ -144,6 +144,10 @@ void CudaBatchTask::Finish() {
   running_ = true;
 }
 
+bool CudaBatchTask::Done() {
+  return !running_ || cudaEventQuery(workspace_->enqueued) != cudaErrorNotReady;
+}
+
 Progress CudaBatchTask::Await() {
   if (running_) {
     running_ = false;

@@ -26,6 +26,7 @@ class CudaBatchTask : public BatchTask {
   bool Touched() const override { return touched_; }
   bool ResultsOnHost() const override { return !results_on_device_; }
   Progress Await() override;
+  bool Done() override;
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:
