@@ -43,14 +43,13 @@ void ValidateCacheOptions(const CacheOptions& options) {
 
 void RequireCacheCanBe(const CacheOptions& options, ExecutorKind executor) {
   if (options.directory.value_or(executor == ExecutorKind::kCuda)) return;
-  if (options.policy == CachePolicy::kOff) return;
-  const double fraction = options.fraction.value_or(0);
+  if (options.policy == CachePolicy::kOff || options.fraction == 0) return;
   std::string asked;
-  if (fraction > 0) {
-    asked = fmt::format("a fraction of {} of the buckets", fraction);
+  if (options.fraction) {
+    asked = fmt::format("a fraction of {} of the buckets", *options.fraction);
   } else if (options.refresh_interval.value_or(0) > 0) {
     asked = fmt::format("a refresh after {} operations", *options.refresh_interval);
-  } else if (options.policy != CacheOptions{}.policy && options.fraction != 0) {
+  } else if (options.policy != CacheOptions{}.policy) {
     asked = fmt::format("policy {}", CachePolicyName(options.policy));
   } else {
     return;

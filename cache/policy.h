@@ -10,6 +10,7 @@ void ValidateCacheOptions(const CacheOptions& options);
 
 /// @throws Error(kInvalidArgument) when they ask for a cache on a store that has no directory: by a
 ///         share of the buckets, an interval of refreshes, or a policy other than the default
+///         (policy off, or a fraction of 0, ask for none)
 void RequireCacheCanBe(const CacheOptions& options, ExecutorKind executor);
 
 }  // namespace gpm

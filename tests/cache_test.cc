@@ -327,6 +327,9 @@ TEST_F(CacheTest, ACacheIsNotAskedForWithoutADirectory) {
     open.cache = cache;
     open.cache.policy = CachePolicy::kOff;  // that there is none was asked for
     Store::Open(path, open).Close();
+    open.cache = cache;
+    open.cache.fraction = 0;
+    Store::Open(path, open).Close();
     ExpectSound(path, 0);
   }
 }
