@@ -113,6 +113,7 @@ void LoadedPool::Load() {
   open.threads = spec_.threads;
   open.cache.directory = false;
   Store store = Store::Create(spec_.path, CreateOptionsOf(spec_), open);
+  name_.Made();
   spec_.executor = store.Stats().executor;
   ycsb::WorkloadSpec workload = ycsb::PresetWorkload("load");
   workload.records = spec_.records;

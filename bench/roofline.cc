@@ -148,8 +148,9 @@ Roofline MeasureRoofline(const RooflineOptions& options) {
                                          : std::max(1u, std::thread::hardware_concurrency()));
   ShowProgress("filling the range");
   const std::string path = options.pool.empty() ? TemporaryPoolPath() : options.pool;
-  const RemovedOnSignal name(path);
+  RemovedOnSignal name(path);
   CellRange range(path, options.range_bytes, options.value_size, threads);
+  name.Made();
   Roofline roofline;
   roofline.executor = options.executor;
   if (roofline.executor == ExecutorKind::kAuto) {

@@ -203,15 +203,20 @@ struct CasCell {
   __device__ void Add(std::uint64_t* sum, std::uint64_t result) const { AddTo(sum, result); }
 };
 
-/// Cells [begin, end), consecutive ones by consecutive groups of lanes, so that those under way
-/// together are neighbours in the order given.
+/// Some of the chosen cells: [begin, end).
+struct ChosenCells {
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
+/// Consecutive cells by consecutive groups of lanes, so that those under way together are
+/// neighbours in the order given.
 /// @param thread of `threads` that share this
 template <class Access>
-__device__ void AccessSome(const Access& access, const Cells& cells, std::uint64_t begin,
-                           std::uint64_t end, std::uint64_t thread, std::uint64_t threads,
-                           std::uint64_t& result) {
+__device__ void AccessSome(const Access& access, const Cells& cells, ChosenCells some,
+                           std::uint64_t thread, std::uint64_t threads, std::uint64_t& result) {
   constexpr unsigned kLanes = Access::kLanes;
-  for (std::uint64_t i = begin + thread / kLanes; i < end; i += threads / kLanes) {
+  for (std::uint64_t i = some.begin + thread / kLanes; i < some.end; i += threads / kLanes) {
     access(cells.base, std::uint64_t{cells.chosen[i]} * cells.cell_bytes,
            static_cast<unsigned>(thread % kLanes), result);
   }
@@ -220,7 +225,7 @@ __device__ void AccessSome(const Access& access, const Cells& cells, std::uint64
 template <class Access>
 __global__ void AccessCells(Access access, Cells cells, std::uint64_t* sum) {
   std::uint64_t result = 0;
-  AccessSome(access, cells, 0, cells.count, Thread(), Threads(), result);
+  AccessSome(access, cells, {0, cells.count}, Thread(), Threads(), result);
   __syncwarp();
   access.Add(sum, result);
 }
@@ -240,8 +245,8 @@ __global__ void __launch_bounds__(kMaxBlockThreads)
   };
   const auto access_part = [&](std::uint32_t part) {
     if (is_mine) {
-      AccessSome(access, cells, parts.begins[part], parts.begins[part + 1], threadIdx.x, blockDim.x,
-                 result);
+      AccessSome(access, cells, {parts.begins[part], parts.begins[part + 1]}, threadIdx.x,
+                 blockDim.x, result);
     }
     __syncthreads();
   };

@@ -235,6 +235,7 @@ void WorkloadBench::MeasureInserts(const std::string& workload, const Configurat
       RemoveInserts();
       Store store = Store::Create(inserts_.path, CreateOptionsOf(inserts_), open);
       inserts_there_ = true;
+      inserts_name_->Made();
       run.Rehearse(store, 0, bulk ? kBulkBatch : batch);
       if (bulk) {
         measured.seconds.push_back(run.BulkLoad(store, 0));

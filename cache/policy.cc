@@ -41,4 +41,25 @@ void ValidateCacheOptions(const CacheOptions& options) {
                           *options.fraction));
 }
 
+void RequireCacheCanBe(const CacheOptions& options, ExecutorKind executor) {
+  if (options.directory.value_or(executor == ExecutorKind::kCuda)) return;
+  if (options.policy == CachePolicy::kOff || options.fraction == 0) return;
+  std::string asked;
+  if (options.fraction) {
+    asked = fmt::format("a fraction of {} of the buckets", *options.fraction);
+  } else if (options.refresh_interval.value_or(0) > 0) {
+    asked = fmt::format("a refresh after {} operations", *options.refresh_interval);
+  } else if (options.policy != CacheOptions{}.policy) {
+    asked = fmt::format("policy {}", CachePolicyName(options.policy));
+  } else {
+    return;
+  }
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("cache: {} is asked for, and without a directory there is no cache; {}", asked,
+                  options.directory ? "switch the directory on, or the cache off"
+                                    : "executor cpu has a directory only when asked for: "
+                                      "switch it on, or the cache off"));
+}
+
 }  // namespace gpm

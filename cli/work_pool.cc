@@ -66,6 +66,7 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
   try {
     Store store = Store::Create(path_, create, options);
     created_ = true;
+    if (name_) name_->Made();
     if (path_ != Mapping::kPinnedPath) {
       fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
       if (fd_ < 0) {

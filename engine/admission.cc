@@ -214,6 +214,12 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   changed_.notify_all();
 }
 
+bool Admission::IsDone(const InFlight& in_flight) {
+  const MutexLock lock(mutex_);  // keeps others from ending it
+  if (in_flight.ended || in_flight.ending) return in_flight.ended;
+  return in_flight.task == nullptr || in_flight.task->Done();
+}
+
 bool Admission::IsUnfinished(const InFlight& in_flight) {
   const MutexLock lock(mutex_);
   return unfinished_.contains(in_flight.id);

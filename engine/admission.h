@@ -100,6 +100,8 @@ class Admission {
   void Withdraw(InFlight& in_flight, bool touched, const Epochs::SlotRange& recycle) noexcept;
   /// Waits until a batch has done what it could, and takes it out of flight. Idempotent.
   void End(const std::shared_ptr<InFlight>& in_flight);
+  /// Whether End would not wait.
+  bool IsDone(const InFlight& in_flight);
 
   // Batches that ended with operations left over, for want of room.
 

@@ -44,6 +44,8 @@ class BatchTask {
   virtual bool ResultsOnHost() const { return true; }
   /// Waits for the phase that was started last. Idempotent. @throws Error(kGpu)
   virtual Progress Await() = 0;
+  /// Whether Await would not wait.
+  virtual bool Done() { return true; }
   /// Makes durable what the batch's results may rest on: writes of batches that ran at the same
   /// time, visible to it and perhaps not flushed yet. Does nothing where visible is durable; and
   /// nothing on executor cuda, with which a store promises nothing about power loss elsewhere.

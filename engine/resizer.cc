@@ -92,6 +92,7 @@ void Resizer::Drain(std::uint32_t new_levels) {
       pool_.DropBottomLevel();
       cache_.KeepTable(executor_, MakeTableView(pool_.base(), superblock));
     } else {
+      space_.ReleaseCellsForLevel();
       AddLevel();  // even the larger top has no slot for some item: one more level
       new_levels = 1;
       RefreshTable();

@@ -73,7 +73,8 @@ class Space {
   /// Cells that have to be added for so many items, or updates, more, and for what is kept then.
   std::uint64_t MissingCells(std::uint64_t more) const GPM_REQUIRES(store_state);
   /// Takes free cells out of the pool's segments, where a new top level would otherwise lie beyond
-  /// all that there is: so that it may take their place. REQUIRES: everything was reclaimed.
+  /// all that there is: so that it may take their place. A resize may be under way.
+  /// REQUIRES: everything was reclaimed.
   void ReleaseCellsForLevel() GPM_REQUIRES(store_state);
   /// Begins with the pool as it is: counts its cells and makes the queues hold them.
   void Open() GPM_REQUIRES(store_state);

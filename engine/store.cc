@@ -24,6 +24,11 @@ class Ticket::State {
   /// REQUIRES: Start was called.
   bool ResultsOnHost() const { return in_flight_->results_on_host; }
   void RefreshCache() { cache_load_ = store_->RefreshCache(); }
+  bool Done() {
+    store_->process().Check();
+    if (in_flight_ != nullptr) return store_->Done(*in_flight_);
+    return error_ != nullptr || store_->CacheRefreshDone(cache_load_);
+  }
   void Wait() {
     store_->process().Check();
     if (in_flight_ != nullptr) return store_->Wait(in_flight_);
@@ -66,6 +71,8 @@ Ticket::~Ticket() {
 void Ticket::Wait() {
   if (state_ != nullptr) state_->Wait();
 }
+
+bool Ticket::Done() { return state_ == nullptr || state_->Done(); }
 
 namespace {
 

@@ -70,7 +70,9 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       cache_(open.cache, pool_->mapping().persist().tracer()),
       space_(*pool_, *executor_, health_),
       resizer_(*pool_, *executor_, health_, space_, cache_, log_),
-      admission_(*executor_, health_, space_, log_, pool_->mapping().persist().tracer()) {}
+      admission_(*executor_, health_, space_, log_, pool_->mapping().persist().tracer()) {
+  RequireCacheCanBe(open.cache, executor_->kind());
+}
 
 StoreImpl::~StoreImpl() = default;
 
@@ -247,6 +249,13 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   bool enough = space_.MakeRoomFor(demand);
   while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Resize();
   space_.SetAtLimit(!enough);
+  LogWantOfSpace();
+}
+
+void StoreImpl::LogWantOfSpace() {
+  const std::string& why = pool_->mapping().want_of_space();
+  if (!why.empty() && !logged_want_of_space_) log_.Add(LogLevel::kWarning, [&] { return why; });
+  logged_want_of_space_ = !why.empty();
 }
 
 void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
@@ -284,6 +293,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
     if (const std::uint64_t cells = space_.MissingCells(before.short_of_cells); cells > 0) {
       room |= space_.AddCells(cells);
     }
+    LogWantOfSpace();
     space_.MakeRoomForSlots(in_flight.demand.most.slots);  // the table may have grown
     const bool final_attempt = !room && !advanced;
     Resume(in_flight, final_attempt);
@@ -326,13 +336,21 @@ void StoreImpl::Reserve(std::uint64_t items) {
   }
   std::uint64_t cells = space_.MissingCells(more);
   bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
-  const std::uint64_t room = pool_->mapping().max_bytes() - UsedEnd(superblock);
-  const auto fail = [&] {
+  const Mapping& mapping = pool_->mapping();
+  const std::uint64_t used = UsedEnd(superblock);
+  const std::uint64_t room = mapping.max_bytes() - used;
+  const std::uint64_t medium_room =
+      std::max(mapping.PossibleFileBytes(), mapping.mapped_bytes()) - used;
+  const auto fail = [&]() GPM_NOT_CHECKED {
+    LogWantOfSpace();
     throw Error(
         ErrorCode::kNoSpace,
-        fmt::format("{}: no room for {} items, {} of them new: {:.0f} bytes are needed, the "
-                    "pool may grow by {}",
-                    pool_->mapping().path(), items, more, bytes, room));
+        fmt::format("{}: no room for {} items, {} of them new: {:.0f} bytes are needed, the {}",
+                    mapping.path(), items, more, bytes,
+                    room <= medium_room
+                        ? fmt::format("pool may grow by {}", room)
+                        : fmt::format("medium has room for {} (and the pool may grow by {})",
+                                      medium_room, room)));
   };
   if (bytes > static_cast<double>(room)) fail();
   if (levels > 0 && !resizer_.Resize(levels)) fail();
@@ -354,6 +372,11 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
     cache_.Advance(*executor_, 0, admission_.Totals());
   }
   LogRefreshes();
+}
+
+bool StoreImpl::CacheRefreshDone(std::uint64_t refresh) {
+  if (!closed() && !cache_.Ended(refresh)) cache_.Advance(*executor_, 0, admission_.Totals());
+  return cache_.Ended(refresh);
 }
 
 void StoreImpl::LogRefreshes() {

@@ -44,6 +44,7 @@ class StoreImpl {
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
   std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, Demand demand);
   void Wait(const std::shared_ptr<InFlight>& in_flight);
+  bool Done(const InFlight& in_flight) { return admission_.IsDone(in_flight); }
   void Reserve(std::uint64_t items);
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
@@ -54,6 +55,7 @@ class StoreImpl {
   /// Asks for a refresh of the cache. @return what AwaitCacheRefresh waits for
   std::uint64_t RefreshCache();
   void AwaitCacheRefresh(std::uint64_t refresh);
+  bool CacheRefreshDone(std::uint64_t refresh);
   /// Leaves tickets usable, nothing else; also when it throws, but for Alone's error.
   void Close();
   bool closed() const { return pool_ == nullptr; }
@@ -71,6 +73,8 @@ class StoreImpl {
   // By who is alone.
 
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
+  /// Tells the log that the medium is full: once, until the pool could grow again.
+  void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
   void FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) GPM_REQUIRES(store_state);
   void CarryOutRest(InFlight& in_flight) GPM_REQUIRES(store_state);
@@ -88,6 +92,7 @@ class StoreImpl {
   Admission admission_;
   RecoveryStats recovery_;
   std::atomic<std::uint64_t> logged_refreshes_{0};
+  bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;
 };

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -230,12 +231,38 @@ void Mapping::Grow(std::uint64_t bytes) {
   const std::uint64_t exact = std::max(RoundUp(bytes, kPageBytes), mapped_bytes_);
   const std::uint64_t target =
       std::min(RoundUp(std::max(exact, mapped_bytes_ + step), kHugePageBytes), max_bytes_);
+  const auto grow_to = [&](std::uint64_t end) {
+    try {
+      GrowTo(end);
+      want_of_space_.clear();
+    } catch (const Error& error) {
+      // A GPU that can't map more is a medium that is full, too.
+      if (error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported) {
+        want_of_space_ =
+            fmt::format("no room to grow by {} bytes: {}", end - mapped_bytes_, error.what());
+      }
+      throw;
+    }
+  };
   try {
-    GrowTo(target);
+    grow_to(target);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNoSpace || target == exact) throw;
-    GrowTo(exact);
+    grow_to(exact);
   }
+}
+
+std::uint64_t Mapping::PossibleFileBytes() const {
+  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  if (anonymous_) return most;
+  struct statfs system {};
+  if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {  // (Without a size there is no limit.)
+    most = file_bytes_ +
+           static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
+  }
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0) most = std::min<std::uint64_t>(most, limit.rlim_cur);
+  return std::max(most, file_bytes_);
 }
 
 void Mapping::GrowTo(std::uint64_t end) {

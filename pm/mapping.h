@@ -59,6 +59,12 @@ class Mapping {
   std::uint64_t max_bytes() const { return max_bytes_; }
   /// Size of the file: mapped_bytes(), or less than a page smaller when it is no multiple of pages.
   std::uint64_t file_bytes() const { return file_bytes_; }
+  /// How large the file can become, as far as the file system and the limits of this process (not
+  /// max_bytes) have room now; the largest number where that is not known.
+  std::uint64_t PossibleFileBytes() const;
+  /// Why the medium had no room when Grow was last called for more than there was, with the bytes
+  /// that were asked for; empty when it had.
+  const std::string& want_of_space() const { return want_of_space_; }
   const MediumInfo& medium() const { return medium_; }
   const Persist& persist() const { return persist_; }
 
@@ -116,6 +122,7 @@ class Mapping {
   std::uint64_t max_bytes_ = 0;
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t file_bytes_ = 0;
+  std::string want_of_space_;
   bool gpu_registered_ = false;
   std::vector<Step> steps_;  ///< mapped ranges, in order; each is one GPU registration
   MediumInfo medium_;

@@ -10,6 +10,21 @@
 #include <mutex>
 
 namespace gpm {
+
+struct RemovedOnSignal::Name {
+  explicit Name(const std::string& text) : path(text) {}
+  /// Whether the file with this name may go.
+  bool IsOurs() const {
+    struct stat there {};
+    return !is_made ||
+           (lstat(path.c_str(), &there) == 0 && there.st_dev == device && there.st_ino == inode);
+  }
+  const std::string path;
+  std::atomic<bool> is_made{false};  ///< and these say which file it is
+  std::atomic<dev_t> device{0};
+  std::atomic<ino_t> inode{0};
+};
+
 namespace {
 
 constexpr std::array<int, 4> kEnding = {SIGHUP, SIGINT, SIGPIPE, SIGTERM};
@@ -17,22 +32,23 @@ constexpr std::array<int, 3> kStopping = {SIGHUP, SIGINT, SIGTERM};
 
 /// More names than any command has at once: crash-explore has two for each of 64 processes.
 constexpr std::size_t kMaxNames = 512;
-std::array<std::atomic<const char*>, kMaxNames> names{};
-static_assert(std::atomic<const char*>::is_always_lock_free);
+std::array<std::atomic<RemovedOnSignal::Name*>, kMaxNames> names{};
+static_assert(std::atomic<RemovedOnSignal::Name*>::is_always_lock_free &&
+              std::atomic<dev_t>::is_always_lock_free && std::atomic<ino_t>::is_always_lock_free);
 
 std::atomic<std::atomic<bool>*> stop_flag{nullptr};
 std::atomic<int> signal_taken{0};
 std::array<struct sigaction, kStopping.size()> before_stopping{};
 
 void RemoveAndEnd(int signal) {
-  for (const auto& name : names) {
-    const char* const path = name;
-    if (path != nullptr) unlink(path);
-  }
-  for (const auto& name : names) {  // directories, which are empty now
-    const char* const path = name;
-    if (path != nullptr) rmdir(path);
-  }
+  const auto remove = [](int (*remove_path)(const char*)) {
+    for (const auto& entry : names) {
+      const RemovedOnSignal::Name* const name = entry;
+      if (name != nullptr && name->IsOurs()) remove_path(name->path.c_str());
+    }
+  };
+  remove(unlink);
+  remove(rmdir);  // of directories, which are empty now
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -56,12 +72,12 @@ void InstallRemoveAndEnd() {
   });
 }
 
-/// Keeps a path until the process ends: the handler may read it at any time.
-const char* Keep(const std::string& path) {
+/// Keeps a name until the process ends: the handler may read it at any time.
+RemovedOnSignal::Name* Keep(const std::string& path) {
   static std::mutex mutex;
-  static auto* const paths = new std::forward_list<std::string>;
+  static auto* const kept = new std::forward_list<RemovedOnSignal::Name>;
   const std::lock_guard lock(mutex);
-  return paths->emplace_front(path).c_str();
+  return &kept->emplace_front(path);
 }
 
 void RestoreBeforeStopping() {
@@ -82,14 +98,26 @@ RemovedOnSignal::RemovedOnSignal(const std::string& path, bool made) {
   InstallRemoveAndEnd();
   struct stat status {};
   if (path.empty() || (!made && lstat(path.c_str(), &status) == 0)) return;
-  const char* const kept = Keep(path);
+  Name* const kept = Keep(path);
   for (auto& name : names) {
-    const char* none = nullptr;
+    Name* none = nullptr;
     if (name.compare_exchange_strong(none, kept)) {
       entry_ = &name;
-      return;
+      break;
     }
   }
+  if (made) Made();
+}
+
+void RemovedOnSignal::Made() {
+  if (entry_ == nullptr) return;
+  Name& name = **entry_;
+  struct stat status {};
+  name.is_made = false;
+  if (lstat(name.path.c_str(), &status) != 0) return;
+  name.device = status.st_dev;
+  name.inode = status.st_ino;
+  name.is_made = true;
 }
 
 RemovedOnSignal::~RemovedOnSignal() {

@@ -12,14 +12,13 @@ namespace gpm {
 /// A name that does not outlive the process: a signal that ends it (SIGHUP, SIGINT, SIGPIPE or
 /// SIGTERM) removes the file or empty directory first; then the process ends by that signal. The
 /// owner removes it in every other case. A name that was there before is somebody else's and is
-/// left alone; so is the empty one.
+/// left alone; so is the empty one, and another file that took the name after Made.
 ///
 /// Thread safety: any thread.
 ///
 /// Invariants:
-///  1. The handler only reads atomics and calls unlink, rmdir, signal and raise, which may be
-///  called
-///     in a handler.
+///  1. The handler only reads atomics and calls lstat, unlink, rmdir, signal and raise, which may
+///     be called in a handler.
 ///  2. A path that the handler may still read is never freed: they are kept until the process ends.
 class RemovedOnSignal {
  public:
@@ -29,8 +28,13 @@ class RemovedOnSignal {
   RemovedOnSignal(const RemovedOnSignal&) = delete;
   RemovedOnSignal& operator=(const RemovedOnSignal&) = delete;
 
+  /// The owner has made the file: from now on only that file goes. Again for one made anew.
+  void Made();
+
+  struct Name;  ///< what the handler knows
+
  private:
-  std::atomic<const char*>* entry_ = nullptr;
+  std::atomic<Name*>* entry_ = nullptr;
 };
 
 /// During its life, the first SIGHUP, SIGINT or SIGTERM only sets `stop`, so that work ends in

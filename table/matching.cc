@@ -24,7 +24,7 @@ namespace {
 template <MatchBucketFn kMatch>
 void MatchBuckets(const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
                   const std::uint64_t* words, std::size_t count, BucketMatch* matches) {
-  MatchEachBucket(kMatch, buckets, slots, locations, words, count, matches);
+  MatchEachBucket(kMatch, {buckets, slots, locations}, words, count, matches);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ __attribute__((target("avx512f"))) void MatchBucketsAvx512(
     const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
     const std::uint64_t* words, std::size_t count, BucketMatch* matches) {
   if (slots != 8) {
-    MatchEachBucket(MatchBucketAvx512, buckets, slots, locations, words, count, matches);
+    MatchEachBucket(MatchBucketAvx512, {buckets, slots, locations}, words, count, matches);
     return;
   }
   for (std::size_t i = 0; i < count; ++i) {

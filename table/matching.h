@@ -30,11 +30,18 @@ using MatchBucketsFn = void (*)(const std::byte* const* buckets, std::uint32_t s
 MatchBucketFn SelectMatchBucket();
 MatchBucketsFn SelectMatchBuckets();
 
+/// The buckets in which words may be: those of words[i] from buckets[i * locations] on.
+struct CandidateBuckets {
+  const std::byte* const* buckets;
+  std::uint32_t slots;      ///< of a bucket
+  std::uint32_t locations;  ///< buckets of a word
+};
+
 /// MatchBucketsFn by means of match(states, slots, word).
 template <class Match>
-void MatchEachBucket(const Match& match, const std::byte* const* buckets, std::uint32_t slots,
-                     std::uint32_t locations, const std::uint64_t* words, std::size_t count,
-                     BucketMatch* matches) {
+void MatchEachBucket(const Match& match, const CandidateBuckets& candidates,
+                     const std::uint64_t* words, std::size_t count, BucketMatch* matches) {
+  const auto [buckets, slots, locations] = candidates;
   for (std::size_t i = 0; i < count; ++i) {
     matches[i] = BucketMatch{0, 0};
     for (std::uint32_t j = 0; j < locations; ++j) {

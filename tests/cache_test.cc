@@ -302,6 +302,38 @@ TEST_F(CacheTest, BadFractionsLeaveNoFile) {
   }
 }
 
+TEST_F(CacheTest, ACacheIsNotAskedForWithoutADirectory) {
+  const std::vector<CacheOptions> asked = {
+      {.fraction = 0.1}, {.refresh_interval = 1000}, {.policy = CachePolicy::kLru}};
+  for (CacheOptions cache : asked) {
+    const std::string path = NewPath();
+    OpenOptions open = TestOpenOptions();
+    cache.directory = false;
+    open.cache = cache;
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { Store::Create(path, Shape(8, 16), open); }, &message),
+              ErrorCode::kInvalidArgument);
+    EXPECT_NE(message.find("directory"), std::string::npos) << message;
+    EXPECT_FALSE(std::filesystem::exists(path));
+    Store::Create(path, Shape(8, 16), TestOpenOptions()).Close();
+    EXPECT_EQ(ErrorOf([&] { Store::Open(path, open); }), ErrorCode::kInvalidArgument);
+    // By default executor cuda has a directory, and cpu has none.
+    open.cache.directory.reset();
+    const bool cuda = TestExecutor() == ExecutorKind::kCuda;
+    EXPECT_EQ(ErrorOf([&] { Store::Open(path, open).Close(); }),
+              cuda ? std::nullopt : std::optional(ErrorCode::kInvalidArgument));
+    open.cache.directory = true;
+    Store::Open(path, open).Close();
+    open.cache = cache;
+    open.cache.policy = CachePolicy::kOff;  // that there is none was asked for
+    Store::Open(path, open).Close();
+    open.cache = cache;
+    open.cache.fraction = 0;
+    Store::Open(path, open).Close();
+    ExpectSound(path, 0);
+  }
+}
+
 TEST_F(CacheTest, LoadsByItselfEverySoManyOperations) {
   ModelledStore store(
       NewPath(), Shape(8, 100, 2000),
@@ -389,6 +421,24 @@ TEST_F(CacheTest, TicketsOfLoadings) {
   EXPECT_GE(store.store().Stats().cache.refreshes, 2u);
   EXPECT_LE(store.store().Stats().cache.refreshes, 6u);
   Find(store, keys, 1000, 1000);
+}
+
+TEST_F(CacheTest, TicketsSayWhenTheyAreDone) {
+  EXPECT_TRUE(Ticket().Done());
+  Store store = Store::Create(NewPath(), Shape(8, 128), AllCached());
+  TestBatch batch(8, 128);
+  for (std::uint64_t i = 0; i < 20'000; ++i) batch.Add(Op::kInsert, i, i);  // lacks room at first
+  Ticket inserts = store.ApplyAsync(batch.Mixed());
+  while (!inserts.Done()) std::this_thread::yield();
+  inserts.Wait();
+  EXPECT_TRUE(inserts.Done());
+  EXPECT_EQ(store.Stats().items, 20'000u);
+  Ticket refresh = store.RefreshCache();
+  while (!refresh.Done()) std::this_thread::yield();
+  EXPECT_EQ(store.Stats().cache.refreshes, 1u);
+  Ticket late = store.RefreshCache();
+  store.Close();
+  EXPECT_TRUE(late.Done());
 }
 
 TEST_F(CacheTest, LoadingEndsWithBatchesNotWaitedFor) {

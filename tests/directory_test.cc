@@ -155,7 +155,7 @@ TEST_P(DirectoryTest, IsMadeFromWhatACrashLeft) {
 TEST_F(CacheTest, WithoutADirectoryThereIsNothing) {
   ModelledStore store(NewPath(), Shape(8, 100),
                       WithCache({.directory = false,
-                                 .policy = CachePolicy::kRandom,
+                                 .policy = CachePolicy::kOff,
                                  .fraction = 1.0,
                                  .refresh_interval = 100}));
   store.Apply(Op::kInsert, Numbers(1, 2000));

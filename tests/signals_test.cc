@@ -160,6 +160,40 @@ TEST_F(SignalsTest, ASignalRemovesWhatHasBeenMadeAndEndsTheProcess) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
+TEST_F(SignalsTest, AFileThatTookTheNameIsLeftAlone) {
+  const std::string path = folder_ + "/pool";
+  const std::string directory = folder_ + "/directory";
+  EXPECT_EXIT(
+      {
+        RemovedOnSignal name(path);
+        MakeFile(path);
+        name.Made();
+        fs::create_directory(directory);
+        const RemovedOnSignal directory_name(directory, true);
+        // Renamed first, so that the new ones do not get the inodes of the old.
+        for (const std::string& old : {path, directory}) fs::rename(old, old + ".moved");
+        MakeFile(path);
+        fs::create_directory(directory);
+        std::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+  EXPECT_TRUE(fs::exists(path));
+  EXPECT_TRUE(fs::exists(directory));
+  EXPECT_EXIT(
+      {
+        fs::remove(path);
+        RemovedOnSignal name(path);
+        for (int i = 0; i < 2; ++i) {
+          MakeFile(path);
+          name.Made();
+          if (i == 0) fs::rename(path, path + ".first");
+        }
+        std::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+  EXPECT_FALSE(fs::exists(path)) << "made anew";
+}
+
 TEST_F(SignalsTest, TheFirstSignalStopsAndTheSecondRemovesAndEnds) {
   const std::string made = folder_ + "/made";
   EXPECT_EXIT(

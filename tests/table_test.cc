@@ -168,7 +168,7 @@ TEST(Probe, ManyBucketsAgreeWithOneByOne) {
       for (std::uint32_t locations = 1; slots * locations <= 32; locations *= 2) {
         std::array<BucketMatch, kKeys> expected;
         std::array<BucketMatch, kKeys> actual;
-        MatchEachBucket(MatchBucketScalar, buckets.data(), slots, locations, words.data(), kKeys,
+        MatchEachBucket(MatchBucketScalar, {buckets.data(), slots, locations}, words.data(), kKeys,
                         expected.data());
         match(buckets.data(), slots, locations, words.data(), kKeys, actual.data());
         for (std::size_t i = 0; i < kKeys; ++i) {

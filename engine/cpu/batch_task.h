@@ -15,6 +15,18 @@ namespace gpm {
 /// Operations that one thread takes at a time where nothing is prefetched.
 inline constexpr std::size_t kChunk = 512;
 
+/// Takes out of `rest` the share of a worker with `own` of the `left` operations that the rest is
+/// for: `own` cells, where there is one for each operation. Of the cells that are not kept for
+/// updates it gets one at least, if there is any.
+inline CellGrant TakeShare(CellGrant* rest, std::uint64_t own, std::uint64_t left) {
+  if (own == 0) return {rest->first, 0, 0};
+  const auto share = [&](std::uint64_t cells) { return (cells * own + left - 1) / left; };
+  const std::uint64_t count = share(rest->count);
+  const CellGrant taken{rest->first, count, count - share(rest->count - rest->kept)};
+  *rest = CellGrant{rest->first + count, rest->count - count, rest->kept - taken.kept};
+  return taken;
+}
+
 /// A batch on the cpu executor. Its operations are dealt to workers by key hash, so that those on
 /// one key are carried out by one thread, in batch order. A worker that meets an operation without
 /// room stops there; Resume goes on from it.
@@ -268,13 +280,7 @@ void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange
   CellGrant rest = grant;
   for (Worker& worker : workers_) {
     const std::uint64_t own = worker.list.size() - worker.next;
-    const auto share = [&](std::uint64_t cells) {  // one at least, if there is any for it
-      return left == 0 ? cells : (cells * own + left - 1) / left;
-    };
-    const std::uint64_t kept = share(rest.kept);
-    const std::uint64_t count = share(rest.count - rest.kept) + kept;
-    worker.grant = CellGrant{rest.first, count, kept};
-    rest = CellGrant{rest.first + count, rest.count - count, rest.kept - kept};
+    worker.grant = TakeShare(&rest, own, left);
     left -= own;
     // An operation retires one cell at most.
     worker.retired_cells.reserve(worker.list.size() - worker.next + worker.grant.count);

@@ -218,6 +218,10 @@ void CudaBatchTask::CopyToPageable() {
   if (strategy_.chunk == 0) copy(places_.found, batch_.found, w.found);
 }
 
+bool CudaBatchTask::Done() {
+  return !running_ || cudaEventQuery(workspace_->enqueued) != cudaErrorNotReady;
+}
+
 Progress CudaBatchTask::Await() {
   if (running_) {
     running_ = false;

@@ -49,6 +49,7 @@ class CudaBatchTask : public BatchTask {
   bool Touched() const override { return touched_; }
   bool ResultsOnHost() const override { return places_.results != Place::kDevice; }
   Progress Await() override;
+  bool Done() override;
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:

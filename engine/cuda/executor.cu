@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/cuda/executor.h"
+#include "engine/cuda/kernel_image.h"
 #include "engine/cuda/kernels/maintenance.cuh"
 #include "engine/cuda/kernels/sort.cuh"
 #include "pm/pause_cpu.h"
@@ -79,6 +80,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   is_only_device_ = devices == 1;
   const CurrentDevice current = Activate();
+  RequireKernels();
   int multiprocessors = 0;
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
@@ -100,6 +102,22 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   GrowLocks();
   RefreshContext();
   Synchronize();
+}
+
+void CudaExecutor::RequireKernels() const {
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, FreeCells);
+  if (error == cudaSuccess) return;
+  KernelTarget target;
+  target.device = device_;
+  for (const int compiled_for : {__CUDA_ARCH_LIST__}) {
+    target.compiled_for.push_back(compiled_for / 10);
+  }
+  cudaDeviceGetAttribute(&target.major, cudaDevAttrComputeCapabilityMajor, device_);
+  cudaDeviceGetAttribute(&target.minor, cudaDevAttrComputeCapabilityMinor, device_);
+  cudaGetLastError();  // so that the next call does not report this one
+  RequireKernelImage(error, target);
+  CheckCuda(error, "cudaFuncGetAttributes");
 }
 
 CudaExecutor::~CudaExecutor() {

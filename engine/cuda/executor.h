@@ -168,6 +168,8 @@ class CudaExecutor : public Executor {
 
  private:
   void Synchronize();
+  /// @throws Error(kUnsupported) when the library has no code for the device
+  void RequireKernels() const;
   CacheRefresh NextRefresh(std::uint64_t uses);
   template <class T>
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,

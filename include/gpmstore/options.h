@@ -31,7 +31,9 @@ std::vector<std::string> CachePolicyNames();           ///< of all, "off" first
 /// @throws Error(kInvalidArgument) naming the policies
 CachePolicy CachePolicyOf(std::string_view name);
 
-/// The directory and the frozen bucket cache of a store, in the executor's memory.
+/// The directory and the frozen bucket cache of a store, in the executor's memory. To ask for a
+/// cache (by a fraction, a refresh interval, or a policy other than the default) where there is no
+/// directory is kInvalidArgument.
 struct CacheOptions {
   /// Whether there is a directory; by default on executor cuda. Without one there is no cache.
   std::optional<bool> directory{};
@@ -75,7 +77,8 @@ struct OpenOptions {
   CacheOptions cache{};         ///< directory and cache, in the executor's memory
   AccessOptions access{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
-  /// refreshed, and why kAuto did not take the cuda executor. By the threads that call the store,
+  /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the
+  /// pool to grow (once, until it has again). By the threads that call the store,
   /// perhaps several at once; never while the store holds a lock or excludes batches, so that it
   /// may call the store: a resize is told of when it is over. What it throws is lost.
   LogFunction log{};

@@ -59,6 +59,11 @@ class Ticket {
   ///         scope open), kUnsupported (in a fork of the store's process); std::bad_alloc
   void Wait();
 
+  /// Whether Wait would not wait for the executor. (It may still have to make room for operations
+  /// that found none.) Never blocks.
+  /// @throws Error(kUnsupported) in a fork of the store's process; kGpu
+  bool Done();
+
  private:
   std::unique_ptr<State> state_;
 };

@@ -83,6 +83,27 @@ def rows_of(keys: Any) -> int:
     return int(shape[0])
 
 
+def op_codes(ops: Any, kinds: int) -> Any:
+    """`ops` as bytes: itself, or a copy of an array of wider integers, each below `kinds`."""
+    dtype = getattr(ops, "dtype", None)
+    if _is_torch(ops):
+        torch = sys.modules["torch"]
+        if dtype not in (torch.int16, torch.int32, torch.int64):
+            return ops
+        bytes_of = torch.uint8
+    elif isinstance(ops, np.ndarray) or _is_cupy(ops):
+        if dtype.kind not in "iu" or dtype.itemsize == 1:
+            return ops
+        bytes_of = np.uint8
+    else:
+        return ops
+    wrong = (ops < 0) | (ops >= kinds)
+    if bool(wrong.any()):
+        raise InvalidArgumentError(f"ops: {int(ops[wrong][0])} is no gpmstore.Op; those are 0 to "
+                                   f"{kinds - 1}")
+    return ops.to(bytes_of) if _is_torch(ops) else ops.astype(bytes_of)
+
+
 def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
     """What _core gets of an array for a batch on `stream`."""
     if array is None:

@@ -74,7 +74,8 @@ T = TypeVar("T")
 
 
 class Ticket(Generic[T]):
-    """A batch in flight. It keeps the batch's arrays and the store; dropping it waits.
+    """A batch in flight. It keeps the batch's arrays and the store; dropping it waits (from within
+    a visitor of the store's `for_each`, when that has ended).
 
     outcome: its arrays are complete after `wait`. On a GPU they are there for later work on the
     batch's stream before that, but operations that found no room read `Result.NO_SPACE` until
@@ -90,6 +91,14 @@ class Ticket(Generic[T]):
         self._store = store
         self._done = done
         self._began = began
+
+    def done(self) -> bool:
+        """Whether `wait` would not wait for the executor. Never blocks.
+
+        The results are complete after `wait` alone, which may still have to make room for
+        operations that found none.
+        """
+        return self._core.done()
 
     def wait(self) -> T:
         """Completes the batch: every operation is durable, as far as the medium promises.

@@ -55,6 +55,7 @@ class _Items:
 
     _core: Any
     path: str
+    find: Any  # a method of each
 
     @property
     def key_size(self) -> int:
@@ -110,6 +111,10 @@ class _Items:
         """Sizes, counters, medium, recovery and cache, as numbers, texts and dicts of those."""
         return self._core.stats()
 
+    def contains(self, keys: Array) -> Array:
+        """n booleans: which of n keys are there."""
+        return self.find(keys, False).found
+
     def close(self) -> None:
         """Completes running batches and closes. Closing again does nothing.
 
@@ -149,6 +154,21 @@ class _Items:
                 raise TypeError(f"key: an int; the store's keys are {self.key_size} bytes")
             return int(key).to_bytes(8, "little", signed=bool(key < 0))
         return _bytes_of(key, "key")
+
+    def _room_for_values(self, keys: Array, out: Array, dtype: Any) -> Array:
+        if out is False:
+            return None
+        if out is None:
+            return _arrays.rows_of_values(keys, self.value_size,
+                                          np.uint8 if dtype is None else dtype)
+        if dtype is not None:
+            raise TypeError("dtype: it is that of 'out', which was given")
+        return out
+
+    def _room_for_results(self, keys: Array, results: Array) -> Array:
+        if results is not None:
+            return results
+        return _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
 
 
 def _bytes_of(data: Any, name: str) -> bytes:
@@ -207,10 +227,6 @@ class Store(_Items):
         results = self._room_for_results(keys, results)
         return self._start(Op.FIND, Found(results, out), keys, out=out, stream=stream)
 
-    def contains(self, keys: Array) -> Array:
-        """n booleans: which of n keys are there."""
-        return self.find(keys, False).found
-
     def insert(self, keys: Array, values: Array, *, results: Array = None,
                stream: Any = None) -> Outcome:
         """Adds n items; a key that is there keeps its value (`Result.EXISTS`)."""
@@ -254,7 +270,8 @@ class Store(_Items):
               results: Array = None, dtype: Any = None, stream: Any = None) -> Found:
         """Runs a batch of mixed kinds.
 
-        ops: n bytes (uint8) of `Op`. values: needed where an operation is an insert, update or
+        ops: n integers of any dtype, each an `Op` (of bytes, uint8, what is none is
+        `Result.INVALID`, and they are not copied). values: needed where an operation is an insert, update or
         upsert (else it is `Result.INVALID`); other rows do not matter. out, dtype: as in `find`.
         """
         return self.apply_async(ops, keys, values, out, results=results, dtype=dtype,
@@ -265,7 +282,8 @@ class Store(_Items):
         """As `apply`, without waiting."""
         out = self._room_for_values(keys, out, dtype)
         results = self._room_for_results(keys, results)
-        return self._start(Op.FIND, Found(results, out), keys, values, out, ops, stream)
+        return self._start(Op.FIND, Found(results, out), keys, values, out,
+                           _arrays.op_codes(ops, len(Op)), stream)
 
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Inserts many items: makes room for all of them first, then inserts in large batches.
@@ -312,21 +330,6 @@ class Store(_Items):
         """As `refresh_cache`, without waiting."""
         return Ticket(self._core.refresh_cache(), None, self)
 
-    def _room_for_values(self, keys: Array, out: Array, dtype: Any) -> Array:
-        if out is False:
-            return None
-        if out is None:
-            return _arrays.rows_of_values(keys, self.value_size,
-                                          np.uint8 if dtype is None else dtype)
-        if dtype is not None:
-            raise TypeError("dtype: it is that of 'out', which was given")
-        return out
-
-    def _room_for_results(self, keys: Array, results: Array) -> Array:
-        if results is not None:
-            return results
-        return _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
-
     def _write(self, op: Op, keys: Array, values: Array, results: Array,
                stream: Any) -> Ticket[Outcome]:
         if values is None and op != Op.ERASE:
@@ -370,11 +373,8 @@ class Reader(_Items):
     def find(self, keys: Array, out: Array = None, *, results: Array = None,
              dtype: Any = None) -> Found:
         """As `Store.find`, of arrays in host memory, one key after the other."""
-        if out is None:
-            out = _arrays.rows_of_values(keys, self.value_size,
-                                         np.uint8 if dtype is None else dtype)
-        if results is None:
-            results = _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
         found = Found(results, out)
         found._failed = self._core.find(_arrays.exported(keys, "keys", 0),
                                         _arrays.exported(out, "out", 0, written=True),

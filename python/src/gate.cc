@@ -81,6 +81,11 @@ void Gate::Close(const std::function<void()>& action) {
   done(true);
 }
 
+bool Gate::InVisit() const {
+  const Use* use = UseOfThisThread();
+  return use != nullptr && use->kind_ == Kind::kVisit;
+}
+
 bool Gate::closed() const {
   if (!InHomeProcess()) return closed_;
   const std::lock_guard lock(mutex_);

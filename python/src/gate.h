@@ -55,6 +55,8 @@ class Gate {
   void Close(const std::function<void()>& action);
 
   bool closed() const;
+  /// Whether this thread is in a visit, in which it can't wait.
+  bool InVisit() const;
   /// Whether this is the process that made the gate, and not a fork of it.
   bool InHomeProcess() const { return getpid() == home_; }
 

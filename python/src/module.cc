@@ -47,7 +47,7 @@ void BindCodes(nb::module_& m) {
 }
 
 void BindStore(nb::module_& m) {
-  nb::class_<PyTicket>(m, "Ticket").def("wait", &PyTicket::Wait);
+  nb::class_<PyTicket>(m, "Ticket").def("wait", &PyTicket::Wait).def("done", &PyTicket::Done);
   nb::class_<PyStore>(m, "Store")
       .def_prop_ro("key_size", &PyStore::key_size)
       .def_prop_ro("value_size", &PyStore::value_size)
@@ -71,7 +71,7 @@ void BindStore(nb::module_& m) {
       .def_prop_ro("value_size", &PyReader::value_size)
       .def_prop_ro("closed", &PyReader::closed)
       .def("get", &PyReader::Get, "key"_a)
-      .def("find", &PyReader::Find, "keys"_a, "found"_a, "results"_a)
+      .def("find", &PyReader::Find, "keys"_a, "found"_a.none(), "results"_a)
       .def("for_each", &PyReader::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyReader::Stats)
       .def("close", &PyReader::Close);

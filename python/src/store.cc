@@ -194,10 +194,22 @@ nb::object PyStore::RefreshCache() {
 }
 
 bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
+  struct AtEnd {
+    PyStore& store;
+    ~AtEnd() { store.AwaitDropped(); }
+  } const at_end{*this};
   return WithoutGil([&] {
     const Use use(gate_, "for_each", Kind::kVisit);
     return Pages(visit, rows,
                  key_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
+  });
+}
+
+void PyStore::AwaitDropped() {
+  std::vector<Dropped> dropped = std::move(dropped_);
+  dropped_.clear();
+  WithoutGil([&] {
+    for (Dropped& one : dropped) one.ticket = Ticket();
   });
 }
 
@@ -213,13 +225,23 @@ void PyStore::Close() {
 }
 
 PyTicket::~PyTicket() {
-  const nb::gil_scoped_release released;
-  try {
-    const Use use(store().gate_, "a ticket", Kind::kWait);
-    ticket_ = Ticket();
-  } catch (...) {
-    // From within a visit: the ticket waits as it goes.
+  // A batch that found no room would wait for the visit that this thread is in.
+  if (store().gate_.InVisit()) {
+    store().dropped_.push_back({std::move(arrays_), std::move(ticket_)});
+    return;
   }
+  const nb::gil_scoped_release released;
+  const Use use(store().gate_, "a ticket", Kind::kWait);
+  ticket_ = Ticket();
+}
+
+bool PyTicket::Done() {
+  return WithoutGil([&] {
+    std::unique_lock one_thread(mutex_, std::defer_lock);
+    // Who waits has it: then it is not done. (In a fork nobody is asked, as in Gate.)
+    if (store().gate_.InHomeProcess() && !one_thread.try_lock()) return false;
+    return ticket_.Done();
+  });
 }
 
 std::optional<std::uint64_t> PyTicket::Wait() {
@@ -259,9 +281,12 @@ std::optional<std::uint64_t> PyReader::Find(nb::handle keys, nb::handle found, n
   return WithoutGil([&] {
     const Use use(gate_, "the reader");
     const Batch& batch = arrays.batch();
+    std::vector<std::byte> unwanted(batch.found.empty() ? value_size_ : 0);
     for (std::size_t i = 0; i < batch.results.size(); ++i) {
-      const bool is_there = reader_->Get(batch.keys.subspan(i * key_size_, key_size_),
-                                         batch.found.subspan(i * value_size_, value_size_));
+      const bool is_there =
+          reader_->Get(batch.keys.subspan(i * key_size_, key_size_),
+                       batch.found.empty() ? std::span(unwanted)
+                                           : batch.found.subspan(i * value_size_, value_size_));
       batch.results[i] = is_there ? Result::kOk : Result::kNotFound;
     }
     return arrays.CountNotOk();

@@ -68,8 +68,17 @@ class PyStore {
 
  private:
   friend class PyTicket;
+  /// A ticket that was dropped where it could not be waited for, with what has to stay meanwhile.
+  struct Dropped {
+    Arrays arrays;
+    Ticket ticket;
+  };
+  /// Waits for those that this thread's visitor dropped, or another's.
+  void AwaitDropped();
+
   Gate gate_;
   Store store_;
+  std::vector<Dropped> dropped_;  ///< guarded by the GIL
   std::uint32_t key_size_;
   std::uint32_t value_size_;
   ExecutorKind executor_;
@@ -82,6 +91,7 @@ class PyTicket {
   explicit PyTicket(nb::object store) : store_(std::move(store)) {}
   ~PyTicket();
   std::optional<std::uint64_t> Wait();
+  bool Done();
 
  private:
   friend class PyStore;

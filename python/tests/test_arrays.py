@@ -94,8 +94,13 @@ def test_bad_results(store, results, error, message):
     assert len(store) == 0
 
 
-@pytest.mark.parametrize("ops, error", [([0, 1, 2, 3], TypeError), (np.zeros(4, int), TypeError),
-                                        (np.zeros(3, np.uint8), ValueError)])
+@pytest.mark.parametrize("ops, error", [([0, 1, 2, 3], TypeError), (np.zeros(4), TypeError),
+                                        (np.zeros(4, bool), TypeError),
+                                        (np.array([0, 1, 5, 0]), ValueError),
+                                        (np.array([0, -1, 0, 0], np.int16), ValueError),
+                                        (np.array([0, 256, 0, 0], np.uint32), ValueError),
+                                        (np.zeros(3, np.uint8), ValueError),
+                                        (np.zeros(3, int), ValueError)])
 def test_bad_ops(store, ops, error):
     with pytest.raises(error, match="ops"):
         store.apply(ops, KEYS, VALUES)

@@ -70,6 +70,17 @@ def test_visitors_that_call_the_store(path):
     store.close()
 
 
+def test_a_visitor_that_drops_a_ticket(path):
+    store, _, _, _ = opened(path, 8, 10)
+    n = 20_000  # so many lack room at first, and are finished by who waits
+    tickets = [store.insert_async(make_keys(n, first=n * i), make_values(n, 24)) for i in (1, 2)]
+    assert store.for_each(lambda k, v: tickets and tickets.clear())
+    assert len(store) == 10 + 2 * n
+    store.close()
+    with gpmstore.Reader(path) as reader:
+        assert reader.contains(make_keys(2 * n, first=n)).all()
+
+
 def test_pages_are_copies(path):
     store, keys, values, model = opened(path, 8, 10)
     (page_keys, page_values), = store.pages()
@@ -93,6 +104,8 @@ def test_reader(path):
         assert found.count == 50 and found.failed == 5
         assert np.array_equal(found.values[found.found].view(np.uint8), values)
         assert reader.find(keys[:0]).count == 0
+        assert reader.contains(asked).tolist() == [True] * 50 + [False] * 5
+        assert reader.find(asked, False).values is None
         for bad in (keys.astype(np.float64), keys[:, :8].copy(), [1]):
             with pytest.raises((TypeError, ValueError), match="keys"):
                 reader.find(bad)

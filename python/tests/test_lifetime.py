@@ -65,6 +65,8 @@ def test_every_error_code_has_a_class():
     ({"log": 5}, TypeError, "log"),
     ({"thread": 2}, TypeError, "there is no option 'thread'"),
     ({"executor": "cpu", "cache_fraction": 2.0}, ValueError, "cache"),
+    ({"executor": "cpu", "cache_fraction": 0.1}, ValueError, "without a directory"),
+    ({"directory": False, "cache_policy": "lru"}, ValueError, "switch the directory on"),
 ])
 def test_bad_options(path, options, error, message):
     with pytest.raises(error, match=message):

@@ -122,6 +122,26 @@ def test_duplicates_take_effect_in_order(store):
     assert store.get(42) == values[5].tobytes()
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint32, np.int64, np.uint64])
+def test_ops_of_any_integers(store, dtype):
+    ops = np.array([Op.INSERT, Op.FIND, Op.ERASE, Op.UPSERT], dtype)
+    results = store.apply(ops, make_keys(4), make_values(4)).results.tolist()
+    assert results == [Result.OK, Result.NOT_FOUND, Result.NOT_FOUND, Result.OK]
+
+
+def test_tickets_that_are_done(store):
+    ticket = store.upsert_async(make_keys(10_000), make_values(10_000))
+    while not ticket.done():
+        pass
+    assert ticket.wait().failed == 0 and ticket.done()
+    refresh = store.refresh_cache_async()
+    while not refresh.done():
+        pass
+    unfinished = store.insert_async(make_keys(50_000, first=10_000), make_values(50_000))
+    store.close()
+    assert unfinished.done() and unfinished.wait().failed == 0
+
+
 def test_apply_invalid(store):
     ops = np.array([Op.INSERT, 77, Op.FIND], np.uint8)
     results = store.apply(ops, make_keys(3)).results.tolist()

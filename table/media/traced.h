@@ -106,7 +106,7 @@ class TracedMedia {
                     const std::uint64_t* words, std::size_t count, BucketMatch* matches) const {
     MatchEachBucket([this](const std::uint64_t* states, std::uint32_t n,
                            std::uint64_t word) { return MatchBucket(states, n, word); },
-                    buckets, slots, locations, words, count, matches);
+                    {buckets, slots, locations}, words, count, matches);
   }
 
  private:
