@@ -8,7 +8,7 @@ set(keys workload configuration batch operations mops mops_runs latency_us_p50 l
 
 # All workloads; the last batch of each is shorter than the others.
 run_bench(workloads ${small} --batches 1024,16384 --directory --cache 0.2)
-expect_rows(rows 13 ${keys} bound_mops bound_limit of_bound bound_terms accesses)
+expect_rows(rows 15 ${keys} bound_mops bound_limit of_bound bound_terms accesses)
 expect_keys(benchmark machine store roofline records operations warm_up repeats distribution theta seed
   threads seconds)
 string(JSON hits GET "${report}" rows 0 hit_rate)
@@ -16,7 +16,7 @@ if(NOT hits GREATER 0.1)
   message(FATAL_ERROR "workload c hits a cache of a fifth of the buckets at a rate of ${hits}")
 endif()
 
-string(JSON bulk GET "${report}" rows 12 batch)
+string(JSON bulk GET "${report}" rows 14 batch)
 if(NOT bulk EQUAL 50000)
   message(FATAL_ERROR "a bulk load of 50000 records has a row of batch ${bulk}")
 endif()

@@ -42,7 +42,9 @@ std::string_view ResultName(Result result);  ///< "ok", "not-found", "exists", "
 ///
 /// Memory: every array may be host or (executor cuda) device memory, each on its own. Device arrays
 /// of keys are 8-byte aligned; nothing else has to be aligned. Input arrays must not overlap output
-/// arrays. All arrays stay valid and untouched until the call (or Ticket::Wait) returns.
+/// arrays. All arrays stay valid and untouched until the call (or Ticket::Wait) returns. Inputs in
+/// pageable host memory are read by the call that starts the batch, and outputs there are written
+/// by Ticket::Wait; everything else is accessed in the order of the batch's stream.
 struct Batch {
   Op op = Op::kFind;                    ///< kind of every operation, when `ops` is empty
   std::span<const Op> ops{};            ///< n kinds, or empty
