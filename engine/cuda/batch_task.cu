@@ -52,6 +52,7 @@ BatchPlaces BatchPlaces::Of(const Batch& batch, int device) {
   places.keys = place(batch.keys, "keys");
   places.values = place(batch.values, "values");
   places.values_at = static_cast<const std::byte*>(attributes.devicePointer);
+  if (places.values_at == nullptr && !batch.values.empty()) places.values = Place::kPageable;
   places.found = place(batch.found, "found");
   places.results = place(batch.results, "results");
   if (places.keys == Place::kDevice &&
