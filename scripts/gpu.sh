@@ -4,7 +4,8 @@
 #
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
-#                                                 pair, user
+#                                                 pair, user; stress_begin and stress_end, for a
+#                                                 stress that goes on between two calls
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -27,7 +28,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
   fi
 }
 
-gpu_tests=(cuda_test cuda_streams_test cuda_queues_test store_test space_test recovery_test model_test
+gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_grouping_test store_test space_test recovery_test model_test
   cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test)
 
 phase_tests() {
@@ -72,6 +73,22 @@ phase_stress() { # batches of all sizes from many threads and streams; under the
   run stress timeout $((${STRESS_SECONDS:-480} + 120)) "$build/cli/gpmstore" stress \
     --executor cuda --threads 8 --seconds "${STRESS_SECONDS:-480}" --seed "${SEED:-1}"
   cat "$out/stress.log"
+}
+
+stress_log=/tmp/gpmstore_stress.log
+
+phase_stress_begin() { # in a session of its own, so that it outlives this call; other phases run beside
+  rm -f "$stress_log" "$stress_log.rc"
+  setsid bash -c 'timeout $(($1 + 120)) "$2" stress --executor cuda --threads 8 --seconds "$1" \
+    --seed "$3" >"$4" 2>&1; echo $? >"$4.rc"' - "${STRESS_SECONDS:-480}" "$build/cli/gpmstore" \
+    "${SEED:-1}" "$stress_log" </dev/null >/dev/null 2>&1 &
+}
+
+phase_stress_end() { # waits for what stress_begin started, and says how it ended
+  while [ ! -e "$stress_log.rc" ] && pgrep -x gpmstore >/dev/null; do sleep 1; done
+  run stress-outcome test "$(cat "$stress_log.rc")" = 0
+  cp "$stress_log" "$out/stress.log"
+  cat "$stress_log"
 }
 
 phase_stress_sanitizer() {

@@ -53,14 +53,17 @@ TEST(StrategyTest, WritesOfEachSize) {
   EXPECT_FALSE(choose(4096, true).plans_reads);
   const Strategy searched = choose(4097, true);
   EXPECT_EQ(searched.kernels, Kernels::kSearched);
-  EXPECT_TRUE(searched.plans_reads && searched.copies_rows && searched.merge_sorts);
+  EXPECT_TRUE(searched.plans_reads && searched.copies_rows && searched.groups);
   EXPECT_FALSE(searched.shares_reads);
-  EXPECT_TRUE(choose(1u << 17, false).merge_sorts);
-  EXPECT_FALSE(choose((1u << 17) + 1, false).merge_sorts);
+  EXPECT_TRUE(choose(1u << 17, false).groups);
+  EXPECT_FALSE(choose((1u << 17) + 1, false).groups);
+  StrategyInputs small_gpu = Inputs(1u << 17, false);
+  small_gpu.tiles = 4096 - 32;
+  EXPECT_FALSE(ChooseStrategy(small_gpu).groups) << "a block has no room for its share";
   EXPECT_EQ(choose(1u << 18, true).first_slice, 1u << 16);
   EXPECT_EQ(choose(1u << 18, false).first_slice, 0u) << "nothing is read";
   EXPECT_EQ(choose(1u << 18, false).kernels, Kernels::kSearched);
-  EXPECT_EQ(choose((std::uint64_t{1} << 30) + 1, true).kernels, Kernels::kSorted);
+  EXPECT_EQ(choose((std::uint64_t{1} << 30) + 1, true).kernels, Kernels::kUnsearched);
 }
 
 TEST(StrategyTest, APoolBeyondReachIsReadInOrder) {
@@ -81,7 +84,7 @@ TEST(StrategyTest, FindsOfAKeyAreCombinedWhereThatSavesReads) {
   in.has_directory = in.has_cache = false;
   EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
   in.operations = 1u << 20;
-  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSorted);
+  EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kUnsearched);
   in.access.combine = false;
   EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kFindThreads);
   in.access.by_address = false;

@@ -7,6 +7,7 @@
 
 #include "engine/cuda/batch_task.h"
 #include "engine/cuda/kernels/finds.cuh"
+#include "engine/cuda/kernels/group_by_key.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
@@ -86,7 +87,12 @@ void CudaBatchTask::Allocate() {
   w.hashes.Reserve(n);
   w.other_hashes.Reserve(n);
   w.order.Reserve(n);
-  if (!strategy_.merge_sorts) w.other_order.Reserve(n);
+  w.other_order.Reserve(n);
+  if (strategy_.groups) {
+    w.digests.Reserve(n);
+    w.bin_counts.Reserve(std::uint64_t{GroupingBlocks()} * GroupingBlocks());
+    return;
+  }
   SortHashes(nullptr);
   CallCub("DeviceScan", [&] {
     return cub::DeviceScan::InclusiveScan(nullptr, scan_bytes_, SingleEffectsOf(device_, 0),
@@ -142,32 +148,40 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   }
   at += claims;
   if (copies != 0) reads_.copies.rows = at;
-  clear_bytes_ = 8 * (flag_words + bin_words + claims);
+  clear_words_ = flag_words + bin_words + claims;
 }
 
-/// Sorts the hashes, and the operations with them, and says where they are then. Without storage it
-/// finds out how much it takes.
+/// Sorts the hashes, and the operations with them. Without storage it finds out how much it takes.
 void CudaBatchTask::SortHashes(void* storage) {
   Workspace& w = *workspace_;
-  const auto n = static_cast<std::uint32_t>(batch_.results.size());
-  if (strategy_.merge_sorts) {
-    MergeSortPairs(storage, &sort_bytes_, w.hashes.data(), w.order.data(), n, stream_);
+  RadixSortPairs(storage, &sort_bytes_, {w.hashes.data(), w.order.data()},
+                 {w.other_hashes.data(), w.other_order.data()},
+                 static_cast<std::uint32_t>(batch_.results.size()), stream_);
+}
+
+unsigned CudaBatchTask::GroupingBlocks() const {
+  return std::min(executor_->multiprocessors(), KeyGroups::kMaxBins);
+}
+
+/// Brings the operations on each key together and finds their effects.
+void CudaBatchTask::FindKeyRuns() {
+  Workspace& w = *workspace_;
+  if (strategy_.groups) {
+    const std::span<std::uint64_t> words = ClearedReads();
     device_.hashes = w.hashes.data();
     device_.order = w.order.data();
     device_.mispredictions = w.other_hashes.data();
-  } else {
-    RadixSortPairs(storage, &sort_bytes_, {w.hashes.data(), w.order.data()},
-                   {w.other_hashes.data(), w.other_order.data()}, n, stream_);
-    device_.hashes = w.other_hashes.data();
-    device_.order = w.other_order.data();
-    device_.mispredictions = w.hashes.data();
+    const KeyGroups groups{w.hashes.data(),      w.order.data(),   w.bin_counts.data(),
+                           w.other_order.data(), w.digests.data(), w.other_hashes.data(),
+                           words.data(),         static_cast<std::uint32_t>(words.size())};
+    w.groups.Launch({GroupByKey, GroupingBlocks(), kGroupThreads, context_, device_, groups},
+                    stream_);
+    return;
   }
-}
-
-/// Sorts the batch by key hash and finds the effect of each key run.
-void CudaBatchTask::Sort() {
-  Workspace& w = *workspace_;
-  const int n = static_cast<int>(device_.count);
+  ClearReads();
+  device_.hashes = w.other_hashes.data();
+  device_.order = w.other_order.data();
+  device_.mispredictions = w.hashes.data();
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   Launch("HashKeys", HashKeys, blocks, kBlockThreads, stream_, context_, device_, w.hashes.data(),
          w.order.data());
@@ -175,7 +189,8 @@ void CudaBatchTask::Sort() {
   CallCub("DeviceScan", [&] {
     return cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_,
                                           SingleEffectsOf(device_, context_.table.key_words),
-                                          w.effects.data(), ComposeEffects{}, n, stream_);
+                                          w.effects.data(), ComposeEffects{},
+                                          static_cast<int>(device_.count), stream_);
   });
 }
 
@@ -190,7 +205,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
     Finish();
     return;
   }
-  ClearReads();
+  if (again) ClearReads();
   const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
     Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
            stream, context_, device_, reads, reporter);
@@ -308,15 +323,20 @@ void CudaBatchTask::CopyRows(const Reads& reads, const Reporter& reporter) {
          context_, device_, reads, reporter);
 }
 
-void CudaBatchTask::ClearReads() {
-  if (!reads_.has_plans()) return;
-  auto* const flags = reinterpret_cast<std::byte*>(reads_.flags);
+std::span<std::uint64_t> CudaBatchTask::ClearedReads() const {
+  if (!reads_.has_plans()) return {};
+  auto* const flags = reinterpret_cast<std::uint64_t*>(reads_.flags);
   // PlaceReads goes through all plans. A search of finds makes a plan for each operation, that of
   // key runs does not: what it leaves out has to be empty.
   const bool plans = reads_.order.enabled() && !strategy_.finds();
-  auto* const from = plans ? reinterpret_cast<std::byte*>(reads_.plans) : flags;
-  const auto before = static_cast<std::uint64_t>(flags - from);
-  CheckCuda(cudaMemsetAsync(from, 0, before + clear_bytes_, stream_), "cudaMemsetAsync");
+  auto* const from = plans ? reinterpret_cast<std::uint64_t*>(reads_.plans) : flags;
+  return {from, static_cast<std::size_t>(flags - from) + clear_words_};
+}
+
+void CudaBatchTask::ClearReads() {
+  const std::span<std::uint64_t> words = ClearedReads();
+  if (words.empty()) return;
+  CheckCuda(cudaMemsetAsync(words.data(), 0, words.size_bytes(), stream_), "cudaMemsetAsync");
 }
 
 /// Searches the key runs of a large batch, which carries out those that change nothing. Then two

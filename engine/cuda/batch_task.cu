@@ -148,7 +148,7 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
     Finish();
     return;
   }
-  if (strategy_.sorts()) Sort();
+  if (strategy_.by_key_runs()) FindKeyRuns();
   CarryOut(false, false);
 }
 

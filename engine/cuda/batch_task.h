@@ -66,7 +66,9 @@ class CudaBatchTask : public BatchTask {
   void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant);
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
-  void Sort();
+  void FindKeyRuns();
+  /// Of GroupByKey, which has a bin for each.
+  unsigned GroupingBlocks() const;
   void CarryOut(bool again, bool final_attempt);
   void Find();
   void FindInChunks();
@@ -74,7 +76,8 @@ class CudaBatchTask : public BatchTask {
   template <class Item>
   std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Queues kind, SmQueues<Item>* queues);
   void AllocateReads(std::uint64_t operations);
-  /// Empties what plans reads.
+  /// What has to be empty before reads are planned.
+  std::span<std::uint64_t> ClearedReads() const;
   void ClearReads();
   void SearchAndApply();
   /// @param copies whether what the cache has is copied, and counted, too
@@ -114,7 +117,7 @@ class CudaBatchTask : public BatchTask {
   Reporter reporter_;                      ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
   Strategy strategy_;
-  std::uint64_t clear_bytes_ = 0;  ///< of `reads_`, from its flags on
+  std::uint64_t clear_words_ = 0;  ///< of `reads_`, from its flags on
   std::size_t sort_bytes_ = 0;     ///< temporary storage that CUB asks for
   std::size_t scan_bytes_ = 0;
   std::uint64_t found_before_ = 0;  ///< counted in the phase before

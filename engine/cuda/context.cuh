@@ -81,8 +81,8 @@ struct DeviceBatch {
   const std::byte* values;  ///< null: none
   std::byte* found;         ///< null: not wanted
   Result* results;
-  // Positions are those of the batch sorted by hash; in a small batch those of the operations.
-  const std::uint32_t* hashes;    ///< sorted
+  // Positions are those of the batch in the order of key runs; in a small batch those of the operations.
+  const std::uint32_t* hashes;    ///< equal within a key run, and neighbours' are not
   const std::uint32_t* order;     ///< position -> operation; null: of a small batch
   KeyRunEffect* effects;          ///< up to each position, including it; not of a small batch
   KeyRunRecord* records;          ///< by the position where the run begins

@@ -37,6 +37,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       effects(bytes),
       records(bytes),
       digests(bytes),
+      bin_counts(bytes),
       reads(bytes),
       pending(bytes),
       dealt(bytes),

@@ -51,6 +51,7 @@ struct Workspace {
   DeviceArray<KeyRunEffect> effects;
   DeviceArray<KeyRunRecord> records;
   DeviceArray<std::uint64_t> digests;
+  DeviceArray<std::uint32_t> bin_counts;
   DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
   DeviceArray<std::uint32_t> pending, dealt;                 ///< items of SmQueues
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
@@ -61,7 +62,7 @@ struct Workspace {
   DeviceArray<std::uint32_t> queue_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
-  KernelGraph finds, changes;  ///< the kernels of small batches
+  KernelGraph finds, changes, groups;  ///< kernels of which all blocks begin together
   CudaStream side, answering;  ///< for what runs beside the batch's stream
   CudaEvent arrived;           ///< recorded behind the last input that was copied
   CudaEvent forked, joined, answered;

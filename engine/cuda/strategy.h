@@ -23,9 +23,10 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kThreadsFrom = (std::uint64_t{1} << 14) + 1;
   /// From here on tiles share reads where that pays (FindHistory). Below, few want the same value.
   static constexpr std::uint64_t kSharedFrom = 1024;
-  /// Up to here a merge sort is faster: a radix sort's passes take some 12 us however few they
-  /// sort.
-  static constexpr std::uint64_t kMergedUpTo = std::uint64_t{1} << 17;
+  /// Up to here one kernel groups operations by key: a sort's and a scan's kernels take some 60 us
+  /// however few they sort. A tile's share of what it has room for.
+  static constexpr std::uint64_t kGroupedUpTo = std::uint64_t{1} << 17;
+  static constexpr std::uint64_t kGroupedPerTile = 32;
   /// From here on a batch is cut in two slices: the first is read while the second is looked up.
   static constexpr std::uint64_t kSlicedFrom = std::uint64_t{1} << 18;
   /// Share of the first slice: one in so many. (The reads of a smaller one end before the second
@@ -100,22 +101,23 @@ struct Strategy {
     kFindTiles,    ///< FindKeys: finds alone, a tile each
     kFindThreads,  ///< SearchKeys, then the planned reads: finds alone, a thread each
     kSmall,        ///< ApplySmallBatch
-    kSearched,     ///< sorted; SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads
-    kSorted,       ///< sorted; ApplyKeyRuns
+    kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads
+    kUnsearched,   ///< ApplyKeyRuns
   };
-  Kernels kernels = Kernels::kSorted;
+  Kernels kernels = Kernels::kUnsearched;
   bool queues_reads = false;  ///< values are read together; else each operation reads its own
   bool plans_reads = false;   ///< how each operation gets its value is noted first
   bool orders_reads = false;  ///< in the order of addresses; else dealt out by address
   bool shares_reads = false;  ///< several finds of a value read it once
   bool copies_rows = false;   ///< rows that several operations want are copied last, by a kernel
-  bool merge_sorts = false;   ///< else a radix sort
+  bool groups = false;        ///< GroupByKey finds the key runs; else a radix sort, and a scan
   std::uint32_t first_slice = 0;  ///< operations of the first of two slices; 0: there is one
   std::uint32_t chunk = 0;        ///< operations of a chunk, but for the last one; 0: there is one
 
   bool finds() const { return kernels == Kernels::kFindTiles || kernels == Kernels::kFindThreads; }
   bool searches() const { return kernels == Kernels::kSearched; }
-  bool sorts() const { return searches() || kernels == Kernels::kSorted; }
+  /// Whether key runs are found by kernels of their own.
+  bool by_key_runs() const { return searches() || kernels == Kernels::kUnsearched; }
 };
 
 /// Chooses how a batch is carried out. What is left of it after growth takes the same kernels, but
@@ -137,13 +139,13 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   } else if (in.has_directory && n <= T::kPlannedUpTo && (by_address || !in.reads_cells)) {
     s.kernels = Kernels::kSearched;
   }
-  s.merge_sorts = n <= T::kMergedUpTo;
+  s.groups = s.by_key_runs() && n <= std::min(T::kGroupedUpTo, T::kGroupedPerTile * in.tiles);
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
   const bool finds_share = s.kernels == Kernels::kFindThreads ||
                            (s.kernels == Kernels::kFindTiles && in.shares && n >= T::kSharedFrom);
   s.shares_reads = finds_share && in.access.combine;
-  s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.sorts();
+  s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
   if (in.to_host && s.kernels == Kernels::kFindThreads && !s.orders_reads && n > T::kChunk) {

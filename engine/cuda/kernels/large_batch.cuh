@@ -1,15 +1,17 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_LARGE_BATCH_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_LARGE_BATCH_CUH_
 
+#include "engine/cuda/kernels/group_by_key.cuh"
 #include "engine/cuda/kernels/key_runs.cuh"
 
 namespace gpm {
 
 /// The kernels of large batches that write. The operations on each key are a *key run*, which is
-/// carried out with at most one write. HashKeys, a sort, and a scan of effects find the runs. With
-/// a directory, SearchKeyRuns carries out those that change nothing, and ApplyQueuedKeyRuns the
-/// others. Meanwhile the values that SearchKeyRuns planned are read, and the operations are
-/// answered (engine/cuda/kernels/resolve.cuh). Without a directory, ApplyKeyRuns carries out all.
+/// carried out with at most one write. GroupByKey finds the runs, or in larger batches HashKeys, a
+/// sort, and a scan of effects. With a directory, SearchKeyRuns carries out those that change
+/// nothing, and ApplyQueuedKeyRuns the others. Meanwhile the values that SearchKeyRuns planned are
+/// read, and the operations are answered (engine/cuda/kernels/resolve.cuh). Without a directory,
+/// ApplyKeyRuns carries out all.
 
 /// Hashes the keys; the hashes' high bits order the batch by address in every level. Makes all key
 /// runs pending.
@@ -30,15 +32,7 @@ struct SingleEffects {
   std::uint32_t key_words;
 
   __device__ KeyRunEffect operator()(std::uint32_t p) const {
-    const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
-    const std::uint32_t i = batch.order[p];
-    bool other_key = false;
-    if (!begins_run) {
-      const std::uint64_t* key = batch.KeyOf(i, key_words);
-      const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
-      for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
-    }
-    return EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
+    return SingleEffect(batch, key_words, p, p == 0 || batch.hashes[p - 1] != batch.hashes[p]);
   }
 };
 

@@ -1,0 +1,296 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_GROUP_BY_KEY_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_GROUP_BY_KEY_CUH_
+
+#include <cub/block/block_scan.cuh>
+
+#include "engine/cuda/context.cuh"
+#include "engine/cuda/sync/barriers.cuh"
+
+namespace gpm {
+
+/// How the key runs of batches of middle size are found: one kernel brings the operations on each
+/// key together, batch order kept, and composes their effects.
+
+inline constexpr unsigned kGroupThreads = 512;
+/// Operations of the batch that a block looks at, in turns, to put them into bins.
+inline constexpr std::uint32_t kGroupTurns = 2;
+
+/// The effect of the operation at a position, alone.
+/// @param begins_run whether a run begins there
+__device__ inline KeyRunEffect SingleEffect(const DeviceBatch& batch, std::uint32_t key_words,
+                                            std::uint32_t p, bool begins_run) {
+  const std::uint32_t i = batch.order[p];
+  bool other_key = false;
+  if (!begins_run) {
+    const std::uint64_t* key = batch.KeyOf(i, key_words);
+    const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
+    for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
+  }
+  return EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
+}
+
+/// Where GroupByKey works. A trivially copyable view of GPU memory.
+struct KeyGroups {
+  static constexpr std::uint32_t kMaxBins = 256;  ///< and blocks: each has a bin
+
+  std::uint32_t* firsts;  ///< where each position's run begins; becomes DeviceBatch::hashes
+  std::uint32_t* order;   ///< becomes DeviceBatch::order
+  // Until the kernel has ended:
+  std::uint32_t* counts;      ///< operations in each bin, of each block: bins * blocks
+  std::uint32_t* operations;  ///< bin by bin
+  std::uint64_t* digests;     ///< of those (DigestKey)
+  std::uint32_t* ranks;       ///< of those, among the operations on their key
+  // Words that the kernels behind it want to be 0:
+  std::uint64_t* clear;
+  std::uint32_t clear_words;
+};
+
+/// Which operations of a bin are on which key; in shared memory. All threads of a block call all
+/// functions.
+struct BinTable {
+  static constexpr std::uint32_t kPlaceBits = 11;  ///< a bin has half as many operations or fewer,
+  static constexpr std::uint32_t kPlaces = 1u << kPlaceBits;  ///< or several on a key
+  static constexpr std::uint32_t kPerThread = kPlaces / kGroupThreads;
+  static constexpr std::uint64_t kNobody = 0x9B1D3A6F52C8E047ull;  ///< no key's digest
+  using Scan = cub::BlockScan<std::uint32_t, kGroupThreads>;
+
+  std::uint64_t digests[kPlaces];
+  /// Operations so far; then where they begin. Behind the last place: of keys that found none.
+  std::uint32_t counts[kPlaces + 1];
+  Scan::TempStorage storage;
+
+  __device__ void Clear() {
+    for (std::uint32_t k = threadIdx.x; k < kPlaces; k += kGroupThreads) {
+      digests[k] = kNobody;
+      counts[k] = 0;
+    }
+    if (threadIdx.x == 0) counts[kPlaces] = 0;
+    __syncthreads();
+  }
+  /// The place of a digest; kPlaces when there is none left.
+  __device__ std::uint32_t PlaceOf(std::uint64_t digest) {
+    // (Two keys that share a digest, or a place, are found to differ when effects are made.)
+    if (digest == kNobody) digest = ~digest;
+    std::uint32_t at =
+        static_cast<std::uint32_t>(digest ^ digest >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);
+    for (std::uint32_t tries = 0; tries < kPlaces; ++tries) {
+      std::uint64_t there = *const_cast<volatile std::uint64_t*>(&digests[at]);
+      if (there == kNobody) {
+        there = atomicCAS(reinterpret_cast<unsigned long long*>(&digests[at]), kNobody, digest);
+      }
+      if (there == kNobody || there == digest) return at;
+      at = (at + 1) % kPlaces;
+    }
+    return kPlaces;
+  }
+  /// Counts operations, in the order of threads. @param place of the thread's operation
+  /// @param count operations, those of the first threads
+  /// @return how many the place had before it
+  __device__ std::uint32_t Count(std::uint32_t place, std::uint32_t count) {
+    const bool has_one = threadIdx.x < count;
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t same = __match_any_sync(~0u, has_one ? place : ~0u);
+    const std::uint32_t leader = LowestBit(same);
+    std::uint32_t rank = 0;
+    for (std::uint32_t first = 0; first < count; first += 32) {  // warp by warp
+      if (threadIdx.x / 32 == first / 32) {
+        if (has_one && lane == leader) {
+          rank = counts[place];
+          counts[place] = rank + PopCount(same);
+        }
+        rank = __shfl_sync(~0u, rank, leader) + PopCount(same & ((1u << lane) - 1));
+      }
+      __syncthreads();
+    }
+    return rank;
+  }
+  /// Turns counts into where the operations of each place begin.
+  __device__ void MakeBegins() {
+    std::uint32_t own[kPerThread];
+    for (std::uint32_t k = 0; k < kPerThread; ++k) own[k] = counts[threadIdx.x * kPerThread + k];
+    std::uint32_t all = 0;
+    Scan(storage).ExclusiveSum(own, own, all);
+    for (std::uint32_t k = 0; k < kPerThread; ++k) counts[threadIdx.x * kPerThread + k] = own[k];
+    if (threadIdx.x == 0) counts[kPlaces] = all;
+    __syncthreads();
+  }
+};
+
+/// How many of a block's operations are in each bin; in shared memory. All threads of a block call
+/// all functions.
+struct BinCounts {
+  static constexpr std::uint32_t kWarps = kGroupThreads / 32;
+  using Scan = cub::BlockScan<std::uint32_t, kGroupThreads>;
+
+  std::uint16_t of_warp[kWarps][KeyGroups::kMaxBins];  ///< in a turn; then of those before it
+  std::uint32_t of_block[KeyGroups::kMaxBins];         ///< then where the block's own begin
+  std::uint32_t of_all[KeyGroups::kMaxBins];
+  Scan::TempStorage storage;
+
+  /// Counts an operation of each thread, in the order of threads.
+  /// @param bin ~0: the thread has none @return how many the bin had before it
+  __device__ std::uint32_t Count(std::uint32_t bin, std::uint32_t bins) {
+    static_assert(kGroupTurns * kGroupThreads <= 0xFFFF);
+    for (std::uint32_t k = threadIdx.x; k < sizeof(of_warp) / 4; k += kGroupThreads) {
+      reinterpret_cast<std::uint32_t*>(of_warp)[k] = 0;
+    }
+    __syncthreads();
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t same = __match_any_sync(~0u, bin);
+    std::uint16_t* const own = of_warp[threadIdx.x / 32];
+    if (bin < bins && lane == LowestBit(same)) own[bin] = static_cast<std::uint16_t>(PopCount(same));
+    __syncthreads();
+    if (threadIdx.x < bins) {
+      std::uint32_t before = of_block[threadIdx.x];
+      for (std::uint32_t w = 0; w < kWarps; ++w) {
+        const std::uint32_t count = of_warp[w][threadIdx.x];
+        of_warp[w][threadIdx.x] = static_cast<std::uint16_t>(before);
+        before += count;
+      }
+      of_block[threadIdx.x] = before;
+    }
+    __syncthreads();
+    const std::uint32_t before = bin < bins ? own[bin] : 0;
+    __syncthreads();
+    return before + PopCount(same & ((1u << lane) - 1));
+  }
+  /// Turns the counts into places, when all blocks have counted.
+  /// @param counts KeyGroups::counts @param end set to where the block's own bin ends
+  /// @return where it begins
+  __device__ std::uint32_t MakeBegins(const std::uint32_t* counts, std::uint32_t* end) {
+    const std::uint32_t bins = gridDim.x;
+    for (std::uint32_t bin = threadIdx.x / 32; bin < bins; bin += kWarps) {
+      std::uint32_t before = 0;
+      std::uint32_t all = 0;
+      for (std::uint32_t block = threadIdx.x % 32; block < bins; block += 32) {
+        const std::uint32_t count = __ldcg(&counts[bin * bins + block]);
+        all += count;
+        if (block < blockIdx.x) before += count;
+      }
+      before = __reduce_add_sync(~0u, before);
+      all = __reduce_add_sync(~0u, all);
+      if (threadIdx.x % 32 == 0) {
+        of_block[bin] = before;
+        of_all[bin] = all;
+      }
+    }
+    __syncthreads();
+    std::uint32_t begin = threadIdx.x < bins ? of_all[threadIdx.x] : 0;
+    Scan(storage).ExclusiveSum(begin, begin);
+    if (threadIdx.x < bins) of_block[threadIdx.x] += begin;
+    __syncthreads();
+    if (threadIdx.x == blockIdx.x) {
+      *end = begin + of_all[threadIdx.x];
+      of_all[0] = begin;
+    }
+    __syncthreads();
+    return of_all[0];
+  }
+};
+
+/// Composes effects, kGroupThreads positions at a time.
+struct EffectsSoFar {
+  KeyRunEffect so_far{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+
+  __device__ KeyRunEffect operator()(const KeyRunEffect& of_turn) {
+    const KeyRunEffect before = so_far;
+    so_far = ComposeEffects{}(before, of_turn);
+    return before;
+  }
+};
+
+/// Brings the operations on each key together, in batch order, and composes their effects; makes
+/// all key runs pending. Bins are ranges of hashes, thus of addresses in every level. The blocks put
+/// the batch into bins, and meet; then each brings the operations of one bin together, by a hash
+/// table of their keys' digests. Operations whose keys have no room there become one run of several
+/// keys. All blocks begin at once (KernelGraph); each looks at kGroupTurns * kGroupThreads
+/// operations at most.
+static __global__ void __launch_bounds__(kGroupThreads, 1)
+    GroupByKey(const __grid_constant__ TableContext context,
+               const __grid_constant__ DeviceBatch batch,
+               const __grid_constant__ KeyGroups groups) {
+  using EffectScan = cub::BlockScan<KeyRunEffect, kGroupThreads, cub::BLOCK_SCAN_WARP_SCANS>;
+  __shared__ union {
+    BinCounts counts;
+    BinTable table;
+    EffectScan::TempStorage scan;
+  } shared;
+  __shared__ std::uint32_t end;
+  __shared__ std::uint32_t unused;
+  const GridBarrier barrier{&batch.sums->blocks_arrived};
+  const std::uint32_t bins = gridDim.x;
+  for (std::uint32_t k = blockIdx.x * kGroupThreads + threadIdx.x; k < groups.clear_words;
+       k += bins * kGroupThreads) {
+    groups.clear[k] = 0;
+  }
+  const std::uint32_t words = context.table.key_words;
+  const std::uint32_t share = (batch.count + bins - 1) / bins;
+  const std::uint32_t first = min(blockIdx.x * share, batch.count);
+  const std::uint32_t last = min(first + share, batch.count);
+  std::uint64_t digest[kGroupTurns];
+  std::uint32_t bin[kGroupTurns];
+  std::uint32_t rank[kGroupTurns];
+  if (threadIdx.x < bins) shared.counts.of_block[threadIdx.x] = 0;
+#pragma unroll
+  for (std::uint32_t turn = 0; turn < kGroupTurns; ++turn) {
+    const std::uint32_t i = first + turn * kGroupThreads + threadIdx.x;
+    bin[turn] = ~0u;
+    if (i < last) {
+      const std::uint64_t* const key = batch.KeyOf(i, words);
+      const KeyHash hash = HashKey(context.table.hash_seed, key, words);
+      bin[turn] = __umulhi(static_cast<std::uint32_t>(hash.h >> 32), bins);
+      digest[turn] = DigestKey(context.table.hash_seed, key, words);
+      batch.records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
+    }
+    if (turn == 0 || turn * kGroupThreads < share) {
+      rank[turn] = shared.counts.Count(bin[turn], bins);
+    }
+  }
+  if (threadIdx.x < bins) {
+    groups.counts[threadIdx.x * bins + blockIdx.x] = shared.counts.of_block[threadIdx.x];
+  }
+  barrier.ArriveAndWait(1, 0, &unused);
+  const std::uint32_t begin = shared.counts.MakeBegins(groups.counts, &end);
+#pragma unroll
+  for (std::uint32_t turn = 0; turn < kGroupTurns; ++turn) {
+    if (bin[turn] >= bins) continue;
+    const std::uint32_t at = shared.counts.of_block[bin[turn]] + rank[turn];
+    groups.digests[at] = digest[turn];
+    groups.operations[at] = first + turn * kGroupThreads + threadIdx.x;
+  }
+  barrier.ArriveAndWait(2, 0, &unused);
+
+  BinTable& table = shared.table;
+  table.Clear();
+  constexpr std::uint32_t kPlaceMask = 2 * BinTable::kPlaces - 1;
+  constexpr std::uint32_t kRankShift = BinTable::kPlaceBits + 1;
+  for (std::uint32_t k = begin; k < end; k += kGroupThreads) {
+    const std::uint32_t own = k + threadIdx.x;
+    std::uint32_t place = 0;
+    if (own < end) place = table.PlaceOf(__ldcg(&groups.digests[own]));
+    const std::uint32_t before = table.Count(place, min(end - k, kGroupThreads));
+    if (own < end) groups.ranks[own] = before << kRankShift | place;
+  }
+  table.MakeBegins();
+  for (std::uint32_t own = begin + threadIdx.x; own < end; own += kGroupThreads) {
+    const std::uint32_t placed = groups.ranks[own];
+    const std::uint32_t run = begin + table.counts[placed & kPlaceMask];
+    const std::uint32_t p = run + (placed >> kRankShift);
+    groups.order[p] = __ldcg(&groups.operations[own]);
+    groups.firsts[p] = run;
+  }
+  __syncthreads();
+  EffectsSoFar so_far;
+  for (std::uint32_t k = begin; k < end; k += kGroupThreads) {
+    const std::uint32_t p = k + threadIdx.x;
+    KeyRunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+    if (p < end) effect = SingleEffect(batch, words, p, batch.hashes[p] == p);
+    EffectScan(shared.scan).InclusiveScan(effect, effect, ComposeEffects{}, so_far);
+    if (p < end) batch.effects[p] = effect;
+    __syncthreads();
+  }
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_GROUP_BY_KEY_CUH_
