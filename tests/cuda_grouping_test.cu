@@ -31,8 +31,8 @@ class GroupByKeyTest : public test::CudaTest {
   void Check(std::uint32_t count, std::uint32_t words, unsigned blocks,
              const std::function<std::uint64_t(std::uint32_t)>& key_of,
              bool may_share_runs = false) {
-    SCOPED_TRACE(testing::Message() << count << " operations, keys of " << words << " words, "
-                                    << blocks << " blocks");
+    SCOPED_TRACE(testing::Message()
+                 << count << " operations, keys of " << words << " words, " << blocks << " blocks");
     std::mt19937_64 random(count);
     std::vector<std::uint64_t> keys(std::size_t{count} * words, 7);
     std::vector<Op> ops(count);
@@ -64,8 +64,8 @@ class GroupByKeyTest : public test::CudaTest {
     batch.effects = effects.data();
     batch.records = records.data();
     batch.sums = sums.data();
-    const KeyGroups groups{firsts.data(),     order.data(),   counts.data(), operations.data(),
-                           digests.data(),    ranks.data(),   clear.data(),  999};
+    const KeyGroups groups{firsts.data(),  order.data(), counts.data(), operations.data(),
+                           digests.data(), ranks.data(), clear.data(),  999};
     CudaStream stream;
     KernelGraph graph;
     graph.Launch({GroupByKey, blocks, kGroupThreads, context, batch, groups}, stream);
@@ -152,8 +152,9 @@ TEST_F(GroupByKeyTest, KeysForWhichABinHasNoRoomAreOneRun) {
   }
   for (const std::uint32_t count : {5000u, 131072u}) {
     std::mt19937_64 random(3);
-    Check(count, 1, 132,
-          [&](std::uint32_t) { return of_one_bin[random() % of_one_bin.size()]; }, true);
+    Check(
+        count, 1, 132, [&](std::uint32_t) { return of_one_bin[random() % of_one_bin.size()]; },
+        true);
   }
 }
 

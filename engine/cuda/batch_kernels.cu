@@ -171,9 +171,10 @@ void CudaBatchTask::FindKeyRuns() {
     device_.hashes = w.hashes.data();
     device_.order = w.order.data();
     device_.mispredictions = w.other_hashes.data();
-    const KeyGroups groups{w.hashes.data(),      w.order.data(),   w.bin_counts.data(),
-                           w.other_order.data(), w.digests.data(), w.other_hashes.data(),
-                           words.data(),         static_cast<std::uint32_t>(words.size())};
+    const KeyGroups groups{w.hashes.data(),     w.order.data(),
+                           w.bin_counts.data(), w.other_order.data(),
+                           w.digests.data(),    w.other_hashes.data(),
+                           words.data(),        static_cast<std::uint32_t>(words.size())};
     w.groups.Launch({GroupByKey, GroupingBlocks(), kGroupThreads, context_, device_, groups},
                     stream_);
     return;
@@ -187,10 +188,9 @@ void CudaBatchTask::FindKeyRuns() {
          w.order.data());
   SortHashes(w.library.data());
   CallCub("DeviceScan", [&] {
-    return cub::DeviceScan::InclusiveScan(w.library.data(), scan_bytes_,
-                                          SingleEffectsOf(device_, context_.table.key_words),
-                                          w.effects.data(), ComposeEffects{},
-                                          static_cast<int>(device_.count), stream_);
+    return cub::DeviceScan::InclusiveScan(
+        w.library.data(), scan_bytes_, SingleEffectsOf(device_, context_.table.key_words),
+        w.effects.data(), ComposeEffects{}, static_cast<int>(device_.count), stream_);
   });
 }
 
@@ -344,14 +344,10 @@ void CudaBatchTask::ClearReads() {
 /// out the runs that write.
 void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
-  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     const std::uint32_t positions = reads.last - reads.first;
     Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(positions, kBlockThreads), kBlockThreads,
            stream, context_, device_, reads, pending_, cells_);
-    if (reads.last != device_.count || !cells_.enabled()) return;
-    Launch("DealCells", DealCells, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream,
-           context_, device_.sums, cells_);
   };
   Reads reads = reads_;
   if (second_queues_.enabled()) {  // read for the first slice while the second one is looked up

@@ -34,7 +34,7 @@ struct SmQueues {
   static constexpr std::uint32_t kSurplus = kMaxLists;    ///< items that had no room in their list
   static constexpr std::uint32_t kTaken = kMaxLists + 1;  ///< of each queue, and of the surplus
   static constexpr std::uint32_t kBlocksDone = kTaken + kMaxQueues + 1;
-  static constexpr std::uint32_t kAsked = kBlocksDone + 1;  ///< items that somebody wants
+  static constexpr std::uint32_t kAsked = kBlocksDone + 1;  ///< items that somebody wanted so far
   static constexpr std::uint32_t kCounts = kAsked + 1;
 
   Item* items = nullptr;  ///< `room` for each list, then the surplus

@@ -12,21 +12,25 @@ namespace gpm {
 /// key together, batch order kept, and composes their effects.
 
 inline constexpr unsigned kGroupThreads = 512;
-/// Operations of the batch that a block looks at, in turns, to put them into bins.
+/// Operations that a block puts into bins: so many for each thread, in turns.
 inline constexpr std::uint32_t kGroupTurns = 2;
+/// Operations of a bin that each thread has in hand at once.
+inline constexpr std::uint32_t kInHand = 4;
+inline constexpr std::uint32_t kInHands = kInHand * kGroupThreads;  ///< of a block
 
+/// Whether the operation at a position is on another key than the one before it.
+__device__ inline bool IsOnOtherKey(const DeviceBatch& batch, std::uint32_t key_words,
+                                    std::uint32_t p) {
+  const std::uint64_t* key = batch.KeyOf(batch.order[p], key_words);
+  const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
+  bool differs = false;
+  for (std::uint32_t w = 0; w < key_words; ++w) differs |= key[w] != before[w];
+  return differs;
+}
 /// The effect of the operation at a position, alone.
-/// @param begins_run whether a run begins there
-__device__ inline KeyRunEffect SingleEffect(const DeviceBatch& batch, std::uint32_t key_words,
-                                            std::uint32_t p, bool begins_run) {
-  const std::uint32_t i = batch.order[p];
-  bool other_key = false;
-  if (!begins_run) {
-    const std::uint64_t* key = batch.KeyOf(i, key_words);
-    const std::uint64_t* before = batch.KeyOf(batch.order[p - 1], key_words);
-    for (std::uint32_t w = 0; w < key_words; ++w) other_key |= key[w] != before[w];
-  }
-  return EffectOf(batch.KindOf(i), batch.values != nullptr, p, begins_run, other_key);
+__device__ inline KeyRunEffect SingleEffect(const DeviceBatch& batch, std::uint32_t p,
+                                            bool begins_run, bool other_key) {
+  return EffectOf(batch.KindOf(batch.order[p]), batch.values != nullptr, p, begins_run, other_key);
 }
 
 /// Where GroupByKey works. A trivially copyable view of GPU memory.
@@ -39,7 +43,7 @@ struct KeyGroups {
   std::uint32_t* counts;      ///< operations in each bin, of each block: bins * blocks
   std::uint32_t* operations;  ///< bin by bin
   std::uint64_t* digests;     ///< of those (DigestKey)
-  std::uint32_t* ranks;       ///< of those, among the operations on their key
+  std::uint32_t* ranks;       ///< of those, among the operations on their key; and their place
   // Words that the kernels behind it want to be 0:
   std::uint64_t* clear;
   std::uint32_t clear_words;
@@ -51,12 +55,13 @@ struct BinTable {
   static constexpr std::uint32_t kPlaceBits = 11;  ///< a bin has half as many operations or fewer,
   static constexpr std::uint32_t kPlaces = 1u << kPlaceBits;  ///< or several on a key
   static constexpr std::uint32_t kPerThread = kPlaces / kGroupThreads;
-  static constexpr std::uint64_t kNobody = 0x9B1D3A6F52C8E047ull;  ///< no key's digest
+  static constexpr std::uint64_t kNobody = 0x9B1D3A6F52C8E047ull;  ///< marks a free place
   using Scan = cub::BlockScan<std::uint32_t, kGroupThreads>;
 
   std::uint64_t digests[kPlaces];
   /// Operations so far; then where they begin. Behind the last place: of keys that found none.
   std::uint32_t counts[kPlaces + 1];
+  bool is_shared;  ///< keys of different digests may have the same place
   Scan::TempStorage storage;
 
   __device__ void Clear() {
@@ -64,13 +69,18 @@ struct BinTable {
       digests[k] = kNobody;
       counts[k] = 0;
     }
-    if (threadIdx.x == 0) counts[kPlaces] = 0;
+    if (threadIdx.x == 0) {
+      counts[kPlaces] = 0;
+      is_shared = false;
+    }
     __syncthreads();
   }
   /// The place of a digest; kPlaces when there is none left.
   __device__ std::uint32_t PlaceOf(std::uint64_t digest) {
-    // (Two keys that share a digest, or a place, are found to differ when effects are made.)
-    if (digest == kNobody) digest = ~digest;
+    if (digest == kNobody) {
+      digest = ~digest;
+      is_shared = true;
+    }
     std::uint32_t at =
         static_cast<std::uint32_t>(digest ^ digest >> 32) * 0x9E3779B1u >> (32 - kPlaceBits);
     for (std::uint32_t tries = 0; tries < kPlaces; ++tries) {
@@ -81,28 +91,42 @@ struct BinTable {
       if (there == kNobody || there == digest) return at;
       at = (at + 1) % kPlaces;
     }
+    is_shared = true;
     return kPlaces;
   }
-  /// Counts operations, in the order of threads. @param place of the thread's operation
-  /// @param count operations, those of the first threads
-  /// @return how many the place had before it
-  __device__ std::uint32_t Count(std::uint32_t place, std::uint32_t count) {
-    const bool has_one = threadIdx.x < count;
+  /// Counts operations, in the order of HeldBy.
+  /// @param places of the thread's operations; becomes how many each place had before them
+  /// @param count operations of the block
+  __device__ void Count(std::uint32_t (&places)[kInHand], std::uint32_t count) {
     const std::uint32_t lane = threadIdx.x % 32;
-    const std::uint32_t same = __match_any_sync(~0u, has_one ? place : ~0u);
-    const std::uint32_t leader = LowestBit(same);
-    std::uint32_t rank = 0;
-    for (std::uint32_t first = 0; first < count; first += 32) {  // warp by warp
-      if (threadIdx.x / 32 == first / 32) {
-        if (has_one && lane == leader) {
-          rank = counts[place];
-          counts[place] = rank + PopCount(same);
+    const std::uint32_t warp = threadIdx.x / 32;
+    std::uint32_t same[kInHand];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      if (HeldBy(k) >= count) places[k] = ~0u;
+      same[k] = __match_any_sync(~0u, places[k]);
+    }
+    for (std::uint32_t w = 0; w * 32 * kInHand < count; ++w) {  // one after the other
+      if (warp == w) {
+#pragma unroll
+        for (std::uint32_t k = 0; k < kInHand; ++k) {
+          const std::uint32_t leader = LowestBit(same[k]);
+          std::uint32_t before = 0;
+          if (places[k] <= kPlaces && lane == leader) {
+            before = counts[places[k]];
+            counts[places[k]] = before + PopCount(same[k]);
+          }
+          before = __shfl_sync(~0u, before, leader);
+          places[k] = before + PopCount(same[k] & ((1u << lane) - 1));
         }
-        rank = __shfl_sync(~0u, rank, leader) + PopCount(same & ((1u << lane) - 1));
       }
       __syncthreads();
     }
-    return rank;
+  }
+  /// Which of the operations that a block has in hand is the k-th of this thread: a warp has
+  /// neighbours, and so do its lanes each time.
+  __device__ static std::uint32_t HeldBy(std::uint32_t k) {
+    return threadIdx.x / 32 * 32 * kInHand + k * 32 + threadIdx.x % 32;
   }
   /// Turns counts into where the operations of each place begin.
   __device__ void MakeBegins() {
@@ -138,7 +162,8 @@ struct BinCounts {
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t same = __match_any_sync(~0u, bin);
     std::uint16_t* const own = of_warp[threadIdx.x / 32];
-    if (bin < bins && lane == LowestBit(same)) own[bin] = static_cast<std::uint16_t>(PopCount(same));
+    if (bin < bins && lane == LowestBit(same))
+      own[bin] = static_cast<std::uint16_t>(PopCount(same));
     __syncthreads();
     if (threadIdx.x < bins) {
       std::uint32_t before = of_block[threadIdx.x];
@@ -188,7 +213,7 @@ struct BinCounts {
   }
 };
 
-/// Composes effects, kGroupThreads positions at a time.
+/// What the effects before come to, for a scan of those that a block has in hand.
 struct EffectsSoFar {
   KeyRunEffect so_far{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
 
@@ -200,10 +225,10 @@ struct EffectsSoFar {
 };
 
 /// Brings the operations on each key together, in batch order, and composes their effects; makes
-/// all key runs pending. Bins are ranges of hashes, thus of addresses in every level. The blocks put
-/// the batch into bins, and meet; then each brings the operations of one bin together, by a hash
-/// table of their keys' digests. Operations whose keys have no room there become one run of several
-/// keys. All blocks begin at once (KernelGraph); each looks at kGroupTurns * kGroupThreads
+/// all key runs pending. Bins are ranges of hashes, thus of addresses in every level. The blocks
+/// put the batch into bins, and meet; then each brings the operations of one bin together, by a
+/// hash table of their keys' digests. Operations whose keys have no room there become one run of
+/// several keys. All blocks begin at once (KernelGraph); each looks at kGroupTurns * kGroupThreads
 /// operations at most.
 static __global__ void __launch_bounds__(kGroupThreads, 1)
     GroupByKey(const __grid_constant__ TableContext context,
@@ -264,14 +289,30 @@ static __global__ void __launch_bounds__(kGroupThreads, 1)
   table.Clear();
   constexpr std::uint32_t kPlaceMask = 2 * BinTable::kPlaces - 1;
   constexpr std::uint32_t kRankShift = BinTable::kPlaceBits + 1;
-  for (std::uint32_t k = begin; k < end; k += kGroupThreads) {
-    const std::uint32_t own = k + threadIdx.x;
-    std::uint32_t place = 0;
-    if (own < end) place = table.PlaceOf(__ldcg(&groups.digests[own]));
-    const std::uint32_t before = table.Count(place, min(end - k, kGroupThreads));
-    if (own < end) groups.ranks[own] = before << kRankShift | place;
+  for (std::uint32_t in_hand = begin; in_hand < end; in_hand += kInHands) {
+    std::uint64_t of[kInHand];
+    std::uint32_t place[kInHand];
+    std::uint32_t before[kInHand];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      const std::uint32_t own = in_hand + BinTable::HeldBy(k);
+      of[k] = own < end ? __ldcg(&groups.digests[own]) : 0;
+    }
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      const bool has_one = in_hand + BinTable::HeldBy(k) < end;
+      before[k] = place[k] = has_one ? table.PlaceOf(of[k]) : 0;
+    }
+    table.Count(before, min(end - in_hand, kInHands));
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      const std::uint32_t own = in_hand + BinTable::HeldBy(k);
+      if (own < end) groups.ranks[own] = before[k] << kRankShift | place[k];
+    }
   }
   table.MakeBegins();
+  const bool compares = words > 1 || table.is_shared;
+#pragma unroll kInHand
   for (std::uint32_t own = begin + threadIdx.x; own < end; own += kGroupThreads) {
     const std::uint32_t placed = groups.ranks[own];
     const std::uint32_t run = begin + table.counts[placed & kPlaceMask];
@@ -281,12 +322,23 @@ static __global__ void __launch_bounds__(kGroupThreads, 1)
   }
   __syncthreads();
   EffectsSoFar so_far;
-  for (std::uint32_t k = begin; k < end; k += kGroupThreads) {
-    const std::uint32_t p = k + threadIdx.x;
-    KeyRunEffect effect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
-    if (p < end) effect = SingleEffect(batch, words, p, batch.hashes[p] == p);
-    EffectScan(shared.scan).InclusiveScan(effect, effect, ComposeEffects{}, so_far);
-    if (p < end) batch.effects[p] = effect;
+  for (std::uint32_t in_hand = begin; in_hand < end; in_hand += kInHands) {
+    const std::uint32_t own = in_hand + threadIdx.x * kInHand;
+    KeyRunEffect effects[kInHand];
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      const std::uint32_t p = own + k;
+      effects[k] = KeyRunEffect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
+      if (p >= end) continue;
+      const bool begins_run = batch.hashes[p] == p;
+      effects[k] = SingleEffect(batch, p, begins_run,
+                                compares && !begins_run && IsOnOtherKey(batch, words, p));
+    }
+    EffectScan(shared.scan).InclusiveScan(effects, effects, ComposeEffects{}, so_far);
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      if (own + k < end) batch.effects[own + k] = effects[k];
+    }
     __syncthreads();
   }
 }

@@ -32,7 +32,8 @@ struct SingleEffects {
   std::uint32_t key_words;
 
   __device__ KeyRunEffect operator()(std::uint32_t p) const {
-    return SingleEffect(batch, key_words, p, p == 0 || batch.hashes[p - 1] != batch.hashes[p]);
+    const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
+    return SingleEffect(batch, p, begins_run, !begins_run && IsOnOtherKey(batch, key_words, p));
   }
 };
 
@@ -46,9 +47,29 @@ __device__ inline bool ReadsOld(const DeviceBatch& batch, const KeyRunEffect& ef
   return find != kNoPosition && batch.effects[find].if_present == kUnchanged;
 }
 
+/// Deals out the next free cells of the grant to the queues of the multiprocessors that write to
+/// their addresses. All threads of a block call it, of whatever kernels are the first that take
+/// cells of the grant.
+/// @param wanted at most kBlockThreads
+__device__ inline void DealCells(const Reclaim& reclaim, const TableView& table,
+                                 const SmQueues<std::uint32_t>& cells, std::uint32_t wanted) {
+  __shared__ std::uint64_t first;
+  if (threadIdx.x == 0) {
+    first = atomicAdd(&cells.counts[SmQueues<std::uint32_t>::kAsked], wanted);
+    const std::uint64_t end = min(first + wanted, reclaim.unkept());
+    if (first < end) AtomicAdd(reclaim.taken, end - first);
+  }
+  __syncthreads();
+  const std::uint64_t own = first + threadIdx.x;
+  std::uint32_t cell = 0;
+  if (threadIdx.x < wanted && own < reclaim.unkept() && reclaim.CellAt(own, &cell)) {
+    cells.Add(cell * table.cell_bytes, cell);
+  }
+}
+
 /// Searches the keys of key runs, a thread for each sorted position in [reads.first, reads.last).
 /// Carries out the runs that change nothing. Queues the others by the address of the slot that they
-/// are expected to change, and asks for the cells that they need.
+/// are expected to change, and deals out the cells that they need.
 ///
 /// Plans how the values that finds want are read. They want them as they were before the run's
 /// first change, so they may be read at any time: a cell that was found is not written again before
@@ -111,10 +132,8 @@ __global__ void __launch_bounds__(kBlockThreads)
                                                                  : KeyRunStatus::kDone,
                                                effect.first};
   }
-  const int writing = __syncthreads_count(writes);
-  if (threadIdx.x == 0 && writing != 0 && cells.enabled()) {
-    atomicAdd(&cells.counts[SmQueues<std::uint32_t>::kAsked], static_cast<std::uint32_t>(writing));
-  }
+  const auto writing = static_cast<std::uint32_t>(__syncthreads_count(writes));
+  if (writing != 0 && cells.enabled()) DealCells(context.reclaim, table, cells, writing);
 }
 
 /// Carries out the key runs that end at some sorted positions, a tile each.
@@ -148,21 +167,6 @@ struct KeyRunApplier {
     ApplyKeyRunTasks(TeamOfTiles<WholeBlock>(), operations, batch, io, task, NobodyReadsApart{});
   }
 };
-
-/// Deals out as many free cells of the grant as key runs are expected to need, to the queues of the
-/// multiprocessors that write to their addresses.
-__global__ void DealCells(const __grid_constant__ TableContext context, BatchSums* sums,
-                          const __grid_constant__ SmQueues<std::uint32_t> cells) {
-  const std::uint32_t asked = AtomicLoad32(&cells.counts[SmQueues<std::uint32_t>::kAsked]);
-  const std::uint64_t count = min(std::uint64_t{asked}, context.reclaim.unkept());
-  for (std::uint64_t i = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x; i < count;
-       i += std::uint64_t{gridDim.x} * kBlockThreads) {
-    std::uint32_t cell = 0;
-    context.reclaim.CellAt(i, &cell);
-    cells.Add(cell * context.table.cell_bytes, cell);
-  }
-  if (blockIdx.x == 0 && threadIdx.x == 0) AtomicAdd(&sums->cells_taken, count);
-}
 
 /// Carries out the key runs that SearchKeyRuns queued, while the values that it planned are read.
 __global__ void __launch_bounds__(kBlockThreads, 3)
