@@ -1,6 +1,7 @@
 #ifndef GPM_CACHE_REFRESH_H_
 #define GPM_CACHE_REFRESH_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "table/value_cache.h"
@@ -126,6 +127,12 @@ struct CacheRefresh {
   }
 };
 
+/// What an executor needs to fill frames, where it does not fill them one by one.
+struct CacheFillShape {
+  std::uint32_t frames_at_once = 0;
+  std::uint32_t bytes_per_slot = 0;  ///< of those
+};
+
 /// How large a directory and a cache are.
 struct CacheShape {
   std::uint32_t buckets = 0;       ///< addressable; 0: no directory
@@ -134,6 +141,7 @@ struct CacheShape {
   std::uint32_t key_words = 0;     ///< of a key in the directory; 0: keys are not there
   std::uint32_t frames = 0;        ///< 0: no cache
   std::uint32_t value_stride = 0;  ///< 0 where values are inline
+  CacheFillShape fill;
 
   // Of their memory, in all of their arrays.
   std::uint64_t directory_bytes() const {
@@ -148,8 +156,21 @@ struct CacheShape {
     return std::uint64_t{slots} * (value_stride + sizeof(std::uint32_t)) +
            3 * sizeof(std::uint32_t);
   }
+  /// Slots that a refresh fills at once.
+  std::uint64_t slots_at_once() const {
+    return std::uint64_t{std::min(frames, fill.frames_at_once)} * slots;
+  }
   std::uint64_t cache_bytes() const {
-    return frames == 0 ? 0 : fixed_bytes() + frames * bytes_per_frame();
+    return frames == 0
+               ? 0
+               : fixed_bytes() + frames * bytes_per_frame() + slots_at_once() * fill.bytes_per_slot;
+  }
+  /// The most frames of which the cache takes so many bytes, besides fixed_bytes().
+  std::uint64_t FramesIn(std::uint64_t bytes) const {
+    const std::uint64_t of_frame = std::uint64_t{slots} * fill.bytes_per_slot;
+    const std::uint64_t few = bytes / (bytes_per_frame() + of_frame);
+    if (few <= fill.frames_at_once) return few;
+    return (bytes - fill.frames_at_once * of_frame) / bytes_per_frame();
   }
 };
 

@@ -28,11 +28,12 @@ CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults
     if (table.key_words == 1 || shape.directory_bytes() > options.bytes) return {};
   }
   if (options.policy == CachePolicy::kOff || shape.value_stride == 0) return shape;
+  shape.fill = defaults.fill;
   shape.frames = static_cast<std::uint32_t>(options.fraction.value_or(1.0) * shape.buckets);
   const auto limit = [&](std::uint64_t bytes, std::uint64_t taken) {
     const std::uint64_t left = bytes > taken ? bytes - taken : 0;
-    shape.frames = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(shape.frames, left / shape.bytes_per_frame()));
+    shape.frames =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(shape.frames, shape.FramesIn(left)));
   };
   if (options.bytes != 0) {
     limit(options.bytes, shape.directory_bytes() + shape.fixed_bytes());

@@ -12,6 +12,7 @@ struct CacheDefaults {
   bool directory = false;
   /// What a cache may take, in bytes, where neither `fraction` nor `bytes` says how large it is.
   std::uint64_t cache_bytes = 0;
+  CacheFillShape fill{};
 };
 
 /// The directory and the cache that options ask for, on a table.

@@ -13,7 +13,8 @@ namespace {
 /// On the CPU, memory that is slower than DRAM alone would make them pay.
 CacheDefaults DefaultsOf(const Executor& executor) {
   return {.directory = executor.kind() == ExecutorKind::kCuda,
-          .cache_bytes = executor.CacheBudget()};
+          .cache_bytes = executor.CacheBudget(),
+          .fill = executor.CacheFill()};
 }
 
 double Now() {

@@ -23,6 +23,7 @@ class TableMaintenance {
   virtual std::uint64_t workspace_bytes() const = 0;
   /// What a cache may take by default, as of now, in bytes.
   virtual std::uint64_t CacheBudget() const = 0;
+  virtual CacheFillShape CacheFill() const { return {}; }
 
   /// The table changed: levels, tops.
   /// @param keep the addressable levels are the same: directory and cache stay. Else there is

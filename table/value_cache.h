@@ -176,36 +176,40 @@ class CacheAccess {
     }
   }
 
-  /// For a refresh: copies the values of a closed frame's bucket from persistent memory.
-  GPM_HD void Fill(const DirectoryView& directory, std::uint32_t frame) const {
+  /// For a refresh: copies the value of a slot of a closed frame's bucket from persistent memory.
+  GPM_HD void FillSlot(const DirectoryView& directory, std::uint32_t frame, std::uint32_t s) const {
     const std::uint32_t bucket = view_.bucket_of[frame];
-    for (std::uint32_t s = 0; s < table_.slots; ++s) {
-      const std::uint64_t at = std::uint64_t{frame} * table_.slots + s;
-      std::uint32_t* const tag = view_.tags + at;
-      if (group_.IsLeader()) {
-        media_.StoreShared(tag, CacheView::kFilling);
-        media_.FenceShared(Step::kCacheFillingFence);
-      }
-      group_.Sync();
-      const std::uint64_t fingerprint =
-          LoadOnce(directory.fingerprints + std::uint64_t{bucket} * directory.stride + s);
-      std::uint32_t filled = CacheView::kNone;
-      if (fingerprint > DirectoryView::kTaken) {
-        const auto cell = static_cast<std::uint32_t>(
-            LoadOnce(directory.cells + std::uint64_t{bucket} * table_.slots + s));
-        if (cell < CacheView::kFirstMark) {
-          media_.FillShared(group_, view_.values + at * view_.value_stride,
-                            table_.Cell(cell * table_.cell_bytes), table_.value_size);
-          filled = cell;
-        }
-      }
-      group_.Sync();
-      if (!group_.IsLeader()) continue;
-      media_.FenceShared(Step::kCacheFilledFence);
-      if (!media_.CasShared(Step::kCacheFillCas, tag, CacheView::kFilling, filled)) {
-        media_.StoreShared(tag, CacheView::kNone);
-      }
+    const std::uint64_t at = std::uint64_t{frame} * table_.slots + s;
+    std::uint32_t* const tag = view_.tags + at;
+    if (group_.IsLeader()) {
+      media_.StoreShared(tag, CacheView::kFilling);
+      media_.FenceShared(Step::kCacheFillingFence);
     }
+    group_.Sync();
+    const std::uint32_t cell = CellToFill(directory, bucket, s);
+    if (cell != CacheView::kNone) {
+      media_.FillShared(group_, view_.values + at * view_.value_stride,
+                        table_.Cell(cell * table_.cell_bytes), table_.value_size);
+    }
+    group_.Sync();
+    if (!group_.IsLeader()) return;
+    media_.FenceShared(Step::kCacheFilledFence);
+    if (!media_.CasShared(Step::kCacheFillCas, tag, CacheView::kFilling, cell)) {
+      media_.StoreShared(tag, CacheView::kNone);
+    }
+  }
+  GPM_HD void Fill(const DirectoryView& directory, std::uint32_t frame) const {
+    for (std::uint32_t s = 0; s < table_.slots; ++s) FillSlot(directory, frame, s);
+  }
+  /// The cell that a slot's value is in, as of now; kNone where there is none to be cached.
+  GPM_HD std::uint32_t CellToFill(const DirectoryView& directory, std::uint32_t bucket,
+                                  std::uint32_t s) const {
+    const std::uint64_t fingerprint =
+        LoadOnce(directory.fingerprints + std::uint64_t{bucket} * directory.stride + s);
+    if (fingerprint <= DirectoryView::kTaken) return CacheView::kNone;
+    const auto cell = static_cast<std::uint32_t>(
+        LoadOnce(directory.cells + std::uint64_t{bucket} * table_.slots + s));
+    return cell < CacheView::kFirstMark ? cell : CacheView::kNone;
   }
 
  private:

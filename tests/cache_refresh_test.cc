@@ -201,6 +201,28 @@ TEST(CacheShape, NeverExceedsABudgetAndUsesIt) {
   }
 }
 
+TEST(CacheShape, WhatFillsFramesIsPartOfTheBudget) {
+  std::mt19937_64 random(test::TestSeed());
+  const TableView table = TableOf(8, 128, 10);
+  CacheDefaults defaults = Defaults();
+  defaults.fill = {.frames_at_once = 300, .bytes_per_slot = 16};
+  const CacheShape all = ShapeCache(Fraction(1.0), defaults, table);
+  EXPECT_EQ(all.slots_at_once(), 300u * 8);
+  EXPECT_EQ(all.cache_bytes(),
+            ShapeCache(Fraction(1.0), Defaults(), table).cache_bytes() + 300 * 8 * 16);
+  for (int i = 0; i < 2000; ++i) {
+    const std::uint64_t budget = 1 + random() % (BytesOf(all) + 1000);
+    SCOPED_TRACE(budget);
+    const CacheShape shape = ShapeCache(Fraction({}, budget), defaults, table);
+    ASSERT_LE(BytesOf(shape), budget);
+    if (shape.frames == 0 || shape.frames == all.frames) continue;
+    CacheShape more = shape;
+    ++more.frames;
+    ASSERT_GT(BytesOf(more), budget) << "more fits";
+  }
+  EXPECT_EQ(ShapeCache(Fraction({}, BytesOf(all)), defaults, table).frames, all.frames);
+}
+
 TEST(CacheShape, CountsAllOfItsMemory) {
   for (const Geometry geometry : {Geometry{2, 2, 8}, Geometry{2, 4, 1}, Geometry{1, 1, 32}}) {
     for (const std::uint32_t key_size : {8u, 32u}) {

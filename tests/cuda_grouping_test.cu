@@ -10,6 +10,7 @@
 
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/kernels/group_by_key.cuh"
+#include "engine/cuda/load_kernels.h"
 #include "tests/cuda_test_util.cuh"
 
 namespace gpm {
@@ -156,6 +157,10 @@ TEST_F(GroupByKeyTest, KeysForWhichABinHasNoRoomAreOneRun) {
         count, 1, 132, [&](std::uint32_t) { return of_one_bin[random() % of_one_bin.size()]; },
         true);
   }
+}
+
+TEST_F(GroupByKeyTest, AllKernelsOfAFileAreLoadedAtOnce) {
+  EXPECT_TRUE(LoadKernelsBeside(reinterpret_cast<const void*>(GroupByKey)));
 }
 
 }  // namespace

@@ -41,6 +41,30 @@ TEST(StrategyTest, FindsOfEachSize) {
   EXPECT_EQ(choose(3u << 17).first_slice, 1u << 17);
 }
 
+TEST(StrategyTest, WhatIsMostlyCachedIsCopiedByWhoLooksItUp) {
+  StrategyInputs in = Inputs(1u << 20, true);
+  in.reads_cells = in.has_cache = true;
+  EXPECT_FALSE(ChooseStrategy(in).copies_cached);
+  in.mostly_cached = true;
+  EXPECT_TRUE(ChooseStrategy(in).copies_cached);
+  EXPECT_EQ(ChooseStrategy(in).first_slice, 0u) << "there is little to be read meanwhile";
+  in.finds_only = false;
+  EXPECT_FALSE(ChooseStrategy(in).copies_cached);
+  EXPECT_NE(ChooseStrategy(in).first_slice, 0u);
+  in.finds_only = true;
+  in.has_cache = false;
+  EXPECT_FALSE(ChooseStrategy(in).copies_cached);
+
+  FindHistory history;
+  EXPECT_FALSE(history.MostlyCached());
+  history.AddHits(4096, 4000);
+  EXPECT_TRUE(history.MostlyCached());
+  history.AddHits(1000, 0);
+  EXPECT_TRUE(history.MostlyCached()) << "a few finds say nothing";
+  history.AddHits(4096, 3900);
+  EXPECT_FALSE(history.MostlyCached());
+}
+
 TEST(StrategyTest, WritesOfEachSize) {
   const auto choose = [](std::uint64_t n, bool reads) {
     StrategyInputs in = Inputs(n, false);

@@ -12,6 +12,7 @@
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
 #include "engine/cuda/kernels/sort.cuh"
+#include "engine/cuda/load_kernels.h"
 
 namespace gpm {
 namespace {
@@ -29,6 +30,10 @@ auto SingleEffectsOf(const DeviceBatch& batch, std::uint32_t key_words) {
 
 }  // namespace
 
+void CudaExecutor::LoadBatchKernels() {
+  LoadKernelsBeside(reinterpret_cast<const void*>(FindKeys));
+}
+
 Strategy CudaBatchTask::Choose() const {
   StrategyInputs inputs;
   inputs.operations = batch_.results.size();
@@ -38,6 +43,7 @@ Strategy CudaBatchTask::Choose() const {
   inputs.has_directory = executor_->has_directory();
   inputs.has_cache = executor_->has_cache();
   inputs.shares = inputs.finds_only && executor_->find_history().Shares();
+  inputs.mostly_cached = executor_->find_history().MostlyCached();
   inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
   inputs.pool_bytes = executor_->pool_bytes();
   inputs.access = executor_->access();
@@ -62,6 +68,7 @@ void CudaBatchTask::Allocate() {
   reads_.last = static_cast<std::uint32_t>(n);
   strategy_ = Choose();
   if (strategy_.queues_reads) AllocateReads(n);
+  reads_.copies_cached = strategy_.copies_cached;
   if (strategy_.finds()) return;
   w.records.Reserve(n);
   const bool small = strategy_.kernels == Strategy::Kernels::kSmall;
@@ -388,7 +395,7 @@ void CudaBatchTask::Join() {
 void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  copies = copies && context_.accelerators.cache.enabled();
+  copies = copies && context_.accelerators.cache.enabled() && !reads.copies_cached;
   // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
   unsigned readers = executor_->multiprocessors();
   unsigned all = readers * (copies ? 2 : 1);

@@ -163,10 +163,7 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
   context_.reclaim.taken = &device_.sums->cells_taken;
   reads_.cell_bytes = static_cast<std::uint32_t>(context_.table.cell_bytes);
   if (reads_.order.enabled()) {
-    const std::uint64_t cells = executor_->mapped_bytes() / reads_.cell_bytes;
-    const auto bits = static_cast<std::uint32_t>(std::bit_width(cells));
-    constexpr std::uint32_t kBinBits = std::bit_width(AddressOrder::kBins) - 1;
-    reads_.order.bin_shift = bits > kBinBits ? bits - kBinBits : 0;
+    reads_.order.bin_shift = AddressOrder::ShiftFor(executor_->mapped_bytes() / reads_.cell_bytes);
   }
   kernel_reporter_ = KernelsMayReport() ? reporter_ : Reporter{};
   if (!executor_->needs_flush() || strategy_.finds()) return;
@@ -230,6 +227,9 @@ Progress CudaBatchTask::Await() {
     try {
       CopyChunks();
       progress_ = executor_->Collect(workspace_.get());
+      if (strategy_.finds() && strategy_.queues_reads) {
+        executor_->find_history().AddHits(progress_.found, progress_.cache_hits);
+      }
       if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
         executor_->find_history().Add(progress_.found, progress_.cache_hits, strategy_.shares_reads,
                                       workspace_->reads_shared);

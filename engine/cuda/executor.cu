@@ -7,6 +7,7 @@
 #include "engine/cuda/kernel_image.h"
 #include "engine/cuda/kernels/maintenance.cuh"
 #include "engine/cuda/kernels/sort.cuh"
+#include "engine/cuda/load_kernels.h"
 #include "pm/pause_cpu.h"
 
 namespace gpm {
@@ -19,7 +20,12 @@ constexpr std::uint64_t kBytesForLock = 256;
 constexpr std::uint64_t kShareOfLocks = 16;
 /// Blocks that refresh the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
-constexpr unsigned kFillBlocks = 16;
+constexpr unsigned kFillBlocks = 32;
+/// Frames that are filled in one go: first the hottest, as a rule, then many.
+constexpr std::uint32_t kFilledFirst = 1u << 16;
+constexpr std::uint32_t kFilledAtOnce = 1u << 19;
+/// Bins by which those are ordered, and what is counted beside (Reads::flags).
+constexpr std::uint32_t kFillBins = AddressOrder::kBins + Reads::kFlags;
 /// The host looks for a batch's report so often before it asks the driver whether the GPU failed,
 /// which takes a microsecond.
 constexpr std::uint64_t kLooksBeforeQuery = 1024;
@@ -76,12 +82,16 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       used_(&gpu_bytes_),
       unsorted_(&gpu_bytes_),
       sort_library_(&gpu_bytes_),
-      cache_memory_(&gpu_bytes_) {
+      cache_memory_(&gpu_bytes_),
+      fill_plans_(&gpu_bytes_),
+      fill_bins_(&gpu_bytes_) {
   int devices = 0;
   CheckCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   is_only_device_ = devices == 1;
   const CurrentDevice current = Activate();
   RequireKernels();
+  LoadKernelsBeside(reinterpret_cast<const void*>(FreeCells));
+  LoadBatchKernels();
   int multiprocessors = 0;
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
@@ -97,6 +107,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   counters_.Reserve(1);
   left_.Reserve(1);
   zero_.Reserve(1);
+  fill_bins_.Reserve(kFillBins);
   CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, *stream_), "cudaMemsetAsync");
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), *stream_),
             "cudaMemsetAsync");
@@ -393,6 +404,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
               "cudaMemsetAsync");
   };
   if (shape.frames != 0) {
+    fill_plans_.Reserve(2 * shape.slots_at_once());
     static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
     fill(cache_memory_.frame_of, 0, shape.buckets);
     fill(cache_memory_.scores, 0, shape.buckets);
@@ -424,6 +436,11 @@ std::uint64_t CudaExecutor::CacheBudget() const {
   return std::min(all_bytes / 10, free_bytes / 2);
 }
 
+CacheFillShape CudaExecutor::CacheFill() const {
+  return {.frames_at_once = kFilledAtOnce,
+          .bytes_per_slot = sizeof(ReadPlan) + sizeof(std::uint64_t)};
+}
+
 CacheRefresh CudaExecutor::NextRefresh(std::uint64_t uses) {
   CacheView view = context_.accelerators.cache;
   view.clock = clock_;
@@ -440,8 +457,29 @@ void CudaExecutor::RefreshCache(std::uint64_t uses) {
   Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, refresh);
   Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, refresh);
   Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, refresh);
-  Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
-         context_.accelerators.directory, refresh);
+  Reads reads;
+  reads.queues.items = fill_plans_.data();
+  reads.plans =
+      reinterpret_cast<ReadPlan*>(fill_plans_.data() + cache_memory_.shape.slots_at_once());
+  reads.order.bins = fill_bins_.data();
+  // (The pool may grow while frames are filled.)
+  reads.order.bin_shift = AddressOrder::ShiftFor(mapping_.max_bytes() / table.cell_bytes);
+  reads.flags = fill_bins_.data() + AddressOrder::kBins;
+  for (std::uint32_t first = 0; first < refresh.cache.size;) {
+    const std::uint32_t last =
+        std::min(first + (first == 0 ? kFilledFirst : kFilledAtOnce), refresh.cache.size);
+    CheckCuda(
+        cudaMemsetAsync(fill_bins_.data(), 0, kFillBins * sizeof(std::uint32_t), *cache_stream_),
+        "cudaMemsetAsync");
+    Launch("PlanFills", PlanFills, kCacheBlocks, kBlockThreads, *cache_stream_, table,
+           context_.accelerators.directory, refresh, reads, first, last);
+    Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, *cache_stream_, reads);
+    Launch("PlaceReads", PlaceReads, kCacheBlocks, kBlockThreads, *cache_stream_, reads,
+           (last - first) << table.slot_bits);
+    Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
+           context_.accelerators.directory, refresh, reads, first);
+    first = last;
+  }
   CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
 }
 

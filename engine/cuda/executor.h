@@ -63,8 +63,8 @@ struct Workspace {
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes, groups;  ///< kernels of which all blocks begin together
-  CudaStream side, answering;  ///< for what runs beside the batch's stream
-  CudaEvent arrived;           ///< recorded behind the last input that was copied
+  CudaStream side, answering;          ///< for what runs beside the batch's stream
+  CudaEvent arrived;                   ///< recorded behind the last input that was copied
   CudaEvent forked, joined, answered;
   /// Recorded when the rows of a chunk are in GPU memory.
   std::array<CudaEvent, StrategyThresholds::kMostChunks> chunks;
@@ -98,6 +98,7 @@ class CudaExecutor : public Executor {
   std::uint64_t gpu_bytes() const override { return gpu_bytes_; }
   std::uint64_t workspace_bytes() const override { return workspace_bytes_; }
   std::uint64_t CacheBudget() const override;
+  CacheFillShape CacheFill() const override;
   void SetTable(const TableView& table, bool keep) override {
     context_.table = table;
     if (!keep) {
@@ -171,6 +172,7 @@ class CudaExecutor : public Executor {
   void Synchronize();
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
+  static void LoadBatchKernels();
   CacheRefresh NextRefresh(std::uint64_t uses);
   template <class T>
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
@@ -203,6 +205,8 @@ class CudaExecutor : public Executor {
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
   CacheMemory<DeviceArray> cache_memory_;
+  DeviceArray<std::uint64_t> fill_plans_;  ///< of a refresh: reads in order, and plans
+  DeviceArray<std::uint32_t> fill_bins_;
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun
   // Made when the device is current.
   std::optional<CudaStream> stream_;              ///< of maintenance

@@ -51,6 +51,8 @@ class FindHistory {
   /// and 4096 of Zipf 0.99, if none is cached, 118: all that want a hot key's value wait for one
   /// place behind the link.)
   static constexpr std::uint64_t kPayingShare = 16;
+  /// The cache answers nearly all finds if fewer than one in so many is read.
+  static constexpr std::uint64_t kCachedShare = 32;
   /// Where it does not, one batch in so many tries again.
   static constexpr std::uint32_t kUntilNextTry = 64;
 
@@ -68,6 +70,13 @@ class FindHistory {
       wait_ = 0;
     }
   }
+  /// The same, of a batch of any size whose finds gave back values.
+  void AddHits(std::uint64_t found, std::uint64_t hits) {
+    if (found < kTelling) return;
+    mostly_cached_ = (found - (hits < found ? hits : found)) * kCachedShare < found;
+  }
+  /// Whether the cache answers nearly all finds.
+  bool MostlyCached() const { return mostly_cached_; }
   /// Whether the next batch should share reads.
   bool Shares() {
     const std::uint32_t wait = wait_;
@@ -79,6 +88,7 @@ class FindHistory {
   static constexpr std::uint32_t kWarm = ~0u;  ///< the cache answers most finds
 
   std::atomic<std::uint32_t> wait_{0};  ///< batches that do not share, from now on
+  std::atomic<bool> mostly_cached_{false};
 };
 
 /// What a strategy is chosen by.
@@ -89,8 +99,9 @@ struct StrategyInputs {
   bool reads_cells = false;  ///< finds give back values, and values lie in cells
   bool has_directory = false;
   bool has_cache = false;
-  bool shares = false;      ///< finds want the same values from persistent memory (FindHistory)
-  std::uint64_t tiles = 0;  ///< that run at once, one block to a multiprocessor
+  bool mostly_cached = false;  ///< the cache answers nearly all finds (FindHistory)
+  bool shares = false;         ///< finds want the same values from persistent memory (FindHistory)
+  std::uint64_t tiles = 0;     ///< that run at once, one block to a multiprocessor
   std::uint64_t pool_bytes = 0;
   AccessOptions access;  ///< `dealt_up_to` is not 0
 };
@@ -105,12 +116,13 @@ struct Strategy {
     kUnsearched,   ///< ApplyKeyRuns
   };
   Kernels kernels = Kernels::kUnsearched;
-  bool queues_reads = false;  ///< values are read together; else each operation reads its own
-  bool plans_reads = false;   ///< how each operation gets its value is noted first
-  bool orders_reads = false;  ///< in the order of addresses; else dealt out by address
-  bool shares_reads = false;  ///< several finds of a value read it once
-  bool copies_rows = false;   ///< rows that several operations want are copied last, by a kernel
-  bool groups = false;        ///< GroupByKey finds the key runs; else a radix sort, and a scan
+  bool queues_reads = false;   ///< values are read together; else each operation reads its own
+  bool plans_reads = false;    ///< how each operation gets its value is noted first
+  bool orders_reads = false;   ///< in the order of addresses; else dealt out by address
+  bool shares_reads = false;   ///< several finds of a value read it once
+  bool copies_rows = false;    ///< rows that several operations want are copied last, by a kernel
+  bool copies_cached = false;  ///< who looks up a find copies what the cache has; else ReadValues
+  bool groups = false;         ///< GroupByKey finds the key runs; else a radix sort, and a scan
   std::uint32_t first_slice = 0;  ///< operations of the first of two slices; 0: there is one
   std::uint32_t chunk = 0;        ///< operations of a chunk, but for the last one; 0: there is one
 
@@ -148,10 +160,12 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
+  s.copies_cached = s.kernels == Kernels::kFindThreads && in.has_cache && in.mostly_cached;
   if (in.to_host && s.kernels == Kernels::kFindThreads && !s.orders_reads && n > T::kChunk) {
     const std::uint64_t share = (n + T::kMostChunks - 1) / T::kMostChunks;
     s.chunk = static_cast<std::uint32_t>(std::max(T::kChunk, share));
-  } else if ((s.finds() || s.searches()) && !s.orders_reads && n >= T::kSlicedFrom) {
+  } else if ((s.finds() || s.searches()) && !s.orders_reads && !s.copies_cached &&
+             n >= T::kSlicedFrom) {
     s.first_slice = static_cast<std::uint32_t>(
         n / (s.finds() ? T::kFirstSliceOfFinds : T::kFirstSliceOfKeyRuns));
   }

@@ -1,6 +1,8 @@
 #ifndef GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_
 #define GPM_ENGINE_CUDA_IO_READ_PLANS_CUH_
 
+#include <bit>
+
 #include "engine/cuda/io/report.cuh"
 #include "engine/cuda/io/sm_queues.cuh"
 
@@ -35,6 +37,12 @@ struct AddressOrder {
   std::uint32_t bin_shift = 0;    ///< cell >> bin_shift is its bin
 
   GPM_HD bool enabled() const { return bins != nullptr; }
+  /// bin_shift for cells of which there are so many.
+  static std::uint32_t ShiftFor(std::uint64_t cells) {
+    const auto bits = static_cast<std::uint32_t>(std::bit_width(cells));
+    constexpr std::uint32_t kBinBits = std::bit_width(kBins) - 1;
+    return bits > kBinBits ? bits - kBinBits : 0;
+  }
 };
 
 /// Lets one operation read a value that several want: a hash table of cells. Where each operation
@@ -85,6 +93,7 @@ struct Reads {
   RowCopies copies;
   AddressOrder order;
   ReadSharing sharing;
+  bool copies_cached = false;  ///< who searches copies what the cache has, and plans only the rest
   std::uint32_t cell_bytes = 0;
   std::uint32_t first = 0;  ///< operation (of SearchKeyRuns: sorted position) of the slice
   std::uint32_t last = 0;   ///< behind it

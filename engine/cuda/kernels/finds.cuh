@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
 /// single additions to the counts of the few hottest buckets would take longer than the searches.
 inline constexpr std::uint32_t kCountedShare = 4;
 
-/// A large batch: a thread looks up each find, and plans how its value is read.
+/// A large batch: a thread looks up each find, and plans how its value is read, or copies it from
+/// the cache.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchKeys(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -130,9 +131,17 @@ __global__ void __launch_bounds__(kBlockThreads)
           plan = reads.Plan(cell, i);
         }
       }
-      reads.plans[i] = plan;
+      if (!reads.copies_cached) reads.plans[i] = plan;
     }
     if (present && uses != 0) operations.CountUses(candidates, outcome, uses);
+  }
+  if (reads.copies_cached) {
+    const bool cached = plan.Is(ReadPlan::kCached);
+    if (__any_sync(~0u, cached)) {
+      hit = CopyFromCache(context, plan, cached ? batch.FoundOf(i, table.value_size) : nullptr);
+    }
+    if (cached) plan = ReadPlan{};
+    if (i < reads.last && reads.order.enabled()) reads.plans[i] = plan;
   }
   if (reads.has_plans()) {
     AddCopies(reads, plan.Is(ReadPlan::kCopy), plan.number(), i);
