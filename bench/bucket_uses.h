@@ -25,7 +25,7 @@ class BucketMap {
 
  private:
   std::uint64_t buckets_ = 0;             ///< addressable
-  std::vector<std::uint32_t> bucket_of_;  ///< by record; indices as DirectoryView's
+  std::vector<std::uint32_t> bucket_of_;  ///< by record; indices as TableView's
 };
 
 /// How often the buckets are used by some operations, in hindsight.

@@ -26,6 +26,9 @@ void AddAblationCommand(CLI::App& program);
 /// `recovery`: how long opening a pool and a resize take, beside their bound.
 void AddRecoveryCommand(CLI::App& program);
 
+/// `elastic`: how a store grows and shrinks (DyHash's dynamic workload).
+void AddElasticCommand(CLI::App& program);
+
 /// `cache`: what the bucket cache gives and what it costs.
 void AddCacheCommand(CLI::App& program);
 

@@ -97,10 +97,8 @@ struct Measured {
   std::vector<double> recovery_seconds{};  ///< without mapping the pool, or its new level
 };
 
-std::uint64_t SlotBytes(const StoreStats& stats, std::uint32_t from, std::uint32_t to) {
-  std::uint64_t buckets = 0;
-  for (std::uint32_t level = from; level <= to; ++level) buckets += std::uint64_t{1} << level;
-  return buckets * BucketBytes(stats.key_size, stats.geometry);
+std::uint64_t SlotBytes(const StoreStats& stats) {
+  return stats.capacity_slots / stats.geometry.slots * BucketBytes(stats.key_size, stats.geometry);
 }
 
 /// Opens the pool and times it. One that a killed process had open may be busy for a moment longer.
@@ -117,7 +115,7 @@ Store OpenTimed(LoadedPool& pool, bool clean, Measured& measured) {
       measured.seconds.push_back(SecondsSince(start));
       const StoreStats stats = store.Stats();
       measured.recovery_seconds.push_back(stats.recovery.seconds);
-      measured.read_bytes = SlotBytes(stats, stats.bottom_level, stats.top_level);
+      measured.read_bytes = SlotBytes(stats);
       if (stats.recovery.was_clean != clean || stats.items != pool.spec().records) {
         throw Error(ErrorCode::kDamaged,
                     fmt::format("the pool was opened as {}, with {} items; it must be {}, with {}",
@@ -146,11 +144,11 @@ void ResizeTimed(Store& store, Measured& measured) {
     stats = store.Stats();
     if (stats.free_cells == before) break;
   }
-  const std::uint32_t drained = stats.bottom_level;
-  measured.read_bytes = SlotBytes(stats, drained, drained);
+  const std::uint64_t drained = stats.level_buckets.back();
+  measured.read_bytes = drained * BucketBytes(stats.key_size, stats.geometry);
   // Of each item, the state, the reference, and a key that is not the state.
   const std::uint64_t writes_of_item = stats.key_size > 8 ? 3 : 2;
-  const double slots = static_cast<double>(std::uint64_t{stats.geometry.slots} << drained);
+  const double slots = static_cast<double>(stats.geometry.slots * drained);
   measured.small_writes = static_cast<std::uint64_t>(slots * stats.load_factor) * writes_of_item;
   const Clock::time_point start = Clock::now();
   store.Reserve(fitting + 3);
@@ -158,10 +156,10 @@ void ResizeTimed(Store& store, Measured& measured) {
   const StoreStats after = store.Stats();
   measured.recovery_seconds.push_back(measured.seconds.back() -
                                       (after.growth_seconds - stats.growth_seconds));
-  if (after.top_level != stats.top_level + 1 || after.items != stats.items) {
+  if (after.resizes != stats.resizes + 1 || after.items != stats.items) {
     throw Error(ErrorCode::kDamaged,
-                fmt::format("a resize from level {} with {} items gave level {} with {}",
-                            stats.top_level, stats.items, after.top_level, after.items));
+                fmt::format("a resize from {} slots with {} items gave {} with {}",
+                            stats.capacity_slots, stats.items, after.capacity_slots, after.items));
   }
 }
 
@@ -171,7 +169,7 @@ Roofline MeasureLinkRoofline(const LoadedPool& pool) {
   options.executor = pool.spec().executor;
   options.threads = pool.spec().threads;
   options.pool = pool.spec().path + ".range";
-  options.range_bytes = SlotBytes(stats, stats.bottom_level, stats.top_level);
+  options.range_bytes = SlotBytes(stats);
   options.accesses = {options.range_bytes / options.value_size};  // all of it
   options.repeats = 3;
   return MeasureRoofline(options);

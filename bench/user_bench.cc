@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
-#include "support/signals.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/runner.h"
 #include "ycsb/workload.h"
@@ -40,27 +39,6 @@ struct Figures {
     (*row)[prefix + "slowest_ms"] = Median(slowest_ms);
     (*row)[prefix + "hit_rate"] = Median(hit_rate);
   }
-};
-
-/// A pool file that goes however this ends. REQUIRES: there is none yet.
-class RemovedAtEnd {
- public:
-  explicit RemovedAtEnd(const std::string& path) : path_(path), name_(path) {
-    if (std::filesystem::exists(path_)) {
-      throw Error(ErrorCode::kExists, path_ + ": exists already; --pool names a new file");
-    }
-  }
-  ~RemovedAtEnd() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  RemovedAtEnd(const RemovedAtEnd&) = delete;
-  RemovedAtEnd& operator=(const RemovedAtEnd&) = delete;
-  void Made() { name_.Made(); }  ///< the file is there
-
- private:
-  const std::string path_;
-  RemovedOnSignal name_;
 };
 
 }  // namespace

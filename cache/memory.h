@@ -69,7 +69,7 @@ struct CacheMemory {
     state.Reserve(1);
   }
 
-  Accelerators View(const TableView& table) const {
+  Accelerators View() const {
     Accelerators view;
     if (shape.buckets == 0) return view;
     view.directory.fingerprints = fingerprints.data();
@@ -77,7 +77,6 @@ struct CacheMemory {
     view.directory.references = shape.value_stride == 0 ? references.data() : nullptr;
     view.directory.keys = shape.key_words != 0 ? keys.data() : nullptr;
     view.directory.stride = shape.stride;
-    view.directory.lowest = table.top + 1 - table.levels;
     if (shape.frames == 0) return view;
     view.cache.frame_of = frame_of.data();
     view.cache.bucket_of = bucket_of.data();

@@ -169,7 +169,7 @@ struct CacheShape {
   std::uint64_t FramesIn(std::uint64_t bytes) const {
     const std::uint64_t of_frame = std::uint64_t{slots} * fill.bytes_per_slot;
     const std::uint64_t few = bytes / (bytes_per_frame() + of_frame);
-    if (few <= fill.frames_at_once) return few;
+    if (few < fill.frames_at_once) return few;
     return (bytes - fill.frames_at_once * of_frame) / bytes_per_frame();
   }
 };

@@ -6,18 +6,18 @@ namespace gpm {
 namespace {
 
 /// Indices of buckets have 32 bits, and so have those of the slots of frames.
-constexpr std::uint32_t kMaxTop = 30;
+constexpr std::uint64_t kMaxBuckets = 0x7FFF'FFFF;
 
 }  // namespace
 
 CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults,
                       const TableView& table) {
   ValidateCacheOptions(options);
-  if (!options.directory.value_or(defaults.directory) || table.top > kMaxTop) return {};
+  std::uint64_t buckets = 0;
+  for (std::uint32_t level = 0; level < table.levels; ++level) buckets += table.Buckets(level);
+  if (!options.directory.value_or(defaults.directory) || buckets > kMaxBuckets) return {};
   CacheShape shape;
-  const std::uint32_t lowest = table.top + 1 - table.levels;
-  shape.buckets =
-      static_cast<std::uint32_t>((std::uint64_t{2} << table.top) - (std::uint64_t{1} << lowest));
+  shape.buckets = static_cast<std::uint32_t>(buckets);
   shape.slots = table.slots;
   shape.stride = std::max(table.slots, DirectoryView::kPrintsInWord);
   shape.key_words = table.key_words;

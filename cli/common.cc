@@ -57,6 +57,15 @@ void OpenArguments::AddTo(CLI::App& app) {
 }
 
 void OpenArguments::AddCacheTo(CLI::App& app) {
+  app.add_option("--growth", growth,
+                 "A full table gets a level with so many times the buckets of its newest: 1.1 to 4")
+      ->check(NumberBetween(1.1, 4))
+      ->capture_default_str();
+  app.add_option("--compact-below", compact_below,
+                 "A batch that leaves fewer items, and a load factor below this, compacts the "
+                 "pool: 0 (never) to 0.4")
+      ->check(NumberBetween(0, 0.4))
+      ->capture_default_str();
   directory_option =
       app.add_flag("--directory,!--no-directory", directory,
                    "Keep a directory of all slots in the executor's memory; default: on executor "
@@ -93,6 +102,8 @@ OpenOptions OpenArguments::Options() const {
                                           : ExecutorKind::kAuto;
   options.threads = threads;
   options.max_bytes = pool_max;
+  options.growth = growth;
+  options.compact_below = compact_below;
   options.cache.policy = CachePolicyOf(cache_policy);
   if (directory_option != nullptr && directory_option->count() > 0) {
     options.cache.directory = directory;

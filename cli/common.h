@@ -35,16 +35,20 @@ using Commands = std::vector<Command>;
 void AddYcsbCommand(CLI::App& app, Commands& commands);
 void AddReplayCommand(CLI::App& app, Commands& commands);
 void AddInspectCommands(CLI::App& app, Commands& commands);  ///< info, check, dump
-void AddItemCommands(CLI::App& app, Commands& commands);     ///< create, get, put, del
+void AddItemCommands(CLI::App& app, Commands& commands);     ///< get, put, del
+void AddPoolCommands(CLI::App& app, Commands& commands);     ///< create, compact, upgrade
 void AddCrashExploreCommand(CLI::App& app, Commands& commands);
 void AddCrashTestCommand(CLI::App& app, Commands& commands);
 void AddStressCommand(CLI::App& app, Commands& commands);
 
-/// --executor, --threads, --pool-max, and those of the cache: how a store is opened.
+/// --executor, --threads, --pool-max, --growth, --compact-below, and those of the cache: how a
+/// store is opened.
 struct OpenArguments {
   std::string executor = "auto";
   unsigned threads = 0;
   std::uint64_t pool_max = 0;
+  double growth = OpenOptions{}.growth;
+  double compact_below = 0;
   std::string cache_policy{CachePolicyName(CacheOptions{}.policy)};
   bool directory = true;
   double cache_fraction = 0;

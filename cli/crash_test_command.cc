@@ -129,8 +129,8 @@ int RunChild(const CrashArguments& arguments) {
   plan.round.scopes = arguments.Executor() == ExecutorKind::kCuda;
   plan.session_batches = arguments.session_batches;
   plan.create = arguments.create.Options();
+  plan.open = MakeCrashOpening(plan.round);
   plan.open.executor = arguments.Executor();
-  plan.open.cache = MakeCrashCache(plan.round);
   try {
     RunCrashChild(plan);
   } catch (const std::exception& error) {
@@ -139,8 +139,8 @@ int RunChild(const CrashArguments& arguments) {
 }
 
 /// What the children will do, once: so what can't be done is refused before anything is killed.
-/// @return the top level of a new pool
-std::uint32_t TryPool(const CrashOptions& options) {
+/// @return buckets of the newest level of a new pool
+std::uint64_t TryPool(const CrashOptions& options) {
   if (options.pool == Mapping::kPinnedPath) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--pool pinned: is volatile memory, of which nothing is left when a process is "
@@ -154,10 +154,10 @@ std::uint32_t TryPool(const CrashOptions& options) {
   open.executor = options.executor;
   const RemovedOnSignal name(options.pool);
   Store store = Store::Create(options.pool, options.create, open);
-  const std::uint32_t top_level = store.Stats().top_level;
+  const std::uint64_t buckets = store.Stats().level_buckets[0];
   store.Close();
   std::filesystem::remove(options.pool);
-  return top_level;
+  return buckets;
 }
 
 nlohmann::ordered_json ToJson(const CrashTotals& totals) {
@@ -180,6 +180,7 @@ nlohmann::ordered_json ToJson(const CrashTotals& totals) {
   json["batches_on_scopes"] = totals.scope_batches;
   json["single_answers_on_scopes"] = totals.scope_answers;
   json["cache_loadings"] = totals.cache_loadings;
+  json["compactions"] = totals.compactions;
   json["batches_in_flight"] = totals.batches_in_flight;
   json["keys_compared"] = totals.keys_compared;
   json["slots_cleared"] = totals.slots_cleared;
@@ -195,7 +196,7 @@ CrashOutcome RunJobs(const CrashArguments& arguments) {
   const StopOnSignal signals(stop_rounds);
   CrashOptions options = arguments.Options();
   for (unsigned job = 0; job < arguments.jobs; ++job) {
-    options.first_top_level = TryPool(CrashJobOptions(options, arguments.jobs, job));
+    options.first_level_buckets = TryPool(CrashJobOptions(options, arguments.jobs, job));
   }
   Progress progress;
   return RunCrashJobs(options, arguments.jobs, stop_rounds,

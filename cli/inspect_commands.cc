@@ -71,8 +71,20 @@ int RunInfo(const InspectArguments& arguments) {
   json["key_size"] = superblock.key_size;
   json["value_size"] = superblock.value_size;
   json["geometry"] = GeometryName(superblock.geometry);
-  json["bottom_level"] = superblock.bottom;
-  json["top_level"] = superblock.top;
+  json["levels"] = nlohmann::ordered_json::array();
+  std::string levels;
+  for (std::uint32_t i = 0; i < superblock.level_count; ++i) {
+    const std::uint64_t buckets = superblock.levels[i].buckets;
+    const double fill = static_cast<double>(report.level_items[i]) /
+                        static_cast<double>(buckets * superblock.geometry.slots);
+    const bool drained = i >= superblock.geometry.levels;
+    json["levels"].push_back({{"buckets", buckets},
+                              {"items", report.level_items[i]},
+                              {"fill", fill},
+                              {"being_drained", drained}});
+    levels += fmt::format("{}{} buckets {:.3f} full{}", i == 0 ? "" : ", ", buckets, fill,
+                          drained ? " (being drained)" : "");
+  }
   json["load_factor"] = load_factor;
   json["pm_bytes"] = bytes;
   json.update(ToJson(report));
@@ -90,7 +102,7 @@ int RunInfo(const InspectArguments& arguments) {
     line("keys", fmt::format("{} bytes", superblock.key_size));
     line("values", fmt::format("{} bytes", superblock.value_size));
     line("geometry", GeometryName(superblock.geometry));
-    line("levels", fmt::format("{} to {}", superblock.bottom, superblock.top));
+    line("levels", levels);
     line("items", fmt::format("{} in {} slots, load factor {:.3f}", report.items, report.slots,
                               load_factor));
     line("cells", fmt::format("{} of {} in use", report.cells_in_use, report.value_cells));

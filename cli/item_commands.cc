@@ -10,7 +10,6 @@
 #include "gpmstore/error.h"
 #include "gpmstore/pool_reader.h"
 #include "gpmstore/store.h"
-#include "pm/mapping.h"
 #include "pm/text.h"
 
 namespace gpm::cli {
@@ -21,11 +20,6 @@ struct ItemArguments {
   std::string key;
   std::string value;
   bool hex = false;
-};
-
-struct CreateCommandArguments {
-  std::string pool;
-  CreateArguments create;
 };
 
 using Bytes = std::vector<std::byte>;
@@ -122,18 +116,6 @@ int RunDel(const ItemArguments& arguments) {
   return result == Result::kNotFound ? NotFound(arguments) : kExitOk;
 }
 
-int RunCreate(const CreateCommandArguments& arguments) {
-  if (arguments.pool == Mapping::kPinnedPath) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "create: a pool in pinned memory ends with this command; name a file");
-  }
-  OpenOptions open;
-  open.executor = ExecutorKind::kCpu;
-  open.threads = 1;
-  Store::Create(arguments.pool, arguments.create.Options(), open).Close();
-  return kExitOk;
-}
-
 constexpr const char* kKeyHelp =
     "Keys of 8 bytes are unsigned decimal numbers. Longer keys are 0x and hex digits, or text;\n"
     "both are padded with zero bytes at the end.\n\n";
@@ -141,18 +123,6 @@ constexpr const char* kKeyHelp =
 }  // namespace
 
 void AddItemCommands(CLI::App& app, Commands& commands) {
-  {
-    CLI::App* create = app.add_subcommand("create", "Create an empty pool");
-    const auto arguments = std::make_shared<CreateCommandArguments>();
-    create->add_option("POOL", arguments->pool, "File that does not exist yet")->required();
-    arguments->create.AddSizesTo(*create);
-    arguments->create.AddLayoutTo(*create);
-    create->footer(
-        "Examples:\n"
-        "  gpmstore create /dev/shm/p --value-size 100\n"
-        "  gpmstore create p --key-size 32 --geometry 1L-2H-16S --initial-capacity 1000000");
-    commands.push_back({create, [arguments] { return RunCreate(*arguments); }});
-  }
   const auto add = [&](const char* name, const char* description,
                        int (*run)(const ItemArguments&)) {
     CLI::App* command = app.add_subcommand(name, description);

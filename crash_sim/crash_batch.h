@@ -11,6 +11,7 @@
 #include "crash_sim/promise.h"
 #include "gpmstore/batch.h"
 #include "pm/format.h"
+#include "pm/space.h"
 
 namespace gpm::crash {
 
@@ -19,7 +20,8 @@ struct Shape {
   std::uint32_t key_size = 8;
   std::uint32_t value_size = 8;
   Geometry geometry;
-  std::uint32_t top_level = 0;  ///< the first
+  LevelSizes levels;  ///< the first ones
+  double growth = 2;
   std::uint64_t hash_seed = 0;
   std::uint64_t max_bytes = 0;        ///< of the pool
   std::uint64_t max_bytes_later = 0;  ///< in later sessions of the same pool, and after a crash

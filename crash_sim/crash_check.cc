@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <span>
@@ -17,25 +19,31 @@ namespace {
 constexpr std::uint64_t kOneInReopens = 8;
 constexpr std::uint64_t kOneInGrows = 16;
 /// Batches of new keys after which a table this small must have been resized, or be at its limit.
-constexpr int kBatchesToGrow = 64;
+constexpr int kBatchesToGrow = 256;
 
-OpenOptions Options(std::uint64_t max_bytes, bool directory) {
+OpenOptions Options(std::uint64_t max_bytes, const Shape& shape) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
   options.threads = 1;
   options.max_bytes = max_bytes;
-  options.cache.directory = directory;
+  options.cache.directory = shape.directory;
+  options.growth = shape.growth;
   return options;
+}
+
+/// @return what a session of a shape may take, but all that an earlier one took
+std::uint64_t LaterMost(const std::string& path, const Shape& shape) {
+  return std::max<std::uint64_t>(shape.max_bytes_later, std::filesystem::file_size(path));
 }
 
 /// Opens the pool. A resize that needs more room than the pool may take is gone on with when it may
 /// take more, as the error says.
-Store Open(const std::string& path, std::uint64_t max_bytes, bool directory) {
+Store Open(const std::string& path, std::uint64_t max_bytes, const Shape& shape) {
   try {
-    return Store::Open(path, Options(max_bytes, directory));
+    return Store::Open(path, Options(max_bytes, shape));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNoSpace) throw;
-    return Store::Open(path, Options(kMaxPoolBytes, directory));
+    return Store::Open(path, Options(kMaxPoolBytes, shape));
   }
 }
 
@@ -95,9 +103,9 @@ class User {
  private:
   /// Inserts until the table is resized, or the pool is full.
   void Grow() {
-    const std::uint32_t top_level = store_.Stats().top_level;
+    const std::uint64_t slots = store_.Stats().capacity_slots;
     std::uint64_t key = shape_.keys;
-    for (int i = 0; store_.Stats().top_level == top_level && no_space_ == 0; ++i) {
+    for (int i = 0; store_.Stats().capacity_slots == slots && no_space_ == 0; ++i) {
       if (i == kBatchesToGrow) throw Violation("the table did not grow");
       BatchData batch(shape_);
       for (int n = 0; n < 8; ++n) batch.Add(Op::kInsert, key++, ++tag_);
@@ -118,7 +126,7 @@ class User {
     if (!given_up) return;
     // A resize can't be finished with so little room. With more, opening goes on with it.
     store_.Close();
-    store_ = Store::Open(path_, Options(kMaxPoolBytes, shape_.directory));
+    store_ = Store::Open(path_, Options(kMaxPoolBytes, shape_));
     contents_ = ContentsOf(store_);
     promise.Check(contents_);
   }
@@ -143,7 +151,7 @@ Recovered CheckCrashedPool(const std::string& path, const Shape& shape, const Pr
   } catch (const Error& error) {
     if (!promise.being_created || error.code() != ErrorCode::kDamaged) throw;
     try {
-      Store::Open(path, Options(shape.max_bytes_later, shape.directory));
+      Store::Open(path, Options(LaterMost(path, shape), shape));
     } catch (const Error& refused) {
       if (refused.code() != ErrorCode::kDamaged) throw;
       recovered.refused = true;
@@ -153,7 +161,7 @@ Recovered CheckCrashedPool(const std::string& path, const Shape& shape, const Pr
   }
   Contents contents;
   {
-    Store store = Open(path, shape.max_bytes_later, shape.directory);
+    Store store = Open(path, LaterMost(path, shape), shape);
     contents = ContentsOf(store);
     promise.Check(contents);
     if (before->items != contents.size()) {
@@ -171,7 +179,7 @@ Recovered CheckCrashedPool(const std::string& path, const Shape& shape, const Pr
     throw Violation("check finds something to repair after an orderly close");
   }
   if (choice % kOneInReopens == 0) {
-    Store store = Store::Open(path, Options(kMaxPoolBytes, shape.directory));
+    Store store = Store::Open(path, Options(kMaxPoolBytes, shape));
     Promise{.acknowledged = contents, .in_flight = {}}.Check(ContentsOf(store));
     if (!store.Stats().recovery.was_clean) throw Violation("not clean after an orderly close");
   }

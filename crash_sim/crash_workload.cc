@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -28,6 +30,12 @@ std::string AsText(std::span<const std::byte> bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
+/// Levels of which the newest has 2^bits buckets, or as many as there are locations.
+LevelSizes FirstLevels(const Shape& shape, std::uint64_t bits) {
+  const std::uint64_t newest = std::max<std::uint64_t>(1u << bits, shape.geometry.locations);
+  return Growth{shape.geometry, shape.growth}.Levels(newest);
+}
+
 Shape RandomShape(std::mt19937_64& random) {
   constexpr std::uint32_t kKeySizes[] = {8, 8, 8, 32, 32};
   constexpr std::uint32_t kValueSizes[] = {3, 8, 8, 8, 12, 24, 24, 24, 100, 400};
@@ -36,21 +44,22 @@ Shape RandomShape(std::mt19937_64& random) {
   constexpr std::uint64_t kFreePages[] = {0, 1, 2, 4, 8, 16, 32};
   constexpr std::uint64_t kMorePages[] = {0, 0, 1, 4, 16};
   constexpr unsigned kThreads[] = {1, 1, 2, 3};
+  constexpr double kGrowths[] = {2, 2, 2, 1.5, 1.25, 3};
   Shape shape;
   shape.key_size = Pick(random, kKeySizes);
   shape.value_size = Pick(random, kValueSizes);
   shape.geometry = Pick(random, kGeometries);
-  shape.top_level = shape.geometry.levels - 1u + static_cast<std::uint32_t>(random() % 2);
+  shape.growth = Pick(random, kGrowths);
+  shape.levels = FirstLevels(shape, shape.geometry.levels - 1u + random() % 2);
   shape.hash_seed = random();
   shape.max_bytes = FirstExtentOffset(shape.key_size, shape.geometry);
-  for (std::uint32_t level = 0; level < shape.geometry.levels; ++level) {
-    shape.max_bytes += RoundUp(
-        BucketBytes(shape.key_size, shape.geometry) << (shape.top_level - level), kPageBytes);
+  for (const std::uint64_t buckets : shape.levels) {
+    shape.max_bytes += RoundUp(BucketBytes(shape.key_size, shape.geometry) * buckets, kPageBytes);
   }
   shape.max_bytes += kPageBytes * Pick(random, kFreePages);
   shape.max_bytes_later = shape.max_bytes + kPageBytes * Pick(random, kMorePages);
   shape.threads = Pick(random, kThreads);
-  const std::uint64_t slots = CapacityAt(shape.geometry, shape.top_level);
+  const std::uint64_t slots = SlotsOf(shape.geometry, shape.levels);
   shape.keys = static_cast<std::uint32_t>(3 + random() % (2 * slots));
   shape.directory = random() % 2 == 0;
   return shape;
@@ -77,6 +86,8 @@ class CrashWorkload::Session {
   /// Opens the pool; @return false when the process was killed meanwhile
   bool Open(std::uint64_t max_bytes) {
     machine_.ChangeThread();
+    // An earlier session may have been given more.
+    max_bytes = std::max<std::uint64_t>(max_bytes, std::filesystem::file_size(path_));
     try {
       store_ = StoreImpl::Open(path_, Options(max_bytes), &machine_);
     } catch (const Machine::Killed&) {
@@ -111,6 +122,12 @@ class CrashWorkload::Session {
   bool Reserve(std::uint64_t items) {
     machine_.ChangeThread();
     return Survives([&] { store_->Reserve(items); });
+  }
+
+  /// Gives back what the items do not need. @return as Apply
+  bool Compact() {
+    machine_.ChangeThread();
+    return Survives([&] { store_->Compact(); });
   }
 
   /// @return false when the process was killed meanwhile, or gave up a resize: there is too little
@@ -151,6 +168,7 @@ class CrashWorkload::Session {
     options.threads = workload_.shape_.threads;
     options.max_bytes = max_bytes;
     options.cache.directory = workload_.shape_.directory;
+    options.growth = workload_.shape_.growth;
     return options;
   }
 
@@ -181,14 +199,15 @@ CrashWorkload::Start CrashWorkload::PickStart(std::mt19937_64& random) {
 CrashWorkload::CrashWorkload(std::uint64_t seed)
     : random_(Scramble(seed)), start_(PickStart(random_)), shape_(RandomShape(random_)) {
   if (start_ == Start::kCreation) {
-    // The store chooses the first top level, which is not small.
+    // The store chooses the first levels, which are not small.
     shape_.geometry = Geometry{1, 1, 2};
     shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
     shape_.keys = 3 + static_cast<std::uint32_t>(random_() % 64);
     if (random_() % 2 == 0) initial_capacity_ = 20;
   } else if (start_ == Start::kUnluckyKeys) {
     shape_.geometry = Geometry{1, 2, 2};
-    shape_.top_level = 2;
+    shape_.growth = 2;
+    shape_.levels = FirstLevels(shape_, 2);
     shape_.threads = 1;
     shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
   }
@@ -265,13 +284,16 @@ void CrashWorkload::Act(Session& session, Machine& machine) {
     session.Crash();
     running = false;
   } else if (kind == 6) {
-    const std::uint64_t slots = CapacityAt(shape_.geometry, shape_.top_level);
+    const std::uint64_t slots = SlotsOf(shape_.geometry, shape_.levels);
     kill_sometimes();
     running = session.Reserve(random_() % (6 * slots));
+  } else if (kind < 9) {
+    kill_sometimes();
+    running = session.Compact();
   } else {
     BatchData batch(shape_);
     batch.Fill(random_, 1 + random_() % 8, &tag_);
-    if (kind < 11) machine.KillAt(random_() % (8 * batch.size()));
+    if (kind < 13) machine.KillAt(random_() % (8 * batch.size()));
     running = session.Apply(batch);
   }
   while (!running) {
@@ -283,17 +305,17 @@ void CrashWorkload::Act(Session& session, Machine& machine) {
 /// Inserts of more new keys than the first levels have slots.
 BatchData CrashWorkload::FillingBatch() {
   BatchData batch(shape_);
-  const std::uint64_t slots = CapacityAt(shape_.geometry, shape_.top_level);
+  const std::uint64_t slots = SlotsOf(shape_.geometry, shape_.levels);
   for (std::uint64_t i = 0; i <= slots; ++i) batch.Add(Op::kInsert, shape_.keys + i, ++tag_);
   return batch;
 }
 
-/// Inserts for which the table (1L-2H-2S, top level 2) is resized to one in which an item finds no
-/// slot, so that there has to be one more level, and the one that was to be the top is drained too.
-/// Of what a key's two buckets will be there, (x, y), both are full when the last is moved: x by
-/// the first of (x, y') and the last of (x, y'), y by two of (x, y); each moves to the emptier of
-/// its two, of equals to the first, and they move in the order of their buckets now. The first six
-/// are inserted so that they lie where that needs, and the seventh so that it finds no slot.
+/// Inserts for which the table (1L-2H-2S, 4 buckets) is resized to one in which an item finds no
+/// slot, so that there has to be one more level, and the one that was to be the newest is drained
+/// too. Of what a key's two buckets will be there, (x, y), both are full when the last is moved: x
+/// by the first of (x, y') and the last of (x, y'), y by two of (x, y); each moves to the emptier
+/// of its two, of equals to the first, and they move in the order of their buckets now. The first
+/// six are inserted so that they lie where that needs, and the seventh so that it finds no slot.
 BatchData CrashWorkload::UnluckyBatch() {
   const TableView table =
       MakeTableView(nullptr, *reinterpret_cast<const Superblock*>(before_.data()));
@@ -303,7 +325,7 @@ BatchData CrashWorkload::UnluckyBatch() {
       std::vector<std::uint64_t> words(table.key_words);
       std::memcpy(words.data(), key.data(), key.size());
       const KeyHash hash = LocateKey(table, words.data()).hash;
-      if (BucketNumber(table, hash, 3, 0) == x && BucketNumber(table, hash, 3, 1) == y) {
+      if (BucketNumber(hash, 0, 4) == x && BucketNumber(hash, 1, 4) == y) {
         return (*number)++;
       }
     }
@@ -327,7 +349,7 @@ void CrashWorkload::CreateEmptyPool(ScratchPool& scratch) {
   config.key_size = shape_.key_size;
   config.value_size = shape_.value_size;
   config.geometry = shape_.geometry;
-  config.top_level = shape_.top_level;
+  config.levels = shape_.levels;
   config.hash_seed[0] = shape_.hash_seed;
   config.hash_seed[1] = Scramble(shape_.hash_seed) | 1;
   scratch.Remove();

@@ -17,6 +17,7 @@
 #include "crash_sim/machine.h"
 #include "crash_sim/schedule_workload.h"
 #include "crash_sim/scheduler.h"
+#include "pm/space.h"
 #include "table/media/traced.h"
 #include "table/value_cache.h"
 
@@ -39,13 +40,12 @@ class BlockRunner {
     superblock.key_size = 8;
     superblock.value_size = kValueBytes;
     superblock.geometry = Geometry{1, 1, 1};
-    superblock.top = superblock.bottom = 1;
+    LayLevels(&superblock, {kBuckets}, 0);
     auto* const base = reinterpret_cast<std::byte*>(pool_.data());
     table_ = MakeTableView(base, superblock);
     directory_.fingerprints = prints_.data();
     directory_.cells = cells_.data();
     directory_.stride = DirectoryView::kPrintsInWord;
-    directory_.lowest = 1;
     cache_.frame_of = block_of_.data();
     cache_.bucket_of = &bucket_of_;
     cache_.tags = &tag_;

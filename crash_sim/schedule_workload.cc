@@ -10,6 +10,7 @@
 
 #include "engine/store_impl.h"
 #include "pm/space.h"
+#include "table/geometry.h"
 #include "table/operation.h"
 
 namespace gpm::crash {
@@ -125,7 +126,9 @@ TableSetup MakeTableSetup(std::size_t index) {
   config.hash_seed[0] = Scramble(index + kGolden);
   config.hash_seed[1] = Scramble(index + 2 * kGolden) | 1;
   config.geometry = kGeometries[Digit(&index, kGeometries.size())];
-  config.top_level = config.geometry.levels - 1 + static_cast<std::uint32_t>(Digit(&index, 2));
+  const std::uint64_t newest = 1u << (config.geometry.levels - 1 + Digit(&index, 2));
+  config.levels =
+      Growth{config.geometry, 2}.Levels(std::max<std::uint64_t>(newest, config.geometry.locations));
   const std::size_t key_kind = Digit(&index, kKeySizes.size());
   config.key_size = kKeySizes[key_kind];
   setup.equal_hashes = key_kind == 2;
@@ -150,9 +153,11 @@ std::string Describe(const TableSetup& setup) {
   const PoolConfig& config = setup.config;
   constexpr const char* kContents[] = {"empty", "with some keys", "nearly full"};
   return fmt::format(
-      "{}L-{}H-{}S, top level {}, keys of {} bytes{}, values of {}, {}, at most {} bytes",
-      config.geometry.levels, config.geometry.locations, config.geometry.slots, config.top_level,
-      config.key_size, setup.equal_hashes ? " that hash alike" : "", config.value_size,
+      "{}L-{}H-{}S, first levels of {} buckets, keys of {} bytes{}, values of {}, {}, at most {} "
+      "bytes",
+      config.geometry.levels, config.geometry.locations, config.geometry.slots,
+      fmt::join(config.levels, " + "), config.key_size,
+      setup.equal_hashes ? " that hash alike" : "", config.value_size,
       kContents[static_cast<int>(setup.contents)], setup.max_bytes);
 }
 

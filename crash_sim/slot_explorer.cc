@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "crash_sim/grid_media.h"
+#include "pm/space.h"
 #include "table/operation.h"
 #include "table/protocol.h"
 
@@ -30,6 +31,7 @@ class SlotRunner {
     superblock.key_size = 8;
     superblock.value_size = 8;
     superblock.geometry = Geometry{1, 1, kSlots};
+    LayLevels(&superblock, {1}, 0);
     table_ = MakeTableView(reinterpret_cast<std::byte*>(pool_.data()), superblock);
     accelerators_.directory.fingerprints = prints_.data();
     accelerators_.directory.references = references_.data();

@@ -67,7 +67,7 @@ Admission::Alone::~Alone() {
   admission_.log_.Tell();
 }
 
-Admission::Entered::Entered(Admission& admission) : lock_(admission.mutex_) {
+Admission::Entered::Entered(Admission& admission) : admission_(admission), lock_(admission.mutex_) {
   admission.Enter(lock_);
 }
 
@@ -192,6 +192,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
           {grant.first + grant.count - progress.cells_left, progress.cells_left});
     }
     behind = false;
+    in_flight->error = progress.copy_failure;
     if (beside_writes) in_flight->task->PersistObserved();
   } catch (...) {
     in_flight->error = std::current_exception();
@@ -214,10 +215,21 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   changed_.notify_all();
 }
 
-bool Admission::IsDone(const InFlight& in_flight) {
-  const MutexLock lock(mutex_);  // keeps others from ending it
-  if (in_flight.ended || in_flight.ending) return in_flight.ended;
-  return in_flight.task == nullptr || in_flight.task->Done();
+bool Admission::IsDone(InFlight& in_flight) {
+  std::shared_ptr<BatchTask> task;
+  {
+    const MutexLock lock(mutex_);
+    if (in_flight.ended || in_flight.ending) return in_flight.ended;
+    task = in_flight.task;
+    if (task == nullptr) return true;
+    in_flight.ending = true;  // keeps others from ending it; they wait until it was looked at
+  }
+  const bool done = task->Done();
+  const MutexLock lock(mutex_);
+  task.reset();  // before anybody can close the store
+  in_flight.ending = false;
+  changed_.notify_all();
+  return done;
 }
 
 bool Admission::IsUnfinished(const InFlight& in_flight) {

@@ -37,7 +37,7 @@ struct InFlight {
   bool beside_writes = false;    ///< another batch that ran at the same time may have written
   /// A scope goes in when so many turns alone have ended.
   std::optional<std::uint64_t> goes_after;
-  bool ending = false;  ///< somebody is about to end it
+  bool ending = false;  ///< somebody is about to end it, or looks whether it is done
   bool ended = false;   ///< out of flight, progress is known
   Progress progress;
   std::exception_ptr error;  ///< what each Wait throws
@@ -80,9 +80,12 @@ class Admission {
    public:
     explicit Entered(Admission& admission) GPM_ACQUIRE(admission.mutex_, store_state);
     ~Entered() GPM_RELEASE() {}
+    /// Whether who is alone next would have to wait for a DeviceScope.
+    bool HasOpenScope() const GPM_NOT_CHECKED { return admission_.HasOpenScope(); }
 
    private:
     friend class Admission;
+    Admission& admission_;
     MutexLock lock_;
   };
 
@@ -101,7 +104,7 @@ class Admission {
   /// Waits until a batch has done what it could, and takes it out of flight. Idempotent.
   void End(const std::shared_ptr<InFlight>& in_flight);
   /// Whether End would not wait.
-  bool IsDone(const InFlight& in_flight);
+  bool IsDone(InFlight& in_flight);
 
   // Batches that ended with operations left over, for want of room.
 
@@ -120,6 +123,8 @@ class Admission {
 
   /// What batches found; and items that they added, of `space`.
   void Count(const Progress& progress) GPM_REQUIRES(store_state);
+  /// A batch that has ended.
+  void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
 
   /// Of the batches that have ended.
   FindTotals Totals() const {
@@ -137,7 +142,6 @@ class Admission {
   bool HasOpenScope() const GPM_REQUIRES(mutex_);
   bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
   ReclaimPositions PositionsAfterFailure() noexcept;
-  void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
   /// Holds the mutex while some batch is in flight, so that nobody is alone.
   class InFlightLock;
 

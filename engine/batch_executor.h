@@ -2,6 +2,7 @@
 #define GPM_ENGINE_BATCH_EXECUTOR_H_
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 
 #include "engine/epochs.h"
@@ -24,6 +25,9 @@ struct Progress {
   std::uint64_t cache_hits = 0;  ///< of those, in the cache
   std::uint64_t cells_left = 0;  ///< at the end of its grant, not taken nor queued again
   ReclaimPositions positions;
+  /// The operations were carried out as this says, but what they gave back could not be brought to
+  /// the caller's memory.
+  std::exception_ptr copy_failure;
 
   std::uint64_t shortages() const { return short_of_slots + short_of_cells; }
 };

@@ -100,10 +100,11 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
     options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
   }
   CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);
-  const std::uint32_t used_levels = table.levels - std::min(new_levels, table.levels);
-  const std::uint32_t lowest = table.top + 1 - table.levels;
   // The new ones come last.
-  const auto used = static_cast<std::uint32_t>(((std::uint64_t{1} << used_levels) - 1) << lowest);
+  const std::uint32_t used = new_levels == 0 ? shape.buckets
+                             : new_levels >= table.levels
+                                 ? 0
+                                 : table.level_views[new_levels - 1].first_index;
   // What there is no memory for is left out: more and more of the cache first, then long keys, then
   // the directory.
   while (!TrySetAccelerators(executor, shape, options.policy, used)) {
@@ -134,7 +135,7 @@ void CacheManager::Stop(Executor& executor) {
     on_ = false;
     ended_ = begun_ = requested_;
   }
-  if (refreshing_) executor.AwaitCacheRefresh();
+  if (std::exchange(refreshing_, false)) executor.AwaitCacheRefresh();
 }
 
 void CacheManager::Advance(Executor& executor, std::uint64_t operations, const FindTotals& totals) {
@@ -192,6 +193,12 @@ void CacheManager::Await(Executor& executor) {
     if (!refreshing_) return;
   }
   executor.AwaitCacheRefresh();
+}
+
+void CacheManager::WithoutRefresh(Executor& executor, const std::function<void()>& action) {
+  const Turn turn(*this, true);
+  if (refreshing_) executor.AwaitCacheRefresh();
+  action();
 }
 
 CacheStats CacheManager::Stats() {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 
 #include "cache/policy.h"
 #include "engine/executor.h"
@@ -52,7 +53,12 @@ class CacheManager {
   /// Waits for the refresh under way, if there is one.
   void Await(Executor& executor);
 
+  /// Does what no refresh may run beside: none is under way meanwhile, and none begins.
+  void WithoutRefresh(Executor& executor, const std::function<void()>& action);
+
   CacheStats Stats();
+  /// Whether the executor's memory is limited to so many bytes.
+  bool limited() const { return options_.bytes != 0; }
 
  private:
   /// Waits until nobody asks the executor for anything, and keeps others from it during its life.

@@ -2,6 +2,7 @@
 #define GPM_ENGINE_MAINTENANCE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "cache/sizing.h"
@@ -9,6 +10,16 @@
 #include "table/layout.h"
 
 namespace gpm {
+
+/// Levels that batches fill before they are in the pool, in an executor's own memory.
+class LevelImage {
+ public:
+  virtual ~LevelImage() = default;
+  /// Zeros at first, aligned as a pool is.
+  virtual std::byte* data() const = 0;
+  /// Writes all of it to the pool, durably. REQUIRES: no batch runs. @throws Error(kGpu)
+  virtual void WriteTo(std::byte* place) = 0;
+};
 
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
 /// the batches.
@@ -29,6 +40,10 @@ class TableMaintenance {
   /// @param keep the addressable levels are the same: directory and cache stay. Else there is
   ///        neither from then on
   virtual void SetTable(const TableView& table, bool keep) = 0;
+  /// Whether there may be such, as it pays.
+  virtual bool Composes() const { return false; }
+  /// @return null where memory is short. REQUIRES: Composes().
+  virtual std::unique_ptr<LevelImage> MakeLevelImage(std::uint64_t) { return nullptr; }
   /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
   /// from position `head` on, stays. @throws Error(kGpu), std::bad_alloc; nothing is lost then
   virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
@@ -45,6 +60,10 @@ class TableMaintenance {
   virtual void FreeAll(CellRange range) = 0;
   /// Moves the items of a level that is not addressed any more up. @return items left in it
   virtual std::uint64_t DrainLevel(std::uint32_t level) = 0;
+  /// Moves the values that lie in cells of a range to cells of the grant. REQUIRES:
+  /// there is no directory, every erased slot was given back, and no level is being drained.
+  /// @return items left, for want of cells
+  virtual std::uint64_t MoveCells(CellRange range, const CellGrant& cells) = 0;
   /// Counts the value cells that are not exactly one thing: one item's, or once in the queue, from
   /// position `head` on. REQUIRES: every erased slot was given back. For tests.
   /// @throws Error(kUnsupported) on executor cuda

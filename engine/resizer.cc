@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 namespace gpm {
 namespace {
@@ -17,8 +19,14 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache,
-                 Log& log)
-    : pool_(pool), executor_(executor), health_(health), space_(space), cache_(cache), log_(log) {
+                 Log& log, double growth)
+    : pool_(pool),
+      executor_(executor),
+      health_(health),
+      space_(space),
+      cache_(cache),
+      log_(log),
+      growth_{pool.superblock().geometry, growth} {
   RefreshTable();
 }
 
@@ -38,22 +46,50 @@ void Resizer::DropAccelerators() {
   accelerated_ = false;
 }
 
-void Resizer::AddLevel() {
+void Resizer::AddLevel(std::uint64_t buckets) {
+  space_.ReleaseCellsForLevel(buckets);
   const Clock::time_point start = Clock::now();
-  pool_.AddLevel();
+  pool_.AddLevel(buckets);
   growth_seconds_ += SecondsSince(start);
 }
 
-bool Resizer::Resize(std::uint32_t levels) {
+bool Resizer::Grow() {
+  LevelSizes sizes = SizesOf(pool_.superblock());
+  sizes.insert(sizes.begin(), growth_.Next(sizes.front()));
+  sizes.resize(growth_.geometry.levels);
+  return Resize(sizes);
+}
+
+std::size_t Resizer::CountNew(const LevelSizes& wanted) const {
+  const LevelSizes sizes = SizesOf(pool_.superblock());
+  auto there = wanted.begin();
+  while (!std::equal(there, wanted.end(), sizes.begin())) ++there;
+  return static_cast<std::size_t>(there - wanted.begin());
+}
+
+bool Resizer::Resize(const LevelSizes& wanted) {
+  const auto end = wanted.begin() + static_cast<std::ptrdiff_t>(CountNew(wanted));
+  return AddLevels({wanted.begin(), end});
+}
+
+void Resizer::MoveLevelsDown() {
+  const LevelSizes sizes = SizesOf(pool_.superblock());
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const LevelEntry& level = pool_.superblock().levels[i];
+    end = std::max(end, level.offset + LevelBytes(pool_.superblock(), level.buckets));
+  }
+  if (EndOfAddedLevels(pool_.superblock(), sizes) < end) AddLevels(sizes);
+}
+
+bool Resizer::AddLevels(const LevelSizes& sizes) {
+  const auto levels = static_cast<std::uint32_t>(sizes.size());
   const ProfilerRange range("resize", levels);
   const Clock::time_point start = Clock::now();
   std::uint32_t added = 0;
   std::exception_ptr failure;
   try {
-    for (; added < levels; ++added) {
-      space_.ReleaseCellsForLevel();
-      AddLevel();
-    }
+    for (; added < levels; ++added) AddLevel(sizes[levels - 1 - added]);
   } catch (const Error& error) {
     if (!MeansFull(error)) failure = std::current_exception();
   } catch (...) {
@@ -61,8 +97,8 @@ bool Resizer::Resize(std::uint32_t levels) {
   }
   if (added > 0) {
     log_.Add(LogLevel::kInfo, [&] {
-      return fmt::format("{}: resize begun, by {} levels to top level {}", pool_.mapping().path(),
-                         added, pool_.superblock().top);
+      return fmt::format("{}: resize begun, by {} levels to {} slots", pool_.mapping().path(),
+                         added, SlotsOf(pool_.superblock()));
     });
     health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
       RefreshTable();
@@ -72,8 +108,8 @@ bool Resizer::Resize(std::uint32_t levels) {
     ++resizes_;
     resize_seconds_ += SecondsSince(start);
     log_.Add(LogLevel::kInfo, [&] {
-      return fmt::format("{}: resize ended after {:.3f} s, top level {}", pool_.mapping().path(),
-                         SecondsSince(start), pool_.superblock().top);
+      return fmt::format("{}: resize ended after {:.3f} s, {} slots", pool_.mapping().path(),
+                         SecondsSince(start), SlotsOf(pool_.superblock()));
     });
   }
   if (failure) std::rethrow_exception(failure);
@@ -82,22 +118,86 @@ bool Resizer::Resize(std::uint32_t levels) {
 
 void Resizer::Drain(std::uint32_t new_levels) {
   const Superblock& superblock = pool_.superblock();
-  while (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
-    // It is made by reading the levels that items go to: not for a level far smaller.
-    if (superblock.top - superblock.bottom < superblock.geometry.levels + 2u) {
-      MakeAccelerators(new_levels);
-    }
+  while (superblock.level_count > superblock.geometry.levels) {
+    MakeAccelerators(new_levels);
     new_levels = 0;
-    if (executor_.DrainLevel(superblock.bottom) == 0) {
-      pool_.DropBottomLevel();
+    if (executor_.DrainLevel(superblock.level_count - 1) == 0) {
+      pool_.DropOldestLevel();
       cache_.KeepTable(executor_, MakeTableView(pool_.base(), superblock));
     } else {
-      space_.ReleaseCellsForLevel();
-      AddLevel();  // even the larger top has no slot for some item: one more level
+      // Even the new levels have no slot for some item: one more.
+      AddLevel(growth_.Next(superblock.levels[0].buckets));
       new_levels = 1;
       RefreshTable();
     }
   }
+}
+
+void Resizer::ShrinkEmptyLevels() {
+  const LevelSizes smallest = growth_.Smallest();
+  if (SlotsOf(pool_.superblock()) <= SlotsOf(growth_.geometry, smallest)) return;
+  const Extent place = pool_.PlaceLevels(smallest, true);
+  health_.AllOrUnusable("empty levels were replaced", [&]() GPM_REQUIRES(store_state) {
+    pool_.ReplaceLevels(smallest, place);
+    RefreshTable();
+  });
+}
+
+TableView Resizer::ComposedView() const {
+  Superblock superblock = pool_.superblock();
+  // (Offsets from the pool's base, as any; the memory is elsewhere.)
+  LayLevels(&superblock, composed_->sizes,
+            static_cast<std::uint64_t>(composed_->image->data() - pool_.base()));
+  TableView view = MakeTableView(pool_.base(), superblock);
+  view.composed = true;
+  return view;
+}
+
+bool Resizer::BeginComposing(const LevelSizes& sizes) {
+  auto image = executor_.MakeLevelImage(LevelsBytes(pool_.superblock(), sizes));
+  if (image == nullptr) return false;
+  former_ = SizesOf(pool_.superblock());
+  try {
+    ShrinkEmptyLevels();
+    composed_ = Composed{std::move(image), sizes, pool_.PlaceLevels(sizes, false)};
+    const TableView view = ComposedView();
+    cache_.SetTable(executor_, view);
+    cache_.Reset(executor_, view, view.levels);
+    accelerated_ = true;
+  } catch (const Error& error) {
+    AbandonComposing();
+    if (!MeansFull(error)) throw;
+    return false;
+  } catch (...) {
+    AbandonComposing();
+    throw;
+  }
+  return true;
+}
+
+void Resizer::EndComposing() {
+  composed_->image->WriteTo(pool_.base() + composed_->place.offset);
+  pool_.ReplaceLevels(composed_->sizes, composed_->place);
+  cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  ++resizes_;
+  cache_.Await(executor_);  // a refresh may have begun, which reads the levels
+  composed_.reset();
+}
+
+void Resizer::AbandonComposing() {
+  std::optional<Composed> given_up = std::exchange(composed_, std::nullopt);
+  health_.AllOrUnusable("the composing of levels was given up", [&]() GPM_REQUIRES(store_state) {
+    if (SizesOf(pool_.superblock()) != former_) {
+      try {
+        pool_.ReplaceLevels(former_, pool_.PlaceLevels(former_, true));
+      } catch (const Error& error) {
+        if (!MeansFull(error)) throw;  // they stay small
+      }
+    }
+    RefreshTable();
+    given_up.reset();
+    MakeAccelerators();
+  });
 }
 
 void Resizer::AddTo(StoreStats* stats) const {

@@ -2,6 +2,8 @@
 #define GPM_ENGINE_RESIZER_H_
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "engine/cache_manager.h"
 #include "engine/executor.h"
@@ -9,31 +11,53 @@
 #include "engine/log.h"
 #include "engine/space.h"
 #include "pm/pool.h"
+#include "table/geometry.h"
 
 namespace gpm {
 
-/// The table's levels: adds them at the top, drains and drops those at the bottom, and makes
-/// directory and cache for what there is. Every item in the pool is in an addressable level
-/// whenever a batch runs.
+/// The table's levels: adds new ones, drains and drops the oldest, and makes directory and cache
+/// for what there is. Every item in the pool is in an addressable level whenever a batch runs.
 class Resizer {
  public:
+  /// @param growth 1.1 to 4
   Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache,
-          Log& log);
+          Log& log, double growth);
+
+  /// How the levels follow each other.
+  const Growth& growth() const { return growth_; }
 
   // By who is alone.
 
-  /// One resize: the top goes up by some levels, and as many at the bottom are drained and dropped.
-  /// @return false for want of space; then it may have gone up by fewer
-  bool Resize(std::uint32_t levels = 1) GPM_REQUIRES(store_state);
+  /// One resize: new levels are added until the addressable ones are those of `wanted`, and what
+  /// then is not addressable any more is drained and dropped.
+  /// @return false for want of space; then it may have fewer of them
+  bool Resize(const LevelSizes& wanted) GPM_REQUIRES(store_state);
+  /// How many levels of `wanted`, the newest, it would add.
+  std::size_t CountNew(const LevelSizes& wanted) const GPM_REQUIRES(store_state);
+  /// A resize by one level.
+  bool Grow() GPM_REQUIRES(store_state);
+  /// Puts the levels where new ones would go, if they then end nearer to the pool's beginning.
+  void MoveLevelsDown() GPM_REQUIRES(store_state);
   /// Drains and drops levels until only the addressable ones are left. REQUIRES: who calls it keeps
   /// batches from running if it throws: items are then left in a level that is not addressed any
   /// more.
-  /// @param new_levels so many levels, the highest, hold nothing yet
+  /// @param new_levels so many levels, the newest, hold nothing yet
   void Drain(std::uint32_t new_levels = 0) GPM_REQUIRES(store_state);
   /// Makes directory and cache for the table as it is now, unless they are there.
   /// @param new_levels as for Drain
   void MakeAccelerators(std::uint32_t new_levels = 0) GPM_REQUIRES(store_state);
   void DropAccelerators() GPM_REQUIRES(store_state);
+
+  // Composing: batches fill the levels of a table with many items and none yet in the executor's
+  // own memory, which takes no small writes to the pool. The levels are then written as a whole,
+  // where no superblock names them, and named: one switch for all items.
+
+  /// REQUIRES: no item is in the levels. @param sizes of the table then
+  /// @return false: there is no room
+  bool BeginComposing(const LevelSizes& sizes) GPM_REQUIRES(store_state);
+  void EndComposing() GPM_REQUIRES(store_state);
+  /// The levels are as they were: empty. REQUIRES: no batch runs.
+  void AbandonComposing() GPM_REQUIRES(store_state);
 
   /// Of StoreStats: resizes and their times.
   void AddTo(StoreStats* stats) const GPM_REQUIRES(store_state);
@@ -41,18 +65,32 @@ class Resizer {
  private:
   /// Tells the executor of the table. There is no directory, nor a cache, from then on.
   void RefreshTable() GPM_REQUIRES(store_state);
-  void AddLevel() GPM_REQUIRES(store_state);
+  /// A resize by these levels, the newest first.
+  bool AddLevels(const LevelSizes& sizes) GPM_REQUIRES(store_state);
+  void AddLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  /// Makes the levels that are named small ones, so that their space can be used.
+  void ShrinkEmptyLevels() GPM_REQUIRES(store_state);
+  /// The view of the table that is composed.
+  TableView ComposedView() const GPM_REQUIRES(store_state);
 
+  struct Composed {
+    std::unique_ptr<LevelImage> image;
+    LevelSizes sizes;
+    Extent place;  ///< in the pool
+  };
   Pool& pool_;
   Executor& executor_;
   Health& health_;
   Space& space_;
   CacheManager& cache_;
   Log& log_;
+  const Growth growth_;
   bool accelerated_ GPM_GUARDED_BY(store_state) = false;  ///< for the table as it is
   std::uint64_t resizes_ GPM_GUARDED_BY(store_state) = 0;
   double resize_seconds_ GPM_GUARDED_BY(store_state) = 0;
   double growth_seconds_ GPM_GUARDED_BY(store_state) = 0;
+  std::optional<Composed> composed_ GPM_GUARDED_BY(store_state);
+  LevelSizes former_ GPM_GUARDED_BY(store_state);  ///< before the last composing
 };
 
 }  // namespace gpm

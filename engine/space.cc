@@ -83,10 +83,25 @@ bool Space::HasRoomFor(const Demand& demand, bool made_room) const {
 
 std::uint64_t Space::Begin(const Demand& demand, Epochs::SlotRange* recycle, CellGrant* grant) {
   const Reservation wants = WantsOf(demand);
-  if (const CellGrant cells = epochs_.ToSort(wants.cells); cells.count > 0) {
-    executor_.SortCells(cells);
-  }
+  SortCells(wants.cells);
   return epochs_.Begin(wants, recycle, grant);
+}
+
+void Space::SortCells(std::uint64_t wanted) {
+  if (const CellGrant cells = epochs_.ToSort(wanted); cells.count > 0) executor_.SortCells(cells);
+}
+
+CellGrant Space::Grant(std::uint64_t cells) {
+  SortCells(cells);
+  return epochs_.GrantCells(cells);
+}
+
+void Space::Recount() {
+  const ScanCounters found = executor_.ScanSlots(ScanMode::kTrust, CellRanges());
+  executor_.GrowQueues(cells_, kMinSlotQueue, epochs_.head());
+  unqueued_.reset();  // all of them are looked at
+  epochs_.DiscardCells(executor_.Positions());
+  FreeUnused(found.items);
 }
 
 void Space::CountTaken(const Demand& demand, std::uint64_t taken) {
@@ -164,10 +179,10 @@ std::uint64_t Space::MissingCells(std::uint64_t more) const {
   return more + kept - std::min(more + kept, epochs_.available_cells());
 }
 
-void Space::ReleaseCellsForLevel() {
+void Space::ReleaseCellsForLevel(std::uint64_t buckets) {
+  if (!has_cells_) return;
   const Superblock& superblock = pool_.superblock();
-  if (!has_cells_ || superblock.top + 1 >= kMaxLevels) return;
-  const std::uint64_t bytes = LevelBytes(superblock, superblock.top + 1);
+  const std::uint64_t bytes = LevelBytes(superblock, buckets);
   bool fresh = false;
   PlaceExtent(superblock, bytes, &fresh);
   // So many stay free that it need not grow soon, unless it can't grow.
@@ -206,6 +221,66 @@ void Space::ReleaseCellsForLevel() {
                         });
 }
 
+bool Space::FreeExtent(const Extent& extent, std::uint64_t join) {
+  const std::uint64_t cell_bytes = pool_.cell_bytes();
+  const CellRange range{extent.offset / cell_bytes, (extent.end() + cell_bytes - 1) / cell_bytes};
+  try {
+    const ScanCounters found = executor_.ScanSlots(ScanMode::kTrust, CellRanges());
+    if (found.bad_references + found.shared_cells > 0) return false;
+    executor_.GrowQueues(UsedEnd(pool_.superblock()) / cell_bytes, kMinSlotQueue, epochs_.head());
+    pool_.JoinSegments(join);
+  } catch (const std::bad_alloc&) {
+    return false;  // the pool stays as large as it is
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu && !MeansFull(error)) throw;
+    return false;
+  }
+  CountCells();
+  unqueued_.reset();
+  epochs_.DiscardCells(executor_.Positions());
+  std::vector<CellRange> others;
+  for (const CellRange& cells : CellRanges()) {
+    const CellRange below{cells.first, std::min(cells.last, range.first)};
+    const CellRange above{std::max(cells.first, range.last), cells.last};
+    if (below.first < below.last) others.push_back(below);
+    if (above.first < above.last) others.push_back(above);
+  }
+  executor_.FreeUnused(others);
+  epochs_.Quiesced(executor_.Positions());
+  const bool moved = executor_.MoveCells(range, epochs_.GrantCells(epochs_.available_cells())) == 0;
+  if (moved) {
+    pool_.RemoveCells(extent);
+    CountCells();
+  }
+  Recount();
+  return moved;
+}
+
+void Space::FreeExtentForLevels(std::uint64_t bytes) {
+  if (!has_cells_) return;
+  const Extent extent = LowestBesideLevels(pool_.superblock(), bytes);
+  bool fresh = false;
+  const Extent place = PlaceExtent(pool_.superblock(), bytes, &fresh);
+  const std::uint64_t cells = CellsIn(extent, pool_.cell_bytes()) + 2;
+  if (extent.bytes > 0 && extent.offset < place.offset && cells_ - items() > 2 * cells) {
+    FreeExtent(extent, 0);
+  }
+}
+
+std::uint64_t Space::CompactEndFor(std::uint64_t items) const {
+  return CompactEnd(pool_.superblock(), items + items / 8 + KeptBeside(items));
+}
+
+bool Space::CanCompactCells(std::uint64_t items) const {
+  return has_cells_ && CompactEndFor(items) < UsedEnd(pool_.superblock());
+}
+
+void Space::CompactCells(std::uint64_t items) {
+  if (!CanCompactCells(items)) return;
+  const std::uint64_t end = CompactEndFor(items);
+  FreeExtent({end, UsedEnd(pool_.superblock()) - end}, end);
+}
+
 void Space::Open() {
   CountCells();
   executor_.GrowQueues(cells_, kMinSlotQueue, 0);
@@ -239,8 +314,6 @@ std::vector<CellRange> Space::CellRanges() const {
   return ranges;
 }
 
-std::uint64_t Space::Capacity() const {
-  return CapacityAt(pool_.superblock().geometry, pool_.superblock().top);
-}
+std::uint64_t Space::Capacity() const { return SlotsOf(pool_.superblock()); }
 
 }  // namespace gpm

@@ -72,12 +72,26 @@ class Space {
   bool AddCells(std::uint64_t cells) GPM_REQUIRES(store_state);
   /// Cells that have to be added for so many items, or updates, more, and for what is kept then.
   std::uint64_t MissingCells(std::uint64_t more) const GPM_REQUIRES(store_state);
-  /// Takes free cells out of the pool's segments, where a new top level would otherwise lie beyond
+  /// Takes free cells out of the pool's segments, where a new level would otherwise lie beyond
   /// all that there is: so that it may take their place. A resize may be under way.
   /// REQUIRES: everything was reclaimed.
-  void ReleaseCellsForLevel() GPM_REQUIRES(store_state);
+  void ReleaseCellsForLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  // Compaction. REQUIRES: everything was reclaimed, there is no directory, no level is being
+  // drained, and no failed batch has left anything behind. What throws leaves the queues half made.
+
+  /// Moves values out of the pool's beginning, if levels of so many bytes would lie higher else.
+  void FreeExtentForLevels(std::uint64_t bytes) GPM_REQUIRES(store_state);
+  /// Gives back to the pool what it has beyond cells for `items` items and one step of growth:
+  /// values behind that are moved, and the pool's used end gets lower.
+  void CompactCells(std::uint64_t items) GPM_REQUIRES(store_state);
+  /// Whether that would do anything.
+  bool CanCompactCells(std::uint64_t items) const GPM_REQUIRES(store_state);
   /// Begins with the pool as it is: counts its cells and makes the queues hold them.
   void Open() GPM_REQUIRES(store_state);
+  /// Grants cells to a batch that the store runs itself.
+  CellGrant Grant(std::uint64_t cells) GPM_REQUIRES(store_state);
+  /// Finds out anew which items and cells there are. REQUIRES: everything was reclaimed.
+  void Recount() GPM_REQUIRES(store_state);
   /// Queues the cells that the last scan did not find in use. @param items that it found
   void FreeUnused(std::uint64_t items) GPM_REQUIRES(store_state);
   /// Executor::CountMisplacedCells.
@@ -100,9 +114,16 @@ class Space {
   static constexpr std::uint64_t kMinSlotQueue = 4096;
   static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
 
+  /// Moves the values that lie in an extent elsewhere, and takes it out of the segments.
+  /// @param join Pool::JoinSegments up to there first
+  /// @return false when there is no room for them, or for what this takes
+  bool FreeExtent(const Extent& extent, std::uint64_t join) GPM_REQUIRES(store_state);
+  /// Where a pool with cells for so many items, and one step of growth, could end.
+  std::uint64_t CompactEndFor(std::uint64_t items) const;
   Reservation WantsOf(const Demand& demand) const GPM_REQUIRES(store_state);
   std::uint64_t CellsToBegin(const Demand& demand) const GPM_REQUIRES(store_state);
   void CountCells() noexcept GPM_REQUIRES(store_state);
+  void SortCells(std::uint64_t wanted) GPM_REQUIRES(store_state);
   std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
   /// Erased slots that are not given back, at most.
   std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -108,6 +109,15 @@ std::uint64_t CountNotOk(std::span<const Result> results) {
   }
   for (; i < results.size(); ++i) count += results[i] != Result::kOk;
   return count;
+}
+
+/// Inserts that a store without items composes. @return nothing: they have to be inserted otherwise
+std::optional<std::uint64_t> ComposeInto(StoreImpl& store, const Batch& inserts) {
+  if (!store.MayCompose(inserts.results.size())) return {};
+  ValidateBatch(inserts, store.key_size(), store.value_size());
+  bool results_on_host = false;
+  if (!store.Compose(inserts, &results_on_host)) return {};
+  return results_on_host ? CountNotOk(inserts.results) : kNotCounted;
 }
 
 /// @throws Error(kInvalidArgument) when an existing pool is not as the caller would create it
@@ -214,7 +224,10 @@ std::uint64_t Store::Find(std::span<const std::byte> keys, std::span<std::byte> 
 
 std::uint64_t Store::Insert(std::span<const std::byte> keys, std::span<const std::byte> values,
                             std::span<Result> results) {
-  return Apply({.op = Op::kInsert, .keys = keys, .values = values, .results = results});
+  const Batch batch{.op = Op::kInsert, .keys = keys, .values = values, .results = results};
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  if (const auto not_ok = ComposeInto(*impl, batch)) return *not_ok;
+  return Apply(batch);
 }
 
 std::uint64_t Store::Update(std::span<const std::byte> keys, std::span<const std::byte> values,
@@ -256,6 +269,12 @@ bool Store::Delete(std::span<const std::byte> key) {
 void Store::Reserve(std::uint64_t items) {
   const std::shared_ptr<StoreImpl> impl = Opened();
   impl->Reserve(items);
+  impl->SetReserved(items);
+}
+
+void Store::Compact() {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  impl->Compact();
 }
 
 std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
@@ -264,9 +283,11 @@ std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const s
   constexpr std::size_t kBatch = std::size_t{1} << 22;
   const Batch all{.op = Op::kInsert, .keys = keys, .values = values, .results = results};
   ValidateBatch(all, key_size(), value_size());
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  if (const auto not_ok = ComposeInto(*impl, all)) return *not_ok;
   for (std::size_t n = results.size(); n > 0; n /= 2) {
     try {
-      Reserve(Stats().items + n);
+      impl->Reserve(impl->Stats().items + n);
       break;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kNoSpace) throw;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <new>
 #include <random>
 
@@ -69,8 +68,10 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, pool_->mapping().persist().tracer()),
       space_(*pool_, *executor_, health_),
-      resizer_(*pool_, *executor_, health_, space_, cache_, log_),
-      admission_(*executor_, health_, space_, log_, pool_->mapping().persist().tracer()) {
+      resizer_(*pool_, *executor_, health_, space_, cache_, log_, open.growth),
+      admission_(*executor_, health_, space_, log_, pool_->mapping().persist().tracer()),
+      compact_below_(open.compact_below) {
+  ValidateGrowth(open.growth, open.compact_below);
   RequireCacheCanBe(open.cache, executor_->kind());
 }
 
@@ -91,6 +92,7 @@ void StoreImpl::Destroy(StoreImpl* store) noexcept {
 std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const CreateOptions& create,
                                              const OpenOptions& open, PmTracer* tracer) {
   ValidateGeometry(create.geometry);
+  ValidateGrowth(open.growth, open.compact_below);
   PoolConfig config;
   config.key_size = create.key_size;
   config.value_size = create.value_size;
@@ -98,14 +100,9 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   std::uint64_t seed = create.hash_seed ? *create.hash_seed : RandomWord();
   config.hash_seed[0] = Scramble(seed + 0x9E3779B97F4A7C15ull);
   config.hash_seed[1] = Scramble(seed + 2 * 0x9E3779B97F4A7C15ull) | 1;
-  // A small store starts with some 64 buckets in its top level.
-  const auto wanted = static_cast<std::uint64_t>(static_cast<double>(create.initial_capacity) /
-                                                 Space::kComfortableLoad);
-  config.top_level = std::max<std::uint32_t>(create.geometry.levels - 1u, 6);
-  while (config.top_level + 1 < kMaxLevels &&
-         CapacityAt(create.geometry, config.top_level) < wanted) {
-    ++config.top_level;
-  }
+  const Growth growth{create.geometry, open.growth};
+  config.levels = growth.Reach(
+      growth.Smallest(), static_cast<double>(create.initial_capacity) / Space::kComfortableLoad);
   auto pool =
       Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   pool->mapping().RemoveOnClose(true);  // until there is a store, too
@@ -118,6 +115,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
                             "maximum or the initial capacity fit",
                             path, create.initial_capacity, create.value_size));
   }
+  store->reserved_ = create.initial_capacity;
   store->resizer_.MakeAccelerators();
   store->pool_->SetClean(false);
   store->pool_->mapping().RemoveOnClose(false);
@@ -243,11 +241,12 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   }
   in_flight->range.End();
   if (in_flight->error) std::rethrow_exception(in_flight->error);
+  if (compact_below_ > 0 && in_flight->progress.items_added < 0) CompactIfSparse();
 }
 
 void StoreImpl::MakeRoom(const Demand& demand) {
   bool enough = space_.MakeRoomFor(demand);
-  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Resize();
+  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow();
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
 }
@@ -286,7 +285,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
     if (before.short_of_slots > 0 && !room) {
       const double needed = static_cast<double>(space_.items() + before.short_of_slots);
       do {
-        if (!resizer_.Resize()) break;
+        if (!resizer_.Grow()) break;
         room = true;
       } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
     }
@@ -317,6 +316,7 @@ void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
   }
   epochs.TakeBack(grant, in_flight.progress.cells_left);  // nothing runs beside it
   admission_.Count(in_flight.progress);
+  if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
 }
 
 void StoreImpl::Reserve(std::uint64_t items) {
@@ -326,14 +326,10 @@ void StoreImpl::Reserve(std::uint64_t items) {
   const Superblock& superblock = pool_->superblock();
   const std::uint64_t more = items - std::min(items, space_.items());
   const double slots = static_cast<double>(items) / Space::kComfortableLoad;
-  std::uint32_t levels = 0;
-  double bytes = 0;
-  while (static_cast<double>(CapacityAt(superblock.geometry, superblock.top + levels)) < slots) {
-    ++levels;
-    bytes += std::ldexp(static_cast<double>(pool_->bucket_bytes()),
-                        static_cast<int>(superblock.top + levels));
-    if (superblock.top + levels + 1 >= kMaxLevels) break;
-  }
+  const LevelSizes sizes = resizer_.growth().Reach(SizesOf(superblock), slots);
+  const auto end_of_new = sizes.begin() + static_cast<std::ptrdiff_t>(resizer_.CountNew(sizes));
+  const bool grows = end_of_new != sizes.begin();
+  auto bytes = static_cast<double>(LevelsBytes(superblock, {sizes.begin(), end_of_new}));
   std::uint64_t cells = space_.MissingCells(more);
   bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
   const Mapping& mapping = pool_->mapping();
@@ -352,10 +348,20 @@ void StoreImpl::Reserve(std::uint64_t items) {
                         : fmt::format("medium has room for {} (and the pool may grow by {})",
                                       medium_room, room)));
   };
-  if (bytes > static_cast<double>(room)) fail();
-  if (levels > 0 && !resizer_.Resize(levels)) fail();
+  if (bytes > static_cast<double>(room) ||
+      static_cast<double>(SlotsOf(superblock.geometry, sizes)) < slots) {
+    fail();
+  }
+  if (grows && !resizer_.Resize(sizes)) fail();
   cells = space_.MissingCells(more);  // again: a level may have taken the place of free ones
   if (cells > 0 && !space_.AddCells(cells)) fail();
+  LogWantOfSpace();  // there is room again
+}
+
+std::uint64_t StoreImpl::PossibleEnd() const {
+  const Mapping& mapping = pool_->mapping();
+  return std::min(mapping.max_bytes(),
+                  std::max(mapping.PossibleFileBytes(), mapping.mapped_bytes()));
 }
 
 std::uint64_t StoreImpl::RefreshCache() {
@@ -413,12 +419,12 @@ StoreStats StoreImpl::Stats() {
   stats.items = space_.items();
   stats.capacity_slots = space_.Capacity();
   stats.load_factor = static_cast<double>(stats.items) / static_cast<double>(stats.capacity_slots);
-  stats.bottom_level = superblock.bottom;
-  stats.top_level = superblock.top;
+  stats.level_buckets = SizesOf(superblock);
   resizer_.AddTo(&stats);
   stats.value_cells = space_.cells();
   stats.free_cells = space_.free_cells();
   stats.pm_bytes = pool_->mapping().mapped_bytes();
+  stats.pm_bytes_given_back = given_back_;
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;

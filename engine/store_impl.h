@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/admission.h"
 #include "engine/cache_manager.h"
@@ -44,8 +45,17 @@ class StoreImpl {
   /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
   std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, Demand demand);
   void Wait(const std::shared_ptr<InFlight>& in_flight);
-  bool Done(const InFlight& in_flight) { return admission_.IsDone(in_flight); }
+  bool Done(InFlight& in_flight) { return admission_.IsDone(in_flight); }
   void Reserve(std::uint64_t items);
+  /// Compact leaves room for so many items.
+  void SetReserved(std::uint64_t items);
+  void Compact();
+  /// Whether it pays to begin with Compose: a store without items, and many inserts.
+  bool MayCompose(std::uint64_t inserts);
+  /// Carries out inserts into a store without items, if the executor composes levels for them.
+  /// @param results_on_host set to whether a host can read the results
+  /// @return false: nothing was done
+  bool Compose(const Batch& inserts, bool* results_on_host);
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
@@ -70,14 +80,29 @@ class StoreImpl {
   /// What a batch asks for, as far as the host can see it.
   Demand DemandOf(const Batch& batch) const;
 
+  /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
+  void CompactIfSparse() noexcept;
+
   // By who is alone.
 
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   /// Tells the log that the medium is full: once, until the pool could grow again.
   void LogWantOfSpace() GPM_REQUIRES(store_state);
+  /// The levels that the items, and what was reserved, need.
+  LevelSizes SizesWanted() const GPM_REQUIRES(store_state);
+  /// How large the pool could become.
+  std::uint64_t PossibleEnd() const GPM_REQUIRES(store_state);
+  /// Whether a table of far fewer slots would do, as OpenOptions::compact_below has it.
+  bool IsSparse() const GPM_REQUIRES(store_state);
+  void CompactAlone() GPM_REQUIRES(store_state);
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
   void FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) GPM_REQUIRES(store_state);
   void CarryOutRest(InFlight& in_flight) GPM_REQUIRES(store_state);
+  /// Runs inserts on levels that are being composed. @return those with operations left over
+  /// @param results_on_host set to whether a host can read the results
+  std::vector<std::unique_ptr<InFlight>> RunComposing(const Batch& inserts, bool* results_on_host)
+      GPM_REQUIRES(store_state);
+  bool PaysToCompose(std::uint64_t inserts) const GPM_REQUIRES(store_state);
   void Resume(InFlight& in_flight, bool final_attempt) GPM_REQUIRES(store_state);
 
   std::unique_ptr<Pool> pool_;
@@ -90,8 +115,13 @@ class StoreImpl {
   Space space_;
   Resizer resizer_;
   Admission admission_;
+  const double compact_below_;
   RecoveryStats recovery_;
   std::atomic<std::uint64_t> logged_refreshes_{0};
+  std::uint64_t reserved_ GPM_GUARDED_BY(store_state) = 0;  ///< items that there is to be room for
+  std::uint64_t given_back_ GPM_GUARDED_BY(store_state) = 0;  ///< bytes, by Compact
+  /// CompactIfSparse compacted in vain: not again with so many items, or more.
+  std::uint64_t most_to_compact_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
   bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;

@@ -10,7 +10,7 @@
 
 namespace gpm {
 
-/// Pool format, version 1. Little-endian; every offset counts bytes from the pool's start; there
+/// Pool format, version 2. Little-endian; every offset counts bytes from the pool's start; there
 /// is no absolute pointer and no mapping hint in a pool.
 ///
 ///     0       superblock copy A (4 KiB)
@@ -24,7 +24,7 @@ namespace gpm {
 /// no other allocator state.
 ///
 /// A *bucket* of S slots is structure-of-arrays: S state words, then (keys longer than 8 bytes) S
-/// keys, then S value references, padded to 128 bytes. Level i has 2^i buckets.
+/// keys, then S value references, padded to 128 bytes.
 ///
 /// A *state word* is kEmptyState (0: fresh space is an empty level), kInsertState (claimed: being
 /// written, or erased and not yet given back; recovery clears it), or the fingerprint of a valid
@@ -35,7 +35,7 @@ namespace gpm {
 /// (so offset / cell_bytes is the cell's number).
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'52'4F'54'53'4D'50'47ull;  // "GPMSTOR1"
-inline constexpr std::uint32_t kPoolVersion = 1;
+inline constexpr std::uint32_t kPoolVersion = 2;
 inline constexpr std::uint64_t kSuperblockBytes = 4096;
 inline constexpr std::uint64_t kPageBytes = 4096;
 inline constexpr std::uint64_t kReservedOffset = 2 * kSuperblockBytes;
@@ -46,7 +46,16 @@ inline constexpr std::uint64_t kInsertState = ~std::uint64_t{0};
 inline constexpr std::uint64_t kReservedWord = 1;
 
 inline constexpr std::uint32_t kMaxLevels = 40;
+/// Of one level; a multiple of the geometry's locations.
+inline constexpr std::uint64_t kMaxLevelBuckets = 0xFFFF'FFFF;
 inline constexpr std::uint32_t kMaxSegments = 200;
+
+/// A level of the table, of any size: the bucket of a hash is its share of the buckets
+/// (BucketNumber), so that hash order is address order in every level.
+struct LevelEntry {
+  std::uint64_t offset;
+  std::uint64_t buckets;
+};
 
 /// A value segment: `bytes` of value cells. The cells in it are those whose whole extent
 /// [n * cell_bytes, (n + 1) * cell_bytes) lies in [offset, offset + bytes).
@@ -67,18 +76,18 @@ struct Superblock {
   std::uint8_t clean;  ///< 1: closed in order, no slot is in state kInsertState, no duplicates
   std::uint32_t reserved0;
   std::uint64_t hash_seed[2];
-  /// Physical levels are bottom..top. The table addresses the top `geometry.levels` of them; when
-  /// there are more, a resize is under way and the ones below are being drained, lowest first.
-  std::uint32_t bottom;
-  std::uint32_t top;
+  std::uint32_t level_count;
   std::uint32_t segment_count;
-  std::uint32_t reserved1;
-  std::uint64_t level_offset[kMaxLevels];  ///< 0 for levels that do not exist
+  std::uint64_t reserved1;
+  /// The newest level is level 0. The table addresses the first `geometry.levels` of them; when
+  /// there are more, a resize is under way and the others are being drained, the oldest first.
+  LevelEntry levels[kMaxLevels];  ///< zeros behind the last
   SegmentEntry segments[kMaxSegments];
-  std::uint8_t padding[kSuperblockBytes - 88 - 8 * kMaxLevels - 16 * kMaxSegments];
+  std::uint8_t padding[kSuperblockBytes - 88 - 16 * kMaxLevels - 16 * kMaxSegments];
 };
 
 static_assert(sizeof(Geometry) == 3);
+static_assert(sizeof(LevelEntry) == 16);
 static_assert(sizeof(SegmentEntry) == 16);
 static_assert(std::is_trivially_copyable_v<Superblock>);
 static_assert(sizeof(Superblock) == kSuperblockBytes);
@@ -92,11 +101,10 @@ static_assert(offsetof(Superblock, value_size) == 44);
 static_assert(offsetof(Superblock, geometry) == 48);
 static_assert(offsetof(Superblock, clean) == 51);
 static_assert(offsetof(Superblock, hash_seed) == 56);
-static_assert(offsetof(Superblock, bottom) == 72);
-static_assert(offsetof(Superblock, top) == 76);
-static_assert(offsetof(Superblock, segment_count) == 80);
-static_assert(offsetof(Superblock, level_offset) == 88);
-static_assert(offsetof(Superblock, segments) == 88 + 8 * kMaxLevels);
+static_assert(offsetof(Superblock, level_count) == 72);
+static_assert(offsetof(Superblock, segment_count) == 76);
+static_assert(offsetof(Superblock, levels) == 88);
+static_assert(offsetof(Superblock, segments) == 88 + 16 * kMaxLevels);
 
 GPM_HD constexpr std::uint64_t RoundUp(std::uint64_t n, std::uint64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;

@@ -37,6 +37,11 @@ constexpr std::uint64_t kMaxDefaultBytes = kMiB * kMiB;
 constexpr std::uint64_t kAddressableBytes = std::uint64_t{1} << 57;
 /// How far a default reservation may shrink where address space is scarce (sanitizers, ulimit -v).
 constexpr std::uint64_t kLeastDefaultBytes = 1024 * kMiB;
+/// Bytes of what a file system counts its room in: of network file systems not f_bsize.
+std::uint64_t BlockBytes(const struct statfs& system) {
+  return static_cast<std::uint64_t>(system.f_frsize != 0 ? system.f_frsize : system.f_bsize);
+}
+
 /// What a thread populates at a time, and how many threads do at most.
 constexpr std::uint64_t kPartBytes = 32 * kMiB;
 constexpr std::uint64_t kMaxPopulatingThreads = 8;
@@ -184,8 +189,7 @@ void Mapping::Reserve(std::uint64_t max_bytes) {
     struct statfs system {};
     std::uint64_t medium_bytes = PhysicalBytes();
     if (!anonymous_ && fstatfs(fd_, &system) == 0) {
-      medium_bytes =
-          static_cast<std::uint64_t>(system.f_blocks) * static_cast<std::uint64_t>(system.f_bsize);
+      medium_bytes = system.f_blocks * BlockBytes(system);
     }
     max_bytes = std::clamp(medium_bytes, kMinDefaultBytes, kMaxDefaultBytes);
   }
@@ -257,8 +261,7 @@ std::uint64_t Mapping::PossibleFileBytes() const {
   if (anonymous_) return most;
   struct statfs system {};
   if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {  // (Without a size there is no limit.)
-    most = file_bytes_ +
-           static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
+    most = file_bytes_ + system.f_bavail * BlockBytes(system);
   }
   struct rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0) most = std::min<std::uint64_t>(most, limit.rlim_cur);
@@ -279,6 +282,37 @@ void Mapping::GrowTo(std::uint64_t end) {
   }
 }
 
+void Mapping::Shrink(std::uint64_t bytes) {
+  if (read_only_) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: opened read only, so it can't shrink", path_));
+  }
+  const std::uint64_t end = RoundUp(bytes, kHugePageBytes);
+  if (end >= mapped_bytes_) return;
+  const auto first = std::find_if(steps_.begin(), steps_.end(),
+                                  [&](const Step& step) { return step.offset + step.bytes > end; });
+  // Pages that a GPU maps stay until it does not.
+  const auto each_registered = [&](const auto& action) {
+    if (gpu_registered_) std::for_each(first, steps_.end(), action);
+  };
+  each_registered([&](const Step& step) { UnregisterHostMemory(base_ + step.offset); });
+  if (!anonymous_ && ftruncate(fd_, static_cast<off_t>(end)) != 0) {
+    const int error = errno;
+    each_registered([&](const Step& step) { RegisterHostMemory(base_ + step.offset, step.bytes); });
+    throw Error(ErrorCode::kIo,
+                fmt::format("{}: can't cut the file at {} bytes: {}", path_, end, Reason(error)));
+  }
+  mmap(base_ + end, mapped_bytes_ - end, PROT_NONE,
+       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  mapped_bytes_ = end;
+  if (!anonymous_) file_bytes_ = end;
+  const Step rest{first->offset, end - std::min(end, first->offset)};
+  steps_.erase(first, steps_.end());
+  if (rest.bytes == 0) return;
+  if (gpu_registered_) RegisterHostMemory(base_ + rest.offset, rest.bytes);
+  steps_.push_back(rest);
+}
+
 void Mapping::AllocateFile(std::uint64_t end) {
   // Going beyond it would raise SIGXFSZ, which ends a process that does not expect it.
   struct rlimit limit {};
@@ -293,8 +327,7 @@ void Mapping::AllocateFile(std::uint64_t end) {
   // no limit.)
   struct statfs system {};
   if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {
-    const std::uint64_t available =
-        static_cast<std::uint64_t>(system.f_bavail) * static_cast<std::uint64_t>(system.f_bsize);
+    const std::uint64_t available = system.f_bavail * BlockBytes(system);
     if (available < end - file_bytes_) {
       throw Error(
           ErrorCode::kNoSpace,

@@ -27,7 +27,7 @@ namespace gpm {
 ///     read only. The lock is the process's that made the mapping: in a child that it forked,
 ///     destruction leaves lock and GPU registration alone, and nothing else may be called.
 ///  3. Once RegisterGpu was called, every mapped byte is registered with the GPU.
-///  4. The file is changed by Grow and by stores to the mapping only.
+///  4. The file is changed by Grow, Shrink and by stores to the mapping only.
 class Mapping {
  public:
   static constexpr std::string_view kPinnedPath = "pinned:";
@@ -80,6 +80,12 @@ class Mapping {
   /// @throws Error kNoSpace (past max_bytes, or the medium is full), kInvalidArgument (read only),
   ///         kIo, kUnsupported (GPU registration); nothing changed then, the file's size included
   void Grow(std::uint64_t bytes);
+
+  /// Gives back what lies behind the first `bytes`, rounded up to huge pages: the file is cut
+  /// there. What Grow maps there again holds zeros. REQUIRES: nobody uses it.
+  /// @throws Error(kInvalidArgument) read only; kIo, and nothing changed then; kUnsupported, when
+  ///         what is left can't be registered with the GPU again, which then sees none of it
+  void Shrink(std::uint64_t bytes);
 
   /// Registers what is mapped, and from now on each step, with the GPU. Idempotent.
   /// @throws Error(kUnsupported) when the medium can't be registered, naming those that can

@@ -3,61 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include "gpmstore/error.h"
-#include "pm/crc32c.h"
 
 namespace gpm {
 namespace {
 
-constexpr const char* kEmptyCopy = "empty";
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
 /// From here on the segment directory is kept for fresh space, where segments are large.
 constexpr std::uint32_t kManySegments = kMaxSegments / 4 * 3;
-
-std::uint32_t SuperblockCrc(Superblock superblock) {
-  superblock.crc = 0;
-  return Crc32c(&superblock, sizeof superblock);
-}
-
-/// Why key size, value size or geometry are not legal, or empty.
-std::string ConfigDefect(std::uint32_t key_size, std::uint32_t value_size, Geometry geometry) {
-  if (key_size < 8 || key_size > 128 || !std::has_single_bit(key_size)) {
-    return fmt::format("key size {} is not one of 8, 16, 32, 64, 128 bytes", key_size);
-  }
-  if (value_size < 1 || value_size > kMaxValueBytes) {
-    return fmt::format("value size {} is not between 1 and {} bytes", value_size, kMaxValueBytes);
-  }
-  return GeometryDefect(geometry);
-}
-
-/// Why a copy is not one that was written whole by this version, or empty.
-std::string CopyDefect(const Superblock& copy) {
-  if (copy.magic != kPoolMagic) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(&copy);
-    const bool empty =
-        std::all_of(bytes, bytes + sizeof copy, [](unsigned char b) { return b == 0; });
-    return empty ? kEmptyCopy : "not a GPMStore superblock";
-  }
-  if (copy.version != kPoolVersion) {
-    return fmt::format("format version {}, this build reads version {}", copy.version,
-                       kPoolVersion);
-  }
-  return copy.crc == SuperblockCrc(copy) ? "" : "checksum mismatch";
-}
-
-/// Why a copy that was written whole can't be right, or empty.
-std::string ContentsDefect(const Superblock& copy, std::uint64_t pool_bytes) {
-  std::string defect = ConfigDefect(copy.key_size, copy.value_size, copy.geometry);
-  if (defect.empty() && copy.clean > 1) defect = "the mark of an orderly close is neither 0 nor 1";
-  return defect.empty() ? LayoutDefect(copy, pool_bytes) : defect;
-}
 
 /// A random (version 4) UUID, RFC 4122.
 void MakeUuid(std::uint8_t* uuid) {
@@ -80,76 +39,23 @@ Superblock FirstSuperblock(const PoolConfig& config) {
   first.clean = 1;
   first.hash_seed[0] = config.hash_seed[0];
   first.hash_seed[1] = config.hash_seed[1];
-  first.top = config.top_level;
-  first.bottom = config.top_level + 1 - config.geometry.levels;
-  std::uint64_t offset = FirstExtentOffset(config.key_size, config.geometry);
-  for (std::uint32_t level = first.bottom; level <= first.top; ++level) {
-    first.level_offset[level] = offset;
-    offset += LevelBytes(first, level);
-  }
+  LayLevels(&first, config.levels, FirstExtentOffset(config.key_size, config.geometry));
   first.crc = SuperblockCrc(first);
   return first;
 }
 
 }  // namespace
 
-std::string GeometryDefect(Geometry geometry) {
-  const std::uint32_t levels = geometry.levels;
-  const std::uint32_t locations = geometry.locations;
-  const std::uint32_t slots = geometry.slots;
-  if (std::has_single_bit(levels) && std::has_single_bit(locations) && std::has_single_bit(slots) &&
-      levels * locations * slots <= 32) {
-    return "";
-  }
-  return fmt::format(
-      "geometry {}L-{}H-{}S: levels, locations and slots must be powers of two with a product of "
-      "at "
-      "most 32, such as 2L-2H-8S",
-      levels, locations, slots);
-}
-
 void ValidateConfig(const PoolConfig& config) {
   std::string defect = ConfigDefect(config.key_size, config.value_size, config.geometry);
-  if (defect.empty() &&
-      (config.top_level + 1 < config.geometry.levels || config.top_level >= kMaxLevels)) {
-    defect = fmt::format("top level {} is not between {} and {}", config.top_level,
-                         config.geometry.levels - 1, kMaxLevels - 1);
+  if (defect.empty() && config.levels.size() != config.geometry.levels) {
+    defect = fmt::format("{} first levels, the geometry has {}", config.levels.size(),
+                         config.geometry.levels);
+  }
+  for (std::size_t i = 0; i < config.levels.size() && defect.empty(); ++i) {
+    defect = LevelSizeDefect(config.geometry, config.levels[i]);
   }
   if (!defect.empty()) throw Error(ErrorCode::kInvalidArgument, defect);
-}
-
-int ChooseSuperblock(const std::byte* copies, std::uint64_t pool_bytes, const std::string& path) {
-  if (pool_bytes == 0) {
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: not a GPMStore pool: the file is empty", path));
-  }
-  Superblock copy[2];
-  std::memcpy(copy, copies, sizeof copy);
-  std::string defect[2] = {CopyDefect(copy[0]), CopyDefect(copy[1])};
-  if (!defect[0].empty() && !defect[1].empty()) {
-    // Copy A alone is written when a pool is created.
-    if (defect[1] == kEmptyCopy) defect[1] += "; perhaps the pool's creation was interrupted";
-    if (copy[0].magic != kPoolMagic && copy[1].magic != kPoolMagic) {
-      throw Error(ErrorCode::kDamaged,
-                  fmt::format("{}: not a GPMStore pool: superblock copy A: {}; "
-                              "copy B: {}",
-                              path, defect[0], defect[1]));
-    }
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: damaged pool: superblock copy A: {}; copy B: {}", path, defect[0],
-                            defect[1]));
-  }
-  int in_force = defect[0].empty() ? 0 : 1;
-  // Numbers may wrap, as those of a damaged copy soon do: the change behind another is one ahead.
-  const auto ahead = static_cast<std::int64_t>(copy[1].sequence - copy[0].sequence);
-  if (defect[0].empty() && defect[1].empty() && ahead > 0) in_force = 1;
-  const std::string contents = ContentsDefect(copy[in_force], pool_bytes);
-  if (!contents.empty()) {
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: damaged pool: superblock copy {}, the one in force: {}", path,
-                            in_force == 0 ? 'A' : 'B', contents));
-  }
-  return in_force;
 }
 
 Pool::Pool(std::unique_ptr<Mapping> mapping, const Superblock& superblock, bool read_only)
@@ -228,36 +134,62 @@ void Pool::Commit(Superblock next) {
   in_force_ = other;
 }
 
-void Pool::AddLevel() {
+void Pool::AddLevel(std::uint64_t buckets) {
   RequireWritable();
-  Superblock next = superblock_;
-  if (++next.top == kMaxLevels) {
-    throw Error(ErrorCode::kNoSpace, fmt::format("{}: the table has its largest size, {} levels",
-                                                 mapping_->path(), kMaxLevels));
+  std::string defect = LevelSizeDefect(superblock_.geometry, buckets);
+  if (superblock_.level_count == kMaxLevels) {
+    defect = fmt::format("there are {} already", kMaxLevels);
   }
+  if (!defect.empty()) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("{}: no further level: {}", mapping_->path(), defect));
+  }
+  Superblock next = superblock_;
   bool fresh = false;
-  const Extent extent = PlaceExtent(superblock_, LevelBytes(next, next.top), &fresh);
+  const Extent extent = PlaceExtent(superblock_, LevelBytes(next, buckets), &fresh);
+  GrowTo(extent, true);
+  std::copy_backward(next.levels, next.levels + next.level_count,
+                     next.levels + next.level_count + 1);
+  next.levels[0] = {extent.offset, buckets};
+  ++next.level_count;
+  Commit(next);
+}
+
+void Pool::GrowTo(const Extent& extent, bool zeroed) {
   const std::uint64_t mapped_before = mapping_->mapped_bytes();
   mapping_->Grow(extent.end());
   // Only bytes that this call added to the file are surely zero: space beyond UsedEnd may have been
   // a level or a segment once, or that of a change which a crash interrupted.
-  if (extent.offset < mapped_before) {
+  if (zeroed && extent.offset < mapped_before) {
     const std::uint64_t stale = std::min(extent.end(), mapped_before) - extent.offset;
     mapping_->persist().Zero(base() + extent.offset, stale);
     mapping_->persist().Flush(Step::kZeroLevelFlush, base() + extent.offset, stale);
   }
-  next.level_offset[next.top] = extent.offset;
+}
+
+Extent Pool::PlaceLevels(const LevelSizes& sizes, bool zeroed) {
+  RequireWritable();
+  bool fresh = false;
+  const Extent place = PlaceExtent(superblock_, LevelsBytes(superblock_, sizes), &fresh);
+  GrowTo(place, zeroed);
+  return place;
+}
+
+void Pool::ReplaceLevels(const LevelSizes& sizes, const Extent& place) {
+  RequireWritable();
+  Superblock next = superblock_;
+  LayLevels(&next, sizes, place.offset);
   Commit(next);
 }
 
-void Pool::DropBottomLevel() {
+void Pool::DropOldestLevel() {
   RequireWritable();
-  if (superblock_.top - superblock_.bottom + 1 <= superblock_.geometry.levels) {
+  if (superblock_.level_count <= superblock_.geometry.levels) {
     throw Error(ErrorCode::kInvalidArgument,
                 mapping_->path() + ": no resize is under way, so no level can be dropped");
   }
   Superblock next = superblock_;
-  next.level_offset[next.bottom++] = 0;
+  next.levels[--next.level_count] = {};
   Commit(next);
 }
 
@@ -316,32 +248,46 @@ std::uint64_t Pool::growth_cells() const {
 
 void Pool::RemoveCells(const Extent& extent) {
   RequireWritable();
-  Superblock next = superblock_;
-  SegmentEntry* const end = next.segments + next.segment_count;
-  SegmentEntry* const segment = std::find_if(next.segments, end, [&](const SegmentEntry& s) {
-    return s.offset <= extent.offset && extent.end() <= s.offset + s.bytes;
-  });
-  if (segment == end || extent.bytes == 0 || extent.offset % kPageBytes != 0 ||
-      extent.bytes % kPageBytes != 0) {
+  std::vector<SegmentEntry> left;
+  std::uint64_t taken = 0;
+  const auto keep = [&](std::uint64_t begin, std::uint64_t end) {
+    if (begin < end) left.push_back({begin, end - begin});
+  };
+  for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
+    const Extent segment{superblock_.segments[i].offset, superblock_.segments[i].bytes};
+    keep(segment.offset, std::min(segment.end(), extent.offset));
+    keep(std::max(segment.offset, extent.end()), segment.end());
+    taken += segment.bytes;
+  }
+  for (const SegmentEntry& segment : left) taken -= segment.bytes;
+  if (taken == 0 || extent.offset % kPageBytes != 0 || extent.bytes % kPageBytes != 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: {} bytes from {} on are not pages of one value segment",
+                fmt::format("{}: {} bytes from {} on are not pages of value segments",
                             mapping_->path(), extent.bytes, extent.offset));
   }
-  const SegmentEntry behind{extent.end(), segment->offset + segment->bytes - extent.end()};
-  segment->bytes = extent.offset - segment->offset;
-  if (segment->bytes == 0) {
-    *segment = behind;
-  } else if (behind.bytes != 0) {
-    if (next.segment_count == kMaxSegments) {
-      throw Error(ErrorCode::kNoSpace, mapping_->path() + ": the segment directory is full");
-    }
-    next.segments[next.segment_count++] = behind;
+  SetSegments(left);
+}
+
+void Pool::JoinSegments(std::uint64_t end) {
+  RequireWritable();
+  SetSegments(JoinedSegments(superblock_, end));
+}
+
+void Pool::SetSegments(const std::vector<SegmentEntry>& segments) {
+  if (segments.size() > kMaxSegments) {
+    throw Error(ErrorCode::kNoSpace, mapping_->path() + ": the segment directory is full");
   }
-  if (segment->bytes == 0) {  // all of it went
-    *segment = next.segments[--next.segment_count];
-    next.segments[next.segment_count] = {};
-  }
+  Superblock next = superblock_;
+  std::fill(std::begin(next.segments), std::end(next.segments), SegmentEntry{});
+  std::copy(segments.begin(), segments.end(), next.segments);
+  next.segment_count = static_cast<std::uint32_t>(segments.size());
   Commit(next);
+}
+
+void Pool::GiveBackEnd() {
+  RequireWritable();
+  if (mapping_->persist().tracer() != nullptr) return;  // whose file only grows
+  mapping_->Shrink(UsedEnd(superblock_));
 }
 
 bool Pool::CanAddSegmentAt(std::uint64_t offset) const {

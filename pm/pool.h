@@ -9,6 +9,7 @@
 #include "pm/format.h"
 #include "pm/mapping.h"
 #include "pm/space.h"
+#include "pm/superblock.h"
 
 namespace gpm {
 
@@ -18,7 +19,7 @@ struct PoolConfig {
   std::uint32_t value_size = 128;  ///< bytes: 1 to 64 KiB
   Geometry geometry;
   std::uint64_t hash_seed[2] = {0, 0};
-  std::uint32_t top_level = 1;  ///< first top level, >= geometry.levels - 1
+  LevelSizes levels;  ///< the first ones: geometry.levels of them
 };
 
 /// The PM region of one store: its mapping, its superblock, its space.
@@ -65,12 +66,21 @@ class Pool {
 
   // The changes below throw Error(kInvalidArgument) on a pool that was opened read only.
 
-  /// Adds level top + 1, empty, as the new top (a resize is then under way).
-  /// @throws Error(kNoSpace)
-  void AddLevel();
-  /// Drops the bottom level, which the caller has drained; its space is free from then on.
+  /// Adds an empty level, the newest (a resize is then under way).
+  /// @param buckets as LevelSizeDefect has it
+  /// @throws Error(kNoSpace), also when it would be too large, or one too many
+  void AddLevel(std::uint64_t buckets);
+  /// Drops the oldest level, which the caller has drained; its space is free from then on.
   /// REQUIRES: there are more levels than the geometry addresses.
-  void DropBottomLevel();
+  void DropOldestLevel();
+  /// Makes room for levels, as LevelsBytes has them. Nothing names them yet: until ReplaceLevels
+  /// does, the next change may take the place for something else.
+  /// @param zeroed else they hold anything @throws Error(kNoSpace)
+  Extent PlaceLevels(const LevelSizes& sizes, bool zeroed);
+  /// Replaces all levels by those that PlaceLevels placed: one switch. The space of the former is
+  /// free from then on. REQUIRES: no item is in those; what the others hold is as the format wants
+  /// it, and flushed.
+  void ReplaceLevels(const LevelSizes& sizes, const Extent& place);
   /// Adds value cells, at least one: a gap (of at least 64 KiB, so that segments stay few),
   /// whatever it holds, where there is one; else fresh space for at least `min_cells` and at least
   /// an eighth of the cells there are (growth_cells); when min_cells do not fit any more, what
@@ -82,10 +92,17 @@ class Pool {
   Extent AddSegment(std::uint64_t min_cells);
   /// Cells by which AddSegment grows the pool at least, where there is room.
   std::uint64_t growth_cells() const;
-  /// Takes pages of one segment out of it: they are free space from then on. The cells that lie in
-  /// them, also in part, are no item's and in no queue (FindFreeCells).
-  /// @throws Error(kNoSpace) when the segment would be cut in two and there are too many
+  /// Takes pages out of the segments: they are free space from then on. The cells that lie in them,
+  /// also in part, are no item's and in no queue (FindFreeCells).
+  /// @throws Error(kNoSpace) when a segment would be cut in two and there are too many
   void RemoveCells(const Extent& extent);
+  /// Makes all space before `end` that no level takes value cells, and joins segments that touch.
+  /// REQUIRES: values are not inline; `end` is page-aligned, at most UsedEnd.
+  /// @throws Error(kNoSpace) when that would be too many segments
+  void JoinSegments(std::uint64_t end);
+  /// Gives back to the medium what lies behind the last level and segment. REQUIRES: no executor's
+  /// kernel runs. @throws as Mapping::Shrink
+  void GiveBackEnd();
   /// Records an orderly close (true), or that the pool is in use (false).
   void SetClean(bool clean);
 
@@ -93,28 +110,18 @@ class Pool {
   Pool(std::unique_ptr<Mapping> mapping, const Superblock& superblock, bool read_only);
   void RequireWritable() const;
   void Commit(Superblock next);
+  /// Makes room for levels at an extent, and zeros there.
+  void GrowTo(const Extent& extent, bool zeroed);
   void WriteCopy(int copy, const Superblock& contents);
   bool CanAddSegmentAt(std::uint64_t offset) const;
   Extent CommitSegment(const Extent& extent);
+  void SetSegments(const std::vector<SegmentEntry>& segments);
 
   std::unique_ptr<Mapping> mapping_;
   Superblock superblock_;
   int in_force_ = 0;  ///< which copy, 0 or 1
   bool read_only_ = false;
 };
-
-/// Pure part of Open: chooses the copy in force, that with the higher sequence number of those that
-/// were written whole (magic, version, CRC), and validates it. A copy in force whose contents can't
-/// be right, such as one that names more space than the file has, is an error: the older copy may
-/// name space that was since used for something else.
-/// @param copies the pool's first 2 * kSuperblockBytes; zeros where the file is shorter
-/// @param pool_bytes size of the file
-/// @throws Error(kDamaged) saying what is wrong with each copy
-/// @return index of the copy in force, 0 or 1
-int ChooseSuperblock(const std::byte* copies, std::uint64_t pool_bytes, const std::string& path);
-
-/// Why a geometry is not legal and what would be right, or empty.
-std::string GeometryDefect(Geometry geometry);
 
 /// @throws Error(kInvalidArgument) saying which key size, value size or geometry would be right
 void ValidateConfig(const PoolConfig& config);

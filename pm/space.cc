@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace gpm {
@@ -27,6 +28,16 @@ std::vector<Extent> Gaps(const Superblock& superblock) {
   return gaps;
 }
 
+/// Space that no level takes, by offset: the last reaches to UsedEnd, and may be empty.
+std::vector<Extent> BesideLevels(const Superblock& superblock) {
+  Superblock levels_alone = superblock;
+  levels_alone.segment_count = 0;
+  std::vector<Extent> beside = Gaps(levels_alone);
+  const std::uint64_t end = UsedEnd(levels_alone);
+  beside.push_back({end, UsedEnd(superblock) - end});
+  return beside;
+}
+
 /// What can be wrong with one extent by itself.
 std::string ExtentDefect(const Superblock& superblock, const NamedExtent& named) {
   const Extent& extent = named.extent;
@@ -45,8 +56,29 @@ std::string ExtentDefect(const Superblock& superblock, const NamedExtent& named)
 
 }  // namespace
 
-std::uint64_t LevelBytes(const Superblock& superblock, std::uint32_t level) {
-  return RoundUp(BucketBytes(superblock.key_size, superblock.geometry) << level, kPageBytes);
+std::uint64_t LevelBytes(const Superblock& superblock, std::uint64_t buckets) {
+  return RoundUp(BucketBytes(superblock.key_size, superblock.geometry) * buckets, kPageBytes);
+}
+
+std::uint64_t LevelsBytes(const Superblock& superblock, const LevelSizes& sizes) {
+  std::uint64_t bytes = 0;
+  for (const std::uint64_t buckets : sizes) bytes += LevelBytes(superblock, buckets);
+  return bytes;
+}
+
+void LayLevels(Superblock* superblock, const LevelSizes& sizes, std::uint64_t offset) {
+  std::fill(std::begin(superblock->levels), std::end(superblock->levels), LevelEntry{});
+  superblock->level_count = static_cast<std::uint32_t>(sizes.size());
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    superblock->levels[i] = {offset, sizes[i]};
+    offset += LevelBytes(*superblock, sizes[i]);
+  }
+}
+
+std::string LevelSizeDefect(Geometry geometry, std::uint64_t buckets) {
+  if (buckets >= 1 && buckets <= kMaxLevelBuckets && buckets % geometry.locations == 0) return "";
+  return fmt::format("{} buckets are not a multiple of {} between 1 and {}", buckets,
+                     geometry.locations, kMaxLevelBuckets);
 }
 
 std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes) {
@@ -58,8 +90,9 @@ std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes) {
 std::vector<Extent> UsedExtents(const Superblock& superblock) {
   std::vector<Extent> used;
   used.push_back(Extent{0, FirstExtentOffset(superblock.key_size, superblock.geometry)});
-  for (std::uint32_t level = superblock.bottom; level <= superblock.top; ++level) {
-    used.push_back(Extent{superblock.level_offset[level], LevelBytes(superblock, level)});
+  for (std::uint32_t i = 0; i < superblock.level_count; ++i) {
+    const LevelEntry& level = superblock.levels[i];
+    used.push_back(Extent{level.offset, LevelBytes(superblock, level.buckets)});
   }
   for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
     used.push_back(Extent{superblock.segments[i].offset, superblock.segments[i].bytes});
@@ -85,6 +118,17 @@ Extent PlaceExtent(const Superblock& superblock, std::uint64_t bytes, bool* fres
   }
   *fresh = true;
   return Extent{UsedEnd(superblock), wanted};
+}
+
+std::uint64_t EndOfAddedLevels(Superblock superblock, const LevelSizes& sizes) {
+  std::uint64_t end = 0;
+  for (std::size_t i = sizes.size(); i-- > 0 && superblock.level_count < kMaxLevels;) {
+    bool fresh = false;
+    const Extent place = PlaceExtent(superblock, LevelBytes(superblock, sizes[i]), &fresh);
+    superblock.levels[superblock.level_count++] = {place.offset, sizes[i]};
+    end = std::max(end, place.end());
+  }
+  return end;
 }
 
 Extent LargestGap(const Superblock& superblock) {
@@ -132,12 +176,57 @@ Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32
   return best.bytes != 0 ? best : tail;
 }
 
+Extent LowestBesideLevels(const Superblock& superblock, std::uint64_t bytes) {
+  for (const Extent& extent : BesideLevels(superblock)) {
+    if (extent.bytes >= bytes) return {extent.offset, bytes};
+  }
+  return {0, 0};
+}
+
+std::uint64_t CompactEnd(const Superblock& superblock, std::uint64_t cells) {
+  const std::uint64_t cell_bytes = CellBytes(superblock.value_size);
+  const std::vector<Extent> room = BesideLevels(superblock);
+  const std::uint64_t last_level_end = room.back().offset;
+  std::uint64_t missing = cells;
+  for (const Extent& extent : room) {
+    const std::uint64_t there = CellsIn(extent, cell_bytes);
+    if (there >= missing) {
+      const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
+      const std::uint64_t end = RoundUp((first + missing) * cell_bytes, kPageBytes);
+      return std::clamp(end, last_level_end, UsedEnd(superblock));
+    }
+    missing -= there;
+  }
+  return UsedEnd(superblock);
+}
+
+std::vector<SegmentEntry> JoinedSegments(const Superblock& superblock, std::uint64_t end) {
+  std::vector<SegmentEntry> parts(superblock.segments,
+                                  superblock.segments + superblock.segment_count);
+  for (const Extent& extent : BesideLevels(superblock)) {
+    const std::uint64_t last = std::min(extent.end(), end);
+    if (last > extent.offset) parts.push_back({extent.offset, last - extent.offset});
+  }
+  std::sort(parts.begin(), parts.end(),
+            [](const SegmentEntry& a, const SegmentEntry& b) { return a.offset < b.offset; });
+  std::vector<SegmentEntry> joined;
+  for (const SegmentEntry& part : parts) {
+    if (!joined.empty() && part.offset <= joined.back().offset + joined.back().bytes) {
+      const std::uint64_t last =
+          std::max(joined.back().offset + joined.back().bytes, part.offset + part.bytes);
+      joined.back().bytes = last - joined.back().offset;
+    } else {
+      joined.push_back(part);
+    }
+  }
+  return joined;
+}
+
 std::string LayoutDefect(const Superblock& superblock, std::uint64_t pool_bytes) {
-  const std::uint32_t bottom = superblock.bottom;
-  const std::uint32_t top = superblock.top;
-  if (top >= kMaxLevels || bottom > top || top - bottom + 1 < superblock.geometry.levels) {
-    return fmt::format("levels {} to {} can't be those of a table with {} addressable levels",
-                       bottom, top, superblock.geometry.levels);
+  const std::uint32_t level_count = superblock.level_count;
+  if (level_count > kMaxLevels || level_count < superblock.geometry.levels) {
+    return fmt::format("{} levels, there can be {} to {}", level_count, superblock.geometry.levels,
+                       kMaxLevels);
   }
   if (superblock.segment_count > kMaxSegments) {
     return fmt::format("{} value segments, there can be {}", superblock.segment_count,
@@ -149,14 +238,17 @@ std::string LayoutDefect(const Superblock& superblock, std::uint64_t pool_bytes)
   }
 
   std::vector<NamedExtent> used;
-  for (std::uint32_t level = 0; level < kMaxLevels; ++level) {
-    const std::uint64_t offset = superblock.level_offset[level];
-    if (level >= bottom && level <= top) {
-      used.push_back(
-          {Extent{offset, LevelBytes(superblock, level)}, fmt::format("level {}", level)});
-    } else if (offset != 0) {
-      return fmt::format("level {} has an offset, but levels are {} to {}", level, bottom, top);
+  for (std::uint32_t i = 0; i < kMaxLevels; ++i) {
+    const LevelEntry& level = superblock.levels[i];
+    if (i >= level_count) {
+      if (level.offset == 0 && level.buckets == 0) continue;
+      return fmt::format("level {} is named, but there are {}", i, level_count);
     }
+    if (std::string defect = LevelSizeDefect(superblock.geometry, level.buckets); !defect.empty()) {
+      return fmt::format("level {}: {}", i, defect);
+    }
+    used.push_back(
+        {Extent{level.offset, LevelBytes(superblock, level.buckets)}, fmt::format("level {}", i)});
   }
   for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
     const SegmentEntry& segment = superblock.segments[i];

@@ -17,8 +17,19 @@ struct Extent {
   std::uint64_t end() const { return offset + bytes; }
 };
 
-/// Space of a level, whole pages.
-std::uint64_t LevelBytes(const Superblock& superblock, std::uint32_t level);
+/// Buckets of each level of a table, the newest first.
+using LevelSizes = std::vector<std::uint64_t>;
+
+/// Space of a level of so many buckets, whole pages.
+std::uint64_t LevelBytes(const Superblock& superblock, std::uint64_t buckets);
+
+/// Space of levels that lie side by side, the oldest first.
+std::uint64_t LevelsBytes(const Superblock& superblock, const LevelSizes& sizes);
+/// Makes these the superblock's levels: they lie so from `offset` on.
+void LayLevels(Superblock* superblock, const LevelSizes& sizes, std::uint64_t offset);
+
+/// Why a level can't have so many buckets, or empty.
+std::string LevelSizeDefect(Geometry geometry, std::uint64_t buckets);
 
 /// Number of whole value cells in an extent (cells sit at multiples of their size).
 std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes);
@@ -33,6 +44,9 @@ std::uint64_t UsedEnd(const Superblock& superblock);
 /// else UsedEnd. `*fresh` tells whether it lies wholly beyond UsedEnd.
 Extent PlaceExtent(const Superblock& superblock, std::uint64_t bytes, bool* fresh);
 
+/// Where the last of these levels would end, were they added one by one, the oldest first.
+std::uint64_t EndOfAddedLevels(Superblock superblock, const LevelSizes& sizes);
+
 /// The largest gap below UsedEnd, page-aligned; bytes == 0 when there is none.
 Extent LargestGap(const Superblock& superblock);
 
@@ -43,6 +57,18 @@ Extent LargestGap(const Superblock& superblock);
 /// @param used a bit for each cell, by number, up to the last segment's end
 Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32_t>& used,
                      std::uint64_t bytes);
+
+/// The lowest `bytes` that no level takes, in one piece; bytes == 0 where there are none before
+/// UsedEnd.
+Extent LowestBesideLevels(const Superblock& superblock, std::uint64_t bytes);
+
+/// Where a pool could end that has its levels where they are and `cells` value cells, those of all
+/// space between: page-aligned, at most UsedEnd.
+std::uint64_t CompactEnd(const Superblock& superblock, std::uint64_t cells);
+
+/// The superblock's segments, and with them all space before `end` that no level takes; those that
+/// touch are one. By offset.
+std::vector<SegmentEntry> JoinedSegments(const Superblock& superblock, std::uint64_t end);
 
 /// Why the superblock's directories can't be right (levels or segments that overlap, leave the
 /// pool of `pool_bytes`, are misaligned or missing), or empty when they are. REQUIRES: key size,

@@ -58,6 +58,14 @@ std::string_view StepName(Step step) {
       return "drain-flush";
     case Step::kDrainFence:
       return "drain-fence";
+    case Step::kMoveCellFlush:
+      return "move-cell-flush";
+    case Step::kMoveCellFence:
+      return "move-cell-fence";
+    case Step::kMoveReferenceFlush:
+      return "move-reference-flush";
+    case Step::kMoveDoneFence:
+      return "move-done-fence";
     case Step::kOpenFlush:
       return "open-flush";
     case Step::kInspectFlush:

@@ -46,6 +46,11 @@ enum class Step : std::uint8_t {
   // Draining a level.
   kDrainFlush,
   kDrainFence,
+  // Moving a value to another cell, before the one that it had is given back to the pool.
+  kMoveCellFlush,
+  kMoveCellFence,
+  kMoveReferenceFlush,
+  kMoveDoneFence,
   // Recovery.
   kOpenFlush,
   kInspectFlush,

@@ -34,7 +34,7 @@ class Reader {
   const TableView& table() const { return table_; }
   const DirectMedia& media() const { return media_; }
   const Operations<ThreadGroup, DirectMedia>& operations() const { return operations_; }
-  bool Addressable(std::uint32_t level) const { return level + table_.levels > table_.top; }
+  bool Addressable(std::uint32_t level) const { return level < table_.levels; }
   std::uint64_t Word(Slot slot) const { return media_.Load(table_.State(slot)); }
   std::uint64_t Reference(Slot slot) const { return media_.Load(table_.Reference(slot)); }
 
@@ -56,9 +56,7 @@ class Reader {
   /// Buckets of the reserved level and, behind it, of all physical levels.
   std::uint64_t Buckets() const {
     std::uint64_t buckets = kReservedBuckets;
-    for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-      buckets += std::uint64_t{1} << level;
-    }
+    for (std::uint32_t i = 0; i < table_.level_count; ++i) buckets += table_.Buckets(i);
     return buckets;
   }
   /// Slots of all physical levels.
@@ -78,8 +76,8 @@ class Reader {
     for (std::uint64_t b = first; b < std::min(begin, last); ++b) {
       visit_bucket(table_.ReservedBucket(static_cast<std::uint32_t>(b)), -1, b);
     }
-    for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-      const std::uint64_t end = begin + (std::uint64_t{1} << level);
+    for (std::uint32_t level = 0; level < table_.level_count; ++level) {
+      const std::uint64_t end = begin + table_.Buckets(level);
       for (std::uint64_t b = std::max(first, begin); b < std::min(end, last); ++b) {
         visit_bucket(table_.Bucket(level, b - begin), static_cast<int>(level), b - begin);
       }
@@ -106,9 +104,9 @@ std::string WordDefect(const TableView& table, const KeyBuffer& key, std::uint64
   }
   const Candidates candidates = LocateKey(table, key.words);
   if (candidates.word != word) return "state word is not the fingerprint of the slot's key";
+  const std::uint32_t part_buckets = table.level_views[level].part_buckets;
   for (std::uint32_t j = 0; j < table.locations; ++j) {
-    if (BucketNumber(table, candidates.hash, static_cast<std::uint32_t>(level), j) == bucket)
-      return "";
+    if (BucketNumber(candidates.hash, j, part_buckets) == bucket) return "";
   }
   return "the slot's key does not hash to its bucket";
 }
@@ -134,6 +132,7 @@ class Checker {
   /// @return counts and defects of these buckets alone
   CheckReport Check(std::uint64_t first, std::uint64_t last) {
     CheckReport report;
+    report.level_items.resize(table_.level_count);
     reader_.ForEachUsedSlot(first, last, [&](Slot slot, int level, std::uint64_t bucket) {
       CheckSlot(slot, level, bucket, &report);
     });
@@ -171,6 +170,7 @@ class Checker {
       defect("second copy of a key, in a level that is being drained");
     } else {
       ++report->items;
+      if (level >= 0) ++report->level_items[static_cast<std::uint32_t>(level)];
     }
     if (table_.inline_values()) return;
     const std::uint64_t reference = reader_.Reference(slot);
@@ -207,9 +207,10 @@ CheckReport CheckPool(const Pool& pool, const SlotProgress& progress) {
   Checker checker(reader, pool.superblock());
   CheckReport report;
   report.slots = reader.Slots();
+  report.level_items.resize(reader.table().level_count);
   report.value_cells = checker.value_cells();
   report.clean = pool.superblock().clean != 0;
-  report.resizing = reader.table().top - reader.table().bottom + 1 > reader.table().levels;
+  report.resizing = reader.table().level_count > reader.table().levels;
   if (report.clean && report.resizing) {
     report.defects.emplace_back("closed in order, but with an unfinished resize");
   }
@@ -232,6 +233,9 @@ CheckReport CheckPool(const Pool& pool, const SlotProgress& progress) {
       .Run(parts.size(), check);
   for (CheckReport& part : parts) {
     report.items += part.items;
+    for (std::size_t i = 0; i < part.level_items.size(); ++i) {
+      report.level_items[i] += part.level_items[i];
+    }
     report.insert_slots += part.insert_slots;
     report.duplicates += part.duplicates;
     report.cells_in_use += part.cells_in_use;
@@ -256,10 +260,11 @@ bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std:
   const Outcome outcome = reader.operations().Find(candidates, wanted.words);
   if (outcome.present) return read(outcome.reference);
   if (candidates.reserved >= 0) return false;
-  // Levels that a resize was about to drain: the highest copy counts there too.
-  for (std::uint32_t level = table.top + 1 - table.levels; level-- > table.bottom;) {
+  // Levels that a resize was about to drain: the newest copy counts there too.
+  for (std::uint32_t level = table.levels; level < table.level_count; ++level) {
     for (std::uint32_t j = 0; j < table.locations; ++j) {
-      std::byte* const bucket = table.Bucket(level, BucketNumber(table, candidates.hash, level, j));
+      std::byte* const bucket = table.Bucket(
+          level, BucketNumber(candidates.hash, j, table.level_views[level].part_buckets));
       for (std::uint32_t s = 0; s < table.slots; ++s) {
         const Slot slot{bucket, s};
         if (reader.Word(slot) != candidates.word) continue;

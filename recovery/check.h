@@ -15,8 +15,9 @@ namespace gpm {
 struct CheckReport {
   std::uint64_t items = 0;
   std::uint64_t slots = 0;
-  std::uint64_t insert_slots = 0;  ///< half-inserted; recovery clears them
-  std::uint64_t duplicates = 0;    ///< further copies of a key; recovery removes them
+  std::vector<std::uint64_t> level_items;  ///< of `items`, those in each level, the newest first
+  std::uint64_t insert_slots = 0;          ///< half-inserted; recovery clears them
+  std::uint64_t duplicates = 0;            ///< further copies of a key; recovery removes them
   std::uint64_t value_cells = 0;
   std::uint64_t cells_in_use = 0;
   bool resizing = false;

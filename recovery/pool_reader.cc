@@ -33,10 +33,9 @@ StoreStats PoolReader::Stats() const {
   const Superblock& superblock = impl_->superblock();
   StoreStats stats;
   stats.items = report.items;
-  stats.capacity_slots = CapacityAt(superblock.geometry, superblock.top);
+  stats.capacity_slots = SlotsOf(superblock);
   stats.load_factor = static_cast<double>(stats.items) / static_cast<double>(stats.capacity_slots);
-  stats.bottom_level = superblock.bottom;
-  stats.top_level = superblock.top;
+  stats.level_buckets = SizesOf(superblock);
   stats.value_cells = report.value_cells;
   stats.free_cells = report.value_cells - report.cells_in_use;
   stats.pm_bytes = impl_->pool().mapping().mapped_bytes();

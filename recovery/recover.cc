@@ -8,7 +8,7 @@ namespace gpm {
 
 ScanCounters RecoverPool(Pool& pool, const RecoverySteps& steps, RecoveryStats* stats) {
   const Superblock& superblock = pool.superblock();
-  const bool resizing = superblock.top - superblock.bottom + 1 > superblock.geometry.levels;
+  const bool resizing = superblock.level_count > superblock.geometry.levels;
   stats->was_clean = superblock.clean != 0;
   const bool trusted = stats->was_clean && !resizing;
   ScanCounters found = steps.scan(trusted ? ScanMode::kTrust : ScanMode::kInspect);

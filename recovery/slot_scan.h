@@ -63,11 +63,11 @@ struct ScannedBuckets {
 template <class Visit>
 void ForEachScanned(const TableView& table, const DirectoryView& directory, const Visit& visit) {
   visit(ScannedBuckets{table.ReservedBucket(0), 2, true, DirectoryView::kNoIndex});
-  for (std::uint32_t level = table.bottom; level <= table.top; ++level) {
-    const bool addressable = level + table.levels > table.top;
+  for (std::uint32_t level = 0; level < table.level_count; ++level) {
+    const bool addressable = level < table.levels;
     const bool listed = addressable && directory.enabled();
-    visit(ScannedBuckets{table.Bucket(level, 0), std::uint64_t{1} << level, addressable,
-                         listed ? directory.Index(level, 0) : DirectoryView::kNoIndex});
+    visit(ScannedBuckets{table.Bucket(level, 0), table.Buckets(level), addressable,
+                         listed ? table.BucketIndex(level, 0) : DirectoryView::kNoIndex});
   }
 }
 
@@ -170,6 +170,53 @@ GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group,
     }
   }
   FenceBeforeAck(TeamOfOne(group), media, Step::kDrainFence, erased);
+  return left;
+}
+
+/// Moves the values of a bucket's items that lie in cells of a range to cells of the grant. There
+/// is no directory. It is durable when the bucket is done, so that what the cells held may be
+/// overwritten.
+/// @return items for which there was no cell
+template <class Group, class Media>
+GPM_HD std::uint64_t MoveCells(const TableView& table, const Reclaim& reclaim, const Group& group,
+                               const Media& media, std::byte* bucket, CellRange range) {
+  std::uint64_t left = 0;
+  bool moved = false;
+  for (std::uint32_t s = 0; s < table.slots; ++s) {
+    const Slot slot{bucket, s};
+    std::uint64_t reference = 0;
+    if (group.IsLeader()) {
+      const std::uint64_t word = media.Load(table.State(slot));
+      if (word != kEmptyState && word != kInsertState)
+        reference = media.Load(table.Reference(slot));
+    }
+    reference = group.Broadcast(reference);
+    if (reference < range.first * table.cell_bytes || reference >= range.last * table.cell_bytes) {
+      continue;
+    }
+    std::uint32_t cell = 0;
+    std::uint32_t taken = 0;
+    if (group.IsLeader()) taken = reclaim.TakeCell(true, &cell) ? 1 : 0;
+    if (group.Broadcast(taken) == 0) {
+      ++left;
+      continue;
+    }
+    const std::uint64_t target = group.Broadcast(cell) * table.cell_bytes;
+    auto* const to = reinterpret_cast<std::uint64_t*>(table.Cell(target));
+    const auto* const from = reinterpret_cast<const std::uint64_t*>(table.Cell(reference));
+    for (std::uint32_t w = group.Lane(); w < (table.value_size + 7) / 8; w += Group::kSize) {
+      media.Store(to + w, media.Load(from + w));
+    }
+    group.Sync();
+    if (group.IsLeader()) media.Flush(Step::kMoveCellFlush, to, table.value_size);
+    FenceBeforePublish(TeamOfOne(group), media, Step::kMoveCellFence);
+    if (group.IsLeader()) {
+      media.Store(table.Reference(slot), target);
+      media.Flush(Step::kMoveReferenceFlush, table.Reference(slot), sizeof target);
+    }
+    moved = true;
+  }
+  FenceBeforeAck(TeamOfOne(group), media, Step::kMoveDoneFence, moved);
   return left;
 }
 

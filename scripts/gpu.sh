@@ -4,8 +4,9 @@
 #
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
-#                                                 pair, user; stress_begin and stress_end, for a
-#                                                 stress that goes on between two calls
+#                                                 pair, user, python; stress_begin and stress_end, for a
+#                                                 stress that goes on between two calls (the first:
+#                                                 stress_begin beside; the second: stress_end, ...)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -28,7 +29,8 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
   fi
 }
 
-gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_grouping_test store_test space_test recovery_test model_test
+gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_compose_test cuda_copier_test
+  cuda_grouping_test store_test space_test recovery_test model_test
   cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test)
 
 phase_tests() {
@@ -48,10 +50,11 @@ phase_forced_pmem() { # the lines that kernels wrote are flushed through libpmem
 
 phase_sanitizer() {
   for tool in memcheck racecheck; do
+    # (Those left out have batches so large that they take too long.)
     run "$tool-cuda_test" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$build/tests/cuda_test"
+      "$build/tests/cuda_test" --gtest_filter='-*EverySize*:*HowPersistent*:*Beside*'
     run "$tool-cache_test" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$build/tests/cache_test"
+      "$build/tests/cache_test" --gtest_filter='CacheTest.*'
     run "$tool-model_test" env GPM_TEST_OPS=60000 timeout 240 compute-sanitizer --tool "$tool" \
       --error-exitcode 9 "$build/tests/model_test"
   done
@@ -91,13 +94,31 @@ phase_stress_end() { # waits for what stress_begin started, and says how it ende
   cat "$stress_log"
 }
 
+phase_beside() { # beside a stress: what takes no times, several phases at once; nothing of it is left running
+  local pid pids=()
+  beside() { # beside NAME PHASE...
+    local name=$1
+    shift
+    scripts/gpu.sh "$build" "$out/$name" "$@" >"$out/beside-$name.log" 2>&1 &
+    pids+=($!)
+  }
+  TESTS="${gpu_tests[*]:0:9}" beside tests tests
+  TESTS="${gpu_tests[*]:9}" beside more-tests tests
+  beside kills kills stress_sanitizer
+  beside media forced_pmem replay
+  for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
+  cat "$out"/beside-*.log
+}
+
 phase_stress_sanitizer() {
-  for tool in memcheck racecheck; do
-    run "$tool-stress" timeout 400 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$build/cli/gpmstore" stress --executor cuda --threads 4 --seed "${SEED:-1}" \
-      --seconds "${SANITIZER_SECONDS:-40}" --hang-seconds 300 --max-batch 20000
-    cat "$out/$tool-stress.log"
-  done
+  run memcheck-stress timeout 400 compute-sanitizer --tool memcheck --error-exitcode 9 \
+    "$build/cli/gpmstore" stress --executor cuda --threads 4 --seed "${SEED:-1}" \
+    --seconds "${SANITIZER_SECONDS:-40}" --hang-seconds 300 --max-batch 20000
+  # One kernel after another: with several streams, no batch ended any more under racecheck.
+  run racecheck-stress timeout 400 env CUDA_LAUNCH_BLOCKING=1 compute-sanitizer --tool racecheck \
+    --error-exitcode 9 "$build/cli/gpmstore" stress --executor cuda --threads 1 \
+    --seed "${SEED:-1}" --seconds "${SANITIZER_SECONDS:-40}" --hang-seconds 300 --max-batch 20000
+  cat "$out/memcheck-stress.log" "$out/racecheck-stress.log"
 }
 
 phase_replay() { # every executor, every batch size: the same results, and those of a dictionary
@@ -148,6 +169,11 @@ phase_pair() { # beside $BASE, a gpmstore_bench of another commit: medians on on
       --json "$out/workloads-$which.json"
     grep -vE "^(warning|\[)" "$out/workloads-$which.log" | tail -n 20
   done
+}
+
+phase_python() { # arrays of the libraries that are there; the package is $PYTHONPATH's
+  run python timeout 200 python3 -m pytest -q -p no:cacheprovider python/tests/test_gpu_arrays.py \
+    python/tests/test_store.py python/tests/test_items.py
 }
 
 phase_user() { # what a user gets: default options, an empty pool, a cold cache

@@ -10,6 +10,7 @@ Writes into DIR, of each report what it has:
   ablation    ablation_NAME    throughput of each step, a panel a batch size, beside published systems
   cache       cache_sizes_NAME, cache_theta_NAME, cache_load_NAME, cache_cost_NAME
   recovery    recovery_NAME    time of opening and resizing beside its bound
+  elastic     elastic_NAME     load factor, bytes, throughput and slowest batch, step by step
   roofline    roofline_NAME    accesses a second by kind and order, a panel for each number of them
   cpu         cpu_NAME         the store beside the peer
 NAME is the report file's. Bars begin at 0; what stands on a logarithmic axis is a point. Reports of
@@ -41,6 +42,7 @@ SECTIONS = {
         "cost": ("workload", "batch", "mops", "mops_no_cache"),
     },
     "recovery": {"rows": ("what", "seconds", "bound_seconds")},
+    "elastic": {"steps": ("growth", "step", "load_factor", "pm_bytes", "insert_mops", "slowest_ms")},
     "roofline": {"link": ("kind", "order", "accesses", "mops")},
     "cpu": {"phases": ("phase", "gpmstore_mops")},
 }
@@ -101,7 +103,9 @@ def title(report):
     store = report.get("store")
     if not store:
         return f"range of {report['range_bytes'] / 2**20:g} MiB, {report['executor']}, {report['medium']}"
-    return (f"{report['records'] / 1e6:g} M records of {store['key_size']} + "
+    amount = (f"{report['records'] / 1e6:g} M records" if "records" in report
+              else f"batches of {report['batch']:g}")
+    return (f"{amount} of {store['key_size']} + "
             f"{store['value_size']} bytes, {store['executor']}, {store['medium']}")
 
 
@@ -261,6 +265,23 @@ def plot_recovery(report):
     return figure
 
 
+def plot_elastic(report):
+    panels = [("load_factor", 1, "load factor"), ("pm_bytes", 1e-6, "pool, MB"),
+              ("insert_mops", 1, "inserts, " + MOPS), ("slowest_ms", 1, "slowest batch, ms")]
+    figure, grid = plt.subplots(2, 2, figsize=(10, 6), sharex=True)
+    for axes, (key, unit, label) in zip(grid.flat, panels):
+        for growth in unique(row["growth"] for row in report["steps"]):
+            rows = [row for row in report["steps"] if row["growth"] == growth]
+            axes.plot([row["step"] for row in rows], [unit * row[key] for row in rows],
+                      marker=".", label=f"growth {growth:g}")
+        axes.set(ylabel=label, ylim=(0, None))
+    for axes in grid[1]:
+        axes.set_xlabel("step")
+    grid[0][0].legend()
+    figure.suptitle(title(report))
+    return figure
+
+
 def plot_sizes(report):
     rows = report["sizes"]
     if not rows:
@@ -384,6 +405,7 @@ PLOTS = {
     "cache": {"cache_sizes": plot_sizes, "cache_theta": plot_theta, "cache_load": plot_load,
               "cache_cost": plot_cost},
     "recovery": {"recovery": plot_recovery},
+    "elastic": {"elastic": plot_elastic},
     "roofline": {"roofline": plot_roofline},
     "cpu": {"cpu": plot_cpu},
 }

@@ -38,21 +38,8 @@ struct DirectoryView {
   std::uint64_t* references = nullptr;    ///< instead, where values are inline
   std::uint64_t* keys = nullptr;          ///< of slots, key_words each; null: they are not here
   std::uint32_t stride = 0;               ///< fingerprints of a bucket: its slots, but at least 4
-  std::uint32_t lowest = 0;               ///< addressable level
 
   GPM_HD bool enabled() const { return fingerprints != nullptr; }
-  /// A bucket's *index* counts the buckets of the addressable levels, lowest level first.
-  GPM_HD std::uint32_t Index(std::uint32_t level, std::uint64_t number) const {
-    return static_cast<std::uint32_t>((std::uint64_t{1} << level) - (std::uint64_t{1} << lowest) +
-                                      number);
-  }
-  GPM_HD std::uint32_t LevelOf(std::uint32_t index) const {
-    return 31 - LeadingZeros(index + (1u << lowest));
-  }
-  GPM_HD std::byte* Bucket(const TableView& table, std::uint32_t index) const {
-    const std::uint32_t level = LevelOf(index);
-    return table.Bucket(level, index + (1u << lowest) - (1u << level));
-  }
   static GPM_HD std::uint16_t FingerprintOf(const KeyHash& hash) {
     const auto fingerprint = static_cast<std::uint16_t>(hash.g);
     return fingerprint <= kTaken ? static_cast<std::uint16_t>(fingerprint + 2) : fingerprint;
@@ -85,9 +72,10 @@ class DirectoryAccess {
 
   /// Index of candidate bucket c.
   GPM_HD std::uint32_t IndexOf(const Candidates& candidates, std::uint32_t c) const {
-    const std::uint32_t level = table_.top - (c >> table_.location_bits);
+    const std::uint32_t level = c >> table_.location_bits;
     const std::uint32_t location = c & (table_.locations - 1);
-    return view_.Index(level, BucketNumber(table_, candidates.hash, level, location));
+    return table_.BucketIndex(
+        level, BucketNumber(candidates.hash, location, table_.level_views[level].part_buckets));
   }
 
   GPM_HD bool has_keys() const { return view_.keys != nullptr; }
@@ -214,10 +202,11 @@ class DirectoryAccess {
   /// The same for a slot that was given back.
   GPM_HD void GivenBack(Slot slot) const {
     const auto offset = static_cast<std::uint64_t>(slot.bucket - table_.base);
-    for (std::uint32_t level = view_.lowest; level <= table_.top; ++level) {
-      const std::uint64_t number = (offset - table_.level_offset[level]) / table_.bucket_bytes;
-      if (offset < table_.level_offset[level] || number >> level != 0) continue;
-      const std::uint64_t at = std::uint64_t{view_.Index(level, number)} * view_.stride;
+    for (std::uint32_t level = 0; level < table_.levels; ++level) {
+      const std::uint64_t first = table_.level_views[level].offset;
+      const std::uint64_t number = (offset - first) / table_.bucket_bytes;
+      if (offset < first || number >= table_.Buckets(level)) continue;
+      const std::uint64_t at = std::uint64_t{table_.BucketIndex(level, number)} * view_.stride;
       media_.StoreShared(view_.fingerprints + at + slot.index, DirectoryView::kEmpty);
       return;
     }
@@ -226,7 +215,7 @@ class DirectoryAccess {
   /// Makes the entries of a bucket from persistent memory, while no batch runs. A slot whose word
   /// is not its key's, which only damage leaves, is one that no search finds.
   GPM_HD void Build(std::uint32_t index) const {
-    std::byte* const bucket = view_.Bucket(table_, index);
+    std::byte* const bucket = table_.BucketAt(index);
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
       const std::uint64_t word = media_.Load(table_.State(Slot{bucket, s}));
       std::uint16_t fingerprint = DirectoryView::kEmpty;
@@ -275,7 +264,7 @@ class DirectoryAccess {
   GPM_HD const std::uint64_t* WordAt(const Candidates& candidates, std::uint32_t w,
                                      std::uint32_t words_of_bucket, std::uint32_t words) const {
     const std::uint32_t c = w >> LowestBit(words_of_bucket);  // a power of two
-    if (w >= words || IsRepeated(table_, c)) return nullptr;
+    if (w >= words) return nullptr;
     return reinterpret_cast<const std::uint64_t*>(
         view_.fingerprints + std::uint64_t{IndexOf(candidates, c)} * view_.stride +
         (w & (words_of_bucket - 1)) * DirectoryView::kPrintsInWord);

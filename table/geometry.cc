@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include "gpmstore/error.h"
@@ -50,12 +52,66 @@ void ValidateGeometry(Geometry geometry) {
   if (!defect.empty()) throw Error(ErrorCode::kInvalidArgument, defect);
 }
 
-std::uint64_t CapacityAt(Geometry geometry, std::uint32_t top) {
-  std::uint64_t buckets = 0;
-  for (std::uint32_t i = 0; i < geometry.levels && i <= top; ++i) {
-    buckets += std::uint64_t{1} << (top - i);
+void ValidateGrowth(double factor, double compact_below) {
+  if (!(factor >= 1.1 && factor <= 4)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("growth {} is not a number from 1.1 to 4", factor));
   }
+  if (!(compact_below >= 0 && compact_below <= 0.4)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("compact_below {} is not a load factor from 0 to 0.4", compact_below));
+  }
+}
+
+std::uint64_t Growth::Next(std::uint64_t newest) const {
+  const std::uint64_t locations = geometry.locations;
+  const auto scaled = static_cast<std::uint64_t>(std::ceil(static_cast<double>(newest) * factor));
+  const std::uint64_t next = std::max(RoundUp(scaled, locations), newest + locations);
+  return std::min(next, kMaxLevelBuckets + 1);
+}
+
+LevelSizes Growth::Levels(std::uint64_t newest) const {
+  LevelSizes sizes;
+  for (double buckets = static_cast<double>(newest); sizes.size() < geometry.levels;
+       buckets /= factor) {
+    const auto parts = static_cast<std::uint64_t>(buckets) / geometry.locations;
+    sizes.push_back(std::max<std::uint64_t>(parts, 1) * geometry.locations);
+  }
+  return sizes;
+}
+
+LevelSizes Growth::Smallest() const { return Levels(64); }
+
+LevelSizes Growth::Reach(LevelSizes sizes, double slots) const {
+  while (static_cast<double>(SlotsOf(geometry, sizes)) < slots) {
+    const std::uint64_t next = Next(sizes.front());
+    if (next > kMaxLevelBuckets) break;
+    sizes.insert(sizes.begin(), next);
+    sizes.resize(geometry.levels);
+  }
+  return sizes;
+}
+
+std::uint64_t SlotsOf(Geometry geometry, const LevelSizes& sizes) {
+  std::uint64_t buckets = 0;
+  for (std::size_t i = 0; i < geometry.levels; ++i) buckets += sizes[i];
   return buckets * geometry.slots;
+}
+
+LevelSizes SizesOf(const Superblock& superblock) {
+  LevelSizes sizes;
+  for (std::uint32_t i = 0; i < superblock.level_count; ++i) {
+    sizes.push_back(superblock.levels[i].buckets);
+  }
+  return sizes;
+}
+
+std::uint64_t SlotsOf(const Superblock& superblock) {
+  std::uint64_t buckets = 0;
+  for (std::uint32_t i = 0; i < superblock.geometry.levels; ++i) {
+    buckets += superblock.levels[i].buckets;
+  }
+  return buckets * superblock.geometry.slots;
 }
 
 }  // namespace gpm

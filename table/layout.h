@@ -16,8 +16,15 @@ struct Slot {
   std::uint32_t index = 0;
 };
 
+/// A level, in an address space.
+struct LevelView {
+  std::uint64_t offset;        ///< of its first bucket, from the pool's base
+  std::uint32_t part_buckets;  ///< its buckets / locations
+  std::uint32_t first_index;   ///< of its buckets in a directory, if it is addressable
+};
+
 /// Where the table's parts are: a trivially copyable, non-owning view of a pool, the same on host
-/// and device. It changes only while no batch runs (new levels, moved tops).
+/// and device. It changes only while no batch runs (levels that come and go).
 struct TableView {
   std::byte* base;
   std::uint64_t hash_seed[2];
@@ -32,17 +39,35 @@ struct TableView {
   std::uint32_t slots;             ///< z
   std::uint32_t location_bits;     ///< log2 of locations
   std::uint32_t slot_bits;         ///< log2 of slots
-  std::uint32_t bottom;            ///< lowest physical level
-  std::uint32_t top;         ///< highest level; top, top - 1, ... top - levels + 1 are addressable
-  std::uint32_t cell_shift;  ///< trailing zeros of cell_bytes
-  std::uint32_t cell_inverse;  ///< of cell_bytes >> cell_shift, modulo 2^32
-  std::uint64_t level_offset[kMaxLevels];
+  std::uint32_t level_count;       ///< the first `levels` are addressable
+  std::uint32_t cell_shift;        ///< trailing zeros of cell_bytes
+  std::uint32_t cell_inverse;      ///< of cell_bytes >> cell_shift, modulo 2^32
+  /// The levels are being composed: they are in an executor's own memory, and nothing in the pool
+  /// names them. The reserved level is named, and takes nothing meanwhile.
+  bool composed;
+  LevelView level_views[kMaxLevels];  ///< the newest is level 0
 
   GPM_HD bool inline_values() const { return cell_bytes == 0; }
   GPM_HD std::uint32_t candidate_buckets() const { return levels * locations; }
 
   GPM_HD std::byte* Bucket(std::uint32_t level, std::uint64_t number) const {
-    return base + level_offset[level] + number * bucket_bytes;
+    return base + level_views[level].offset + number * bucket_bytes;
+  }
+  GPM_HD std::uint64_t Buckets(std::uint32_t level) const {
+    return std::uint64_t{level_views[level].part_buckets} << location_bits;
+  }
+  /// A bucket's *index* counts the buckets of the addressable levels, those of the oldest first.
+  GPM_HD std::uint32_t BucketIndex(std::uint32_t level, std::uint64_t number) const {
+    return level_views[level].first_index + static_cast<std::uint32_t>(number);
+  }
+  GPM_HD std::uint32_t LevelOf(std::uint32_t index) const {
+    std::uint32_t i = 0;
+    while (index < level_views[i].first_index) ++i;
+    return i;
+  }
+  GPM_HD std::byte* BucketAt(std::uint32_t index) const {
+    const std::uint32_t i = LevelOf(index);
+    return Bucket(i, index - level_views[i].first_index);
   }
   GPM_HD std::byte* ReservedBucket(std::uint32_t number) const {
     return base + kReservedOffset + number * bucket_bytes;
@@ -94,17 +119,23 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
   view.key_offset = 8 * view.slots;
   view.reference_offset =
       view.key_offset + (superblock.key_size > 8 ? view.slots * superblock.key_size : 0);
-  view.bottom = superblock.bottom;
-  view.top = superblock.top;
-  for (std::uint32_t i = 0; i < kMaxLevels; ++i) view.level_offset[i] = superblock.level_offset[i];
+  view.level_count = superblock.level_count;
+  std::uint64_t index = 0;
+  for (std::uint32_t i = view.level_count; i-- > 0;) {
+    const LevelEntry& level = superblock.levels[i];
+    view.level_views[i] = {level.offset,
+                           static_cast<std::uint32_t>(level.buckets >> view.location_bits),
+                           static_cast<std::uint32_t>(index)};
+    if (i < view.levels) index += level.buckets;
+  }
   return view;
 }
 
 /// Where one key may live, and the state word that marks it there.
 ///
-/// Candidate bucket c = i * locations + j is location j in level top - i. Candidate slots are
-/// numbered c * slots + s. The valid one of several copies of a key is in the highest level, then
-/// the lowest bucket, then the lowest slot (GPHash section 3.2.2): the lowest candidate.
+/// Candidate bucket c = i * locations + j is location j in level i. Candidate slots are numbered
+/// c * slots + s. The valid one of several copies of a key is in the newest level, then the lowest
+/// bucket, then the lowest slot (GPHash section 3.2.2): the lowest candidate.
 struct Candidates {
   KeyHash hash;
   std::uint64_t word;
@@ -128,43 +159,39 @@ GPM_HD inline Candidates LocateKey(const TableView& table, const std::uint64_t* 
   return candidates;
 }
 
-/// Number of the bucket at a level: the high bits of the location's hash, so that hash order is
-/// address order in every level at once.
+/// floor(hash * count / 2^64): the share of `count` things that a hash falls to.
+GPM_HD inline std::uint64_t ShareOf(std::uint64_t hash, std::uint32_t count) {
+#ifdef __CUDA_ARCH__
+  return ((hash >> 32) * count + ((hash & 0xFFFF'FFFF) * count >> 32)) >> 32;
+#else
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((Wide{hash} * count) >> 64);
+#endif
+}
+
+/// Number of the bucket at a level: in proportion to the location's hash, so that hash order is
+/// address order in every level at once. Where a level has 2^i buckets, it is the hash's high bits.
 ///
 /// Location j hashes to h + j * g (double hashing) within the j-th of `locations` equal parts of
-/// the table. Two locations then share a bucket only in levels with fewer buckets than locations,
-/// their order is that of their bucket numbers, and the rule that the first location gets an item
-/// when loads are equal fills the table further (Voecking, "How asymmetry helps load balancing",
-/// 1999).
-GPM_HD inline std::uint64_t BucketNumber(const TableView& table, const KeyHash& hash,
-                                         std::uint32_t level, std::uint32_t location) {
-  if (level == 0) return 0;
-  const std::uint32_t part_bits = table.location_bits;
-  const std::uint64_t within = (hash.h + location * hash.g) >> part_bits;
-  const std::uint64_t part = part_bits == 0 ? 0 : std::uint64_t{location} << (64 - part_bits);
-  return (part | within) >> (64 - level);
+/// the level. So two locations never share a bucket, their order is that of their bucket numbers,
+/// and the rule that the first location gets an item when loads are equal fills the table further
+/// (Voecking, "How asymmetry helps load balancing", 1999).
+/// @param part_buckets of the level
+GPM_HD inline std::uint64_t BucketNumber(const KeyHash& hash, std::uint32_t location,
+                                         std::uint32_t part_buckets) {
+  return std::uint64_t{location} * part_buckets + ShareOf(hash.h + location * hash.g, part_buckets);
 }
 
-/// Whether candidate bucket c is the same bucket as one with a lower number: in levels with fewer
-/// buckets than locations.
-GPM_HD inline bool IsRepeated(const TableView& table, std::uint32_t c) {
-  const std::uint32_t level = table.top - (c >> table.location_bits);
-  if (level >= table.location_bits) return false;
-  const std::uint32_t sharers = 1u << (table.location_bits - level);
-  return (c & (sharers - 1)) != 0;
-}
-
-/// Candidate bucket c, or null when it is repeated, or when the key lives in the reserved level and
-/// c is not 0.
+/// Candidate bucket c, or null when the key lives in the reserved level and c is not 0.
 GPM_HD inline std::byte* CandidateBucket(const TableView& table, const Candidates& candidates,
                                          std::uint32_t c) {
   if (candidates.reserved >= 0) {
     return c == 0 ? table.ReservedBucket(static_cast<std::uint32_t>(candidates.reserved)) : nullptr;
   }
-  const std::uint32_t level = table.top - (c >> table.location_bits);
+  const std::uint32_t level = c >> table.location_bits;
   const std::uint32_t location = c & (table.locations - 1);
-  if (IsRepeated(table, c)) return nullptr;
-  return table.Bucket(level, BucketNumber(table, candidates.hash, level, location));
+  return table.Bucket(
+      level, BucketNumber(candidates.hash, location, table.level_views[level].part_buckets));
 }
 
 /// A key of up to 128 bytes, in registers or on the stack.

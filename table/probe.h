@@ -86,8 +86,8 @@ class TableProbe {
                        outcome.position & (table_.slots - 1), outcome.reference, value);
   }
 
-  /// The candidate slots of level top - i alone: for one thread it pays to look at the levels one
-  /// by one, the highest, where most items are, first.
+  /// The candidate slots of level i alone: for one thread it pays to look at the levels one by one,
+  /// the newest, where most items are, first.
   /// @param buckets BucketAt of the candidate buckets of this level, at least
   GPM_HD Probe ProbeLevel(const Candidates& candidates, const std::uint64_t* key, std::uint32_t i,
                           std::byte* const* buckets) const {
@@ -96,17 +96,17 @@ class TableProbe {
                         [&](std::uint32_t c) { return buckets[c]; });
   }
 
-  /// Where a new item goes: in the highest level that has room for it, the first empty slot of the
+  /// Where a new item goes: in the newest level that has room for it, the first empty slot of the
   /// bucket with the most empty slots (the first location, of equals); -1 when all are full.
-  /// Filling the levels from the top reaches a load factor of 0.91 to 0.93 before the first resize;
-  /// taking the least loaded bucket of all levels, it was 0.88 to 0.89 (2L-2H-8S, 196608 slots;
-  /// test StoreTest.LoadFactorAtFirstResize, which records it).
+  /// Filling the levels from the newest on reaches a load factor of 0.91 to 0.93 before the first
+  /// resize; taking the least loaded bucket of all levels, it was 0.88 to 0.89 (2L-2H-8S, 196608
+  /// slots; test StoreTest.LoadFactorAtFirstResize, which records it).
   GPM_HD int PlaceFor(std::uint32_t empty) const {
     const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
     int choice = -1;
     std::uint32_t most = 0;
     for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
-      if (choice >= 0 && (c & (table_.locations - 1)) == 0) break;  // a lower level begins
+      if (choice >= 0 && (c & (table_.locations - 1)) == 0) break;  // an older level begins
       const std::uint32_t bits = (empty >> (c * table_.slots)) & bucket_mask;
       const std::uint32_t count = PopCount(bits);
       if (count > most) {
@@ -130,15 +130,15 @@ class TableProbe {
     return valid.bucket != slot.bucket || valid.index != slot.index;
   }
 
-  /// The same among the levels that are being drained, the highest of which takes precedence; for a
+  /// The same among the levels that are being drained, the newest of which takes precedence; for a
   /// slot there whose key has no copy in the addressable levels. Only damage leaves such copies.
   GPM_HD bool IsDrainedDuplicate(Slot slot, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
     if (candidates.reserved >= 0) return false;
-    for (std::uint32_t level = table_.top - table_.levels + 1; level-- > table_.bottom;) {
+    for (std::uint32_t level = table_.levels; level < table_.level_count; ++level) {
       for (std::uint32_t j = 0; j < table_.locations; ++j) {
-        std::byte* const bucket =
-            table_.Bucket(level, BucketNumber(table_, candidates.hash, level, j));
+        std::byte* const bucket = table_.Bucket(
+            level, BucketNumber(candidates.hash, j, table_.level_views[level].part_buckets));
         for (std::uint32_t s = 0; s < table_.slots; ++s) {
           const Slot other{bucket, s};
           if (media_.Load(table_.State(other)) == candidates.word && HoldsKey(other, key)) {
@@ -150,12 +150,14 @@ class TableProbe {
     return false;
   }
 
-  /// Whether a slot of the bottom level is where its key hashes to, under the key's word.
+  /// Whether a slot of the oldest level is where its key hashes to, under the key's word.
   GPM_HD bool IsInPlace(Slot slot, std::uint64_t word, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
     for (std::uint32_t j = 0; j < table_.locations && candidates.word == word; ++j) {
-      const std::uint64_t number = BucketNumber(table_, candidates.hash, table_.bottom, j);
-      if (table_.Bucket(table_.bottom, number) == slot.bucket) return true;
+      const std::uint32_t oldest = table_.level_count - 1;
+      const std::uint64_t number =
+          BucketNumber(candidates.hash, j, table_.level_views[oldest].part_buckets);
+      if (table_.Bucket(oldest, number) == slot.bucket) return true;
     }
     return false;
   }

@@ -387,7 +387,8 @@ class Operations : public TableProbe<Group, Media> {
           work->lock_first = true;
           return false;
         }
-        const int choice = PlaceFor(probe.empty);
+        const bool waits = table_.composed && candidates.reserved >= 0;
+        const int choice = waits ? -1 : PlaceFor(probe.empty);
         if (choice < 0) {
           outcome.shortage = Shortage::kSlot;
           break;

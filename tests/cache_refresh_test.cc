@@ -18,19 +18,20 @@
 #include "cache/sizing.h"
 #include "pm/thread_pool.h"
 #include "table/media/direct.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 namespace gpm {
 namespace {
 
+/// @param top the newest level has 2^top buckets
 TableView TableOf(std::uint32_t key_size, std::uint32_t value_size, std::uint32_t top,
                   Geometry geometry = {2, 2, 8}) {
   Superblock superblock{};
   superblock.key_size = key_size;
   superblock.value_size = value_size;
   superblock.geometry = geometry;
-  superblock.top = top;
-  superblock.bottom = top + 1 - geometry.levels;
+  LayLevels(&superblock, test::LevelsFrom(geometry, std::uint64_t{1} << top), 0);
   return MakeTableView(nullptr, superblock);
 }
 
@@ -83,7 +84,8 @@ TEST(CacheShape, HasTheValuesOfAFractionOfTheAddressableBuckets) {
        {Geometry{2, 2, 8}, Geometry{1, 2, 16}, Geometry{4, 2, 4}, Geometry{2, 4, 1}}) {
     for (const std::uint32_t top : {std::uint32_t{3}, std::uint32_t{10}, std::uint32_t{20}}) {
       const TableView table = TableOf(8, 9, top, geometry);
-      const std::uint64_t buckets = CapacityAt(geometry, top) / geometry.slots;
+      const LevelSizes sizes = test::LevelsFrom(geometry, std::uint64_t{1} << top);
+      const std::uint64_t buckets = SlotsOf(geometry, sizes) / geometry.slots;
       for (const double fraction : {0.0, 0.01, 0.25, 0.5, 1.0}) {
         SCOPED_TRACE(fraction);
         const CacheShape shape = ShapeCache(Fraction(fraction), Defaults(), table);
@@ -210,8 +212,12 @@ TEST(CacheShape, WhatFillsFramesIsPartOfTheBudget) {
   EXPECT_EQ(all.slots_at_once(), 300u * 8);
   EXPECT_EQ(all.cache_bytes(),
             ShapeCache(Fraction(1.0), Defaults(), table).cache_bytes() + 300 * 8 * 16);
+  CacheShape at_once = all;
+  at_once.frames = 300;
   for (int i = 0; i < 2000; ++i) {
-    const std::uint64_t budget = 1 + random() % (BytesOf(all) + 1000);
+    // About the border, too, from which on frames need no more to be filled.
+    const std::uint64_t budget = i % 4 == 0 ? BytesOf(at_once) - 2000 + random() % 4000
+                                            : 1 + random() % (BytesOf(all) + 1000);
     SCOPED_TRACE(budget);
     const CacheShape shape = ShapeCache(Fraction({}, budget), defaults, table);
     ASSERT_LE(BytesOf(shape), budget);
@@ -242,8 +248,8 @@ TEST(CacheShape, CountsAllOfItsMemory) {
   CacheMemory<CountedArray> memory(&total);
   memory.Reserve(CacheShape{}, CachePolicy::kLfu);
   EXPECT_EQ(total, 0u);
-  EXPECT_FALSE(memory.View(TableOf(8, 8, 6)).directory.enabled());
-  EXPECT_FALSE(memory.View(TableOf(8, 8, 6)).cache.enabled());
+  EXPECT_FALSE(memory.View().directory.enabled());
+  EXPECT_FALSE(memory.View().cache.enabled());
 }
 
 TEST(CacheShape, RefusesWhatIsNoFraction) {
@@ -262,20 +268,22 @@ TEST(CacheShape, RefusesWhatIsNoFraction) {
   }
 }
 
-TEST(DirectoryView, IndexCountsTheAddressableBuckets) {
-  const TableView table = TableOf(8, 8, 7, {4, 2, 4});
-  CacheMemory<CountedArray> memory;
-  memory.Reserve(ShapeCache(Fraction(1.0), {}, table), CachePolicy::kLfu);
-  const DirectoryView view = memory.View(table).directory;
+TEST(TableView, IndexCountsTheAddressableBuckets) {
+  Superblock superblock{};
+  superblock.key_size = superblock.value_size = 8;
+  superblock.geometry = {4, 2, 4};
+  LayLevels(&superblock, {130, 62, 62, 2, 16}, 1 << 20);
+  const TableView table = MakeTableView(nullptr, superblock);
   std::uint32_t next = 0;
-  for (std::uint32_t level = 4; level <= 7; ++level) {
-    for (std::uint64_t number = 0; number < std::uint64_t{1} << level; ++number) {
-      ASSERT_EQ(view.Index(level, number), next);
-      ASSERT_EQ(view.LevelOf(next), level);
+  for (std::uint32_t level = 4; level-- > 0;) {
+    for (std::uint64_t number = 0; number < superblock.levels[level].buckets; ++number) {
+      ASSERT_EQ(table.BucketIndex(level, number), next);
+      ASSERT_EQ(table.LevelOf(next), level);
+      ASSERT_EQ(table.BucketAt(next), table.Bucket(level, number));
       ++next;
     }
   }
-  EXPECT_EQ(next, memory.shape.buckets);
+  EXPECT_EQ(next, ShapeCache(Fraction(1.0), {}, table).buckets);
 }
 
 TEST(DirectoryView, PrintsAreNoMarks) {
@@ -310,7 +318,7 @@ class CacheLoaderTest : public ::testing::Test {
   /// Loads and checks that what is kept of frames is consistent.
   /// @return the buckets that have one
   std::set<std::uint32_t> Load(std::uint32_t clock = 1, std::uint64_t uses = 0) {
-    CacheView view = memory_.View(table_).cache;
+    CacheView view = memory_.View().cache;
     view.clock = clock;
     const CacheRefresh load =
         memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++loads_, uses, view.size));

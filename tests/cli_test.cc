@@ -16,7 +16,7 @@ TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
   const Ran all = Run("--help");
   EXPECT_EQ(all.status, 0);
   for (const char* command : {"ycsb", "replay", "info", "check", "dump", "create", "get", "put",
-                              "del", "crash-explore", "crash-test"}) {
+                              "del", "compact", "upgrade", "crash-explore", "crash-test"}) {
     EXPECT_NE(all.out.find(command), std::string::npos) << command;
     const Ran ran = Run(std::string(command) + " --help");
     EXPECT_EQ(ran.status, 0) << command;
@@ -41,6 +41,38 @@ TEST_F(CliTest, VersionIsTheLibrarysAndInEveryReport) {
   }
 }
 
+TEST_F(CliTest, CompactAndUpgrade) {
+  const std::string pool = NewPath();
+  ASSERT_EQ(
+      Run("ycsb -w load --records 100000 --value-size 100 --executor cpu --keep --pool " + pool)
+          .status,
+      0);
+  Json info = RunJson("info " + pool);
+  ASSERT_EQ(info["levels"].size(), 2u);
+  EXPECT_EQ(info["levels"][0]["items"].get<int>() + info["levels"][1]["items"].get<int>(), 100'000);
+  EXPECT_FALSE(info["levels"][0]["being_drained"].get<bool>());
+  {
+    Store store = Store::Open(pool, {.executor = ExecutorKind::kCpu});
+    std::vector<std::byte> keys;
+    store.ForEach([&](auto key, auto) {
+      if (keys.size() < 8 * 98'000) keys.insert(keys.end(), key.begin(), key.end());
+    });
+    std::vector<Result> results(keys.size() / 8);
+    EXPECT_EQ(store.Erase(keys, results), 0u);
+    store.Close();
+  }
+  const auto bytes = std::filesystem::file_size(pool);
+  const Ran ran = Run("compact " + pool);
+  EXPECT_EQ(ran.status, 0);
+  EXPECT_NE(ran.out.find("2000 items in"), std::string::npos) << ran.out;
+  EXPECT_LT(std::filesystem::file_size(pool), bytes / 4);
+  EXPECT_EQ(Run("check " + pool).status, 0);
+  EXPECT_EQ(RunJson("info " + pool)["items"], 2000);
+  EXPECT_NE(Run("upgrade " + pool).out.find("already"), std::string::npos);
+  ExpectRefused("compact " + NewPath(), "no such");
+  ExpectRefused("upgrade " + NewPath(), "no such");
+}
+
 TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("", "subcommand");
   ExpectRefused("frobnicate", "frobnicate");
@@ -60,6 +92,7 @@ TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("ycsb -w a --value-size 0", "0");
   ExpectRefused("ycsb -w a --value-size 65537", "65537");
   ExpectRefused("ycsb -w a --pool-max 12Q", "pool-max");
+  ExpectRefused("ycsb -w a --growth 1", "growth");
   ExpectRefused("ycsb -w a --executor cpu --cache 0.2", "--directory");
   ExpectRefused("ycsb -w a --no-directory --cache 0.2", "--directory");
   ExpectRefused("ycsb -w erase --records 10 --operations 11", "erase");
@@ -319,9 +352,10 @@ TEST_F(CliTest, InfoAndCheckOfDamagedPools) {
     const Superblock& superblock = opened->superblock();
     const std::uint64_t bucket_bytes = opened->bucket_bytes();
     auto* const level =
-        reinterpret_cast<std::uint64_t*>(opened->base() + superblock.level_offset[superblock.top]);
+        reinterpret_cast<std::uint64_t*>(opened->base() + superblock.levels[0].offset);
     std::uint64_t* slot = nullptr;
-    for (std::uint64_t bucket = 0; slot == nullptr && bucket < (1ull << superblock.top); ++bucket) {
+    for (std::uint64_t bucket = 0; slot == nullptr && bucket < superblock.levels[0].buckets;
+         ++bucket) {
       std::uint64_t* const words = level + bucket * bucket_bytes / 8;
       for (std::uint32_t i = 0; slot == nullptr && i < superblock.geometry.slots; ++i) {
         if (words[i] > 1) slot = words + superblock.geometry.slots + i;

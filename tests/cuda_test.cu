@@ -22,6 +22,7 @@ namespace {
 using test::CudaTest;
 using test::kValueSize;
 using test::OnDevice;
+using test::Placed;
 using test::Value;
 using test::ValueOf;
 
@@ -52,51 +53,6 @@ TEST_F(CudaTest, ArraysMayBeOnHostOrDeviceEachOnItsOwn) {
     std::filesystem::remove(PoolPath());
   }
 }
-
-/// An array of a batch in host memory, at an odd address if that is pageable, or in GPU memory;
-/// poisoned, or a copy.
-class Placed {
- public:
-  enum Where { kPageable, kPinned, kDevice, kWays };
-  Placed(Where where, std::size_t bytes) : where_(where), bytes_(bytes) {
-    if (where == kPageable) {
-      pageable_.resize(bytes + 1);
-    } else if (where == kPinned) {
-      CheckCuda(cudaMallocHost(reinterpret_cast<void**>(&pinned_), bytes), "cudaMallocHost");
-    } else {
-      device_.Reserve(bytes);
-    }
-    const std::vector<std::byte> poison(bytes, std::byte{0xA5});
-    CheckCuda(cudaMemcpy(data(), poison.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
-  }
-  template <class T>
-  Placed(Where where, const std::vector<T>& contents) : Placed(where, contents.size() * sizeof(T)) {
-    CheckCuda(cudaMemcpy(data(), contents.data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
-  }
-  ~Placed() { cudaFreeHost(pinned_); }
-  Placed(const Placed&) = delete;
-  Placed& operator=(const Placed&) = delete;
-
-  std::byte* data() {
-    return where_ == kPageable ? pageable_.data() + 1
-           : where_ == kPinned ? pinned_
-                               : device_.data();
-  }
-  std::span<std::byte> bytes() { return {data(), bytes_}; }
-  template <class T>
-  std::vector<T> Contents() {
-    std::vector<T> contents(bytes_ / sizeof(T));
-    CheckCuda(cudaMemcpy(contents.data(), data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
-    return contents;
-  }
-
- private:
-  Where where_;
-  std::size_t bytes_;
-  std::vector<std::byte> pageable_;
-  std::byte* pinned_ = nullptr;
-  DeviceArray<std::byte> device_;
-};
 
 TEST_F(CudaTest, ArraysOfEverySizeMayBeAnywhere) {
   // Small, sorted, two chunks and a bit.
@@ -143,7 +99,7 @@ TEST_F(CudaTest, ArraysOfEverySizeMayBeAnywhere) {
 
 TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
   constexpr std::uint64_t kKeys = 40000;
-  constexpr std::size_t kFinds = 300000;  // read in two parts, with the same keys in both
+  constexpr std::size_t kFinds = 300000;  // in chunks, or in two slices with the same keys in both
   constexpr std::size_t kMixed[] = {50000, 300001};  // the second of them too, and with growth
   const std::uint64_t seed = test::TestSeed();
   std::vector<std::uint64_t> keys(kKeys);
@@ -165,9 +121,10 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
     Outcome outcome{std::vector<Result>(kKeys), {}};
     store.Insert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), outcome.results);
     if (cache) store.RefreshCache().Wait();
-    const auto apply = [&](std::span<const Op> ops, std::size_t n) {
+    const auto apply = [&](std::span<const Op> ops, std::size_t n, Placed::Where where) {
       std::vector<std::uint64_t> some(n);
-      std::vector<Value> news(n), found(n, ValueOf(7));
+      std::vector<Value> news(n);
+      Placed room(where, n * kValueSize);
       std::vector<Result> results(n);
       for (std::size_t i = 0; i < n; ++i) {
         const std::uint64_t range = ops.size() > kMixed[0] ? 4 * kKeys : kKeys + kKeys / 4;
@@ -179,8 +136,9 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
           .ops = ops,
           .keys = std::as_bytes(std::span(some)),
           .values = ops.empty() ? std::span<const std::byte>{} : std::as_bytes(std::span(news)),
-          .found = std::as_writable_bytes(std::span(found)),
+          .found = room.bytes(),
           .results = results});
+      auto found = room.Contents<Value>();
       for (std::size_t i = 0; i < n; ++i) {
         const bool is_found = results[i] == Result::kOk && (ops.empty() || ops[i] == Op::kFind);
         if (!is_found) found[i] = ValueOf(7);  // its row has no meaning
@@ -189,8 +147,8 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
       outcome.found.insert(outcome.found.end(), found.begin(), found.end());
     };
     for (int round = 0; round < 2; ++round) {
-      apply({}, kFinds);
-      apply({}, 3000);
+      for (const auto where : {Placed::kPageable, Placed::kDevice}) apply({}, kFinds, where);
+      apply({}, 3000, Placed::kPageable);
       std::vector<Op> ops(kMixed[round]);
       for (Op& op : ops) {
         const auto choice = random() % 10;
@@ -199,7 +157,7 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
              : choice < 9 ? Op::kErase
                           : Op::kInsert;
       }
-      apply(ops, ops.size());
+      apply(ops, ops.size(), Placed::kPageable);
     }
     store.Close();
     std::filesystem::remove(PoolPath());
@@ -261,6 +219,58 @@ TEST_F(CudaTest, BatchesOnOneStreamFollowEachOther) {
   store.Close();
   EXPECT_TRUE(CheckPool(PoolPath()).defects.empty());
   CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+/// What a stream is still to write to pinned arrays is what a batch behind it reads, and what the
+/// batch gives back there is what the stream reads next.
+TEST_F(CudaTest, PinnedArraysAreUsedInTheOrderOfTheStream) {
+  Store store = Make(1 << 20);
+  const CudaStream stream;
+  const OnDevice<std::byte> much(std::size_t{1} << 28);
+  std::uint64_t next = 0;
+  for (const std::size_t n : {std::size_t{700}, std::size_t{20'000}, std::size_t{300'000}}) {
+    SCOPED_TRACE(n);
+    std::vector<std::uint64_t> keys(n);
+    std::iota(keys.begin(), keys.end(), next);
+    next += n;
+    std::vector<Value> values;
+    for (const auto key : keys) values.push_back(ValueOf(key));
+    const OnDevice<std::uint64_t> device_keys(keys);
+    const OnDevice<Value> device_values(values), seen(n);
+    const OnDevice<Result> inserted(n);
+    Placed pinned_keys(Placed::kPinned, n * 8), pinned_values(Placed::kPinned, n * kValueSize);
+    Placed found(Placed::kPinned, n * kValueSize), results(Placed::kPinned, n);
+    const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+      CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+    };
+    for (int i = 0; i < 8; ++i) {
+      CheckCuda(cudaMemsetAsync(much.data(), i, std::size_t{1} << 28, stream), "cudaMemsetAsync");
+    }
+    copy(pinned_keys.data(), device_keys.data(), n * 8);
+    copy(pinned_values.data(), device_values.data(), n * kValueSize);
+    Ticket insert = store.ApplyAsync(Batch{.op = Op::kInsert,
+                                           .ops = {},
+                                           .keys = pinned_keys.bytes(),
+                                           .values = pinned_values.bytes(),
+                                           .found = {},
+                                           .results = std::span(inserted.data(), n)},
+                                     stream);
+    Ticket find =
+        store.ApplyAsync(Batch{.op = Op::kFind,
+                               .ops = {},
+                               .keys = pinned_keys.bytes(),
+                               .values = {},
+                               .found = found.bytes(),
+                               .results = std::span(reinterpret_cast<Result*>(results.data()), n)},
+                         stream);
+    copy(seen.data(), found.data(), n * kValueSize);
+    CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    EXPECT_TRUE(seen.Host() == values);
+    insert.Wait();
+    find.Wait();
+    EXPECT_EQ(inserted.Host(), std::vector(n, Result::kOk));
+    EXPECT_EQ(results.Contents<Result>(), std::vector(n, Result::kOk));
+  }
 }
 
 /// A large batch is answered by what its search saw while it is carried out. What another batch

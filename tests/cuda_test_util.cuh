@@ -42,6 +42,51 @@ class OnDevice {
   DeviceArray<T> array_;
 };
 
+/// An array of a batch in host memory, at an odd address if that is pageable, or in GPU memory;
+/// poisoned, or a copy.
+class Placed {
+ public:
+  enum Where { kPageable, kPinned, kDevice, kWays };
+  Placed(Where where, std::size_t bytes) : where_(where), bytes_(bytes) {
+    if (where == kPageable) {
+      pageable_.resize(bytes + 1);
+    } else if (where == kPinned) {
+      CheckCuda(cudaMallocHost(reinterpret_cast<void**>(&pinned_), bytes), "cudaMallocHost");
+    } else {
+      device_.Reserve(bytes);
+    }
+    const std::vector<std::byte> poison(bytes, std::byte{0xA5});
+    CheckCuda(cudaMemcpy(data(), poison.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+  }
+  template <class T>
+  Placed(Where where, const std::vector<T>& contents) : Placed(where, contents.size() * sizeof(T)) {
+    CheckCuda(cudaMemcpy(data(), contents.data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
+  }
+  ~Placed() { cudaFreeHost(pinned_); }
+  Placed(const Placed&) = delete;
+  Placed& operator=(const Placed&) = delete;
+
+  std::byte* data() {
+    return where_ == kPageable ? pageable_.data() + 1
+           : where_ == kPinned ? pinned_
+                               : device_.data();
+  }
+  std::span<std::byte> bytes() { return {data(), bytes_}; }
+  template <class T>
+  std::vector<T> Contents() {
+    std::vector<T> contents(bytes_ / sizeof(T));
+    CheckCuda(cudaMemcpy(contents.data(), data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
+    return contents;
+  }
+
+ private:
+  Where where_;
+  std::size_t bytes_;
+  std::vector<std::byte> pageable_;
+  std::byte* pinned_ = nullptr;
+  DeviceArray<std::byte> device_;
+};
+
 inline constexpr std::uint32_t kValueSize = 128;
 struct Value {
   std::uint64_t words[kValueSize / 8];

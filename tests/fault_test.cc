@@ -15,6 +15,7 @@
 
 #include "engine/store_impl.h"
 #include "tests/fault_injection.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
@@ -119,6 +120,11 @@ class FaultSession {
       store_->Apply(*mixed_);
     };
     Run(batch, apply);
+  }
+
+  /// Inserts by a bulk load.
+  void BulkLoad(TestBatch& batch) {
+    Run(batch, [&] { store_->BulkLoad(mixed_->keys, mixed_->values, mixed_->results); });
   }
 
   /// The same with a ticket, which must say the same each time that it is asked.
@@ -345,6 +351,15 @@ constexpr Story kStories[] = {
        Insert(session, 0, 100);
        session.Close();
      }},
+    {"BulkLoad", Before::kNothing, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Create(500);
+       TestBatch items = Operations(session, Op::kInsert, 0, 4200);
+       session.BulkLoad(items);
+       TestBatch more = Operations(session, Op::kInsert, 4000, 400);
+       session.BulkLoad(more);
+       session.Close();
+     }},
     {"OpenClosed", Before::kClosed, kAmpleBytes,
      [](FaultSession& session) {
        session.Open();
@@ -421,6 +436,17 @@ constexpr Story kStories[] = {
        Insert(session, 1000, 500);
        session.Close();
      }},
+    {"Compact", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.Open();
+       Insert(session, 1000, 5000);
+       TestBatch erases = Operations(session, Op::kErase, 0, 5500);
+       session.Apply(erases, Op::kErase);
+       session.Do([&] { session.store().Compact(); });
+       Insert(session, 0, 900);
+       session.Do([&] { session.store().Compact(); });
+       session.Close();
+     }},
     {"CloseWithWork", Before::kClosed, kAmpleBytes,
      [](FaultSession& session) {
        session.Open();
@@ -479,7 +505,7 @@ class FaultTest : public PoolTest, public ::testing::WithParamInterface<FaultPar
     if (story.before == Before::kResizing) {
       const auto pool = Pool::Open(state.path, {});
       pool->SetClean(false);
-      pool->AddLevel();
+      test::AddLevel(*pool);
     }
     return state;
   }

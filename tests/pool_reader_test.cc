@@ -10,6 +10,7 @@
 #include <map>
 
 #include "pm/pool.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
@@ -76,10 +77,10 @@ TEST_F(PoolReaderTest, ReadsPoolsThatWereClosedInOrderOrNot) {
       EXPECT_TRUE(pool.Stats().recovery.was_clean);
       ExpectItems(pool);
     }
-    {  // a resize was under way: items of the lowest level are in none that is addressed
+    {  // a resize was under way: items of the oldest level are in none that is addressed
       const auto pool = Pool::Open(path, {});
       pool->SetClean(false);
-      pool->AddLevel();
+      test::AddLevel(*pool);
     }
     const std::string before = FileBytes(path);
     {

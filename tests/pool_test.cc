@@ -10,6 +10,7 @@
 
 #include "pm/crc32c.h"
 #include "pm/space.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 /// Pools: creation, the two superblock copies, derived space, and changes of levels and segments.
@@ -48,12 +49,13 @@ bool AllZero(const std::byte* from, std::uint64_t bytes) {
   return std::all_of(from, from + bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-PoolConfig Config(std::uint32_t value_size = 100, std::uint32_t top_level = 4) {
+/// @param newest buckets of the newest level
+PoolConfig Config(std::uint32_t value_size = 100, std::uint64_t newest = 16) {
   PoolConfig config;
   config.value_size = value_size;
   config.hash_seed[0] = 17;
   config.hash_seed[1] = 19;
-  config.top_level = top_level;
+  config.levels = {newest, newest / 2};
   return config;
 }
 
@@ -107,8 +109,9 @@ TEST_F(PoolFileTest, CreateAndOpen) {
     EXPECT_EQ(created.value_size, 100u);
     EXPECT_EQ(created.hash_seed[0], 17u);
     EXPECT_EQ(created.hash_seed[1], 19u);
-    EXPECT_EQ(created.bottom, 3u);
-    EXPECT_EQ(created.top, 4u);
+    EXPECT_EQ(created.level_count, 2u);
+    EXPECT_EQ(created.levels[0].buckets, 16u);
+    EXPECT_EQ(created.levels[1].buckets, 8u);
     EXPECT_EQ(created.segment_count, 0u);
     EXPECT_EQ(pool->bucket_bytes(), 128u);
     EXPECT_EQ(pool->cell_bytes(), 128u);
@@ -155,14 +158,18 @@ TEST_F(PoolFileTest, BadConfiguration) {
   config.geometry = Geometry{2, 2, 16};
   refused(config, "2L-2H-16S");
   config = Config();
-  config.top_level = 0;
-  refused(config, "top level 0");
-  config.top_level = kMaxLevels;
-  refused(config, "top level 40");
-  // Levels 9 and 10 have 1536 buckets of 128 bytes; 12 KiB come before them.
+  config.levels = {16};
+  refused(config, "1 first levels, the geometry has 2");
+  config.levels = {16, 0};
+  refused(config, "0 buckets");
+  config.levels = {16, 7};
+  refused(config, "7 buckets are not a multiple of 2");
+  config.levels = {kMaxLevelBuckets + 1, 16};
+  refused(config, "4294967296 buckets");
+  // The levels have 1536 buckets of 128 bytes; 12 KiB come before them.
   const std::uint64_t needed = 12 * kKiB + 1536 * 128;
-  refused(Config(100, 10), std::to_string(needed), needed - 1);
-  EXPECT_NO_THROW(Pool::Create(NewPath(), Config(100, 10), {.max_bytes = needed}));
+  refused(Config(100, 1024), std::to_string(needed), needed - 1);
+  EXPECT_NO_THROW(Pool::Create(NewPath(), Config(100, 1024), {.max_bytes = needed}));
   EXPECT_EQ(ErrorOf([&] { Pool::Create(NewPath(), Config(), {.read_only = true}); }),
             ErrorCode::kInvalidArgument);
 }
@@ -175,7 +182,7 @@ TEST_F(PoolFileTest, FailedCreationLeavesNoFile) {
   rlimit limit = before;
   limit.rlim_cur = kMiB;
   setrlimit(RLIMIT_FSIZE, &limit);
-  EXPECT_EQ(ErrorOf([&] { Pool::Create(path, Config(100, 15), {.max_bytes = 64 * kMiB}); }),
+  EXPECT_EQ(ErrorOf([&] { Pool::Create(path, Config(100, 1 << 15), {.max_bytes = 64 * kMiB}); }),
             ErrorCode::kNoSpace);
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
@@ -202,13 +209,17 @@ TEST_F(PoolFileTest, InterruptedCreation) {
 
 TEST_F(PoolFileTest, AnotherVersion) {
   const std::string original = ReadFile(MakePool());
-  std::string bytes = original;
-  for (const int copy : {0, 1}) {
-    Superblock superblock = CopyOf(original, copy);
-    superblock.version = 7;
-    PutCopy(&bytes, copy, superblock);
-  }
-  ExpectDamaged(bytes, {"copy A: format version 7, this build reads version 1", "copy B: format"});
+  const auto of_version = [&](std::uint32_t version) {
+    std::string bytes = original;
+    for (const int copy : {0, 1}) {
+      Superblock superblock = CopyOf(original, copy);
+      superblock.version = version;
+      PutCopy(&bytes, copy, superblock);
+    }
+    return bytes;
+  };
+  ExpectDamaged(of_version(7), {"copy A: format version 7, this build reads version 2; copy B"});
+  ExpectDamaged(of_version(1), {"version 1, this build reads version 2: `gpmstore upgrade`"});
 }
 
 TEST_F(PoolFileTest, OneBadCopyFallsBackToTheOther) {
@@ -230,7 +241,7 @@ TEST_F(PoolFileTest, BothCopiesBad) {
   std::string bytes = ReadFile(MakePool());
   bytes[100] ^= 1;
   bytes[kSuperblockBytes + 9] ^= 1;
-  ExpectDamaged(bytes, {"copy A: checksum mismatch", "copy B: format version 257"});
+  ExpectDamaged(bytes, {"copy A: checksum mismatch", "copy B: format version 258"});
 }
 
 TEST_F(PoolFileTest, TheNewerCopyIsInForce) {
@@ -253,7 +264,7 @@ TEST_F(PoolFileTest, TornSwitchLeavesTheOldState) {
   {
     const auto pool = Pool::Open(path, {.max_bytes = 64 * kMiB});
     old = pool->superblock();
-    pool->AddLevel();
+    AddLevel(*pool);
     EXPECT_EQ(pool->superblock().sequence, old.sequence + 1);
   }
   const std::string after = ReadFile(path);
@@ -290,15 +301,15 @@ TEST_F(PoolFileTest, Truncated) {
   }
   WriteFile(path, bytes.substr(0, end));  // what is cut off here is free
   const auto pool = Pool::Open(path, {.max_bytes = 64 * kMiB});
-  pool->AddLevel();
+  AddLevel(*pool);
   EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
 }
 
 TEST_F(PoolFileTest, TruncationIsNotBridgedByAnOlderCopy) {
   const std::string path = NewPath();
   {
-    const auto pool = Pool::Create(path, Config(100, 14), {.max_bytes = 64 * kMiB});
-    pool->AddLevel();
+    const auto pool = Pool::Create(path, Config(100, 1 << 14), {.max_bytes = 64 * kMiB});
+    AddLevel(*pool);
   }
   const std::string bytes = ReadFile(path);
   const std::uint64_t first_levels = UsedEnd(CopyOf(bytes, 0));
@@ -322,17 +333,24 @@ TEST_F(PoolFileTest, ContentsThatCantBe) {
   damaged("value size 0", [](Superblock& s) { s.value_size = 0; });
   damaged("geometry 2L-3H-8S", [](Superblock& s) { s.geometry.locations = 3; });
   damaged("orderly close", [](Superblock& s) { s.clean = 2; });
-  damaged("levels 3 to 40", [](Superblock& s) { s.top = kMaxLevels; });
-  damaged("levels 4 to 4", [](Superblock& s) { s.bottom = 4; });
-  damaged("levels 5 to 4", [](Superblock& s) { s.bottom = 5; });
-  damaged("levels 4294967295 to 4", [](Superblock& s) { s.bottom = ~0u; });
-  damaged("level 7 has an offset", [](Superblock& s) { s.level_offset[7] = 1 << 20; });
-  damaged("level 4 lies in the superblocks", [](Superblock& s) { s.level_offset[4] = 0; });
-  damaged("level 4 lies in the superblocks", [](Superblock& s) { s.level_offset[4] = 8192; });
-  damaged("level 4 is not aligned", [](Superblock& s) { s.level_offset[4] += 128; });
-  damaged("overlap", [](Superblock& s) { s.level_offset[4] = s.level_offset[3]; });
-  damaged("overlap", [](Superblock& s) { s.segments[0].offset = s.level_offset[3]; });
-  damaged("truncated", [](Superblock& s) { s.level_offset[4] = 1 << 30; });
+  damaged("41 levels, there can be 2 to 40", [](Superblock& s) { s.level_count = 41; });
+  damaged("1 levels", [](Superblock& s) { s.level_count = 1; });
+  damaged("4294967295 levels", [](Superblock& s) { s.level_count = ~0u; });
+  damaged("level 7 is named, but there are 2", [](Superblock& s) { s.levels[7].offset = 1 << 20; });
+  damaged("level 2 is named, but there are 2", [](Superblock& s) { s.levels[2].buckets = 4; });
+  damaged("level 2: 0 buckets", [](Superblock& s) { s.level_count = 3; });
+  damaged("level 0: 0 buckets", [](Superblock& s) { s.levels[0].buckets = 0; });
+  damaged("level 1: 9 buckets", [](Superblock& s) { s.levels[1].buckets = 9; });
+  damaged("buckets are not", [](Superblock& s) { s.levels[1].buckets = 1ull << 32; });
+  damaged("buckets are not", [](Superblock& s) { s.levels[1].buckets = ~0ull; });
+  damaged("level 0 lies in the superblocks", [](Superblock& s) { s.levels[0].offset = 0; });
+  damaged("level 0 lies in the superblocks", [](Superblock& s) { s.levels[0].offset = 8192; });
+  damaged("level 0 is not aligned", [](Superblock& s) { s.levels[0].offset += 128; });
+  damaged("overlap", [](Superblock& s) { s.levels[0].offset = s.levels[1].offset; });
+  damaged("overlap", [](Superblock& s) { s.segments[0].offset = s.levels[1].offset; });
+  damaged("truncated", [](Superblock& s) { s.levels[0].offset = 1 << 30; });
+  damaged("level 0 and value segment 0 overlap",
+          [](Superblock& s) { s.levels[0].buckets = 1 << 24; });
   damaged("truncated", [](Superblock& s) { s.segments[0].bytes = 1 << 30; });
   damaged("beyond any", [](Superblock& s) { s.segments[0].bytes = ~0ull << 12; });
   damaged("beyond any", [](Superblock& s) { s.segments[0].offset = ~0ull << 12; });
@@ -348,10 +366,10 @@ TEST_F(PoolFileTest, ReadOnlyPoolRefusesChanges) {
   const std::string bytes = ReadFile(path);
   {
     const auto pool = Pool::Open(path, {.read_only = true});
-    EXPECT_EQ(ErrorOf([&] { pool->AddLevel(); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { AddLevel(*pool); }), ErrorCode::kInvalidArgument);
     EXPECT_EQ(ErrorOf([&] { pool->AddSegment(1); }), ErrorCode::kInvalidArgument);
     EXPECT_EQ(ErrorOf([&] { pool->SetClean(true); }), ErrorCode::kInvalidArgument);
-    EXPECT_EQ(ErrorOf([&] { pool->DropBottomLevel(); }), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ErrorOf([&] { pool->DropOldestLevel(); }), ErrorCode::kInvalidArgument);
   }
   EXPECT_TRUE(ReadFile(path) == bytes);
 }
@@ -373,14 +391,16 @@ TEST_F(PoolFileTest, CleanMark) {
 
 TEST_F(PoolFileTest, LevelsComeAndGo) {
   const auto pool = Pool::Create(NewPath(), Config(), {.max_bytes = 64 * kMiB});
-  EXPECT_EQ(ErrorOf([&] { pool->DropBottomLevel(); }), ErrorCode::kInvalidArgument);
-  const std::uint64_t dropped = pool->superblock().level_offset[3];
-  pool->AddLevel();
-  EXPECT_EQ(pool->superblock().top, 5u);
-  EXPECT_EQ(pool->superblock().bottom, 3u);
-  pool->DropBottomLevel();
-  EXPECT_EQ(pool->superblock().bottom, 4u);
-  EXPECT_EQ(pool->superblock().level_offset[3], 0u);
+  EXPECT_EQ(ErrorOf([&] { pool->DropOldestLevel(); }), ErrorCode::kInvalidArgument);
+  const std::uint64_t dropped = pool->superblock().levels[1].offset;
+  const std::uint64_t kept = pool->superblock().levels[0].offset;
+  pool->AddLevel(26);
+  EXPECT_EQ(SizesOf(pool->superblock()), (LevelSizes{26, 16, 8}));
+  EXPECT_EQ(pool->superblock().levels[1].offset, kept);
+  EXPECT_EQ(pool->superblock().levels[2].offset, dropped);
+  pool->DropOldestLevel();
+  EXPECT_EQ(SizesOf(pool->superblock()), (LevelSizes{26, 16}));
+  EXPECT_EQ(pool->superblock().levels[2].offset, 0u);
   for (const Extent& used : UsedExtents(pool->superblock())) {
     EXPECT_TRUE(used.end() <= dropped || used.offset > dropped);
   }
@@ -388,25 +408,25 @@ TEST_F(PoolFileTest, LevelsComeAndGo) {
 }
 
 TEST_F(PoolFileTest, ANewLevelIsEmptyWhereverItGoes) {
-  const auto pool = Pool::Create(NewPath(), Config(100, 10), {.max_bytes = 64 * kMiB});
-  while (pool->superblock().top < 15) {
+  const auto pool = Pool::Create(NewPath(), Config(100, 1 << 10), {.max_bytes = 64 * kMiB});
+  while (pool->superblock().levels[0].buckets < 1 << 15) {
     // Old bytes everywhere outside the superblocks, also in space that nothing names.
     std::memset(pool->base() + kReservedOffset, 0xEE,
                 pool->mapping().mapped_bytes() - kReservedOffset);
-    pool->AddLevel();
-    const std::uint32_t top = pool->superblock().top;
-    EXPECT_TRUE(AllZero(pool->base() + pool->superblock().level_offset[top],
-                        LevelBytes(pool->superblock(), top)))
-        << "level " << top;
-    pool->DropBottomLevel();
+    AddLevel(*pool);
+    const LevelEntry& level = pool->superblock().levels[0];
+    EXPECT_TRUE(AllZero(pool->base() + level.offset, LevelBytes(pool->superblock(), level.buckets)))
+        << level.buckets << " buckets";
+    pool->DropOldestLevel();
   }
 }
 
 TEST_F(PoolFileTest, SpaceOfDroppedLevelsIsUsedAgain) {
-  const auto pool = Pool::Create(NewPath(), Config(100, 12), {.max_bytes = 64 * kMiB});
-  const Extent dropped{pool->superblock().level_offset[11], LevelBytes(pool->superblock(), 11)};
-  pool->AddLevel();
-  pool->DropBottomLevel();
+  const auto pool = Pool::Create(NewPath(), Config(100, 1 << 12), {.max_bytes = 64 * kMiB});
+  const Extent dropped{pool->superblock().levels[1].offset,
+                       LevelBytes(pool->superblock(), 1 << 11)};
+  AddLevel(*pool);
+  pool->DropOldestLevel();
   const std::uint64_t end = UsedEnd(pool->superblock());
   const Extent added = pool->AddSegment(1);
   EXPECT_EQ(added.offset, dropped.offset);
@@ -462,14 +482,14 @@ TEST_F(PoolFileTest, SegmentsUpToTheMaximum) {
   std::string message;
   EXPECT_EQ(ErrorOf([&] { pool->AddSegment(1); }, &message), ErrorCode::kNoSpace);
   EXPECT_NE(message.find("4194304"), std::string::npos) << message;
-  EXPECT_EQ(ErrorOf([&] { pool->AddLevel(); }), ErrorCode::kNoSpace);
+  EXPECT_EQ(ErrorOf([&] { AddLevel(*pool); }), ErrorCode::kNoSpace);
   EXPECT_TRUE(SameBytes(pool->superblock(), full));
 }
 
 TEST_F(PoolFileTest, SmallGapsServeWhenNothingElseIsLeft) {
-  const auto pool = Pool::Create(NewPath(), Config(100, 6), {.max_bytes = 4 * kMiB});
-  pool->AddLevel();
-  pool->DropBottomLevel();  // a gap of one page
+  const auto pool = Pool::Create(NewPath(), Config(100, 64), {.max_bytes = 4 * kMiB});
+  AddLevel(*pool);
+  pool->DropOldestLevel();  // a gap of one page
   const Extent gap = LargestGap(pool->superblock());
   EXPECT_EQ(gap.bytes, 4 * kKiB);
   EXPECT_GT(pool->AddSegment(1).offset, gap.offset) << "not worth a segment yet";
@@ -482,7 +502,7 @@ TEST_F(PoolFileTest, SmallGapsServeWhenNothingElseIsLeft) {
 
 TEST_F(PoolFileTest, FullDirectory) {
   const std::string path = NewPath();
-  Pool::Create(path, Config(100, 6), {.max_bytes = 64 * kMiB})->AddSegment(131'072);
+  Pool::Create(path, Config(100, 64), {.max_bytes = 64 * kMiB})->AddSegment(131'072);
   std::string bytes = ReadFile(path);
   Superblock superblock = CopyOf(bytes, 1);
   ASSERT_EQ(superblock.segment_count, 1u);
@@ -523,7 +543,8 @@ class RandomPool {
     config.value_size = 9 + static_cast<std::uint32_t>(Below(Below(4) == 0 ? 65'528 : 300));
     const Geometry geometries[] = {{2, 2, 8}, {1, 1, 1}, {1, 2, 16}, {4, 2, 4}, {2, 1, 2}};
     config.geometry = geometries[Below(5)];
-    config.top_level = config.geometry.levels - 1u + static_cast<std::uint32_t>(Below(5));
+    for (int i = 0; i < config.geometry.levels; ++i)
+      config.levels.push_back(config.geometry.locations * (1 + Below(16)));
     max_bytes_ = Below(3) == 0 ? kMiB * (1 + Below(6)) : 64 * kMiB;
     pool_ = Pool::Create(path_, config, {.max_bytes = max_bytes_});
   }
@@ -544,19 +565,22 @@ class RandomPool {
 
  private:
   std::uint64_t Below(std::uint64_t n) { return random_() % n; }
+  std::uint64_t RandomBuckets(Geometry geometry) {
+    return geometry.locations * (1 + Below(std::uint64_t{1} << Below(12)));
+  }
 
   void Step() {
     const Superblock& superblock = pool_->superblock();
-    switch (Below(10)) {
+    switch (Below(11)) {
       case 0:
       case 1:
-        if (superblock.top < 13) AddLevel();
+        AddLevel();
         break;
       case 2:
       case 3:
       case 4:
-        if (superblock.top - superblock.bottom + 1 > superblock.geometry.levels) {
-          pool_->DropBottomLevel();
+        if (superblock.level_count > superblock.geometry.levels) {
+          pool_->DropOldestLevel();
         }
         break;
       case 5:
@@ -565,14 +589,41 @@ class RandomPool {
       case 6:
         pool_->SetClean(Below(2) == 0);
         break;
+      case 7:
+        ReplaceLevels();
+        break;
       default:
         AddSegment();
         break;
     }
   }
 
+  void ReplaceLevels() {
+    PoisonFreeSpace();
+    const bool zeroed = Below(2) == 0;
+    const Geometry geometry = pool_->superblock().geometry;
+    LevelSizes sizes;
+    for (int i = 0; i < geometry.levels; ++i) sizes.push_back(RandomBuckets(geometry));
+    const Extent place = pool_->PlaceLevels(sizes, zeroed);
+    EXPECT_EQ(place.bytes, LevelsBytes(pool_->superblock(), sizes));
+    EXPECT_TRUE(!zeroed || AllZero(pool_->base() + place.offset, place.bytes));
+    pool_->ReplaceLevels(sizes, place);
+    const Superblock& superblock = pool_->superblock();
+    EXPECT_EQ(SizesOf(superblock), sizes);
+    EXPECT_EQ(superblock.levels[superblock.level_count - 1].offset, place.offset);
+  }
+
   void AddLevel() {
-    // Whatever free space holds, the level must start empty.
+    PoisonFreeSpace();
+    const std::uint64_t buckets = RandomBuckets(pool_->superblock().geometry);
+    pool_->AddLevel(buckets);
+    const LevelEntry& level = pool_->superblock().levels[0];
+    EXPECT_EQ(level.buckets, buckets);
+    EXPECT_TRUE(AllZero(pool_->base() + level.offset, LevelBytes(pool_->superblock(), buckets)));
+  }
+
+  /// Whatever free space holds, levels must start empty.
+  void PoisonFreeSpace() {
     std::uint64_t free_from = 0;
     for (const Extent& used : UsedExtents(pool_->superblock())) {
       if (used.offset > free_from) {
@@ -581,10 +632,6 @@ class RandomPool {
       free_from = used.end();
     }
     std::memset(pool_->base() + free_from, 0xAB, pool_->mapping().mapped_bytes() - free_from);
-    pool_->AddLevel();
-    const std::uint32_t top = pool_->superblock().top;
-    EXPECT_TRUE(AllZero(pool_->base() + pool_->superblock().level_offset[top],
-                        LevelBytes(pool_->superblock(), top)));
   }
 
   void AddSegment() {
@@ -639,7 +686,7 @@ TEST_F(PoolFileTest, RandomChanges) {
 
 TEST_F(PoolFileTest, FullMediumLeavesThePoolIntact) {
   const std::string path = NewPath();
-  const auto pool = Pool::Create(path, Config(100, 8), {.max_bytes = 64 * kMiB});
+  const auto pool = Pool::Create(path, Config(100, 256), {.max_bytes = 64 * kMiB});
   pool->AddSegment(1000);
   const Superblock before = pool->superblock();
   void (*const handler)(int) = std::signal(SIGXFSZ, SIG_IGN);
@@ -654,24 +701,33 @@ TEST_F(PoolFileTest, FullMediumLeavesThePoolIntact) {
   const Superblock full = pool->superblock();
   std::string message;
   EXPECT_EQ(ErrorOf([&] { pool->AddSegment(1); }, &message), ErrorCode::kNoSpace);
-  EXPECT_EQ(ErrorOf([&] { pool->AddLevel(); }), ErrorCode::kNoSpace);
+  EXPECT_EQ(ErrorOf([&] { AddLevel(*pool); }), ErrorCode::kNoSpace);
   setrlimit(RLIMIT_FSIZE, &unlimited);
   std::signal(SIGXFSZ, handler);
   EXPECT_NE(message.find("can't extend the file"), std::string::npos) << message;
   EXPECT_TRUE(SameBytes(pool->superblock(), full));
   EXPECT_EQ(full.sequence, before.sequence + 1);
-  pool->AddLevel();
+  AddLevel(*pool);
   EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
 }
 
 TEST_F(PoolFileTest, LargestTable) {
-  // The directory has room for kMaxLevels levels; the last of them can't be followed by another.
   const std::string path = NewPath();
   PoolConfig config = Config();
-  config.geometry = Geometry{1, 1, 1};
-  config.top_level = kMaxLevels - 1;
+  config.key_size = 128;
+  config.geometry = Geometry{1, 1, 32};
+  config.levels = {kMaxLevelBuckets};
   EXPECT_EQ(ErrorOf([&] { Pool::Create(path, config, {}); }), ErrorCode::kNoSpace);
   EXPECT_FALSE(std::filesystem::exists(path));
+  config.levels = {1};
+  const auto pool = Pool::Create(path, config, {.max_bytes = 64 * kMiB});
+  EXPECT_EQ(ErrorOf([&] { pool->AddLevel(kMaxLevelBuckets + 1); }), ErrorCode::kNoSpace);
+  EXPECT_EQ(ErrorOf([&] { pool->AddLevel(0); }), ErrorCode::kNoSpace);
+  for (std::uint32_t i = 1; i < kMaxLevels; ++i) pool->AddLevel(1);
+  std::string message;
+  EXPECT_EQ(ErrorOf([&] { pool->AddLevel(1); }, &message), ErrorCode::kNoSpace);
+  EXPECT_NE(message.find("40 already"), std::string::npos) << message;
+  EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "recovery/check.h"
 #include "table/layout.h"
 #include "table/media/direct.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 /// Recovery of what crashes leave. The crashes are made by hand: a closed pool's slots, levels and
@@ -30,10 +31,12 @@ class Editor {
   /// Calls visit(slot) for every slot of a level.
   void ForEachSlot(std::uint32_t level, const std::function<void(Slot)>& visit) const {
     const TableView table = view();
-    for (std::uint64_t number = 0; number < std::uint64_t{1} << level; ++number) {
+    for (std::uint64_t number = 0; number < table.Buckets(level); ++number) {
       for (std::uint32_t s = 0; s < table.slots; ++s) visit(Slot{table.Bucket(level, number), s});
     }
   }
+
+  std::uint32_t Oldest() const { return superblock().level_count - 1; }
 
   /// Slots of a level, or of all levels, in some state.
   std::vector<Slot> Slots(std::uint32_t level, bool occupied) const {
@@ -45,7 +48,7 @@ class Editor {
   }
   std::vector<Slot> AllSlots(bool occupied) const {
     std::vector<Slot> all;
-    for (std::uint32_t level = superblock().bottom; level <= superblock().top; ++level) {
+    for (std::uint32_t level = 0; level < superblock().level_count; ++level) {
       const std::vector<Slot> slots = Slots(level, occupied);
       all.insert(all.end(), slots.begin(), slots.end());
     }
@@ -112,17 +115,17 @@ class Editor {
     return free;
   }
 
-  /// Which of two places of one key counts: the higher level, then the lower bucket, then slot.
+  /// Which of two places of one key counts: the newer level, then the lower bucket, then slot.
   bool Precedes(Slot a, Slot b) const {
     const std::uint32_t level_a = LevelOf(a);
     const std::uint32_t level_b = LevelOf(b);
-    if (level_a != level_b) return level_a > level_b;
+    if (level_a != level_b) return level_a < level_b;
     return a.bucket != b.bucket ? a.bucket < b.bucket : a.index < b.index;
   }
   std::uint32_t LevelOf(Slot slot) const {
-    for (std::uint32_t level = superblock().bottom; level <= superblock().top; ++level) {
+    for (std::uint32_t level = 0; level < superblock().level_count; ++level) {
       const std::byte* first = view().Bucket(level, 0);
-      if (slot.bucket >= first && slot.bucket < first + (pool_->bucket_bytes() << level)) {
+      if (slot.bucket >= first && slot.bucket < view().Bucket(level, view().Buckets(level))) {
         return level;
       }
     }
@@ -180,7 +183,7 @@ class RecoveryTest : public PoolTest, public ::testing::WithParamInterface<Shape
     const StoreStats stats = store.Stats();
     EXPECT_FALSE(stats.recovery.was_clean);
     EXPECT_EQ(stats.recovery.insert_slots_cleared, crashed.insert_slots);
-    EXPECT_EQ(stats.top_level - stats.bottom_level + 1, stats.geometry.levels);
+    EXPECT_EQ(stats.level_buckets.size(), stats.geometry.levels);
     if (stats.value_cells > 0) {
       EXPECT_EQ(stats.free_cells, stats.value_cells - model_.size()) << "cells leaked";
     }
@@ -364,7 +367,7 @@ TEST_P(RecoveryTest, SecondCrashRightAfterRecovery) {
     const std::vector<Slot> empty = editor.AllSlots(false);
     for (std::size_t i = 0; i < empty.size(); i += 4) editor.PlantInsert(empty[i], 1);
     editor.pool().SetClean(false);
-    editor.pool().AddLevel();
+    AddLevel(editor.pool());
   }
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -381,7 +384,7 @@ TEST_P(RecoveryTest, SecondCrashRightAfterRecovery) {
   EXPECT_EQ(second.duplicates_removed, 0u);
 }
 
-/// How far a resize had come: percentages of the bottom level's items, and what else was going on.
+/// How far a resize had come: percentages of the oldest level's items, and what else was going on.
 struct ResizeStep {
   const char* name;
   unsigned copied;             ///< inserted above
@@ -398,23 +401,23 @@ constexpr ResizeStep kSteps[] = {
     {"some moved, more copied, some half copied", 60, 40, true},
     {"all copied, none erased", 100, 0},
     {"all copied, most erased", 100, 90},
-    {"all moved, bottom not dropped", 100, 100},
-    {"all moved, bottom not dropped, half inserted", 100, 100, true},
+    {"all moved, oldest not dropped", 100, 100},
+    {"all moved, oldest not dropped, half inserted", 100, 100, true},
 };
 
 TEST_P(RecoveryTest, GoesOnWithAResizeInterruptedAtEveryStep) {
   for (const ResizeStep& step : kSteps) {
     SCOPED_TRACE(step.name);
     MakePool(600);
-    std::uint32_t top = 0;
+    std::uint64_t newest = 0;
     std::uint64_t moved = 0;
     {
       Editor editor(path());
       editor.pool().SetClean(false);
-      const std::vector<Slot> below = editor.Slots(editor.superblock().bottom, true);
+      const std::vector<Slot> below = editor.Slots(editor.Oldest(), true);
       ASSERT_FALSE(below.empty());
-      editor.pool().AddLevel();  // moves the addressable levels up by one
-      top = editor.superblock().top;
+      AddLevel(editor.pool());  // the oldest level is not addressable any more
+      newest = editor.superblock().levels[0].buckets;
       for (std::size_t i = 0; i < below.size() * step.copied / 100; ++i) {
         const KeyBuffer key = editor.Key(below[i]);
         const std::vector<Slot> room = editor.RoomFor(key);
@@ -424,7 +427,7 @@ TEST_P(RecoveryTest, GoesOnWithAResizeInterruptedAtEveryStep) {
         ++moved;
       }
       if (step.half_inserted) {
-        for (const std::uint32_t level : {editor.superblock().bottom, top}) {
+        for (const std::uint32_t level : {editor.Oldest(), 0u}) {
           const std::vector<Slot> empty = editor.Slots(level, false);
           for (std::size_t i = 0; i < empty.size(); i += 7) editor.PlantInsert(empty[i], 12345);
         }
@@ -437,7 +440,7 @@ TEST_P(RecoveryTest, GoesOnWithAResizeInterruptedAtEveryStep) {
     const RecoveryStats recovery = Recover();
     EXPECT_TRUE(recovery.resize_continued);
     EXPECT_EQ(recovery.insert_slots_cleared > 0, step.half_inserted);
-    EXPECT_GE(Editor(path()).superblock().top, top);
+    EXPECT_GE(Editor(path()).superblock().levels[0].buckets, newest);
   }
 }
 
@@ -447,9 +450,9 @@ TEST_P(RecoveryTest, GoesOnWithAResizeThatNeededTwoLevels) {
   {
     Editor editor(path());
     editor.pool().SetClean(false);
-    editor.pool().AddLevel();
-    editor.pool().AddLevel();
-    const std::vector<Slot> below = editor.Slots(editor.superblock().bottom, true);
+    AddLevel(editor.pool());
+    AddLevel(editor.pool());
+    const std::vector<Slot> below = editor.Slots(editor.Oldest(), true);
     for (std::size_t i = 0; i < below.size() / 2; ++i) {
       const KeyBuffer key = editor.Key(below[i]);
       const std::vector<Slot> room = editor.RoomFor(key);
@@ -471,11 +474,11 @@ TEST_P(ReferenceTest, CheckNamesTheSlotWithABadReference) {
       std::string where;
       {
         Editor editor(path());
-        const std::vector<Slot> occupied = editor.Slots(editor.superblock().top, true);
+        const std::vector<Slot> occupied = editor.Slots(0, true);
         const Slot slot = occupied[occupied.size() / 2];
         *editor.view().Reference(slot) = bad;
-        where = "level " + std::to_string(editor.superblock().top) + " bucket " +
-                std::to_string(editor.BucketOf(slot)) + " slot " + std::to_string(slot.index);
+        where = "level 0 bucket " + std::to_string(editor.BucketOf(slot)) + " slot " +
+                std::to_string(slot.index);
         editor.pool().SetClean(clean);
       }
       ExpectDamage(where);
@@ -501,7 +504,7 @@ TEST_P(RecoveryTest, CheckNamesAMisplacedItem) {
   {
     Editor editor(path());
     const std::vector<Slot> occupied = editor.AllSlots(true);
-    const std::vector<Slot> empty = editor.Slots(editor.superblock().top, false);
+    const std::vector<Slot> empty = editor.Slots(0, false);
     const KeyBuffer key = editor.Key(occupied[0]);
     const std::vector<Slot> room = editor.RoomFor(key);
     for (const Slot slot : empty) {
@@ -509,8 +512,8 @@ TEST_P(RecoveryTest, CheckNamesAMisplacedItem) {
                        [&](Slot candidate) { return candidate.bucket == slot.bucket; })) {
         editor.Place(slot, key, *editor.view().Reference(occupied[0]));
         editor.Erase(occupied[0]);
-        where = "level " + std::to_string(editor.superblock().top) + " bucket " +
-                std::to_string(editor.BucketOf(slot)) + " slot " + std::to_string(slot.index);
+        where = "level 0 bucket " + std::to_string(editor.BucketOf(slot)) + " slot " +
+                std::to_string(slot.index);
         break;
       }
     }
@@ -539,7 +542,7 @@ TEST_P(RecoveryTest, CheckWritesNothing) {
   {
     Editor editor(path());
     editor.pool().SetClean(false);
-    editor.pool().AddLevel();
+    AddLevel(editor.pool());
     const std::vector<Slot> empty = editor.AllSlots(false);
     for (std::size_t i = 0; i < empty.size(); i += 9) editor.PlantInsert(empty[i], 1);
   }

@@ -156,8 +156,9 @@ TEST_F(SpaceTest, ALevelTakesThePlaceOfFreeCells) {
 }
 
 TEST_F(SpaceTest, ALevelThatAResizeAddsTakesThePlaceOfFreeCells) {
-  // By this seed, on executor cpu, key 226 finds no slot, the resize for it finds none for some item
-  // in the larger level, and adds another. (Executor cuda places and moves items in another order.)
+  // By this seed, on executor cpu, key 226 finds no slot, the resize for it finds none for some
+  // item in the larger level, and adds another. (Executor cuda places and moves items in another
+  // order.)
   CreateOptions create;
   create.value_size = 4096;
   create.geometry = ParseGeometry("1L-2H-2S");
@@ -178,7 +179,7 @@ TEST_F(SpaceTest, ALevelThatAResizeAddsTakesThePlaceOfFreeCells) {
   store.Close();
   const std::uint64_t end = used_end();
   store = Store::Open(path, test::TestOpenOptions());
-  const std::uint32_t top = store.Stats().top_level;
+  const std::uint64_t slots = store.Stats().capacity_slots;
   do {
     put();
   } while (store.Stats().resizes == 0);
@@ -187,11 +188,177 @@ TEST_F(SpaceTest, ALevelThatAResizeAddsTakesThePlaceOfFreeCells) {
   EXPECT_EQ(stats.items + stats.free_cells, stats.value_cells);
   if (TestExecutor() == ExecutorKind::kCpu) {
     EXPECT_EQ(key, 227u);
-    EXPECT_EQ(stats.top_level, top + 2);
+    EXPECT_EQ(stats.capacity_slots, 4 * slots);
   }
   store.Close();
   EXPECT_TRUE(CheckPool(path).defects.empty());
   EXPECT_LE(used_end(), end);
+}
+
+TEST_F(SpaceTest, CompactGivesBackWhatItemsDoNotNeed) {
+  struct Case {
+    std::uint32_t key_size;
+    std::uint32_t value_size;
+    const char* geometry;
+    double growth;
+  };
+  for (const Case& c : {Case{8, 128, "2L-2H-8S", 2}, Case{8, 8, "2L-2H-8S", 2},
+                        Case{32, 24, "4L-2H-4S", 1.25}, Case{16, 3000, "1L-2H-16S", 1.5}}) {
+    SCOPED_TRACE(testing::Message() << "keys of " << c.key_size << ", values of " << c.value_size
+                                    << ", " << c.geometry << ", growth " << c.growth);
+    CreateOptions create;
+    create.key_size = c.key_size;
+    create.value_size = c.value_size;
+    create.geometry = ParseGeometry(c.geometry);
+    OpenOptions open = test::TestOpenOptions();
+    open.growth = c.growth;
+    const std::uint64_t n = c.value_size > 1000 ? 20'000 : 200'000;
+    test::ModelledStore store(NewPath(), create, open);
+    store.store().Compact();  // of nothing
+    store.Apply(Op::kInsert, test::Numbers(0, n));
+    store.Apply(Op::kUpdate, test::Numbers(0, n / 2), 7);
+    const StoreStats full = store.store().Stats();
+    const auto file_bytes = [&] { return std::filesystem::file_size(store.path()); };
+    std::vector<std::uint64_t> erased;
+    for (std::uint64_t i = 0; i < n; ++i) {
+      if (i % 20 != 3) erased.push_back(i);
+    }
+    store.Apply(Op::kErase, erased);
+    EXPECT_EQ(store.store().Stats().pm_bytes, full.pm_bytes);
+    store.store().Compact();
+    const StoreStats compact = store.store().Stats();
+    EXPECT_EQ(compact.items, n / 20);
+    EXPECT_LE(compact.capacity_slots * 8, full.capacity_slots);
+    EXPECT_LE(compact.pm_bytes, full.pm_bytes * 12 / 100 + (std::uint64_t{4} << 20));
+    EXPECT_EQ(compact.pm_bytes_given_back, full.pm_bytes - compact.pm_bytes);
+    EXPECT_EQ(file_bytes(), compact.pm_bytes);
+    store.ExpectContents();
+    store.Apply(Op::kFind, test::Numbers(0, n));
+    const std::uint64_t before = file_bytes();
+    store.store().Compact();  // nothing is left to give back
+    EXPECT_EQ(file_bytes(), before);
+    store.Reopen();
+    store.Apply(Op::kUpsert, test::Numbers(0, n / 4), 9);  // it grows again
+    store.store().Reserve(n);
+    store.store().Compact();
+    EXPECT_GE(store.store().Stats().capacity_slots, n) << "what was reserved stays";
+    store.Apply(Op::kErase, test::Numbers(0, n / 4));
+    store.Reopen();
+    store.store().Compact();
+    store.Reopen();
+  }
+}
+
+TEST_F(SpaceTest, CompactNeverMakesThePoolLarger) {
+  for (const std::uint32_t value_size : {8u, 64u}) {
+    for (const std::uint64_t capacity : {0, 100'000}) {
+      for (const unsigned keep : {1, 4, 8, 12, 16, 20}) {  // of 20
+        SCOPED_TRACE(testing::Message() << "values of " << value_size << ", capacity " << capacity
+                                        << ", " << keep << " of 20 kept");
+        CreateOptions create;
+        create.value_size = value_size;
+        create.initial_capacity = capacity;
+        test::ModelledStore store(NewPath(), create, test::TestOpenOptions());
+        store.Apply(Op::kInsert, test::Numbers(0, 100'000));
+        std::vector<std::uint64_t> erased;
+        for (std::uint64_t i = 0; i < 100'000; ++i) {
+          if (i % 20 >= keep) erased.push_back(i);
+        }
+        store.Apply(Op::kErase, erased);
+        store.Reopen();  // what was reserved is forgotten
+        const StoreStats full = store.store().Stats();
+        store.store().Compact();
+        const StoreStats compact = store.store().Stats();
+        EXPECT_LE(compact.pm_bytes, full.pm_bytes);
+        EXPECT_LE(compact.pm_bytes_given_back, full.pm_bytes);
+        EXPECT_LE(compact.capacity_slots, std::max<std::uint64_t>(3 * compact.items, 1000));
+        const std::uint64_t slot_bytes = compact.capacity_slots * 16;
+        const std::uint64_t cell_bytes = value_size == 8 ? 0 : compact.items * 64 * 5 / 4;
+        EXPECT_LE(compact.pm_bytes, slot_bytes * 3 / 2 + cell_bytes + (std::uint64_t{4} << 20));
+        store.store().Compact();
+        EXPECT_EQ(store.store().Stats().pm_bytes, compact.pm_bytes);
+        store.Reopen();
+      }
+    }
+  }
+}
+
+TEST_F(SpaceTest, CompactWhileBatchesGoOn) {
+  CreateOptions create;
+  create.value_size = 100;
+  test::ModelledStore store(NewPath(), create, test::TestOpenOptions());
+  store.Apply(Op::kInsert, test::Numbers(0, 20'000));
+  store.Apply(Op::kErase, test::Numbers(5'000, 15'000));
+  std::atomic<bool> stop{false};
+  std::thread compacting([&] {
+    while (!stop) store.store().Compact();
+  });
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    store.Apply(Op::kUpsert, test::Numbers(round * 500, 4'000), round);
+    store.Apply(Op::kFind, test::Numbers(0, 20'000));
+    store.Apply(Op::kErase, test::Numbers(round * 300, 2'000));
+  }
+  stop = true;
+  compacting.join();
+  store.Reopen();
+}
+
+TEST_F(SpaceTest, CompactsByItselfWhereItIsTo) {
+  CreateOptions create;
+  create.value_size = 100;
+  OpenOptions open = test::TestOpenOptions();
+  open.compact_below = 0.5;
+  EXPECT_EQ(test::ErrorOf([&] { Store::Create(NewPath(), create, open); }),
+            ErrorCode::kInvalidArgument);
+  open.compact_below = 0.3;
+  test::ModelledStore store(NewPath(), create, open);
+  store.Apply(Op::kInsert, test::Numbers(0, 50'000));
+  const StoreStats full = store.store().Stats();
+  for (std::uint64_t first = 0; first < 49'000; first += 1000) {
+    store.Apply(Op::kErase, test::Numbers(first, 1000));
+    const StoreStats stats = store.store().Stats();
+    EXPECT_GE(stats.load_factor, 0.3) << stats.items;
+  }
+  const StoreStats small = store.store().Stats();
+  EXPECT_LT(small.capacity_slots * 10, full.capacity_slots);
+  EXPECT_LT(small.pm_bytes, full.pm_bytes);
+  store.Apply(Op::kErase, test::Numbers(49'000, 1000));
+  EXPECT_GT(store.store().Stats().pm_bytes_given_back, 0u);
+  store.Apply(Op::kInsert, test::Numbers(0, 50'000));
+  store.Reopen(open);
+  // A ticket may be waited for when the store is closed.
+  test::TestBatch erases = store.NewBatch();
+  for (std::uint64_t i = 0; i < 49'000; ++i) erases.Add(Op::kErase, i, 0);
+  Ticket ticket = store.store().ApplyAsync(erases.Mixed());
+  store.store().Close();
+  ticket.Wait();
+  ticket.Wait();
+}
+
+TEST_F(SpaceTest, DoesNotCompactInVainAgainAndAgain) {
+  const std::string path = NewPath();
+  CreateOptions create;
+  create.value_size = 8;
+  create.initial_capacity = 100'000;
+  unsigned compacted = 0;
+  OpenOptions open = test::TestOpenOptions();
+  Store::Create(path, create, open).Close();
+  open.max_bytes = std::filesystem::file_size(path);  // and so no room for smaller levels beside
+  open.compact_below = 0.4;
+  open.log = [&](LogLevel, std::string_view line) {
+    compacted += line.find("compacted") != line.npos ? 1 : 0;
+  };
+  Store store = Store::Open(path, open);
+  std::vector<std::uint64_t> keys(40'000);
+  std::iota(keys.begin(), keys.end(), 10);
+  std::vector<std::byte> values(8 * keys.size());
+  std::vector<Result> results(keys.size());
+  EXPECT_EQ(store.Insert(std::as_bytes(std::span(keys)), values, results), 0u);
+  for (std::size_t i = 0; i < 500; ++i) {
+    EXPECT_EQ(
+        store.Erase(std::as_bytes(std::span(keys).subspan(i, 1)), std::span(results).first(1)), 0u);
+  }
+  EXPECT_LE(compacted, 2u);
 }
 
 TEST(TakeShare, GivesEachWorkerACellForEachOperationAndAllInTheEnd) {
@@ -253,9 +420,7 @@ TEST(FindFreeCells, TakesTheSmallestRunThatDoesOrThePoolsEnd) {
   superblock.key_size = 8;
   superblock.value_size = 1024;
   superblock.geometry = Geometry{};
-  superblock.top = 1;
-  superblock.level_offset[0] = 16 * kPageBytes;
-  superblock.level_offset[1] = 17 * kPageBytes;
+  LayLevels(&superblock, {2, 2}, 16 * kPageBytes);
   superblock.segment_count = 1;
   superblock.segments[0] = {100 * kPageBytes, 100 * kPageBytes};  // cells 400 to 799
   std::vector<std::uint32_t> used(25);
@@ -283,6 +448,7 @@ TEST_F(SpaceTest, PagesOfASegmentAreTakenOutOfIt) {
   const std::string path = NewPath();
   PoolConfig config;
   config.value_size = 1024;
+  config.levels = {2, 2};
   auto pool = Pool::Create(path, config, {});
   const Extent added = pool->AddSegment(1000);
   const std::uint64_t end = UsedEnd(pool->superblock());

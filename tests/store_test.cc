@@ -277,8 +277,8 @@ TEST_F(StoreTest, GrowsFromTinyByManyResizes) {
         next += size;
         const StoreStats stats = store.store().Stats();
         EXPECT_EQ(stats.items, next);
-        EXPECT_EQ(stats.capacity_slots, CapacityAt(stats.geometry, stats.top_level));
-        EXPECT_EQ(stats.top_level - stats.bottom_level + 1, stats.geometry.levels);
+        EXPECT_EQ(stats.capacity_slots, SlotsOf(stats.geometry, stats.level_buckets));
+        EXPECT_EQ(stats.level_buckets.size(), stats.geometry.levels);
         EXPECT_LE(stats.items, stats.capacity_slots);
       }
       const StoreStats stats = store.store().Stats();
@@ -290,6 +290,45 @@ TEST_F(StoreTest, GrowsFromTinyByManyResizes) {
       store.Apply(Op::kErase, Numbers(0, next));
       store.Reopen();
     }
+  }
+}
+
+TEST_F(StoreTest, GrowsByTheFactorThatItIsOpenedWith) {
+  const std::string path = NewPath();
+  OpenOptions open = TestOpenOptions();
+  open.growth = 1.25;
+  ModelledStore store(path, Shape(8, 24), open);
+  std::uint64_t next = 0;
+  for (const double growth : {1.25, 3.0, 1.1, 2.0, 1.5, 4.0}) {
+    SCOPED_TRACE(growth);
+    open.growth = growth;
+    store.Reopen(open);
+    StoreStats before = store.store().Stats();
+    for (int batch = 0; batch < 40; ++batch) {
+      store.Apply(Op::kInsert, Numbers(next, 50 + next / 32));
+      next += 50 + next / 32;
+      const StoreStats after = store.store().Stats();
+      ASSERT_EQ(after.level_buckets.size(), after.geometry.levels);
+      if (after.resizes == before.resizes) {
+        ASSERT_EQ(after.level_buckets, before.level_buckets);
+      } else if (after.resizes == before.resizes + 1 &&
+                 after.level_buckets[1] == before.level_buckets[0]) {  // by one level
+        const double factor = static_cast<double>(after.level_buckets[0]) /
+                              static_cast<double>(before.level_buckets[0]);
+        EXPECT_NEAR(factor, growth, 0.03);
+      }
+      before = after;
+      if (before.resizes == 3) break;
+    }
+    EXPECT_GE(before.resizes, 1u);
+    store.Apply(Op::kErase, Numbers(next / 2, 100));
+  }
+  for (const double growth : {1.0, 0.5, 5.0}) {
+    open.growth = growth;
+    EXPECT_EQ(test::ErrorOf([&] { Store::Create(NewPath(), Shape(8, 24), open); }),
+              ErrorCode::kInvalidArgument);
+    store.store().Close();
+    EXPECT_EQ(test::ErrorOf([&] { Store::Open(path, open); }), ErrorCode::kInvalidArgument);
   }
 }
 
@@ -312,7 +351,7 @@ TEST_F(StoreTest, ReserveMakesRoomAtOnce) {
     const StoreStats reserved = store.store().Stats();
     EXPECT_EQ(reserved.items, 500u);
     EXPECT_EQ(reserved.resizes, resizes + 1);
-    EXPECT_EQ(reserved.top_level - reserved.bottom_level + 1, reserved.geometry.levels);
+    EXPECT_EQ(reserved.level_buckets.size(), reserved.geometry.levels);
     if (value_size == 128) {
       EXPECT_GE(reserved.free_cells, 99'500u);
     }
@@ -336,7 +375,7 @@ TEST_F(StoreTest, ReserveBeyondTheMaximumChangesNothing) {
   for (const std::uint64_t items : {std::uint64_t{1'000'000}, ~std::uint64_t{0}}) {
     EXPECT_EQ(test::ErrorOf([&] { store.store().Reserve(items); }), ErrorCode::kNoSpace);
   }
-  EXPECT_EQ(store.store().Stats().top_level, before.top_level);
+  EXPECT_EQ(store.store().Stats().level_buckets, before.level_buckets);
   EXPECT_EQ(store.store().Stats().value_cells, before.value_cells);
   store.Apply(Op::kInsert, Numbers(500, 500));
   store.Reopen();
@@ -404,7 +443,7 @@ TEST_F(StoreTest, StatsDescribeTheStore) {
   EXPECT_EQ(stats.key_size, 32u);
   EXPECT_EQ(stats.value_size, 100u);
   EXPECT_EQ(stats.geometry, create.geometry);
-  EXPECT_EQ(stats.capacity_slots, CapacityAt(create.geometry, stats.top_level));
+  EXPECT_EQ(stats.capacity_slots, SlotsOf(create.geometry, stats.level_buckets));
   EXPECT_DOUBLE_EQ(stats.load_factor, 2500.0 / static_cast<double>(stats.capacity_slots));
   EXPECT_GE(stats.value_cells, 2500u);
   EXPECT_LE(stats.free_cells, stats.value_cells - 2500);
@@ -500,9 +539,9 @@ TEST_F(StoreTest, SeededLayoutIsReproducible) {
     store.store().Close();
     const auto pool = Pool::Open(store.path(), Pool::Options{0, true});
     const Superblock& superblock = pool->superblock();
-    for (std::uint32_t level = superblock.bottom; level <= superblock.top; ++level) {
-      bytes +=
-          AsString({pool->base() + superblock.level_offset[level], pool->bucket_bytes() << level});
+    for (std::uint32_t i = 0; i < superblock.level_count; ++i) {
+      const LevelEntry& level = superblock.levels[i];
+      bytes += AsString({pool->base() + level.offset, pool->bucket_bytes() * level.buckets});
     }
   }
   EXPECT_TRUE(files[0] == files[1]);

@@ -75,7 +75,18 @@ TEST(StrategyTest, WritesOfEachSize) {
   EXPECT_FALSE(choose(2047, true).queues_reads);
   EXPECT_TRUE(choose(2048, true).queues_reads);
   EXPECT_FALSE(choose(4096, true).plans_reads);
-  const Strategy searched = choose(4097, true);
+  EXPECT_EQ(choose(4096, true).small_part, 4096u);
+  for (const std::uint64_t n : {4097u, 8191u, 8192u}) {
+    EXPECT_EQ(choose(n, true).kernels, Kernels::kSmall);
+    EXPECT_EQ(choose(n, true).small_part, (n + 1) / 2);
+  }
+  for (const std::uint64_t n : {8193u, 12289u, 16384u}) {
+    StrategyInputs in = Inputs(n, false);
+    in.writes_only = true;
+    EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
+    EXPECT_LE(ChooseStrategy(in).small_part, 4096u);
+  }
+  const Strategy searched = choose(8193, true);
   EXPECT_EQ(searched.kernels, Kernels::kSearched);
   EXPECT_TRUE(searched.plans_reads && searched.copies_rows && searched.groups);
   EXPECT_FALSE(searched.shares_reads);
@@ -149,21 +160,23 @@ TEST(StrategyTest, ReadsAreSharedWhereThatPays) {
     return batches;
   };
   EXPECT_TRUE(history.Shares()) << "nothing is known";
-  history.Add(4096, 100, true, 1500);
+  history.Add(4096, 4096, 100, true, 1500);
   EXPECT_TRUE(history.Shares()) << "skewed";
-  history.Add(4096, 100, true, 3);
+  history.Add(4096, 4096, 100, true, 3);
   EXPECT_EQ(shares_again_after(), FindHistory::kUntilNextTry) << "uniform";
-  history.Add(4096, 100, true, 3);
+  history.Add(4096, 4096, 100, true, 3);
   EXPECT_FALSE(history.Shares());
-  history.Add(4096, 100, false, 0);
+  history.Add(4096, 4096, 100, false, 0);
   EXPECT_EQ(shares_again_after(), FindHistory::kUntilNextTry - 1)
       << "who did not share says little";
-  history.Add(4096, 4000, true, 3);
+  history.Add(4096, 4096, 4000, true, 3);
   for (int i = 0; i < 1000; ++i) ASSERT_FALSE(history.Shares()) << "warm";
-  history.Add(1000, 0, false, 0);
+  history.Add(1000, 1000, 0, false, 0);
   EXPECT_FALSE(history.Shares()) << "a few finds say nothing";
-  history.Add(4096, 100, false, 0);
+  history.Add(4096, 4096, 100, false, 0);
   EXPECT_TRUE(history.Shares()) << "cold again";
+  history.Add(4096, 10, 0, true, 0);
+  EXPECT_FALSE(history.Shares()) << "keys that are not there";
 }
 
 /// What the kernels rely on, for all inputs.
@@ -183,7 +196,9 @@ TEST(StrategyTest, Invariants) {
       SCOPED_TRACE(testing::Message() << "bits " << bits << ", " << n << " operations");
       EXPECT_TRUE(in.finds_only || !s.finds());
       EXPECT_TRUE(in.has_directory || !s.searches());
-      EXPECT_TRUE(s.kernels != Kernels::kSmall || n <= StrategyThresholds::kSmallUpTo);
+      EXPECT_TRUE(s.kernels != Kernels::kSmall ||
+                  (s.small_part <= StrategyThresholds::kSmallUpTo && s.small_part <= in.tiles &&
+                   n <= StrategyThresholds::kSmallWritingParts * s.small_part));
       EXPECT_TRUE(in.reads_cells || !s.queues_reads);
       EXPECT_TRUE(s.queues_reads || !(s.plans_reads || s.orders_reads || s.copies_rows));
       EXPECT_TRUE(s.plans_reads || !(s.orders_reads || s.shares_reads || s.copies_rows));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <map>
 #include <random>
 #include <set>
@@ -17,26 +18,21 @@
 #include "table/layout.h"
 #include "table/matching.h"
 #include "table/media/direct.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 namespace gpm {
 namespace {
 
 Superblock SmallSuperblock(std::uint32_t key_size, std::uint32_t value_size, Geometry geometry,
-                           std::uint32_t top) {
+                           std::uint64_t newest) {
   Superblock superblock{};
   superblock.key_size = key_size;
   superblock.value_size = value_size;
   superblock.geometry = geometry;
   superblock.hash_seed[0] = 0x1234567890ABCDEFull;
   superblock.hash_seed[1] = 0xFEDCBA0987654321ull;
-  superblock.top = top;
-  superblock.bottom = top + 1 - geometry.levels;
-  std::uint64_t offset = 1 << 20;
-  for (std::uint32_t level = superblock.bottom; level <= top; ++level) {
-    superblock.level_offset[level] = offset;
-    offset += BucketBytes(key_size, geometry) << level;
-  }
+  LayLevels(&superblock, test::LevelsFrom(geometry, newest), 1 << 20);
   return superblock;
 }
 
@@ -57,13 +53,13 @@ TEST(Hash, DependsOnSeedAndOnEveryKeyBit) {
 
 TEST(Hash, SpreadsSequentialKeysOverBucketsEvenly) {
   const Geometry geometry{2, 2, 8};
-  const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 8, geometry, 11));
+  const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 8, geometry, 2048));
   for (std::uint32_t location = 0; location < 2; ++location) {
     std::vector<int> counts(1024);
     const int keys = 1 << 20;
     for (std::uint64_t i = 0; i < keys; ++i) {
       const KeyHash hash = HashKey(table.hash_seed, &i, 1);
-      const std::uint64_t bucket = BucketNumber(table, hash, 11, location);
+      const std::uint64_t bucket = BucketNumber(hash, location, 1024);
       ASSERT_EQ(bucket / 1024, location);  // each location in its part of the table
       ++counts[bucket % 1024];
     }
@@ -78,40 +74,74 @@ TEST(Hash, SpreadsSequentialKeysOverBucketsEvenly) {
 TEST(Layout, CandidateBucketsAreTheLocationsOfEachLevelWithoutRepeats) {
   std::mt19937_64 random(test::TestSeed());
   for (const Geometry geometry : {Geometry{2, 2, 8}, Geometry{4, 4, 2}, Geometry{1, 8, 4}}) {
-    for (std::uint32_t top = geometry.levels - 1u; top < 6; ++top) {
-      const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 128, geometry, top));
-      for (int i = 0; i < 200; ++i) {
+    for (int round = 0; round < 50; ++round) {
+      Superblock superblock = SmallSuperblock(8, 128, geometry, 64);
+      LevelSizes sizes;
+      for (std::uint32_t level = 0; level < geometry.levels; ++level) {
+        sizes.push_back(geometry.locations * (1 + random() % 40));
+      }
+      LayLevels(&superblock, sizes, 1 << 20);
+      const TableView table = MakeTableView(nullptr, superblock);
+      for (int i = 0; i < 50; ++i) {
         const std::uint64_t key = random() | 2;
         const Candidates candidates = LocateKey(table, &key);
         EXPECT_EQ(candidates.word, key);
-        std::set<std::byte*> candidate_buckets;
-        std::set<std::byte*> located;
-        std::byte* before = nullptr;
         for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
-          const std::uint32_t level = top - c / geometry.locations;
-          const std::uint32_t location = c % geometry.locations;
-          if (location == 0) before = nullptr;
-          located.insert(
-              table.Bucket(level, BucketNumber(table, candidates.hash, level, location)));
-          std::byte* bucket = CandidateBucket(table, candidates, c);
-          if (bucket != nullptr) {
-            EXPECT_TRUE(candidate_buckets.insert(bucket).second);
-            EXPECT_GT(bucket, before);  // lower candidates of a level are lower buckets
-            before = bucket;
-          }
-          if (level > 0) {  // a lower bucket is shared by two of the level above
-            EXPECT_EQ(BucketNumber(table, candidates.hash, level, location) >> 1,
-                      BucketNumber(table, candidates.hash, level - 1, location));
-          }
+          const std::uint32_t level = c / geometry.locations;
+          const std::uint64_t location = c % geometry.locations;
+          const auto number = static_cast<std::uint64_t>(
+              (CandidateBucket(table, candidates, c) - table.Bucket(level, 0)) /
+              static_cast<std::ptrdiff_t>(table.bucket_bytes));
+          // Each location in its part of the level: no two candidates are the same bucket.
+          EXPECT_EQ(number / (sizes[level] / geometry.locations), location);
         }
-        EXPECT_EQ(candidate_buckets, located);
       }
     }
   }
 }
 
+TEST(Layout, BucketNumbersAreSharesOfTheHash) {
+  std::mt19937_64 random(test::TestSeed());
+  for (int i = 0; i < 100'000; ++i) {
+    const std::uint64_t hash = i == 0 ? 0 : i == 1 ? ~std::uint64_t{0} : random();
+    const auto count = static_cast<std::uint32_t>(1 + (random() >> (32 + random() % 32)) % ~0u);
+    __extension__ using Wide = unsigned __int128;
+    ASSERT_EQ(ShareOf(hash, count), static_cast<std::uint64_t>((Wide{hash} * count) >> 64))
+        << hash << " of " << count;
+    const std::uint32_t bits = random() % 32;
+    ASSERT_EQ(ShareOf(hash, 1u << bits), bits == 0 ? 0 : hash >> (64 - bits));
+  }
+}
+
+TEST(Growth, LevelsFollowEachOtherByAFactor) {
+  const Geometry geometry{4, 2, 4};
+  EXPECT_EQ((Growth{geometry, 2}.Levels(64)), (LevelSizes{64, 32, 16, 8}));
+  EXPECT_EQ((Growth{geometry, 2}.Levels(4)), (LevelSizes{4, 2, 2, 2}));
+  EXPECT_EQ((Growth{geometry, 1.25}.Levels(64)), (LevelSizes{64, 50, 40, 32}));
+  EXPECT_EQ((Growth{geometry, 2}.Next(64)), 128u);
+  EXPECT_EQ((Growth{geometry, 1.1}.Next(2)), 4u) << "it grows, and by whole parts";
+  EXPECT_EQ((Growth{geometry, 2}.Next(kMaxLevelBuckets - 1)), kMaxLevelBuckets + 1);
+  for (const double factor : {1.1, 1.25, 1.5, 2.0, 3.0, 4.0}) {
+    const Growth growth{geometry, factor};
+    LevelSizes sizes = growth.Smallest();
+    EXPECT_EQ(growth.Reach(sizes, 0), sizes);
+    for (const double slots : {1e3, 1e6, 1e9}) {
+      const LevelSizes larger = growth.Reach(sizes, slots);
+      ASSERT_EQ(larger.size(), geometry.levels);
+      EXPECT_GE(static_cast<double>(SlotsOf(geometry, larger)), slots);
+      EXPECT_LE(static_cast<double>(SlotsOf(geometry, larger)), slots * factor * 1.1);
+      for (const std::uint64_t buckets : larger) EXPECT_EQ(LevelSizeDefect(geometry, buckets), "");
+      sizes = larger;
+    }
+    EXPECT_LE(growth.Reach(sizes, 1e18).front(), kMaxLevelBuckets);
+  }
+  for (const double factor : {0.0, 1.0, 1.09, 4.1, -2.0, std::nan("")}) {
+    EXPECT_EQ(test::ErrorOf([&] { ValidateGrowth(factor); }), ErrorCode::kInvalidArgument);
+  }
+}
+
 TEST(Layout, KeysThatEqualStateWordsHaveAPlaceOfTheirOwn) {
-  const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 8, Geometry{2, 2, 8}, 3));
+  const TableView table = MakeTableView(nullptr, SmallSuperblock(8, 8, Geometry{2, 2, 8}, 8));
   for (const std::uint64_t key : {kEmptyState, kInsertState}) {
     const Candidates candidates = LocateKey(table, &key);
     EXPECT_EQ(candidates.word, kReservedWord);

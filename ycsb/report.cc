@@ -90,8 +90,7 @@ Json ToJson(const StoreStats& stats) {
   json["items"] = stats.items;
   json["capacity_slots"] = stats.capacity_slots;
   json["load_factor"] = stats.load_factor;
-  json["bottom_level"] = stats.bottom_level;
-  json["top_level"] = stats.top_level;
+  json["level_buckets"] = stats.level_buckets;
   json["resizes"] = stats.resizes;
   json["value_cells"] = stats.value_cells;
   json["free_cells"] = stats.free_cells;
@@ -164,7 +163,7 @@ std::string StoreTable(const StoreStats& stats, bool removed) {
                              GeometryName(stats.geometry)));
   line("items", fmt::format("{} in {} slots, load factor {:.3f}", stats.items, stats.capacity_slots,
                             stats.load_factor));
-  line("levels", fmt::format("{} to {}, resized {} time{}", stats.bottom_level, stats.top_level,
+  line("levels", fmt::format("{} buckets, resized {} time{}", fmt::join(stats.level_buckets, " + "),
                              stats.resizes, stats.resizes == 1 ? "" : "s"));
   line("space",
        fmt::format("{} PM, {} GPU memory", BytesText(stats.pm_bytes), BytesText(stats.gpu_bytes)));

@@ -79,6 +79,18 @@ void LoadCaches(Store& store, const std::atomic<bool>& done) {
   }
 }
 
+/// Compacts the store, again and again.
+void Compact(Store& store, const std::atomic<bool>& done) {
+  constexpr std::chrono::milliseconds kPause{5};
+  CrashRecord record;
+  record.kind = CrashRecord::Kind::kCompacted;
+  while (!done) {
+    store.Compact();
+    Report(record);
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 /// The threads of the child and what they keep from one opening of the pool to the next.
 class Session {
  public:
@@ -98,18 +110,22 @@ class Session {
     }
   }
 
-  /// Every writer writes its batches, while the cache is loaded.
+  /// Every writer writes its batches, while the cache is loaded and the pool shrinks.
   void Run(Store& store) {
     std::atomic<bool> done{false};
     std::vector<std::thread> writing;
-    std::thread loading;
+    std::thread loading, compacting;
+    if (plan_.round.IsFirstLoad(0, 0) && !loaded_) writers_[0].Start(store, streams_[0]);
+    loaded_ = true;
     if (store.Stats().cache.frames > 0) loading = StartThread([&] { LoadCaches(store, done); });
+    if (plan_.round.compacts()) compacting = StartThread([&] { Compact(store, done); });
     for (std::size_t t = 0; t < streams_.size(); ++t) {
       writing.push_back(StartThread([&, t] { RunThread(store, t); }));
     }
     for (std::thread& thread : writing) thread.join();
     done = true;
     if (loading.joinable()) loading.join();
+    if (compacting.joinable()) compacting.join();
   }
 
  private:
@@ -131,6 +147,7 @@ class Session {
   std::optional<CrashAnswers> answers_;
   std::deque<CrashWriter> writers_;
   std::vector<Stream> streams_;  ///< one a thread
+  bool loaded_ = false;          ///< the first batch of a new pool was started
 };
 
 }  // namespace

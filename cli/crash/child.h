@@ -22,6 +22,7 @@ struct CrashRecord {
     kStarting,      ///< a batch is about to start
     kAcknowledged,  ///< a batch is complete; has the digest of its answers
     kCacheLoaded,   ///< the cache was loaded, because it was asked for
+    kCompacted,     ///< the store gave back what it did not need
     kClosing,       ///< about to close the pool; kOpening follows
   };
   Kind kind = Kind::kCreating;

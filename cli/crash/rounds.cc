@@ -63,7 +63,7 @@ class ResizeWatch {
       pool_.read(reinterpret_cast<char*>(&superblock), sizeof superblock);
       if (superblock.sequence > in_force.sequence) in_force = superblock;
     }
-    return in_force.top - in_force.bottom + 1 > in_force.geometry.levels;
+    return in_force.level_count > in_force.geometry.levels;
   }
 
  private:
@@ -85,6 +85,7 @@ CrashTotals& CrashTotals::operator+=(const CrashTotals& other) {
   scope_batches += other.scope_batches;
   scope_answers += other.scope_answers;
   cache_loadings += other.cache_loadings;
+  compactions += other.compactions;
   batches_in_flight += other.batches_in_flight;
   keys_compared += other.keys_compared;
   slots_cleared += other.slots_cleared;
@@ -155,7 +156,7 @@ void CrashRounds::RunRound() {
 void CrashRounds::Renew() {
   oracle_.Renew();
   ++totals_.pools;
-  top_level_ = options_.first_top_level;
+  newest_level_ = options_.first_level_buckets;
   round_.age = 0;
   recovering_ = false;
 }
@@ -264,6 +265,9 @@ CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& reco
         if (round_.IsInScope(record.writer)) ++totals_.scope_batches;
         break;
       }
+      case Kind::kCompacted:
+        ++totals_.compactions;
+        break;
       case Kind::kCacheLoaded:
         ++totals_.cache_loadings;
         break;
@@ -334,9 +338,8 @@ void CrashRounds::CheckCrashed() {
 /// A crashed pool is opened by either executor, with and without accelerators. Mostly by the cpu's,
 /// which leaves the GPU to the children.
 OpenOptions CrashRounds::DrawOpening() {
-  OpenOptions open;
+  OpenOptions open = MakeCrashOpening(round_);
   open.executor = random_.NextBelow(4) == 0 ? options_.executor : ExecutorKind::kCpu;
-  open.cache = MakeCrashCache(round_);
   return open;
 }
 
@@ -346,8 +349,9 @@ void CrashRounds::Reopen() {
   const StoreStats stats = store.Stats();
   totals_.slots_cleared += stats.recovery.insert_slots_cleared;
   totals_.resizes_continued += stats.recovery.resize_continued ? 1 : 0;
-  totals_.resizes += stats.top_level - top_level_;
-  top_level_ = stats.top_level;
+  if (std::exchange(newest_level_, stats.level_buckets[0]) != stats.level_buckets[0]) {
+    ++totals_.resizes;
+  }
   oracle_.BeginItems();
   store.ForEach([&](auto key, auto value) { oracle_.Found(key, value); });
   oracle_.EndItems();

@@ -26,12 +26,12 @@ struct CrashOptions {
   ExecutorKind executor = ExecutorKind::kCpu;
   std::uint64_t seed = 0;
   std::uint64_t rounds = 0;
-  unsigned threads = 1;                  ///< of the child that start batches, as in CrashRound;
-  unsigned tickets = 1;                  ///< likewise
-  std::size_t max_batch = 4096;          ///< likewise
-  std::chrono::milliseconds longest{0};  ///< from opening the pool to the kill
-  std::uint64_t rounds_per_pool = 0;     ///< then a new pool takes its place
-  std::uint32_t first_top_level = 0;     ///< of a new pool
+  unsigned threads = 1;                   ///< of the child that start batches, as in CrashRound;
+  unsigned tickets = 1;                   ///< likewise
+  std::size_t max_batch = 4096;           ///< likewise
+  std::chrono::milliseconds longest{0};   ///< from opening the pool to the kill
+  std::uint64_t rounds_per_pool = 0;      ///< then a new pool takes its place
+  std::uint64_t first_level_buckets = 0;  ///< of a new pool: of its newest level
   /// Command line of a child that runs RunCrashChild.
   std::function<std::vector<std::string>(const CrashOptions& options, const CrashRound& round,
                                          std::uint64_t session_batches)>
@@ -54,6 +54,7 @@ struct CrashTotals {
   std::uint64_t scope_batches = 0;        ///< acknowledged, carried out on a DeviceScope
   std::uint64_t scope_answers = 0;        ///< in the others: of operations by themselves
   std::uint64_t cache_loadings = 0;       ///< asked for, and ended
+  std::uint64_t compactions = 0;          ///< likewise
   std::uint64_t batches_in_flight = 0;    ///< at a kill
   std::uint64_t keys_compared = 0;
   std::uint64_t slots_cleared = 0;  ///< by recovery, like the next
@@ -116,7 +117,7 @@ class CrashRounds {
   CrashOracle oracle_;
   ycsb::Random random_;
   CrashRound round_;
-  std::uint32_t top_level_ = 0;
+  std::uint64_t newest_level_ = 0;  ///< its buckets, when the pool was opened last
   bool pool_exists_ = false;
   bool recovering_ = false;  ///< the next child has a crashed pool to recover, and does only that
   std::optional<RemovedOnSignal> name_;  ///< of the pool, unless it is kept

@@ -57,9 +57,10 @@ std::uint64_t CrashRound::keys() const {
   return age >= 3 ? most : most >> (7 - 2 * age);
 }
 
-CacheOptions MakeCrashCache(const CrashRound& round) {
+OpenOptions MakeCrashOpening(const CrashRound& round) {
   Random random(Mix64(round.seed ^ Mix64(round.number)), kAllOnes);
-  CacheOptions cache;
+  OpenOptions open;
+  CacheOptions& cache = open.cache;
   const std::uint64_t kind = random.NextBelow(4);
   cache.directory = kind != 0;
   cache.fraction = kind < 2 ? 0 : 0.1 + 0.6 * random.NextDouble();
@@ -68,22 +69,26 @@ CacheOptions MakeCrashCache(const CrashRound& round) {
   cache.policy = kPolicies[random.NextBelow(std::size(kPolicies))];
   const std::uint64_t interval = std::uint64_t{1000} << random.NextBelow(12);
   if (random.NextBelow(4) != 0) cache.refresh_interval = interval;  // else when it pays
-  return cache;
+  constexpr double kGrowths[] = {2, 2, 1.2, 1.5};
+  open.growth = kGrowths[random.NextBelow(std::size(kGrowths))];
+  return open;
 }
 
 CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_t batch) {
   Random random(Mix64(round.seed ^ Mix64(round.number)), (std::uint64_t{writer} << 32) ^ batch);
   CrashBatch made;
   std::size_t size = DrawBatchSize(round.max_batch, random);
-  made.one_kind = random.NextBelow(4) == 0;
-  const Op kind = DrawOp(round, random);
+  const bool loads = round.IsFirstLoad(writer, batch);
+  if (loads) size = round.max_batch;
+  made.one_kind = random.NextBelow(4) == 0 || loads;
+  const Op kind = loads ? Op::kInsert : DrawOp(round, random);
   constexpr std::uint64_t kSteps = 8;
   constexpr std::uint64_t kBatchesOfStep = 4;
   const std::uint64_t step = std::min(kSteps, 1 + batch / kBatchesOfStep);
   const std::uint64_t own_keys =
-      std::max<std::uint64_t>(1, round.keys() / round.writers() * step / kSteps);
+      std::max<std::uint64_t>(1, round.keys() / round.writers() * (loads ? kSteps : step) / kSteps);
   // One batch in four keeps to few keys, each of which it meets again and again.
-  std::uint64_t keys = random.NextBelow(4) == 0 ? 1 + random.NextBelow(64) : own_keys;
+  std::uint64_t keys = random.NextBelow(4) == 0 && !loads ? 1 + random.NextBelow(64) : own_keys;
   keys = std::min(keys, own_keys);
   const std::uint64_t first = random.NextBelow(own_keys - keys + 1);
   const bool distinct = round.IsInScope(writer);

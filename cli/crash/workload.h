@@ -44,12 +44,20 @@ struct CrashRound {
   bool IsInScope(unsigned writer) const { return scopes && writer == threads * tickets; }
   /// Keys that its batches touch are below; grows with the age, up to kCrashKeys or less.
   std::uint64_t keys() const;
-  /// Most operations erase, so that the pool shrinks.
+  /// Whether a batch is an insert of as many items as may be, into a pool that holds none, before
+  /// all others.
+  bool IsFirstLoad(unsigned writer, std::uint64_t batch) const {
+    return age == 0 && writer == 0 && batch == 0 && !IsInScope(writer);
+  }
+  /// Most operations erase, so that there are few items.
   bool erases() const { return age >= 3 && age % 2 == 1; }
+  /// The pool shrinks meanwhile.
+  bool compacts() const { return age >= 2 && age % 4 != 0; }
 };
 
-/// The directory and the cache of a store in a round: with or without, by seed.
-CacheOptions MakeCrashCache(const CrashRound& round);
+/// How a store is opened in a round, by seed: with directory and cache or without, and by what it
+/// grows. The executor is left open.
+OpenOptions MakeCrashOpening(const CrashRound& round);
 
 struct CrashOperation {
   Op op = Op::kFind;

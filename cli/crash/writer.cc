@@ -61,6 +61,7 @@ void CrashWriter::Start(Store& store, Stream stream) {
   made_ = MakeCrashBatch(round_, number_, record.batch);
   Fill(made_);
   const bool in_scope = round_.IsInScope(number_);
+  const bool loads = round_.IsFirstLoad(number_, record.batch);
   on_gpu_ = gpu_ != nullptr && (in_scope || !IsPlain(record.batch));
   Batch batch = batch_;
   if (on_gpu_) {
@@ -74,6 +75,8 @@ void CrashWriter::Start(Store& store, Stream stream) {
   Report(record);
   if (on_gpu_ && in_scope) {
     StartInScope(store, stream);
+  } else if (loads) {
+    store.BulkLoad(batch.keys, batch.values, batch.results);
   } else if (IsPlain(record.batch)) {
     store.Apply(batch);
   } else {

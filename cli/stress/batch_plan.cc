@@ -131,12 +131,12 @@ std::string Describe(const BatchPlan& batch) {
       PlaceName(batch.answers));
 }
 
-BatchPlan DrawBatch(const Drawer& drawer, Random& random, bool scope_allowed) {
+BatchPlan DrawBatch(const Drawer& drawer, Random& random, bool scope_allowed, bool loads) {
   const RoundPlan& round = drawer.round;
   const bool gpu = round.open.executor == ExecutorKind::kCuda;
   BatchPlan batch;
-  batch.n = DrawCount(round, random);
-  const std::uint64_t choice = random.Below(64);
+  batch.n = loads ? round.private_keys : DrawCount(round, random);
+  const std::uint64_t choice = loads ? 0 : random.Below(64);
   batch.call = choice < 2                           ? Call::kBulkLoad
                : gpu && scope_allowed && choice < 6 ? Call::kScope
                : choice < 24                        ? Call::kApply

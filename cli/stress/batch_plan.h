@@ -57,8 +57,8 @@ struct Drawer {
   unsigned thread;
 };
 
-/// What comes before the operations: call, places, number.
-BatchPlan DrawBatch(const Drawer& drawer, Random& random, bool scope_allowed);
+/// What comes before the operations: call, places, number. @param loads all of the lane's keys
+BatchPlan DrawBatch(const Drawer& drawer, Random& random, bool scope_allowed, bool loads);
 /// Fills `operations` (batch->n) and what of the batch follows from them.
 void DrawOperations(const Drawer& drawer, Random& random, std::uint64_t* operations,
                     BatchPlan* batch);

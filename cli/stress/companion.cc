@@ -33,6 +33,14 @@ void Reserve(RoundState& round, Random& random) {
   }
 }
 
+void Compact(RoundState& round) {
+  try {
+    round.store.Compact();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNoSpace || !round.plan.tight) throw;
+  }
+}
+
 }  // namespace
 
 void RunCompanion(RoundState& round) {
@@ -47,6 +55,8 @@ void RunCompanion(RoundState& round) {
         Reserve(round, random);
         break;
       case 2:
+        Compact(round);
+        break;
       case 3:
       case 4:
         LookAtFigures(round);

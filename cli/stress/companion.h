@@ -6,7 +6,8 @@
 namespace gpm::stress {
 
 /// What else goes on beside the batches, until the round ends: cache loadings, visits of all items,
-/// figures, reservations. What is visited must be whole items, each key once. @throws Error
+/// figures, reservations, compactions. What is visited must be whole items, each key once. @throws
+/// Error
 void RunCompanion(RoundState& round);
 
 }  // namespace gpm::stress

@@ -33,9 +33,9 @@ Lane::Lane(RoundState& round, unsigned number, unsigned thread, LaneMemory& memo
       random_(round.plan.seed * 0x9E3779B97F4A7C15ull + number + 1),
       model_(round.plan.private_keys) {}
 
-void Lane::Start() {
+void Lane::Start(bool loads) {
   const bool may_scope = round_.scopes.try_acquire();
-  batch_ = DrawBatch(drawer_, random_, may_scope);
+  batch_ = DrawBatch(drawer_, random_, may_scope, loads);
   if (may_scope && batch_.call != Call::kScope) round_.scopes.release();
   const bool gpu = round_.plan.open.executor == ExecutorKind::kCuda;
   const Place plan_place = gpu ? Place::kPinned : Place::kPageable;

@@ -23,7 +23,8 @@ class Lane {
 
   bool in_flight() const { return in_flight_; }
   /// Draws a batch and gives it to the store. REQUIRES: !in_flight(). @throws Error
-  void Start();
+  /// @param loads it is a bulk load of all of the lane's keys
+  void Start(bool loads = false);
   /// Waits for it and checks it. REQUIRES: in_flight(). @throws Error
   void Finish();
 

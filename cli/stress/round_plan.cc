@@ -137,6 +137,9 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
   plan.reopen = plan.open;
   if (random.OneIn(3)) plan.reopen.executor = ExecutorKind::kCpu;
   plan.reopen.cache = Cache(static_cast<std::uint32_t>(random.Below(kAcceleratorKinds)), random);
+  plan.loads_first = random.OneIn(2);
+  plan.open.growth = plan.reopen.growth = random.Choose({2.0, 2.0, 1.5, 1.2, 3.0});
+  plan.open.compact_below = random.Choose({0.0, 0.0, 0.3});
   return plan;
 }
 
@@ -150,16 +153,18 @@ std::string Describe(const RoundPlan& plan) {
   };
   return fmt::format(
       "  keys of {} bytes, different in the {} word; values of {} bytes; {}, initial capacity {}\n"
-      "  executor {}, at most {} bytes{}; {}\n"
+      "  executor {}, at most {} bytes{}, growth {}, compact below {}; {}\n"
       "  by_address {}, combine {}, dealt_up_to {}, {} cpu threads\n"
-      "  {} lanes a thread{}, {} keys each and {} shared; batches of {} {}\n"
+      "  {} lanes a thread{}, {} keys each and {} shared{}; batches of {} {}\n"
       "  then opened with executor {}, {}\n",
       plan.shape.key_size, plan.shape.id_last ? "last" : "first", plan.shape.value_size,
       GeometryName(plan.create.geometry), plan.create.initial_capacity,
       ExecutorName(plan.open.executor), plan.open.max_bytes, plan.tight ? " (tight)" : "",
-      cache(plan.open.cache), plan.open.access.by_address, plan.open.access.combine,
-      plan.open.access.dealt_up_to, plan.open.threads, plan.lanes_per_thread,
-      plan.shared_streams ? " on one stream" : "", plan.private_keys, plan.shared_keys,
+      plan.open.growth, plan.open.compact_below, cache(plan.open.cache),
+      plan.open.access.by_address, plan.open.access.combine, plan.open.access.dealt_up_to,
+      plan.open.threads, plan.lanes_per_thread, plan.shared_streams ? " on one stream" : "",
+      plan.private_keys, plan.shared_keys,
+      plan.loads_first ? ", those of the first loaded at once" : "",
       fmt::join(plan.batch_sizes, ", "), plan.even_sizes ? "" : "(large ones seldom)",
       ExecutorName(plan.reopen.executor), cache(plan.reopen.cache));
 }

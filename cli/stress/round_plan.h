@@ -40,6 +40,7 @@ struct RoundPlan {
   std::uint32_t max_batch = 1;
   std::vector<std::uint32_t> batch_sizes;  ///< that are drawn, the larger the more seldom
   bool even_sizes = false;                 ///< each as often as any other
+  bool loads_first = false;                ///< a lane's keys are loaded before all else
 };
 
 RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options);

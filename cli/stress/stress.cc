@@ -91,6 +91,12 @@ void Stress::RunRound(const RoundPlan& plan) {
     lanes.push_back(
         std::make_unique<Lane>(round, number, thread, *memory_[number], memory_[first]->stream));
   }
+  if (plan.loads_first) {
+    Guard(round, "the first load", [&] {
+      lanes.front()->Start(true);
+      lanes.front()->Finish();
+    });
+  }
   {
     std::vector<std::jthread> threads;
     for (unsigned thread = 0; thread < options_.threads; ++thread) {

@@ -125,6 +125,7 @@ class CpuExecutor : public Executor {
   }
   void FreeAll(CellRange range) override { FreeRange(range, nullptr); }
   std::uint64_t DrainLevel(std::uint32_t level) override;
+  std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override {
     const Reclaim reclaim = queues_.View();
     const CpuOperations operations = MakeOperations(reclaim);
@@ -280,7 +281,7 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
   accelerators_ = {};
   cache_memory_ = {};
   cache_memory_.Reserve(shape, policy);
-  accelerators_ = cache_memory_.View(table_);
+  accelerators_ = cache_memory_.View();
   const CacheView& cache = accelerators_.cache;
   std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
   std::fill_n(cache.tags, std::uint64_t{cache.size} * shape.slots, CacheView::kClosed);
@@ -330,13 +331,28 @@ std::uint64_t CpuExecutor<Setup>::DrainLevel(std::uint32_t level) {
   std::atomic<std::uint64_t> left{0};
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
-  ForRanges(std::uint64_t{1} << level, Setup::kBucketsAtATime,
-            [&](std::uint64_t first, std::uint64_t last) {
-              for (std::uint64_t b = first; b < last; ++b) {
-                left +=
-                    DrainBucket(table_, operations, ThreadGroup{}, media_, table_.Bucket(level, b));
-              }
-            });
+  ForRanges(
+      table_.Buckets(level), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+        for (std::uint64_t b = first; b < last; ++b) {
+          left += DrainBucket(table_, operations, ThreadGroup{}, media_, table_.Bucket(level, b));
+        }
+      });
+  return left;
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::MoveCells(CellRange range, const CellGrant& cells) {
+  std::atomic<std::uint64_t> left{0};
+  std::uint64_t taken = 0;
+  const Reclaim reclaim = queues_.View(cells, &taken);
+  ForEachScanned(table_, DirectoryView{}, [&](const ScannedBuckets& buckets) {
+    ForRanges(buckets.count, Setup::kBucketsAtATime, [&](std::uint64_t from, std::uint64_t to) {
+      for (std::uint64_t b = from; b < to; ++b) {
+        left += gpm::MoveCells(table_, reclaim, ThreadGroup{}, media_,
+                               buckets.first + b * table_.bucket_bytes, range);
+      }
+    });
+  });
   return left;
 }
 

@@ -42,34 +42,28 @@ inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
 /// CandidateBucket, with what depends on the level alone worked out once.
 class LevelAim {
  public:
-  /// @param i the level is top - i
-  LevelAim(const TableView& table, std::uint32_t i)
+  LevelAim(const TableView& table, std::uint32_t level)
       : table_(table),
-        first_candidate_(i * table.locations),
+        first_candidate_(level * table.locations),
         locations_(table.locations),
-        bucket_bytes_(table.bucket_bytes) {
-    const std::uint32_t level = table.top - i;
-    regular_ = level > table.location_bits;
-    if (!regular_) return;
-    first_bucket_ = table.Bucket(level, 0);
-    shift_ = 64 - level + table.location_bits;
-    part_buckets_ = std::uint64_t{1} << (level - table.location_bits);
-  }
+        bucket_bytes_(table.bucket_bytes),
+        first_bucket_(table.Bucket(level, 0)),
+        part_buckets_(table.level_views[level].part_buckets) {}
 
   /// @param buckets receives the candidate buckets of the level
   void Buckets(const Candidates& candidates, std::byte** buckets) const {
-    if (!regular_ || candidates.reserved >= 0) {
+    if (candidates.reserved >= 0) {
       for (std::uint32_t j = 0; j < locations_; ++j) {
         buckets[j] = CandidateBucket(table_, candidates, first_candidate_ + j);
       }
       return;
     }
     std::uint64_t hash = candidates.hash.h;
-    std::uint64_t part = 0;
+    std::byte* part = first_bucket_;
     for (std::uint32_t j = 0; j < locations_; ++j) {
-      buckets[j] = first_bucket_ + (part + (hash >> shift_)) * bucket_bytes_;
+      buckets[j] = part + ShareOf(hash, part_buckets_) * bucket_bytes_;
       hash += candidates.hash.g;
-      part += part_buckets_;
+      part += part_buckets_ * bucket_bytes_;
     }
   }
 
@@ -78,10 +72,8 @@ class LevelAim {
   const std::uint32_t first_candidate_;
   const std::uint32_t locations_;
   const std::uint64_t bucket_bytes_;
-  bool regular_;  ///< the level has more buckets than there are locations
-  std::byte* first_bucket_ = nullptr;
-  std::uint32_t shift_ = 0;
-  std::uint64_t part_buckets_ = 0;
+  std::byte* const first_bucket_;
+  const std::uint32_t part_buckets_;
 };
 
 /// Operations on their way through a thread.

@@ -38,11 +38,12 @@ Strategy CudaBatchTask::Choose() const {
   StrategyInputs inputs;
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
+  inputs.writes_only = batch_.ops.empty() && Writes(batch_.op);
   inputs.to_host = places_.found != Place::kDevice;
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
   inputs.has_cache = executor_->has_cache();
-  inputs.shares = inputs.finds_only && executor_->find_history().Shares();
+  inputs.shares = MayShare(inputs) && executor_->find_history().Shares();
   inputs.mostly_cached = executor_->find_history().MostlyCached();
   inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
   inputs.pool_bytes = executor_->pool_bytes();
@@ -57,7 +58,7 @@ void CudaBatchTask::Allocate() {
   bool copies = false;
   const auto reserve = [&](Place place, auto array, DeviceArray<std::byte>* to) {
     if (place != Place::kDevice) to->Reserve(array.size_bytes());
-    copies |= place == Place::kPageable;
+    copies |= place == Place::kPageable && array.size_bytes() > HostCopier::kLeftToDriver;
   };
   reserve(places_.ops, batch_.ops, &w.ops);
   reserve(places_.keys, batch_.keys, &w.keys);
@@ -204,11 +205,7 @@ void CudaBatchTask::FindKeyRuns() {
 void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
   if (strategy_.kernels == Strategy::Kernels::kSmall) {
     if (!again) BringValues(stream_);
-    const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
-    workspace_->changes.Launch(
-        {ApplySmallBatch, std::max(tiles, executor_->multiprocessors()), kSmallThreads, context_,
-         device_, reads_, Attempt{again, final_attempt}, kernel_reporter_},
-        stream_);
+    CarryOutSmall(Attempt{again, final_attempt});
     Finish();
     return;
   }
@@ -243,6 +240,24 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
     answer(Reads{}, stream_, kernel_reporter_);
   }
   Finish();
+}
+
+/// All parts, in order. Afterwards the one in turn alone, and those before it, which are done, and
+/// behind it, which wait, say so again.
+void CudaBatchTask::CarryOutSmall(const Attempt& attempt) {
+  const std::uint32_t most = strategy_.small_part;
+  for (std::uint32_t number = 0, first = 0; first < device_.count; ++number, first += most) {
+    const std::uint32_t count = std::min(most, device_.count - first);
+    const bool is_last = first + count == device_.count;
+    const Attempt own{attempt.again, attempt.final && number == part_};
+    const bool waits = attempt.again && number > part_;
+    const auto blocks = static_cast<unsigned>(BlocksFor(count, kTilesPerBlock));
+    workspace_->changes.Launch(
+        {ApplySmallBatch, std::max(blocks, executor_->multiprocessors()), kSmallThreads, context_,
+         device_.Part(first, count, context_.table), reads_, own,
+         SmallPart{number, device_.count, waits}, is_last ? kernel_reporter_ : Reporter{}},
+        stream_);
+  }
 }
 
 void CudaBatchTask::Find() {
@@ -309,7 +324,7 @@ void CudaBatchTask::FindInChunks() {
                     (reads.last - reads.first) * row, cudaMemcpyDeviceToHost, w.answering),
                 "cudaMemcpyAsync to the host");
     }
-    reads.copies.rows += reads.last - reads.first;
+    if (reads.copies.rows != nullptr) reads.copies.rows += reads.last - reads.first;
     reads.flags += Reads::kFlags;
     reads.copies.count = reads.flags + Reads::kCopies;
     reads.first = reads.last;

@@ -51,8 +51,9 @@ BatchPlaces BatchPlaces::Of(const Batch& batch, int device) {
   places.ops = place(batch.ops, "ops");
   places.keys = place(batch.keys, "keys");
   places.values = place(batch.values, "values");
-  places.values_at = static_cast<const std::byte*>(attributes.devicePointer);
-  if (places.values_at == nullptr && !batch.values.empty()) places.values = Place::kPageable;
+  if (places.values != Place::kPageable) {
+    places.values_at = static_cast<const std::byte*>(attributes.devicePointer);
+  }
   places.found = place(batch.found, "found");
   places.results = place(batch.results, "results");
   if (places.keys == Place::kDevice &&
@@ -102,6 +103,10 @@ void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, s
 void CudaBatchTask::BringValues(cudaStream_t stream) {
   if (batch_.values.empty() || places_.values_at != nullptr) return;
   Workspace& w = *workspace_;
+  if (places_.values == Place::kPinned) {  // the stream may be about to write them
+    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream);
+    return;
+  }
   CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), w.answering);
   CheckCuda(cudaEventRecord(w.arrived, w.answering), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
@@ -210,6 +215,13 @@ void CudaBatchTask::CopyToPageable() {
       CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
     }
     const auto bytes = std::as_writable_bytes(to);
+    if (bytes.size() <= HostCopier::kLeftToDriver) {
+      CheckCuda(cudaMemcpyAsync(bytes.data(), from.data(), bytes.size(), cudaMemcpyDeviceToHost,
+                                w.answering),
+                "cudaMemcpyAsync to the host");
+      CheckCuda(cudaStreamSynchronize(w.answering), "cudaStreamSynchronize");
+      return;
+    }
     executor_->Copier().ToHost(bytes.data(), from.data(), bytes.size(), w.answering);
   };
   copy(places_.results, batch_.results, w.results);
@@ -224,17 +236,26 @@ Progress CudaBatchTask::Await() {
   if (running_) {
     running_ = false;
     const CurrentDevice current = executor_->Activate();
+    std::exception_ptr copy_failure;
+    const auto copy = [&](void (CudaBatchTask::*copies)()) {
+      try {
+        if (!copy_failure) (this->*copies)();
+      } catch (...) {
+        copy_failure = std::current_exception();
+      }
+    };
     try {
-      CopyChunks();
+      copy(&CudaBatchTask::CopyChunks);
       progress_ = executor_->Collect(workspace_.get());
       if (strategy_.finds() && strategy_.queues_reads) {
         executor_->find_history().AddHits(progress_.found, progress_.cache_hits);
       }
-      if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
-        executor_->find_history().Add(progress_.found, progress_.cache_hits, strategy_.shares_reads,
-                                      workspace_->reads_shared);
+      if (strategy_.kernels == Strategy::Kernels::kFindTiles && strategy_.queues_reads) {
+        executor_->find_history().Add(device_.count, progress_.found, progress_.cache_hits,
+                                      strategy_.shares_reads, workspace_->reads_shared);
       }
-      CopyToPageable();
+      copy(&CudaBatchTask::CopyToPageable);
+      progress_.copy_failure = copy_failure;
     } catch (...) {
       cudaStreamSynchronize(stream_);  // what is still running writes to the workspace and arrays
       workspace_.reset();
@@ -254,15 +275,37 @@ Progress CudaBatchTask::Await() {
 
 Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   const CurrentDevice current = executor_->Activate();
-  try {
-    MakeContext(grant);  // the table, and its queues, may have grown
-    CarryOut(true, final_attempt);
-  } catch (...) {
-    cudaStreamSynchronize(stream_);
-    workspace_.reset();
-    throw;
+  const auto carry_out = [&](bool final, const CellGrant& cells) {
+    try {
+      MakeContext(cells);  // the table, and its queues, may have grown
+      CarryOut(true, final);
+    } catch (...) {
+      cudaStreamSynchronize(stream_);
+      workspace_.reset();
+      throw;
+    }
+    return Await();
+  };
+  Progress all = carry_out(final_attempt, grant);
+  // The next part begins with what is left of the cells, and with room to be made for it.
+  while (all.shortages() == 0 && strategy_.small_part != 0 &&
+         (part_ + 1) * strategy_.small_part < device_.count) {
+    ++part_;
+    CellGrant left{grant.first + grant.count - all.cells_left, all.cells_left};
+    left.kept = std::min(grant.kept, left.count);
+    const Progress next = carry_out(false, left);
+    all.items_added += next.items_added;
+    all.found += next.found;
+    all.cache_hits += next.cache_hits;
+    all.carried_out += next.carried_out + strategy_.small_part;
+    all.short_of_slots = next.short_of_slots;
+    all.short_of_cells = next.short_of_cells;
+    all.cells_left = next.cells_left;
+    all.positions = next.positions;
+    if (next.copy_failure) all.copy_failure = next.copy_failure;
   }
-  return Await();
+  progress_ = all;
+  return all;
 }
 
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {

@@ -9,6 +9,8 @@
 
 namespace gpm {
 
+struct Attempt;
+
 /// Where the arrays of a batch lie.
 struct BatchPlaces {
   enum class Place : std::uint8_t {
@@ -21,8 +23,9 @@ struct BatchPlaces {
   Place values = Place::kDevice;
   Place found = Place::kDevice;
   Place results = Place::kDevice;
-  const std::byte* values_at = nullptr;  ///< where kernels read them; null: nowhere
-  bool managed = false;                  ///< some array is in managed memory
+  /// Where kernels read them; null: nowhere, they are copied first.
+  const std::byte* values_at = nullptr;
+  bool managed = false;  ///< some array is in managed memory
 
   bool InputsOnDevice() const {
     return ops == Place::kDevice && keys == Place::kDevice && values == Place::kDevice;
@@ -70,6 +73,7 @@ class CudaBatchTask : public BatchTask {
   /// Of GroupByKey, which has a bin for each.
   unsigned GroupingBlocks() const;
   void CarryOut(bool again, bool final_attempt);
+  void CarryOutSmall(const Attempt& attempt);
   void Find();
   void FindInChunks();
   void SearchFinds(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
@@ -122,6 +126,7 @@ class CudaBatchTask : public BatchTask {
   std::size_t scan_bytes_ = 0;
   std::uint64_t found_before_ = 0;  ///< counted in the phase before
   std::uint64_t hits_before_ = 0;
+  std::uint32_t part_ = 0;  ///< of a small batch that was left over: whose turn it is
   bool running_ = false;
   bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/combining.h"
+#include "engine/cuda/strategy.h"
 #include "engine/epochs.h"
 #include "engine/key_runs.h"
 #include "table/media/cuda.cuh"
@@ -30,8 +31,8 @@ struct TableContext {
   DirtyLog dirty;  ///< empty in passes, after which the host flushes the whole pool
 };
 
-/// Sums over a batch, in GPU memory. They begin at 0.
-struct BatchSums {
+/// What a batch came to.
+struct BatchTotals {
   std::uint64_t items_added;  ///< two's complement
   std::uint64_t short_of_slots;
   std::uint64_t short_of_cells;
@@ -41,13 +42,19 @@ struct BatchSums {
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
   std::uint64_t reads_shared;    ///< of those of FindKeys, whose value another find read
   std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
-  std::uint64_t blocks_arrived;  ///< at GridBarrier, of a kernel of which all blocks begin together
-  std::uint64_t blocks_done;     ///< of the kernel that reports
+};
+
+/// Sums over a batch, in GPU memory. They begin at 0.
+struct BatchSums : BatchTotals {
+  /// At GridBarrier, of each kernel of which all blocks begin together.
+  static constexpr std::uint32_t kParts = StrategyThresholds::kSmallWritingParts;
+  std::uint64_t blocks_arrived[kParts];
+  std::uint64_t blocks_done;  ///< of the kernel that reports
 };
 
 /// What the host is told when a batch has ended.
 struct BatchReport {
-  BatchSums sums;
+  BatchTotals sums;
   ReclaimPositions positions;
   std::uint64_t dirty_lines;
 };
@@ -81,7 +88,8 @@ struct DeviceBatch {
   const std::byte* values;  ///< null: none
   std::byte* found;         ///< null: not wanted
   Result* results;
-  // Positions are those of the batch in the order of key runs; in a small batch those of the operations.
+  // Positions are those of the batch in the order of key runs; in a small batch those of the
+  // operations.
   const std::uint32_t* hashes;    ///< equal within a key run, and neighbours' are not
   const std::uint32_t* order;     ///< position -> operation; null: of a small batch
   KeyRunEffect* effects;          ///< up to each position, including it; not of a small batch
@@ -90,6 +98,23 @@ struct DeviceBatch {
   std::uint32_t* mispredictions;  ///< where key runs begin that were answered before they were
                                   ///< carried out, and wrongly, or that found no room
   BatchSums* sums;
+
+  /// Some operations of a small batch, as a batch.
+  DeviceBatch Part(std::uint32_t first, std::uint32_t operations, const TableView& table) const {
+    DeviceBatch part = *this;
+    const auto advance = [first](auto& array, std::uint64_t row) {
+      if (array != nullptr) array += first * row;
+    };
+    part.count = operations;
+    advance(part.ops, 1);
+    advance(part.keys, table.key_words);
+    advance(part.values, table.value_size);
+    advance(part.found, table.value_size);
+    advance(part.results, 1);
+    advance(part.records, 1);
+    advance(part.digests, 1);
+    return part;
+  }
 
   __device__ std::uint32_t OperationAt(std::uint32_t p) const {
     return order == nullptr ? p : order[p];

@@ -105,7 +105,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);
-  left_.Reserve(1);
+  left_.Reserve(2);
   zero_.Reserve(1);
   fill_bins_.Reserve(kFillBins);
   CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, *stream_), "cudaMemsetAsync");
@@ -259,11 +259,30 @@ void CudaExecutor::FreeAll(CellRange range) {
 std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
   const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
-  const std::uint64_t buckets = std::uint64_t{1} << level;
+  const std::uint64_t buckets = context_.table.Buckets(level);
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(buckets, kTilesPerBlock)));
   Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, *stream_, context_,
          context_.table.Bucket(level, 0), buckets, left_.data());
+  return EndPass();
+}
+
+std::uint64_t CudaExecutor::MoveCells(CellRange range, const CellGrant& cells) {
+  const CurrentDevice current = Activate();
+  CheckCuda(cudaMemsetAsync(left_.data(), 0, 16, *stream_), "cudaMemsetAsync");
+  TableContext context = context_;
+  context.reclaim.grant = cells;
+  context.reclaim.taken = left_.data() + 1;
+  ForEachScanned(context_.table, DirectoryView{}, [&](const ScannedBuckets& buckets) {
+    const auto blocks = static_cast<unsigned>(
+        std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(buckets.count, kTilesPerBlock)));
+    Launch("MoveCellsOfBuckets", MoveCellsOfBuckets, blocks, kBlockThreads, *stream_, context,
+           buckets.first, buckets.count, range, left_.data());
+  });
+  return EndPass();
+}
+
+std::uint64_t CudaExecutor::EndPass() {
   std::uint64_t left = 0;
   CheckCuda(cudaMemcpyAsync(&left, left_.data(), 8, cudaMemcpyDeviceToHost, *stream_),
             "cudaMemcpyAsync to the host");
@@ -398,7 +417,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   cache_memory_.Reserve(shape, policy);
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails
-  context.accelerators = cache_memory_.View(context_.table);
+  context.accelerators = cache_memory_.View();
   const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
     CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), *stream_),
               "cudaMemsetAsync");
@@ -514,7 +533,7 @@ void CudaExecutor::FlushPool() const {
 }
 
 HostCopier& CudaExecutor::Copier() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(copier_mutex_);
   if (copier_ == nullptr) copier_ = std::make_unique<HostCopier>(device_);
   return *copier_;
 }

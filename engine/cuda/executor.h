@@ -108,6 +108,9 @@ class CudaExecutor : public Executor {
     cell_bytes_ = table.cell_bytes;
     pool_bytes_ = mapping_.mapped_bytes();
   }
+  /// Where the medium needs flushing, the log of the lines that a batch wrote is of the pool's.
+  bool Composes() const override { return !needs_flush(); }
+  std::unique_ptr<LevelImage> MakeLevelImage(std::uint64_t bytes) override;
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
   ScanCounters ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) override;
@@ -115,6 +118,7 @@ class CudaExecutor : public Executor {
   void FreeUnused(const std::vector<CellRange>& ranges) override;
   void FreeAll(CellRange range) override;
   std::uint64_t DrainLevel(std::uint32_t level) override;
+  std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;
   ReclaimPositions ReturnCells(const CellGrant& cells) override;
@@ -178,6 +182,8 @@ class CudaExecutor : public Executor {
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                 std::uint64_t to);
   void GrowLocks();
+  /// Waits for a pass that moves items or values, durably. @return what it left
+  std::uint64_t EndPass();
   void RefreshContext();
 
   int device_;
@@ -198,7 +204,7 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint64_t> slots_;
   DeviceArray<ReclaimCounters> counters_;
   DeviceArray<std::uint32_t> locks_;
-  DeviceArray<std::uint64_t> left_;  ///< of DrainLevel
+  DeviceArray<std::uint64_t> left_;  ///< of DrainLevel and MoveCells; behind it, cells taken
   DeviceArray<std::uint64_t> zero_;  ///< cells taken of what ReturnCells queues
   DeviceArray<std::uint32_t> used_;
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
@@ -216,6 +222,7 @@ class CudaExecutor : public Executor {
   std::optional<CudaEvent> cells_sorted_;         ///< the same of SortCells
   std::mutex mutex_;                              ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
+  std::mutex copier_mutex_;  ///< guards what follows: making it takes some milliseconds
   std::unique_ptr<HostCopier> copier_;
 };
 

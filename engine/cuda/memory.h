@@ -20,8 +20,8 @@ inline void CheckCuda(cudaError_t status, const char* call) {
   throw Error(ErrorCode::kGpu, std::string(call) + ": " + cudaGetErrorString(status));
 }
 
-/// GPU memory that grows, by half at least, and never shrinks: freeing what is too small waits for
-/// all that the GPU does. Counted in `total_bytes`. Movable.
+/// GPU memory that grows, by half at least if there is room, and never shrinks: freeing what is too
+/// small waits for all that the GPU does. Counted in `total_bytes`. Movable.
 template <class T>
 class DeviceArray {
  public:
@@ -45,14 +45,24 @@ class DeviceArray {
   /// Makes room for `size` elements; the contents are lost when it has to allocate.
   void Reserve(std::uint64_t size) {
     if (size <= size_) return;
-    size = std::max(size, size_ + size_ / 2);
+    const std::uint64_t more = size_ + size_ / 2;
     Free();
-    CheckCuda(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T)), "cudaMalloc");
-    size_ = size;
-    if (total_bytes_ != nullptr) *total_bytes_ += size * sizeof(T);
+    if (more > size && TryAllocate(more) == cudaSuccess) return;
+    CheckCuda(TryAllocate(size), "cudaMalloc");
   }
 
  private:
+  cudaError_t TryAllocate(std::uint64_t size) {
+    const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T));
+    if (status != cudaSuccess) {
+      cudaGetLastError();  // so that the next call does not report this one
+      data_ = nullptr;
+      return status;
+    }
+    size_ = size;
+    if (total_bytes_ != nullptr) *total_bytes_ += size * sizeof(T);
+    return status;
+  }
   void Free() noexcept {
     if (data_ == nullptr) return;
     cudaFree(data_);

@@ -15,6 +15,11 @@ struct StrategyThresholds {
   /// A batch of up to so many operations is small: each operation is compared with all others, and
   /// one kernel does everything. No more have room in a block's shared memory.
   static constexpr std::uint64_t kSmallUpTo = 4096;
+  /// A batch of up to so many such parts is carried out part by part; and one that only writes.
+  /// (2^13 operations take 63 us so with one write in 20, and 79 grouped by key; inserts 77 and
+  /// 112.)
+  static constexpr std::uint64_t kSmallParts = 2;
+  static constexpr std::uint64_t kSmallWritingParts = 4;
   /// From here on a small batch deals out its reads. (With one write in 20, 1024 operations take
   /// 37 us dealt out and 35 if each reads at once; 4096 take 39 and 47.)
   static constexpr std::uint64_t kDealtFrom = 2048;
@@ -23,9 +28,10 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kThreadsFrom = (std::uint64_t{1} << 14) + 1;
   /// From here on tiles share reads where that pays (FindHistory). Below, few want the same value.
   static constexpr std::uint64_t kSharedFrom = 1024;
-  /// Up to here one kernel groups operations by key: a sort's and a scan's kernels take some 60 us
-  /// however few they sort. A tile's share of what it has room for.
+  /// Up to here one kernel groups operations by key: it takes 19 us for 2^13 and 35 for 2^16, a
+  /// sort's and a scan's eleven kernels some 60 however few they sort.
   static constexpr std::uint64_t kGroupedUpTo = std::uint64_t{1} << 17;
+  /// The same for each tile: blocks of the kernel have room for that much.
   static constexpr std::uint64_t kGroupedPerTile = 32;
   /// From here on a batch is cut in two slices: the first is read while the second is looked up.
   static constexpr std::uint64_t kSlicedFrom = std::uint64_t{1} << 18;
@@ -56,17 +62,19 @@ class FindHistory {
   /// Where it does not, one batch in so many tries again.
   static constexpr std::uint32_t kUntilNextTry = 64;
 
-  /// A batch has ended. @param found, hits, shared its finds that found their key, of those what
-  ///        the cache answered, and what another find read for them
+  /// A batch of finds has ended that queues its reads, with a tile for each find.
+  /// @param found, hits, shared its finds that found their key, of those what the cache answered,
+  ///        and what another find read for them
   /// @param may_share whether it shared what it could
-  void Add(std::uint64_t found, std::uint64_t hits, bool may_share, std::uint64_t shared) {
-    if (found < kTelling) return;
+  void Add(std::uint64_t finds, std::uint64_t found, std::uint64_t hits, bool may_share,
+           std::uint64_t shared) {
+    if (finds < kTelling) return;
     const std::uint64_t reads = found - (hits < found ? hits : found);
-    if (2 * reads < found) {
-      wait_ = kWarm;
+    if (2 * reads < finds) {
+      wait_ = kFewReads;
     } else if (may_share) {
       wait_ = shared * kPayingShare < reads ? kUntilNextTry : 0;
-    } else if (wait_ == kWarm) {
+    } else if (wait_ == kFewReads) {
       wait_ = 0;
     }
   }
@@ -80,12 +88,12 @@ class FindHistory {
   /// Whether the next batch should share reads.
   bool Shares() {
     const std::uint32_t wait = wait_;
-    if (wait != 0 && wait != kWarm) wait_ = wait - 1;
+    if (wait != 0 && wait != kFewReads) wait_ = wait - 1;
     return wait == 0;
   }
 
  private:
-  static constexpr std::uint32_t kWarm = ~0u;  ///< the cache answers most finds
+  static constexpr std::uint32_t kFewReads = ~0u;  ///< most finds are cached, or find nothing
 
   std::atomic<std::uint32_t> wait_{0};  ///< batches that do not share, from now on
   std::atomic<bool> mostly_cached_{false};
@@ -95,6 +103,7 @@ class FindHistory {
 struct StrategyInputs {
   std::uint64_t operations = 0;
   bool finds_only = false;
+  bool writes_only = false;  ///< all operations are of one kind, which writes values
   bool to_host = false;      ///< values that are found go to host memory
   bool reads_cells = false;  ///< finds give back values, and values lie in cells
   bool has_directory = false;
@@ -106,23 +115,31 @@ struct StrategyInputs {
   AccessOptions access;  ///< `dealt_up_to` is not 0
 };
 
+/// Whether it matters if finds want the same values (StrategyInputs::shares), as far as can be told
+/// by size.
+inline bool MayShare(const StrategyInputs& in) {
+  return in.finds_only && in.reads_cells && in.operations >= StrategyThresholds::kSharedFrom &&
+         in.operations < StrategyThresholds::kThreadsFrom;
+}
+
 /// How the cuda executor carries out a batch.
 struct Strategy {
   enum class Kernels : std::uint8_t {
     kFindTiles,    ///< FindKeys: finds alone, a tile each
     kFindThreads,  ///< SearchKeys, then the planned reads: finds alone, a thread each
-    kSmall,        ///< ApplySmallBatch
+    kSmall,        ///< ApplySmallBatch, for one part or several
     kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads
     kUnsearched,   ///< ApplyKeyRuns
   };
   Kernels kernels = Kernels::kUnsearched;
-  bool queues_reads = false;   ///< values are read together; else each operation reads its own
-  bool plans_reads = false;    ///< how each operation gets its value is noted first
-  bool orders_reads = false;   ///< in the order of addresses; else dealt out by address
-  bool shares_reads = false;   ///< several finds of a value read it once
-  bool copies_rows = false;    ///< rows that several operations want are copied last, by a kernel
-  bool copies_cached = false;  ///< who looks up a find copies what the cache has; else ReadValues
-  bool groups = false;         ///< GroupByKey finds the key runs; else a radix sort, and a scan
+  bool queues_reads = false;     ///< values are read together; else each operation reads its own
+  bool plans_reads = false;      ///< how each operation gets its value is noted first
+  bool orders_reads = false;     ///< in the order of addresses; else dealt out by address
+  bool shares_reads = false;     ///< several finds of a value read it once
+  bool copies_rows = false;      ///< rows that several operations want are copied last, by a kernel
+  bool copies_cached = false;    ///< who looks up a find copies what the cache has; else ReadValues
+  std::uint32_t small_part = 0;  ///< of kSmall: operations of a part, but for the last one
+  bool groups = false;           ///< GroupByKey finds the key runs; else a radix sort, and a scan
   std::uint32_t first_slice = 0;  ///< operations of the first of two slices; 0: there is one
   std::uint32_t chunk = 0;        ///< operations of a chunk, but for the last one; 0: there is one
 
@@ -146,8 +163,11 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   Strategy s;
   if (in.finds_only && (!in.access.combine || (in.has_directory && apart))) {
     s.kernels = threads ? Kernels::kFindThreads : Kernels::kFindTiles;
-  } else if (n <= std::min(T::kSmallUpTo, in.tiles)) {
+  } else if (const std::uint64_t most = std::min(T::kSmallUpTo, in.tiles);
+             n <= most * (in.writes_only ? T::kSmallWritingParts : T::kSmallParts)) {
     s.kernels = Kernels::kSmall;
+    const std::uint64_t parts = (n + most - 1) / most;
+    s.small_part = static_cast<std::uint32_t>((n + parts - 1) / parts);
   } else if (in.has_directory && n <= T::kPlannedUpTo && (by_address || !in.reads_cells)) {
     s.kernels = Kernels::kSearched;
   }
@@ -155,7 +175,7 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.queues_reads = by_address && (s.kernels != Kernels::kSmall || n >= T::kDealtFrom);
   if (!s.queues_reads) return s;
   const bool finds_share = s.kernels == Kernels::kFindThreads ||
-                           (s.kernels == Kernels::kFindTiles && in.shares && n >= T::kSharedFrom);
+                           (s.kernels == Kernels::kFindTiles && in.shares && MayShare(in));
   s.shares_reads = finds_share && in.access.combine;
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;

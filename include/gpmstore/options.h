@@ -74,7 +74,16 @@ struct OpenOptions {
   unsigned threads = 0;         ///< cpu executor: worker threads; 0: one for each core
   std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
   int device = 0;               ///< cuda executor: device ordinal
-  CacheOptions cache{};         ///< directory and cache, in the executor's memory
+  /// When the table is full, it gets a level with so many times the buckets of the newest one, and
+  /// the oldest is emptied into it: from 1.1 to 4. A small step leaves the table fuller, and moves
+  /// items more often. May differ from one opening to the next.
+  double growth = 2;
+  /// A batch that leaves fewer items than there were, and a load factor below this, compacts the
+  /// store when it is waited for (Store::Compact), if the table becomes smaller by a quarter at
+  /// least, and no device scope is open; 0: never. Up to 0.4, so that the smaller table does not
+  /// grow again at once.
+  double compact_below = 0;
+  CacheOptions cache{};  ///< directory and cache, in the executor's memory
   AccessOptions access{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the

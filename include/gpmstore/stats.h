@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
@@ -53,8 +54,9 @@ struct StoreStats {
   std::uint64_t items = 0;
   std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
   double load_factor = 0;            ///< items / capacity_slots
-  std::uint32_t bottom_level = 0;
-  std::uint32_t top_level = 0;
+  /// Of each level, the newest first. There are more than the geometry has where a resize was cut
+  /// off by a crash.
+  std::vector<std::uint64_t> level_buckets;
   std::uint64_t resizes = 0;  ///< since open
   double resize_seconds = 0;  ///< that they took; no batch ran
   double growth_seconds = 0;  ///< of that, until the medium had room and the executor saw it
@@ -67,7 +69,8 @@ struct StoreStats {
   std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
   std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
   std::uint64_t pm_bytes = 0;     ///< mapped
-  std::uint64_t gpu_bytes = 0;    ///< GPU memory this store allocated
+  std::uint64_t pm_bytes_given_back = 0;  ///< by Compact, since open
+  std::uint64_t gpu_bytes = 0;            ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   Geometry geometry;

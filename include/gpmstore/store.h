@@ -132,9 +132,9 @@ class Store {
   std::uint64_t Apply(const Batch& batch);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
-  /// there for later work on the stream. Operations that found no slot or no value cell read
-  /// kNoSpace until Ticket::Wait has made room and finished them. The cpu executor runs the batch
-  /// before it returns.
+  /// there for later work on the stream. Operations that found no slot or no value cell, and some
+  /// of those behind them in the batch, read kNoSpace until Ticket::Wait has made room and finished
+  /// them. The cpu executor runs the batch before it returns.
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
   /// Batches of one kind; arrays as in Batch, n = results.size(). @return as Apply
@@ -163,9 +163,21 @@ class Store {
   ///         halfway, which loses nothing), kIo, kGpu, kBusy
   void Reserve(std::uint64_t items);
 
+  /// Gives back what the items do not need: levels of the table, value cells (values are moved, in
+  /// a way that survives a crash at any point), the end of the pool's file, and the directory's
+  /// memory. What Reserve was last called for since the store was opened, or the pool created for
+  /// since it was created, stays. Excludes batches meanwhile.
+  /// @throws Error kUnsupported (a batch failed since the store was opened), kIo, kGpu, kBusy
+  void Compact();
+
   /// Insert of many items: makes room for all of them first, and then inserts them in large
-  /// batches, each in address order. Each batch is one as far as a crash is concerned. Where there
-  /// is not room for all, the results say which found none.
+  /// batches. Where there is not room for all, the results say which found none. A crash meanwhile
+  /// leaves any of the items.
+  ///
+  /// Into a store without items, executor cuda puts the table's levels together in GPU memory,
+  /// which takes as much as they do, and writes them as a whole (after HashGraph, Green 2021, which
+  /// builds a table by bins). Insert does so too where the table would have to grow for it. Other
+  /// batches wait meanwhile.
   /// @return and throws as Apply
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
                          std::span<Result> results);

@@ -65,10 +65,13 @@ def stream_handle(stream: Any) -> int:
     """The handle of what a user gave as a stream."""
     if isinstance(stream, int):
         return stream
-    for name in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, cuda.core
+    protocol = getattr(stream, "__cuda_stream__", None)  # cuda.core's: a version, and the handle
+    if callable(protocol) and not isinstance(stream, type):
+        return int(protocol()[1])
+    for name in ("cuda_stream", "ptr", "handle"):  # torch, CuPy, Numba
         handle = getattr(stream, name, None)
         if handle is not None:
-            return int(handle)
+            return int(getattr(handle, "value", handle) or 0)  # (a ctypes pointer has a value)
     raise TypeError(f"stream: not a CUDA stream: {type(stream).__name__!r}; give its handle")
 
 

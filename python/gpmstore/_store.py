@@ -30,6 +30,8 @@ class OpenOptions(TypedDict, total=False):
     executor: Literal["auto", "cpu", "cuda"]  # auto: cuda if a GPU can map the pool's medium
     threads: int  # executor cpu: worker threads; 0: one for each core
     max_bytes: int  # the pool may grow up to here; 0: what the medium could hold
+    growth: float  # a full table gets a level with so many times the buckets of its newest: 1.1 to 4
+    compact_below: float  # load factor below which a batch that leaves fewer items compacts
     device: int  # executor cuda: device ordinal
     directory: bool | None  # by default on executor cuda; without one there is no cache
     cache_policy: Literal["off", "tinylfu", "lfu", "lru", "random"]
@@ -193,7 +195,7 @@ class Store(_Items):
     is a value of `Outcome.results`, also that there was no room.
 
     Arrays on a GPU: the batch runs on the current stream of the array's library, or on `stream`,
-    and after what is on it. (This has been tested on host arrays only: no GPU was at hand.)
+    and after what is on it.
 
     `NAME_async` return a `Ticket` as soon as the batch has begun; the arrays belong to the batch
     until it was waited for. Any thread may use a store. It belongs to the process that opened it:
@@ -270,9 +272,10 @@ class Store(_Items):
               results: Array = None, dtype: Any = None, stream: Any = None) -> Found:
         """Runs a batch of mixed kinds.
 
-        ops: n integers of any dtype, each an `Op` (of bytes, uint8, what is none is
-        `Result.INVALID`, and they are not copied). values: needed where an operation is an insert, update or
-        upsert (else it is `Result.INVALID`); other rows do not matter. out, dtype: as in `find`.
+        ops: n integers, each an `Op`. Bytes are used where they are, and what is no `Op` is
+        `Result.INVALID`; wider integers of NumPy, torch and CuPy are checked and copied. values:
+        needed where an operation is an insert, update or upsert (else it is `Result.INVALID`);
+        other rows do not matter. out, dtype: as in `find`.
         """
         return self.apply_async(ops, keys, values, out, results=results, dtype=dtype,
                                 stream=stream).wait()
@@ -321,6 +324,13 @@ class Store(_Items):
     def reserve(self, items: int) -> None:
         """Makes room for `items` items in all, at once. Raises NoSpaceError."""
         self._core.reserve(items)
+
+    def compact(self) -> None:
+        """Gives back what the items do not need: the table's levels, value cells, the file's end.
+
+        What `reserve` was last called for, or the pool created for, stays.
+        """
+        self._core.compact()
 
     def refresh_cache(self) -> None:
         """Refreshes the cache with the buckets that are hot now, while batches go on."""

@@ -92,6 +92,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set("initial_capacity", &create.initial_capacity) ||
          set_optional("hash_seed", &create.hash_seed) || set("threads", &open.threads) ||
          set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
+         set("growth", &open.growth) || set("compact_below", &open.compact_below) ||
          set_optional("directory", &open.cache.directory) ||
          set_optional("cache_fraction", &open.cache.fraction) ||
          set("cache_bytes", &open.cache.bytes) ||
@@ -152,8 +153,9 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["items"] = stats.items;
   dict["capacity_slots"] = stats.capacity_slots;
   dict["load_factor"] = stats.load_factor;
-  dict["bottom_level"] = stats.bottom_level;
-  dict["top_level"] = stats.top_level;
+  nb::list level_buckets;
+  for (const std::uint64_t buckets : stats.level_buckets) level_buckets.append(buckets);
+  dict["level_buckets"] = level_buckets;
   dict["resizes"] = stats.resizes;
   dict["resize_seconds"] = stats.resize_seconds;
   dict["growth_seconds"] = stats.growth_seconds;
@@ -163,6 +165,7 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["value_cells"] = stats.value_cells;
   dict["free_cells"] = stats.free_cells;
   dict["pm_bytes"] = stats.pm_bytes;
+  dict["pm_bytes_given_back"] = stats.pm_bytes_given_back;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;

@@ -21,16 +21,17 @@ Gate::Use::Use(Gate& gate, const char* what, Kind kind)
   };
   if (const Use* outer = gate.UseOfThisThread()) {
     if (outer->kind_ == Kind::kClose && kind == Kind::kCall) throw closed();
-    if (outer->kind_ == Kind::kVisit) {
+    if (outer->kind_ == Kind::kVisit && kind != Kind::kLook) {
       throw Error(ErrorCode::kBusy,
                   "for_each: its visitor can't call the store, which would wait for itself");
     }
   } else if (gate.InHomeProcess()) {
     std::unique_lock lock(gate.mutex_);
-    gate.changed_.wait(lock, [&] { return !gate.closing_; });
-    if (gate.closed_ && kind != Kind::kWait) throw closed();
-    ++gate.uses_;
-    counted_ = true;
+    if (kind != Kind::kLook) gate.changed_.wait(lock, [&] { return !gate.closing_; });
+    if (gate.closed_ && (kind == Kind::kCall || kind == Kind::kVisit)) throw closed();
+    may_look_ = !gate.closing_;
+    counted_ = may_look_;
+    if (counted_) ++gate.uses_;
   }
   innermost_ = this;
 }

@@ -27,6 +27,7 @@ class Gate {
     kCall,
     kVisit,  ///< excludes batches, so that the thread can't call again
     kWait,   ///< for a ticket, which may be done after the closing
+    kLook,   ///< for a ticket as well, but never waits: see may_look
     kClose,
   };
 
@@ -39,6 +40,8 @@ class Gate {
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
     ~Use();
+    /// Of a kLook: false while another thread closes what this would look at.
+    bool may_look() const { return may_look_; }
 
    private:
     friend class Gate;
@@ -48,6 +51,7 @@ class Gate {
     const Kind kind_;
     const Use* const outer_;
     bool counted_ = false;
+    bool may_look_ = true;
   };
 
   /// Runs `action`, once. When it throws, this is closed too, but for Error(kBusy).

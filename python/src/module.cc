@@ -61,6 +61,7 @@ void BindStore(nb::module_& m) {
       .def("put", &PyStore::Put, "key"_a, "value"_a)
       .def("delete", &PyStore::Delete, "key"_a)
       .def("reserve", &PyStore::Reserve, "items"_a)
+      .def("compact", &PyStore::Compact)
       .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)

@@ -184,6 +184,13 @@ void PyStore::Reserve(std::uint64_t items) {
   });
 }
 
+void PyStore::Compact() {
+  WithoutGil([&] {
+    const Use use(gate_, "the store");
+    store_.Compact();
+  });
+}
+
 nb::object PyStore::RefreshCache() {
   nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
@@ -196,7 +203,9 @@ nb::object PyStore::RefreshCache() {
 bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
   struct AtEnd {
     PyStore& store;
-    ~AtEnd() { store.AwaitDropped(); }
+    ~AtEnd() {
+      if (!store.gate_.InVisit()) store.AwaitDropped();  // else the visit outside does
+    }
   } const at_end{*this};
   return WithoutGil([&] {
     const Use use(gate_, "for_each", Kind::kVisit);
@@ -209,6 +218,7 @@ void PyStore::AwaitDropped() {
   std::vector<Dropped> dropped = std::move(dropped_);
   dropped_.clear();
   WithoutGil([&] {
+    const Use use(gate_, "a ticket", Kind::kWait);
     for (Dropped& one : dropped) one.ticket = Ticket();
   });
 }
@@ -240,7 +250,8 @@ bool PyTicket::Done() {
     std::unique_lock one_thread(mutex_, std::defer_lock);
     // Who waits has it: then it is not done. (In a fork nobody is asked, as in Gate.)
     if (store().gate_.InHomeProcess() && !one_thread.try_lock()) return false;
-    return ticket_.Done();
+    const Use use(store().gate_, "a ticket", Kind::kLook);
+    return use.may_look() && ticket_.Done();
   });
 }
 

@@ -61,6 +61,7 @@ class PyStore {
   Result Put(const nb::bytes& key, const nb::bytes& value);
   bool Delete(const nb::bytes& key);
   void Reserve(std::uint64_t items);
+  void Compact();
   nb::object RefreshCache();
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();

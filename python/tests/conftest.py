@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 
+EXECUTOR = os.environ.get("GPM_TEST_EXECUTOR") or "cpu"  # of the tests that do not need cpu
+
+
 @pytest.fixture
 def folder():
     shm = "/dev/shm"

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import gpmstore
-from conftest import make_keys, make_values
+from conftest import EXECUTOR, make_keys, make_values
 
 
 def opened(path, key_size, n, value_size=24):
-    store = gpmstore.create(path, key_size, value_size, executor="cpu")
+    store = gpmstore.create(path, key_size, value_size, executor=EXECUTOR)
     keys, values = make_keys(n, key_size), make_values(n, value_size)
     assert store.bulk_load(keys, values).failed == 0
     return store, keys, values, {key.tobytes(): value.tobytes() for key, value in zip(keys, values)}
@@ -51,7 +51,7 @@ def test_iteration(path, key_size, reader):
 
 
 def test_empty(path):
-    with gpmstore.create(path, executor="cpu") as store:
+    with gpmstore.create(path, executor=EXECUTOR) as store:
         assert list(store.items()) == [] and list(store.pages()) == [] and list(store) == []
         assert store.for_each(lambda k, v: False)
 
@@ -74,7 +74,12 @@ def test_a_visitor_that_drops_a_ticket(path):
     store, _, _, _ = opened(path, 8, 10)
     n = 20_000  # so many lack room at first, and are finished by who waits
     tickets = [store.insert_async(make_keys(n, first=n * i), make_values(n, 24)) for i in (1, 2)]
-    assert store.for_each(lambda k, v: tickets and tickets.clear())
+
+    def visit(keys, values):
+        tickets.clear()
+        with pytest.raises(gpmstore.BusyError):  # nor does a visit that is refused wait for them
+            store.for_each(print)
+    assert store.for_each(visit)
     assert len(store) == 10 + 2 * n
     store.close()
     with gpmstore.Reader(path) as reader:
@@ -114,7 +119,7 @@ def test_reader(path):
         with gpmstore.Reader(path) as second:  # several at once
             assert len(second) == 50
         with pytest.raises(gpmstore.BusyError):
-            gpmstore.open(path, executor="cpu")
+            gpmstore.open(path, executor=EXECUTOR)
         assert reader.stats()["recovery"]["was_clean"]
     reader.close()
     with pytest.raises(gpmstore.InvalidArgumentError, match="closed"):

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import gpmstore
-from conftest import make_keys, make_values
+from conftest import EXECUTOR, make_keys, make_values
 from gpmstore import Op, Result
 
 
 @pytest.fixture
 def store(path):
-    with gpmstore.create(path, executor="cpu", threads=2) as opened:
+    with gpmstore.create(path, executor=EXECUTOR, threads=2) as opened:
         yield opened
 
 
@@ -19,11 +19,11 @@ def store(path):
 def test_sizes_round_trip(path, key_size, value_size):
     n = 300
     keys, values = make_keys(n, key_size), make_values(n, value_size)
-    with gpmstore.create(path, key_size, value_size, executor="cpu") as store:
+    with gpmstore.create(path, key_size, value_size, executor=EXECUTOR) as store:
         assert (store.key_size, store.value_size) == (key_size, value_size)
         assert store.insert(keys, values).failed == 0
         assert len(store) == n
-    with gpmstore.open(path, executor="cpu") as store:  # everything is there
+    with gpmstore.open(path, executor=EXECUTOR) as store:  # everything is there
         assert store.stats()["recovery"]["was_clean"]
         found = store.find(keys)
         assert found.count == n and found.found.all()
@@ -34,7 +34,7 @@ def test_sizes_round_trip(path, key_size, value_size):
 def test_big_values(path):
     n, size = 20, 64 * 1024
     keys, values = make_keys(n), make_values(n, size)
-    with gpmstore.create(path, value_size=size, executor="cpu") as store:
+    with gpmstore.create(path, value_size=size, executor=EXECUTOR) as store:
         assert store.insert(keys, values).failed == 0
         assert np.array_equal(store.find(keys).values, values)
 
@@ -101,7 +101,7 @@ def test_keys_of_other_types(path, store):
     assert store.contains(negative.astype(np.uint64)).all()
     assert store.contains(negative.view(np.uint8).reshape(3, 8)).all()
     assert -1 in store and 2**64 - 1 in store and np.int64(-2) in store and 4 not in store
-    with gpmstore.create(path + "16", key_size=16, value_size=4, executor="cpu") as wide:
+    with gpmstore.create(path + "16", key_size=16, value_size=4, executor=EXECUTOR) as wide:
         words = np.array([b"one", b"two", b"three"], "S16")
         assert wide.insert(words, np.arange(3, dtype=np.int32)).failed == 0
         assert wide.find(words, dtype=np.int32).values.tolist() == [0, 1, 2]
@@ -177,7 +177,7 @@ def test_bad_single_values(path, store):
         store.put(1, b"abc")
     with pytest.raises(TypeError, match="value: 'int'"):
         store.put(1, 5)
-    with gpmstore.create(path + "32", key_size=32, executor="cpu") as wide:
+    with gpmstore.create(path + "32", key_size=32, executor=EXECUTOR) as wide:
         with pytest.raises(TypeError, match="keys are 32 bytes"):
             wide.get(5)
     assert len(store) == 0
@@ -187,7 +187,7 @@ def test_bad_single_values(path, store):
 def test_random_batches_against_a_dict(path, rng, key_size, value_size):
     model = {}
     pool_of_keys = make_keys(120, key_size)
-    store = gpmstore.create(path, key_size, value_size, executor="cpu", threads=2)
+    store = gpmstore.create(path, key_size, value_size, executor=EXECUTOR, threads=2)
     for batch in range(60):
         n = int(rng.integers(0, 200))
         keys = pool_of_keys[rng.integers(0, len(pool_of_keys), n)]
@@ -211,7 +211,7 @@ def test_random_batches_against_a_dict(path, rng, key_size, value_size):
             assert found.results[i] == expected, (batch, i)
         if batch % 20 == 19:
             store.close()
-            store = gpmstore.open(path, executor="cpu", threads=2)
+            store = gpmstore.open(path, executor=EXECUTOR, threads=2)
             as_bytes = {k if isinstance(k, bytes) else k.to_bytes(8, "little"): v
                         for k, v in store.items()}
             assert as_bytes == model
@@ -229,8 +229,22 @@ def test_bulk_load_and_reserve(store):
     assert np.array_equal(store.find(keys).values, values)
 
 
+def test_compact(store):
+    n = 50_000
+    keys = make_keys(n)
+    store.insert(keys, make_values(n))
+    before = store.stats()
+    store.erase(keys[1000:])
+    store.compact()
+    after = store.stats()
+    assert after["items"] == 1000 and after["capacity_slots"] < before["capacity_slots"] / 8
+    assert after["pm_bytes_given_back"] == before["pm_bytes"] - after["pm_bytes"] > 0
+    assert sum(after["level_buckets"]) * 8 == after["capacity_slots"]
+    assert np.array_equal(store.find(keys[:1000]).values, make_values(n)[:1000])
+
+
 def test_no_space(path):
-    with gpmstore.create(path, value_size=4096, executor="cpu", max_bytes=1 << 20) as store:
+    with gpmstore.create(path, value_size=4096, executor=EXECUTOR, max_bytes=1 << 20) as store:
         n = 600
         outcome = store.insert(make_keys(n), make_values(n, 4096))
         assert 0 < outcome.failed < n
@@ -245,7 +259,7 @@ def test_no_space(path):
 
 
 def test_cache(path):
-    with gpmstore.create(path, executor="cpu", directory=True, cache_fraction=0.5,
+    with gpmstore.create(path, executor=EXECUTOR, directory=True, cache_fraction=0.5,
                          cache_policy="lru", cache_refresh_interval=0) as store:
         keys, values = make_keys(1000), make_values(1000)
         store.insert(keys, values)
@@ -264,13 +278,13 @@ def test_stats(store):
     stats = store.stats()
     assert stats["items"] == 10 and stats["finds_found"] == 10
     assert stats["operations"] == {"find": 20, "insert": 10, "update": 0, "upsert": 0, "erase": 0}
-    assert stats["executor"] == "cpu" and stats["threads"] == 2
+    assert (stats["executor"], stats["threads"]) == (EXECUTOR, 2 if EXECUTOR == "cpu" else 0)
     assert stats["geometry"] == "2L-2H-8S" and stats["medium"]["survives_process_crash"]
 
 
 def test_open_takes_no_options_of_a_new_pool(path):
-    gpmstore.create(path, executor="cpu").close()
+    gpmstore.create(path, executor=EXECUTOR).close()
     for name, value in [("key_size", 8), ("value_size", 128), ("initial_capacity", 10),
                         ("hash_seed", 1), ("geometry", "2L-2H-8S")]:
         with pytest.raises(TypeError, match=name):
-            gpmstore.open(path, executor="cpu", **{name: value})
+            gpmstore.open(path, executor=EXECUTOR, **{name: value})

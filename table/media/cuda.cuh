@@ -116,7 +116,10 @@ __device__ void CopyBytes(const Group& group, std::byte* target, const std::byte
 /// after a fence: the protocol's own last one, or that of the directory.
 class CudaMedia {
  public:
-  __device__ explicit CudaMedia(const DirtyLog& dirty) : dirty_(dirty) {}
+  /// @param persists false: what is written is named by nothing in persistent memory until the host
+  ///        has waited for the kernel, so that only the GPU's threads need an order
+  __device__ explicit CudaMedia(const DirtyLog& dirty, bool persists = true)
+      : dirty_(dirty), persists_(persists) {}
 
   __device__ std::uint64_t Load(const std::uint64_t* word) const {
     return *const_cast<const volatile std::uint64_t*>(word);
@@ -133,7 +136,13 @@ class CudaMedia {
   __device__ void Flush(Step, const void* address, std::size_t bytes) const {
     if (dirty_.lines != nullptr) Log(dirty_, address, bytes);
   }
-  __device__ void Fence(Step) const { __threadfence_system(); }
+  __device__ void Fence(Step) const {
+    if (persists_) {
+      __threadfence_system();
+    } else {
+      __threadfence();
+    }
+  }
 
   __device__ void Acquire(Step, std::uint32_t* lock) const {
     while (!TryAcquire(Step::kKeyLock, lock)) __nanosleep(kLockWaitNanoseconds);
@@ -232,6 +241,7 @@ class CudaMedia {
   }
 
   DirtyLog dirty_;
+  bool persists_;
 };
 
 }  // namespace gpm

@@ -16,6 +16,7 @@
 #include "pm/crc32c.h"
 #include "pm/pool.h"
 #include "pm/space.h"
+#include "tests/levels.h"
 #include "tests/test_util.h"
 
 namespace gpm::fuzz {
@@ -31,29 +32,29 @@ struct Recipe {
   std::uint32_t key_size;
   std::uint32_t value_size;
   Geometry geometry;
-  std::uint32_t top_level;
+  std::uint64_t newest;  ///< level's buckets, of the first levels
   std::uint64_t items;
   bool crashed = false;          ///< not closed: half-inserted slots, second copies
   std::uint32_t new_levels = 0;  ///< a resize under way, with so many levels being drained
 };
 
 constexpr Recipe kRecipes[] = {
-    {"inline", 8, 8, {2, 2, 8}, 2, 40},
-    {"cells", 8, 100, {2, 2, 8}, 2, 40},
-    {"long keys", 16, 20, {1, 2, 4}, 3, 16},
-    {"four levels", 32, 200, {4, 2, 4}, 3, 30},
-    {"crashed", 8, 100, {2, 2, 8}, 2, 30, true},
-    {"crashed, long keys", 16, 7, {2, 2, 8}, 2, 30, true},
-    {"resizing", 8, 100, {2, 2, 8}, 2, 60, true, 1},
-    {"resizing, long keys", 32, 64, {4, 2, 4}, 3, 40, true, 1},
-    {"resizing, inline", 8, 5, {2, 2, 8}, 1, 36, true, 2},
-    {"resizing, one level", 16, 48, {1, 2, 16}, 1, 30, true, 2},
-    {"large values", 8, 4000, {2, 2, 8}, 2, 30},
-    {"longest keys", 128, 1, {2, 1, 4}, 2, 20},
-    {"single slots", 8, 16, {1, 1, 1}, 5, 12},
-    {"eight levels", 8, 33, {8, 1, 4}, 7, 60},
-    {"largest buckets", 64, 9, {1, 1, 32}, 0, 20, true, 1},
-    {"empty", 8, 128, {2, 2, 8}, 1, 0},
+    {"inline", 8, 8, {2, 2, 8}, 4, 40},
+    {"cells", 8, 100, {2, 2, 8}, 4, 40},
+    {"long keys", 16, 20, {1, 2, 4}, 8, 16},
+    {"four levels", 32, 200, {4, 2, 4}, 8, 30},
+    {"crashed", 8, 100, {2, 2, 8}, 4, 30, true},
+    {"crashed, long keys", 16, 7, {2, 2, 8}, 4, 30, true},
+    {"resizing", 8, 100, {2, 2, 8}, 4, 60, true, 1},
+    {"resizing, long keys", 32, 64, {4, 2, 4}, 8, 40, true, 1},
+    {"resizing, inline", 8, 5, {2, 2, 8}, 2, 36, true, 2},
+    {"resizing, one level", 16, 48, {1, 2, 16}, 2, 30, true, 2},
+    {"large values", 8, 4000, {2, 2, 8}, 4, 30},
+    {"longest keys", 128, 1, {2, 1, 4}, 4, 20},
+    {"single slots", 8, 16, {1, 1, 1}, 32, 12},
+    {"eight levels", 8, 33, {8, 1, 4}, 128, 60},
+    {"largest buckets", 64, 9, {1, 1, 32}, 1, 20, true, 1},
+    {"empty", 8, 128, {2, 2, 8}, 2, 0},
 };
 
 /// A directory of its own, for the time that the pools are made.
@@ -120,7 +121,7 @@ class Image {
   explicit Image(BasePool* pool) : table_(MakeTableView(pool->bytes.data(), pool->superblock)) {}
 
   const TableView& table() const { return table_; }
-  bool IsDrained(std::uint32_t level) const { return level + table_.levels <= table_.top; }
+  bool IsDrained(std::uint32_t level) const { return level >= table_.levels; }
 
   template <class Visit>
   void ForEachSlot(const Visit& visit) const {
@@ -129,8 +130,8 @@ class Image {
         visit(Slot{table_.ReservedBucket(number), s}, -1);
       }
     }
-    for (std::uint32_t level = table_.bottom; level <= table_.top; ++level) {
-      for (std::uint64_t number = 0; number >> level == 0; ++number) {
+    for (std::uint32_t level = 0; level < table_.level_count; ++level) {
+      for (std::uint64_t number = 0; number < table_.Buckets(level); ++number) {
         for (std::uint32_t s = 0; s < table_.slots; ++s) {
           visit(Slot{table_.Bucket(level, number), s}, static_cast<int>(level));
         }
@@ -295,13 +296,13 @@ BasePool Make(const Recipe& recipe) {
   config.geometry = recipe.geometry;
   config.hash_seed[0] = 0x0123456789ABCDEF;
   config.hash_seed[1] = 0xFEDCBA9876543211;
-  config.top_level = recipe.top_level;
+  config.levels = test::LevelsFrom(recipe.geometry, recipe.newest);
   Pool::Create(workshop.path(), config, Pool::Options{.max_bytes = std::uint64_t{1} << 20});
   Fill(recipe, workshop.path());
   if (recipe.crashed) {
     const auto pool = Pool::Open(workshop.path(), Pool::Options{});
     pool->SetClean(false);
-    for (std::uint32_t i = 0; i < recipe.new_levels; ++i) pool->AddLevel();
+    for (std::uint32_t i = 0; i < recipe.new_levels; ++i) test::AddLevel(*pool);
   }
 
   BasePool pool;

@@ -49,8 +49,8 @@ constexpr Field kFields[] = {
     {offsetof(Superblock, geometry) + 1, 1},  {offsetof(Superblock, geometry) + 2, 1},
     {offsetof(Superblock, clean), 1},         {offsetof(Superblock, reserved0), 4},
     {offsetof(Superblock, hash_seed), 8},     {offsetof(Superblock, hash_seed) + 8, 8},
-    {offsetof(Superblock, bottom), 4},        {offsetof(Superblock, top), 4},
-    {offsetof(Superblock, segment_count), 4}, {offsetof(Superblock, reserved1), 4},
+    {offsetof(Superblock, level_count), 4},   {offsetof(Superblock, levels[0].buckets), 8},
+    {offsetof(Superblock, segment_count), 4}, {offsetof(Superblock, reserved1), 8},
     {offsetof(Superblock, padding), 8},
 };
 
@@ -64,6 +64,7 @@ constexpr std::uint64_t kEdges[] = {
     kMaxLevels,
     kMaxSegments,
     kMaxSegments + 1,
+    kMaxLevelBuckets + 1,
     kMaxValueBytes,
     kPageBytes - 1,
     kPageBytes,
@@ -100,8 +101,9 @@ class Patcher {
       }
       case 1: {
         const std::uint64_t copy = Copy();
-        return Change(copy + offsetof(Superblock, level_offset) + 8 * (input_.Byte() % kMaxLevels),
-                      8);
+        const std::uint8_t which = input_.Byte();
+        const std::uint64_t entry = (which & 127) % kMaxLevels;
+        return Change(copy + offsetof(Superblock, levels) + 16 * entry + (which & 128 ? 8 : 0), 8);
       }
       case 2: {
         const std::uint64_t copy = Copy();
@@ -309,9 +311,9 @@ void ChangeSize(std::vector<std::byte>* image, std::uint8_t change) {
 /// Whether two superblocks describe the same table; they may differ in whether it was closed.
 bool SameTable(const Superblock& a, const Superblock& b) {
   return a.key_size == b.key_size && a.value_size == b.value_size && a.geometry == b.geometry &&
-         std::equal(a.hash_seed, a.hash_seed + 2, b.hash_seed) && a.bottom == b.bottom &&
-         a.top == b.top && a.segment_count == b.segment_count &&
-         std::equal(a.level_offset, a.level_offset + kMaxLevels, b.level_offset) &&
+         std::equal(a.hash_seed, a.hash_seed + 2, b.hash_seed) && a.level_count == b.level_count &&
+         a.segment_count == b.segment_count &&
+         std::memcmp(a.levels, b.levels, sizeof a.levels) == 0 &&
          std::memcmp(a.segments, b.segments, a.segment_count * sizeof(SegmentEntry)) == 0;
 }
 

@@ -6,14 +6,11 @@
 #include <optional>
 #include <thread>
 
-#include "engine/cuda/launch.h"
+#include "engine/cuda/memory.h"
 
 namespace gpm {
 namespace {
 
-/// (128 MiB to the host, by eight threads on a machine with an H200: in pieces of 64 KiB, 256 KiB
-/// and 1 MiB 10.9, 5.6 and 2.9 ms; the link takes 2.4, and the driver's own copy 7.2.)
-constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 /// More are no faster.
 constexpr unsigned kMostThreads = 8;
 
@@ -23,17 +20,23 @@ void Await(const CudaEvent& event) {
 
 }  // namespace
 
-HostCopier::Buffer::Buffer() {
-  CheckCuda(cudaHostAlloc(reinterpret_cast<void**>(&bytes), kPieceBytes, cudaHostAllocDefault),
+HostCopier::Buffer::Buffer(std::uint64_t size) {
+  CheckCuda(cudaHostAlloc(reinterpret_cast<void**>(&bytes), size, cudaHostAllocDefault),
             "cudaHostAlloc");
 }
 HostCopier::Buffer::~Buffer() { cudaFreeHost(bytes); }
 
-HostCopier::HostCopier(int device)
+HostCopier::HostCopier(int device, std::uint64_t piece_bytes)
     : device_(device),
+      piece_bytes_(piece_bytes),
       threads_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads)) {
   for (unsigned i = 0; i < 2 * threads_.threads(); ++i) {
-    buffers_.push_back(std::make_unique<Buffer>());
+    try {
+      buffers_.push_back(std::make_unique<Buffer>(piece_bytes));
+    } catch (const Error&) {
+      if (buffers_.size() < 2) throw;
+      return;  // where such memory is short fewer threads copy
+    }
   }
 }
 HostCopier::~HostCopier() {
@@ -45,18 +48,28 @@ HostCopier::~HostCopier() {
 template <class Begin, class End>
 void HostCopier::InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin& begin,
                           const End& end) {
+  const std::uint64_t turn = kPiecesOfTurn * piece_bytes_;
+  for (std::uint64_t first = 0; first < bytes; first += turn) {
+    TakeTurn(first, std::min(first + turn, bytes), stream, begin, end);
+  }
+}
+
+template <class Begin, class End>
+void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t stream,
+                          const Begin& begin, const End& end) {
   const std::lock_guard turn(turn_);
-  std::atomic<std::uint64_t> next{0};
+  std::atomic<std::uint64_t> next{first};
   const auto copy = [&](std::size_t thread) {
-    const CurrentDevice current(device_, false);
+    // The pool's threads are this copier's alone; in the caller's it is current.
+    CheckCuda(cudaSetDevice(device_), "cudaSetDevice");
     std::optional<Piece> before;
     for (std::size_t k = 0;; k ^= 1) {
-      const std::uint64_t at = next.fetch_add(kPieceBytes, std::memory_order_relaxed);
+      const std::uint64_t at = next.fetch_add(piece_bytes_, std::memory_order_relaxed);
       std::optional<Piece> piece;
-      if (at < bytes) {
+      if (at < last) {
         Buffer* const buffer = buffers_[2 * thread + k].get();
         Await(buffer->copied);
-        piece = Piece{buffer, at, std::min(kPieceBytes, bytes - at)};
+        piece = Piece{buffer, at, std::min(piece_bytes_, last - at)};
         begin(*piece);
         CheckCuda(cudaEventRecord(buffer->copied, stream), "cudaEventRecord");
       }
@@ -66,8 +79,8 @@ void HostCopier::InPieces(std::uint64_t bytes, cudaStream_t stream, const Begin&
     }
   };
   try {
-    threads_.Run(std::min<std::size_t>(threads_.threads(), (bytes + kPieceBytes - 1) / kPieceBytes),
-                 copy);
+    const std::uint64_t pieces = (last - first + piece_bytes_ - 1) / piece_bytes_;
+    threads_.Run(std::min<std::uint64_t>(buffers_.size() / 2, pieces), copy);
   } catch (...) {
     cudaStreamSynchronize(stream);  // nothing uses the buffers, nor the arrays, any more
     throw;

@@ -23,13 +23,15 @@ __device__ inline void ClearNextSums(const Reporter& reporter) {
 __device__ inline std::uint32_t HalfOfReport(const TableContext& context,
                                              const Reporter& reporter) {
   static_assert(ReportWords::kHalves <= 32);
-  static_assert(offsetof(BatchReport, positions) == sizeof(BatchSums) &&
-                offsetof(BatchReport, dirty_lines) == sizeof(BatchSums) + 16 &&
+  static_assert(offsetof(BatchReport, positions) == sizeof(BatchTotals) &&
+                offsetof(BatchReport, dirty_lines) == sizeof(BatchTotals) + 16 &&
                 offsetof(ReclaimPositions, slots_tail) == 8);
-  constexpr std::uint32_t kSums = sizeof(BatchSums) / 8;
+  constexpr std::uint32_t kSums = sizeof(BatchTotals) / 8;
   const std::uint32_t word = threadIdx.x % 32 / 2;
   const std::uint64_t* const from =
-      word < kSums        ? reinterpret_cast<const std::uint64_t*>(reporter.sums) + word
+      word < kSums
+          ? reinterpret_cast<const std::uint64_t*>(static_cast<const BatchTotals*>(reporter.sums)) +
+                word
       : word == kSums     ? &context.reclaim.counters->cells_tail
       : word == kSums + 1 ? &context.reclaim.counters->slots_tail
       : word == kSums + 2 ? context.dirty.count

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     return;
   }
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
-  const GridBarrier barrier{&batch.sums->blocks_arrived};
+  const GridBarrier barrier{batch.sums->blocks_arrived};
   const std::uint32_t planned = barrier.ArriveAndWait(
       1, counts.found - counts.cache_hits - counts.reads_shared, &planned_in_all);
   const bool may_report = threadIdx.x < 32 && reporter.words != nullptr && !reads.sharing.enabled();

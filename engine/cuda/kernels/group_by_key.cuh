@@ -116,6 +116,7 @@ struct BinTable {
             before = counts[places[k]];
             counts[places[k]] = before + PopCount(same[k]);
           }
+          __syncwarp();  // the next ones may read what other lanes have written
           before = __shfl_sync(~0u, before, leader);
           places[k] = before + PopCount(same[k] & ((1u << lane) - 1));
         }
@@ -242,7 +243,7 @@ static __global__ void __launch_bounds__(kGroupThreads, 1)
   } shared;
   __shared__ std::uint32_t end;
   __shared__ std::uint32_t unused;
-  const GridBarrier barrier{&batch.sums->blocks_arrived};
+  const GridBarrier barrier{batch.sums->blocks_arrived};
   const std::uint32_t bins = gridDim.x;
   for (std::uint32_t k = blockIdx.x * kGroupThreads + threadIdx.x; k < groups.clear_words;
        k += bins * kGroupThreads) {

@@ -13,6 +13,13 @@ struct Attempt {
   bool final;  ///< operations are carried out one by one; what lacks room gets kNoSpace
 };
 
+/// Where a part of a small batch is in it.
+struct SmallPart {
+  std::uint32_t number;      ///< below BatchSums::kParts
+  std::uint32_t operations;  ///< of all parts
+  bool waits;                ///< for room for a part before it, whether that lacks any now or not
+};
+
 /// A key run to be carried out one by one, from position record->next on.
 struct OneByOne {
   KeyRunRecord* record;
@@ -31,7 +38,7 @@ __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const De
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                  group, CudaMedia(context.dirty));
+                                  group, CudaMedia(context.dirty, !context.table.composed));
   std::int64_t items_added = 0;
   std::uint64_t carried_out = 0;
   group.Sync();

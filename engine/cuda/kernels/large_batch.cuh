@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                   const __grid_constant__ SmQueues<std::uint32_t> cells) {
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                  ThreadGroup{}, CudaMedia(context.dirty));
+                                  ThreadGroup{}, CudaMedia(context.dirty, !context.table.composed));
   const std::uint32_t p = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   bool writes = false;
   if (p < reads.last && EndsKeyRun(batch, p)) {
@@ -183,7 +183,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(context.table, context.reclaim, context.locks,
-                                  context.accelerators, group, CudaMedia(context.dirty));
+                                  context.accelerators, group,
+                                  CudaMedia(context.dirty, !context.table.composed));
   items.ForEach<kTilesPerBlock>(
       pending,
       KeyRunApplier<CudaBlockCells>{context, operations, batch, {reads, cells}, false, &counts});
@@ -217,7 +218,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(context.table, context.reclaim, context.locks,
-                                  context.accelerators, group, CudaMedia(context.dirty));
+                                  context.accelerators, group,
+                                  CudaMedia(context.dirty, !context.table.composed));
   const NoCells cells;
   const KeyRunApplier<const NoCells> apply{context,        operations,    batch,
                                            {reads, cells}, final_attempt, &counts};

@@ -192,6 +192,21 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+/// MoveCells in `buckets` buckets from `first_bucket` on, a tile each.
+__global__ void __launch_bounds__(kBlockThreads)
+    MoveCellsOfBuckets(const __grid_constant__ TableContext context, std::byte* first_bucket,
+                       std::uint64_t buckets, CellRange range, std::uint64_t* left) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const CudaMedia media(context.dirty);
+  for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    const std::uint64_t stayed = MoveCells(context.table, context.reclaim, group, media,
+                                           first_bucket + b * context.table.bucket_bytes, range);
+    if (stayed > 0 && group.IsLeader()) AtomicAdd(left, stayed);
+  }
+}
+
 /// Frees the unused cells of a range, a thread for each 32.
 __global__ void FreeCells(const __grid_constant__ TableContext context, const std::uint32_t* used,
                           CellRange range) {

@@ -7,8 +7,10 @@
 
 namespace gpm {
 
-/// Batches that write and are so small that each operation is compared with all others. One kernel
-/// finds their key runs, carries them out, and answers their operations.
+/// Batches that write and are so small that each operation is compared with all others, or with
+/// those of its part. One kernel finds their key runs, carries them out, and answers their
+/// operations; of somewhat larger ones, one for each part, behind each other. A part waits for room
+/// for those before it: its operations may be on the same keys.
 
 /// Answers the operation of a tile, and counts what it found. REQUIRES: all key
 /// runs are carried out, and the values that they wanted are read.
@@ -58,8 +60,8 @@ struct OldValues {
   /// Reads what all blocks have planned, by the readers of all blocks.
   /// @param begun the time that a block passes the barrier when it has planned its reads
   __device__ void Read(const TableView& table, const DeviceBatch& batch, const Reads& reads,
-                       std::uint32_t begun) {
-    if (Readers::Rank() == 0) in_all = GridBarrier{&batch.sums->blocks_arrived}.Wait(begun);
+                       const GridBarrier& barrier, std::uint32_t begun) {
+    if (Readers::Rank() == 0) in_all = barrier.Wait(begun);
     Readers::Sync();
     if (in_all == 0) return;
     items.Begin(reads.queues, in_all);
@@ -118,27 +120,35 @@ __device__ inline bool MakeTask(const TileOperations& operations, const DeviceBa
   return one_by_one;
 }
 
-/// Finds the key runs of a small batch, carries them out, and answers their operations. Each
-/// operation has a tile, which carries out the run that ends with it, if one does. A block has
+/// Finds the key runs of a small batch, or part, carries them out, and answers their operations.
+/// Each operation has a tile, which carries out the run that ends with it, if one does. A block has
 /// kSmallThreads threads: the first kBlockThreads are the tiles, the others help to find runs, and
 /// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor.
 __global__ void __launch_bounds__(kSmallThreads, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,
                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                    Attempt attempt, const __grid_constant__ Reporter reporter) {
+                    Attempt attempt, SmallPart part, const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
   __shared__ BlockKeyRuns runs;
   __shared__ OldValues old_values;
   __shared__ std::uint64_t first_cell;
   __shared__ std::uint32_t unused;
-  const GridBarrier barrier{&batch.sums->blocks_arrived};
+  __shared__ bool waits;
+  const GridBarrier barrier{&batch.sums->blocks_arrived[part.number]};
   old_values.Clear();
+  if (threadIdx.x == 0) {
+    // At first it waits if there was no room for a part before it. (When a block of this part finds
+    // none meanwhile, others may wait as well.)
+    waits = part.waits || (!attempt.again && part.number > 0 &&
+                           (AtomicLoad(&batch.sums->short_of_slots) != 0 ||
+                            AtomicLoad(&batch.sums->short_of_cells) != 0));
+  }
   counts.Clear();
   const TableView& table = context.table;
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                  group, CudaMedia(context.dirty));
+                                  group, CudaMedia(context.dirty, !context.table.composed));
   const std::uint32_t tile_number = threadIdx.x / kTileLanes;
   const std::uint32_t first = blockIdx.x * kTilesPerBlock;
   const std::uint32_t i = first + tile_number;
@@ -148,7 +158,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // writes does so at once, since most values are needed; any other when it knows which are. Cells
   // that are not needed are retired.
   const bool ahead = !attempt.again && batch.values != nullptr && !table.inline_values() &&
-                     table.key_words == 1 && context.reclaim.unkept() >= batch.count;
+                     table.key_words == 1 && context.reclaim.unkept() >= part.operations;
   const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
   KeyRunTask task{};
   if (at_once) {
@@ -186,6 +196,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   bool one_by_one = false;
   if (has_one) {
     one_by_one = MakeTask(operations, batch, runs, tile_number, attempt, &task);
+    if (waits) task.active = one_by_one = false;
     const std::uint32_t writer =
         task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
     const bool needs_cell = task.active && writer < kRemoved;
@@ -220,7 +231,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
                     });
     }
   } else if (deals) {
-    old_values.Read(table, batch, reads, begun);
+    old_values.Read(table, batch, reads, barrier, begun);
   }
   const std::uint32_t done = begun + (deals ? 1 : 0);
   barrier.ArriveAndWait(done, 0, &unused);

@@ -1,0 +1,235 @@
+#include "bench/elastic_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "bench/removed_at_end.h"
+#include "bench/report.h"
+#include "gpmstore/error.h"
+#include "ycsb/device_buffers.h"
+#include "ycsb/items.h"
+
+namespace gpm::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+/// The workload, on one store.
+class ElasticRun {
+ public:
+  ElasticRun(const ElasticOptions& options, Store& store)
+      : options_(options), store_(store), random_(options.seed) {
+    const ycsb::BatchBuffers::Shape shape{.rows = options.batch,
+                                          .key_size = options.key_size,
+                                          .value_size = options.value_size,
+                                          .values = true,
+                                          .found = true};
+    buffers_ = options.gpu_arrays ? std::make_unique<ycsb::DeviceBatchBuffers>(shape)
+                                  : std::make_unique<ycsb::BatchBuffers>(shape);
+  }
+
+  const std::vector<std::uint64_t>& items() const { return items_; }
+
+  /// @param number of the step, from 0
+  json Step(unsigned number) {
+    const bool grows = number < options_.steps / 2;
+    const auto fewer =
+        static_cast<std::uint64_t>(options_.erases * static_cast<double>(options_.batch));
+    slowest_ = 0;
+    json row = {{"step", number + 1}};
+    const std::uint64_t inserts = grows ? options_.batch : fewer;
+    const std::uint64_t erases = grows ? fewer : options_.batch;
+    row["insert_count"] = inserts;
+    row["insert_mops"] = Insert(inserts);
+    row["find_count"] = options_.batch;
+    row["find_mops"] = Find(options_.batch);
+    row["erase_count"] = std::min<std::uint64_t>(erases, items_.size());
+    row["erase_mops"] = Erase(row["erase_count"]);
+    double compact = 0;
+    if (store_.Stats().load_factor < options_.compact_below) {
+      const Clock::time_point start = Clock::now();
+      store_.Compact();
+      compact = SecondsSince(start);
+    }
+    const StoreStats stats = store_.Stats();
+    if (stats.items != items_.size()) {
+      throw Error(ErrorCode::kDamaged, fmt::format("the store counts {} items, there are {}",
+                                                   stats.items, items_.size()));
+    }
+    row["slowest_ms"] = 1e3 * std::max(slowest_, compact);
+    row["compact_ms"] = 1e3 * compact;
+    row["items"] = stats.items;
+    row["load_factor"] = stats.load_factor;
+    row["resizes"] = stats.resizes;
+    row["pm_bytes"] = stats.pm_bytes;
+    row["gpu_bytes"] = stats.gpu_bytes;
+    return row;
+  }
+
+ private:
+  static double SecondsSince(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  double Insert(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) Put(i, next_ + i, true);
+    const double mops = Apply(Op::kInsert, count);
+    for (std::uint64_t i = 0; i < count; ++i) items_.push_back(next_ + i);
+    next_ += count;
+    return mops;
+  }
+
+  double Find(std::uint64_t count) {
+    std::vector<std::uint64_t> records(count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      records[i] = items_[random_() % items_.size()];
+      Put(i, records[i], false);
+    }
+    const double mops = Apply(Op::kFind, count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (!ycsb::CheckValue(records[i], 0, buffers_->found(i))) {
+        throw Error(ErrorCode::kDamaged, fmt::format("record {} has a wrong value", records[i]));
+      }
+    }
+    return mops;
+  }
+
+  /// Of any items.
+  double Erase(std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::swap(items_[random_() % items_.size()], items_.back());
+      Put(i, items_.back(), false);
+      items_.pop_back();
+    }
+    return Apply(Op::kErase, count);
+  }
+
+  void Put(std::uint64_t row, std::uint64_t record, bool value) {
+    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers_->key(row));
+    if (value) ycsb::WriteValue(record, 0, buffers_->value(row));
+  }
+
+  /// @return million operations/s
+  double Apply(Op op, std::uint64_t count) {
+    if (count == 0) return 0;
+    buffers_->Upload(count);
+    const Clock::time_point start = Clock::now();
+    store_.Apply(buffers_->View(0, count, op));
+    const double seconds = SecondsSince(start);
+    slowest_ = std::max(slowest_, seconds);
+    buffers_->Download(count);
+    const std::span<const Result> results = buffers_->results().first(count);
+    if (const auto wrong = std::ranges::find_if(results, [](Result r) { return r != Result::kOk; });
+        wrong != results.end()) {
+      throw Error(ErrorCode::kDamaged, fmt::format("operation {} of {} {} was not ok",
+                                                   wrong - results.begin(), count, OpName(op)));
+    }
+    return static_cast<double>(count) / seconds / 1e6;
+  }
+
+  const ElasticOptions& options_;
+  Store& store_;
+  std::mt19937_64 random_;
+  std::unique_ptr<ycsb::BatchBuffers> buffers_;
+  std::vector<std::uint64_t> items_;  ///< records that there are
+  std::uint64_t next_ = 0;            ///< record to be inserted
+  double slowest_ = 0;                ///< seconds, of the step's calls
+};
+
+/// What a run was as a whole.
+json Summary(const json& steps) {
+  double lowest = 1, most_bytes_of_item = 0, slowest = 0, seconds = 0, operations = 0;
+  for (const json& step : steps) {
+    const double items = step.at("items");
+    if (step.at("resizes") > 0 && step.at("step") <= steps.size() / 2) {
+      lowest = std::min<double>(lowest, step.at("load_factor"));
+    }
+    if (items > 0) {
+      most_bytes_of_item = std::max(most_bytes_of_item, step.at("pm_bytes").get<double>() / items);
+    }
+    slowest = std::max<double>(slowest, step.at("slowest_ms"));
+    for (const char* kind : {"insert", "find", "erase"}) {
+      const double count = step.at(fmt::format("{}_count", kind));
+      if (count == 0) continue;
+      operations += count;
+      seconds += count / 1e6 / step.at(fmt::format("{}_mops", kind)).get<double>();
+    }
+    seconds += step.at("compact_ms").get<double>() / 1e3;
+  }
+  return {{"lowest_load_factor_while_growing", lowest},
+          {"most_bytes_of_item", most_bytes_of_item},
+          {"slowest_ms", slowest},
+          {"mops", operations / seconds / 1e6},
+          {"last_pm_bytes", steps.back().at("pm_bytes")},
+          {"resizes", steps.back().at("resizes")}};
+}
+
+/// Seconds to load records into a pool of their own.
+double Rebuild(const ElasticOptions& options, const OpenOptions& open,
+               const std::vector<std::uint64_t>& records) {
+  ycsb::BatchBuffers buffers({.rows = records.size(),
+                              .key_size = options.key_size,
+                              .value_size = options.value_size,
+                              .values = true,
+                              .found = false});
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    ycsb::WriteKey(ycsb::KeyWord(records[i], ycsb::KeyOrder::kHashed), buffers.key(i));
+    ycsb::WriteValue(records[i], 0, buffers.value(i));
+  }
+  RemovedAtEnd pool(options.pool + ".rebuilt");
+  const Clock::time_point start = Clock::now();
+  Store store = Store::Create(
+      pool.path(), {.key_size = options.key_size, .value_size = options.value_size}, open);
+  pool.Made();
+  if (store.BulkLoad(buffers.keys(), buffers.values(), buffers.results()) != 0) {
+    throw Error(ErrorCode::kDamaged, "a new pool did not take all items");
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  store.Close();
+  return seconds;
+}
+
+}  // namespace
+
+json MeasureElastic(const ElasticOptions& options) {
+  json report = {{"steps", json::array()}, {"runs", json::array()}};
+  for (const double growth : options.growths) {
+    OpenOptions open;
+    open.executor = options.executor;
+    open.threads = options.threads;
+    open.growth = growth;
+    RemovedAtEnd pool(options.pool);
+    Store store = Store::Create(
+        options.pool, {.key_size = options.key_size, .value_size = options.value_size}, open);
+    pool.Made();
+    ElasticRun run(options, store);
+    json steps = json::array();
+    for (unsigned step = 0; step < options.steps; ++step) {
+      ShowProgress(fmt::format("growth {}, step {} of {}", growth, step + 1, options.steps));
+      steps.push_back(run.Step(step));
+      steps.back()["growth"] = growth;
+      if (step + 1 == options.steps / 2 && !report.contains("rebuild")) {
+        const double seconds = Rebuild(options, open, run.items());
+        report["rebuild"] = {{"items", run.items().size()},
+                             {"seconds", seconds},
+                             {"mops", static_cast<double>(run.items().size()) / seconds / 1e6}};
+      }
+    }
+    report["runs"].push_back(Summary(steps));
+    report["runs"].back()["growth"] = growth;
+    report["store"] = StoreFacts(store.Stats());
+    for (json& step : steps) report["steps"].push_back(std::move(step));
+    store.Close();
+  }
+  ShowProgress("");
+  return report;
+}
+
+}  // namespace gpm::bench

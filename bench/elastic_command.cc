@@ -1,0 +1,139 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/commands.h"
+#include "bench/elastic_bench.h"
+#include "bench/kv_adapter.h"
+#include "bench/report.h"
+#include "gpmstore/error.h"
+#include "pm/gpu_host.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+struct ElasticArguments {
+  ElasticOptions options;
+  std::string arrays = "auto";
+  std::string json;
+};
+
+void Print(const json& report) {
+  const json& store = report.at("store");
+  fmt::print(
+      "{} + {} bytes, executor {}, {}; batches of {}, {} steps, erases {}, compact below {}\n",
+      store.at("key_size").get<unsigned>(), store.at("value_size").get<unsigned>(),
+      store.at("executor").get<std::string>(), store.at("medium").get<std::string>(),
+      report.at("batch").get<std::uint64_t>(), report.at("step_count").get<unsigned>(),
+      report.at("erases").get<double>(), report.at("compact_below").get<double>());
+  fmt::print("\n{:>6}{:>6}{:>12}{:>6}{:>9}{:>8}{:>8}{:>8}{:>8}{:>9}{:>8}{:>8}\n", "growth", "step",
+             "items", "fill", "pool MB", "GPU MB", "insert", "find", "erase", "slowest", "compact",
+             "resizes");
+  for (const json& row : report.at("steps")) {
+    const auto number = [&](const char* key) { return row.at(key).get<double>(); };
+    fmt::print(
+        "{:>6}{:>6}{:>12}{:>6.2f}{:>9.0f}{:>8.0f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.1f}{:>8.1f}{:>8}\n",
+        number("growth"), number("step"), number("items"), number("load_factor"),
+        number("pm_bytes") / 1e6, number("gpu_bytes") / 1e6, number("insert_mops"),
+        number("find_mops"), number("erase_mops"), number("slowest_ms"), number("compact_ms"),
+        number("resizes"));
+  }
+  fmt::print("\n{:>6}{:>13}{:>14}{:>16}{:>13}{:>9}\n", "growth", "lowest fill", "bytes an item",
+             "operations, M/s", "slowest, ms", "MB left");
+  for (const json& row : report.at("runs")) {
+    const auto number = [&](const char* key) { return row.at(key).get<double>(); };
+    fmt::print("{:>6}{:>13.2f}{:>14.0f}{:>16.2f}{:>13.1f}{:>9.0f}\n", number("growth"),
+               number("lowest_load_factor_while_growing"), number("most_bytes_of_item"),
+               number("mops"), number("slowest_ms"), number("last_pm_bytes") / 1e6);
+  }
+  const json& rebuild = report.at("rebuild");
+  fmt::print("\na new pool with the {} items of half time: {:.3f} s, {:.2f} M/s\n",
+             rebuild.at("items").get<std::uint64_t>(), rebuild.at("seconds").get<double>(),
+             rebuild.at("mops").get<double>());
+}
+
+void RunElastic(ElasticArguments& arguments) {
+  ElasticOptions& options = arguments.options;
+  if (options.pool.empty()) options.pool = TemporaryPoolPath();
+  if (options.steps % 2 != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "--steps: as many in each half, so an even number");
+  }
+  options.gpu_arrays =
+      arguments.arrays == "device" ||
+      (arguments.arrays == "auto" && options.executor != ExecutorKind::kCpu && GpuCount() > 0);
+  json report = MeasureElastic(options);
+  report.update({{"benchmark", "elastic"},
+                 {"machine", MachineFacts()},
+                 {"batch", options.batch},
+                 {"step_count", options.steps},
+                 {"erases", options.erases},
+                 {"compact_below", options.compact_below},
+                 {"arrays", options.gpu_arrays ? "device" : "host"},
+                 {"seed", options.seed}});
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  if (arguments.json != "-") Print(report);
+}
+
+}  // namespace
+
+void AddElasticCommand(CLI::App& program) {
+  auto arguments = std::make_shared<ElasticArguments>();
+  ElasticOptions& options = arguments->options;
+  options.growths = {OpenOptions{}.growth};
+  CLI::App* command = program.add_subcommand(
+      "elastic", "A table that grows and shrinks: fill, bytes, throughput, slowest batch");
+  command
+      ->add_option("--growths", options.growths,
+                   "How many times the buckets of its newest level a full table's next one has; "
+                   "a run for each")
+      ->delimiter(',')
+      ->check(CLI::Range(1.1, 4.0))
+      ->capture_default_str();
+  command
+      ->add_option("--compact-below", options.compact_below,
+                   "Compact when the load factor is below this; 0: never")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Operations of a batch of inserts or finds")
+      ->check(CLI::Range(std::uint64_t{100}, std::uint64_t{1} << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--erases", options.erases,
+                   "Erases for each insert, in the second half inserts for each erase")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command->add_option("--steps", options.steps, "Steps of both halves")
+      ->check(CLI::Range(2u, 1000u))
+      ->capture_default_str();
+  command->add_option("--key-size", options.key_size, "Bytes of a key")->capture_default_str();
+  command->add_option("--value-size", options.value_size, "Bytes of a value")
+      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Seed of what is found and erased")
+      ->capture_default_str();
+  const std::map<std::string, ExecutorKind> executors{
+      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
+  command->add_option("--executor", options.executor, "What runs batches; auto: cuda when it can")
+      ->transform(CLI::CheckedTransformer(executors))
+      ->option_text("auto|cpu|cuda");
+  command->add_option("--threads", options.threads, "Threads of the cpu executor; 0: all cores")
+      ->check(CLI::Range(0u, 4096u));
+  command
+      ->add_option("--arrays", arguments->arrays,
+                   "Where batches have their arrays; auto: in GPU memory on executor cuda")
+      ->check(CLI::IsMember({"auto", "host", "device"}))
+      ->capture_default_str();
+  command->add_option("--pool", options.pool,
+                      "Pool file, which must not exist and is removed; default: one in memory");
+  command->add_option("--json", arguments->json,
+                      "File for the figures as JSON; - for the standard output, where they then "
+                      "stand alone");
+  command->callback([arguments] { RunElastic(*arguments); });
+}
+
+}  // namespace gpm::bench

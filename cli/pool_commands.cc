@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "cli/common.h"
+#include "cli/validators.h"
+#include "gpmstore/error.h"
+#include "gpmstore/store.h"
+#include "pm/format.h"
+#include "pm/mapping.h"
+#include "pm/upgrade.h"
+#include "ycsb/report.h"
+
+namespace gpm::cli {
+namespace {
+
+struct PoolArguments {
+  std::string pool;
+  double growth = OpenOptions{}.growth;
+  CreateArguments create;
+};
+
+int RunCreate(const PoolArguments& arguments) {
+  if (arguments.pool == Mapping::kPinnedPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "create: a pool in pinned memory ends with this command; name a file");
+  }
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  open.threads = 1;
+  Store::Create(arguments.pool, arguments.create.Options(), open).Close();
+  return kExitOk;
+}
+
+int RunCompact(const PoolArguments& arguments) {
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  open.growth = arguments.growth;
+  Store store = Store::Open(arguments.pool, open);
+  const std::uint64_t before = store.Stats().pm_bytes;
+  store.Compact();
+  const StoreStats stats = store.Stats();
+  store.Close();
+  Print(fmt::format("{}: {} items in {}, {} given back\n", arguments.pool, stats.items,
+                    ycsb::BytesText(stats.pm_bytes),
+                    ycsb::BytesText(before - std::min(before, stats.pm_bytes))));
+  return kExitOk;
+}
+
+int RunUpgrade(const PoolArguments& arguments) {
+  Print(UpgradePool(arguments.pool)
+            ? fmt::format("{}: now of format version {}\n", arguments.pool, kPoolVersion)
+            : fmt::format("{}: is of format version {} already\n", arguments.pool, kPoolVersion));
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddPoolCommands(CLI::App& app, Commands& commands) {
+  const auto add = [&](const char* name, const char* description, const char* pool,
+                       int (*run)(const PoolArguments&)) {
+    CLI::App* command = app.add_subcommand(name, description);
+    const auto arguments = std::make_shared<PoolArguments>();
+    command->add_option("POOL", arguments->pool, pool)->required();
+    commands.push_back({command, [arguments, run] { return run(*arguments); }});
+    return std::pair(command, arguments);
+  };
+  {
+    const auto [create, arguments] =
+        add("create", "Create an empty pool", "File that does not exist yet", RunCreate);
+    arguments->create.AddSizesTo(*create);
+    arguments->create.AddLayoutTo(*create);
+    create->footer(
+        "Examples:\n"
+        "  gpmstore create /dev/shm/p --value-size 100\n"
+        "  gpmstore create p --key-size 32 --geometry 1L-2H-16S --initial-capacity 1000000");
+  }
+  constexpr const char* kClosed = "Pool file that no store has open";
+  {
+    const auto [compact, arguments] = add(
+        "compact", "Give back the space of a pool that its items do not need", kClosed, RunCompact);
+    compact
+        ->add_option("--growth", arguments->growth,
+                     "How many times the buckets of the one before a level has: 1.1 to 4")
+        ->check(NumberBetween(1.1, 4))
+        ->capture_default_str();
+    compact->footer(
+        "Makes the table smaller, moves values together, and cuts the file. A crash meanwhile\n"
+        "loses nothing: the pool is larger than it need be.\n\n"
+        "Examples:\n  gpmstore compact /dev/shm/p");
+  }
+  add("upgrade", "Make a pool of an earlier format version one of this build's", kClosed,
+      RunUpgrade)
+      .first->footer(
+          "Nothing but the pool's first 8 KiB is written, whatever its size. A pool that a crash\n"
+          "left is not recovered: that is done when a store opens it. When this is interrupted,\n"
+          "it can be called again. Earlier builds can't open the pool any more.\n\n"
+          "Examples:\n  gpmstore upgrade /dev/shm/p");
+}
+
+}  // namespace gpm::cli
