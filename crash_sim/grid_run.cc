@@ -100,8 +100,15 @@ void CpuBatchTask<crash::GridSetup>::EndPhase() {
   progress_.positions = executor_->Positions();
 }
 
-void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle,
-                                           const CellGrant& grant) {
+bool CpuBatchTask<crash::GridSetup>::BringUpAll() {
+  const std::uint32_t key_words = executor_->table_.key_words;
+  return executor_->BringUpKeys(grid_.count, [&](std::size_t i, KeyBuffer*) {
+    return grid_.KeyOf(static_cast<std::uint32_t>(i), key_words);
+  });
+}
+
+void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+                                           const BucketRange& drain) {
   Phase(grant);
   Place();
   machine().RunParts(recycle.to - recycle.from, [&](std::size_t i) {
@@ -117,6 +124,14 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle,
   if (strategy_ == Strategy::kSearched && !directory) strategy_ = Strategy::kRuns;
   if (!machine().on_grid()) strategy_ = Strategy::kAlone;  // where nobody waits for anybody
   if (finds && machine().Random() % 4 != 0) strategy_ = Strategy::kFinds;
+  const std::uint64_t undrained = executor_->DrainBesideBatches(drain);
+  if (!BringUpAll()) {
+    sums_.short_of_slots = 1;
+    strategy_ = Strategy::kRuns;
+    EndPhase();
+    progress_.drained = undrained == 0;
+    return;
+  }
   switch (strategy_) {
     case Strategy::kFinds:
       Find();
@@ -132,11 +147,14 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle,
       break;
   }
   EndPhase();
+  progress_.drained = undrained == 0;
 }
 
 Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGrant& grant) {
   Phase(grant);
-  if (strategy_ == Strategy::kSmall && !final_attempt) {
+  if (!BringUpAll()) {
+    sums_.short_of_slots = 1;
+  } else if (strategy_ == Strategy::kSmall && !final_attempt) {
     ApplySmallBatch(true);
   } else {
     ApplyKeyRuns(final_attempt);

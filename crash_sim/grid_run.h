@@ -132,7 +132,8 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   CpuBatchTask(CpuExecutor<crash::GridSetup>* executor, const Batch& batch)
       : executor_(executor), batch_(batch) {}
 
-  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+             const BucketRange& drain) override;
   Progress Await() override { return progress_; }
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
@@ -152,6 +153,8 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
 
   GridMachine& machine() const;
   Tile MakeTile() const;
+  /// Brings the items of its keys up. @return whether the batch can be carried out
+  bool BringUpAll();
   void Place();
   void Phase(const CellGrant& grant);
   void EndPhase();

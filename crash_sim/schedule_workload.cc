@@ -136,12 +136,14 @@ TableSetup MakeTableSetup(std::size_t index) {
   if (setup.equal_hashes) config.hash_seed[1] = 4 * kGolden;
   config.value_size = kValueSizes[Digit(&index, kValueSizes.size())];
   setup.contents = static_cast<TableSetup::Contents>(Digit(&index, 3));
-  // The first levels and one page of value cells, with room for no or one further level, or many.
+  // The first levels and one page of value cells, with room for no or one further level, or many,
+  // of which one may be there already.
   const std::uint64_t pages =
       config.geometry.levels + (InlineValues(config.value_size) ? 0 : 1) + index;
-  const bool roomy = index == 2;
+  const bool roomy = index >= 2;
+  setup.growing = index == 3;
   setup.max_bytes = roomy
-                        ? kRoomyBytes
+                        ? (setup.growing ? 4 : 1) * kRoomyBytes
                         : FirstExtentOffset(config.key_size, config.geometry) + pages * kPageBytes;
   // Few keys that hash apart always find slots then, but in geometries that fill up badly.
   setup.has_room = roomy && !setup.equal_hashes && config.geometry.locations > 1 &&
@@ -153,10 +155,10 @@ std::string Describe(const TableSetup& setup) {
   const PoolConfig& config = setup.config;
   constexpr const char* kContents[] = {"empty", "with some keys", "nearly full"};
   return fmt::format(
-      "{}L-{}H-{}S, first levels of {} buckets, keys of {} bytes{}, values of {}, {}, at most {} "
+      "{}L-{}H-{}S, first levels of {} buckets{}, keys of {} bytes{}, values of {}, {}, at most {} "
       "bytes",
       config.geometry.levels, config.geometry.locations, config.geometry.slots,
-      fmt::join(config.levels, " + "), config.key_size,
+      fmt::join(config.levels, " + "), setup.growing ? " and a new one" : "", config.key_size,
       setup.equal_hashes ? " that hash alike" : "", config.value_size,
       kContents[static_cast<int>(setup.contents)], setup.max_bytes);
 }
@@ -165,11 +167,12 @@ BasePool MakeBasePool(const TableSetup& setup, ScratchPool* pool) {
   const PoolConfig& config = setup.config;
   BasePool base;
   pool->Remove();
-  Pool::Create(pool->path(), config, Pool::Options{.max_bytes = setup.max_bytes});
+  const std::uint64_t max_bytes = setup.growing ? setup.max_bytes / 4 : setup.max_bytes;
+  Pool::Create(pool->path(), config, Pool::Options{.max_bytes = max_bytes});
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;
   open.threads = 1;
-  open.max_bytes = setup.max_bytes;
+  open.max_bytes = max_bytes;
   const auto store = StoreImpl::Open(pool->path(), open);
   const auto insert = [&](std::uint64_t number) {
     const StoreStats stats = store->Stats();
@@ -199,6 +202,10 @@ BasePool MakeBasePool(const TableSetup& setup, ScratchPool* pool) {
     for (std::uint64_t number = kFirstFiller; insert(number);) ++number;
   }
   store->Close();
+  if (setup.growing) {
+    const auto closed = Pool::Open(pool->path(), Pool::Options{.max_bytes = setup.max_bytes});
+    closed->AddLevel(Growth{config.geometry, 2}.Next(closed->superblock().levels[0].buckets));
+  }
   base.image = pool->Read();
   SpoilFreeSpace(Pool::Open(pool->path(), Pool::Options{.read_only = true})->superblock(),
                  &base.image);

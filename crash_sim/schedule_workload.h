@@ -35,13 +35,14 @@ struct TableSetup {
   std::uint64_t max_bytes = 0;  ///< roomy, or so that few or no resizes fit
   bool equal_hashes = false;    ///< all keys have the same places and the same fingerprint
   bool has_room = false;        ///< no workload is told that there is no space
+  bool growing = false;         ///< a level was added and is to be drained
 
   /// The key with a number. Of 8-byte keys, 0 and ~0 are those with a place of their own; longer
   /// ones differ in their last word only, or (equal_hashes) in several.
   void PutKey(std::uint64_t number, std::span<std::byte> key) const;
 };
 
-inline constexpr std::size_t kTableSetups = 5 * 2 * 3 * 3 * 3 * 3;
+inline constexpr std::size_t kTableSetups = 5 * 2 * 3 * 3 * 3 * 4;
 TableSetup MakeTableSetup(std::size_t index);
 std::string Describe(const TableSetup& setup);
 

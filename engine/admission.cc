@@ -109,6 +109,8 @@ bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_r
     });
   }
   health_.Check();
+  // (The kernels of a scope look at addressable levels alone.)
+  if (draining_.IsOver() || (draining_.active() && in_flight->demand.scope)) return false;
   if (!space_.HasRoomFor(in_flight->demand, made_room)) return false;
   in_flight->id = space_.epochs().next_id();
   const auto place = active_.emplace(in_flight->id, in_flight).first;
@@ -118,6 +120,7 @@ bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_r
     active_.erase(place);
     throw;
   }
+  in_flight->drain = draining_.Take(in_flight->demand);
   for (const auto& [id, other] : active_) {
     if (other == in_flight) continue;
     in_flight->beside_writes |= Writes(other->demand);
@@ -163,6 +166,7 @@ void Admission::Withdraw(InFlight& in_flight, bool touched,
   if (touched) positions = PositionsAfterFailure();
   const InFlightLock lock(*this);
   left_behind_ |= touched;  // what it was given is found again when the pool is opened next
+  draining_.Done(in_flight.drain, false);
   space_.epochs().End(in_flight.id, positions);
   active_.erase(in_flight.id);
   changed_.notify_all();
@@ -201,6 +205,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   const InFlightLock lock(*this);
   const bool unfinished = progress.shortages() > 0 && !in_flight->error;
   if (!unfinished) in_flight->task.reset();
+  draining_.Done(in_flight->drain, !behind && progress.drained);
   space_.epochs().End(in_flight->id, progress.positions);
   if (!in_flight->error) {
     space_.CountTaken(in_flight->demand,

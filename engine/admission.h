@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "engine/batch_executor.h"
+#include "engine/draining.h"
 #include "engine/health.h"
 #include "engine/log.h"
 #include "engine/profiler_range.h"
@@ -31,6 +32,7 @@ struct InFlight {
   ProfilerRange range;  ///< until its end is known to who waits for it
   std::uint64_t id = 0;
   CellGrant grant;
+  BucketRange drain;
   std::shared_ptr<BatchTask> task;  ///< null until started
   bool results_on_host = true;
   std::uint64_t cells_left = 0;  ///< of the grant
@@ -58,8 +60,14 @@ struct InFlight {
 /// Thread safety: any thread, but where store_state is required.
 class Admission {
  public:
-  Admission(BatchExecutor& executor, Health& health, Space& space, Log& log, PmTracer* tracer)
-      : executor_(executor), health_(health), space_(space), log_(log), tracer_(tracer) {}
+  Admission(BatchExecutor& executor, Health& health, Space& space, Draining& draining, Log& log,
+            PmTracer* tracer)
+      : executor_(executor),
+        health_(health),
+        space_(space),
+        draining_(draining),
+        log_(log),
+        tracer_(tracer) {}
 
   /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
   /// open are waited for, while batches go on; new scopes wait for it in turn.
@@ -89,10 +97,11 @@ class Admission {
     MutexLock lock_;
   };
 
-  /// Takes a batch into flight, with what it is granted, if there is room for it.
+  /// Takes a batch into flight, with what it is granted and what it has to drain, if there is room
+  /// for it.
   /// @param made_room room was made for it, or refused
   /// @param recycle set to the erased slots that it is to give back
-  /// @return false when room has to be made first
+  /// @return false when room has to be made first, or the draining of a level be ended
   /// @throws Error, std::bad_alloc; then it is not in flight
   bool TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
                 Epochs::SlotRange* recycle);
@@ -148,6 +157,7 @@ class Admission {
   BatchExecutor& executor_;
   Health& health_;
   Space& space_;
+  Draining& draining_;
   Log& log_;
   PmTracer* const tracer_;
 

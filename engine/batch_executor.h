@@ -24,6 +24,7 @@ struct Progress {
   std::uint64_t found = 0;       ///< operations of this phase that found their key
   std::uint64_t cache_hits = 0;  ///< of those, in the cache
   std::uint64_t cells_left = 0;  ///< at the end of its grant, not taken nor queued again
+  bool drained = false;          ///< the buckets that it was to drain are empty
   ReclaimPositions positions;
   /// The operations were carried out as this says, but what they gave back could not be brought to
   /// the caller's memory.
@@ -32,13 +33,24 @@ struct Progress {
   std::uint64_t shortages() const { return short_of_slots + short_of_cells; }
 };
 
+/// Buckets [first, last) of the level that is being drained beside batches (engine/draining.h).
+struct BucketRange {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+
+  std::uint64_t count() const { return last - first; }
+};
+
 /// A batch in an executor. Thread safety: one thread at a time.
 class BatchTask {
  public:
   virtual ~BatchTask() = default;
-  /// Gives back the slots and starts the batch, which may take the cells granted. Called once.
+  /// Gives back the slots, drains the buckets and starts the batch, which may take the cells
+  /// granted. Called once.
+  /// @param drain none where the executor does not drain beside batches
   /// @throws Error(kGpu), std::bad_alloc
-  virtual void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) = 0;
+  virtual void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+                     const BucketRange& drain) = 0;
   /// When Start or Resume has thrown: whether anything of what it was given, slots or cells, may
   /// have been used, or the batch have been applied in part.
   virtual bool Touched() const { return true; }

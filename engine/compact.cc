@@ -38,6 +38,7 @@ void StoreImpl::CompactAlone() {
                     "compact it then");
   }
   space_.Reclaim();
+  resizer_.EndDraining();
   const std::uint64_t bytes = pool_->mapping().mapped_bytes();
   const std::uint64_t items = std::max(space_.items(), reserved_);
   const LevelSizes sizes = SizesWanted();
@@ -49,7 +50,7 @@ void StoreImpl::CompactAlone() {
         LevelSizes levels = sizes;  // and one more, should an item find no slot in these
         levels.insert(levels.begin(), resizer_.growth().Next(sizes.front()));
         space_.FreeExtentForLevels(LevelsBytes(pool_->superblock(), levels));
-        if (EndOfAddedLevels(pool_->superblock(), levels) <= PossibleEnd()) {
+        if (EndOfAddedLevels(pool_->superblock(), levels) <= pool_->mapping().PossibleBytes()) {
           resizer_.Resize(sizes);
           resizer_.MoveLevelsDown();
           resizer_.DropAccelerators();

@@ -58,13 +58,14 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   const Admission::Alone alone(admission_);
   health_.Check();
   space_.Reclaim();
+  resizer_.EndDraining();
   if (!PaysToCompose(n)) return false;
   const Superblock& superblock = pool_->superblock();
   const LevelSizes sizes = resizer_.growth().Reach(
       SizesOf(superblock), static_cast<double>(n) / Space::kComfortableLoad);
   const std::uint64_t cells = space_.MissingCells(n);
   if (UsedEnd(superblock) + LevelsBytes(superblock, sizes) + cells * CellBytes(value_size_) >
-      PossibleEnd()) {
+      pool_->mapping().PossibleBytes()) {
     return false;
   }
   if ((cells > 0 && !space_.AddCells(cells)) || !resizer_.BeginComposing(sizes)) {
@@ -134,7 +135,7 @@ std::vector<std::unique_ptr<InFlight>> StoreImpl::RunComposing(const Batch& inse
     }
     *results_on_host = in_flight->task->ResultsOnHost();
     in_flight->grant = space_.Grant(in_flight->demand.most.cells);
-    in_flight->task->Start({}, in_flight->grant);
+    in_flight->task->Start({}, in_flight->grant, {});
     running.push_back(std::move(in_flight));
     if (running.size() == kAtOnce) end_first();
   }

@@ -58,8 +58,13 @@ class TableMaintenance {
   virtual void FreeUnused(const std::vector<CellRange>& ranges) = 0;
   /// Frees all cells of a range just added.
   virtual void FreeAll(CellRange range) = 0;
-  /// Moves the items of a level that is not addressed any more up. @return items left in it
-  virtual std::uint64_t DrainLevel(std::uint32_t level) = 0;
+  /// Whether batches can run while a level is being drained: they bring the items of their keys up
+  /// first (table/draining.h), and drain the buckets that they are given.
+  virtual bool DrainsBesideBatches() const { return false; }
+  /// Moves the items of a level that is not addressed any more up.
+  /// @param displaces moves others aside where there is no slot for one; only after a pass that did
+  ///        not @return items left in it
+  virtual std::uint64_t DrainLevel(std::uint32_t level, bool displaces) = 0;
   /// Moves the values that lie in cells of a range to cells of the grant. REQUIRES:
   /// there is no directory, every erased slot was given back, and no level is being drained.
   /// @return items left, for want of cells

@@ -12,18 +12,26 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Batches insert while a level is being drained, so that some item of it may find no slot: then one
+// more level is added, and two are drained into it. Room for it is kept; in tiny levels it may take
+// several. In tables that fill up badly, where that would happen often, no batch runs meanwhile.
+constexpr std::uint32_t kFewestCandidates = 8;
+constexpr std::uint32_t kManySpares = 4;
+constexpr std::uint64_t kTinyLevel = 256;  // buckets
+
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace
 
-Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache,
-                 Log& log, double growth)
+Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, Draining& draining,
+                 CacheManager& cache, Log& log, double growth)
     : pool_(pool),
       executor_(executor),
       health_(health),
       space_(space),
+      draining_(draining),
       cache_(cache),
       log_(log),
       growth_{pool.superblock().geometry, growth} {
@@ -54,10 +62,62 @@ void Resizer::AddLevel(std::uint64_t buckets) {
 }
 
 bool Resizer::Grow() {
+  if (draining_.active()) {
+    EndDraining();
+    return true;
+  }
   LevelSizes sizes = SizesOf(pool_.superblock());
   sizes.insert(sizes.begin(), growth_.Next(sizes.front()));
   sizes.resize(growth_.geometry.levels);
-  return Resize(sizes);
+  return AddLevels({sizes.front()}, true);
+}
+
+bool Resizer::CanDrain(std::uint64_t cells) const {
+  const Superblock& superblock = pool_.superblock();
+  const Geometry geometry = superblock.geometry;
+  if (!executor_.DrainsBesideBatches() || geometry.locations == 1 ||
+      geometry.candidates() < kFewestCandidates) {
+    return false;
+  }
+  std::uint64_t bytes = 0;
+  std::uint64_t buckets = superblock.levels[0].buckets;
+  const std::uint32_t spares = buckets < kTinyLevel ? kManySpares : 1;
+  for (std::uint32_t i = 0; i < spares; ++i) {
+    buckets = growth_.Next(buckets);
+    bytes += LevelBytes(superblock, buckets);
+  }
+  if (!InlineValues(superblock.value_size) && cells > 0) {
+    bytes += 2 * std::max(cells, pool_.growth_cells()) * pool_.cell_bytes();
+  }
+  return UsedEnd(superblock) + bytes <= pool_.mapping().PossibleBytes();
+}
+
+void Resizer::EndDraining() {
+  if (!draining_.active()) return;
+  const Clock::time_point start = Clock::now();
+  space_.Reclaim();  // erased slots of a level that is dropped are not given back any more
+  health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
+    if (draining_.IsOver() && !draining_.left_some()) {
+      DropOldestLevel();
+    } else {
+      Drain();
+    }
+    draining_.End();
+  });
+  resize_seconds_ += SecondsSince(start);
+  LogEnd(SecondsSince(start));
+}
+
+void Resizer::DropOldestLevel() {
+  pool_.DropOldestLevel();
+  cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+}
+
+void Resizer::LogEnd(double seconds) {
+  log_.Add(LogLevel::kInfo, [&] {
+    return fmt::format("{}: resize ended after {:.3f} s, {} slots", pool_.mapping().path(), seconds,
+                       SlotsOf(pool_.superblock()));
+  });
 }
 
 std::size_t Resizer::CountNew(const LevelSizes& wanted) const {
@@ -68,21 +128,23 @@ std::size_t Resizer::CountNew(const LevelSizes& wanted) const {
 }
 
 bool Resizer::Resize(const LevelSizes& wanted) {
+  EndDraining();
   const auto end = wanted.begin() + static_cast<std::ptrdiff_t>(CountNew(wanted));
-  return AddLevels({wanted.begin(), end});
+  return AddLevels({wanted.begin(), end}, false);
 }
 
 void Resizer::MoveLevelsDown() {
+  EndDraining();
   const LevelSizes sizes = SizesOf(pool_.superblock());
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const LevelEntry& level = pool_.superblock().levels[i];
     end = std::max(end, level.offset + LevelBytes(pool_.superblock(), level.buckets));
   }
-  if (EndOfAddedLevels(pool_.superblock(), sizes) < end) AddLevels(sizes);
+  if (EndOfAddedLevels(pool_.superblock(), sizes) < end) AddLevels(sizes, false);
 }
 
-bool Resizer::AddLevels(const LevelSizes& sizes) {
+bool Resizer::AddLevels(const LevelSizes& sizes, bool beside) {
   const auto levels = static_cast<std::uint32_t>(sizes.size());
   const ProfilerRange range("resize", levels);
   const Clock::time_point start = Clock::now();
@@ -102,15 +164,17 @@ bool Resizer::AddLevels(const LevelSizes& sizes) {
     });
     health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
       RefreshTable();
-      Drain(added);
+      if (beside && added == 1 && CanDrain(0)) {
+        MakeAccelerators(added);
+        GoOnDraining();
+      } else {
+        Drain(added);
+      }
     });
     MakeAccelerators();
     ++resizes_;
     resize_seconds_ += SecondsSince(start);
-    log_.Add(LogLevel::kInfo, [&] {
-      return fmt::format("{}: resize ended after {:.3f} s, {} slots", pool_.mapping().path(),
-                         SecondsSince(start), SlotsOf(pool_.superblock()));
-    });
+    if (!draining_.active()) LogEnd(SecondsSince(start));
   }
   if (failure) std::rethrow_exception(failure);
   return added == levels;
@@ -121,9 +185,9 @@ void Resizer::Drain(std::uint32_t new_levels) {
   while (superblock.level_count > superblock.geometry.levels) {
     MakeAccelerators(new_levels);
     new_levels = 0;
-    if (executor_.DrainLevel(superblock.level_count - 1) == 0) {
-      pool_.DropOldestLevel();
-      cache_.KeepTable(executor_, MakeTableView(pool_.base(), superblock));
+    const std::uint32_t oldest = superblock.level_count - 1;
+    if (executor_.DrainLevel(oldest, false) == 0 || executor_.DrainLevel(oldest, true) == 0) {
+      DropOldestLevel();
     } else {
       // Even the new levels have no slot for some item: one more.
       AddLevel(growth_.Next(superblock.levels[0].buckets));
@@ -131,6 +195,22 @@ void Resizer::Drain(std::uint32_t new_levels) {
       RefreshTable();
     }
   }
+}
+
+bool Resizer::FinishResize() {
+  const Superblock& superblock = pool_.superblock();
+  if (superblock.level_count == superblock.geometry.levels + 1u && CanDrain(0)) return false;
+  Drain();
+  return true;
+}
+
+void Resizer::GoOnDraining() {
+  const Superblock& superblock = pool_.superblock();
+  if (superblock.level_count == superblock.geometry.levels) return;
+  const auto full = static_cast<std::uint64_t>(Space::kComfortableLoad *
+                                               static_cast<double>(SlotsOf(superblock)));
+  draining_.Begin(superblock.levels[superblock.level_count - 1].buckets, superblock.geometry.slots,
+                  full - std::min(full, space_.items()));
 }
 
 void Resizer::ShrinkEmptyLevels() {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/cache_manager.h"
+#include "engine/draining.h"
 #include "engine/executor.h"
 #include "engine/health.h"
 #include "engine/log.h"
@@ -16,12 +17,13 @@
 namespace gpm {
 
 /// The table's levels: adds new ones, drains and drops the oldest, and makes directory and cache
-/// for what there is. Every item in the pool is in an addressable level whenever a batch runs.
+/// for what there is. Every item in the pool is in an addressable level whenever a batch runs, or
+/// in one that is being drained beside batches (engine/draining.h).
 class Resizer {
  public:
   /// @param growth 1.1 to 4
-  Resizer(Pool& pool, Executor& executor, Health& health, Space& space, CacheManager& cache,
-          Log& log, double growth);
+  Resizer(Pool& pool, Executor& executor, Health& health, Space& space, Draining& draining,
+          CacheManager& cache, Log& log, double growth);
 
   /// How the levels follow each other.
   const Growth& growth() const { return growth_; }
@@ -34,10 +36,22 @@ class Resizer {
   bool Resize(const LevelSizes& wanted) GPM_REQUIRES(store_state);
   /// How many levels of `wanted`, the newest, it would add.
   std::size_t CountNew(const LevelSizes& wanted) const GPM_REQUIRES(store_state);
-  /// A resize by one level.
+  /// A resize by one level, of which the draining goes on beside batches, where the executor can do
+  /// that; or the end of such a draining, if that is not over.
   bool Grow() GPM_REQUIRES(store_state);
+  /// Whether a level can be drained beside batches, or go on to be, if so many cells are added: the
+  /// executor can do that, the table fills up well, and there is room for more levels, should some
+  /// item find no slot all the same.
+  bool CanDrain(std::uint64_t cells) const GPM_REQUIRES(store_state);
+  /// Ends the draining that goes on beside batches, if there is one: for who needs all items in
+  /// addressable levels. Resizes begin with it.
+  void EndDraining() GPM_REQUIRES(store_state);
   /// Puts the levels where new ones would go, if they then end nearer to the pool's beginning.
   void MoveLevelsDown() GPM_REQUIRES(store_state);
+  /// For recovery: drains what is to be drained, unless batches can do it. @return whether it did
+  bool FinishResize() GPM_REQUIRES(store_state);
+  /// Batches drain the level that is to be drained from now on, if there is one.
+  void GoOnDraining() GPM_REQUIRES(store_state);
   /// Drains and drops levels until only the addressable ones are left. REQUIRES: who calls it keeps
   /// batches from running if it throws: items are then left in a level that is not addressed any
   /// more.
@@ -65,9 +79,13 @@ class Resizer {
  private:
   /// Tells the executor of the table. There is no directory, nor a cache, from then on.
   void RefreshTable() GPM_REQUIRES(store_state);
-  /// A resize by these levels, the newest first.
-  bool AddLevels(const LevelSizes& sizes) GPM_REQUIRES(store_state);
+  /// A resize by these levels, the newest first. @param beside what is drained then is drained
+  /// beside batches
+  bool AddLevels(const LevelSizes& sizes, bool beside) GPM_REQUIRES(store_state);
   void AddLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  /// REQUIRES: no item is in it.
+  void DropOldestLevel() GPM_REQUIRES(store_state);
+  void LogEnd(double seconds) GPM_REQUIRES(store_state);
   /// Makes the levels that are named small ones, so that their space can be used.
   void ShrinkEmptyLevels() GPM_REQUIRES(store_state);
   /// The view of the table that is composed.
@@ -82,6 +100,7 @@ class Resizer {
   Executor& executor_;
   Health& health_;
   Space& space_;
+  Draining& draining_;
   CacheManager& cache_;
   Log& log_;
   const Growth growth_;

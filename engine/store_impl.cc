@@ -68,8 +68,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, pool_->mapping().persist().tracer()),
       space_(*pool_, *executor_, health_),
-      resizer_(*pool_, *executor_, health_, space_, cache_, log_, open.growth),
-      admission_(*executor_, health_, space_, log_, pool_->mapping().persist().tracer()),
+      resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth),
+      admission_(*executor_, health_, space_, draining_, log_, pool_->mapping().persist().tracer()),
       compact_below_(open.compact_below) {
   ValidateGrowth(open.growth, open.compact_below);
   RequireCacheCanBe(open.cache, executor_->kind());
@@ -154,10 +154,12 @@ void StoreImpl::Recover() {
     return executor_->ScanSlots(mode, space_.CellRanges());
   };
   const ScanCounters found = RecoverPool(
-      *pool_, {.scan = scan, .finish_resize = [&]() GPM_NOT_CHECKED { resizer_.Drain(); }},
+      *pool_,
+      {.scan = scan, .finish_resize = [&]() GPM_NOT_CHECKED { return resizer_.FinishResize(); }},
       &recovery_);
   space_.FreeUnused(found.items);
   resizer_.MakeAccelerators();
+  resizer_.GoOnDraining();
   recovery_.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   log_.Add(recovery_.was_clean ? LogLevel::kInfo : LogLevel::kWarning, [&] {
@@ -167,7 +169,7 @@ void StoreImpl::Recover() {
         pool_->mapping().path(), recovery_.seconds,
         recovery_.was_clean ? "in order" : "not in order", found.items,
         recovery_.insert_slots_cleared, recovery_.duplicates_removed,
-        recovery_.resize_continued ? ", a resize finished" : "");
+        recovery_.resize_continued ? ", a resize gone on with" : "");
   });
 }
 
@@ -217,7 +219,7 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
     MakeRoom(demand);
   }
   try {
-    task->Start(recycle, in_flight->grant);
+    task->Start(recycle, in_flight->grant, in_flight->drain);
   } catch (...) {
     admission_.Withdraw(*in_flight, task->Touched(), recycle);
     throw;
@@ -245,6 +247,10 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
 }
 
 void StoreImpl::MakeRoom(const Demand& demand) {
+  if (draining_.IsOver() || demand.scope || !resizer_.CanDrain(demand.most.cells)) {
+    resizer_.EndDraining();
+  }
+  if (space_.HasRoomFor(demand, false)) return;
   bool enough = space_.MakeRoomFor(demand);
   while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow();
   space_.SetAtLimit(!enough);
@@ -290,6 +296,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
       } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
     }
     if (const std::uint64_t cells = space_.MissingCells(before.short_of_cells); cells > 0) {
+      if (!resizer_.CanDrain(cells)) resizer_.EndDraining();
       room |= space_.AddCells(cells);
     }
     LogWantOfSpace();
@@ -323,6 +330,7 @@ void StoreImpl::Reserve(std::uint64_t items) {
   const Admission::Alone alone(admission_);
   health_.Check();
   space_.Reclaim();
+  resizer_.EndDraining();
   const Superblock& superblock = pool_->superblock();
   const std::uint64_t more = items - std::min(items, space_.items());
   const double slots = static_cast<double>(items) / Space::kComfortableLoad;
@@ -356,12 +364,6 @@ void StoreImpl::Reserve(std::uint64_t items) {
   cells = space_.MissingCells(more);  // again: a level may have taken the place of free ones
   if (cells > 0 && !space_.AddCells(cells)) fail();
   LogWantOfSpace();  // there is room again
-}
-
-std::uint64_t StoreImpl::PossibleEnd() const {
-  const Mapping& mapping = pool_->mapping();
-  return std::min(mapping.max_bytes(),
-                  std::max(mapping.PossibleFileBytes(), mapping.mapped_bytes()));
 }
 
 std::uint64_t StoreImpl::RefreshCache() {
@@ -420,6 +422,7 @@ StoreStats StoreImpl::Stats() {
   stats.capacity_slots = space_.Capacity();
   stats.load_factor = static_cast<double>(stats.items) / static_cast<double>(stats.capacity_slots);
   stats.level_buckets = SizesOf(superblock);
+  stats.buckets_to_drain = draining_.active() ? draining_.buckets_left() : 0;
   resizer_.AddTo(&stats);
   stats.value_cells = space_.cells();
   stats.free_cells = space_.free_cells();
@@ -463,6 +466,7 @@ void StoreImpl::Close() {
     attempt([&]() GPM_NOT_CHECKED {
       while (const auto in_flight = admission_.FirstUnfinished()) FinishAfterGrowth(in_flight);
       space_.Reclaim();
+      resizer_.EndDraining();
       if (!admission_.left_behind()) pool_->SetClean(true);
     });
   }

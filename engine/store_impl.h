@@ -8,6 +8,7 @@
 
 #include "engine/admission.h"
 #include "engine/cache_manager.h"
+#include "engine/draining.h"
 #include "engine/executor.h"
 #include "engine/health.h"
 #include "engine/home_process.h"
@@ -90,8 +91,6 @@ class StoreImpl {
   void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// The levels that the items, and what was reserved, need.
   LevelSizes SizesWanted() const GPM_REQUIRES(store_state);
-  /// How large the pool could become.
-  std::uint64_t PossibleEnd() const GPM_REQUIRES(store_state);
   /// Whether a table of far fewer slots would do, as OpenOptions::compact_below has it.
   bool IsSparse() const GPM_REQUIRES(store_state);
   void CompactAlone() GPM_REQUIRES(store_state);
@@ -113,6 +112,7 @@ class StoreImpl {
   Health health_;
   CacheManager cache_;
   Space space_;
+  Draining draining_;
   Resizer resizer_;
   Admission admission_;
   const double compact_below_;

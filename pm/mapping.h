@@ -1,6 +1,7 @@
 #ifndef GPM_PM_MAPPING_H_
 #define GPM_PM_MAPPING_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -62,6 +63,10 @@ class Mapping {
   /// How large the file can become, as far as the file system and the limits of this process (not
   /// max_bytes) have room now; the largest number where that is not known.
   std::uint64_t PossibleFileBytes() const;
+  /// How large it could become, as its maximum and the medium are.
+  std::uint64_t PossibleBytes() const {
+    return std::min(max_bytes_, std::max(PossibleFileBytes(), mapped_bytes()));
+  }
   /// Why the medium had no room when Grow was last called for more than there was, with the bytes
   /// that were asked for; empty when it had.
   const std::string& want_of_space() const { return want_of_space_; }

@@ -161,7 +161,8 @@ class Checker {
       return;
     }
     const bool draining = level >= 0 && !reader_.Addressable(static_cast<std::uint32_t>(level));
-    if (reader_.operations().IsDuplicate(slot, key.words)) {
+    const bool copy = reader_.operations().IsDuplicate(slot, key.words);
+    if (copy) {
       if (draining) return;  // already moved up; the cell is counted there
       ++report->duplicates;
       if (clean_) defect("second copy of a key, in a pool that was closed in order");
@@ -178,6 +179,7 @@ class Checker {
       defect(fmt::format("its value reference {:#x} names no value cell", reference));
       return;
     }
+    if (copy) return;  // recovery removes it; an item that was being moved aside has the same cell
     const std::uint64_t cell = reference / table_.cell_bytes;
     const std::uint64_t bit = std::uint64_t{1} << cell % 64;
     if ((used_[cell / 64].fetch_or(bit, std::memory_order_relaxed) & bit) != 0) {

@@ -26,9 +26,8 @@ ScanCounters RecoverPool(Pool& pool, const RecoverySteps& steps, RecoveryStats* 
   if (found.insert_slots + found.duplicates > 0) steps.scan(ScanMode::kRepair);
   if (resizing) {
     stats->resize_continued = true;
-    steps.finish_resize();
-    // Counted anew: a damaged pool can have had copies of an item in the levels that were drained.
-    found = steps.scan(ScanMode::kTrust);
+    // Counted anew: items were moved.
+    if (steps.finish_resize()) found = steps.scan(ScanMode::kTrust);
   }
   return found;
 }

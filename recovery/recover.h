@@ -12,13 +12,15 @@ namespace gpm {
 /// What recovery has done by who runs batches on the pool.
 struct RecoverySteps {
   std::function<ScanCounters(ScanMode)> scan;  ///< all levels and the reserved level
-  std::function<void()> finish_resize;         ///< until no level is to be drained
+  /// Drains levels until none is left to be drained, or leaves that to batches. @return whether it
+  /// drained
+  std::function<bool()> finish_resize;
 };
 
 /// Repairs a pool that was not closed in order: clears half-inserted slots, removes second copies,
 /// goes on with an interrupted resize. From then on it is marked as not closed. The last scan has
 /// looked at what is left.
-/// @return what that found
+/// @return what that found, copies in a level that is still to be drained left out
 /// @param stats set but for the time that it took
 /// @throws Error kDamaged (nothing was changed), and what the steps throw
 ScanCounters RecoverPool(Pool& pool, const RecoverySteps& steps, RecoveryStats* stats);

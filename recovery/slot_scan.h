@@ -7,8 +7,8 @@
 
 namespace gpm {
 
-/// The recovery pass and the drain of a resize, per slot and per bucket, written once for both
-/// executors (GPHash section 3.2.3, "Recovery", "Resizing"). They run while no batch does.
+/// The recovery pass per slot, and the moving of cells per bucket, written once for both executors
+/// (GPHash section 3.2.3, "Recovery"). They run while no batch does.
 
 /// How a slot pass treats what it meets.
 enum class ScanMode : std::uint8_t {
@@ -112,8 +112,11 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
     } else {
       directory.LoadKey(index, slot.index, key.words);
     }
-    if (operations.IsDuplicate(slot, key.words)) {
-      AtomicAdd(&pass.counters->duplicates, buckets.addressable ? 1 : 0);
+    // (Only damage leaves copies within the levels that are being drained.)
+    const bool moved_or_copy = operations.IsDuplicate(slot, key.words);
+    const bool moved = moved_or_copy && !buckets.addressable;
+    if (moved_or_copy || (!buckets.addressable && operations.IsDrainedDuplicate(slot, key.words))) {
+      AtomicAdd(&pass.counters->duplicates, moved ? 0 : 1);
       clear();
       return;
     }
@@ -132,45 +135,6 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   if ((AtomicOr(&pass.used[cell / 32], bit) & bit) != 0) {
     AtomicAdd(&pass.counters->shared_cells, 1);
   }
-}
-
-/// Moves the items of one bucket of a level that is being drained up into the addressable levels;
-/// each keeps its value cell. Inserted above first, then erased below: a crash in between leaves it
-/// in both places, of which the one above is addressable. (Were the erase not durable when the
-/// bucket is done, and another item finds no slot, so that one more level is added, then the level
-/// above might be drained too, and an item be in two levels of which neither is addressable.)
-/// @return items that found no slot above; they stay
-template <class Group, class Media>
-GPM_HD std::uint64_t DrainBucket(const TableView& table, const Operations<Group, Media>& operations,
-                                 const Group& group, const Media& media, std::byte* bucket) {
-  std::uint64_t left = 0;
-  bool erased = false;
-  for (std::uint32_t s = 0; s < table.slots; ++s) {
-    const Slot slot{bucket, s};
-    std::uint64_t word = 0;
-    if (group.IsLeader()) word = media.Load(table.State(slot));
-    word = group.Broadcast(word);
-    if (word == kEmptyState) continue;
-    if (word != kInsertState) {
-      KeyBuffer key;
-      LoadSlotKey(table, media, slot, word, key.words);
-      // Damage may have left an item where no operation finds it: it does not take the place of
-      // one that is found, should its key have been inserted again.
-      const bool valid = operations.IsInPlace(slot, word, key.words) ||
-                         !operations.IsDrainedDuplicate(slot, key.words);
-      if (valid && !operations.InsertReference(key.words, operations.LoadReference(slot))) {
-        ++left;
-        continue;
-      }
-    }
-    erased = true;
-    if (group.IsLeader()) {
-      media.Store(table.State(slot), kEmptyState);
-      media.Flush(Step::kDrainFlush, table.State(slot), sizeof(std::uint64_t));
-    }
-  }
-  FenceBeforeAck(TeamOfOne(group), media, Step::kDrainFence, erased);
-  return left;
 }
 
 /// Moves the values of a bucket's items that lie in cells of a range to cells of the grant. There

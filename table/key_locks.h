@@ -14,8 +14,8 @@ namespace gpm {
 /// and durable. Without it, two batches that insert one key at once could both find it absent and
 /// publish a copy each. Whichever copy were taken away later, somebody may have been told its
 /// value. (GPHash section 3.2.2 tolerates the copies.) With a directory, every write holds its
-/// key's lock until the directory tells of it (DirectoryView, invariant 1). A crash leaves no
-/// locks.
+/// key's lock until the directory tells of it (DirectoryView, invariant 1). Who moves an item of a
+/// level that is being drained holds its lock (table/draining.h). A crash leaves no locks.
 ///
 /// There is no deadlock. Who holds a lock waits for nobody but a writer of a slot of a frame
 /// (CacheAccess), who goes on without waiting. Threads of one warp that hold a lock are scheduled

@@ -48,6 +48,8 @@ struct TableView {
   LevelView level_views[kMaxLevels];  ///< the newest is level 0
 
   GPM_HD bool inline_values() const { return cell_bytes == 0; }
+  /// Whether there are levels that are not addressable, and whose items are to be moved up.
+  GPM_HD bool draining() const { return level_count > levels; }
   GPM_HD std::uint32_t candidate_buckets() const { return levels * locations; }
 
   GPM_HD std::byte* Bucket(std::uint32_t level, std::uint64_t number) const {

@@ -130,37 +130,56 @@ class TableProbe {
     return valid.bucket != slot.bucket || valid.index != slot.index;
   }
 
-  /// The same among the levels that are being drained, the newest of which takes precedence; for a
-  /// slot there whose key has no copy in the addressable levels. Only damage leaves such copies.
+  /// The same among the levels that are being drained, for a slot there whose key has no copy in
+  /// the addressable levels. Only damage leaves such copies.
   GPM_HD bool IsDrainedDuplicate(Slot slot, const std::uint64_t* key) const {
-    const Candidates candidates = LocateKey(table_, key);
-    if (candidates.reserved >= 0) return false;
-    for (std::uint32_t level = table_.levels; level < table_.level_count; ++level) {
-      for (std::uint32_t j = 0; j < table_.locations; ++j) {
-        std::byte* const bucket = table_.Bucket(
-            level, BucketNumber(candidates.hash, j, table_.level_views[level].part_buckets));
-        for (std::uint32_t s = 0; s < table_.slots; ++s) {
-          const Slot other{bucket, s};
-          if (media_.Load(table_.State(other)) == candidates.word && HoldsKey(other, key)) {
-            return bucket != slot.bucket || s != slot.index;
-          }
-        }
+    const Slot valid = FindDrained(LocateKey(table_, key), key);
+    return valid.bucket != nullptr && (valid.bucket != slot.bucket || valid.index != slot.index);
+  }
+
+  /// Where a key is in the levels that are being drained, the newest of which takes precedence; its
+  /// bucket is null when it is nowhere.
+  /// @param key null: any key with this word, in these buckets
+  GPM_HD Slot FindDrained(const Candidates& candidates, const std::uint64_t* key) const {
+    Slot found;
+    ForEachDrained(candidates, [&](std::byte* bucket) {
+      for (std::uint32_t s = 0; s < table_.slots && found.bucket == nullptr; ++s) {
+        const Slot slot{bucket, s};
+        if (media_.Load(table_.State(slot)) == candidates.word &&
+            (key == nullptr || HoldsKey(slot, key)))
+          found = slot;
       }
+    });
+    return found;
+  }
+
+  /// Calls visit(bucket) for each bucket where a key may be in the levels that are being drained,
+  /// those of the newest first.
+  template <class Visit>
+  GPM_HD void ForEachDrained(const Candidates& candidates, const Visit& visit) const {
+    if (candidates.reserved >= 0) return;
+    for (std::uint32_t level = table_.levels; level < table_.level_count; ++level) {
+      for (std::uint32_t j = 0; j < table_.locations; ++j) visit(BucketOf(candidates, level, j));
     }
-    return false;
   }
 
   /// Whether a slot of the oldest level is where its key hashes to, under the key's word.
   GPM_HD bool IsInPlace(Slot slot, std::uint64_t word, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
     for (std::uint32_t j = 0; j < table_.locations && candidates.word == word; ++j) {
-      const std::uint32_t oldest = table_.level_count - 1;
-      const std::uint64_t number =
-          BucketNumber(candidates.hash, j, table_.level_views[oldest].part_buckets);
-      if (table_.Bucket(oldest, number) == slot.bucket) return true;
+      if (BucketOf(candidates, table_.level_count - 1, j) == slot.bucket) return true;
     }
     return false;
   }
+
+  /// The bucket at a location of any level. REQUIRES: the key does not live in the reserved level.
+  GPM_HD std::byte* BucketOf(const Candidates& candidates, std::uint32_t level,
+                             std::uint32_t location) const {
+    return table_.Bucket(
+        level, BucketNumber(candidates.hash, location, table_.level_views[level].part_buckets));
+  }
+
+  GPM_HD std::uint64_t LoadState(Slot slot) const { return LoadOnce(table_.State(slot)); }
 
   /// Copies out the value that a reference names.
   /// @param value value_size bytes

@@ -28,9 +28,10 @@ namespace gpm {
 ///     reference have ended. So a value is read whole, and a reference never has the same bits for
 ///     two values within an operation: CAS on it has no ABA problem. (Inline values can: then the
 ///     two values are equal, and so are the outcomes.)
-///  3. State words change only kEmptyState -> kInsertState (one claimer, by CAS), kInsertState ->
-///     word (its claimer), word -> kInsertState (one eraser, by CAS), kInsertState -> kEmptyState
-///     (reclaim and recovery).
+///  3. In the addressable levels, state words change only kEmptyState -> kInsertState (one claimer,
+///     by CAS), kInsertState -> word (its claimer), word -> kInsertState (one eraser, by CAS),
+///     kInsertState -> kEmptyState (reclaim and recovery). What happens in others, and while no
+///     batch runs, table/draining.h says.
 ///  4. References change by CAS from the value that was read, or while the slot is in state
 ///     kInsertState by its claimer.
 template <class Group, class Media>
@@ -135,10 +136,7 @@ class Operations : public TableProbe<Group, Media> {
   GPM_HD void Begin(Work* work) const {
     do {
       if (work->lock_first && !work->locked) {
-        if (group_.IsLeader()) {
-          media_.Acquire(Step::kKeyLock, locks_.Of(work->candidates.hash));
-        }
-        group_.Sync();
+        Lock(work->candidates);
         work->locked = true;
       }
     } while (!LookAndPrepare(work));
@@ -239,7 +237,8 @@ class Operations : public TableProbe<Group, Media> {
     }
   }
 
-  /// Inserts an item that keeps its value reference; for rehashing, while no batch runs.
+  /// Inserts an item that keeps its value reference; for rehashing, while nobody else inserts its
+  /// key.
   /// @return false when no slot was free; true when it is in the addressable levels (now, or
   ///         already)
   GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference) const {
@@ -254,17 +253,40 @@ class Operations : public TableProbe<Group, Media> {
       if (probe.match != 0) return true;
       const int choice = PlaceFor(probe.empty);
       if (choice < 0) return false;
-      work.outcome.position = static_cast<std::uint32_t>(choice);
-      work.slot = SlotAt(work.candidates, work.outcome.position);
-      if (!ClaimSlot(work)) continue;
-      FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence);
-      Commit(&work);
-      FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
-      if (work.covered && group_.IsLeader()) {
-        directory_.Inserted(work.candidates, work.outcome.position, key, reference);
-      }
-      return true;
+      if (Place(&work, static_cast<std::uint32_t>(choice))) return true;
     }
+  }
+
+  /// Frees one candidate slot of a key for whom InsertReference found none, while no batch runs:
+  /// its item is moved to another of that item's candidate slots. (Cuckoo hashing's displacement,
+  /// one step of it, as in Level hashing, OSDI 2018.) Others may do the same at once, and
+  /// InsertReference for keys that are not in the addressable levels.
+  /// @return false when none can be moved
+  GPM_HD bool MakeRoomFor(const Candidates& candidates) const {
+    if (candidates.reserved >= 0) return false;
+    for (std::uint32_t p = 0; p < table_.candidate_buckets() * table_.slots; ++p) {
+      const Slot from = SlotAt(candidates, p);
+      const std::uint64_t word = Base::LoadState(from);
+      if (word == kEmptyState) return true;
+      if (word == kInsertState) continue;
+      KeyBuffer key;
+      LoadSlotKey(table_, media_, from, word, key.words);
+      const Candidates own = LocateKey(table_, key.words);
+      Lock(own);
+      const bool moved = Base::LoadState(from) == word && MoveAside(own, key.words, from);
+      Unlock(own);
+      if (moved) return true;
+    }
+    return false;
+  }
+
+  // A key's lock (KeyLocks), for who is about no operation. Lock waits for it.
+  GPM_HD void Lock(const Candidates& candidates) const {
+    if (group_.IsLeader()) media_.Acquire(Step::kKeyLock, locks_.Of(candidates.hash));
+    group_.Sync();
+  }
+  GPM_HD void Unlock(const Candidates& candidates) const {
+    if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
 
   /// Gives an erased slot back when its epoch has passed: frees its cell, then the slot.
@@ -294,6 +316,49 @@ class Operations : public TableProbe<Group, Media> {
   using Base::SlotAt;
   using Base::table_;
 
+  /// Publishes an item, which keeps its reference, in a candidate slot. @return false when somebody
+  /// else took that
+  GPM_HD bool Place(Work* work, std::uint32_t position) const {
+    work->outcome.position = position;
+    work->slot = SlotAt(work->candidates, position);
+    if (!ClaimSlot(*work)) return false;
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence);
+    Commit(work);
+    FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
+    if (work->covered && group_.IsLeader()) {
+      directory_.Inserted(work->candidates, position, work->key, work->fresh.reference);
+    }
+    return true;
+  }
+
+  /// Moves the item in a slot to another of its candidate slots; first there, then not here. A
+  /// crash in between leaves two copies that are the same. @return false when it has no other
+  GPM_HD bool MoveAside(const Candidates& candidates, const std::uint64_t* key, Slot from) const {
+    const Probe probe = ProbeSlots(candidates, key);
+    const int choice = PlaceFor(probe.empty);
+    if (probe.match == 0 || choice < 0) return false;
+    const std::uint32_t position = LowestBit(probe.match);
+    const Slot valid = SlotAt(candidates, position);
+    if (valid.bucket != from.bucket || valid.index != from.index) return false;  // damage
+    Work work;
+    work.candidates = candidates;
+    work.key = key;
+    work.fresh.reference = Base::LoadReference(from);
+    work.change = Change::kInsert;
+    work.covered = directory_.Covers(candidates);
+    if (!Place(&work, static_cast<std::uint32_t>(choice))) return false;
+    if (group_.IsLeader()) {
+      media_.Store(table_.State(from), kEmptyState);
+      media_.Flush(Step::kDrainFlush, table_.State(from), sizeof(std::uint64_t));
+    }
+    FenceBeforeAck(TeamOfOne(group_), media_, Step::kDrainFence);
+    if (!work.covered) return true;
+    if (!table_.inline_values()) cache_.Drop(BucketIndex(candidates, position), from.index);
+    if (group_.IsLeader()) directory_.GivenBack(from);
+    group_.Sync();
+    return true;
+  }
+
   /// Whether the key is in the slot of a hint: a slot's key does not change within a batch
   /// (invariant 1), and no other slot has a copy (KeyLocks).
   GPM_HD bool StillHolds(const Candidates& candidates, const Hint& hint) const {
@@ -319,10 +384,6 @@ class Operations : public TableProbe<Group, Media> {
 
   GPM_HD void FlushOnce(Step step, const void* address, std::uint64_t bytes) const {
     if (group_.IsLeader()) media_.Flush(step, address, bytes);
-  }
-
-  GPM_HD void Unlock(const Candidates& candidates) const {
-    if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
 
   /// Makes the value ready behind a reference: in the word itself, or in a free cell.

@@ -183,7 +183,9 @@ class RecoveryTest : public PoolTest, public ::testing::WithParamInterface<Shape
     const StoreStats stats = store.Stats();
     EXPECT_FALSE(stats.recovery.was_clean);
     EXPECT_EQ(stats.recovery.insert_slots_cleared, crashed.insert_slots);
-    EXPECT_EQ(stats.level_buckets.size(), stats.geometry.levels);
+    // (One more where batches are to drain it.)
+    EXPECT_LE(stats.level_buckets.size(), stats.geometry.levels + 1u);
+    EXPECT_EQ(stats.buckets_to_drain > 0, stats.level_buckets.size() > stats.geometry.levels);
     if (stats.value_cells > 0) {
       EXPECT_EQ(stats.free_cells, stats.value_cells - model_.size()) << "cells leaked";
     }
@@ -379,7 +381,6 @@ TEST_P(RecoveryTest, SecondCrashRightAfterRecovery) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   const RecoveryStats second = Recover();
-  EXPECT_FALSE(second.resize_continued);
   EXPECT_EQ(second.insert_slots_cleared, 0u);
   EXPECT_EQ(second.duplicates_removed, 0u);
 }

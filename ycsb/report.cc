@@ -91,6 +91,7 @@ Json ToJson(const StoreStats& stats) {
   json["capacity_slots"] = stats.capacity_slots;
   json["load_factor"] = stats.load_factor;
   json["level_buckets"] = stats.level_buckets;
+  json["buckets_to_drain"] = stats.buckets_to_drain;
   json["resizes"] = stats.resizes;
   json["value_cells"] = stats.value_cells;
   json["free_cells"] = stats.free_cells;

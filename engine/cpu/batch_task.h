@@ -34,7 +34,8 @@ template <class Setup>
 class CpuBatchTask : public BatchTask {
  public:
   CpuBatchTask(CpuExecutor<Setup>* executor, const Batch& batch);
-  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+             const BucketRange& drain) override;
   bool Touched() const override { return touched_; }
   Progress Await() override { return progress_; }
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
@@ -63,13 +64,20 @@ class CpuBatchTask : public BatchTask {
                  !accelerators_.directory.enabled(), writes, key_of)
         .ForWindows(next, prepare, visit);
   }
-  void RunFinds();
+  void RunFinds(const CellGrant& grant);
   void FindOneByOne(const CpuOperations& operations, std::size_t first, std::size_t count,
                     Progress* progress);
-  void RunOrdered(bool final_attempt, const Epochs::SlotRange& recycle, const CellGrant& grant);
+  void RunOrdered(bool final_attempt, const Epochs::SlotRange& recycle, const CellGrant& grant,
+                  const BucketRange& drain);
+  /// Brings the items of its keys up. @return whether the batch can be carried out
+  bool BringUpAll() {
+    return executor_->BringUpKeys(batch_.results.size(), [this](std::size_t i, KeyBuffer* buffer) {
+      return KeyAt(i, buffer);
+    });
+  }
   void PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
                         const Window& window, std::size_t ahead) const;
-  void WorkOn(Worker* worker, bool final_attempt);
+  void WorkOn(Worker* worker, bool final_attempt, bool can_run);
   Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
   /// The key's words, copied where the row is not aligned.
   const std::uint64_t* KeyAt(std::size_t i, KeyBuffer* buffer) const;
@@ -91,16 +99,17 @@ CpuBatchTask<Setup>::CpuBatchTask(CpuExecutor<Setup>* executor, const Batch& bat
     : executor_(executor), batch_(batch) {}
 
 template <class Setup>
-void CpuBatchTask<Setup>::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
+void CpuBatchTask<Setup>::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+                                const BucketRange& drain) {
   accelerators_ = executor_->NextAccelerators();
   key_size_ = 8 * executor_->table_.key_words;
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
     touched_ = true;
     executor_->RecycleSlots(recycle);
-    RunFinds();
-    progress_.cells_left = grant.count;
-    progress_.positions = executor_->Positions();
+    const std::uint64_t undrained = executor_->DrainBesideBatches(drain);
+    RunFinds(grant);
+    progress_.drained = undrained == 0;
     return;
   }
   const std::size_t n = batch_.results.size();
@@ -113,7 +122,7 @@ void CpuBatchTask<Setup>::Start(const Epochs::SlotRange& recycle, const CellGran
   } else {
     Deal();
   }
-  RunOrdered(false, recycle, grant);
+  RunOrdered(false, recycle, grant, drain);
 }
 
 /// Deals the operations to the workers: each thread sorts a share of the batch by owner.
@@ -159,7 +168,11 @@ void CpuBatchTask<Setup>::Deal() {
 template <class Setup>
 Progress CpuBatchTask<Setup>::Resume(bool final_attempt, const CellGrant& grant) {
   accelerators_ = executor_->NextAccelerators();  // the table may have grown, and they with it
-  RunOrdered(final_attempt, Epochs::SlotRange{}, grant);
+  if (workers_.empty()) {
+    RunFinds(grant);
+  } else {
+    RunOrdered(final_attempt, Epochs::SlotRange{}, grant, BucketRange{});
+  }
   return progress_;
 }
 
@@ -199,10 +212,19 @@ const std::byte* CpuBatchTask<Setup>::ValueAt(std::size_t i) const {
 }
 
 template <class Setup>
-void CpuBatchTask<Setup>::RunFinds() {
+void CpuBatchTask<Setup>::RunFinds(const CellGrant& grant) {
   const Reclaim reclaim = executor_->queues_.View();
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
   const std::size_t n = batch_.results.size();
+  progress_ = Progress{};
+  progress_.cells_left = grant.count;
+  progress_.positions = executor_->Positions();
+  if (!BringUpAll()) {
+    std::fill(batch_.results.begin(), batch_.results.end(),
+              Result::kNoSpace);  // until it is finished
+    progress_.short_of_slots = 1;
+    return;
+  }
   const std::size_t share =
       std::max(Setup::kMinPerThread, (n + executor_->threads() - 1) / executor_->threads());
   if (accelerators_.directory.enabled()) {
@@ -273,7 +295,7 @@ void CpuBatchTask<Setup>::FindOneByOne(const CpuOperations& operations, std::siz
 
 template <class Setup>
 void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange& recycle,
-                                     const CellGrant& grant) {
+                                     const CellGrant& grant, const BucketRange& drain) {
   touched_ = false;
   std::uint64_t left = 0;  // operations
   for (const Worker& worker : workers_) left += worker.list.size() - worker.next;
@@ -288,9 +310,12 @@ void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange
   // Everything is allocated: from here on nothing fails.
   touched_ = true;
   executor_->RecycleSlots(recycle);
+  const std::uint64_t undrained = executor_->DrainBesideBatches(drain);
+  const bool can_run = BringUpAll();
   executor_->ForParts(workers_.size(),
-                      [&](std::size_t part) { WorkOn(&workers_[part], final_attempt); });
+                      [&](std::size_t part) { WorkOn(&workers_[part], final_attempt, can_run); });
   progress_ = Progress{};
+  progress_.drained = undrained == 0;
   for (const Worker& worker : workers_) {
     progress_.items_added += worker.progress.items_added;
     progress_.short_of_slots += worker.progress.short_of_slots;
@@ -334,8 +359,9 @@ void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, cons
 
 /// Carries out a worker's operations one after another; the buckets, references and values of
 /// those to come are prefetched.
+/// @param can_run else none is: slots are short
 template <class Setup>
-void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
+void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_run) {
   worker->progress = Progress{};
   worker->taken = 0;
   worker->retired_cells.resize(worker->list.size() - worker->next + worker->grant.count);
@@ -388,7 +414,11 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt) {
     }
     return true;
   };
-  ForWindows(operations, true, next, prepare, carry_out);
+  if (can_run) {
+    ForWindows(operations, true, next, prepare, carry_out);
+  } else {
+    worker->progress.short_of_slots = 1;
+  }
   for (std::size_t k = worker->next; k < worker->list.size(); ++k) {  // until it is finished
     batch_.results[worker->list[k]] = Result::kNoSpace;
   }

@@ -12,6 +12,7 @@
 #include "cache/memory.h"
 #include "engine/executor.h"
 #include "pm/persist.h"
+#include "table/draining.h"
 #include "table/group.h"
 #include "table/operation.h"
 #include "table/protocol.h"
@@ -124,7 +125,8 @@ class CpuExecutor : public Executor {
     used_ = {};
   }
   void FreeAll(CellRange range) override { FreeRange(range, nullptr); }
-  std::uint64_t DrainLevel(std::uint32_t level) override;
+  bool DrainsBesideBatches() const override { return true; }
+  std::uint64_t DrainLevel(std::uint32_t level, bool displaces) override;
   std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override {
     const Reclaim reclaim = queues_.View();
@@ -203,6 +205,12 @@ class CpuExecutor : public Executor {
     });
   }
   CacheRefresh NextRefresh(std::uint64_t uses);
+  /// Drains buckets of the level that is being drained. @return items left in them
+  std::uint64_t DrainBesideBatches(const BucketRange& buckets);
+  /// Brings the items of a batch's keys up. @param key_of as CpuBatchTask::KeyAt
+  /// @return false when one found no slot
+  template <class KeyOf>
+  bool BringUpKeys(std::size_t count, const KeyOf& key_of);
 
   typename Setup::Threads pool_;
   const Persist persist_;
@@ -327,17 +335,60 @@ void CpuExecutor<Setup>::AgeCache(std::uint64_t uses) {
 }
 
 template <class Setup>
-std::uint64_t CpuExecutor<Setup>::DrainLevel(std::uint32_t level) {
+std::uint64_t CpuExecutor<Setup>::DrainLevel(std::uint32_t level, bool displaces) {
   std::atomic<std::uint64_t> left{0};
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
-  ForRanges(
-      table_.Buckets(level), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
-        for (std::uint64_t b = first; b < last; ++b) {
-          left += DrainBucket(table_, operations, ThreadGroup{}, media_, table_.Bucket(level, b));
-        }
-      });
+  ForRanges(table_.Buckets(level), Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              for (std::uint64_t b = first; b < last; ++b) {
+                left += DrainBucket(operations, table_.Bucket(level, b), displaces);
+              }
+            });
   return left;
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::DrainBesideBatches(const BucketRange& buckets) {
+  if (buckets.count() == 0) return 0;
+  std::atomic<std::uint64_t> left{0};
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(buckets.count(), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t b = buckets.first + first; b < buckets.first + last; ++b) {
+      left += DrainBucketBesideBatches(operations, table_.Bucket(table_.levels, b));
+    }
+  });
+  return left;
+}
+
+template <class Setup>
+template <class KeyOf>
+bool CpuExecutor<Setup>::BringUpKeys(std::size_t count, const KeyOf& key_of) {
+  constexpr std::size_t kAtOnce = 32;  // as many cache misses as overlap
+  if (!table_.draining()) return true;
+  std::atomic<bool> all{true};
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(count, std::max(Setup::kMinPerThread, kAtOnce),
+            [&](std::uint64_t first, std::uint64_t last) {
+              for (std::uint64_t at = first; at < last; at += kAtOnce) {
+                const std::size_t n = std::min<std::uint64_t>(kAtOnce, last - at);
+                KeyBuffer buffer;
+                std::array<Candidates, kAtOnce> candidates;
+                for (std::size_t k = 0; k < n; ++k) {
+                  candidates[k] = operations.Locate(key_of(at + k, &buffer));
+                  operations.ForEachDrained(candidates[k], [](std::byte* bucket) {
+                    __builtin_prefetch(bucket);
+                    asm volatile("");
+                  });
+                }
+                for (std::size_t k = 0; k < n; ++k) {
+                  if (!BringUp(operations, candidates[k])) all = false;
+                }
+              }
+            });
+  return all;
 }
 
 template <class Setup>

@@ -112,7 +112,8 @@ void CudaBatchTask::BringValues(cudaStream_t stream) {
   CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
 }
 
-void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant) {
+void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+                          const BucketRange&) {
   const CurrentDevice current = executor_->Activate();
   try {
     Enqueue(recycle, grant);

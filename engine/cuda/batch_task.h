@@ -48,7 +48,8 @@ class CudaBatchTask : public BatchTask {
   ~CudaBatchTask() override;
 
   void Allocate();
-  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override;
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+             const BucketRange& drain) override;
   bool Touched() const override { return touched_; }
   bool ResultsOnHost() const override { return places_.results != Place::kDevice; }
   Progress Await() override;

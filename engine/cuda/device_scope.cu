@@ -13,7 +13,8 @@ class ScopeTask : public BatchTask {
     if (reported_) executor_->ReturnWorkspace(std::move(workspace_));
   }
 
-  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant) override {
+  void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
+             const BucketRange&) override {
     const CurrentDevice current = executor_->Activate();
     workspace_->ContinueOn(stream_);
     context_ = executor_->NextContext();

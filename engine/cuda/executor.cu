@@ -256,14 +256,14 @@ void CudaExecutor::FreeAll(CellRange range) {
   Synchronize();
 }
 
-std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level) {
+std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level, bool displaces) {
   const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
   const std::uint64_t buckets = context_.table.Buckets(level);
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(buckets, kTilesPerBlock)));
   Launch("DrainBuckets", DrainBuckets, blocks, kBlockThreads, *stream_, context_,
-         context_.table.Bucket(level, 0), buckets, left_.data());
+         context_.table.Bucket(level, 0), buckets, displaces, left_.data());
   return EndPass();
 }
 

@@ -117,7 +117,7 @@ class CudaExecutor : public Executor {
   std::vector<std::uint32_t> UsedCells() override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
   void FreeAll(CellRange range) override;
-  std::uint64_t DrainLevel(std::uint32_t level) override;
+  std::uint64_t DrainLevel(std::uint32_t level, bool displaces) override;
   std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;

@@ -44,7 +44,7 @@ struct CacheStats {
 /// What recovery did when the store was opened.
 struct RecoveryStats {
   bool was_clean = true;          ///< the pool had been closed in order
-  bool resize_continued = false;  ///< an interrupted resize was finished
+  bool resize_continued = false;  ///< an interrupted resize was, or is being, finished
   std::uint64_t insert_slots_cleared = 0;
   std::uint64_t duplicates_removed = 0;
   double seconds = 0;  ///< of the slot pass and what follows it, mapping excluded
@@ -54,11 +54,13 @@ struct StoreStats {
   std::uint64_t items = 0;
   std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
   double load_factor = 0;            ///< items / capacity_slots
-  /// Of each level, the newest first. There are more than the geometry has where a resize was cut
-  /// off by a crash.
+  /// Of each level, the newest first. There is one more than the geometry has while the oldest is
+  /// being drained beside batches (executor cpu), and there are more where a resize was cut off by
+  /// a crash.
   std::vector<std::uint64_t> level_buckets;
-  std::uint64_t resizes = 0;  ///< since open
-  double resize_seconds = 0;  ///< that they took; no batch ran
+  std::uint64_t buckets_to_drain = 0;  ///< of the oldest level, before it is dropped
+  std::uint64_t resizes = 0;           ///< since open
+  double resize_seconds = 0;           ///< that they took; no batch ran
   double growth_seconds = 0;  ///< of that, until the medium had room and the executor saw it
   /// Operations since open that have ended, by Op: of batches of one kind. Those of mixed batches,
   /// of which a device may have the kinds, are counted together. What kernels do through a

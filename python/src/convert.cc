@@ -156,6 +156,7 @@ nb::dict DictOf(const StoreStats& stats) {
   nb::list level_buckets;
   for (const std::uint64_t buckets : stats.level_buckets) level_buckets.append(buckets);
   dict["level_buckets"] = level_buckets;
+  dict["buckets_to_drain"] = stats.buckets_to_drain;
   dict["resizes"] = stats.resizes;
   dict["resize_seconds"] = stats.resize_seconds;
   dict["growth_seconds"] = stats.growth_seconds;

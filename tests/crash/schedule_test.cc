@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "crash_sim/drain_explorer.h"
 #include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/schedule_workload.h"
@@ -69,6 +70,24 @@ TEST(ScheduleTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   EXPECT_EQ(report.violation, "");
   EXPECT_EQ(report.schedules, count);
   EXPECT_GT(report.hits, count / 10);
+}
+
+TEST(ScheduleTest, ItemsThatAreMovedUpAreNeitherLostNorComeBack) {
+  const std::uint64_t count = Schedules() / 2;
+  const DrainReport report = ExploreDraining({.seed = test::TestSeed(), .count = count});
+  EXPECT_EQ(report.violation, "");
+  EXPECT_EQ(report.schedules, count);
+  EXPECT_GT(report.states, 20 * count);
+}
+
+TEST(ScheduleTest, StepsOfDrainingAreNeeded) {
+  for (const Step step : {Step::kKeyLock, Step::kDrainFlush, Step::kDrainFence}) {
+    const DrainReport report =
+        ExploreDraining({.seed = test::TestSeed(), .count = 100'000, .leave_out = step});
+    EXPECT_NE(report.violation, "") << StepName(step);
+    std::printf("%s: after %llu schedules: %s\n", std::string(StepName(step)).c_str(),
+                static_cast<unsigned long long>(report.schedules), report.violation.c_str());
+  }
 }
 
 TEST(ScheduleWorkloadTest, KeysThatHashAlikeDiffer) {

@@ -6,6 +6,7 @@
 #include "cache/refresh.h"
 #include "engine/cuda/io/address_order.cuh"
 #include "recovery/slot_scan.h"
+#include "table/draining.h"
 
 namespace gpm {
 
@@ -178,7 +179,7 @@ __global__ void ScanBuckets(const __grid_constant__ TableContext context,
 /// Drains `buckets` buckets from `first_bucket` on, a tile each.
 __global__ void __launch_bounds__(kBlockThreads)
     DrainBuckets(const __grid_constant__ TableContext context, std::byte* first_bucket,
-                 std::uint64_t buckets, std::uint64_t* left) {
+                 std::uint64_t buckets, bool displaces, std::uint64_t* left) {
   const CudaTile group(
       cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
   const CudaMedia media(context.dirty);
@@ -186,8 +187,8 @@ __global__ void __launch_bounds__(kBlockThreads)
                                   context.accelerators, group, media);
   for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
        b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
-    const std::uint64_t stayed = DrainBucket(context.table, operations, group, media,
-                                             first_bucket + b * context.table.bucket_bytes);
+    const std::uint64_t stayed =
+        DrainBucket(operations, first_bucket + b * context.table.bucket_bytes, displaces);
     if (stayed > 0 && group.IsLeader()) AtomicAdd(left, stayed);
   }
 }

@@ -1,0 +1,217 @@
+#include "crash_sim/drain_explorer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include "crash_sim/crash_states.h"
+#include "crash_sim/machine.h"
+#include "pm/space.h"
+#include "table/draining.h"
+#include "table/media/traced.h"
+#include "table/operation.h"
+
+namespace gpm::crash {
+namespace {
+
+constexpr std::uint64_t kKeys = 3;
+constexpr std::uint64_t kFirstKey = 100;
+constexpr std::uint64_t kFirstValue = 1000;  ///< of the first key, at first
+constexpr std::uint64_t kNewValue = 5000;
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+/// Two levels, of which one is being drained. Values are in the slots.
+class DrainRunner {
+ public:
+  DrainRunner() {
+    Superblock superblock{};
+    superblock.key_size = 8;
+    superblock.value_size = 8;
+    superblock.geometry = Geometry{1, 2, 2};
+    LayLevels(&superblock, {4, 2}, 0);
+    superblock.hash_seed[0] = 7;
+    superblock.hash_seed[1] = 11;
+    table_ = MakeTableView(reinterpret_cast<std::byte*>(pool_.data()), superblock);
+  }
+
+  void Run(std::uint64_t seed, Step leave_out, DrainReport* report) {
+    std::mt19937_64 random(Scramble(seed));
+    machine_.Begin(8 * pool_.size());
+    machine_.Mapped(table_.base, 8 * pool_.size());
+    Fill();
+    const Image before(pool_.begin(), pool_.end());
+    std::vector<std::function<void()>> bodies;
+    bodies.push_back([this] {
+      for (std::uint64_t b = 0; b < table_.Buckets(1); ++b) {
+        DrainBucketBesideBatches(MakeOperations(), table_.Bucket(1, b));
+      }
+    });
+    // One key is erased, and something else is done to it, or to another one.
+    erased_key_ = kFirstKey + random() % kKeys;
+    other_key_ = random() % 2 == 0 ? erased_key_ : kFirstKey + random() % kKeys;
+    const Op other = random() % 2 == 0 ? Op::kFind : Op::kUpdate;
+    erase_ = update_ = Call{};
+    bodies.push_back([this] {
+      if (!Apply(Op::kErase, erased_key_, &erase_)) throw std::runtime_error("nothing to erase");
+    });
+    bodies.push_back([this, other] {
+      Call find;
+      Call* const call = other == Op::kUpdate ? &update_ : &find;
+      const bool there = Apply(other, other_key_, call);
+      if (!there && (other_key_ != erased_key_ || erase_.begun == kNever)) {
+        throw std::runtime_error("an item was not found");
+      }
+      if (!there) update_ = Call{};
+    });
+    scheduler_.SetOptions(Scheduler::RandomOptions(random));
+    machine_.LeaveOut(leave_out);
+    try {
+      scheduler_.Run(std::move(bodies));
+      machine_.LeaveOut(Step::kOther);
+      Check(Image(pool_.begin(), pool_.end()), machine_.trace().events().size());
+      Crash(before, random, report);
+    } catch (const std::exception& error) {
+      report->violation = fmt::format("seed {}: {}", seed, error.what());
+    }
+    machine_.LeaveOut(Step::kOther);
+    ++report->schedules;
+  }
+
+ private:
+  using CpuOperations = Operations<ThreadGroup, TracedMedia>;
+  /// When an operation began and ended, in events of the trace.
+  struct Call {
+    std::uint64_t begun = kNever;
+    std::uint64_t ended = kNever;
+  };
+
+  CpuOperations MakeOperations() const {
+    return CpuOperations(table_, reclaim_, locks_, accelerators_, ThreadGroup{}, media_);
+  }
+
+  /// The keys are in the level that is to be drained.
+  void Fill() {
+    pool_.fill(0);
+    lock_words_.fill(0);
+    counters_ = {};
+    for (std::uint64_t key = kFirstKey; key < kFirstKey + kKeys; ++key) {
+      const Candidates candidates = LocateKey(table_, &key);
+      for (std::uint32_t i = 0;; ++i) {
+        const std::uint64_t number =
+            BucketNumber(candidates.hash, i / 2, table_.level_views[1].part_buckets);
+        const Slot slot{table_.Bucket(1, number), i % 2};
+        if (*table_.State(slot) != kEmptyState) continue;
+        *table_.State(slot) = key;
+        *table_.Reference(slot) = kFirstValue + key;
+        break;
+      }
+    }
+  }
+
+  /// A batch of one operation. @return whether the key was there
+  bool Apply(Op op, std::uint64_t key, Call* call) {
+    call->begun = machine_.trace().events().size();
+    const CpuOperations operations = MakeOperations();
+    const Candidates candidates = operations.Locate(&key);
+    if (!BringUp(operations, candidates)) throw std::runtime_error("no slot for an item");
+    const std::uint64_t value = kNewValue + key;
+    const Plan plan = PlanOf(op, reinterpret_cast<const std::byte*>(&value));
+    const Outcome outcome = operations.Apply(candidates, &key, plan);
+    // What another operation published, and has not made durable, is made so (PersistObserved).
+    operations.FlushCandidates(candidates);
+    media_.Fence(Step::kSettleFence);
+    call->ended = machine_.trace().events().size();
+    return outcome.present;
+  }
+
+  /// What an image has of a key: its value, above or else below, or nothing.
+  std::uint64_t ValueIn(const Image& image, std::uint64_t key) const {
+    const Candidates candidates = LocateKey(table_, &key);
+    for (std::uint32_t level = 0; level < 2; ++level) {
+      std::uint64_t value = kNever;
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        const std::uint64_t number =
+            BucketNumber(candidates.hash, i / 2, table_.level_views[level].part_buckets);
+        const Slot slot{table_.Bucket(level, number), i % 2};
+        if (image[WordOf(table_.State(slot))] != key) continue;
+        if (value != kNever) throw std::runtime_error(fmt::format("key {} is there twice", key));
+        value = image[WordOf(table_.Reference(slot))];
+      }
+      if (value != kNever) return value;
+    }
+    return kNever;
+  }
+  std::size_t WordOf(const std::uint64_t* word) const {
+    return static_cast<std::size_t>(word - pool_.data());
+  }
+
+  /// @param event the image is what is there before this one
+  void Check(const Image& image, std::uint64_t event) const {
+    for (std::uint64_t key = kFirstKey; key < kFirstKey + kKeys; ++key) {
+      const std::uint64_t value = ValueIn(image, key);
+      const bool erased = key == erased_key_ && erase_.ended <= event;
+      const bool may_be_erased = key == erased_key_ && erase_.begun < event;
+      const bool updated = key == other_key_ && update_.ended <= event;
+      const bool may_be_updated = key == other_key_ && update_.begun < event;
+      const bool right = value == kNever              ? may_be_erased
+                         : value == kNewValue + key   ? may_be_updated && !erased
+                         : value == kFirstValue + key ? !updated && !erased
+                                                      : false;
+      if (right) continue;
+      throw std::runtime_error(
+          fmt::format("before event {}, key {} {}", event, key,
+                      value == kNever ? "is not there" : fmt::format("has {}", value)));
+    }
+  }
+
+  /// Of each crash point: nothing that is open, all of it, and some of it.
+  void Crash(const Image& before, std::mt19937_64& random, DrainReport* report) const {
+    CrashPoints points(machine_.trace(), before);
+    while (points.Next()) {
+      for (int kind = 0; kind < 4; ++kind) {
+        Image image = points.durable();
+        for (const OpenWord& word : points.open_words()) {
+          const bool persists = kind == 1 || (kind > 1 && random() % 2 == 0);
+          if (persists) image[word.offset / 8] = word.choices[random() % word.choices.size()];
+        }
+        ++report->states;
+        Check(image, points.event());
+      }
+    }
+  }
+
+  Scheduler scheduler_;
+  Machine machine_{&scheduler_};
+  const TracedMedia media_{Persist(&machine_)};
+  alignas(128) std::array<std::uint64_t, 2 * kPageBytes / 8> pool_{};
+  TableView table_{};
+  const Accelerators accelerators_;
+  std::array<std::uint32_t, 2> lock_words_{};
+  const KeyLocks locks_{lock_words_.data(), 1};
+  ReclaimCounters counters_{};
+  std::array<std::uint64_t, 8> slot_ring_{};
+  const Reclaim reclaim_{nullptr, 0, slot_ring_.data(), 7, &counters_, {}, nullptr};
+  std::uint64_t erased_key_ = 0;
+  std::uint64_t other_key_ = 0;
+  Call erase_;
+  Call update_;
+};
+
+}  // namespace
+
+DrainReport ExploreDraining(const DrainOptions& options) {
+  DrainReport report;
+  DrainRunner runner;
+  for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
+    runner.Run(options.seed + i, options.leave_out, &report);
+  }
+  return report;
+}
+
+}  // namespace gpm::crash

@@ -1,0 +1,38 @@
+#include "engine/draining.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace gpm {
+namespace {
+
+/// The level is drained in so large a part of the inserts for which there is room.
+constexpr double kShareOfRoom = 0.5;
+/// Slots for an operation that inserts nothing: about as much work as it is itself.
+constexpr double kSlotsPerOperation = 1;
+
+}  // namespace
+
+void Draining::Begin(std::uint64_t buckets, std::uint32_t bucket_slots, std::uint64_t room) {
+  const auto all = static_cast<double>(buckets);
+  *this = {};
+  buckets_ = buckets;
+  per_operation_ = kSlotsPerOperation / bucket_slots;
+  per_insert_ = std::max(all / (kShareOfRoom * static_cast<double>(room) + 1), per_operation_);
+}
+
+BucketRange Draining::Take(const Demand& demand) {
+  const double share = demand.inserts ? per_insert_ : per_operation_;
+  const double wanted = std::ceil(share * static_cast<double>(demand.operations));
+  const BucketRange range{given_, given_ + static_cast<std::uint64_t>(std::min(
+                                               wanted, static_cast<double>(buckets_ - given_)))};
+  given_ = range.last;
+  return range;
+}
+
+void Draining::Done(const BucketRange& buckets, bool all) {
+  done_ += buckets.count();
+  left_some_ |= buckets.count() > 0 && !all;
+}
+
+}  // namespace gpm

@@ -1,0 +1,163 @@
+#ifndef GPM_TABLE_DRAINING_H_
+#define GPM_TABLE_DRAINING_H_
+
+#include <cstdint>
+
+#include "table/protocol.h"
+
+namespace gpm {
+
+/// How the oldest level is drained when a new one was added (GPHash section 3.2.3, "Resizing"): its
+/// items are moved up into the addressable levels, and each keeps its value cell. Written once for
+/// both executors.
+///
+/// An item is inserted above first, then erased below: a crash in between leaves it in both places,
+/// of which the one above is addressable.
+///
+/// Batches may run meanwhile, since operations look at addressable levels alone, and each batch
+/// begins by moving the items of its own keys up (BringUp). What is not there then does not come
+/// back: nothing is inserted into a level that is being drained. (Of a damaged pool, an item that
+/// is not where its key hashes to comes when its bucket is drained.) So whoever else moves an item
+/// up meets no operation on its key, and only needs the key's lock against others who move it. The
+/// last store of a move says that it is durable:
+///
+///   item -> kInsertState · fence · kInsertState -> kEmptyState
+///
+/// Who sees neither the item nor kInsertState knows that no crash brings the item back. (Else an
+/// operation that erases it above might be durable before its erase below is.) In recovery
+/// kInsertState means nothing there.
+
+/// Moves the item in a slot of a level that is being drained up. It is not durable yet that it is
+/// not there any more.
+/// @param word, key the slot's @param left_behind what the slot's state is then
+/// @return false when it found no slot above; it stays
+template <class Group, class Media>
+GPM_HD bool MoveUp(const Operations<Group, Media>& operations, Slot slot, std::uint64_t word,
+                   const std::uint64_t* key, std::uint64_t left_behind) {
+  // Damage may have left an item where no operation finds it: it does not take the place of one
+  // that is found, should its key have been inserted again.
+  const bool valid =
+      operations.IsInPlace(slot, word, key) || !operations.IsDrainedDuplicate(slot, key);
+  if (valid && !operations.InsertReference(key, operations.LoadReference(slot))) return false;
+  if (operations.group().IsLeader()) {
+    std::uint64_t* const state = operations.table().State(slot);
+    operations.media().Store(state, left_behind);
+    operations.media().Flush(Step::kDrainFlush, state, sizeof *state);
+  }
+  return true;
+}
+
+/// The same while batches run. REQUIRES: the key's lock is held.
+template <class Group, class Media>
+GPM_HD bool MoveUpDurably(const Operations<Group, Media>& operations, Slot slot, std::uint64_t word,
+                          const std::uint64_t* key) {
+  if (!MoveUp(operations, slot, word, key, kInsertState)) return false;
+  FenceBeforeAck(TeamOfOne(operations.group()), operations.media(), Step::kDrainFence);
+  if (operations.group().IsLeader()) {
+    operations.media().Store(operations.table().State(slot), kEmptyState);
+  }
+  return true;
+}
+
+/// Moves the items of one bucket of a level that is being drained up, while no batch runs. It is
+/// durable when the bucket is done. (Were it not, and another item finds no slot, so that one more
+/// level is added, then the level above might be drained too, and an item be in two levels of which
+/// neither is addressable.)
+/// @param displaces moves other items aside to make room. REQUIRES then: no key in the level has a
+///        copy above, as after a first pass
+/// @return items that found no slot above; they stay
+template <class Group, class Media>
+GPM_HD std::uint64_t DrainBucket(const Operations<Group, Media>& operations, std::byte* bucket,
+                                 bool displaces) {
+  constexpr int kMostTries = 4;  // others may take the slot
+  const TableView& table = operations.table();
+  const Media& media = operations.media();
+  std::uint64_t left = 0;
+  bool erased = false;
+  for (std::uint32_t s = 0; s < table.slots; ++s) {
+    const Slot slot{bucket, s};
+    const std::uint64_t word = operations.LoadState(slot);
+    if (word == kEmptyState) continue;
+    if (word == kInsertState) {
+      if (operations.group().IsLeader()) {
+        media.Store(table.State(slot), kEmptyState);
+        media.Flush(Step::kDrainFlush, table.State(slot), sizeof word);
+      }
+    } else {
+      KeyBuffer key;
+      LoadSlotKey(table, media, slot, word, key.words);
+      bool moved = MoveUp(operations, slot, word, key.words, kEmptyState);
+      for (int i = 0; displaces && !moved && i < kMostTries; ++i) {
+        if (!operations.MakeRoomFor(operations.Locate(key.words))) break;
+        moved = MoveUp(operations, slot, word, key.words, kEmptyState);
+      }
+      if (!moved) {
+        ++left;
+        continue;
+      }
+    }
+    erased = true;
+  }
+  FenceBeforeAck(TeamOfOne(operations.group()), media, Step::kDrainFence, erased);
+  return left;
+}
+
+/// The same while batches run.
+template <class Group, class Media>
+GPM_HD std::uint64_t DrainBucketBesideBatches(const Operations<Group, Media>& operations,
+                                              std::byte* bucket) {
+  const TableView& table = operations.table();
+  std::uint64_t left = 0;
+  for (std::uint32_t s = 0; s < table.slots; ++s) {
+    const Slot slot{bucket, s};
+    const std::uint64_t word = operations.LoadState(slot);
+    if (word == kEmptyState || word == kInsertState) continue;
+    KeyBuffer key;
+    LoadSlotKey(table, operations.media(), slot, word, key.words);
+    const Candidates candidates = operations.Locate(key.words);
+    operations.Lock(candidates);
+    const bool there = operations.LoadState(slot) == word;  // nobody has moved it
+    if (there && !MoveUpDurably(operations, slot, word, key.words)) ++left;
+    operations.Unlock(candidates);
+  }
+  return left;
+}
+
+/// Whether a key may have an item in a level that is being drained, or one that has just been moved
+/// up and of which that is not durable.
+template <class Group, class Media>
+GPM_HD bool MayBeBelow(const Operations<Group, Media>& operations, const Candidates& candidates) {
+  const TableView& table = operations.table();
+  bool may_be = false;
+  operations.ForEachDrained(candidates, [&](std::byte* bucket) {
+    for (std::uint32_t s = operations.group().Lane(); s < table.slots; s += Group::kSize) {
+      const std::uint64_t word = operations.media().Load(table.State(Slot{bucket, s}));
+      may_be |= word == candidates.word || word == kInsertState;
+    }
+  });
+  return operations.group().Ballot(may_be) != 0;
+}
+
+/// Moves the item of a key up, if it is in a level that is being drained, so that operations on the
+/// key find it: at the beginning of a batch, for each of its keys. Items with the same hash come
+/// with it, since in no level of any size would there be room for them beside more such items.
+/// @return false when one found no slot above: the batch can't be carried out
+template <class Group, class Media>
+GPM_HD bool BringUp(const Operations<Group, Media>& operations, const Candidates& candidates) {
+  if (!MayBeBelow(operations, candidates)) return true;
+  operations.Lock(candidates);
+  bool moved = true;
+  while (moved) {
+    const Slot slot = operations.FindDrained(candidates, nullptr);
+    if (slot.bucket == nullptr) break;
+    KeyBuffer key;
+    LoadSlotKey(operations.table(), operations.media(), slot, candidates.word, key.words);
+    moved = MoveUpDurably(operations, slot, candidates.word, key.words);
+  }
+  operations.Unlock(candidates);
+  return moved;
+}
+
+}  // namespace gpm
+
+#endif  // GPM_TABLE_DRAINING_H_
