@@ -205,13 +205,8 @@ class DrainRunner {
 
 }  // namespace
 
-DrainReport ExploreDraining(const DrainOptions& options) {
-  DrainReport report;
-  DrainRunner runner;
-  for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
-    runner.Run(options.seed + i, options.leave_out, &report);
-  }
-  return report;
+DrainReport ExploreDraining(const SeedOptions& options) {
+  return ExploreSeeds<DrainRunner, DrainReport>(options);
 }
 
 }  // namespace gpm::crash

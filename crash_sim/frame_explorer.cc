@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "crash_sim/explore_seeds.h"
 #include "crash_sim/grid_media.h"
 #include "crash_sim/machine.h"
 #include "crash_sim/schedule_workload.h"
@@ -227,21 +228,11 @@ class BlockRunner {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> retired_;  ///< cells, and when
 };
 
-template <class Runner>
-FrameReport Explore(const FrameOptions& options) {
-  FrameReport report;
-  Runner runner;
-  for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
-    runner.Run(options.seed + i, options.leave_out, &report);
-  }
-  return report;
-}
-
 }  // namespace
 
 FrameReport ExploreFrames(const FrameOptions& options) {
-  return options.grid ? Explore<BlockRunner<GridMachine, GridMedia>>(options)
-                      : Explore<BlockRunner<Machine, TracedMedia>>(options);
+  return options.grid ? ExploreSeeds<BlockRunner<GridMachine, GridMedia>, FrameReport>(options)
+                      : ExploreSeeds<BlockRunner<Machine, TracedMedia>, FrameReport>(options);
 }
 
 }  // namespace gpm::crash

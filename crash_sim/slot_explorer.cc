@@ -146,13 +146,8 @@ class SlotRunner {
 
 }  // namespace
 
-SlotReport ExploreSlots(const SlotOptions& options) {
-  SlotReport report;
-  SlotRunner runner;
-  for (std::uint64_t i = 0; i < options.count && report.violation.empty(); ++i) {
-    runner.Run(options.seed + i, options.leave_out, &report);
-  }
-  return report;
+SlotReport ExploreSlots(const SeedOptions& options) {
+  return ExploreSeeds<SlotRunner, SlotReport>(options);
 }
 
 }  // namespace gpm::crash

@@ -4,15 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "pm/steps.h"
+#include "crash_sim/explore_seeds.h"
 
 namespace gpm::crash {
-
-struct SlotOptions {
-  std::uint64_t seed = 1;         ///< of the first schedule; the next ones follow
-  std::uint64_t count = 1;        ///< schedules, unless one has a violation
-  Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
-};
 
 struct SlotReport {
   std::uint64_t schedules = 0;
@@ -25,7 +19,7 @@ struct SlotReport {
 /// a full bucket with erased slots, threads that give them back, and others that insert and find.
 ///
 /// Checked is that the pool and the directory have the items of which it was said so, and no more.
-SlotReport ExploreSlots(const SlotOptions& options);
+SlotReport ExploreSlots(const SeedOptions& options);
 
 }  // namespace gpm::crash
 

@@ -100,7 +100,7 @@ class TableProbe {
   /// bucket with the most empty slots (the first location, of equals); -1 when all are full.
   /// Filling the levels from the newest on reaches a load factor of 0.91 to 0.93 before the first
   /// resize; taking the least loaded bucket of all levels, it was 0.88 to 0.89 (2L-2H-8S, 196608
-  /// slots; test StoreTest.LoadFactorAtFirstResize, which records it).
+  /// slots; test GrowthTest.LoadFactorAtFirstResize, which records it).
   GPM_HD int PlaceFor(std::uint32_t empty) const {
     const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
     int choice = -1;

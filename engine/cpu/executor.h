@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/memory.h"
+#include "engine/cpu/prefetch_window.h"
 #include "engine/executor.h"
 #include "pm/persist.h"
 #include "table/draining.h"
@@ -378,10 +379,8 @@ bool CpuExecutor<Setup>::BringUpKeys(std::size_t count, const KeyOf& key_of) {
                 std::array<Candidates, kAtOnce> candidates;
                 for (std::size_t k = 0; k < n; ++k) {
                   candidates[k] = operations.Locate(key_of(at + k, &buffer));
-                  operations.ForEachDrained(candidates[k], [](std::byte* bucket) {
-                    __builtin_prefetch(bucket);
-                    asm volatile("");
-                  });
+                  operations.ForEachDrained(candidates[k],
+                                            [](std::byte* bucket) { PrefetchLine(bucket); });
                 }
                 for (std::size_t k = 0; k < n; ++k) {
                   if (!BringUp(operations, candidates[k])) all = false;
