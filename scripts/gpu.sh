@@ -4,7 +4,8 @@
 #
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
-#                                                 pair, user, python; stress_begin and stress_end, for a
+#                                                 pair, user, middle, host_arrays, large, elastic,
+#                                                 python; stress_begin and stress_end, for a
 #                                                 stress that goes on between two calls (the first:
 #                                                 stress_begin beside; the second: stress_end, ...)
 set -uo pipefail
@@ -176,11 +177,40 @@ phase_python() { # arrays of the libraries that are there; the package is $PYTHO
     python/tests/test_store.py python/tests/test_items.py
 }
 
+bench() { # bench NAME COMMAND...: figures of gpmstore_bench, and their report
+  run "$1" timeout 300 "$build/bench/gpmstore_bench" "$2" --executor cuda "${@:3}" --json "$out/$1.json"
+  grep -vE "^(warning|\[)" "$out/$1.log"
+}
+
 phase_user() { # what a user gets: default options, an empty pool, a cold cache
-  run user timeout 400 "$build/bench/gpmstore_bench" user --executor cuda --no-roofline \
-    --workloads "${USER_WORKLOADS:-c,b,a}" --batches "${USER_BATCHES:-4096,16384,65536,1048576}" \
-    --repeats "${REPEATS:-1}" --operations 8388608 ${USER_OPTIONS:-} --json "$out/user.json"
-  cat "$out/user.log"
+  bench user user --no-roofline --workloads "${USER_WORKLOADS:-c,b,a}" \
+    --batches "${USER_BATCHES:-4096,16384,65536,1048576}" --repeats "${REPEATS:-1}" \
+    --operations 8388608
+}
+
+phase_middle() { # batches from small to large, each kind
+  bench middle workloads --no-roofline --repeats "${REPEATS:-3}" --operations 4194304 \
+    --workloads b,a,insert --batches 4096,5000,8192,16384,65536,1048576
+  bench finds workloads --no-roofline --repeats "${REPEATS:-3}" --operations 8388608 \
+    --workloads c,find,bulk-load --batches 4096,1048576
+}
+
+phase_host_arrays() { # batches in pinned, and in other, host memory
+  local memory
+  for memory in pinned host; do
+    bench "$memory" user --no-roofline --no-workloads --workloads c,find,update \
+      --batches 4096,1048576 --repeats "${REPEATS:-1}" --operations 16777216 --memory "$memory"
+  done
+}
+
+phase_large() { # 160 M items, a pool of some 30 GB
+  bench large user --no-roofline --no-workloads --records 160000000 --workloads c \
+    --batches 4096,1048576 --repeats 1 --operations "${LARGE_OPERATIONS:-134217728}"
+}
+
+phase_elastic() { # loading from empty, and back
+  bench elastic-large elastic --batch 1048576 --steps 32 --growths 2,1.25
+  bench elastic-small elastic --batch 4096 --steps 1000
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
