@@ -170,7 +170,13 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations, const F
   if (refreshing_) {
     schedule_.Begin();
     range_ = ProfilerRange("refresh");
-    executor.RefreshCache(totals_.found - std::exchange(aged_at_, totals_.found));
+    try {
+      executor.RefreshCache(totals_.found - std::exchange(aged_at_, totals_.found));
+    } catch (...) {  // what it left is for the next one: frames that hold nothing yet
+      const MutexLock lock(mutex_);
+      EndRefresh();
+      throw;
+    }
   } else if (need == CacheNeed::kAgeing && options_.policy == CachePolicy::kTinyLfu) {
     executor.AgeCache(totals_.found - std::exchange(aged_at_, totals_.found));
   }

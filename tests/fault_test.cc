@@ -148,6 +148,20 @@ class FaultSession {
     if (again) action();
   }
 
+  /// Compacts; in the next session, as its error says, if a batch failed in this one.
+  void Compact() {
+    Do([&] {
+      try {
+        store_->Compact();
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported || !fault_.hit()) throw;
+        store_->Close();
+        store_ = Store::Open(path_, options_);
+        store_->Compact();
+      }
+    });
+  }
+
   /// @param pending what the store completes when it is closed
   void Close(TestBatch& pending) {
     std::optional<Ticket> ticket;
@@ -442,9 +456,9 @@ constexpr Story kStories[] = {
        Insert(session, 1000, 5000);
        TestBatch erases = Operations(session, Op::kErase, 0, 5500);
        session.Apply(erases, Op::kErase);
-       session.Do([&] { session.store().Compact(); });
+       session.Compact();
        Insert(session, 0, 900);
-       session.Do([&] { session.store().Compact(); });
+       session.Compact();
        session.Close();
      }},
     {"CloseWithWork", Before::kClosed, kAmpleBytes,

@@ -35,7 +35,9 @@ void End(nvtxDomainHandle_t, nvtxRangeId_t id) {
 
 extern "C" int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_export_table) {
   const char* const path = std::getenv("GPM_NVTX_LOG");
-  if (path == nullptr || (log_file = std::fopen(path, "w")) == nullptr) return 0;
+  if (path == nullptr) return 0;
+  // (Each library with NVTX of its own calls this, such as CUDA's driver.)
+  if (log_file == nullptr && (log_file = std::fopen(path, "w")) == nullptr) return 0;
   const auto* const callbacks =
       static_cast<const NvtxExportTableCallbacks*>(get_export_table(NVTX_ETID_CALLBACKS));
   NvtxFunctionTable table = nullptr;
