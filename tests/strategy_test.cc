@@ -76,15 +76,18 @@ TEST(StrategyTest, WritesOfEachSize) {
   EXPECT_TRUE(choose(2048, true).queues_reads);
   EXPECT_FALSE(choose(4096, true).plans_reads);
   EXPECT_EQ(choose(4096, true).small_part, 4096u);
+  EXPECT_FALSE(choose(4096, true).half_tiles);
   for (const std::uint64_t n : {4097u, 8191u, 8192u}) {
     EXPECT_EQ(choose(n, true).kernels, Kernels::kSmall);
-    EXPECT_EQ(choose(n, true).small_part, (n + 1) / 2);
+    EXPECT_EQ(choose(n, true).small_part, n);
+    EXPECT_TRUE(choose(n, true).half_tiles);
   }
   for (const std::uint64_t n : {8193u, 12289u, 16384u}) {
     StrategyInputs in = Inputs(n, false);
     in.writes_only = true;
     EXPECT_EQ(ChooseStrategy(in).kernels, Kernels::kSmall);
     EXPECT_LE(ChooseStrategy(in).small_part, 4096u);
+    EXPECT_FALSE(ChooseStrategy(in).half_tiles);
   }
   const Strategy searched = choose(8193, true);
   EXPECT_EQ(searched.kernels, Kernels::kSearched);
@@ -197,7 +200,8 @@ TEST(StrategyTest, Invariants) {
       EXPECT_TRUE(in.finds_only || !s.finds());
       EXPECT_TRUE(in.has_directory || !s.searches());
       EXPECT_TRUE(s.kernels != Kernels::kSmall ||
-                  (s.small_part <= StrategyThresholds::kSmallUpTo && s.small_part <= in.tiles &&
+                  (s.small_part <= StrategyThresholds::kSmallUpTo * (s.half_tiles ? 2 : 1) &&
+                   s.small_part <= in.tiles * (s.half_tiles ? 2 : 1) &&
                    n <= StrategyThresholds::kSmallWritingParts * s.small_part));
       EXPECT_TRUE(in.reads_cells || !s.queues_reads);
       EXPECT_TRUE(s.queues_reads || !(s.plans_reads || s.orders_reads || s.copies_rows));

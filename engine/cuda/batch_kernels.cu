@@ -30,8 +30,26 @@ auto SingleEffectsOf(const DeviceBatch& batch, std::uint32_t key_words) {
 
 }  // namespace
 
+using WholeTiles = SmallShape<kTileLanes>;
+using HalfTiles = SmallShape<kTileLanes / 2>;
+static_assert(HalfTiles::kUpTo == StrategyThresholds::kHalfTilesUpTo);
+
+/// ApplySmallBatch with the shared memory that it needs.
+template <class Shape, class... Arguments>
+KernelCall SmallBatchCall(std::uint32_t operations, unsigned least_blocks,
+                          const Arguments&... arguments) {
+  const auto blocks = static_cast<unsigned>(BlocksFor(operations, Shape::kTiles));
+  return KernelCall(ApplySmallBatch<Shape>, std::max(blocks, least_blocks), kSmallThreads,
+                    arguments...)
+      .WithSharedMemory(sizeof(BlockKeyRuns<Shape>));
+}
+
 void CudaExecutor::LoadBatchKernels() {
   LoadKernelsBeside(reinterpret_cast<const void*>(FindKeys));
+  CheckCuda(
+      cudaFuncSetAttribute(ApplySmallBatch<HalfTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           sizeof(BlockKeyRuns<HalfTiles>)),
+      "cudaFuncSetAttribute");
 }
 
 Strategy CudaBatchTask::Choose() const {
@@ -251,12 +269,18 @@ void CudaBatchTask::CarryOutSmall(const Attempt& attempt) {
     const bool is_last = first + count == device_.count;
     const Attempt own{attempt.again, attempt.final && number == part_};
     const bool waits = attempt.again && number > part_;
-    const auto blocks = static_cast<unsigned>(BlocksFor(count, kTilesPerBlock));
-    workspace_->changes.Launch(
-        {ApplySmallBatch, std::max(blocks, executor_->multiprocessors()), kSmallThreads, context_,
-         device_.Part(first, count, context_.table), reads_, own,
-         SmallPart{number, device_.count, waits}, is_last ? kernel_reporter_ : Reporter{}},
-        stream_);
+    const DeviceBatch part = device_.Part(first, count, context_.table);
+    const SmallPart place{number, device_.count, waits};
+    const Reporter reporter = is_last ? kernel_reporter_ : Reporter{};
+    const auto call = [&](auto shape) {
+      return SmallBatchCall<decltype(shape)>(count, executor_->multiprocessors(), context_, part,
+                                             reads_, own, place, reporter);
+    };
+    if (strategy_.half_tiles) {
+      workspace_->half_tiles.Launch(call(HalfTiles{}), stream_);
+    } else {
+      workspace_->changes.Launch(call(WholeTiles{}), stream_);
+    }
   }
 }
 

@@ -62,9 +62,9 @@ struct Workspace {
   DeviceArray<std::uint32_t> queue_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
-  KernelGraph finds, changes, groups;  ///< kernels of which all blocks begin together
-  CudaStream side, answering;          ///< for what runs beside the batch's stream
-  CudaEvent arrived;                   ///< recorded behind the last input that was copied
+  KernelGraph finds, changes, half_tiles, groups;  ///< kernels of which all blocks begin together
+  CudaStream side, answering;                      ///< for what runs beside the batch's stream
+  CudaEvent arrived;  ///< recorded behind the last input that was copied
   CudaEvent forked, joined, answered;
   /// Recorded when the rows of a chunk are in GPU memory.
   std::array<CudaEvent, StrategyThresholds::kMostChunks> chunks;

@@ -23,6 +23,12 @@ class KernelCall {
     node_.gridDim = dim3(blocks);
     node_.blockDim = dim3(threads);
   }
+  /// The same with so many bytes of dynamic shared memory for each block.
+  KernelCall WithSharedMemory(unsigned bytes) const {
+    KernelCall call = *this;
+    call.node_.sharedMemBytes = bytes;
+    return call;
+  }
   cudaKernelNodeParams Node() const {
     cudaKernelNodeParams node = node_;
     node.kernelParams = const_cast<void**>(arguments_.data());

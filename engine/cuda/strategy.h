@@ -13,12 +13,15 @@ namespace gpm {
 /// an H200 with 16 M items of 8 + 128 bytes.
 struct StrategyThresholds {
   /// A batch of up to so many operations is small: each operation is compared with all others, and
-  /// one kernel does everything. No more have room in a block's shared memory.
+  /// one kernel does everything.
   static constexpr std::uint64_t kSmallUpTo = 4096;
-  /// A batch of up to so many such parts is carried out part by part; and one that only writes.
-  /// (2^13 operations take 63 us so with one write in 20, and 79 grouped by key; inserts 77 and
-  /// 112.)
-  static constexpr std::uint64_t kSmallParts = 2;
+  /// The same with tiles of half as many lanes. No more operations have room in a block's shared
+  /// memory. (2^13 operations with one write in 20 take 48 us so, in two parts 63, and grouped by
+  /// key 79.)
+  static constexpr std::uint64_t kHalfTilesUpTo = 2 * kSmallUpTo;
+  /// A batch that only writes is carried out part by part, if it has up to so many parts. (Tiles of
+  /// half as many lanes write a cell as two stores: 2^13 inserts take 90 us with such, and 83 in
+  /// parts.)
   static constexpr std::uint64_t kSmallWritingParts = 4;
   /// From here on a small batch deals out its reads. (With one write in 20, 1024 operations take
   /// 37 us dealt out and 35 if each reads at once; 4096 take 39 and 47.)
@@ -139,6 +142,7 @@ struct Strategy {
   bool copies_rows = false;      ///< rows that several operations want are copied last, by a kernel
   bool copies_cached = false;    ///< who looks up a find copies what the cache has; else ReadValues
   std::uint32_t small_part = 0;  ///< of kSmall: operations of a part, but for the last one
+  bool half_tiles = false;       ///< of kSmall: tiles of half as many lanes, for twice as many
   bool groups = false;           ///< GroupByKey finds the key runs; else a radix sort, and a scan
   std::uint32_t first_slice = 0;  ///< operations of the first of two slices; 0: there is one
   std::uint32_t chunk = 0;        ///< operations of a chunk, but for the last one; 0: there is one
@@ -164,9 +168,11 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   if (in.finds_only && (!in.access.combine || (in.has_directory && apart))) {
     s.kernels = threads ? Kernels::kFindThreads : Kernels::kFindTiles;
   } else if (const std::uint64_t most = std::min(T::kSmallUpTo, in.tiles);
-             n <= most * (in.writes_only ? T::kSmallWritingParts : T::kSmallParts)) {
+             n <= (in.writes_only ? T::kSmallWritingParts * most
+                                  : std::min(T::kHalfTilesUpTo, 2 * in.tiles))) {
     s.kernels = Kernels::kSmall;
-    const std::uint64_t parts = (n + most - 1) / most;
+    s.half_tiles = !in.writes_only && n > most;
+    const std::uint64_t parts = s.half_tiles ? 1 : (n + most - 1) / most;
     s.small_part = static_cast<std::uint32_t>((n + parts - 1) / parts);
   } else if (in.has_directory && n <= T::kPlannedUpTo && (by_address || !in.reads_cells)) {
     s.kernels = Kernels::kSearched;

@@ -27,18 +27,19 @@ struct OneByOne {
   bool final_attempt;
 };
 
-/// Carries out the operations of a key run one by one.
+/// Carries out the operations of a key run one by one, by a tile.
 /// @param after after(p) is the run's next position after p
-template <class After>
+template <std::uint32_t kLanes, class After>
 __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const DeviceBatch& batch,
                                            OneByOne run, BlockCounts* counts, After after) {
   KeyRunRecord* const record = run.record;
   const std::uint32_t last = run.last;
   const TableView& table = context.table;
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                  group, CudaMedia(context.dirty, !context.table.composed));
+  const TileGroup<kLanes> group(
+      cooperative_groups::tiled_partition<kLanes>(cooperative_groups::this_thread_block()));
+  const Operations<TileGroup<kLanes>, CudaMedia> operations(
+      table, context.reclaim, context.locks, context.accelerators, group,
+      CudaMedia(context.dirty, !context.table.composed));
   std::int64_t items_added = 0;
   std::uint64_t carried_out = 0;
   group.Sync();

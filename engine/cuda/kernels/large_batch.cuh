@@ -155,8 +155,8 @@ struct KeyRunApplier {
       const KeyRunStatus status = task.record->status;
       active = status == KeyRunStatus::kPending || status == KeyRunStatus::kCollided;
       if (active && (task.effect.collided() || final_attempt)) {
-        ApplyOneByOne(context, batch, OneByOne{task.record, p, final_attempt}, counts,
-                      [](std::uint32_t before) { return before + 1; });
+        ApplyOneByOne<kTileLanes>(context, batch, OneByOne{task.record, p, final_attempt}, counts,
+                                  [](std::uint32_t before) { return before + 1; });
         active = false;
       }
       task.last = batch.order[p];

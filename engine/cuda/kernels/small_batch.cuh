@@ -16,9 +16,9 @@ namespace gpm {
 /// runs are carried out, and the values that they wanted are read.
 /// @param i the tile's operation
 /// @param before the effect of those before it in its run
-__device__ inline void ResolveSmall(const CudaTile& group, const TableView& table,
-                                    const DeviceBatch& batch, std::uint32_t i,
-                                    const KeyRunEffect& before, BlockCounts* counts) {
+template <class Group>
+__device__ void ResolveSmall(const Group& group, const TableView& table, const DeviceBatch& batch,
+                             std::uint32_t i, const KeyRunEffect& before, BlockCounts* counts) {
   const KeyRunRecord record = batch.records[before.first];
   if (record.status != KeyRunStatus::kDone) {
     if (group.IsLeader()) ResolvePending(batch, record, i, i);
@@ -74,9 +74,10 @@ struct OldValues {
 };
 
 /// Old values are read by the readers of all blocks.
+template <class Group>
 struct ReadersReadApart {
   bool deals;
-  const CudaTile& group;
+  const Group& group;
   const Reads& reads;
   const GridBarrier& barrier;
   OldValues* old_values;
@@ -94,16 +95,17 @@ struct ReadersReadApart {
 /// call it. The task is active if the run is to be carried out with one write.
 /// @param task of the tile: it may have a cell
 /// @return whether the run's operations have to be carried out one by one
-__device__ inline bool MakeTask(const TileOperations& operations, const DeviceBatch& batch,
-                                const BlockKeyRuns& runs, std::uint32_t tile,
-                                const Attempt& attempt, KeyRunTask* task) {
-  const CudaTile& group = operations.group();
+template <class Shape, class TableOperations>
+__device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& batch,
+                         const BlockKeyRuns<Shape>& runs, std::uint32_t tile,
+                         const Attempt& attempt, KeyRunTask* task) {
+  const auto& group = operations.group();
   const std::uint32_t key_words = operations.table().key_words;
   const OperationInKeyRun& run = runs.own[tile];
   task->effect = run.before;
   task->effect.if_absent = run.if_absent;
   task->effect.if_present = run.if_present;
-  task->last = blockIdx.x * kTilesPerBlock + tile;
+  task->last = blockIdx.x * Shape::kTiles + tile;
   task->uses = run.uses;
   task->reads_old = run.reads_old;
   if (!run.is_last) return false;
@@ -114,8 +116,8 @@ __device__ inline bool MakeTask(const TileOperations& operations, const DeviceBa
     *task->record = KeyRunRecord{0, 0, KeyRunStatus::kPending, task->effect.first};
   }
   const bool one_by_one = attempt.final || (key_words > 1 && task->uses > 1 &&
-                                            HasCollision(group, batch, key_words, task->last,
-                                                         runs.equal[runs.numbers[tile]]));
+                                            HasCollision<Shape>(group, batch, key_words, task->last,
+                                                                runs.equal[runs.numbers[tile]]));
   task->active = !one_by_one;
   return one_by_one;
 }
@@ -123,17 +125,21 @@ __device__ inline bool MakeTask(const TileOperations& operations, const DeviceBa
 /// Finds the key runs of a small batch, or part, carries them out, and answers their operations.
 /// Each operation has a tile, which carries out the run that ends with it, if one does. A block has
 /// kSmallThreads threads: the first kBlockThreads are the tiles, the others help to find runs, and
-/// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor.
+/// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor. Each has
+/// dynamic shared memory for its BlockKeyRuns.
+template <class Shape>
 __global__ void __launch_bounds__(kSmallThreads, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,
                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                     Attempt attempt, SmallPart part, const __grid_constant__ Reporter reporter) {
+  constexpr std::uint32_t kTiles = Shape::kTiles;
+  extern __shared__ uint4 dynamic[];
   __shared__ BlockCounts counts;
-  __shared__ BlockKeyRuns runs;
   __shared__ OldValues old_values;
   __shared__ std::uint64_t first_cell;
   __shared__ std::uint32_t unused;
   __shared__ bool waits;
+  auto& runs = *reinterpret_cast<BlockKeyRuns<Shape>*>(dynamic);
   const GridBarrier barrier{&batch.sums->blocks_arrived[part.number]};
   old_values.Clear();
   if (threadIdx.x == 0) {
@@ -145,14 +151,14 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   }
   counts.Clear();
   const TableView& table = context.table;
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
-                                  group, CudaMedia(context.dirty, !context.table.composed));
-  const std::uint32_t tile_number = threadIdx.x / kTileLanes;
-  const std::uint32_t first = blockIdx.x * kTilesPerBlock;
+  const auto group = Shape::ThisTile();
+  const Operations<typename Shape::Group, CudaMedia> operations(
+      table, context.reclaim, context.locks, context.accelerators, group,
+      CudaMedia(context.dirty, !context.table.composed));
+  const std::uint32_t tile_number = threadIdx.x / Shape::kLanes;
+  const std::uint32_t first = blockIdx.x * kTiles;
   const std::uint32_t i = first + tile_number;
-  const bool has_one = tile_number < kTilesPerBlock && i < batch.count;
+  const bool has_one = tile_number < kTiles && i < batch.count;
   // Values are written ahead, while runs are found and searched, if there is a cell for each
   // operation and no run can need a second one (a run of several keys could). A batch that only
   // writes does so at once, since most values are needed; any other when it knows which are. Cells
@@ -163,7 +169,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   KeyRunTask task{};
   if (at_once) {
     if (threadIdx.x == 0 && first < batch.count) {
-      first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, kTilesPerBlock));
+      first_cell = AtomicAdd(context.reclaim.taken, min(batch.count - first, kTiles));
     }
     __syncthreads();
     if (has_one && context.reclaim.CellAt(first_cell + tile_number, &task.cell)) {
@@ -175,7 +181,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   const bool makes_digests = table.key_words > 1;
   if (makes_digests) {
     const std::uint32_t own = first + threadIdx.x;
-    if (threadIdx.x < kTilesPerBlock && own < batch.count) {
+    if (threadIdx.x < kTiles && own < batch.count) {
       batch.digests[own] =
           DigestKey(table.hash_seed, batch.KeyOf(own, table.key_words), table.key_words);
     }
@@ -184,7 +190,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   runs.Make(batch, makes_digests ? batch.digests : batch.keys);
   std::uint64_t cells = 0;  // in flight while runs are found
   const bool takes = ahead && !at_once && threadIdx.x == 0 && first < batch.count;
-  if (takes) cells = AtomicAdd(context.reclaim.taken, PopCount(runs.Writers()));
+  if (takes) cells = AtomicAdd(context.reclaim.taken, runs.WritersBefore(kTiles));
   runs.FindKeyRuns(batch.count);
   if (takes) first_cell = cells;
   __syncthreads();
@@ -200,10 +206,9 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     const std::uint32_t writer =
         task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
     const bool needs_cell = task.active && writer < kRemoved;
-    const std::uint32_t writers = ahead && !at_once ? runs.Writers() : 0;
-    const std::uint32_t before = PopCount(writers & ((1u << tile_number) - 1));
-    if ((writers >> tile_number & 1) != 0 &&
-        context.reclaim.CellAt(first_cell + before, &task.cell) && needs_cell) {
+    if (ahead && !at_once && runs.Writes(tile_number) &&
+        context.reclaim.CellAt(first_cell + runs.WritersBefore(tile_number), &task.cell) &&
+        needs_cell) {
       task.written = writer;
       operations.WriteAhead(task.cell, batch.ValueOf(writer, table.value_size));
     }
@@ -217,18 +222,19 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   const std::uint32_t begun = makes_digests ? 2 : 1;
   if (threadIdx.x < kBlockThreads) {
     const NoCells cells;
-    ApplyKeyRunTasks(TeamOfTiles<Workers>(), operations, batch,
-                     KeyRunIo<Reads, const NoCells>{Reads{}, cells}, task,
-                     ReadersReadApart{deals, group, reads, barrier, &old_values});
+    ApplyKeyRunTasks(
+        TeamOfTiles<Workers>(), operations, batch, KeyRunIo<Reads, const NoCells>{Reads{}, cells},
+        task, ReadersReadApart<typename Shape::Group>{deals, group, reads, barrier, &old_values});
     if (one_by_one) {  // now that no tile of the block has a lock
       const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
-      ApplyOneByOne(context, batch, OneByOne{task.record, i, attempt.final}, &counts,
-                    [equal, i](std::uint32_t position) {
-                      do {
-                        ++position;
-                      } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
-                      return position;
-                    });
+      ApplyOneByOne<Shape::kLanes>(
+          context, batch, OneByOne{task.record, i, attempt.final}, &counts,
+          [equal, i](std::uint32_t position) {
+            do {
+              ++position;
+            } while (position <= i && (equal[position / 32] >> (position % 32) & 1) == 0);
+            return position;
+          });
     }
   } else if (deals) {
     old_values.Read(table, batch, reads, barrier, begun);

@@ -13,6 +13,21 @@ namespace gpm {
 /// Threads of a block of ApplySmallBatch.
 inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
 
+/// How ApplySmallBatch deals out operations: a tile of kLanes to each. Of smaller tiles a block has
+/// more, so that one kernel takes larger batches.
+template <std::uint32_t kLanesOfTile>
+struct SmallShape {
+  static constexpr std::uint32_t kLanes = kLanesOfTile;
+  static constexpr std::uint32_t kTiles = kBlockThreads / kLanes;  ///< of a block
+  static constexpr std::uint32_t kUpTo = StrategyThresholds::kSmallUpTo / kLanes * kTileLanes;
+
+  using Group = TileGroup<kLanes>;
+  static __device__ Group ThisTile() {
+    return Group(
+        cooperative_groups::tiled_partition<kLanes>(cooperative_groups::this_thread_block()));
+  }
+};
+
 /// What an operation does (PlanOf), a bit each.
 struct KindBits {
   static constexpr std::uint32_t kFinds = 1;
@@ -54,27 +69,44 @@ struct OperationInKeyRun {
 
 /// The key runs of a block's own operations of a small batch; in shared memory. Digests tell keys
 /// apart (DigestKey). Each block looks at all operations, so each has to take few instructions.
+/// @tparam Shape a SmallShape
+template <class Shape>
 struct BlockKeyRuns {
-  static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTilesPerBlock digests
+  static constexpr std::uint32_t kTiles = Shape::kTiles;
+  static constexpr std::uint32_t kPlaceBits = 11;  ///< of a hash table of kTiles digests
   static constexpr std::uint32_t kPlaces = 1 << kPlaceBits;
-  static constexpr std::uint32_t kWords = StrategyThresholds::kSmallUpTo / 32;
-  static constexpr std::uint32_t kRounds = StrategyThresholds::kSmallUpTo / kSmallThreads;
+  static constexpr std::uint32_t kWords = Shape::kUpTo / 32;
+  static constexpr std::uint32_t kRounds = Shape::kUpTo / kSmallThreads;
   static constexpr std::uint32_t kWarps = kSmallThreads / 32;
 
-  std::uint64_t digests[kTilesPerBlock];
-  std::uint32_t numbers[kTilesPerBlock];     ///< of each tile's digest: equal for equal digests
+  std::uint64_t digests[kTiles];
+  std::uint32_t numbers[kTiles];             ///< of each tile's digest: equal for equal digests
   alignas(16) std::uint16_t table[kPlaces];  ///< the digest's number + 1; 0: none
   // Operations, a bit each:
-  alignas(16) std::uint32_t equal[kTilesPerBlock][kWords];  ///< those on the key of a number
+  alignas(16) std::uint32_t equal[kTiles][kWords];  ///< those on the key of a number
   alignas(16) std::uint32_t finds[kWords];
   alignas(16) std::uint32_t inserts[kWords];  ///< and so on (KindBits)
   alignas(16) std::uint32_t updates[kWords];
   alignas(16) std::uint32_t erases[kWords];
-  OperationInKeyRun own[kTilesPerBlock];
+  OperationInKeyRun own[kTiles];
   std::uint32_t writers_in_all;  ///< operations of the batch that write or erase
 
-  /// Those of the block's operations that write.
-  __device__ std::uint32_t Writers() const { return inserts[blockIdx.x] | updates[blockIdx.x]; }
+  /// Whether an operation of the block's own writes.
+  __device__ bool Writes(std::uint32_t own_number) const {
+    return (WritersIn(own_number / 32) >> own_number % 32 & 1) != 0;
+  }
+  /// How many of the block's own operations before this one write.
+  __device__ std::uint32_t WritersBefore(std::uint32_t own_number) const {
+    std::uint32_t count = 0;
+    for (std::uint32_t word = 0; word < kTiles / 32; ++word) {
+      const std::uint32_t at = 32 * word;
+      const std::uint32_t before = own_number >= at + 32 ? ~0u
+                                   : own_number <= at    ? 0
+                                                         : (1u << (own_number - at)) - 1;
+      count += PopCount(WritersIn(word) & before);
+    }
+    return count;
+  }
 
   /// Finds which operations of the batch are on the keys of the block's own operations, and what
   /// they do. All kSmallThreads threads of the block call it.
@@ -93,16 +125,18 @@ struct BlockKeyRuns {
     }
     Clear(table);
     Clear(equal);
-    __syncthreads();
-    const std::uint32_t first = blockIdx.x * kTilesPerBlock;
+    const std::uint32_t first = blockIdx.x * kTiles;
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
-      if (i / 32 != blockIdx.x) continue;
-      static_assert(kTilesPerBlock == 32);  // a warp's operations are a block's
+      if (i / kTiles == blockIdx.x) digests[i - first] = digest[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t k = 0; k < kRounds; ++k) {
+      const std::uint32_t i = k * kSmallThreads + threadIdx.x;
+      if (i / kTiles != blockIdx.x) continue;
       const std::uint32_t own = i - first;
-      digests[own] = digest[k];
-      __syncwarp();
       for (std::uint32_t at = place_of(digest[k]); i < batch.count; at = (at + 1) % kPlaces) {
         const std::uint32_t there = atomicCAS(&table[at], static_cast<unsigned short>(0),
                                               static_cast<unsigned short>(own + 1));
@@ -156,15 +190,21 @@ struct BlockKeyRuns {
       if (threadIdx.x == 0) writers_in_all = writers;
     }
 #pragma unroll
-    for (std::uint32_t k = 0; k < kTilesPerBlock / kWarps; ++k) {
+    for (std::uint32_t k = 0; k < kTiles / kWarps; ++k) {
       const std::uint32_t number = k * kWarps + threadIdx.x / 32;
-      const std::uint32_t i = blockIdx.x * kTilesPerBlock + number;
+      const std::uint32_t i = blockIdx.x * kTiles + number;
       if (i < count) FindRun(i, equal[numbers[number]], &own[number]);
     }
     __syncthreads();
   }
 
  private:
+  /// Those of 32 of the block's own operations that write, a bit each.
+  __device__ std::uint32_t WritersIn(std::uint32_t word) const {
+    const std::uint32_t at = blockIdx.x * (kTiles / 32) + word;
+    return inserts[at] | updates[at];
+  }
+
   /// Words that a lane of a warp looks at.
   static constexpr std::uint32_t kFew = kWords / 32;
   struct Words {
@@ -172,9 +212,17 @@ struct BlockKeyRuns {
   };
 
   __device__ static Words Load(const std::uint32_t* words) {
-    static_assert(sizeof(Words) == sizeof(uint4));
-    const uint4 four = reinterpret_cast<const uint4*>(words)[threadIdx.x % 32];
-    return {four.x, four.y, four.z, four.w};
+    static_assert(kFew % 4 == 0);
+    Words few;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kFew; k += 4) {
+      const uint4 four = reinterpret_cast<const uint4*>(words)[(threadIdx.x % 32 * kFew + k) / 4];
+      few.of[k] = four.x;
+      few.of[k + 1] = four.y;
+      few.of[k + 2] = four.z;
+      few.of[k + 3] = four.w;
+    }
+    return few;
   }
   template <class Array>
   __device__ static void Clear(Array& array) {
@@ -284,12 +332,13 @@ struct BlockKeyRuns {
 };
 
 /// Whether the operations on a key's digest, up to the tile's own, are on other keys too.
-__device__ GPM_NOINLINE inline bool HasCollision(const CudaTile& group, const DeviceBatch& batch,
-                                                 std::uint32_t key_words, std::uint32_t i,
-                                                 const std::uint32_t* equal) {
+template <class Shape>
+__device__ GPM_NOINLINE bool HasCollision(const typename Shape::Group& group,
+                                          const DeviceBatch& batch, std::uint32_t key_words,
+                                          std::uint32_t i, const std::uint32_t* equal) {
   const std::uint64_t* const key = batch.KeyOf(i, key_words);
   bool differs = false;
-  for (std::uint32_t word = group.Lane(); word < BlockKeyRuns::kWords; word += kTileLanes) {
+  for (std::uint32_t word = group.Lane(); word < Shape::kUpTo / 32; word += Shape::kLanes) {
     for (std::uint32_t bits = equal[word]; bits != 0; bits &= bits - 1) {
       const std::uint64_t* const other = batch.KeyOf(32 * word + LowestBit(bits), key_words);
       for (std::uint32_t w = 0; w < key_words; ++w) differs |= other[w] != key[w];
