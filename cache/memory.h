@@ -2,6 +2,7 @@
 #define GPM_CACHE_MEMORY_H_
 
 #include <atomic>
+#include <utility>
 
 #include "cache/policy.h"
 #include "cache/refresh.h"
@@ -17,6 +18,7 @@ struct CacheMemory {
   /// @param total_bytes where arrays count what they allocate
   explicit CacheMemory(std::atomic<std::uint64_t>* total_bytes)
       : fingerprints(total_bytes),
+        drained(total_bytes),
         cells(total_bytes),
         references(total_bytes),
         keys(total_bytes),
@@ -32,7 +34,7 @@ struct CacheMemory {
         state(total_bytes) {}
 
   // The directory.
-  Array<std::uint16_t> fingerprints;
+  Array<std::uint16_t> fingerprints, drained;
   Array<std::uint32_t> cells;
   Array<std::uint64_t> references, keys;
   // The cache and its refreshes.
@@ -45,8 +47,11 @@ struct CacheMemory {
   /// Makes room. What it then holds has to be set: frame_of, scores, histogram and fills to 0,
   /// bucket_of to kNoBucket, tags to kClosed; and the directory made.
   void Reserve(const CacheShape& of, CachePolicy with_policy) {
+    ReserveDirectory(of);
+    ReserveCache(with_policy);
+  }
+  void ReserveDirectory(const CacheShape& of) {
     shape = of;
-    policy = with_policy;
     const std::uint64_t slots = std::uint64_t{shape.buckets} * shape.slots;
     if (shape.buckets == 0) return;
     fingerprints.Reserve(std::uint64_t{shape.buckets} * shape.stride);
@@ -56,6 +61,9 @@ struct CacheMemory {
       cells.Reserve(slots);
     }
     if (shape.key_words != 0) keys.Reserve(slots * shape.key_words);
+  }
+  void ReserveCache(CachePolicy with_policy) {
+    policy = with_policy;
     if (shape.frames == 0) return;
     frame_of.Reserve(shape.buckets);
     scores.Reserve(shape.buckets);
@@ -67,6 +75,46 @@ struct CacheMemory {
     values.Reserve(std::uint64_t{shape.frames} * shape.slots * shape.value_stride);
     histogram.Reserve(CacheRefresh::kRanks);
     state.Reserve(1);
+  }
+  /// Takes the frames of another one, which has at least as many, and their memory.
+  void TakeFrames(CacheMemory* from) {
+    std::swap(bucket_of, from->bucket_of);
+    std::swap(tags, from->tags);
+    std::swap(free, from->free);
+    std::swap(pending, from->pending);
+    std::swap(values, from->values);
+  }
+  /// Makes room for the fingerprints of the level that is being drained, so many buckets.
+  void ReserveDrained(std::uint64_t buckets) { drained.Reserve(buckets * shape.stride); }
+
+  /// Whether TakeOver can make a directory of this shape out of this one.
+  bool Precedes(const CacheShape& later) const {
+    return shape.buckets != 0 && later.buckets != 0 && shape.stride == later.stride &&
+           shape.slots == later.slots && shape.key_words == later.key_words &&
+           shape.value_stride == later.value_stride;
+  }
+  /// Fills the directory from that of a table that had one level less, and of which the oldest is
+  /// drained from now on, while no batch runs. Reads no slots: the levels that stay have the same
+  /// order, and the new one, which comes last, is empty.
+  /// REQUIRES: before.Precedes(shape); Reserve and ReserveDrained.
+  /// @param drained_buckets of the level that is to be drained, the first ones of `before`
+  /// @param copy copy(to, from, elements) @param clear clear(to, elements)
+  template <class Copy, class Clear>
+  void TakeOver(const CacheMemory& before, std::uint32_t drained_buckets, const Copy& copy,
+                const Clear& clear) {
+    const std::uint64_t stay = before.shape.buckets - drained_buckets;
+    const auto take = [&](const auto& to, const auto& from, std::uint64_t of_bucket) {
+      copy(to.data(), from.data() + drained_buckets * of_bucket, stay * of_bucket);
+    };
+    copy(drained.data(), before.fingerprints.data(), drained_buckets * shape.stride);
+    take(fingerprints, before.fingerprints, shape.stride);
+    clear(fingerprints.data() + stay * shape.stride, (shape.buckets - stay) * shape.stride);
+    if (shape.value_stride == 0) {
+      take(references, before.references, shape.slots);
+    } else {
+      take(cells, before.cells, shape.slots);
+    }
+    if (shape.key_words != 0) take(keys, before.keys, shape.slots * shape.key_words);
   }
 
   Accelerators View() const {

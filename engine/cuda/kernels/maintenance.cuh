@@ -67,6 +67,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+/// The same for what it knows of the level that is being drained.
+__global__ void __launch_bounds__(kBlockThreads)
+    BuildDrainedPrints(const __grid_constant__ TableContext context) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, CudaMedia(DirtyLog{}));
+  const std::uint64_t buckets = context.table.Buckets(context.table.levels);
+  for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    operations.directory().BuildDrained(b);
+  }
+}
+
 // The steps of a refresh of the cache (cache/refresh.h).
 
 __global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
