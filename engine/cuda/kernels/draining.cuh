@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                                   context.accelerators, group, CudaMedia(context.dirty));
   const std::uint32_t tile = threadIdx.x / kTileLanes;
   if (blockIdx.x < draining_blocks) {
-    const std::uint64_t slots = buckets.count() << context.table.slot_bits;
+    const std::uint64_t slots = (buckets.last - buckets.first) << context.table.slot_bits;
     for (std::uint64_t i = std::uint64_t{blockIdx.x} * kTilesPerBlock + tile; i < slots;
          i += std::uint64_t{draining_blocks} * kTilesPerBlock) {
       DrainSlot(operations, buckets, i, batch.sums);
