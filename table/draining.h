@@ -59,12 +59,14 @@ GPM_HD bool MoveUpDurably(const Operations<Group, Media>& operations, Slot slot,
   const bool lists = operations.directory().knows_drained();
   if (!MoveUp(operations, slot, word, key, lists ? kEmptyState : kInsertState)) return false;
   FenceBeforeAck(TeamOfOne(operations.group()), operations.media(), Step::kDrainFence);
-  if (!operations.group().IsLeader()) return true;
-  if (lists) {
-    operations.directory().MovedUp(slot);
-  } else {
-    operations.media().Store(operations.table().State(slot), kEmptyState);
+  if (operations.group().IsLeader()) {
+    if (lists) {
+      operations.directory().MovedUp(slot);
+    } else {
+      operations.media().Store(operations.table().State(slot), kEmptyState);
+    }
   }
+  operations.group().Sync();  // none of the group takes it for an item any more
   return true;
 }
 

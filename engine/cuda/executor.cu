@@ -493,16 +493,16 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
 void CudaExecutor::BeginDraining() {
   if (!has_directory_ || context_.accelerators.directory.drained != nullptr) return;
   const CurrentDevice current = Activate();
+  TableContext context = context_;
   try {
     cache_memory_.ReserveDrained(context_.table.Buckets(context_.table.levels));
+    context.accelerators.directory.drained = cache_memory_.drained.data();
+    Launch("BuildDrainedPrints", BuildDrainedPrints, kGridStrideBlocks, kBlockThreads, *stream_,
+           context);
+    Synchronize();
   } catch (const Error&) {
-    return;
+    return;  // what is wrong with the GPU, the next batch says, too
   }
-  TableContext context = context_;
-  context.accelerators.directory.drained = cache_memory_.drained.data();
-  Launch("BuildDrainedPrints", BuildDrainedPrints, kGridStrideBlocks, kBlockThreads, *stream_,
-         context);
-  Synchronize();
   context_ = context;
 }
 
