@@ -83,7 +83,8 @@ class TableMaintenance {
 
   /// The table got one more level, and batches drain the oldest from now on: as SetTable, but the
   /// directory follows, without reading slots, and with what it knows of the oldest level
-  /// (CacheMemory::TakeOver). The cache is empty. Ends a refresh under way.
+  /// (CacheMemory::TakeOver). Buckets keep their frames, or the cache is empty. Ends a
+  /// refresh under way.
   /// @param shape for the table @return false where it can't, for want of memory or of a directory
   ///        of such a shape: there are to be made anew then
   virtual bool FollowGrowth(const TableView&, const CacheShape&, CachePolicy) { return false; }

@@ -215,6 +215,32 @@ TEST_P(DrainingTest, AFullPoolHasNoLevelToDrain) {
   store.Apply(Op::kFind, Numbers(0, key));
 }
 
+TEST_P(DrainingTest, TheCacheKeepsTheValuesOfLevelsThatStay) {
+  if (!GetParam().directory || GetParam().value_size <= 8) GTEST_SKIP() << "there is no cache";
+  OpenOptions options = Options();
+  options.cache.fraction = 1;
+  options.cache.refresh_interval = 0;
+  ModelledStore store(NewPath(), test::Shape(GetParam().key_size, GetParam().value_size, 20'000),
+                      options);
+  store.Apply(Op::kInsert, Numbers(0, 10'000));
+  store.Apply(Op::kFind, Numbers(0, 10'000));
+  store.store().RefreshCache().Wait();
+  for (items_ = 10'000; !IsDraining(store); items_ += 32) {
+    store.Apply(Op::kInsert, Numbers(items_, 32));
+  }
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t before = store.store().Stats().cache.hits;
+    store.Apply(Op::kFind, Numbers(0, items_));
+    EXPECT_GT(store.store().Stats().cache.hits - before, items_ / 4);
+    store.Apply(Op::kUpdate, Numbers(0, items_ / 2), 1 + static_cast<std::uint64_t>(round));
+  }
+  store.store().RefreshCache().Wait();
+  const std::uint64_t before = store.store().Stats().cache.hits;
+  store.Apply(Op::kFind, Numbers(0, items_));
+  EXPECT_EQ(store.store().Stats().cache.hits - before, items_ - 1) << "all but the reserved key";
+  store.Reopen();
+}
+
 TEST_P(DrainingTest, OperationsOnItemsThatFindNoSlotAreFinishedAfterGrowth) {
   constexpr std::uint64_t kOthers = std::uint64_t{1} << 40;  // numbers of keys that are not there
   CreateOptions create = test::Shape(GetParam().key_size, GetParam().value_size, 1500);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <new>
@@ -209,7 +210,7 @@ class CpuExecutor : public Executor {
       for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
     });
   }
-  void TakeUpAccelerators();
+  void ClearCache();
   CacheRefresh NextRefresh(std::uint64_t uses);
   /// Drains buckets of the level that is being drained. @return items left in them
   std::uint64_t DrainBesideBatches(const BucketRange& buckets);
@@ -295,7 +296,8 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
   accelerators_ = {};
   cache_memory_ = {};
   cache_memory_.Reserve(shape, policy);
-  TakeUpAccelerators();
+  accelerators_ = cache_memory_.View();
+  ClearCache();
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
   ForRanges(used, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
@@ -307,10 +309,8 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
               std::uint64_t{shape.buckets - used} * shape.stride, DirectoryView::kEmpty);
 }
 
-/// Those in memory that was reserved; the cache is empty.
 template <class Setup>
-void CpuExecutor<Setup>::TakeUpAccelerators() {
-  accelerators_ = cache_memory_.View();
+void CpuExecutor<Setup>::ClearCache() {
   const CacheView& cache = accelerators_.cache;
   std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
   std::fill_n(cache.tags, std::uint64_t{cache.size} * cache_memory_.shape.slots,
@@ -322,21 +322,35 @@ bool CpuExecutor<Setup>::FollowGrowth(const TableView& table, const CacheShape& 
                                       CachePolicy policy) {
   if (!accelerators_.directory.enabled() || !cache_memory_.Precedes(shape)) return false;
   const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
+  const auto copy = [](auto* to, const auto* from, std::uint64_t count) {
+    std::copy_n(from, count, to);
+  };
+  const auto fill = [](auto* to, int byte, std::uint64_t count) {
+    std::memset(to, byte, count * sizeof *to);
+  };
+  const bool keeps = cache_memory_.HasFramesFor(shape);
+  const std::uint32_t frames = cache_memory_.shape.frames;
   CacheMemory<HostArray> next;
   try {
-    next.Reserve(shape, policy);
+    next.ReserveDirectory(shape);
     next.ReserveDrained(drained);
+    next.TakeOver(cache_memory_, drained, copy, fill);
+    if (keeps) {
+      next.TakeOverCache(&cache_memory_, drained, copy, fill);
+    } else {
+      next.ReserveCache(policy);
+    }
   } catch (const std::bad_alloc&) {
     return false;
   }
-  next.TakeOver(
-      cache_memory_, drained,
-      [](auto* to, const auto* from, std::uint64_t count) { std::copy_n(from, count, to); },
-      [](auto* to, std::uint64_t count) { std::fill_n(to, count, 0); });
   SetTable(table, false);
   cache_memory_ = std::move(next);
-  TakeUpAccelerators();
+  accelerators_ = cache_memory_.View();
   accelerators_.directory.drained = cache_memory_.drained.data();
+  for (std::uint32_t i = 0; keeps && i < frames; ++i) {
+    KeepFrame(accelerators_.cache, shape.slots, i, drained);
+  }
+  if (!keeps) ClearCache();
   return true;
 }
 

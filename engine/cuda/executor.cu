@@ -419,13 +419,11 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails
   context.accelerators = cache_memory_.View();
+  if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
   ClearCache();
   const std::uint64_t fingerprints = std::uint64_t{used} * shape.stride;
-  CheckCuda(cudaMemsetAsync(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
-                            (std::uint64_t{shape.buckets} * shape.stride - fingerprints) *
-                                sizeof(std::uint16_t),
-                            *stream_),
-            "cudaMemsetAsync");
+  Fill(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
+       std::uint64_t{shape.buckets} * shape.stride - fingerprints);
   Launch("BuildDirectory", BuildDirectory, kGridStrideBlocks, kBlockThreads, *stream_, context,
          used);
   Synchronize();
@@ -438,18 +436,13 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
 void CudaExecutor::ClearCache() {
   const CacheShape& shape = cache_memory_.shape;
   if (shape.frames == 0) return;
-  const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
-    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), *stream_),
-              "cudaMemsetAsync");
-  };
-  fill_plans_.Reserve(2 * shape.slots_at_once());
   static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
-  fill(cache_memory_.frame_of, 0, shape.buckets);
-  fill(cache_memory_.scores, 0, shape.buckets);
-  fill(cache_memory_.histogram, 0, CacheRefresh::kRanks);
-  fill(cache_memory_.fills, 0, 1);
-  fill(cache_memory_.bucket_of, 0xFF, shape.frames);
-  fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.frames} * shape.slots);
+  Fill(cache_memory_.frame_of.data(), 0, shape.buckets);
+  Fill(cache_memory_.scores.data(), 0, shape.buckets);
+  Fill(cache_memory_.histogram.data(), 0, CacheRefresh::kRanks);
+  Fill(cache_memory_.fills.data(), 0, 1);
+  Fill(cache_memory_.bucket_of.data(), 0xFF, shape.frames);
+  Fill(cache_memory_.tags.data(), 0xFF, std::uint64_t{shape.frames} * shape.slots);
 }
 
 bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
@@ -458,27 +451,35 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
   const CurrentDevice current = Activate();
   AwaitCacheRefresh();
   const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
+  const auto copy = [this](auto* to, const auto* from, std::uint64_t count) {
+    CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, *stream_),
+              "cudaMemcpyAsync");
+  };
+  const auto fill = [this](auto* to, int byte, std::uint64_t count) { Fill(to, byte, count); };
+  bool keeps = cache_memory_.HasFramesFor(shape);
+  const std::uint32_t frames = cache_memory_.shape.frames;
   try {
     CacheMemory<DeviceArray> next(&gpu_bytes_);
     next.ReserveDirectory(shape);
     next.ReserveDrained(drained);
-    next.TakeOver(
-        cache_memory_, drained,
-        [&](auto* to, const auto* from, std::uint64_t count) {
-          CheckCuda(
-              cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, *stream_),
-              "cudaMemcpyAsync");
-        },
-        [&](auto* to, std::uint64_t count) {
-          CheckCuda(cudaMemsetAsync(to, 0, count * sizeof *to, *stream_), "cudaMemsetAsync");
-        });
+    next.TakeOver(cache_memory_, drained, copy, fill);
+    try {
+      if (keeps) next.TakeOverCache(&cache_memory_, drained, copy, fill);
+    } catch (const Error&) {
+      keeps = false;  // there is no memory for both
+    }
     Synchronize();
-    if (shape.frames <= cache_memory_.shape.frames) next.TakeFrames(&cache_memory_);
     SetTable(table, false);
     cache_memory_ = std::move(next);
-    next = CacheMemory<DeviceArray>(&gpu_bytes_);  // gives the former one's memory back
-    cache_memory_.ReserveCache(policy);
-    ClearCache();
+    next = CacheMemory<DeviceArray>(&gpu_bytes_);  // gives back what the former one has left
+    if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
+    if (keeps) {
+      Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,
+             cache_memory_.View().cache, shape.slots, frames, drained);
+    } else {
+      cache_memory_.ReserveCache(policy);
+      ClearCache();
+    }
     Synchronize();
   } catch (const Error&) {
     return false;

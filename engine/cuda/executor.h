@@ -184,6 +184,11 @@ class CudaExecutor : public Executor {
   static void LoadBatchKernels();
   CacheRefresh NextRefresh(std::uint64_t uses);
   void ClearCache();
+  /// On the executor's stream.
+  template <class T>
+  void Fill(T* to, int byte, std::uint64_t count) {
+    CheckCuda(cudaMemsetAsync(to, byte, count * sizeof(T), *stream_), "cudaMemsetAsync");
+  }
   template <class T>
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                 std::uint64_t to);

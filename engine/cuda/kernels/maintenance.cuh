@@ -119,6 +119,15 @@ __global__ void AssignFrames(const __grid_constant__ CacheRefresh refresh) {
   }
 }
 
+/// For when a level is drained from now on: KeepFrame.
+__global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_t slots,
+                           std::uint32_t frames, std::uint32_t drained) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < frames;
+       i += gridDim.x * blockDim.x) {
+    KeepFrame(cache, slots, i, drained);
+  }
+}
+
 // Frames are filled many at a time, in the order of the values' addresses: a value costs its
 // address translation (SmQueues), and in that order many share one. (2 GB of values took 206 ms
 // frame by frame, beside finds which took 2.5 times as long meanwhile.)
