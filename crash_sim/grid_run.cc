@@ -93,7 +93,7 @@ void CpuBatchTask<crash::GridSetup>::Phase(const CellGrant& grant) {
 void CpuBatchTask<crash::GridSetup>::EndPhase() {
   progress_ = Progress{};
   progress_.items_added = static_cast<std::int64_t>(sums_.items_added);
-  progress_.short_of_slots = sums_.short_of_slots + sums_.stuck;
+  progress_.short_of_slots = sums_.short_of_slots + (sums_.stuck != 0 ? 1 : 0);
   progress_.short_of_cells = sums_.short_of_cells;
   progress_.carried_out = sums_.carried_out;
   progress_.drained = sums_.undrained == 0;

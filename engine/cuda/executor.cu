@@ -396,7 +396,8 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   }
   Progress progress;
   progress.items_added = static_cast<std::int64_t>(report.sums.items_added);
-  progress.short_of_slots = report.sums.short_of_slots + report.sums.stuck;
+  // (Many operations may be on one key that is stuck.)
+  progress.short_of_slots = report.sums.short_of_slots + (report.sums.stuck != 0 ? 1 : 0);
   progress.drained = report.sums.undrained == 0;
   progress.short_of_cells = report.sums.short_of_cells;
   progress.carried_out = report.sums.carried_out;
