@@ -24,6 +24,7 @@ struct Case {
   std::uint32_t value_size;
   bool directory;
   double growth;
+  bool limited = false;  ///< memory of the executor: the directory knows nothing of what is below
 };
 
 class DrainingTest : public test::PoolTest, public testing::WithParamInterface<Case> {
@@ -34,6 +35,10 @@ class DrainingTest : public test::PoolTest, public testing::WithParamInterface<C
     if (options.executor == ExecutorKind::kCpu) options.threads = 3;
     options.cache.directory = GetParam().directory;
     options.cache.fraction = GetParam().directory ? 0.5 : 0;
+    if (GetParam().limited) {
+      options.cache.bytes = std::uint64_t{64} << 20;
+      options.cache.fraction.reset();
+    }
     options.growth = GetParam().growth;
     return options;
   }
@@ -217,6 +222,7 @@ TEST_P(DrainingTest, AFullPoolHasNoLevelToDrain) {
 
 TEST_P(DrainingTest, TheCacheKeepsTheValuesOfLevelsThatStay) {
   if (!GetParam().directory || GetParam().value_size <= 8) GTEST_SKIP() << "there is no cache";
+  if (GetParam().limited) GTEST_SKIP() << "it begins anew";
   OpenOptions options = Options();
   options.cache.fraction = 1;
   options.cache.refresh_interval = 0;
@@ -281,14 +287,14 @@ TEST_P(DrainingTest, OperationsOnItemsThatFindNoSlotAreFinishedAfterGrowth) {
 std::string NameOf(const testing::TestParamInfo<Case>& info) {
   const Case& shape = info.param;
   return "Keys" + std::to_string(shape.key_size) + "Values" + std::to_string(shape.value_size) +
-         (shape.directory ? "Directory" : "") + "Growth" +
+         (shape.directory ? "Directory" : "") + (shape.limited ? "Limited" : "") + "Growth" +
          std::to_string(static_cast<int>(100 * shape.growth));
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, DrainingTest,
                          testing::Values(Case{8, 8, false, 2}, Case{8, 64, false, 1.2},
                                          Case{32, 24, false, 3}, Case{8, 64, true, 2},
-                                         Case{32, 8, true, 1.1}),
+                                         Case{32, 8, true, 1.1}, Case{8, 64, true, 2, true}),
                          NameOf);
 
 }  // namespace
