@@ -131,7 +131,8 @@ void Space::LookAtNextGrowth() {
   NextGrowth next{.used_end = UsedEnd(superblock)};
   if (has_cells_) {
     next.gap_bytes = LargestGap(superblock).bytes;
-    next.cells = pool_.growth_cells();
+    // (An eighth of the cells there are then: with those of the gap, which is taken before.)
+    next.cells = pool_.growth_cells() + next.gap_bytes / pool_.cell_bytes() / 8;
   }
   const std::uint64_t buckets = growth_.Next(superblock.levels[0].buckets);
   if (buckets <= kMaxLevelBuckets) {

@@ -111,6 +111,10 @@ class Mapping {
   /// once. Where that can't be done, nothing tells of it: Grow does as if it had not been asked. On
   /// a pool that is traced nothing is made ready.
   void MakeReady(std::uint64_t bytes) noexcept;
+  /// RoomAhead::EndWithoutWait: for Grow.
+  std::uint64_t EndWithoutWait(std::uint64_t needed, std::uint64_t wanted) const {
+    return ahead_ == nullptr ? wanted : ahead_->EndWithoutWait(needed, wanted);
+  }
   /// Waits until that has been done, or has failed.
   void AwaitReady() {
     if (ahead_ != nullptr) ahead_->Await();

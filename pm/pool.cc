@@ -219,7 +219,9 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
     const std::uint64_t wanted = std::max(needed, growth_cells());
     // What is left: by the pool's maximum, and, if the medium is full, of what is mapped.
     const std::uint64_t left = std::min(mapping_->max_bytes(), end_of(needed));
-    std::uint64_t ends[] = {end_of(wanted), end_of(needed), left, 0};
+    // (While room is being made there will be more: then what is ready does.)
+    const std::uint64_t soon = mapping_->EndWithoutWait(end_of(needed), end_of(wanted));
+    std::uint64_t ends[] = {soon, end_of(needed), left, 0};
     for (std::uint64_t& end : ends) {
       if (end == 0) end = mapping_->mapped_bytes();  // with what was ready
       if (end <= start || CellsIn(Extent{start, end - start}, cell_bytes()) == 0) continue;

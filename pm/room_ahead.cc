@@ -58,6 +58,11 @@ void RoomAhead::Await() {
   changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return !Pending(); });
 }
 
+std::uint64_t RoomAhead::EndWithoutWait(std::uint64_t needed, std::uint64_t wanted) {
+  const MutexLock lock(mutex_);
+  return Pending() && end_ >= needed ? std::min(end_, wanted) : wanted;
+}
+
 std::uint64_t RoomAhead::ReadyEnd(std::uint64_t from) {
   const MutexLock lock(mutex_);
   return std::max(from, end_);

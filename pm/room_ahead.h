@@ -34,7 +34,7 @@ class RoomAhead {
  public:
   /// Steps are small, so that who waits for one does not wait long, nor does what else asks the
   /// kernel or the driver of the GPU meanwhile. Bytes.
-  static constexpr std::uint64_t kStepBytes = std::uint64_t{32} << 20;
+  static constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
 
   /// Makes a step, or throws and leaves nothing of it. @param hurry somebody waits for it
   using Make = std::function<void(const MappedStep& step, bool hurry)>;
@@ -60,6 +60,9 @@ class RoomAhead {
   /// Waits until what was wanted is ready, or has failed.
   void Await();
 
+  /// Where what ends at `wanted` should end, if `needed` will do: where what is ready does, if that
+  /// saves waiting for what is not.
+  std::uint64_t EndWithoutWait(std::uint64_t needed, std::uint64_t wanted);
   /// Where the room that is ready ends, and where it will end; `from` when there is none.
   std::uint64_t ReadyEnd(std::uint64_t from);
   std::uint64_t WantedEnd(std::uint64_t from);
