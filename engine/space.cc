@@ -28,8 +28,8 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
 constexpr double kNearFull = 0.8;
 constexpr double kBatchesAhead = 4;
 
-/// What of the past counts in what batches take of late.
-constexpr double kForget = 0.95;
+/// What the batch before counts in what the last few took: who stops inserting soon looks so.
+constexpr double kForgetRecent = 0.5;
 
 CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
   const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
@@ -115,9 +115,10 @@ void Space::Recount() {
 
 void Space::CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t items) {
   constexpr std::uint64_t kFew = 256;  // of which nothing follows for others
+  constexpr double kForget = 0.95;
   if (taken > 0 || items > 0) {
-    recent_cells_ = std::max(recent_cells_ * kForget, static_cast<double>(taken));
-    recent_items_ = std::max(recent_items_ * kForget, static_cast<double>(items));
+    recent_cells_ = std::max(recent_cells_ * kForgetRecent, static_cast<double>(taken));
+    recent_items_ = std::max(recent_items_ * kForgetRecent, static_cast<double>(items));
     LookAhead();
   }
   if (!demand.mixed || demand.most.cells < kFew) return;
