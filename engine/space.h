@@ -63,9 +63,9 @@ class Space {
       GPM_REQUIRES(store_state);
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
-  /// fewer cells are free than one would add, and that of a level, when the table is nearly full.
-  /// So a pool is at most one step of growth larger than it would be, and does not grow while
-  /// nobody writes.
+  /// fewer cells are free than one would add, or than batches took of late, and that of a level,
+  /// when the table is nearly full. So a pool is at most one step of growth larger than it would
+  /// be, and does not grow while nobody writes.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
 
   // By who is alone.
