@@ -70,6 +70,9 @@ class ElasticRun {
     row["resizes"] = stats.resizes;
     row["pm_bytes"] = stats.pm_bytes;
     row["gpu_bytes"] = stats.gpu_bytes;
+    row["pool_growths"] = stats.pool_growths;
+    row["pool_growth_waits"] = stats.pool_growth_waits;
+    row["pool_growth_wait_ms"] = 1e3 * stats.pool_growth_wait_seconds;
     return row;
   }
 

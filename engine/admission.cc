@@ -209,7 +209,8 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   space_.epochs().End(in_flight->id, progress.positions);
   if (!in_flight->error) {
     space_.CountTaken(in_flight->demand,
-                      in_flight->grant.count - in_flight->cells_left + progress.short_of_cells);
+                      in_flight->grant.count - in_flight->cells_left + progress.short_of_cells,
+                      progress.items_added + static_cast<std::int64_t>(progress.short_of_slots));
   }
   CountOperations(*in_flight);
   Count(progress);

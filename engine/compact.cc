@@ -39,7 +39,7 @@ void StoreImpl::CompactAlone() {
   }
   space_.Reclaim();
   resizer_.EndDraining();
-  const std::uint64_t bytes = pool_->mapping().mapped_bytes();
+  const std::uint64_t bytes = pool_->mapping().pool_bytes();
   const std::uint64_t items = std::max(space_.items(), reserved_);
   const LevelSizes sizes = SizesWanted();
   const bool fewer_slots = SlotsOf(pool_->superblock().geometry, sizes) < space_.Capacity();

@@ -23,6 +23,15 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
   return std::min(cells / (kKeptShare - 1) + 1, kMostKeptCells);
 }
 
+/// A level is made ready when so large a share of the slots is in use, or will be after so many
+/// batches as the last ones. Inserts find no slot from a share of 0.9 on; where others are erased
+/// meanwhile, from 0.74 on (`gpmstore_bench elastic`, which erases two items for five).
+constexpr double kNearFull = 0.65;
+constexpr double kBatchesAhead = 4;
+
+/// What the batch before counts in what the last few took: who stops inserting soon looks so.
+constexpr double kForgetRecent = 0.5;
+
 CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
   const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
   const std::uint64_t last = std::min(extent.end() / cell_bytes, kMaxCellNumber);
@@ -35,11 +44,12 @@ bool MeansFull(const Error& error) {
   return error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported;
 }
 
-Space::Space(Pool& pool, Executor& executor, Health& health)
+Space::Space(Pool& pool, Executor& executor, Health& health, const Growth& growth)
     : pool_(pool),
       executor_(executor),
       health_(health),
-      has_cells_(!InlineValues(pool.superblock().value_size)) {}
+      has_cells_(!InlineValues(pool.superblock().value_size)),
+      growth_(growth) {}
 
 /// What a batch is granted, if there is so much: what it is expected to take, and for a scope,
 /// which can't be given more afterwards, all that it may take.
@@ -104,12 +114,60 @@ void Space::Recount() {
   FreeUnused(found.items);
 }
 
-void Space::CountTaken(const Demand& demand, std::uint64_t taken) {
+void Space::CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t items) {
   constexpr std::uint64_t kFew = 256;  // of which nothing follows for others
   constexpr double kForget = 0.95;
+  if (taken > 0 || items > 0) {
+    recent_cells_ = std::max(recent_cells_ * kForgetRecent, static_cast<double>(taken));
+    recent_items_ = std::max(recent_items_ * kForgetRecent, static_cast<double>(items));
+    LookAhead();
+  }
   if (!demand.mixed || demand.most.cells < kFew) return;
   const double share = static_cast<double>(taken) / static_cast<double>(demand.most.cells);
   taken_share_ = std::max(taken_share_ * kForget, std::min(share, 1.0));
+}
+
+void Space::LookAtNextGrowth() {
+  const Superblock& superblock = pool_.superblock();
+  if (next_growth_.sequence == superblock.sequence) return;
+  NextGrowth next{.used_end = UsedEnd(superblock)};
+  if (has_cells_) {
+    next.gap_bytes = LargestGap(superblock).bytes;
+    // (An eighth of the cells there are then: with those of the gap, which is taken before.)
+    next.cells = pool_.growth_cells() + next.gap_bytes / pool_.cell_bytes() / 8;
+  }
+  const std::uint64_t buckets = growth_.Next(superblock.levels[0].buckets);
+  if (buckets <= kMaxLevelBuckets) {
+    bool fresh = false;
+    const Extent place = PlaceExtent(superblock, LevelBytes(superblock, buckets), &fresh);
+    if (fresh) next.level_bytes = place.bytes;
+  }
+  next.sequence = superblock.sequence;
+  next_growth_ = next;
+}
+
+void Space::LookAhead() noexcept {
+  try {
+    LookAtNextGrowth();
+  } catch (const std::bad_alloc&) {
+    return;  // it grows when it has to
+  }
+  std::uint64_t bytes = 0;
+  if (has_cells_) {
+    const std::uint64_t cells =
+        std::max(next_growth_.cells, static_cast<std::uint64_t>(recent_cells_));
+    // (Two more: neither end need be aligned to cells.)
+    const std::uint64_t cell_bytes = (cells + 2) * pool_.cell_bytes();
+    if (epochs_.available_cells() < cells && next_growth_.gap_bytes < cell_bytes) {
+      bytes += cell_bytes;
+    }
+  }
+  const double slots = static_cast<double>(items()) + kBatchesAhead * recent_items_;
+  if (slots >= kNearFull * static_cast<double>(Capacity()) &&
+      !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
+    bytes += next_growth_.level_bytes;
+  }
+  if (bytes > 0) pool_.mapping().MakeReady(next_growth_.used_end + bytes);
 }
 
 bool Space::MakeRoomFor(const Demand& demand) {
@@ -179,17 +237,21 @@ std::uint64_t Space::MissingCells(std::uint64_t more) const {
   return more + kept - std::min(more + kept, epochs_.available_cells());
 }
 
+bool Space::HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end) const {
+  // So many stay free that it need not grow soon, unless it can't grow.
+  const bool can_grow = used_end + bytes <= pool_.mapping().max_bytes();
+  const std::uint64_t stay = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
+  const std::uint64_t free = epochs_.available_cells();
+  return has_cells_ && free >= stay && (free - stay) * pool_.cell_bytes() >= bytes;
+}
+
 void Space::ReleaseCellsForLevel(std::uint64_t buckets) {
   if (!has_cells_) return;
   const Superblock& superblock = pool_.superblock();
   const std::uint64_t bytes = LevelBytes(superblock, buckets);
   bool fresh = false;
   PlaceExtent(superblock, bytes, &fresh);
-  // So many stay free that it need not grow soon, unless it can't grow.
-  const bool can_grow = UsedEnd(superblock) + bytes <= pool_.mapping().max_bytes();
-  const std::uint64_t stay = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
-  const std::uint64_t free = epochs_.available_cells();
-  if (!fresh || free < stay || (free - stay) * pool_.cell_bytes() < bytes) return;
+  if (!fresh || !HasCellsForLevel(bytes, UsedEnd(superblock))) return;
   ScanCounters found;
   std::vector<std::uint32_t> used;
   try {

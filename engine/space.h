@@ -11,6 +11,7 @@
 #include "gpmstore/error.h"
 #include "pm/mutex.h"
 #include "pm/pool.h"
+#include "table/geometry.h"
 
 namespace gpm {
 
@@ -45,7 +46,8 @@ struct Demand {
 /// those that only might.
 class Space {
  public:
-  Space(Pool& pool, Executor& executor, Health& health);
+  /// @param growth how the table's levels follow each other
+  Space(Pool& pool, Executor& executor, Health& health, const Growth& growth);
 
   // Of batches: REQUIRES store_state.
 
@@ -55,9 +57,16 @@ class Space {
   /// @throws std::bad_alloc, Error(kGpu); then nothing has changed
   std::uint64_t Begin(const Demand& demand, Epochs::SlotRange* recycle, CellGrant* grant)
       GPM_REQUIRES(store_state);
-  /// Learns what batches of mixed kinds take. @param taken cells, or wanted in vain
-  void CountTaken(const Demand& demand, std::uint64_t taken) GPM_REQUIRES(store_state);
+  /// Learns what batches take, and looks ahead. @param taken cells, or wanted in vain @param items
+  /// that it added
+  void CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t items)
+      GPM_REQUIRES(store_state);
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
+  /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
+  /// fewer cells are free than one would add, or than batches took of late, and that of a level,
+  /// when the table is nearly full. So a pool is at most one step of growth larger than it would
+  /// be, and does not grow while nobody writes.
+  void LookAhead() noexcept GPM_REQUIRES(store_state);
 
   // By who is alone.
 
@@ -114,6 +123,18 @@ class Space {
   static constexpr std::uint64_t kMinSlotQueue = 4096;
   static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
 
+  /// What the pool's next growth would take, which only a new superblock changes.
+  struct NextGrowth {
+    std::uint64_t sequence = 0;  ///< of the superblock
+    std::uint64_t used_end = 0;
+    std::uint64_t gap_bytes = 0;  ///< where new cells go first
+    std::uint64_t cells = 0;
+    std::uint64_t level_bytes = 0;  ///< of fresh space
+  };
+  void LookAtNextGrowth() GPM_REQUIRES(store_state);
+  /// Whether a new level may rather take the place of free cells.
+  bool HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end) const
+      GPM_REQUIRES(store_state);
   /// Moves the values that lie in an extent elsewhere, and takes it out of the segments.
   /// @param join Pool::JoinSegments up to there first
   /// @return false when there is no room for them, or for what this takes
@@ -132,6 +153,7 @@ class Space {
   Executor& executor_;
   Health& health_;
   const bool has_cells_;  ///< values are not inline
+  const Growth growth_;
   Epochs epochs_ GPM_GUARDED_BY(store_state);
   std::int64_t items_ GPM_GUARDED_BY(store_state) = 0;
   std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;  ///< in all segments
@@ -141,6 +163,10 @@ class Space {
   /// Of the cells that batches of mixed kinds might have taken, the share that they did: the most
   /// of late.
   double taken_share_ GPM_GUARDED_BY(store_state) = 1;
+  // What a batch takes: the most of late.
+  double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
+  double recent_items_ GPM_GUARDED_BY(store_state) = 0;
+  NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
 };
 
 }  // namespace gpm

@@ -54,7 +54,7 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log*
   }
   if (open.executor == ExecutorKind::kCpu) return MakeCpuExecutor(open.threads, mapping);
   auto executor = MakeCudaExecutor(open, mapping);
-  mapping.RegisterGpu();
+  mapping.RegisterGpu(open.device);
   return executor;
 }
 
@@ -67,7 +67,7 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       log_(open.log),
       executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, pool_->mapping().persist().tracer()),
-      space_(*pool_, *executor_, health_),
+      space_(*pool_, *executor_, health_, {pool_->superblock().geometry, open.growth}),
       resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth),
       admission_(*executor_, health_, space_, draining_, log_, pool_->mapping().persist().tracer()),
       compact_below_(open.compact_below) {
@@ -255,6 +255,7 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow();
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
+  space_.LookAhead();
 }
 
 void StoreImpl::LogWantOfSpace() {
@@ -268,6 +269,7 @@ void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
     CarryOutRest(*in_flight);
     in_flight->task.reset();
     space_.Reclaim();
+    space_.LookAhead();
   } catch (...) {
     in_flight->task.reset();
     in_flight->error = std::current_exception();
@@ -426,7 +428,12 @@ StoreStats StoreImpl::Stats() {
   resizer_.AddTo(&stats);
   stats.value_cells = space_.cells();
   stats.free_cells = space_.free_cells();
-  stats.pm_bytes = pool_->mapping().mapped_bytes();
+  stats.pm_bytes = pool_->mapping().pool_bytes();
+  stats.pm_bytes_ready = stats.pm_bytes - pool_->mapping().mapped_bytes();
+  const GrowthTimes& growth = pool_->mapping().growth_times();
+  stats.pool_growths = growth.growths;
+  stats.pool_growth_waits = growth.waits;
+  stats.pool_growth_wait_seconds = growth.wait_seconds;
   stats.pm_bytes_given_back = given_back_;
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
   stats.key_size = superblock.key_size;
@@ -444,6 +451,11 @@ StoreStats StoreImpl::Stats() {
   stats.cache = cache_.Stats();
   admission_.AddTo(&stats);
   return stats;
+}
+
+void StoreImpl::AwaitReadyRoom() {
+  const Admission::Alone alone(admission_);
+  pool_->mapping().AwaitReady();
 }
 
 std::uint64_t StoreImpl::CountMisplacedCells() {

@@ -61,6 +61,8 @@ class StoreImpl {
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
   StoreStats Stats();
+  /// Waits until no room is being made ready, for tests.
+  void AwaitReadyRoom();
   /// TableMaintenance::CountMisplacedCells, when all batches have ended.
   std::uint64_t CountMisplacedCells();
   /// Asks for a refresh of the cache. @return what AwaitCacheRefresh waits for

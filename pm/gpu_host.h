@@ -18,6 +18,9 @@ int GpuCount();
 /// What the driver calls a device; "none" when there is none of that number.
 std::string GpuName(int device);
 
+/// Makes a device current in the calling thread.
+void UseGpu(int device);
+
 /// Makes [address, address + bytes) readable and writable by kernels, at the same address.
 /// @param address page-aligned host memory
 /// @throws Error(kUnsupported) when the memory can't be registered, naming what can

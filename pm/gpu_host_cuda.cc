@@ -33,6 +33,13 @@ std::string GpuName(int device) {
   return "none";
 }
 
+void UseGpu(int device) {
+  if (const cudaError_t error = cudaSetDevice(device); error != cudaSuccess) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("device {} can't be used: {}", device, Reason(error)));
+  }
+}
+
 void RegisterHostMemory(void* address, std::size_t bytes) {
   if (GpuCount() == 0) {
     throw Error(

@@ -9,6 +9,8 @@ int GpuCount() { return 0; }
 
 std::string GpuName(int) { return "none"; }
 
+void UseGpu(int) {}
+
 void RegisterHostMemory(void*, std::size_t) {
   throw Error(ErrorCode::kUnsupported,
               "this build has no CUDA, so no memory can be mapped into a GPU; use executor cpu, or "

@@ -18,6 +18,8 @@
 #include <limits>
 #include <system_error>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gpmstore/error.h"
@@ -29,8 +31,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kHugePageBytes = 2 * kMiB;
-constexpr std::uint64_t kMinStepBytes = 2 * kMiB;
-constexpr std::uint64_t kMaxStepBytes = 1024 * kMiB;
 constexpr std::uint64_t kMinDefaultBytes = 64 * kMiB;
 constexpr std::uint64_t kMaxDefaultBytes = kMiB * kMiB;
 /// More than a process can map, so that reserving it fails, and small enough not to overflow.
@@ -42,12 +42,45 @@ std::uint64_t BlockBytes(const struct statfs& system) {
   return static_cast<std::uint64_t>(system.f_frsize != 0 ? system.f_frsize : system.f_bsize);
 }
 
-/// What a thread populates at a time, and how many threads do at most.
+/// What a thread populates at a time, at most, and how many threads do.
 constexpr std::uint64_t kPartBytes = 32 * kMiB;
 constexpr std::uint64_t kMaxPopulatingThreads = 8;
 
+/// Threads that make room that somebody waits for, and that is made ahead, beside batches.
+std::uint64_t AllThreads() {
+  return std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, kMaxPopulatingThreads);
+}
+std::uint64_t FewThreads() {
+  return std::clamp<std::uint64_t>(std::thread::hardware_concurrency() / 2, 1,
+                                   kMaxPopulatingThreads);
+}
+
 constexpr std::uint64_t RoundDown(std::uint64_t n, std::uint64_t multiple) {
   return n / multiple * multiple;
+}
+
+/// Calls work(part) for parts of a range that end at huge pages, by several threads where it is
+/// large, and returns when all have ended. @param work throws nothing
+template <class Work>
+void InParts(const MappedStep& range, std::uint64_t threads, const Work& work) {
+  const std::uint64_t part_bytes =
+      std::min(RoundUp(range.bytes / threads + 1, kHugePageBytes), kPartBytes);
+  const std::uint64_t first = range.offset / part_bytes;
+  const std::uint64_t parts = (range.end() - 1) / part_bytes - first + 1;
+  threads = std::min(threads, parts);
+  std::atomic<std::uint64_t> taken{0};
+  const auto work_on = [&] {
+    for (std::uint64_t k; (k = taken++) < parts;) {
+      const std::uint64_t from = std::max(range.offset, (first + k) * part_bytes);
+      work(MappedStep{from, std::min(range.end(), (first + k + 1) * part_bytes) - from});
+    }
+  };
+  std::vector<std::jthread> helpers;
+  try {
+    while (helpers.size() + 1 < threads) helpers.emplace_back(work_on);
+  } catch (const std::system_error&) {  // as many as there are
+  }
+  work_on();
 }
 
 #ifndef MADV_COLLAPSE  // Linux 6.1
@@ -116,7 +149,11 @@ Mapping::Mapping(const std::string& path, const Options& options)
     persist_ = ChoosePersist(medium_.medium, base_, std::max(file_bytes_, kPageBytes));
     medium_ = DescribeMedium(medium_.medium, persist_);
     if (options.tracer != nullptr) persist_ = Persist(options.tracer);
-    if (file_bytes_ > 0) MapStep(RoundUp(file_bytes_, kPageBytes), false);
+    if (file_bytes_ > 0) {
+      steps_.push_back({0, RoundUp(file_bytes_, kPageBytes)});
+      MapStep(steps_.front(), false, 1);
+      SetMapped(steps_.front().bytes);
+    }
   } catch (...) {
     Release();
     throw;
@@ -231,55 +268,132 @@ void Mapping::Grow(std::uint64_t bytes) {
         ErrorCode::kNoSpace,
         fmt::format("{}: {} bytes are needed, the pool's maximum is {}", path_, bytes, max_bytes_));
   }
-  const std::uint64_t step = std::clamp(mapped_bytes_ / 4, kMinStepBytes, kMaxStepBytes);
+  const auto start = std::chrono::steady_clock::now();
+  ++growth_times_.growths;
+  const auto lacks = [&] {
+    return bytes > (anonymous_ ? mapped_bytes_ : std::min(file_bytes_, mapped_bytes_));
+  };
+  const auto count_wait = [&] {
+    ++growth_times_.waits;
+    growth_times_.wait_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  const bool waited = ahead_ != nullptr && ahead_->Take(bytes, &steps_);
+  if (ahead_ != nullptr && !steps_.empty() && steps_.back().end() > mapped_bytes_) {
+    SetEnd(steps_.back().end());
+  }
+  if (!lacks()) {
+    want_of_space_.clear();
+    if (waited) count_wait();
+    return;
+  }
+  try {
+    Extend(bytes);
+  } catch (...) {
+    count_wait();
+    throw;
+  }
+  count_wait();
+}
+
+void Mapping::Extend(std::uint64_t bytes) {
   const std::uint64_t exact = std::max(RoundUp(bytes, kPageBytes), mapped_bytes_);
-  const std::uint64_t target =
-      std::min(RoundUp(std::max(exact, mapped_bytes_ + step), kHugePageBytes), max_bytes_);
-  const auto grow_to = [&](std::uint64_t end) {
+  const std::uint64_t target = std::min(RoundUp(exact, kHugePageBytes), max_bytes_);
+  const auto extend_to = [&](std::uint64_t end) {
+    const MappedStep step{mapped_bytes_, end - mapped_bytes_};
     try {
-      GrowTo(end);
+      steps_.reserve(steps_.size() + 1);
+      MakeStep(file_bytes_, step, AllThreads());
       want_of_space_.clear();
     } catch (const Error& error) {
       // A GPU that can't map more is a medium that is full, too.
       if (error.code() == ErrorCode::kNoSpace || error.code() == ErrorCode::kUnsupported) {
-        want_of_space_ =
-            fmt::format("no room to grow by {} bytes: {}", end - mapped_bytes_, error.what());
+        want_of_space_ = fmt::format("no room to grow by {} bytes: {}", step.bytes, error.what());
       }
       throw;
     }
+    if (step.bytes > 0) steps_.push_back(step);
+    SetEnd(end);
   };
   try {
-    grow_to(target);
+    extend_to(target);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kNoSpace || target == exact) throw;
-    grow_to(exact);
+    extend_to(exact);
   }
+}
+
+void Mapping::SetEnd(std::uint64_t end) {
+  if (!anonymous_) file_bytes_ = end;
+  SetMapped(end);
+}
+
+void Mapping::SetMapped(std::uint64_t end) {
+  mapped_bytes_ = end;
+  if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
+}
+
+void Mapping::MakeReady(std::uint64_t bytes) noexcept {
+  // (A last page that the file has in part is for Grow.)
+  if (read_only_ || persist_.tracer() != nullptr) return;
+  if (!anonymous_ && file_bytes_ != mapped_bytes_) return;
+  const std::uint64_t end = std::min(
+      {RoundUp(bytes, kHugePageBytes), max_bytes_, RoundDown(2 * mapped_bytes_, kPageBytes)});
+  if (end <= mapped_bytes_) return;
+  try {
+    if (ahead_ == nullptr) {
+      ahead_ = std::make_unique<RoomAhead>([this](const MappedStep& step, bool hurry) {
+        if (gpu_registered_) UseGpu(gpu_device_);
+        MakeStep(step.offset, step, hurry ? AllThreads() : FewThreads());
+      });
+    }
+  } catch (const std::exception&) {  // no memory, no thread: room is made when it is wanted
+    return;
+  }
+  ahead_->Want(mapped_bytes_, end);
 }
 
 std::uint64_t Mapping::PossibleFileBytes() const {
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   if (anonymous_) return most;
+  // (First: what becomes ready after this is not counted twice.)
+  const std::uint64_t there = ahead_ == nullptr ? file_bytes_ : ahead_->ReadyEnd(file_bytes_);
   struct statfs system {};
   if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {  // (Without a size there is no limit.)
-    most = file_bytes_ + system.f_bavail * BlockBytes(system);
+    most = there + system.f_bavail * BlockBytes(system);
   }
   struct rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0) most = std::min<std::uint64_t>(most, limit.rlim_cur);
-  return std::max(most, file_bytes_);
+  return std::max(most, there);
 }
 
-void Mapping::GrowTo(std::uint64_t end) {
-  const std::uint64_t old_file_bytes = file_bytes_;
-  if (!anonymous_) AllocateFile(end);
+void Mapping::MakeStep(std::uint64_t file_end, const MappedStep& step,
+                       std::uint64_t threads) const {
+  if (!anonymous_) AllocateFile(file_end, step.end());
   try {
-    MapStep(end, true);
+    MapStep(step, true, threads);
   } catch (...) {
     // Nothing beyond the old size was used, so that giving it back (or failing to) loses nothing.
-    if (!anonymous_ && ftruncate(fd_, static_cast<off_t>(old_file_bytes)) == 0) {
-      file_bytes_ = old_file_bytes;
-    }
+    if (!anonymous_) std::ignore = ftruncate(fd_, static_cast<off_t>(file_end));
     throw;
   }
+}
+
+void Mapping::Unmap(std::uint64_t offset, std::uint64_t bytes) const {
+  mmap(base_ + offset, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+       -1, 0);
+}
+
+void Mapping::DropReady() noexcept {
+  if (ahead_ == nullptr) return;
+  const std::vector<MappedStep> ready = ahead_->Drop();
+  if (ready.empty()) return;
+  for (const MappedStep& step : ready) {
+    if (gpu_registered_) UnregisterHostMemory(base_ + step.offset);
+    Unmap(step.offset, step.bytes);
+  }
+  // (A file that stays longer than what is mapped is as good: it holds zeros there.)
+  if (!anonymous_) std::ignore = ftruncate(fd_, static_cast<off_t>(file_bytes_));
 }
 
 void Mapping::Shrink(std::uint64_t bytes) {
@@ -287,40 +401,41 @@ void Mapping::Shrink(std::uint64_t bytes) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: opened read only, so it can't shrink", path_));
   }
+  DropReady();
   const std::uint64_t end = RoundUp(bytes, kHugePageBytes);
   if (end >= mapped_bytes_) return;
   const auto first = std::find_if(steps_.begin(), steps_.end(),
-                                  [&](const Step& step) { return step.offset + step.bytes > end; });
+                                  [&](const MappedStep& step) { return step.end() > end; });
   // Pages that a GPU maps stay until it does not.
   const auto each_registered = [&](const auto& action) {
     if (gpu_registered_) std::for_each(first, steps_.end(), action);
   };
-  each_registered([&](const Step& step) { UnregisterHostMemory(base_ + step.offset); });
+  each_registered([&](const MappedStep& step) { UnregisterHostMemory(base_ + step.offset); });
   if (!anonymous_ && ftruncate(fd_, static_cast<off_t>(end)) != 0) {
     const int error = errno;
-    each_registered([&](const Step& step) { RegisterHostMemory(base_ + step.offset, step.bytes); });
+    each_registered(
+        [&](const MappedStep& step) { RegisterHostMemory(base_ + step.offset, step.bytes); });
     throw Error(ErrorCode::kIo,
                 fmt::format("{}: can't cut the file at {} bytes: {}", path_, end, Reason(error)));
   }
-  mmap(base_ + end, mapped_bytes_ - end, PROT_NONE,
-       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  Unmap(end, mapped_bytes_ - end);
   mapped_bytes_ = end;
   if (!anonymous_) file_bytes_ = end;
-  const Step rest{first->offset, end - std::min(end, first->offset)};
+  const MappedStep rest{first->offset, end - std::min(end, first->offset)};
   steps_.erase(first, steps_.end());
   if (rest.bytes == 0) return;
   if (gpu_registered_) RegisterHostMemory(base_ + rest.offset, rest.bytes);
   steps_.push_back(rest);
 }
 
-void Mapping::AllocateFile(std::uint64_t end) {
+void Mapping::AllocateFile(std::uint64_t file_end, std::uint64_t end) const {
   // Going beyond it would raise SIGXFSZ, which ends a process that does not expect it.
   struct rlimit limit {};
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur) {
     throw Error(ErrorCode::kNoSpace,
                 fmt::format("{}: can't extend the file from {} to {} bytes: this process may write "
                             "files of {} bytes at most (ulimit -f)",
-                            path_, file_bytes_, end, limit.rlim_cur));
+                            path_, file_end, end, limit.rlim_cur));
   }
   // Some file systems fill up before they find that there is not enough, at the expense of
   // everybody who writes meanwhile; so what can be foreseen is not tried. (Without a size there is
@@ -328,12 +443,12 @@ void Mapping::AllocateFile(std::uint64_t end) {
   struct statfs system {};
   if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {
     const std::uint64_t available = system.f_bavail * BlockBytes(system);
-    if (available < end - file_bytes_) {
+    if (available < end - file_end) {
       throw Error(
           ErrorCode::kNoSpace,
           fmt::format("{}: can't extend the file from {} to {} bytes: the file system has {} "
                       "bytes left",
-                      path_, file_bytes_, end, available));
+                      path_, file_end, end, available));
     }
   }
   int error;
@@ -344,27 +459,22 @@ void Mapping::AllocateFile(std::uint64_t end) {
       error = ftruncate(fd_, static_cast<off_t>(end)) == 0 ? 0 : errno;
       continue;
     }
-    error = posix_fallocate(fd_, static_cast<off_t>(file_bytes_),
-                            static_cast<off_t>(end - file_bytes_));
+    error = posix_fallocate(fd_, static_cast<off_t>(file_end), static_cast<off_t>(end - file_end));
   } while (error == EINTR);
   // On DAX, growth is durable before anything refers to it: stores are, and may be flushed without
   // the file system's help. Also makes the directory entry of a new file durable.
   if (error == 0 && medium_.medium == Medium::kDax && fsync(fd_) != 0) error = errno;
-  if (error == 0) {
-    file_bytes_ = end;
-    return;
-  }
+  if (error == 0) return;
   // What was allocated before it failed is given back.
-  const bool restored = ftruncate(fd_, static_cast<off_t>(file_bytes_)) == 0;
+  const bool restored = ftruncate(fd_, static_cast<off_t>(file_end)) == 0;
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   throw Error(
       full ? ErrorCode::kNoSpace : ErrorCode::kIo,
-      fmt::format("{}: can't extend the file from {} to {} bytes: {}{}", path_, file_bytes_, end,
+      fmt::format("{}: can't extend the file from {} to {} bytes: {}{}", path_, file_end, end,
                   Reason(error), restored ? "" : "; its old size could not be restored either"));
 }
 
-void Mapping::MapStep(std::uint64_t end, bool populate) {
-  const Step step{mapped_bytes_, end - mapped_bytes_};
+void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threads) const {
   if (step.bytes == 0) return;
   int flags = MAP_FIXED;
   if (anonymous_) {
@@ -373,35 +483,27 @@ void Mapping::MapStep(std::uint64_t end, bool populate) {
     flags |= medium_.medium == Medium::kDax ? MAP_SHARED_VALIDATE | MAP_SYNC : MAP_SHARED;
   }
   std::byte* const address = base_ + step.offset;
-  const auto unmap = [&] {  // back to what Reserve left there
-    mmap(address, step.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
-  };
   if (mmap(address, step.bytes, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, flags, fd_,
            static_cast<off_t>(anonymous_ ? 0 : step.offset)) == MAP_FAILED) {
     const int error = errno;
-    unmap();
-    throw Error(
-        error == ENOMEM ? ErrorCode::kNoSpace : ErrorCode::kIo,
-        fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, end, Reason(error)));
+    Unmap(step.offset, step.bytes);
+    throw Error(error == ENOMEM ? ErrorCode::kNoSpace : ErrorCode::kIo,
+                fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, step.end(),
+                            Reason(error)));
   }
   // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
   if (InMemory()) madvise(address, step.bytes, MADV_HUGEPAGE);
   try {
-    if (InMemory() && populate) Populate(step, !anonymous_);
-    steps_.push_back(step);
+    if (InMemory() && populate) Populate(step, !anonymous_, threads);
     if (gpu_registered_) RegisterHostMemory(address, step.bytes);
   } catch (...) {
-    if (!steps_.empty() && steps_.back().offset == step.offset) steps_.pop_back();
-    unmap();
+    Unmap(step.offset, step.bytes);
     throw;
   }
-  mapped_bytes_ = end;
-  if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
 }
 
-void Mapping::MakeHuge(const Step& part) const {
-  std::byte* const end = base_ + RoundDown(part.offset + part.bytes, kHugePageBytes);
+void Mapping::MakeHuge(const MappedStep& part) const {
+  std::byte* const end = base_ + RoundDown(part.end(), kHugePageBytes);
   std::byte* const start = base_ + RoundUp(part.offset, kHugePageBytes);
   // The kernel collapses what has at least one page; of the others it makes zeros, in place.
   for (std::byte* extent = start; extent < end; extent += kHugePageBytes) {
@@ -410,43 +512,41 @@ void Mapping::MakeHuge(const Step& part) const {
   if (start < end) madvise(start, static_cast<std::size_t>(end - start), MADV_COLLAPSE);
 }
 
-void Mapping::Populate() {
-  if (!InMemory()) return;
-  for (const Step& step : steps_) Populate(step, false);
+void Mapping::Zero(Step step, std::uint64_t offset, std::uint64_t bytes) const {
+  if (bytes == 0) return;
+  if (persist_.tracer() != nullptr) {
+    persist_.Zero(base_ + offset, bytes);
+    persist_.Flush(step, base_ + offset, bytes);
+    return;
+  }
+  InParts({offset, bytes}, AllThreads(), [&](const MappedStep& part) {
+    persist_.Zero(base_ + part.offset, part.bytes);
+    persist_.Flush(step, base_ + part.offset, part.bytes);
+    persist_.Fence(step);  // which is for the lines that this thread has flushed
+  });
 }
 
-void Mapping::Populate(const Step& step, bool make_huge) {
-  const std::uint64_t end = step.offset + step.bytes;
-  const std::uint64_t first = step.offset / kPartBytes;
-  const std::uint64_t parts = (end - 1) / kPartBytes - first + 1;
-  std::atomic<std::uint64_t> taken{0};
-  std::atomic<int> failure{0};
-  const auto populate = [&] {
-    for (std::uint64_t k; (k = taken++) < parts;) {
-      const std::uint64_t from = std::max(step.offset, (first + k) * kPartBytes);
-      const Step part{from, std::min(end, (first + k + 1) * kPartBytes) - from};
-      if (make_huge) MakeHuge(part);
-      int error = 0;
-      do {
-        error = madvise(base_ + part.offset, part.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
-      } while (error == EINTR || error == EAGAIN);
-      if (error != 0) failure = error;
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    try {
-      const std::uint64_t threads = std::min<std::uint64_t>(
-          {parts, kMaxPopulatingThreads, std::max(1u, std::thread::hardware_concurrency())});
-      while (helpers.size() + 1 < threads) helpers.emplace_back(populate);
-    } catch (const std::system_error&) {  // as many as there are
-    }
-    populate();
+void Mapping::Populate() {
+  if (!InMemory()) return;
+  for (MappedStep step : steps_) {
+    if (!anonymous_) step.bytes = std::min(step.end(), file_bytes_) - step.offset;
+    Populate(step, false, AllThreads());
   }
+}
+
+void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const {
+  std::atomic<int> failure{0};
+  InParts(step, threads, [&](const MappedStep& part) {
+    if (make_huge) MakeHuge(part);
+    int error = 0;
+    do {
+      error = madvise(base_ + part.offset, part.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+    } while (error == EINTR || error == EAGAIN);
+    if (error != 0) failure = error;
+  });
   int error = failure;
   if (error == EINVAL && !anonymous_) {  // kernels before 5.14
-    error = posix_fallocate(fd_, static_cast<off_t>(step.offset),
-                            static_cast<off_t>(std::min(end, file_bytes_) - step.offset));
+    error = posix_fallocate(fd_, static_cast<off_t>(step.offset), static_cast<off_t>(step.bytes));
   } else if (error == EINVAL) {
     error = 0;
   }
@@ -454,11 +554,11 @@ void Mapping::Populate(const Step& step, bool make_huge) {
   // A file system that is full shows as EFAULT here: it would have been SIGBUS.
   throw Error(
       error == ENOMEM || error == EFAULT || error == ENOSPC ? ErrorCode::kNoSpace : ErrorCode::kIo,
-      fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset, end,
+      fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset, step.end(),
                   error == EFAULT ? "the file system is full" : Reason(error)));
 }
 
-void Mapping::RegisterGpu() {
+void Mapping::RegisterGpu(int device) {
   if (gpu_registered_) return;
   if (!medium_.gpu_can_register || read_only_) {
     throw Error(
@@ -480,6 +580,7 @@ void Mapping::RegisterGpu() {
     throw;
   }
   gpu_registered_ = true;
+  gpu_device_ = device;
 }
 
 bool Mapping::IsAt(const std::string& path) const noexcept {
@@ -491,8 +592,16 @@ bool Mapping::IsAt(const std::string& path) const noexcept {
 
 void Mapping::Release() noexcept {
   const bool forked = getpid() != process_;
+  if (forked) {
+    // Its thread is not in this process: nothing of it may be destroyed here. The list keeps it
+    // reachable.
+    if (ahead_ != nullptr) RoomAhead::Abandon(std::move(ahead_));
+  } else {
+    DropReady();
+    ahead_.reset();
+  }
   if (gpu_registered_ && !forked) {
-    for (const Step& step : steps_) UnregisterHostMemory(base_ + step.offset);
+    for (const MappedStep& step : steps_) UnregisterHostMemory(base_ + step.offset);
   }
   if (base_ != nullptr) munmap(base_, reserved_bytes_);
   if (fd_ >= 0) {

@@ -4,20 +4,30 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "pm/medium.h"
 #include "pm/persist.h"
+#include "pm/room_ahead.h"
 #include "pm/tracer.h"
 
 namespace gpm {
 
+/// How a mapping grew.
+struct GrowthTimes {
+  std::uint64_t growths = 0;  ///< calls of Grow that asked for more than was mapped
+  std::uint64_t waits = 0;    ///< of those, for more than was ready
+  double wait_seconds = 0;    ///< until there was room
+};
+
 /// A file, or anonymous memory, mapped once at an address that never moves while it grows.
 ///
 /// Thread safety: none; the owner serializes. base() is constant, so readers of mapped bytes need
-/// no lock.
+/// no lock. A thread of the mapping makes room ahead, behind what is mapped: it changes nothing
+/// that a call tells, but for pool_bytes() and PossibleFileBytes().
 ///
 /// Invariants:
 ///  1. [base, base + max_bytes) is reserved address space; [base, base + mapped_bytes) of it is
@@ -28,7 +38,9 @@ namespace gpm {
 ///     read only. The lock is the process's that made the mapping: in a child that it forked,
 ///     destruction leaves lock and GPU registration alone, and nothing else may be called.
 ///  3. Once RegisterGpu was called, every mapped byte is registered with the GPU.
-///  4. The file is changed by Grow, Shrink and by stores to the mapping only.
+///  4. The file is changed by Grow, Shrink and by stores to the mapping only; and, behind what is
+///     mapped, by MakeReady. The end of the mapping takes back what that made and Grow did not
+///     take.
 class Mapping {
  public:
   static constexpr std::string_view kPinnedPath = "pinned:";
@@ -58,8 +70,14 @@ class Mapping {
   std::byte* base() const { return base_; }
   std::uint64_t mapped_bytes() const { return mapped_bytes_; }  ///< a multiple of the page size
   std::uint64_t max_bytes() const { return max_bytes_; }
-  /// Size of the file: mapped_bytes(), or less than a page smaller when it is no multiple of pages.
+  /// Size of the file without what is ready: mapped_bytes(), or less than a page smaller when it is
+  /// no multiple of pages.
   std::uint64_t file_bytes() const { return file_bytes_; }
+  /// mapped_bytes(), and what is ready behind them, or is being made so.
+  std::uint64_t pool_bytes() const {
+    return ahead_ == nullptr ? mapped_bytes_ : ahead_->WantedEnd(mapped_bytes_);
+  }
+  const GrowthTimes& growth_times() const { return growth_times_; }
   /// How large the file can become, as far as the file system and the limits of this process (not
   /// max_bytes) have room now; the largest number where that is not known.
   std::uint64_t PossibleFileBytes() const;
@@ -79,44 +97,69 @@ class Mapping {
   /// @throws Error kNoSpace, kIo
   void Populate();
 
-  /// Maps at least [0, bytes), growing the file in steps (a quarter of its size, between 2 MiB and
-  /// 1 GiB) so that a small pool pins little and a large one is not extended often; where a whole
-  /// step does not fit any more, by what is asked.
+  /// Fills mapped bytes with zeros, and flushes them: durable after the next fence.
+  void Zero(Step step, std::uint64_t offset, std::uint64_t bytes) const;
+
+  /// Maps at least [0, bytes), rounded up to huge pages, of 2 MiB, where so much fits: what is
+  /// ready, and then what is not.
   /// @throws Error kNoSpace (past max_bytes, or the medium is full), kInvalidArgument (read only),
-  ///         kIo, kUnsupported (GPU registration); nothing changed then, the file's size included
+  ///         kIo, kUnsupported (GPU registration); nothing changed then, the file's size included,
+  ///         but that what was ready is mapped
   void Grow(std::uint64_t bytes);
 
-  /// Gives back what lies behind the first `bytes`, rounded up to huge pages: the file is cut
-  /// there. What Grow maps there again holds zeros. REQUIRES: nobody uses it.
+  /// Begins to make [0, bytes) ready for Grow, but no more than doubles what is mapped; returns at
+  /// once. Where that can't be done, nothing tells of it: Grow does as if it had not been asked. On
+  /// a pool that is traced nothing is made ready.
+  void MakeReady(std::uint64_t bytes) noexcept;
+  /// RoomAhead::EndWithoutWait: for Grow.
+  std::uint64_t EndWithoutWait(std::uint64_t needed, std::uint64_t wanted) const {
+    return ahead_ == nullptr ? wanted : ahead_->EndWithoutWait(needed, wanted);
+  }
+  /// Waits until that has been done, or has failed.
+  void AwaitReady() {
+    if (ahead_ != nullptr) ahead_->Await();
+  }
+
+  /// Gives back what lies behind the first `bytes`, rounded up to huge pages, and what is ready:
+  /// the file is cut there. What Grow maps there again holds zeros. REQUIRES: nobody uses it.
   /// @throws Error(kInvalidArgument) read only; kIo, and nothing changed then; kUnsupported, when
   ///         what is left can't be registered with the GPU again, which then sees none of it
   void Shrink(std::uint64_t bytes);
 
-  /// Registers what is mapped, and from now on each step, with the GPU. Idempotent.
+  /// Registers what is mapped, and from now on each step, with the GPU. Idempotent. REQUIRES:
+  /// nothing was made ready.
+  /// @param device whose context a thread of the mapping uses
   /// @throws Error(kUnsupported) when the medium can't be registered, naming those that can
-  void RegisterGpu();
+  void RegisterGpu(int device = 0);
 
   /// Says whether the file goes with this mapping, while it is still locked: true for a new file
   /// until its creator says that it is complete.
   void RemoveOnClose(bool remove) { remove_on_close_ = remove; }
 
  private:
-  struct Step {
-    std::uint64_t offset;
-    std::uint64_t bytes;
-  };
   void OpenFile(bool create);
   void DetectMedium();
   void Reserve(std::uint64_t max_bytes);
-  void GrowTo(std::uint64_t end);
-  void AllocateFile(std::uint64_t end);
-  void MapStep(std::uint64_t end, bool populate);
+  /// Extends the file and maps a step behind its end, or leaves everything as it was. Changes no
+  /// field: the thread that makes room ahead calls it, too.
+  /// @param file_end of the file before @param threads that populate it, at most
+  void MakeStep(std::uint64_t file_end, const MappedStep& step, std::uint64_t threads) const;
+  void AllocateFile(std::uint64_t file_end, std::uint64_t end) const;
+  void MapStep(const MappedStep& step, bool populate, std::uint64_t threads) const;
+  /// What is mapped ends here from now on, with the steps.
+  void SetEnd(std::uint64_t end);
+  void SetMapped(std::uint64_t end);
+  /// As Grow, of what is not ready.
+  void Extend(std::uint64_t bytes);
+  /// Back to what Reserve left there.
+  void Unmap(std::uint64_t offset, std::uint64_t bytes) const;
+  void DropReady() noexcept;
   /// Backs a step that nothing wrote yet with huge pages, also where the mount of a tmpfs has none
   /// by itself (they are not the default): a CPU then translates addresses several times as fast.
   /// A hint: what the kernel refuses stays as it is.
-  void MakeHuge(const Step& part) const;
+  void MakeHuge(const MappedStep& part) const;
   /// By several threads, since one zeroes about 1.6 GB/s.
-  void Populate(const Step& step, bool make_huge);
+  void Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const;
   bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }
   /// Whether the file that is open is the one with this name.
   bool IsAt(const std::string& path) const noexcept;
@@ -135,7 +178,10 @@ class Mapping {
   std::uint64_t file_bytes_ = 0;
   std::string want_of_space_;
   bool gpu_registered_ = false;
-  std::vector<Step> steps_;  ///< mapped ranges, in order; each is one GPU registration
+  int gpu_device_ = 0;
+  std::vector<MappedStep> steps_;  ///< mapped ranges, in order; each is one GPU registration
+  GrowthTimes growth_times_;
+  std::unique_ptr<RoomAhead> ahead_;  ///< once MakeReady was called
   MediumInfo medium_;
   Persist persist_;
 };

@@ -158,12 +158,12 @@ void Pool::AddLevel(std::uint64_t buckets) {
 void Pool::GrowTo(const Extent& extent, bool zeroed) {
   const std::uint64_t mapped_before = mapping_->mapped_bytes();
   mapping_->Grow(extent.end());
-  // Only bytes that this call added to the file are surely zero: space beyond UsedEnd may have been
-  // a level or a segment once, or that of a change which a crash interrupted.
+  // Only bytes that this call mapped are surely zero, those that were ready included: other space
+  // beyond UsedEnd may have been a level or a segment once, or that of a change which a crash
+  // interrupted.
   if (zeroed && extent.offset < mapped_before) {
-    const std::uint64_t stale = std::min(extent.end(), mapped_before) - extent.offset;
-    mapping_->persist().Zero(base() + extent.offset, stale);
-    mapping_->persist().Flush(Step::kZeroLevelFlush, base() + extent.offset, stale);
+    mapping_->Zero(Step::kZeroLevelFlush, extent.offset,
+                   std::min(extent.end(), mapped_before) - extent.offset);
   }
 }
 
@@ -219,8 +219,11 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
     const std::uint64_t wanted = std::max(needed, growth_cells());
     // What is left: by the pool's maximum, and, if the medium is full, of what is mapped.
     const std::uint64_t left = std::min(mapping_->max_bytes(), end_of(needed));
-    for (const std::uint64_t end :
-         {end_of(wanted), end_of(needed), left, mapping_->mapped_bytes()}) {
+    // (While room is being made there will be more: then what is ready does.)
+    const std::uint64_t soon = mapping_->EndWithoutWait(end_of(needed), end_of(wanted));
+    std::uint64_t ends[] = {soon, end_of(needed), left, 0};
+    for (std::uint64_t& end : ends) {
+      if (end == 0) end = mapping_->mapped_bytes();  // with what was ready
       if (end <= start || CellsIn(Extent{start, end - start}, cell_bytes()) == 0) continue;
       try {
         mapping_->Grow(end);

@@ -78,6 +78,7 @@ class FaultSession {
 
   PoolState state() const { return {path_, model_, keys_}; }
   Store& store() { return *store_; }
+  const Shape& shape() const { return shape_; }
   TestBatch NewBatch() const { return {shape_.key_size, shape_.value_size}; }
 
   /// Makes a call that the fault may meet. @return whether it did not throw
@@ -459,6 +460,24 @@ constexpr Story kStories[] = {
        session.Compact();
        Insert(session, 0, 900);
        session.Compact();
+       session.Close();
+     }},
+    {"RoomAhead", Before::kNothing, kAmpleBytes,
+     [](FaultSession& session) {
+       // Nearly all that a small pool has mapped, so that its next level lies beyond that.
+       const Shape& shape = session.shape();
+       const std::uint64_t item_bytes = 20 + (shape.key_size > 8 ? shape.key_size : 0) +
+                                        (shape.value_size > 8 ? shape.value_size : 0);
+       const std::uint64_t capacity = (std::uint64_t{3} << 19) / item_bytes;
+       session.Create(capacity);
+       Insert(session, 0, capacity / 4);  // four more such batches, and it would be full
+       session.Do([&] { session.store().impl()->AwaitReadyRoom(); });
+       TestBatch more = Operations(session, Op::kUpsert, capacity / 4, 500);
+       session.Apply(more, Op::kUpsert);
+       session.Do([&] { session.store().Reserve(capacity * 3 / 2); });
+       TestBatch updates = Operations(session, Op::kUpdate, 0, capacity / 4, 1);
+       session.Apply(updates, Op::kUpdate);
+       session.Do([&] { session.store().Compact(); });
        session.Close();
      }},
     {"CloseWithWork", Before::kClosed, kAmpleBytes,

@@ -200,16 +200,16 @@ TEST_P(MappingTest, GrowthKeepsAddressDataAndZeros) {
   EXPECT_GE(static_cast<std::uint64_t>(status.st_blocks) * 512, 64 * kMiB) << "blocks allocated";
 }
 
-TEST_P(MappingTest, GrowsByAQuarter) {
+TEST_P(MappingTest, GrowsByWhatIsAsked) {
   Mapping mapping(path_, Creating());
+  mapping.Grow(39 * kMiB + 1);
+  EXPECT_EQ(mapping.mapped_bytes(), 40 * kMiB);
   mapping.Grow(40 * kMiB);
-  const std::uint64_t before = mapping.mapped_bytes();
-  EXPECT_LE(before, 42 * kMiB);
-  mapping.Grow(before);
-  EXPECT_EQ(mapping.mapped_bytes(), before) << "nothing to do";
-  mapping.Grow(before + 1);
-  EXPECT_GE(mapping.mapped_bytes(), before + before / 4);
-  EXPECT_LE(mapping.mapped_bytes(), before + before / 4 + 2 * kMiB);
+  EXPECT_EQ(mapping.mapped_bytes(), 40 * kMiB) << "nothing to do";
+  mapping.Grow(40 * kMiB + 1);
+  EXPECT_EQ(mapping.mapped_bytes(), 42 * kMiB);
+  EXPECT_EQ(mapping.growth_times().growths, 2u);
+  EXPECT_EQ(mapping.growth_times().waits, 2u);
 }
 
 TEST_P(MappingTest, StopsAtTheMaximum) {

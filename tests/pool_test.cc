@@ -421,6 +421,32 @@ TEST_F(PoolFileTest, ANewLevelIsEmptyWhereverItGoes) {
   }
 }
 
+TEST_F(PoolFileTest, AFileMayBeLongerThanItsSuperblockSays) {
+  // A crash leaves what was made ready for growth, and no superblock names it: of a process that
+  // was killed in the middle, perhaps without memory for all of it.
+  for (const bool written : {false, true}) {
+    const std::string path = NewPath();
+    Pool::Create(path, Config(100, 1 << 10), {.max_bytes = 64 * kMiB}).reset();
+    const std::uint64_t before = std::filesystem::file_size(path);
+    std::filesystem::resize_file(path, before + 5 * kMiB);
+    if (written) {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(before));
+      file << std::string(5 * kMiB, '\x77');
+    }
+    const auto pool = Pool::Open(path, {.max_bytes = 64 * kMiB});
+    EXPECT_EQ(pool->mapping().mapped_bytes(), before + 5 * kMiB);
+    pool->AddSegment(1000);
+    pool->AddLevel(1 << 15);
+    const LevelEntry& level = pool->superblock().levels[0];
+    EXPECT_TRUE(
+        AllZero(pool->base() + level.offset, LevelBytes(pool->superblock(), level.buckets)));
+    EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
+    pool->GiveBackEnd();
+    EXPECT_LE(std::filesystem::file_size(path), UsedEnd(pool->superblock()) + 2 * kMiB);
+  }
+}
+
 TEST_F(PoolFileTest, SpaceOfDroppedLevelsIsUsedAgain) {
   const auto pool = Pool::Create(NewPath(), Config(100, 1 << 12), {.max_bytes = 64 * kMiB});
   const Extent dropped{pool->superblock().levels[1].offset,

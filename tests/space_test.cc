@@ -2,7 +2,6 @@
 // needed, and a full pool can still be updated and erased.
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cstring>
 #include <numeric>
@@ -11,12 +10,14 @@
 
 #include "engine/cpu/batch_task.h"
 #include "pm/pool.h"
+#include "tests/file_size_limit.h"
 #include "tests/test_util.h"
 
 namespace gpm {
 namespace {
 
 using test::ErrorOf;
+using test::FileSizeLimit;
 using test::TestExecutor;
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -469,23 +470,6 @@ TEST_F(SpaceTest, PagesOfASegmentAreTakenOutOfIt) {
   EXPECT_EQ(segments(), 0u);
   EXPECT_EQ(LayoutDefect(pool->superblock(), pool->mapping().file_bytes()), "");
 }
-
-/// The soft limit of the size of files that this process writes, for a while.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    struct rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
-  FileSizeLimit(const FileSizeLimit&) = delete;
-  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
-
- private:
-  struct rlimit before_ {};
-};
 
 TEST_F(SpaceTest, AFullMediumIsToldOfOnceUntilThereIsRoomAgain) {
   int told = 0;

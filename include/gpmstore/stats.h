@@ -70,8 +70,15 @@ struct StoreStats {
   std::uint64_t finds_found = 0;  ///< finds that found their key, of all batches that have ended
   std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
   std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
-  std::uint64_t pm_bytes = 0;     ///< mapped
+  std::uint64_t pm_bytes = 0;     ///< of the medium that the pool takes
+  /// Of those, made ready for the next growth, or being made so, while batches run; given back by
+  /// Compact and Close.
+  std::uint64_t pm_bytes_ready = 0;
   std::uint64_t pm_bytes_given_back = 0;  ///< by Compact, since open
+  std::uint64_t pool_growths = 0;         ///< since open, that found less room than they needed
+  /// Of those, that needed more than was ready, and so waited for the medium.
+  std::uint64_t pool_growth_waits = 0;
+  double pool_growth_wait_seconds = 0;
   std::uint64_t gpu_bytes = 0;            ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;

@@ -25,7 +25,7 @@ _GAUGES = {
     "load_factor": "Items for each slot",
     "value_cells": "Value cells in all segments",
     "free_cells": "Value cells in use by no item",
-    "pm_bytes": "Bytes of the pool that are mapped",
+    "pm_bytes": "Bytes of the medium that the pool takes",
     "gpu_bytes": "GPU memory that the store allocated",
     "cache.bytes": "Memory of the executor that the cache takes",
 }
@@ -34,6 +34,9 @@ _COUNTERS = {
     "finds_found": "Finds that found their key",
     "resizes": "Resizes",
     "resize_seconds": "Time that resizes took",
+    "pool_growths": "Growths of the pool",
+    "pool_growth_waits": "Growths of the pool that waited for the medium",
+    "pool_growth_wait_seconds": "Time that growths of the pool waited for the medium",
     "cache.refreshes": "Refreshes of the cache",
     "cache.hits": "Finds that read no persistent memory for the value",
 }

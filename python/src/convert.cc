@@ -160,12 +160,16 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["resizes"] = stats.resizes;
   dict["resize_seconds"] = stats.resize_seconds;
   dict["growth_seconds"] = stats.growth_seconds;
+  dict["pool_growths"] = stats.pool_growths;
+  dict["pool_growth_waits"] = stats.pool_growth_waits;
+  dict["pool_growth_wait_seconds"] = stats.pool_growth_wait_seconds;
   dict["operations"] = operations;
   dict["mixed_operations"] = stats.mixed_operations;
   dict["finds_found"] = stats.finds_found;
   dict["value_cells"] = stats.value_cells;
   dict["free_cells"] = stats.free_cells;
   dict["pm_bytes"] = stats.pm_bytes;
+  dict["pm_bytes_ready"] = stats.pm_bytes_ready;
   dict["pm_bytes_given_back"] = stats.pm_bytes_given_back;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["key_size"] = stats.key_size;
