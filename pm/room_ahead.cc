@@ -96,7 +96,10 @@ void RoomAhead::Work() {
   for (;;) {
     changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return stop_ || wanted_ > end_; });
     if (stop_) return;
-    const MappedStep step{end_, std::min(wanted_ - end_, kStepBytes)};
+    // Of a large pool in larger steps, since each is a GPU registration.
+    const std::uint64_t most =
+        std::clamp(end_ / 16 / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
+    const MappedStep step{end_, std::min(wanted_ - end_, most)};
     const bool hurry = hurry_;
     bool made = TryReserve();
     making_ = true;

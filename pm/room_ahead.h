@@ -35,6 +35,7 @@ class RoomAhead {
   /// Steps are small, so that who waits for one does not wait long, nor does what else asks the
   /// kernel or the driver of the GPU meanwhile. Bytes.
   static constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
+  static constexpr std::uint64_t kMostStepBytes = std::uint64_t{256} << 20;
 
   /// Makes a step, or throws and leaves nothing of it. @param hurry somebody waits for it
   using Make = std::function<void(const MappedStep& step, bool hurry)>;
