@@ -477,7 +477,7 @@ constexpr Story kStories[] = {
        session.Do([&] { session.store().Reserve(capacity * 3 / 2); });
        TestBatch updates = Operations(session, Op::kUpdate, 0, capacity / 4, 1);
        session.Apply(updates, Op::kUpdate);
-       session.Do([&] { session.store().Compact(); });
+       session.Compact();
        session.Close();
      }},
     {"CloseWithWork", Before::kClosed, kAmpleBytes,
