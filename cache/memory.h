@@ -94,7 +94,7 @@ struct CacheMemory {
     const auto take = [&](const auto& to, const auto& from, std::uint64_t of_bucket) {
       copy(to.data(), from.data() + drained_buckets * of_bucket, stay * of_bucket);
     };
-    copy(drained.data(), before.fingerprints.data(), drained_buckets * shape.stride);
+    copy(drained.data(), before.fingerprints.data(), std::uint64_t{drained_buckets} * shape.stride);
     take(fingerprints, before.fingerprints, shape.stride);
     fill(fingerprints.data() + stay * shape.stride, 0, (shape.buckets - stay) * shape.stride);
     if (shape.value_stride == 0) {

@@ -95,7 +95,8 @@ struct CacheRefresh {
     static_assert(Group::kSize == 1);
     const std::uint32_t bucket = cache.bucket_of[frame];
     if (bucket != CacheView::kNoBucket) {
-      if (state->IsHot(Rank(bucket))) return;
+      // (It is not filled if the refresh that assigned it failed half-way.)
+      if (access.IsFilled(frame) && state->IsHot(Rank(bucket))) return;
       access.Close(frame);
       media.StoreShared(cache.frame_of + bucket, std::uint32_t{0});
       cache.bucket_of[frame] = CacheView::kNoBucket;

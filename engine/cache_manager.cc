@@ -138,9 +138,15 @@ bool CacheManager::FollowGrowth(Executor& executor, const TableView& table) {
   const Turn turn(*this, true);
   if (refreshing_) executor.AwaitCacheRefresh();
   const CacheShape shape = ShapeCache(options_, DefaultsOf(executor), table);
-  if (!executor.FollowGrowth(table, shape, options_.policy)) return false;
-  SetShape(shape);
-  return true;
+  if (executor.FollowGrowth(table, shape, options_.policy)) {
+    SetShape(shape);
+    return true;
+  }
+  executor.SetTable(table, false);  // what it had may be gone: nobody refreshes that
+  const MutexLock lock(mutex_);
+  on_ = false;
+  EndRefresh();
+  return false;
 }
 
 void CacheManager::Stop(Executor& executor) {
@@ -188,6 +194,7 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations, const F
     try {
       executor.RefreshCache(totals_.found - std::exchange(aged_at_, totals_.found));
     } catch (...) {  // what it left is for the next one: frames that hold nothing yet
+      schedule_.End(totals_, now, 0);
       const MutexLock lock(mutex_);
       EndRefresh();
       throw;

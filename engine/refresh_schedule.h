@@ -47,7 +47,7 @@ class RefreshSchedule {
   /// @param interval operations between refreshes, 0: none is due; nullopt: when one pays
   explicit RefreshSchedule(std::optional<std::uint64_t> interval) : interval_(interval) {}
 
-  /// The cache is empty, on a table of so many slots.
+  /// The table has so many slots from now on; the cache may be empty.
   void Reset(std::uint64_t slots);
   /// @param operations that begin now @param now seconds, from any instant on
   CacheNeed Advance(std::uint64_t operations, const FindTotals& totals, double now);

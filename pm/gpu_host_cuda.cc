@@ -38,6 +38,9 @@ void UseGpu(int device) {
     throw Error(ErrorCode::kUnsupported,
                 fmt::format("device {} can't be used: {}", device, Reason(error)));
   }
+  // What this thread asks of the driver has nothing to do with what others capture.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  if (cudaThreadExchangeStreamCaptureMode(&mode) != cudaSuccess) cudaGetLastError();
 }
 
 void RegisterHostMemory(void* address, std::size_t bytes) {

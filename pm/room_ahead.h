@@ -32,8 +32,9 @@ struct MappedStep {
 ///  3. At most what was last wanted is made, and nothing after that was taken or dropped.
 class RoomAhead {
  public:
-  /// Steps are small, so that who waits for one does not wait long, nor does what else asks the
-  /// kernel or the driver of the GPU meanwhile. Bytes.
+  /// Steps, in bytes: small, so that who waits for one does not wait long, nor does what else asks
+  /// the kernel or the driver of the GPU meanwhile; but at least a sixteenth of a pool up to 4 GiB,
+  /// so that there are few GPU registrations.
   static constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
   static constexpr std::uint64_t kMostStepBytes = std::uint64_t{256} << 20;
 

@@ -159,6 +159,11 @@ class CacheAccess {
     });
   }
 
+  /// For a refresh: whether the frame was filled since it was closed.
+  GPM_HD bool IsFilled(std::uint32_t frame) const {
+    return media_.LoadShared(view_.tags + std::uint64_t{frame} * table_.slots) !=
+           CacheView::kClosed;
+  }
   /// For a refresh: from now on until the frame is filled, nobody writes it, and no read of it
   /// counts.
   GPM_HD void Close(std::uint32_t frame) const {

@@ -450,7 +450,8 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
                                 CachePolicy policy) {
   if (!has_directory_ || !cache_memory_.Precedes(shape)) return false;
   const CurrentDevice current = Activate();
-  AwaitCacheRefresh();
+  // (Also what was launched of a refresh that could not be begun.)
+  CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
   const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
   const auto copy = [this](auto* to, const auto* from, std::uint64_t count) {
     CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, *stream_),

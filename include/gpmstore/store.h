@@ -134,7 +134,8 @@ class Store {
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
   /// there for later work on the stream. Operations that found no slot or no value cell, and some
   /// of those behind them in the batch, read kNoSpace until Ticket::Wait has made room and finished
-  /// them. The cpu executor runs the batch before it returns.
+  /// them. While the table grows, all of a batch's may, also finds: where an item that is to be
+  /// moved finds no slot. The cpu executor runs the batch before it returns.
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
   /// Batches of one kind; arrays as in Batch, n = results.size(). @return as Apply
