@@ -61,7 +61,7 @@ class DrainingTest : public test::PoolTest, public testing::WithParamInterface<C
   }
 
   /// Keys that have their candidates in the same two buckets of each level, the last ones of its
-  /// halves, if that has fewer than 512 buckets.
+  /// halves, if that has at most 1024 buckets.
   std::vector<std::uint64_t> KeysOfOnePlace(const CreateOptions& create, std::size_t count) {
     const std::string path = NewPath();
     Store::Create(path, create, Options()).Close();
@@ -72,7 +72,7 @@ class DrainingTest : public test::PoolTest, public testing::WithParamInterface<C
       const std::string key = test::MakeKey(number, create.key_size);
       std::memcpy(words.data(), key.data(), key.size());
       const KeyHash hash = HashKey(pool->superblock().hash_seed, words.data(), create.key_size / 8);
-      if (hash.h >> 56 == 0xFF && (hash.h + hash.g) >> 56 == 0xFF) numbers.push_back(number);
+      if (hash.h >> 55 == 0x1FF && (hash.h + hash.g) >> 55 == 0x1FF) numbers.push_back(number);
     }
     return numbers;
   }
