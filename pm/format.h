@@ -23,8 +23,8 @@ namespace gpm {
 /// superblock in force names is free. Which value cells are free follows from the slots. There is
 /// no other allocator state.
 ///
-/// A *bucket* of S slots is structure-of-arrays: S state words, then (keys longer than 8 bytes) S
-/// keys, then S value references, padded to 128 bytes.
+/// A *bucket* of S slots is S pairs of state word and value reference, then (keys longer than 8
+/// bytes) S keys, padded to 128 bytes.
 ///
 /// A *state word* is kEmptyState (0: fresh space is an empty level), kInsertState (claimed: being
 /// written, or erased and not yet given back; recovery clears it), or the fingerprint of a valid

@@ -38,6 +38,8 @@ class Reader {
   std::uint64_t Word(Slot slot) const { return media_.Load(table_.State(slot)); }
   std::uint64_t Reference(Slot slot) const { return media_.Load(table_.Reference(slot)); }
 
+  bool IsHalf(Slot slot) const { return table_.IsHalf(Word(slot), Reference(slot)); }
+
   /// Whether `reference` names a whole value cell of some segment.
   bool NamesCell(std::uint64_t reference) const {
     if (reference % table_.cell_bytes != 0 || reference / table_.cell_bytes >= kMaxCellNumber) {
@@ -69,7 +71,7 @@ class Reader {
     const auto visit_bucket = [&](std::byte* bucket, int level, std::uint64_t number) {
       for (std::uint32_t s = 0; s < table_.slots; ++s) {
         const Slot slot{bucket, s};
-        if (Word(slot) != kEmptyState) visit(slot, level, number);
+        if (Word(slot) != kEmptyState || IsHalf(slot)) visit(slot, level, number);
       }
     };
     std::uint64_t begin = kReservedBuckets;  // of a level
@@ -149,7 +151,7 @@ class Checker {
               : fmt::format("level {}, bucket {}, slot {}: {}", level, bucket, slot.index, what));
     };
     const std::uint64_t word = reader_.Word(slot);
-    if (word == kInsertState) {
+    if (reader_.IsHalf(slot)) {
       ++report->insert_slots;
       if (clean_) defect("half-inserted, in a pool that was closed in order");
       return;
@@ -291,7 +293,7 @@ bool VisitPoolUntil(const Pool& pool,
   bool go_on = true;
   const auto visit_slot = [&](Slot slot, int, std::uint64_t) {
     const std::uint64_t word = reader.Word(slot);
-    if (word == kInsertState || !go_on) return;
+    if (reader.IsHalf(slot) || !go_on) return;
     KeyBuffer key;
     LoadSlotKey(table, reader.media(), slot, word, key.words);
     if (reader.operations().IsDuplicate(slot, key.words)) return;

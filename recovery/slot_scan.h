@@ -91,16 +91,17 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   const bool told = fingerprint != DirectoryView::kTaken;  // else half-inserted, or damaged
   const auto clear = [&] {
     if (mode != ScanMode::kRepair) return;
-    media.Store(table.State(slot), kEmptyState);
-    media.Flush(Step::kRepairFlush, table.State(slot), 8);
+    media.StorePair(table.State(slot), kEmptyState, 0);
+    media.Flush(Step::kRepairFlush, table.State(slot), 16);
     if (listed) directory.Cleared(index, slot.index);
   };
   const bool compares = mode != ScanMode::kTrust || !buckets.addressable;
   const bool reads_key = compares && !(told && directory.has_keys());
   std::uint64_t word = 0;
   if (!told || reads_key) word = media.Load(table.State(slot));
-  if (!told && word == kEmptyState) return;
-  if (!told && word == kInsertState) {
+  const bool half = !told && table.IsHalf(word, media.Load(table.Reference(slot)));
+  if (!told && word == kEmptyState && !half) return;
+  if (half) {
     AtomicAdd(&pass.counters->insert_slots, 1);
     clear();
     return;

@@ -218,8 +218,9 @@ class DirectoryAccess {
     std::byte* const bucket = table_.BucketAt(index);
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
       const std::uint64_t word = media_.Load(table_.State(Slot{bucket, s}));
+      const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
       std::uint16_t fingerprint = DirectoryView::kEmpty;
-      if (word == kInsertState) {
+      if (table_.IsHalf(word, reference)) {
         fingerprint = DirectoryView::kTaken;
       } else if (word != kEmptyState) {
         KeyBuffer key;
@@ -229,7 +230,6 @@ class DirectoryAccess {
                                               : DirectoryView::kTaken;
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
-        const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
         StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
       }
       StoreFingerprint(index, s, fingerprint);

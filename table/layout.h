@@ -33,7 +33,6 @@ struct TableView {
   std::uint32_t key_words;         ///< 8-byte words of a key
   std::uint32_t value_size;        ///< bytes
   std::uint32_t key_offset;        ///< of the first key in a bucket (keys longer than 8 bytes)
-  std::uint32_t reference_offset;  ///< of the first value reference in a bucket
   std::uint32_t levels;            ///< x of the geometry
   std::uint32_t locations;         ///< y
   std::uint32_t slots;             ///< z
@@ -75,20 +74,26 @@ struct TableView {
     return base + kReservedOffset + number * bucket_bytes;
   }
   GPM_HD std::uint64_t* State(Slot slot) const {
-    return reinterpret_cast<std::uint64_t*>(slot.bucket) + slot.index;
+    return reinterpret_cast<std::uint64_t*>(slot.bucket) + 2 * slot.index;
   }
   GPM_HD std::uint64_t* Key(Slot slot) const {
     return reinterpret_cast<std::uint64_t*>(slot.bucket + key_offset) + slot.index * key_words;
   }
-  GPM_HD std::uint64_t* Reference(Slot slot) const {
-    return reinterpret_cast<std::uint64_t*>(slot.bucket + reference_offset) + slot.index;
-  }
+  /// Behind the state: a slot's pair is 16 bytes, aligned to that.
+  GPM_HD std::uint64_t* Reference(Slot slot) const { return State(slot) + 1; }
+  /// Bytes of a bucket's pairs of state word and value reference, at its beginning.
+  GPM_HD std::uint64_t pair_bytes() const { return std::uint64_t{16} * slots; }
   /// A slot as one word: buckets are 128-byte aligned and have at most 32 slots.
   GPM_HD std::uint64_t SlotId(Slot slot) const {
     return static_cast<std::uint64_t>(slot.bucket - base) | slot.index;
   }
   GPM_HD Slot SlotOf(std::uint64_t id) const {
     return Slot{base + (id & ~std::uint64_t{127}), static_cast<std::uint32_t>(id & 127)};
+  }
+  /// Whether a slot that holds these words, read when no batch runs, is half-inserted or half-emptied.
+  /// Where values lie in cells, an item has a reference other than 0, and an empty slot has none.
+  GPM_HD bool IsHalf(std::uint64_t word, std::uint64_t reference) const {
+    return word == kInsertState || (!inline_values() && (word == kEmptyState) != (reference == 0));
   }
   GPM_HD std::byte* Cell(std::uint64_t reference) const { return base + reference; }
   /// Number of the cell that a reference names: reference / cell_bytes, which divides it.
@@ -118,9 +123,7 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
   view.slots = superblock.geometry.slots;
   view.location_bits = static_cast<std::uint32_t>(std::countr_zero(view.locations));
   view.slot_bits = static_cast<std::uint32_t>(std::countr_zero(view.slots));
-  view.key_offset = 8 * view.slots;
-  view.reference_offset =
-      view.key_offset + (superblock.key_size > 8 ? view.slots * superblock.key_size : 0);
+  view.key_offset = 16 * view.slots;
   view.level_count = superblock.level_count;
   std::uint64_t index = 0;
   for (std::uint32_t i = view.level_count; i-- > 0;) {

@@ -124,9 +124,13 @@ class TableProbe {
   /// For recovery. @param key the slot's
   GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
-    const Probe probe = ProbeSlots(candidates, key);
-    if (probe.match == 0) return false;
-    const Slot valid = SlotAt(candidates, LowestBit(probe.match));
+    std::uint32_t match = ProbeSlots(candidates, key).match;
+    while (match != 0 && table_.IsHalf(candidates.word,
+                                       LoadReference(SlotAt(candidates, LowestBit(match))))) {
+      match &= match - 1;
+    }
+    if (match == 0) return false;
+    const Slot valid = SlotAt(candidates, LowestBit(match));
     return valid.bucket != slot.bucket || valid.index != slot.index;
   }
 
@@ -261,7 +265,7 @@ class TableProbe {
               CandidateBucket(table_, candidates, position >> table_.slot_bits);
           if (bucket != nullptr) {
             state[k] = media_.Load(reinterpret_cast<const std::uint64_t*>(bucket) +
-                                   (position & (table_.slots - 1)));
+                                   2 * (position & (table_.slots - 1)));
           }
         }
       }

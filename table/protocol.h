@@ -174,7 +174,11 @@ class Operations : public TableProbe<Group, Media> {
         return Replace(*work, Step::kEraseStateCas, Step::kEraseStateFlush, state, word,
                        kInsertState);
       default:
-        if (group_.IsLeader()) {
+        if (!group_.IsLeader()) break;
+        if (PublishesPair(*work)) {
+          media_.StorePair(state, word, work->fresh.reference);
+          media_.Flush(Step::kInsertStateFlush, state, 2 * sizeof *state);
+        } else {
           media_.Store(state, word);
           media_.Flush(Step::kInsertStateFlush, state, sizeof *state);
         }
@@ -232,8 +236,7 @@ class Operations : public TableProbe<Group, Media> {
       std::byte* const bucket = CandidateBucket(table_, candidates, c);
       if (bucket == nullptr) continue;
       // Keys and cells are durable before the state word or reference that gives access to them.
-      media_.Flush(Step::kSettleFlush, bucket, 8 * table_.slots);
-      media_.Flush(Step::kSettleFlush, bucket + table_.reference_offset, 8 * table_.slots);
+      media_.Flush(Step::kSettleFlush, bucket, table_.pair_bytes());
     }
   }
 
@@ -296,11 +299,10 @@ class Operations : public TableProbe<Group, Media> {
     if (!table_.inline_values()) {
       reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
     }
-    media_.Store(table_.State(slot), kEmptyState);
-    media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
+    Empty(slot, Step::kGiveBackFlush);
     if (!directory_.enabled()) return;
-    // Who claims the slot next writes its state behind this.
-    media_.FenceShared(Step::kGiveBackSharedFence);
+    // Both words are zero, durably, before somebody writes both in any order.
+    media_.Fence(Step::kGiveBackSharedFence);
     directory_.GivenBack(slot);
   }
 
@@ -347,10 +349,7 @@ class Operations : public TableProbe<Group, Media> {
     work.change = Change::kInsert;
     work.covered = directory_.Covers(candidates);
     if (!Place(&work, static_cast<std::uint32_t>(choice))) return false;
-    if (group_.IsLeader()) {
-      media_.Store(table_.State(from), kEmptyState);
-      media_.Flush(Step::kDrainFlush, table_.State(from), sizeof(std::uint64_t));
-    }
+    if (group_.IsLeader()) Empty(from, Step::kDrainFlush);
     FenceBeforeAck(TeamOfOne(group_), media_, Step::kDrainFence);
     if (!work.covered) return true;
     if (!table_.inline_values()) cache_.Drop(BucketIndex(candidates, position), from.index);
@@ -373,6 +372,18 @@ class Operations : public TableProbe<Group, Media> {
     } else {
       return SlotAt(work.candidates, work.outcome.position);
     }
+  }
+
+  /// Whether an insert writes state word and reference together: an item is valid when both are
+  /// there. Not where a reference may be 0, nor where others look at the state in the pool.
+  GPM_HD bool PublishesPair(const Work& work) const {
+    return work.covered && !table_.inline_values();
+  }
+
+  /// Makes both words of a slot zero; by a leader.
+  GPM_HD void Empty(Slot slot, Step flush) const {
+    media_.StorePair(table_.State(slot), kEmptyState, 0);
+    media_.Flush(flush, table_.State(slot), 2 * sizeof(std::uint64_t));
   }
 
   GPM_HD bool CasOnce(Step step, std::uint64_t* word, std::uint64_t expected,
@@ -524,7 +535,7 @@ class Operations : public TableProbe<Group, Media> {
       }
       FlushOnce(Step::kInsertKeyFlush, stored, 8 * table_.key_words);
     }
-    if (group_.IsLeader()) {
+    if (group_.IsLeader() && !PublishesPair(work)) {
       media_.Store(table_.Reference(slot), work.fresh.reference);
       media_.Flush(Step::kInsertReferenceFlush, table_.Reference(slot),
                    sizeof work.fresh.reference);
