@@ -91,8 +91,7 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   const bool told = fingerprint != DirectoryView::kTaken;  // else half-inserted, or damaged
   const auto clear = [&] {
     if (mode != ScanMode::kRepair) return;
-    media.StorePair(table.State(slot), kEmptyState, 0);
-    media.Flush(Step::kRepairFlush, table.State(slot), 16);
+    EmptySlot(table, media, slot, Step::kRepairFlush);
     if (listed) directory.Cleared(index, slot.index);
   };
   const bool compares = mode != ScanMode::kTrust || !buckets.addressable;

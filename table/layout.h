@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "pm/format.h"
+#include "pm/steps.h"
 #include "table/hash.h"
 
 namespace gpm {
@@ -29,18 +30,18 @@ struct TableView {
   std::byte* base;
   std::uint64_t hash_seed[2];
   std::uint64_t bucket_bytes;
-  std::uint64_t cell_bytes;        ///< 0 when values are inline
-  std::uint32_t key_words;         ///< 8-byte words of a key
-  std::uint32_t value_size;        ///< bytes
-  std::uint32_t key_offset;        ///< of the first key in a bucket (keys longer than 8 bytes)
-  std::uint32_t levels;            ///< x of the geometry
-  std::uint32_t locations;         ///< y
-  std::uint32_t slots;             ///< z
-  std::uint32_t location_bits;     ///< log2 of locations
-  std::uint32_t slot_bits;         ///< log2 of slots
-  std::uint32_t level_count;       ///< the first `levels` are addressable
-  std::uint32_t cell_shift;        ///< trailing zeros of cell_bytes
-  std::uint32_t cell_inverse;      ///< of cell_bytes >> cell_shift, modulo 2^32
+  std::uint64_t cell_bytes;     ///< 0 when values are inline
+  std::uint32_t key_words;      ///< 8-byte words of a key
+  std::uint32_t value_size;     ///< bytes
+  std::uint32_t key_offset;     ///< of the first key in a bucket (keys longer than 8 bytes)
+  std::uint32_t levels;         ///< x of the geometry
+  std::uint32_t locations;      ///< y
+  std::uint32_t slots;          ///< z
+  std::uint32_t location_bits;  ///< log2 of locations
+  std::uint32_t slot_bits;      ///< log2 of slots
+  std::uint32_t level_count;    ///< the first `levels` are addressable
+  std::uint32_t cell_shift;     ///< trailing zeros of cell_bytes
+  std::uint32_t cell_inverse;   ///< of cell_bytes >> cell_shift, modulo 2^32
   /// The levels are being composed: they are in an executor's own memory, and nothing in the pool
   /// names them. The reserved level is named, and takes nothing meanwhile.
   bool composed;
@@ -90,8 +91,9 @@ struct TableView {
   GPM_HD Slot SlotOf(std::uint64_t id) const {
     return Slot{base + (id & ~std::uint64_t{127}), static_cast<std::uint32_t>(id & 127)};
   }
-  /// Whether a slot that holds these words, read when no batch runs, is half-inserted or half-emptied.
-  /// Where values lie in cells, an item has a reference other than 0, and an empty slot has none.
+  /// Whether a slot that holds these words, read when no batch runs, is half-inserted or
+  /// half-emptied. Where values lie in cells, an item has a reference other than 0, and an empty
+  /// slot has none.
   GPM_HD bool IsHalf(std::uint64_t word, std::uint64_t reference) const {
     return word == kInsertState || (!inline_values() && (word == kEmptyState) != (reference == 0));
   }
@@ -204,6 +206,18 @@ inline constexpr std::uint32_t kMaxKeyWords = 16;
 struct KeyBuffer {
   std::uint64_t words[kMaxKeyWords];
 };
+
+/// Makes a slot empty: its reference too where an insert may write both words in any order.
+template <class Media>
+GPM_HD inline void EmptySlot(const TableView& table, const Media& media, Slot slot, Step flush) {
+  std::uint64_t* const state = table.State(slot);
+  if (table.inline_values()) {
+    media.Store(state, kEmptyState);  // with 0 as its reference, the item would have that value
+  } else {
+    media.StorePair(state, kEmptyState, 0);
+  }
+  media.Flush(flush, state, (table.inline_values() ? 1 : 2) * sizeof *state);
+}
 
 /// The key stored in a valid slot. 8-byte keys are their own state word, but in the reserved level.
 template <class Media>

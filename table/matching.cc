@@ -8,8 +8,7 @@
 
 namespace gpm {
 
-BucketMatch MatchBucketScalar(const std::uint64_t* pairs, std::uint32_t slots,
-                              std::uint64_t word) {
+BucketMatch MatchBucketScalar(const std::uint64_t* pairs, std::uint32_t slots, std::uint64_t word) {
   BucketMatch result{0, 0};
   for (std::uint32_t s = 0; s < slots; ++s) {
     const std::uint64_t state = __atomic_load_n(pairs + 2 * s, __ATOMIC_ACQUIRE);
@@ -37,9 +36,8 @@ namespace {
 
 __attribute__((target("avx512f"), always_inline)) inline __m512i StatesOfEight(const void* pairs) {
   const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
-  return _mm512_permutex2var_epi64(
-      _mm512_load_si512(pairs), even,
-      _mm512_load_si512(static_cast<const std::byte*>(pairs) + 64));
+  return _mm512_permutex2var_epi64(_mm512_load_si512(pairs), even,
+                                   _mm512_load_si512(static_cast<const std::byte*>(pairs) + 64));
 }
 
 __attribute__((target("avx512f"))) BucketMatch MatchBucketAvx512(const std::uint64_t* pairs,

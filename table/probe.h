@@ -125,8 +125,8 @@ class TableProbe {
   GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
     const Candidates candidates = LocateKey(table_, key);
     std::uint32_t match = ProbeSlots(candidates, key).match;
-    while (match != 0 && table_.IsHalf(candidates.word,
-                                       LoadReference(SlotAt(candidates, LowestBit(match))))) {
+    while (match != 0 &&
+           table_.IsHalf(candidates.word, LoadReference(SlotAt(candidates, LowestBit(match))))) {
       match &= match - 1;
     }
     if (match == 0) return false;

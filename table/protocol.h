@@ -299,7 +299,7 @@ class Operations : public TableProbe<Group, Media> {
     if (!table_.inline_values()) {
       reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
     }
-    Empty(slot, Step::kGiveBackFlush);
+    EmptySlot(table_, media_, slot, Step::kGiveBackFlush);
     if (!directory_.enabled()) return;
     // Both words are zero, durably, before somebody writes both in any order.
     media_.Fence(Step::kGiveBackSharedFence);
@@ -349,7 +349,7 @@ class Operations : public TableProbe<Group, Media> {
     work.change = Change::kInsert;
     work.covered = directory_.Covers(candidates);
     if (!Place(&work, static_cast<std::uint32_t>(choice))) return false;
-    if (group_.IsLeader()) Empty(from, Step::kDrainFlush);
+    if (group_.IsLeader()) EmptySlot(table_, media_, from, Step::kDrainFlush);
     FenceBeforeAck(TeamOfOne(group_), media_, Step::kDrainFence);
     if (!work.covered) return true;
     if (!table_.inline_values()) cache_.Drop(BucketIndex(candidates, position), from.index);
@@ -378,12 +378,6 @@ class Operations : public TableProbe<Group, Media> {
   /// there. Not where a reference may be 0, nor where others look at the state in the pool.
   GPM_HD bool PublishesPair(const Work& work) const {
     return work.covered && !table_.inline_values();
-  }
-
-  /// Makes both words of a slot zero; by a leader.
-  GPM_HD void Empty(Slot slot, Step flush) const {
-    media_.StorePair(table_.State(slot), kEmptyState, 0);
-    media_.Flush(flush, table_.State(slot), 2 * sizeof(std::uint64_t));
   }
 
   GPM_HD bool CasOnce(Step step, std::uint64_t* word, std::uint64_t expected,

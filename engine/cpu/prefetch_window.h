@@ -181,36 +181,9 @@ class WindowSearch {
       bucket += locations;
     }
     const std::uint64_t bytes = table_.pair_bytes();
-    const auto prefetch_all = [&](const auto& prefetch) {
-      for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
-        if (*each == nullptr) continue;
-        for (std::uint64_t i = 0; i < bytes; i += 64) prefetch(*each + i);
-      }
-    };
-#ifndef GPM_PF
-#define GPM_PF 1
-#endif
-    if constexpr (GPM_PF == 0) {
-      if (window->pairs) {
-        prefetch_all(PrefetchWithNeighbour);
-      } else {
-        prefetch_all(PrefetchLine);
-      }
-    } else if constexpr (GPM_PF == 1) {
-      prefetch_all(PrefetchWithNeighbour);
-    } else if constexpr (GPM_PF == 2) {
-      for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
-        if (*each == nullptr) continue;
-        for (std::uint64_t i = 0; i < bytes; i += 128) PrefetchWithNeighbour(*each + i);
-      }
-    } else if constexpr (GPM_PF == 3) {
-      prefetch_all(PrefetchLine);
-    } else if constexpr (GPM_PF == 4) {  // first lines first, then the others
-      for (std::uint64_t i = 0; i < bytes; i += 64) {
-        for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
-          if (*each != nullptr) PrefetchWithNeighbour(*each + i);
-        }
-      }
+    for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
+      if (*each == nullptr) continue;
+      for (std::uint64_t i = 0; i < bytes; i += 64) PrefetchWithNeighbour(*each + i);
     }
   }
 
