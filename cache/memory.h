@@ -2,6 +2,7 @@
 #define GPM_CACHE_MEMORY_H_
 
 #include <atomic>
+#include <utility>
 
 #include "cache/policy.h"
 #include "cache/refresh.h"
@@ -17,6 +18,7 @@ struct CacheMemory {
   /// @param total_bytes where arrays count what they allocate
   explicit CacheMemory(std::atomic<std::uint64_t>* total_bytes)
       : fingerprints(total_bytes),
+        drained(total_bytes),
         cells(total_bytes),
         references(total_bytes),
         keys(total_bytes),
@@ -32,7 +34,7 @@ struct CacheMemory {
         state(total_bytes) {}
 
   // The directory.
-  Array<std::uint16_t> fingerprints;
+  Array<std::uint16_t> fingerprints, drained;
   Array<std::uint32_t> cells;
   Array<std::uint64_t> references, keys;
   // The cache and its refreshes.
@@ -45,8 +47,11 @@ struct CacheMemory {
   /// Makes room. What it then holds has to be set: frame_of, scores, histogram and fills to 0,
   /// bucket_of to kNoBucket, tags to kClosed; and the directory made.
   void Reserve(const CacheShape& of, CachePolicy with_policy) {
+    ReserveDirectory(of);
+    ReserveCache(with_policy);
+  }
+  void ReserveDirectory(const CacheShape& of) {
     shape = of;
-    policy = with_policy;
     const std::uint64_t slots = std::uint64_t{shape.buckets} * shape.slots;
     if (shape.buckets == 0) return;
     fingerprints.Reserve(std::uint64_t{shape.buckets} * shape.stride);
@@ -56,17 +61,86 @@ struct CacheMemory {
       cells.Reserve(slots);
     }
     if (shape.key_words != 0) keys.Reserve(slots * shape.key_words);
+  }
+  void ReserveCache(CachePolicy with_policy) {
+    policy = with_policy;
     if (shape.frames == 0) return;
-    frame_of.Reserve(shape.buckets);
-    scores.Reserve(shape.buckets);
+    ReserveBuckets();
     bucket_of.Reserve(shape.frames);
     free.Reserve(shape.frames);
     pending.Reserve(shape.frames);
-    fills.Reserve(1);
     tags.Reserve(std::uint64_t{shape.frames} * shape.slots);
     values.Reserve(std::uint64_t{shape.frames} * shape.slots * shape.value_stride);
-    histogram.Reserve(CacheRefresh::kRanks);
-    state.Reserve(1);
+  }
+  /// Makes room for the fingerprints of the level that is being drained, so many buckets.
+  void ReserveDrained(std::uint64_t buckets) { drained.Reserve(buckets * shape.stride); }
+
+  /// Whether TakeOver can make a directory of this shape out of this one.
+  bool Precedes(const CacheShape& later) const {
+    return shape.buckets != 0 && later.buckets != 0 && shape.stride == later.stride &&
+           shape.slots == later.slots && shape.key_words == later.key_words &&
+           shape.value_stride == later.value_stride;
+  }
+  /// Fills the directory from that of a table that had one level less, and of which the oldest is
+  /// drained from now on, while no batch runs. Reads no slots: the levels that stay have the same
+  /// order, and the new one, which comes last, is empty.
+  /// REQUIRES: before.Precedes(shape); ReserveDirectory and ReserveDrained.
+  /// @param drained_buckets of the level that is to be drained, the first ones of `before`
+  /// @param copy copy(to, from, elements) @param fill fill(to, byte, elements)
+  template <class Copy, class Fill>
+  void TakeOver(const CacheMemory& before, std::uint32_t drained_buckets, const Copy& copy,
+                const Fill& fill) {
+    const std::uint64_t stay = before.shape.buckets - drained_buckets;
+    const auto take = [&](const auto& to, const auto& from, std::uint64_t of_bucket) {
+      copy(to.data(), from.data() + drained_buckets * of_bucket, stay * of_bucket);
+    };
+    copy(drained.data(), before.fingerprints.data(), drained_buckets * shape.stride);
+    take(fingerprints, before.fingerprints, shape.stride);
+    fill(fingerprints.data() + stay * shape.stride, 0, (shape.buckets - stay) * shape.stride);
+    if (shape.value_stride == 0) {
+      take(references, before.references, shape.slots);
+    } else {
+      take(cells, before.cells, shape.slots);
+    }
+    if (shape.key_words != 0) take(keys, before.keys, shape.slots * shape.key_words);
+  }
+
+  /// Whether TakeOverCache can keep the frames of this one.
+  bool HasFramesFor(const CacheShape& later) const {
+    return shape.frames != 0 && later.frames >= shape.frames;
+  }
+  /// The same for the cache: buckets that stay keep their frames, but for KeepFrame, and scores.
+  /// REQUIRES: TakeOver; before->HasFramesFor(shape); no refresh is under way. Makes the room.
+  /// @param before may lose its frames
+  template <class Copy, class Fill>
+  void TakeOverCache(CacheMemory* before, std::uint32_t drained_buckets, const Copy& copy,
+                     const Fill& fill) {
+    const std::uint64_t stay = before->shape.buckets - drained_buckets;
+    const std::uint64_t frames = before->shape.frames;
+    if (shape.frames == frames) {
+      policy = before->policy;
+      ReserveBuckets();
+      std::swap(bucket_of, before->bucket_of);
+      std::swap(free, before->free);
+      std::swap(pending, before->pending);
+      std::swap(tags, before->tags);
+      std::swap(values, before->values);
+    } else {
+      ReserveCache(before->policy);
+      copy(bucket_of.data(), before->bucket_of.data(), frames);
+      copy(tags.data(), before->tags.data(), frames * shape.slots);
+      copy(values.data(), before->values.data(), frames * shape.slots * shape.value_stride);
+      fill(bucket_of.data() + frames, 0xFF, shape.frames - frames);
+      fill(tags.data() + frames * shape.slots, 0xFF, (shape.frames - frames) * shape.slots);
+    }
+    const auto take = [&](const auto& to, const auto& from) {
+      copy(to.data(), from.data() + drained_buckets, stay);
+      fill(to.data() + stay, 0, shape.buckets - stay);
+    };
+    take(frame_of, before->frame_of);
+    take(scores, before->scores);
+    fill(histogram.data(), 0, CacheRefresh::kRanks);
+    fill(fills.data(), 0, 1);
   }
 
   Accelerators View() const {
@@ -93,6 +167,15 @@ struct CacheMemory {
   CacheRefresh Refresh(const CacheView& view, const CacheAgeing& ageing) const {
     return CacheRefresh{view,        shape.buckets,  ageing,      histogram.data(),
                         free.data(), pending.data(), state.data()};
+  }
+
+ private:
+  void ReserveBuckets() {
+    frame_of.Reserve(shape.buckets);
+    scores.Reserve(shape.buckets);
+    fills.Reserve(1);
+    histogram.Reserve(CacheRefresh::kRanks);
+    state.Reserve(1);
   }
 };
 

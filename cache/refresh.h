@@ -127,6 +127,21 @@ struct CacheRefresh {
   }
 };
 
+/// What becomes of a frame when the buckets before `drained` are not addressable any more, and the
+/// others are counted from there on (CacheMemory::TakeOverCache).
+GPM_HD inline void KeepFrame(const CacheView& cache, std::uint32_t slots, std::uint32_t frame,
+                             std::uint32_t drained) {
+  std::uint32_t* const bucket = cache.bucket_of + frame;
+  if (*bucket != CacheView::kNoBucket && *bucket >= drained) {
+    *bucket -= drained;
+    return;
+  }
+  *bucket = CacheView::kNoBucket;
+  for (std::uint32_t s = 0; s < slots; ++s) {
+    cache.tags[std::uint64_t{frame} * slots + s] = CacheView::kClosed;
+  }
+}
+
 /// What an executor needs to fill frames, where it does not fill them one by one.
 struct CacheFillShape {
   std::uint32_t frames_at_once = 0;

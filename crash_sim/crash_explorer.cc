@@ -87,6 +87,7 @@ bool IsOfGpu(Step step) {
     case Step::kDirectoryUpdatedFence:
     case Step::kDirectoryErasedFence:
     case Step::kGiveBackSharedFence:
+    case Step::kDirectoryMovedUpFence:
     case Step::kCachePutFence:
     case Step::kCacheFillingFence:
     case Step::kCacheFilledFence:

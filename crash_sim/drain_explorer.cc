@@ -8,9 +8,12 @@
 #include <functional>
 #include <random>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "crash_sim/crash_states.h"
+#include "crash_sim/explore_seeds.h"
+#include "crash_sim/grid_media.h"
 #include "crash_sim/machine.h"
 #include "pm/space.h"
 #include "table/draining.h"
@@ -20,6 +23,9 @@
 namespace gpm::crash {
 namespace {
 
+constexpr std::uint32_t kAbove = 4;  ///< buckets
+constexpr std::uint32_t kBelow = 2;
+constexpr std::uint32_t kSlots = 2;  ///< of a bucket
 constexpr std::uint64_t kKeys = 3;
 constexpr std::uint64_t kFirstKey = 100;
 constexpr std::uint64_t kFirstValue = 1000;  ///< of the first key, at first
@@ -27,14 +33,16 @@ constexpr std::uint64_t kNewValue = 5000;
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 /// Two levels, of which one is being drained. Values are in the slots.
+/// @tparam Memory a Machine, with the media on it
+template <class Memory, class Media>
 class DrainRunner {
  public:
   DrainRunner() {
     Superblock superblock{};
     superblock.key_size = 8;
     superblock.value_size = 8;
-    superblock.geometry = Geometry{1, 2, 2};
-    LayLevels(&superblock, {4, 2}, 0);
+    superblock.geometry = Geometry{1, 2, kSlots};
+    LayLevels(&superblock, {kAbove, kBelow}, 0);
     superblock.hash_seed[0] = 7;
     superblock.hash_seed[1] = 11;
     table_ = MakeTableView(reinterpret_cast<std::byte*>(pool_.data()), superblock);
@@ -44,14 +52,17 @@ class DrainRunner {
     std::mt19937_64 random(Scramble(seed));
     machine_.Begin(8 * pool_.size());
     machine_.Mapped(table_.base, 8 * pool_.size());
+    if constexpr (kGrid) machine_.BeginGrid(random());
     Fill();
+    ChooseAccelerators(random() % 3);
     const Image before(pool_.begin(), pool_.end());
     std::vector<std::function<void()>> bodies;
-    bodies.push_back([this] {
-      for (std::uint64_t b = 0; b < table_.Buckets(1); ++b) {
+    for (std::uint64_t b = 0; b < kBelow; ++b) {
+      bodies.push_back([this, b] {
         DrainBucketBesideBatches(MakeOperations(), table_.Bucket(1, b));
-      }
-    });
+        EndKernel();
+      });
+    }
     // One key is erased, and something else is done to it, or to another one.
     erased_key_ = kFirstKey + random() % kKeys;
     other_key_ = random() % 2 == 0 ? erased_key_ : kFirstKey + random() % kKeys;
@@ -78,21 +89,23 @@ class DrainRunner {
       Crash(before, random, report);
     } catch (const std::exception& error) {
       report->violation = fmt::format("seed {}: {}", seed, error.what());
+      report->violation_seed = seed;
     }
     machine_.LeaveOut(Step::kOther);
     ++report->schedules;
   }
 
  private:
-  using CpuOperations = Operations<ThreadGroup, TracedMedia>;
+  static constexpr bool kGrid = std::is_same_v<Memory, GridMachine>;
+  using Tile = Operations<ThreadGroup, Media>;
   /// When an operation began and ended, in events of the trace.
   struct Call {
     std::uint64_t begun = kNever;
     std::uint64_t ended = kNever;
   };
 
-  CpuOperations MakeOperations() const {
-    return CpuOperations(table_, reclaim_, locks_, accelerators_, ThreadGroup{}, media_);
+  Tile MakeOperations() const {
+    return Tile(table_, reclaim_, locks_, accelerators_, ThreadGroup{}, media_);
   }
 
   /// The keys are in the level that is to be drained.
@@ -117,17 +130,40 @@ class DrainRunner {
   /// A batch of one operation. @return whether the key was there
   bool Apply(Op op, std::uint64_t key, Call* call) {
     call->begun = machine_.trace().events().size();
-    const CpuOperations operations = MakeOperations();
+    const Tile operations = MakeOperations();
     const Candidates candidates = operations.Locate(&key);
     if (!BringUp(operations, candidates)) throw std::runtime_error("no slot for an item");
+    EndKernel();
     const std::uint64_t value = kNewValue + key;
     const Plan plan = PlanOf(op, reinterpret_cast<const std::byte*>(&value));
     const Outcome outcome = operations.Apply(candidates, &key, plan);
-    // What another operation published, and has not made durable, is made so (PersistObserved).
-    operations.FlushCandidates(candidates);
-    media_.Fence(Step::kSettleFence);
+    if constexpr (!kGrid) {
+      // What another operation published, and has not made durable, is made so (PersistObserved).
+      operations.FlushCandidates(candidates);
+      media_.Fence(Step::kSettleFence);
+    }
+    EndKernel();
     call->ended = machine_.trace().events().size();
     return outcome.present;
+  }
+
+  /// No directory, one, or one that has the fingerprints of the level that is being drained.
+  void ChooseAccelerators(std::uint64_t which) {
+    accelerators_ = {};
+    if (which == 0) return;
+    DirectoryView& directory = accelerators_.directory;
+    directory.fingerprints = prints_.data();
+    directory.references = references_.data();
+    directory.keys = keys_.data();
+    directory.stride = DirectoryView::kPrintsInWord;
+    if (which == 2) directory.drained = drained_.data();
+    const Tile operations = MakeOperations();
+    for (std::uint32_t i = 0; i < kAbove; ++i) operations.directory().Build(i);
+    for (std::uint64_t b = 0; which == 2 && b < kBelow; ++b) operations.directory().BuildDrained(b);
+  }
+
+  void EndKernel() const {
+    if constexpr (kGrid) media_.FenceShared(Step::kOther);
   }
 
   /// What an image has of a key: its value, above or else below, or nothing.
@@ -187,11 +223,15 @@ class DrainRunner {
   }
 
   Scheduler scheduler_;
-  Machine machine_{&scheduler_};
-  const TracedMedia media_{Persist(&machine_)};
+  Memory machine_{&scheduler_};
+  const Media media_{Persist(&machine_)};
   alignas(128) std::array<std::uint64_t, 2 * kPageBytes / 8> pool_{};
   TableView table_{};
-  const Accelerators accelerators_;
+  Accelerators accelerators_;
+  alignas(8) std::array<std::uint16_t, kAbove * DirectoryView::kPrintsInWord> prints_{};
+  alignas(8) std::array<std::uint16_t, kBelow * DirectoryView::kPrintsInWord> drained_{};
+  std::array<std::uint64_t, kAbove * kSlots> references_{};
+  std::array<std::uint64_t, kAbove * kSlots> keys_{};
   std::array<std::uint32_t, 2> lock_words_{};
   const KeyLocks locks_{lock_words_.data(), 1};
   ReclaimCounters counters_{};
@@ -205,8 +245,9 @@ class DrainRunner {
 
 }  // namespace
 
-DrainReport ExploreDraining(const SeedOptions& options) {
-  return ExploreSeeds<DrainRunner, DrainReport>(options);
+DrainReport ExploreDraining(const DrainOptions& options) {
+  return options.grid ? ExploreSeeds<DrainRunner<GridMachine, GridMedia>, DrainReport>(options)
+                      : ExploreSeeds<DrainRunner<Machine, TracedMedia>, DrainReport>(options);
 }
 
 }  // namespace gpm::crash

@@ -93,18 +93,30 @@ void CpuBatchTask<crash::GridSetup>::Phase(const CellGrant& grant) {
 void CpuBatchTask<crash::GridSetup>::EndPhase() {
   progress_ = Progress{};
   progress_.items_added = static_cast<std::int64_t>(sums_.items_added);
-  progress_.short_of_slots = sums_.short_of_slots;
+  progress_.short_of_slots = sums_.short_of_slots + (sums_.stuck != 0 ? 1 : 0);
   progress_.short_of_cells = sums_.short_of_cells;
   progress_.carried_out = sums_.carried_out;
+  progress_.drained = sums_.undrained == 0;
   progress_.cells_left = grant_.count - std::min(grant_.count, sums_.cells_taken);
   progress_.positions = executor_->Positions();
 }
 
-bool CpuBatchTask<crash::GridSetup>::BringUpAll() {
-  const std::uint32_t key_words = executor_->table_.key_words;
-  return executor_->BringUpKeys(grid_.count, [&](std::size_t i, KeyBuffer*) {
-    return grid_.KeyOf(static_cast<std::uint32_t>(i), key_words);
+bool CpuBatchTask<crash::GridSetup>::DrainBeside(const BucketRange& drain) {
+  const TableView& table = executor_->table_;
+  if (!table.draining()) return true;
+  const std::uint64_t slots = drain.count() << table.slot_bits;
+  machine().RunParts(slots + grid_.count, [&](std::size_t i) {
+    const Tile tile = MakeTile();
+    if (i < slots) {
+      const Slot slot{table.Bucket(table.levels, drain.first + (i >> table.slot_bits)),
+                      static_cast<std::uint32_t>(i & (table.slots - 1))};
+      if (!DrainSlotBesideBatches(tile, slot)) ++sums_.undrained;
+      return;
+    }
+    const auto operation = static_cast<std::uint32_t>(i - slots);
+    if (!BringUp(tile, tile.Locate(grid_.KeyOf(operation, table.key_words)))) ++sums_.stuck;
   });
+  return sums_.stuck == 0;
 }
 
 void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
@@ -124,12 +136,9 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, con
   if (strategy_ == Strategy::kSearched && !directory) strategy_ = Strategy::kRuns;
   if (!machine().on_grid()) strategy_ = Strategy::kAlone;  // where nobody waits for anybody
   if (finds && machine().Random() % 4 != 0) strategy_ = Strategy::kFinds;
-  const std::uint64_t undrained = executor_->DrainBesideBatches(drain);
-  if (!BringUpAll()) {
-    sums_.short_of_slots = 1;
+  if (!DrainBeside(drain)) {
     strategy_ = Strategy::kRuns;
     EndPhase();
-    progress_.drained = undrained == 0;
     return;
   }
   switch (strategy_) {
@@ -147,16 +156,14 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, con
       break;
   }
   EndPhase();
-  progress_.drained = undrained == 0;
 }
 
 Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGrant& grant) {
   Phase(grant);
-  if (!BringUpAll()) {
-    sums_.short_of_slots = 1;
-  } else if (strategy_ == Strategy::kSmall && !final_attempt) {
+  const bool can_run = DrainBeside({});
+  if (can_run && strategy_ == Strategy::kSmall && !final_attempt) {
     ApplySmallBatch(true);
-  } else {
+  } else if (can_run) {
     ApplyKeyRuns(final_attempt);
   }
   EndPhase();

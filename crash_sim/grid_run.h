@@ -31,6 +31,8 @@ struct GridSums {
   std::uint64_t found = 0;
   std::uint64_t cache_hits = 0;
   std::uint64_t mispredictions = 0;
+  std::uint64_t stuck = 0;
+  std::uint64_t undrained = 0;
 };
 
 struct GridBatch {
@@ -153,8 +155,9 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
 
   GridMachine& machine() const;
   Tile MakeTile() const;
-  /// Brings the items of its keys up. @return whether the batch can be carried out
-  bool BringUpAll();
+  /// Drains the buckets, and brings the items of its keys up: one kernel, before the batch's own.
+  /// @return whether the batch can be carried out
+  bool DrainBeside(const BucketRange& drain);
   void Place();
   void Phase(const CellGrant& grant);
   void EndPhase();

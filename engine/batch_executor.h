@@ -47,7 +47,7 @@ class BatchTask {
   virtual ~BatchTask() = default;
   /// Gives back the slots, drains the buckets and starts the batch, which may take the cells
   /// granted. Called once.
-  /// @param drain none where the executor does not drain beside batches
+  /// @param drain none where no level is being drained beside batches
   /// @throws Error(kGpu), std::bad_alloc
   virtual void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
                      const BucketRange& drain) = 0;

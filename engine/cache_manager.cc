@@ -116,6 +116,10 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
       shape = {};
     }
   }
+  SetShape(shape);
+}
+
+void CacheManager::SetShape(const CacheShape& shape) {
   const MutexLock lock(mutex_);
   on_ = shape.frames != 0;
   EndRefresh();
@@ -126,6 +130,17 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
   stats_.frames = shape.frames;
   stats_.bytes = shape.cache_bytes();
   stats_.policy = on_ ? options_.policy : CachePolicy::kOff;
+}
+
+bool CacheManager::FollowGrowth(Executor& executor, const TableView& table) {
+  // (Of limited memory there may be none for two directories at once.)
+  if (limited()) return false;
+  const Turn turn(*this, true);
+  if (refreshing_) executor.AwaitCacheRefresh();
+  const CacheShape shape = ShapeCache(options_, DefaultsOf(executor), table);
+  if (!executor.FollowGrowth(table, shape, options_.policy)) return false;
+  SetShape(shape);
+  return true;
 }
 
 void CacheManager::Stop(Executor& executor) {

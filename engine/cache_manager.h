@@ -37,6 +37,11 @@ class CacheManager {
   /// @param new_levels so many levels, the highest, hold nothing yet, and are not read
   void Reset(Executor& executor, const TableView& table, std::uint32_t new_levels);
 
+  /// Gives the executor a table that got one more level, of which batches drain the oldest from now
+  /// on. The directory follows, and the cache, where that can be. REQUIRES: no batch runs.
+  /// @return false where there is nothing to follow, or no memory: as before the call, but for that
+  bool FollowGrowth(Executor& executor, const TableView& table);
+
   /// Gives their memory back. REQUIRES: no batch runs.
   void Drop(Executor& executor);
 
@@ -64,6 +69,8 @@ class CacheManager {
   /// Waits until nobody asks the executor for anything, and keeps others from it during its life.
   class Turn;
 
+  /// By who has the turn: the executor has made them.
+  void SetShape(const CacheShape& shape);
   /// By who has the turn: no refresh is under way any more.
   void EndRefresh() GPM_REQUIRES(mutex_);
 

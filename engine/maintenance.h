@@ -81,6 +81,17 @@ class TableMaintenance {
   /// @param used buckets, by index: all slots of those behind them are empty
   virtual void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) = 0;
 
+  /// The table got one more level, and batches drain the oldest from now on: as SetTable, but the
+  /// directory follows, without reading slots, and with what it knows of the oldest level
+  /// (CacheMemory::TakeOver). Buckets keep their frames, or the cache is empty. Ends a
+  /// refresh under way.
+  /// @param shape for the table @return false where it can't, for want of memory or of a directory
+  ///        of such a shape: there are to be made anew then
+  virtual bool FollowGrowth(const TableView&, const CacheShape&, CachePolicy) { return false; }
+  /// Batches drain the oldest level from now on: makes what the directory knows of it, unless that
+  /// is there. Without it, and for want of memory, its state words tell.
+  virtual void BeginDraining() {}
+
   // A refresh of the cache (cache/refresh.h), while batches run. One thread at a time.
   /// Begins it. @param uses counted since the refresh before @throws Error(kGpu)
   virtual void RefreshCache(std::uint64_t uses) = 0;

@@ -43,6 +43,14 @@ void Resizer::RefreshTable() {
   accelerated_ = false;
 }
 
+void Resizer::FollowGrowth() {
+  accelerated_ = accelerated_ &&
+                 cache_.FollowGrowth(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  if (accelerated_) return;
+  RefreshTable();
+  MakeAccelerators(1);
+}
+
 void Resizer::MakeAccelerators(std::uint32_t new_levels) {
   if (accelerated_) return;
   cache_.Reset(executor_, MakeTableView(pool_.base(), pool_.superblock()), new_levels);
@@ -163,11 +171,11 @@ bool Resizer::AddLevels(const LevelSizes& sizes, bool beside) {
                          added, SlotsOf(pool_.superblock()));
     });
     health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
-      RefreshTable();
       if (beside && added == 1 && CanDrain(0)) {
-        MakeAccelerators(added);
+        FollowGrowth();
         GoOnDraining();
       } else {
+        RefreshTable();
         Drain(added);
       }
     });
@@ -211,6 +219,7 @@ void Resizer::GoOnDraining() {
                                                static_cast<double>(SlotsOf(superblock)));
   draining_.Begin(superblock.levels[superblock.level_count - 1].buckets, superblock.geometry.slots,
                   full - std::min(full, space_.items()));
+  if (!cache_.limited()) executor_.BeginDraining();
 }
 
 void Resizer::ShrinkEmptyLevels() {

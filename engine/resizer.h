@@ -79,6 +79,9 @@ class Resizer {
  private:
   /// Tells the executor of the table. There is no directory, nor a cache, from then on.
   void RefreshTable() GPM_REQUIRES(store_state);
+  /// The same when it has one more level, and the oldest is to be drained beside batches: there are
+  /// both then, where there can be.
+  void FollowGrowth() GPM_REQUIRES(store_state);
   /// A resize by these levels, the newest first. @param beside what is drained then is drained
   /// beside batches
   bool AddLevels(const LevelSizes& sizes, bool beside) GPM_REQUIRES(store_state);

@@ -88,6 +88,8 @@ std::string_view StepName(Step step) {
       return "directory-erased-fence";
     case Step::kGiveBackSharedFence:
       return "give-back-shared-fence";
+    case Step::kDirectoryMovedUpFence:
+      return "directory-moved-up-fence";
     case Step::kCachePutCas:
       return "cache-put-cas";
     case Step::kCacheFillCas:

@@ -38,6 +38,10 @@ struct DirectoryView {
   std::uint64_t* references = nullptr;    ///< instead, where values are inline
   std::uint64_t* keys = nullptr;          ///< of slots, key_words each; null: they are not here
   std::uint32_t stride = 0;               ///< fingerprints of a bucket: its slots, but at least 4
+  /// The same fingerprints of the level that is being drained beside batches, as they were when
+  /// that began; kEmpty once the slot's item was moved up. Null: its state words tell
+  /// (table/draining.h).
+  std::uint16_t* drained = nullptr;
 
   GPM_HD bool enabled() const { return fingerprints != nullptr; }
   static GPM_HD std::uint16_t FingerprintOf(const KeyHash& hash) {
@@ -212,6 +216,53 @@ class DirectoryAccess {
     }
   }
 
+  // The level that is being drained beside batches.
+
+  /// Whether its fingerprints are here.
+  GPM_HD bool knows_drained() const { return view_.drained != nullptr; }
+  /// Whether some slot of it may hold the key; by the whole group. REQUIRES: knows_drained.
+  GPM_HD bool MayBeDrained(const Candidates& candidates) const {
+    if (candidates.reserved >= 0) return false;
+    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(candidates.hash);
+    const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
+    const std::uint32_t slots_of_word =
+        table_.slots < DirectoryView::kPrintsInWord ? table_.slots : DirectoryView::kPrintsInWord;
+    const std::uint32_t part_buckets = table_.level_views[table_.levels].part_buckets;
+    bool mine = false;
+    for (std::uint32_t w = group_.Lane(); w < table_.locations * words_of_bucket;
+         w += Group::kSize) {
+      const std::uint32_t location = w >> LowestBit(words_of_bucket);  // a power of two
+      const std::uint64_t number = BucketNumber(candidates.hash, location, part_buckets);
+      const std::uint64_t four = media_.LoadShared(reinterpret_cast<const std::uint64_t*>(
+          view_.drained + number * view_.stride +
+          (w & (words_of_bucket - 1)) * DirectoryView::kPrintsInWord));
+      for (std::uint32_t i = 0; i < slots_of_word; ++i) {
+        mine |= static_cast<std::uint16_t>(four >> (16 * i)) == fingerprint;
+      }
+    }
+    return group_.Ballot(mine) != 0;
+  }
+  /// The fingerprint of a slot of it. REQUIRES: knows_drained.
+  GPM_HD std::uint16_t DrainedPrint(Slot slot) const {
+    return media_.LoadShared(DrainedPrintAt(slot));
+  }
+  /// An item was moved up from a slot of it, durably; by a leader. Who takes the key's lock
+  /// afterwards sees it.
+  GPM_HD void MovedUp(Slot slot) const {
+    media_.StoreShared(DrainedPrintAt(slot), DirectoryView::kEmpty);
+    media_.FenceShared(Step::kDirectoryMovedUpFence);
+  }
+  /// Makes the fingerprints of one of its buckets, as Build.
+  GPM_HD void BuildDrained(std::uint64_t number) const {
+    std::byte* const bucket = table_.Bucket(table_.levels, number);
+    for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
+      KeyBuffer key;
+      const Slot slot{bucket, s};
+      media_.StoreShared(DrainedPrintAt(slot),
+                         PrintOf(slot, media_.Load(table_.State(slot)), key.words));
+    }
+  }
+
   /// Makes the entries of a bucket from persistent memory, while no batch runs. A slot whose word
   /// is not its key's, which only damage leaves, is one that no search finds.
   GPM_HD void Build(std::uint32_t index) const {
@@ -219,15 +270,11 @@ class DirectoryAccess {
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
       const std::uint64_t word = media_.Load(table_.State(Slot{bucket, s}));
       const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
-      std::uint16_t fingerprint = DirectoryView::kEmpty;
-      if (table_.IsHalf(word, reference)) {
-        fingerprint = DirectoryView::kTaken;
-      } else if (word != kEmptyState) {
-        KeyBuffer key;
-        LoadSlotKey(table_, media_, Slot{bucket, s}, word, key.words);
-        const Candidates candidates = LocateKey(table_, key.words);
-        fingerprint = candidates.word == word ? DirectoryView::FingerprintOf(candidates.hash)
-                                              : DirectoryView::kTaken;
+      const bool half = table_.IsHalf(word, reference);
+      KeyBuffer key;
+      const std::uint16_t fingerprint =
+          half ? DirectoryView::kTaken : PrintOf(Slot{bucket, s}, word, key.words);
+      if (word != kEmptyState && !half) {
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
         StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
@@ -259,6 +306,22 @@ class DirectoryAccess {
  private:
   static constexpr std::uint64_t kAllTaken =
       DirectoryView::kTaken * std::uint64_t{0x0001'0001'0001'0001};
+
+  /// The fingerprint of a slot with this word. @param key set to the slot's, if there is an item
+  GPM_HD std::uint16_t PrintOf(Slot slot, std::uint64_t word, std::uint64_t* key) const {
+    if (word == kEmptyState) return DirectoryView::kEmpty;
+    if (word == kInsertState) return DirectoryView::kTaken;
+    LoadSlotKey(table_, media_, slot, word, key);
+    const Candidates candidates = LocateKey(table_, key);
+    return candidates.word == word ? DirectoryView::FingerprintOf(candidates.hash)
+                                   : DirectoryView::kTaken;
+  }
+  GPM_HD std::uint16_t* DrainedPrintAt(Slot slot) const {
+    const auto offset = static_cast<std::uint64_t>(slot.bucket - table_.base);
+    const std::uint64_t number =
+        (offset - table_.level_views[table_.levels].offset) / table_.bucket_bytes;
+    return view_.drained + number * view_.stride + slot.index;
+  }
 
   /// Word w of the fingerprints of the candidate buckets, or null.
   GPM_HD const std::uint64_t* WordAt(const Candidates& candidates, std::uint32_t w,

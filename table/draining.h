@@ -26,6 +26,11 @@ namespace gpm {
 /// Who sees neither the item nor kInsertState knows that no crash brings the item back. (Else an
 /// operation that erases it above might be durable before its erase below is.) In recovery
 /// kInsertState means nothing there.
+///
+/// Where there is a directory, it has the level's fingerprints (DirectoryView::drained), which say
+/// the same, so that a key that is not below costs no access to persistent memory:
+///
+///   item -> kEmptyState · fence · fingerprint -> kEmpty
 
 /// Moves the item in a slot of a level that is being drained up. It is not durable yet that it is
 /// not there any more.
@@ -51,11 +56,17 @@ GPM_HD bool MoveUp(const Operations<Group, Media>& operations, Slot slot, std::u
 template <class Group, class Media>
 GPM_HD bool MoveUpDurably(const Operations<Group, Media>& operations, Slot slot, std::uint64_t word,
                           const std::uint64_t* key) {
-  if (!MoveUp(operations, slot, word, key, kInsertState)) return false;
+  const bool lists = operations.directory().knows_drained();
+  if (!MoveUp(operations, slot, word, key, lists ? kEmptyState : kInsertState)) return false;
   FenceBeforeAck(TeamOfOne(operations.group()), operations.media(), Step::kDrainFence);
   if (operations.group().IsLeader()) {
-    operations.media().Store(operations.table().State(slot), kEmptyState);
+    if (lists) {
+      operations.directory().MovedUp(slot);
+    } else {
+      operations.media().Store(operations.table().State(slot), kEmptyState);
+    }
   }
+  operations.group().Sync();  // none of the group takes it for an item any more
   return true;
 }
 
@@ -102,60 +113,65 @@ GPM_HD std::uint64_t DrainBucket(const Operations<Group, Media>& operations, std
   return left;
 }
 
-/// The same while batches run.
+/// The same of one slot while batches run. @return false when its item found no slot above
+template <class Group, class Media>
+GPM_HD bool DrainSlotBesideBatches(const Operations<Group, Media>& operations, Slot slot) {
+  const auto& directory = operations.directory();
+  const auto is_listed = [&] {  // the same for the whole group
+    return operations.group().Ballot(directory.DrainedPrint(slot) != DirectoryView::kEmpty) != 0;
+  };
+  const bool lists = directory.knows_drained();
+  if (lists && !is_listed()) return true;
+  const std::uint64_t word = operations.LoadState(slot);
+  if (word == kEmptyState || word == kInsertState) return true;
+  KeyBuffer key;
+  LoadSlotKey(operations.table(), operations.media(), slot, word, key.words);
+  const Candidates candidates = operations.Locate(key.words);
+  operations.Lock(candidates);
+  // Somebody may have moved it.
+  const bool there = lists ? is_listed() : operations.LoadState(slot) == word;
+  const bool left = there && !MoveUpDurably(operations, slot, word, key.words);
+  operations.Unlock(candidates);
+  return !left;
+}
+
+/// The same of one bucket.
 template <class Group, class Media>
 GPM_HD std::uint64_t DrainBucketBesideBatches(const Operations<Group, Media>& operations,
                                               std::byte* bucket) {
-  const TableView& table = operations.table();
   std::uint64_t left = 0;
-  for (std::uint32_t s = 0; s < table.slots; ++s) {
-    const Slot slot{bucket, s};
-    const std::uint64_t word = operations.LoadState(slot);
-    if (word == kEmptyState || word == kInsertState) continue;
-    KeyBuffer key;
-    LoadSlotKey(table, operations.media(), slot, word, key.words);
-    const Candidates candidates = operations.Locate(key.words);
-    operations.Lock(candidates);
-    const bool there = operations.LoadState(slot) == word;  // nobody has moved it
-    if (there && !MoveUpDurably(operations, slot, word, key.words)) ++left;
-    operations.Unlock(candidates);
+  for (std::uint32_t s = 0; s < operations.table().slots; ++s) {
+    left += DrainSlotBesideBatches(operations, Slot{bucket, s}) ? 0 : 1;
   }
   return left;
-}
-
-/// Whether a key may have an item in a level that is being drained, or one that has just been moved
-/// up and of which that is not durable.
-template <class Group, class Media>
-GPM_HD bool MayBeBelow(const Operations<Group, Media>& operations, const Candidates& candidates) {
-  const TableView& table = operations.table();
-  bool may_be = false;
-  operations.ForEachDrained(candidates, [&](std::byte* bucket) {
-    for (std::uint32_t s = operations.group().Lane(); s < table.slots; s += Group::kSize) {
-      const std::uint64_t word = operations.media().Load(table.State(Slot{bucket, s}));
-      may_be |= word == candidates.word || word == kInsertState;
-    }
-  });
-  return operations.group().Ballot(may_be) != 0;
 }
 
 /// Moves the item of a key up, if it is in a level that is being drained, so that operations on the
 /// key find it: at the beginning of a batch, for each of its keys. Items with the same hash come
 /// with it, since in no level of any size would there be room for them beside more such items.
+///
+/// Of many that come for one key at once, one moves it. The others do not wait for the lock in
+/// turn, but until the item is not below any more.
 /// @return false when one found no slot above: the batch can't be carried out
 template <class Group, class Media>
 GPM_HD bool BringUp(const Operations<Group, Media>& operations, const Candidates& candidates) {
-  if (!MayBeBelow(operations, candidates)) return true;
-  operations.Lock(candidates);
-  bool moved = true;
-  while (moved) {
-    const Slot slot = operations.FindDrained(candidates, nullptr);
-    if (slot.bucket == nullptr) break;
-    KeyBuffer key;
-    LoadSlotKey(operations.table(), operations.media(), slot, candidates.word, key.words);
-    moved = MoveUpDurably(operations, slot, candidates.word, key.words);
+  for (bool closely = true; operations.MayBeBelow(candidates, closely); closely = false) {
+    if (!operations.TryLock(candidates)) {
+      operations.media().Wait();
+      continue;
+    }
+    bool moved = true;
+    while (moved) {
+      const Slot slot = operations.FindDrained(candidates, nullptr);
+      if (slot.bucket == nullptr) break;
+      KeyBuffer key;
+      LoadSlotKey(operations.table(), operations.media(), slot, candidates.word, key.words);
+      moved = MoveUpDurably(operations, slot, candidates.word, key.words);
+    }
+    operations.Unlock(candidates);
+    return moved;
   }
-  operations.Unlock(candidates);
-  return moved;
+  return true;
 }
 
 }  // namespace gpm

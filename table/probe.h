@@ -145,16 +145,46 @@ class TableProbe {
   /// bucket is null when it is nowhere.
   /// @param key null: any key with this word, in these buckets
   GPM_HD Slot FindDrained(const Candidates& candidates, const std::uint64_t* key) const {
+    const bool knows = directory_.knows_drained();
+    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(candidates.hash);
     Slot found;
     ForEachDrained(candidates, [&](std::byte* bucket) {
-      for (std::uint32_t s = 0; s < table_.slots && found.bucket == nullptr; ++s) {
-        const Slot slot{bucket, s};
-        if (media_.Load(table_.State(slot)) == candidates.word &&
-            (key == nullptr || HoldsKey(slot, key)))
-          found = slot;
+      std::uint32_t match = 0;
+      for (std::uint32_t first = 0; found.bucket == nullptr && first < table_.slots;
+           first += Group::kSize) {
+        const Slot slot{bucket, first + group_.Lane()};
+        const bool mine = slot.index < table_.slots &&
+                          (!knows || directory_.DrainedPrint(slot) == fingerprint) &&
+                          media_.Load(table_.State(slot)) == candidates.word;
+        match |= group_.Ballot(mine) << first;
+      }
+      for (; match != 0 && found.bucket == nullptr; match &= match - 1) {
+        const Slot slot{bucket, LowestBit(match)};
+        if (key == nullptr || HoldsKey(slot, key)) found = slot;
       }
     });
     return found;
+  }
+
+  /// Whether a key may have an item in a level that is being drained, or one that has just been
+  /// moved up and of which that is not durable. Reads no persistent memory where the directory
+  /// knows the level's fingerprints, unless one of them is the key's.
+  /// @param closely looks at the words behind such fingerprints, too: most are then the key's
+  GPM_HD bool MayBeBelow(const Candidates& candidates, bool closely) const {
+    const bool knows = directory_.knows_drained();
+    if (knows && !directory_.MayBeDrained(candidates)) return false;
+    if (knows && !closely) return true;
+    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(candidates.hash);
+    bool may_be = false;
+    ForEachDrained(candidates, [&](std::byte* bucket) {
+      for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
+        const Slot slot{bucket, s};
+        if (knows && directory_.DrainedPrint(slot) != fingerprint) continue;
+        const std::uint64_t word = media_.Load(table_.State(slot));
+        may_be |= word == candidates.word || word == kInsertState || (knows && word == kEmptyState);
+      }
+    });
+    return group_.Ballot(may_be) != 0;
   }
 
   /// Calls visit(bucket) for each bucket where a key may be in the levels that are being drained,

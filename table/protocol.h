@@ -146,11 +146,7 @@ class Operations : public TableProbe<Group, Media> {
   GPM_HD bool TryBegin(Work* work) const {
     do {
       if (work->lock_first && !work->locked) {
-        std::uint32_t taken = 0;
-        if (group_.IsLeader()) {
-          taken = media_.TryAcquire(Step::kKeyLock, locks_.Of(work->candidates.hash)) ? 1 : 0;
-        }
-        work->locked = group_.Broadcast(taken) != 0;
+        work->locked = TryLock(work->candidates);
         if (!work->locked) return false;
       }
     } while (!LookAndPrepare(work));
@@ -287,6 +283,14 @@ class Operations : public TableProbe<Group, Media> {
   GPM_HD void Lock(const Candidates& candidates) const {
     if (group_.IsLeader()) media_.Acquire(Step::kKeyLock, locks_.Of(candidates.hash));
     group_.Sync();
+  }
+  /// @return false when somebody else has it
+  GPM_HD bool TryLock(const Candidates& candidates) const {
+    std::uint32_t taken = 0;
+    if (group_.IsLeader()) {
+      taken = media_.TryAcquire(Step::kKeyLock, locks_.Of(candidates.hash)) ? 1 : 0;
+    }
+    return group_.Broadcast(taken) != 0;
   }
   GPM_HD void Unlock(const Candidates& candidates) const {
     if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));

@@ -1,9 +1,14 @@
-// A level that is drained beside batches (executor cpu): what operations see meanwhile, who ends
-// it, and what a crash in the middle leaves.
+// A level that is drained beside batches: what operations see meanwhile, who ends it, and what a
+// crash in the middle leaves.
 
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <vector>
 
+#include "pm/pool.h"
+#include "table/hash.h"
+#include "table/operation.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -25,8 +30,8 @@ class DrainingTest : public test::PoolTest, public testing::WithParamInterface<C
  protected:
   static OpenOptions Options() {
     OpenOptions options;
-    options.executor = ExecutorKind::kCpu;
-    options.threads = 3;
+    options.executor = test::TestExecutor();
+    if (options.executor == ExecutorKind::kCpu) options.threads = 3;
     options.cache.directory = GetParam().directory;
     options.cache.fraction = GetParam().directory ? 0.5 : 0;
     options.growth = GetParam().growth;
@@ -48,6 +53,23 @@ class DrainingTest : public test::PoolTest, public testing::WithParamInterface<C
   }
   static std::size_t Levels(ModelledStore& store) {
     return store.store().Stats().level_buckets.size();
+  }
+
+  /// Keys that have their candidates in the same two buckets of each level, the last ones of its
+  /// halves, if that has fewer than 512 buckets.
+  std::vector<std::uint64_t> KeysOfOnePlace(const CreateOptions& create, std::size_t count) {
+    const std::string path = NewPath();
+    Store::Create(path, create, Options()).Close();
+    const auto pool = Pool::Open(path, Pool::Options{.read_only = true});
+    std::vector<std::uint64_t> numbers;
+    std::vector<std::uint64_t> words(create.key_size / 8);
+    for (std::uint64_t number = 1; numbers.size() < count; ++number) {
+      const std::string key = test::MakeKey(number, create.key_size);
+      std::memcpy(words.data(), key.data(), key.size());
+      const KeyHash hash = HashKey(pool->superblock().hash_seed, words.data(), create.key_size / 8);
+      if (hash.h >> 56 == 0xFF && (hash.h + hash.g) >> 56 == 0xFF) numbers.push_back(number);
+    }
+    return numbers;
   }
 
   std::uint64_t items_ = 0;  ///< of a new store: keys 0 to there
@@ -191,6 +213,69 @@ TEST_P(DrainingTest, AFullPoolHasNoLevelToDrain) {
   EXPECT_GT(store.store().Stats().resizes, 2u);
   store.ExpectContents();
   store.Apply(Op::kFind, Numbers(0, key));
+}
+
+TEST_P(DrainingTest, TheCacheKeepsTheValuesOfLevelsThatStay) {
+  if (!GetParam().directory || GetParam().value_size <= 8) GTEST_SKIP() << "there is no cache";
+  OpenOptions options = Options();
+  options.cache.fraction = 1;
+  options.cache.refresh_interval = 0;
+  ModelledStore store(NewPath(), test::Shape(GetParam().key_size, GetParam().value_size, 20'000),
+                      options);
+  store.Apply(Op::kInsert, Numbers(0, 10'000));
+  store.Apply(Op::kFind, Numbers(0, 10'000));
+  store.store().RefreshCache().Wait();
+  for (items_ = 10'000; !IsDraining(store); items_ += 32) {
+    store.Apply(Op::kInsert, Numbers(items_, 32));
+  }
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t before = store.store().Stats().cache.hits;
+    store.Apply(Op::kFind, Numbers(0, items_));
+    EXPECT_GT(store.store().Stats().cache.hits - before, items_ / 4);
+    store.Apply(Op::kUpdate, Numbers(0, items_ / 2), 1 + static_cast<std::uint64_t>(round));
+  }
+  store.store().RefreshCache().Wait();
+  const std::uint64_t before = store.store().Stats().cache.hits;
+  store.Apply(Op::kFind, Numbers(0, items_));
+  EXPECT_EQ(store.store().Stats().cache.hits - before, items_ - 1) << "all but the reserved key";
+  store.Reopen();
+}
+
+TEST_P(DrainingTest, OperationsOnItemsThatFindNoSlotAreFinishedAfterGrowth) {
+  constexpr std::uint64_t kOthers = std::uint64_t{1} << 40;  // numbers of keys that are not there
+  CreateOptions create = test::Shape(GetParam().key_size, GetParam().value_size, 1500);
+  create.hash_seed = test::TestSeed();
+  const std::vector<std::uint64_t> crowd = KeysOfOnePlace(create, 48);
+  const auto some = [&](std::size_t from, std::size_t to) {
+    return std::vector(crowd.begin() + static_cast<std::ptrdiff_t>(from),
+                       crowd.begin() + static_cast<std::ptrdiff_t>(to));
+  };
+  for (const Op kind : {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase}) {
+    for (const std::size_t operations : {20, 10'000, 30'000}) {
+      if (Inserts(kind) && operations > 20) continue;  // they would make it grow first
+      SCOPED_TRACE(std::string(OpName(kind)) + " " + std::to_string(operations));
+      ModelledStore store(NewPath(), create, Options());
+      ASSERT_EQ(store.store().Stats().geometry.candidates(), 32u);
+      store.Apply(Op::kInsert, some(0, 32));
+      ASSERT_FALSE(IsDraining(store));
+      store.Apply(Op::kInsert, some(32, 33));  // finds no slot, and the table grows
+      ASSERT_TRUE(IsDraining(store));
+      store.Apply(Op::kInsert, some(33, 48));
+      ASSERT_TRUE(IsDraining(store));
+      // Half of the first ones are below, and all of their candidates are taken.
+      const std::uint64_t newest = store.store().Stats().level_buckets[0];
+      TestBatch batch = store.NewBatch();
+      for (std::size_t i = 0; i < 32; i += 2) batch.Add(kind, crowd[i], 7);
+      for (std::uint64_t i = 0; batch.size() < operations; ++i) batch.Add(kind, kOthers + i, 9);
+      batch.ApplySingle(store.store(), kind);
+      batch.Compare(store.model());
+      EXPECT_FALSE(IsDraining(store));
+      EXPECT_GT(store.store().Stats().level_buckets[0], newest) << "there is a further level";
+      store.ExpectContents();
+      store.Apply(Op::kFind, crowd);
+      store.Reopen();
+    }
+  }
 }
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) {

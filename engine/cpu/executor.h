@@ -5,8 +5,10 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "cache/memory.h"
@@ -107,6 +109,7 @@ class CpuExecutor : public Executor {
   void SetTable(const TableView& table, bool keep) override {
     table_ = table;
     if (!keep) accelerators_ = {};
+    if (!table.draining()) accelerators_.directory.drained = nullptr;
   }
 
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
@@ -149,6 +152,8 @@ class CpuExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
+  bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
+  void BeginDraining() override;
   void RefreshCache(std::uint64_t uses) override;
   void AgeCache(std::uint64_t uses) override;
   bool CacheRefreshEnded() override { return true; }
@@ -205,6 +210,7 @@ class CpuExecutor : public Executor {
       for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
     });
   }
+  void ClearCache();
   CacheRefresh NextRefresh(std::uint64_t uses);
   /// Drains buckets of the level that is being drained. @return items left in them
   std::uint64_t DrainBesideBatches(const BucketRange& buckets);
@@ -291,9 +297,7 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
   cache_memory_ = {};
   cache_memory_.Reserve(shape, policy);
   accelerators_ = cache_memory_.View();
-  const CacheView& cache = accelerators_.cache;
-  std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
-  std::fill_n(cache.tags, std::uint64_t{cache.size} * shape.slots, CacheView::kClosed);
+  ClearCache();
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
   ForRanges(used, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
@@ -303,6 +307,68 @@ void CpuExecutor<Setup>::SetAccelerators(const CacheShape& shape, CachePolicy po
   });
   std::fill_n(accelerators_.directory.fingerprints + std::uint64_t{used} * shape.stride,
               std::uint64_t{shape.buckets - used} * shape.stride, DirectoryView::kEmpty);
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::ClearCache() {
+  const CacheView& cache = accelerators_.cache;
+  std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
+  std::fill_n(cache.tags, std::uint64_t{cache.size} * cache_memory_.shape.slots,
+              CacheView::kClosed);
+}
+
+template <class Setup>
+bool CpuExecutor<Setup>::FollowGrowth(const TableView& table, const CacheShape& shape,
+                                      CachePolicy policy) {
+  if (!accelerators_.directory.enabled() || !cache_memory_.Precedes(shape)) return false;
+  const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
+  const auto copy = [](auto* to, const auto* from, std::uint64_t count) {
+    std::copy_n(from, count, to);
+  };
+  const auto fill = [](auto* to, int byte, std::uint64_t count) {
+    std::memset(to, byte, count * sizeof *to);
+  };
+  const bool keeps = cache_memory_.HasFramesFor(shape);
+  const std::uint32_t frames = cache_memory_.shape.frames;
+  CacheMemory<HostArray> next;
+  try {
+    next.ReserveDirectory(shape);
+    next.ReserveDrained(drained);
+    next.TakeOver(cache_memory_, drained, copy, fill);
+    if (keeps) {
+      next.TakeOverCache(&cache_memory_, drained, copy, fill);
+    } else {
+      next.ReserveCache(policy);
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  SetTable(table, false);
+  cache_memory_ = std::move(next);
+  accelerators_ = cache_memory_.View();
+  accelerators_.directory.drained = cache_memory_.drained.data();
+  for (std::uint32_t i = 0; keeps && i < frames; ++i) {
+    KeepFrame(accelerators_.cache, shape.slots, i, drained);
+  }
+  if (!keeps) ClearCache();
+  return true;
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::BeginDraining() {
+  if (!accelerators_.directory.enabled() || accelerators_.directory.drained != nullptr) return;
+  try {
+    cache_memory_.ReserveDrained(table_.Buckets(table_.levels));
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  accelerators_.directory.drained = cache_memory_.drained.data();
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  ForRanges(table_.Buckets(table_.levels), Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              for (std::uint64_t b = first; b < last; ++b) operations.directory().BuildDrained(b);
+            });
 }
 
 template <class Setup>
@@ -379,6 +445,7 @@ bool CpuExecutor<Setup>::BringUpKeys(std::size_t count, const KeyOf& key_of) {
                 std::array<Candidates, kAtOnce> candidates;
                 for (std::size_t k = 0; k < n; ++k) {
                   candidates[k] = operations.Locate(key_of(at + k, &buffer));
+                  if (operations.directory().knows_drained()) continue;
                   operations.ForEachDrained(candidates[k],
                                             [](std::byte* bucket) { PrefetchLine(bucket); });
                 }

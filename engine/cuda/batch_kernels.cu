@@ -6,6 +6,7 @@
 #include <cub/device/device_scan.cuh>
 
 #include "engine/cuda/batch_task.h"
+#include "engine/cuda/kernels/draining.cuh"
 #include "engine/cuda/kernels/finds.cuh"
 #include "engine/cuda/kernels/group_by_key.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
@@ -202,7 +203,31 @@ void CudaBatchTask::FindKeyRuns() {
   });
 }
 
+void CudaBatchTask::DrainBeside(const BucketRange& drain) {
+  const TableView& table = context_.table;
+  if (!table.draining()) return;
+  const auto blocks = [](std::uint64_t tiles) {
+    return static_cast<unsigned>(
+        std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(tiles, kTilesPerBlock)));
+  };
+  // A tile looks at several keys where there are more than tiles at once.
+  const std::uint64_t tiles = std::uint64_t{kGridStrideBlocks} * kTilesPerBlock;
+  const auto keys_of_tile = context_.accelerators.directory.drained == nullptr
+                                ? 1
+                                : static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+                                      device_.count / tiles, 1, kTileLanes));
+  const unsigned draining = blocks(drain.count() << table.slot_bits);
+  Launch("DrainBesideBatches", DrainBesideBatches,
+         draining + blocks(BlocksFor(device_.count, keys_of_tile)), kBlockThreads, stream_,
+         context_, device_, drain, draining, keys_of_tile);
+}
+
 void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
+  if (strategy_.finds()) {
+    Find();
+    Finish();
+    return;
+  }
   if (strategy_.kernels == Strategy::Kernels::kSmall) {
     if (!again) BringValues(stream_);
     CarryOutSmall(Attempt{again, final_attempt});

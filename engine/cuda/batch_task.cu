@@ -113,10 +113,10 @@ void CudaBatchTask::BringValues(cudaStream_t stream) {
 }
 
 void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
-                          const BucketRange&) {
+                          const BucketRange& drain) {
   const CurrentDevice current = executor_->Activate();
   try {
-    Enqueue(recycle, grant);
+    Enqueue(recycle, grant, drain);
   } catch (...) {
     cudaStreamSynchronize(stream_);  // what was enqueued works on memory that is about to be reused
     workspace_.reset();              // and left it who knows how
@@ -124,7 +124,8 @@ void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& gra
   }
 }
 
-void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant) {
+void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant,
+                            const BucketRange& drain) {
   Workspace& w = *workspace_;
   w.ContinueOn(stream_);
   if (!places_.InputsOnDevice()) {
@@ -149,11 +150,7 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   touched_ = true;
   executor_->RecycleSlots(recycle, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
-  if (strategy_.finds()) {
-    Find();
-    Finish();
-    return;
-  }
+  DrainBeside(drain);
   if (strategy_.by_key_runs()) FindKeyRuns();
   CarryOut(false, false);
 }
@@ -279,6 +276,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   const auto carry_out = [&](bool final, const CellGrant& cells) {
     try {
       MakeContext(cells);  // the table, and its queues, may have grown
+      DrainBeside({});
       CarryOut(true, final);
     } catch (...) {
       cudaStreamSynchronize(stream_);

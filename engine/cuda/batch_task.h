@@ -67,7 +67,9 @@ class CudaBatchTask : public BatchTask {
   /// Copies the values, beside what the batch's stream has; what `stream` gets next finds them.
   void BringValues(cudaStream_t stream);
   Strategy Choose() const;
-  void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant);
+  void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant, const BucketRange& drain);
+  /// Drains the buckets and brings the items of its keys up, while a level is being drained.
+  void DrainBeside(const BucketRange& drain);
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
   void FindKeyRuns();

@@ -42,6 +42,9 @@ struct BatchTotals {
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
   std::uint64_t reads_shared;    ///< of those of FindKeys, whose value another find read
   std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
+  // Of DrainBesideBatches:
+  std::uint64_t stuck;      ///< operations for whose keys' items there is no slot above
+  std::uint64_t undrained;  ///< items left in the buckets that it was to drain
 };
 
 /// Sums over a batch, in GPU memory. They begin at 0.
@@ -116,6 +119,11 @@ struct DeviceBatch {
     return part;
   }
 
+  /// Whether nothing can be carried out in this phase, since an item is where operations do not
+  /// look for it: all of the batch is left over then.
+  __device__ bool IsStuck(const TableView& table) const {
+    return table.draining() && AtomicLoad(&sums->stuck) != 0;
+  }
   __device__ std::uint32_t OperationAt(std::uint32_t p) const {
     return order == nullptr ? p : order[p];
   }

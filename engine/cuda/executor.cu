@@ -396,7 +396,9 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   }
   Progress progress;
   progress.items_added = static_cast<std::int64_t>(report.sums.items_added);
-  progress.short_of_slots = report.sums.short_of_slots;
+  // (Many operations may be on one key that is stuck.)
+  progress.short_of_slots = report.sums.short_of_slots + (report.sums.stuck != 0 ? 1 : 0);
+  progress.drained = report.sums.undrained == 0;
   progress.short_of_cells = report.sums.short_of_cells;
   progress.carried_out = report.sums.carried_out;
   progress.found = report.sums.found;
@@ -418,26 +420,11 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails
   context.accelerators = cache_memory_.View();
-  const auto fill = [&](const DeviceArray<std::uint32_t>& array, int byte, std::uint64_t count) {
-    CheckCuda(cudaMemsetAsync(array.data(), byte, count * sizeof(std::uint32_t), *stream_),
-              "cudaMemsetAsync");
-  };
-  if (shape.frames != 0) {
-    fill_plans_.Reserve(2 * shape.slots_at_once());
-    static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
-    fill(cache_memory_.frame_of, 0, shape.buckets);
-    fill(cache_memory_.scores, 0, shape.buckets);
-    fill(cache_memory_.histogram, 0, CacheRefresh::kRanks);
-    fill(cache_memory_.fills, 0, 1);
-    fill(cache_memory_.bucket_of, 0xFF, shape.frames);
-    fill(cache_memory_.tags, 0xFF, std::uint64_t{shape.frames} * shape.slots);
-  }
+  if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
+  ClearCache();
   const std::uint64_t fingerprints = std::uint64_t{used} * shape.stride;
-  CheckCuda(cudaMemsetAsync(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
-                            (std::uint64_t{shape.buckets} * shape.stride - fingerprints) *
-                                sizeof(std::uint16_t),
-                            *stream_),
-            "cudaMemsetAsync");
+  Fill(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
+       std::uint64_t{shape.buckets} * shape.stride - fingerprints);
   Launch("BuildDirectory", BuildDirectory, kGridStrideBlocks, kBlockThreads, *stream_, context,
          used);
   Synchronize();
@@ -446,12 +433,88 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   has_cache_ = shape.frames != 0;
 }
 
+/// Makes the cache's memory one of a cache without values.
+void CudaExecutor::ClearCache() {
+  const CacheShape& shape = cache_memory_.shape;
+  if (shape.frames == 0) return;
+  static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
+  Fill(cache_memory_.frame_of.data(), 0, shape.buckets);
+  Fill(cache_memory_.scores.data(), 0, shape.buckets);
+  Fill(cache_memory_.histogram.data(), 0, CacheRefresh::kRanks);
+  Fill(cache_memory_.fills.data(), 0, 1);
+  Fill(cache_memory_.bucket_of.data(), 0xFF, shape.frames);
+  Fill(cache_memory_.tags.data(), 0xFF, std::uint64_t{shape.frames} * shape.slots);
+}
+
+bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
+                                CachePolicy policy) {
+  if (!has_directory_ || !cache_memory_.Precedes(shape)) return false;
+  const CurrentDevice current = Activate();
+  AwaitCacheRefresh();
+  const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
+  const auto copy = [this](auto* to, const auto* from, std::uint64_t count) {
+    CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, *stream_),
+              "cudaMemcpyAsync");
+  };
+  const auto fill = [this](auto* to, int byte, std::uint64_t count) { Fill(to, byte, count); };
+  bool keeps = cache_memory_.HasFramesFor(shape);
+  const std::uint32_t frames = cache_memory_.shape.frames;
+  try {
+    CacheMemory<DeviceArray> next(&gpu_bytes_);
+    next.ReserveDirectory(shape);
+    next.ReserveDrained(drained);
+    next.TakeOver(cache_memory_, drained, copy, fill);
+    try {
+      if (keeps) next.TakeOverCache(&cache_memory_, drained, copy, fill);
+    } catch (const Error&) {
+      keeps = false;  // there is no memory for both
+    }
+    Synchronize();
+    SetTable(table, false);
+    cache_memory_ = std::move(next);
+    next = CacheMemory<DeviceArray>(&gpu_bytes_);  // gives back what the former one has left
+    if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
+    if (keeps) {
+      Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,
+             cache_memory_.View().cache, shape.slots, frames, drained);
+    } else {
+      cache_memory_.ReserveCache(policy);
+      ClearCache();
+    }
+    Synchronize();
+  } catch (const Error&) {
+    return false;
+  }
+  context_.accelerators = cache_memory_.View();
+  context_.accelerators.directory.drained = cache_memory_.drained.data();
+  has_directory_ = true;
+  has_cache_ = shape.frames != 0;
+  return true;
+}
+
+void CudaExecutor::BeginDraining() {
+  if (!has_directory_ || context_.accelerators.directory.drained != nullptr) return;
+  const CurrentDevice current = Activate();
+  TableContext context = context_;
+  try {
+    cache_memory_.ReserveDrained(context_.table.Buckets(context_.table.levels));
+    context.accelerators.directory.drained = cache_memory_.drained.data();
+    Launch("BuildDrainedPrints", BuildDrainedPrints, kGridStrideBlocks, kBlockThreads, *stream_,
+           context);
+    Synchronize();
+  } catch (const Error&) {
+    return;  // what is wrong with the GPU, the next batch says, too
+  }
+  context_ = context;
+}
+
 /// A tenth of the GPU's memory for each store, or half of what is free: workspaces need some.
 std::uint64_t CudaExecutor::CacheBudget() const {
   const CurrentDevice current = Activate();
   std::size_t free_bytes = 0;
   std::size_t all_bytes = 0;
   CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  free_bytes += cache_memory_.shape.cache_bytes();  // of the one that is replaced
   return std::min(all_bytes / 10, free_bytes / 2);
 }
 

@@ -105,6 +105,7 @@ class CudaExecutor : public Executor {
       context_.accelerators = {};
       has_directory_ = has_cache_ = false;
     }
+    if (!table.draining()) context_.accelerators.directory.drained = nullptr;
     cell_bytes_ = table.cell_bytes;
     pool_bytes_ = mapping_.mapped_bytes();
   }
@@ -117,6 +118,8 @@ class CudaExecutor : public Executor {
   std::vector<std::uint32_t> UsedCells() override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
   void FreeAll(CellRange range) override;
+  /// (Where the medium needs flushing, the lines of moved items would have to be logged, too.)
+  bool DrainsBesideBatches() const override { return !needs_flush(); }
   std::uint64_t DrainLevel(std::uint32_t level, bool displaces) override;
   std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override;
@@ -127,6 +130,8 @@ class CudaExecutor : public Executor {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
+  bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
+  void BeginDraining() override;
   void RefreshCache(std::uint64_t uses) override;
   void AgeCache(std::uint64_t uses) override;
   double CacheRefreshSeconds() override;
@@ -178,6 +183,12 @@ class CudaExecutor : public Executor {
   void RequireKernels() const;
   static void LoadBatchKernels();
   CacheRefresh NextRefresh(std::uint64_t uses);
+  void ClearCache();
+  /// On the executor's stream.
+  template <class T>
+  void Fill(T* to, int byte, std::uint64_t count) {
+    CheckCuda(cudaMemsetAsync(to, byte, count * sizeof(T), *stream_), "cudaMemsetAsync");
+  }
   template <class T>
   void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                 std::uint64_t to);

@@ -55,7 +55,7 @@ struct StoreStats {
   std::uint64_t capacity_slots = 0;  ///< slots of the addressable levels
   double load_factor = 0;            ///< items / capacity_slots
   /// Of each level, the newest first. There is one more than the geometry has while the oldest is
-  /// being drained beside batches (executor cpu), and there are more where a resize was cut off by
+  /// being drained beside batches, and there are more where a resize was cut off by
   /// a crash.
   std::vector<std::uint64_t> level_buckets;
   std::uint64_t buckets_to_drain = 0;  ///< of the oldest level, before it is dropped

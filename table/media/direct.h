@@ -26,6 +26,7 @@ namespace gpm {
 ///   Fence         what was written (and flushed) before it persists before what is written after
 ///   Acquire       takes a lock in volatile memory, waiting for it; what its last holder wrote is
 ///                 seen from then on
+///   TryAcquire    the same if nobody has it; whether it did
 ///   Release       gives it back
 ///   WriteCell     fills a value cell that nobody else can reach yet
 ///   ReadCell      copies out of a value cell that nobody writes
@@ -73,7 +74,7 @@ class DirectMedia {
   void Fence(Step step) const { persist_.Fence(step); }
 
   void Acquire(Step, std::uint32_t* lock) const {
-    for (int tries = 1; __atomic_exchange_n(lock, 1u, __ATOMIC_ACQUIRE) != 0; ++tries) {
+    for (int tries = 1; !TryAcquire(Step::kKeyLock, lock); ++tries) {
       // Its holder is busy for a microsecond, unless it lost its core.
       if (tries % kTriesBeforeYield == 0) {
         std::this_thread::yield();
@@ -81,6 +82,9 @@ class DirectMedia {
         PauseCpu();
       }
     }
+  }
+  bool TryAcquire(Step, std::uint32_t* lock) const {
+    return __atomic_exchange_n(lock, 1u, __ATOMIC_ACQUIRE) == 0;
   }
   void Release(Step, std::uint32_t* lock) const { __atomic_store_n(lock, 0u, __ATOMIC_RELEASE); }
 

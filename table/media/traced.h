@@ -34,6 +34,7 @@ class TracedMedia {
   }
   void Fence(Step step) const { tracer_->Fence(step); }
   void Acquire(Step step, std::uint32_t* lock) const { tracer_->Acquire(step, lock); }
+  bool TryAcquire(Step step, std::uint32_t* lock) const { return CasShared(step, lock, 0u, 1u); }
   void Release(Step step, std::uint32_t* lock) const { tracer_->Release(step, lock); }
 
   void WriteCell(const ThreadGroup&, std::byte* cell, const std::byte* value,

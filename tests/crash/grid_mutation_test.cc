@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "crash_sim/drain_explorer.h"
 #include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/slot_explorer.h"
@@ -21,7 +22,7 @@ constexpr std::uint64_t kMaxSmallSchedules = 8'000'000;
 
 /// What finds that a step is left out. Schedules of whole stores hardly ever have the switches that
 /// some steps take.
-enum class Way : std::uint8_t { kSchedules, kBlocks, kSlots };
+enum class Way : std::uint8_t { kSchedules, kBlocks, kSlots, kDraining };
 
 Way WayOf(Step step) {
   switch (step) {
@@ -40,6 +41,9 @@ Way WayOf(Step step) {
     case Step::kDirectoryContentsFence:
     case Step::kGiveBackSharedFence:
       return Way::kSlots;
+    case Step::kDrainFence:
+    case Step::kDirectoryMovedUpFence:
+      return Way::kDraining;
     default:
       return Way::kSchedules;
   }
@@ -55,6 +59,11 @@ Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   if (way == Way::kSlots) {
     const SlotReport report =
         ExploreSlots({.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .leave_out = left_out});
+    return {report.violation, report.violation_seed, report.schedules};
+  }
+  if (way == Way::kDraining) {
+    const DrainReport report = ExploreDraining(
+        {.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .grid = true, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};
   }
   ScheduleOptions options;
@@ -89,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Step::kTeamPublishedBarrier, Step::kTeamDoneFence, Step::kTeamDoneBarrier,
                       Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
                       Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence,
-                      Step::kDirectoryErasedFence, Step::kGiveBackSharedFence, Step::kCachePutCas,
+                      Step::kDirectoryErasedFence, Step::kGiveBackSharedFence,
+                      Step::kDirectoryMovedUpFence, Step::kDrainFence, Step::kCachePutCas,
                       Step::kCacheCloseCas, Step::kCacheFillCas, Step::kCacheValidate,
                       Step::kCacheValidateFills, Step::kCachePutFence, Step::kCacheFillingFence,
                       Step::kCacheFilledFence, Step::kCacheFillsReadFence,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "crash_sim/drain_explorer.h"
 #include "crash_sim/frame_explorer.h"
 #include "crash_sim/schedule_explorer.h"
 #include "crash_sim/slot_explorer.h"
@@ -51,6 +52,13 @@ TEST(GridTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
   const FrameReport report = ExploreFrames({.seed = Seed(), .count = count, .grid = true});
   EXPECT_EQ(report.violation, "");
   EXPECT_GT(report.hits, count / 10);
+}
+
+TEST(GridTest, ItemsThatAreMovedUpAreNeitherLostNorComeBack) {
+  const std::uint64_t count = 2 * test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
+  const DrainReport report = ExploreDraining({.seed = Seed(), .count = count, .grid = true});
+  EXPECT_EQ(report.violation, "");
+  EXPECT_GT(report.states, 20 * count);
 }
 
 TEST(GridTest, SlotsThatAreGivenBackAreUsedAgain) {

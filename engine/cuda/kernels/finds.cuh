@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
   const TableView& table = context.table;
   const TileOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   group, CudaMedia(context.dirty));
+  const bool stuck = batch.IsStuck(table);
   for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes; i < batch.count;
        i += gridDim.x * kTilesPerBlock) {
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     if (group.IsLeader()) {
       if (reads.sharing.enabled()) reads.plans[i] = plan;
       if (plan.Is(ReadPlan::kCopy)) atomicAdd(&counts.reads_shared, 1u);
-      batch.results[i] = ResultOf(Op::kFind, outcome.present);
+      batch.results[i] = stuck ? Result::kNoSpace : ResultOf(Op::kFind, outcome.present);
       if (outcome.present) counts.CountFound(hit);
     }
   }
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const Outcome outcome = operations.Find(candidates, key, 0);
     std::uint32_t uses = 1;
     present = outcome.present;
-    batch.results[i] = ResultOf(Op::kFind, present);
+    batch.results[i] = batch.IsStuck(table) ? Result::kNoSpace : ResultOf(Op::kFind, present);
     if (!reads.has_plans()) {
       hit = present && candidates.reserved < 0 && context.accelerators.directory.enabled() &&
             (batch.found == nullptr || table.inline_values());

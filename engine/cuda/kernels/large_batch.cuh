@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                                   ThreadGroup{}, CudaMedia(context.dirty, !context.table.composed));
   const std::uint32_t p = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   bool writes = false;
-  if (p < reads.last && EndsKeyRun(batch, p)) {
+  if (p < reads.last && EndsKeyRun(batch, p) && !batch.IsStuck(table)) {
     const KeyRunEffect effect = batch.effects[p];
     const bool changes =
         effect.collided() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
@@ -206,7 +206,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   if (threadIdx.x == 0) total = 0;
   counts.Clear();
   const std::uint32_t position = blockIdx.x * span + threadIdx.x;
-  const bool ends_run = threadIdx.x < span && EndsKeyRun(batch, position);
+  const bool ends_run =
+      threadIdx.x < span && EndsKeyRun(batch, position) && !batch.IsStuck(context.table);
   // The order of warps does not matter much: it is that of addresses within each.
   const std::uint32_t of_warp = __ballot_sync(~0u, ends_run);
   std::uint32_t at = 0;

@@ -67,6 +67,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+/// The same for what it knows of the level that is being drained.
+__global__ void __launch_bounds__(kBlockThreads)
+    BuildDrainedPrints(const __grid_constant__ TableContext context) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, CudaMedia(DirtyLog{}));
+  const std::uint64_t buckets = context.table.Buckets(context.table.levels);
+  for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    operations.directory().BuildDrained(b);
+  }
+}
+
 // The steps of a refresh of the cache (cache/refresh.h).
 
 __global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
@@ -102,6 +116,15 @@ __global__ void AssignFrames(const __grid_constant__ CacheRefresh refresh) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
     refresh.AssignHot(CudaMedia(DirtyLog{}), i);
+  }
+}
+
+/// For when a level is drained from now on: KeepFrame.
+__global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_t slots,
+                           std::uint32_t frames, std::uint32_t drained) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < frames;
+       i += gridDim.x * blockDim.x) {
+    KeepFrame(cache, slots, i, drained);
   }
 }
 

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                    const __grid_constant__ Reporter reporter) {
   const std::uint32_t value_size = context.table.value_size;
   const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
-  const bool early = reads.answers_early();
+  const bool early = reads.answers_early() && !batch.IsStuck(context.table);
   ResultQuery query{};
   Resolved answer;
   bool hit = false;

@@ -139,9 +139,10 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   if (threadIdx.x == 0) {
     // At first it waits if there was no room for a part before it. (When a block of this part finds
     // none meanwhile, others may wait as well.)
-    waits = part.waits || (!attempt.again && part.number > 0 &&
-                           (AtomicLoad(&batch.sums->short_of_slots) != 0 ||
-                            AtomicLoad(&batch.sums->short_of_cells) != 0));
+    waits = part.waits || batch.IsStuck(context.table) ||
+            (!attempt.again && part.number > 0 &&
+             (AtomicLoad(&batch.sums->short_of_slots) != 0 ||
+              AtomicLoad(&batch.sums->short_of_cells) != 0));
   }
   counts.Clear();
   const TableView& table = context.table;
