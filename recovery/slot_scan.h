@@ -98,13 +98,12 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   const bool reads_key = compares && !(told && directory.has_keys());
   std::uint64_t word = 0;
   if (!told || reads_key) word = media.Load(table.State(slot));
-  const bool half = !told && table.IsHalf(word, media.Load(table.Reference(slot)));
-  if (!told && word == kEmptyState && !half) return;
-  if (half) {
+  if (!told && table.IsHalf(word, media.Load(table.Reference(slot)), buckets.addressable)) {
     AtomicAdd(&pass.counters->insert_slots, 1);
     clear();
     return;
   }
+  if (!told && word == kEmptyState) return;
   if (compares) {
     KeyBuffer key;
     if (reads_key) {

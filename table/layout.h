@@ -94,8 +94,11 @@ struct TableView {
   /// Whether a slot that holds these words, read when no batch runs, is half-inserted or
   /// half-emptied. Where values lie in cells, an item has a reference other than 0, and an empty
   /// slot has none.
-  GPM_HD bool IsHalf(std::uint64_t word, std::uint64_t reference) const {
-    return word == kInsertState || (!inline_values() && (word == kEmptyState) != (reference == 0));
+  /// @param addressable else in a level that is being drained: nothing is inserted there any more,
+  ///        and what was moved up leaves its reference behind
+  GPM_HD bool IsHalf(std::uint64_t word, std::uint64_t reference, bool addressable = true) const {
+    if (word == kInsertState) return true;
+    return addressable && !inline_values() && (word == kEmptyState) != (reference == 0);
   }
   GPM_HD std::byte* Cell(std::uint64_t reference) const { return base + reference; }
   /// Number of the cell that a reference names: reference / cell_bytes, which divides it.
@@ -207,14 +210,16 @@ struct KeyBuffer {
   std::uint64_t words[kMaxKeyWords];
 };
 
-/// Makes a slot empty: its reference too where an insert may write both words in any order.
+/// Makes a slot empty, in the one state or the other: its reference too where an insert may write
+/// both words in any order.
 template <class Media>
-GPM_HD inline void EmptySlot(const TableView& table, const Media& media, Slot slot, Step flush) {
+GPM_HD inline void EmptySlot(const TableView& table, const Media& media, Slot slot, Step flush,
+                             std::uint64_t word = kEmptyState) {
   std::uint64_t* const state = table.State(slot);
   if (table.inline_values()) {
-    media.Store(state, kEmptyState);  // with 0 as its reference, the item would have that value
+    media.Store(state, word);  // with 0 as its reference, the item would have that value
   } else {
-    media.StorePair(state, kEmptyState, 0);
+    media.StorePair(state, word, 0);
   }
   media.Flush(flush, state, (table.inline_values() ? 1 : 2) * sizeof *state);
 }

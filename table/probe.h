@@ -123,15 +123,19 @@ class TableProbe {
   /// Whether the addressable levels have a copy of this slot's key that takes precedence over it.
   /// For recovery. @param key the slot's
   GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
-    const Candidates candidates = LocateKey(table_, key);
+    const Slot valid = FindWhole(LocateKey(table_, key), key);
+    return valid.bucket != nullptr && (valid.bucket != slot.bucket || valid.index != slot.index);
+  }
+
+  /// Where a key is in the addressable levels after a crash: of its copies the valid one, and none
+  /// that is half-inserted; its bucket is null when it is nowhere.
+  GPM_HD Slot FindWhole(const Candidates& candidates, const std::uint64_t* key) const {
     std::uint32_t match = ProbeSlots(candidates, key).match;
-    while (match != 0 &&
-           table_.IsHalf(candidates.word, LoadReference(SlotAt(candidates, LowestBit(match))))) {
-      match &= match - 1;
+    for (; match != 0; match &= match - 1) {
+      const Slot slot = SlotAt(candidates, LowestBit(match));
+      if (!table_.IsHalf(candidates.word, LoadReference(slot))) return slot;
     }
-    if (match == 0) return false;
-    const Slot valid = SlotAt(candidates, LowestBit(match));
-    return valid.bucket != slot.bucket || valid.index != slot.index;
+    return {};
   }
 
   /// The same among the levels that are being drained, for a slot there whose key has no copy in

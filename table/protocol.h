@@ -296,18 +296,15 @@ class Operations : public TableProbe<Group, Media> {
     if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
 
-  /// Gives an erased slot back when its epoch has passed: frees its cell, then the slot.
-  GPM_HD void RecycleSlot(std::uint64_t slot_id) const {
-    if (!group_.IsLeader()) return;
-    const Slot slot = table_.SlotOf(slot_id);
-    if (!table_.inline_values()) {
-      reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
-    }
-    EmptySlot(table_, media_, slot, Step::kGiveBackFlush);
-    if (!directory_.enabled()) return;
-    // Both words are zero, durably, before somebody writes both in any order.
-    media_.Fence(Step::kGiveBackSharedFence);
-    directory_.GivenBack(slot);
+  /// Frees erased slots of which the epoch has passed, and their cells: every `stride`-th of
+  /// positions [from, to) of their queue.
+  GPM_HD void RecycleSlots(std::uint64_t from, std::uint64_t to, std::uint64_t stride) const {
+    const auto for_each = [&](const auto& visit) {
+      for (std::uint64_t i = from; i < to; i += stride) {
+        visit(table_.SlotOf(reclaim_.slot_ring[i & reclaim_.slot_mask]));
+      }
+    };
+    FreeSlots(for_each, true);
   }
 
  private:
@@ -328,7 +325,8 @@ class Operations : public TableProbe<Group, Media> {
     work->outcome.position = position;
     work->slot = SlotAt(work->candidates, position);
     if (!ClaimSlot(*work)) return false;
-    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence);
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence,
+                       table_.key_words > 1 || !PublishesPair(*work));
     Commit(work);
     FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
     if (work->covered && group_.IsLeader()) {
@@ -353,13 +351,47 @@ class Operations : public TableProbe<Group, Media> {
     work.change = Change::kInsert;
     work.covered = directory_.Covers(candidates);
     if (!Place(&work, static_cast<std::uint32_t>(choice))) return false;
-    if (group_.IsLeader()) EmptySlot(table_, media_, from, Step::kDrainFlush);
-    FenceBeforeAck(TeamOfOne(group_), media_, Step::kDrainFence);
-    if (!work.covered) return true;
-    if (!table_.inline_values()) cache_.Drop(BucketIndex(candidates, position), from.index);
-    if (group_.IsLeader()) directory_.GivenBack(from);
-    group_.Sync();
+    if (work.covered && !table_.inline_values()) {
+      cache_.Drop(BucketIndex(candidates, position), from.index);
+    }
+    FreeSlots([&](const auto& visit) { visit(from); }, false);
     return true;
+  }
+
+  /// Makes slots empty, and lets others claim them: in the directory, or where it has none of a
+  /// slot by its state. Before that both words are 0, durably, since an insert writes both in any
+  /// order.
+  ///
+  ///   {kEmptyState, 0} · fence · free in the directory
+  ///   {kInsertState, 0} · fence · state <- kEmptyState · fence
+  ///
+  /// @param for_each for_each(visit) calls visit(slot) for each
+  /// @param with_cells frees their cells too
+  template <class ForEach>
+  GPM_HD void FreeSlots(const ForEach& for_each, bool with_cells) const {
+    const bool leads = group_.IsLeader();
+    for_each([&](Slot slot) {
+      if (!leads) return;
+      if (with_cells && !table_.inline_values()) {
+        reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
+      }
+      EmptySlot(table_, media_, slot, Step::kGiveBackFlush,
+                directory_.Has(slot) ? kEmptyState : kInsertState);
+    });
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kGiveBackFence);
+    bool by_state = false;
+    for_each([&](Slot slot) {
+      if (!leads) return;
+      if (directory_.Has(slot)) {
+        directory_.Freed(slot);
+        return;
+      }
+      by_state = true;
+      media_.Store(table_.State(slot), kEmptyState);
+      media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof kEmptyState);
+    });
+    FenceBeforeAck(TeamOfOne(group_), media_, Step::kGiveBackFence, by_state);
+    group_.Sync();
   }
 
   /// Whether the key is in the slot of a hint: a slot's key does not change within a batch
