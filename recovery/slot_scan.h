@@ -15,7 +15,7 @@ enum class ScanMode : std::uint8_t {
   kTrust,    ///< the pool was closed in order: count items, mark cells
   kInspect,  ///< the same after a crash, and count what needs repair; writes nothing, and makes
              ///< durable what it saw
-  kRepair,   ///< clear half-inserted slots and duplicates
+  kRepair,   ///< clear half slots (TableView::IsHalf) and duplicates
 };
 
 /// What a pass found. In the executor's memory; all sums.
@@ -88,7 +88,7 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   const std::uint16_t fingerprint =
       listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
   if (fingerprint == DirectoryView::kEmpty) return;
-  const bool told = fingerprint != DirectoryView::kTaken;  // else half-inserted, or damaged
+  const bool told = fingerprint != DirectoryView::kTaken;  // else half, or damaged
   const auto clear = [&] {
     if (mode != ScanMode::kRepair) return;
     EmptySlot(table, media, slot, Step::kRepairFlush);

@@ -135,7 +135,8 @@ class CpuExecutor : public Executor {
   void RecycleSlots(const Epochs::SlotRange& slots) override {
     if (slots.from == slots.to) return;
     const Reclaim reclaim = queues_.View();
-    MakeOperations(reclaim).RecycleSlots(slots.from, slots.to, 1);
+    const CpuOperations operations = MakeOperations(reclaim);
+    ForParts(1, [&](std::size_t) { operations.RecycleSlots(slots.from, slots.to, 1); });
   }
   ReclaimPositions Positions() override {
     return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};
