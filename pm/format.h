@@ -31,8 +31,8 @@ namespace gpm {
 /// item. For 8-byte keys the key itself is the word.
 ///
 /// A *value reference* is the value itself, zero-extended, when values have at most 8 bytes; else
-/// the offset of a value cell. Cells are CellBytes(value_size) long and sit at multiples of that
-/// (so offset / cell_bytes is the cell's number).
+/// the offset of a value cell, or 0 in a slot that is empty. Cells are CellBytes(value_size) long
+/// and sit at multiples of that (so offset / cell_bytes is the cell's number).
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'52'4F'54'53'4D'50'47ull;  // "GPMSTOR1"
 inline constexpr std::uint32_t kPoolVersion = 2;

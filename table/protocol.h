@@ -30,10 +30,14 @@ namespace gpm {
 ///     two values are equal, and so are the outcomes.)
 ///  3. In the addressable levels, state words change only kEmptyState -> kInsertState (one claimer,
 ///     by CAS), kInsertState -> word (its claimer), word -> kInsertState (one eraser, by CAS),
-///     kInsertState -> kEmptyState (reclaim and recovery). What happens in others, and while no
-///     batch runs, table/draining.h says.
-///  4. References change by CAS from the value that was read, or while the slot is in state
-///     kInsertState by its claimer.
+///     kInsertState -> kEmptyState (reclaim and recovery). With a directory a slot is claimed
+///     there, and its state goes kEmptyState -> word. What happens in others, and while no batch
+///     runs, table/draining.h says.
+///  4. References change by CAS from the value that was read (with a directory, by who holds the
+///     key's lock), or by the slot's claimer.
+///  5. Where values lie in cells, both words of a slot of the addressable levels are 0, durably,
+///     before anybody can claim it in the directory (FreeSlots). So of an insert that writes both
+///     in any order a crash leaves nothing, the item, or a half slot (TableView::IsHalf).
 template <class Group, class Media>
 class Operations : public TableProbe<Group, Media> {
   using Base = TableProbe<Group, Media>;
@@ -358,9 +362,9 @@ class Operations : public TableProbe<Group, Media> {
     return true;
   }
 
-  /// Makes slots empty, and lets others claim them: in the directory, or where it has none of a
-  /// slot by its state. Before that both words are 0, durably, since an insert writes both in any
-  /// order.
+  /// Makes slots empty, and lets others claim them: in the directory, or of slots that it does not
+  /// have by their state. Before that both words are 0, durably, since an insert writes both in any
+  /// order; by the state, so that no claimer's reference meets the 0 on its way.
   ///
   ///   {kEmptyState, 0} · fence · free in the directory
   ///   {kInsertState, 0} · fence · state <- kEmptyState · fence
@@ -410,8 +414,9 @@ class Operations : public TableProbe<Group, Media> {
     }
   }
 
-  /// Whether an insert writes state word and reference together: an item is valid when both are
-  /// there. Not where a reference may be 0, nor where others look at the state in the pool.
+  /// Whether an insert writes state word and reference together (invariant 5): an item is valid
+  /// when both are there. Not where a reference may be 0, nor where others look at the state in the
+  /// pool.
   GPM_HD bool PublishesPair(const Work& work) const {
     return work.covered && !table_.inline_values();
   }
@@ -548,8 +553,8 @@ class Operations : public TableProbe<Group, Media> {
   /// Insert: claim the slot · write key and reference · fence · state <- word · fence. The cell was
   /// written before. Without a directory the claim is a compare-and-swap of the state from
   /// kEmptyState to kInsertState: a crash leaves nothing, a slot that recovery clears, or the item.
-  /// With a directory the claim is made there, and the state stays kEmptyState until it is the
-  /// item's: until then it means nothing what else the slot holds.
+  /// With a directory the claim is made there, and the slot stays empty until it is the item's; the
+  /// reference is then written with the state (PublishesPair), behind the fence.
   GPM_HD bool ClaimSlot(const Work& work) const {
     const std::uint32_t position = work.outcome.position;
     const Slot slot = SlotOf(work);
