@@ -17,6 +17,7 @@ class UpgradeFaultTest : public PoolTest, public ::testing::WithParamInterface<F
 TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
   if (TestExecutor() != ExecutorKind::kCpu) GTEST_SKIP() << "upgrades need no executor";
   const std::string path = NewPath();
+  const std::string directory = std::filesystem::path(path).parent_path();
   const auto read = [&] {
     std::ifstream file(path, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(file), {});
@@ -47,7 +48,7 @@ TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
       UpgradePool(path);
     } catch (const Error& error) {
       threw = true;
-      EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(directory), std::string::npos) << error.what();
     } catch (const std::bad_alloc&) {
       threw = true;
     }
@@ -56,22 +57,23 @@ TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
     failed += threw ? 1 : 0;
     const std::string now = read();
     const bool directory_is_not_durable = threw && std::string(fault.call()) == "fsync";
-    EXPECT_TRUE(now == (threw ? old : upgraded) || (directory_is_not_durable && now == upgraded));
-    const std::filesystem::path directory = std::filesystem::path(path).parent_path();
+    // (Where there is no room for whole huge pages, the new pool is shorter.)
+    const bool done = now != old;
+    EXPECT_TRUE(!done || upgraded.compare(0, now.size(), now) == 0);
+    EXPECT_TRUE(done != threw || directory_is_not_durable);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 1);
-    EXPECT_EQ(UpgradePool(path), now == old);
-    EXPECT_TRUE(read() == upgraded);
+    EXPECT_EQ(UpgradePool(path), !done);
+    ExpectSound(path, 100);
     if (HasFailure()) return;
   }
   EXPECT_GT(failed, 5);
-  ExpectSound(path, 100);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, UpgradeFaultTest,
                          ::testing::Values(FaultKind::kAllocation, FaultKind::kSystemCall),
-                         [](const auto& info) {
-                           return info.param == FaultKind::kAllocation ? "Allocation"
-                                                                       : "SystemCall";
+                         [](const auto& instance) {
+                           return instance.param == FaultKind::kAllocation ? "Allocation"
+                                                                           : "SystemCall";
                          });
 
 }  // namespace
