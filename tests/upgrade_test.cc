@@ -94,6 +94,17 @@ class UpgradeTest : public test::PoolTest {
     return test::OldPool(MakePool(shape), shape.version, random_);
   }
 
+  /// A pool with a number in both superblock copies, and right checksums.
+  static std::string WithNumber(std::string pool, std::size_t at, std::uint32_t number) {
+    for (const std::size_t begin : {std::size_t{0}, std::size_t{kSuperblockBytes}}) {
+      std::string copy = pool.substr(begin, kSuperblockBytes);
+      test::Put(&copy, at, number);
+      test::PutCrc(&copy);
+      pool.replace(begin, kSuperblockBytes, copy);
+    }
+    return pool;
+  }
+
   /// Of the pool, which is of this version.
   void ExpectItems() {
     const CheckReport report = CheckPool(path_);
@@ -237,14 +248,7 @@ TEST_F(UpgradeTest, RefusesDamagedPools) {
     const std::string now = MakePool(shape);
     const std::string good = test::OldPool(now, version, random_);
     const auto with = [&](std::size_t at, std::uint32_t number) {
-      std::string bytes = good;
-      for (const std::size_t begin : {std::size_t{0}, std::size_t{kSuperblockBytes}}) {
-        std::string copy = bytes.substr(begin, kSuperblockBytes);
-        test::Put(&copy, at, number);
-        test::PutCrc(&copy);
-        bytes.replace(begin, kSuperblockBytes, copy);
-      }
-      return bytes;
+      return WithNumber(good, at, number);
     };
     std::string torn = good;
     torn[100] ^= 1;
@@ -277,6 +281,37 @@ TEST_F(UpgradeTest, RefusesDamagedPools) {
     EXPECT_TRUE(UpgradePool(path_));
     ExpectItems();
   }
+}
+
+TEST_F(UpgradeTest, AnyNumbersInASuperblock) {
+  int refused = 0;
+  int done = 0;
+  for (const std::uint32_t version : {1u, 2u}) {
+    OldShape shape = kCells;
+    shape.version = version;
+    const std::string good = MakeOldPool(shape);
+    for (int round = 0; round < 80; ++round) {
+      const std::size_t at = 40 + 4 * (random_() % (round % 2 == 0 ? 20 : 1000));
+      std::uint32_t number;
+      std::memcpy(&number, &good[at], sizeof number);
+      const std::uint32_t numbers[] = {
+          0, 1, 8, 40, number + 1, number - 1, number + 4096, ~0u, number ^ (1u << random_() % 32)};
+      Write(WithNumber(good, at, numbers[random_() % std::size(numbers)]));
+      const std::string before = Read();
+      SCOPED_TRACE(testing::Message() << "version " << version << ", offset " << at);
+      if (ErrorOf([&] { UpgradePool(path_); })) {
+        ++refused;
+        EXPECT_TRUE(Read() == before);
+      } else {
+        ++done;
+        EXPECT_NO_THROW(CheckPool(path_));
+      }
+      EXPECT_EQ(Files(), 1);
+    }
+    std::filesystem::remove(path_);
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_GT(done, 10);
 }
 
 TEST_F(UpgradeTest, WhatFailsLeavesThePoolAsItWas) {
