@@ -16,7 +16,8 @@ namespace gpm {
 /// @throws Error kDamaged, as Pool::Open; kUnsupported (levels that this version can't have);
 ///         kNoSpace (the new pool takes as much as the old one, up to its last level and segment);
 ///         kNotFound, kBusy (a store has it open), kExists (a file of that name that no upgrade
-///         left), kIo. The pool is unchanged then, and nothing is left beside it.
+///         left), kIo. The pool is unchanged then, and nothing is left beside it;
+///         but when making the directory durable fails, which comes last, it is upgraded.
 bool UpgradePool(const std::string& path);
 
 }  // namespace gpm
