@@ -10,7 +10,7 @@
 
 namespace gpm {
 
-/// Pool format, version 2. Little-endian; every offset counts bytes from the pool's start; there
+/// Pool format, version 3. Little-endian; every offset counts bytes from the pool's start; there
 /// is no absolute pointer and no mapping hint in a pool.
 ///
 ///     0       superblock copy A (4 KiB)
@@ -35,7 +35,7 @@ namespace gpm {
 /// and sit at multiples of that (so offset / cell_bytes is the cell's number).
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'52'4F'54'53'4D'50'47ull;  // "GPMSTOR1"
-inline constexpr std::uint32_t kPoolVersion = 2;
+inline constexpr std::uint32_t kPoolVersion = 3;
 inline constexpr std::uint64_t kSuperblockBytes = 4096;
 inline constexpr std::uint64_t kPageBytes = 4096;
 inline constexpr std::uint64_t kReservedOffset = 2 * kSuperblockBytes;
