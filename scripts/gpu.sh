@@ -199,7 +199,7 @@ phase_host_arrays() { # batches in pinned, and in other, host memory
   local memory
   for memory in pinned host; do
     bench "$memory" user --no-roofline --no-workloads --workloads c,find,update \
-      --batches 4096,1048576 --repeats "${REPEATS:-1}" --operations 16777216 --memory "$memory"
+      --batches "${HOST_BATCHES:-4096,1048576}" --repeats "${REPEATS:-1}" --operations 16777216 --memory "$memory"
   done
 }
 
