@@ -83,8 +83,9 @@ class Pool {
   void ReplaceLevels(const LevelSizes& sizes, const Extent& place);
   /// Adds value cells, at least one: a gap (of at least 64 KiB, so that segments stay few),
   /// whatever it holds, where there is one; else fresh space for at least `min_cells` and at least
-  /// an eighth of the cells there are (growth_cells), or, while room for that is being made, as many
-  /// as are ready; when min_cells do not fit any more, what does. Call again for more. One call adds one range. REQUIRES: values are not inline.
+  /// an eighth of the cells there are (growth_cells), or, while room for that is being made, as
+  /// many as are ready; when min_cells do not fit any more, what does. Call again for more. One
+  /// call adds one range. REQUIRES: values are not inline.
   /// @return the range whose cells are the ones added: the new extent, and when it was joined to
   /// the
   ///         segment that ends where it starts, with the cell across that border
