@@ -33,6 +33,11 @@ constexpr std::size_t kStackBytes = 256 << 10;
 constexpr std::uint64_t kDeadlockPauses = 64;
 /// A fiber that waits is asked again at one in so many steps of the others.
 constexpr std::uint64_t kStepsPerPoll = 8;
+/// A fiber that has waited so often falls below all others: two that look for what they wait for in
+/// many steps each, and have high priorities, would keep a third from bringing it about.
+constexpr std::uint64_t kPausesUntilLast = 256;
+/// Priorities below are for those.
+constexpr std::uint64_t kPriorities = std::uint64_t{1} << 32;
 
 std::uint64_t Mixed(std::uint64_t hash, std::uint64_t word) {
   hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
@@ -79,6 +84,7 @@ struct Scheduler::Fiber {
   std::size_t parts_left = 0;  ///< it waits in RunParts for so many
   bool paused = false;         ///< it waits for another one to advance
   std::uint64_t priority = 0;
+  std::uint64_t pauses = 0;
   std::exception_ptr part_error;
   // What the sanitizers keep of a fiber.
   const void* stack_bottom = nullptr;
@@ -103,6 +109,7 @@ void Scheduler::Run(std::vector<std::function<void()>> bodies) {
   // From a switch at nearly every step down to one in 32.
   stay_of_64_ = 64 - (std::uint64_t{64} >> (random_() % 6));
   change_steps_.clear();
+  lowest_ = kPriorities;
   for (std::uint32_t i = 1; i < options_.depth; ++i) {
     change_steps_.push_back(random_() % std::max<std::uint64_t>(options_.expected_steps, 1));
   }
@@ -136,7 +143,8 @@ void Scheduler::Yield() {
   }
   while (!change_steps_.empty() && change_steps_.back() < steps_) {
     change_steps_.pop_back();
-    running_->priority = change_steps_.size();  // below all that were drawn, and earlier changes
+    // Below all that were drawn, and earlier changes.
+    running_->priority = kPriorities + change_steps_.size();
   }
   if (random_() % kStepsPerPoll == 0) Advanced();
   idle_pauses_ = 0;
@@ -157,6 +165,7 @@ void Scheduler::Pause() {
   }
   ThrowIfGivenUp();
   running_->paused = true;
+  if (++running_->pauses % kPausesUntilLast == 0) running_->priority = --lowest_;
   SwitchTo(Choose(false));
   ThrowIfGivenUp();
 }
@@ -204,7 +213,8 @@ void Scheduler::Spawn(std::function<void()> body, Fiber* parent) {
   fiber->number = next_number_++;
   fiber->parts_left = 0;
   fiber->paused = false;
-  fiber->priority = options_.depth + (random_() >> 8);
+  fiber->priority = kPriorities + options_.depth + (random_() >> 8);
+  fiber->pauses = 0;
   fiber->part_error = nullptr;
   fiber->fake_stack = nullptr;
   live_.push_back(fiber);

@@ -27,7 +27,8 @@ class ScheduleError : public std::runtime_error {
 ///            seed, so that coarse and fine interleavings come up), else any that can run goes on
 ///   kPct     fibers have random priorities, the highest that can run does; at depth - 1 random
 ///            steps the running one falls below all others (Burckhardt et al., "A Randomized
-///            Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010)
+///            Scheduler with Probabilistic Guarantees of Finding Bugs", ASPLOS 2010), and so does
+///            one that waits in vain for long
 ///
 /// Thread safety: one thread at a time; the fibers run on it.
 ///
@@ -113,6 +114,7 @@ class Scheduler {
   std::mt19937_64 random_;
   std::uint64_t stay_of_64_ = 0;             ///< kRandom: probability of staying, in 1/64
   std::vector<std::uint64_t> change_steps_;  ///< kPct: those to come, descending
+  std::uint64_t lowest_ = 0;                 ///< kPct: priority
 
   std::unique_ptr<Fiber> main_;                 ///< the caller of Run
   std::vector<std::unique_ptr<Fiber>> fibers_;  ///< all ever made; stacks are used again
