@@ -33,8 +33,8 @@ struct MappedStep {
 class RoomAhead {
  public:
   /// Steps, in bytes: small, so that who waits for one does not wait long, nor does what else asks
-  /// the kernel or the driver of the GPU meanwhile; but at least a sixteenth of a pool up to 4 GiB,
-  /// so that there are few GPU registrations.
+  /// the kernel or the driver of the GPU meanwhile; of pools from 256 MiB to 4 GiB a sixteenth, so
+  /// that there are few GPU registrations.
   static constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
   static constexpr std::uint64_t kMostStepBytes = std::uint64_t{256} << 20;
 
