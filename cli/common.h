@@ -20,8 +20,8 @@ namespace gpm::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitNo = 1;     ///< the answer is no: not found, check failed
 inline constexpr int kExitError = 2;  ///< usage, input, I/O: any gpm::Error
-/// Of crash-test, crash-explore and their children: memory, or the pool's medium, ran out, which
-/// says nothing about the store.
+/// Memory ran out. Under crash-test, crash-explore and in their children also: the pool's medium is
+/// full. It says nothing about the store.
 inline constexpr int kExitNoMemory = 3;
 
 /// A subcommand and what runs it, returning the exit status.

@@ -67,7 +67,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit status: 0; 1 when the answer is no (not found, check failed); 2 for wrong usage or\n"
-      "input, and errors of the system; 3 when memory ran out under crash-test or crash-explore.\n"
+      "input, and errors of the system; 3 when memory ran out.\n"
       "Each command explains itself: gpmstore ycsb --help");
   gpm::cli::Commands commands;
   gpm::cli::AddYcsbCommand(app, commands);
@@ -105,8 +105,9 @@ int main(int argc, char** argv) {
     const int status = Main(argc, argv);
     gpm::cli::FlushOutput();
     return status;
-  } catch (const std::bad_alloc&) {
-    return Fail("out of memory; smaller batches (--batch) need less");
+  } catch (const std::bad_alloc&) {  // so no text is put together here
+    std::fputs("gpmstore: out of memory; smaller batches (--batch) need less\n", stderr);
+    return gpm::cli::kExitNoMemory;
   } catch (const std::exception& error) {
     return Fail(WithShortArguments(error.what(), argc, argv, kPathBytes));
   }
