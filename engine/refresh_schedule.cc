@@ -27,7 +27,12 @@ CacheNeed RefreshSchedule::EndWindow(const FindTotals& totals) {
   rate_ = HitRate(begun, totals);
   const bool fell = rate_ < settled_ - kFallen;
   if (before_) {
-    const bool paid = rate_ - *before_ > kPaid * (1 - *before_);
+    const double saved = rate_ - *before_;
+    const double misses = 1 - *before_;
+    const bool paid = saved > kPaid * misses;
+    if (paid) {
+      not_before_ = ended_ + std::min(kPayback * misses / saved, kShareOfTime) * took_;
+    }
     budget_ = paid || fell ? first_budget_ : std::min(2 * budget_, kMostBudget);
     before_.reset();
   } else if (!fell) {
@@ -64,6 +69,8 @@ void RefreshSchedule::Begin() {
 }
 
 void RefreshSchedule::End(const FindTotals& totals, double now, double seconds) {
+  ended_ = now;
+  took_ = seconds;
   not_before_ = now + kShareOfTime * seconds;
   window_ = evidence_ = totals;
   is_refreshing_ = false;

@@ -25,7 +25,9 @@ enum class CacheNeed : std::uint8_t {
 /// them, the *budget*. The budget doubles after a refresh that hardly raised the hit rate, so a
 /// workload that stays as it is, is left in peace. It is small again when the hit rate falls:
 /// other items have become hot then. Inserts, and finds that the cache answers, are no evidence.
-/// Refreshes take at most a small share of the time, however long one takes.
+///
+/// Refreshes take a share of the time that what the last one saved pays for, and else a small one,
+/// however long one takes.
 ///
 /// Thread safety: none.
 class RefreshSchedule {
@@ -39,6 +41,9 @@ class RefreshSchedule {
   static constexpr std::uint64_t kMostBudget = std::uint64_t{1} << 28;
   /// Of the time since the last one, a refresh may take one part in so many.
   static constexpr double kShareOfTime = 32;
+  /// Or, if the last one saved a share s of the misses, one part in so many, divided by s. (Where
+  /// misses are what takes time, it has saved twice as much time as it took by then.)
+  static constexpr double kPayback = 2;
   /// A refresh paid if it saves this share of the misses.
   static constexpr double kPaid = 0.05;
   /// Other items are hot if the hit rate has fallen by so much.
@@ -71,6 +76,8 @@ class RefreshSchedule {
   double rate_ = 0;               ///< hit rate of the last window
   std::optional<double> before_;  ///< that before a refresh that is still to be judged
   double settled_ = 0;            ///< mean hit rate of late
+  double ended_ = 0;              ///< the last refresh, in seconds
+  double took_ = 0;               ///< seconds
   double not_before_ = 0;         ///< seconds
 };
 

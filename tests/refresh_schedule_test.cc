@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -109,10 +110,31 @@ TEST(RefreshScheduleTest, SmallTablesNeedLessEvidence) {
 TEST(RefreshScheduleTest, TakesASmallShareOfTheTime) {
   Workload run;
   run.refresh_seconds = 0.5;  // of what 50 M operations take
-  run.Find(10'000 * kMillion, [&] { return 0.1 * static_cast<double>(run.refreshes.size() % 9); });
+  // Each one hardly pays, and then other items become hot.
+  run.Find(10'000 * kMillion, [&] { return 0.06 * static_cast<double>(run.refreshes.size() % 9); });
   EXPECT_GE(run.refreshes.size(), 3u);
   const double in_all = static_cast<double>(run.refreshes.size()) * run.refresh_seconds;
-  EXPECT_LE(in_all, 0.5 + (run.now - 100) / (RefreshSchedule::kShareOfTime - 1));
+  EXPECT_LE(in_all, 0.5 + (run.now - 100) / (RefreshSchedule::kShareOfTime / 2));
+}
+
+TEST(RefreshScheduleTest, WhatSavesMuchIsFollowedSoon) {
+  Workload run;
+  run.refresh_seconds = 0.5;
+  std::vector<double> ends;
+  run.Find(2'000 * kMillion, [&] {  // 20 s; each of the first four saves half of the misses
+    if (ends.size() < run.refreshes.size()) ends.push_back(run.now);
+    return 1 - std::pow(0.5, static_cast<double>(std::min<std::size_t>(run.refreshes.size(), 4)));
+  });
+  ASSERT_GE(ends.size(), 5u);
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    const double waited = ends[i] - ends[i - 1] - run.refresh_seconds;
+    EXPECT_GE(waited, RefreshSchedule::kPayback / 0.5 * run.refresh_seconds) << i;
+    if (i < 5) {
+      EXPECT_LE(waited, RefreshSchedule::kPayback / 0.5 * run.refresh_seconds + 0.1) << i;
+    } else {
+      EXPECT_GE(waited, RefreshSchedule::kShareOfTime * run.refresh_seconds) << i;
+    }
+  }
 }
 
 TEST(RefreshScheduleTest, IdleTimeIsNotARefreshs) {
