@@ -160,6 +160,7 @@ struct CacheMemory {
     view.cache.fills = fills.data();
     view.cache.value_stride = shape.value_stride;
     view.cache.size = shape.frames;
+    view.cache.holds_all = shape.frames >= shape.buckets;
     view.cache.policy = policy;
     return view;
   }

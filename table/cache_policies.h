@@ -59,8 +59,10 @@ struct TinyLfuPolicy : CountedUses {
   static GPM_HD std::uint32_t Rank(const Cache& cache, std::uint32_t bucket, std::uint32_t score,
                                    std::uint32_t) {
     // The counts of two buckets that are equally hot differ by chance, so who has a frame keeps it
-    // against one that is hardly hotter. A bucket without uses gets a frame that no other wants.
+    // against one that is hardly hotter. A bucket without uses keeps its frame while no other wants
+    // that. It gets one where all do: else filling it would take more time than it ever saves.
     const bool has_frame = AtomicLoad32(&cache.frame_of[bucket]) != 0;
+    if (score == 0 && !has_frame && !cache.holds_all) return 0;
     return RankOf(1 + std::uint64_t{score} + (has_frame ? score / 4 : 0));
   }
   /// Small counts as they are, others to within a hundredth or so: all of them have a rank.

@@ -43,6 +43,7 @@ struct CacheView {
   std::uint32_t* fills = nullptr;      ///< counted up between the closing and the filling of frames
   std::uint32_t value_stride = 0;      ///< bytes from one to the next
   std::uint32_t size = 0;              ///< frames; 0: there is no cache
+  bool holds_all = false;              ///< there are as many frames as buckets
   std::uint32_t clock = 0;             ///< number of the batch
   CachePolicy policy = CachePolicy::kOff;
 

@@ -514,15 +514,18 @@ TEST_F(CacheLoaderTest, LfuHalvesCountsAndForgets) {
   EXPECT_TRUE(cached_.empty());
 }
 
-TEST_F(CacheLoaderTest, TinyLfuGivesEveryFrameAway) {
+TEST_F(CacheLoaderTest, TinyLfuFillsUnusedBucketsWhereAllHaveAFrame) {
   Make(CachePolicy::kTinyLfu, kBuckets);
   EXPECT_EQ(Load().size(), kBuckets);
-  Make(CachePolicy::kTinyLfu, 100);
+  Make(CachePolicy::kTinyLfu, kBuckets - 1);
   score(7) = 1;
-  const std::set<std::uint32_t> first = Load();
-  EXPECT_EQ(first.size(), 100u);
-  EXPECT_TRUE(first.contains(7));
-  EXPECT_EQ(Load(), first) << "chance takes nothing from who has it";
+  EXPECT_EQ(Load(), std::set<std::uint32_t>{7});
+  score(7) = 0;
+  score(9) = 1;
+  EXPECT_EQ(Load(), (std::set<std::uint32_t>{7, 9})) << "an unused one keeps its frame";
+  for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) score(bucket) = bucket == 7 ? 0 : 1;
+  EXPECT_EQ(Load().size(), kBuckets - 1);
+  EXPECT_FALSE(cached_.contains(7)) << "while no other wants it";
 }
 
 TEST_F(CacheLoaderTest, TinyLfuOwnersKeepTheirFrameAgainstOnesThatAreHardlyHotter) {
