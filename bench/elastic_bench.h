@@ -21,7 +21,7 @@ struct ElasticOptions {
   double erases = 0.4;
   std::vector<double> growths;  ///< OpenOptions::growth, one run each
   double growth_pause = OpenOptions{}.growth_pause;
-  double compact_below = 0;     ///< the load factor below which Store::Compact is called
+  double compact_below = 0;  ///< the load factor below which Store::Compact is called
   std::uint64_t seed = 1;
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;  ///< 0: all cores

@@ -59,9 +59,9 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
   if (!in_place && image == nullptr) return false;
   const double growth_seconds = SecondsSince(start);
   // (Offsets from the pool's base, as any; the image is elsewhere.)
-  PutNewest(&next, {in_place ? place.offset
-                             : static_cast<std::uint64_t>(image->data() - pool_.base()),
-                    buckets});
+  PutNewest(&next,
+            {in_place ? place.offset : static_cast<std::uint64_t>(image->data() - pool_.base()),
+             buckets});
   const TableView larger = MakeTableView(pool_.base(), next);
   std::uint64_t left = 0;
   try {
@@ -71,12 +71,11 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
     if (image != nullptr) image->WriteTo(pool_.base() + place.offset);
     pool_.AddLevelAt(place, buckets, left == 0);
   } catch (...) {
-    health_.AllOrUnusable("the composing of a level was given up",
-                          [&]() GPM_REQUIRES(store_state) {
-                            RefreshTable();
-                            image.reset();
-                            MakeAccelerators();
-                          });
+    health_.AllOrUnusable("the composing of a level was given up", [&]() GPM_REQUIRES(store_state) {
+      RefreshTable();
+      image.reset();
+      MakeAccelerators();
+    });
     throw;
   }
   health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {

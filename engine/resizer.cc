@@ -142,6 +142,7 @@ bool Resizer::Resize(const LevelSizes& wanted) {
   const Superblock& superblock = pool_.superblock();
   if (growth_pause_ > 0 && added.size() == 1 &&
       added[0] > superblock.levels[superblock.level_count - 1].buckets && ComposeLevel(added[0])) {
+    EndDraining();
     return true;
   }
   return AddLevels(added, false);

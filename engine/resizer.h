@@ -64,9 +64,9 @@ class Resizer {
   void MakeAccelerators(std::uint32_t new_levels = 0) GPM_REQUIRES(store_state);
   void DropAccelerators() GPM_REQUIRES(store_state);
 
-  // Composing a table: batches fill the levels of one with many items and none yet in the executor's
-  // own memory, which takes no small writes to the pool. The levels are then written as a whole,
-  // where no superblock names them, and named: one switch for all items.
+  // Composing a table: batches fill the levels of one with many items and none yet in the
+  // executor's own memory, which takes no small writes to the pool. The levels are then written as
+  // a whole, where no superblock names them, and named: one switch for all items.
 
   /// REQUIRES: no item is in the levels. @param sizes of the table then
   /// @return false: there is no room
@@ -116,7 +116,7 @@ class Resizer {
   CacheManager& cache_;
   Log& log_;
   const Growth growth_;
-  const double growth_pause_;  ///< seconds
+  const double growth_pause_;                             ///< seconds
   bool accelerated_ GPM_GUARDED_BY(store_state) = false;  ///< for the table as it is
   std::uint64_t resizes_ GPM_GUARDED_BY(store_state) = 0;
   std::uint64_t composed_resizes_ GPM_GUARDED_BY(store_state) = 0;

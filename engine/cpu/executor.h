@@ -178,9 +178,9 @@ class CpuExecutor : public Executor {
  private:
   friend class CpuBatchTask<Setup>;
 
-  // Of a thread, a second (ExecutorRates): as measured, see docs/PERFORMANCE.md.
-  static constexpr double kComposedBytes = 1e9;
-  static constexpr double kOperations = 4e6;
+  // Of a thread, a second (ExecutorRates), as measured (docs/PERFORMANCE.md).
+  static constexpr double kComposedBytes = 0.7e9;
+  static constexpr double kOperations = 2e6;
 
   bool media_needs_flush() const { return persist_.needs_flush(); }
   CpuOperations MakeOperations(const Reclaim& reclaim) const {
