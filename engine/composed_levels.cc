@@ -45,19 +45,19 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
   const ProfilerRange range("resize", 1);
   const Clock::time_point start = Clock::now();
   space_.Reclaim();  // erased slots of a level that is dropped are not given back any more
-  space_.ReleaseCellsForLevel(buckets);
-  Superblock next = pool_.superblock();
-  std::unique_ptr<LevelImage> image;
   Extent place{};
   try {
+    space_.ReleaseCellsForLevel(buckets);
     place = pool_.PlaceLevels({buckets}, in_place);
   } catch (const Error& error) {
     if (!MeansFull(error)) throw;
     return false;
   }
+  const double growth_seconds = SecondsSince(start);
+  std::unique_ptr<LevelImage> image;
   if (!in_place) image = executor_.MakeLevelImage(place.bytes);
   if (!in_place && image == nullptr) return false;
-  const double growth_seconds = SecondsSince(start);
+  Superblock next = pool_.superblock();
   // (Offsets from the pool's base, as any; the image is elsewhere.)
   PutNewest(&next,
             {in_place ? place.offset : static_cast<std::uint64_t>(image->data() - pool_.base()),
