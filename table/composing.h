@@ -29,9 +29,11 @@ class UnnamedMedia : public Media {
   GPM_HD void Fence(Step step) const { Media::FenceShared(step); }
 };
 
-/// Puts the item of a slot of the oldest level, if there is one, into the newest level.
-/// @param operations on TableView::NewestAndOldest, with an UnnamedMedia
-/// @return false when it found no slot there (or lies where only damage has put it)
+/// Puts the item of a slot of the oldest level, which is not addressable any more, into the newest,
+/// if there is one. (Damage may have left a copy of it in another level, which then takes
+/// precedence over it, as while a level is drained.)
+/// @param operations with an UnnamedMedia
+/// @return false when it found no slot there, or lies where only damage has put it
 template <class Group, class Media>
 GPM_HD bool ComposeSlot(const Operations<Group, Media>& operations, Slot slot) {
   const std::uint64_t word = operations.LoadState(slot);
@@ -39,7 +41,7 @@ GPM_HD bool ComposeSlot(const Operations<Group, Media>& operations, Slot slot) {
   KeyBuffer key;
   LoadSlotKey(operations.table(), operations.media(), slot, word, key.words);
   return operations.IsInPlace(slot, word, key.words) &&
-         operations.InsertReference(key.words, operations.LoadReference(slot));
+         operations.InsertReference(key.words, operations.LoadReference(slot), 1);
 }
 
 }  // namespace gpm

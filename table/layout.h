@@ -52,16 +52,6 @@ struct TableView {
   GPM_HD bool draining() const { return level_count > levels; }
   GPM_HD std::uint32_t candidate_buckets() const { return levels * locations; }
 
-  /// The table of which the newest level is the only addressable one, and takes the items of the
-  /// oldest (table/composing.h). Its buckets have the same indices.
-  GPM_HD TableView NewestAndOldest() const {
-    TableView view = *this;
-    view.level_views[1] = level_views[level_count - 1];
-    view.levels = 1;
-    view.level_count = 2;
-    return view;
-  }
-
   GPM_HD std::byte* Bucket(std::uint32_t level, std::uint64_t number) const {
     return base + level_views[level].offset + number * bucket_bytes;
   }

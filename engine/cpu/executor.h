@@ -431,33 +431,36 @@ std::uint64_t CpuExecutor<Setup>::ComposeNewest() {
   constexpr std::uint64_t kAtOnce = 4;  // buckets whose items' cache misses overlap
   using Unnamed = UnnamedMedia<Media>;
   std::atomic<std::uint64_t> left{0};
-  const TableView table = table_.NewestAndOldest();
+  const TableView& table = table_;
+  const std::uint32_t oldest = table.level_count - 1;
   const Reclaim reclaim = queues_.View();
   const Operations<ThreadGroup, Unnamed> operations(table, reclaim, locks_, accelerators_,
                                                     ThreadGroup{}, Unnamed(media_));
   const auto for_each_slot = [&](std::uint64_t first, std::uint64_t last, const auto& visit) {
     for (std::uint64_t b = first; b < last; ++b) {
-      for (std::uint32_t s = 0; s < table.slots; ++s) visit(Slot{table.Bucket(1, b), s});
+      for (std::uint32_t s = 0; s < table.slots; ++s) visit(Slot{table.Bucket(oldest, b), s});
     }
   };
-  ForRanges(table.Buckets(1), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
-    std::uint64_t stayed = 0;
-    for (std::uint64_t at = first; at < last; at += kAtOnce) {
-      const std::uint64_t end = std::min(last, at + kAtOnce);
-      for_each_slot(at, end, [&](Slot slot) {
-        const std::uint64_t word = operations.LoadState(slot);
-        if (word == kEmptyState || word == kInsertState) return;
-        KeyBuffer key;
-        LoadSlotKey(table, operations.media(), slot, word, key.words);
-        const Candidates candidates = operations.Locate(key.words);
-        for (std::uint32_t c = 0; c < table.locations; ++c) {
-          PrefetchLine(operations.BucketAt(candidates, c));
-        }
-      });
-      for_each_slot(at, end, [&](Slot slot) { stayed += ComposeSlot(operations, slot) ? 0 : 1; });
-    }
-    left += stayed;
-  });
+  ForRanges(table.Buckets(oldest), Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              std::uint64_t stayed = 0;
+              for (std::uint64_t at = first; at < last; at += kAtOnce) {
+                const std::uint64_t end = std::min(last, at + kAtOnce);
+                for_each_slot(at, end, [&](Slot slot) {
+                  const std::uint64_t word = operations.LoadState(slot);
+                  if (word == kEmptyState || word == kInsertState) return;
+                  KeyBuffer key;
+                  LoadSlotKey(table, operations.media(), slot, word, key.words);
+                  const Candidates candidates = operations.Locate(key.words);
+                  for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
+                    PrefetchLine(operations.BucketAt(candidates, c));
+                  }
+                });
+                for_each_slot(at, end,
+                              [&](Slot slot) { stayed += ComposeSlot(operations, slot) ? 0 : 1; });
+              }
+              left += stayed;
+            });
   if (!media_needs_flush()) return left;
   ForRanges(table.Buckets(0), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
     media_.Flush(Step::kComposeFlush, table.Bucket(0, first), (last - first) * table.bucket_bytes);

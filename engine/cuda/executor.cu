@@ -270,12 +270,11 @@ std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level, bool displaces) {
 std::uint64_t CudaExecutor::ComposeNewest() {
   const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
-  TableContext context = context_;
-  context.table = context_.table.NewestAndOldest();
-  const std::uint64_t slots = context.table.Buckets(1) << context.table.slot_bits;
+  const TableView& table = context_.table;
+  const std::uint64_t slots = table.Buckets(table.level_count - 1) << table.slot_bits;
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)));
-  Launch("ComposeSlots", ComposeSlots, blocks, kBlockThreads, *stream_, context, left_.data());
+  Launch("ComposeSlots", ComposeSlots, blocks, kBlockThreads, *stream_, context_, left_.data());
   return EndPass();
 }
 

@@ -219,7 +219,6 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// Puts the items of the oldest level into the newest one, which is in GPU memory, a thread for
 /// each slot: neighbours read what lies side by side in the pool.
-/// @param context with TableView::NewestAndOldest
 __global__ void __launch_bounds__(kBlockThreads)
     ComposeSlots(const __grid_constant__ TableContext context, std::uint64_t* left) {
   using Unnamed = UnnamedMedia<CudaMedia>;
@@ -227,11 +226,12 @@ __global__ void __launch_bounds__(kBlockThreads)
                                                     context.accelerators, ThreadGroup{},
                                                     Unnamed(CudaMedia(DirtyLog{})));
   const TableView& table = context.table;
-  const std::uint64_t slots = table.Buckets(1) << table.slot_bits;
+  const std::uint32_t oldest = table.level_count - 1;
+  const std::uint64_t slots = table.Buckets(oldest) << table.slot_bits;
   std::uint64_t stayed = 0;
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
-    const Slot slot{table.Bucket(1, i >> table.slot_bits),
+    const Slot slot{table.Bucket(oldest, i >> table.slot_bits),
                     static_cast<std::uint32_t>(i & (table.slots - 1))};
     stayed += ComposeSlot(operations, slot) ? 0 : 1;
   }
