@@ -179,7 +179,7 @@ class CpuExecutor : public Executor {
   friend class CpuBatchTask<Setup>;
 
   // Of a thread, a second (ExecutorRates), as measured (docs/PERFORMANCE.md).
-  static constexpr double kComposedBytes = 0.7e9;
+  static constexpr double kComposedBytes = 0.5e9;
   static constexpr double kOperations = 2e6;
 
   bool media_needs_flush() const { return persist_.needs_flush(); }
