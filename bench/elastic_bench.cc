@@ -208,6 +208,7 @@ json MeasureElastic(const ElasticOptions& options) {
     open.executor = options.executor;
     open.threads = options.threads;
     open.growth = growth;
+    open.growth_pause = options.growth_pause;
     RemovedAtEnd pool(options.pool);
     Store store = Store::Create(
         options.pool, {.key_size = options.key_size, .value_size = options.value_size}, open);

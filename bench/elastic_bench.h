@@ -20,7 +20,8 @@ struct ElasticOptions {
   unsigned steps = 20;  ///< of both halves, an even number
   double erases = 0.4;
   std::vector<double> growths;  ///< OpenOptions::growth, one run each
-  double compact_below = 0;     ///< the load factor below which Store::Compact is called
+  double growth_pause = OpenOptions{}.growth_pause;
+  double compact_below = 0;  ///< the load factor below which Store::Compact is called
   std::uint64_t seed = 1;
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;  ///< 0: all cores

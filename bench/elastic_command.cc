@@ -72,6 +72,7 @@ void RunElastic(ElasticArguments& arguments) {
                  {"batch", options.batch},
                  {"step_count", options.steps},
                  {"erases", options.erases},
+                 {"growth_pause", options.growth_pause},
                  {"compact_below", options.compact_below},
                  {"arrays", options.gpu_arrays ? "device" : "host"},
                  {"seed", options.seed}});
@@ -93,6 +94,12 @@ void AddElasticCommand(CLI::App& program) {
                    "a run for each")
       ->delimiter(',')
       ->check(CLI::Range(1.1, 4.0))
+      ->capture_default_str();
+  command
+      ->add_option("--growth-pause", options.growth_pause,
+                   "Seconds that a growth may keep batches waiting to compose the new level; 0: "
+                   "the oldest is always drained beside batches")
+      ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   command
       ->add_option("--compact-below", options.compact_below,

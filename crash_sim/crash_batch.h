@@ -22,6 +22,7 @@ struct Shape {
   Geometry geometry;
   LevelSizes levels;  ///< the first ones
   double growth = 2;
+  double growth_pause = 0;  ///< OpenOptions'
   std::uint64_t hash_seed = 0;
   std::uint64_t max_bytes = 0;        ///< of the pool
   std::uint64_t max_bytes_later = 0;  ///< in later sessions of the same pool, and after a crash

@@ -28,6 +28,7 @@ OpenOptions Options(std::uint64_t max_bytes, const Shape& shape) {
   options.max_bytes = max_bytes;
   options.cache.directory = shape.directory;
   options.growth = shape.growth;
+  options.growth_pause = shape.growth_pause;
   return options;
 }
 

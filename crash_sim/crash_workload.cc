@@ -62,6 +62,8 @@ Shape RandomShape(std::mt19937_64& random) {
   const std::uint64_t slots = SlotsOf(shape.geometry, shape.levels);
   shape.keys = static_cast<std::uint32_t>(3 + random() % (2 * slots));
   shape.directory = random() % 2 == 0;
+  // Half of the tables grow by levels that are composed, the others drain the oldest.
+  if (random() % 2 == 0) shape.growth_pause = OpenOptions{}.growth_pause;
   return shape;
 }
 
@@ -169,6 +171,7 @@ class CrashWorkload::Session {
     options.max_bytes = max_bytes;
     options.cache.directory = workload_.shape_.directory;
     options.growth = workload_.shape_.growth;
+    options.growth_pause = workload_.shape_.growth_pause;
     return options;
   }
 

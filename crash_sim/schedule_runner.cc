@@ -68,12 +68,13 @@ Items ItemsOf(StoreImpl& store) {
   return items;
 }
 
-OpenOptions OpenWith(unsigned threads, std::uint64_t max_bytes, const CacheOptions& cache = {}) {
+OpenOptions OpenWith(const Workload& workload, std::uint64_t max_bytes) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
-  options.threads = threads;
+  options.threads = workload.threads;
   options.max_bytes = max_bytes;
-  options.cache = cache;
+  options.cache = workload.cache;
+  options.growth_pause = workload.growth_pause;
   return options;
 }
 
@@ -138,8 +139,7 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   clock_ = 0;
   stuck_ = false;
 
-  auto store = StoreImpl::Open(
-      pool_.path(), OpenWith(workload_.threads, setup_.max_bytes, workload_.cache), &machine_);
+  auto store = StoreImpl::Open(pool_.path(), OpenWith(workload_, setup_.max_bytes), &machine_);
   std::vector<std::function<void()>> bodies;
   for (std::vector<ClientCall>& client : workload_.clients) {
     bodies.push_back([this, &store, &client] { RunClient(*store, client); });
@@ -161,8 +161,7 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   if (stuck_) {
     ++report->stuck;
     store->Close();
-    store = StoreImpl::Open(pool_.path(), OpenWith(workload_.threads, kAmpleBytes, workload_.cache),
-                            &machine_);
+    store = StoreImpl::Open(pool_.path(), OpenWith(workload_, kAmpleBytes), &machine_);
   }
   CheckContents(*store, HistoryUntil(machine_.trace().events().size()));
   report->resizes += store->Stats().resizes;
@@ -391,7 +390,9 @@ void ScheduleRunner::Recover(const CrashPoints& point, const CrashState& state) 
   try {
     crashed_.Set(point.durable(), state);
     for (const std::string& defect : CheckPool(crashed_.path()).defects) throw Violation(defect);
-    const auto store = StoreImpl::Open(crashed_.path(), OpenWith(1, kAmpleBytes, workload_.cache));
+    OpenOptions open = OpenWith(workload_, kAmpleBytes);
+    open.threads = 1;
+    const auto store = StoreImpl::Open(crashed_.path(), open);
     CheckContents(*store, HistoryUntil(point.event()));
     store->Close();
     CheckClosed(crashed_.path());

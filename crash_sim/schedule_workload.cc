@@ -248,6 +248,8 @@ Workload MakeWorkload(std::uint64_t seed) {
     workload.cache.refresh_interval = 1 + below(2);
   }
   const TableSetup setup = MakeTableSetup(workload.table);
+  // Half of the tables grow by levels that are composed, the others drain the oldest.
+  if (Scramble(seed) % 2 == 0) workload.growth_pause = OpenOptions{}.growth_pause;
 
   std::vector<std::uint64_t> numbers(kKeyNumbers.begin(), kKeyNumbers.end());
   std::shuffle(numbers.begin(), numbers.end(), random);
@@ -330,10 +332,10 @@ std::string Describe(const Workload& workload) {
                         *workload.cache.fraction, CachePolicyName(workload.cache.policy),
                         *workload.cache.refresh_interval);
   return fmt::format(
-      "table {} ({}), {}, {}, {} clients, {} calls, {} executor threads, schedule {}",
+      "table {} ({}), {}, {}, {}{} clients, {} calls, {} executor threads, schedule {}",
       workload.table, Describe(MakeTableSetup(workload.table)), directory, cache,
-      workload.clients.size(), calls, workload.threads,
-      random ? "random" : fmt::format("PCT of depth {}", schedule.depth));
+      workload.growth_pause > 0 ? "levels that are composed, " : "", workload.clients.size(), calls,
+      workload.threads, random ? "random" : fmt::format("PCT of depth {}", schedule.depth));
 }
 
 }  // namespace gpm::crash

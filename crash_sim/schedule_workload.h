@@ -77,6 +77,7 @@ struct Workload {
   /// A directory or none; with it, no cache or one that is loaded every few operations, or when
   /// asked.
   CacheOptions cache;
+  double growth_pause = 0;  ///< OpenOptions'
   std::vector<std::uint64_t> key_numbers;
   std::vector<std::vector<ClientCall>> clients;
   Scheduler::Options schedule;

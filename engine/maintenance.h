@@ -11,7 +11,7 @@
 
 namespace gpm {
 
-/// Levels that batches fill before they are in the pool, in an executor's own memory.
+/// Levels that are filled before they are in the pool, in an executor's own memory.
 class LevelImage {
  public:
   virtual ~LevelImage() = default;
@@ -19,6 +19,12 @@ class LevelImage {
   virtual std::byte* data() const = 0;
   /// Writes all of it to the pool, durably. REQUIRES: no batch runs. @throws Error(kGpu)
   virtual void WriteTo(std::byte* place) = 0;
+};
+
+/// How fast an executor is, about: for what is decided by how long it takes.
+struct ExecutorRates {
+  double composed_bytes = 0;  ///< a second, of levels read and written by ComposeNewest
+  double operations = 0;      ///< a second, of a large batch
 };
 
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
@@ -40,10 +46,20 @@ class TableMaintenance {
   /// @param keep the addressable levels are the same: directory and cache stay. Else there is
   ///        neither from then on
   virtual void SetTable(const TableView& table, bool keep) = 0;
-  /// Whether there may be such, as it pays.
+  /// Whether levels may be composed in a LevelImage, as it pays.
   virtual bool Composes() const { return false; }
   /// @return null where memory is short. REQUIRES: Composes().
   virtual std::unique_ptr<LevelImage> MakeLevelImage(std::uint64_t) { return nullptr; }
+  /// Whether ComposeNewest fills a level in its place in the pool, and not in a LevelImage.
+  virtual bool ComposesInPlace() const { return false; }
+  virtual ExecutorRates rates() const = 0;
+  /// Puts the items of the oldest level, which is not addressed any more, into the newest, which is
+  /// empty, is named by nothing in the pool, and takes nothing else (table/composing.h). The oldest
+  /// one keeps them all. What was filled in place is durable then.
+  /// REQUIRES: ComposesInPlace or Composes; of the table that it has (SetTable, FollowGrowth), only
+  /// the newest level may lie in a LevelImage.
+  /// @return items that found no slot @throws Error(kGpu)
+  virtual std::uint64_t ComposeNewest() = 0;
   /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
   /// from position `head` on, stays. @throws Error(kGpu), std::bad_alloc; nothing is lost then
   virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;

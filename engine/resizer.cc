@@ -26,7 +26,7 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, Draining& draining,
-                 CacheManager& cache, Log& log, double growth)
+                 CacheManager& cache, Log& log, double growth, double growth_pause)
     : pool_(pool),
       executor_(executor),
       health_(health),
@@ -34,7 +34,8 @@ Resizer::Resizer(Pool& pool, Executor& executor, Health& health, Space& space, D
       draining_(draining),
       cache_(cache),
       log_(log),
-      growth_{pool.superblock().geometry, growth} {
+      growth_{pool.superblock().geometry, growth},
+      growth_pause_(growth_pause) {
   RefreshTable();
 }
 
@@ -69,15 +70,14 @@ void Resizer::AddLevel(std::uint64_t buckets) {
   growth_seconds_ += SecondsSince(start);
 }
 
-bool Resizer::Grow() {
+bool Resizer::Grow(const Demand& waiting) {
   if (draining_.active()) {
     EndDraining();
     return true;
   }
-  LevelSizes sizes = SizesOf(pool_.superblock());
-  sizes.insert(sizes.begin(), growth_.Next(sizes.front()));
-  sizes.resize(growth_.geometry.levels);
-  return AddLevels({sizes.front()}, true);
+  const std::uint64_t buckets = growth_.Next(pool_.superblock().levels[0].buckets);
+  if (PaysToCompose(buckets, waiting) && ComposeLevel(buckets)) return true;
+  return AddLevels({buckets}, true);
 }
 
 bool Resizer::CanDrain(std::uint64_t cells) const {
@@ -137,8 +137,15 @@ std::size_t Resizer::CountNew(const LevelSizes& wanted) const {
 
 bool Resizer::Resize(const LevelSizes& wanted) {
   EndDraining();
-  const auto end = wanted.begin() + static_cast<std::ptrdiff_t>(CountNew(wanted));
-  return AddLevels({wanted.begin(), end}, false);
+  const LevelSizes added(wanted.begin(),
+                         wanted.begin() + static_cast<std::ptrdiff_t>(CountNew(wanted)));
+  const Superblock& superblock = pool_.superblock();
+  if (growth_pause_ > 0 && added.size() == 1 &&
+      added[0] > superblock.levels[superblock.level_count - 1].buckets && ComposeLevel(added[0])) {
+    EndDraining();
+    return true;
+  }
+  return AddLevels(added, false);
 }
 
 void Resizer::MoveLevelsDown() {
@@ -222,75 +229,9 @@ void Resizer::GoOnDraining() {
   if (!cache_.limited()) executor_.BeginDraining();
 }
 
-void Resizer::ShrinkEmptyLevels() {
-  const LevelSizes smallest = growth_.Smallest();
-  if (SlotsOf(pool_.superblock()) <= SlotsOf(growth_.geometry, smallest)) return;
-  const Extent place = pool_.PlaceLevels(smallest, true);
-  health_.AllOrUnusable("empty levels were replaced", [&]() GPM_REQUIRES(store_state) {
-    pool_.ReplaceLevels(smallest, place);
-    RefreshTable();
-  });
-}
-
-TableView Resizer::ComposedView() const {
-  Superblock superblock = pool_.superblock();
-  // (Offsets from the pool's base, as any; the memory is elsewhere.)
-  LayLevels(&superblock, composed_->sizes,
-            static_cast<std::uint64_t>(composed_->image->data() - pool_.base()));
-  TableView view = MakeTableView(pool_.base(), superblock);
-  view.composed = true;
-  return view;
-}
-
-bool Resizer::BeginComposing(const LevelSizes& sizes) {
-  auto image = executor_.MakeLevelImage(LevelsBytes(pool_.superblock(), sizes));
-  if (image == nullptr) return false;
-  former_ = SizesOf(pool_.superblock());
-  try {
-    ShrinkEmptyLevels();
-    composed_ = Composed{std::move(image), sizes, pool_.PlaceLevels(sizes, false)};
-    const TableView view = ComposedView();
-    cache_.SetTable(executor_, view);
-    cache_.Reset(executor_, view, view.levels);
-    accelerated_ = true;
-  } catch (const Error& error) {
-    AbandonComposing();
-    if (!MeansFull(error)) throw;
-    return false;
-  } catch (...) {
-    AbandonComposing();
-    throw;
-  }
-  return true;
-}
-
-void Resizer::EndComposing() {
-  composed_->image->WriteTo(pool_.base() + composed_->place.offset);
-  pool_.ReplaceLevels(composed_->sizes, composed_->place);
-  cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
-  ++resizes_;
-  cache_.Await(executor_);  // a refresh may have begun, which reads the levels
-  composed_.reset();
-}
-
-void Resizer::AbandonComposing() {
-  std::optional<Composed> given_up = std::exchange(composed_, std::nullopt);
-  health_.AllOrUnusable("the composing of levels was given up", [&]() GPM_REQUIRES(store_state) {
-    if (SizesOf(pool_.superblock()) != former_) {
-      try {
-        pool_.ReplaceLevels(former_, pool_.PlaceLevels(former_, true));
-      } catch (const Error& error) {
-        if (!MeansFull(error)) throw;  // they stay small
-      }
-    }
-    RefreshTable();
-    given_up.reset();
-    MakeAccelerators();
-  });
-}
-
 void Resizer::AddTo(StoreStats* stats) const {
   stats->resizes = resizes_;
+  stats->composed_resizes = composed_resizes_;
   stats->resize_seconds = resize_seconds_;
   stats->growth_seconds = growth_seconds_;
 }

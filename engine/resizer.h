@@ -21,9 +21,9 @@ namespace gpm {
 /// in one that is being drained beside batches (engine/draining.h).
 class Resizer {
  public:
-  /// @param growth 1.1 to 4
+  /// @param growth, growth_pause as in OpenOptions
   Resizer(Pool& pool, Executor& executor, Health& health, Space& space, Draining& draining,
-          CacheManager& cache, Log& log, double growth);
+          CacheManager& cache, Log& log, double growth, double growth_pause);
 
   /// How the levels follow each other.
   const Growth& growth() const { return growth_; }
@@ -36,9 +36,11 @@ class Resizer {
   bool Resize(const LevelSizes& wanted) GPM_REQUIRES(store_state);
   /// How many levels of `wanted`, the newest, it would add.
   std::size_t CountNew(const LevelSizes& wanted) const GPM_REQUIRES(store_state);
-  /// A resize by one level, of which the draining goes on beside batches, where the executor can do
-  /// that; or the end of such a draining, if that is not over.
-  bool Grow() GPM_REQUIRES(store_state);
+  /// A resize by one level, which a batch waits for: the new level is composed, if that is quick;
+  /// else the draining goes on beside batches, where the executor can do that. Or the end of such a
+  /// draining, if that is not over.
+  /// @param waiting what the batch asks for @return as Resize
+  bool Grow(const Demand& waiting) GPM_REQUIRES(store_state);
   /// Whether a level can be drained beside batches, or go on to be, if so many cells are added: the
   /// executor can do that, the table fills up well, and there is room for more levels, should some
   /// item find no slot all the same.
@@ -62,9 +64,9 @@ class Resizer {
   void MakeAccelerators(std::uint32_t new_levels = 0) GPM_REQUIRES(store_state);
   void DropAccelerators() GPM_REQUIRES(store_state);
 
-  // Composing: batches fill the levels of a table with many items and none yet in the executor's
-  // own memory, which takes no small writes to the pool. The levels are then written as a whole,
-  // where no superblock names them, and named: one switch for all items.
+  // Composing a table: batches fill the levels of one with many items and none yet in the
+  // executor's own memory, which takes no small writes to the pool. The levels are then written as
+  // a whole, where no superblock names them, and named: one switch for all items.
 
   /// REQUIRES: no item is in the levels. @param sizes of the table then
   /// @return false: there is no room
@@ -82,6 +84,13 @@ class Resizer {
   /// The same when it has one more level, and the oldest is to be drained beside batches: there are
   /// both then, where there can be.
   void FollowGrowth() GPM_REQUIRES(store_state);
+  /// Whether batches should rather wait until a level of so many buckets is composed than drain the
+  /// oldest beside them.
+  bool PaysToCompose(std::uint64_t buckets, const Demand& waiting) const GPM_REQUIRES(store_state);
+  /// A resize by one level, which takes all items of the oldest at once (table/composing.h). What
+  /// finds no slot in it is left to be drained.
+  /// @return false for want of memory or space: nothing was done. Nor was it where it throws.
+  bool ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
   /// A resize by these levels, the newest first. @param beside what is drained then is drained
   /// beside batches
   bool AddLevels(const LevelSizes& sizes, bool beside) GPM_REQUIRES(store_state);
@@ -107,8 +116,10 @@ class Resizer {
   CacheManager& cache_;
   Log& log_;
   const Growth growth_;
+  const double growth_pause_;                             ///< seconds
   bool accelerated_ GPM_GUARDED_BY(store_state) = false;  ///< for the table as it is
   std::uint64_t resizes_ GPM_GUARDED_BY(store_state) = 0;
+  std::uint64_t composed_resizes_ GPM_GUARDED_BY(store_state) = 0;
   double resize_seconds_ GPM_GUARDED_BY(store_state) = 0;
   double growth_seconds_ GPM_GUARDED_BY(store_state) = 0;
   std::optional<Composed> composed_ GPM_GUARDED_BY(store_state);

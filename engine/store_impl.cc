@@ -68,7 +68,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, pool_->mapping().persist().tracer()),
       space_(*pool_, *executor_, health_, {pool_->superblock().geometry, open.growth}),
-      resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth),
+      resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth,
+               open.growth_pause),
       admission_(*executor_, health_, space_, draining_, log_, pool_->mapping().persist().tracer()),
       compact_below_(open.compact_below) {
   ValidateGrowth(open.growth, open.compact_below);
@@ -252,7 +253,7 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   }
   if (space_.HasRoomFor(demand, false)) return;
   bool enough = space_.MakeRoomFor(demand);
-  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow();
+  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow(demand);
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
   space_.LookAhead();
@@ -293,7 +294,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
     if (before.short_of_slots > 0 && !room) {
       const double needed = static_cast<double>(space_.items() + before.short_of_slots);
       do {
-        if (!resizer_.Grow()) break;
+        if (!resizer_.Grow(in_flight.demand)) break;
         room = true;
       } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
     }

@@ -144,14 +144,14 @@ void Pool::AddLevel(std::uint64_t buckets) {
     throw Error(ErrorCode::kNoSpace,
                 fmt::format("{}: no further level: {}", mapping_->path(), defect));
   }
+  AddLevelAt(PlaceLevels({buckets}, true), buckets, false);
+}
+
+void Pool::AddLevelAt(const Extent& place, std::uint64_t buckets, bool drops_oldest) {
+  RequireWritable();
   Superblock next = superblock_;
-  bool fresh = false;
-  const Extent extent = PlaceExtent(superblock_, LevelBytes(next, buckets), &fresh);
-  GrowTo(extent, true);
-  std::copy_backward(next.levels, next.levels + next.level_count,
-                     next.levels + next.level_count + 1);
-  next.levels[0] = {extent.offset, buckets};
-  ++next.level_count;
+  if (drops_oldest) next.levels[--next.level_count] = {};
+  PutNewest(&next, {place.offset, buckets});
   Commit(next);
 }
 

@@ -70,11 +70,14 @@ class Pool {
   /// @param buckets as LevelSizeDefect has it
   /// @throws Error(kNoSpace), also when it would be too large, or one too many
   void AddLevel(std::uint64_t buckets);
+  /// Adds the level that PlaceLevels made room for, and drops the oldest if told to: one switch.
+  /// REQUIRES: what it holds is flushed; no item is in the oldest one then that it does not hold.
+  void AddLevelAt(const Extent& place, std::uint64_t buckets, bool drops_oldest);
   /// Drops the oldest level, which the caller has drained; its space is free from then on.
   /// REQUIRES: there are more levels than the geometry addresses.
   void DropOldestLevel();
-  /// Makes room for levels, as LevelsBytes has them. Nothing names them yet: until ReplaceLevels
-  /// does, the next change may take the place for something else.
+  /// Makes room for levels, as LevelsBytes has them. Nothing names them yet: until ReplaceLevels,
+  /// or AddLevelAt, does, the next change may take the place for something else.
   /// @param zeroed else they hold anything @throws Error(kNoSpace)
   Extent PlaceLevels(const LevelSizes& sizes, bool zeroed);
   /// Replaces all levels by those that PlaceLevels placed: one switch. The space of the former is

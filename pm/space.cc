@@ -75,6 +75,14 @@ void LayLevels(Superblock* superblock, const LevelSizes& sizes, std::uint64_t of
   }
 }
 
+void PutNewest(Superblock* superblock, const LevelEntry& level) {
+  LevelEntry* const levels = superblock->levels;
+  std::copy_backward(levels, levels + superblock->level_count,
+                     levels + superblock->level_count + 1);
+  levels[0] = level;
+  ++superblock->level_count;
+}
+
 std::string LevelSizeDefect(Geometry geometry, std::uint64_t buckets) {
   if (buckets >= 1 && buckets <= kMaxLevelBuckets && buckets % geometry.locations == 0) return "";
   return fmt::format("{} buckets are not a multiple of {} between 1 and {}", buckets,

@@ -58,6 +58,10 @@ std::string_view StepName(Step step) {
       return "drain-flush";
     case Step::kDrainFence:
       return "drain-fence";
+    case Step::kComposeFlush:
+      return "compose-flush";
+    case Step::kComposeFence:
+      return "compose-fence";
     case Step::kMoveCellFlush:
       return "move-cell-flush";
     case Step::kMoveCellFence:

@@ -46,6 +46,9 @@ enum class Step : std::uint8_t {
   // Draining a level.
   kDrainFlush,
   kDrainFence,
+  // A level that took the oldest one's items, before the superblock names it.
+  kComposeFlush,
+  kComposeFence,
   // Moving a value to another cell, before the one that it had is given back to the pool.
   kMoveCellFlush,
   kMoveCellFence,

@@ -235,9 +235,11 @@ class Operations : public TableProbe<Group, Media> {
 
   /// Inserts an item that keeps its value reference; for rehashing, while nobody else inserts its
   /// key.
-  /// @return false when no slot was free; true when it is in the addressable levels (now, or
+  /// @param levels so many, the newest, may take it
+  /// @return false when no slot was free there; true when it is in the addressable levels (now, or
   ///         already)
-  GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference) const {
+  GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference,
+                              std::uint32_t levels = kMaxLevels) const {
     Work work;
     work.candidates = LocateKey(table_, key);
     work.key = key;
@@ -249,6 +251,9 @@ class Operations : public TableProbe<Group, Media> {
       if (probe.match != 0) return true;
       const int choice = PlaceFor(probe.empty);
       if (choice < 0) return false;
+      if (static_cast<std::uint32_t>(choice) >= levels * table_.locations * table_.slots) {
+        return false;  // an older level alone has a free one
+      }
       if (Place(&work, static_cast<std::uint32_t>(choice))) return true;
     }
   }

@@ -40,6 +40,7 @@ class DrainingTest : public test::PoolTest, public testing::WithParamInterface<C
       options.cache.fraction.reset();
     }
     options.growth = GetParam().growth;
+    options.growth_pause = 0;  // no level is composed
     return options;
   }
 

@@ -81,6 +81,9 @@ class FaultSession {
   const Shape& shape() const { return shape_; }
   TestBatch NewBatch() const { return {shape_.key_size, shape_.value_size}; }
 
+  /// Its stores drain the oldest level beside batches when they grow.
+  void ComposeNoLevels() { options_.growth_pause = 0; }
+
   /// Makes a call that the fault may meet. @return whether it did not throw
   bool Call(const std::function<void()>& action) {
     const Fault::Armed armed;
@@ -349,6 +352,16 @@ void Insert(FaultSession& session, std::uint64_t first, std::uint64_t count) {
   session.Apply(batch, Op::kInsert);
 }
 
+void Grow(FaultSession& session) {
+  session.Open();
+  Insert(session, 1000, 3000);
+  TestBatch erases = Operations(session, Op::kErase, 500, 2500);
+  session.Apply(erases, Op::kErase);
+  TestBatch mixed = MixedOperations(session, 6000, 4000);
+  session.ApplyAsync(mixed);
+  session.Close();
+}
+
 /// How a story finds its pool.
 enum class Before : std::uint8_t { kNothing, kClosed, kCrashed, kResizing };
 
@@ -404,15 +417,11 @@ constexpr Story kStories[] = {
        session.ApplyAsync(small);
        session.Close();
      }},
-    {"Growth", Before::kClosed, kAmpleBytes,
+    {"Growth", Before::kClosed, kAmpleBytes, [](FaultSession& session) { Grow(session); }},
+    {"GrowthBesideBatches", Before::kClosed, kAmpleBytes,
      [](FaultSession& session) {
-       session.Open();
-       Insert(session, 1000, 3000);
-       TestBatch erases = Operations(session, Op::kErase, 500, 2500);
-       session.Apply(erases, Op::kErase);
-       TestBatch mixed = MixedOperations(session, 6000, 4000);
-       session.ApplyAsync(mixed);
-       session.Close();
+       session.ComposeNoLevels();
+       Grow(session);
      }},
     {"CacheLoadings", Before::kClosed, kAmpleBytes,
      [](FaultSession& session) {

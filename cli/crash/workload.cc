@@ -71,6 +71,7 @@ OpenOptions MakeCrashOpening(const CrashRound& round) {
   if (random.NextBelow(4) != 0) cache.refresh_interval = interval;  // else when it pays
   constexpr double kGrowths[] = {2, 2, 1.2, 1.5};
   open.growth = kGrowths[random.NextBelow(std::size(kGrowths))];
+  if (random.NextBelow(2) == 0) open.growth_pause = 0;
   return open;
 }
 

@@ -140,6 +140,8 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
   plan.loads_first = random.OneIn(2);
   plan.open.growth = plan.reopen.growth = random.Choose({2.0, 2.0, 1.5, 1.2, 3.0});
   plan.open.compact_below = random.Choose({0.0, 0.0, 0.3});
+  const double pause = plan.open.growth_pause;
+  plan.open.growth_pause = plan.reopen.growth_pause = random.Choose({pause, 0.0, 0.1});
   return plan;
 }
 
@@ -153,14 +155,14 @@ std::string Describe(const RoundPlan& plan) {
   };
   return fmt::format(
       "  keys of {} bytes, different in the {} word; values of {} bytes; {}, initial capacity {}\n"
-      "  executor {}, at most {} bytes{}, growth {}, compact below {}; {}\n"
+      "  executor {}, at most {} bytes{}, growth {}, composed in {} s, compact below {}; {}\n"
       "  by_address {}, combine {}, dealt_up_to {}, {} cpu threads\n"
       "  {} lanes a thread{}, {} keys each and {} shared{}; batches of {} {}\n"
       "  then opened with executor {}, {}\n",
       plan.shape.key_size, plan.shape.id_last ? "last" : "first", plan.shape.value_size,
       GeometryName(plan.create.geometry), plan.create.initial_capacity,
       ExecutorName(plan.open.executor), plan.open.max_bytes, plan.tight ? " (tight)" : "",
-      plan.open.growth, plan.open.compact_below, cache(plan.open.cache),
+      plan.open.growth, plan.open.growth_pause, plan.open.compact_below, cache(plan.open.cache),
       plan.open.access.by_address, plan.open.access.combine, plan.open.access.dealt_up_to,
       plan.open.threads, plan.lanes_per_thread, plan.shared_streams ? " on one stream" : "",
       plan.private_keys, plan.shared_keys,

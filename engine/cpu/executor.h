@@ -15,6 +15,7 @@
 #include "engine/cpu/prefetch_window.h"
 #include "engine/executor.h"
 #include "pm/persist.h"
+#include "table/composing.h"
 #include "table/draining.h"
 #include "table/group.h"
 #include "table/operation.h"
@@ -131,6 +132,12 @@ class CpuExecutor : public Executor {
   void FreeAll(CellRange range) override { FreeRange(range, nullptr); }
   bool DrainsBesideBatches() const override { return true; }
   std::uint64_t DrainLevel(std::uint32_t level, bool displaces) override;
+  bool ComposesInPlace() const override { return true; }
+  ExecutorRates rates() const override {
+    const double threads = pool_.threads();
+    return {.composed_bytes = kComposedBytes * threads, .operations = kOperations * threads};
+  }
+  std::uint64_t ComposeNewest() override;
   std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override {
     const Reclaim reclaim = queues_.View();
@@ -170,6 +177,10 @@ class CpuExecutor : public Executor {
 
  private:
   friend class CpuBatchTask<Setup>;
+
+  // Of a thread, a second (ExecutorRates), as measured (docs/PERFORMANCE.md).
+  static constexpr double kComposedBytes = 0.5e9;
+  static constexpr double kOperations = 2e6;
 
   bool media_needs_flush() const { return persist_.needs_flush(); }
   CpuOperations MakeOperations(const Reclaim& reclaim) const {
@@ -412,6 +423,49 @@ std::uint64_t CpuExecutor<Setup>::DrainLevel(std::uint32_t level, bool displaces
                 left += DrainBucket(operations, table_.Bucket(level, b), displaces);
               }
             });
+  return left;
+}
+
+template <class Setup>
+std::uint64_t CpuExecutor<Setup>::ComposeNewest() {
+  constexpr std::uint64_t kAtOnce = 4;  // buckets whose items' cache misses overlap
+  using Unnamed = UnnamedMedia<Media>;
+  std::atomic<std::uint64_t> left{0};
+  const TableView& table = table_;
+  const std::uint32_t oldest = table.level_count - 1;
+  const Reclaim reclaim = queues_.View();
+  const Operations<ThreadGroup, Unnamed> operations(table, reclaim, locks_, accelerators_,
+                                                    ThreadGroup{}, Unnamed(media_));
+  const auto for_each_slot = [&](std::uint64_t first, std::uint64_t last, const auto& visit) {
+    for (std::uint64_t b = first; b < last; ++b) {
+      for (std::uint32_t s = 0; s < table.slots; ++s) visit(Slot{table.Bucket(oldest, b), s});
+    }
+  };
+  ForRanges(table.Buckets(oldest), Setup::kBucketsAtATime,
+            [&](std::uint64_t first, std::uint64_t last) {
+              std::uint64_t stayed = 0;
+              for (std::uint64_t at = first; at < last; at += kAtOnce) {
+                const std::uint64_t end = std::min(last, at + kAtOnce);
+                for_each_slot(at, end, [&](Slot slot) {
+                  const std::uint64_t word = operations.LoadState(slot);
+                  if (word == kEmptyState || word == kInsertState) return;
+                  KeyBuffer key;
+                  LoadSlotKey(table, operations.media(), slot, word, key.words);
+                  const Candidates candidates = operations.Locate(key.words);
+                  for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
+                    PrefetchLine(operations.BucketAt(candidates, c));
+                  }
+                });
+                for_each_slot(at, end,
+                              [&](Slot slot) { stayed += ComposeSlot(operations, slot) ? 0 : 1; });
+              }
+              left += stayed;
+            });
+  if (!media_needs_flush()) return left;
+  ForRanges(table.Buckets(0), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+    media_.Flush(Step::kComposeFlush, table.Bucket(0, first), (last - first) * table.bucket_bytes);
+    FenceBeforePublish(TeamOfOne(ThreadGroup{}), media_, Step::kComposeFence);
+  });
   return left;
 }
 

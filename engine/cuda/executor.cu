@@ -267,6 +267,17 @@ std::uint64_t CudaExecutor::DrainLevel(std::uint32_t level, bool displaces) {
   return EndPass();
 }
 
+std::uint64_t CudaExecutor::ComposeNewest() {
+  const CurrentDevice current = Activate();
+  CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
+  const TableView& table = context_.table;
+  const std::uint64_t slots = table.Buckets(table.level_count - 1) << table.slot_bits;
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)));
+  Launch("ComposeSlots", ComposeSlots, blocks, kBlockThreads, *stream_, context_, left_.data());
+  return EndPass();
+}
+
 std::uint64_t CudaExecutor::MoveCells(CellRange range, const CellGrant& cells) {
   const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 16, *stream_), "cudaMemsetAsync");

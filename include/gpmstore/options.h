@@ -78,6 +78,11 @@ struct OpenOptions {
   /// the oldest is emptied into it: from 1.1 to 4. A small step leaves the table fuller, and moves
   /// items more often. May differ from one opening to the next.
   double growth = 2;
+  /// A growth may keep batches waiting for about so many seconds, or three times as long as the
+  /// batch takes that wants it: where that is enough, the oldest level's items go to the new level
+  /// at once, which is then written as a whole. Else they are moved beside the batches that follow,
+  /// each of which takes a little longer; 0: always so.
+  double growth_pause = 0.001;
   /// A batch that leaves fewer items than there were, and a load factor below this, compacts the
   /// store when it is waited for (Store::Compact), if the table becomes smaller by a quarter at
   /// least, and no device scope is open; 0: never. Up to 0.4, so that the smaller table does not

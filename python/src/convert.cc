@@ -92,7 +92,8 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set("initial_capacity", &create.initial_capacity) ||
          set_optional("hash_seed", &create.hash_seed) || set("threads", &open.threads) ||
          set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
-         set("growth", &open.growth) || set("compact_below", &open.compact_below) ||
+         set("growth", &open.growth) || set("growth_pause", &open.growth_pause) ||
+         set("compact_below", &open.compact_below) ||
          set_optional("directory", &open.cache.directory) ||
          set_optional("cache_fraction", &open.cache.fraction) ||
          set("cache_bytes", &open.cache.bytes) ||
@@ -158,6 +159,7 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["level_buckets"] = level_buckets;
   dict["buckets_to_drain"] = stats.buckets_to_drain;
   dict["resizes"] = stats.resizes;
+  dict["composed_resizes"] = stats.composed_resizes;
   dict["resize_seconds"] = stats.resize_seconds;
   dict["growth_seconds"] = stats.growth_seconds;
   dict["pool_growths"] = stats.pool_growths;

@@ -6,6 +6,7 @@
 #include "cache/refresh.h"
 #include "engine/cuda/io/address_order.cuh"
 #include "recovery/slot_scan.h"
+#include "table/composing.h"
 #include "table/draining.h"
 
 namespace gpm {
@@ -214,6 +215,27 @@ __global__ void __launch_bounds__(kBlockThreads)
         DrainBucket(operations, first_bucket + b * context.table.bucket_bytes, displaces);
     if (stayed > 0 && group.IsLeader()) AtomicAdd(left, stayed);
   }
+}
+
+/// Puts the items of the oldest level into the newest one, which is in GPU memory, a thread for
+/// each slot: neighbours read what lies side by side in the pool.
+__global__ void __launch_bounds__(kBlockThreads)
+    ComposeSlots(const __grid_constant__ TableContext context, std::uint64_t* left) {
+  using Unnamed = UnnamedMedia<CudaMedia>;
+  const Operations<ThreadGroup, Unnamed> operations(context.table, context.reclaim, context.locks,
+                                                    context.accelerators, ThreadGroup{},
+                                                    Unnamed(CudaMedia(DirtyLog{})));
+  const TableView& table = context.table;
+  const std::uint32_t oldest = table.level_count - 1;
+  const std::uint64_t slots = table.Buckets(oldest) << table.slot_bits;
+  std::uint64_t stayed = 0;
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    const Slot slot{table.Bucket(oldest, i >> table.slot_bits),
+                    static_cast<std::uint32_t>(i & (table.slots - 1))};
+    stayed += ComposeSlot(operations, slot) ? 0 : 1;
+  }
+  if (stayed > 0) AtomicAdd(left, stayed);
 }
 
 /// MoveCells in `buckets` buckets from `first_bucket` on, a tile each.
