@@ -23,11 +23,10 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
   return std::min(cells / (kKeptShare - 1) + 1, kMostKeptCells);
 }
 
-/// A level is made ready when so large a share of the slots is in use, or will be after so many
-/// batches as the last ones. Inserts find no slot from a share of 0.9 on; where others are erased
-/// meanwhile, from 0.74 on (`gpmstore_bench elastic`, which erases two items for five).
-constexpr double kNearFull = 0.65;
-constexpr double kBatchesAhead = 4;
+/// Room is made ready for so many batches as the last ones. That of a level: when the table is then
+/// less than this below the load factor at which it grew last, which varies.
+constexpr double kBatchesAhead = 2;
+constexpr double kNearFull = 0.03;
 
 /// What the batch before counts in what the last few took: who stops inserting soon looks so.
 constexpr double kForgetRecent = 0.5;
@@ -68,14 +67,17 @@ Reservation Space::WantsOf(const Demand& demand) const {
 }
 
 /// Cells without which a batch waits for others to end, and then for growth: what it wants, but,
-/// since it may want far less in the end, of a batch no more than one step of growth.
+/// since it may want far less in the end, of a batch no more than those before it added items, or
+/// than half a step of growth. (What updates take they give back: a batch of them that lacks cells
+/// goes on with those.)
 std::uint64_t Space::CellsToBegin(const Demand& demand) const {
   const std::uint64_t wanted = WantsOf(demand).cells;
   if (wanted == 0) return 0;
+  if (demand.scope) return wanted + epochs_.kept_cells();
   // (Half a step: one step is then enough, for which there is more of everything.)
-  const std::uint64_t step = pool_.growth_cells();
-  const std::uint64_t most = demand.scope ? wanted : std::min(wanted, step / 2);
-  return most + epochs_.kept_cells();
+  const std::uint64_t expected =
+      std::max(pool_.growth_cells() / 2, static_cast<std::uint64_t>(recent_items_));
+  return std::min(wanted, expected) + epochs_.kept_cells();
 }
 
 bool Space::IsFull() const {
@@ -133,8 +135,7 @@ void Space::LookAtNextGrowth() {
   NextGrowth next{.used_end = UsedEnd(superblock)};
   if (has_cells_) {
     next.gap_bytes = LargestGap(superblock).bytes;
-    // (An eighth of the cells there are then: with those of the gap, which is taken before.)
-    next.cells = pool_.growth_cells() + next.gap_bytes / pool_.cell_bytes() / 8;
+    next.cells = pool_.growth_cells(next.gap_bytes / pool_.cell_bytes());
   }
   const std::uint64_t buckets = growth_.Next(superblock.levels[0].buckets);
   if (buckets <= kMaxLevelBuckets) {
@@ -154,20 +155,29 @@ void Space::LookAhead() noexcept {
   }
   std::uint64_t bytes = 0;
   if (has_cells_) {
-    const std::uint64_t cells =
-        std::max(next_growth_.cells, static_cast<std::uint64_t>(recent_cells_));
+    const auto recent = static_cast<std::uint64_t>(recent_cells_);
+    const std::uint64_t few = std::max(next_growth_.cells / 2,
+                                       static_cast<std::uint64_t>(kBatchesAhead * recent_cells_)) +
+                              epochs_.kept_cells();
     // (Two more: neither end need be aligned to cells.)
-    const std::uint64_t cell_bytes = (cells + 2) * pool_.cell_bytes();
-    if (epochs_.available_cells() < cells && next_growth_.gap_bytes < cell_bytes) {
-      bytes += cell_bytes;
+    const std::uint64_t cells = std::max(next_growth_.cells, recent + epochs_.kept_cells()) + 2;
+    const std::uint64_t cell_bytes = cells * pool_.cell_bytes();
+    // A gap is taken first, the largest.
+    if (epochs_.available_cells() < few && next_growth_.gap_bytes < cell_bytes) {
+      bytes += cell_bytes - next_growth_.gap_bytes;
     }
   }
   const double slots = static_cast<double>(items()) + kBatchesAhead * recent_items_;
-  if (slots >= kNearFull * static_cast<double>(Capacity()) &&
+  if (slots >= (full_load_ - kNearFull) * static_cast<double>(Capacity()) &&
       !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
     bytes += next_growth_.level_bytes;
   }
   if (bytes > 0) pool_.mapping().MakeReady(next_growth_.used_end + bytes);
+}
+
+void Space::CountFull() {
+  const double load = static_cast<double>(items()) / static_cast<double>(Capacity());
+  full_load_ = std::clamp(load, kLeastFull, kFullLoad);
 }
 
 bool Space::MakeRoomFor(const Demand& demand) {

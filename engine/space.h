@@ -63,10 +63,13 @@ class Space {
       GPM_REQUIRES(store_state);
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
-  /// fewer cells are free than one would add, or than batches took of late, and that of a level,
-  /// when the table is nearly full. So a pool is at most one step of growth larger than it would
-  /// be, and does not grow while nobody writes.
+  /// fewer cells are free than two batches as those of late take, or than half a segment has, and
+  /// that of a level, when the table will be nearly as full two batches on as it was when it last
+  /// grew. So a pool is at most one step of growth, or one batch, larger than it would be, and does
+  /// not grow while nobody writes.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
+  /// The table grows for want of slots: learns how full it could be.
+  void CountFull() GPM_REQUIRES(store_state);
 
   // By who is alone.
 
@@ -122,6 +125,9 @@ class Space {
  private:
   static constexpr std::uint64_t kMinSlotQueue = 4096;
   static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
+  /// Inserts find no slot from a load factor of 0.9 on at first; where others are erased meanwhile,
+  /// from this one on (`gpmstore_bench elastic`, which erases two items for five).
+  static constexpr double kLeastFull = 0.74;
 
   /// What the pool's next growth would take, which only a new superblock changes.
   struct NextGrowth {
@@ -166,6 +172,8 @@ class Space {
   // What a batch takes: the most of late.
   double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
   double recent_items_ GPM_GUARDED_BY(store_state) = 0;
+  /// The load factor at which the table last grew for want of slots.
+  double full_load_ GPM_GUARDED_BY(store_state) = kLeastFull;
   NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
 };
 

@@ -252,10 +252,15 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   }
   if (space_.HasRoomFor(demand, false)) return;
   bool enough = space_.MakeRoomFor(demand);
-  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow();
+  while (demand.inserts && enough && space_.IsFull()) enough = Grow();
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
   space_.LookAhead();
+}
+
+bool StoreImpl::Grow() {
+  if (!draining_.active()) space_.CountFull();
+  return resizer_.Grow();
 }
 
 void StoreImpl::LogWantOfSpace() {
@@ -293,7 +298,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
     if (before.short_of_slots > 0 && !room) {
       const double needed = static_cast<double>(space_.items() + before.short_of_slots);
       do {
-        if (!resizer_.Grow()) break;
+        if (!Grow()) break;
         room = true;
       } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
     }
@@ -430,6 +435,7 @@ StoreStats StoreImpl::Stats() {
   stats.free_cells = space_.free_cells();
   stats.pm_bytes = pool_->mapping().pool_bytes();
   stats.pm_bytes_ready = stats.pm_bytes - pool_->mapping().mapped_bytes();
+  stats.pm_bytes_free = pool_->mapping().mapped_bytes() - UsedBytes(superblock);
   const GrowthTimes& growth = pool_->mapping().growth_times();
   stats.pool_growths = growth.growths;
   stats.pool_growth_waits = growth.waits;

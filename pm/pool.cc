@@ -15,6 +15,11 @@ namespace {
 
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
+/// A pool grows by so large a share of its cells. Up to that many are free, and as many are made
+/// ready: of cells of 128 bytes that is 4 bytes each for an item. Smaller steps would be more
+/// registrations with the GPU, of which a pool that grows from 64 MiB to N times as much takes
+/// 32 ln N.
+constexpr std::uint64_t kGrowthShare = 32;
 /// From here on the segment directory is kept for fresh space, where segments are large.
 constexpr std::uint32_t kManySegments = kMaxSegments / 4 * 3;
 
@@ -201,14 +206,14 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
                             superblock_.value_size));
   }
   const Extent gap = LargestGap(superblock_);
-  const bool gap_has_cells = CellsIn(gap, cell_bytes()) > 0 && CanAddSegmentAt(gap.offset);
+  const bool gap_has_cells = CellsIn(gap, cell_bytes()) > 0 && CanAddSegment(gap);
   if (gap_has_cells && gap.bytes >= kMinSegmentBytes && superblock_.segment_count < kManySegments) {
     return CommitSegment(gap);
   }
 
   const std::uint64_t start = UsedEnd(superblock_);
   std::string cause = "the segment directory is full";
-  if (CanAddSegmentAt(start)) {
+  if (CanAddSegment({start, 0})) {
     // End of an extent at `start` that holds so many aligned cells.
     const auto end_of = [&](std::uint64_t cells) {
       return RoundUp(RoundUp(start, cell_bytes()) + cells * cell_bytes(), kPageBytes);
@@ -240,13 +245,13 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
                                                mapping_->path(), cell_bytes(), cause));
 }
 
-std::uint64_t Pool::growth_cells() const {
-  std::uint64_t existing = 0;
+std::uint64_t Pool::growth_cells(std::uint64_t more) const {
+  std::uint64_t existing = more;
   for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
     const SegmentEntry& segment = superblock_.segments[i];
     existing += CellsIn(Extent{segment.offset, segment.bytes}, cell_bytes());
   }
-  return std::max({existing / 8, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
+  return std::max({existing / kGrowthShare, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
 }
 
 void Pool::RemoveCells(const Extent& extent) {
@@ -293,29 +298,39 @@ void Pool::GiveBackEnd() {
   mapping_->Shrink(UsedEnd(superblock_));
 }
 
-bool Pool::CanAddSegmentAt(std::uint64_t offset) const {
+bool Pool::CanAddSegment(const Extent& extent) const {
   if (superblock_.segment_count < kMaxSegments) return true;
   return std::any_of(superblock_.segments, superblock_.segments + superblock_.segment_count,
-                     [&](const SegmentEntry& s) { return s.offset + s.bytes == offset; });
+                     [&](const SegmentEntry& s) {
+                       return s.offset + s.bytes == extent.offset ||
+                              (extent.bytes > 0 && s.offset == extent.end());
+                     });
 }
 
 Extent Pool::CommitSegment(const Extent& extent) {
   Superblock next = superblock_;
-  SegmentEntry* const end = next.segments + next.segment_count;
-  SegmentEntry* const before = std::find_if(next.segments, end, [&](const SegmentEntry& s) {
-    return s.offset + s.bytes == extent.offset;
-  });
+  SegmentEntry joined{extent.offset, extent.bytes};
   std::uint64_t first_byte = extent.offset;
-  if (before != end) {
-    // The first new cell starts where the segment's last whole one ended.
-    first_byte = std::max(before->offset, extent.offset / cell_bytes() * cell_bytes());
-    before->bytes += extent.bytes;
-  } else {
-    *end = SegmentEntry{extent.offset, extent.bytes};
-    ++next.segment_count;
+  std::uint64_t last_byte = extent.end();
+  SegmentEntry* last = next.segments;  // of those that it does not touch
+  for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
+    const SegmentEntry& other = superblock_.segments[i];
+    if (other.offset + other.bytes == extent.offset) {
+      // The first new cell starts where the segment's last whole one ended.
+      first_byte = std::max(other.offset, extent.offset / cell_bytes() * cell_bytes());
+      joined = {other.offset, joined.bytes + other.bytes};
+    } else if (other.offset == extent.end()) {
+      last_byte = std::min(other.offset + other.bytes, RoundUp(extent.end(), cell_bytes()));
+      joined.bytes += other.bytes;
+    } else {
+      *last++ = other;
+    }
   }
+  *last++ = joined;
+  next.segment_count = static_cast<std::uint32_t>(last - next.segments);
+  std::fill(last, std::end(next.segments), SegmentEntry{});
   Commit(next);
-  return Extent{first_byte, extent.end() - first_byte};
+  return Extent{first_byte, last_byte - first_byte};
 }
 
 void Pool::SetClean(bool clean) {

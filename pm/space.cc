@@ -102,6 +102,12 @@ std::vector<Extent> UsedExtents(const Superblock& superblock) {
   return used;
 }
 
+std::uint64_t UsedBytes(const Superblock& superblock) {
+  std::uint64_t bytes = 0;
+  for (const Extent& used : UsedExtents(superblock)) bytes += used.bytes;
+  return bytes;
+}
+
 std::uint64_t UsedEnd(const Superblock& superblock) {
   std::uint64_t end = 0;
   for (const Extent& used : UsedExtents(superblock)) end = std::max(end, used.end());

@@ -37,6 +37,9 @@ std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes);
 /// The extents in use, by offset: the area before the first extent, levels, segments.
 std::vector<Extent> UsedExtents(const Superblock& superblock);
 
+/// What those have together.
+std::uint64_t UsedBytes(const Superblock& superblock);
+
 /// End of the last used extent: where fresh space begins.
 std::uint64_t UsedEnd(const Superblock& superblock);
 

@@ -74,6 +74,9 @@ struct StoreStats {
   /// Of those, made ready for the next growth, or being made so, while batches run; given back by
   /// Compact and Close.
   std::uint64_t pm_bytes_ready = 0;
+  /// Of the others, those in no level and no segment: what a level that was dropped has left, until
+  /// cells or another level take its place, and what lies behind the last.
+  std::uint64_t pm_bytes_free = 0;
   std::uint64_t pm_bytes_given_back = 0;  ///< by Compact, since open
   std::uint64_t pool_growths = 0;         ///< since open, that found less room than they needed
   /// Of those, that needed more than was ready, and so waited for the medium.
