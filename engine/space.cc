@@ -24,9 +24,11 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
 }
 
 /// Room is made ready for so many batches as the last ones. That of a level: when the table is then
-/// less than this below the load factor at which it grew last, which varies.
-constexpr double kBatchesAhead = 2;
+/// less than this below the load factor at which it has to grow, which varies.
+constexpr std::uint64_t kBatchesAhead = 2;
 constexpr double kNearFull = 0.03;
+/// And room for cells is at least this: a small pool may grow by several steps within a batch.
+constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
 
 /// What the batch before counts in what the last few took: who stops inserting soon looks so.
 constexpr double kForgetRecent = 0.5;
@@ -134,7 +136,7 @@ void Space::LookAtNextGrowth() {
   if (next_growth_.sequence == superblock.sequence) return;
   NextGrowth next{.used_end = UsedEnd(superblock)};
   if (has_cells_) {
-    next.gap_bytes = LargestGap(superblock).bytes;
+    next.gap_bytes = pool_.GapForCells().bytes;
     next.cells = pool_.growth_cells(next.gap_bytes / pool_.cell_bytes());
   }
   const std::uint64_t buckets = growth_.Next(superblock.levels[0].buckets);
@@ -156,19 +158,20 @@ void Space::LookAhead() noexcept {
   std::uint64_t bytes = 0;
   if (has_cells_) {
     const auto recent = static_cast<std::uint64_t>(recent_cells_);
-    const std::uint64_t few = std::max(next_growth_.cells / 2,
-                                       static_cast<std::uint64_t>(kBatchesAhead * recent_cells_)) +
-                              epochs_.kept_cells();
+    const std::uint64_t step = next_growth_.cells;
+    const std::uint64_t kept = epochs_.kept_cells();
+    const std::uint64_t few = std::max(step / 2, kBatchesAhead * recent) + kept;
+    // For a batch that takes more than a step, the step as well, since the pool may grow by both.
     // (Two more: neither end need be aligned to cells.)
-    const std::uint64_t cells = std::max(next_growth_.cells, recent + epochs_.kept_cells()) + 2;
-    const std::uint64_t cell_bytes = cells * pool_.cell_bytes();
-    // A gap is taken first, the largest.
+    const std::uint64_t cells = std::max(step, recent + std::min(recent, step) + kept) + 2;
+    const std::uint64_t cell_bytes = std::max(cells * pool_.cell_bytes(), kLeastReadyBytes);
+    // A gap is taken first.
     if (epochs_.available_cells() < few && next_growth_.gap_bytes < cell_bytes) {
       bytes += cell_bytes - next_growth_.gap_bytes;
     }
   }
-  const double slots = static_cast<double>(items()) + kBatchesAhead * recent_items_;
-  if (slots >= (full_load_ - kNearFull) * static_cast<double>(Capacity()) &&
+  const double slots = static_cast<double>(items()) + double{kBatchesAhead} * recent_items_;
+  if (slots >= (full_load_.value_or(kLeastFull) - kNearFull) * static_cast<double>(Capacity()) &&
       !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
     bytes += next_growth_.level_bytes;
   }
@@ -177,7 +180,7 @@ void Space::LookAhead() noexcept {
 
 void Space::CountFull() {
   const double load = static_cast<double>(items()) / static_cast<double>(Capacity());
-  full_load_ = std::clamp(load, kLeastFull, kFullLoad);
+  full_load_ = std::clamp(std::min(load, full_load_.value_or(load)), kLeastFull, kFullLoad);
 }
 
 bool Space::MakeRoomFor(const Demand& demand) {

@@ -64,8 +64,8 @@ class Space {
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
   /// fewer cells are free than two batches as those of late take, or than half a segment has, and
-  /// that of a level, when the table will be nearly as full two batches on as it was when it last
-  /// grew. So a pool is at most one step of growth, or one batch, larger than it would be, and does
+  /// that of a level, when the table will be nearly as full two batches on as it was when it had to
+  /// grow. So a pool is at most one step of growth, or one batch, larger than it would be, and does
   /// not grow while nobody writes.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
   /// The table grows for want of slots: learns how full it could be.
@@ -125,8 +125,9 @@ class Space {
  private:
   static constexpr std::uint64_t kMinSlotQueue = 4096;
   static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
-  /// Inserts find no slot from a load factor of 0.9 on at first; where others are erased meanwhile,
-  /// from this one on (`gpmstore_bench elastic`, which erases two items for five).
+  /// Inserts find no slot from a load factor of 0.9 on in a small table that is filled for the
+  /// first time, of 0.8 in a large one that grew; where others are erased meanwhile, from this one
+  /// on (`gpmstore_bench elastic`, which erases two items for five).
   static constexpr double kLeastFull = 0.74;
 
   /// What the pool's next growth would take, which only a new superblock changes.
@@ -172,8 +173,8 @@ class Space {
   // What a batch takes: the most of late.
   double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
   double recent_items_ GPM_GUARDED_BY(store_state) = 0;
-  /// The load factor at which the table last grew for want of slots.
-  double full_load_ GPM_GUARDED_BY(store_state) = kLeastFull;
+  /// The least load factor at which the table has grown for want of slots.
+  std::optional<double> full_load_ GPM_GUARDED_BY(store_state);
   NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
 };
 

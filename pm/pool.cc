@@ -205,11 +205,7 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
                 fmt::format("{}: values of {} bytes are inline and have no cells", mapping_->path(),
                             superblock_.value_size));
   }
-  const Extent gap = LargestGap(superblock_);
-  const bool gap_has_cells = CellsIn(gap, cell_bytes()) > 0 && CanAddSegment(gap);
-  if (gap_has_cells && gap.bytes >= kMinSegmentBytes && superblock_.segment_count < kManySegments) {
-    return CommitSegment(gap);
-  }
+  if (const Extent gap = GapForCells(); gap.bytes > 0) return CommitSegment(gap);
 
   const std::uint64_t start = UsedEnd(superblock_);
   std::string cause = "the segment directory is full";
@@ -240,9 +236,16 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
       return CommitSegment(Extent{start, end - start});
     }
   }
-  if (gap_has_cells) return CommitSegment(gap);
+  const Extent gap = LargestGap(superblock_);
+  if (HasCellsFor(gap)) return CommitSegment(gap);
   throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for another value cell of {} bytes: {}",
                                                mapping_->path(), cell_bytes(), cause));
+}
+
+Extent Pool::GapForCells() const {
+  const Extent gap = LargestGap(superblock_);
+  const bool pays = gap.bytes >= kMinSegmentBytes && superblock_.segment_count < kManySegments;
+  return pays && HasCellsFor(gap) ? gap : Extent{};
 }
 
 std::uint64_t Pool::growth_cells(std::uint64_t more) const {
@@ -296,6 +299,10 @@ void Pool::GiveBackEnd() {
   RequireWritable();
   if (mapping_->persist().tracer() != nullptr) return;  // whose file only grows
   mapping_->Shrink(UsedEnd(superblock_));
+}
+
+bool Pool::HasCellsFor(const Extent& extent) const {
+  return CellsIn(extent, cell_bytes()) > 0 && CanAddSegment(extent);
 }
 
 bool Pool::CanAddSegment(const Extent& extent) const {

@@ -90,6 +90,8 @@ class Pool {
   ///         borders to the segments that it was joined to
   /// @throws Error(kNoSpace) when not one cell fits
   Extent AddSegment(std::uint64_t min_cells);
+  /// The gap that AddSegment takes, or empty. REQUIRES: values are not inline.
+  Extent GapForCells() const;
   /// Cells by which AddSegment grows the pool at least, where there is room: a small share of those
   /// that there are, since what is added may stay free, and no fewer than 64 KiB have.
   /// @param more cells that are added before
@@ -116,6 +118,7 @@ class Pool {
   void GrowTo(const Extent& extent, bool zeroed);
   void WriteCopy(int copy, const Superblock& contents);
   bool CanAddSegment(const Extent& extent) const;
+  bool HasCellsFor(const Extent& extent) const;
   Extent CommitSegment(const Extent& extent);
   void SetSegments(const std::vector<SegmentEntry>& segments);
 
