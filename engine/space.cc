@@ -23,6 +23,9 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
   return std::min(cells / (kKeptShare - 1) + 1, kMostKeptCells);
 }
 
+/// What compaction leaves beyond what is needed: such a part, as a step of growth (Pool).
+constexpr std::uint64_t kStepShare = 32;
+
 /// Room is made ready for so many batches as the last ones. That of a level: when the table is then
 /// less than this below the load factor at which it has to grow, which varies.
 constexpr std::uint64_t kBatchesAhead = 2;
@@ -331,29 +334,33 @@ bool Space::FreeExtent(const Extent& extent, std::uint64_t join) {
   return moved;
 }
 
-void Space::FreeExtentForLevels(std::uint64_t bytes) {
-  if (!has_cells_) return;
-  const Extent extent = LowestBesideLevels(pool_.superblock(), bytes);
-  bool fresh = false;
-  const Extent place = PlaceExtent(pool_.superblock(), bytes, &fresh);
-  const std::uint64_t cells = CellsIn(extent, pool_.cell_bytes()) + 2;
-  if (extent.bytes > 0 && extent.offset < place.offset && cells_ - items() > 2 * cells) {
-    FreeExtent(extent, 0);
-  }
-}
-
-std::uint64_t Space::CompactEndFor(std::uint64_t items) const {
-  return CompactEnd(pool_.superblock(), items + items / 8 + KeptBeside(items));
+std::uint64_t Space::CompactCellsFor(std::uint64_t items) const {
+  return items + items / kStepShare + KeptBeside(items);
 }
 
 bool Space::CanCompactCells(std::uint64_t items) const {
-  return has_cells_ && CompactEndFor(items) < UsedEnd(pool_.superblock());
+  if (!has_cells_) return false;
+  const Superblock& superblock = pool_.superblock();
+  const std::uint64_t end = CompactEnd(superblock, CompactCellsFor(items));
+  return std::any_of(superblock.segments, superblock.segments + superblock.segment_count,
+                     [&](const SegmentEntry& s) { return s.offset + s.bytes > end; });
 }
 
 void Space::CompactCells(std::uint64_t items) {
   if (!CanCompactCells(items)) return;
-  const std::uint64_t end = CompactEndFor(items);
+  const std::uint64_t end = CompactEnd(pool_.superblock(), CompactCellsFor(items));
   FreeExtent({end, UsedEnd(pool_.superblock()) - end}, end);
+}
+
+bool Space::CanEndLower(const LevelSizes& sizes, std::uint64_t items) const {
+  const Superblock& superblock = pool_.superblock();
+  const std::uint64_t used_end = UsedEnd(superblock);
+  std::uint64_t end =
+      FirstExtentOffset(superblock.key_size, superblock.geometry) + LevelsBytes(superblock, sizes);
+  if (has_cells_) {  // (One more: the first is aligned.)
+    end += RoundUp((CompactCellsFor(items) + 1) * pool_.cell_bytes(), kPageBytes);
+  }
+  return end + used_end / kStepShare < used_end;
 }
 
 void Space::Open() {

@@ -91,13 +91,15 @@ class Space {
   // Compaction. REQUIRES: everything was reclaimed, there is no directory, no level is being
   // drained, and no failed batch has left anything behind. What throws leaves the queues half made.
 
-  /// Moves values out of the pool's beginning, if levels of so many bytes would lie higher else.
-  void FreeExtentForLevels(std::uint64_t bytes) GPM_REQUIRES(store_state);
-  /// Gives back to the pool what it has beyond cells for `items` items and one step of growth:
-  /// values behind that are moved, and the pool's used end gets lower.
+  /// Gives back to the pool what it has beyond cells for `items` items and one step of growth: all
+  /// space from the pool's beginning that no level takes becomes cells, as far as these reach, and
+  /// values that lie behind are moved there. What is free then lies behind the cells.
   void CompactCells(std::uint64_t items) GPM_REQUIRES(store_state);
   /// Whether that would do anything.
   bool CanCompactCells(std::uint64_t items) const GPM_REQUIRES(store_state);
+  /// Whether the pool would end lower by a step of growth, at least, if it had levels of these
+  /// sizes, and such cells, and nothing else.
+  bool CanEndLower(const LevelSizes& sizes, std::uint64_t items) const GPM_REQUIRES(store_state);
   /// Begins with the pool as it is: counts its cells and makes the queues hold them.
   void Open() GPM_REQUIRES(store_state);
   /// Grants cells to a batch that the store runs itself.
@@ -146,8 +148,8 @@ class Space {
   /// @param join Pool::JoinSegments up to there first
   /// @return false when there is no room for them, or for what this takes
   bool FreeExtent(const Extent& extent, std::uint64_t join) GPM_REQUIRES(store_state);
-  /// Where a pool with cells for so many items, and one step of growth, could end.
-  std::uint64_t CompactEndFor(std::uint64_t items) const;
+  /// Cells for so many items, and one step of growth.
+  std::uint64_t CompactCellsFor(std::uint64_t items) const;
   Reservation WantsOf(const Demand& demand) const GPM_REQUIRES(store_state);
   std::uint64_t CellsToBegin(const Demand& demand) const GPM_REQUIRES(store_state);
   void CountCells() noexcept GPM_REQUIRES(store_state);

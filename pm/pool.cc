@@ -187,6 +187,21 @@ void Pool::ReplaceLevels(const LevelSizes& sizes, const Extent& place) {
   Commit(next);
 }
 
+void Pool::MoveLevels() {
+  LevelSizes sizes;
+  for (std::uint32_t i = 0; i < superblock_.level_count; ++i) {
+    sizes.push_back(superblock_.levels[i].buckets);
+  }
+  const Extent place = PlaceLevels(sizes, false);
+  Superblock next = superblock_;
+  LayLevels(&next, sizes, place.offset);
+  for (std::uint32_t i = 0; i < superblock_.level_count; ++i) {
+    mapping_->Copy(Step::kMoveLevelFlush, next.levels[i].offset, superblock_.levels[i].offset,
+                   LevelBytes(next, sizes[i]));
+  }
+  ReplaceLevels(sizes, place);
+}
+
 void Pool::DropOldestLevel() {
   RequireWritable();
   if (superblock_.level_count <= superblock_.geometry.levels) {

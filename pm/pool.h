@@ -81,6 +81,9 @@ class Pool {
   /// free from then on. REQUIRES: no item is in those; what the others hold is as the format wants
   /// it, and flushed.
   void ReplaceLevels(const LevelSizes& sizes, const Extent& place);
+  /// Copies all levels to where PlaceLevels puts them, side by side, and names them there: one
+  /// switch. The space of the former is free from then on. @throws Error(kNoSpace)
+  void MoveLevels();
   /// Adds value cells, at least one: a gap (of at least 64 KiB, so that segments stay few),
   /// whatever it holds, where there is one; else fresh space for at least `min_cells` and at least
   /// growth_cells(), or, while room for that is being made, as many as are ready; when min_cells do

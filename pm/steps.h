@@ -81,6 +81,7 @@ enum class Step : std::uint8_t {
   kCacheTagReadFence,    ///< behind that, before the count is
   // Superblock.
   kZeroLevelFlush,
+  kMoveLevelFlush,
   kCommitContentsFence,
   kCommitCopyFlush,
   kCommitDoneFence,
