@@ -82,6 +82,7 @@ void StoreImpl::CompactAlone() {
     throw;
   }
   cache_.KeepTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
+  space_.GiveBackMemory();
   const std::uint64_t left = pool_->mapping().mapped_bytes();
   given_back_ += bytes - std::min(bytes, left);
   space_.SetAtLimit(false);

@@ -363,6 +363,15 @@ bool Space::CanEndLower(const LevelSizes& sizes, std::uint64_t items) const {
   return end + used_end / kStepShare < used_end;
 }
 
+void Space::GiveBackMemory() {
+  try {
+    executor_.ShrinkQueues(cells_, kMinSlotQueue, epochs_.head());
+  } catch (const std::bad_alloc&) {  // the smaller ones are made first: all is as it was
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu) throw;
+  }
+}
+
 void Space::Open() {
   CountCells();
   executor_.GrowQueues(cells_, kMinSlotQueue, 0);

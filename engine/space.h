@@ -100,6 +100,9 @@ class Space {
   /// Whether the pool would end lower by a step of growth, at least, if it had levels of these
   /// sizes, and such cells, and nothing else.
   bool CanEndLower(const LevelSizes& sizes, std::uint64_t items) const GPM_REQUIRES(store_state);
+  /// Gives back memory of the executor that a smaller pool does not need, if it can be done.
+  /// REQUIRES: everything was reclaimed.
+  void GiveBackMemory() GPM_REQUIRES(store_state);
   /// Begins with the pool as it is: counts its cells and makes the queues hold them.
   void Open() GPM_REQUIRES(store_state);
   /// Grants cells to a batch that the store runs itself.

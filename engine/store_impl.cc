@@ -441,6 +441,7 @@ StoreStats StoreImpl::Stats() {
   stats.pool_growth_waits = growth.waits;
   stats.pool_growth_wait_seconds = growth.wait_seconds;
   stats.pm_bytes_given_back = given_back_;
+  stats.queue_bytes = executor_->queue_bytes();
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;

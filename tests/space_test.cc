@@ -2,6 +2,7 @@
 // needed, and a full pool can still be updated and erased.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "engine/cpu/batch_task.h"
+#include "engine/store_impl.h"
 #include "pm/pool.h"
 #include "tests/file_size_limit.h"
 #include "tests/test_util.h"
@@ -296,6 +298,70 @@ TEST_F(SpaceTest, CompactLeavesNoHoles) {
       store.Compact();
       EXPECT_EQ(store.Stats().pm_bytes, stats.pm_bytes);
     }
+  }
+}
+
+/// What a store takes of its executor's memory, but for what batches take.
+std::uint64_t MemoryBytes(const StoreStats& stats) {
+  return stats.queue_bytes + stats.cache.directory_bytes + stats.cache.bytes;
+}
+
+TEST_F(SpaceTest, ATwentiethOfTheItemsTakesAnEighthOfFileAndMemoryAtMost) {
+  CreateOptions create;
+  create.value_size = value_size_ = 128;
+  OpenOptions open = test::TestOpenOptions();
+  open.growth = 1.25;
+  open.cache.directory = true;
+  path_ = NewPath();
+  Store store = Store::Create(path_, create, open);
+  constexpr std::uint64_t kItems = 300'000;
+  constexpr std::uint64_t kBatch = 10'000;
+  for (std::uint64_t k = 0; k < kItems; k += kBatch) Apply(store, Op::kInsert, k, kBatch);
+  store.impl()->AwaitReadyRoom();
+  const auto allocated = [&] {
+    struct stat status {};
+    EXPECT_EQ(stat(path_.c_str(), &status), 0);
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
+  };
+  const StoreStats full = store.Stats();
+  const std::uint64_t file = allocated();
+  EXPECT_GE(file, kItems * 128);
+  for (std::uint64_t k = kItems / 20; k < kItems; k += kBatch) {
+    Apply(store, Op::kErase, k, std::min(kBatch, kItems - k));
+  }
+  store.Compact();
+  const StoreStats small = store.Stats();
+  EXPECT_EQ(small.items, kItems / 20);
+  EXPECT_LE(allocated() * 100, file * 12);
+  EXPECT_LE(small.pm_bytes * 100, full.pm_bytes * 12);
+  EXPECT_EQ(small.pm_bytes_given_back, full.pm_bytes - small.pm_bytes);
+  EXPECT_LE(MemoryBytes(small) * 100, MemoryBytes(full) * 12);
+  if (TestExecutor() == ExecutorKind::kCuda) {
+    EXPECT_LT(small.gpu_bytes, full.gpu_bytes);
+  }
+  // It grows again.
+  for (std::uint64_t k = 0; k < kItems; k += kBatch) Apply(store, Op::kUpsert, k, kBatch);
+  EXPECT_EQ(Count(Apply(store, Op::kFind, 0, kItems), Result::kOk), kItems);
+  EXPECT_GE(MemoryBytes(store.Stats()) * 2, MemoryBytes(full));
+}
+
+TEST_F(SpaceTest, BytesOfPoolForAnItemWhileItGrows) {
+  CreateOptions create;
+  create.value_size = value_size_ = 128;
+  OpenOptions open = test::TestOpenOptions();
+  open.growth = 1.25;
+  Store store = Store::Create(NewPath(), create, open);
+  // 128 of its value; 16 for each slot, of which there are most while a level is added: 35; 6 of
+  // free cells and room that is ready. And what is mapped is a multiple of 2 MiB.
+  constexpr std::uint64_t kBytesOfItem = 170;
+  for (std::uint64_t items = 0; items < 400'000;) {
+    Apply(store, Op::kInsert, items, 1000);
+    items += 1000;
+    const StoreStats stats = store.Stats();
+    ASSERT_EQ(stats.items, items);
+    ASSERT_LE(stats.pm_bytes, items * kBytesOfItem + 4 * kMiB)
+        << items << " items, load factor " << stats.load_factor << ", " << stats.free_cells
+        << " free cells, bytes ready " << stats.pm_bytes_ready << ", free " << stats.pm_bytes_free;
   }
 }
 

@@ -82,6 +82,8 @@ struct StoreStats {
   /// Of those, that needed more than was ready, and so waited for the medium.
   std::uint64_t pool_growth_waits = 0;
   double pool_growth_wait_seconds = 0;
+  /// Of the executor's memory, for free cells, and erased slots, on their way to their next use.
+  std::uint64_t queue_bytes = 0;
   std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
