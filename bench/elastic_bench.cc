@@ -69,6 +69,12 @@ class ElasticRun {
     row["load_factor"] = stats.load_factor;
     row["resizes"] = stats.resizes;
     row["pm_bytes"] = stats.pm_bytes;
+    // What those are made of, with the cells in use and the superblocks.
+    row["pm_bytes_ready"] = stats.pm_bytes_ready;
+    row["pm_bytes_free"] = stats.pm_bytes_free;
+    row["value_cells"] = stats.value_cells;
+    row["free_cells"] = stats.free_cells;
+    row["level_buckets"] = stats.level_buckets;
     row["gpu_bytes"] = stats.gpu_bytes;
     row["pool_growths"] = stats.pool_growths;
     row["pool_growth_waits"] = stats.pool_growth_waits;
@@ -153,8 +159,6 @@ json Summary(const json& steps) {
     const double items = step.at("items");
     if (step.at("resizes") > 0 && step.at("step") <= steps.size() / 2) {
       lowest = std::min<double>(lowest, step.at("load_factor"));
-    }
-    if (items > 0) {
       most_bytes_of_item = std::max(most_bytes_of_item, step.at("pm_bytes").get<double>() / items);
     }
     slowest = std::max<double>(slowest, step.at("slowest_ms"));

@@ -10,6 +10,14 @@
 #include "table/geometry.h"
 
 namespace gpm {
+namespace {
+
+/// Levels are moved until they lie right behind the cells, or these behind them. The first move
+/// puts them side by side, somewhere. What is then free in front of them may be less than they
+/// are: the second puts them to the pool's end, and the third to where they were, and lower.
+constexpr int kMostMoves = 3;
+
+}  // namespace
 
 void StoreImpl::SetReserved(std::uint64_t items) {
   const Admission::Alone alone(admission_);
@@ -39,24 +47,29 @@ void StoreImpl::CompactAlone() {
   }
   space_.Reclaim();
   resizer_.EndDraining();
-  const std::uint64_t bytes = pool_->mapping().pool_bytes();
+  const std::uint64_t bytes = pool_->mapping().made_bytes();
   const std::uint64_t items = std::max(space_.items(), reserved_);
   const LevelSizes sizes = SizesWanted();
   const bool fewer_slots = SlotsOf(pool_->superblock().geometry, sizes) < space_.Capacity();
-  if (fewer_slots || space_.CanCompactCells(items)) {
+  const auto can_end_lower = [&]() GPM_REQUIRES(store_state) {
+    return space_.CanEndLower(SizesOf(pool_->superblock()), items);
+  };
+  if (fewer_slots || space_.CanCompactCells(items) || can_end_lower()) {
     health_.AllOrUnusable("the store was compacted", [&]() GPM_REQUIRES(store_state) {
       resizer_.DropAccelerators();
-      if (fewer_slots) {
-        LevelSizes levels = sizes;  // and one more, should an item find no slot in these
-        levels.insert(levels.begin(), resizer_.growth().Next(sizes.front()));
-        space_.FreeExtentForLevels(LevelsBytes(pool_->superblock(), levels));
-        if (EndOfAddedLevels(pool_->superblock(), levels) <= pool_->mapping().PossibleBytes()) {
-          resizer_.Resize(sizes);
-          resizer_.MoveLevelsDown();
-          resizer_.DropAccelerators();
-        }
-      }
       space_.CompactCells(items);
+      LevelSizes levels = sizes;  // and one more, should an item find no slot in these
+      levels.insert(levels.begin(), resizer_.growth().Next(sizes.front()));
+      if (fewer_slots &&
+          EndOfAddedLevels(pool_->superblock(), levels) <= pool_->mapping().PossibleBytes()) {
+        resizer_.Resize(sizes);
+        resizer_.DropAccelerators();
+        space_.CompactCells(items);
+      }
+      for (int move = 0; move < kMostMoves && can_end_lower(); ++move) {
+        if (!resizer_.MoveLevels()) break;
+        space_.CompactCells(items);
+      }
       resizer_.MakeAccelerators();
     });
   }
@@ -69,6 +82,7 @@ void StoreImpl::CompactAlone() {
     throw;
   }
   cache_.KeepTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
+  space_.GiveBackMemory();
   const std::uint64_t left = pool_->mapping().mapped_bytes();
   given_back_ += bytes - std::min(bytes, left);
   space_.SetAtLimit(false);

@@ -63,7 +63,12 @@ class TableMaintenance {
   /// Makes the queues hold `cells` value cells and `slots` erased slots; what is in them, cells
   /// from position `head` on, stays. @throws Error(kGpu), std::bad_alloc; nothing is lost then
   virtual void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
+  /// Gives back memory of queues that were made for more, and what is kept for the next batches.
+  /// What is in the queue of cells stays. REQUIRES: no erased slot is in the other. @throws as
+  /// GrowQueues
+  virtual void ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
   virtual std::uint64_t slot_queue_room() const = 0;
+  virtual std::uint64_t queue_bytes() const = 0;  ///< of the executor's memory
 
   /// Scans all physical levels and the reserved level once. kTrust and kInspect leave behind which
   /// cells are in use, for FreeUnused.

@@ -148,15 +148,15 @@ bool Resizer::Resize(const LevelSizes& wanted) {
   return AddLevels(added, false);
 }
 
-void Resizer::MoveLevelsDown() {
-  EndDraining();
-  const LevelSizes sizes = SizesOf(pool_.superblock());
-  std::uint64_t end = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    const LevelEntry& level = pool_.superblock().levels[i];
-    end = std::max(end, level.offset + LevelBytes(pool_.superblock(), level.buckets));
+bool Resizer::MoveLevels() {
+  try {
+    pool_.MoveLevels();
+  } catch (const Error& error) {
+    if (!MeansFull(error)) throw;
+    return false;
   }
-  if (EndOfAddedLevels(pool_.superblock(), sizes) < end) AddLevels(sizes, false);
+  RefreshTable();
+  return true;
 }
 
 bool Resizer::AddLevels(const LevelSizes& sizes, bool beside) {

@@ -48,8 +48,9 @@ class Resizer {
   /// Ends the draining that goes on beside batches, if there is one: for who needs all items in
   /// addressable levels. Resizes begin with it.
   void EndDraining() GPM_REQUIRES(store_state);
-  /// Puts the levels where new ones would go, if they then end nearer to the pool's beginning.
-  void MoveLevelsDown() GPM_REQUIRES(store_state);
+  /// Pool::MoveLevels. There is no directory from then on. REQUIRES: no level is being drained.
+  /// @return false where there is no room
+  bool MoveLevels() GPM_REQUIRES(store_state);
   /// For recovery: drains what is to be drained, unless batches can do it. @return whether it did
   bool FinishResize() GPM_REQUIRES(store_state);
   /// Batches drain the level that is to be drained from now on, if there is one.

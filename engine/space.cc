@@ -23,11 +23,15 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
   return std::min(cells / (kKeptShare - 1) + 1, kMostKeptCells);
 }
 
-/// A level is made ready when so large a share of the slots is in use, or will be after so many
-/// batches as the last ones. Inserts find no slot from a share of 0.9 on; where others are erased
-/// meanwhile, from 0.74 on (`gpmstore_bench elastic`, which erases two items for five).
-constexpr double kNearFull = 0.65;
-constexpr double kBatchesAhead = 4;
+/// What compaction leaves beyond what is needed: such a part, as a step of growth (Pool).
+constexpr std::uint64_t kStepShare = 32;
+
+/// Room is made ready for so many batches as the last ones. That of a level: when the table is then
+/// less than this below the load factor at which it has to grow, which varies.
+constexpr std::uint64_t kBatchesAhead = 2;
+constexpr double kNearFull = 0.03;
+/// And room for cells is at least this: a small pool may grow by several steps within a batch.
+constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
 
 /// What the batch before counts in what the last few took: who stops inserting soon looks so.
 constexpr double kForgetRecent = 0.5;
@@ -68,14 +72,17 @@ Reservation Space::WantsOf(const Demand& demand) const {
 }
 
 /// Cells without which a batch waits for others to end, and then for growth: what it wants, but,
-/// since it may want far less in the end, of a batch no more than one step of growth.
+/// since it may want far less in the end, of a batch no more than those before it added items, or
+/// than half a step of growth. (What updates take they give back: a batch of them that lacks cells
+/// goes on with those.)
 std::uint64_t Space::CellsToBegin(const Demand& demand) const {
   const std::uint64_t wanted = WantsOf(demand).cells;
   if (wanted == 0) return 0;
+  if (demand.scope) return wanted + epochs_.kept_cells();
   // (Half a step: one step is then enough, for which there is more of everything.)
-  const std::uint64_t step = pool_.growth_cells();
-  const std::uint64_t most = demand.scope ? wanted : std::min(wanted, step / 2);
-  return most + epochs_.kept_cells();
+  const std::uint64_t expected =
+      std::max(pool_.growth_cells() / 2, static_cast<std::uint64_t>(recent_items_));
+  return std::min(wanted, expected) + epochs_.kept_cells();
 }
 
 bool Space::IsFull() const {
@@ -132,9 +139,8 @@ void Space::LookAtNextGrowth() {
   if (next_growth_.sequence == superblock.sequence) return;
   NextGrowth next{.used_end = UsedEnd(superblock)};
   if (has_cells_) {
-    next.gap_bytes = LargestGap(superblock).bytes;
-    // (An eighth of the cells there are then: with those of the gap, which is taken before.)
-    next.cells = pool_.growth_cells() + next.gap_bytes / pool_.cell_bytes() / 8;
+    next.gap_bytes = pool_.GapForCells().bytes;
+    next.cells = pool_.growth_cells(next.gap_bytes / pool_.cell_bytes());
   }
   const std::uint64_t buckets = growth_.Next(superblock.levels[0].buckets);
   if (buckets <= kMaxLevelBuckets) {
@@ -154,20 +160,30 @@ void Space::LookAhead() noexcept {
   }
   std::uint64_t bytes = 0;
   if (has_cells_) {
-    const std::uint64_t cells =
-        std::max(next_growth_.cells, static_cast<std::uint64_t>(recent_cells_));
+    const auto recent = static_cast<std::uint64_t>(recent_cells_);
+    const std::uint64_t step = next_growth_.cells;
+    const std::uint64_t kept = epochs_.kept_cells();
+    const std::uint64_t few = std::max(step / 2, kBatchesAhead * recent) + kept;
+    // For a batch that takes more than a step, the step as well, since the pool may grow by both.
     // (Two more: neither end need be aligned to cells.)
-    const std::uint64_t cell_bytes = (cells + 2) * pool_.cell_bytes();
-    if (epochs_.available_cells() < cells && next_growth_.gap_bytes < cell_bytes) {
-      bytes += cell_bytes;
+    const std::uint64_t cells = std::max(step, recent + std::min(recent, step) + kept) + 2;
+    const std::uint64_t cell_bytes = std::max(cells * pool_.cell_bytes(), kLeastReadyBytes);
+    // A gap is taken first.
+    if (epochs_.available_cells() < few && next_growth_.gap_bytes < cell_bytes) {
+      bytes += cell_bytes - next_growth_.gap_bytes;
     }
   }
-  const double slots = static_cast<double>(items()) + kBatchesAhead * recent_items_;
-  if (slots >= kNearFull * static_cast<double>(Capacity()) &&
+  const double slots = static_cast<double>(items()) + double{kBatchesAhead} * recent_items_;
+  if (slots >= (full_load_.value_or(kLeastFull) - kNearFull) * static_cast<double>(Capacity()) &&
       !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
     bytes += next_growth_.level_bytes;
   }
   if (bytes > 0) pool_.mapping().MakeReady(next_growth_.used_end + bytes);
+}
+
+void Space::CountFull() {
+  const double load = static_cast<double>(items()) / static_cast<double>(Capacity());
+  full_load_ = std::clamp(std::min(load, full_load_.value_or(load)), kLeastFull, kFullLoad);
 }
 
 bool Space::MakeRoomFor(const Demand& demand) {
@@ -318,29 +334,42 @@ bool Space::FreeExtent(const Extent& extent, std::uint64_t join) {
   return moved;
 }
 
-void Space::FreeExtentForLevels(std::uint64_t bytes) {
-  if (!has_cells_) return;
-  const Extent extent = LowestBesideLevels(pool_.superblock(), bytes);
-  bool fresh = false;
-  const Extent place = PlaceExtent(pool_.superblock(), bytes, &fresh);
-  const std::uint64_t cells = CellsIn(extent, pool_.cell_bytes()) + 2;
-  if (extent.bytes > 0 && extent.offset < place.offset && cells_ - items() > 2 * cells) {
-    FreeExtent(extent, 0);
-  }
-}
-
-std::uint64_t Space::CompactEndFor(std::uint64_t items) const {
-  return CompactEnd(pool_.superblock(), items + items / 8 + KeptBeside(items));
+std::uint64_t Space::CompactCellsFor(std::uint64_t items) const {
+  return items + items / kStepShare + KeptBeside(items);
 }
 
 bool Space::CanCompactCells(std::uint64_t items) const {
-  return has_cells_ && CompactEndFor(items) < UsedEnd(pool_.superblock());
+  if (!has_cells_) return false;
+  const Superblock& superblock = pool_.superblock();
+  const std::uint64_t end = CompactEnd(superblock, CompactCellsFor(items));
+  return std::any_of(superblock.segments, superblock.segments + superblock.segment_count,
+                     [&](const SegmentEntry& s) { return s.offset + s.bytes > end; });
 }
 
 void Space::CompactCells(std::uint64_t items) {
   if (!CanCompactCells(items)) return;
-  const std::uint64_t end = CompactEndFor(items);
+  const std::uint64_t end = CompactEnd(pool_.superblock(), CompactCellsFor(items));
   FreeExtent({end, UsedEnd(pool_.superblock()) - end}, end);
+}
+
+bool Space::CanEndLower(const LevelSizes& sizes, std::uint64_t items) const {
+  const Superblock& superblock = pool_.superblock();
+  const std::uint64_t used_end = UsedEnd(superblock);
+  std::uint64_t end =
+      FirstExtentOffset(superblock.key_size, superblock.geometry) + LevelsBytes(superblock, sizes);
+  if (has_cells_) {  // (One more: the first is aligned.)
+    end += RoundUp((CompactCellsFor(items) + 1) * pool_.cell_bytes(), kPageBytes);
+  }
+  return end + used_end / kStepShare < used_end;
+}
+
+void Space::GiveBackMemory() {
+  try {
+    executor_.ShrinkQueues(cells_, kMinSlotQueue, epochs_.head());
+  } catch (const std::bad_alloc&) {  // the smaller ones are made first: all is as it was
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu) throw;
+  }
 }
 
 void Space::Open() {

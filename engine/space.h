@@ -63,10 +63,13 @@ class Space {
       GPM_REQUIRES(store_state);
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
-  /// fewer cells are free than one would add, or than batches took of late, and that of a level,
-  /// when the table is nearly full. So a pool is at most one step of growth larger than it would
-  /// be, and does not grow while nobody writes.
+  /// fewer cells are free than two batches as those of late take, or than half a segment has, and
+  /// that of a level, when the table will be nearly as full two batches on as it was when it had to
+  /// grow. So a pool is at most one step of growth, or one batch, larger than it would be, and does
+  /// not grow while nobody writes.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
+  /// The table grows for want of slots: learns how full it could be.
+  void CountFull() GPM_REQUIRES(store_state);
 
   // By who is alone.
 
@@ -88,13 +91,18 @@ class Space {
   // Compaction. REQUIRES: everything was reclaimed, there is no directory, no level is being
   // drained, and no failed batch has left anything behind. What throws leaves the queues half made.
 
-  /// Moves values out of the pool's beginning, if levels of so many bytes would lie higher else.
-  void FreeExtentForLevels(std::uint64_t bytes) GPM_REQUIRES(store_state);
-  /// Gives back to the pool what it has beyond cells for `items` items and one step of growth:
-  /// values behind that are moved, and the pool's used end gets lower.
+  /// Gives back to the pool what it has beyond cells for `items` items and one step of growth: all
+  /// space from the pool's beginning that no level takes becomes cells, as far as these reach, and
+  /// values that lie behind are moved there. What is free then lies behind the cells.
   void CompactCells(std::uint64_t items) GPM_REQUIRES(store_state);
   /// Whether that would do anything.
   bool CanCompactCells(std::uint64_t items) const GPM_REQUIRES(store_state);
+  /// Whether the pool would end lower by a step of growth, at least, if it had levels of these
+  /// sizes, and such cells, and nothing else.
+  bool CanEndLower(const LevelSizes& sizes, std::uint64_t items) const GPM_REQUIRES(store_state);
+  /// Gives back memory of the executor that a smaller pool does not need, if it can be done.
+  /// REQUIRES: everything was reclaimed.
+  void GiveBackMemory() GPM_REQUIRES(store_state);
   /// Begins with the pool as it is: counts its cells and makes the queues hold them.
   void Open() GPM_REQUIRES(store_state);
   /// Grants cells to a batch that the store runs itself.
@@ -122,6 +130,10 @@ class Space {
  private:
   static constexpr std::uint64_t kMinSlotQueue = 4096;
   static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
+  /// Inserts find no slot from a load factor of 0.9 on in a small table that is filled for the
+  /// first time, of 0.8 in a large one that grew; where others are erased meanwhile, from this one
+  /// on (`gpmstore_bench elastic`, which erases two items for five).
+  static constexpr double kLeastFull = 0.74;
 
   /// What the pool's next growth would take, which only a new superblock changes.
   struct NextGrowth {
@@ -139,8 +151,8 @@ class Space {
   /// @param join Pool::JoinSegments up to there first
   /// @return false when there is no room for them, or for what this takes
   bool FreeExtent(const Extent& extent, std::uint64_t join) GPM_REQUIRES(store_state);
-  /// Where a pool with cells for so many items, and one step of growth, could end.
-  std::uint64_t CompactEndFor(std::uint64_t items) const;
+  /// Cells for so many items, and one step of growth.
+  std::uint64_t CompactCellsFor(std::uint64_t items) const;
   Reservation WantsOf(const Demand& demand) const GPM_REQUIRES(store_state);
   std::uint64_t CellsToBegin(const Demand& demand) const GPM_REQUIRES(store_state);
   void CountCells() noexcept GPM_REQUIRES(store_state);
@@ -166,6 +178,8 @@ class Space {
   // What a batch takes: the most of late.
   double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
   double recent_items_ GPM_GUARDED_BY(store_state) = 0;
+  /// The least load factor at which the table has grown for want of slots.
+  std::optional<double> full_load_ GPM_GUARDED_BY(store_state);
   NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
 };
 

@@ -253,10 +253,15 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   }
   if (space_.HasRoomFor(demand, false)) return;
   bool enough = space_.MakeRoomFor(demand);
-  while (demand.inserts && enough && space_.IsFull()) enough = resizer_.Grow(demand);
+  while (demand.inserts && enough && space_.IsFull()) enough = Grow(demand);
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
   space_.LookAhead();
+}
+
+bool StoreImpl::Grow(const Demand& waiting) {
+  if (!draining_.active()) space_.CountFull();
+  return resizer_.Grow(waiting);
 }
 
 void StoreImpl::LogWantOfSpace() {
@@ -294,7 +299,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
     if (before.short_of_slots > 0 && !room) {
       const double needed = static_cast<double>(space_.items() + before.short_of_slots);
       do {
-        if (!resizer_.Grow(in_flight.demand)) break;
+        if (!Grow(in_flight.demand)) break;
         room = true;
       } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
     }
@@ -431,11 +436,13 @@ StoreStats StoreImpl::Stats() {
   stats.free_cells = space_.free_cells();
   stats.pm_bytes = pool_->mapping().pool_bytes();
   stats.pm_bytes_ready = stats.pm_bytes - pool_->mapping().mapped_bytes();
+  stats.pm_bytes_free = pool_->mapping().mapped_bytes() - UsedBytes(superblock);
   const GrowthTimes& growth = pool_->mapping().growth_times();
   stats.pool_growths = growth.growths;
   stats.pool_growth_waits = growth.waits;
   stats.pool_growth_wait_seconds = growth.wait_seconds;
   stats.pm_bytes_given_back = given_back_;
+  stats.queue_bytes = executor_->queue_bytes();
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;

@@ -89,6 +89,8 @@ class StoreImpl {
   // By who is alone.
 
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
+  /// Resizer::Grow, for want of slots.
+  bool Grow(const Demand& waiting) GPM_REQUIRES(store_state);
   /// Tells the log that the medium is full: once, until the pool could grow again.
   void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// The levels that the items, and what was reserved, need.

@@ -356,8 +356,13 @@ void Mapping::MakeReady(std::uint64_t bytes) noexcept {
 std::uint64_t Mapping::PossibleFileBytes() const {
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   if (anonymous_) return most;
-  // (First: what becomes ready after this is not counted twice.)
-  const std::uint64_t there = ahead_ == nullptr ? file_bytes_ : ahead_->ReadyEnd(file_bytes_);
+  // What is allocated, the step under way included. (First: what is allocated after this is not
+  // counted twice.)
+  struct stat status {};
+  constexpr std::uint64_t kStatBlockBytes = 512;
+  const std::uint64_t allocated =
+      fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * kStatBlockBytes : 0;
+  const std::uint64_t there = std::max(std::max(file_bytes_, made_bytes()), allocated);
   struct statfs system {};
   if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {  // (Without a size there is no limit.)
     most = there + system.f_bavail * BlockBytes(system);
@@ -512,17 +517,32 @@ void Mapping::MakeHuge(const MappedStep& part) const {
   if (start < end) madvise(start, static_cast<std::size_t>(end - start), MADV_COLLAPSE);
 }
 
-void Mapping::Zero(Step step, std::uint64_t offset, std::uint64_t bytes) const {
+template <class Write>
+void Mapping::WriteInParts(Step step, std::uint64_t offset, std::uint64_t bytes,
+                           const Write& write) const {
   if (bytes == 0) return;
+  const auto write_part = [&](const MappedStep& part) {
+    write(part);
+    persist_.Flush(step, base_ + part.offset, part.bytes);
+  };
   if (persist_.tracer() != nullptr) {
-    persist_.Zero(base_ + offset, bytes);
-    persist_.Flush(step, base_ + offset, bytes);
+    write_part({offset, bytes});
     return;
   }
   InParts({offset, bytes}, AllThreads(), [&](const MappedStep& part) {
-    persist_.Zero(base_ + part.offset, part.bytes);
-    persist_.Flush(step, base_ + part.offset, part.bytes);
+    write_part(part);
     persist_.Fence(step);  // which is for the lines that this thread has flushed
+  });
+}
+
+void Mapping::Zero(Step step, std::uint64_t offset, std::uint64_t bytes) const {
+  WriteInParts(step, offset, bytes,
+               [&](const MappedStep& part) { persist_.Zero(base_ + part.offset, part.bytes); });
+}
+
+void Mapping::Copy(Step step, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) const {
+  WriteInParts(step, to, bytes, [&](const MappedStep& part) {
+    persist_.Copy(base_ + part.offset, base_ + (part.offset - to + from), part.bytes);
   });
 }
 

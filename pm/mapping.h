@@ -77,6 +77,10 @@ class Mapping {
   std::uint64_t pool_bytes() const {
     return ahead_ == nullptr ? mapped_bytes_ : ahead_->WantedEnd(mapped_bytes_);
   }
+  /// mapped_bytes(), and what is ready behind them.
+  std::uint64_t made_bytes() const {
+    return ahead_ == nullptr ? mapped_bytes_ : ahead_->ReadyEnd(mapped_bytes_);
+  }
   const GrowthTimes& growth_times() const { return growth_times_; }
   /// How large the file can become, as far as the file system and the limits of this process (not
   /// max_bytes) have room now; the largest number where that is not known.
@@ -99,6 +103,9 @@ class Mapping {
 
   /// Fills mapped bytes with zeros, and flushes them: durable after the next fence.
   void Zero(Step step, std::uint64_t offset, std::uint64_t bytes) const;
+
+  /// Copies mapped bytes to others, and flushes these, likewise.
+  void Copy(Step step, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) const;
 
   /// Maps at least [0, bytes), rounded up to huge pages, of 2 MiB, where so much fits: what is
   /// ready, and then what is not.
@@ -154,6 +161,9 @@ class Mapping {
   /// Back to what Reserve left there.
   void Unmap(std::uint64_t offset, std::uint64_t bytes) const;
   void DropReady() noexcept;
+  /// Calls write(part) for parts of mapped bytes, and flushes them.
+  template <class Write>
+  void WriteInParts(Step step, std::uint64_t offset, std::uint64_t bytes, const Write& write) const;
   /// Backs a step that nothing wrote yet with huge pages, also where the mount of a tmpfs has none
   /// by itself (they are not the default): a CPU then translates addresses several times as fast.
   /// A hint: what the kernel refuses stays as it is.

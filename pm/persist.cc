@@ -34,6 +34,16 @@ void Persist::Write(void* target, const void* source, std::size_t bytes) const {
   }
 }
 
+void Persist::Copy(void* target, const void* source, std::size_t bytes) const {
+  if (tracer_ == nullptr) {
+    std::memcpy(target, source, bytes);
+    return;
+  }
+  auto* const to = static_cast<std::uint64_t*>(target);
+  const auto* const from = static_cast<const std::uint64_t*>(source);
+  for (std::size_t i = 0; i < bytes / 8; ++i) tracer_->Store(to + i, tracer_->Load(from + i));
+}
+
 void Persist::Zero(void* target, std::size_t bytes) const {
   if (tracer_ == nullptr) {
     std::memset(target, 0, bytes);

@@ -45,9 +45,10 @@ class Persist {
     std::atomic_signal_fence(std::memory_order_acq_rel);
   }
 
-  /// Copies, or fills with zeros, bytes of the pool: for its administration (superblock, levels).
-  /// Addresses and lengths are multiples of 8.
+  /// Write, copy within the pool, or fill with zeros, bytes of it: for its administration
+  /// (superblock, levels). Addresses and lengths are multiples of 8.
   void Write(void* target, const void* source, std::size_t bytes) const;
+  void Copy(void* target, const void* source, std::size_t bytes) const;
   void Zero(void* target, std::size_t bytes) const;
 
  private:

@@ -15,6 +15,11 @@ namespace {
 
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
+/// A pool grows by so large a share of its cells. Up to that many are free, and as many are made
+/// ready: of cells of 128 bytes that is 4 bytes each for an item. Smaller steps would be more
+/// registrations with the GPU, of which a pool that grows from 64 MiB to N times as much takes
+/// 32 ln N.
+constexpr std::uint64_t kGrowthShare = 32;
 /// From here on the segment directory is kept for fresh space, where segments are large.
 constexpr std::uint32_t kManySegments = kMaxSegments / 4 * 3;
 
@@ -182,6 +187,21 @@ void Pool::ReplaceLevels(const LevelSizes& sizes, const Extent& place) {
   Commit(next);
 }
 
+void Pool::MoveLevels() {
+  LevelSizes sizes;
+  for (std::uint32_t i = 0; i < superblock_.level_count; ++i) {
+    sizes.push_back(superblock_.levels[i].buckets);
+  }
+  const Extent place = PlaceLevels(sizes, false);
+  Superblock next = superblock_;
+  LayLevels(&next, sizes, place.offset);
+  for (std::uint32_t i = 0; i < superblock_.level_count; ++i) {
+    mapping_->Copy(Step::kMoveLevelFlush, next.levels[i].offset, superblock_.levels[i].offset,
+                   LevelBytes(next, sizes[i]));
+  }
+  ReplaceLevels(sizes, place);
+}
+
 void Pool::DropOldestLevel() {
   RequireWritable();
   if (superblock_.level_count <= superblock_.geometry.levels) {
@@ -200,15 +220,11 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
                 fmt::format("{}: values of {} bytes are inline and have no cells", mapping_->path(),
                             superblock_.value_size));
   }
-  const Extent gap = LargestGap(superblock_);
-  const bool gap_has_cells = CellsIn(gap, cell_bytes()) > 0 && CanAddSegmentAt(gap.offset);
-  if (gap_has_cells && gap.bytes >= kMinSegmentBytes && superblock_.segment_count < kManySegments) {
-    return CommitSegment(gap);
-  }
+  if (const Extent gap = GapForCells(); gap.bytes > 0) return CommitSegment(gap);
 
   const std::uint64_t start = UsedEnd(superblock_);
   std::string cause = "the segment directory is full";
-  if (CanAddSegmentAt(start)) {
+  if (CanAddSegment({start, 0})) {
     // End of an extent at `start` that holds so many aligned cells.
     const auto end_of = [&](std::uint64_t cells) {
       return RoundUp(RoundUp(start, cell_bytes()) + cells * cell_bytes(), kPageBytes);
@@ -235,18 +251,25 @@ Extent Pool::AddSegment(std::uint64_t min_cells) {
       return CommitSegment(Extent{start, end - start});
     }
   }
-  if (gap_has_cells) return CommitSegment(gap);
+  const Extent gap = LargestGap(superblock_);
+  if (HasCellsFor(gap)) return CommitSegment(gap);
   throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for another value cell of {} bytes: {}",
                                                mapping_->path(), cell_bytes(), cause));
 }
 
-std::uint64_t Pool::growth_cells() const {
-  std::uint64_t existing = 0;
+Extent Pool::GapForCells() const {
+  const Extent gap = LargestGap(superblock_);
+  const bool pays = gap.bytes >= kMinSegmentBytes && superblock_.segment_count < kManySegments;
+  return pays && HasCellsFor(gap) ? gap : Extent{};
+}
+
+std::uint64_t Pool::growth_cells(std::uint64_t more) const {
+  std::uint64_t existing = more;
   for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
     const SegmentEntry& segment = superblock_.segments[i];
     existing += CellsIn(Extent{segment.offset, segment.bytes}, cell_bytes());
   }
-  return std::max({existing / 8, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
+  return std::max({existing / kGrowthShare, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
 }
 
 void Pool::RemoveCells(const Extent& extent) {
@@ -293,29 +316,43 @@ void Pool::GiveBackEnd() {
   mapping_->Shrink(UsedEnd(superblock_));
 }
 
-bool Pool::CanAddSegmentAt(std::uint64_t offset) const {
+bool Pool::HasCellsFor(const Extent& extent) const {
+  return CellsIn(extent, cell_bytes()) > 0 && CanAddSegment(extent);
+}
+
+bool Pool::CanAddSegment(const Extent& extent) const {
   if (superblock_.segment_count < kMaxSegments) return true;
   return std::any_of(superblock_.segments, superblock_.segments + superblock_.segment_count,
-                     [&](const SegmentEntry& s) { return s.offset + s.bytes == offset; });
+                     [&](const SegmentEntry& s) {
+                       return s.offset + s.bytes == extent.offset ||
+                              (extent.bytes > 0 && s.offset == extent.end());
+                     });
 }
 
 Extent Pool::CommitSegment(const Extent& extent) {
   Superblock next = superblock_;
-  SegmentEntry* const end = next.segments + next.segment_count;
-  SegmentEntry* const before = std::find_if(next.segments, end, [&](const SegmentEntry& s) {
-    return s.offset + s.bytes == extent.offset;
-  });
+  SegmentEntry joined{extent.offset, extent.bytes};
   std::uint64_t first_byte = extent.offset;
-  if (before != end) {
-    // The first new cell starts where the segment's last whole one ended.
-    first_byte = std::max(before->offset, extent.offset / cell_bytes() * cell_bytes());
-    before->bytes += extent.bytes;
-  } else {
-    *end = SegmentEntry{extent.offset, extent.bytes};
-    ++next.segment_count;
+  std::uint64_t last_byte = extent.end();
+  SegmentEntry* last = next.segments;  // of those that it does not touch
+  for (std::uint32_t i = 0; i < superblock_.segment_count; ++i) {
+    const SegmentEntry& other = superblock_.segments[i];
+    if (other.offset + other.bytes == extent.offset) {
+      // The first new cell starts where the segment's last whole one ended.
+      first_byte = std::max(other.offset, extent.offset / cell_bytes() * cell_bytes());
+      joined = {other.offset, joined.bytes + other.bytes};
+    } else if (other.offset == extent.end()) {
+      last_byte = std::min(other.offset + other.bytes, RoundUp(extent.end(), cell_bytes()));
+      joined.bytes += other.bytes;
+    } else {
+      *last++ = other;
+    }
   }
+  *last++ = joined;
+  next.segment_count = static_cast<std::uint32_t>(last - next.segments);
+  std::fill(last, std::end(next.segments), SegmentEntry{});
   Commit(next);
-  return Extent{first_byte, extent.end() - first_byte};
+  return Extent{first_byte, last_byte - first_byte};
 }
 
 void Pool::SetClean(bool clean) {

@@ -84,18 +84,24 @@ class Pool {
   /// free from then on. REQUIRES: no item is in those; what the others hold is as the format wants
   /// it, and flushed.
   void ReplaceLevels(const LevelSizes& sizes, const Extent& place);
+  /// Copies all levels to where PlaceLevels puts them, side by side, and names them there: one
+  /// switch. The space of the former is free from then on. @throws Error(kNoSpace)
+  void MoveLevels();
   /// Adds value cells, at least one: a gap (of at least 64 KiB, so that segments stay few),
   /// whatever it holds, where there is one; else fresh space for at least `min_cells` and at least
-  /// an eighth of the cells there are (growth_cells), or, while room for that is being made, as
-  /// many as are ready; when min_cells do not fit any more, what does. Call again for more. One
-  /// call adds one range. REQUIRES: values are not inline.
-  /// @return the range whose cells are the ones added: the new extent, and when it was joined to
-  /// the
-  ///         segment that ends where it starts, with the cell across that border
+  /// growth_cells(), or, while room for that is being made, as many as are ready; when min_cells do
+  /// not fit any more, what does. Call again for more. One call adds one range, and joins it to the
+  /// segments that it touches. REQUIRES: values are not inline.
+  /// @return the range whose cells are the ones added: the new extent, with the cells across its
+  ///         borders to the segments that it was joined to
   /// @throws Error(kNoSpace) when not one cell fits
   Extent AddSegment(std::uint64_t min_cells);
-  /// Cells by which AddSegment grows the pool at least, where there is room.
-  std::uint64_t growth_cells() const;
+  /// The gap that AddSegment takes, or empty. REQUIRES: values are not inline.
+  Extent GapForCells() const;
+  /// Cells by which AddSegment grows the pool at least, where there is room: a small share of those
+  /// that there are, since what is added may stay free, and no fewer than 64 KiB have.
+  /// @param more cells that are added before
+  std::uint64_t growth_cells(std::uint64_t more = 0) const;
   /// Takes pages out of the segments: they are free space from then on. The cells that lie in them,
   /// also in part, are no item's and in no queue (FindFreeCells).
   /// @throws Error(kNoSpace) when a segment would be cut in two and there are too many
@@ -117,7 +123,8 @@ class Pool {
   /// Makes room for levels at an extent, and zeros there.
   void GrowTo(const Extent& extent, bool zeroed);
   void WriteCopy(int copy, const Superblock& contents);
-  bool CanAddSegmentAt(std::uint64_t offset) const;
+  bool CanAddSegment(const Extent& extent) const;
+  bool HasCellsFor(const Extent& extent) const;
   Extent CommitSegment(const Extent& extent);
   void SetSegments(const std::vector<SegmentEntry>& segments);
 

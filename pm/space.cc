@@ -110,6 +110,12 @@ std::vector<Extent> UsedExtents(const Superblock& superblock) {
   return used;
 }
 
+std::uint64_t UsedBytes(const Superblock& superblock) {
+  std::uint64_t bytes = 0;
+  for (const Extent& used : UsedExtents(superblock)) bytes += used.bytes;
+  return bytes;
+}
+
 std::uint64_t UsedEnd(const Superblock& superblock) {
   std::uint64_t end = 0;
   for (const Extent& used : UsedExtents(superblock)) end = std::max(end, used.end());
@@ -184,24 +190,15 @@ Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32
   return best.bytes != 0 ? best : tail;
 }
 
-Extent LowestBesideLevels(const Superblock& superblock, std::uint64_t bytes) {
-  for (const Extent& extent : BesideLevels(superblock)) {
-    if (extent.bytes >= bytes) return {extent.offset, bytes};
-  }
-  return {0, 0};
-}
-
 std::uint64_t CompactEnd(const Superblock& superblock, std::uint64_t cells) {
   const std::uint64_t cell_bytes = CellBytes(superblock.value_size);
-  const std::vector<Extent> room = BesideLevels(superblock);
-  const std::uint64_t last_level_end = room.back().offset;
   std::uint64_t missing = cells;
-  for (const Extent& extent : room) {
+  for (const Extent& extent : BesideLevels(superblock)) {
     const std::uint64_t there = CellsIn(extent, cell_bytes);
     if (there >= missing) {
       const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
       const std::uint64_t end = RoundUp((first + missing) * cell_bytes, kPageBytes);
-      return std::clamp(end, last_level_end, UsedEnd(superblock));
+      return std::min(end, UsedEnd(superblock));
     }
     missing -= there;
   }

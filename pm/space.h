@@ -39,6 +39,9 @@ std::uint64_t CellsIn(const Extent& extent, std::uint64_t cell_bytes);
 /// The extents in use, by offset: the area before the first extent, levels, segments.
 std::vector<Extent> UsedExtents(const Superblock& superblock);
 
+/// What those have together.
+std::uint64_t UsedBytes(const Superblock& superblock);
+
 /// End of the last used extent: where fresh space begins.
 std::uint64_t UsedEnd(const Superblock& superblock);
 
@@ -60,12 +63,8 @@ Extent LargestGap(const Superblock& superblock);
 Extent FindFreeCells(const Superblock& superblock, const std::vector<std::uint32_t>& used,
                      std::uint64_t bytes);
 
-/// The lowest `bytes` that no level takes, in one piece; bytes == 0 where there are none before
-/// UsedEnd.
-Extent LowestBesideLevels(const Superblock& superblock, std::uint64_t bytes);
-
-/// Where a pool could end that has its levels where they are and `cells` value cells, those of all
-/// space between: page-aligned, at most UsedEnd.
+/// Where so many value cells could end, were they those of all space that no level takes, from the
+/// pool's beginning on: page-aligned, at most UsedEnd.
 std::uint64_t CompactEnd(const Superblock& superblock, std::uint64_t cells);
 
 /// The superblock's segments, and with them all space before `end` that no level takes; those that

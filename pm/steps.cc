@@ -118,6 +118,8 @@ std::string_view StepName(Step step) {
       return "cache-tag-read-fence";
     case Step::kZeroLevelFlush:
       return "zero-level-flush";
+    case Step::kMoveLevelFlush:
+      return "move-level-flush";
     case Step::kCommitContentsFence:
       return "commit-contents-fence";
     case Step::kCommitCopyFlush:

@@ -84,6 +84,7 @@ enum class Step : std::uint8_t {
   kCacheTagReadFence,    ///< behind that, before the count is
   // Superblock.
   kZeroLevelFlush,
+  kMoveLevelFlush,
   kCommitContentsFence,
   kCommitCopyFlush,
   kCommitDoneFence,

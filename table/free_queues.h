@@ -1,6 +1,7 @@
 #ifndef GPM_TABLE_FREE_QUEUES_H_
 #define GPM_TABLE_FREE_QUEUES_H_
 
+#include <bit>
 #include <cstdint>
 
 #include "table/volatile_ops.h"
@@ -27,6 +28,10 @@ struct RetiredCells {
   std::uint32_t* cells = nullptr;
   std::uint64_t count = 0;
 };
+
+/// Positions of a ring for so many cells, as Reclaim has it, or erased slots.
+constexpr std::uint64_t CellPositions(std::uint64_t cells) { return std::bit_ceil(2 * cells + 2); }
+constexpr std::uint64_t SlotPositions(std::uint64_t slots) { return std::bit_ceil(slots + 2); }
 
 /// Value cells and slots on their way from one use to the next: a trivially copyable view of two
 /// rings in the executor's memory. Volatile: which cells are free is derived at open.

@@ -472,7 +472,7 @@ TEST_F(PoolFileTest, SegmentsGrowWithThePool) {
       << "joined: the second begins where the first ends";
   const std::uint64_t cells = CellsOf(*pool);
   const Extent third = pool->AddSegment(1);
-  EXPECT_GE(CellsIn(third, pool->cell_bytes()), cells / 8) << "at least an eighth";
+  EXPECT_GE(CellsIn(third, pool->cell_bytes()), cells / 32) << "a small share";
   EXPECT_EQ(CellsOf(*pool), cells + CellsIn(third, pool->cell_bytes()));
 }
 
@@ -553,7 +553,7 @@ TEST_F(PoolFileTest, FullDirectory) {
   for (const std::uint32_t count : {10u, kMaxSegments / 4 * 3 - 1}) {
     const auto pool = fill(count, 80 * kKiB);
     EXPECT_EQ(pool->AddSegment(1).offset, start + 4 * kKiB);
-    EXPECT_EQ(pool->superblock().segment_count, count) << "joined to the one before";
+    EXPECT_EQ(pool->superblock().segment_count, count - 1) << "joined to those on both sides";
   }
   const auto pool = fill(kMaxSegments / 4 * 3, 80 * kKiB);
   const std::uint64_t end = UsedEnd(pool->superblock());

@@ -2,6 +2,7 @@
 // needed, and a full pool can still be updated and erased.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "engine/cpu/batch_task.h"
+#include "engine/store_impl.h"
 #include "pm/pool.h"
 #include "tests/file_size_limit.h"
 #include "tests/test_util.h"
@@ -66,7 +68,7 @@ class SpaceTest : public test::PoolTest {
   }
   const std::string& path() const { return path_; }
 
- private:
+ protected:
   std::string path_;
   std::uint32_t value_size_ = 0;
 };
@@ -247,6 +249,119 @@ TEST_F(SpaceTest, CompactGivesBackWhatItemsDoNotNeed) {
     store.Reopen();
     store.store().Compact();
     store.Reopen();
+  }
+}
+
+/// What a pool takes beyond its items and levels: free cells, gaps, and what lies behind the last.
+std::uint64_t BytesBesideItems(const StoreStats& stats) {
+  std::uint64_t used =
+      InlineValues(stats.value_size) ? 0 : stats.items * CellBytes(stats.value_size);
+  for (const std::uint64_t buckets : stats.level_buckets) {
+    used += buckets * BucketBytes(stats.key_size, stats.geometry);
+  }
+  return stats.pm_bytes - used;
+}
+
+TEST_F(SpaceTest, CompactLeavesNoHoles) {
+  // Levels and cells lie side by side afterwards, wherever the levels lay: what is free is less
+  // than a step of growth, beside the cells that are to stay free. So nothing would be gained by
+  // punching holes.
+  std::mt19937_64 random(test::TestSeed());
+  for (const std::uint32_t value_size : {8u, 128u, 1000u}) {
+    for (int round = 0; round < 8; ++round) {
+      CreateOptions create;
+      create.value_size = value_size;
+      if (round % 4 == 3) create.initial_capacity = 30'000;
+      OpenOptions open = test::TestOpenOptions();
+      open.growth = round % 2 == 0 ? 2 : 1.25;
+      value_size_ = value_size;
+      Store store = Store::Create(NewPath(), create, open);
+      const std::uint64_t n = (12'000 + random() % 36'000) * (value_size == 8 ? 8 : 1);
+      for (std::uint64_t first = 0; first < n; first += 3000)
+        Apply(store, Op::kInsert, first, 3000);
+      const std::uint64_t items = store.Stats().items;
+      const std::uint64_t erased = items * (10 + random() % 86) / 100;
+      Apply(store, Op::kErase, random() % (items - erased), erased);
+      store.Reserve(0);
+      store.Compact();
+      const StoreStats stats = store.Stats();
+      SCOPED_TRACE(testing::Message()
+                   << "values of " << value_size << ", growth " << open.growth << ", " << items
+                   << " items, " << erased << " erased, load factor " << stats.load_factor);
+      const std::uint64_t beside = BytesBesideItems(stats);
+      const std::uint64_t free_cells = stats.free_cells * CellBytes(value_size);
+      if (value_size > 8) {
+        EXPECT_LE(stats.free_cells, stats.items / 20 + 200);
+      }
+      EXPECT_LE(beside - free_cells, stats.pm_bytes / 32 + 2 * kMiB + kMiB / 16);
+      EXPECT_LE(stats.pm_bytes_free, stats.pm_bytes / 32 + 2 * kMiB);
+      store.Compact();
+      EXPECT_EQ(store.Stats().pm_bytes, stats.pm_bytes);
+    }
+  }
+}
+
+/// What a store takes of its executor's memory, but for what batches take.
+std::uint64_t MemoryBytes(const StoreStats& stats) {
+  return stats.queue_bytes + stats.cache.directory_bytes + stats.cache.bytes;
+}
+
+TEST_F(SpaceTest, ATwentiethOfTheItemsTakesAnEighthOfFileAndMemoryAtMost) {
+  CreateOptions create;
+  create.value_size = value_size_ = 128;
+  OpenOptions open = test::TestOpenOptions();
+  open.growth = 1.25;
+  open.cache.directory = true;
+  path_ = NewPath();
+  Store store = Store::Create(path_, create, open);
+  constexpr std::uint64_t kItems = 300'000;
+  constexpr std::uint64_t kBatch = 10'000;
+  for (std::uint64_t k = 0; k < kItems; k += kBatch) Apply(store, Op::kInsert, k, kBatch);
+  store.impl()->AwaitReadyRoom();
+  const auto allocated = [&] {
+    struct stat status {};
+    EXPECT_EQ(stat(path_.c_str(), &status), 0);
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
+  };
+  const StoreStats full = store.Stats();
+  const std::uint64_t file = allocated();
+  EXPECT_GE(file, kItems * 128);
+  for (std::uint64_t k = kItems / 20; k < kItems; k += kBatch) {
+    Apply(store, Op::kErase, k, std::min(kBatch, kItems - k));
+  }
+  store.Compact();
+  const StoreStats small = store.Stats();
+  EXPECT_EQ(small.items, kItems / 20);
+  EXPECT_LE(allocated() * 100, file * 12);
+  EXPECT_LE(small.pm_bytes * 100, full.pm_bytes * 12);
+  EXPECT_EQ(small.pm_bytes_given_back, full.pm_bytes - small.pm_bytes);
+  EXPECT_LE(MemoryBytes(small) * 100, MemoryBytes(full) * 12);
+  if (TestExecutor() == ExecutorKind::kCuda) {
+    EXPECT_LT(small.gpu_bytes, full.gpu_bytes);
+  }
+  // It grows again.
+  for (std::uint64_t k = 0; k < kItems; k += kBatch) Apply(store, Op::kUpsert, k, kBatch);
+  EXPECT_EQ(Count(Apply(store, Op::kFind, 0, kItems), Result::kOk), kItems);
+  EXPECT_GE(MemoryBytes(store.Stats()) * 2, MemoryBytes(full));
+}
+
+TEST_F(SpaceTest, BytesOfPoolForAnItemWhileItGrows) {
+  CreateOptions create;
+  create.value_size = value_size_ = 128;
+  OpenOptions open = test::TestOpenOptions();
+  open.growth = 1.25;
+  Store store = Store::Create(NewPath(), create, open);
+  // 128 of its value; 16 for each slot, of which there are most while a level is added: 35; 6 of
+  // free cells and room that is ready. And what is mapped is a multiple of 2 MiB.
+  constexpr std::uint64_t kBytesOfItem = 170;
+  for (std::uint64_t items = 0; items < 400'000;) {
+    Apply(store, Op::kInsert, items, 1000);
+    items += 1000;
+    const StoreStats stats = store.Stats();
+    ASSERT_EQ(stats.items, items);
+    ASSERT_LE(stats.pm_bytes, items * kBytesOfItem + 4 * kMiB)
+        << items << " items, load factor " << stats.load_factor << ", " << stats.free_cells
+        << " free cells, bytes ready " << stats.pm_bytes_ready << ", free " << stats.pm_bytes_free;
   }
 }
 

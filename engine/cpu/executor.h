@@ -51,15 +51,15 @@ class HostArray {
   std::unique_ptr<T[]> elements_;
 };
 
+/// Gives a ring so many positions, of which those in [from, to) stay.
 template <class T>
-inline void GrowRing(std::vector<T>* ring, std::uint64_t positions, std::uint64_t from,
-                     std::uint64_t to) {
-  if (positions <= ring->size()) return;
-  std::vector<T> larger(positions);
+inline void ResizeRing(std::vector<T>* ring, std::uint64_t positions, std::uint64_t from,
+                       std::uint64_t to) {
+  std::vector<T> next(positions);
   for (std::uint64_t i = from; i < to; ++i) {
-    larger[i & (positions - 1)] = (*ring)[i & (ring->size() - 1)];
+    next[i & (positions - 1)] = (*ring)[i & (ring->size() - 1)];
   }
-  ring->swap(larger);
+  ring->swap(next);
 }
 
 /// Threads that a pool's tracer runs.
@@ -115,13 +115,30 @@ class CpuExecutor : public Executor {
 
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
     const ReclaimCounters& at = *queues_.counters;
-    GrowRing(&queues_.cells, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
-    // What was given back is not looked at again, so all positions can be copied.
-    GrowRing(&queues_.slots, std::bit_ceil(slots + 2),
-             at.slots_tail - std::min<std::uint64_t>(at.slots_tail, queues_.slots.size()),
-             at.slots_tail);
+    if (CellPositions(cells) > queues_.cells.size()) {
+      ResizeRing(&queues_.cells, CellPositions(cells), head, at.cells_tail);
+    }
+    if (SlotPositions(slots) > queues_.slots.size()) {
+      // What was given back is not looked at again, so all positions can be copied.
+      ResizeRing(&queues_.slots, SlotPositions(slots),
+                 at.slots_tail - std::min<std::uint64_t>(at.slots_tail, queues_.slots.size()),
+                 at.slots_tail);
+    }
+  }
+  void ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override {
+    const ReclaimCounters& at = *queues_.counters;
+    if (CellPositions(cells) < queues_.cells.size()) {
+      ResizeRing(&queues_.cells, CellPositions(cells), head, at.cells_tail);
+    }
+    if (SlotPositions(slots) < queues_.slots.size()) {
+      ResizeRing(&queues_.slots, SlotPositions(slots), at.slots_tail, at.slots_tail);
+    }
   }
   std::uint64_t slot_queue_room() const override { return queues_.slots.size(); }
+  std::uint64_t queue_bytes() const override {
+    return queues_.cells.size() * sizeof(std::uint32_t) +
+           queues_.slots.size() * sizeof(std::uint64_t);
+  }
 
   ScanCounters ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) override;
   std::vector<std::uint32_t> UsedCells() override { return used_; }

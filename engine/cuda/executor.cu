@@ -111,9 +111,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaMemsetAsync(zero_.data(), 0, 8, *stream_), "cudaMemsetAsync");
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), *stream_),
             "cudaMemsetAsync");
-  GrowLocks();
-  RefreshContext();
-  Synchronize();
+  MakeLocks(LocksWanted());
 }
 
 void CudaExecutor::RequireKernels() const {
@@ -155,43 +153,66 @@ void CudaExecutor::RefreshContext() {
 }
 
 template <class T>
-void CudaExecutor::GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
-                            std::uint64_t to) {
-  if (positions <= ring->size()) return;
-  DeviceArray<T> larger(&gpu_bytes_);
-  larger.Reserve(positions);
-  Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, *stream_, larger.data(),
+void CudaExecutor::ResizeRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
+                              std::uint64_t to) {
+  DeviceArray<T> next(&gpu_bytes_);
+  next.Reserve(positions);
+  Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, *stream_, next.data(),
          positions - 1, ring->data(), ring->size() - 1, from, to);
   Synchronize();
-  *ring = std::move(larger);
+  *ring = std::move(next);
+  RefreshContext();  // what follows may fail
 }
 
-/// Makes enough locks for the pool as it is now, all of them free. Two keys that share a lock cost
-/// time: if both are in one block, it goes through all steps of the commit once more. (With 2^20
-/// locks, 4096 inserts at once had eight such pairs.)
-void CudaExecutor::GrowLocks() {
-  const std::uint64_t locks =
-      std::clamp(std::bit_ceil(mapping_.mapped_bytes() / kBytesForLock), kFewestLocks, most_locks_);
-  if (locks <= locks_.size()) return;
-  DeviceArray<std::uint32_t> larger(&gpu_bytes_);
-  larger.Reserve(locks);
-  CheckCuda(cudaMemsetAsync(larger.data(), 0, locks * sizeof(std::uint32_t), *stream_),
-            "cudaMemsetAsync");
+/// Two keys that share a lock cost time: if both are in one block, it goes through all steps of the
+/// commit once more. (With 2^20 locks, 4096 inserts at once had eight such pairs.)
+std::uint64_t CudaExecutor::LocksWanted() const {
+  return std::clamp(std::bit_ceil(mapping_.mapped_bytes() / kBytesForLock), kFewestLocks,
+                    most_locks_);
+}
+
+void CudaExecutor::MakeLocks(std::uint64_t locks) {
+  DeviceArray<std::uint32_t> next(&gpu_bytes_);
+  next.Reserve(locks);
+  Fill(next.data(), 0, locks);  // all are free
   Synchronize();
-  locks_ = std::move(larger);
+  locks_ = std::move(next);
+  RefreshContext();
 }
 
 void CudaExecutor::GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
   const CurrentDevice current = Activate();
   const ReclaimPositions at = Positions();
-  GrowRing(&cells_, std::bit_ceil(2 * cells + 2), head, at.cells_tail);
-  RefreshContext();  // what follows may fail
-  // What was given back is not looked at again, so all positions can be copied.
-  GrowRing(&slots_, std::bit_ceil(slots + 2),
-           at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
-  RefreshContext();
-  GrowLocks();
-  RefreshContext();
+  if (CellPositions(cells) > cells_.size()) {
+    ResizeRing(&cells_, CellPositions(cells), head, at.cells_tail);
+  }
+  if (SlotPositions(slots) > slots_.size()) {
+    // What was given back is not looked at again, so all positions can be copied.
+    ResizeRing(&slots_, SlotPositions(slots),
+               at.slots_tail - std::min(at.slots_tail, slots_.size()), at.slots_tail);
+  }
+  if (LocksWanted() > locks_.size()) MakeLocks(LocksWanted());
+}
+
+void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) {
+  const CurrentDevice current = Activate();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& workspace : workspaces_) {  // a last kernel may have reported before it ends
+      CheckCuda(cudaEventSynchronize(workspace->enqueued), "cudaEventSynchronize");
+    }
+    workspaces_.clear();
+  }
+  const ReclaimPositions at = Positions();  // which waits for what sorts
+  unsorted_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
+  sort_library_ = DeviceArray<std::byte>(&gpu_bytes_);
+  if (CellPositions(cells) < cells_.size()) {
+    ResizeRing(&cells_, CellPositions(cells), head, at.cells_tail);
+  }
+  if (SlotPositions(slots) < slots_.size()) {
+    ResizeRing(&slots_, SlotPositions(slots), at.slots_tail, at.slots_tail);
+  }
+  if (LocksWanted() < locks_.size()) MakeLocks(LocksWanted());
 }
 
 ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) {
@@ -427,6 +448,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
   cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
+  fill_plans_ = DeviceArray<std::uint64_t>(&gpu_bytes_);
   cache_memory_.Reserve(shape, policy);
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails

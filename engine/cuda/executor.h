@@ -113,7 +113,9 @@ class CudaExecutor : public Executor {
   bool Composes() const override { return !needs_flush(); }
   std::unique_ptr<LevelImage> MakeLevelImage(std::uint64_t bytes) override;
   void GrowQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
+  void ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) override;
   std::uint64_t slot_queue_room() const override { return slots_.size(); }
+  std::uint64_t queue_bytes() const override { return 4 * cells_.size() + 8 * slots_.size(); }
   ScanCounters ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) override;
   std::vector<std::uint32_t> UsedCells() override;
   void FreeUnused(const std::vector<CellRange>& ranges) override;
@@ -194,10 +196,13 @@ class CudaExecutor : public Executor {
   void Fill(T* to, int byte, std::uint64_t count) {
     CheckCuda(cudaMemsetAsync(to, byte, count * sizeof(T), *stream_), "cudaMemsetAsync");
   }
+  /// Gives a ring so many positions, of which those in [from, to) stay.
   template <class T>
-  void GrowRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
-                std::uint64_t to);
-  void GrowLocks();
+  void ResizeRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
+                  std::uint64_t to);
+  /// Enough locks for the pool as it is now.
+  std::uint64_t LocksWanted() const;
+  void MakeLocks(std::uint64_t locks);
   /// Waits for a pass that moves items or values, durably. @return what it left
   std::uint64_t EndPass();
   void RefreshContext();

@@ -75,11 +75,16 @@ struct StoreStats {
   /// Of those, made ready for the next growth, or being made so, while batches run; given back by
   /// Compact and Close.
   std::uint64_t pm_bytes_ready = 0;
+  /// Of the others, those in no level and no segment: what a level that was dropped has left, until
+  /// cells or another level take its place, and what lies behind the last.
+  std::uint64_t pm_bytes_free = 0;
   std::uint64_t pm_bytes_given_back = 0;  ///< by Compact, since open
   std::uint64_t pool_growths = 0;         ///< since open, that found less room than they needed
   /// Of those, that needed more than was ready, and so waited for the medium.
   std::uint64_t pool_growth_waits = 0;
   double pool_growth_wait_seconds = 0;
+  /// Of the executor's memory, for free cells, and erased slots, on their way to their next use.
+  std::uint64_t queue_bytes = 0;
   std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;

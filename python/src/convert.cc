@@ -172,7 +172,9 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["free_cells"] = stats.free_cells;
   dict["pm_bytes"] = stats.pm_bytes;
   dict["pm_bytes_ready"] = stats.pm_bytes_ready;
+  dict["pm_bytes_free"] = stats.pm_bytes_free;
   dict["pm_bytes_given_back"] = stats.pm_bytes_given_back;
+  dict["queue_bytes"] = stats.queue_bytes;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;

@@ -263,13 +263,13 @@ __global__ void FreeCells(const __grid_constant__ TableContext context, const st
   }
 }
 
-/// Copies ring positions [from, to) into a larger ring.
+/// Copies ring positions [from, to) into another ring.
 template <class T>
-__global__ void MoveRing(T* larger, std::uint64_t larger_mask, const T* ring, std::uint64_t mask,
+__global__ void MoveRing(T* other, std::uint64_t other_mask, const T* ring, std::uint64_t mask,
                          std::uint64_t from, std::uint64_t to) {
   for (std::uint64_t i = from + blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < to;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
-    larger[i & larger_mask] = ring[i & mask];
+    other[i & other_mask] = ring[i & mask];
   }
 }
 
