@@ -25,6 +25,10 @@ template <class T, std::size_t n>
 T Pick(std::mt19937_64& random, const T (&choices)[n]) {
   return choices[random() % n];
 }
+template <class T>
+T Pick(std::mt19937_64& random, const std::vector<T>& choices) {
+  return choices[random() % choices.size()];
+}
 
 std::string AsText(std::span<const std::byte> bytes) {
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -186,9 +190,9 @@ CrashWorkload::Start CrashWorkload::PickStart(std::mt19937_64& random) {
   constexpr Start kEmpty = Start::kEmptyPool;
   constexpr Start kStarts[] = {Start::kCreation,
                                Start::kUnluckyKeys,
+                               Start::kCrowd,
                                Start::kFullTable,
                                Start::kFullTable,
-                               kEmpty,
                                kEmpty,
                                kEmpty,
                                kEmpty,
@@ -212,6 +216,12 @@ CrashWorkload::CrashWorkload(std::uint64_t seed)
     shape_.growth = 2;
     shape_.levels = FirstLevels(shape_, 2);
     shape_.threads = 1;
+    shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
+  } else if (start_ == Start::kCrowd) {
+    shape_.geometry = Geometry{1, 2, 4};
+    shape_.growth = 1.5;
+    shape_.growth_pause = OpenOptions{}.growth_pause;
+    shape_.levels = FirstLevels(shape_, 2);
     shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
   }
   promises_.push_back(
@@ -240,6 +250,7 @@ void CrashWorkload::Run(Machine& machine, ScratchPool& scratch) {
     case Start::kEmptyPool:
     case Start::kFullTable:
     case Start::kUnluckyKeys:
+    case Start::kCrowd:
       CreateEmptyPool(scratch);
       before_ = scratch.Read();
       machine.Begin(8 * before_.size());
@@ -259,6 +270,9 @@ void CrashWorkload::Run(Machine& machine, ScratchPool& scratch) {
   if (start_ == Start::kFullTable || start_ == Start::kUnluckyKeys) {
     BatchData batch = start_ == Start::kFullTable ? FillingBatch() : UnluckyBatch();
     if (!session.Apply(batch)) session.Open(shape_.max_bytes_later);
+  }
+  if (start_ == Start::kCrowd && !GrowByCrowd(session, machine)) {
+    session.Open(shape_.max_bytes_later);
   }
   for (std::uint64_t i = 0; i < actions; ++i) Act(session, machine);
   if (random_() % 2 == 0) session.Close();
@@ -339,6 +353,48 @@ BatchData CrashWorkload::UnluckyBatch() {
     batch.Add(Op::kInsert, find_key(&next, 0, y), ++tag_);
   }
   return batch;
+}
+
+/// Keys that all have the same two buckets in the level by which the table (1L-2H-4S, 4 buckets)
+/// grows, and are too many for them. Each of the two is a part of two of the buckets now, so that
+/// they find slots in those four.
+std::vector<std::uint64_t> CrashWorkload::Crowd() const {
+  constexpr std::size_t kCrowd = 12;
+  const auto* const superblock = reinterpret_cast<const Superblock*>(before_.data());
+  const TableView table = MakeTableView(nullptr, *superblock);
+  const auto part = static_cast<std::uint32_t>(
+      Growth{shape_.geometry, shape_.growth}.Next(shape_.levels[0]) / table.locations);
+  std::vector<std::uint64_t> numbers;
+  // (Numbers that other batches do not use.)
+  for (std::uint64_t number = shape_.keys; numbers.size() < kCrowd; ++number) {
+    const std::string key = shape_.Key(number);
+    std::vector<std::uint64_t> words(table.key_words);
+    std::memcpy(words.data(), key.data(), key.size());
+    const KeyHash hash = LocateKey(table, words.data()).hash;
+    if (ShareOf(hash.h, part) == 1 && ShareOf(hash.h + hash.g, part) == 1) {
+      numbers.push_back(number);
+    }
+  }
+  return numbers;
+}
+
+/// The table grows by a level that is composed, in which some items find no slot, and batches drain
+/// the oldest. A batch works on its keys meanwhile.
+bool CrashWorkload::GrowByCrowd(Session& session, Machine& machine) {
+  const std::vector<std::uint64_t> crowd = Crowd();
+  const std::uint64_t slots = SlotsOf(shape_.geometry, shape_.levels);
+  BatchData filling(shape_);
+  for (const std::uint64_t number : crowd) filling.Add(Op::kInsert, number, ++tag_);
+  for (std::uint64_t other = crowd.back() + 1; filling.size() <= slots; ++other) {
+    filling.Add(Op::kInsert, other, ++tag_);
+  }
+  if (!session.Apply(filling)) return false;
+  BatchData batch(shape_);
+  while (batch.size() < crowd.size() / 2) {
+    batch.Add(static_cast<Op>(random_() % kOpKinds), Pick(random_, crowd), ++tag_);
+  }
+  if (random_() % 2 == 0) machine.KillAt(random_() % (16 * batch.size()));
+  return session.Apply(batch);
 }
 
 void CrashWorkload::MarkPromise(Machine& machine, Promise promise) {

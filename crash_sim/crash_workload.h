@@ -56,6 +56,7 @@ class CrashWorkload {
     kEmptyPool,
     kFullTable,    ///< an empty pool that gets more items than it has slots
     kUnluckyKeys,  ///< the same, with UnluckyBatch
+    kCrowd,        ///< the same, with a Crowd
     kRecovery,
   };
   static Start PickStart(std::mt19937_64& random);
@@ -64,6 +65,9 @@ class CrashWorkload {
   void CreateEmptyPool(ScratchPool& scratch);
   BatchData FillingBatch();
   BatchData UnluckyBatch();
+  std::vector<std::uint64_t> Crowd() const;
+  /// @return false when the process was killed meanwhile
+  bool GrowByCrowd(Session& session, Machine& machine);
 
   std::mt19937_64 random_;
   const Start start_;

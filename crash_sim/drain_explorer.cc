@@ -53,7 +53,7 @@ class DrainRunner {
     machine_.Begin(8 * pool_.size());
     machine_.Mapped(table_.base, 8 * pool_.size());
     if constexpr (kGrid) machine_.BeginGrid(random());
-    Fill();
+    Fill(Scramble(~seed));
     ChooseAccelerators(random() % 3);
     const Image before(pool_.begin(), pool_.end());
     std::vector<std::function<void()>> bodies;
@@ -108,22 +108,28 @@ class DrainRunner {
     return Tile(table_, reclaim_, locks_, accelerators_, ThreadGroup{}, media_);
   }
 
-  /// The keys are in the level that is to be drained.
-  void Fill() {
+  /// The keys are in the level that is to be drained, and in half of the schedules some are above,
+  /// too: as when a level was composed that had no slot for the others.
+  void Fill(std::uint64_t random) {
+    const std::uint64_t above = random % 2 == 0 ? 0 : random >> 1;
     pool_.fill(0);
     lock_words_.fill(0);
     counters_ = {};
     for (std::uint64_t key = kFirstKey; key < kFirstKey + kKeys; ++key) {
-      const Candidates candidates = LocateKey(table_, &key);
-      for (std::uint32_t i = 0;; ++i) {
-        const std::uint64_t number =
-            BucketNumber(candidates.hash, i / 2, table_.level_views[1].part_buckets);
-        const Slot slot{table_.Bucket(1, number), i % 2};
-        if (*table_.State(slot) != kEmptyState) continue;
-        *table_.State(slot) = key;
-        *table_.Reference(slot) = kFirstValue + key;
-        break;
-      }
+      Put(1, key);
+      if ((above >> (key - kFirstKey) & 1) != 0) Put(0, key);
+    }
+  }
+  void Put(std::uint32_t level, std::uint64_t key) {
+    const Candidates candidates = LocateKey(table_, &key);
+    for (std::uint32_t i = 0;; ++i) {
+      const std::uint64_t number =
+          BucketNumber(candidates.hash, i / 2, table_.level_views[level].part_buckets);
+      const Slot slot{table_.Bucket(level, number), i % 2};
+      if (*table_.State(slot) != kEmptyState) continue;
+      *table_.State(slot) = key;
+      *table_.Reference(slot) = kFirstValue + key;
+      return;
     }
   }
 
