@@ -33,8 +33,8 @@ class TableCopy {
   // In host memory when Fetch has returned.
   const std::uint64_t* keys = nullptr;        ///< of items, all words of each
   const std::uint64_t* references = nullptr;  ///< of items
-  const std::uint8_t* marks = nullptr;  ///< of the change map that was replaced; null: none was
-  std::uint32_t group_bits = 0;         ///< of that map
+  const std::uint8_t* marks = nullptr;        ///< of the change map that was replaced
+  std::uint32_t group_bits = 0;               ///< of that map; 0: there was none, or it stays
 };
 
 /// What a TableCopy is to take.
@@ -46,16 +46,6 @@ struct CopyShape {
   /// there is one.
   std::uint32_t group_bits = 0;
 };
-
-/// Calls visit(group) for the groups that groups of 2^bits are in, of 2^finer_bits.
-template <class Visit>
-void ForEachFinerGroup(const std::vector<std::uint32_t>& groups, std::uint32_t bits,
-                       std::uint32_t finer_bits, const Visit& visit) {
-  const std::uint32_t more = finer_bits - bits;
-  for (const std::uint64_t group : groups) {
-    for (std::uint64_t i = group << more; i < (group + 1) << more; ++i) visit(i);
-  }
-}
 
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
 /// the batches.
@@ -116,9 +106,9 @@ class TableMaintenance {
   /// Takes it. @return false: there are more items than it has room for, `copy->items`; nothing has
   /// changed then, also when it throws. Once true, it is not called again. @throws Error(kGpu)
   virtual bool TakeCopy(TableCopy* copy) = 0;
-  /// Marks groups of a map of 2^group_bits in the one that there is now, which has no fewer;
-  /// batches may run. @throws Error(kGpu), std::bad_alloc
-  virtual void MarkChanges(const std::vector<std::uint32_t>& groups, std::uint32_t group_bits) = 0;
+  /// Marks what was marked in the change map that a copy replaced, in the one that there is now,
+  /// which has no fewer groups; batches may run. @throws Error(kGpu)
+  virtual void MarkAgain(const TableCopy& copy) = 0;
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
   /// the shape has none. Ends a refresh under way.

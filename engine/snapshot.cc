@@ -43,7 +43,7 @@ std::uint64_t RoomFor(std::uint64_t items) { return items + items / 16 + 1024; }
 
 std::vector<std::uint32_t> MarkedGroups(const TableCopy& copy) {
   std::vector<std::uint32_t> groups;
-  if (copy.marks == nullptr) return groups;
+  if (copy.group_bits == 0) return groups;
   const std::uint64_t count = std::uint64_t{1} << copy.group_bits;
   for (std::uint64_t first = 0; first < count; first += 8) {
     std::uint64_t eight = 0;
@@ -242,22 +242,18 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   }
   std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
   std::optional<Snapshots::Copying> copying;
-  std::vector<std::uint32_t> groups;
   SnapshotResult result;
-  // What changed since the base has changed since then still, if this is not to be the base.
-  const auto mark_again = [&] {
-    if (copy->marks == nullptr) return;
-    executor_->MarkChanges(groups, copy->group_bits);
-    snapshots_.base = before;
-    snapshots_.base->group_bits = shape.group_bits;
-  };
   result.pause_seconds = TakeInstant(shape, &copy, &copying);
   if (shape.group_bits > 0) snapshots_.base.reset();
-  bool fetched = false;
+  // What changed since the base has changed since then still, if this is not to be the base.
+  const auto keep_base = [&] {
+    if (shape.group_bits == 0 || !before) return;
+    executor_->MarkAgain(*copy);
+    snapshots_.base = {before->id, before->sequence, shape.group_bits};
+  };
   try {
     copy->Fetch();
-    groups = MarkedGroups(*copy);
-    fetched = true;
+    const std::vector<std::uint32_t> groups = MarkedGroups(*copy);
     header.total_items = copy->total;
     header.items = copy->items;
     header.groups = header.is_increment() ? groups.size() : 0;
@@ -265,11 +261,11 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
     copying.reset();
     ReleaseCells();
     result.bytes = writer.Finish();
-    if (!options.track_changes) mark_again();
+    if (!options.track_changes) keep_base();
   } catch (...) {
     try {
-      if (fetched) mark_again();
-    } catch (...) {  // then the next increment is refused
+      keep_base();
+    } catch (const Error&) {  // then the next increment is refused
     }
     copying.reset();
     ReleaseCells();

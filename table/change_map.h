@@ -24,12 +24,18 @@ struct ChangeMap {
 
   GPM_HD bool enabled() const { return marks != nullptr; }
   GPM_HD std::uint64_t GroupOf(const KeyHash& hash) const { return hash.h >> (64 - group_bits); }
-  GPM_HD void Mark(const KeyHash& hash) const {
+  GPM_HD void Mark(const KeyHash& hash) const { MarkGroup(GroupOf(hash)); }
+  GPM_HD void MarkGroup(std::uint64_t group) const {
 #ifdef __CUDA_ARCH__
-    *const_cast<volatile std::uint8_t*>(marks + GroupOf(hash)) = 1;
+    *const_cast<volatile std::uint8_t*>(marks + group) = 1;
 #else
-    __atomic_store_n(marks + GroupOf(hash), std::uint8_t{1}, __ATOMIC_RELAXED);
+    __atomic_store_n(marks + group, std::uint8_t{1}, __ATOMIC_RELAXED);
 #endif
+  }
+  /// Marks group i of a map with fewer groups, or as many: all that are in it.
+  GPM_HD void MarkAll(std::uint64_t i, std::uint32_t its_group_bits) const {
+    const std::uint32_t more = group_bits - its_group_bits;
+    for (std::uint64_t group = i << more; group < (i + 1) << more; ++group) MarkGroup(group);
   }
   /// REQUIRES: no batch runs.
   GPM_HD bool IsMarked(const KeyHash& hash) const { return marks[GroupOf(hash)] != 0; }

@@ -157,7 +157,7 @@ class CpuExecutor : public Executor {
     return std::make_unique<CpuTableCopy>(shape);
   }
   bool TakeCopy(TableCopy* copy) override;
-  void MarkChanges(const std::vector<std::uint32_t>& groups, std::uint32_t group_bits) override;
+  void MarkAgain(const TableCopy& copy) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
@@ -328,11 +328,11 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::MarkChanges(const std::vector<std::uint32_t>& groups,
-                                     std::uint32_t group_bits) {
-  ForEachFinerGroup(groups, group_bits, marks_.group_bits, [&](std::uint64_t group) {
-    __atomic_store_n(marks_.bytes.get() + group, std::uint8_t{1}, __ATOMIC_RELAXED);
-  });
+void CpuExecutor<Setup>::MarkAgain(const TableCopy& copy) {
+  const ChangeMap changes = marks_.View();
+  for (std::uint64_t i = 0; copy.group_bits > 0 && i >> copy.group_bits == 0; ++i) {
+    if (copy.marks[i] != 0) changes.MarkAll(i, copy.group_bits);
+  }
 }
 
 template <class Setup>

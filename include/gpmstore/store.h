@@ -205,7 +205,8 @@ class Store {
   /// another call waits.
   ///
   /// The file has its name when it is complete and synced: an error leaves nothing, a crash a file
-  /// `path`.partial-*. After an error, increments have the base that they had before.
+  /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
+  /// GPU failed, none).
   /// @param path a file that does not exist
   /// @throws Error kExists; kInvalidArgument (`base` is not this store's last snapshot since it was
   ///         opened, or changes were not tracked: take a whole one); kNotFound, kDamaged (base);
