@@ -1,12 +1,19 @@
 // Snapshots: the state of one instant beside batches, increments, what is refused, and restoring.
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <mutex>
 #include <thread>
 
 #include "engine/store_impl.h"
@@ -14,6 +21,62 @@
 #include "snapshot/format.h"
 #include "snapshot/reader.h"
 #include "tests/test_util.h"
+
+namespace {
+
+std::mutex write_mutex;
+std::condition_variable write_changed;
+bool writes_are_held = false;
+std::uint64_t writes_held = 0;  ///< that have come to where they wait
+int write_error = 0;            ///< what all of them report, if not 0
+
+/// Holds up what snapshots write during its life: they are in the middle of copying then.
+class HeldWrites {
+ public:
+  HeldWrites() {
+    const std::lock_guard lock(write_mutex);
+    writes_are_held = true;
+    writes_held = 0;
+  }
+  ~HeldWrites() { Release(); }
+  HeldWrites(const HeldWrites&) = delete;
+  HeldWrites& operator=(const HeldWrites&) = delete;
+
+  void AwaitFirst() {
+    std::unique_lock lock(write_mutex);
+    write_changed.wait(lock, [] { return writes_held > 0; });
+  }
+  void Release(int error = 0) {
+    const std::lock_guard lock(write_mutex);
+    writes_are_held = false;
+    write_error = error;
+    write_changed.notify_all();
+  }
+};
+
+}  // namespace
+
+// NOLINTBEGIN: the names are the linker's
+extern "C" {
+ssize_t __real_pwrite(int file, const void* data, std::size_t bytes, off_t offset);
+/// Writes no more than a part of what it is to write, as the system may.
+ssize_t __wrap_pwrite(int file, const void* data, std::size_t bytes, off_t offset) {
+  {
+    std::unique_lock lock(write_mutex);
+    ++writes_held;
+    write_changed.notify_all();
+    write_changed.wait(lock, [] { return !writes_are_held; });
+    if (write_error != 0) {
+      errno = write_error;
+      return -1;
+    }
+  }
+  constexpr std::size_t kPage = 4096;
+  const std::size_t part = bytes > 2 * kPage ? bytes / 2 / kPage * kPage : bytes;
+  return __real_pwrite(file, data, part, offset);
+}
+}
+// NOLINTEND
 
 namespace gpm::test {
 namespace {
@@ -394,43 +457,210 @@ TEST_P(SnapshotShapeTest, IsOfOneInstantBesideBatches) {
   }
 }
 
-/// A pool that can't grow: updates beside a snapshot wait for its cells, and none is refused.
+/// Batches that need many times the cells that there are go on while a snapshot is being written,
+/// and see what they should: the pool grows. Nothing that the snapshot has still to copy is used.
+TEST_F(SnapshotTest, ThePoolGrowsBesideASnapshot) {
+  ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 3000));
+  const Model then = store.model();
+  const std::string file = NewPath();
+  std::thread snapshot;
+  {
+    HeldWrites held;
+    snapshot = std::thread([&] { store.store().Snapshot(file); });
+    held.AwaitFirst();
+    const std::uint64_t cells = store.store().Stats().value_cells;
+    for (int round = 0; round < 5; ++round) {
+      store.Apply(Op::kUpdate, Numbers(0, 3000), 100 + round);
+      store.Apply(Op::kErase, Numbers(1000, 500));
+      store.Apply(Op::kInsert, Numbers(1000, 500), round);
+    }
+    store.Apply(Op::kInsert, Numbers(10000, 20000));  // and the table
+    store.ExpectContents();
+    EXPECT_GT(store.store().Stats().value_cells, cells + 10000);
+  }
+  snapshot.join();
+  // What was held is used again: the pool grows no more.
+  const std::uint64_t cells = store.store().Stats().value_cells;
+  for (int round = 0; round < 6; ++round) {
+    store.Apply(Op::kUpdate, Numbers(0, 3000), 200 + round);
+  }
+  EXPECT_EQ(store.store().Stats().value_cells, cells);
+  if (TestExecutor() == ExecutorKind::kCpu) {
+    EXPECT_EQ(store.store().impl()->CountMisplacedCells(), 0u);
+  }
+  ExpectRestores({file}, then);
+  store.Reopen();
+}
+
+/// A pool that can't grow: batches that lack room wait for the snapshot, and none is refused.
 TEST_F(SnapshotTest, AFullPoolWaitsForTheSnapshot) {
   constexpr std::uint64_t kItems = 20000;
   const std::string path = NewPath();
-  {
-    Store store = Store::Create(path, Shape(8, 256, kItems), TestOpenOptions());
-    store.Close();
-  }
-  const std::uint64_t bytes = std::filesystem::file_size(path);
-  Store store = Store::Open(path, TestOpenOptions(bytes));
-  TestBatch inserts(8, 256);
-  for (std::uint64_t key = 0; key < kItems; ++key) inserts.Add(Op::kInsert, key, key);
-  ASSERT_EQ(inserts.CallFor(store, Op::kInsert), 0u);
-  std::atomic<bool> stop{false};
+  { Store::Create(path, Shape(8, 256, kItems), TestOpenOptions()).Close(); }
+  Store store = Store::Open(path, TestOpenOptions(std::filesystem::file_size(path)));
+  const auto apply = [&](Op op, std::uint64_t first, std::uint64_t count, std::uint64_t tag) {
+    TestBatch batch(8, 256);
+    for (std::uint64_t key = first; key < first + count; ++key) batch.Add(op, key, key + tag);
+    return batch.CallFor(store, op);
+  };
+  ASSERT_EQ(apply(Op::kInsert, 0, kItems, 0), 0u);
+  const std::string file = NewPath();
+  std::thread snapshot;
+  std::thread updates;
+  std::atomic<std::uint64_t> done{0};
   std::atomic<std::uint64_t> refused{0};
-  std::thread updates([&] {
-    for (std::uint64_t round = 0; !stop; ++round) {
-      TestBatch batch(8, 256);
-      for (std::uint64_t i = 0; i < 1000; ++i) {
-        batch.Add(Op::kUpdate, (round * 1000 + i) % kItems, round);
+  {
+    HeldWrites held;
+    snapshot = std::thread([&] { EXPECT_EQ(store.Snapshot(file).items, kItems); });
+    held.AwaitFirst();
+    updates = std::thread([&] {
+      for (std::uint64_t round = 0; round < 3; ++round) {
+        for (std::uint64_t first = 0; first < kItems; first += 1000) {
+          refused += apply(Op::kUpdate, first, 1000, round + 1);
+          done += 1000;
+        }
+        refused += apply(Op::kErase, 0, 1000, 0);
+        refused += apply(Op::kInsert, 0, 1000, round);
       }
-      refused += batch.CallFor(store, Op::kUpdate);
-    }
-  });
-  std::vector<std::string> files;
-  for (int i = 0; i < 5; ++i) {
-    files.push_back(NewPath());
-    EXPECT_EQ(store.Snapshot(files.back()).items, kItems);
+    });
+    // (There are an eighth of the items' number of cells to spare.)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_LT(done, kItems);
   }
-  stop = true;
+  snapshot.join();
   updates.join();
   EXPECT_EQ(refused, 0u);
+  EXPECT_EQ(done, 3 * kItems);
   if (TestExecutor() == ExecutorKind::kCpu) {
     EXPECT_EQ(store.impl()->CountMisplacedCells(), 0u);
   }
   store.Close();
   ExpectSound(path, kItems);
+  Model then;
+  for (std::uint64_t key = 0; key < kItems; ++key) then[MakeKey(key, 8)] = MakeValue(key, 256);
+  ExpectRestores({file}, then);
+}
+
+/// What moves or gives up cells waits until the values are copied; batches do not.
+TEST_F(SnapshotTest, MaintenanceWaitsForTheSnapshot) {
+  using Call = std::function<void(Store&)>;
+  const Call calls[] = {[](Store& store) { store.Compact(); },
+                        [](Store& store) { store.Reserve(100000); }};
+  for (const Call& maintain : calls) {
+    ModelledStore store(NewPath(), Shape(8, 100), TestOpenOptions());
+    store.Apply(Op::kInsert, Numbers(0, 10000));
+    const Model then = store.model();
+    const std::string file = NewPath();
+    std::atomic<bool> returned{false};
+    std::thread snapshot;
+    std::thread call;
+    {
+      HeldWrites held;
+      snapshot = std::thread([&] { store.store().Snapshot(file); });
+      held.AwaitFirst();
+      call = std::thread([&] {
+        maintain(store.store());
+        returned = true;
+      });
+      store.Apply(Op::kErase, Numbers(0, 9000));
+      store.Apply(Op::kUpdate, Numbers(9000, 1000), 5);
+      EXPECT_FALSE(returned);
+    }
+    snapshot.join();
+    call.join();
+    ExpectRestores({file}, then);
+    store.Reopen();
+  }
+}
+
+/// A snapshot that fails leaves no file, no held cell, and the base that there was.
+TEST_F(SnapshotTest, AfterAnErrorTheChainGoesOn) {
+  ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 2000));
+  std::vector<std::string> chain{NewPath()};
+  store.store().Snapshot(chain[0]);
+  for (const int error : {ENOSPC, EIO}) {
+    for (const bool increment : {true, false}) {
+      store.Apply(Op::kUpdate, Numbers(100 * chain.size(), 50), error);
+      const std::string file = NewPath();
+      std::optional<ErrorCode> code;
+      {
+        HeldWrites held;
+        std::thread snapshot([&] {
+          code = ErrorOf(
+              [&] { store.store().Snapshot(file, {.base = increment ? chain.back() : ""}); });
+        });
+        held.AwaitFirst();
+        store.Apply(Op::kErase, Numbers(1000 + 10 * chain.size(), 5));
+        store.Apply(Op::kInsert, Numbers(10000 * chain.size() + error, 3000));  // a finer map
+        held.Release(error);
+        snapshot.join();
+        held.Release();
+      }
+      EXPECT_EQ(code, error == ENOSPC ? ErrorCode::kNoSpace : ErrorCode::kIo);
+      for (const std::string& name : Files()) {
+        EXPECT_EQ(name.find("partial"), std::string::npos) << name;
+      }
+      chain.push_back(NewPath());
+      store.store().Snapshot(chain.back(), {.base = chain[chain.size() - 2]});
+      ExpectRestores(chain, store.model());
+    }
+  }
+  store.Reopen();
+}
+
+/// A process that is killed leaves no file under the name, or a whole one.
+TEST_F(SnapshotTest, KillsLeaveNothingOrAllOfIt) {
+  if (TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "a GPU does not survive a fork";
+  ModelledStore store(NewPath(), Shape(8, 2000), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 3000));
+  const std::string whole = NewPath();
+  store.store().Snapshot(whole, {.track_changes = false});
+  store.store().Close();
+  int complete = 0;
+  constexpr int kKills = 24;
+  for (int i = 0; i < kKills; ++i) {
+    const bool restores = i % 2 == 1;
+    const std::string target = NewPath();
+    int begun[2];
+    ASSERT_EQ(pipe(begun), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        Store pool;
+        if (!restores) pool = Store::Open(store.path(), TestOpenOptions());
+        if (write(begun[1], "b", 1) != 1) _exit(1);
+        if (restores) {
+          Store::Restore(std::vector{whole}, target, TestOpenOptions());
+        } else {
+          pool.Snapshot(target);
+        }
+        pause();
+      } catch (...) {
+      }
+      _exit(1);
+    }
+    close(begun[1]);
+    char byte = 0;
+    EXPECT_EQ(read(begun[0], &byte, 1), 1);
+    close(begun[0]);
+    std::this_thread::sleep_for(std::chrono::microseconds(1500 * i));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "the child failed";
+    if (!std::filesystem::exists(target)) continue;
+    ++complete;
+    if (restores) {
+      Store pool = Store::Open(target, TestOpenOptions());
+      ExpectContents(pool, store.model());
+    } else {
+      ExpectRestores({target}, store.model());
+    }
+  }
+  std::printf("%d of %d were complete\n", complete, kKills);
 }
 
 /// Reserve, Compact and further snapshots from other threads, and no cell is lost or used twice.
