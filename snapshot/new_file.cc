@@ -55,6 +55,8 @@ void RequireNoFile(const std::string& path) {
 }
 
 void GiveName(const std::string& temporary, const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (link(temporary.c_str(), path.c_str()) == 0) {
     unlink(temporary.c_str());  // else it has two names
   } else {
@@ -64,8 +66,6 @@ void GiveName(const std::string& temporary, const std::string& path) {
     RequireNoFile(path);
     if (std::rename(temporary.c_str(), path.c_str()) != 0) Throw(path, "name it", errno);
   }
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   try {
     const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
     if (fsync(*fd) != 0 && errno != EINVAL) Throw(folder, "sync", errno);
