@@ -34,17 +34,17 @@ class TableCopy {
   const std::uint64_t* keys = nullptr;        ///< of items, all words of each
   const std::uint64_t* references = nullptr;  ///< of items
   const std::uint8_t* marks = nullptr;        ///< of the change map that was replaced
-  std::uint32_t group_bits = 0;               ///< of that map; 0: there was none, or it stays
+  std::uint32_t range_bits = 0;               ///< of that map; 0: there was none, or it stays
 };
 
 /// What a TableCopy is to take.
 struct CopyShape {
   std::uint64_t room = 0;       ///< items
   std::uint32_t key_words = 1;  ///< of a key
-  bool changes_only = false;    ///< the items of marked groups alone
+  bool changes_only = false;    ///< the items of marked ranges alone
   /// Of the change map that the table has from then on, without a mark; 0: that stays as it is, if
   /// there is one.
-  std::uint32_t group_bits = 0;
+  std::uint32_t range_bits = 0;
 };
 
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
@@ -107,7 +107,7 @@ class TableMaintenance {
   /// changed then, also when it throws. Once true, it is not called again. @throws Error(kGpu)
   virtual bool TakeCopy(TableCopy* copy) = 0;
   /// Marks what was marked in the change map that a copy replaced, in the one that there is now,
-  /// which has no fewer groups; batches may run. @throws Error(kGpu)
+  /// which has no fewer ranges; batches may run. @throws Error(kGpu)
   virtual void MarkAgain(const TableCopy& copy) = 0;
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where

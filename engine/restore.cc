@@ -77,7 +77,7 @@ class Pieces {
   Pieces(const SnapshotChain& chain, ThreadPool& threads) : chain_(chain), threads_(threads) {
     for (std::size_t i = 0; i < chain.files(); ++i) {
       const SnapshotLayout& layout = chain.file(i).layout();
-      for (std::uint64_t b = layout.group_blocks(); b < layout.blocks(); ++b) {
+      for (std::uint64_t b = layout.range_blocks(); b < layout.blocks(); ++b) {
         blocks_.push_back({i, b, layout.At(b).count});
       }
     }

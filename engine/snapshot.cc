@@ -25,49 +25,49 @@ using Clock = std::chrono::steady_clock;
 constexpr unsigned kFewestThreads = 2;
 constexpr unsigned kMostThreads = 8;
 constexpr unsigned kCoresForThread = 8;
-/// A group has half an item to one: an increment is hardly larger than what changed.
-constexpr std::uint64_t kGroupsForItem = 2;
-constexpr std::uint32_t kFewestGroupBits = 10;
+/// A range has half an item to one: an increment is hardly larger than what changed.
+constexpr std::uint64_t kRangesForItem = 2;
+constexpr std::uint32_t kFewestRangeBits = 10;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::uint32_t GroupBitsFor(std::uint64_t items) {
-  const auto bits = static_cast<std::uint32_t>(std::bit_width(kGroupsForItem * items));
-  return std::clamp(bits, kFewestGroupBits, kMostGroupBits);
+std::uint32_t RangeBitsFor(std::uint64_t items) {
+  const auto bits = static_cast<std::uint32_t>(std::bit_width(kRangesForItem * items));
+  return std::clamp(bits, kFewestRangeBits, kMostRangeBits);
 }
 
 /// Room for the items, and for those that batches add until the instant.
 std::uint64_t RoomFor(std::uint64_t items) { return items + items / 16 + 1024; }
 
-std::vector<std::uint32_t> MarkedGroups(const TableCopy& copy) {
-  std::vector<std::uint32_t> groups;
-  if (copy.group_bits == 0) return groups;
-  const std::uint64_t count = std::uint64_t{1} << copy.group_bits;
+std::vector<std::uint32_t> MarkedRanges(const TableCopy& copy) {
+  std::vector<std::uint32_t> ranges;
+  if (copy.range_bits == 0) return ranges;
+  const std::uint64_t count = std::uint64_t{1} << copy.range_bits;
   for (std::uint64_t first = 0; first < count; first += 8) {
     std::uint64_t eight = 0;
     std::memcpy(&eight, copy.marks + first, sizeof eight);
     for (std::uint64_t i = first; eight != 0; ++i, eight >>= 8) {
-      if ((eight & 0xFF) != 0) groups.push_back(static_cast<std::uint32_t>(i));
+      if ((eight & 0xFF) != 0) ranges.push_back(static_cast<std::uint32_t>(i));
     }
   }
-  return groups;
+  return ranges;
 }
 
 /// The items of a copy, with their values in the pool.
 class CopiedItems : public SnapshotSource {
  public:
-  CopiedItems(const TableCopy& copy, const std::vector<std::uint32_t>& groups,
+  CopiedItems(const TableCopy& copy, const std::vector<std::uint32_t>& ranges,
               const std::byte* base, const SnapshotHeader& header)
       : copy_(copy),
-        groups_(groups),
+        ranges_(ranges),
         base_(base),
         key_size_(header.key_size),
         value_size_(header.value_size) {}
 
-  void CopyGroups(std::uint64_t first, std::uint64_t count, std::byte* groups) const override {
-    std::memcpy(groups, groups_.data() + first, count * sizeof(std::uint32_t));
+  void CopyRanges(std::uint64_t first, std::uint64_t count, std::byte* ranges) const override {
+    std::memcpy(ranges, ranges_.data() + first, count * sizeof(std::uint32_t));
   }
   void CopyItems(std::uint64_t first, std::uint64_t count, std::byte* keys,
                  std::byte* values) const override {
@@ -95,7 +95,7 @@ class CopiedItems : public SnapshotSource {
   }
 
   const TableCopy& copy_;
-  const std::vector<std::uint32_t>& groups_;
+  const std::vector<std::uint32_t>& ranges_;
   const std::byte* const base_;
   const std::uint64_t key_size_;
   const std::uint64_t value_size_;
@@ -173,7 +173,7 @@ SnapshotHeader StoreImpl::BeginHeader(const SnapshotOptions& options) {
     }
     header.base = base->id;
     header.sequence = base->sequence + 1;
-    header.group_bits = base->group_bits;
+    header.range_bits = base->range_bits;
   }
   const Admission::Entered entered(admission_);
   const Superblock& superblock = pool_->superblock();
@@ -235,29 +235,29 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   CopyShape shape{.room = RoomFor(header.total_items),
                   .key_words = key_size_ / 8,
                   .changes_only = header.is_increment(),
-                  .group_bits = 0};
+                  .range_bits = 0};
   const std::optional<Snapshots::Base> before = snapshots_.base;
   if (options.track_changes || shape.changes_only) {
-    shape.group_bits = std::max(GroupBitsFor(header.total_items), before ? before->group_bits : 0);
+    shape.range_bits = std::max(RangeBitsFor(header.total_items), before ? before->range_bits : 0);
   }
   std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
   std::optional<Snapshots::Copying> copying;
   SnapshotResult result;
   result.pause_seconds = TakeInstant(shape, &copy, &copying);
-  if (shape.group_bits > 0) snapshots_.base.reset();
+  if (shape.range_bits > 0) snapshots_.base.reset();
   // What changed since the base has changed since then still, if this is not to be the base.
   const auto keep_base = [&] {
-    if (shape.group_bits == 0 || !before) return;
+    if (shape.range_bits == 0 || !before) return;
     executor_->MarkAgain(*copy);
-    snapshots_.base = {before->id, before->sequence, shape.group_bits};
+    snapshots_.base = {before->id, before->sequence, shape.range_bits};
   };
   try {
     copy->Fetch();
-    const std::vector<std::uint32_t> groups = MarkedGroups(*copy);
+    const std::vector<std::uint32_t> ranges = MarkedRanges(*copy);
     header.total_items = copy->total;
     header.items = copy->items;
-    header.groups = header.is_increment() ? groups.size() : 0;
-    writer.Write(header, CopiedItems(*copy, groups, pool_->base(), header), threads);
+    header.ranges = header.is_increment() ? ranges.size() : 0;
+    writer.Write(header, CopiedItems(*copy, ranges, pool_->base(), header), threads);
     copying.reset();
     ReleaseCells();
     result.bytes = writer.Finish();
@@ -272,7 +272,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
     throw;
   }
   if (options.track_changes) {
-    snapshots_.base = {header.id, header.sequence, shape.group_bits};
+    snapshots_.base = {header.id, header.sequence, shape.range_bits};
   }
   result.items = header.total_items;
   result.written = header.items;

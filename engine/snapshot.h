@@ -51,7 +51,7 @@ class Snapshots {
   struct Base {
     SnapshotId id{};
     std::uint64_t sequence = 0;
-    std::uint32_t group_bits = 0;
+    std::uint32_t range_bits = 0;
   };
   std::optional<Base> base;  ///< of who has the turn
 

@@ -12,7 +12,7 @@
 namespace gpm {
 
 /// Snapshot files, version 1 (docs/SNAPSHOTS.md). Little-endian. A file is a header, blocks of
-/// groups (of an increment), blocks of items and a footer, all of them whole pages, and nothing
+/// ranges (of an increment), blocks of items and a footer, all of them whole pages, and nothing
 /// behind. The header says how many there are of what, and so where each block is.
 
 inline constexpr std::uint64_t kSnapshotMagic = 0x31'50'41'4E'53'4D'50'47ull;  // "GPMSNAP1"
@@ -32,20 +32,20 @@ struct SnapshotHeader {
   std::uint32_t value_size = 0;
   Geometry geometry;  ///< of the pool
   std::uint8_t reserved[5]{};
-  std::uint64_t hash_seed[2]{};   ///< of the pool: keys hash to groups by it
+  std::uint64_t hash_seed[2]{};   ///< of the pool: keys hash to ranges by it
   std::uint64_t total_items = 0;  ///< in the store at the instant
   std::uint64_t items = 0;        ///< in this file
-  std::uint64_t groups = 0;       ///< changed, of an increment; listed in ascending order
-  std::uint32_t group_bits = 0;   ///< a key's group: so many high bits of its hash; 0: no increment
+  std::uint64_t ranges = 0;       ///< changed, of an increment; listed in ascending order
+  std::uint32_t range_bits = 0;   ///< a key's range: so many high bits of its hash; 0: no increment
   std::uint32_t reserved1 = 0;
 
-  bool is_increment() const { return group_bits != 0; }
+  bool is_increment() const { return range_bits != 0; }
 };
 static_assert(std::is_trivially_copyable_v<SnapshotHeader>);
 static_assert(sizeof(SnapshotHeader) == 136);
 
 enum class BlockKind : std::uint32_t {
-  kGroups = 1,  ///< numbers of 4 bytes
+  kRanges = 1,  ///< numbers of 4 bytes
   kItems = 2,   ///< all keys of the block, then all values
   kFooter = 3,  ///< the checksums of all blocks before, 4 bytes each
 };
@@ -53,7 +53,7 @@ enum class BlockKind : std::uint32_t {
 struct BlockHeader {
   SnapshotId snapshot{};
   std::uint64_t index = 0;  ///< of the block
-  std::uint64_t count = 0;  ///< of groups, items or checksums
+  std::uint64_t count = 0;  ///< of ranges, items or checksums
   BlockKind kind = BlockKind::kItems;
   std::uint32_t crc = 0;  ///< CRC-32C of the block's pages with this field 0
 };
@@ -62,33 +62,33 @@ static_assert(sizeof(BlockHeader) == 40);
 
 inline constexpr std::uint64_t kBlockHeaderBytes = 64;  ///< zeros behind the header
 inline constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
-inline constexpr std::uint32_t kMostGroupBits = 32;
+inline constexpr std::uint32_t kMostRangeBits = 32;
 
 /// Where the blocks of a file are.
 class SnapshotLayout {
  public:
   explicit SnapshotLayout(const SnapshotHeader& header)
-      : groups_{header.groups, sizeof(std::uint32_t)},
+      : ranges_{header.ranges, sizeof(std::uint32_t)},
         items_{header.items, std::uint64_t{header.key_size} + header.value_size},
-        footer_{groups_.blocks() + items_.blocks(), sizeof(std::uint32_t)} {}
+        footer_{ranges_.blocks() + items_.blocks(), sizeof(std::uint32_t)} {}
 
   struct Block {
     BlockKind kind;
-    std::uint64_t first;  ///< group or item, of those in the file
+    std::uint64_t first;  ///< range or item, of those in the file
     std::uint64_t count;
     std::uint64_t offset;  ///< in the file
     std::uint64_t bytes;   ///< whole pages
   };
 
   /// Blocks but for the footer.
-  std::uint64_t blocks() const { return groups_.blocks() + items_.blocks(); }
-  std::uint64_t group_blocks() const { return groups_.blocks(); }
+  std::uint64_t blocks() const { return ranges_.blocks() + items_.blocks(); }
+  std::uint64_t range_blocks() const { return ranges_.blocks(); }
   Block At(std::uint64_t index) const {
-    if (index < groups_.blocks()) return groups_.At(BlockKind::kGroups, index, kPageBytes);
-    return items_.At(BlockKind::kItems, index - groups_.blocks(), kPageBytes + groups_.bytes());
+    if (index < ranges_.blocks()) return ranges_.At(BlockKind::kRanges, index, kPageBytes);
+    return items_.At(BlockKind::kItems, index - ranges_.blocks(), kPageBytes + ranges_.bytes());
   }
   Block Footer() const {
-    const std::uint64_t offset = kPageBytes + groups_.bytes() + items_.bytes();
+    const std::uint64_t offset = kPageBytes + ranges_.bytes() + items_.bytes();
     return {BlockKind::kFooter, 0, footer_.count, offset, BytesOf(footer_.count, footer_.each)};
   }
   std::uint64_t file_bytes() const { return Footer().offset + Footer().bytes; }
@@ -115,7 +115,7 @@ class SnapshotLayout {
       return {kind, first, n, start + index * BytesOf(in_block(), each), BytesOf(n, each)};
     }
   };
-  Part groups_;
+  Part ranges_;
   Part items_;
   Part footer_;
 };

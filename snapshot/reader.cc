@@ -89,10 +89,10 @@ SnapshotHeader SnapshotFile::ReadHeader() const {
   }
   const std::string defect = ConfigDefect(header.key_size, header.value_size, header.geometry);
   if (!defect.empty()) Refuse("damaged snapshot: " + defect);
-  if (header.group_bits > kMostGroupBits || header.items > kMostThings ||
-      header.groups > kMostThings || header.is_increment() != (header.sequence > 0) ||
+  if (header.range_bits > kMostRangeBits || header.items > kMostThings ||
+      header.ranges > kMostThings || header.is_increment() != (header.sequence > 0) ||
       header.is_increment() != (header.base != SnapshotId{}) ||
-      (!header.is_increment() && (header.groups > 0 || header.items != header.total_items))) {
+      (!header.is_increment() && (header.ranges > 0 || header.items != header.total_items))) {
     Refuse("damaged snapshot: its header can't be right");
   }
   const std::uint64_t right = SnapshotLayout(header).file_bytes();
@@ -156,7 +156,7 @@ SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& thr
   changed_.resize(files_.size());
   for (std::size_t i = 0; i < files_.size(); ++i) {
     files_[i]->Verify(threads);
-    ReadGroups(i);
+    ReadRanges(i);
   }
 }
 
@@ -190,21 +190,21 @@ void SnapshotChain::CheckOrder() const {
   }
 }
 
-void SnapshotChain::ReadGroups(std::size_t i) {
+void SnapshotChain::ReadRanges(std::size_t i) {
   const SnapshotFile& file = *files_[i];
   if (!file.header().is_increment()) return;
   std::vector<bool>& changed = changed_[i];
-  changed.resize(std::uint64_t{1} << file.header().group_bits);
+  changed.resize(std::uint64_t{1} << file.header().range_bits);
   BlockBuffer data(kBlockBytes);
-  for (std::uint64_t block = 0; block < file.layout().group_blocks(); ++block) {
-    const std::byte* const groups = file.Read(block, data.data());
+  for (std::uint64_t block = 0; block < file.layout().range_blocks(); ++block) {
+    const std::byte* const ranges = file.Read(block, data.data());
     for (std::uint64_t k = 0; k < file.layout().At(block).count; ++k) {
-      std::uint32_t group = 0;
-      std::memcpy(&group, groups + k * sizeof group, sizeof group);
-      if (group >= changed.size()) {
-        throw Error(ErrorCode::kDamaged, file.path() + ": damaged snapshot: its groups");
+      std::uint32_t range = 0;
+      std::memcpy(&range, ranges + k * sizeof range, sizeof range);
+      if (range >= changed.size()) {
+        throw Error(ErrorCode::kDamaged, file.path() + ": damaged snapshot: its ranges");
       }
-      changed[group] = true;
+      changed[range] = true;
     }
   }
 }
@@ -216,7 +216,7 @@ bool SnapshotChain::Counts(std::size_t i, const std::byte* key) const {
   std::memcpy(words.words, key, header.key_size);
   const std::uint64_t hash = HashKey(header.hash_seed, words.words, header.key_size / 8).h;
   for (std::size_t later = i + 1; later < files_.size(); ++later) {
-    if (changed_[later][hash >> (64 - files_[later]->header().group_bits)]) return false;
+    if (changed_[later][hash >> (64 - files_[later]->header().range_bits)]) return false;
   }
   return true;
 }

@@ -47,7 +47,7 @@ class SnapshotFile {
 };
 
 /// Files of which the first is a whole snapshot, and each other an increment on the one before.
-/// Together they hold the items of the newest instant: those of a file, but for those whose group
+/// Together they hold the items of the newest instant: those of a file, but for those whose range
 /// changed later.
 class SnapshotChain {
  public:
@@ -62,10 +62,10 @@ class SnapshotChain {
 
  private:
   void CheckOrder() const;
-  void ReadGroups(std::size_t i);
+  void ReadRanges(std::size_t i);
 
   std::vector<std::unique_ptr<SnapshotFile>> files_;
-  std::vector<std::vector<bool>> changed_;  ///< of each file, by group
+  std::vector<std::vector<bool>> changed_;  ///< of each file, by range
 };
 
 }  // namespace gpm

@@ -57,8 +57,8 @@ void SnapshotWriter::Write(SnapshotHeader header, const SnapshotSource& source,
     for (std::uint64_t i = 0; !failed && (i = next++) < layout.blocks();) {
       const SnapshotLayout::Block block = layout.At(i);
       std::uint64_t payload = block.count * sizeof(std::uint32_t);
-      if (block.kind == BlockKind::kGroups) {
-        source.CopyGroups(block.first, block.count, things);
+      if (block.kind == BlockKind::kRanges) {
+        source.CopyRanges(block.first, block.count, things);
       } else {
         const std::uint64_t keys = block.count * header.key_size;
         source.CopyItems(block.first, block.count, things, things + keys);

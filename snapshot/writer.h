@@ -15,8 +15,8 @@ namespace gpm {
 class SnapshotSource {
  public:
   virtual ~SnapshotSource() = default;
-  /// Changed groups [first, first + count), in ascending order.
-  virtual void CopyGroups(std::uint64_t first, std::uint64_t count, std::byte* groups) const = 0;
+  /// Changed ranges [first, first + count), in ascending order.
+  virtual void CopyRanges(std::uint64_t first, std::uint64_t count, std::byte* ranges) const = 0;
   /// Items [first, first + count), in any order.
   virtual void CopyItems(std::uint64_t first, std::uint64_t count, std::byte* keys,
                          std::byte* values) const = 0;

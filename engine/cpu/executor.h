@@ -319,10 +319,10 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
     });
   });
   if (taken->items > taken->shape.room) return false;
-  if (taken->shape.group_bits == 0) return true;
+  if (taken->shape.range_bits == 0) return true;
   std::swap(marks_, taken->next_marks);
   taken->marks = taken->next_marks.bytes.get();
-  taken->group_bits = taken->next_marks.group_bits;
+  taken->range_bits = taken->next_marks.range_bits;
   table_.changes = marks_.View();
   return true;
 }
@@ -330,8 +330,8 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
 template <class Setup>
 void CpuExecutor<Setup>::MarkAgain(const TableCopy& copy) {
   const ChangeMap changes = marks_.View();
-  for (std::uint64_t i = 0; copy.group_bits > 0 && i >> copy.group_bits == 0; ++i) {
-    if (copy.marks[i] != 0) changes.MarkAll(i, copy.group_bits);
+  for (std::uint64_t i = 0; copy.range_bits > 0 && i >> copy.range_bits == 0; ++i) {
+    if (copy.marks[i] != 0) changes.MarkAll(i, copy.range_bits);
   }
 }
 

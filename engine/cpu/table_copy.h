@@ -13,13 +13,13 @@ namespace gpm {
 /// The marks of a ChangeMap, in host memory.
 struct CpuMarks {
   std::unique_ptr<std::uint8_t[]> bytes;
-  std::uint32_t group_bits = 0;
+  std::uint32_t range_bits = 0;
 
   CpuMarks() = default;
   explicit CpuMarks(std::uint32_t bits)
       : bytes(bits == 0 ? nullptr : new std::uint8_t[std::uint64_t{1} << bits]()),
-        group_bits(bits) {}
-  ChangeMap View() const { return {bytes.get(), group_bits}; }
+        range_bits(bits) {}
+  ChangeMap View() const { return {bytes.get(), range_bits}; }
 };
 
 /// The executor's threads fill it, a few items at a time.
@@ -27,7 +27,7 @@ class CpuTableCopy : public TableCopy {
  public:
   explicit CpuTableCopy(const CopyShape& wanted)
       : shape(wanted),
-        next_marks(wanted.group_bits),
+        next_marks(wanted.range_bits),
         keys_(new std::uint64_t[wanted.room * wanted.key_words]),
         references_(new std::uint64_t[wanted.room]) {
     keys = keys_.get();

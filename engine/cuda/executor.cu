@@ -320,19 +320,19 @@ bool CudaExecutor::TakeCopy(TableCopy* copy) {
   taken->total = counts[0];
   taken->items = counts[1];
   if (taken->items > taken->shape.room) return false;
-  if (taken->shape.group_bits == 0) return true;
+  if (taken->shape.range_bits == 0) return true;
   std::swap(marks_, taken->device_marks);
-  taken->group_bits = std::exchange(group_bits_, taken->shape.group_bits);
+  taken->range_bits = std::exchange(range_bits_, taken->shape.range_bits);
   context_.table.changes = Changes();
   return true;
 }
 
 void CudaExecutor::MarkAgain(const TableCopy& copy) {
-  if (copy.group_bits == 0) return;
+  if (copy.range_bits == 0) return;
   const CurrentDevice current = Activate();
   const CudaStream stream;
-  Launch("MarkGroups", MarkGroups, kGridStrideBlocks, kBlockThreads, stream, Changes(),
-         ChangeMap{static_cast<const CudaTableCopy&>(copy).device_marks.data(), copy.group_bits});
+  Launch("MarkRanges", MarkRanges, kGridStrideBlocks, kBlockThreads, stream, Changes(),
+         ChangeMap{static_cast<const CudaTableCopy&>(copy).device_marks.data(), copy.range_bits});
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 

@@ -183,7 +183,7 @@ class CudaExecutor : public Executor {
 
  private:
   void Synchronize();
-  ChangeMap Changes() const { return {marks_.data(), group_bits_}; }
+  ChangeMap Changes() const { return {marks_.data(), range_bits_}; }
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
   static void LoadBatchKernels();
@@ -224,7 +224,7 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint64_t> zero_;  ///< cells taken of what ReturnCells queues
   DeviceArray<std::uint32_t> used_;
   DeviceArray<std::uint8_t> marks_;      ///< of the ChangeMap
-  std::uint32_t group_bits_ = 0;         ///< of that
+  std::uint32_t range_bits_ = 0;         ///< of that
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun

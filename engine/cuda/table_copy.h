@@ -23,10 +23,10 @@ class CudaTableCopy : public TableCopy {
     counts.Reserve(2);
     device_keys.Reserve(shape.room * shape.key_words);
     device_references.Reserve(shape.room);
-    if (shape.group_bits == 0) return;
-    const std::uint64_t groups = std::uint64_t{1} << shape.group_bits;
-    device_marks.Reserve(groups);
-    CheckCuda(cudaMemsetAsync(device_marks.data(), 0, groups, stream_), "cudaMemsetAsync");
+    if (shape.range_bits == 0) return;
+    const std::uint64_t ranges = std::uint64_t{1} << shape.range_bits;
+    device_marks.Reserve(ranges);
+    CheckCuda(cudaMemsetAsync(device_marks.data(), 0, ranges, stream_), "cudaMemsetAsync");
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
@@ -34,7 +34,7 @@ class CudaTableCopy : public TableCopy {
     const CurrentDevice current = executor_.Activate();
     Bring(device_keys, items * shape.key_words, &keys_);
     Bring(device_references, items, &references_);
-    if (group_bits > 0) Bring(device_marks, std::uint64_t{1} << group_bits, &marks_);
+    if (range_bits > 0) Bring(device_marks, std::uint64_t{1} << range_bits, &marks_);
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     keys = keys_.get();
     references = references_.get();

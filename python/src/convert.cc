@@ -171,6 +171,9 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["pm_bytes"] = stats.pm_bytes;
   dict["pm_bytes_ready"] = stats.pm_bytes_ready;
   dict["pm_bytes_given_back"] = stats.pm_bytes_given_back;
+  dict["snapshots"] = stats.snapshots;
+  dict["snapshot_bytes"] = stats.snapshot_bytes;
+  dict["snapshot_pause_seconds"] = stats.snapshot_pause_seconds;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;

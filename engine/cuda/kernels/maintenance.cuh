@@ -209,7 +209,7 @@ struct ItemArrays {
   bool changes_only;
 };
 
-/// Copies the items of some buckets, or of their marked groups, a thread for each slot.
+/// Copies the items of some buckets, or of the marked ranges of hashes, a thread for each slot.
 __global__ void __launch_bounds__(kBlockThreads)
     CopyItems(const __grid_constant__ TableContext context,
               const __grid_constant__ ScannedBuckets buckets,
@@ -251,12 +251,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) AtomicAdd(to.total, block_total);
 }
 
-/// Marks in a change map what is marked in one with fewer groups, or as many.
-__global__ void MarkGroups(const __grid_constant__ ChangeMap changes,
+/// Marks in a change map what is marked in one with fewer ranges, or as many.
+__global__ void MarkRanges(const __grid_constant__ ChangeMap changes,
                            const __grid_constant__ ChangeMap marked) {
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
-       i >> marked.group_bits == 0; i += std::uint64_t{gridDim.x} * blockDim.x) {
-    if (marked.marks[i] != 0) changes.MarkAll(i, marked.group_bits);
+       i >> marked.range_bits == 0; i += std::uint64_t{gridDim.x} * blockDim.x) {
+    if (marked.marks[i] != 0) changes.MarkAll(i, marked.range_bits);
   }
 }
 
