@@ -32,8 +32,8 @@ class Piece {
   Piece(const SnapshotHeader& header, std::uint64_t room)
       : key_size_(header.key_size),
         value_size_(header.value_size),
-        keys_(room * key_size_),
-        values_(room * value_size_) {}
+        keys_(new std::byte[room * key_size_]),
+        values_(new std::byte[room * value_size_]) {}
 
   /// Takes the items of a block that count; several threads may.
   void Add(const SnapshotChain& chain, std::size_t file, std::uint64_t count,
@@ -54,20 +54,20 @@ class Piece {
   std::uint64_t InsertInto(Store& store) {
     if (items_ == 0) return 0;
     std::vector<Result> results(items_);
-    return items_ - store.Insert(std::span(keys_.data(), items_ * key_size_),
-                                 std::span(values_.data(), items_ * value_size_), results);
+    return items_ - store.Insert(std::span(keys_.get(), items_ * key_size_),
+                                 std::span(values_.get(), items_ * value_size_), results);
   }
 
  private:
   void Put(std::uint64_t at, std::uint64_t count, const std::byte* keys, const std::byte* values) {
-    std::memcpy(keys_.data() + at * key_size_, keys, count * key_size_);
-    std::memcpy(values_.data() + at * value_size_, values, count * value_size_);
+    std::memcpy(keys_.get() + at * key_size_, keys, count * key_size_);
+    std::memcpy(values_.get() + at * value_size_, values, count * value_size_);
   }
 
   const std::uint64_t key_size_;
   const std::uint64_t value_size_;
-  std::vector<std::byte> keys_;
-  std::vector<std::byte> values_;
+  const std::unique_ptr<std::byte[]> keys_;
+  const std::unique_ptr<std::byte[]> values_;
   std::atomic<std::uint64_t> items_{0};
 };
 
@@ -124,12 +124,12 @@ void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
   std::unique_ptr<Piece> piece = pieces.Next();
   while (piece != nullptr) {
     std::unique_ptr<Piece> next;
-    std::exception_ptr failure;
+    std::exception_ptr not_read;
     const auto read = [&] {
       try {
         next = pieces.Next();
       } catch (...) {
-        failure = std::current_exception();
+        not_read = std::current_exception();
       }
     };
     std::thread reading;
@@ -138,17 +138,17 @@ void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
     } catch (const std::system_error&) {  // it is read afterwards
     }
     std::uint64_t inserted = 0;
+    std::exception_ptr not_inserted;
     try {
       inserted = piece->InsertInto(store);
     } catch (...) {
-      failure = std::current_exception();
+      not_inserted = std::current_exception();
     }
-    if (reading.joinable()) {
-      reading.join();
-    } else if (!failure) {
-      read();
-    }
-    if (failure) std::rethrow_exception(failure);
+    const bool is_read = reading.joinable();
+    if (is_read) reading.join();
+    if (not_inserted) std::rethrow_exception(not_inserted);
+    if (!is_read) read();
+    if (not_read) std::rethrow_exception(not_read);
     if (inserted < piece->items()) break;
     loaded += inserted;
     piece = std::move(next);

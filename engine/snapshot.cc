@@ -260,8 +260,8 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
     writer.Write(header, CopiedItems(*copy, ranges, pool_->base(), header), threads);
     copying.reset();
     ReleaseCells();
-    result.bytes = writer.Finish();
     if (!options.track_changes) keep_base();
+    result.bytes = writer.Finish();
   } catch (...) {
     try {
       keep_base();
