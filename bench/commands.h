@@ -32,6 +32,9 @@ void AddElasticCommand(CLI::App& program);
 /// `cache`: what the bucket cache gives and what it costs.
 void AddCacheCommand(CLI::App& program);
 
+/// `snapshot`: snapshots beside batches, an increment, and restoring them.
+void AddSnapshotCommand(CLI::App& program);
+
 /// `roofline`: what the machine itself can do, which is what bounds any store.
 void AddRooflineCommand(CLI::App& program);
 

@@ -34,9 +34,10 @@ using Commands = std::vector<Command>;
 /// Each adds its subcommands to `app`.
 void AddYcsbCommand(CLI::App& app, Commands& commands);
 void AddReplayCommand(CLI::App& app, Commands& commands);
-void AddInspectCommands(CLI::App& app, Commands& commands);  ///< info, check, dump
-void AddItemCommands(CLI::App& app, Commands& commands);     ///< get, put, del
-void AddPoolCommands(CLI::App& app, Commands& commands);     ///< create, compact, upgrade
+void AddInspectCommands(CLI::App& app, Commands& commands);   ///< info, check, dump
+void AddItemCommands(CLI::App& app, Commands& commands);      ///< get, put, del
+void AddPoolCommands(CLI::App& app, Commands& commands);      ///< create, compact, upgrade
+void AddSnapshotCommands(CLI::App& app, Commands& commands);  ///< snapshot, restore
 void AddCrashExploreCommand(CLI::App& app, Commands& commands);
 void AddCrashTestCommand(CLI::App& app, Commands& commands);
 void AddStressCommand(CLI::App& app, Commands& commands);

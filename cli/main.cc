@@ -75,6 +75,7 @@ int Main(int argc, char** argv) {
   gpm::cli::AddInspectCommands(app, commands);
   gpm::cli::AddItemCommands(app, commands);
   gpm::cli::AddPoolCommands(app, commands);
+  gpm::cli::AddSnapshotCommands(app, commands);
   gpm::cli::AddCrashExploreCommand(app, commands);
   gpm::cli::AddCrashTestCommand(app, commands);
   gpm::cli::AddStressCommand(app, commands);

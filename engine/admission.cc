@@ -28,7 +28,8 @@ class GPM_SCOPED_CAPABILITY Admission::InFlightLock {
   MutexLock lock_;
 };
 
-Admission::Alone::Alone(Admission& admission) : admission_(admission) {
+Admission::Alone::Alone(Admission& admission, Telling telling)
+    : admission_(admission), telling_(telling) {
   MutexLock lock(admission_.mutex_);
   if (admission_.CallerHasOpenScope()) {
     throw Error(ErrorCode::kBusy,
@@ -64,7 +65,7 @@ Admission::Alone::~Alone() {
     ++admission_.alone_ended_;
     admission_.changed_.notify_all();
   }
-  admission_.log_.Tell();
+  if (telling_ == Telling::kAtEnd) admission_.log_.Tell();
 }
 
 Admission::Entered::Entered(Admission& admission) : admission_(admission), lock_(admission.mutex_) {

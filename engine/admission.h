@@ -69,18 +69,23 @@ class Admission {
         log_(log),
         tracer_(tracer) {}
 
+  enum class Telling : std::uint8_t { kAtEnd, kLater };
+
   /// Waits until no batch runs, and keeps new ones out during its life. Scopes that others hold
   /// open are waited for, while batches go on; new scopes wait for it in turn.
   class GPM_SCOPED_CAPABILITY Alone {
    public:
+    /// @param telling whether the log is told at the end
     /// @throws Error(kBusy) when the caller itself has opened a scope that is open
-    explicit Alone(Admission& admission) GPM_ACQUIRE(store_state);
+    explicit Alone(Admission& admission, Telling telling = Telling::kAtEnd)
+        GPM_ACQUIRE(store_state);
     ~Alone() GPM_RELEASE();
     Alone(const Alone&) = delete;
     Alone& operator=(const Alone&) = delete;
 
    private:
     Admission& admission_;
+    const Telling telling_;
   };
 
   /// Waits until nobody is alone, and holds the mutex during its life.

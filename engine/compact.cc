@@ -31,6 +31,7 @@ LevelSizes StoreImpl::SizesWanted() const {
 }
 
 void StoreImpl::Compact() {
+  snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   CompactAlone();
 }
@@ -45,6 +46,7 @@ void StoreImpl::CompactAlone() {
                     ": a batch failed, and opening the pool again finds what it left behind: "
                     "compact it then");
   }
+  AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();
   const std::uint64_t bytes = pool_->mapping().made_bytes();
@@ -110,7 +112,7 @@ void StoreImpl::CompactIfSparse() noexcept {
       }
     }
     const Admission::Alone alone(admission_);
-    if (closed() || !health_.usable() || !IsSparse()) return;
+    if (closed() || !health_.usable() || !IsSparse() || space_.epochs().holds_cells()) return;
     const std::uint64_t slots = space_.Capacity();
     most_to_compact_ = space_.items() / 4 * 3;
     CompactAlone();

@@ -55,8 +55,10 @@ bool StoreImpl::PaysToCompose(std::uint64_t inserts) const {
 bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   const auto start = std::chrono::steady_clock::now();
   const std::uint64_t n = inserts.results.size();
+  snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   health_.Check();
+  AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();
   if (!PaysToCompose(n)) return false;

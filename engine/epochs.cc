@@ -28,8 +28,8 @@ bool Epochs::TakeBack(const CellGrant& grant, std::uint64_t left) {
 
 CellGrant Epochs::ToSort(std::uint64_t cells) {
   const std::uint64_t first = std::max(sorted_, head_);
-  if (cells == 0 || head_ + cells <= first || limit_ < first + kMinSorted) return {};
-  sorted_ = std::min(limit_, first + kMaxSorted);
+  if (cells == 0 || head_ + cells <= first || limit() < first + kMinSorted) return {};
+  sorted_ = std::min(limit(), first + kMaxSorted);
   return {first, sorted_ - first};
 }
 

@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_EPOCHS_H_
 #define GPM_ENGINE_EPOCHS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -32,6 +33,8 @@ struct Reservation {
 ///     seen it. `limit` and `slots_safe` are such positions.
 ///  2. [head, limit) are free cells that no batch was granted; those before `sorted` are in the
 ///     order of their addresses.
+///  3. While cells are held, those from position `hold` on are not free: a snapshot may still have
+///     to read them.
 class Epochs {
  public:
   /// Slots [from, to) of the slot queue, for one batch to give back before it begins.
@@ -72,8 +75,19 @@ class Epochs {
   /// Nothing runs, and all erased slots were given back: everything retired is free.
   void Quiesced(const ReclaimPositions& positions);
 
+  /// Holds what is queued from a position on, the queue's end: nobody gets it until it is released.
+  void HoldCells(std::uint64_t position) { hold_ = position; }
+  void ReleaseCells() { hold_ = kNoHold; }
+  bool holds_cells() const { return hold_ != kNoHold; }
+  /// All in the queue from `head` on was queued again, behind it: first what was free, and what is
+  /// new, up to `hold`. REQUIRES: cells are held, nothing runs.
+  void Requeued(std::uint64_t head, std::uint64_t hold) {
+    head_ = sorted_ = head;
+    hold_ = hold;
+  }
+
   /// Free cells that no batch was granted.
-  std::uint64_t available_cells() const { return limit_ - head_; }
+  std::uint64_t available_cells() const { return limit() - head_; }
   /// Cells that are in the queue; and erased slots, each of which holds one. Exact when idle.
   std::uint64_t queued() const {
     return known_.cells_tail - head_ + known_.slots_tail - slots_recycled_;
@@ -89,6 +103,8 @@ class Epochs {
   std::uint64_t slots_recycled() const { return slots_recycled_; }
 
  private:
+  static constexpr std::uint64_t kNoHold = ~std::uint64_t{0};
+  std::uint64_t limit() const { return std::min(limit_, hold_); }
   struct Running {
     Reservation reservation;
     SlotRange recycle;
@@ -104,7 +120,8 @@ class Epochs {
   std::deque<Grace> graces_;
   ReclaimPositions known_;
   std::uint64_t head_ = 0;
-  std::uint64_t limit_ = 0;
+  std::uint64_t limit_ = 0;  ///< by epochs alone
+  std::uint64_t hold_ = kNoHold;
   std::uint64_t sorted_ = 0;
   std::uint64_t kept_ = 0;
   std::uint64_t slots_safe_ = 0;

@@ -27,6 +27,32 @@ struct ExecutorRates {
   double operations = 0;      ///< a second, of a large batch
 };
 
+/// What a snapshot takes of a table at one instant.
+class TableCopy {
+ public:
+  virtual ~TableCopy() = default;
+  /// Brings it to host memory, while batches run. @throws Error(kGpu), std::bad_alloc
+  virtual void Fetch() {}
+
+  std::uint64_t total = 0;  ///< items in the table
+  std::uint64_t items = 0;  ///< of those, copied, in any order
+  // In host memory when Fetch has returned.
+  const std::uint64_t* keys = nullptr;        ///< of items, all words of each
+  const std::uint64_t* references = nullptr;  ///< of items
+  const std::uint8_t* marks = nullptr;        ///< of the change map that was replaced
+  std::uint32_t range_bits = 0;               ///< of that map; 0: there was none, or it stays
+};
+
+/// What a TableCopy is to take.
+struct CopyShape {
+  std::uint64_t room = 0;       ///< items
+  std::uint32_t key_words = 1;  ///< of a key
+  bool changes_only = false;    ///< the items of marked ranges alone
+  /// Of the change map that the table has from then on, without a mark; 0: that stays as it is, if
+  /// there is one.
+  std::uint32_t range_bits = 0;
+};
+
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
 /// the batches.
 ///
@@ -95,6 +121,15 @@ class TableMaintenance {
   /// @throws Error(kUnsupported) on executor cuda
   virtual std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                             std::uint64_t head) = 0;
+
+  /// Makes room for a copy; batches may run. @throws Error(kGpu), std::bad_alloc
+  virtual std::unique_ptr<TableCopy> MakeCopy(const CopyShape& shape) = 0;
+  /// Takes it. @return false: there are more items than it has room for, `copy->items`; nothing has
+  /// changed then, also when it throws. Once true, it is not called again. @throws Error(kGpu)
+  virtual bool TakeCopy(TableCopy* copy) = 0;
+  /// Marks what was marked in the change map that a copy replaced, in the one that there is now,
+  /// which has no fewer ranges; batches may run. @throws Error(kGpu)
+  virtual void MarkAgain(const TableCopy& copy) = 0;
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
   /// the shape has none. Ends a refresh under way.

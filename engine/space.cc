@@ -210,7 +210,17 @@ bool Space::Reclaim() {
 std::uint64_t Space::QueueAdded() {
   executor_.GrowQueues(cells_, kMinSlotQueue, epochs_.head());
   const CellRange range = *std::exchange(unqueued_, std::nullopt);
-  health_.AllOrUnusable("value cells were added", [&] { executor_.FreeAll(range); });
+  health_.AllOrUnusable("value cells were added", [&]() GPM_REQUIRES(store_state) {
+    if (!epochs_.holds_cells()) return executor_.FreeAll(range);
+    const std::uint64_t tail = executor_.Positions().cells_tail;
+    executor_.FreeAll(range);
+    // In front of what is held, and with them what was free before.
+    const std::uint64_t head = epochs_.head();
+    const std::uint64_t free = epochs_.available_cells();
+    const std::uint64_t hold = executor_.ReturnCells({head, free}).cells_tail;
+    executor_.ReturnCells({head + free, tail - head - free});
+    epochs_.Requeued(tail, hold);
+  });
   return range.last - range.first;
 }
 
@@ -262,7 +272,7 @@ bool Space::HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end) const 
 }
 
 void Space::ReleaseCellsForLevel(std::uint64_t buckets) {
-  if (!has_cells_) return;
+  if (!has_cells_ || epochs_.holds_cells()) return;
   const Superblock& superblock = pool_.superblock();
   const std::uint64_t bytes = LevelBytes(superblock, buckets);
   bool fresh = false;

@@ -304,6 +304,11 @@ std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const s
   return not_ok;
 }
 
+SnapshotResult Store::Snapshot(const std::string& path, const SnapshotOptions& options) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  return impl->Snapshot(path, options);
+}
+
 Ticket Store::RefreshCache() {
   auto state = std::make_unique<Ticket::State>(Opened());
   state->RefreshCache();

@@ -247,13 +247,19 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   if (compact_below_ > 0 && in_flight->progress.items_added < 0) CompactIfSparse();
 }
 
+bool StoreImpl::TryMakeRoom(const Demand& demand) {
+  bool enough = space_.MakeRoomFor(demand);
+  while (demand.inserts && enough && space_.IsFull()) enough = Grow(demand);
+  return enough;
+}
+
 void StoreImpl::MakeRoom(const Demand& demand) {
   if (draining_.IsOver() || demand.scope || !resizer_.CanDrain(demand.most.cells)) {
     resizer_.EndDraining();
   }
   if (space_.HasRoomFor(demand, false)) return;
-  bool enough = space_.MakeRoomFor(demand);
-  while (demand.inserts && enough && space_.IsFull()) enough = Grow(demand);
+  bool enough = TryMakeRoom(demand);
+  if (!enough && AwaitHeldCells()) enough = TryMakeRoom(demand);
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
   space_.LookAhead();
@@ -308,6 +314,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
       room |= space_.AddCells(cells);
     }
     LogWantOfSpace();
+    if (!room && !advanced) room = AwaitHeldCells();
     space_.MakeRoomForSlots(in_flight.demand.most.slots);  // the table may have grown
     const bool final_attempt = !room && !advanced;
     Resume(in_flight, final_attempt);
@@ -335,8 +342,10 @@ void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
 }
 
 void StoreImpl::Reserve(std::uint64_t items) {
+  snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   health_.Check();
+  AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();
   const Superblock& superblock = pool_->superblock();
@@ -457,6 +466,7 @@ StoreStats StoreImpl::Stats() {
   }
   stats.recovery = recovery_;
   stats.cache = cache_.Stats();
+  snapshots_.AddTo(&stats);
   admission_.AddTo(&stats);
   return stats;
 }
@@ -473,6 +483,8 @@ std::uint64_t StoreImpl::CountMisplacedCells() {
 
 void StoreImpl::Close() {
   const Admission::Alone alone(admission_);
+  AwaitHeldCells();
+  snapshots_.AwaitCopied();
   const bool usable = health_.usable();
   std::exception_ptr failure;
   const auto attempt = [&](const auto& action) GPM_NOT_CHECKED {

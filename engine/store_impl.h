@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "engine/home_process.h"
 #include "engine/log.h"
 #include "engine/resizer.h"
+#include "engine/snapshot.h"
 #include "engine/space.h"
 #include "gpmstore/store.h"
 #include "pm/pool.h"
@@ -60,6 +62,7 @@ class StoreImpl {
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
+  SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
   StoreStats Stats();
   /// Waits until no room is being made ready, for tests.
   void AwaitReadyRoom();
@@ -86,8 +89,22 @@ class StoreImpl {
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 
+  // Of a snapshot, by who has the turn.
+
+  SnapshotHeader BeginHeader(const SnapshotOptions& options);
+  SnapshotResult TakeSnapshot(const std::string& path, const SnapshotOptions& options);
+  /// @param copy made anew where it has too little room @return seconds that batches were excluded
+  double TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
+                     std::optional<Snapshots::Copying>* copying);
+  void ReleaseCells();
+
   // By who is alone.
 
+  /// Waits until a snapshot has copied the values of the cells that it holds, if one does.
+  /// @return whether there is more room then
+  bool AwaitHeldCells() GPM_REQUIRES(store_state);
+  /// @return false when the pool can't grow so far
+  bool TryMakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   /// Resizer::Grow, for want of slots.
   bool Grow(const Demand& waiting) GPM_REQUIRES(store_state);
@@ -119,6 +136,7 @@ class StoreImpl {
   Draining draining_;
   Resizer resizer_;
   Admission admission_;
+  Snapshots snapshots_;
   const double compact_below_;
   RecoveryStats recovery_;
   std::atomic<std::uint64_t> logged_refreshes_{0};

@@ -137,6 +137,36 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   }
 }
 
+/// The item in one slot, for a snapshot. Reads persistent memory only where the directory does not
+/// tell. What is in a level that is being drained and in an addressable one counts there.
+/// @param key, reference set to its @return false: there is none
+/// @tparam Group of one thread
+template <class Group, class Media>
+GPM_HD bool ReadItem(const Operations<Group, Media>& operations, const ScannedBuckets& buckets,
+                     std::uint64_t b, std::uint32_t s, std::uint64_t* key,
+                     std::uint64_t* reference) {
+  static_assert(Group::kSize == 1);
+  const TableView& table = operations.table();
+  const Media& media = operations.media();
+  const auto& directory = operations.directory();
+  const Slot slot{buckets.first + b * table.bucket_bytes, s};
+  const bool listed = buckets.index != DirectoryView::kNoIndex;
+  const std::uint32_t index = buckets.index + static_cast<std::uint32_t>(b);
+  const std::uint16_t fingerprint = listed ? directory.Print(index, s) : DirectoryView::kTaken;
+  if (fingerprint == DirectoryView::kEmpty) return false;
+  const bool told = fingerprint != DirectoryView::kTaken;
+  if (told && directory.has_keys()) {
+    directory.LoadKey(index, s, key);
+  } else {
+    const std::uint64_t word = media.Load(table.State(slot));
+    if (word == kEmptyState || word == kInsertState) return false;
+    LoadSlotKey(table, media, slot, word, key);
+  }
+  if (!buckets.addressable && operations.IsDuplicate(slot, key)) return false;
+  *reference = told ? directory.Reference(index, s) : media.Load(table.Reference(slot));
+  return true;
+}
+
 /// Moves the values of a bucket's items that lie in cells of a range to cells of the grant. There
 /// is no directory. It is durable when the bucket is done, so that what the cells held may be
 /// overwritten.

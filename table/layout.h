@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "pm/format.h"
+#include "table/change_map.h"
 #include "table/hash.h"
 
 namespace gpm {
@@ -45,6 +46,7 @@ struct TableView {
   /// The levels are being composed: they are in an executor's own memory, and nothing in the pool
   /// names them. The reserved level is named, and takes nothing meanwhile.
   bool composed;
+  ChangeMap changes;                  ///< the executor's
   LevelView level_views[kMaxLevels];  ///< the newest is level 0
 
   GPM_HD bool inline_values() const { return cell_bytes == 0; }

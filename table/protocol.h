@@ -200,6 +200,7 @@ class Operations : public TableProbe<Group, Media> {
     const Slot slot = SlotOf(*work);
     group_.Sync();
     if (group_.IsLeader()) {
+      if (table_.changes.enabled()) table_.changes.Mark(work->candidates.hash);
       const std::uint64_t reference = work->fresh.reference;
       switch (work->change) {
         case Change::kUpdate:

@@ -15,8 +15,9 @@ namespace {
 TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
   const Ran all = Run("--help");
   EXPECT_EQ(all.status, 0);
-  for (const char* command : {"ycsb", "replay", "info", "check", "dump", "create", "get", "put",
-                              "del", "compact", "upgrade", "crash-explore", "crash-test"}) {
+  for (const char* command :
+       {"ycsb", "replay", "info", "check", "dump", "create", "get", "put", "del", "compact",
+        "upgrade", "snapshot", "restore", "crash-explore", "crash-test"}) {
     EXPECT_NE(all.out.find(command), std::string::npos) << command;
     const Ran ran = Run(std::string(command) + " --help");
     EXPECT_EQ(ran.status, 0) << command;
@@ -71,6 +72,41 @@ TEST_F(CliTest, CompactAndUpgrade) {
   EXPECT_NE(Run("upgrade " + pool).out.find("already"), std::string::npos);
   ExpectRefused("compact " + NewPath(), "no such");
   ExpectRefused("upgrade " + NewPath(), "no such");
+}
+
+TEST_F(CliTest, SnapshotAndRestore) {
+  const std::string pool = NewPath();
+  const std::string file = NewPath();
+  const std::string increment = NewPath();
+  const std::string restored = NewPath();
+  ASSERT_EQ(
+      Run("ycsb -w load --records 20000 --value-size 100 --executor cpu --keep --pool " + pool)
+          .status,
+      0);
+  Ran ran = Run("snapshot " + pool + " " + file);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("20000 items in"), std::string::npos) << ran.out;
+  ran = Run("restore --executor cpu " + file + " " + restored);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("20000 items in"), std::string::npos) << ran.out;
+  EXPECT_EQ(Run("check " + restored).status, 0);
+  const auto lines = [&](const std::string& path) { return Run("dump " + path + " | sort").out; };
+  EXPECT_EQ(lines(restored), lines(pool));
+  {
+    Store store = Store::Open(pool, {.executor = ExecutorKind::kCpu});
+    const std::string base = NewPath();
+    store.Snapshot(base);
+    store.Snapshot(increment, {.base = base});
+    store.Close();
+  }
+  ExpectRefused("restore " + file + " " + restored, "there is a file");
+  ExpectRefused("restore " + file + " " + increment + " " + NewPath(), increment);
+  ExpectRefused("restore " + increment + " " + NewPath(), "whole snapshot");
+  ExpectRefused("restore " + pool + " " + NewPath(), "not a GPMStore snapshot");
+  ExpectRefused("restore " + file, "At least 2");
+  ExpectRefused("snapshot " + pool + " " + file, "there is a file");
+  ExpectRefused("snapshot " + file + " " + NewPath(), "not a GPMStore pool");
+  ExpectRefused("snapshot pinned: " + NewPath(), "pinned");
 }
 
 TEST_F(CliTest, WrongUsageIsStatus2) {

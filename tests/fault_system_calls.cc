@@ -67,6 +67,11 @@ GPM_WRAP(int, posix_fallocate, (int file, off_t offset, off_t bytes), (file, off
 GPM_WRAP(int, fsync, (int file), (file), -1)
 GPM_WRAP_RELEASE(int, close, (int file), (file), -1)
 GPM_WRAP(int, unlink, (const char* path), (path), -1)
+GPM_WRAP(int, link, (const char* from, const char* to), (from, to), -1)
+GPM_WRAP(ssize_t, pwrite, (int file, const void* data, std::size_t bytes, off_t offset),
+         (file, data, bytes, offset), -1)
+GPM_WRAP(ssize_t, pread, (int file, void* data, std::size_t bytes, off_t offset),
+         (file, data, bytes, offset), -1)
 GPM_WRAP(int, remove, (const char* path), (path), -1)
 
 /// std::thread::_M_start_thread: a thread can't be started.

@@ -13,6 +13,7 @@
 
 #include "cache/memory.h"
 #include "engine/cpu/prefetch_window.h"
+#include "engine/cpu/table_copy.h"
 #include "engine/executor.h"
 #include "pm/persist.h"
 #include "table/composing.h"
@@ -109,6 +110,7 @@ class CpuExecutor : public Executor {
   std::uint64_t CacheBudget() const override { return 0; }
   void SetTable(const TableView& table, bool keep) override {
     table_ = table;
+    table_.changes = marks_.View();
     if (!keep) accelerators_ = {};
     if (!table.draining()) accelerators_.directory.drained = nullptr;
   }
@@ -175,6 +177,11 @@ class CpuExecutor : public Executor {
   void SortCells(const CellGrant&) override {}  // it would take longer than it saves
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
+  std::unique_ptr<TableCopy> MakeCopy(const CopyShape& shape) override {
+    return std::make_unique<CpuTableCopy>(shape);
+  }
+  bool TakeCopy(TableCopy* copy) override;
+  void MarkAgain(const TableCopy& copy) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
@@ -255,6 +262,7 @@ class CpuExecutor : public Executor {
   TableView table_{};
   CpuQueues queues_;
   std::vector<std::uint32_t> used_;  ///< between ScanSlots and FreeUnused
+  CpuMarks marks_;
   CacheMemory<HostArray> cache_memory_;
   Accelerators accelerators_;
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun
@@ -316,6 +324,43 @@ std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRang
     }
   }
   return misplaced;
+}
+
+template <class Setup>
+bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
+  auto* const taken = static_cast<CpuTableCopy*>(copy);
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  const ChangeMap changes = marks_.View();
+  const bool all = !taken->shape.changes_only;
+  taken->total = taken->items = 0;
+  ForEachScanned(table_, accelerators_.directory, [&](const ScannedBuckets& buckets) {
+    ForRanges(buckets.count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+      CpuTableCopy::Part part(taken);
+      for (std::uint64_t b = first; b < last; ++b) {
+        for (std::uint32_t s = 0; s < table_.slots; ++s) {
+          if (!ReadItem(operations, buckets, b, s, part.key(), part.reference())) continue;
+          part.Add(all ||
+                   changes.IsMarked(HashKey(table_.hash_seed, part.key(), table_.key_words)));
+        }
+      }
+    });
+  });
+  if (taken->items > taken->shape.room) return false;
+  if (taken->shape.range_bits == 0) return true;
+  std::swap(marks_, taken->next_marks);
+  taken->marks = taken->next_marks.bytes.get();
+  taken->range_bits = taken->next_marks.range_bits;
+  table_.changes = marks_.View();
+  return true;
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::MarkAgain(const TableCopy& copy) {
+  const ChangeMap changes = marks_.View();
+  for (std::uint64_t i = 0; copy.range_bits > 0 && i >> copy.range_bits == 0; ++i) {
+    if (copy.marks[i] != 0) changes.MarkAll(i, copy.range_bits);
+  }
 }
 
 template <class Setup>

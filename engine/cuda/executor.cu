@@ -8,6 +8,7 @@
 #include "engine/cuda/kernels/maintenance.cuh"
 #include "engine/cuda/kernels/sort.cuh"
 #include "engine/cuda/load_kernels.h"
+#include "engine/cuda/table_copy.h"
 #include "pm/pause_cpu.h"
 
 namespace gpm {
@@ -80,6 +81,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       left_(&gpu_bytes_),
       zero_(&gpu_bytes_),
       used_(&gpu_bytes_),
+      marks_(&gpu_bytes_),
       unsorted_(&gpu_bytes_),
       sort_library_(&gpu_bytes_),
       cache_memory_(&gpu_bytes_),
@@ -321,6 +323,49 @@ std::uint64_t CudaExecutor::EndPass() {
   Synchronize();
   FlushPool();
   return left;
+}
+
+std::unique_ptr<TableCopy> CudaExecutor::MakeCopy(const CopyShape& shape) {
+  const CurrentDevice current = Activate();
+  return std::make_unique<CudaTableCopy>(*this, shape, &gpu_bytes_);
+}
+
+bool CudaExecutor::TakeCopy(TableCopy* copy) {
+  const CurrentDevice current = Activate();
+  auto* const taken = static_cast<CudaTableCopy*>(copy);
+  Fill(taken->counts.data(), 0, 2);
+  const ItemArrays to{taken->device_keys.data(), taken->device_references.data(),
+                      taken->shape.room,         taken->counts.data(),
+                      taken->counts.data() + 1,  taken->shape.changes_only};
+  ForEachScanned(
+      context_.table, context_.accelerators.directory, [&](const ScannedBuckets& buckets) {
+        const std::uint64_t slots = buckets.count * context_.table.slots;
+        Launch("CopyItems", CopyItems,
+               std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)),
+               kBlockThreads, *stream_, context_, buckets, to);
+      });
+  std::uint64_t counts[2];
+  CheckCuda(cudaMemcpyAsync(counts, taken->counts.data(), sizeof counts, cudaMemcpyDeviceToHost,
+                            *stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  taken->total = counts[0];
+  taken->items = counts[1];
+  if (taken->items > taken->shape.room) return false;
+  if (taken->shape.range_bits == 0) return true;
+  std::swap(marks_, taken->device_marks);
+  taken->range_bits = std::exchange(range_bits_, taken->shape.range_bits);
+  context_.table.changes = Changes();
+  return true;
+}
+
+void CudaExecutor::MarkAgain(const TableCopy& copy) {
+  if (copy.range_bits == 0) return;
+  const CurrentDevice current = Activate();
+  const CudaStream stream;
+  Launch("MarkRanges", MarkRanges, kGridStrideBlocks, kBlockThreads, stream, Changes(),
+         ChangeMap{static_cast<const CudaTableCopy&>(copy).device_marks.data(), copy.range_bits});
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots, Stream stream) {

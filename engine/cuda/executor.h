@@ -101,6 +101,7 @@ class CudaExecutor : public Executor {
   CacheFillShape CacheFill() const override;
   void SetTable(const TableView& table, bool keep) override {
     context_.table = table;
+    context_.table.changes = Changes();
     if (!keep) {
       context_.accelerators = {};
       has_directory_ = has_cache_ = false;
@@ -136,6 +137,9 @@ class CudaExecutor : public Executor {
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
+  std::unique_ptr<TableCopy> MakeCopy(const CopyShape& shape) override;
+  bool TakeCopy(TableCopy* copy) override;
+  void MarkAgain(const TableCopy& copy) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
@@ -186,6 +190,7 @@ class CudaExecutor : public Executor {
 
  private:
   void Synchronize();
+  ChangeMap Changes() const { return {marks_.data(), range_bits_}; }
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
   static void LoadBatchKernels();
@@ -228,6 +233,8 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint64_t> left_;  ///< of DrainLevel and MoveCells; behind it, cells taken
   DeviceArray<std::uint64_t> zero_;  ///< cells taken of what ReturnCells queues
   DeviceArray<std::uint32_t> used_;
+  DeviceArray<std::uint8_t> marks_;      ///< of the ChangeMap
+  std::uint32_t range_bits_ = 0;         ///< of that
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun

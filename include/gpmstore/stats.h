@@ -85,7 +85,10 @@ struct StoreStats {
   double pool_growth_wait_seconds = 0;
   /// Of the executor's memory, for free cells, and erased slots, on their way to their next use.
   std::uint64_t queue_bytes = 0;
-  std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
+  std::uint64_t snapshots = 0;        ///< taken since open
+  std::uint64_t snapshot_bytes = 0;   ///< of their files
+  double snapshot_pause_seconds = 0;  ///< that batches were excluded for at the last one's instant
+  std::uint64_t gpu_bytes = 0;        ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   Geometry geometry;

@@ -12,6 +12,7 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/error.h"
 #include "gpmstore/options.h"
+#include "gpmstore/snapshot.h"
 #include "gpmstore/stats.h"
 
 struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
@@ -115,6 +116,16 @@ class Store {
   static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
                             const OpenOptions& open = {});
 
+  /// Creates a pool with what a chain of snapshots holds (docs/SNAPSHOTS.md), and opens it. The
+  /// files are checked first, all of them. The pool has an identity of its own, and gets its name
+  /// when it is complete: an error leaves nothing, a crash a file `path`.restoring-*.
+  /// @param files a whole snapshot, then its increments, in the order in which they were taken
+  /// @param path a file that does not exist, or "pinned:"
+  /// @throws Error kNotFound, kDamaged (a file that is cut, damaged, of another chain, or not in
+  ///         its place: it is named), and as Create
+  static Store Restore(std::span<const std::string> files, const std::string& path,
+                       const OpenOptions& open = {});
+
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
   ~Store();  ///< closes; an error is lost
@@ -182,6 +193,25 @@ class Store {
   /// @return and throws as Apply
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
                          std::span<Result> results);
+
+  /// Writes a file with all items as they are at one instant of this call (docs/SNAPSHOTS.md),
+  /// while other threads' batches go on. They are excluded for the instant alone: until running
+  /// batches have ended, and the index is copied. So a batch is in the snapshot, or not, as a
+  /// whole. (An operation of a DeviceView is, by itself.)
+  ///
+  /// What is replaced or erased later keeps its value cells until the values are copied: the pool
+  /// may grow meanwhile. Where it can't, a batch that lacks cells waits for that. So do Reserve,
+  /// Compact, Close, and BulkLoad into a store without items. One snapshot is taken at a time;
+  /// another call waits.
+  ///
+  /// The file has its name when it is complete and synced: an error leaves nothing, a crash a file
+  /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
+  /// GPU failed, none).
+  /// @param path a file that does not exist
+  /// @throws Error kExists; kInvalidArgument (`base` is not this store's last snapshot since it was
+  ///         opened, or changes were not tracked: take a whole one); kNotFound, kDamaged (base);
+  ///         kNoSpace, kIo, kGpu, kBusy
+  SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.

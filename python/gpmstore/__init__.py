@@ -13,11 +13,11 @@ from ._core import ErrorCode, Op, Result
 from ._batch import Found, Outcome, Ticket
 from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, InvalidArgumentError,
                       IoError, NoSpaceError, NotFoundError, UnsupportedError)
-from ._store import Reader, Store, create, open, open_or_create
+from ._store import Reader, Store, create, open, open_or_create, restore
 
 __all__ = [
     "BusyError", "DamagedError", "Error", "ErrorCode", "ExistsError", "Found", "GpuError",
     "InvalidArgumentError", "IoError", "NoSpaceError", "NotFoundError", "Op", "Outcome", "Reader",
     "Result", "Store", "Ticket", "UnsupportedError", "__version__", "create", "open",
-    "open_or_create",
+    "open_or_create", "restore",
 ]

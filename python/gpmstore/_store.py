@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Literal, TypedDict, Union, overload
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, TypedDict, Union, overload
 
 import numpy as np
 
@@ -333,6 +333,19 @@ class Store(_Items):
         """
         self._core.compact()
 
+    def snapshot(self, path: Path, base: Path | None = None, *,
+                 track_changes: bool = True) -> dict[str, Any]:
+        """Writes a file with all items as they are at one instant, while batches go on.
+
+        path: a file that does not exist. base: the file of the snapshot that was taken of this store
+        last, since it was opened: only what changed since is written, and `restore` needs both.
+        track_changes: whether the next snapshot may have this one as its base. Returns `items` in
+        the store, `written` to the file, its `bytes`, and the `pause_seconds` that batches were
+        excluded for, of all `seconds`.
+        """
+        return self._core.snapshot(os.fspath(path), "" if base is None else os.fspath(base),
+                                   track_changes)
+
     def refresh_cache(self) -> None:
         """Refreshes the cache with the buckets that are hot now, while batches go on."""
         self.refresh_cache_async().wait()
@@ -453,6 +466,16 @@ def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
     """
     return _store(_core.open_or_create, path,
                   {"key_size": key_size, "value_size": value_size, **options})
+
+
+def restore(files: Iterable[Path], path: Path, **options: Unpack[OpenOptions]) -> Store:
+    """Creates a pool with what snapshots hold, and opens it.
+
+    files: a whole snapshot, then its increments in their order; all are checked first.
+    path: a file that does not exist, or "pinned:". options: those of `OpenOptions`.
+    """
+    names = [os.fspath(file) for file in files]
+    return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
 
 
 @overload

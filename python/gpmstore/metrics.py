@@ -38,6 +38,8 @@ _COUNTERS = {
     "pool_growths": "Growths of the pool",
     "pool_growth_waits": "Growths of the pool that waited for the medium",
     "pool_growth_wait_seconds": "Time that growths of the pool waited for the medium",
+    "snapshots": "Snapshots taken",
+    "snapshot_bytes": "Bytes of snapshots written",
     "cache.refreshes": "Refreshes of the cache",
     "cache.hits": "Finds that read no persistent memory for the value",
 }

@@ -175,6 +175,9 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["pm_bytes_free"] = stats.pm_bytes_free;
   dict["pm_bytes_given_back"] = stats.pm_bytes_given_back;
   dict["queue_bytes"] = stats.queue_bytes;
+  dict["snapshots"] = stats.snapshots;
+  dict["snapshot_bytes"] = stats.snapshot_bytes;
+  dict["snapshot_pause_seconds"] = stats.snapshot_pause_seconds;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;

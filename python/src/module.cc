@@ -31,6 +31,14 @@ PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing exis
   return new PyStore(Store::OpenOrCreate(path, options.create, options.open));
 }
 
+PyStore* RestoreStore(const nb::list& files, const std::string& path, const nb::dict& given) {
+  std::vector<std::string> names;
+  for (const nb::handle file : files) names.push_back(nb::cast<std::string>(file));
+  const Options options = OptionsOf(given, false);
+  const nb::gil_scoped_release released;
+  return new PyStore(Store::Restore(names, path, options.open));
+}
+
 void BindCodes(nb::module_& m) {
   nb::enum_<Op>(m, "Op", nb::is_arithmetic(), "Kind of one operation.")
       .value("FIND", Op::kFind, "copy out the value of a key")
@@ -62,6 +70,7 @@ void BindStore(nb::module_& m) {
       .def("delete", &PyStore::Delete, "key"_a)
       .def("reserve", &PyStore::Reserve, "items"_a)
       .def("compact", &PyStore::Compact)
+      .def("snapshot", &PyStore::Snapshot, "path"_a, "base"_a, "track_changes"_a)
       .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
@@ -95,6 +104,7 @@ NB_MODULE(_core, m) {
         },
         "path"_a, "options"_a, nb::rv_policy::take_ownership);
   };
+  m.def("restore", &RestoreStore, "files"_a, "path"_a, "options"_a, nb::rv_policy::take_ownership);
   bind("create", Existing::kNo);
   bind("open", Existing::kYes);
   bind("open_or_create", Existing::kEither);

@@ -191,6 +191,20 @@ void PyStore::Compact() {
   });
 }
 
+nb::dict PyStore::Snapshot(const std::string& path, const std::string& base, bool track_changes) {
+  const SnapshotResult result = WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return store_.Snapshot(path, {.base = base, .track_changes = track_changes});
+  });
+  nb::dict dict;
+  dict["items"] = result.items;
+  dict["written"] = result.written;
+  dict["bytes"] = result.bytes;
+  dict["pause_seconds"] = result.pause_seconds;
+  dict["seconds"] = result.seconds;
+  return dict;
+}
+
 nb::object PyStore::RefreshCache() {
   nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {

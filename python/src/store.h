@@ -63,6 +63,7 @@ class PyStore {
   void Reserve(std::uint64_t items);
   void Compact();
   nb::object RefreshCache();
+  nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
   void Close();

@@ -119,7 +119,7 @@ def test_closed_store(store):
                  lambda: store.bulk_load(keys, make_values(3)), lambda: store.get(1),
                  lambda: store.put(1, bytes(128)), lambda: store.delete(1), lambda: len(store),
                  lambda: store.reserve(10), store.compact, store.stats, store.refresh_cache,
-                 lambda: list(store.items()), lambda: store.for_each(print)):
+                 lambda: store.snapshot("/none/file"), lambda: list(store.items()), lambda: store.for_each(print)):
         with pytest.raises(gpmstore.InvalidArgumentError, match="closed"):
             call()
     assert store.key_size == 8

@@ -1,5 +1,7 @@
 """Batches and single items, against what a dict does."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -241,6 +243,31 @@ def test_compact(store):
     assert after["pm_bytes_given_back"] == before["pm_bytes"] - after["pm_bytes"] > 0
     assert sum(after["level_buckets"]) * 8 == after["capacity_slots"]
     assert np.array_equal(store.find(keys[:1000]).values, make_values(n)[:1000])
+
+
+def test_snapshots(store, path):
+    n = 3000
+    keys, values = make_keys(n), make_values(n)
+    store.insert(keys, values)
+    whole, increment = pathlib.Path(f"{path}.whole"), f"{path}.increment"
+    taken = store.snapshot(whole)
+    assert taken["items"] == taken["written"] == n
+    assert taken["bytes"] == whole.stat().st_size and taken["pause_seconds"] <= taken["seconds"]
+    store.erase(keys[:10])
+    store.update(keys[10:20], values[:10])
+    assert store.snapshot(increment, base=whole)["written"] < n / 10
+    assert store.stats()["snapshots"] == 2
+    with pytest.raises(gpmstore.InvalidArgumentError, match="base"):
+        store.snapshot(f"{path}.other", base=whole)
+    with pytest.raises(gpmstore.ExistsError):
+        store.snapshot(whole)
+    with gpmstore.restore([whole, increment], f"{path}.restored", executor=EXECUTOR) as restored:
+        found = restored.find(keys)
+        assert found.found.tolist() == [False] * 10 + [True] * (n - 10)
+        assert np.array_equal(found.values[10:20], values[:10])
+        assert np.array_equal(found.values[20:], values[20:])
+    with pytest.raises(gpmstore.DamagedError, match="whole snapshot"):
+        gpmstore.restore([increment], f"{path}.none", executor=EXECUTOR)
 
 
 def test_no_space(path):

@@ -200,6 +200,67 @@ __global__ void ScanBuckets(const __grid_constant__ TableContext context,
   }
 }
 
+/// Where CopyItems copies to.
+struct ItemArrays {
+  std::uint64_t* keys;
+  std::uint64_t* references;
+  std::uint64_t room;    ///< items
+  std::uint64_t* total;  ///< items that there are; begins at 0
+  std::uint64_t* items;  ///< of those, that are wanted; likewise
+  bool changes_only;
+};
+
+/// Copies the items of some buckets, or of the marked ranges of hashes, a thread for each slot.
+__global__ void __launch_bounds__(kBlockThreads)
+    CopyItems(const __grid_constant__ TableContext context,
+              const __grid_constant__ ScannedBuckets buckets,
+              const __grid_constant__ ItemArrays to) {
+  const TableView& table = context.table;
+  const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
+  __shared__ std::uint32_t block_total;
+  if (threadIdx.x == 0) block_total = 0;
+  __syncthreads();
+  std::uint32_t total = 0;
+  const std::uint64_t slots = buckets.count << table.slot_bits;
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    KeyBuffer key;
+    std::uint64_t reference = 0;
+    if (!ReadItem(operations, buckets, i >> table.slot_bits,
+                  static_cast<std::uint32_t>(i & (table.slots - 1)), key.words, &reference)) {
+      continue;
+    }
+    ++total;
+    if (to.changes_only &&
+        !table.changes.IsMarked(HashKey(table.hash_seed, key.words, table.key_words))) {
+      continue;
+    }
+    // One for the threads of a warp that are here together: they all write the same word.
+    const auto together = cooperative_groups::coalesced_threads();
+    std::uint64_t at = 0;
+    if (together.thread_rank() == 0) at = AtomicAdd(to.items, together.size());
+    at = together.shfl(at, 0) + together.thread_rank();
+    if (at >= to.room) continue;
+    for (std::uint32_t w = 0; w < table.key_words; ++w) {
+      to.keys[at * table.key_words + w] = key.words[w];
+    }
+    to.references[at] = reference;
+  }
+  atomicAdd(&block_total, total);
+  __syncthreads();
+  if (threadIdx.x == 0) AtomicAdd(to.total, block_total);
+}
+
+/// Marks in a change map what is marked in one with fewer ranges, or as many.
+__global__ void MarkRanges(const __grid_constant__ ChangeMap changes,
+                           const __grid_constant__ ChangeMap marked) {
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
+       i >> marked.range_bits == 0; i += std::uint64_t{gridDim.x} * blockDim.x) {
+    if (marked.marks[i] != 0) changes.MarkAll(i, marked.range_bits);
+  }
+}
+
 /// Drains `buckets` buckets from `first_bucket` on, a tile each.
 __global__ void __launch_bounds__(kBlockThreads)
     DrainBuckets(const __grid_constant__ TableContext context, std::byte* first_bucket,

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/common.h"
+#include "gpmstore/error.h"
+#include "gpmstore/store.h"
+#include "pm/mapping.h"
+#include "ycsb/report.h"
+
+namespace gpm::cli {
+namespace {
+
+struct SnapshotArguments {
+  std::string pool;
+  std::vector<std::string> files;
+  OpenArguments open;
+};
+
+void RefuseMemory(const std::string& pool) {
+  if (pool == Mapping::kPinnedPath) {
+    RefuseArgument("a pool in pinned memory ends with its command; name a file");
+  }
+}
+
+int RunSnapshot(const SnapshotArguments& arguments) {
+  RefuseMemory(arguments.pool);
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  Store store = Store::Open(arguments.pool, open);
+  const std::string& file = arguments.files.front();
+  const SnapshotResult result = store.Snapshot(file, {.track_changes = false});
+  store.Close();
+  Print(fmt::format("{}: {} items in {}, {:.3f} s\n", file, result.items,
+                    ycsb::BytesText(result.bytes), result.seconds));
+  return kExitOk;
+}
+
+int RunRestore(const SnapshotArguments& arguments) {
+  RefuseMemory(arguments.pool);
+  Store store = Store::Restore(arguments.files, arguments.pool, arguments.open.Options());
+  const StoreStats stats = store.Stats();
+  store.Close();
+  Print(fmt::format("{}: {} items in {}\n", arguments.pool, stats.items,
+                    ycsb::BytesText(stats.pm_bytes)));
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddSnapshotCommands(CLI::App& app, Commands& commands) {
+  {
+    CLI::App* command = app.add_subcommand("snapshot", "Write all items of a pool to a file");
+    const auto arguments = std::make_shared<SnapshotArguments>();
+    command->add_option("POOL", arguments->pool, "Pool file that no store has open")->required();
+    command->add_option("FILE", arguments->files, "File that does not exist yet")
+        ->required()
+        ->expected(1);
+    command->footer(
+        "A store that is open writes snapshots of itself while its batches go on, and increments\n"
+        "that have what changed since the one before: Store::Snapshot. Nobody keeps track of what\n"
+        "changes in a pool that no store has open, so this writes all of it.\n\n"
+        "Examples:\n  gpmstore snapshot /dev/shm/p backup.snap");
+    commands.push_back({command, [arguments] { return RunSnapshot(*arguments); }});
+  }
+  CLI::App* command = app.add_subcommand("restore", "Make a pool of a snapshot and its increments");
+  const auto arguments = std::make_shared<SnapshotArguments>();
+  command
+      ->add_option("FILE", arguments->files,
+                   "A whole snapshot, then its increments in their order; then POOL, a file that "
+                   "does not exist yet")
+      ->required()
+      ->expected(2, CLI::detail::expected_max_vector_size)
+      ->type_name("TEXT ... POOL");
+  arguments->open.AddTo(*command);
+  command->footer(
+      "All files are checked before anything is done. The pool gets its name when it is "
+      "complete.\n\n"
+      "Examples:\n  gpmstore restore whole.snap monday.snap tuesday.snap /dev/shm/p");
+  commands.push_back({command, [arguments] {
+                        arguments->pool = arguments->files.back();
+                        arguments->files.pop_back();
+                        return RunRestore(*arguments);
+                      }});
+}
+
+}  // namespace gpm::cli

@@ -1,0 +1,89 @@
+#ifndef GPM_ENGINE_CPU_TABLE_COPY_H_
+#define GPM_ENGINE_CPU_TABLE_COPY_H_
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "engine/maintenance.h"
+#include "table/change_map.h"
+
+namespace gpm {
+
+/// The marks of a ChangeMap, in host memory.
+struct CpuMarks {
+  std::unique_ptr<std::uint8_t[]> bytes;
+  std::uint32_t range_bits = 0;
+
+  CpuMarks() = default;
+  explicit CpuMarks(std::uint32_t bits)
+      : bytes(bits == 0 ? nullptr : new std::uint8_t[std::uint64_t{1} << bits]()),
+        range_bits(bits) {}
+  ChangeMap View() const { return {bytes.get(), range_bits}; }
+};
+
+/// The executor's threads fill it, a few items at a time.
+class CpuTableCopy : public TableCopy {
+ public:
+  explicit CpuTableCopy(const CopyShape& wanted)
+      : shape(wanted),
+        next_marks(wanted.range_bits),
+        keys_(new std::uint64_t[wanted.room * wanted.key_words]),
+        references_(new std::uint64_t[wanted.room]) {
+    keys = keys_.get();
+    references = references_.get();
+    if (shape.changes_only) return;  // few of its pages will be needed
+    constexpr std::uint64_t kPageWords = 512;
+    for (std::uint64_t i = 0; i < shape.room * shape.key_words; i += kPageWords) keys_[i] = 0;
+    for (std::uint64_t i = 0; i < shape.room; i += kPageWords) references_[i] = 0;
+  }
+
+  /// Items that one thread has found.
+  class Part {
+   public:
+    explicit Part(CpuTableCopy* copy) : copy_(copy) {}
+    ~Part() {
+      Flush();
+      AtomicAdd(&copy_->total, total_);
+    }
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+    std::uint64_t* key() { return keys_ + count_ * copy_->shape.key_words; }
+    std::uint64_t* reference() { return references_ + count_; }
+    /// An item is in key() and reference().
+    void Add(bool wanted) {
+      ++total_;
+      if (wanted && ++count_ == kAtOnce) Flush();
+    }
+
+   private:
+    void Flush() {
+      const std::uint64_t first = AtomicAdd(&copy_->items, count_);
+      if (first + count_ <= copy_->shape.room) {
+        const std::uint64_t words = copy_->shape.key_words;
+        std::memcpy(copy_->keys_.get() + first * words, keys_, count_ * words * 8);
+        std::memcpy(copy_->references_.get() + first, references_, count_ * 8);
+      }
+      count_ = 0;
+    }
+
+    static constexpr std::uint32_t kAtOnce = 32;
+    CpuTableCopy* copy_;
+    std::uint64_t count_ = 0;
+    std::uint64_t total_ = 0;
+    std::uint64_t keys_[kAtOnce * kMaxKeyWords];
+    std::uint64_t references_[kAtOnce];
+  };
+
+  const CopyShape shape;
+  CpuMarks next_marks;  ///< for the table; once the copy was taken, those of before
+
+ private:
+  const std::unique_ptr<std::uint64_t[]> keys_;
+  const std::unique_ptr<std::uint64_t[]> references_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CPU_TABLE_COPY_H_

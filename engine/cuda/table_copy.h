@@ -1,0 +1,68 @@
+#ifndef GPM_ENGINE_CUDA_TABLE_COPY_H_
+#define GPM_ENGINE_CUDA_TABLE_COPY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "engine/cuda/executor.h"
+
+namespace gpm {
+
+/// A copy that kernels make in GPU memory, where the directory is, too.
+class CudaTableCopy : public TableCopy {
+ public:
+  CudaTableCopy(const CudaExecutor& executor, const CopyShape& wanted,
+                std::atomic<std::uint64_t>* bytes)
+      : shape(wanted),
+        counts(bytes),
+        device_keys(bytes),
+        device_references(bytes),
+        device_marks(bytes),
+        executor_(executor) {
+    counts.Reserve(2);
+    device_keys.Reserve(shape.room * shape.key_words);
+    device_references.Reserve(shape.room);
+    if (shape.range_bits == 0) return;
+    const std::uint64_t ranges = std::uint64_t{1} << shape.range_bits;
+    device_marks.Reserve(ranges);
+    CheckCuda(cudaMemsetAsync(device_marks.data(), 0, ranges, stream_), "cudaMemsetAsync");
+    CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  }
+
+  void Fetch() override {
+    const CurrentDevice current = executor_.Activate();
+    Bring(device_keys, items * shape.key_words, &keys_);
+    Bring(device_references, items, &references_);
+    if (range_bits > 0) Bring(device_marks, std::uint64_t{1} << range_bits, &marks_);
+    CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    keys = keys_.get();
+    references = references_.get();
+    marks = marks_.get();
+  }
+
+  const CopyShape shape;
+  DeviceArray<std::uint64_t> counts;  ///< of all items, and of those copied
+  DeviceArray<std::uint64_t> device_keys;
+  DeviceArray<std::uint64_t> device_references;
+  DeviceArray<std::uint8_t> device_marks;  ///< for the table; once it was taken, those of before
+
+ private:
+  template <class T>
+  void Bring(const DeviceArray<T>& from, std::uint64_t count, std::unique_ptr<T[]>* to) {
+    to->reset(new T[count]);
+    CheckCuda(
+        cudaMemcpyAsync(to->get(), from.data(), count * sizeof(T), cudaMemcpyDeviceToHost, stream_),
+        "cudaMemcpyAsync to the host");
+  }
+
+  const CudaExecutor& executor_;
+  CudaStream stream_;
+  std::unique_ptr<std::uint64_t[]> keys_;
+  std::unique_ptr<std::uint64_t[]> references_;
+  std::unique_ptr<std::uint8_t[]> marks_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_TABLE_COPY_H_

@@ -1,0 +1,199 @@
+// How a pool is made of snapshots (Store::Restore).
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "gpmstore/error.h"
+#include "gpmstore/store.h"
+#include "pm/mapping.h"
+#include "snapshot/block_buffer.h"
+#include "snapshot/new_file.h"
+#include "snapshot/reader.h"
+
+namespace gpm {
+namespace {
+
+constexpr unsigned kMostThreads = 8;
+/// Of keys and values that are inserted at a time, while the next are read: enough for the largest
+/// batches, and for a bulk load to pay.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{512} << 20;
+
+/// Some items of a chain, in the shape of a batch.
+class Piece {
+ public:
+  Piece(const SnapshotHeader& header, std::uint64_t room)
+      : key_size_(header.key_size),
+        value_size_(header.value_size),
+        keys_(new std::byte[room * key_size_]),
+        values_(new std::byte[room * value_size_]) {}
+
+  /// Takes the items of a block that count; several threads may.
+  void Add(const SnapshotChain& chain, std::size_t file, std::uint64_t count,
+           const std::byte* things) {
+    const std::byte* const values = things + count * key_size_;
+    if (file + 1 == chain.files()) {
+      Put(items_.fetch_add(count), count, things, values);
+      return;
+    }
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const std::byte* const key = things + i * key_size_;
+      if (chain.Counts(file, key)) Put(items_++, 1, key, values + i * value_size_);
+    }
+  }
+  std::uint64_t items() const { return items_; }
+
+  /// @return items of it that are now in the store
+  std::uint64_t InsertInto(Store& store) {
+    if (items_ == 0) return 0;
+    std::vector<Result> results(items_);
+    return items_ - store.Insert(std::span(keys_.get(), items_ * key_size_),
+                                 std::span(values_.get(), items_ * value_size_), results);
+  }
+
+ private:
+  void Put(std::uint64_t at, std::uint64_t count, const std::byte* keys, const std::byte* values) {
+    std::memcpy(keys_.get() + at * key_size_, keys, count * key_size_);
+    std::memcpy(values_.get() + at * value_size_, values, count * value_size_);
+  }
+
+  const std::uint64_t key_size_;
+  const std::uint64_t value_size_;
+  const std::unique_ptr<std::byte[]> keys_;
+  const std::unique_ptr<std::byte[]> values_;
+  std::atomic<std::uint64_t> items_{0};
+};
+
+/// The blocks of items of a chain, one after the other.
+class Pieces {
+ public:
+  Pieces(const SnapshotChain& chain, ThreadPool& threads) : chain_(chain), threads_(threads) {
+    for (std::size_t i = 0; i < chain.files(); ++i) {
+      const SnapshotLayout& layout = chain.file(i).layout();
+      for (std::uint64_t b = layout.range_blocks(); b < layout.blocks(); ++b) {
+        blocks_.push_back({i, b, layout.At(b).count});
+      }
+    }
+  }
+
+  /// @return null: there is no more
+  std::unique_ptr<Piece> Next() {
+    if (next_ == blocks_.size()) return nullptr;
+    const SnapshotHeader& header = chain_.newest();
+    const std::uint64_t item_bytes = std::uint64_t{header.key_size} + header.value_size;
+    const std::size_t first = next_;
+    std::uint64_t room = 0;
+    do {
+      room += blocks_[next_++].count;
+    } while (next_ < blocks_.size() && (room + blocks_[next_].count) * item_bytes <= kPieceBytes);
+    auto piece = std::make_unique<Piece>(header, room);
+    std::atomic<std::size_t> next{first};
+    threads_.Run(threads_.threads(), [&](std::size_t) {
+      BlockBuffer buffer(kBlockBytes);
+      for (std::size_t i = 0; (i = next++) < next_;) {
+        const Block& block = blocks_[i];
+        piece->Add(chain_, block.file, block.count,
+                   chain_.file(block.file).Read(block.index, buffer.data()));
+      }
+    });
+    return piece;
+  }
+
+ private:
+  struct Block {
+    std::size_t file;
+    std::uint64_t index;
+    std::uint64_t count;  ///< items
+  };
+  const SnapshotChain& chain_;
+  ThreadPool& threads_;
+  std::vector<Block> blocks_;
+  std::size_t next_ = 0;
+};
+
+void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
+  Pieces pieces(chain, threads);
+  std::uint64_t loaded = 0;
+  std::unique_ptr<Piece> piece = pieces.Next();
+  while (piece != nullptr) {
+    std::unique_ptr<Piece> next;
+    std::exception_ptr not_read;
+    const auto read = [&] {
+      try {
+        next = pieces.Next();
+      } catch (...) {
+        not_read = std::current_exception();
+      }
+    };
+    std::thread reading;
+    try {
+      reading = std::thread(read);
+    } catch (const std::system_error&) {  // it is read afterwards
+    }
+    std::uint64_t inserted = 0;
+    std::exception_ptr not_inserted;
+    try {
+      inserted = piece->InsertInto(store);
+    } catch (...) {
+      not_inserted = std::current_exception();
+    }
+    const bool is_read = reading.joinable();
+    if (is_read) reading.join();
+    if (not_inserted) std::rethrow_exception(not_inserted);
+    if (!is_read) read();
+    if (not_read) std::rethrow_exception(not_read);
+    if (inserted < piece->items()) break;
+    loaded += inserted;
+    piece = std::move(next);
+  }
+  const std::uint64_t right = chain.newest().total_items;
+  if (piece == nullptr && loaded == right && store.Stats().items == right) return;
+  throw Error(piece != nullptr ? ErrorCode::kNoSpace : ErrorCode::kDamaged,
+              piece != nullptr
+                  ? fmt::format("no room for the {} items of the snapshots", right)
+                  : fmt::format("{}: damaged snapshot: {} items are in it and those before it, not "
+                                "{}",
+                                chain.file(chain.files() - 1).path(), loaded, right));
+}
+
+}  // namespace
+
+Store Store::Restore(std::span<const std::string> files, const std::string& path,
+                     const OpenOptions& open) {
+  const bool is_file = path != Mapping::kPinnedPath;
+  if (is_file) RequireNoFile(path);
+  ThreadPool threads(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));
+  const SnapshotChain chain(files, threads);
+  const SnapshotHeader& newest = chain.newest();
+  CreateOptions create;
+  create.key_size = newest.key_size;
+  create.value_size = newest.value_size;
+  create.geometry = newest.geometry;
+  create.initial_capacity = newest.total_items;
+  if (!is_file) {
+    Store store = Create(path, create, open);
+    Load(chain, threads, store);
+    return store;
+  }
+  const std::string temporary = TemporaryName(path, "restoring");
+  try {
+    Store store = Create(temporary, create, open);
+    Load(chain, threads, store);
+    store.Close();
+    SyncFile(temporary);
+    GiveName(temporary, path);
+  } catch (...) {
+    RemoveFile(temporary);
+    throw;
+  }
+  return Open(path, open);
+}
+
+}  // namespace gpm

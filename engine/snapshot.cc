@@ -1,0 +1,290 @@
+// How a store is written to a file while batches go on (StoreImpl::Snapshot).
+
+#include "engine/snapshot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "engine/store_impl.h"
+#include "snapshot/reader.h"
+#include "snapshot/writer.h"
+
+namespace gpm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Threads that copy and write, if nobody says how many: one is waiting for the medium while
+/// another copies, and batches have the other cores.
+constexpr unsigned kFewestThreads = 2;
+constexpr unsigned kMostThreads = 8;
+constexpr unsigned kCoresForThread = 8;
+/// A range has half an item to one: an increment is hardly larger than what changed.
+constexpr std::uint64_t kRangesForItem = 2;
+constexpr std::uint32_t kFewestRangeBits = 10;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::uint32_t RangeBitsFor(std::uint64_t items) {
+  const auto bits = static_cast<std::uint32_t>(std::bit_width(kRangesForItem * items));
+  return std::clamp(bits, kFewestRangeBits, kMostRangeBits);
+}
+
+/// Room for the items, and for those that batches add until the instant.
+std::uint64_t RoomFor(std::uint64_t items) { return items + items / 16 + 1024; }
+
+std::vector<std::uint32_t> MarkedRanges(const TableCopy& copy) {
+  std::vector<std::uint32_t> ranges;
+  if (copy.range_bits == 0) return ranges;
+  const std::uint64_t count = std::uint64_t{1} << copy.range_bits;
+  for (std::uint64_t first = 0; first < count; first += 8) {
+    std::uint64_t eight = 0;
+    std::memcpy(&eight, copy.marks + first, sizeof eight);
+    for (std::uint64_t i = first; eight != 0; ++i, eight >>= 8) {
+      if ((eight & 0xFF) != 0) ranges.push_back(static_cast<std::uint32_t>(i));
+    }
+  }
+  return ranges;
+}
+
+/// The items of a copy, with their values in the pool.
+class CopiedItems : public SnapshotSource {
+ public:
+  CopiedItems(const TableCopy& copy, const std::vector<std::uint32_t>& ranges,
+              const std::byte* base, const SnapshotHeader& header)
+      : copy_(copy),
+        ranges_(ranges),
+        base_(base),
+        key_size_(header.key_size),
+        value_size_(header.value_size) {}
+
+  void CopyRanges(std::uint64_t first, std::uint64_t count, std::byte* ranges) const override {
+    std::memcpy(ranges, ranges_.data() + first, count * sizeof(std::uint32_t));
+  }
+  void CopyItems(std::uint64_t first, std::uint64_t count, std::byte* keys,
+                 std::byte* values) const override {
+    constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
+    std::memcpy(keys, copy_.keys + first * (key_size_ / 8), count * key_size_);
+    const std::uint64_t* const references = copy_.references + first;
+    for (std::uint64_t i = 0; i < count; ++i, values += value_size_) {
+      if (InlineValues(value_size_)) {
+        std::memcpy(values, references + i, value_size_);
+        continue;
+      }
+      if (i + kAhead < count) Prefetch(base_ + references[i + kAhead]);
+      std::memcpy(values, base_ + references[i], value_size_);
+    }
+  }
+
+ private:
+  void Prefetch(const std::byte* value) const {
+    constexpr std::uint64_t kLineBytes = 64;
+    constexpr std::uint64_t kMostBytes = 512;  // the rest is fetched as it is read
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(value_size_, kMostBytes);
+         i += kLineBytes) {
+      __builtin_prefetch(value + i);
+    }
+  }
+
+  const TableCopy& copy_;
+  const std::vector<std::uint32_t>& ranges_;
+  const std::byte* const base_;
+  const std::uint64_t key_size_;
+  const std::uint64_t value_size_;
+};
+
+}  // namespace
+
+Snapshots::Turn::Turn(Snapshots& snapshots) : snapshots_(snapshots) {
+  MutexLock lock(snapshots.mutex_);
+  snapshots.changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !snapshots.taken_; });
+  snapshots.taken_ = true;
+}
+
+Snapshots::Turn::~Turn() {
+  const MutexLock lock(snapshots_.mutex_);
+  snapshots_.taken_ = false;
+  snapshots_.changed_.notify_all();
+}
+
+Snapshots::Copying::Copying(Snapshots& snapshots) : snapshots_(snapshots) {
+  const MutexLock lock(snapshots.mutex_);
+  snapshots.copying_ = true;
+}
+
+Snapshots::Copying::~Copying() {
+  const MutexLock lock(snapshots_.mutex_);
+  snapshots_.copying_ = false;
+  snapshots_.changed_.notify_all();
+}
+
+void Snapshots::AwaitCopied() {
+  MutexLock lock(mutex_);
+  changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !copying_; });
+}
+
+void Snapshots::Count(std::uint64_t bytes, double pause_seconds) {
+  const MutexLock lock(mutex_);
+  ++count_;
+  bytes_ += bytes;
+  pause_seconds_ = pause_seconds;
+}
+
+void Snapshots::AddTo(StoreStats* stats) {
+  const MutexLock lock(mutex_);
+  stats->snapshots = count_;
+  stats->snapshot_bytes = bytes_;
+  stats->snapshot_pause_seconds = pause_seconds_;
+}
+
+bool StoreImpl::AwaitHeldCells() {
+  if (!space_.epochs().holds_cells()) return false;
+  snapshots_.AwaitCopied();
+  space_.epochs().ReleaseCells();
+  return true;
+}
+
+void StoreImpl::ReleaseCells() {
+  const Admission::Entered entered(admission_);
+  space_.epochs().ReleaseCells();
+}
+
+/// The header, but for what the instant says.
+SnapshotHeader StoreImpl::BeginHeader(const SnapshotOptions& options) {
+  SnapshotHeader header;
+  header.id = NewSnapshotId();
+  if (!options.base.empty()) {
+    const SnapshotFile file(options.base);
+    const std::optional<Snapshots::Base>& base = snapshots_.base;
+    if (!base || file.header().id != base->id) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: it can't be the base of an increment: {}; take a whole snapshot",
+                              options.base,
+                              base ? "changes are tracked since another snapshot of this store"
+                                   : "this store has tracked no changes since it was opened"));
+    }
+    header.base = base->id;
+    header.sequence = base->sequence + 1;
+    header.range_bits = base->range_bits;
+  }
+  const Admission::Entered entered(admission_);
+  const Superblock& superblock = pool_->superblock();
+  std::copy(std::begin(superblock.uuid), std::end(superblock.uuid), header.pool.begin());
+  header.key_size = key_size_;
+  header.value_size = value_size_;
+  header.geometry = superblock.geometry;
+  std::copy(std::begin(superblock.hash_seed), std::end(superblock.hash_seed), header.hash_seed);
+  header.total_items = space_.items();
+  return header;
+}
+
+double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
+                              std::optional<Snapshots::Copying>* copying) {
+  // (The log is told when the values are copied: it may call what waits for that.)
+  const Admission::Alone alone(admission_, Admission::Telling::kLater);
+  const auto start = Clock::now();
+  health_.Check();
+  while (const auto in_flight = admission_.FirstUnfinished()) {
+    try {
+      FinishAfterGrowth(in_flight);  // so that all of its batch is in the snapshot
+    } catch (...) {
+      health_.Check();  // else its ticket says so, and nobody else need know
+    }
+  }
+  const bool has_cells = !InlineValues(value_size_);
+  const std::uint64_t tail = has_cells ? executor_->Positions().cells_tail : 0;
+  while (!executor_->TakeCopy(copy->get())) {
+    CopyShape larger = shape;
+    larger.room = (*copy)->items;
+    copy->reset();
+    *copy = executor_->MakeCopy(larger);
+  }
+  copying->emplace(snapshots_);
+  if (has_cells) space_.epochs().HoldCells(tail);
+  return SecondsSince(start);
+}
+
+SnapshotResult StoreImpl::Snapshot(const std::string& path, const SnapshotOptions& options) {
+  SnapshotResult result;
+  {
+    const Snapshots::Turn turn(snapshots_);
+    result = TakeSnapshot(path, options);
+  }
+  log_.Tell();
+  return result;
+}
+
+SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOptions& options) {
+  const ProfilerRange range("snapshot");
+  const auto start = Clock::now();
+  health_.Check();
+  SnapshotHeader header = BeginHeader(options);
+  SnapshotWriter writer(path);
+  const unsigned cores = std::thread::hardware_concurrency();
+  ThreadPool threads(options.threads > 0
+                         ? options.threads
+                         : std::clamp(cores / kCoresForThread, kFewestThreads, kMostThreads));
+  CopyShape shape{.room = RoomFor(header.total_items),
+                  .key_words = key_size_ / 8,
+                  .changes_only = header.is_increment(),
+                  .range_bits = 0};
+  const std::optional<Snapshots::Base> before = snapshots_.base;
+  if (options.track_changes || shape.changes_only) {
+    shape.range_bits = std::max(RangeBitsFor(header.total_items), before ? before->range_bits : 0);
+  }
+  std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
+  std::optional<Snapshots::Copying> copying;
+  SnapshotResult result;
+  result.pause_seconds = TakeInstant(shape, &copy, &copying);
+  if (shape.range_bits > 0) snapshots_.base.reset();
+  // What changed since the base has changed since then still, if this is not to be the base.
+  const auto keep_base = [&] {
+    if (shape.range_bits == 0 || !before) return;
+    executor_->MarkAgain(*copy);
+    snapshots_.base = {before->id, before->sequence, shape.range_bits};
+  };
+  try {
+    copy->Fetch();
+    const std::vector<std::uint32_t> ranges = MarkedRanges(*copy);
+    header.total_items = copy->total;
+    header.items = copy->items;
+    header.ranges = header.is_increment() ? ranges.size() : 0;
+    writer.Write(header, CopiedItems(*copy, ranges, pool_->base(), header), threads);
+    copying.reset();
+    ReleaseCells();
+    if (!options.track_changes) keep_base();
+    result.bytes = writer.Finish();
+  } catch (...) {
+    try {
+      keep_base();
+    } catch (const Error&) {  // then the next increment is refused
+    }
+    copying.reset();
+    ReleaseCells();
+    throw;
+  }
+  if (options.track_changes) {
+    snapshots_.base = {header.id, header.sequence, shape.range_bits};
+  }
+  result.items = header.total_items;
+  result.written = header.items;
+  result.seconds = SecondsSince(start);
+  snapshots_.Count(result.bytes, result.pause_seconds);
+  log_.Add(LogLevel::kInfo, [&] {
+    return fmt::format(
+        "{}: snapshot of {} items, {} of them written, {} bytes, in {:.3f} s, "
+        "batches excluded for {:.6f} s",
+        path, result.items, result.written, result.bytes, result.seconds, result.pause_seconds);
+  });
+  return result;
+}
+
+}  // namespace gpm

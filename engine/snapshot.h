@@ -1,0 +1,73 @@
+#ifndef GPM_ENGINE_SNAPSHOT_H_
+#define GPM_ENGINE_SNAPSHOT_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <optional>
+
+#include "gpmstore/stats.h"
+#include "pm/mutex.h"
+#include "snapshot/format.h"
+
+namespace gpm {
+
+/// Who takes a snapshot of a store, and what the next increment rests on.
+///
+/// Invariants:
+///  1. One thread has the turn. It is alone (Admission::Alone) for the instant: then the index is
+///     copied, and the cells are held that it names (Epochs::HoldCells).
+///  2. From then on, until the values are copied, the thread wants nothing of who is alone: so that
+///     may wait for it.
+///
+/// Thread safety: any thread.
+class Snapshots {
+ public:
+  /// Waits for the turn.
+  class Turn {
+   public:
+    explicit Turn(Snapshots& snapshots);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Snapshots& snapshots_;
+  };
+
+  /// Values are being copied during its life. Begun by who is alone.
+  class Copying {
+   public:
+    explicit Copying(Snapshots& snapshots);
+    ~Copying();
+    Copying(const Copying&) = delete;
+    Copying& operator=(const Copying&) = delete;
+
+   private:
+    Snapshots& snapshots_;
+  };
+  void AwaitCopied();
+
+  /// The snapshot since which changes are marked.
+  struct Base {
+    SnapshotId id{};
+    std::uint64_t sequence = 0;
+    std::uint32_t range_bits = 0;
+  };
+  std::optional<Base> base;  ///< of who has the turn
+
+  void Count(std::uint64_t bytes, double pause_seconds);
+  void AddTo(StoreStats* stats);
+
+ private:
+  Mutex mutex_;
+  std::condition_variable changed_;
+  bool taken_ GPM_GUARDED_BY(mutex_) = false;
+  bool copying_ GPM_GUARDED_BY(mutex_) = false;
+  std::uint64_t count_ GPM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t bytes_ GPM_GUARDED_BY(mutex_) = 0;
+  double pause_seconds_ GPM_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_SNAPSHOT_H_

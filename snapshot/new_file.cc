@@ -1,0 +1,128 @@
+#include "snapshot/new_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "gpmstore/error.h"
+#include "pm/format.h"
+
+namespace gpm {
+namespace {
+
+[[noreturn]] void Throw(const std::string& path, const char* what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  const ErrorCode code = full              ? ErrorCode::kNoSpace
+                         : error == EEXIST ? ErrorCode::kExists
+                                           : ErrorCode::kIo;
+  throw Error(code, fmt::format("{}: can't {}: {}", path, what, std::strerror(error)));
+}
+
+/// A descriptor that is closed at the end.
+class Descriptor {
+ public:
+  Descriptor(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC)) {
+    if (fd_ < 0) Throw(path, "open", errno);
+  }
+  ~Descriptor() { close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int operator*() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+std::string TemporaryName(const std::string& path, const std::string& what) {
+  std::random_device random;
+  return fmt::format("{}.{}-{:08x}{:08x}", path, what, random(), random());
+}
+
+void RequireNoFile(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) == 0) {
+    throw Error(ErrorCode::kExists, path + ": there is a file of this name; name a new one");
+  }
+}
+
+void GiveName(const std::string& temporary, const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (link(temporary.c_str(), path.c_str()) == 0) {
+    unlink(temporary.c_str());  // else it has two names
+  } else {
+    const int error = errno;
+    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK) Throw(path, "name it", error);
+    // A file system without links.
+    RequireNoFile(path);
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) Throw(path, "name it", errno);
+  }
+  try {
+    const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
+    if (fsync(*fd) != 0 && errno != EINVAL) Throw(folder, "sync", errno);
+  } catch (...) {
+    RemoveFile(path);  // it may be gone after a power failure: nobody is told that it is there
+    throw;
+  }
+}
+
+void RemoveFile(const std::string& path) noexcept { unlink(path.c_str()); }
+
+void SyncFile(const std::string& path) {
+  const Descriptor fd(path, O_RDONLY);
+  if (fsync(*fd) != 0) Throw(path, "sync", errno);
+}
+
+NewFile::NewFile(const std::string& path)
+    : path_(path), temporary_(TemporaryName(path, "partial")) {
+  RequireNoFile(path);
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  fd_ = open(temporary_.c_str(), kFlags | O_DIRECT, 0666);
+  if (fd_ < 0 && errno == EINVAL) {  // the file was made all the same, on some
+    RemoveFile(temporary_);
+    fd_ = open(temporary_.c_str(), kFlags, 0666);
+  }
+  if (fd_ < 0) Throw(temporary_, "create", errno);
+  exists_ = true;
+}
+
+NewFile::~NewFile() {
+  if (fd_ >= 0) close(fd_);
+  if (exists_) RemoveFile(temporary_);
+}
+
+void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset) {
+  bool direct = true;
+  while (bytes > 0) {
+    const ssize_t written = pwrite(fd_, data, bytes, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && std::exchange(direct, false)) {
+      // Its pages are not what the medium wants: through the page cache, then.
+      const int flags = fcntl(fd_, F_GETFL);
+      if (flags >= 0 && fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+      Throw(path_, "write", errno);
+    }
+    if (written <= 0) Throw(path_, "write", written < 0 ? errno : EIO);
+    data += written;
+    bytes -= static_cast<std::uint64_t>(written);
+    offset += static_cast<std::uint64_t>(written);
+  }
+}
+
+void NewFile::Finish() {
+  if (fsync(fd_) != 0) Throw(path_, "sync", errno);
+  if (close(std::exchange(fd_, -1)) != 0) Throw(path_, "close", errno);
+  GiveName(temporary_, path_);
+  exists_ = false;
+}
+
+}  // namespace gpm

@@ -1,0 +1,52 @@
+#ifndef GPM_SNAPSHOT_NEW_FILE_H_
+#define GPM_SNAPSHOT_NEW_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace gpm {
+
+/// A name beside `path` that nobody else uses: `path`.`what`-*.
+std::string TemporaryName(const std::string& path, const std::string& what);
+
+/// @throws Error(kExists) where there is a file of this name
+void RequireNoFile(const std::string& path);
+
+/// Gives a complete file its name, unless there is one of that name, and makes that durable.
+/// @throws Error kExists, kIo; it has its temporary name then, or none
+void GiveName(const std::string& temporary, const std::string& path);
+
+/// Removes a file; an error is lost.
+void RemoveFile(const std::string& path) noexcept;
+
+/// Waits until the medium has what a file holds. @throws Error kIo, kNoSpace
+void SyncFile(const std::string& path);
+
+/// A file that is written under a temporary name, past the page cache where the file system takes
+/// that. It is removed if it is not given its name.
+///
+/// Thread safety: Write from any thread; else one at a time.
+class NewFile {
+ public:
+  /// @throws Error kExists (of that name), kIo, kNoSpace
+  explicit NewFile(const std::string& path);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  /// @param data, offset, bytes whole pages, aligned as such @throws Error kIo, kNoSpace
+  void Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset);
+  /// Syncs it and gives it its name. @throws Error kExists, kIo, kNoSpace
+  void Finish();
+
+ private:
+  const std::string path_;
+  const std::string temporary_;
+  int fd_ = -1;
+  bool exists_ = false;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_SNAPSHOT_NEW_FILE_H_

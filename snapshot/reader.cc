@@ -1,0 +1,224 @@
+#include "snapshot/reader.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "gpmstore/error.h"
+#include "pm/crc32c.h"
+#include "pm/superblock.h"
+#include "snapshot/block_buffer.h"
+#include "table/hash.h"
+#include "table/layout.h"
+
+namespace gpm {
+namespace {
+
+constexpr std::uint64_t kMostThings = std::uint64_t{1} << 44;
+
+int OpenForReading(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd >= 0) return fd;
+  const int error = errno;
+  throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+              fmt::format("{}: can't open: {}", path, std::strerror(error)));
+}
+
+}  // namespace
+
+SnapshotFile::SnapshotFile(const std::string& path)
+    : path_(path),
+      fd_(OpenForReading(path)),
+      header_([&] {
+        try {
+          return ReadHeader();
+        } catch (...) {
+          close(fd_);
+          throw;
+        }
+      }()),
+      layout_(header_) {}
+
+SnapshotFile::~SnapshotFile() { close(fd_); }
+
+void SnapshotFile::Refuse(const std::string& why) const {
+  throw Error(ErrorCode::kDamaged, path_ + ": " + why);
+}
+
+void SnapshotFile::ReadPages(std::uint64_t offset, std::uint64_t bytes, std::byte* data) const {
+  while (bytes > 0) {
+    const ssize_t n = pread(fd_, data, bytes, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      throw Error(ErrorCode::kIo, fmt::format("{}: can't read: {}", path_, std::strerror(errno)));
+    }
+    if (n == 0) Refuse("truncated snapshot");
+    data += n;
+    bytes -= static_cast<std::uint64_t>(n);
+    offset += static_cast<std::uint64_t>(n);
+  }
+}
+
+SnapshotHeader SnapshotFile::ReadHeader() const {
+  struct stat status {};
+  if (fstat(fd_, &status) != 0) {
+    throw Error(ErrorCode::kIo, fmt::format("{}: can't open: {}", path_, std::strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) Refuse("not a snapshot: it is no file");
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
+  SnapshotHeader header;
+  if (bytes < kPageBytes) Refuse("not a snapshot, or truncated: it is too short");
+  BlockBuffer page(kPageBytes);
+  ReadPages(0, kPageBytes, page.data());
+  std::memcpy(&header, page.data(), sizeof header);
+  if (header.magic != kSnapshotMagic) Refuse("not a GPMStore snapshot");
+  if (header.version != kSnapshotVersion) {
+    Refuse(fmt::format("snapshot of format version {}, this build reads version {}", header.version,
+                       kSnapshotVersion));
+  }
+  SnapshotHeader without = header;
+  without.crc = 0;
+  std::memcpy(page.data(), &without, sizeof without);
+  if (Crc32c(page.data(), kPageBytes) != header.crc) {
+    Refuse("damaged snapshot: checksum mismatch of its header");
+  }
+  const std::string defect = ConfigDefect(header.key_size, header.value_size, header.geometry);
+  if (!defect.empty()) Refuse("damaged snapshot: " + defect);
+  if (header.range_bits > kMostRangeBits || header.items > kMostThings ||
+      header.ranges > kMostThings || header.is_increment() != (header.sequence > 0) ||
+      header.is_increment() != (header.base != SnapshotId{}) ||
+      (!header.is_increment() && (header.ranges > 0 || header.items != header.total_items))) {
+    Refuse("damaged snapshot: its header can't be right");
+  }
+  const std::uint64_t right = SnapshotLayout(header).file_bytes();
+  if (bytes < right) {
+    Refuse(fmt::format("truncated snapshot: {} bytes, and it has {}", right, bytes));
+  }
+  if (bytes > right) {
+    Refuse(fmt::format("damaged snapshot: {} bytes follow its end", bytes - right));
+  }
+  return header;
+}
+
+std::uint32_t SnapshotFile::Check(std::uint64_t index, const SnapshotLayout::Block& block,
+                                  std::byte* data) const {
+  BlockHeader header;
+  std::memcpy(&header, data, sizeof header);
+  BlockHeader without = header;
+  without.crc = 0;
+  std::memcpy(data, &without, sizeof without);
+  if (Crc32c(data, block.bytes) != header.crc || header.snapshot != header_.id ||
+      header.index != index || header.kind != block.kind || header.count != block.count) {
+    Refuse(fmt::format("damaged snapshot: its block {} of {}", index + 1, layout_.blocks() + 1));
+  }
+  return header.crc;
+}
+
+const std::byte* SnapshotFile::Read(std::uint64_t index, std::byte* data) const {
+  const SnapshotLayout::Block block = layout_.At(index);
+  ReadPages(block.offset, block.bytes, data);
+  Check(index, block, data);
+  return data + kBlockHeaderBytes;
+}
+
+void SnapshotFile::Verify(ThreadPool& threads) const {
+  const SnapshotLayout::Block footer = layout_.Footer();
+  BlockBuffer buffer(footer.bytes);
+  ReadPages(footer.offset, footer.bytes, buffer.data());
+  Check(layout_.blocks(), footer, buffer.data());
+  std::atomic<std::uint64_t> next{0};
+  threads.Run(threads.threads(), [&](std::size_t) {
+    BlockBuffer data(kBlockBytes);
+    for (std::uint64_t i = 0; (i = next++) < layout_.blocks();) {
+      const SnapshotLayout::Block block = layout_.At(i);
+      ReadPages(block.offset, block.bytes, data.data());
+      const std::uint32_t crc = Check(i, block, data.data());
+      std::uint32_t listed = 0;
+      std::memcpy(&listed, buffer.data() + kBlockHeaderBytes + i * sizeof listed, sizeof listed);
+      if (crc != listed) {
+        Refuse(fmt::format("damaged snapshot: its block {} is of another", i + 1));
+      }
+    }
+  });
+}
+
+SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& threads) {
+  if (paths.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "no snapshot to restore: name a whole one at least");
+  }
+  for (const std::string& path : paths) files_.push_back(std::make_unique<SnapshotFile>(path));
+  CheckOrder();
+  changed_.resize(files_.size());
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    files_[i]->Verify(threads);
+    ReadRanges(i);
+  }
+}
+
+void SnapshotChain::CheckOrder() const {
+  const auto refuse = [](const SnapshotFile& file, const std::string& why) {
+    throw Error(ErrorCode::kDamaged, file.path() + ": " + why);
+  };
+  const SnapshotHeader& whole = files_.front()->header();
+  if (whole.is_increment()) {
+    refuse(*files_.front(),
+           "an increment; a chain begins with a whole snapshot, and has each after its base");
+  }
+  for (std::size_t i = 1; i < files_.size(); ++i) {
+    const SnapshotFile& file = *files_[i];
+    const SnapshotHeader& header = file.header();
+    const SnapshotHeader& before = files_[i - 1]->header();
+    if (!header.is_increment()) refuse(file, "a whole snapshot, which follows no other");
+    if (header.pool != whole.pool) {
+      refuse(file, fmt::format("a snapshot of another pool than {}", files_.front()->path()));
+    }
+    if (header.base != before.id || header.sequence != before.sequence + 1) {
+      refuse(file, fmt::format("no increment on {}: its base is another snapshot, of this chain or "
+                               "another",
+                               files_[i - 1]->path()));
+    }
+    if (header.key_size != whole.key_size || header.value_size != whole.value_size ||
+        !std::equal(std::begin(header.hash_seed), std::end(header.hash_seed),
+                    std::begin(whole.hash_seed))) {
+      refuse(file, "damaged snapshot: its pool's sizes or hashes are not those of its base");
+    }
+  }
+}
+
+void SnapshotChain::ReadRanges(std::size_t i) {
+  const SnapshotFile& file = *files_[i];
+  if (!file.header().is_increment()) return;
+  std::vector<bool>& changed = changed_[i];
+  changed.resize(std::uint64_t{1} << file.header().range_bits);
+  BlockBuffer data(kBlockBytes);
+  for (std::uint64_t block = 0; block < file.layout().range_blocks(); ++block) {
+    const std::byte* const ranges = file.Read(block, data.data());
+    for (std::uint64_t k = 0; k < file.layout().At(block).count; ++k) {
+      std::uint32_t range = 0;
+      std::memcpy(&range, ranges + k * sizeof range, sizeof range);
+      if (range >= changed.size()) {
+        throw Error(ErrorCode::kDamaged, file.path() + ": damaged snapshot: its ranges");
+      }
+      changed[range] = true;
+    }
+  }
+}
+
+bool SnapshotChain::Counts(std::size_t i, const std::byte* key) const {
+  if (i + 1 == files_.size()) return true;
+  const SnapshotHeader& header = files_[i]->header();
+  KeyBuffer words;
+  std::memcpy(words.words, key, header.key_size);
+  const std::uint64_t hash = HashKey(header.hash_seed, words.words, header.key_size / 8).h;
+  for (std::size_t later = i + 1; later < files_.size(); ++later) {
+    if (changed_[later][hash >> (64 - files_[later]->header().range_bits)]) return false;
+  }
+  return true;
+}
+
+}  // namespace gpm

@@ -1,0 +1,73 @@
+#ifndef GPM_SNAPSHOT_READER_H_
+#define GPM_SNAPSHOT_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "pm/thread_pool.h"
+#include "snapshot/format.h"
+
+namespace gpm {
+
+/// A snapshot's file, for reading. What is wrong with it is Error(kDamaged), which names it.
+///
+/// Thread safety: const members from any thread.
+class SnapshotFile {
+ public:
+  /// Reads the header, and looks whether the file is as long as that says.
+  /// @throws Error kNotFound, kDamaged, kIo
+  explicit SnapshotFile(const std::string& path);
+  ~SnapshotFile();
+  SnapshotFile(const SnapshotFile&) = delete;
+  SnapshotFile& operator=(const SnapshotFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const SnapshotHeader& header() const { return header_; }
+  const SnapshotLayout& layout() const { return layout_; }
+
+  /// Reads a block and checks it. @param data room for it @return what follows its header
+  const std::byte* Read(std::uint64_t index, std::byte* data) const;
+  /// Reads all of it. @throws Error kDamaged, kIo; std::bad_alloc
+  void Verify(ThreadPool& threads) const;
+
+ private:
+  void ReadPages(std::uint64_t offset, std::uint64_t bytes, std::byte* data) const;
+  std::uint32_t Check(std::uint64_t index, const SnapshotLayout::Block& block,
+                      std::byte* data) const;
+  SnapshotHeader ReadHeader() const;
+  [[noreturn]] void Refuse(const std::string& why) const;
+
+  const std::string path_;
+  const int fd_;
+  const SnapshotHeader header_;
+  const SnapshotLayout layout_;
+};
+
+/// Files of which the first is a whole snapshot, and each other an increment on the one before.
+/// Together they hold the items of the newest instant: those of a file, but for those whose range
+/// changed later.
+class SnapshotChain {
+ public:
+  /// Checks all of every file. @throws Error kNotFound, kDamaged, kIo; std::bad_alloc
+  SnapshotChain(std::span<const std::string> paths, ThreadPool& threads);
+
+  const SnapshotHeader& newest() const { return files_.back()->header(); }
+  std::size_t files() const { return files_.size(); }
+  const SnapshotFile& file(std::size_t i) const { return *files_[i]; }
+  /// Whether an item with this key in file i is one of the newest instant.
+  bool Counts(std::size_t i, const std::byte* key) const;
+
+ private:
+  void CheckOrder() const;
+  void ReadRanges(std::size_t i);
+
+  std::vector<std::unique_ptr<SnapshotFile>> files_;
+  std::vector<std::vector<bool>> changed_;  ///< of each file, by range
+};
+
+}  // namespace gpm
+
+#endif  // GPM_SNAPSHOT_READER_H_
