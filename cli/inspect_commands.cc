@@ -61,6 +61,11 @@ int RunInfo(const InspectArguments& arguments) {
   const double load_factor =
       report.slots == 0 ? 0 : static_cast<double>(report.items) / static_cast<double>(report.slots);
 
+  std::uint64_t segment_bytes = 0;
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    segment_bytes += superblock.segments[i].bytes;
+  }
+
   nlohmann::ordered_json json;
   json["pool"] = arguments.pool;
   json["version"] = superblock.version;
@@ -87,6 +92,9 @@ int RunInfo(const InspectArguments& arguments) {
   }
   json["load_factor"] = load_factor;
   json["pm_bytes"] = bytes;
+  json["pm_bytes_levels"] = LevelsBytes(superblock, SizesOf(superblock));
+  json["pm_bytes_cells"] = segment_bytes;
+  json["pm_bytes_free"] = bytes - std::min(bytes, UsedBytes(superblock));
   json.update(ToJson(report));
   if (arguments.json != "-") {
     std::string text;
@@ -106,7 +114,10 @@ int RunInfo(const InspectArguments& arguments) {
     line("items", fmt::format("{} in {} slots, load factor {:.3f}", report.items, report.slots,
                               load_factor));
     line("cells", fmt::format("{} of {} in use", report.cells_in_use, report.value_cells));
-    line("space", ycsb::BytesText(bytes));
+    line("space", fmt::format("{}: {} of levels, {} of cells, {} free", ycsb::BytesText(bytes),
+                              ycsb::BytesText(json["pm_bytes_levels"]),
+                              ycsb::BytesText(json["pm_bytes_cells"]),
+                              ycsb::BytesText(json["pm_bytes_free"])));
     line("closed", report.clean ? "in order" : "no: recovery runs when a store opens it");
     if (report.insert_slots > 0 || report.duplicates > 0 || report.resizing) {
       line("recovery",

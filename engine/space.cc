@@ -1,6 +1,7 @@
 #include "engine/space.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <utility>
 
@@ -26,10 +27,13 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
 /// What compaction leaves beyond what is needed: such a part, as a step of growth (Pool).
 constexpr std::uint64_t kStepShare = 32;
 
-/// Room is made ready for so many batches as the last ones. That of a level: when the table is then
-/// less than this below the load factor at which it has to grow, which varies.
+/// Room is made ready for so many batches as the last ones. That of a level: part by part, from
+/// when the table is then so far below the load factor at which it has to grow. All of it is ready
+/// a bit below that, which varies. (Each part is a registration with the GPU.)
 constexpr std::uint64_t kBatchesAhead = 2;
-constexpr double kNearFull = 0.03;
+constexpr double kNearFull = 0.06;
+constexpr double kFull = 0.02;
+constexpr double kLevelParts = 4;
 /// And room for cells is at least this: a small pool may grow by several steps within a batch.
 constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
 
@@ -174,9 +178,11 @@ void Space::LookAhead() noexcept {
     }
   }
   const double slots = static_cast<double>(items()) + double{kBatchesAhead} * recent_items_;
-  if (slots >= (full_load_.value_or(kLeastFull) - kNearFull) * static_cast<double>(Capacity()) &&
-      !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
-    bytes += next_growth_.level_bytes;
+  const double left = full_load_.value_or(kLeastFull) - slots / static_cast<double>(Capacity());
+  if (left <= kNearFull && !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
+    const double part = std::min((kNearFull - left) / (kNearFull - kFull), 1.0);
+    bytes += static_cast<std::uint64_t>(std::ceil(part * kLevelParts) / kLevelParts *
+                                        static_cast<double>(next_growth_.level_bytes));
   }
   if (bytes > 0) pool_.mapping().MakeReady(next_growth_.used_end + bytes);
 }

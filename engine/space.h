@@ -64,9 +64,9 @@ class Space {
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
   /// fewer cells are free than two batches as those of late take, or than half a segment has, and
-  /// that of a level, when the table will be nearly as full two batches on as it was when it had to
-  /// grow. So a pool is at most one step of growth, or one batch, larger than it would be, and does
-  /// not grow while nobody writes.
+  /// that of a level, part by part, when the table will be nearly as full two batches on as it was
+  /// when it had to grow. So a pool is at most one step of growth, or one batch, larger than it
+  /// would be, and does not grow while nobody writes.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
   /// The table grows for want of slots: learns how full it could be.
   void CountFull() GPM_REQUIRES(store_state);
