@@ -329,6 +329,21 @@ TEST_P(LeftoverTest, ACopyTakenInTheMiddleRecovers) {
   }
 }
 
+TEST_P(LeftoverTest, ASnapshotInTheMiddleHasEachItemOnce) {
+  const auto store = NewStore();
+  store->Apply(Op::kErase, {crowd_[0], crowd_[3]});
+  store->Apply(Op::kUpdate, {crowd_[1], crowd_[2]}, 9);
+  ASSERT_GT(store->store().Stats().buckets_to_drain, 0u);
+  const std::string file = NewPath();
+  const SnapshotResult snapshot = store->store().Snapshot(file);
+  EXPECT_EQ(snapshot.items, store->model().size());
+  EXPECT_EQ(snapshot.written, snapshot.items);
+  Store restored = Store::Restore({file}, NewPath(), Options());
+  test::ExpectContents(restored, store->model());
+  restored.Close();
+  store->ExpectContents();
+}
+
 INSTANTIATE_TEST_SUITE_P(Stores, LeftoverTest,
                          testing::Values(Case{8, 8, false, 1.5}, Case{8, 64, false, 1.5},
                                          Case{32, 24, true, 1.5}, Case{8, 64, true, 1.5}),
