@@ -155,6 +155,7 @@ void Resizer::EndComposing() {
   pool_.ReplaceLevels(composed_->sizes, composed_->place);
   cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
   ++resizes_;
+  ++composed_resizes_;
   cache_.Await(executor_);  // a refresh may have begun, which reads the levels
   composed_.reset();
 }

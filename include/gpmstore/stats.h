@@ -60,7 +60,7 @@ struct StoreStats {
   std::vector<std::uint64_t> level_buckets;
   std::uint64_t buckets_to_drain = 0;  ///< of the oldest level, before it is dropped
   std::uint64_t resizes = 0;           ///< since open
-  std::uint64_t composed_resizes = 0;  ///< of those, that wrote the new level as a whole
+  std::uint64_t composed_resizes = 0;  ///< of those, that wrote new levels as a whole
   double resize_seconds = 0;           ///< that they took; no batch ran
   double growth_seconds = 0;  ///< of that, until the medium had room and the executor saw it
   /// Operations since open that have ended, by Op: of batches of one kind. Those of mixed batches,

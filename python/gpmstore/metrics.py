@@ -33,7 +33,7 @@ _COUNTERS = {
     "mixed_operations": "Operations of batches of mixed kinds",
     "finds_found": "Finds that found their key",
     "resizes": "Resizes",
-    "composed_resizes": "Resizes that wrote the new level as a whole",
+    "composed_resizes": "Resizes that wrote new levels as a whole",
     "resize_seconds": "Time that resizes took",
     "pool_growths": "Growths of the pool",
     "pool_growth_waits": "Growths of the pool that waited for the medium",
