@@ -37,8 +37,8 @@ struct ChangeMap {
     const std::uint32_t more = range_bits - its_range_bits;
     for (std::uint64_t range = i << more; range < (i + 1) << more; ++range) MarkRange(range);
   }
-  /// REQUIRES: no batch runs.
-  GPM_HD bool IsMarked(const KeyHash& hash) const { return marks[RangeOf(hash)] != 0; }
+  /// What says whether it is marked. REQUIRES: no batch runs.
+  GPM_HD const std::uint8_t* MarkOf(const KeyHash& hash) const { return marks + RangeOf(hash); }
 };
 
 }  // namespace gpm

@@ -340,8 +340,8 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
       for (std::uint64_t b = first; b < last; ++b) {
         for (std::uint32_t s = 0; s < table_.slots; ++s) {
           if (!ReadItem(operations, buckets, b, s, part.key(), part.reference())) continue;
-          part.Add(all ||
-                   changes.IsMarked(HashKey(table_.hash_seed, part.key(), table_.key_words)));
+          part.Add(all ? nullptr
+                       : changes.MarkOf(HashKey(table_.hash_seed, part.key(), table_.key_words)));
         }
       }
     });

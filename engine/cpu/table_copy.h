@@ -51,29 +51,41 @@ class CpuTableCopy : public TableCopy {
 
     std::uint64_t* key() { return keys_ + count_ * copy_->shape.key_words; }
     std::uint64_t* reference() { return references_ + count_; }
-    /// An item is in key() and reference().
-    void Add(bool wanted) {
+    /// An item is in key() and reference(). @param mark says whether it is wanted; null: it is
+    void Add(const std::uint8_t* mark) {
       ++total_;
-      if (wanted && ++count_ == kAtOnce) Flush();
+      if (mark != nullptr) __builtin_prefetch(mark);
+      marks_[count_] = mark;
+      if (++count_ == kAtOnce) Flush();
     }
 
    private:
     void Flush() {
-      const std::uint64_t first = AtomicAdd(&copy_->items, count_);
-      if (first + count_ <= copy_->shape.room) {
-        const std::uint64_t words = copy_->shape.key_words;
-        std::memcpy(copy_->keys_.get() + first * words, keys_, count_ * words * 8);
-        std::memcpy(copy_->references_.get() + first, references_, count_ * 8);
+      const std::uint64_t words = copy_->shape.key_words;
+      std::uint64_t wanted = 0;
+      for (std::uint64_t i = 0; i < count_; ++i) {
+        if (marks_[i] != nullptr && *marks_[i] == 0) continue;
+        if (wanted < i) {
+          std::memcpy(keys_ + wanted * words, keys_ + i * words, words * 8);
+          references_[wanted] = references_[i];
+        }
+        ++wanted;
       }
       count_ = 0;
+      if (wanted == 0) return;
+      const std::uint64_t first = AtomicAdd(&copy_->items, wanted);
+      if (first + wanted > copy_->shape.room) return;
+      std::memcpy(copy_->keys_.get() + first * words, keys_, wanted * words * 8);
+      std::memcpy(copy_->references_.get() + first, references_, wanted * 8);
     }
 
-    static constexpr std::uint32_t kAtOnce = 32;
+    static constexpr std::uint32_t kAtOnce = 32;  ///< as many cache misses as overlap
     CpuTableCopy* copy_;
     std::uint64_t count_ = 0;
     std::uint64_t total_ = 0;
     std::uint64_t keys_[kAtOnce * kMaxKeyWords];
     std::uint64_t references_[kAtOnce];
+    const std::uint8_t* marks_[kAtOnce];
   };
 
   const CopyShape shape;

@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     ++total;
     if (to.changes_only &&
-        !table.changes.IsMarked(HashKey(table.hash_seed, key.words, table.key_words))) {
+        *table.changes.MarkOf(HashKey(table.hash_seed, key.words, table.key_words)) == 0) {
       continue;
     }
     // One for the threads of a warp that are here together: they all write the same word.
