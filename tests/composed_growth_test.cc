@@ -337,7 +337,7 @@ TEST_P(LeftoverTest, ASnapshotInTheMiddleHasEachItemOnce) {
   const SnapshotResult snapshot = store->store().Snapshot(file);
   EXPECT_EQ(snapshot.items, store->model().size());
   EXPECT_EQ(snapshot.written, snapshot.items);
-  Store restored = Store::Restore({file}, NewPath(), Options());
+  Store restored = Store::Restore(std::span(&file, 1), NewPath(), Options());
   test::ExpectContents(restored, store->model());
   restored.Close();
   store->ExpectContents();
