@@ -237,6 +237,7 @@ TEST_F(StoreRoomTest, GrowthFindsItsRoomReady) {
 TEST_F(StoreRoomTest, AStoreThatNobodyWritesToDoesNotGrow) {
   ModelledStore store(NewPath(), Sizes(100), TestOpenOptions());
   store.Apply(Op::kInsert, Numbers(0, 50'000));
+  store.Apply(Op::kErase, Numbers(0, 2000));  // so that there are cells to begin an update with
   store.Reopen();
   const std::uint64_t bytes = store.store().Stats().pm_bytes;
   EXPECT_EQ(FileBytes(store), bytes) << "closed, a pool has nothing ready";
