@@ -123,9 +123,9 @@ class CudaExecutor : public Executor {
   void FreeAll(CellRange range) override;
   /// (Where the medium needs flushing, the lines of moved items would have to be logged, too.)
   bool DrainsBesideBatches() const override { return !needs_flush(); }
-  /// Of an H100 or H200 over PCIe 5: half of what the link does each way, as half of each growth
-  /// is reading and the directory takes its time; and large batches of inserts
-  /// (docs/PERFORMANCE.md).
+  /// Estimated, for an H100 or H200 over PCIe 5, and not measured yet: half of what the link does
+  /// each way, as half of each growth is reading and the directory takes its time; and what large
+  /// batches of inserts do (docs/PERFORMANCE.md).
   ExecutorRates rates() const override { return {.composed_bytes = 25e9, .operations = 150e6}; }
   std::uint64_t ComposeNewest() override;
   std::uint64_t DrainLevel(std::uint32_t level, bool displaces) override;
