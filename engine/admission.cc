@@ -209,9 +209,13 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   draining_.Done(in_flight->drain, !behind && progress.drained);
   space_.epochs().End(in_flight->id, progress.positions);
   if (!in_flight->error) {
-    space_.CountTaken(in_flight->demand,
-                      in_flight->grant.count - in_flight->cells_left + progress.short_of_cells,
-                      progress.items_added + static_cast<std::int64_t>(progress.short_of_slots));
+    // (An insert that lacks a cell is of a key that is not there.)
+    const Demand& demand = in_flight->demand;
+    const bool adds = !demand.mixed && demand.kind == Op::kInsert;
+    space_.CountTaken(
+        demand, in_flight->grant.count - in_flight->cells_left + progress.short_of_cells,
+        progress.items_added + static_cast<std::int64_t>(progress.short_of_slots +
+                                                         (adds ? progress.short_of_cells : 0)));
   }
   CountOperations(*in_flight);
   Count(progress);

@@ -31,6 +31,10 @@ constexpr std::uint64_t kStepShare = 32;
 /// when the table is then so far below the load factor at which it has to grow. All of it is ready
 /// a bit below that, which varies. (Each part is a registration with the GPU.)
 constexpr std::uint64_t kBatchesAhead = 2;
+/// Where a growth had to wait for room, room is made so many times as early for the next ones: less
+/// and less so with each that had not.
+constexpr double kMostLead = 2;
+constexpr double kForgetLead = 0.98;
 constexpr double kNearFull = 0.06;
 constexpr double kFull = 0.02;
 constexpr double kLevelParts = 4;
@@ -162,12 +166,16 @@ void Space::LookAhead() noexcept {
   } catch (const std::bad_alloc&) {
     return;  // it grows when it has to
   }
+  const GrowthTimes& growth = pool_.mapping().growth_times();
+  for (; growths_seen_ < growth.growths; ++growths_seen_) lead_ = std::max(lead_ * kForgetLead, 1.0);
+  if (std::exchange(waits_seen_, growth.waits) < growth.waits) lead_ = kMostLead;
   std::uint64_t bytes = 0;
   if (has_cells_) {
     const auto recent = static_cast<std::uint64_t>(recent_cells_);
     const std::uint64_t step = next_growth_.cells;
     const std::uint64_t kept = epochs_.kept_cells();
-    const std::uint64_t few = std::max(step / 2, kBatchesAhead * recent) + kept;
+    const auto early = static_cast<std::uint64_t>(lead_ * static_cast<double>(step / 2));
+    const std::uint64_t few = std::max(early, kBatchesAhead * recent) + kept;
     // For a batch that takes more than a step, the step as well, since the pool may grow by both.
     // (Two more: neither end need be aligned to cells.)
     const std::uint64_t cells = std::max(step, recent + std::min(recent, step) + kept) + 2;
@@ -179,8 +187,9 @@ void Space::LookAhead() noexcept {
   }
   const double slots = static_cast<double>(items()) + double{kBatchesAhead} * recent_items_;
   const double left = full_load_.value_or(kLeastFull) - slots / static_cast<double>(Capacity());
-  if (left <= kNearFull && !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
-    const double part = std::min((kNearFull - left) / (kNearFull - kFull), 1.0);
+  const double near = lead_ * kNearFull;
+  if (left <= near && !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
+    const double part = std::min((near - left) / (near - lead_ * kFull), 1.0);
     bytes += static_cast<std::uint64_t>(std::ceil(part * kLevelParts) / kLevelParts *
                                         static_cast<double>(next_growth_.level_bytes));
   }

@@ -98,7 +98,7 @@ void RoomAhead::Work() {
     if (stop_) return;
     // Of a large pool in larger steps, since each is a GPU registration.
     const std::uint64_t most =
-        std::clamp(end_ / 16 / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
+        std::clamp(end_ / kStepsOfPool / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
     const MappedStep step{end_, std::min(wanted_ - end_, most)};
     const bool hurry = hurry_;
     bool made = TryReserve();

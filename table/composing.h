@@ -33,15 +33,16 @@ class UnnamedMedia : public Media {
 /// if there is one. (Damage may have left a copy of it in another level, which then takes
 /// precedence over it, as while a level is drained.)
 /// @param operations with an UnnamedMedia
+/// @param read where its words are read: the slot, or a copy of it
 /// @return false when it found no slot there, or lies where only damage has put it
 template <class Group, class Media>
-GPM_HD bool ComposeSlot(const Operations<Group, Media>& operations, Slot slot) {
-  const std::uint64_t word = operations.LoadState(slot);
+GPM_HD bool ComposeSlot(const Operations<Group, Media>& operations, Slot slot, Slot read) {
+  const std::uint64_t word = operations.LoadState(read);
   if (word == kEmptyState || word == kInsertState) return true;
   KeyBuffer key;
-  LoadSlotKey(operations.table(), operations.media(), slot, word, key.words);
+  LoadSlotKey(operations.table(), operations.media(), read, word, key.words);
   return operations.IsInPlace(slot, word, key.words) &&
-         operations.InsertReference(key.words, operations.LoadReference(slot), 1);
+         operations.InsertReference(key.words, operations.LoadReference(read), 1);
 }
 
 }  // namespace gpm

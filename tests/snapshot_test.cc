@@ -411,7 +411,7 @@ TEST_P(SnapshotShapeTest, IsOfOneInstantBesideBatches) {
       std::this_thread::yield();
     }
   };
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (std::uint64_t writer = 0; writer < kWriters; ++writer) threads.emplace_back(write, writer);
   threads.emplace_back(grow);
   std::vector<std::string> files;
@@ -431,7 +431,7 @@ TEST_P(SnapshotShapeTest, IsOfOneInstantBesideBatches) {
     files.push_back(file);
   }
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   store.Close();
   const std::uint64_t modulus = value_size >= 8 ? 0 : std::uint64_t{1} << (8 * value_size);
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -464,10 +464,10 @@ TEST_F(SnapshotTest, ThePoolGrowsBesideASnapshot) {
   store.Apply(Op::kInsert, Numbers(0, 3000));
   const Model then = store.model();
   const std::string file = NewPath();
-  std::thread snapshot;
+  std::jthread snapshot;
   {
     HeldWrites held;
-    snapshot = std::thread([&] { store.store().Snapshot(file); });
+    snapshot = std::jthread([&] { store.store().Snapshot(file); });
     held.AwaitFirst();
     const std::uint64_t cells = store.store().Stats().value_cells;
     for (int round = 0; round < 5; ++round) {
@@ -506,15 +506,15 @@ TEST_F(SnapshotTest, AFullPoolWaitsForTheSnapshot) {
   };
   ASSERT_EQ(apply(Op::kInsert, 0, kItems, 0), 0u);
   const std::string file = NewPath();
-  std::thread snapshot;
-  std::thread updates;
+  std::jthread snapshot;
+  std::jthread updates;
   std::atomic<std::uint64_t> done{0};
   std::atomic<std::uint64_t> refused{0};
   {
     HeldWrites held;
-    snapshot = std::thread([&] { EXPECT_EQ(store.Snapshot(file).items, kItems); });
+    snapshot = std::jthread([&] { EXPECT_EQ(store.Snapshot(file).items, kItems); });
     held.AwaitFirst();
-    updates = std::thread([&] {
+    updates = std::jthread([&] {
       for (std::uint64_t round = 0; round < 3; ++round) {
         for (std::uint64_t first = 0; first < kItems; first += 1000) {
           refused += apply(Op::kUpdate, first, 1000, round + 1);
@@ -553,13 +553,13 @@ TEST_F(SnapshotTest, MaintenanceWaitsForTheSnapshot) {
     const Model then = store.model();
     const std::string file = NewPath();
     std::atomic<bool> returned{false};
-    std::thread snapshot;
-    std::thread call;
+    std::jthread snapshot;
+    std::jthread call;
     {
       HeldWrites held;
-      snapshot = std::thread([&] { store.store().Snapshot(file); });
+      snapshot = std::jthread([&] { store.store().Snapshot(file); });
       held.AwaitFirst();
-      call = std::thread([&] {
+      call = std::jthread([&] {
         maintain(store.store());
         returned = true;
       });
@@ -587,7 +587,7 @@ TEST_F(SnapshotTest, AfterAnErrorTheChainGoesOn) {
       std::optional<ErrorCode> code;
       {
         HeldWrites held;
-        std::thread snapshot([&] {
+        std::jthread snapshot([&] {
           code = ErrorOf(
               [&] { store.store().Snapshot(file, {.base = increment ? chain.back() : ""}); });
         });
@@ -667,7 +667,7 @@ TEST_F(SnapshotTest, KillsLeaveNothingOrAllOfIt) {
 TEST_F(SnapshotTest, BesideMaintenance) {
   Store store = Store::Create(NewPath(), Shape(8, 100), TestOpenOptions());
   std::atomic<bool> stop{false};
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   threads.emplace_back([&] {
     for (std::uint64_t round = 0; !stop; ++round) {
       TestBatch batch(8, 100);
@@ -694,7 +694,7 @@ TEST_F(SnapshotTest, BesideMaintenance) {
     store.Snapshot(files[0][i], {.base = i == 0 ? "" : files[0][i - 1]});
   }
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   if (TestExecutor() == ExecutorKind::kCpu) {
     EXPECT_EQ(store.impl()->CountMisplacedCells(), 0u);
   }

@@ -519,7 +519,7 @@ std::uint64_t CpuExecutor<Setup>::ComposeNewest() {
                   }
                 });
                 for_each_slot(at, end,
-                              [&](Slot slot) { stayed += ComposeSlot(operations, slot) ? 0 : 1; });
+                              [&](Slot slot) { stayed += ComposeSlot(operations, slot, slot) ? 0 : 1; });
               }
               left += stayed;
             });

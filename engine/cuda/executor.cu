@@ -294,10 +294,21 @@ std::uint64_t CudaExecutor::ComposeNewest() {
   const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 8, *stream_), "cudaMemsetAsync");
   const TableView& table = context_.table;
-  const std::uint64_t slots = table.Buckets(table.level_count - 1) << table.slot_bits;
+  const std::uint32_t oldest = table.level_count - 1;
+  const std::uint64_t slots = table.Buckets(oldest) << table.slot_bits;
+  // Its words one by one, over the link, would take three times as long.
+  DeviceArray<std::byte> copy(&gpu_bytes_);
+  try {
+    copy.Reserve(table.Buckets(oldest) * table.bucket_bytes);
+    CopyLines(copy.data(), table.Bucket(oldest, 0), copy.size(), *stream_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu || copy.data() != nullptr) throw;
+  }
+  const std::byte* const first = copy.data() != nullptr ? copy.data() : table.Bucket(oldest, 0);
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(slots, kBlockThreads)));
-  Launch("ComposeSlots", ComposeSlots, blocks, kBlockThreads, *stream_, context_, left_.data());
+  Launch("ComposeSlots", ComposeSlots, blocks, kBlockThreads, *stream_, context_, first,
+         left_.data());
   return EndPass();
 }
 
@@ -392,6 +403,7 @@ ReclaimPositions CudaExecutor::Positions() {
 }
 
 ReclaimPositions CudaExecutor::ReturnCells(const CellGrant& cells) {
+  if (cells.count == 0) return Positions();
   const CurrentDevice current = Activate();
   TableContext context = context_;
   context.reclaim.grant = cells;

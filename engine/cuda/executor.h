@@ -29,6 +29,11 @@ inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
   return (things + per_block - 1) / per_block;
 }
 
+/// Copies whole lines between GPU memory and a pool, in either direction. (A pool is registered in
+/// parts, across which cudaMemcpyAsync refuses to copy.)
+/// @param bytes a multiple of 16, as is each address @throws Error(kGpu)
+void CopyLines(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
+
 /// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
 /// nothing once sizes have settled.
 struct Workspace {

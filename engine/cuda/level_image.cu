@@ -3,14 +3,23 @@
 namespace gpm {
 namespace {
 
-/// Each warp writes whole lines side by side.
-__global__ void WriteLevels(const uint4* from, uint4* to, std::uint64_t count) {
+/// Each warp reads and writes whole lines side by side.
+__global__ void CopyLinesKernel(const uint4* from, uint4* to, std::uint64_t count) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += step) {
     to[i] = from[i];
   }
 }
+
+}  // namespace
+
+void CopyLines(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream) {
+  Launch("CopyLines", CopyLinesKernel, kGridStrideBlocks, kBlockThreads, stream,
+         reinterpret_cast<const uint4*>(from), reinterpret_cast<uint4*>(to), bytes / sizeof(uint4));
+}
+
+namespace {
 
 class CudaLevelImage : public LevelImage {
  public:
@@ -32,9 +41,7 @@ class CudaLevelImage : public LevelImage {
   std::byte* data() const override { return memory_.data(); }
   void WriteTo(std::byte* place) override {
     const CurrentDevice current = executor_.Activate();
-    Launch("WriteLevels", WriteLevels, kGridStrideBlocks, kBlockThreads, stream_,
-           reinterpret_cast<const uint4*>(memory_.data()), reinterpret_cast<uint4*>(place),
-           memory_.size() / sizeof(uint4));
+    CopyLines(place, memory_.data(), memory_.size(), stream_);
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 

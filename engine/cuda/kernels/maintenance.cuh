@@ -281,7 +281,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Puts the items of the oldest level into the newest one, which is in GPU memory, a thread for
 /// each slot: neighbours read what lies side by side in the pool.
 __global__ void __launch_bounds__(kBlockThreads)
-    ComposeSlots(const __grid_constant__ TableContext context, std::uint64_t* left) {
+    ComposeSlots(const __grid_constant__ TableContext context, const std::byte* buckets,
+                 std::uint64_t* left) {
   using Unnamed = UnnamedMedia<CudaMedia>;
   const Operations<ThreadGroup, Unnamed> operations(context.table, context.reclaim, context.locks,
                                                     context.accelerators, ThreadGroup{},
@@ -292,9 +293,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   std::uint64_t stayed = 0;
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < slots;
        i += std::uint64_t{gridDim.x} * blockDim.x) {
-    const Slot slot{table.Bucket(oldest, i >> table.slot_bits),
-                    static_cast<std::uint32_t>(i & (table.slots - 1))};
-    stayed += ComposeSlot(operations, slot) ? 0 : 1;
+    const std::uint64_t bucket = i >> table.slot_bits;
+    const auto index = static_cast<std::uint32_t>(i & (table.slots - 1));
+    // (It is only read.)
+    const Slot read{const_cast<std::byte*>(buckets) + bucket * table.bucket_bytes, index};
+    stayed += ComposeSlot(operations, Slot{table.Bucket(oldest, bucket), index}, read) ? 0 : 1;
   }
   if (stayed > 0) AtomicAdd(left, stayed);
 }
