@@ -17,14 +17,25 @@ class KeyModel {
     bool present = false;
     std::uint64_t token = 0;
   };
+  struct Change {
+    std::uint64_t number;
+    State state;  ///< from then on
+  };
   explicit KeyModel(std::uint32_t keys) : states_(keys) {}
 
-  State& operator[](std::uint64_t number) { return states_[number]; }
   const State& operator[](std::uint64_t number) const { return states_[number]; }
+  void Set(std::uint64_t number, const State& state) {
+    states_[number] = state;
+    if (changes_ != nullptr) changes_->push_back({number, state});
+  }
   std::uint64_t keys() const { return states_.size(); }
+  const std::vector<State>& states() const { return states_; }
+  /// What Set does is added to `changes`; null: no more.
+  void RecordTo(std::vector<Change>* changes) { changes_ = changes; }
 
  private:
   std::vector<State> states_;
+  std::vector<Change>* changes_ = nullptr;
 };
 
 /// When a batch was under way, on a clock of all threads.
