@@ -70,7 +70,8 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       "stress",
       "Batches of all sizes and kinds from several threads (on cuda: and streams) on temporary "
       "pools of all configurations, a round each; every answer is checked, histories of shared "
-      "keys for linearizability, snapshots taken meanwhile, and at the end of each round items, cells "
+      "keys for linearizability, snapshots taken meanwhile, and at the end of each round items, "
+      "cells "
       "and the file");
   command->add_option("--seconds", options->seconds, "Rounds begin for so long")
       ->check(NumberBetween(0, kMostSeconds))

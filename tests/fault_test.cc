@@ -125,7 +125,10 @@ class FaultSession {
     try {
       action();
       return true;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      EXPECT_FALSE(fault_.hit() && fault_.kind() == FaultKind::kShortCall) << error.what();
+      EXPECT_TRUE(fault_.kind() != FaultKind::kFileEnd || error.code() == ErrorCode::kDamaged)
+          << error.what();
     } catch (const std::bad_alloc&) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << "threw neither gpm::Error nor bad_alloc: " << error.what();
@@ -531,6 +534,16 @@ constexpr Story kStories[] = {
        session.Restore();
        session.Close();
      }},
+    {"SnapshotsWithoutLinks", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       const NoLinks no_links;
+       session.Open();
+       session.Snapshot();
+       Insert(session, 1000, 50);
+       session.Snapshot();
+       session.Restore();
+       session.Close();
+     }},
     {"RoomAhead", Before::kNothing, kAmpleBytes,
      [](FaultSession& session) {
        // Nearly all that a small pool has mapped, so that its next level lies beyond that.
@@ -661,8 +674,10 @@ std::string FaultName(const ::testing::TestParamInfo<FaultParam>& info) {
 
 std::vector<FaultKind> Kinds() {
   if (TestExecutor() != ExecutorKind::kCuda)
-    return {FaultKind::kAllocation, FaultKind::kSystemCall};
-  return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kCudaCall};
+    return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kShortCall,
+            FaultKind::kFileEnd};
+  return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kShortCall,
+          FaultKind::kFileEnd, FaultKind::kCudaCall};
 }
 
 template <class T, std::size_t kCount>

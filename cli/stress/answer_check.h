@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/key_log.h"
 #include "cli/stress/batch_plan.h"
 #include "cli/stress/round_state.h"
 
@@ -13,14 +14,7 @@ namespace gpm::stress {
 /// What a lane knows of its own keys.
 class KeyModel {
  public:
-  struct State {
-    bool present = false;
-    std::uint64_t token = 0;
-  };
-  struct Change {
-    std::uint64_t number;
-    State state;  ///< from then on
-  };
+  using State = cli::KeyState;
   explicit KeyModel(std::uint32_t keys) : states_(keys) {}
 
   const State& operator[](std::uint64_t number) const { return states_[number]; }
@@ -31,18 +25,14 @@ class KeyModel {
   std::uint64_t keys() const { return states_.size(); }
   const std::vector<State>& states() const { return states_; }
   /// What Set does is added to `changes`; null: no more.
-  void RecordTo(std::vector<Change>* changes) { changes_ = changes; }
+  void RecordTo(std::vector<cli::KeyLog::Change>* changes) { changes_ = changes; }
 
  private:
   std::vector<State> states_;
-  std::vector<Change>* changes_ = nullptr;
+  std::vector<cli::KeyLog::Change>* changes_ = nullptr;
 };
 
-/// When a batch was under way, on a clock of all threads.
-struct Interval {
-  std::uint64_t invoked_at;
-  std::uint64_t returned_at;
-};
+using cli::Interval;
 
 /// Compares what a batch answered with what it may answer: of the lane's own keys exactly one
 /// thing, of others what no state of the key rules out. Operations on watched keys are recorded.

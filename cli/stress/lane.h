@@ -4,10 +4,10 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cli/key_log.h"
 #include "cli/stress/answer_check.h"
 #include "cli/stress/arrays.h"
 #include "cli/stress/batch_plan.h"
-#include "cli/stress/lane_log.h"
 #include "cli/stress/round_state.h"
 
 namespace gpm::stress {
@@ -40,7 +40,7 @@ class Lane {
   /// Whether the lane has seen this RoundState::recording, or will see no more.
   bool Follows(std::uint64_t recording) const { return left_ || following_ == recording; }
   /// Of the last time that recording was odd. REQUIRES: it is even, and Follows
-  const LaneLog& log() const { return log_; }
+  const cli::KeyLog& log() const { return log_; }
 
  private:
   void FollowRecording();
@@ -58,7 +58,7 @@ class Lane {
   Rows rows_;
   Interval interval_{};
   bool in_flight_ = false;
-  LaneLog log_;
+  cli::KeyLog log_;
   std::atomic<std::uint64_t> following_{0};
   std::atomic<bool> left_{false};
   Ticket ticket_;  ///< last, so that it is waited for first

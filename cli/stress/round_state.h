@@ -66,7 +66,7 @@ struct RoundState {
   std::atomic<bool> stop{false};
   /// A resize could not be finished for want of space: the store says so to every call.
   std::atomic<bool> unusable{false};
-  /// Odd while a snapshot is being taken: lanes keep what their batches do (lane_log.h).
+  /// Odd while a snapshot is being taken: lanes keep what their batches do (cli/key_log.h).
   std::atomic<std::uint64_t> recording{0};
   /// DeviceScopes that may still be opened, so that batches of the store's own run beside them.
   std::counting_semaphore<> scopes{3};

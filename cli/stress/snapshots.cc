@@ -136,8 +136,8 @@ class Snapshots {
   /// From the first to the last moment at which the lanes' keys may have been as they are in the
   /// snapshot, all of them.
   std::optional<Interval> InstantOf(const Contents& contents) const {
-    std::vector<std::vector<KeyModel::State>> held(
-        lanes_.size(), std::vector<KeyModel::State>(round_.plan.private_keys));
+    std::vector<std::vector<cli::KeyState>> held(
+        lanes_.size(), std::vector<cli::KeyState>(round_.plan.private_keys));
     for (const auto& [id, token] : contents.items) {
       if (OwnerOf(id) < kFirstLane) continue;
       const std::uint64_t lane = OwnerOf(id) - kFirstLane;
@@ -147,15 +147,15 @@ class Snapshots {
       }
       held[lane][NumberOf(id)] = {true, token};
     }
-    Moments moments{taken_at_};
+    cli::Moments moments{taken_at_};
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       std::string wrong;
-      const Moments of_lane = MomentsOf(lanes_[lane]->log(), held[lane], &wrong);
+      const cli::Moments of_lane = cli::MomentsOf(lanes_[lane]->log(), held[lane], &wrong);
       if (!wrong.empty()) {
         Fail(fmt::format("of lane {}, {}", lane, wrong));
         return {};
       }
-      moments = Common(moments, of_lane);
+      moments = cli::Common(moments, of_lane);
       if (moments.empty()) {
         Fail(
             fmt::format("there is no moment, while it was taken, at which lanes 0 to {} can have "

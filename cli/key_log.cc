@@ -1,20 +1,20 @@
-#include "cli/stress/lane_log.h"
+#include "cli/key_log.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-namespace gpm::stress {
+namespace gpm::cli {
 namespace {
 
 constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
 
-bool Same(const KeyModel::State& left, const KeyModel::State& right) {
+bool Same(const KeyState& left, const KeyState& right) {
   return left.present == right.present && (!left.present || left.token == right.token);
 }
 
-std::string Text(const KeyModel::State& state) {
+std::string Text(const KeyState& state) {
   return state.present ? fmt::format("{:#x}", state.token) : "nothing";
 }
 
@@ -39,12 +39,12 @@ Moments Common(const Moments& left, const Moments& right) {
   return common;
 }
 
-Moments MomentsOf(const LaneLog& log, std::span<const KeyModel::State> held, std::string* wrong) {
-  std::vector<KeyModel::State> states = log.before;
+Moments MomentsOf(const KeyLog& log, std::span<const KeyState> held, std::string* wrong) {
+  std::vector<KeyState> states = log.before;
   std::uint64_t different = 0;
   for (std::size_t i = 0; i < states.size(); ++i) different += !Same(states[i], held[i]);
   std::uint64_t fewest = different;
-  std::vector<KeyModel::State> closest = states;
+  std::vector<KeyState> closest = states;
   Moments moments;
   std::uint64_t since = 0;
   std::size_t change = 0;
@@ -77,4 +77,4 @@ Moments MomentsOf(const LaneLog& log, std::span<const KeyModel::State> held, std
   return moments;
 }
 
-}  // namespace gpm::stress
+}  // namespace gpm::cli
