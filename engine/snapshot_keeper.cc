@@ -121,7 +121,7 @@ void SnapshotKeeper::TakeNext() {
     ++increments_;
     increment_bytes_ += result.bytes;
   }
-  newest_ = file;
+  newest_ = std::move(file);
   folder_->Add(begins, schedule_.chains);
 }
 

@@ -1,5 +1,6 @@
 #include "snapshot/folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -10,10 +11,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
+#include <exception>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "gpmstore/error.h"
@@ -70,6 +70,21 @@ bool ReadPool(const std::string& file, SnapshotId* pool) {
     return true;
   } catch (const Error&) {
     return false;
+  }
+}
+
+/// (The iterators of std::filesystem end the process when memory is short.)
+std::vector<std::string> NamesIn(const std::string& folder) {
+  const auto close_it = [](DIR* open_folder) { closedir(open_folder); };
+  const std::unique_ptr<DIR, decltype(close_it)> entries(opendir(folder.c_str()), close_it);
+  if (entries == nullptr) ThrowFileError(folder, "read", errno);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = readdir(entries.get());
+    if (entry == nullptr && errno != 0) ThrowFileError(folder, "read", errno);
+    if (entry == nullptr) return names;
+    names.emplace_back(entry->d_name);
   }
 }
 
@@ -152,10 +167,8 @@ void SnapshotFolder::ReadManifest() {
 
 void SnapshotFolder::ReadNames() {
   const bool has_manifest = !pools_.empty();
-  std::error_code error;
-  std::filesystem::directory_iterator entries(path_, error);
-  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-    const std::optional<Name> name = ParseName(entries->path().filename().string());
+  for (const std::string& file : NamesIn(path_)) {
+    const std::optional<Name> name = ParseName(file);
     if (!name) continue;
     last_number_ = std::max(last_number_, name->chain);
     if (!name->rest.empty()) continue;
@@ -164,7 +177,6 @@ void SnapshotFolder::ReadNames() {
     if (chain == chains_.end()) chain = chains_.insert(chain, Chain{name->chain, 0});
     chain->files = std::max(chain->files, name->place + 1);
   }
-  if (error) ThrowFileError(path_, "read", error.value());
   std::sort(chains_.begin(), chains_.end(),
             [](const Chain& a, const Chain& b) { return a.number < b.number; });
   if (!chains_.empty()) last_number_ = std::max(last_number_, chains_.back().number);
@@ -176,11 +188,12 @@ void SnapshotFolder::ReadNames() {
 }
 
 void SnapshotFolder::RemovePartialFiles() noexcept {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
-    const std::string file = entry.path().filename().string();
-    const std::optional<Name> name = ParseName(file);
-    if (name && name->rest.starts_with(".partial-")) RemoveFile(entry.path().string());
+  try {
+    for (const std::string& file : NamesIn(path_)) {
+      const std::optional<Name> name = ParseName(file);
+      if (name && name->rest.starts_with(".partial-")) RemoveFile(path_ + "/" + file);
+    }
+  } catch (const std::exception&) {  // they take room, and nothing else
   }
 }
 
@@ -209,7 +222,8 @@ void SnapshotFolder::Admit(const SnapshotId& pool) {
   }
 }
 
-std::string SnapshotFolder::NextFile(bool begins_chain) const {
+std::string SnapshotFolder::NextFile(bool begins_chain) {
+  chains_.reserve(chains_.size() + 1);
   if (begins_chain) return FileOf(last_number_ + 1, 0);
   return FileOf(chains_.back().number, chains_.back().files);
 }

@@ -57,8 +57,9 @@ class SnapshotFolder {
   void Admit(const SnapshotId& pool);
   /// There is a file in the way of the next chain, which gets another number.
   void SkipNumber() { ++last_number_; }
-  /// The file of the next snapshot, of the newest chain or of a new one.
-  std::string NextFile(bool begins_chain) const;
+  /// The file of the next snapshot, of the newest chain or of a new one; there is memory for Add to
+  /// count it.
+  std::string NextFile(bool begins_chain);
   /// That file is complete. All but the newest `keep` chains go.
   /// @throws Error kIo, kNoSpace; then the file counts all the same
   void Add(bool begins_chain, std::uint64_t keep);

@@ -73,6 +73,7 @@ GPM_WRAP(int, posix_fallocate, (int file, off_t offset, off_t bytes), (file, off
 GPM_WRAP(int, fsync, (int file), (file), -1)
 GPM_WRAP_RELEASE(int, close, (int file), (file), -1)
 GPM_WRAP(int, unlink, (const char* path), (path), -1)
+GPM_WRAP(int, mkdir, (const char* path, mode_t mode), (path, mode), -1)
 GPM_WRAP(int, rename, (const char* from, const char* to), (from, to), -1)
 int __real_link(const char* from, const char* to);
 int __wrap_link(const char* from, const char* to) {
