@@ -43,6 +43,10 @@ void RequireWritable(const std::string& path) {
 
 }  // namespace
 
+void PrintWarning(LogLevel level, std::string_view message) {
+  if (level == LogLevel::kWarning) fmt::print(stderr, "warning: {}\n", message);
+}
+
 void OpenArguments::AddTo(CLI::App& app) {
   app.add_option("--executor", executor, "What runs batches: cpu, cuda, or auto (cuda if it can)")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
@@ -95,8 +99,25 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
                               ->capture_default_str();
 }
 
+void OpenArguments::AddSnapshotsTo(CLI::App& app) {
+  CLI::Option* const folder = app.add_option(
+      "--snapshots", snapshot.path,
+      "A folder, in which the store keeps snapshots of itself while it runs and when it is closed");
+  app.add_option("--snapshot-interval", snapshot.interval, "Seconds from one to the next")
+      ->check(NumberBetween(1e-3, kMostSeconds))
+      ->needs(folder)
+      ->capture_default_str();
+  app.add_option("--snapshot-chains", snapshot.chains,
+                 "That are kept, each a whole snapshot and its increments")
+      ->check(CLI::Range(1u, 1000u))
+      ->needs(folder)
+      ->capture_default_str();
+}
+
 OpenOptions OpenArguments::Options() const {
   OpenOptions options;
+  options.snapshot = snapshot;
+  if (!snapshot.path.empty()) options.log = PrintWarning;
   options.executor = executor == "cpu"    ? ExecutorKind::kCpu
                      : executor == "cuda" ? ExecutorKind::kCuda
                                           : ExecutorKind::kAuto;

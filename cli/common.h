@@ -42,6 +42,9 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands);
 void AddCrashTestCommand(CLI::App& app, Commands& commands);
 void AddStressCommand(CLI::App& app, Commands& commands);
 
+/// A store's log: what it warns of goes to the standard error.
+void PrintWarning(LogLevel level, std::string_view message);
+
 /// --executor, --threads, --pool-max, --growth, --compact-below, and those of the cache: how a
 /// store is opened.
 struct OpenArguments {
@@ -55,6 +58,7 @@ struct OpenArguments {
   double cache_fraction = 0;
   std::uint64_t cache_bytes = 0;
   std::uint64_t cache_interval = 0;
+  SnapshotSchedule snapshot;
   CLI::Option* threads_option = nullptr;
   CLI::Option* directory_option = nullptr;
   CLI::Option* cache_fraction_option = nullptr;
@@ -64,6 +68,8 @@ struct OpenArguments {
 
   void AddTo(CLI::App& app);
   void AddCacheTo(CLI::App& app);
+  /// --snapshots, --snapshot-interval, --snapshot-chains: those that the store takes of itself.
+  void AddSnapshotsTo(CLI::App& app);
   /// @throws Error(kInvalidArgument) as RequireEffect, as far as that is known before a store opens
   OpenOptions Options() const;
   /// @param stats of the store that was opened: what auto became, and the size of values

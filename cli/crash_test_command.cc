@@ -181,6 +181,10 @@ nlohmann::ordered_json ToJson(const CrashTotals& totals) {
   json["single_answers_on_scopes"] = totals.scope_answers;
   json["cache_loadings"] = totals.cache_loadings;
   json["compactions"] = totals.compactions;
+  json["snapshots"] = totals.snapshots;
+  json["snapshots_restored"] = totals.snapshots_restored;
+  json["kills_in_snapshots"] = totals.kills_in_snapshots;
+  json["kills_in_restores"] = totals.kills_in_restores;
   json["batches_in_flight"] = totals.batches_in_flight;
   json["keys_compared"] = totals.keys_compared;
   json["slots_cleared"] = totals.slots_cleared;
@@ -274,9 +278,13 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
         "and sizes from several threads, and reports each batch that was acknowledged; with and\n"
         "without a directory and a cache, which is loaded meanwhile. On executor cuda each thread\n"
         "has a stream, most batches are in GPU memory, and one thread more has kernels of its own\n"
-        "on a DeviceScope. The process is killed (SIGKILL) at a random moment: while it creates,\n"
-        "opens, recovers or closes the pool, or runs batches and resizes. Then the pool is "
-        "checked,\n"
+        "on a DeviceScope. In some rounds snapshots are taken meanwhile, and restored, in a "
+        "folder\n"
+        "with the pool's name and .snapshots. The process is killed (SIGKILL) at a random moment:\n"
+        "while it creates, opens, recovers or closes the pool, runs batches and resizes, takes a\n"
+        "snapshot or restores one. Then the newest complete snapshot is restored and compared "
+        "with\n"
+        "what the store held at one moment, and the pool is checked:\n"
         "every key is compared with what the acknowledged batches allow, before recovery and "
         "after\n"
         "it, and the next round goes on with the same pool. The seed replays operations and "

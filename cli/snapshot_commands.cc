@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/common.h"
@@ -40,7 +42,14 @@ int RunSnapshot(const SnapshotArguments& arguments) {
 
 int RunRestore(const SnapshotArguments& arguments) {
   RefuseMemory(arguments.pool);
-  Store store = Store::Restore(arguments.files, arguments.pool, arguments.open.Options());
+  OpenOptions open = arguments.open.Options();
+  open.log = PrintWarning;
+  std::error_code ignored;
+  const std::string& first = arguments.files.front();
+  const bool is_folder =
+      arguments.files.size() == 1 && std::filesystem::is_directory(first, ignored);
+  Store store = is_folder ? Store::RestoreNewest(first, arguments.pool, open)
+                          : Store::Restore(arguments.files, arguments.pool, open);
   const StoreStats stats = store.Stats();
   store.Close();
   Print(fmt::format("{}: {} items in {}\n", arguments.pool, stats.items,
@@ -69,16 +78,18 @@ void AddSnapshotCommands(CLI::App& app, Commands& commands) {
   const auto arguments = std::make_shared<SnapshotArguments>();
   command
       ->add_option("FILE", arguments->files,
-                   "A whole snapshot, then its increments in their order; then POOL, a file that "
-                   "does not exist yet")
+                   "A whole snapshot, then its increments in their order; or a folder in which a "
+                   "store keeps snapshots of itself. Then POOL, a file that does not exist yet")
       ->required()
       ->expected(2, CLI::detail::expected_max_vector_size)
       ->type_name("TEXT ... POOL");
   arguments->open.AddTo(*command);
   command->footer(
-      "All files are checked before anything is done. The pool gets its name when it is "
-      "complete.\n\n"
-      "Examples:\n  gpmstore restore whole.snap monday.snap tuesday.snap /dev/shm/p");
+      "All files are checked before anything is done. The pool gets its name when it is complete.\n"
+      "Of a folder the newest chain is restored, up to the first file that is damaged or missing;\n"
+      "or, if it has nothing that is whole, the one before. What can't be used is named.\n\n"
+      "Examples:\n  gpmstore restore whole.snap monday.snap tuesday.snap /dev/shm/p\n"
+      "  gpmstore restore /backup/p.snapshots /dev/shm/p");
   commands.push_back({command, [arguments] {
                         arguments->pool = arguments->files.back();
                         arguments->files.pop_back();

@@ -30,6 +30,8 @@ std::string TotalsText(const stress::Totals& totals, double seconds) {
   add("resizes", totals.resizes);
   add("cache loadings", totals.cache_loads);
   add("device scopes", totals.scopes);
+  add("snapshots compared", totals.snapshots);
+  add("increments of these", totals.increments);
   add("no-space results", totals.no_space);
   add("rounds out of space", totals.given_up);
   return text + fmt::format("{:<26}{:.1f}\n", "seconds", seconds);
@@ -68,7 +70,9 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       "stress",
       "Batches of all sizes and kinds from several threads (on cuda: and streams) on temporary "
       "pools of all configurations, a round each; every answer is checked, histories of shared "
-      "keys for linearizability, and at the end of each round items, cells and the file");
+      "keys for linearizability, snapshots taken meanwhile, and at the end of each round items, "
+      "cells "
+      "and the file");
   command->add_option("--seconds", options->seconds, "Rounds begin for so long")
       ->check(NumberBetween(0, kMostSeconds))
       ->capture_default_str();

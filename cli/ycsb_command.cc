@@ -268,6 +268,7 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
       "Items that a new pool holds without resizing; default: the records; 0: it starts small");
   a.open.AddTo(*ycsb);
   a.open.AddCacheTo(*ycsb);
+  a.open.AddSnapshotsTo(*ycsb);
   ycsb->add_option("--pool", a.pool,
                    "Pool file, or pinned: for volatile memory. One that exists is used as it is: "
                    "loading is skipped when it holds items, which must be the workload's records; "

@@ -95,6 +95,7 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
     throw;
   }
   admission_.CountOperations(InFlight(DemandOf(inserts)));
+  if (keeper_ != nullptr) keeper_->NoteChange();
   log_.Add(LogLevel::kInfo, [&] {
     return fmt::format(
         "{}: {} inserts composed levels of {} slots in {:.3f} s", pool_->mapping().path(), n,

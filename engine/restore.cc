@@ -1,4 +1,4 @@
-// How a pool is made of snapshots (Store::Restore).
+// How a pool is made of snapshots (Store::Restore, RestoreNewest).
 
 #include <fmt/format.h>
 
@@ -6,15 +6,20 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
 #include "pm/mapping.h"
 #include "snapshot/block_buffer.h"
+#include "snapshot/folder.h"
 #include "snapshot/new_file.h"
 #include "snapshot/reader.h"
 
@@ -163,37 +168,134 @@ void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
                                 chain.file(chain.files() - 1).path(), loaded, right));
 }
 
-}  // namespace
-
-Store Store::Restore(std::span<const std::string> files, const std::string& path,
-                     const OpenOptions& open) {
-  const bool is_file = path != Mapping::kPinnedPath;
-  if (is_file) RequireNoFile(path);
-  ThreadPool threads(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));
-  const SnapshotChain chain(files, threads);
+/// Loads a chain into a new pool. @param named called before the pool gets its name, if it has one
+Store RestoreChain(const SnapshotChain& chain, ThreadPool& threads, const std::string& path,
+                   const OpenOptions& open, const std::function<void(const SnapshotId&)>& named) {
   const SnapshotHeader& newest = chain.newest();
   CreateOptions create;
   create.key_size = newest.key_size;
   create.value_size = newest.value_size;
   create.geometry = newest.geometry;
   create.initial_capacity = newest.total_items;
-  if (!is_file) {
-    Store store = Create(path, create, open);
+  if (path == Mapping::kPinnedPath) {
+    Store store = Store::Create(path, create, open);
     Load(chain, threads, store);
+    named(store.impl()->PoolId());
     return store;
   }
   const std::string temporary = TemporaryName(path, "restoring");
   try {
-    Store store = Create(temporary, create, open);
+    Store store = Store::Create(temporary, create, open);
     Load(chain, threads, store);
+    const SnapshotId id = store.impl()->PoolId();
     store.Close();
     SyncFile(temporary);
+    named(id);
     GiveName(temporary, path);
   } catch (...) {
     RemoveFile(temporary);
     throw;
   }
-  return Open(path, open);
+  return Store::Open(path, open);
+}
+
+unsigned ThreadsForRestore() {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+}
+
+OpenOptions WithoutSchedule(const OpenOptions& open) {
+  OpenOptions options = open;
+  options.snapshot = {};
+  return options;
+}
+
+}  // namespace
+
+Store Store::Restore(std::span<const std::string> files, const std::string& path,
+                     const OpenOptions& open) {
+  ValidateSchedule(open.snapshot);
+  if (path != Mapping::kPinnedPath) RequireNoFile(path);
+  ThreadPool threads(ThreadsForRestore());
+  const SnapshotChain chain(files, threads);
+  std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
+  Store store = RestoreChain(chain, threads, path, WithoutSchedule(open), [](auto&) {});
+  if (folder != nullptr) store.impl_->KeepSnapshots(std::move(folder), open.snapshot, true);
+  return store;
+}
+
+Store Store::RestoreNewest(const std::string& folder, const std::string& path,
+                           const OpenOptions& open) {
+  ValidateSchedule(open.snapshot);
+  return RestoreFrom(std::make_unique<SnapshotFolder>(folder), path, open);
+}
+
+/// Tries the newest chain first, and of each as much as is whole.
+Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::string& path,
+                         const OpenOptions& open) {
+  if (path != Mapping::kPinnedPath) RequireNoFile(path);
+  const bool keeps = !open.snapshot.path.empty();
+  Log log(open.log);
+  const auto warn = [&](const std::string& text) {
+    log.Add(LogLevel::kWarning, [&] { return text; });
+  };
+  if (!keeps) {  // else who keeps them tells
+    for (const std::string& warning : folder->warnings()) warn(warning);
+  }
+  ThreadPool threads(ThreadsForRestore());
+  const std::vector<SnapshotFolder::Chain> chains = folder->chains();
+  std::vector<std::pair<SnapshotFolder::Chain, std::uint64_t>> damaged;  // from which place on
+  std::string first_defect;
+  for (auto of = chains.rbegin(); of != chains.rend(); ++of) {
+    std::vector<std::string> files = folder->Files(*of);
+    for (;;) {
+      std::string why;
+      std::optional<Store> store;
+      std::size_t whole = 0;
+      {
+        const SnapshotChain chain(files, threads, &why);
+        whole = chain.files();
+        if (whole > 0) {
+          try {
+            store = RestoreChain(chain, threads, path, WithoutSchedule(open),
+                                 [&](const SnapshotId& id) {
+                                   if (keeps) folder->Admit(id);
+                                 });
+          } catch (
+              const Error& error) {  // (It was read once more, and what is counted is looked at.)
+            if (error.code() != ErrorCode::kDamaged) throw;
+            why = error.what();
+          }
+        }
+      }
+      if (!why.empty()) {
+        if (first_defect.empty()) first_defect = why;
+        warn(why);
+      }
+      if (store) {
+        if (whole < of->files) damaged.emplace_back(*of, whole);
+        log.Add(damaged.empty() ? LogLevel::kInfo : LogLevel::kWarning, [&] {
+          return fmt::format("{}: restored from {}, {} items{}", path, files[whole - 1],
+                             store->Stats().items,
+                             damaged.empty() ? "" : "; newer snapshots are damaged or missing");
+        });
+        log.Tell();
+        if (!keeps) return std::move(*store);
+        for (const auto& [chain, place] : damaged) folder->SetAside(chain, place);
+        store->impl_->KeepSnapshots(std::move(folder), open.snapshot, false);
+        return std::move(*store);
+      }
+      if (whole <= 1) break;
+      files.resize(whole - 1);
+    }
+    damaged.emplace_back(*of, 0);
+  }
+  log.Tell();
+  if (chains.empty()) {
+    throw Error(ErrorCode::kNotFound, folder->path() + ": no snapshots to restore from");
+  }
+  throw Error(ErrorCode::kDamaged,
+              fmt::format("{}: none of the {} chains of snapshots is whole; the newest: {}",
+                          folder->path(), chains.size(), first_defect));
 }
 
 }  // namespace gpm

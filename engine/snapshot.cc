@@ -177,7 +177,7 @@ SnapshotHeader StoreImpl::BeginHeader(const SnapshotOptions& options) {
   }
   const Admission::Entered entered(admission_);
   const Superblock& superblock = pool_->superblock();
-  std::copy(std::begin(superblock.uuid), std::end(superblock.uuid), header.pool.begin());
+  header.pool = PoolId();
   header.key_size = key_size_;
   header.value_size = value_size_;
   header.geometry = superblock.geometry;

@@ -120,6 +120,12 @@ std::optional<std::uint64_t> ComposeInto(StoreImpl& store, const Batch& inserts)
   return results_on_host ? CountNotOk(inserts.results) : kNotCounted;
 }
 
+bool IsGone(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path, error);
+  return path == Mapping::kPinnedPath || status.type() == std::filesystem::file_type::not_found;
+}
+
 /// @throws Error(kInvalidArgument) when an existing pool is not as the caller would create it
 void CheckSizes(const std::string& path, const Store& store, const CreateOptions& create) {
   if (store.key_size() == create.key_size && store.value_size() == create.value_size) return;
@@ -152,16 +158,50 @@ Store::~Store() {
 }
 
 Store Store::Create(const std::string& path, const CreateOptions& create, const OpenOptions& open) {
-  return Store(MakeShared([&] { return StoreImpl::Create(path, create, open); }));
+  ValidateSchedule(open.snapshot);
+  std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
+  Store store(MakeShared([&] { return StoreImpl::Create(path, create, open); }));
+  if (folder == nullptr) return store;
+  try {
+    store.impl_->KeepSnapshots(std::move(folder), open.snapshot);
+  } catch (...) {
+    store.Close();
+    std::error_code ignored;
+    if (path != Mapping::kPinnedPath) std::filesystem::remove(path, ignored);
+    throw;
+  }
+  return store;
 }
 
 Store Store::Open(const std::string& path, const OpenOptions& open) {
-  return Store(MakeShared([&] { return StoreImpl::Open(path, open); }));
+  ValidateSchedule(open.snapshot);
+  std::unique_ptr<SnapshotFolder> folder;
+  if (!open.snapshot.path.empty()) {
+    folder = std::make_unique<SnapshotFolder>(open.snapshot.path);
+    if (open.snapshot.restore && IsGone(path)) return RestoreFrom(std::move(folder), path, open);
+  }
+  Store store(MakeShared([&] { return StoreImpl::Open(path, open); }));
+  if (folder != nullptr) store.impl_->KeepSnapshots(std::move(folder), open.snapshot);
+  return store;
 }
 
 Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
                           const OpenOptions& open) {
+  ValidateSchedule(open.snapshot);
+  if (open.snapshot.restore && IsGone(path)) {
+    auto folder = std::make_unique<SnapshotFolder>(open.snapshot.path);
+    if (!folder->chains().empty()) {
+      Store store = RestoreFrom(std::move(folder), path, open);
+      CheckSizes(path, store, create);
+      return store;
+    }
+  }
   if (path == Mapping::kPinnedPath) return Create(path, create, open);
+  if (open.snapshot.restore) {  // there is a pool, or there are no snapshots
+    OpenOptions as_it_is = open;
+    as_it_is.snapshot.restore = false;
+    return OpenOrCreate(path, create, as_it_is);
+  }
   // Another process may be creating the pool: until it has locked the file, that can be opened, and
   // is empty. If the creation fails, the file goes again.
   constexpr int kAttempts = 100;

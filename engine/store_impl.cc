@@ -86,6 +86,7 @@ void StoreImpl::Destroy(StoreImpl* store) noexcept {
   // The executor's threads, and those that waited for a lock or a condition, are not in this
   // process: nothing of that kind may be destroyed here. The list keeps it reachable.
   static std::atomic<StoreImpl*> abandoned{nullptr};
+  if (store->keeper_ != nullptr) store->keeper_->LetGo();
   store->pool_.reset();
   store->next_abandoned_ = abandoned.exchange(store);
 }
@@ -127,7 +128,10 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
                                            PmTracer* tracer) {
   auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
   try {
+    const Superblock& superblock = pool->superblock();
+    const std::uint64_t sequence = superblock.clean != 0 ? superblock.sequence : 0;
     std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
+    store->opened_sequence_ = sequence;
     store->Recover();
     store->log_.Tell();
     return store;
@@ -219,6 +223,7 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
     health_.Check();
     MakeRoom(demand);
   }
+  if (keeper_ != nullptr && demand.kind != Op::kFind) keeper_->NoteChange();
   try {
     task->Start(recycle, in_flight->grant, in_flight->drain);
   } catch (...) {
@@ -430,6 +435,35 @@ bool StoreImpl::ForEachUntil(const Store::StoppableVisitor& visit) {
   return VisitPoolUntil(*pool_, visit);
 }
 
+SnapshotId StoreImpl::PoolId() const {
+  SnapshotId id;
+  const Superblock& superblock = pool_->superblock();
+  std::copy(std::begin(superblock.uuid), std::end(superblock.uuid), id.begin());
+  return id;
+}
+
+void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
+                              const SnapshotSchedule& schedule, std::optional<bool> changed) {
+  const SnapshotId id = PoolId();
+  if (!folder->chains().empty() && !folder->IsOf(id)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                folder->path() +
+                    ": has the snapshots of another pool; name a folder of its own, "
+                    "or restore from this one where the pool is gone");
+  }
+  folder->Admit(id);
+  for (const std::string& warning : folder->warnings()) {
+    log_.Add(LogLevel::kWarning, [&] { return warning; });
+  }
+  if (!changed) changed = SnapshotFolder::Saved{id, opened_sequence_} != folder->saved();
+  const auto take = [this](const std::string& file, const std::string& base) {
+    return Snapshot(file, {.base = base});
+  };
+  keeper_ = std::make_unique<SnapshotKeeper>(std::move(folder), schedule, *changed, take, log_);
+  keeper_->Start();
+  log_.Tell();
+}
+
 StoreStats StoreImpl::Stats() {
   const Admission::Entered entered(admission_);
   health_.Check();
@@ -467,6 +501,7 @@ StoreStats StoreImpl::Stats() {
   stats.recovery = recovery_;
   stats.cache = cache_.Stats();
   snapshots_.AddTo(&stats);
+  if (keeper_ != nullptr) keeper_->AddTo(&stats);
   admission_.AddTo(&stats);
   return stats;
 }
@@ -482,6 +517,10 @@ std::uint64_t StoreImpl::CountMisplacedCells() {
 }
 
 void StoreImpl::Close() {
+  if (keeper_ != nullptr) {
+    { const Admission::Alone alone(admission_); }  // or it throws, before anything is done
+    keeper_->Finish();
+  }
   const Admission::Alone alone(admission_);
   AwaitHeldCells();
   snapshots_.AwaitCopied();
@@ -499,12 +538,15 @@ void StoreImpl::Close() {
       while (const auto in_flight = admission_.FirstUnfinished()) FinishAfterGrowth(in_flight);
       space_.Reclaim();
       resizer_.EndDraining();
-      if (!admission_.left_behind()) pool_->SetClean(true);
+      if (admission_.left_behind()) return;
+      pool_->SetClean(true);
+      if (keeper_ != nullptr) keeper_->NoteClosed({PoolId(), pool_->superblock().sequence});
     });
   }
   if (!usable) attempt([&] { health_.Check(); });  // which every ticket says, and Close need not
   admission_.FailUnfinished(failure);
   attempt([&] { cache_.Stop(*executor_); });
+  keeper_.reset();
   executor_.reset();
   pool_.reset();
   if (usable && failure) std::rethrow_exception(failure);

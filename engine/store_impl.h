@@ -16,6 +16,7 @@
 #include "engine/log.h"
 #include "engine/resizer.h"
 #include "engine/snapshot.h"
+#include "engine/snapshot_keeper.h"
 #include "engine/space.h"
 #include "gpmstore/store.h"
 #include "pm/pool.h"
@@ -63,6 +64,13 @@ class StoreImpl {
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
+  /// Takes snapshots by a schedule from now on, in a folder that is empty or this pool's.
+  /// @param changed whether the store may hold what the folder does not; else it is looked at
+  /// @throws Error(kInvalidArgument) the folder is another pool's; kIo, kNoSpace
+  void KeepSnapshots(std::unique_ptr<SnapshotFolder> folder, const SnapshotSchedule& schedule,
+                     std::optional<bool> changed = {});
+  SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
+  SnapshotId PoolId() const;
   StoreStats Stats();
   /// Waits until no room is being made ready, for tests.
   void AwaitReadyRoom();
@@ -139,6 +147,7 @@ class StoreImpl {
   Snapshots snapshots_;
   const double compact_below_;
   RecoveryStats recovery_;
+  std::uint64_t opened_sequence_ = 0;  ///< of the superblock, if the pool was closed in order
   std::atomic<std::uint64_t> logged_refreshes_{0};
   std::uint64_t reserved_ GPM_GUARDED_BY(store_state) = 0;  ///< items that there is to be room for
   std::uint64_t given_back_ GPM_GUARDED_BY(store_state) = 0;  ///< bytes, by Compact
@@ -147,6 +156,7 @@ class StoreImpl {
   bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;
+  std::unique_ptr<SnapshotKeeper> keeper_;  ///< last: its thread uses the others
 };
 
 /// @throws Error(kInvalidArgument) saying what of a batch is wrong, for these sizes in bytes

@@ -17,21 +17,17 @@
 namespace gpm {
 namespace {
 
-[[noreturn]] void Throw(const std::string& path, const char* what, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  const ErrorCode code = full              ? ErrorCode::kNoSpace
-                         : error == EEXIST ? ErrorCode::kExists
-                                           : ErrorCode::kIo;
-  throw Error(code, fmt::format("{}: can't {}: {}", path, what, std::strerror(error)));
-}
-
 /// A descriptor that is closed at the end.
 class Descriptor {
  public:
-  Descriptor(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC)) {
-    if (fd_ < 0) Throw(path, "open", errno);
+  Descriptor(const std::string& path, int flags)
+      : fd_(open(path.c_str(), flags | O_CLOEXEC, 0666)) {
+    if (fd_ < 0) ThrowFileError(path, "open", errno);
   }
-  ~Descriptor() { close(fd_); }
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int operator*() const { return fd_; }
@@ -40,7 +36,25 @@ class Descriptor {
   int fd_;
 };
 
+std::string FolderOf(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+void SyncFolder(const std::string& folder) {
+  const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
+  if (fsync(*fd) != 0 && errno != EINVAL) ThrowFileError(folder, "sync", errno);
+}
+
 }  // namespace
+
+void ThrowFileError(const std::string& path, const char* what, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  const ErrorCode code = full              ? ErrorCode::kNoSpace
+                         : error == EEXIST ? ErrorCode::kExists
+                                           : ErrorCode::kIo;
+  throw Error(code, fmt::format("{}: can't {}: {}", path, what, std::strerror(error)));
+}
 
 std::string TemporaryName(const std::string& path, const std::string& what) {
   std::random_device random;
@@ -55,20 +69,18 @@ void RequireNoFile(const std::string& path) {
 }
 
 void GiveName(const std::string& temporary, const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   if (link(temporary.c_str(), path.c_str()) == 0) {
     unlink(temporary.c_str());  // else it has two names
   } else {
     const int error = errno;
-    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK) Throw(path, "name it", error);
+    if (error != EPERM && error != EOPNOTSUPP && error != EMLINK)
+      ThrowFileError(path, "name it", error);
     // A file system without links.
     RequireNoFile(path);
-    if (std::rename(temporary.c_str(), path.c_str()) != 0) Throw(path, "name it", errno);
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) ThrowFileError(path, "name it", errno);
   }
   try {
-    const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
-    if (fsync(*fd) != 0 && errno != EINVAL) Throw(folder, "sync", errno);
+    SyncFolder(FolderOf(path));
   } catch (...) {
     RemoveFile(path);  // it may be gone after a power failure: nobody is told that it is there
     throw;
@@ -79,7 +91,39 @@ void RemoveFile(const std::string& path) noexcept { unlink(path.c_str()); }
 
 void SyncFile(const std::string& path) {
   const Descriptor fd(path, O_RDONLY);
-  if (fsync(*fd) != 0) Throw(path, "sync", errno);
+  if (fsync(*fd) != 0) ThrowFileError(path, "sync", errno);
+}
+
+bool ReadWholeFile(const std::string& path, std::string* contents) {
+  contents->clear();
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (*fd < 0 && errno == ENOENT) return false;
+  if (*fd < 0) ThrowFileError(path, "open", errno);
+  char part[4096];
+  for (;;) {
+    const ssize_t n = pread(*fd, part, sizeof part, static_cast<off_t>(contents->size()));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) ThrowFileError(path, "read", errno);
+    if (n == 0) return true;
+    contents->append(part, static_cast<std::size_t>(n));
+  }
+}
+
+void ReplaceFile(const std::string& path, const std::string& temporary,
+                 const std::string& contents) {
+  {
+    const Descriptor fd(temporary, O_WRONLY | O_CREAT | O_TRUNC);
+    for (std::size_t done = 0; done < contents.size();) {
+      const ssize_t n =
+          pwrite(*fd, contents.data() + done, contents.size() - done, static_cast<off_t>(done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) ThrowFileError(temporary, "write", n < 0 ? errno : EIO);
+      done += static_cast<std::size_t>(n);
+    }
+    if (fsync(*fd) != 0) ThrowFileError(temporary, "sync", errno);
+  }
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) ThrowFileError(temporary, "rename", errno);
+  SyncFolder(FolderOf(path));
 }
 
 NewFile::NewFile(const std::string& path)
@@ -91,7 +135,7 @@ NewFile::NewFile(const std::string& path)
     RemoveFile(temporary_);
     fd_ = open(temporary_.c_str(), kFlags, 0666);
   }
-  if (fd_ < 0) Throw(temporary_, "create", errno);
+  if (fd_ < 0) ThrowFileError(temporary_, "create", errno);
   exists_ = true;
 }
 
@@ -109,9 +153,9 @@ void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t of
       // Its pages are not what the medium wants: through the page cache, then.
       const int flags = fcntl(fd_, F_GETFL);
       if (flags >= 0 && fcntl(fd_, F_SETFL, flags & ~O_DIRECT) == 0) continue;
-      Throw(path_, "write", errno);
+      ThrowFileError(path_, "write", errno);
     }
-    if (written <= 0) Throw(path_, "write", written < 0 ? errno : EIO);
+    if (written <= 0) ThrowFileError(path_, "write", written < 0 ? errno : EIO);
     data += written;
     bytes -= static_cast<std::uint64_t>(written);
     offset += static_cast<std::uint64_t>(written);
@@ -119,8 +163,8 @@ void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t of
 }
 
 void NewFile::Finish() {
-  if (fsync(fd_) != 0) Throw(path_, "sync", errno);
-  if (close(std::exchange(fd_, -1)) != 0) Throw(path_, "close", errno);
+  if (fsync(fd_) != 0) ThrowFileError(path_, "sync", errno);
+  if (close(std::exchange(fd_, -1)) != 0) ThrowFileError(path_, "close", errno);
   GiveName(temporary_, path_);
   exists_ = false;
 }

@@ -7,6 +7,9 @@
 
 namespace gpm {
 
+/// @throws Error kNoSpace, kExists or kIo: "PATH: can't WHAT: ..." @param error an errno
+[[noreturn]] void ThrowFileError(const std::string& path, const char* what, int error);
+
 /// A name beside `path` that nobody else uses: `path`.`what`-*.
 std::string TemporaryName(const std::string& path, const std::string& what);
 
@@ -22,6 +25,15 @@ void RemoveFile(const std::string& path) noexcept;
 
 /// Waits until the medium has what a file holds. @throws Error kIo, kNoSpace
 void SyncFile(const std::string& path);
+
+/// @return false: there is no such file @throws Error(kIo)
+bool ReadWholeFile(const std::string& path, std::string* contents);
+
+/// Gives a small file other contents, as a whole, and makes them durable.
+/// @param temporary beside it; what is there is lost
+/// @throws Error kIo, kNoSpace; then it has these contents or those before
+void ReplaceFile(const std::string& path, const std::string& temporary,
+                 const std::string& contents);
 
 /// A file that is written under a temporary name, past the page cache where the file system takes
 /// that. It is removed if it is not given its name.

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "gpmstore/error.h"
 #include "pm/crc32c.h"
@@ -151,8 +152,7 @@ SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& thr
   if (paths.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "no snapshot to restore: name a whole one at least");
   }
-  for (const std::string& path : paths) files_.push_back(std::make_unique<SnapshotFile>(path));
-  CheckOrder();
+  for (const std::string& path : paths) Add(path);
   changed_.resize(files_.size());
   for (std::size_t i = 0; i < files_.size(); ++i) {
     files_[i]->Verify(threads);
@@ -160,33 +160,62 @@ SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& thr
   }
 }
 
-void SnapshotChain::CheckOrder() const {
-  const auto refuse = [](const SnapshotFile& file, const std::string& why) {
+SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& threads,
+                             std::string* why) {
+  const auto is_whole = [&](const auto& look) {
+    try {
+      look();
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kDamaged && error.code() != ErrorCode::kNotFound) throw;
+      *why = error.what();
+      return false;
+    }
+  };
+  for (const std::string& path : paths) {
+    if (!is_whole([&] { Add(path); })) break;
+  }
+  changed_.resize(files_.size());
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const auto look = [&] {
+      files_[i]->Verify(threads);
+      ReadRanges(i);
+    };
+    if (is_whole(look)) continue;
+    files_.resize(i);
+    changed_.resize(i);
+  }
+}
+
+void SnapshotChain::Add(const std::string& path) {
+  auto file = std::make_unique<SnapshotFile>(path);
+  CheckPlace(*file);
+  files_.push_back(std::move(file));
+}
+
+void SnapshotChain::CheckPlace(const SnapshotFile& file) const {
+  const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::kDamaged, file.path() + ": " + why);
   };
-  const SnapshotHeader& whole = files_.front()->header();
-  if (whole.is_increment()) {
-    refuse(*files_.front(),
-           "an increment; a chain begins with a whole snapshot, and has each after its base");
+  const SnapshotHeader& header = file.header();
+  if (files_.empty()) {
+    if (!header.is_increment()) return;
+    refuse("an increment; a chain begins with a whole snapshot, and has each after its base");
   }
-  for (std::size_t i = 1; i < files_.size(); ++i) {
-    const SnapshotFile& file = *files_[i];
-    const SnapshotHeader& header = file.header();
-    const SnapshotHeader& before = files_[i - 1]->header();
-    if (!header.is_increment()) refuse(file, "a whole snapshot, which follows no other");
-    if (header.pool != whole.pool) {
-      refuse(file, fmt::format("a snapshot of another pool than {}", files_.front()->path()));
-    }
-    if (header.base != before.id || header.sequence != before.sequence + 1) {
-      refuse(file, fmt::format("no increment on {}: its base is another snapshot, of this chain or "
-                               "another",
-                               files_[i - 1]->path()));
-    }
-    if (header.key_size != whole.key_size || header.value_size != whole.value_size ||
-        !std::equal(std::begin(header.hash_seed), std::end(header.hash_seed),
-                    std::begin(whole.hash_seed))) {
-      refuse(file, "damaged snapshot: its pool's sizes or hashes are not those of its base");
-    }
+  const SnapshotHeader& whole = files_.front()->header();
+  const SnapshotHeader& before = files_.back()->header();
+  if (!header.is_increment()) refuse("a whole snapshot, which follows no other");
+  if (header.pool != whole.pool) {
+    refuse(fmt::format("a snapshot of another pool than {}", files_.front()->path()));
+  }
+  if (header.base != before.id || header.sequence != before.sequence + 1) {
+    refuse(fmt::format("no increment on {}: its base is another snapshot, of this chain or another",
+                       files_.back()->path()));
+  }
+  if (header.key_size != whole.key_size || header.value_size != whole.value_size ||
+      !std::equal(std::begin(header.hash_seed), std::end(header.hash_seed),
+                  std::begin(whole.hash_seed))) {
+    refuse("damaged snapshot: its pool's sizes or hashes are not those of its base");
   }
 }
 

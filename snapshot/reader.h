@@ -53,6 +53,9 @@ class SnapshotChain {
  public:
   /// Checks all of every file. @throws Error kNotFound, kDamaged, kIo; std::bad_alloc
   SnapshotChain(std::span<const std::string> paths, ThreadPool& threads);
+  /// The beginning of a chain: up to the first file that is missing, damaged or not in its place.
+  /// @param why if that is not all of it, set to what is wrong @throws Error kIo; std::bad_alloc
+  SnapshotChain(std::span<const std::string> paths, ThreadPool& threads, std::string* why);
 
   const SnapshotHeader& newest() const { return files_.back()->header(); }
   std::size_t files() const { return files_.size(); }
@@ -61,7 +64,9 @@ class SnapshotChain {
   bool Counts(std::size_t i, const std::byte* key) const;
 
  private:
-  void CheckOrder() const;
+  /// Adds a file, if it is in its place.
+  void Add(const std::string& path);
+  void CheckPlace(const SnapshotFile& file) const;
   void ReadRanges(std::size_t i);
 
   std::vector<std::unique_ptr<SnapshotFile>> files_;

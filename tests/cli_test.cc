@@ -99,6 +99,19 @@ TEST_F(CliTest, SnapshotAndRestore) {
     store.Snapshot(increment, {.base = base});
     store.Close();
   }
+  const std::string folder = NewPath();
+  const std::string kept = NewPath();
+  ran =
+      Run("ycsb -w a --records 2000 --operations 20000 --executor cpu --snapshot-interval 0.001 "
+          "--snapshot-chains 1 --keep --pool " +
+          kept + " --snapshots " + folder);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  ran = Run("restore --executor cpu " + folder + " " + kept + ".restored");
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(lines(kept + ".restored"), lines(kept));
+  ExpectRefused("ycsb -w a --snapshot-interval 5", "--snapshots");
+  ExpectRefused("ycsb -w a --records 10 --executor cpu --snapshots " + folder, "has snapshots");
+  ExpectRefused("restore " + NewPath() + " " + NewPath(), "can't open");
   ExpectRefused("restore " + file + " " + restored, "there is a file");
   ExpectRefused("restore " + file + " " + increment + " " + NewPath(), increment);
   ExpectRefused("restore " + increment + " " + NewPath(), "whole snapshot");

@@ -15,6 +15,7 @@ std::atomic<FaultKind> fault_kind{FaultKind::kAllocation};
 std::atomic<std::uint64_t> calls_left{0};  ///< until one fails; 0: none does
 std::atomic<int> fault_error{EIO};
 std::atomic<const char*> failed_call{nullptr};
+std::atomic<bool> no_links{false};
 
 /// Whether code of a GPU driver's library asks: it has ways of its own to fail.
 bool IsOfDriver(const void* caller) noexcept {
@@ -43,7 +44,8 @@ void* AllocateOrThrow(std::size_t bytes, std::size_t alignment, const void* call
 }  // namespace
 
 const char* FaultKindName(FaultKind kind) {
-  constexpr const char* kNames[] = {"allocation", "system call", "CUDA call"};
+  constexpr const char* kNames[] = {"allocation", "system call", "short call", "file end",
+                                    "CUDA call"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -61,7 +63,7 @@ bool FailsNow(FaultKind kind, const char* call) noexcept {
 
 int FaultError() noexcept { return fault_error; }
 
-Fault::Fault(FaultKind kind, std::uint64_t k, int error) {
+Fault::Fault(FaultKind kind, std::uint64_t k, int error) : kind_(kind) {
   fault_kind = kind;
   fault_error = error;
   failed_call = nullptr;
@@ -69,6 +71,10 @@ Fault::Fault(FaultKind kind, std::uint64_t k, int error) {
 }
 Fault::~Fault() { calls_left = 0; }
 const char* Fault::call() const { return failed_call; }
+
+NoLinks::NoLinks() { no_links = true; }
+NoLinks::~NoLinks() { no_links = false; }
+bool LinksAreMissing() noexcept { return no_links; }
 
 Fault::Armed::Armed() { armed = true; }
 Fault::Armed::~Armed() { armed = false; }

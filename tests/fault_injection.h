@@ -10,6 +10,8 @@ namespace gpm::test {
 enum class FaultKind : std::uint8_t {
   kAllocation,  ///< operator new, which the binary replaces (fault_injection.cc)
   kSystemCall,  ///< what the library asks the system for (fault_system_calls.cc)
+  kShortCall,   ///< pread and pwrite, which do a part of what they are to do: no failure
+  kFileEnd,     ///< pread, which finds that the file has been cut
   kCudaCall,    ///< the same of the CUDA runtime (fault_cuda_calls.cc)
 };
 const char* FaultKindName(FaultKind kind);
@@ -39,7 +41,21 @@ class Fault {
   /// Whether there were so many calls that one failed, and which.
   bool hit() const { return call() != nullptr; }
   const char* call() const;
+  FaultKind kind() const { return kind_; }
+
+ private:
+  const FaultKind kind_;
 };
+
+/// The file system has no links during its life: link says so.
+class NoLinks {
+ public:
+  NoLinks();
+  ~NoLinks();
+  NoLinks(const NoLinks&) = delete;
+  NoLinks& operator=(const NoLinks&) = delete;
+};
+bool LinksAreMissing() noexcept;
 
 /// For what replaces a call: whether this one is to fail.
 bool FailsNow(FaultKind kind, const char* call) noexcept;

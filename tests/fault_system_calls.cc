@@ -26,6 +26,12 @@ bool SystemCallFails(const char* call) {
   return true;
 }
 
+/// Some of the bytes of a call: pages where there are several, as O_DIRECT needs.
+std::size_t PartOf(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return bytes > kPage ? (bytes / kPage + 1) / 2 * kPage : (bytes + 1) / 2;
+}
+
 }  // namespace
 
 // NOLINTBEGIN: the names are the linker's
@@ -67,11 +73,26 @@ GPM_WRAP(int, posix_fallocate, (int file, off_t offset, off_t bytes), (file, off
 GPM_WRAP(int, fsync, (int file), (file), -1)
 GPM_WRAP_RELEASE(int, close, (int file), (file), -1)
 GPM_WRAP(int, unlink, (const char* path), (path), -1)
-GPM_WRAP(int, link, (const char* from, const char* to), (from, to), -1)
-GPM_WRAP(ssize_t, pwrite, (int file, const void* data, std::size_t bytes, off_t offset),
-         (file, data, bytes, offset), -1)
-GPM_WRAP(ssize_t, pread, (int file, void* data, std::size_t bytes, off_t offset),
-         (file, data, bytes, offset), -1)
+GPM_WRAP(int, mkdir, (const char* path, mode_t mode), (path, mode), -1)
+GPM_WRAP(int, rename, (const char* from, const char* to), (from, to), -1)
+int __real_link(const char* from, const char* to);
+int __wrap_link(const char* from, const char* to) {
+  if (gpm::test::LinksAreMissing()) errno = EPERM;
+  return gpm::test::LinksAreMissing() || SystemCallFails("link") ? -1 : __real_link(from, to);
+}
+ssize_t __real_pwrite(int file, const void* data, std::size_t bytes, off_t offset);
+ssize_t __wrap_pwrite(int file, const void* data, std::size_t bytes, off_t offset) {
+  if (SystemCallFails("pwrite")) return -1;
+  if (FailsNow(FaultKind::kShortCall, "pwrite")) bytes = PartOf(bytes);
+  return __real_pwrite(file, data, bytes, offset);
+}
+ssize_t __real_pread(int file, void* data, std::size_t bytes, off_t offset);
+ssize_t __wrap_pread(int file, void* data, std::size_t bytes, off_t offset) {
+  if (SystemCallFails("pread")) return -1;
+  if (FailsNow(FaultKind::kFileEnd, "pread")) return 0;
+  if (FailsNow(FaultKind::kShortCall, "pread")) bytes = PartOf(bytes);
+  return __real_pread(file, data, bytes, offset);
+}
 GPM_WRAP(int, remove, (const char* path), (path), -1)
 
 /// std::thread::_M_start_thread: a thread can't be started.

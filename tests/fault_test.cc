@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -119,13 +120,58 @@ class FaultSession {
     for (const std::string& file : chain_) std::filesystem::remove(file);
   }
 
+  /// From now on its stores take snapshots of themselves, when Keep says so and when they close.
+  void KeepSnapshots() {
+    // (On tmpfs, where to sync takes no time.)
+    options_.snapshot.path = "/dev/shm/gpmstore_fault_test_" + std::to_string(getpid());
+    options_.snapshot.interval = 1e8;
+    options_.snapshot.restore = true;
+  }
+  /// Takes one. When it fails the store says so, and goes on.
+  void Keep() {
+    const std::uint64_t failures = store_->Stats().snapshot_failures;
+    {
+      const Fault::Armed armed;
+      store_->impl()->keeper()->Keep();
+    }
+    if (ErrorOf([&] { store_->Stats(); })) return Resume();
+    const StoreStats stats = store_->Stats();
+    const bool failed = stats.snapshot_failures != failures;
+    EXPECT_EQ(stats.snapshot_error.empty(), !failed);
+    EXPECT_TRUE(!failed || (fault_.hit() && fault_.kind() != FaultKind::kShortCall));
+    if (!failed) kept_.push_back(model_);
+  }
+  /// The pool is gone, and restored when it is opened: as it was, or, where a snapshot could not be
+  /// read to its end, as it was in one before.
+  void LoseAndRestore() {
+    if (!store_) store_ = Store::Open(path_, options_);
+    store_->Close();  // without a fault: the folder has all of it
+    store_.reset();
+    kept_.push_back(model_);
+    std::filesystem::remove(path_);
+    const bool hit_before = fault_.hit();
+    const auto open = [&] { store_ = Store::Open(path_, options_); };
+    if (!Call(open)) open();
+    if (fault_.hit() != hit_before && fault_.kind() == FaultKind::kFileEnd) {
+      Model now;
+      store_->ForEach([&](auto key, auto value) { now[AsString(key)] = AsString(value); });
+      EXPECT_NE(std::find(kept_.begin(), kept_.end(), now), kept_.end());
+      model_ = now;
+    }
+    ExpectAll();
+  }
+  void RemoveKept() { std::filesystem::remove_all(options_.snapshot.path); }
+
   /// Makes a call that the fault may meet. @return whether it did not throw
   bool Call(const std::function<void()>& action) {
     const Fault::Armed armed;
     try {
       action();
       return true;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      EXPECT_FALSE(fault_.hit() && fault_.kind() == FaultKind::kShortCall) << error.what();
+      EXPECT_TRUE(fault_.kind() != FaultKind::kFileEnd || error.code() == ErrorCode::kDamaged)
+          << error.what();
     } catch (const std::bad_alloc&) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << "threw neither gpm::Error nor bad_alloc: " << error.what();
@@ -374,6 +420,7 @@ class FaultSession {
   std::optional<Batch> mixed_;  ///< the batch that is being applied
   bool full_ = false;
   std::vector<std::string> chain_;  ///< of snapshots
+  std::vector<Model> kept_;         ///< what those of KeepSnapshots have, as it was then
 };
 
 constexpr std::uint64_t kAmpleBytes = std::uint64_t{64} << 20;
@@ -531,6 +578,28 @@ constexpr Story kStories[] = {
        session.Restore();
        session.Close();
      }},
+    {"SnapshotsWithoutLinks", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       const NoLinks no_links;
+       session.Open();
+       session.Snapshot();
+       Insert(session, 1000, 50);
+       session.Snapshot();
+       session.Restore();
+       session.Close();
+     }},
+    {"KeptSnapshots", Before::kClosed, kAmpleBytes,
+     [](FaultSession& session) {
+       session.KeepSnapshots();
+       session.Open();
+       session.Keep();
+       Insert(session, 1000, 50);
+       session.Keep();
+       session.Close();
+       session.LoseAndRestore();
+       Insert(session, 2000, 20);
+       session.Close();
+     }},
     {"RoomAhead", Before::kNothing, kAmpleBytes,
      [](FaultSession& session) {
        // Nearly all that a small pool has mapped, so that its next level lies beyond that.
@@ -621,6 +690,7 @@ class FaultTest : public PoolTest, public ::testing::WithParamInterface<FaultPar
     FaultSession session(state, shape, story.max_bytes, fault);
     story.tell(session);
     session.ExpectAllAndClose();
+    session.RemoveKept();
     std::filesystem::remove(state.path);
     return fault.hit();
   }
@@ -661,8 +731,10 @@ std::string FaultName(const ::testing::TestParamInfo<FaultParam>& info) {
 
 std::vector<FaultKind> Kinds() {
   if (TestExecutor() != ExecutorKind::kCuda)
-    return {FaultKind::kAllocation, FaultKind::kSystemCall};
-  return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kCudaCall};
+    return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kShortCall,
+            FaultKind::kFileEnd};
+  return {FaultKind::kAllocation, FaultKind::kSystemCall, FaultKind::kShortCall,
+          FaultKind::kFileEnd, FaultKind::kCudaCall};
 }
 
 template <class T, std::size_t kCount>

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "cli/crash/oracle.h"
+#include "cli/key_log.h"
 #include "tests/test_util.h"
 
 namespace gpm::cli {
@@ -361,6 +362,59 @@ TEST(CrashWorkloadTest, KeysHaveNumbers) {
   }
 }
 
+KeyLog TwoBatches() {
+  KeyLog log;
+  log.before = {{true, 1}, {}};
+  log.changes = {{0, {true, 2}}, {1, {true, 3}}, {0, {}}, {0, {true, 1}}};
+  log.batches = {{{10, 20}, 2}, {{30, 40}, 4}};
+  return log;
+}
+
+TEST(KeyLogTest, SaysWhenTheKeysWereSo) {
+  std::string wrong;
+  const auto moments = [&](const std::vector<KeyState>& held) {
+    std::vector<std::uint64_t> bounds;
+    for (const Interval& interval : MomentsOf(TwoBatches(), held, &wrong)) {
+      bounds.insert(bounds.end(), {interval.invoked_at, interval.returned_at});
+    }
+    return bounds;
+  };
+  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
+  using Bounds = std::vector<std::uint64_t>;
+  EXPECT_EQ(moments({{true, 1}, {}}), (Bounds{0, 20}));
+  EXPECT_EQ(moments({{true, 2}, {true, 3}}), (Bounds{10, 40}));
+  EXPECT_EQ(moments({{true, 1}, {true, 3}}), (Bounds{30, kEver}));
+  EXPECT_EQ(wrong, "");
+  // In the middle of a batch; what never was.
+  EXPECT_TRUE(moments({{true, 2}, {}}).empty());
+  EXPECT_NE(wrong.find("none of 2 batches"), std::string::npos) << wrong;
+  EXPECT_TRUE(moments({{}, {true, 3}}).empty());
+  EXPECT_TRUE(moments({{true, 9}, {true, 3}}).empty());
+}
+
+TEST(KeyLogTest, MomentsOfAFindOnlyBatchAreOneInterval) {
+  KeyLog log = TwoBatches();
+  log.changes.clear();
+  log.batches[0].changes = log.batches[1].changes = 0;
+  std::string wrong;
+  const Moments moments = MomentsOf(log, log.before, &wrong);
+  ASSERT_EQ(moments.size(), 1u);
+  EXPECT_EQ(moments[0].invoked_at, 0u);
+}
+
+TEST(KeyLogTest, CommonMoments) {
+  const Moments left{{0, 10}, {20, 30}, {50, 60}};
+  const Moments right{{10, 22}, {25, 26}, {55, 70}};
+  const Moments common = Common(left, right);
+  ASSERT_EQ(common.size(), 4u);
+  const std::uint64_t expected[4][2] = {{10, 10}, {20, 22}, {25, 26}, {55, 60}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(common[i].invoked_at, expected[i][0]);
+    EXPECT_EQ(common[i].returned_at, expected[i][1]);
+  }
+  EXPECT_TRUE(Common({{0, 10}}, {{11, 20}}).empty());
+}
+
 /// Real kills, on the executor of this run.
 class KillTest : public test::PoolTest {
  protected:
@@ -403,6 +457,11 @@ class KillTest : public test::PoolTest {
 TEST_F(KillTest, ShortKeysAndCells) {
   CrashTest(20, "--key-size 8 --value-size 128 --jobs 2",
             {"kills_in_running", "batches_in_flight", "resizes", "compactions"});
+}
+
+TEST_F(KillTest, SnapshotsAndRestores) {
+  CrashTest(24, "--key-size 8 --value-size 64 --threads 2",
+            {"snapshots_restored", "kills_in_snapshots", "kills_in_restores"});
 }
 
 TEST_F(KillTest, LongKeysAndManyThreads) {

@@ -25,11 +25,13 @@
 #include "cli/common.h"
 #include "cli/crash/answers.h"
 #include "cli/crash/gpu.h"
+#include "cli/crash/snapshot_check.h"
 #include "cli/crash/writer.h"
 #include "cli/out_of_memory.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
 #include "pm/gpu_host.h"
+#include "ycsb/generators.h"
 
 namespace gpm::cli {
 namespace {
@@ -91,10 +93,68 @@ void Compact(Store& store, const std::atomic<bool>& done) {
   }
 }
 
+/// Takes snapshots, whole ones and increments, again and again, and restores some.
+class Snapshots {
+ public:
+  explicit Snapshots(const CrashChildPlan& plan)
+      : plan_(plan), random_(plan.round.seed, plan.round.number) {}
+
+  void Take(Store& store, const std::atomic<bool>& done) {
+    constexpr std::chrono::milliseconds kPause{2};
+    BeginChain();  // the store knows none from before it was opened
+    while (!done) {
+      TakeOne(store);
+      if (random_.NextBelow(4) == 0) Restore();
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+
+ private:
+  void BeginChain() {
+    ++chains_;
+    old_.insert(old_.end(), chain_.begin(), chain_.end());
+    chain_.clear();
+  }
+
+  void TakeOne(Store& store) {
+    constexpr std::uint64_t kLongestChain = 5;
+    if (chain_.size() > random_.NextBelow(kLongestChain)) BeginChain();
+    CrashRecord record;
+    record.batch = chains_;
+    record.digest[0] = chain_.size();
+    const std::string file = CrashSnapshotFile(plan_.pool, chains_, chain_.size());
+    record.kind = CrashRecord::Kind::kSnapshotBegun;
+    Report(record);
+    store.Snapshot(file, {.base = chain_.empty() ? "" : chain_.back()});
+    chain_.push_back(file);
+    record.kind = CrashRecord::Kind::kSnapshotTaken;
+    Report(record);
+    for (const std::string& old : old_) std::filesystem::remove(old);
+    old_.clear();
+  }
+
+  void Restore() {
+    const std::string path = CrashRestoredPool(plan_.pool);
+    CrashRecord record;
+    record.kind = CrashRecord::Kind::kRestoring;
+    Report(record);
+    Store::Restore(chain_, path, plan_.open).Close();
+    record.kind = CrashRecord::Kind::kRestored;
+    Report(record);
+    std::filesystem::remove(path);
+  }
+
+  const CrashChildPlan& plan_;
+  ycsb::Random random_;
+  std::uint64_t chains_ = 0;
+  std::vector<std::string> chain_;  ///< files
+  std::vector<std::string> old_;    ///< of chains before, until one takes their place
+};
+
 /// The threads of the child and what they keep from one opening of the pool to the next.
 class Session {
  public:
-  explicit Session(const CrashChildPlan& plan) : plan_(plan) {
+  explicit Session(const CrashChildPlan& plan) : plan_(plan), snapshots_(plan) {
     const CrashItems items(plan.create.key_size, plan.create.value_size);
     const bool gpu = plan.open.executor == ExecutorKind::kCuda;
     if (plan.round.scopes) {
@@ -114,11 +174,12 @@ class Session {
   void Run(Store& store) {
     std::atomic<bool> done{false};
     std::vector<std::thread> writing;
-    std::thread loading, compacting;
+    std::thread loading, compacting, copying;
     if (plan_.round.IsFirstLoad(0, 0) && !loaded_) writers_[0].Start(store, streams_[0]);
     loaded_ = true;
     if (store.Stats().cache.frames > 0) loading = StartThread([&] { LoadCaches(store, done); });
     if (plan_.round.compacts()) compacting = StartThread([&] { Compact(store, done); });
+    if (plan_.round.snapshots()) copying = StartThread([&] { snapshots_.Take(store, done); });
     for (std::size_t t = 0; t < streams_.size(); ++t) {
       writing.push_back(StartThread([&, t] { RunThread(store, t); }));
     }
@@ -126,6 +187,7 @@ class Session {
     done = true;
     if (loading.joinable()) loading.join();
     if (compacting.joinable()) compacting.join();
+    if (copying.joinable()) copying.join();
   }
 
  private:
@@ -144,6 +206,7 @@ class Session {
   }
 
   const CrashChildPlan& plan_;
+  Snapshots snapshots_;
   std::optional<CrashAnswers> answers_;
   std::deque<CrashWriter> writers_;
   std::vector<Stream> streams_;  ///< one a thread

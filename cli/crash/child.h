@@ -16,14 +16,18 @@ namespace gpm::cli {
 /// named by its number, from which the parent makes it again, so two short writes tell of any size.
 struct CrashRecord {
   enum class Kind : std::uint32_t {
-    kCreating,      ///< about to create the pool
-    kOpening,       ///< about to open it
-    kOpened,        ///< created or opened; has what recovery did
-    kStarting,      ///< a batch is about to start
-    kAcknowledged,  ///< a batch is complete; has the digest of its answers
-    kCacheLoaded,   ///< the cache was loaded, because it was asked for
-    kCompacted,     ///< the store gave back what it did not need
-    kClosing,       ///< about to close the pool; kOpening follows
+    kCreating,       ///< about to create the pool
+    kOpening,        ///< about to open it
+    kOpened,         ///< created or opened; has what recovery did
+    kStarting,       ///< a batch is about to start
+    kAcknowledged,   ///< a batch is complete; has the digest of its answers
+    kCacheLoaded,    ///< the cache was loaded, because it was asked for
+    kCompacted,      ///< the store gave back what it did not need
+    kSnapshotBegun,  ///< number `batch` of chains, and place digest[0] in it; likewise the next
+    kSnapshotTaken,
+    kRestoring,  ///< of the snapshot that was taken last
+    kRestored,
+    kClosing,  ///< about to close the pool; kOpening follows
   };
   Kind kind = Kind::kCreating;
   std::uint32_t writer = 0;

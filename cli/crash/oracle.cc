@@ -13,8 +13,14 @@ constexpr std::size_t kMaxDefects = 16;
 /// Version of a key that is there with a value that it must not have.
 constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 
-/// What an operation answers when its key has a version (0: is absent), and the version then.
-std::pair<Result, std::uint64_t> Apply(const CrashOperation& operation, std::uint64_t version) {
+std::string StateText(std::uint64_t version) {
+  return version == 0 ? "absent" : "the value of " + VersionText(version);
+}
+
+}  // namespace
+
+std::pair<Result, std::uint64_t> CrashOracle::Apply(const CrashOperation& operation,
+                                                    std::uint64_t version) {
   const bool present = version != 0;
   switch (operation.op) {
     case Op::kFind:
@@ -32,12 +38,6 @@ std::pair<Result, std::uint64_t> Apply(const CrashOperation& operation, std::uin
   }
   return {Result::kInvalid, version};
 }
-
-std::string StateText(std::uint64_t version) {
-  return version == 0 ? "absent" : "the value of " + VersionText(version);
-}
-
-}  // namespace
 
 void CrashOracle::Renew() {
   std::fill(versions_.begin(), versions_.end(), 0);

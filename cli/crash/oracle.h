@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/crash/workload.h"
@@ -52,6 +53,12 @@ class CrashOracle {
 
   /// The answer of a find while nothing is in flight. @param value ignored unless it is ok
   void CheckFind(std::uint64_t key, Result result, std::span<const std::byte> value);
+
+  /// What an operation answers when its key has a version (0: is absent), and the version then.
+  static std::pair<Result, std::uint64_t> Apply(const CrashOperation& operation,
+                                                std::uint64_t version);
+  /// Of each key, after the batches that were acknowledged.
+  const std::vector<std::uint64_t>& versions() const { return versions_; }
 
   std::uint64_t items() const { return present_; }  ///< as of the last EndItems
   /// What was wrong so far, the first ones.

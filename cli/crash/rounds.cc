@@ -86,6 +86,10 @@ CrashTotals& CrashTotals::operator+=(const CrashTotals& other) {
   scope_answers += other.scope_answers;
   cache_loadings += other.cache_loadings;
   compactions += other.compactions;
+  snapshots += other.snapshots;
+  snapshots_restored += other.snapshots_restored;
+  kills_in_snapshots += other.kills_in_snapshots;
+  kills_in_restores += other.kills_in_restores;
   batches_in_flight += other.batches_in_flight;
   keys_compared += other.keys_compared;
   slots_cleared += other.slots_cleared;
@@ -106,12 +110,15 @@ CrashRounds::CrashRounds(const CrashOptions& options)
   round_.max_batch = options.max_batch;
   round_.scopes = options.executor == ExecutorKind::kCuda;
   operations_.resize(round_.writers());
+  std::filesystem::create_directory(CrashSnapshotFolder(options.pool));
   if (round_.scopes) answers_.emplace(options.pool + ".answers");
 }
 
 CrashRounds::~CrashRounds() {
   std::error_code ignored;
-  if (!keep_pool_) std::filesystem::remove(options_.pool, ignored);
+  if (keep_pool_) return;
+  std::filesystem::remove(options_.pool, ignored);
+  std::filesystem::remove_all(CrashSnapshotFolder(options_.pool), ignored);
 }
 
 void CrashRounds::Run() {
@@ -134,7 +141,8 @@ void CrashRounds::RunRound() {
   const CrashTotals::Phase phase = RunAndKill();
   ++totals_.kills[phase];
   try {
-    AwaitRelease();
+    AwaitRelease(options_.pool);
+    CheckSnapshots();
     if (phase == CrashTotals::kCreation && IsUnfinished()) {
       ++totals_.unfinished_pools;
       std::filesystem::remove(options_.pool);
@@ -172,10 +180,15 @@ CrashRounds::KillTime CrashRounds::DrawKillTime() {
   } else if (random_.NextBelow(10) == 0) {
     time.aim = KillTime::kClosing;
     time.after = share * opening_time_;
+  } else if (round_.snapshots() && random_.NextBelow(2) == 0) {
+    const bool restore = random_.NextBelow(3) == 0;
+    time.aim = restore ? KillTime::kRestore : KillTime::kSnapshot;
+    time.times = restore ? 1 : 1 + static_cast<unsigned>(random_.NextBelow(6));
+    time.after = share * (restore ? restore_time_ : snapshot_time_);
   } else if (random_.NextBelow(2) == 0) {
     time.aim = KillTime::kResize;
     const unsigned most = random_.NextBelow(2) == 0 ? 1 : 4;
-    time.resizes = 1 + static_cast<unsigned>(random_.NextBelow(most));
+    time.times = 1 + static_cast<unsigned>(random_.NextBelow(most));
     time.after = share * share * kLongResize;
   } else {
     time.aim = KillTime::kBatches;
@@ -211,13 +224,22 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
     ResizeWatch watch(options_.pool);
     const Clock::time_point enough = Clock::now() + options_.longest;
     bool before = false;
-    for (unsigned resizes = 0; resizes < time.resizes && Clock::now() < enough;) {
+    for (unsigned resizes = 0; resizes < time.times && Clock::now() < enough;) {
       watch_for(Milliseconds(0.02));
       if (child.ended_by_itself()) break;
       const bool now = watch.ResizeUnderWay();
       if (now && !before) ++resizes;
       before = now;
     }
+  }
+  const bool copies = time.aim == KillTime::kSnapshot || time.aim == KillTime::kRestore;
+  if (alive && copies) {
+    const Kind begun_kind =
+        time.aim == KillTime::kSnapshot ? Kind::kSnapshotBegun : Kind::kRestoring;
+    unsigned times = 0;
+    child.WatchUntil(Clock::now() + 4 * options_.longest, [&](const CrashRecord& record) {
+      return record.kind == begun_kind && ++times == time.times;
+    });
   }
   const auto closes = [](const CrashRecord& record) { return record.kind == Kind::kClosing; };
   const bool hangs = alive && time.aim == KillTime::kClosing &&
@@ -229,12 +251,21 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
   Require(WTERMSIG(status) == SIGKILL, "the child was ended by signal {}", WTERMSIG(status));
   Require(alive, "the child did not open the pool within {} s", kPatience.count());
   Require(!hangs, "the child's batches did not end within {} s", kPatience.count());
-  return TakeRecords(child.records());
+  const CrashTotals::Phase phase = TakeRecords(child.records());
+  // So that some kills come too early and some too late.
+  const auto learn = [](Milliseconds* duration, bool early) { *duration *= early ? 1.3 : 0.8; };
+  if (time.aim == KillTime::kSnapshot) learn(&snapshot_time_, snapshots_->in_snapshot());
+  if (time.aim == KillTime::kRestore) learn(&restore_time_, snapshots_->in_restore());
+  return phase;
 }
 
 CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& records) {
   CrashTotals::Phase phase = CrashTotals::kCreation;
+  if (round_.snapshots() && !recovering_) {
+    snapshots_.emplace(round_, items_, options_.pool, records, oracle_);
+  }
   for (const CrashRecord& record : records) {
+    if (snapshots_ && record.kind != Kind::kStarting) snapshots_->Tell(record, nullptr);
     totals_.slots_cleared += record.slots_cleared;
     totals_.resizes_continued += record.resizes_continued;
     switch (record.kind) {
@@ -253,6 +284,7 @@ CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& reco
       case Kind::kStarting: {
         CrashBatch batch = MakeCrashBatch(round_, record.writer, record.batch);
         operations_.at(record.writer) = batch.operations.size();
+        if (snapshots_) snapshots_->Tell(record, &batch);
         oracle_.Start(record.writer, record.batch, std::move(batch));
         break;
       }
@@ -268,6 +300,13 @@ CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& reco
       case Kind::kCompacted:
         ++totals_.compactions;
         break;
+      case Kind::kSnapshotTaken:
+        ++totals_.snapshots;
+        break;
+      case Kind::kSnapshotBegun:
+      case Kind::kRestoring:
+      case Kind::kRestored:
+        break;
       case Kind::kCacheLoaded:
         ++totals_.cache_loadings;
         break;
@@ -280,18 +319,34 @@ CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& reco
 
 /// Waits until nobody has the pool open any more: the driver of a GPU may hold what a killed
 /// process had mapped for some time after the process is gone.
-void CrashRounds::AwaitRelease() const {
+void CrashRounds::AwaitRelease(const std::string& pool) const {
   Pool::Options read_only;
   read_only.read_only = true;
   for (const Clock::time_point enough = Clock::now() + kPatience; Clock::now() < enough;) {
     if (*options_.stop) throw CrashStopped{};
     try {
-      Pool::Open(options_.pool, read_only);
+      Pool::Open(pool, read_only);
       return;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBusy) return;  // it is looked at next
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void CrashRounds::CheckSnapshots() {
+  if (!snapshots_) return;
+  const std::string restored = CrashRestoredPool(options_.pool);
+  if (std::filesystem::exists(restored)) AwaitRelease(restored);
+  const std::vector<std::string> defects = snapshots_->Check();
+  if (!defects.empty()) throw CrashViolation{defects};
+  totals_.kills_in_snapshots += snapshots_->in_snapshot() ? 1 : 0;
+  totals_.kills_in_restores += snapshots_->in_restore() ? 1 : 0;
+  totals_.snapshots_restored += snapshots_->has_snapshot() ? 1 : 0;
+  snapshots_.reset();
+  for (const auto& entry :
+       std::filesystem::directory_iterator(CrashSnapshotFolder(options_.pool))) {
+    std::filesystem::remove(entry);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "cli/crash/answers.h"
 #include "cli/crash/oracle.h"
 #include "cli/crash/process.h"
+#include "cli/crash/snapshot_check.h"
 #include "cli/crash/workload.h"
 #include "gpmstore/options.h"
 #include "gpmstore/store.h"
@@ -55,7 +56,11 @@ struct CrashTotals {
   std::uint64_t scope_answers = 0;        ///< in the others: of operations by themselves
   std::uint64_t cache_loadings = 0;       ///< asked for, and ended
   std::uint64_t compactions = 0;          ///< likewise
-  std::uint64_t batches_in_flight = 0;    ///< at a kill
+  std::uint64_t snapshots = 0;            ///< taken
+  std::uint64_t snapshots_restored = 0;   ///< after a kill, and compared
+  std::uint64_t kills_in_snapshots = 0;
+  std::uint64_t kills_in_restores = 0;
+  std::uint64_t batches_in_flight = 0;  ///< at a kill
   std::uint64_t keys_compared = 0;
   std::uint64_t slots_cleared = 0;  ///< by recovery, like the next
   std::uint64_t resizes_continued = 0;
@@ -91,11 +96,12 @@ class CrashRounds {
   using Milliseconds = std::chrono::duration<double, std::milli>;
 
   /// When to kill: so long after opening (or creating) the pool has begun, after so many resizes
-  /// have begun (at the latest, options_.longest after it was opened), after it was opened, or
+  /// have begun (at the latest, options_.longest after it was opened), after so many snapshots have
+  /// begun, or one is being restored (likewise), after it was opened, or
   /// after all batches have ended and closing it has begun.
   struct KillTime {
-    enum { kOpening, kResize, kBatches, kClosing } aim = kBatches;
-    unsigned resizes = 0;
+    enum { kOpening, kResize, kSnapshot, kRestore, kBatches, kClosing } aim = kBatches;
+    unsigned times = 0;
     Milliseconds after{0};
   };
 
@@ -104,7 +110,8 @@ class CrashRounds {
   void RunRound();
   CrashTotals::Phase RunAndKill();
   CrashTotals::Phase TakeRecords(const std::vector<CrashRecord>& records);
-  void AwaitRelease() const;
+  void AwaitRelease(const std::string& pool) const;
+  void CheckSnapshots();
   bool IsUnfinished();
   void CheckCrashed();
   OpenOptions DrawOpening();
@@ -120,7 +127,10 @@ class CrashRounds {
   std::uint64_t newest_level_ = 0;  ///< its buckets, when the pool was opened last
   bool pool_exists_ = false;
   bool recovering_ = false;  ///< the next child has a crashed pool to recover, and does only that
-  std::optional<RemovedOnSignal> name_;  ///< of the pool, unless it is kept
+  std::optional<RemovedOnSignal> name_;          ///< of the pool, unless it is kept
+  std::optional<CrashSnapshotCheck> snapshots_;  ///< of this round
+  Milliseconds snapshot_time_{5};                ///< about
+  Milliseconds restore_time_{5};
   std::optional<CrashAnswers> answers_;  ///< of the child, if it has scopes
   bool keep_pool_ = false;
   std::vector<std::size_t> operations_;  ///< of each writer's last batch

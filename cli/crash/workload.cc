@@ -57,6 +57,8 @@ std::uint64_t CrashRound::keys() const {
   return age >= 3 ? most : most >> (7 - 2 * age);
 }
 
+bool CrashRound::snapshots() const { return Mix64(seed ^ Mix64(~number)) % 2 == 0; }
+
 OpenOptions MakeCrashOpening(const CrashRound& round) {
   Random random(Mix64(round.seed ^ Mix64(round.number)), kAllOnes);
   OpenOptions open;
@@ -177,6 +179,16 @@ std::string CrashItems::ValueText(std::uint64_t key, std::span<const std::byte> 
   if (differs == whole.end()) return "the value of " + VersionText(version);
   return fmt::format("a torn value: that of {} up to byte {}, then something else",
                      VersionText(version), differs - whole.begin());
+}
+
+std::uint64_t CrashToken(std::span<const std::byte> value) {
+  std::uint64_t token = value.size();
+  for (std::size_t at = 0; at < value.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, value.data() + at, std::min<std::size_t>(8, value.size() - at));
+    token = Mix64(token ^ word);
+  }
+  return token;
 }
 
 void CrashDigest::Add(Result result, std::span<const std::byte> found) {

@@ -51,6 +51,8 @@ struct CrashRound {
   }
   /// Most operations erase, so that there are few items.
   bool erases() const { return age >= 3 && age % 2 == 1; }
+  /// Snapshots are taken meanwhile, and restored.
+  bool snapshots() const;
   /// The pool shrinks meanwhile.
   bool compacts() const { return age >= 2 && age % 4 != 0; }
 };
@@ -104,6 +106,9 @@ class CrashItems {
   std::uint32_t key_size_;
   std::uint32_t value_size_;
 };
+
+/// Stands for a value.
+std::uint64_t CrashToken(std::span<const std::byte> value);
 
 /// What a batch answered, in two words: enough to tell whether two answers are the same and, if
 /// they differ in one operation only, in which.

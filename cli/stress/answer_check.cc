@@ -74,7 +74,7 @@ class Check {
 
   void Own(std::uint32_t i, Op op, std::uint64_t id, Result result, bool has_token,
            std::uint64_t token) {
-    KeyModel::State& state = model_[NumberOf(id)];
+    KeyModel::State state = model_[NumberOf(id)];
     if (!IsLegal(op, state.present, batch_.has_values, may_lack_, result)) {
       return Wrong(
           i, fmt::format("{}, and the key {}", ResultName(result),
@@ -88,6 +88,7 @@ class Check {
     if (state.present) {
       state.token = TokenOf(drawer_.round.shape.value_size, batch_.first_version + i);
     }
+    model_.Set(NumberOf(id), state);
   }
 
   void Record(std::uint32_t i, Op op, std::uint64_t id, Result result, std::uint64_t token) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/key_log.h"
 #include "cli/stress/batch_plan.h"
 #include "cli/stress/round_state.h"
 
@@ -13,25 +14,25 @@ namespace gpm::stress {
 /// What a lane knows of its own keys.
 class KeyModel {
  public:
-  struct State {
-    bool present = false;
-    std::uint64_t token = 0;
-  };
+  using State = cli::KeyState;
   explicit KeyModel(std::uint32_t keys) : states_(keys) {}
 
-  State& operator[](std::uint64_t number) { return states_[number]; }
   const State& operator[](std::uint64_t number) const { return states_[number]; }
+  void Set(std::uint64_t number, const State& state) {
+    states_[number] = state;
+    if (changes_ != nullptr) changes_->push_back({number, state});
+  }
   std::uint64_t keys() const { return states_.size(); }
+  const std::vector<State>& states() const { return states_; }
+  /// What Set does is added to `changes`; null: no more.
+  void RecordTo(std::vector<cli::KeyLog::Change>* changes) { changes_ = changes; }
 
  private:
   std::vector<State> states_;
+  std::vector<cli::KeyLog::Change>* changes_ = nullptr;
 };
 
-/// When a batch was under way, on a clock of all threads.
-struct Interval {
-  std::uint64_t invoked_at;
-  std::uint64_t returned_at;
-};
+using cli::Interval;
 
 /// Compares what a batch answered with what it may answer: of the lane's own keys exactly one
 /// thing, of others what no state of the key rules out. Operations on watched keys are recorded.

@@ -33,7 +33,17 @@ Lane::Lane(RoundState& round, unsigned number, unsigned thread, LaneMemory& memo
       random_(round.plan.seed * 0x9E3779B97F4A7C15ull + number + 1),
       model_(round.plan.private_keys) {}
 
+void Lane::FollowRecording() {
+  const std::uint64_t recording = round_.recording;
+  if (recording == following_) return;
+  const bool on = recording % 2 == 1;
+  if (on) log_ = {model_.states(), {}, {}};
+  model_.RecordTo(on ? &log_.changes : nullptr);
+  following_ = recording;
+}
+
 void Lane::Start(bool loads) {
+  FollowRecording();
   const bool may_scope = round_.scopes.try_acquire();
   batch_ = DrawBatch(drawer_, random_, may_scope, loads);
   if (may_scope && batch_.call != Call::kScope) round_.scopes.release();
@@ -147,6 +157,7 @@ void Lane::Finish() {
     round_.findings.Fail(fmt::format("lane {} of thread {}, batch {}: {}\n  {}", drawer_.lane,
                                      drawer_.thread, batches_, Describe(batch_), wrong));
   }
+  if (following_ % 2 == 1) log_.batches.push_back({interval_, log_.changes.size()});
   ++round_.totals.batches;
   round_.totals.operations += batch_.n;
 }

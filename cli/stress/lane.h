@@ -1,8 +1,10 @@
 #ifndef GPM_CLI_STRESS_LANE_H_
 #define GPM_CLI_STRESS_LANE_H_
 
+#include <atomic>
 #include <cstdint>
 
+#include "cli/key_log.h"
 #include "cli/stress/answer_check.h"
 #include "cli/stress/arrays.h"
 #include "cli/stress/batch_plan.h"
@@ -28,9 +30,20 @@ class Lane {
   /// Waits for it and checks it. REQUIRES: in_flight(). @throws Error
   void Finish();
 
+  /// There is no batch after this one. REQUIRES: !in_flight()
+  void Leave() { left_ = true; }
+
   const KeyModel& model() const { return model_; }
 
+  // For who takes snapshots.
+
+  /// Whether the lane has seen this RoundState::recording, or will see no more.
+  bool Follows(std::uint64_t recording) const { return left_ || following_ == recording; }
+  /// Of the last time that recording was odd. REQUIRES: it is even, and Follows
+  const cli::KeyLog& log() const { return log_; }
+
  private:
+  void FollowRecording();
   void Fill();
   void Run();
 
@@ -45,6 +58,9 @@ class Lane {
   Rows rows_;
   Interval interval_{};
   bool in_flight_ = false;
+  cli::KeyLog log_;
+  std::atomic<std::uint64_t> following_{0};
+  std::atomic<bool> left_{false};
   Ticket ticket_;  ///< last, so that it is waited for first
 };
 

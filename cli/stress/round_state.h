@@ -22,6 +22,8 @@ struct Totals {
   std::atomic<std::uint64_t> histories{0};  ///< of watched keys, checked
   std::atomic<std::uint64_t> history_operations{0};
   std::atomic<std::uint64_t> scopes{0};
+  std::atomic<std::uint64_t> snapshots{0};   ///< restored and compared
+  std::atomic<std::uint64_t> increments{0};  ///< of these
   std::atomic<std::uint64_t> resizes{0};
   std::atomic<std::uint64_t> cache_loads{0};
   std::atomic<std::uint64_t> no_space{0};  ///< operations
@@ -64,6 +66,8 @@ struct RoundState {
   std::atomic<bool> stop{false};
   /// A resize could not be finished for want of space: the store says so to every call.
   std::atomic<bool> unusable{false};
+  /// Odd while a snapshot is being taken: lanes keep what their batches do (cli/key_log.h).
+  std::atomic<std::uint64_t> recording{0};
   /// DeviceScopes that may still be opened, so that batches of the store's own run beside them.
   std::counting_semaphore<> scopes{3};
 };

@@ -10,6 +10,7 @@
 #include "cli/stress/companion.h"
 #include "cli/stress/lane.h"
 #include "cli/stress/round_end.h"
+#include "cli/stress/snapshots.h"
 #include "cli/stress/watchdog.h"
 #include "cli/work_pool.h"
 #include "gpmstore/error.h"
@@ -54,6 +55,7 @@ void RunLanes(RoundState& round, std::span<const std::unique_ptr<Lane>> lanes, u
   }
   for (const auto& lane : lanes) {
     if (lane->in_flight()) lane->Finish();
+    lane->Leave();
   }
 }
 
@@ -106,6 +108,7 @@ void Stress::RunRound(const RoundPlan& plan) {
         });
       });
     }
+    threads.emplace_back([&] { Guard(round, "a snapshot", [&] { RunSnapshots(round, lanes); }); });
     threads.emplace_back(
         [&] { Guard(round, "what goes on beside batches", [&] { RunCompanion(round); }); });
     const Clock::time_point end = After(options_.round_seconds);

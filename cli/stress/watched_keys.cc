@@ -5,8 +5,10 @@
 namespace gpm::stress {
 namespace {
 
-/// A history holds at most 64 operations; one of them is the find when all is over.
-constexpr std::uint32_t kMaxOperations = 63;
+/// A history holds at most 64 operations; one of them is the find when all is over, and some are of
+/// snapshots.
+constexpr std::uint8_t kMaxReads = 3;
+constexpr std::uint32_t kMaxOperations = 63 - kMaxReads;
 
 }  // namespace
 
@@ -36,8 +38,16 @@ std::uint64_t WatchedKeys::Take(unsigned thread, std::uint64_t choice) {
   return episode * kKeys + key;
 }
 
+bool WatchedKeys::RecordRead(const crash::HistoryOp& op) {
+  if (reads_of_.size() <= op.key) reads_of_.resize(op.key + kKeys);
+  if (reads_of_[op.key] == kMaxReads) return false;
+  ++reads_of_[op.key];
+  reads_.push_back(op);
+  return true;
+}
+
 crash::History WatchedKeys::Histories() const {
-  crash::History all;
+  crash::History all = reads_;
   for (const Thread& thread : threads_) {
     all.insert(all.end(), thread.history.begin(), thread.history.end());
   }

@@ -14,7 +14,7 @@ namespace gpm::stress {
 /// many operations on them as a history can hold; then come new keys and other threads. (Of how
 /// many operations are in flight at once depends how long it takes to check their history.)
 ///
-/// Thread safety: any thread; each `thread` by one at a time.
+/// Thread safety: any thread; each `thread`, and RecordRead, by one at a time.
 class WatchedKeys {
  public:
   static constexpr std::uint64_t kKeys = 4;     ///< in an episode
@@ -28,6 +28,9 @@ class WatchedKeys {
   void Record(unsigned thread, const crash::HistoryOp& op) {
     threads_[thread].history.push_back(op);
   }
+
+  /// A key was read by who uses none: in a snapshot. @return false: it was so as often as may be
+  bool RecordRead(const crash::HistoryOp& op);
 
   /// Keys so far: 0 to keys() - 1.
   std::uint64_t keys() const { return (episode_.load() + 1) * kKeys; }
@@ -45,6 +48,8 @@ class WatchedKeys {
   std::atomic<std::uint64_t> episode_{0};
   std::atomic<std::uint64_t> done_{0};  ///< threads that used up their share, over all episodes
   std::vector<Thread> threads_;
+  crash::History reads_;
+  std::vector<std::uint8_t> reads_of_;  ///< by key
 };
 
 }  // namespace gpm::stress

@@ -68,6 +68,21 @@ struct AccessOptions {
 enum class LogLevel : std::uint8_t { kInfo, kWarning };
 using LogFunction = std::function<void(LogLevel level, std::string_view message)>;
 
+/// Snapshots that a store takes of itself, in the background and when it is closed, so that what is
+/// in memory survives a reboot (docs/SNAPSHOTS.md). One that fails is told of by Stats and the log,
+/// and the next is tried in its turn; the store goes on.
+struct SnapshotSchedule {
+  /// A folder, of this store alone; made if it is not there. Empty: no snapshots are taken.
+  std::string path{};
+  double interval = 300;  ///< seconds from the beginning of one to that of the next, at least
+  unsigned chains = 2;    ///< that are kept, the newest: each a whole snapshot and its increments
+  bool at_close = true;   ///< one more is taken by Close, if anything may have changed since
+  /// Open and OpenOrCreate of a pool that is not there make it of the newest chain, as far as that
+  /// is whole; else of one before. What could not be used is logged. Where there are snapshots, and
+  /// none can be used, it is kDamaged. "pinned:" is never there.
+  bool restore = false;
+};
+
 /// How a store is opened.
 struct OpenOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
@@ -90,11 +105,13 @@ struct OpenOptions {
   double compact_below = 0;
   CacheOptions cache{};  ///< directory and cache, in the executor's memory
   AccessOptions access{};
+  SnapshotSchedule snapshot{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the
-  /// pool to grow (once, until it has again). By the threads that call the store,
-  /// perhaps several at once; never while the store holds a lock or excludes batches, so that it
-  /// may call the store: a resize is told of when it is over. What it throws is lost.
+  /// pool to grow (once, until it has again). By the threads that call the store and the one that
+  /// takes snapshots, on which the store can't be closed; perhaps by several at once; never while
+  /// the store holds a lock or excludes batches, so that it may call the store: a resize is told of
+  /// when it is over. What it throws is lost.
   LogFunction log{};
 };
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -88,7 +89,9 @@ struct StoreStats {
   std::uint64_t snapshots = 0;        ///< taken since open
   std::uint64_t snapshot_bytes = 0;   ///< of their files
   double snapshot_pause_seconds = 0;  ///< that batches were excluded for at the last one's instant
-  std::uint64_t gpu_bytes = 0;        ///< GPU memory this store allocated
+  std::uint64_t snapshot_failures = 0;  ///< of OpenOptions::snapshot, since open
+  std::string snapshot_error;           ///< of the last of those, if it failed; else empty
+  std::uint64_t gpu_bytes = 0;          ///< GPU memory this store allocated
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   Geometry geometry;

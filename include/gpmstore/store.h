@@ -19,6 +19,7 @@ struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
 
 namespace gpm {
 
+class SnapshotFolder;
 class StoreImpl;
 struct DeviceView;
 
@@ -98,19 +99,21 @@ class Store {
 
   /// Creates a pool and opens it.
   /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
-  /// @throws Error kInvalidArgument, kExists, kNoSpace, kUnsupported (executor), kIo, kGpu;
-  ///         no file is left behind
+  /// @throws Error kInvalidArgument, kExists (also: the folder of `open.snapshot` has snapshots),
+  ///         kNoSpace, kUnsupported (executor), kIo, kGpu; no file is left behind
   static Store Create(const std::string& path, const CreateOptions& create,
                       const OpenOptions& open = {});
 
   /// Opens a pool, recovering it first: clears half-inserted slots, goes on with an interrupted
-  /// resize, removes duplicates, derives the free cells (docs/FORMAT.md).
+  /// resize, removes duplicates, derives the free cells (docs/FORMAT.md). A pool that is not there
+  /// is restored, where `open.snapshot.restore` says so.
   /// @throws Error kInvalidArgument (options), kNotFound, kBusy, kDamaged, kUnsupported (executor),
   ///         kNoSpace (the resize, or memory), kIo, kGpu
   static Store Open(const std::string& path, const OpenOptions& open = {});
 
   /// Opens the pool if it exists, and else creates it. Processes may do so at once: one creates the
-  /// pool and has it, the others get kBusy while it does.
+  /// pool and has it, the others get kBusy while it does. Where `open.snapshot.restore` says so,
+  /// and there are snapshots, a pool that is not there is restored, and not created.
   /// @param create of an existing pool, its key size and value size have to be those of the pool
   /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes
   static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
@@ -125,6 +128,13 @@ class Store {
   ///         its place: it is named), and as Create
   static Store Restore(std::span<const std::string> files, const std::string& path,
                        const OpenOptions& open = {});
+
+  /// Restore of the newest chain in a folder of OpenOptions::snapshot, as far as that is whole;
+  /// else of one before: the log says what could not be used.
+  /// @throws Error kNotFound (there are no snapshots), kDamaged (none can be used), kBusy (a store
+  ///         has the folder), and as Restore
+  static Store RestoreNewest(const std::string& folder, const std::string& path,
+                             const OpenOptions& open = {});
 
   Store(Store&&) noexcept;
   Store& operator=(Store&&) noexcept;
@@ -236,7 +246,8 @@ class Store {
 
   /// Completes running batches (tickets keep their outcome), marks the pool clean, unmaps it. The
   /// store can't be used after, also when this throws, but for kBusy. A pool of which not all was
-  /// done is not marked clean, and recovered when it is opened next.
+  /// done is not marked clean, and recovered when it is opened next. Takes a last snapshot, where
+  /// OpenOptions::snapshot says so; if that fails, the log says it.
   /// @throws Error kIo, kGpu, kNoSpace, kBusy (nothing was done); std::bad_alloc
   void Close();
 
@@ -246,6 +257,8 @@ class Store {
   explicit Store(std::shared_ptr<StoreImpl> impl);
   const std::shared_ptr<StoreImpl>& Opened() const;
   bool ForEachUntil(const StoppableVisitor& visit);
+  static Store RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::string& path,
+                           const OpenOptions& open);
   std::shared_ptr<StoreImpl> impl_;
 };
 

@@ -16,12 +16,22 @@ from ._core import Op, Result
 from ._errors import Error, NoSpaceError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Required, Self, Unpack
 
 Path = Union[str, "os.PathLike[str]"]
 Key = Any  # an int (8-byte keys), or the key's bytes
 Visit = Callable[[np.ndarray, np.ndarray], Any]
 _PAGE = 65536
+
+
+class SnapshotSchedule(TypedDict, total=False):
+    """Snapshots that a store takes of itself, in the background and when it is closed."""
+
+    path: Required[str]  # a folder of this store's own; made if it is not there
+    interval: float  # seconds from one to the next; by default 300
+    chains: int  # that are kept: each a whole snapshot and its increments; by default 2
+    at_close: bool  # one more when the store is closed; by default
+    restore: bool  # open and open_or_create of a pool that is gone restore the newest
 
 
 class OpenOptions(TypedDict, total=False):
@@ -42,6 +52,7 @@ class OpenOptions(TypedDict, total=False):
     access_by_address: bool  # executor cuda, for measurements
     access_combine: bool
     access_dealt_up_to: int
+    snapshot: SnapshotSchedule | Path | None  # or its path alone, which then restores too
     log: Callable[[str, str], None] | None  # gets "info" or "warning", and a message
 
 
@@ -443,8 +454,18 @@ def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
     if callable(options.get("log")):
         log = _Log(options["log"])
         options["log"] = log.weak()
+    if options.get("snapshot") is not None:
+        options["snapshot"] = _schedule(options["snapshot"])
     path = os.fspath(path)
     return Store(make(path, options), path, log)
+
+
+def _schedule(given: Any) -> dict[str, Any]:
+    if isinstance(given, (str, os.PathLike)):
+        return {"path": os.fspath(given), "restore": True}
+    if not isinstance(given, dict):
+        raise TypeError("snapshot: it must be a path or a dict")
+    return {**given, "path": os.fspath(given.get("path", ""))}
 
 
 def create(path: Path, key_size: int = 8, value_size: int = 128,
@@ -468,12 +489,16 @@ def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
                   {"key_size": key_size, "value_size": value_size, **options})
 
 
-def restore(files: Iterable[Path], path: Path, **options: Unpack[OpenOptions]) -> Store:
+def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOptions]) -> Store:
     """Creates a pool with what snapshots hold, and opens it.
 
-    files: a whole snapshot, then its increments in their order; all are checked first.
+    files: a whole snapshot, then its increments in their order; all are checked first. Or a folder
+    of the option `snapshot`: the newest chain that is there, as far as it is whole.
     path: a file that does not exist, or "pinned:". options: those of `OpenOptions`.
     """
+    if isinstance(files, (str, os.PathLike)):
+        folder = os.fspath(files)
+        return _store(lambda pool, given: _core.restore_newest(folder, pool, given), path, options)
     names = [os.fspath(file) for file in files]
     return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
 

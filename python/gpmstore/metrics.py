@@ -40,6 +40,7 @@ _COUNTERS = {
     "pool_growth_wait_seconds": "Time that growths of the pool waited for the medium",
     "snapshots": "Snapshots taken",
     "snapshot_bytes": "Bytes of snapshots written",
+    "snapshot_failures": "Snapshots of the store's own that failed",
     "cache.refreshes": "Refreshes of the cache",
     "cache.hits": "Finds that read no persistent memory for the value",
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "gpmstore/error.h"
+#include "python/src/gate.h"
 
 namespace gpm::python {
 namespace {
@@ -44,6 +45,7 @@ LogFunction LogOf(nb::handle function) {
   return [held = Shared(function)](LogLevel level, std::string_view message) {
     if (!nb::is_alive()) return;
     const nb::gil_scoped_acquire gil;
+    const Gate::InLog in_log;
     try {
       (*held)(level == LogLevel::kInfo ? "info" : "warning",
               nb::str(message.data(), message.size()));
@@ -51,6 +53,27 @@ LogFunction LogOf(nb::handle function) {
       error.discard_as_unraisable(*held);
     }
   };
+}
+
+SnapshotSchedule ScheduleOf(nb::handle given) {
+  SnapshotSchedule schedule;
+  if (given.is_none()) return schedule;
+  if (!nb::isinstance<nb::dict>(given)) throw nb::type_error("snapshot: it is no dict");
+  for (const auto [key, value] : nb::cast<nb::dict>(given)) {
+    const auto name = nb::cast<std::string>(key);
+    const auto set = [&]<class T>(std::string_view field, T* to) {
+      if (name != field) return false;
+      *to = ValueOf<T>(value, "snapshot: " + name);
+      return true;
+    };
+    if (set("path", &schedule.path) || set("interval", &schedule.interval) ||
+        set("chains", &schedule.chains) || set("at_close", &schedule.at_close) ||
+        set("restore", &schedule.restore)) {
+      continue;
+    }
+    throw nb::type_error(("snapshot: there is no '" + name + "'").c_str());
+  }
+  return schedule;
 }
 
 bool OfCreation(std::string_view name) {
@@ -82,6 +105,10 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
   }
   if (name == "cache_policy") {
     open.cache.policy = CachePolicyOf(ValueOf<std::string>(value, name));
+    return true;
+  }
+  if (name == "snapshot") {
+    open.snapshot = ScheduleOf(value);
     return true;
   }
   if (name == "log") {
@@ -178,6 +205,8 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["snapshots"] = stats.snapshots;
   dict["snapshot_bytes"] = stats.snapshot_bytes;
   dict["snapshot_pause_seconds"] = stats.snapshot_pause_seconds;
+  dict["snapshot_failures"] = stats.snapshot_failures;
+  dict["snapshot_error"] = stats.snapshot_error;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;

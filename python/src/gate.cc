@@ -7,6 +7,7 @@
 namespace gpm::python {
 
 thread_local const Gate::Use* Gate::innermost_ = nullptr;
+thread_local bool Gate::in_log_ = false;
 
 const Gate::Use* Gate::UseOfThisThread() const {
   const Use* use = innermost_;
@@ -27,6 +28,10 @@ Gate::Use::Use(Gate& gate, const char* what, Kind kind)
     }
   } else if (gate.InHomeProcess()) {
     std::unique_lock lock(gate.mutex_);
+    if (gate.closing_ && OnLogThread()) {
+      throw Error(ErrorCode::kBusy,
+                  std::string(what) + " is being closed, for which a log can't wait");
+    }
     if (kind != Kind::kLook) gate.changed_.wait(lock, [&] { return !gate.closing_; });
     if (gate.closed_ && (kind == Kind::kCall || kind == Kind::kVisit)) throw closed();
     may_look_ = !gate.closing_;
@@ -52,6 +57,9 @@ void Gate::Close(const std::function<void()>& action) {
     if (use->kind_ == Kind::kClose) return;
     throw Error(ErrorCode::kBusy, std::string("close: called from within a call of ") + use->what_ +
                                       ", it would wait for itself");
+  }
+  if (OnLogThread()) {
+    throw Error(ErrorCode::kBusy, "close: called by a log, on the thread that takes snapshots");
   }
   if (!InHomeProcess()) {
     closed_ = true;

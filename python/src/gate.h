@@ -19,7 +19,8 @@ namespace gpm::python {
 /// 2. A thread never waits here for itself: a call from within a call (a log may make one) neither
 ///    waits nor is counted, and what would wait for itself is refused. For that a thread has a list
 ///    of its uses.
-/// 3. In a fork nothing is locked: a thread that is not there may hold the lock. The library then
+/// 3. Nor does a log that the library's own thread tells wait here for who closes: it is refused.
+/// 4. In a fork nothing is locked: a thread that is not there may hold the lock. The library then
 ///    refuses the call.
 class Gate {
  public:
@@ -54,6 +55,22 @@ class Gate {
     bool may_look_ = true;
   };
 
+  /// A log is told on this thread. Where that is no thread of Python's, but the library's own,
+  /// which takes snapshots, closing waits for it: so nothing here may wait for who closes.
+  class InLog {
+   public:
+    InLog() : outer_(in_log_) { in_log_ = true; }
+    ~InLog() { in_log_ = outer_; }
+    InLog(const InLog&) = delete;
+    InLog& operator=(const InLog&) = delete;
+
+   private:
+    const bool outer_;
+  };
+
+  /// Whether a log is told on this thread, and it is in no call.
+  static bool OnLogThread() { return in_log_ && innermost_ == nullptr; }
+
   /// Runs `action`, once. When it throws, this is closed too, but for Error(kBusy).
   /// @throws Error(kBusy) from within a use, and what `action` throws
   void Close(const std::function<void()>& action);
@@ -69,6 +86,7 @@ class Gate {
   const Use* UseOfThisThread() const;
 
   static thread_local const Use* innermost_;
+  static thread_local bool in_log_;
   const pid_t home_ = getpid();
   mutable std::mutex mutex_;
   std::condition_variable changed_;

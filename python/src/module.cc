@@ -39,6 +39,13 @@ PyStore* RestoreStore(const nb::list& files, const std::string& path, const nb::
   return new PyStore(Store::Restore(names, path, options.open));
 }
 
+PyStore* RestoreNewestStore(const std::string& folder, const std::string& path,
+                            const nb::dict& given) {
+  const Options options = OptionsOf(given, false);
+  const nb::gil_scoped_release released;
+  return new PyStore(Store::RestoreNewest(folder, path, options.open));
+}
+
 void BindCodes(nb::module_& m) {
   nb::enum_<Op>(m, "Op", nb::is_arithmetic(), "Kind of one operation.")
       .value("FIND", Op::kFind, "copy out the value of a key")
@@ -105,6 +112,8 @@ NB_MODULE(_core, m) {
         "path"_a, "options"_a, nb::rv_policy::take_ownership);
   };
   m.def("restore", &RestoreStore, "files"_a, "path"_a, "options"_a, nb::rv_policy::take_ownership);
+  m.def("restore_newest", &RestoreNewestStore, "folder"_a, "path"_a, "options"_a,
+        nb::rv_policy::take_ownership);
   bind("create", Existing::kNo);
   bind("open", Existing::kYes);
   bind("open_or_create", Existing::kEither);

@@ -1,6 +1,8 @@
 #include "python/src/store.h"
 
 #include <algorithm>
+#include <exception>
+#include <thread>
 #include <utility>
 
 #include "python/src/convert.h"
@@ -121,6 +123,14 @@ PyStore::PyStore(Store store)
 
 PyStore::~PyStore() {
   const nb::gil_scoped_release released;
+  if (store_ && Gate::OnLogThread()) {  // collected there: closing it may have to wait for that
+    auto* const store = new Store(std::move(store_));
+    try {
+      std::thread([store] { delete store; }).detach();
+    } catch (const std::exception&) {  // no thread: the pool is recovered when it is opened next
+    }
+    return;
+  }
   const Store closed = std::move(store_);
 }
 

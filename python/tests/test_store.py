@@ -1,5 +1,6 @@
 """Batches and single items, against what a dict does."""
 
+import os
 import pathlib
 
 import numpy as np
@@ -268,6 +269,53 @@ def test_snapshots(store, path):
         assert np.array_equal(found.values[20:], values[20:])
     with pytest.raises(gpmstore.DamagedError, match="whole snapshot"):
         gpmstore.restore([increment], f"{path}.none", executor=EXECUTOR)
+
+
+def test_snapshots_of_its_own(path):
+    n = 2000
+    keys, values = make_keys(n), make_values(n)
+    folder = pathlib.Path(f"{path}.snapshots")
+    with gpmstore.open_or_create(path, executor=EXECUTOR, snapshot=folder) as store:
+        store.insert(keys, values)
+    names = {file.name for file in folder.iterdir()}
+    assert names == {"MANIFEST", "000001-0000.snap"}
+    os.unlink(path)
+    with pytest.raises(gpmstore.ExistsError, match="has snapshots already"):
+        gpmstore.create(path, executor=EXECUTOR, snapshot=folder)
+    told = []
+    schedule = {"path": folder, "interval": 1e-3, "chains": 1, "at_close": True, "restore": True}
+    with gpmstore.open(path, executor=EXECUTOR, snapshot=schedule,
+                       log=lambda level, message: told.append(level)) as store:
+        assert np.array_equal(store.find(keys).values, values)
+        while store.stats()["snapshots"] < 3:
+            store.update(keys[:10], values[10:20])
+        assert store.stats()["snapshot_failures"] == 0 and store.stats()["snapshot_error"] == ""
+    assert set(told) == {"info"}
+    with gpmstore.restore(folder, f"{path}.restored", executor=EXECUTOR) as restored:
+        assert np.array_equal(restored.find(keys).values[:10], values[10:20])
+
+
+def test_a_log_that_waits_for_no_close(path):
+    """It is called by the thread that takes snapshots, which close waits for."""
+    refused = []
+
+    def log(level, message):
+        for call in (lambda: store.close(), lambda: store.stats()):
+            try:
+                call()
+            except gpmstore.Error as error:
+                refused.append(error.code)
+
+    keys, values = make_keys(100), make_values(100)
+    for round in range(20):
+        name = f"{path}.{round}"
+        store = gpmstore.create(name, executor=EXECUTOR, log=log,
+                                snapshot={"path": f"{name}.snapshots", "interval": 1e-4})
+        store.insert(keys, values)
+        while store.stats()["snapshots"] == 0:
+            store.update(keys, values)
+        store.close()
+    assert gpmstore.ErrorCode.BUSY in refused
 
 
 def test_no_space(path):
