@@ -55,6 +55,8 @@ class Operations : public TableProbe<Group, Media> {
                        std::uint32_t uses = 1, const Hint& hint = {}) const {
     Work work = Start(candidates, key, plan, uses);
     work.hint = hint;
+    // An item that was found is most likely still there, so that no lock is needed to add it.
+    if (hint.slot.bucket != nullptr && !work.covered) work.lock_first = false;
     GroupCommit(TeamOfOne(group_), *this, &work, true, NobodyWaits{}, [](bool) {});
     return work.outcome;
   }
@@ -467,9 +469,13 @@ class Operations : public TableProbe<Group, Media> {
         outcome.position = static_cast<std::uint32_t>(choice);
         if constexpr (Group::kSize == 1) work->slot = SlotAt(candidates, outcome.position);
       }
-      if (action != Action::kWrite) break;
-      if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, outcome.present,
-                   &work->fresh)) {
+      if (!WritesValue(action)) break;
+      const std::byte* value = outcome.present ? plan.present_value : plan.absent_value;
+      if (action == Action::kAdd) {
+        value = Sum(*work);
+        work->fresh.source = nullptr;  // what a former attempt wrote is the sum of another value
+      }
+      if (!Prepare(value, outcome.present, &work->fresh)) {
         outcome.shortage = Shortage::kCell;
       } else if (outcome.present) {
         work->change = Change::kUpdate;
@@ -480,6 +486,18 @@ class Operations : public TableProbe<Group, Media> {
     }
     if (work->change == Change::kNothing) End(work);
     return true;
+  }
+
+  /// Adds the plan's rows to the value that the key has. Whoever changes that value meanwhile,
+  /// which is possible without a directory, makes Commit fail. @return the sum
+  GPM_NOINLINE GPM_HD const std::byte* Sum(const Work& work) const {
+    const Addends& addends = *work.plan.addends;
+    group_.Sync();
+    Base::ReadFound(work.candidates, work.outcome, addends.sum);
+    group_.Sync();
+    AddRows(group_, addends, table_.value_size);
+    group_.Sync();
+    return addends.sum;
   }
 
   /// Counts the use, and gives back what the operation has left.
