@@ -15,7 +15,7 @@
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
-#include "ycsb/device_buffers.h"
+#include "ycsb/buffer.h"
 #include "ycsb/items.h"
 
 namespace gpm::bench {
@@ -37,19 +37,70 @@ struct FindOrInsertArguments {
 
 constexpr std::uint32_t kKeySize = 8;
 
-using Buffers = std::unique_ptr<ycsb::BatchBuffers>;
+/// The arrays of a batch: made on the host, and, for a store on a GPU, copied there.
+class Arrays {
+ public:
+  Arrays(std::uint64_t rows, std::uint32_t value_size, bool on_gpu)
+      : on_gpu_(on_gpu),
+        value_size_(value_size),
+        host_keys_(rows * kKeySize),
+        host_values_(rows * value_size),
+        host_results_(rows),
+        keys_(On(on_gpu), rows * kKeySize),
+        values_(On(on_gpu), rows * value_size),
+        found_(On(on_gpu), rows * value_size),
+        results_(On(on_gpu), rows) {}
 
-Buffers MakeBuffers(const FindOrInsertArguments& arguments, std::uint64_t rows, bool on_gpu) {
-  const ycsb::BatchBuffers::Shape shape{
-      .rows = rows, .key_size = kKeySize, .value_size = arguments.value_size};
-  if (on_gpu) return std::make_unique<ycsb::DeviceBatchBuffers>(shape);
-  return std::make_unique<ycsb::BatchBuffers>(shape);
-}
+  std::uint64_t rows() const { return host_results_.size(); }
+  std::span<std::byte> key(std::uint64_t row) {
+    return std::span(host_keys_).subspan(row * kKeySize, kKeySize);
+  }
+  std::span<std::byte> value(std::uint64_t row) {
+    return std::span(host_values_).subspan(row * value_size_, value_size_);
+  }
+  void Put(std::uint64_t row, std::uint64_t record) {
+    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), key(row));
+    ycsb::WriteValue(record, 0, value(row));
+  }
+  /// The first rows were put.
+  void Upload(std::uint64_t rows) {
+    keys_.CopyFrom(std::span(host_keys_).first(rows * kKeySize));
+    values_.CopyFrom(std::span(host_values_).first(rows * value_size_));
+  }
+  /// Results of the last batch, on the host.
+  std::span<const Result> Results() {
+    if (!on_gpu_) return results_.as<Result>();
+    results_.CopyTo(std::as_writable_bytes(std::span(host_results_)));
+    return host_results_;
+  }
+  std::vector<std::byte> Found() const {
+    std::vector<std::byte> found(host_values_.size());
+    found_.CopyTo(found);
+    return found;
+  }
+  Batch View(std::uint64_t rows, Op op) {
+    return {.op = op,
+            .keys = keys_.bytes().first(rows * kKeySize),
+            .values = values_.bytes().first(rows * value_size_),
+            .found = found_.bytes().first(rows * value_size_),
+            .results = results_.as<Result>().first(rows)};
+  }
 
-void Put(ycsb::BatchBuffers& buffers, std::uint64_t row, std::uint64_t record) {
-  ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers.key(row));
-  ycsb::WriteValue(record, 0, buffers.value(row));
-}
+ private:
+  static ycsb::Memory On(bool on_gpu) {
+    return on_gpu ? ycsb::Memory::kDevice : ycsb::Memory::kHost;
+  }
+
+  const bool on_gpu_;
+  const std::uint32_t value_size_;
+  std::vector<std::byte> host_keys_;
+  std::vector<std::byte> host_values_;
+  std::vector<Result> host_results_;
+  ycsb::Buffer keys_;
+  ycsb::Buffer values_;
+  ycsb::Buffer found_;
+  ycsb::Buffer results_;
+};
 
 [[noreturn]] void Fail(const char* what) { throw Error(ErrorCode::kDamaged, what); }
 
@@ -63,17 +114,15 @@ class Comparison {
         next_record_(next_record) {}
 
   json Measure(std::uint64_t batch) {
-    const Buffers all = MakeBuffers(arguments_, batch, on_gpu_);
-    const Buffers some = MakeBuffers(arguments_, batch, on_gpu_);
+    Arrays all(batch, arguments_.value_size, on_gpu_);
+    Arrays some(batch, arguments_.value_size, on_gpu_);
     std::vector<double> one_call;
     std::vector<double> by_hand;
     for (unsigned repeat = 0; repeat <= arguments_.repeats; ++repeat) {
       ShowProgress(fmt::format("batches of {}: {} of {}", batch, repeat, arguments_.repeats));
-      const double first = Time(*all, [&] { FindOrInsert(*all); });
-      if (on_gpu_) all->Download(batch);
-      CheckValues(*all);
-      const double second = Time(*all, [&] { FindThenInsert(*all, *some); });
-      CheckValues(*all);
+      const double first = Time(all, [&] { FindOrInsert(all); });
+      CheckFound(all);
+      const double second = Time(all, [&] { FindThenInsert(all, some); });
       if (repeat == 0) continue;  // memory is allocated
       one_call.push_back(first);
       by_hand.push_back(second);
@@ -90,22 +139,22 @@ class Comparison {
  private:
   /// @return seconds of `call` on new keys among such as are there
   template <class Call>
-  double Time(ycsb::BatchBuffers& buffers, const Call& call) {
-    const std::uint64_t rows = buffers.shape().rows;
+  double Time(Arrays& arrays, const Call& call) {
+    const std::uint64_t rows = arrays.rows();
     const auto missing = static_cast<std::uint64_t>(arguments_.missing * static_cast<double>(rows));
     std::unordered_set<std::uint64_t> taken;
     for (std::uint64_t row = 0; row < rows; ++row) {
       std::uint64_t record = next_record_ + row;
-      // Spread over the batch: the first of each stretch that has one more of them.
+      // New ones are spread over the batch.
       if (row * missing / rows == (row + 1) * missing / rows) {
         do {
           record = random_() % arguments_.records;
         } while (!taken.insert(record).second);
       }
-      Put(buffers, row, record);
+      arrays.Put(row, record);
     }
     next_record_ += rows;
-    buffers.Upload(rows);
+    arrays.Upload(rows);
     const auto start = std::chrono::steady_clock::now();
     call();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -117,29 +166,27 @@ class Comparison {
     return seconds.count();
   }
 
-  void FindOrInsert(ycsb::BatchBuffers& buffers) {
-    store_.Apply(buffers.View(0, buffers.shape().rows, Op::kFindOrInsert));
-  }
+  void FindOrInsert(Arrays& arrays) { store_.Apply(arrays.View(arrays.rows(), Op::kFindOrInsert)); }
   /// As one has to without it: the results tell which keys are missing; those are brought together
-  /// by the host, with their values, and inserted.
-  void FindThenInsert(ycsb::BatchBuffers& all, ycsb::BatchBuffers& some) {
-    const std::uint64_t rows = all.shape().rows;
-    store_.Apply(all.View(0, rows, Op::kFind));
-    if (on_gpu_) all.Download(rows);
+  /// by the host, with their values, and inserted. (What it takes to have their values among those
+  /// that were found is left out.)
+  void FindThenInsert(Arrays& all, Arrays& some) {
+    store_.Apply(all.View(all.rows(), Op::kFind));
+    const std::span<const Result> results = all.Results();
     std::uint64_t missing = 0;
-    for (std::uint64_t row = 0; row < rows; ++row) {
-      if (all.results()[row] == Result::kOk) continue;
+    for (std::uint64_t row = 0; row < all.rows(); ++row) {
+      if (results[row] == Result::kOk) continue;
       std::memcpy(some.key(missing).data(), all.key(row).data(), kKeySize);
       std::memcpy(some.value(missing).data(), all.value(row).data(), arguments_.value_size);
-      std::memcpy(all.found(row).data(), all.value(row).data(), arguments_.value_size);
       ++missing;
     }
     some.Upload(missing);
-    if (store_.Apply(some.View(0, missing, Op::kInsert)) != 0 && !on_gpu_) Fail("an insert failed");
+    store_.Apply(some.View(missing, Op::kInsert));
   }
-  void CheckValues(ycsb::BatchBuffers& buffers) {
-    for (std::uint64_t row = 0; row < buffers.shape().rows; row += 97) {
-      if (std::memcmp(buffers.found(row).data(), buffers.value(row).data(),
+  void CheckFound(Arrays& arrays) {
+    const std::vector<std::byte> found = arrays.Found();
+    for (std::uint64_t row = 0; row < arrays.rows(); ++row) {
+      if (std::memcmp(found.data() + row * arguments_.value_size, arrays.value(row).data(),
                       arguments_.value_size) != 0) {
         Fail("a wrong value was found");
       }
@@ -172,11 +219,12 @@ json Measure(const FindOrInsertArguments& arguments) {
   pool.Made();
   ShowProgress("loading");
   constexpr std::uint64_t kRows = std::uint64_t{1} << 20;
-  const Buffers rows = MakeBuffers(arguments, std::min(kRows, arguments.records), false);
+  Arrays rows(std::min(kRows, arguments.records), arguments.value_size, false);
   for (std::uint64_t first = 0; first < arguments.records; first += kRows) {
     const std::uint64_t n = std::min(kRows, arguments.records - first);
-    for (std::uint64_t i = 0; i < n; ++i) Put(*rows, i, first + i);
-    if (store.Apply(rows->View(0, n, Op::kInsert)) != 0) Fail("the store did not take all records");
+    for (std::uint64_t i = 0; i < n; ++i) rows.Put(i, first + i);
+    rows.Upload(n);
+    if (store.Apply(rows.View(n, Op::kInsert)) != 0) Fail("the store did not take all records");
   }
   Comparison comparison(arguments, store, arguments.records);
   json report = {{"rows", json::array()}};

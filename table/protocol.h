@@ -61,6 +61,16 @@ class Operations : public TableProbe<Group, Media> {
     return work.outcome;
   }
 
+  /// Find of a key that a probe of this batch has found, where no directory covers it.
+  GPM_HD Outcome FindAgain(const Candidates& candidates, const Hint& hint) const {
+    Outcome outcome;
+    if (!StillHolds(candidates, hint)) return outcome;
+    outcome.present = true;
+    outcome.position = hint.position;
+    outcome.reference = LoadOnce(table_.Reference(hint.slot));
+    return outcome;
+  }
+
   /// A value made ready for publication, kept over retries.
   struct NewValue {
     const std::byte* source = nullptr;  ///< the value

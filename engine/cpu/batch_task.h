@@ -408,8 +408,11 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
   addends.element = batch_.element;
   addends.sum = worker->row.data();
   std::size_t entered = worker->next;
+  // What is found or inserted is mostly found.
+  const bool mostly_finds = batch_.ops.empty() && batch_.op == Op::kFindOrInsert;
+  const std::size_t most = mostly_finds ? kWindow : kWriteWindow;
   const auto next = [&](Window* window) {
-    window->count = std::min(kWriteWindow, worker->list.size() - entered);
+    window->count = std::min(most, worker->list.size() - entered);
     std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
                 window->index.begin());
     entered += window->count;
@@ -424,9 +427,12 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
       Plan plan = plans[std::min<std::uint32_t>(static_cast<std::uint8_t>(op), kOpKinds)];
       Outcome outcome;
       // Most values that would be drawn are not needed.
-      const bool looks_first = op == Op::kFindOrInsert && DrawsInitialValues();
-      if (looks_first) outcome = operations.Find(window.candidates[k], window.keys[k]);
-      if (!looks_first || !outcome.present) {
+      if (op == Op::kFindOrInsert && window.Found(k)) {
+        outcome = operations.FindAgain(window.candidates[k], window.found[k]);
+      } else if (op == Op::kFindOrInsert && DrawsInitialValues()) {
+        outcome = operations.Find(window.candidates[k], window.keys[k]);
+      }
+      if (!outcome.present) {
         const std::byte* const value = MakeValue(i, window.keys[k], worker);
         plan.absent_value = plan.present_value = value;
         if (plan.if_present == Action::kAdd) {
