@@ -482,7 +482,8 @@ class Operations : public TableProbe<Group, Media> {
       if (!WritesValue(action)) break;
       const std::byte* value = outcome.present ? plan.present_value : plan.absent_value;
       if (action == Action::kAdd) {
-        value = Sum(*work);
+        Sum(*this, candidates, outcome, plan.addends);
+        value = plan.addends->sum;
         work->fresh.source = nullptr;  // what a former attempt wrote is the sum of another value
       }
       if (!Prepare(value, outcome.present, &work->fresh)) {
@@ -498,16 +499,17 @@ class Operations : public TableProbe<Group, Media> {
     return true;
   }
 
-  /// Adds the plan's rows to the value that the key has. Whoever changes that value meanwhile,
-  /// which is possible without a directory, makes Commit fail. @return the sum
-  GPM_NOINLINE GPM_HD const std::byte* Sum(const Work& work) const {
-    const Addends& addends = *work.plan.addends;
-    group_.Sync();
-    Base::ReadFound(work.candidates, work.outcome, addends.sum);
-    group_.Sync();
-    AddRows(group_, addends, table_.value_size);
-    group_.Sync();
-    return addends.sum;
+  /// Adds rows to the value that a key has; the sum is in Addends::sum. Whoever changes that value
+  /// meanwhile, which is possible without a directory, makes Commit fail. Out of line, with copies
+  /// of what it needs, so that operations of other kinds keep all of it in registers.
+  GPM_NOINLINE static GPM_HD void Sum(Base probe, Candidates candidates, Outcome outcome,
+                                      const Addends* addends) {
+    const Group& group = probe.group();
+    group.Sync();
+    probe.ReadFound(candidates, outcome, addends->sum);
+    group.Sync();
+    AddRows(group, *addends, probe.table().value_size);
+    group.Sync();
   }
 
   /// Counts the use, and gives back what the operation has left.

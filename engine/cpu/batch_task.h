@@ -86,6 +86,7 @@ class CpuBatchTask : public BatchTask {
   const std::byte* ValueAt(std::size_t i) const;
   /// Whether there is what an operation of this kind writes.
   bool HasValueFor(Op op) const;
+  bool CalculatesValues() const { return batch_.element != Element::kNone || DrawsInitialValues(); }
   bool DrawsInitialValues() const { return batch_.initial.from >= InitialValue::From::kUniform; }
   /// Where an operation of a worker's finds the value that it writes: made now, if it is drawn.
   const std::byte* MakeValue(std::size_t i, const std::uint64_t* key, Worker* worker) const;
@@ -331,7 +332,7 @@ void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange
     left -= own;
     // An operation retires one cell at most.
     worker.retired_cells.reserve(worker.list.size() - worker.next + worker.grant.count);
-    worker.row.resize(value_size_);
+    if (CalculatesValues()) worker.row.resize(value_size_);
   }
   // Everything is allocated: from here on nothing fails.
   touched_ = true;

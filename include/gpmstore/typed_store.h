@@ -35,12 +35,14 @@ template <class T, std::size_t n>
 inline constexpr Element kElementOf<std::array<T, n>> = kElementOf<T>;
 }  // namespace detail
 
+inline constexpr std::size_t kMaxTypedBytes = 64 * 1024;
+
 /// A Store of keys and values of C++ types: the same calls, with spans of keys and values, and the
 /// same promises. What is not here, such as mixed batches, is called on store().
 ///
 /// @tparam Key trivially copyable, of 8, 16, 32, 64 or 128 bytes, all of which tell keys apart: so
 ///         without padding, and no floating point number
-/// @tparam Value trivially copyable, of 1 byte to 64 KiB; no pointers inside
+/// @tparam Value trivially copyable, of 1 byte to 64 KiB (larger ones: Store); no pointers inside
 template <class Key, class Value>
 class TypedStore {
   static_assert(std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>,
@@ -50,7 +52,8 @@ class TypedStore {
                 "a key has 8, 16, 32, 64 or 128 bytes");
   static_assert(std::has_unique_object_representations_v<Key>,
                 "keys that are equal must have equal bytes: no padding, no floating point numbers");
-  static_assert(sizeof(Value) <= kMaxValueBytes, "a value has at most 64 KiB");
+  static_assert(sizeof(Value) <= kMaxTypedBytes,
+                "a value of a typed store has at most 64 KiB, since it is copied on the stack");
   static_assert(!detail::kIsAddress<Key> && !detail::kIsAddress<Value>,
                 "an address means nothing when the pool is opened again");
 

@@ -23,6 +23,7 @@ Path = Union[str, "os.PathLike[str]"]
 Key = Any  # an int (8-byte keys), or the key's bytes
 Visit = Callable[[np.ndarray, np.ndarray], Any]
 _PAGE = 65536
+_PAGE_BYTES = 64 << 20
 
 
 class OpenOptions(TypedDict, total=False):
@@ -83,16 +84,19 @@ class _Items:
         value = self._core.get(self._key_bytes(key))
         return default if value is None else value
 
-    def for_each(self, visit: Visit, rows: int = _PAGE) -> bool:
-        """Calls `visit(keys, values)` for all items, in no order, in pages of at most `rows`.
+    def for_each(self, visit: Visit, rows: int | None = None) -> bool:
+        """Calls `visit(keys, values)` for all items, in no order, in pages of at most `rows`; by
+        default as many as make some 64 MiB, and no more than 65536.
 
         keys: n uint64, or (n, key_size) uint8; values: (n, value_size) uint8. They are copies and
         may be kept. It stops when `visit` returns False. A store excludes batches meanwhile, so
         that `visit` must not call it (`BusyError`). Returns whether it saw all items.
         """
+        if rows is None:
+            rows = max(1, min(_PAGE, _PAGE_BYTES // self.value_size))
         return self._core.for_each(visit, rows)
 
-    def pages(self, rows: int = _PAGE) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def pages(self, rows: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All items of this instant, in no order, as arrays of at most `rows` (as in `for_each`).
 
         They are copied first, and take memory: `for_each` does without.
@@ -515,7 +519,7 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
     """Creates a pool and opens it.
 
     path: a file that does not exist, or "pinned:" for volatile memory.
-    key_size: 8, 16, 32, 64 or 128 bytes. value_size: 1 byte to 64 KiB.
+    key_size: 8, 16, 32, 64 or 128 bytes. value_size: 1 byte to 16 MiB.
     options: those of `CreateOptions` and `OpenOptions`.
     """
     return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})
