@@ -55,7 +55,10 @@ void CpuBatchTask<crash::GridSetup>::Place() {
   grid_.values = batch_.values.empty() ? nullptr : batch_.values.data();
   grid_.found = batch_.found.empty() ? nullptr : batch_.found.data();
   grid_.results = batch_.results.data();
-  if (batch_.element != Element::kNone) {
+  const auto adds = [](Op op) { return op == Op::kAccumulate; };
+  if (batch_.element != Element::kNone &&
+      (batch_.ops.empty() ? adds(batch_.op)
+                          : std::any_of(batch_.ops.begin(), batch_.ops.end(), adds))) {
     added_.resize(std::size_t{n} * table.value_size);
     grid_.added = added_.data();
   }
@@ -252,7 +255,8 @@ void CpuBatchTask<crash::GridSetup>::ReadPlanned() {
 void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
   const TableView& table = executor_->table_;
   const bool ahead = !again && grid_.values != nullptr && !table.inline_values() &&
-                     grant_.count >= grid_.count && machine().Random() % 4 != 0;
+                     grant_.count >= grid_.count && machine().Random() % 4 != 0 &&
+                     (grid_.ops == nullptr || grid_.added == nullptr);
   const bool at_once = ahead && machine().Random() % 2 == 0;
   const bool deals = !table.inline_values() && machine().Random() % 2 == 0;
   reads_list_.clear();

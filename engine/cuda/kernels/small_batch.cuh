@@ -167,12 +167,13 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // Mostly they are found: few cells are needed, and reads are many.
   const bool only_finds_or_inserts = batch.ops == nullptr && batch.op == Op::kFindOrInsert;
   // Values are written ahead, while runs are found and searched, if there is a cell for each
-  // operation and no run can need a second one (a run of several keys could). A batch that only
+  // operation and no run can need a second one (a run of several keys could, and one that mixes
+  // what accumulates with other operations). A batch that only
   // writes does so at once, since most values are needed; any other when it knows which are. Cells
   // that are not needed are retired.
   const bool ahead = !attempt.again && batch.values != nullptr && !table.inline_values() &&
                      table.key_words == 1 && context.reclaim.unkept() >= part.operations &&
-                     !only_finds_or_inserts;
+                     !only_finds_or_inserts && (batch.ops == nullptr || batch.added == nullptr);
   const bool at_once =
       ahead && batch.ops == nullptr && Writes(batch.op) && batch.op != Op::kAccumulate;
   KeyRunTask task{};
