@@ -35,6 +35,9 @@ void AddCacheCommand(CLI::App& program);
 /// `snapshot`: snapshots beside batches, an increment, and restoring them.
 void AddSnapshotCommand(CLI::App& program);
 
+/// `find-or-insert`: FindOrInsert beside a find and an insert of what it did not find.
+void AddFindOrInsertCommand(CLI::App& program);
+
 /// `roofline`: what the machine itself can do, which is what bounds any store.
 void AddRooflineCommand(CLI::App& program);
 

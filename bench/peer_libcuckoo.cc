@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <libcuckoo/cuckoohash_map.hh>
 
@@ -54,6 +55,11 @@ class LibcuckooAdapter : public KvAdapter {
         for (std::uint64_t i = first; i < last; ++i) {
           arrays.results[i] = map_.erase(keys[i]) ? Result::kOk : Result::kNotFound;
         }
+        return;
+      case Op::kFindOrInsert:
+      case Op::kAccumulate:  // not measured
+        std::fill(&arrays.results[first], &arrays.results[first] + (last - first),
+                  Result::kInvalid);
         return;
     }
   }

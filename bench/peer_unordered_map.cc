@@ -58,6 +58,10 @@ class UnorderedMapAdapter : public KvAdapter {
       case Op::kErase:
         if (result == Result::kOk) shard.map.erase(item);
         break;
+      case Op::kFindOrInsert:
+      case Op::kAccumulate:  // not measured
+        result = Result::kInvalid;
+        break;
     }
     arrays.results[i] = result;
   }

@@ -145,8 +145,8 @@ void CreateArguments::AddSizesTo(CLI::App& app) {
   key_size_option = app.add_option("--key-size", key_size, "Bytes of a key: 8, 16, 32, 64 or 128")
                         ->check(CLI::IsMember({"8", "16", "32", "64", "128"}))
                         ->capture_default_str();
-  value_size_option = app.add_option("--value-size", value_size, "Bytes of a value: 1 to 65536")
-                          ->check(WholeNumber(1, 65536))
+  value_size_option = app.add_option("--value-size", value_size, "Bytes of a value: 1 to 16777216")
+                          ->check(WholeNumber(1, kMaxValueBytes))
                           ->capture_default_str();
 }
 

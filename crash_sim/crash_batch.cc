@@ -9,8 +9,11 @@
 #include <span>
 #include <utility>
 
+#include "table/elements.h"
 #include "table/geometry.h"
+#include "table/group.h"
 #include "table/hash.h"
+#include "table/operation.h"
 
 namespace gpm::crash {
 namespace {
@@ -53,7 +56,8 @@ void BatchData::Add(Op op, std::uint64_t key_number, std::uint64_t value_tag) {
 }
 
 void BatchData::Fill(std::mt19937_64& random, std::size_t operations, std::uint64_t* tag) {
-  constexpr Op kWriters[] = {Op::kInsert, Op::kUpsert, Op::kUpdate, Op::kErase};
+  constexpr Op kWriters[] = {Op::kInsert, Op::kUpsert,       Op::kUpdate,
+                             Op::kErase,  Op::kFindOrInsert, Op::kAccumulate};
   const bool mixed = random() % 2 == 0;
   const auto any_kind = [&] {
     return random() % 8 == 0 ? Op::kFind : kWriters[random() % std::size(kWriters)];
@@ -76,7 +80,18 @@ Batch BatchData::View() {
   batch.values = std::as_bytes(std::span(values_));
   batch.found = std::as_writable_bytes(std::span(found_));
   batch.results = results_;
+  batch.element = shape_.element();
   return batch;
+}
+
+/// A value to which a row was added.
+std::string BatchData::Sum(std::string value, const std::string& row) const {
+  Addends addends;
+  addends.element = shape_.element();
+  addends.sum = reinterpret_cast<std::byte*>(value.data());
+  addends.rows = reinterpret_cast<const std::byte*>(row.data());
+  AddRows(ThreadGroup{}, addends, shape_.value_size);
+  return value;
 }
 
 /// Whether an operation on the same key that comes later was answered: operations on a key are
@@ -97,7 +112,7 @@ std::size_t BatchData::Apply(Contents& contents,
   std::size_t no_space = 0;
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     const std::string key = keys_.substr(i * shape_.key_size, shape_.key_size);
-    const std::string value = values_.substr(i * shape_.value_size, shape_.value_size);
+    std::string value = values_.substr(i * shape_.value_size, shape_.value_size);
     const Op op = ops_[i];
     const auto item = contents.find(key);
     const bool present = item != contents.end();
@@ -108,16 +123,19 @@ std::size_t BatchData::Apply(Contents& contents,
       note(present ? std::optional(item->second) : std::nullopt);
     }
     Result expected = Result::kOk;
-    if (op == Op::kInsert && present) expected = Result::kExists;
-    if (op != Op::kInsert && op != Op::kUpsert && !present) expected = Result::kNotFound;
-    const bool writes = op == Op::kInsert || op == Op::kUpdate || op == Op::kUpsert;
+    if ((op == Op::kInsert || op == Op::kFindOrInsert) && present) expected = Result::kExists;
+    if (!Inserts(op) && !present) expected = Result::kNotFound;
+    const bool writes = Writes(op);
+    if (op == Op::kAccumulate && shape_.element() == Element::kNone) expected = Result::kInvalid;
+    if (op == Op::kAccumulate && expected == Result::kOk) value = Sum(item->second, value);
     const bool has_ended = !killed || IsAnsweredLater(i);
     if (has_ended && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
       ++no_space;
       continue;
     }
     const std::string found = found_.substr(i * shape_.value_size, shape_.value_size);
-    const bool right_value = op != Op::kFind || !present || found == item->second;
+    const bool right_value = !GivesValue(op) || (!present && op == Op::kFind) ||
+                             found == (present ? item->second : value);
     // What is not finished reads as no-space until it is.
     const bool unknown = killed && (results_[i] == kNoResult || results_[i] == Result::kNoSpace);
     if (!unknown && (results_[i] != expected || !right_value)) {

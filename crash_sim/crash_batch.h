@@ -34,6 +34,12 @@ struct Shape {
   std::string Key(std::uint64_t number) const;
   /// Different tags give values that differ in every word.
   std::string Value(std::uint64_t tag) const;
+  /// What values consist of for operations that accumulate.
+  Element element() const {
+    return value_size % 4 == 0   ? Element::kFloat32
+           : value_size % 2 == 0 ? Element::kFloat16
+                                 : Element::kNone;
+  }
   std::string Describe() const;
 };
 
@@ -60,6 +66,7 @@ class BatchData {
 
  private:
   bool IsAnsweredLater(std::size_t i) const;
+  std::string Sum(std::string value, const std::string& row) const;
 
   static constexpr Result kNoResult = static_cast<Result>(0xEE);
 

@@ -49,11 +49,19 @@ void CpuBatchTask<crash::GridSetup>::Place() {
   const auto n = static_cast<std::uint32_t>(batch_.results.size());
   grid_.count = n;
   grid_.op = batch_.op;
+  grid_.element = batch_.element;
   grid_.ops = batch_.ops.empty() ? nullptr : batch_.ops.data();
   grid_.keys = reinterpret_cast<const std::uint64_t*>(batch_.keys.data());
   grid_.values = batch_.values.empty() ? nullptr : batch_.values.data();
   grid_.found = batch_.found.empty() ? nullptr : batch_.found.data();
   grid_.results = batch_.results.data();
+  const auto adds = [](Op op) { return op == Op::kAccumulate; };
+  if (batch_.element != Element::kNone &&
+      (batch_.ops.empty() ? adds(batch_.op)
+                          : std::any_of(batch_.ops.begin(), batch_.ops.end(), adds))) {
+    added_.resize(std::size_t{n} * table.value_size);
+    grid_.added = added_.data();
+  }
   // Sorted by key instead of by hash: there are no runs of several keys.
   order_.resize(n);
   std::iota(order_.begin(), order_.end(), 0);
@@ -68,8 +76,8 @@ void CpuBatchTask<crash::GridSetup>::Place() {
   records_.resize(n);
   for (std::uint32_t p = 0; p < n; ++p) {
     const bool begins = p == 0 || compare(order_[p - 1], order_[p]) != 0;
-    const KeyRunEffect own =
-        EffectOf(grid_.KindOf(order_[p]), grid_.values != nullptr, p, begins, false);
+    const Op kind = grid_.KindOf(order_[p]);
+    const KeyRunEffect own = EffectOf(kind, grid_.HasValueFor(kind), p, begins, false);
     effects_[p] = begins ? own : ComposeEffects{}(effects_[p - 1], own);
     records_[p] = KeyRunRecord{0, 0, KeyRunStatus::kPending, p};
   }
@@ -247,7 +255,8 @@ void CpuBatchTask<crash::GridSetup>::ReadPlanned() {
 void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
   const TableView& table = executor_->table_;
   const bool ahead = !again && grid_.values != nullptr && !table.inline_values() &&
-                     grant_.count >= grid_.count && machine().Random() % 4 != 0;
+                     grant_.count >= grid_.count && machine().Random() % 4 != 0 &&
+                     (grid_.ops == nullptr || grid_.added == nullptr);
   const bool at_once = ahead && machine().Random() % 2 == 0;
   const bool deals = !table.inline_values() && machine().Random() % 2 == 0;
   reads_list_.clear();
@@ -284,18 +293,28 @@ void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
           task.written = order_[writer];
           tile.WriteAhead(task.cell, grid_.ValueOf(task.written, table.value_size));
         };
-        if (at_once && has_one && Writes(grid_.KindOf(order_[p]))) write_ahead(p);
+        if (at_once && has_one && Writes(grid_.KindOf(order_[p])) &&
+            grid_.KindOf(order_[p]) != Op::kAccumulate) {
+          write_ahead(p);
+        }
         const KeyRunTask ahead_of = task;
         bool ends_run = false;
+        bool one_by_one = false;
         if (has_one) {
           task = TaskAt(p);
           task.cell = ahead_of.cell;
           task.written = ahead_of.written;
-          ends_run = EndsKeyRun(p) && task.record->status == KeyRunStatus::kPending;
+          ends_run = EndsKeyRun(p) && task.record->status == KeyRunStatus::kPending &&
+                     !task.effect.collided();
+          one_by_one = EndsKeyRun(p) && task.record->status == KeyRunStatus::kPending && !ends_run;
           const std::uint32_t writer =
               task.effect.if_present < kRemoved ? task.effect.if_present : task.effect.if_absent;
           const bool needs_cell = ends_run && writer < kRemoved;
-          if (ahead && !at_once && needs_cell) write_ahead(writer);
+          if (ahead && !at_once && needs_cell && task.effect.accumulates()) {
+            reclaim_.TakeCell(false, &task.cell);  // its value is not known yet
+          } else if (ahead && !at_once && needs_cell) {
+            write_ahead(writer);
+          }
           if (task.cell != 0 && !needs_cell) {
             reclaim_.RetireCell(task.cell);
             task.cell = 0;
@@ -305,6 +324,7 @@ void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
         ApplyKeyRunTasks(Team(GridThreads{&block}), tile, grid_,
                          KeyRunIo<GridReads, const NoCells>{reads_, kNoCells}, task,
                          OthersReadApart{deals, machine(), reads_list_, come});
+        if (one_by_one) OneByOne(p, false);
         block.Meet(false);
         if (block.Rank() == 0) {
           machine().FenceDevice(Step::kOther);
@@ -323,12 +343,13 @@ void CpuBatchTask<crash::GridSetup>::Search(std::uint32_t p) {
   const Tile tile = MakeTile();
   const KeyRunTask task = TaskAt(p);
   const KeyRunEffect& effect = task.effect;
-  const bool changes = effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
   const std::uint64_t* const key = grid_.KeyOf(task.last, table.key_words);
   const Candidates candidates = tile.Locate(key);
-  const Outcome outcome = tile.Find(candidates, key, changes ? 0 : task.uses);
+  const Outcome outcome = tile.Find(candidates, key, 0);
+  const bool changes = effect.collided() || Changes(effect, outcome.present);
+  if (!changes && outcome.present) tile.CountUses(candidates, outcome, task.uses);
   bool hit = false;
-  if (grid_.found != nullptr && task.reads_old) {
+  if (grid_.found != nullptr && task.reads_old && !effect.collided()) {
     const std::uint32_t reader = order_[effect.first_find()];
     std::byte* const row = grid_.FoundOf(reader, table.value_size);
     GridPlan plan;
@@ -348,12 +369,16 @@ void CpuBatchTask<crash::GridSetup>::Search(std::uint32_t p) {
     if (reads_.plans != nullptr) reads_.plans[reader] = plan;
   }
   const Plan change = PlanOfKeyRun(effect, [](std::uint32_t) { return nullptr; });
-  if (changes && (outcome.present ? change.if_present : change.if_absent) == Action::kWrite) {
+  if (changes && !effect.collided() &&
+      WritesValue(outcome.present ? change.if_present : change.if_absent)) {
     ++asked_;
   }
   *task.record = KeyRunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
                               static_cast<std::uint16_t>(hit ? 1 : 0),
-                              changes ? KeyRunStatus::kPending : KeyRunStatus::kDone, effect.first};
+                              effect.collided() ? KeyRunStatus::kCollided
+                              : changes         ? KeyRunStatus::kPending
+                                                : KeyRunStatus::kDone,
+                              effect.first};
 }
 
 /// Runs are looked up first. Then they are carried out, what was planned is read, and they are
@@ -410,6 +435,10 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
         KeyRunTask task{};
         if (EndsKeyRun(p)) task = TaskAt(p);
         task.active = EndsKeyRun(p) && task.record->status != KeyRunStatus::kDone;
+        if (task.active && task.effect.collided()) {
+          OneByOne(p, false);
+          task.active = false;
+        }
         ApplyKeyRunTasks(Team(threads), tile, grid_, KeyRunIo<GridReads, Cells>{reads_, own}, task,
                          NobodyReadsApart{});
         own.Return(threads, reclaim_);
@@ -435,8 +464,9 @@ void CpuBatchTask<crash::GridSetup>::ApplyKeyRuns(bool final_attempt) {
   Kernel(grid_.count, [&](GridBlock& block, std::uint32_t p) {
     KeyRunTask task{};
     if (EndsKeyRun(p)) task = TaskAt(p);
-    task.active = EndsKeyRun(p) && task.record->status == KeyRunStatus::kPending;
-    if (task.active && (strategy_ == Strategy::kAlone || final_attempt)) {
+    task.active = EndsKeyRun(p) && (task.record->status == KeyRunStatus::kPending ||
+                                    task.record->status == KeyRunStatus::kCollided);
+    if (task.active && (strategy_ == Strategy::kAlone || final_attempt || task.effect.collided())) {
       OneByOne(p, final_attempt);
       task.active = false;
     }
@@ -458,19 +488,32 @@ void CpuBatchTask<crash::GridSetup>::OneByOne(std::uint32_t p, bool final_attemp
     const Op op = grid_.KindOf(i);
     const std::uint64_t* const key = grid_.KeyOf(i, table.key_words);
     const Candidates candidates = tile.Locate(key);
-    const Plan plan = PlanOf(op, grid_.ValueOf(i, table.value_size));
+    const std::byte* const value =
+        grid_.HasValueFor(op) ? grid_.ValueOf(i, table.value_size) : nullptr;
+    Plan plan = PlanOf(op, value);
+    Addends addends;
+    if (plan.if_present == Action::kAdd) {
+      addends = grid_.AddendsFor(i, table.value_size);
+      addends.rows = value;
+      plan.addends = &addends;
+    }
     const Outcome outcome = tile.Apply(candidates, key, plan);
     sums_.items_added += static_cast<std::uint64_t>(std::int64_t{ItemsAdded(plan, outcome)});
     if (outcome.shortage != Shortage::kNothing && !final_attempt) {
       ++(outcome.shortage == Shortage::kSlot ? sums_.short_of_slots : sums_.short_of_cells);
+      for (std::uint32_t left = record.next; left <= p; ++left) {
+        grid_.results[order_[left]] = Result::kNoSpace;
+      }
       return;
     }
-    if (op == Op::kFind && outcome.present && grid_.found != nullptr) {
+    if (GivesValue(op) && outcome.present && grid_.found != nullptr) {
       tile.ReadFound(candidates, outcome, grid_.FoundOf(i, table.value_size));
+    } else if (op == Op::kFindOrInsert && value != nullptr && grid_.found != nullptr) {
+      std::memcpy(grid_.FoundOf(i, table.value_size), value, table.value_size);
     }
     grid_.results[i] = outcome.shortage != Shortage::kNothing
                            ? Result::kNoSpace
-                           : ResultOf(op, outcome.present, grid_.values != nullptr);
+                           : ResultOf(op, outcome.present, grid_.HasValueFor(op));
     ++sums_.carried_out;
   }
   record.status = KeyRunStatus::kSequential;
@@ -491,7 +534,7 @@ void CpuBatchTask<crash::GridSetup>::AnswerAt(std::uint32_t p, bool early) {
     return;
   }
   const Resolved answer = ResolveResult(grid_, query, record.present != 0);
-  if (!answer.found || grid_.found == nullptr) return;
+  if (!answer.gives || grid_.found == nullptr) return;
   std::byte* const row = grid_.FoundOf(query.operation, table.value_size);
   if (answer.writer != kUnchanged) {
     std::memcpy(row, grid_.ValueOf(order_[answer.writer], table.value_size), table.value_size);

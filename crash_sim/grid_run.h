@@ -38,6 +38,7 @@ struct GridSums {
 struct GridBatch {
   std::uint32_t count = 0;
   Op op = Op::kFind;
+  Element element = Element::kNone;
   const Op* ops = nullptr;
   const std::uint64_t* keys = nullptr;
   const std::byte* values = nullptr;
@@ -47,6 +48,7 @@ struct GridBatch {
   KeyRunEffect* effects = nullptr;
   KeyRunRecord* records = nullptr;
   std::uint32_t* mispredictions = nullptr;
+  std::byte* added = nullptr;
   GridSums* sums = nullptr;
 
   std::uint32_t OperationAt(std::uint32_t p) const { return order[p]; }
@@ -56,6 +58,15 @@ struct GridBatch {
   Op KindOf(std::uint32_t i) const { return ops == nullptr ? op : ops[i]; }
   const std::byte* ValueOf(std::uint32_t i, std::uint32_t value_size) const {
     return values == nullptr ? nullptr : values + std::uint64_t{i} * value_size;
+  }
+  bool HasValueFor(Op kind) const {
+    return values != nullptr && (kind != Op::kAccumulate || added != nullptr);
+  }
+  Addends AddendsFor(std::uint32_t i, std::uint32_t value_size) const {
+    Addends addends;
+    addends.element = element;
+    addends.sum = added + std::uint64_t{i} * value_size;
+    return addends;
   }
   std::byte* FoundOf(std::uint32_t i, std::uint32_t value_size) const {
     return found + std::uint64_t{i} * value_size;
@@ -197,6 +208,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   std::vector<KeyRunEffect> effects_;
   std::vector<KeyRunRecord> records_;
   std::vector<std::uint32_t> mispredictions_;
+  std::vector<std::byte> added_;
   std::vector<crash::GridPlan> plans_;
   std::vector<crash::GridReads::Read> reads_list_;
   std::vector<crash::GridReads::Read> copies_;  ///< source operation, target

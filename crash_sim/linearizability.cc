@@ -73,11 +73,12 @@ class KeySearch {
       if (op.pending() || (action != Action::kKeep && Fits(op, value))) {
         const Value after = action == Action::kKeep    ? value
                             : action == Action::kErase ? Value()
+                            : action == Action::kAdd   ? Value(*value + op.written)
                                                        : Value(op.written);
         if (Orders(done | Bit(i), after)) return true;
       }
       // Without effect: of a pending one it is not known that it was not refused.
-      if (op.pending() && action == Action::kWrite && Orders(done | Bit(i), value)) return true;
+      if (op.pending() && WritesValue(action) && Orders(done | Bit(i), value)) return true;
     }
     return false;
   }
@@ -91,14 +92,15 @@ class KeySearch {
   }
   /// Whether it has the result that it has when it meets this value and is not refused.
   static bool Fits(const HistoryOp& op, const Value& value) {
-    return op.result == ResultOf(op.op, value.has_value()) &&
-           (op.op != Op::kFind || op.result != Result::kOk || op.found == *value);
+    if (op.result != ResultOf(op.op, value.has_value())) return false;
+    return !HasFound(op.op, op.result) || op.found == value.value_or(op.written);
   }
   static bool ChangesNothing(const HistoryOp& op, const Value& value) {
     switch (ActionOf(op, value)) {
       case Action::kKeep:
         return op.result == Result::kInvalid || Fits(op, value);
       case Action::kWrite:
+      case Action::kAdd:
         return op.result == Result::kInvalid || op.result == Result::kNoSpace;
       default:
         return op.result == Result::kInvalid;
@@ -146,7 +148,7 @@ std::string Describe(History history) {
     if (Writes(op.op)) text += fmt::format(" value {:#x}", op.written);
     if (!op.pending()) {
       text += fmt::format(" -> {}", ResultName(op.result));
-      if (op.op == Op::kFind && op.result == Result::kOk) text += fmt::format(" {:#x}", op.found);
+      if (HasFound(op.op, op.result)) text += fmt::format(" {:#x}", op.found);
     }
     text += '\n';
   }

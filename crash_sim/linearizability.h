@@ -19,9 +19,9 @@ inline constexpr std::uint64_t kPending = std::numeric_limits<std::uint64_t>::ma
 struct HistoryOp {
   std::uint64_t key = 0;
   Op op = Op::kFind;
-  std::uint64_t written = 0;      ///< insert, update, upsert
+  std::uint64_t written = 0;      ///< insert, update, upsert, find-or-insert; accumulate adds it
   Result result = Result::kOk;    ///< unless pending
-  std::uint64_t found = 0;        ///< finds that are ok
+  std::uint64_t found = 0;        ///< what it gave back, if it did (HasFound)
   std::uint64_t invoked_at = 0;   ///< moments of a clock that all threads share
   std::uint64_t returned_at = 0;  ///< or kPending
   std::uint64_t batch = 0;        ///< unique in the history

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "recovery/check.h"
+#include "table/operation.h"
 
 namespace gpm::crash {
 namespace {
@@ -256,7 +257,7 @@ History ScheduleRunner::HistoryUntil(std::size_t crash_event) const {
         op.op = call.ops[i];
         op.written = call.value_numbers[i];
         op.result = call.results[i];
-        if (op.op == Op::kFind && op.result == Result::kOk) {
+        if (HasFound(op.op, op.result)) {
           op.found = call.kind == ClientCall::Kind::kForEach
                          ? call.value_numbers[i]
                          : ValueNumber(std::span(call.found).subspan(i * value_size, value_size));

@@ -55,6 +55,9 @@ std::vector<std::byte> Rows(std::size_t count, std::size_t row_bytes, const Put&
   return bytes;
 }
 
+/// The words of a value are multiples of its number, so that those of a sum are, too.
+std::uint64_t Factor(std::size_t i) { return i == 0 ? 1 : (i * kGolden) | 1; }
+
 /// Puts something like items where nothing is: nobody promises that free space holds zeros.
 void SpoilFreeSpace(const Superblock& superblock, Image* image) {
   std::uint64_t free_from = 0;
@@ -85,7 +88,7 @@ std::uint64_t HashCalls(const std::vector<std::vector<ClientCall>>& clients) {
 
 void PutValue(std::uint64_t number, std::span<std::byte> value) {
   for (std::size_t i = 0; i < value.size(); i += 8) {
-    const std::uint64_t word = number ^ (i * kGolden);
+    const std::uint64_t word = number * Factor(i);
     std::memcpy(value.data() + i, &word, 8);
   }
 }
@@ -96,7 +99,7 @@ std::uint64_t ValueNumber(std::span<const std::byte> value) {
   for (std::size_t i = 8; i < value.size(); i += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, value.data() + i, 8);
-    if (word != (number ^ (i * kGolden))) return kTorn;
+    if (word != number * Factor(i)) return kTorn;
   }
   return number;
 }
@@ -222,8 +225,9 @@ gpm::Batch ClientCall::Batch() {
   }
   batch.keys = keys;
   if (mixed ? !without_values : Writes(ops.front())) batch.values = values;
-  if (mixed || ops.front() == Op::kFind) batch.found = found;
+  if (mixed || GivesValue(ops.front())) batch.found = found;
   batch.results = results;
+  batch.element = Element::kUInt64;
   return batch;
 }
 
@@ -257,7 +261,8 @@ Workload MakeWorkload(std::uint64_t seed) {
 
   // A workload has kinds that it prefers, so that keys come and go, or slots fill, or values
   // change.
-  std::vector<Op> kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase};
+  std::vector<Op> kinds = {Op::kFind,  Op::kInsert,       Op::kUpdate,    Op::kUpsert,
+                           Op::kErase, Op::kFindOrInsert, Op::kAccumulate};
   for (int i = 0; i < 4; ++i) kinds.push_back(kinds[below(kOpKinds)]);
   if (is_duel) {
     numbers = {kKeyNumbers[3], kKeyNumbers[6]};  // which are there

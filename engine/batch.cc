@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/options.h"
@@ -21,6 +23,10 @@ std::string_view OpName(Op op) {
       return "upsert";
     case Op::kErase:
       return "erase";
+    case Op::kFindOrInsert:
+      return "find-or-insert";
+    case Op::kAccumulate:
+      return "accumulate";
   }
   return "unknown";
 }
@@ -52,6 +58,73 @@ std::string_view ExecutorName(ExecutorKind kind) {
   }
   return "unknown";
 }
+
+std::string_view ElementName(Element element) {
+  switch (element) {
+    case Element::kNone:
+      return "none";
+    case Element::kFloat32:
+      return "float32";
+    case Element::kFloat16:
+      return "float16";
+    case Element::kBFloat16:
+      return "bfloat16";
+    case Element::kUInt64:
+      return "uint64";
+  }
+  return "unknown";
+}
+
+namespace {
+
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, "batch: " + why);
+}
+
+void ValidateElement(Element element, std::uint32_t value_size) {
+  if (static_cast<std::uint8_t>(element) > static_cast<std::uint8_t>(Element::kUInt64)) {
+    Refuse("its element is not one of Element's");
+  }
+  const std::uint32_t bytes = ElementBytes(element);
+  if (bytes != 0 && value_size % bytes != 0) {
+    Refuse(fmt::format("values of {} bytes are not elements of {} ({} bytes each)", value_size,
+                       ElementName(element), bytes));
+  }
+}
+
+void ValidateInitialValue(const InitialValue& initial, Element element, std::uint32_t value_size) {
+  using From = InitialValue::From;
+  switch (initial.from) {
+    case From::kValues:
+      return;
+    case From::kConstant:
+      if (initial.row.size() != value_size || initial.row.data() == nullptr) {
+        Refuse(fmt::format("the initial value has {} bytes, it must have {}", initial.row.size(),
+                           value_size));
+      }
+      return;
+    case From::kUniform:
+    case From::kNormal: {
+      if (element == Element::kNone || element == Element::kUInt64) {
+        Refuse(fmt::format(
+            "initial values of element {} can't be drawn; it has to be a floating point number",
+            ElementName(element)));
+      }
+      const bool is_normal = initial.from == From::kNormal;
+      const float least = is_normal ? 0 : initial.first;
+      if (!std::isfinite(initial.first) || !std::isfinite(initial.second) ||
+          initial.second < least) {
+        Refuse(fmt::format("initial values with {} {} and {} {} can't be drawn",
+                           is_normal ? "mean" : "low", initial.first,
+                           is_normal ? "deviation" : "high", initial.second));
+      }
+      return;
+    }
+  }
+  Refuse("its initial value is from none of InitialValue's sources");
+}
+
+}  // namespace
 
 void ValidateBatch(const Batch& batch, std::uint32_t key_size, std::uint32_t value_size) {
   const std::size_t n = batch.results.size();
@@ -85,7 +158,17 @@ void ValidateBatch(const Batch& batch, std::uint32_t key_size, std::uint32_t val
   if (batch.ops.empty() && static_cast<std::uint8_t>(batch.op) >= kOpKinds) {
     throw Error(ErrorCode::kInvalidArgument, "batch: its kind is not one of Op's");
   }
-  if (n > 0 && batch.ops.empty() && Writes(batch.op) && batch.values.empty()) {
+  ValidateElement(batch.element, value_size);
+  const bool may_insert = !batch.ops.empty() || batch.op == Op::kFindOrInsert;
+  if (may_insert) ValidateInitialValue(batch.initial, batch.element, value_size);
+  const bool has_initial = may_insert && batch.initial.from != InitialValue::From::kValues;
+  if (batch.ops.empty() && batch.op == Op::kAccumulate && batch.element == Element::kNone) {
+    Refuse("to accumulate, it has to say of which element values are");
+  }
+  if (n > 0 && !batch.ops.empty() && has_initial && batch.values.empty()) {
+    Refuse("of mixed kinds, with an initial value: 'values' is missing");
+  }
+  if (n > 0 && batch.ops.empty() && Writes(batch.op) && batch.values.empty() && !has_initial) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("batch of {}s: 'values' is missing", OpName(batch.op)));
   }

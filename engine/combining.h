@@ -25,11 +25,16 @@ struct alignas(16) KeyRunEffect {
   std::uint32_t if_absent;   ///< kUnchanged, kRemoved, or the position of the last writer
   std::uint32_t if_present;  ///< the same, when the key was there before
   std::uint32_t first;  ///< where the run begins; kNoPosition in elements that do not begin one
-  std::uint32_t find_and_collided;  ///< position of the run's first find, or kNoPosition; the top
-                                    ///< bit says that keys of the run collided: equal hashes
+  /// Position of the run's first operation that gives back a value, or kNoPosition. The top bit
+  /// says that the run is to be carried out one by one: keys collided, which means equal hashes, or
+  /// some operations but not all are kAccumulate.
+  std::uint32_t find_and_collided;
 
   GPM_HD std::uint32_t first_find() const { return find_and_collided & kNoPosition; }
   GPM_HD bool collided() const { return (find_and_collided & ~kNoPosition) != 0; }
+  /// Whether all operations are kAccumulate: the sum of all is written at once. (Where such a run
+  /// finds no key it leaves none. No other run that does so writes to a key that is there.)
+  GPM_HD bool accumulates() const { return if_absent == kRemoved && if_present < kRemoved; }
 };
 
 /// The effect of one operation at `position`.
@@ -40,13 +45,19 @@ GPM_HD inline KeyRunEffect EffectOf(Op op, bool has_value, std::uint32_t positio
   const Plan plan = PlanOf(op, has_value ? reinterpret_cast<const std::byte*>(1) : nullptr);
   KeyRunEffect effect;
   effect.if_absent = plan.if_absent == Action::kWrite ? position : kUnchanged;
-  effect.if_present = plan.if_present == Action::kWrite   ? position
+  if (plan.if_present == Action::kAdd) effect.if_absent = kRemoved;
+  effect.if_present = WritesValue(plan.if_present)        ? position
                       : plan.if_present == Action::kErase ? kRemoved
                                                           : kUnchanged;
   effect.first = begins_run ? position : kNoPosition;
   effect.find_and_collided =
-      (op == Op::kFind ? position : kNoPosition) | (other_key ? ~kNoPosition : 0);
+      (GivesValue(op) ? position : kNoPosition) | (other_key ? ~kNoPosition : 0);
   return effect;
+}
+
+/// Whether an effect changes the item.
+GPM_HD inline bool Changes(const KeyRunEffect& effect, bool present_before) {
+  return present_before ? effect.if_present != kUnchanged : effect.if_absent < kRemoved;
 }
 
 /// State of the item after an effect.
@@ -66,6 +77,7 @@ struct ComposeEffects {
         left.first_find() != kNoPosition ? left.first_find() : right.first_find();
     both.find_and_collided =
         find | ((left.find_and_collided | right.find_and_collided) & ~kNoPosition);
+    if (left.accumulates() != right.accumulates()) both.find_and_collided |= ~kNoPosition;
     return both;
   }
 
@@ -79,7 +91,8 @@ struct ComposeEffects {
 };
 
 /// The plan that carries out a run's effect with one write.
-/// @param value_at value_at(position) gives the value_size bytes that an operation writes
+/// @param value_at value_at(position) gives the value_size bytes that an operation writes; of a run
+///        that accumulates it is not called, and Plan::addends is for the caller to set
 template <class ValueAt>
 GPM_HD inline Plan PlanOfKeyRun(const KeyRunEffect& effect, const ValueAt& value_at) {
   Plan plan;
@@ -89,6 +102,8 @@ GPM_HD inline Plan PlanOfKeyRun(const KeyRunEffect& effect, const ValueAt& value
   }
   if (effect.if_present == kRemoved) {
     plan.if_present = Action::kErase;
+  } else if (effect.accumulates()) {
+    plan.if_present = Action::kAdd;
   } else if (effect.if_present != kUnchanged) {
     plan.if_present = Action::kWrite;
     plan.present_value = value_at(effect.if_present);

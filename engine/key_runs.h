@@ -36,11 +36,13 @@ struct KeyRunTask {
   bool active = false;  ///< the tile has one
   KeyRunEffect effect;  ///< of all of it
   KeyRunRecord* record = nullptr;
-  std::uint32_t last = 0;     ///< its last operation
-  std::uint32_t uses = 0;     ///< operations
-  bool reads_old = false;     ///< its first find meets the value as it was before the run
-  std::uint32_t cell = 0;     ///< that has a value already; 0: none
-  std::uint32_t written = 0;  ///< the operation whose value it is
+  std::uint32_t last = 0;               ///< its last operation
+  std::uint32_t uses = 0;               ///< operations
+  bool reads_old = false;               ///< its first find meets the value as it was before the run
+  std::uint32_t cell = 0;               ///< for it; 0: none
+  std::uint32_t written = kNoPosition;  ///< the operation whose value the cell has already
+  const std::uint32_t* members = nullptr;  ///< of a small batch: a bit for each of its operations
+  std::uint32_t member_words = 0;
 };
 
 /// Where the tiles of a block take cells from; in memory that they share.
@@ -139,6 +141,22 @@ GPM_HD inline void AddMisprediction(const Batch& batch, std::uint32_t first) {
   batch.mispredictions[AtomicAdd(&batch.sums->mispredictions, 1)] = first;
 }
 
+/// What a key run adds that accumulates.
+template <class Batch>
+GPM_HD inline Addends AddendsOf(const Batch& batch, const KeyRunTask& task,
+                                std::uint32_t value_size) {
+  Addends addends = batch.AddendsFor(task.last, value_size);
+  addends.rows = batch.ValueOf(0, value_size);
+  if (task.members != nullptr) {
+    addends.bits = task.members;
+    addends.count = task.member_words;
+  } else {
+    addends.order = batch.order + task.effect.first;
+    addends.count = task.uses;
+  }
+  return addends;
+}
+
 /// Carries out the key runs of a team's tiles. All tiles call it.
 /// @param apart who reads old values, such as NobodyReadsApart
 template <class Team, class Operations, class Batch, class Io, class Apart>
@@ -151,17 +169,24 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
   const auto& group = operations.group();
   constexpr bool searched = std::remove_reference_t<decltype(cells)>::kSearched;
   typename Operations::Work work;
+  Addends addends;           // of a run that accumulates
   std::byte* row = nullptr;  // of the run's first find, which reads the value; other finds copy it
   std::uint32_t reader = 0;
   bool hit = false;
   if (task.active) {
     const std::uint64_t* key = batch.KeyOf(task.last, table.key_words);
-    const Plan plan = PlanOfKeyRun(task.effect, [&](std::uint32_t position) {
+    Plan plan = PlanOfKeyRun(task.effect, [&](std::uint32_t position) {
       return batch.ValueOf(batch.OperationAt(position), table.value_size);
     });
+    if (plan.if_present == Action::kAdd) {
+      addends = AddendsOf(batch, task, table.value_size);
+      plan.addends = &addends;
+    }
     work = operations.Start(operations.Locate(key), key, plan, task.uses);
     if (task.cell != 0) {
-      operations.GiveCell(&work, task.cell, batch.ValueOf(task.written, table.value_size));
+      operations.GiveCell(
+          &work, task.cell,
+          task.written == kNoPosition ? nullptr : batch.ValueOf(task.written, table.value_size));
     }
     hit = work.covered;  // unless a value is wanted that is not cached
     if (batch.found != nullptr && task.reads_old) {
@@ -177,7 +202,7 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
   if (searched) {
     const bool was_present = task.active && task.record->present != 0;
     const Action action = was_present ? work.plan.if_present : work.plan.if_absent;
-    cells.Give(team.threads(), operations, group, task.active && action == Action::kWrite, &work);
+    cells.Give(team.threads(), operations, group, task.active && WritesValue(action), &work);
   }
   const Outcome& outcome = work.outcome;
   const bool at_once = !reads.has_plans() || searched || table.inline_values();

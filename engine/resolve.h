@@ -13,6 +13,7 @@ namespace gpm {
 /// What has to be known of an operation to answer it, but for whether its key was there.
 struct ResultQuery {
   std::uint32_t operation;
+  std::uint32_t position;
   std::uint32_t first;       ///< where its key run begins
   std::uint32_t reader;      ///< the operation that reads the value as it was before the run
   std::uint32_t if_absent;   ///< effect of the operations of the run before this one
@@ -28,6 +29,7 @@ GPM_HD inline ResultQuery QueryAt(const Batch& batch, std::uint32_t p) {
   const KeyRunEffect before = p != 0 ? batch.effects[p - 1] : effect;
   ResultQuery query;
   query.operation = batch.OperationAt(p);
+  query.position = p;
   query.first = effect.first;
   const std::uint32_t find = effect.first_find();
   query.reader = find == kNoPosition ? 0 : batch.OperationAt(find);
@@ -38,8 +40,9 @@ GPM_HD inline ResultQuery QueryAt(const Batch& batch, std::uint32_t p) {
 }
 
 struct Resolved {
-  bool found = false;  ///< a find, and the key is there
-  /// Position of the operation that wrote what is found; kUnchanged: it was there before the run.
+  bool found = false;  ///< it finds, and the key is there
+  bool gives = false;  ///< it gives back a value
+  /// Position of the operation that wrote that value; kUnchanged: it was there before the run.
   std::uint32_t writer = kUnchanged;
 };
 
@@ -54,14 +57,17 @@ GPM_HD inline void ResolvePending(const Batch& batch, const KeyRunRecord& record
   }
 }
 
-/// Writes an operation's result. What a find found is for the caller to copy.
+/// Writes an operation's result. The value that it gives back is for the caller to copy.
 template <class Batch>
 GPM_HD inline Resolved ResolveResult(const Batch& batch, const ResultQuery& query,
                                      bool present_before) {
   const std::uint32_t before = present_before ? query.if_present : query.if_absent;
   const bool present = PresentAfter(before, present_before);
-  batch.results[query.operation] = ResultOf(query.op, present, batch.values != nullptr);
-  return Resolved{query.op == Op::kFind && present, before};
+  const Result result = ResultOf(query.op, present, batch.HasValueFor(query.op));
+  batch.results[query.operation] = result;
+  const bool found = present && GivesValue(query.op) && result != Result::kInvalid;
+  const bool inserts = query.op == Op::kFindOrInsert && result == Result::kOk;
+  return Resolved{found, found || inserts, inserts ? query.position : before};
 }
 
 /// Answers an operation again. Its key run was answered for a key that is there, or is not, and met
@@ -86,13 +92,13 @@ GPM_HD inline void FixMispredicted(const Group& group, const Media& media, const
     AtomicAdd(&batch.sums->found, ~std::uint64_t{0});
     if (was_hit) AtomicAdd(&batch.sums->cache_hits, ~std::uint64_t{0});
   }
-  if (!answer.found) return;
-  AtomicAdd(&batch.sums->found, 1);
+  if (answer.found) AtomicAdd(&batch.sums->found, 1);
+  if (!answer.gives) return;
   std::byte* const row = batch.FoundOf(query.operation, table.value_size);
   if (answer.writer == kUnchanged) {  // (not written again before the batch ends)
     media.ReadCell(group, row, table.Cell(record.old_cell * table.cell_bytes), table.value_size);
   } else {
-    AtomicAdd(&batch.sums->cache_hits, 1);
+    if (answer.found) AtomicAdd(&batch.sums->cache_hits, 1);
     media.CopyRow(group, row, batch.ValueOf(batch.OperationAt(answer.writer), table.value_size),
                   table.value_size);
   }

@@ -101,7 +101,7 @@ class Pieces {
     auto piece = std::make_unique<Piece>(header, room);
     std::atomic<std::size_t> next{first};
     threads_.Run(threads_.threads(), [&](std::size_t) {
-      BlockBuffer buffer(kBlockBytes);
+      BlockBuffer buffer(SnapshotLayout(header).block_bytes());
       for (std::size_t i = 0; (i = next++) < next_;) {
         const Block& block = blocks_[i];
         piece->Add(chain_, block.file, block.count,

@@ -284,6 +284,27 @@ std::uint64_t Store::Erase(std::span<const std::byte> keys, std::span<Result> re
   return Apply({.op = Op::kErase, .keys = keys, .results = results});
 }
 
+std::uint64_t Store::FindOrInsert(std::span<const std::byte> keys, const InitialValue& initial,
+                                  Element element, std::span<const std::byte> values,
+                                  std::span<std::byte> found, std::span<Result> results) {
+  return Apply({.op = Op::kFindOrInsert,
+                .keys = keys,
+                .values = values,
+                .found = found,
+                .results = results,
+                .element = element,
+                .initial = initial});
+}
+
+std::uint64_t Store::Accumulate(std::span<const std::byte> keys, Element element,
+                                std::span<const std::byte> rows, std::span<Result> results) {
+  return Apply({.op = Op::kAccumulate,
+                .keys = keys,
+                .values = rows,
+                .results = results,
+                .element = element});
+}
+
 bool Store::Get(std::span<const std::byte> key, std::span<std::byte> value) {
   if (value.size() != value_size()) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -71,7 +71,7 @@ struct Superblock {
   std::uint64_t sequence;  ///< the valid copy with the higher one (modulo 2^64) is in force
   std::uint8_t uuid[16];
   std::uint32_t key_size;    ///< bytes: 8, 16, 32, 64 or 128
-  std::uint32_t value_size;  ///< bytes: 1 to 64 KiB
+  std::uint32_t value_size;  ///< bytes: 1 to 16 MiB
   Geometry geometry;
   std::uint8_t clean;  ///< 1: closed in order, no slot is in state kInsertState, no duplicates
   std::uint32_t reserved0;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint64_t kMinSegmentBytes = 64 * 1024;
 constexpr std::uint64_t kMinSegmentCells = 16;
+/// But of large cells no more than this many bytes.
+constexpr std::uint64_t kMinSegmentCellsBytes = std::uint64_t{1} << 20;
 /// A pool grows by so large a share of its cells. Up to that many are free, and as many are made
 /// ready: of cells of 128 bytes that is 4 bytes each for an item. Smaller steps would be more
 /// registrations with the GPU, of which a pool that grows from 64 MiB to N times as much takes
@@ -269,7 +271,9 @@ std::uint64_t Pool::growth_cells(std::uint64_t more) const {
     const SegmentEntry& segment = superblock_.segments[i];
     existing += CellsIn(Extent{segment.offset, segment.bytes}, cell_bytes());
   }
-  return std::max({existing / kGrowthShare, kMinSegmentBytes / cell_bytes(), kMinSegmentCells});
+  const std::uint64_t some =
+      std::clamp(kMinSegmentCellsBytes / cell_bytes(), std::uint64_t{1}, kMinSegmentCells);
+  return std::max({existing / kGrowthShare, kMinSegmentBytes / cell_bytes(), some});
 }
 
 void Pool::RemoveCells(const Extent& extent) {

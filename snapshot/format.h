@@ -91,6 +91,10 @@ class SnapshotLayout {
     const std::uint64_t offset = kPageBytes + ranges_.bytes() + items_.bytes();
     return {BlockKind::kFooter, 0, footer_.count, offset, BytesOf(footer_.count, footer_.each)};
   }
+  /// Of the largest block but for the footer: an item that is larger has one of its own.
+  std::uint64_t block_bytes() const {
+    return std::max(kBlockBytes, BytesOf(items_.in_block(), items_.each));
+  }
   std::uint64_t file_bytes() const { return Footer().offset + Footer().bytes; }
 
  private:
@@ -102,7 +106,9 @@ class SnapshotLayout {
     std::uint64_t count;
     std::uint64_t each;  ///< bytes
 
-    std::uint64_t in_block() const { return (kBlockBytes - kBlockHeaderBytes) / each; }
+    std::uint64_t in_block() const {
+      return std::max<std::uint64_t>((kBlockBytes - kBlockHeaderBytes) / each, 1);
+    }
     std::uint64_t blocks() const { return (count + in_block() - 1) / in_block(); }
     std::uint64_t bytes() const {
       if (count == 0) return 0;

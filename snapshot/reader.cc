@@ -20,7 +20,7 @@
 namespace gpm {
 namespace {
 
-constexpr std::uint64_t kMostThings = std::uint64_t{1} << 44;
+constexpr std::uint64_t kMostThings = std::uint64_t{1} << 38;
 
 int OpenForReading(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -134,7 +134,7 @@ void SnapshotFile::Verify(ThreadPool& threads) const {
   Check(layout_.blocks(), footer, buffer.data());
   std::atomic<std::uint64_t> next{0};
   threads.Run(threads.threads(), [&](std::size_t) {
-    BlockBuffer data(kBlockBytes);
+    BlockBuffer data(layout_.block_bytes());
     for (std::uint64_t i = 0; (i = next++) < layout_.blocks();) {
       const SnapshotLayout::Block block = layout_.At(i);
       ReadPages(block.offset, block.bytes, data.data());

@@ -51,7 +51,7 @@ void SnapshotWriter::Write(SnapshotHeader header, const SnapshotSource& source,
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> failed{false};
   const auto work = [&](std::size_t) {
-    BlockBuffer buffer(kBlockBytes);
+    BlockBuffer buffer(layout.block_bytes());
     std::byte* const data = buffer.data();
     std::byte* const things = data + kBlockHeaderBytes;
     for (std::uint64_t i = 0; !failed && (i = next++) < layout.blocks();) {

@@ -4,19 +4,28 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "table/elements.h"
 #include "table/layout.h"
 
 namespace gpm {
 
 /// What to do with a key, depending on whether it is there. Every operation is a plan, and so is
 /// any sequence of operations on one key (engine/combining.h).
-enum class Action : std::uint8_t { kKeep, kWrite, kErase };
+enum class Action : std::uint8_t { kKeep, kWrite, kErase, kAdd };
+
+/// Whether an action writes a value, so that it takes a cell.
+GPM_HD constexpr bool WritesValue(Action action) {
+  return action == Action::kWrite || action == Action::kAdd;
+}
 
 struct Plan {
   Action if_absent = Action::kKeep;  ///< kKeep or kWrite
   Action if_present = Action::kKeep;
-  const std::byte* absent_value = nullptr;   ///< value_size bytes; written if absent
-  const std::byte* present_value = nullptr;  ///< written if present
+  const std::byte* absent_value = nullptr;  ///< value_size bytes; written if absent
+  union {
+    const std::byte* present_value = nullptr;  ///< kWrite: written if present
+    const Addends* addends;                    ///< kAdd: added to the value if present
+  };
 };
 
 /// What an operation could not go on for want of; nothing was changed then.

@@ -55,8 +55,20 @@ class Operations : public TableProbe<Group, Media> {
                        std::uint32_t uses = 1, const Hint& hint = {}) const {
     Work work = Start(candidates, key, plan, uses);
     work.hint = hint;
+    // An item that was found is most likely still there, so that no lock is needed to add it.
+    if (hint.slot.bucket != nullptr && !work.covered) work.lock_first = false;
     GroupCommit(TeamOfOne(group_), *this, &work, true, NobodyWaits{}, [](bool) {});
     return work.outcome;
+  }
+
+  /// Find of a key that a probe of this batch has found, where no directory covers it.
+  GPM_HD Outcome FindAgain(const Candidates& candidates, const Hint& hint) const {
+    Outcome outcome;
+    if (!StillHolds(candidates, hint)) return outcome;
+    outcome.present = true;
+    outcome.position = hint.position;
+    outcome.reference = LoadOnce(table_.Reference(hint.slot));
+    return outcome;
   }
 
   /// A value made ready for publication, kept over retries.
@@ -467,9 +479,14 @@ class Operations : public TableProbe<Group, Media> {
         outcome.position = static_cast<std::uint32_t>(choice);
         if constexpr (Group::kSize == 1) work->slot = SlotAt(candidates, outcome.position);
       }
-      if (action != Action::kWrite) break;
-      if (!Prepare(outcome.present ? plan.present_value : plan.absent_value, outcome.present,
-                   &work->fresh)) {
+      if (!WritesValue(action)) break;
+      const std::byte* value = outcome.present ? plan.present_value : plan.absent_value;
+      if (action == Action::kAdd) {
+        Sum(*this, candidates, outcome, plan.addends);
+        value = plan.addends->sum;
+        work->fresh.source = nullptr;  // what a former attempt wrote is the sum of another value
+      }
+      if (!Prepare(value, outcome.present, &work->fresh)) {
         outcome.shortage = Shortage::kCell;
       } else if (outcome.present) {
         work->change = Change::kUpdate;
@@ -480,6 +497,19 @@ class Operations : public TableProbe<Group, Media> {
     }
     if (work->change == Change::kNothing) End(work);
     return true;
+  }
+
+  /// Adds rows to the value that a key has; the sum is in Addends::sum. Whoever changes that value
+  /// meanwhile, which is possible without a directory, makes Commit fail. Out of line, with copies
+  /// of what it needs, so that operations of other kinds keep all of it in registers.
+  GPM_NOINLINE static GPM_HD void Sum(Base probe, Candidates candidates, Outcome outcome,
+                                      const Addends* addends) {
+    const Group& group = probe.group();
+    group.Sync();
+    probe.ReadFound(candidates, outcome, addends->sum);
+    group.Sync();
+    AddRows(group, *addends, probe.table().value_size);
+    group.Sync();
   }
 
   /// Counts the use, and gives back what the operation has left.

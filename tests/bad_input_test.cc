@@ -118,7 +118,7 @@ TEST_F(BadInputTest, KeyAndValueSizesOfAPool) {
     create.key_size = key_size;
     ExpectNoPool(create, "128");  // says which there are
   }
-  for (const std::uint32_t value_size : {0u, 65537u, 1u << 31}) {
+  for (const std::uint32_t value_size : {0u, kMaxValueBytes + 1, 1u << 31}) {
     CreateOptions create;
     create.value_size = value_size;
     ExpectNoPool(create, "value");

@@ -139,7 +139,7 @@ TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("ycsb -w a --geometry 3L-2H-8S", "3L-2H-8S");
   ExpectRefused("ycsb -w a --key-size 9", "9");
   ExpectRefused("ycsb -w a --value-size 0", "0");
-  ExpectRefused("ycsb -w a --value-size 65537", "65537");
+  ExpectRefused("ycsb -w a --value-size 16777217", "16777217");
   ExpectRefused("ycsb -w a --pool-max 12Q", "pool-max");
   ExpectRefused("ycsb -w a --growth 1", "growth");
   ExpectRefused("ycsb -w a --executor cpu --cache 0.2", "--directory");

@@ -21,7 +21,9 @@
 #include "gpmstore/store.h"
 #include "pm/gpu_host.h"
 #include "recovery/check.h"
+#include "table/elements.h"
 #include "table/geometry.h"
+#include "table/group.h"
 
 /// What the engine's tests share: where pools go, which executor runs, seeds, keys and values of
 /// any size, and a model that applies a batch one operation at a time.
@@ -208,7 +210,16 @@ class TestBatch {
     batch.values = std::as_bytes(std::span(values_));
     batch.found = std::as_writable_bytes(std::span(found_));
     batch.results = results_;
+    batch.element = element();
     return batch;
+  }
+  /// That values are taken for by operations that accumulate; none if it can't be any.
+  Element element() const {
+    return value_size_ % 8 == 0 && value_size_ % 5 == 0 ? Element::kUInt64
+           : value_size_ % 4 == 0                       ? Element::kFloat32
+           : value_size_ % 6 == 0                       ? Element::kFloat16
+           : value_size_ % 2 == 0                       ? Element::kBFloat16
+                                                        : Element::kNone;
   }
 
   /// The same through the calls for one kind. REQUIRES: all operations are of this kind.
@@ -231,6 +242,11 @@ class TestBatch {
         return store.Upsert(batch.keys, batch.values, batch.results);
       case Op::kErase:
         return store.Erase(batch.keys, batch.results);
+      case Op::kFindOrInsert:
+        return store.FindOrInsert(batch.keys, {}, Element::kNone, batch.values, batch.found,
+                                  batch.results);
+      case Op::kAccumulate:
+        return store.Accumulate(batch.keys, batch.element, batch.values, batch.results);
     }
     return 0;
   }
@@ -243,18 +259,31 @@ class TestBatch {
       const std::string at = AsString(key(i));
       const auto item = model.find(at);
       const bool present = item != model.end();
-      Result expected = present == (ops_[i] != Op::kInsert) || ops_[i] == Op::kUpsert
+      const bool inserts = ops_[i] == Op::kInsert || ops_[i] == Op::kFindOrInsert;
+      const bool adds = ops_[i] == Op::kAccumulate;
+      Result expected = present != inserts || ops_[i] == Op::kUpsert
                             ? Result::kOk
                             : (present ? Result::kExists : Result::kNotFound);
+      if (adds && element() == Element::kNone) expected = Result::kInvalid;
       const std::string* found = nullptr;
       const bool writes = ops_[i] != Op::kFind && ops_[i] != Op::kErase;
+      const bool finds = ops_[i] == Op::kFindOrInsert;
       if (no_space && writes && expected == Result::kOk && results_[i] == Result::kNoSpace) {
         expected = Result::kNoSpace;
       } else if (expected == Result::kOk) {
         if (ops_[i] == Op::kFind) found = &item->second;
         if (ops_[i] == Op::kErase) model.erase(item);
-        if (writes) model[at] = AsString(value(i));
+        if (adds) {
+          Addends addends;
+          addends.element = element();
+          addends.sum = reinterpret_cast<std::byte*>(item->second.data());
+          addends.rows = value(i).data();
+          AddRows(ThreadGroup{}, addends, value_size_);
+        } else if (writes) {
+          model[at] = AsString(value(i));
+        }
       }
+      if (finds && (expected == Result::kOk || expected == Result::kExists)) found = &model[at];
       const bool right_value = found == nullptr || AsString(this->found(i)) == *found;
       if (results_[i] != expected || !right_value) ++failures;
       EXPECT_EQ(ResultName(results_[i]), ResultName(expected)) << Where(i);

@@ -57,6 +57,26 @@ TEST_F(TypedStoreTest, CallsCountWhatWasNotOk) {
   EXPECT_EQ(store.store().Apply({.op = Op::kErase, .keys = {}, .results = {}}), 0u);
 }
 
+TEST_F(TypedStoreTest, FindOrInsertAndAccumulate) {
+  using Row = std::array<float, 2>;
+  auto store = TypedStore<std::uint64_t, Row>::Create(NewPath(), {}, TestOpenOptions());
+  const std::vector<std::uint64_t> keys = {1, 2, 1};
+  std::vector<Row> found(3);
+  std::vector<Result> results(3);
+  EXPECT_EQ(store.FindOrInsert(keys, {1, 2}, found, results), 1u);
+  EXPECT_EQ(found, std::vector<Row>(3, Row{1, 2}));
+  EXPECT_EQ(store.Accumulate(keys, found, results), 0u);
+  EXPECT_EQ(store.Get(1), (Row{3, 6}));
+  EXPECT_EQ(store.Get(2), (Row{2, 4}));
+
+  Points points = Points::Create(NewPath(), {}, TestOpenOptions());
+  const std::vector<Name> names = {NameOf("a")};
+  const std::vector<Point> rows = {{1, 2, 3}};
+  EXPECT_EQ(points.FindOrInsert(names, {4, 5, 6}, {}, std::span(results).first(1)), 0u);
+  EXPECT_EQ(points.Accumulate<Element::kFloat32>(names, rows, std::span(results).first(1)), 0u);
+  EXPECT_EQ(points.Get(names[0]), (Point{5, 7, 9}));
+}
+
 TEST_F(TypedStoreTest, SingleItemsOfOwnTypes) {
   const std::string path = NewPath();
   Points store = Points::OpenOrCreate(path, {}, TestOpenOptions());

@@ -51,6 +51,8 @@ __global__ void CarryOut(DeviceView store, Rows rows) {
     case Op::kErase:
       result = store.Erase(tile, key);
       break;
+    default:  // what a DeviceView does not do
+      break;
   }
   if (tile.thread_rank() == 0) {
     // No fence: what the call did has to be there already.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "table/operation.h"
+
 namespace gpm::cli {
 namespace {
 
@@ -35,6 +37,11 @@ std::pair<Result, std::uint64_t> CrashOracle::Apply(const CrashOperation& operat
       return {Result::kOk, operation.version};
     case Op::kErase:
       return {present ? Result::kOk : Result::kNotFound, 0};
+    case Op::kFindOrInsert:
+      return present ? std::pair(Result::kExists, version)
+                     : std::pair(Result::kOk, operation.version);
+    case Op::kAccumulate:  // no batch has any: values tell of the operation that wrote them
+      break;
   }
   return {Result::kInvalid, version};
 }
@@ -62,9 +69,9 @@ void CrashOracle::Acknowledge(unsigned writer, const CrashDigest& answers) {
   scratch_.resize(items_.value_size());
   for (const CrashOperation& operation : batch.operations) {
     std::uint64_t& version = versions_[operation.key];
-    const bool finds = operation.op == Op::kFind && version != 0;
-    if (finds) items_.PutValue(operation.key, version, scratch_.data());
     const auto [result, after] = Apply(operation, version);
+    const bool finds = HasFound(operation.op, result);
+    if (finds) items_.PutValue(operation.key, after, scratch_.data());
     expected.Add(result, finds ? std::span<const std::byte>(scratch_) : std::span<std::byte>());
     version = after;
   }

@@ -26,12 +26,17 @@ constexpr std::uint64_t kAllZeroKey = 0;
 constexpr std::uint64_t kAllOneKey = 1;
 constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
 
-/// Of 100 operations, by kind in Op's order: find, insert, update, upsert, erase.
-constexpr unsigned kGrowing[kOpKinds] = {15, 35, 15, 20, 15};
-constexpr unsigned kErasing[kOpKinds] = {15, 10, 10, 10, 55};
+/// Of 100 operations, by kind in Op's order: find, insert, update, upsert, erase, find-or-insert.
+constexpr unsigned kGrowing[kOpKinds] = {15, 25, 15, 20, 15, 10};
+constexpr unsigned kErasing[kOpKinds] = {15, 5, 10, 10, 55, 5};
+/// The same of what a DeviceView does.
+constexpr unsigned kGrowingInScope[kOpKinds] = {15, 35, 15, 20, 15};
+constexpr unsigned kErasingInScope[kOpKinds] = {15, 10, 10, 10, 55};
 
-Op DrawOp(const CrashRound& round, Random& random) {
-  const auto& shares = round.erases() ? kErasing : kGrowing;
+Op DrawOp(const CrashRound& round, bool in_scope, Random& random) {
+  const auto& shares = in_scope         ? round.erases() ? kErasingInScope : kGrowingInScope
+                       : round.erases() ? kErasing
+                                        : kGrowing;
   std::uint64_t draw = random.NextBelow(100);
   std::uint8_t op = 0;
   while (draw >= shares[op]) draw -= shares[op++];
@@ -84,7 +89,8 @@ CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_
   const bool loads = round.IsFirstLoad(writer, batch);
   if (loads) size = round.max_batch;
   made.one_kind = random.NextBelow(4) == 0 || loads;
-  const Op kind = loads ? Op::kInsert : DrawOp(round, random);
+  const bool distinct = round.IsInScope(writer);
+  const Op kind = loads ? Op::kInsert : DrawOp(round, distinct, random);
   constexpr std::uint64_t kSteps = 8;
   constexpr std::uint64_t kBatchesOfStep = 4;
   const std::uint64_t step = std::min(kSteps, 1 + batch / kBatchesOfStep);
@@ -94,7 +100,6 @@ CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_
   std::uint64_t keys = random.NextBelow(4) == 0 && !loads ? 1 + random.NextBelow(64) : own_keys;
   keys = std::min(keys, own_keys);
   const std::uint64_t first = random.NextBelow(own_keys - keys + 1);
-  const bool distinct = round.IsInScope(writer);
   if (distinct) size = std::min<std::size_t>(size, keys);
   const std::uint64_t rotation = random.NextBelow(keys);
   std::uint64_t version = round.number + 1;
@@ -104,7 +109,7 @@ CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_
   made.operations.resize(size);
   for (std::size_t i = 0; i < size; ++i) {
     CrashOperation& operation = made.operations[i];
-    operation.op = made.one_kind ? kind : DrawOp(round, random);
+    operation.op = made.one_kind ? kind : DrawOp(round, distinct, random);
     std::uint64_t place = first + (distinct ? (rotation + i) % keys : random.NextBelow(keys));
     // The reserved keys, which have a place of their own in the pool, come often.
     if (!distinct && random.NextBelow(32) == 0) {

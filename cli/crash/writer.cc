@@ -5,6 +5,7 @@
 
 #include "cli/crash/child.h"
 #include "gpmstore/error.h"
+#include "table/operation.h"
 
 namespace gpm::cli {
 namespace {
@@ -137,7 +138,7 @@ void CrashWriter::Finish(Store& store) {
       throw Error(ErrorCode::kNoSpace,
                   "crash-test: the pool's medium is full; choose another place for it");
     }
-    const bool found = made_.operations[i].op == Op::kFind && result == Result::kOk;
+    const bool found = HasFound(made_.operations[i].op, result);
     digest.Add(result, batch_.found.subspan(i * value_size, found ? value_size : 0));
   }
   CrashRecord record;

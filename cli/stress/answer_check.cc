@@ -13,6 +13,7 @@ constexpr std::size_t kMaxShown = 8;
 bool IsLegal(Op op, bool present, bool has_value, bool may_lack, Result result) {
   if (result == ResultOf(op, present, has_value)) return true;
   if (result != Result::kNoSpace || !may_lack || !IsValid(op, has_value)) return false;
+  if (!present && op == Op::kFindOrInsert) return true;
   return op == Op::kUpsert || op == (present ? Op::kUpdate : Op::kInsert);
 }
 
@@ -56,11 +57,12 @@ class Check {
     }
     const auto result = static_cast<Result>(answers_.results[i]);
     if (result == Result::kNoSpace) ++no_space_;
-    const bool has_token = op == Op::kFind && result == Result::kOk && batch_.has_found;
+    const bool has_token = HasFound(op, result) && batch_.has_found;
     const std::uint64_t token = has_token ? answers_.tokens[i] : 0;
-    if (has_token && token == kPoisonRow) return Wrong(i, "ok, and its row was never written");
+    if (has_token && token == kPoisonRow)
+      return Wrong(i, "answered, and its row was never written");
     if (has_token && token == kWrongRow) {
-      return Wrong(i, "ok, and its row is not a whole value of this key");
+      return Wrong(i, "answered, and its row is not a whole value of this key");
     }
     if (OwnerOf(id) >= kFirstLane) {
       Own(i, op, id, result, has_token, token);
@@ -80,14 +82,17 @@ class Check {
           i, fmt::format("{}, and the key {}", ResultName(result),
                          state.present ? fmt::format("holds {:#x}", state.token) : "is not there"));
     }
-    if (has_token && token != state.token) {
+    const std::uint64_t written = TokenOf(drawer_.round.shape.value_size, batch_.first_version + i);
+    if (op == Op::kFindOrInsert && result == Result::kOk) {
+      if (has_token && token != written) {
+        return Wrong(i, fmt::format("ok with {:#x}, which it did not write", token));
+      }
+    } else if (has_token && token != state.token) {
       return Wrong(i, fmt::format("ok with {:#x}, and the key holds {:#x}", token, state.token));
     }
     if (result != Result::kOk || op == Op::kFind) return;
     state.present = op != Op::kErase;
-    if (state.present) {
-      state.token = TokenOf(drawer_.round.shape.value_size, batch_.first_version + i);
-    }
+    if (state.present) state.token = written;
     model_.Set(NumberOf(id), state);
   }
 

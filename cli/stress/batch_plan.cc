@@ -13,6 +13,10 @@ namespace {
 
 /// Of 256 operations, so many of each kind.
 using Kinds = std::array<std::uint32_t, kOpKinds>;
+/// Kinds that values survive as whole: all but kAccumulate, which is the last. And those that a
+/// DeviceView has.
+constexpr std::uint64_t kWholeKinds = kOpKinds - 1;
+constexpr std::uint64_t kScopeKinds = 5;
 
 Kinds DrawKinds(Random& random) {
   switch (random.Below(8)) {
@@ -23,14 +27,14 @@ Kinds DrawKinds(Random& random) {
       return {128, 0, 128, 0, 0};
     case 3:
     case 4:
-      return {96, 40, 40, 40, 40};
+      return {88, 40, 32, 32, 32, 32};
     case 5:
       return {32, 112, 16, 96, 0};
     case 6:
       return {32, 0, 32, 0, 192};
     default: {
       Kinds one{};
-      one[random.Below(kOpKinds)] = 256;
+      one[random.Below(kWholeKinds)] = 256;
       return one;
     }
   }
@@ -90,7 +94,7 @@ void DrawLoad(const Drawer& drawer, Random& random, std::uint64_t* operations, B
 void DrawScope(const Drawer& drawer, Random& random, std::uint64_t* operations, BatchPlan* batch) {
   const std::uint64_t first = random.Below(drawer.round.private_keys);
   for (std::uint32_t i = 0; i < batch->n; ++i) {
-    const auto op = static_cast<Op>(random.Below(kOpKinds));
+    const auto op = static_cast<Op>(random.Below(kScopeKinds));
     const std::uint64_t number = (first + i / batch->group) % drawer.round.private_keys;
     operations[i] = Planned(op, IdIn(kFirstLane + drawer.lane, number));
     batch->writes += Writes(op) ? 1 : 0;
@@ -169,12 +173,12 @@ void DrawOperations(const Drawer& drawer, Random& random, std::uint64_t* operati
     for (std::uint32_t i = 0; i < kinds[kind]; ++i) op_of[filled++] = static_cast<Op>(kind);
   }
   const bool one_kind = op_of.front() == op_of.back();
-  const bool writes = kinds[1] + kinds[2] + kinds[3] > 0;
+  const bool writes = kinds[1] + kinds[2] + kinds[3] + kinds[5] > 0;
   batch->op = op_of.front();
   batch->finds_only = one_kind && batch->op == Op::kFind;
   batch->mixed = !one_kind || random.OneIn(4);
   batch->has_values = writes ? !batch->mixed || !random.OneIn(64) : random.OneIn(2);
-  batch->has_found = kinds[0] > 0 ? !random.OneIn(16) : random.OneIn(4);
+  batch->has_found = kinds[0] + kinds[5] > 0 ? !random.OneIn(16) : random.OneIn(4);
 
   // Of 8 operations, so many on the lane's own keys.
   const std::uint64_t own = random.Choose<std::uint64_t>({0, 4, 4, 8});

@@ -91,6 +91,8 @@ __global__ void UseScope(DeviceView view, Rows rows, std::uint32_t group) {
         case Op::kErase:
           result = view.Erase(tile, key);
           break;
+        default:  // what a DeviceView does not do
+          break;
       }
       if (tile.thread_rank() == 0) rows.results[i] = static_cast<std::byte>(result);
       tile.sync();

@@ -7,6 +7,7 @@
 #include "gpmstore/batch.h"
 #include "pm/annotate.h"
 #include "table/hash.h"
+#include "table/operation.h"
 
 namespace gpm::stress {
 
@@ -145,10 +146,10 @@ GPM_HD inline void FillWord(const Rows& rows, std::uint32_t i, std::uint32_t wor
   if (rows.results != nullptr) rows.results[i] = std::byte{kPoisonResult};
 }
 
-/// Whether row `i` of `found` has to be a value: a find that says ok.
+/// Whether row `i` of `found` has to be a value.
 GPM_HD inline bool IsAnswer(const Rows& rows, std::uint32_t i) {
-  return rows.found != nullptr && OpOf(rows.plan[i]) == Op::kFind &&
-         rows.results[i] == static_cast<std::byte>(Result::kOk);
+  return rows.found != nullptr &&
+         HasFound(OpOf(rows.plan[i]), static_cast<Result>(rows.results[i]));
 }
 /// The token that a row begins with, whole or not.
 GPM_HD inline std::uint64_t TokenIn(const std::byte* row, std::uint32_t value_size) {

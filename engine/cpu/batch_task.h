@@ -9,6 +9,7 @@
 
 #include "engine/cpu/executor.h"
 #include "engine/cpu/prefetch_window.h"
+#include "table/initial_rows.h"
 
 namespace gpm {
 
@@ -48,6 +49,7 @@ class CpuBatchTask : public BatchTask {
     CellGrant grant;                  ///< its part of the batch's cells
     std::uint64_t taken = 0;          ///< of those
     std::vector<std::uint32_t> retired_cells;
+    std::vector<std::byte> row;  ///< room for a value that is calculated
     Progress progress;
   };
 
@@ -82,6 +84,12 @@ class CpuBatchTask : public BatchTask {
   /// The key's words, copied where the row is not aligned.
   const std::uint64_t* KeyAt(std::size_t i, KeyBuffer* buffer) const;
   const std::byte* ValueAt(std::size_t i) const;
+  /// Whether there is what an operation of this kind writes.
+  bool HasValueFor(Op op) const;
+  bool CalculatesValues() const { return batch_.element != Element::kNone || DrawsInitialValues(); }
+  bool DrawsInitialValues() const { return batch_.initial.from >= InitialValue::From::kUniform; }
+  /// Where an operation of a worker's finds the value that it writes: made now, if it is drawn.
+  const std::byte* MakeValue(std::size_t i, const std::uint64_t* key, Worker* worker) const;
   std::byte* FoundAt(std::size_t i) const { return batch_.found.data() + i * value_size_; }
 
   CpuExecutor<Setup>* executor_;
@@ -212,6 +220,24 @@ const std::byte* CpuBatchTask<Setup>::ValueAt(std::size_t i) const {
 }
 
 template <class Setup>
+bool CpuBatchTask<Setup>::HasValueFor(Op op) const {
+  if (op == Op::kFindOrInsert && batch_.initial.from != InitialValue::From::kValues) return true;
+  return !batch_.values.empty() && (op != Op::kAccumulate || batch_.element != Element::kNone);
+}
+
+template <class Setup>
+const std::byte* CpuBatchTask<Setup>::MakeValue(std::size_t i, const std::uint64_t* key,
+                                                Worker* worker) const {
+  if (KindOf(i) != Op::kFindOrInsert || batch_.initial.from == InitialValue::From::kValues) {
+    return ValueAt(i);
+  }
+  if (!DrawsInitialValues()) return batch_.initial.row.data();
+  DrawRow(ThreadGroup{}, RowDrawer::Of(batch_.initial, batch_.element), key,
+          executor_->table_.key_words, worker->row.data(), static_cast<std::uint32_t>(value_size_));
+  return worker->row.data();
+}
+
+template <class Setup>
 void CpuBatchTask<Setup>::RunFinds(const CellGrant& grant) {
   const Reclaim reclaim = executor_->queues_.View();
   const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
@@ -306,6 +332,7 @@ void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange
     left -= own;
     // An operation retires one cell at most.
     worker.retired_cells.reserve(worker.list.size() - worker.next + worker.grant.count);
+    if (CalculatesValues()) worker.row.resize(value_size_);
   }
   // Everything is allocated: from here on nothing fails.
   touched_ = true;
@@ -334,7 +361,8 @@ void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, cons
   const TableView& table = executor_->table_;
   for (std::size_t k = 0; k < window.count; ++k) {
     const Op op = KindOf(window.index[k]);
-    if (Writes(op)) {
+    const bool is_there = op == Op::kFindOrInsert && window.Found(k);
+    if (Writes(op) && !is_there) {
       std::uint32_t cell = 0;
       if (reclaim.PeekCell(ahead++, &cell)) {
         PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
@@ -342,9 +370,11 @@ void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, cons
       if (!batch_.values.empty()) PrefetchBytes(ValueAt(window.index[k]), value_size_);
     }
     if (window.Found(k)) {
-      if (op == Op::kFind && !table.inline_values()) {
+      if ((GivesValue(op) || op == Op::kAccumulate) && !table.inline_values()) {
         PrefetchBytes(table.Cell(operations.LoadReference(window.found[k].slot)), value_size_);
-        if (!batch_.found.empty()) PrefetchBytes(FoundAt(window.index[k]), value_size_);
+        if (GivesValue(op) && !batch_.found.empty()) {
+          PrefetchBytes(FoundAt(window.index[k]), value_size_);
+        }
       }
     } else if (Inserts(op) && !accelerators_.directory.enabled()) {
       const int place = operations.PlaceFor(window.empty[k]);
@@ -372,11 +402,18 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
   // stored byte by byte and then read as a word, which waits for all stores before it.
   std::array<Plan, kOpKinds + 1> plans;
   for (std::uint32_t op = 0; op < kOpKinds; ++op) {
-    plans[op] = PlanOf(static_cast<Op>(op), batch_.values.data());
+    const std::byte some{};
+    plans[op] = PlanOf(static_cast<Op>(op), HasValueFor(static_cast<Op>(op)) ? &some : nullptr);
   }
+  Addends addends;
+  addends.element = batch_.element;
+  addends.sum = worker->row.data();
   std::size_t entered = worker->next;
+  // What is found or inserted is mostly found.
+  const bool mostly_finds = batch_.ops.empty() && batch_.op == Op::kFindOrInsert;
+  const std::size_t most = mostly_finds ? kWindow : kWriteWindow;
   const auto next = [&](Window* window) {
-    window->count = std::min(kWriteWindow, worker->list.size() - entered);
+    window->count = std::min(most, worker->list.size() - entered);
     std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
                 window->index.begin());
     entered += window->count;
@@ -388,11 +425,23 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
     for (std::size_t k = 0; k < window.count; ++k) {
       const std::size_t i = window.index[k];
       const Op op = KindOf(i);
-      const std::byte* const value = ValueAt(i);
       Plan plan = plans[std::min<std::uint32_t>(static_cast<std::uint8_t>(op), kOpKinds)];
-      plan.absent_value = plan.present_value = value;
-      const Outcome outcome =
-          operations.Apply(window.candidates[k], window.keys[k], plan, 1, window.found[k]);
+      Outcome outcome;
+      // Most values that would be drawn are not needed.
+      if (op == Op::kFindOrInsert && window.Found(k)) {
+        outcome = operations.FindAgain(window.candidates[k], window.found[k]);
+      } else if (op == Op::kFindOrInsert && DrawsInitialValues()) {
+        outcome = operations.Find(window.candidates[k], window.keys[k]);
+      }
+      if (!outcome.present) {
+        const std::byte* const value = MakeValue(i, window.keys[k], worker);
+        plan.absent_value = plan.present_value = value;
+        if (plan.if_present == Action::kAdd) {
+          addends.rows = value;
+          plan.addends = &addends;
+        }
+        outcome = operations.Apply(window.candidates[k], window.keys[k], plan, 1, window.found[k]);
+      }
       worker->progress.items_added += ItemsAdded(plan, outcome);
       if (outcome.shortage != Shortage::kNothing && !final_attempt) {
         // What comes after it may not lack anything: it is not counted.
@@ -400,15 +449,17 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
                                              : worker->progress.short_of_cells) = 1;
         return false;
       }
-      if (op == Op::kFind && outcome.present) {
+      if (GivesValue(op) && outcome.present) {
         const bool hit =
             batch_.found.empty() || operations.ReadFound(window.candidates[k], outcome, FoundAt(i));
         ++worker->progress.found;
         worker->progress.cache_hits += hit ? 1 : 0;
+      } else if (plan.absent_value != nullptr && op == Op::kFindOrInsert && !batch_.found.empty()) {
+        std::memcpy(FoundAt(i), plan.absent_value, value_size_);
       }
       batch_.results[i] = outcome.shortage != Shortage::kNothing
                               ? Result::kNoSpace
-                              : ResultOf(op, outcome.present, !batch_.values.empty());
+                              : ResultOf(op, outcome.present, HasValueFor(op));
       ++worker->next;
       ++worker->progress.carried_out;
     }

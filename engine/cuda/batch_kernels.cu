@@ -9,6 +9,7 @@
 #include "engine/cuda/kernels/draining.cuh"
 #include "engine/cuda/kernels/finds.cuh"
 #include "engine/cuda/kernels/group_by_key.cuh"
+#include "engine/cuda/kernels/initial_values.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
@@ -57,7 +58,7 @@ Strategy CudaBatchTask::Choose() const {
   StrategyInputs inputs;
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
-  inputs.writes_only = batch_.ops.empty() && Writes(batch_.op);
+  inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
   inputs.to_host = places_.found != Place::kDevice;
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
@@ -81,7 +82,14 @@ void CudaBatchTask::Allocate() {
   };
   reserve(places_.ops, batch_.ops, &w.ops);
   reserve(places_.keys, batch_.keys, &w.keys);
-  if (places_.values_at == nullptr) reserve(places_.values, batch_.values, &w.values);
+  if (MakesValues()) {
+    w.values.Reserve(n * executor_->value_size());
+    w.initial.Reserve(batch_.initial.row.size());
+    copies |= places_.values == Place::kPageable;
+  } else if (places_.values_at == nullptr) {
+    reserve(places_.values, batch_.values, &w.values);
+  }
+  if (Accumulates()) w.added.Reserve(batch_.values.size());
   reserve(places_.found, batch_.found, &w.found);
   reserve(places_.results, batch_.results, &w.results);
   if (copies) executor_->Copier();  // is made
@@ -176,6 +184,31 @@ void CudaBatchTask::AllocateReads(std::uint64_t operations) {
   at += claims;
   if (copies != 0) reads_.copies.rows = at;
   clear_words_ = flag_words + bin_words + claims;
+}
+
+/// Makes the initial values, a row for each operation that may need one: that takes GPU memory, but
+/// kernels then read them as they read any other value.
+void CudaBatchTask::MakeValues() {
+  if (!MakesValues()) return;
+  Workspace& w = *workspace_;
+  const InitialValue& initial = batch_.initial;
+  if (places_.values_at != nullptr) {
+    CheckCuda(cudaMemcpyAsync(w.values.data(), batch_.values.data(), batch_.values.size(),
+                              cudaMemcpyDefault, stream_),
+              "cudaMemcpyAsync to the device");
+  } else if (!batch_.values.empty()) {
+    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream_);
+  }
+  const bool is_constant = initial.from == InitialValue::From::kConstant;
+  if (is_constant) {
+    CheckCuda(cudaMemcpyAsync(w.initial.data(), initial.row.data(), initial.row.size(),
+                              cudaMemcpyHostToDevice, stream_),
+              "cudaMemcpyAsync to the device");
+  }
+  const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
+  Launch("FillInitialValues", FillInitialValues, std::min(blocks, kGridStrideBlocks), kBlockThreads,
+         stream_, context_, device_, w.values.data(), is_constant ? w.initial.data() : nullptr,
+         RowDrawer::Of(initial, batch_.element));
 }
 
 /// Sorts the hashes, and the operations with them. Without storage it finds out how much it takes.

@@ -101,7 +101,7 @@ void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, s
 }
 
 void CudaBatchTask::BringValues(cudaStream_t stream) {
-  if (batch_.values.empty() || places_.values_at != nullptr) return;
+  if (batch_.values.empty() || places_.values_at != nullptr || MakesValues()) return;
   Workspace& w = *workspace_;
   if (places_.values == Place::kPinned) {  // the stream may be about to write them
     CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream);
@@ -133,9 +133,11 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   }
   device_.count = static_cast<std::uint32_t>(batch_.results.size());
   device_.op = batch_.op;
+  device_.element = batch_.element;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
   device_.keys = reinterpret_cast<const std::uint64_t*>(Input(batch_.keys, places_.keys, &w.keys));
-  device_.values = batch_.values.empty()          ? nullptr
+  device_.values = MakesValues()                  ? w.values.data()
+                   : batch_.values.empty()        ? nullptr
                    : places_.values_at != nullptr ? places_.values_at
                                                   : w.values.data();
   device_.found = batch_.found.empty()              ? nullptr
@@ -146,10 +148,12 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.effects = w.effects.data();
   device_.records = w.records.data();
   device_.digests = w.digests.data();
+  device_.added = Accumulates() ? w.added.data() : nullptr;
   MakeContext(grant);
   touched_ = true;
   executor_->RecycleSlots(recycle, stream_);
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+  MakeValues();
   DrainBeside(drain);
   if (strategy_.by_key_runs()) FindKeyRuns();
   CarryOut(false, false);

@@ -66,6 +66,16 @@ class CudaBatchTask : public BatchTask {
               cudaStream_t stream);
   /// Copies the values, beside what the batch's stream has; what `stream` gets next finds them.
   void BringValues(cudaStream_t stream);
+  /// Whether kernels read values that are made here: rows of `values`, and initial values.
+  bool MakesValues() const {
+    return batch_.initial.from != InitialValue::From::kValues &&
+           (!batch_.ops.empty() || batch_.op == Op::kFindOrInsert);
+  }
+  void MakeValues();
+  bool Accumulates() const {
+    return batch_.element != Element::kNone && !batch_.values.empty() &&
+           (!batch_.ops.empty() || batch_.op == Op::kAccumulate);
+  }
   Strategy Choose() const;
   void Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant, const BucketRange& drain);
   /// Drains the buckets and brings the items of its keys up, while a level is being drained.

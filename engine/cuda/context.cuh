@@ -86,6 +86,7 @@ struct ReportWords {
 struct DeviceBatch {
   std::uint32_t count;
   Op op;
+  Element element;
   const Op* ops;  ///< null: all are `op`
   const std::uint64_t* keys;
   const std::byte* values;  ///< null: none
@@ -100,6 +101,7 @@ struct DeviceBatch {
   std::uint64_t* digests;         ///< of a small batch, DigestKey of keys of several words
   std::uint32_t* mispredictions;  ///< where key runs begin that were answered before they were
                                   ///< carried out, and wrongly, or that found no room
+  std::byte* added;  ///< rows for the sums of operations that accumulate; null: there are none
   BatchSums* sums;
 
   /// Some operations of a small batch, as a batch.
@@ -116,6 +118,7 @@ struct DeviceBatch {
     advance(part.results, 1);
     advance(part.records, 1);
     advance(part.digests, 1);
+    advance(part.added, table.value_size);
     return part;
   }
 
@@ -133,6 +136,17 @@ struct DeviceBatch {
   __device__ Op KindOf(std::uint32_t i) const { return ops == nullptr ? op : ops[i]; }
   __device__ const std::byte* ValueOf(std::uint32_t i, std::uint32_t value_size) const {
     return values == nullptr ? nullptr : values + std::uint64_t{i} * value_size;
+  }
+  /// Whether there is what an operation of this kind writes.
+  __device__ bool HasValueFor(Op kind) const {
+    return values != nullptr && (kind != Op::kAccumulate || added != nullptr);
+  }
+  /// How an operation accumulates, but for the rows.
+  __device__ Addends AddendsFor(std::uint32_t i, std::uint32_t value_size) const {
+    Addends addends;
+    addends.element = element;
+    addends.sum = added + std::uint64_t{i} * value_size;
+    return addends;
   }
   __device__ std::byte* FoundOf(std::uint32_t i, std::uint32_t value_size) const {
     return found + std::uint64_t{i} * value_size;

@@ -54,6 +54,8 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       values(bytes),
       found(bytes),
       results(bytes),
+      initial(bytes),
+      added(bytes),
       sums(bytes),
       queue_counts(bytes),
       dirty_lines(bytes),

@@ -130,12 +130,12 @@ Geometry ParseGeometry(std::string_view text);
 /// "2L-2H-8S".
 std::string GeometryName(Geometry geometry);
 
-inline constexpr std::uint32_t kMaxValueBytes = 64 * 1024;
+inline constexpr std::uint32_t kMaxValueBytes = 16 << 20;
 
 /// What is fixed when a pool is created.
 struct CreateOptions {
   std::uint32_t key_size = 8;      ///< bytes: 8, 16, 32, 64 or 128
-  std::uint32_t value_size = 128;  ///< bytes: 1 to 64 KiB
+  std::uint32_t value_size = 128;  ///< bytes: 1 to 16 MiB
   Geometry geometry{};             ///< default 2L-2H-8S
   /// Items that fit without resizing; 0: start small. The pool grows by itself in any case.
   std::uint64_t initial_capacity = 0;

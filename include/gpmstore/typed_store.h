@@ -23,14 +23,26 @@ namespace detail {
 template <class T>
 inline constexpr bool kIsAddress = std::is_pointer_v<T> || std::is_member_pointer_v<T> ||
                                    std::is_null_pointer_v<T> || std::ranges::view<T>;
+
+/// The element that values of a type consist of, where it is one or an array of some.
+template <class T>
+inline constexpr Element kElementOf = Element::kNone;
+template <>
+inline constexpr Element kElementOf<float> = Element::kFloat32;
+template <>
+inline constexpr Element kElementOf<std::uint64_t> = Element::kUInt64;
+template <class T, std::size_t n>
+inline constexpr Element kElementOf<std::array<T, n>> = kElementOf<T>;
 }  // namespace detail
+
+inline constexpr std::size_t kMaxTypedBytes = 64 * 1024;
 
 /// A Store of keys and values of C++ types: the same calls, with spans of keys and values, and the
 /// same promises. What is not here, such as mixed batches, is called on store().
 ///
 /// @tparam Key trivially copyable, of 8, 16, 32, 64 or 128 bytes, all of which tell keys apart: so
 ///         without padding, and no floating point number
-/// @tparam Value trivially copyable, of 1 byte to 64 KiB; no pointers inside
+/// @tparam Value trivially copyable, of 1 byte to 64 KiB (larger ones: Store); no pointers inside
 template <class Key, class Value>
 class TypedStore {
   static_assert(std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>,
@@ -40,7 +52,8 @@ class TypedStore {
                 "a key has 8, 16, 32, 64 or 128 bytes");
   static_assert(std::has_unique_object_representations_v<Key>,
                 "keys that are equal must have equal bytes: no padding, no floating point numbers");
-  static_assert(sizeof(Value) <= kMaxValueBytes, "a value has at most 64 KiB");
+  static_assert(sizeof(Value) <= kMaxTypedBytes,
+                "a value of a typed store has at most 64 KiB, since it is copied on the stack");
   static_assert(!detail::kIsAddress<Key> && !detail::kIsAddress<Value>,
                 "an address means nothing when the pool is opened again");
 
@@ -94,6 +107,21 @@ class TypedStore {
   }
   std::uint64_t Erase(Keys keys, std::span<Result> results) {
     return store_.Erase(std::as_bytes(keys), results);
+  }
+  /// New items get `initial`. @param found the values that there are afterwards, or empty
+  std::uint64_t FindOrInsert(Keys keys, const Value& initial, std::span<Value> found,
+                             std::span<Result> results) {
+    const auto row = std::as_bytes(std::span(&initial, 1));
+    return store_.FindOrInsert(std::as_bytes(keys), InitialValue::Constant(row), Element::kNone, {},
+                               std::as_writable_bytes(found), results);
+  }
+  /// @tparam element that values consist of; of float, std::uint64_t and arrays of these it is
+  /// known
+  template <Element element = detail::kElementOf<Value>>
+  std::uint64_t Accumulate(Keys keys, Values rows, std::span<Result> results) {
+    static_assert(element != Element::kNone, "name the element: Accumulate<Element::kFloat32>");
+    static_assert(sizeof(Value) % ElementBytes(element) == 0, "a value consists of elements");
+    return store_.Accumulate(std::as_bytes(keys), element, std::as_bytes(rows), results);
   }
   std::uint64_t BulkLoad(Keys keys, Values values, std::span<Result> results) {
     return store_.BulkLoad(std::as_bytes(keys), std::as_bytes(values), results);

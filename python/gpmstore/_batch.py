@@ -46,8 +46,8 @@ class Outcome:
 class Found(Outcome):
     """What a batch with finds came to. `values, found = store.find(keys)` unpacks it.
 
-    values: n rows; row i has the value of key i where operation i is a find that is ok, and
-    anything elsewhere. None where none were asked for.
+    values: n rows; row i has the value of key i where operation i is a find that is ok, or a
+    find_or_insert that found room, and anything elsewhere. None where none were asked for.
     """
 
     __slots__ = ("values",)
@@ -65,6 +65,38 @@ class Found(Outcome):
     def count(self) -> int:
         """How many keys were found."""
         return self.operations - self.failed
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter((self.values, self.found))
+
+
+class FoundOrInserted(Outcome):
+    """What a find_or_insert came to. `values, found = store.find_or_insert(keys, ...)` unpacks it.
+
+    values: n rows, those of new items too; anything where the result is `Result.NO_SPACE`. None
+    where none were asked for.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, results: Array, values: Array) -> None:
+        super().__init__(results)
+        self.values = values
+
+    @property
+    def found(self) -> Array:
+        """n booleans: which keys were there."""
+        return self.results == int(_core.Result.EXISTS)
+
+    @property
+    def inserted(self) -> Array:
+        """n booleans: which operations added their key."""
+        return self.ok
+
+    @property
+    def failed(self) -> int:
+        """How many operations found no room."""
+        return int((self.results == int(_core.Result.NO_SPACE)).sum())
 
     def __iter__(self) -> Iterator[Array]:
         return iter((self.values, self.found))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Ty
 import numpy as np
 
 from . import _arrays, _core
-from ._batch import Array, Found, Outcome, Ticket
-from ._core import Op, Result
+from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
+from ._core import Element, Op, Result
 from ._errors import Error, NoSpaceError
+from ._initial import Constant, Initial, Normal, Uniform, element_of
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Self, Unpack
@@ -22,6 +23,7 @@ Path = Union[str, "os.PathLike[str]"]
 Key = Any  # an int (8-byte keys), or the key's bytes
 Visit = Callable[[np.ndarray, np.ndarray], Any]
 _PAGE = 65536
+_PAGE_BYTES = 64 << 20
 
 
 class SnapshotSchedule(TypedDict, total=False):
@@ -93,16 +95,19 @@ class _Items:
         value = self._core.get(self._key_bytes(key))
         return default if value is None else value
 
-    def for_each(self, visit: Visit, rows: int = _PAGE) -> bool:
-        """Calls `visit(keys, values)` for all items, in no order, in pages of at most `rows`.
+    def for_each(self, visit: Visit, rows: int | None = None) -> bool:
+        """Calls `visit(keys, values)` for all items, in no order, in pages of at most `rows`; by
+        default as many as make some 64 MiB, and no more than 65536.
 
         keys: n uint64, or (n, key_size) uint8; values: (n, value_size) uint8. They are copies and
         may be kept. It stops when `visit` returns False. A store excludes batches meanwhile, so
         that `visit` must not call it (`BusyError`). Returns whether it saw all items.
         """
+        if rows is None:
+            rows = max(1, min(_PAGE, _PAGE_BYTES // self.value_size))
         return self._core.for_each(visit, rows)
 
-    def pages(self, rows: int = _PAGE) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def pages(self, rows: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All items of this instant, in no order, as arrays of at most `rows` (as in `for_each`).
 
         They are copied first, and take memory: `for_each` does without.
@@ -183,6 +188,14 @@ class _Items:
         if results is not None:
             return results
         return _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """A dtype for a new array of values; None where it has to be bytes."""
+    try:
+        return None if dtype is None or element_of(dtype) == Element.BFLOAT16 else np.dtype(dtype)
+    except TypeError:  # torch's
+        return dtype
 
 
 def _bytes_of(data: Any, name: str) -> bytes:
@@ -280,25 +293,78 @@ class Store(_Items):
         """As `erase`, without waiting."""
         return self._write(Op.ERASE, keys, None, results, stream)
 
+    def find_or_insert(self, keys: Array, initial: Initial | Array, out: Array = None, *,
+                       results: Array = None, dtype: Any = None,
+                       stream: Any = None) -> FoundOrInserted:
+        """Finds n keys, and adds those that are missing, in one batch.
+
+        initial: values for new items: n rows, or a `Constant`, `Uniform` or `Normal`. Of a key that
+        comes several times the first adds (`Result.OK`), and all get the same value
+        (`Result.EXISTS`). out, dtype: as in `find`.
+        """
+        return self.find_or_insert_async(keys, initial, out, results=results, dtype=dtype,
+                                         stream=stream).wait()
+
+    def find_or_insert_async(self, keys: Array, initial: Initial | Array, out: Array = None, *,
+                             results: Array = None, dtype: Any = None,
+                             stream: Any = None) -> Ticket[FoundOrInserted]:
+        """As `find_or_insert`, without waiting."""
+        is_rule = isinstance(initial, (Constant, Uniform, Normal))
+        if is_rule and dtype is None and out is None:
+            dtype = _numpy_dtype(initial._dtype)
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        found = FoundOrInserted(results, out)
+        if not is_rule:
+            if initial is None:
+                raise TypeError("initial: None; give n rows of values, or how to make them")
+            return self._start(Op.FIND_OR_INSERT, found, keys, initial, out, stream=stream)
+        element = Element.NONE if initial._dtype is None else element_of(initial._dtype)
+        return self._start(Op.FIND_OR_INSERT, found, keys, None, out, stream=stream,
+                           element=element, initial=initial._core())
+
+    def accumulate(self, keys: Array, rows: Array, dtype: Any = None, *, results: Array = None,
+                   stream: Any = None) -> Outcome:
+        """Adds a row to the value of each of n keys, element by element; of a key that comes
+        several times, in batch order. One that is not there is `Result.NOT_FOUND`.
+
+        dtype: of the elements of values and rows: float32, float16, bfloat16 or uint64; by default
+        that of `rows`. Sums are rounded to the nearest number, once.
+        """
+        return self.accumulate_async(keys, rows, dtype, results=results, stream=stream).wait()
+
+    def accumulate_async(self, keys: Array, rows: Array, dtype: Any = None, *,
+                         results: Array = None, stream: Any = None) -> Ticket[Outcome]:
+        """As `accumulate`, without waiting."""
+        if rows is None:
+            raise TypeError("rows: None; accumulate needs n rows")
+        element = element_of(getattr(rows, "dtype", None) if dtype is None else dtype)
+        return self._start(Op.ACCUMULATE, Outcome(self._room_for_results(keys, results)), keys,
+                           rows, stream=stream, element=element)
+
     def apply(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
-              results: Array = None, dtype: Any = None, stream: Any = None) -> Found:
+              results: Array = None, dtype: Any = None, stream: Any = None,
+              element: Any = None) -> Found:
         """Runs a batch of mixed kinds.
 
         ops: n integers, each an `Op`. Bytes are used where they are, and what is no `Op` is
         `Result.INVALID`; wider integers of NumPy, torch and CuPy are checked and copied. values:
-        needed where an operation is an insert, update or upsert (else it is `Result.INVALID`);
-        other rows do not matter. out, dtype: as in `find`.
+        needed where an operation is an insert, update, upsert, find_or_insert (whose initial value
+        it is) or accumulate (else it is `Result.INVALID`); other rows do not matter. element: the
+        dtype of elements, for accumulate. out, dtype: as in `find`.
         """
         return self.apply_async(ops, keys, values, out, results=results, dtype=dtype,
-                                stream=stream).wait()
+                                stream=stream, element=element).wait()
 
     def apply_async(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
-                    results: Array = None, dtype: Any = None, stream: Any = None) -> Ticket[Found]:
+                    results: Array = None, dtype: Any = None, stream: Any = None,
+                    element: Any = None) -> Ticket[Found]:
         """As `apply`, without waiting."""
         out = self._room_for_values(keys, out, dtype)
         results = self._room_for_results(keys, results)
         return self._start(Op.FIND, Found(results, out), keys, values, out,
-                           _arrays.op_codes(ops, len(Op)), stream)
+                           _arrays.op_codes(ops, len(Op)), stream,
+                           Element.NONE if element is None else element_of(element))
 
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Inserts many items: makes room for all of them first, then inserts in large batches.
@@ -373,7 +439,8 @@ class Store(_Items):
                            stream=stream)
 
     def _start(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
-               ops: Array = None, stream: Any = None) -> Ticket[Any]:
+               ops: Array = None, stream: Any = None, element: Element = Element.NONE,
+               initial: tuple[Any, ...] | None = None) -> Ticket[Any]:
         results = outcome.results
         handle = (_arrays.stream_of(keys, values, out, results, ops) if stream is None
                   else _arrays.stream_handle(stream))
@@ -389,7 +456,7 @@ class Store(_Items):
             op, _arrays.exported(ops, "ops", handle), _arrays.exported(keys, "keys", handle),
             _arrays.exported(values, "values", handle),
             _arrays.exported(out, "out", handle, written=True),
-            _arrays.exported(results, "results", handle, written=True), handle)
+            _arrays.exported(results, "results", handle, written=True), handle, element, initial)
         return Ticket(ticket, outcome, self, done, began)
 
 
@@ -473,7 +540,7 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
     """Creates a pool and opens it.
 
     path: a file that does not exist, or "pinned:" for volatile memory.
-    key_size: 8, 16, 32, 64 or 128 bytes. value_size: 1 byte to 64 KiB.
+    key_size: 8, 16, 32, 64 or 128 bytes. value_size: 1 byte to 16 MiB.
     options: those of `CreateOptions` and `OpenOptions`.
     """
     return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})

@@ -52,11 +52,26 @@ void BindCodes(nb::module_& m) {
       .value("INSERT", Op::kInsert, "add an item; the key must not exist")
       .value("UPDATE", Op::kUpdate, "replace the value of an item that exists")
       .value("UPSERT", Op::kUpsert, "insert or update")
-      .value("ERASE", Op::kErase, "remove an item");
+      .value("ERASE", Op::kErase, "remove an item")
+      .value("FIND_OR_INSERT", Op::kFindOrInsert,
+             "copy out the value of a key, which gets an initial one if it is missing")
+      .value("ACCUMULATE", Op::kAccumulate, "add a row to the value of an item that exists");
+  nb::enum_<Element>(m, "Element", "What values consist of.")
+      .value("NONE", Element::kNone)
+      .value("FLOAT32", Element::kFloat32)
+      .value("FLOAT16", Element::kFloat16)
+      .value("BFLOAT16", Element::kBFloat16)
+      .value("UINT64", Element::kUInt64);
+  nb::enum_<InitialValue::From>(m, "From", "Where initial values come from.")
+      .value("VALUES", InitialValue::From::kValues)
+      .value("CONSTANT", InitialValue::From::kConstant)
+      .value("UNIFORM", InitialValue::From::kUniform)
+      .value("NORMAL", InitialValue::From::kNormal);
   nb::enum_<Result>(m, "Result", nb::is_arithmetic(), "Outcome of one operation.")
       .value("OK", Result::kOk, "done")
       .value("NOT_FOUND", Result::kNotFound, "find, update, erase: no such key")
-      .value("EXISTS", Result::kExists, "insert: the key exists, its value is unchanged")
+      .value("EXISTS", Result::kExists,
+             "insert, find-or-insert: the key exists, its value is unchanged")
       .value("NO_SPACE", Result::kNoSpace, "no room, and the pool can't grow")
       .value("INVALID", Result::kInvalid, "no such kind, or a write without values");
 }
@@ -68,9 +83,10 @@ void BindStore(nb::module_& m) {
       .def_prop_ro("value_size", &PyStore::value_size)
       .def_prop_ro("closed", &PyStore::closed)
       .def("start", &PyStore::Start, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
-           "found"_a.none(), "results"_a, "stream"_a,
+           "found"_a.none(), "results"_a, "stream"_a, "element"_a, "initial"_a.none(),
            nb::sig("def start(self, op: Op, ops: object, keys: object, values: object, found: "
-                   "object, results: object, stream: int) -> Ticket"))
+                   "object, results: object, stream: int, element: Element, initial: tuple | None"
+                   ") -> Ticket"))
       .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
       .def("get", &PyStore::Get, "key"_a)
       .def("put", &PyStore::Put, "key"_a, "value"_a)

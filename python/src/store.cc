@@ -80,6 +80,16 @@ Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_siz
   batch_.op = call.op;
   batch_.keys = keys_.As<const std::byte>();
   batch_.results = results_.As<Result>();
+  batch_.element = call.element;
+  if (!call.initial.is_none()) {
+    const auto row = nb::cast<nb::bytes>(call.initial[1]);
+    initial_row_ = {BytesOf(row).begin(), BytesOf(row).end()};
+    batch_.initial = {.from = nb::cast<InitialValue::From>(call.initial[0]),
+                      .row = initial_row_,
+                      .seed = nb::cast<std::uint64_t>(call.initial[2]),
+                      .first = nb::cast<float>(call.initial[3]),
+                      .second = nb::cast<float>(call.initial[4])};
+  }
   if (!call.ops.is_none()) {
     ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});
     ops_.CheckRows(n, 1, "a byte");
@@ -135,8 +145,10 @@ PyStore::~PyStore() {
 }
 
 nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle values,
-                          nb::handle found, nb::handle results, std::uintptr_t stream) {
-  Arrays arrays({op, ops, keys, values, found, results}, key_size_, value_size_, executor_);
+                          nb::handle found, nb::handle results, std::uintptr_t stream,
+                          Element element, nb::handle initial) {
+  Arrays arrays({op, ops, keys, values, found, results, element, initial}, key_size_, value_size_,
+                executor_);
   nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
   auto& ticket = *nb::inst_ptr<PyTicket>(made);
   ticket.arrays_ = std::move(arrays);
@@ -149,8 +161,13 @@ nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle val
 
 std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle values,
                                                nb::handle results) {
-  const Arrays arrays({Op::kInsert, nb::none(), keys, values, nb::none(), results}, key_size_,
-                      value_size_, executor_);
+  const Arrays arrays({.op = Op::kInsert,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = values,
+                       .found = nb::none(),
+                       .results = results},
+                      key_size_, value_size_, executor_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
     const Batch& batch = arrays.batch();
@@ -311,8 +328,13 @@ std::optional<nb::bytes> PyReader::Get(const nb::bytes& key) {
 }
 
 std::optional<std::uint64_t> PyReader::Find(nb::handle keys, nb::handle found, nb::handle results) {
-  const Arrays arrays({Op::kFind, nb::none(), keys, nb::none(), found, results}, key_size_,
-                      value_size_, ExecutorKind::kCpu);
+  const Arrays arrays({.op = Op::kFind,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = nb::none(),
+                       .found = found,
+                       .results = results},
+                      key_size_, value_size_, ExecutorKind::kCpu);
   return WithoutGil([&] {
     const Use use(gate_, "the reader");
     const Batch& batch = arrays.batch();

@@ -26,6 +26,8 @@ struct Call {
   nb::handle values;
   nb::handle found;
   nb::handle results;
+  Element element = Element::kNone;
+  nb::handle initial = nb::none();  ///< None, or a tuple: From, row (bytes), seed, first, second
 };
 
 /// The arrays of a batch, checked against a store's sizes and executor.
@@ -40,6 +42,7 @@ class Arrays {
 
  private:
   Array keys_, ops_, values_, found_, results_;
+  std::vector<std::byte> initial_row_;
   Batch batch_{};
 };
 
@@ -55,7 +58,7 @@ class PyStore {
   std::uint32_t value_size() const { return value_size_; }
   bool closed() const { return gate_.closed(); }
   nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
-                   nb::handle results, std::uintptr_t stream);
+                   nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
   std::optional<nb::bytes> Get(const nb::bytes& key);
   Result Put(const nb::bytes& key, const nb::bytes& value);

@@ -5,6 +5,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "table/operation.h"
 #include "tests/test_util.h"
 
 namespace gpm::crash {
@@ -239,13 +240,19 @@ TEST(LinearizabilityTest, RandomHistories) {
       op.invoked_at = 10 * i - std::min<std::uint64_t>(10 * i, random() % 60);
       op.returned_at = 10 * i + 1 + random() % 60;
       const bool present = value.has_value();
-      op.result = op.op == Op::kUpsert   ? kOk
-                  : op.op == Op::kInsert ? (present ? Result::kExists : kOk)
-                                         : (present ? kOk : Result::kNotFound);
-      if (op.op == Op::kFind && present) op.found = *value;
+      const bool inserts = op.op == Op::kInsert || op.op == Op::kFindOrInsert;
+      op.result = op.op == Op::kUpsert ? kOk
+                  : inserts            ? (present ? Result::kExists : kOk)
+                                       : (present ? kOk : Result::kNotFound);
+      if (HasFound(op.op, op.result)) op.found = value.value_or(op.written);
       if (op.result == kOk) {
-        if (op.op == Op::kErase) value.reset();
-        if (op.op != Op::kErase && op.op != Op::kFind) value = op.written;
+        if (op.op == Op::kErase) {
+          value.reset();
+        } else if (op.op == Op::kAccumulate) {
+          *value += op.written;
+        } else if (op.op != Op::kFind) {
+          value = op.written;
+        }
       }
       history.push_back(op);
     }
@@ -259,6 +266,31 @@ TEST(LinearizabilityTest, RandomHistories) {
     }
   }
   EXPECT_GT(rejected, kRounds / 2);
+}
+
+TEST(LinearizabilityTest, SumsAndInitialValues) {
+  const auto op = [](Op kind, std::uint64_t written, Result result, std::uint64_t found,
+                     std::uint64_t at) {
+    return HistoryOp{.op = kind,
+                     .written = written,
+                     .result = result,
+                     .found = found,
+                     .invoked_at = at,
+                     .returned_at = at + 1,
+                     .batch = at};
+  };
+  History history = {op(Op::kFindOrInsert, 5, kOk, 5, 0), op(Op::kAccumulate, 7, kOk, 0, 10),
+                     op(Op::kFindOrInsert, 9, Result::kExists, 12, 20)};
+  EXPECT_EQ(FindNonlinearizable(history), "");
+  for (auto [i, found] : {std::pair{0, 6}, {2, 5}, {2, 7}, {2, 9}}) {
+    History wrong = history;
+    wrong[static_cast<std::size_t>(i)].found = static_cast<std::uint64_t>(found);
+    EXPECT_NE(FindNonlinearizable(wrong), "");
+  }
+  history[1].returned_at = kPending;  // then it may have been carried out, or not
+  EXPECT_EQ(FindNonlinearizable(history), "");
+  history[2].found = 5;
+  EXPECT_EQ(FindNonlinearizable(history), "");
 }
 
 }  // namespace

@@ -30,7 +30,8 @@ __device__ inline bool IsOnOtherKey(const DeviceBatch& batch, std::uint32_t key_
 /// The effect of the operation at a position, alone.
 __device__ inline KeyRunEffect SingleEffect(const DeviceBatch& batch, std::uint32_t p,
                                             bool begins_run, bool other_key) {
-  return EffectOf(batch.KindOf(batch.order[p]), batch.values != nullptr, p, begins_run, other_key);
+  const Op op = batch.KindOf(batch.order[p]);
+  return EffectOf(op, batch.HasValueFor(op), p, begins_run, other_key);
 }
 
 /// Where GroupByKey works. A trivially copyable view of GPU memory.

@@ -50,21 +50,32 @@ __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const De
     const std::uint32_t i = batch.OperationAt(p);
     const Op op = batch.KindOf(i);
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
-    const Plan plan = PlanOf(op, batch.ValueOf(i, table.value_size));
+    const std::byte* const value =
+        batch.HasValueFor(op) ? batch.ValueOf(i, table.value_size) : nullptr;
+    Plan plan = PlanOf(op, value);
+    Addends addends;
+    if (plan.if_present == Action::kAdd) {
+      addends = batch.AddendsFor(i, table.value_size);
+      addends.rows = value;
+      plan.addends = &addends;
+    }
     const Candidates candidates = operations.Locate(key);
     const Outcome outcome = operations.Apply(candidates, key, plan);
     shortage = outcome.shortage;
     items_added += ItemsAdded(plan, outcome);
     if (shortage != Shortage::kNothing && !run.final_attempt) break;
     bool hit = true;
-    if (op == Op::kFind && outcome.present && batch.found != nullptr) {
+    const bool finds = GivesValue(op) && outcome.present;
+    if (finds && batch.found != nullptr) {
       hit = operations.ReadFound(candidates, outcome, batch.FoundOf(i, table.value_size));
+    } else if (op == Op::kFindOrInsert && value != nullptr && batch.found != nullptr) {
+      CopyBytes(group, batch.FoundOf(i, table.value_size), value, table.value_size);
     }
     if (group.IsLeader()) {
-      if (op == Op::kFind && outcome.present) counts->CountFound(hit);
+      if (finds) counts->CountFound(hit);
       batch.results[i] = shortage != Shortage::kNothing
                              ? Result::kNoSpace
-                             : ResultOf(op, outcome.present, batch.values != nullptr);
+                             : ResultOf(op, outcome.present, batch.HasValueFor(op));
     }
   }
   if (!group.IsLeader()) return;

@@ -68,8 +68,9 @@ __device__ inline void DealCells(const Reclaim& reclaim, const TableView& table,
 }
 
 /// Searches the keys of key runs, a thread for each sorted position in [reads.first, reads.last).
-/// Carries out the runs that change nothing. Queues the others by the address of the slot that they
-/// are expected to change, and deals out the cells that they need.
+/// Carries out the runs that change nothing, since their key is there, or is not. Queues the others
+/// by the address of the slot that they are expected to change, and deals out the cells that they
+/// need.
 ///
 /// Plans how the values that finds want are read. They want them as they were before the run's
 /// first change, so they may be read at any time: a cell that was found is not written again before
@@ -86,14 +87,15 @@ __global__ void __launch_bounds__(kBlockThreads)
   bool writes = false;
   if (p < reads.last && EndsKeyRun(batch, p) && !batch.IsStuck(table)) {
     const KeyRunEffect effect = batch.effects[p];
-    const bool changes =
-        effect.collided() || effect.if_absent != kUnchanged || effect.if_present != kUnchanged;
     const bool wants = batch.found != nullptr && !effect.collided() && ReadsOld(batch, effect);
     const std::uint64_t* key = batch.KeyOf(batch.order[p], table.key_words);
     const Candidates candidates = operations.Locate(key);
     std::uint32_t empty = 0;
-    const Outcome outcome =
-        operations.Find(candidates, key, changes ? 0 : p - effect.first + 1, &empty);
+    const Outcome outcome = operations.Find(candidates, key, 0, &empty);
+    const bool changes = effect.collided() || Changes(effect, outcome.present);
+    if (!changes && outcome.present) {
+      operations.CountUses(candidates, outcome, p - effect.first + 1);
+    }
     bool hit = candidates.reserved < 0 && context.accelerators.directory.enabled();
     if (wants && (reads.has_plans() || !changes)) {
       const std::uint32_t reader = batch.order[effect.first_find()];
@@ -116,8 +118,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     if (changes) {
       const Plan change = PlanOfKeyRun(effect, [](std::uint32_t) { return nullptr; });
-      writes = !effect.collided() &&
-               (outcome.present ? change.if_present : change.if_absent) == Action::kWrite;
+      writes =
+          !effect.collided() && WritesValue(outcome.present ? change.if_present : change.if_absent);
       const int place =
           outcome.present ? static_cast<int>(outcome.position) : operations.PlaceFor(empty);
       const std::uint32_t bucket =

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     } else {
       ResolvePending(batch, record, p, query.operation);
     }
-    if (answer.found && batch.found != nullptr) {
+    if (answer.gives && batch.found != nullptr) {
       target = batch.FoundOf(query.operation, value_size);
       if (answer.writer != kUnchanged) {
         source = batch.ValueOf(batch.OperationAt(answer.writer), value_size);

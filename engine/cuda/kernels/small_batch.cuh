@@ -27,15 +27,16 @@ __device__ void ResolveSmall(const Group& group, const TableView& table, const D
   const std::uint32_t find = before.first_find();
   const bool is_first = i == before.first;
   const ResultQuery query{i,
+                          i,
                           before.first,
                           find,
                           is_first ? kUnchanged : before.if_absent,
                           is_first ? kUnchanged : before.if_present,
                           batch.KindOf(i)};
   const Resolved answer = ResolveResult(batch, query, record.present != 0);
-  if (!answer.found) return;
+  if (!answer.gives) return;
   const bool is_old = answer.writer == kUnchanged;
-  if (group.IsLeader()) counts->CountFound(!is_old || record.hit != 0);
+  if (answer.found && group.IsLeader()) counts->CountFound(!is_old || record.hit != 0);
   if (batch.found == nullptr || (is_old && i == find)) return;
   CopyBytes(group, batch.FoundOf(i, table.value_size),
             is_old ? batch.FoundOf(find, table.value_size)
@@ -115,10 +116,13 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
   } else if (group.IsLeader()) {
     *task->record = KeyRunRecord{0, 0, KeyRunStatus::kPending, task->effect.first};
   }
-  const bool one_by_one = attempt.final || (key_words > 1 && task->uses > 1 &&
-                                            HasCollision<Shape>(group, batch, key_words, task->last,
-                                                                runs.equal[runs.numbers[tile]]));
+  const bool one_by_one =
+      attempt.final || run.before.collided() ||
+      (key_words > 1 && task->uses > 1 &&
+       HasCollision<Shape>(group, batch, key_words, task->last, runs.equal[runs.numbers[tile]]));
   task->active = !one_by_one;
+  task->members = runs.equal[runs.numbers[tile]];
+  task->member_words = Shape::kUpTo / 32;
   return one_by_one;
 }
 
@@ -160,13 +164,18 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   const std::uint32_t first = blockIdx.x * kTiles;
   const std::uint32_t i = first + tile_number;
   const bool has_one = tile_number < kTiles && i < batch.count;
+  // Mostly they are found: few cells are needed, and reads are many.
+  const bool only_finds_or_inserts = batch.ops == nullptr && batch.op == Op::kFindOrInsert;
   // Values are written ahead, while runs are found and searched, if there is a cell for each
-  // operation and no run can need a second one (a run of several keys could). A batch that only
+  // operation and no run can need a second one (a run of several keys could, and one that mixes
+  // what accumulates with other operations). A batch that only
   // writes does so at once, since most values are needed; any other when it knows which are. Cells
   // that are not needed are retired.
   const bool ahead = !attempt.again && batch.values != nullptr && !table.inline_values() &&
-                     table.key_words == 1 && context.reclaim.unkept() >= part.operations;
-  const bool at_once = ahead && batch.ops == nullptr && Writes(batch.op);
+                     table.key_words == 1 && context.reclaim.unkept() >= part.operations &&
+                     !only_finds_or_inserts && (batch.ops == nullptr || batch.added == nullptr);
+  const bool at_once =
+      ahead && batch.ops == nullptr && Writes(batch.op) && batch.op != Op::kAccumulate;
   KeyRunTask task{};
   if (at_once) {
     if (threadIdx.x == 0 && first < batch.count) {
@@ -199,7 +208,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
   // (half of them in YCSB A). It is expected to where keys have to be read from persistent memory
   // first, which was not measured.
   const bool deals = reads.enabled() && context.accelerators.directory.keys != nullptr &&
-                     runs.writers_in_all < batch.count / 4;
+                     (runs.writers_in_all < batch.count / 4 || only_finds_or_inserts);
   bool one_by_one = false;
   if (has_one) {
     one_by_one = MakeTask(operations, batch, runs, tile_number, attempt, &task);
@@ -209,7 +218,7 @@ __global__ void __launch_bounds__(kSmallThreads, 1)
     const bool needs_cell = task.active && writer < kRemoved;
     if (ahead && !at_once && runs.Writes(tile_number) &&
         context.reclaim.CellAt(first_cell + runs.WritersBefore(tile_number), &task.cell) &&
-        needs_cell) {
+        needs_cell && !task.effect.accumulates() && batch.KindOf(writer) != Op::kFindOrInsert) {
       task.written = writer;
       operations.WriteAhead(task.cell, batch.ValueOf(writer, table.value_size));
     }

@@ -41,9 +41,9 @@ struct KindBits {
     std::uint32_t bits = 0;
     for (std::uint32_t op = 0; op < kOpKinds; ++op) {
       const Plan plan = PlanOf(static_cast<Op>(op), has_values ? &value : nullptr);
-      const std::uint32_t of_op = (static_cast<Op>(op) == Op::kFind ? kFinds : 0) |
+      const std::uint32_t of_op = (GivesValue(static_cast<Op>(op)) ? kFinds : 0) |
                                   (plan.if_absent == Action::kWrite ? kInserts : 0) |
-                                  (plan.if_present == Action::kWrite ? kUpdates : 0) |
+                                  (WritesValue(plan.if_present) ? kUpdates : 0) |
                                   (plan.if_present == Action::kErase ? kErases : 0);
       bits |= of_op << (4 * op);
     }
@@ -88,8 +88,10 @@ struct BlockKeyRuns {
   alignas(16) std::uint32_t inserts[kWords];  ///< and so on (KindBits)
   alignas(16) std::uint32_t updates[kWords];
   alignas(16) std::uint32_t erases[kWords];
+  alignas(16) std::uint32_t adds[kWords];  ///< of `updates`, those that accumulate
   OperationInKeyRun own[kTiles];
   std::uint32_t writers_in_all;  ///< operations of the batch that write or erase
+  bool has_adds;
 
   /// Whether an operation of the block's own writes.
   __device__ bool Writes(std::uint32_t own_number) const {
@@ -125,6 +127,7 @@ struct BlockKeyRuns {
     }
     Clear(table);
     Clear(equal);
+    if (threadIdx.x == 0) has_adds = false;
     const std::uint32_t first = blockIdx.x * kTiles;
 #pragma unroll
     for (std::uint32_t k = 0; k < kRounds; ++k) {
@@ -150,16 +153,20 @@ struct BlockKeyRuns {
     for (std::uint32_t k = 0; k < kRounds; ++k) {
       const std::uint32_t i = k * kSmallThreads + threadIdx.x;
       const std::uint32_t word = i / 32;
-      const std::uint32_t bits = KindBits::Of(kind[k], batch.values != nullptr);
+      const std::uint32_t bits = KindBits::Of(kind[k], batch.HasValueFor(kind[k]));
       const std::uint32_t find = __ballot_sync(~0u, (bits & KindBits::kFinds) != 0);
       const std::uint32_t insert = __ballot_sync(~0u, (bits & KindBits::kInserts) != 0);
       const std::uint32_t update = __ballot_sync(~0u, (bits & KindBits::kUpdates) != 0);
       const std::uint32_t erase = __ballot_sync(~0u, (bits & KindBits::kErases) != 0);
+      const std::uint32_t add =
+          __ballot_sync(~0u, kind[k] == Op::kAccumulate && (bits & KindBits::kUpdates) != 0);
       if (threadIdx.x % 32 == 0) {
         finds[word] = find;
         inserts[word] = insert;
         updates[word] = update;
         erases[word] = erase;
+        adds[word] = add;
+        if (add != 0) has_adds = true;
       }
       if (i >= batch.count) continue;
       std::uint32_t at = place_of(digest[k]);
@@ -286,9 +293,32 @@ struct BlockKeyRuns {
                             (erases[i / 32] & own_bit) != 0));
     effect.first = first;
     effect.find_and_collided = first_find;
+    std::uint32_t if_absent = upto.if_absent;
+    if (has_adds) NoteAdds(i, on, &effect, &if_absent);
     if (threadIdx.x % 32 == 0) {
-      *run = OperationInKeyRun{effect, upto.if_absent, upto.if_present,
-                               uses,   is_last,        first_find < first_change};
+      *run = OperationInKeyRun{effect, if_absent, upto.if_present,
+                               uses,   is_last,   first_find < first_change};
+    }
+  }
+  /// Sees to it that the effect of a run up to operation i says whether it accumulates, as EffectOf
+  /// and ComposeEffects do.
+  __device__ GPM_NOINLINE void NoteAdds(std::uint32_t i, Words on, KeyRunEffect* effect,
+                                        std::uint32_t* if_absent) const {
+    const Words add = Load(adds);
+    std::uint32_t adding = 0;
+    std::uint32_t others = 0;
+#pragma unroll
+    for (std::uint32_t k = 0; k < kFew; ++k) {
+      const std::uint32_t at = 32 * (threadIdx.x % 32 * kFew + k);
+      const std::uint32_t upto = at + 31 <= i ? ~0u : at > i ? 0 : (2u << (i - at)) - 1;
+      adding |= on.of[k] & upto & add.of[k];
+      others |= on.of[k] & upto & ~add.of[k];
+    }
+    if (!__any_sync(~0u, adding != 0)) return;
+    if (__any_sync(~0u, others != 0)) {
+      effect->find_and_collided |= ~kNoPosition;
+    } else {
+      *if_absent = kRemoved;
     }
   }
   __device__ static KeyRunEffect EffectOfOne(std::uint32_t position, bool inserts, bool updates,

@@ -1,0 +1,300 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <unordered_set>
+#include <vector>
+
+#include "bench/commands.h"
+#include "bench/kv_adapter.h"
+#include "bench/removed_at_end.h"
+#include "bench/report.h"
+#include "gpmstore/error.h"
+#include "ycsb/buffer.h"
+#include "ycsb/items.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+struct FindOrInsertArguments {
+  std::string pool;
+  std::uint32_t value_size = 128;
+  std::uint64_t records = 4'000'000;
+  std::vector<std::uint64_t> batches = {4096, 65536, std::uint64_t{1} << 20};
+  double missing = 0.1;  ///< share of a batch's keys
+  unsigned repeats = 9;
+  ExecutorKind executor = ExecutorKind::kAuto;
+  unsigned threads = 0;
+  std::string json;
+};
+
+constexpr std::uint32_t kKeySize = 8;
+
+/// The arrays of a batch: made on the host, and, for a store on a GPU, copied there.
+class Arrays {
+ public:
+  Arrays(std::uint64_t rows, std::uint32_t value_size, bool on_gpu)
+      : on_gpu_(on_gpu),
+        value_size_(value_size),
+        host_keys_(rows * kKeySize),
+        host_values_(rows * value_size),
+        host_results_(rows),
+        keys_(On(on_gpu), rows * kKeySize),
+        values_(On(on_gpu), rows * value_size),
+        found_(On(on_gpu), rows * value_size),
+        results_(On(on_gpu), rows) {}
+
+  std::uint64_t rows() const { return host_results_.size(); }
+  std::span<std::byte> key(std::uint64_t row) {
+    return std::span(host_keys_).subspan(row * kKeySize, kKeySize);
+  }
+  std::span<std::byte> value(std::uint64_t row) {
+    return std::span(host_values_).subspan(row * value_size_, value_size_);
+  }
+  void Put(std::uint64_t row, std::uint64_t record) {
+    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), key(row));
+    ycsb::WriteValue(record, 0, value(row));
+  }
+  /// The first rows were put.
+  void Upload(std::uint64_t rows) {
+    keys_.CopyFrom(std::span(host_keys_).first(rows * kKeySize));
+    values_.CopyFrom(std::span(host_values_).first(rows * value_size_));
+  }
+  /// Results of the last batch, on the host.
+  std::span<const Result> Results() {
+    if (!on_gpu_) return results_.as<Result>();
+    results_.CopyTo(std::as_writable_bytes(std::span(host_results_)));
+    return host_results_;
+  }
+  std::vector<std::byte> Found() const {
+    std::vector<std::byte> found(host_values_.size());
+    found_.CopyTo(found);
+    return found;
+  }
+  Batch View(std::uint64_t rows, Op op) {
+    return {.op = op,
+            .keys = keys_.bytes().first(rows * kKeySize),
+            .values = values_.bytes().first(rows * value_size_),
+            .found = found_.bytes().first(rows * value_size_),
+            .results = results_.as<Result>().first(rows)};
+  }
+
+ private:
+  static ycsb::Memory On(bool on_gpu) {
+    return on_gpu ? ycsb::Memory::kDevice : ycsb::Memory::kHost;
+  }
+
+  const bool on_gpu_;
+  const std::uint32_t value_size_;
+  std::vector<std::byte> host_keys_;
+  std::vector<std::byte> host_values_;
+  std::vector<Result> host_results_;
+  ycsb::Buffer keys_;
+  ycsb::Buffer values_;
+  ycsb::Buffer found_;
+  ycsb::Buffer results_;
+};
+
+[[noreturn]] void Fail(const char* what) { throw Error(ErrorCode::kDamaged, what); }
+
+/// The same in turns, on a pool: one call, or a find and an insert of what it did not find.
+class Comparison {
+ public:
+  Comparison(const FindOrInsertArguments& arguments, Store& store, std::uint64_t next_record)
+      : arguments_(arguments),
+        store_(store),
+        on_gpu_(store.Stats().executor == ExecutorKind::kCuda),
+        next_record_(next_record) {}
+
+  json Measure(std::uint64_t batch) {
+    Arrays all(batch, arguments_.value_size, on_gpu_);
+    Arrays some(batch, arguments_.value_size, on_gpu_);
+    std::vector<double> one_call;
+    std::vector<double> by_hand;
+    for (unsigned repeat = 0; repeat <= arguments_.repeats; ++repeat) {
+      ShowProgress(fmt::format("batches of {}: {} of {}", batch, repeat, arguments_.repeats));
+      const double first = Time(all, [&] { FindOrInsert(all); });
+      CheckFound(all);
+      const double second = Time(all, [&] { FindThenInsert(all, some); });
+      if (repeat == 0) continue;  // memory is allocated
+      one_call.push_back(first);
+      by_hand.push_back(second);
+    }
+    const double one = Median(one_call);
+    const double other = Median(by_hand);
+    return {{"batch", batch},
+            {"find_or_insert_ms", 1e3 * one},
+            {"find_then_insert_ms", 1e3 * other},
+            {"find_or_insert_mops", static_cast<double>(batch) / one / 1e6},
+            {"times", other / one}};
+  }
+
+ private:
+  /// @return seconds of `call` on new keys among such as are there
+  template <class Call>
+  double Time(Arrays& arrays, const Call& call) {
+    const std::uint64_t rows = arrays.rows();
+    const auto missing = static_cast<std::uint64_t>(arguments_.missing * static_cast<double>(rows));
+    std::unordered_set<std::uint64_t> taken;
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      std::uint64_t record = next_record_ + row;
+      // New ones are spread over the batch.
+      if (row * missing / rows == (row + 1) * missing / rows) {
+        do {
+          record = random_() % arguments_.records;
+        } while (!taken.insert(record).second);
+      }
+      arrays.Put(row, record);
+    }
+    next_record_ += rows;
+    arrays.Upload(rows);
+    const auto start = std::chrono::steady_clock::now();
+    call();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const std::uint64_t items = store_.Stats().items;
+    if (expected_items_ != 0 && items != expected_items_ + missing) {
+      Fail("not all keys were added, or some twice");
+    }
+    expected_items_ = items;
+    return seconds.count();
+  }
+
+  void FindOrInsert(Arrays& arrays) { store_.Apply(arrays.View(arrays.rows(), Op::kFindOrInsert)); }
+  /// As one has to without it: the results tell which keys are missing; those are brought together
+  /// by the host, with their values, and inserted. (What it takes to have their values among those
+  /// that were found is left out.)
+  void FindThenInsert(Arrays& all, Arrays& some) {
+    store_.Apply(all.View(all.rows(), Op::kFind));
+    const std::span<const Result> results = all.Results();
+    std::uint64_t missing = 0;
+    for (std::uint64_t row = 0; row < all.rows(); ++row) {
+      if (results[row] == Result::kOk) continue;
+      std::memcpy(some.key(missing).data(), all.key(row).data(), kKeySize);
+      std::memcpy(some.value(missing).data(), all.value(row).data(), arguments_.value_size);
+      ++missing;
+    }
+    some.Upload(missing);
+    store_.Apply(some.View(missing, Op::kInsert));
+  }
+  void CheckFound(Arrays& arrays) {
+    const std::vector<std::byte> found = arrays.Found();
+    for (std::uint64_t row = 0; row < arrays.rows(); ++row) {
+      if (std::memcmp(found.data() + row * arguments_.value_size, arrays.value(row).data(),
+                      arguments_.value_size) != 0) {
+        Fail("a wrong value was found");
+      }
+    }
+  }
+
+  const FindOrInsertArguments& arguments_;
+  Store& store_;
+  const bool on_gpu_;
+  std::uint64_t next_record_;
+  std::uint64_t expected_items_ = 0;
+  std::mt19937_64 random_{1};
+};
+
+json Measure(const FindOrInsertArguments& arguments) {
+  OpenOptions open;
+  open.executor = arguments.executor;
+  open.threads = arguments.threads;
+  RemovedAtEnd pool(arguments.pool);
+  std::uint64_t more = 0;
+  for (const std::uint64_t batch : arguments.batches) {
+    more += 2 * (arguments.repeats + 1) *
+            static_cast<std::uint64_t>(arguments.missing * static_cast<double>(batch));
+  }
+  Store store = Store::Create(pool.path(),
+                              {.key_size = kKeySize,
+                               .value_size = arguments.value_size,
+                               .initial_capacity = arguments.records + more},
+                              open);
+  pool.Made();
+  ShowProgress("loading");
+  constexpr std::uint64_t kRows = std::uint64_t{1} << 20;
+  Arrays rows(std::min(kRows, arguments.records), arguments.value_size, false);
+  for (std::uint64_t first = 0; first < arguments.records; first += kRows) {
+    const std::uint64_t n = std::min(kRows, arguments.records - first);
+    for (std::uint64_t i = 0; i < n; ++i) rows.Put(i, first + i);
+    rows.Upload(n);
+    if (store.Apply(rows.View(n, Op::kInsert)) != 0) Fail("the store did not take all records");
+  }
+  Comparison comparison(arguments, store, arguments.records);
+  json report = {{"rows", json::array()}};
+  for (const std::uint64_t batch : arguments.batches) {
+    report["rows"].push_back(comparison.Measure(batch));
+  }
+  ShowProgress("");
+  report["store"] = StoreFacts(store.Stats());
+  return report;
+}
+
+void Print(const json& report) {
+  fmt::print("{:>10}{:>20}{:>22}{:>12}{:>8}\n", "batch", "find-or-insert, ms", "find, insert, ms",
+             "M/s", "times");
+  for (const json& row : report.at("rows")) {
+    fmt::print("{:>10}{:>20.3f}{:>22.3f}{:>12.2f}{:>8.2f}\n", row.at("batch").get<std::uint64_t>(),
+               row.at("find_or_insert_ms").get<double>(),
+               row.at("find_then_insert_ms").get<double>(),
+               row.at("find_or_insert_mops").get<double>(), row.at("times").get<double>());
+  }
+}
+
+void Run(FindOrInsertArguments& arguments) {
+  if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
+  json report = Measure(arguments);
+  report.update({{"benchmark", "find-or-insert"},
+                 {"machine", MachineFacts()},
+                 {"missing", arguments.missing}});
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  if (arguments.json != "-") Print(report);
+}
+
+}  // namespace
+
+void AddFindOrInsertCommand(CLI::App& program) {
+  auto arguments = std::make_shared<FindOrInsertArguments>();
+  CLI::App* command = program.add_subcommand(
+      "find-or-insert", "FindOrInsert beside a find and an insert of what it did not find");
+  command->add_option("--records", arguments->records, "Items at first")
+      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 36))
+      ->capture_default_str();
+  command->add_option("--batches", arguments->batches, "Keys of a batch")
+      ->delimiter(',')
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+      ->capture_default_str();
+  command->add_option("--missing", arguments->missing, "Share of a batch's keys that are new")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--repeats", arguments->repeats,
+                   "Batches of each size, of which the median counts")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_option("--value-size", arguments->value_size, "Bytes of a value")
+      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  const std::map<std::string, ExecutorKind> executors{
+      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
+  command
+      ->add_option("--executor", arguments->executor, "What runs batches; auto: cuda when it can")
+      ->transform(CLI::CheckedTransformer(executors))
+      ->option_text("auto|cpu|cuda");
+  command->add_option("--threads", arguments->threads, "Threads of the cpu executor; 0: all cores")
+      ->check(CLI::Range(0u, 4096u));
+  command->add_option("--pool", arguments->pool,
+                      "Pool file, which must not exist and is removed; default: one in memory");
+  command->add_option("--json", arguments->json,
+                      "File for the figures as JSON; - for the standard output, where they then "
+                      "stand alone");
+  command->callback([arguments] { Run(*arguments); });
+}
+
+}  // namespace gpm::bench
