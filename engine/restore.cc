@@ -27,15 +27,17 @@ namespace gpm {
 namespace {
 
 constexpr unsigned kMostThreads = 8;
-/// Of keys and values that are inserted at a time, while the next are read: enough for the largest
-/// batches, and for a bulk load to pay.
-constexpr std::uint64_t kPieceBytes = std::uint64_t{512} << 20;
+/// Of keys and values that are inserted at a time, while the next are read: enough for large
+/// batches. Its memory is used over and over, since the system takes longer to hand out memory than
+/// to read a file that it holds.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 20;
 
 /// Some items of a chain, in the shape of a batch.
 class Piece {
  public:
   Piece(const SnapshotHeader& header, std::uint64_t room)
-      : key_size_(header.key_size),
+      : room_(room),
+        key_size_(header.key_size),
         value_size_(header.value_size),
         keys_(new std::byte[room * key_size_]),
         values_(new std::byte[room * value_size_]) {}
@@ -53,7 +55,9 @@ class Piece {
       if (chain.Counts(file, key)) Put(items_++, 1, key, values + i * value_size_);
     }
   }
+  std::uint64_t room() const { return room_; }
   std::uint64_t items() const { return items_; }
+  void Clear() { items_ = 0; }
 
   /// @return items of it that are now in the store
   std::uint64_t InsertInto(Store& store) {
@@ -69,6 +73,7 @@ class Piece {
     std::memcpy(values_.get() + at * value_size_, values, count * value_size_);
   }
 
+  const std::uint64_t room_;  ///< items
   const std::uint64_t key_size_;
   const std::uint64_t value_size_;
   const std::unique_ptr<std::byte[]> keys_;
@@ -88,8 +93,8 @@ class Pieces {
     }
   }
 
-  /// @return null: there is no more
-  std::unique_ptr<Piece> Next() {
+  /// @param piece one that is used again, or null @return null: there is no more
+  std::unique_ptr<Piece> Next(std::unique_ptr<Piece> piece) {
     if (next_ == blocks_.size()) return nullptr;
     const SnapshotHeader& header = chain_.newest();
     const std::uint64_t item_bytes = std::uint64_t{header.key_size} + header.value_size;
@@ -98,7 +103,11 @@ class Pieces {
     do {
       room += blocks_[next_++].count;
     } while (next_ < blocks_.size() && (room + blocks_[next_].count) * item_bytes <= kPieceBytes);
-    auto piece = std::make_unique<Piece>(header, room);
+    if (piece == nullptr || piece->room() < room) {
+      piece.reset();
+      piece = std::make_unique<Piece>(header, room);
+    }
+    piece->Clear();
     std::atomic<std::size_t> next{first};
     threads_.Run(threads_.threads(), [&](std::size_t) {
       BlockBuffer buffer(SnapshotLayout(header).block_bytes());
@@ -126,13 +135,14 @@ class Pieces {
 void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
   Pieces pieces(chain, threads);
   std::uint64_t loaded = 0;
-  std::unique_ptr<Piece> piece = pieces.Next();
+  std::unique_ptr<Piece> piece = pieces.Next(nullptr);
+  std::unique_ptr<Piece> former;
   while (piece != nullptr) {
     std::unique_ptr<Piece> next;
     std::exception_ptr not_read;
     const auto read = [&] {
       try {
-        next = pieces.Next();
+        next = pieces.Next(std::move(former));
       } catch (...) {
         not_read = std::current_exception();
       }
@@ -156,7 +166,7 @@ void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
     if (not_read) std::rethrow_exception(not_read);
     if (inserted < piece->items()) break;
     loaded += inserted;
-    piece = std::move(next);
+    former = std::exchange(piece, std::move(next));
   }
   const std::uint64_t right = chain.newest().total_items;
   if (piece == nullptr && loaded == right && store.Stats().items == right) return;

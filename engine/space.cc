@@ -167,7 +167,8 @@ void Space::LookAhead() noexcept {
     return;  // it grows when it has to
   }
   const GrowthTimes& growth = pool_.mapping().growth_times();
-  for (; growths_seen_ < growth.growths; ++growths_seen_) lead_ = std::max(lead_ * kForgetLead, 1.0);
+  for (; growths_seen_ < growth.growths; ++growths_seen_)
+    lead_ = std::max(lead_ * kForgetLead, 1.0);
   if (std::exchange(waits_seen_, growth.waits) < growth.waits) lead_ = kMostLead;
   std::uint64_t bytes = 0;
   if (has_cells_) {
