@@ -228,6 +228,7 @@ std::uint64_t Space::QueueAdded() {
   const CellRange range = *std::exchange(unqueued_, std::nullopt);
   health_.AllOrUnusable("value cells were added", [&]() GPM_REQUIRES(store_state) {
     if (!epochs_.holds_cells()) return executor_.FreeAll(range);
+    epochs_.Quiesced(executor_.Positions());
     const std::uint64_t tail = executor_.Positions().cells_tail;
     executor_.FreeAll(range);
     // In front of what is held, and with them what was free before.
@@ -236,6 +237,7 @@ std::uint64_t Space::QueueAdded() {
     const std::uint64_t hold = executor_.ReturnCells({head, free}).cells_tail;
     executor_.ReturnCells({head + free, tail - head - free});
     epochs_.Requeued(tail, hold);
+    epochs_.Quiesced(executor_.Positions());
   });
   return range.last - range.first;
 }
@@ -410,8 +412,8 @@ void Space::FreeUnused(std::uint64_t items) {
 }
 
 std::uint64_t Space::CountMisplacedCells() {
-  if (unqueued_) QueueAdded();
   Reclaim();
+  if (unqueued_) QueueAdded();
   return executor_.CountMisplacedCells(CellRanges(), epochs_.head());
 }
 

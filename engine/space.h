@@ -157,6 +157,7 @@ class Space {
   std::uint64_t CellsToBegin(const Demand& demand) const GPM_REQUIRES(store_state);
   void CountCells() noexcept GPM_REQUIRES(store_state);
   void SortCells(std::uint64_t wanted) GPM_REQUIRES(store_state);
+  /// REQUIRES: everything was reclaimed.
   std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
   /// Erased slots that are not given back, at most.
   std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }

@@ -493,6 +493,30 @@ TEST_F(SnapshotTest, ThePoolGrowsBesideASnapshot) {
   store.Reopen();
 }
 
+/// A batch for which a pool grows in several steps, since there is a gap where a level was: each of
+/// them leaves what the snapshot holds behind what is free.
+TEST_F(SnapshotTest, ThePoolGrowsInSeveralStepsBesideASnapshot) {
+  ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
+  for (std::uint64_t first = 0; first < 20000; first += 500) {
+    store.Apply(Op::kInsert, Numbers(first, 500));
+  }
+  const Model then = store.model();
+  const std::string file = NewPath();
+  std::jthread snapshot;
+  {
+    HeldWrites held;
+    snapshot = std::jthread([&] { store.store().Snapshot(file); });
+    held.AwaitFirst();
+    for (int round = 0; round < 4; ++round) {
+      store.Apply(Op::kUpdate, Numbers(0, 20000), 100 + round);
+      store.ExpectContents();
+    }
+  }
+  snapshot.join();
+  ExpectRestores({file}, then);
+  store.Reopen();
+}
+
 /// A pool that can't grow: batches that lack room wait for the snapshot, and none is refused.
 TEST_F(SnapshotTest, AFullPoolWaitsForTheSnapshot) {
   constexpr std::uint64_t kItems = 20000;
