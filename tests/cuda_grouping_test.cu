@@ -60,6 +60,7 @@ class GroupByKeyTest : public test::CudaTest {
     batch.ops = device_ops.data();
     batch.keys = device_keys.data();
     batch.values = reinterpret_cast<const std::byte*>(device_keys.data());
+    batch.added = reinterpret_cast<std::byte*>(digests.data());  // so that kAccumulate is valid
     batch.hashes = firsts.data();
     batch.order = order.data();
     batch.effects = effects.data();

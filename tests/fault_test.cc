@@ -354,12 +354,7 @@ class FaultSession {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const std::string key = AsString(batch.key(i));
       allowed[key].insert(state(key));
-      const bool present = after.contains(key);
-      const Op op = batch.op(i);
-      if (op == Op::kErase) after.erase(key);
-      if (op == Op::kUpsert || (present ? op == Op::kUpdate : op == Op::kInsert)) {
-        after[key] = AsString(batch.value(i));
-      }
+      batch.ApplyOne(after, i);
       allowed[key].insert(state(key));
     }
     TestBatch finds = NewBatch();

@@ -643,18 +643,9 @@ TEST_F(RealCrashTest, AcknowledgedBatchesSurviveAKilledProcess) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself";
 
-    const auto apply_to_model = [&](const TestBatch& batch, std::size_t i) {
-      const std::string key = AsString(batch.key(i));
-      const Op op = batch.op(i);
-      const bool present = model.contains(key);
-      if (op == Op::kErase) model.erase(key);
-      if (op == Op::kUpsert || (op == Op::kInsert && !present) || (op == Op::kUpdate && present)) {
-        model[key] = AsString(batch.value(i));
-      }
-    };
     for (std::uint64_t number = first; number < first + acknowledged; ++number) {
       const TestBatch batch = make_batch(number);
-      for (std::size_t i = 0; i < batch.size(); ++i) apply_to_model(batch, i);
+      for (std::size_t i = 0; i < batch.size(); ++i) batch.ApplyOne(model, i);
     }
     // The batch that was running: each key is as before it, or as after one of its operations on
     // it. What of the two it is, the reopened store says, and the model follows.
@@ -669,7 +660,7 @@ TEST_F(RealCrashTest, AcknowledgedBatchesSurviveAKilledProcess) {
     }
     const Model before = model;
     for (std::size_t i = 0; i < running.size(); ++i) {
-      apply_to_model(running, i);
+      running.ApplyOne(model, i);
       const std::string key = AsString(running.key(i));
       allowed[key].insert(state(key));
     }

@@ -219,7 +219,7 @@ struct Item {
     const Result result = ResultOf(op, present);
     const Plan plan = PlanOf(op, reinterpret_cast<const std::byte*>(1));
     const Action action = present ? plan.if_present : plan.if_absent;
-    if (action == Action::kWrite) {
+    if (WritesValue(action)) {
       present = true;
       writer = position;
     } else if (action == Action::kErase) {
@@ -257,23 +257,32 @@ TEST(Combine, ScanOfRandomRunsEqualsOneByOne) {
       Item item{};
       std::uint32_t first = 0;
       std::uint32_t first_find = kNoPosition;
+      std::uint32_t adding = 0;
       for (std::uint32_t p = 0; p < ops.size(); ++p) {
         if (begins[p]) {
           item = Item{present_before, kUnchanged};
           first = p;
           first_find = kNoPosition;
+          adding = 0;
         }
-        if (ops[p] == Op::kFind && first_find == kNoPosition) first_find = p;
+        if (GivesValue(ops[p]) && first_find == kNoPosition) first_find = p;
+        if (ops[p] == Op::kAccumulate) ++adding;
         item.Apply(ops[p], p);
         const KeyRunEffect scanned = reduce(reduce, 0, p + 1);
+        const bool all_add = adding == p + 1 - first;
+        ASSERT_EQ(scanned.collided(), adding > 0 && !all_add);
+        ASSERT_EQ(scanned.first, first);
+        if (scanned.collided()) continue;  // carried out one by one
+        ASSERT_EQ(scanned.accumulates(), all_add);
+        if (all_add) {
+          ASSERT_EQ(Changes(scanned, present_before), present_before);
+        }
         const std::uint32_t effect = present_before ? scanned.if_present : scanned.if_absent;
         ASSERT_EQ(PresentAfter(effect, present_before), item.present);
         if (item.present && (effect != kUnchanged || item.writer != kUnchanged)) {
           ASSERT_EQ(effect, item.writer);
         }
-        ASSERT_EQ(scanned.first, first);
         ASSERT_EQ(scanned.first_find(), first_find);
-        ASSERT_FALSE(scanned.collided());
       }
     }
   }

@@ -251,6 +251,26 @@ class TestBatch {
     return 0;
   }
 
+  /// What operation i does to a model.
+  void ApplyOne(Model& model, std::size_t i) const {
+    const std::string at = AsString(key(i));
+    const auto item = model.find(at);
+    const bool present = item != model.end();
+    const Op kind = ops_[i];
+    if (kind == Op::kErase && present) model.erase(item);
+    if (kind == Op::kAccumulate && present && element() != Element::kNone) {
+      Addends addends;
+      addends.element = element();
+      addends.sum = reinterpret_cast<std::byte*>(item->second.data());
+      addends.rows = value(i).data();
+      AddRows(ThreadGroup{}, addends, value_size_);
+    }
+    const bool inserts = kind == Op::kInsert || kind == Op::kFindOrInsert;
+    if (kind == Op::kUpsert || (present ? kind == Op::kUpdate : inserts)) {
+      model[at] = AsString(value(i));
+    }
+  }
+
   /// Applies the operations one by one to the model and compares each result and found value.
   /// @param no_space operations that wrote may also have reported kNoSpace and changed nothing
   void Compare(Model& model, bool no_space = false) const {
@@ -272,16 +292,7 @@ class TestBatch {
         expected = Result::kNoSpace;
       } else if (expected == Result::kOk) {
         if (ops_[i] == Op::kFind) found = &item->second;
-        if (ops_[i] == Op::kErase) model.erase(item);
-        if (adds) {
-          Addends addends;
-          addends.element = element();
-          addends.sum = reinterpret_cast<std::byte*>(item->second.data());
-          addends.rows = value(i).data();
-          AddRows(ThreadGroup{}, addends, value_size_);
-        } else if (writes) {
-          model[at] = AsString(value(i));
-        }
+        ApplyOne(model, i);
       }
       if (finds && (expected == Result::kOk || expected == Result::kExists)) found = &model[at];
       const bool right_value = found == nullptr || AsString(this->found(i)) == *found;

@@ -83,7 +83,7 @@ def test_accumulate_counters(path):
 def test_accumulate_bytes_as_bfloat16(store):
     keys = make_keys(1)
     one = np.full(64, 0x3F80, np.uint16)  # 1 in bfloat16
-    store.insert(keys, one.view(np.uint8))
+    store.insert(keys, one.view(np.uint8).reshape(1, 128))
     store.accumulate(keys, one.reshape(1, 64), "bfloat16")
     assert (store.find(keys, dtype=np.uint16).values == 0x4000).all()  # 2
 

@@ -352,7 +352,8 @@ def test_stats(store):
     store.find(make_keys(20))
     stats = store.stats()
     assert stats["items"] == 10 and stats["finds_found"] == 10
-    assert stats["operations"] == {"find": 20, "insert": 10, "update": 0, "upsert": 0, "erase": 0}
+    assert stats["operations"] == {"find": 20, "insert": 10, "update": 0, "upsert": 0, "erase": 0,
+                                   "find-or-insert": 0, "accumulate": 0}
     assert (stats["executor"], stats["threads"]) == (EXECUTOR, 2 if EXECUTOR == "cpu" else 0)
     assert stats["geometry"] == "2L-2H-8S" and stats["medium"]["survives_process_crash"]
 

@@ -249,7 +249,7 @@ TEST(LinearizabilityTest, RandomHistories) {
         if (op.op == Op::kErase) {
           value.reset();
         } else if (op.op == Op::kAccumulate) {
-          *value += op.written;
+          value = value.value_or(0) + op.written;
         } else if (op.op != Op::kFind) {
           value = op.written;
         }

@@ -15,6 +15,7 @@
 #include "gpmstore/store.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
+#include "table/operation.h"
 #include "tests/fuzz/damage.h"
 #include "tests/test_util.h"
 
@@ -339,34 +340,38 @@ class Trial {
 
   void ExpectOutcome(const test::TestBatch& batch, std::size_t i) {
     const Result result = batch.result(i);
-    if (static_cast<std::uint8_t>(result) > static_cast<std::uint8_t>(Result::kNoSpace)) {
+    const bool may_be_invalid = batch.op(i) == Op::kAccumulate && batch.element() == Element::kNone;
+    if (result > (may_be_invalid ? Result::kInvalid : Result::kNoSpace)) {
       Fail("operation without an outcome");
     }
     const std::string key = test::AsString(batch.key(i));
     const Op op = batch.op(i);
-    const bool writes = op == Op::kInsert || op == Op::kUpdate || op == Op::kUpsert;
+    const bool writes = Writes(op);
     if (!Sure(key)) {
       // What was written, or found, is there from now on.
-      if (result != Result::kOk || op == Op::kErase) return;
-      model_[key] = test::AsString(writes ? batch.value(i) : batch.found(i));
+      if (op == Op::kAccumulate || op == Op::kErase) return;
+      if (result != Result::kOk && !HasFound(op, result)) return;
+      model_[key] = test::AsString(HasFound(op, result) ? batch.found(i) : batch.value(i));
       learned_.insert(key);
       return;
     }
     const auto item = model_.find(key);
     const bool present = item != model_.end();
     Result expected = Result::kOk;
-    if (op == Op::kInsert && present) expected = Result::kExists;
-    if (op != Op::kInsert && op != Op::kUpsert && !present) expected = Result::kNotFound;
+    if ((op == Op::kInsert || op == Op::kFindOrInsert) && present) expected = Result::kExists;
+    if (!Inserts(op) && !present) expected = Result::kNotFound;
+    if (op == Op::kAccumulate && batch.element() == Element::kNone) expected = Result::kInvalid;
     if (writes && expected == Result::kOk && result == Result::kNoSpace) return;
     if (result != expected) {
       Fail("{} of {}: {} instead of {}", OpName(op), Name(key), ResultName(result),
            ResultName(expected));
     }
-    if (expected != Result::kOk) return;
-    if (op == Op::kFind && test::AsString(batch.found(i)) != item->second) {
-      Fail("find of {}: a wrong value", Name(key));
+    if (HasFound(op, result) && test::AsString(batch.found(i)) !=
+                                    (present ? item->second : test::AsString(batch.value(i)))) {
+      Fail("{} of {}: a wrong value", OpName(op), Name(key));
     }
-    if (writes) model_[key] = test::AsString(batch.value(i));
+    if (expected != Result::kOk) return;
+    if (writes) batch.ApplyOne(model_, i);
     if (op != Op::kErase) return;
     if (learned_.contains(key)) {
       Forget(key);  // damage may have left another copy of it
