@@ -18,6 +18,7 @@ namespace {
 struct SnapshotArguments {
   std::string pool;
   std::vector<std::string> files;
+  std::vector<std::string> base;
   OpenArguments open;
 };
 
@@ -33,9 +34,11 @@ int RunSnapshot(const SnapshotArguments& arguments) {
   open.executor = ExecutorKind::kCpu;
   Store store = Store::Open(arguments.pool, open);
   const std::string& file = arguments.files.front();
-  const SnapshotResult result = store.Snapshot(file, {.track_changes = false});
+  const SnapshotResult result =
+      store.Snapshot(file, {.chain = arguments.base, .track_changes = false});
   store.Close();
-  Print(fmt::format("{}: {} items in {}, {:.3f} s\n", file, result.items,
+  const std::string written = arguments.base.empty() ? "" : fmt::format("{} of ", result.written);
+  Print(fmt::format("{}: {}{} items in {}, {:.3f} s\n", file, written, result.items,
                     ycsb::BytesText(result.bytes), result.seconds));
   return kExitOk;
 }
@@ -67,11 +70,21 @@ void AddSnapshotCommands(CLI::App& app, Commands& commands) {
     command->add_option("FILE", arguments->files, "File that does not exist yet")
         ->required()
         ->expected(1);
+    command
+        ->add_option("--base", arguments->base,
+                     "Write an increment: what changed since the last of these, which are a "
+                     "whole snapshot of this pool and its increments, in their order")
+        ->expected(1, CLI::detail::expected_max_vector_size);
     command->footer(
-        "A store that is open writes snapshots of itself while its batches go on, and increments\n"
-        "that have what changed since the one before: Store::Snapshot. Nobody keeps track of what\n"
-        "changes in a pool that no store has open, so this writes all of it.\n\n"
-        "Examples:\n  gpmstore snapshot /dev/shm/p backup.snap");
+        "A store that is open writes snapshots of itself while its batches go on, and knows what\n"
+        "changed since the one before: Store::Snapshot. Nobody keeps track of what changes in a\n"
+        "pool that no store has open. So --base reads all of its files, and the pool, and "
+        "compares\n"
+        "them: that takes as long as restoring them would, and some memory, but little is "
+        "written.\n\n"
+        "Examples:\n  gpmstore snapshot /dev/shm/p whole.snap\n"
+        "  gpmstore snapshot /dev/shm/p monday.snap --base whole.snap\n"
+        "  gpmstore snapshot /dev/shm/p tuesday.snap --base whole.snap monday.snap");
     commands.push_back({command, [arguments] { return RunSnapshot(*arguments); }});
   }
   CLI::App* command = app.add_subcommand("restore", "Make a pool of a snapshot and its increments");

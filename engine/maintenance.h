@@ -130,6 +130,8 @@ class TableMaintenance {
   /// Marks what was marked in the change map that a copy replaced, in the one that there is now,
   /// which has no fewer ranges; batches may run. @throws Error(kGpu)
   virtual void MarkAgain(const TableCopy& copy) = 0;
+  /// Likewise, those that are not 0 of `marks`, in host memory. @throws Error(kGpu), std::bad_alloc
+  virtual void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) = 0;
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
   /// the shape has none. Ends a refresh under way.

@@ -25,21 +25,12 @@ using Clock = std::chrono::steady_clock;
 constexpr unsigned kFewestThreads = 2;
 constexpr unsigned kMostThreads = 8;
 constexpr unsigned kCoresForThread = 8;
-/// A range has half an item to one: an increment is hardly larger than what changed.
 constexpr std::uint64_t kRangesForItem = 2;
 constexpr std::uint32_t kFewestRangeBits = 10;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-std::uint32_t RangeBitsFor(std::uint64_t items) {
-  const auto bits = static_cast<std::uint32_t>(std::bit_width(kRangesForItem * items));
-  return std::clamp(bits, kFewestRangeBits, kMostRangeBits);
-}
-
-/// Room for the items, and for those that batches add until the instant.
-std::uint64_t RoomFor(std::uint64_t items) { return items + items / 16 + 1024; }
 
 std::vector<std::uint32_t> MarkedRanges(const TableCopy& copy) {
   std::vector<std::uint32_t> ranges;
@@ -102,6 +93,13 @@ class CopiedItems : public SnapshotSource {
 };
 
 }  // namespace
+
+std::uint32_t RangeBitsFor(std::uint64_t items) {
+  const auto bits = static_cast<std::uint32_t>(std::bit_width(kRangesForItem * items));
+  return std::clamp(bits, kFewestRangeBits, kMostRangeBits);
+}
+
+std::uint64_t RoomForCopy(std::uint64_t items) { return items + items / 16 + 1024; }
 
 Snapshots::Turn::Turn(Snapshots& snapshots) : snapshots_(snapshots) {
   MutexLock lock(snapshots.mutex_);
@@ -216,7 +214,13 @@ SnapshotResult StoreImpl::Snapshot(const std::string& path, const SnapshotOption
   SnapshotResult result;
   {
     const Snapshots::Turn turn(snapshots_);
-    result = TakeSnapshot(path, options);
+    SnapshotOptions of_base = options;
+    if (!options.chain.empty()) {
+      RequireNoFile(path);
+      TrackSince(options.chain);
+      of_base.base = options.chain.back();
+    }
+    result = TakeSnapshot(path, of_base);
   }
   log_.Tell();
   return result;
@@ -232,7 +236,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   ThreadPool threads(options.threads > 0
                          ? options.threads
                          : std::clamp(cores / kCoresForThread, kFewestThreads, kMostThreads));
-  CopyShape shape{.room = RoomFor(header.total_items),
+  CopyShape shape{.room = RoomForCopy(header.total_items),
                   .key_words = key_size_ / 8,
                   .changes_only = header.is_increment(),
                   .range_bits = 0};

@@ -258,6 +258,8 @@ bool Space::AddCells(std::uint64_t cells) {
       CountCells();
     }
     added += QueueAdded();
+    // What was queued again, beside a snapshot, is free at once: the next segment begins behind it.
+    epochs_.Quiesced(executor_.Positions());
   }
   epochs_.Quiesced(executor_.Positions());
   return added >= cells;

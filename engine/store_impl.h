@@ -100,6 +100,9 @@ class StoreImpl {
   // Of a snapshot, by who has the turn.
 
   SnapshotHeader BeginHeader(const SnapshotOptions& options);
+  /// Makes the last of a chain's files the base of the next increment, whatever was before, by
+  /// comparing all items with the chain's. When it throws, there is no base.
+  void TrackSince(const std::vector<std::string>& files);
   SnapshotResult TakeSnapshot(const std::string& path, const SnapshotOptions& options);
   /// @param copy made anew where it has too little room @return seconds that batches were excluded
   double TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,

@@ -32,7 +32,7 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
 
 gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_compose_test cuda_copier_test
   cuda_grouping_test store_test row_operations_test space_test draining_test
-  composed_growth_test snapshot_test recovery_test model_test
+  composed_growth_test snapshot_test snapshot_schedule_test recovery_test model_test
   cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test)
 
 phase_tests() {

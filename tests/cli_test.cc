@@ -100,6 +100,7 @@ TEST_F(CliTest, SnapshotAndRestore) {
     store.Close();
   }
   const std::string folder = NewPath();
+  const std::string again = NewPath();
   const std::string kept = NewPath();
   ran =
       Run("ycsb -w a --records 2000 --operations 20000 --executor cpu --snapshot-interval 0.001 "
@@ -119,6 +120,15 @@ TEST_F(CliTest, SnapshotAndRestore) {
   ExpectRefused("restore " + file, "At least 2");
   ExpectRefused("snapshot " + pool + " " + file, "there is a file");
   ExpectRefused("snapshot " + file + " " + NewPath(), "not a GPMStore pool");
+  ASSERT_EQ(Run("put " + pool + " 5 five").status, 0);
+  const std::string compared = NewPath();
+  ran = Run("snapshot " + pool + " " + compared + " --base " + file);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find(" of 20001 items in"), std::string::npos) << ran.out;
+  EXPECT_EQ(Run("restore --executor cpu " + file + " " + compared + " " + again).status, 0);
+  EXPECT_EQ(lines(again), lines(pool));
+  ExpectRefused("snapshot " + kept + " " + NewPath() + " --base " + file, "another pool");
+  ExpectRefused("snapshot " + pool + " " + NewPath() + " --base " + compared, "increment");
   ExpectRefused("snapshot pinned: " + NewPath(), "pinned");
 }
 

@@ -85,10 +85,14 @@ class FaultSession {
   /// Its stores drain the oldest level beside batches when they grow.
   void ComposeNoLevels() { options_.growth_pause = 0; }
   /// Takes a snapshot, an increment if that can be. When it fails there is no file.
-  void Snapshot() {
+  /// @param compare what changed is found by comparing
+  void Snapshot(bool compare = false) {
     const std::string file = path_ + ".snap" + std::to_string(chain_.size());
-    std::string base = chain_.empty() ? "" : chain_.back();
-    const auto snapshot = [&] { store_->Snapshot(file, {.base = base, .threads = 2}); };
+    std::string base = chain_.empty() || compare ? "" : chain_.back();
+    const auto snapshot = [&] {
+      const std::vector<std::string> chain = compare ? chain_ : std::vector<std::string>();
+      store_->Snapshot(file, {.base = base, .chain = chain, .threads = 2});
+    };
     if (!Call(snapshot)) {
       EXPECT_FALSE(std::filesystem::exists(file)) << "a snapshot that could not be taken is there";
       ExpectNoTemporaryFiles();
@@ -580,6 +584,8 @@ constexpr Story kStories[] = {
        session.Snapshot();
        Insert(session, 1000, 50);
        session.Snapshot();
+       Insert(session, 1100, 50);
+       session.Snapshot(true);
        session.Restore();
        session.Close();
      }},

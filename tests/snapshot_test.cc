@@ -262,6 +262,97 @@ TEST_F(SnapshotTest, WrongBasesAreRefused) {
   EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(NewPath() + "/none/file"); }), ErrorCode::kIo);
 }
 
+/// Each in a session of its own, which knows what changed since the one before by comparing alone.
+TEST_P(SnapshotShapeTest, IncrementsByComparing) {
+  ModelledStore store(NewPath(), Create(), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 6000));
+  store.Apply(Op::kInsert, {~std::uint64_t{0}});
+  std::vector<std::string> chain{NewPath()};
+  store.store().Snapshot(chain[0], {.track_changes = false});
+  const auto take = [&](const SnapshotOptions& options) {
+    const std::string file = NewPath();
+    const SnapshotResult result = store.store().Snapshot(file, options);
+    EXPECT_EQ(result.items, store.model().size());
+    EXPECT_LT(result.written, result.items / 8);
+    chain.push_back(file);
+    ExpectRestores(chain, store.model());
+  };
+  for (std::uint64_t session = 1; session <= 3; ++session) {
+    store.Reopen();
+    if (session == 2) store.store().Reserve(30000);  // moves items
+    store.Apply(Op::kUpdate, Numbers(100 * session, 20), session);
+    store.Apply(Op::kErase, Numbers(3000 + 100 * session, 20));
+    store.Apply(Op::kInsert, Numbers(10000 * session, 20));
+    store.Apply(Op::kErase, {4999 + session});
+    store.Apply(Op::kInsert, {4999 + session});  // as it was
+    if (session == 3) store.Apply(Op::kUpdate, {~std::uint64_t{0}}, 4);
+    take({.chain = chain});
+  }
+  take({.chain = chain});  // nothing changed
+  EXPECT_EQ(store.store().Stats().snapshots, 2u);
+  // And from there on by marks.
+  store.Apply(Op::kUpdate, Numbers(50, 20), 77);
+  take({.base = chain.back()});
+}
+
+/// What changes between the instant from which changes are marked and that of the snapshot is in
+/// it.
+TEST_F(SnapshotTest, ComparesBesideBatches) {
+  Store store = Store::Create(NewPath(), Shape(8, 40), TestOpenOptions());
+  const auto write = [&](std::uint64_t version) {
+    TestBatch batch(8, 40);
+    for (std::uint64_t key = 0; key < 2000; ++key) {
+      if ((key + version) % 7 == 0) batch.Add(Op::kErase, key, 0);
+      batch.Add(Op::kUpsert, (key * 31 + version) % 4000, version);
+    }
+    store.Apply(batch.Mixed());
+  };
+  write(1);
+  std::vector<std::string> chain{NewPath()};
+  store.Snapshot(chain[0], {.track_changes = false});
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint64_t version = 2; !stop; ++version) write(version);
+  });
+  for (int i = 0; i < 4; ++i) {
+    const std::string file = NewPath();
+    store.Snapshot(file, {.chain = chain, .track_changes = i % 2 == 0});
+    chain.push_back(file);
+  }
+  stop = true;
+  writer.join();
+  Model model;
+  store.ForEach([&](auto key, auto value) { model[AsString(key)] = AsString(value); });
+  const std::string last = NewPath();
+  store.Snapshot(last, {.chain = chain});
+  chain.push_back(last);
+  ExpectRestores(chain, model);
+}
+
+TEST_F(SnapshotTest, ChainsThatCantBeComparedAreRefused) {
+  ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 500));
+  const std::string whole = NewPath();
+  const std::string increment = NewPath();
+  const std::string file = NewPath();
+  store.store().Snapshot(whole);
+  store.store().Snapshot(increment, {.base = whole});
+  const auto error = [&](Store& of, const std::vector<std::string>& chain) {
+    const auto code = ErrorOf([&] { of.Snapshot(file, {.chain = chain}); });
+    EXPECT_FALSE(std::filesystem::exists(file));
+    return code;
+  };
+  EXPECT_EQ(error(store.store(), {increment}), ErrorCode::kDamaged);
+  EXPECT_EQ(error(store.store(), {whole, NewPath()}), ErrorCode::kNotFound);
+  Store restored = Store::Restore(std::vector{whole}, NewPath(), TestOpenOptions());
+  EXPECT_EQ(error(restored, {whole}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(whole, {.chain = {whole}}); }),
+            ErrorCode::kExists);
+  store.Apply(Op::kUpdate, Numbers(0, 5), 1);
+  store.store().Snapshot(file, {.chain = {whole, increment}});
+  ExpectRestores({whole, increment, file}, store.model());
+}
+
 TEST_F(SnapshotTest, ChainsOutOfOrderAreRefusedByName) {
   ModelledStore store(NewPath(), Shape(8, 40), TestOpenOptions());
   ModelledStore other(NewPath(), Shape(8, 40), TestOpenOptions());

@@ -181,7 +181,10 @@ class CpuExecutor : public Executor {
     return std::make_unique<CpuTableCopy>(shape);
   }
   bool TakeCopy(TableCopy* copy) override;
-  void MarkAgain(const TableCopy& copy) override;
+  void MarkAgain(const TableCopy& copy) override {
+    if (copy.range_bits > 0) AddMarks(copy.marks, copy.range_bits);
+  }
+  void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
@@ -356,10 +359,10 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
 }
 
 template <class Setup>
-void CpuExecutor<Setup>::MarkAgain(const TableCopy& copy) {
+void CpuExecutor<Setup>::AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) {
   const ChangeMap changes = marks_.View();
-  for (std::uint64_t i = 0; copy.range_bits > 0 && i >> copy.range_bits == 0; ++i) {
-    if (copy.marks[i] != 0) changes.MarkAll(i, copy.range_bits);
+  for (std::uint64_t i = 0; i >> range_bits == 0; ++i) {
+    if (marks[i] != 0) changes.MarkAll(i, range_bits);
   }
 }
 

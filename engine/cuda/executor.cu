@@ -381,6 +381,19 @@ void CudaExecutor::MarkAgain(const TableCopy& copy) {
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
+void CudaExecutor::AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) {
+  const CurrentDevice current = Activate();
+  const CudaStream stream;
+  const std::uint64_t ranges = std::uint64_t{1} << range_bits;
+  DeviceArray<std::uint8_t> added(&gpu_bytes_);
+  added.Reserve(ranges);
+  CheckCuda(cudaMemcpyAsync(added.data(), marks, ranges, cudaMemcpyHostToDevice, stream),
+            "cudaMemcpyAsync to the device");
+  Launch("MarkRanges", MarkRanges, kGridStrideBlocks, kBlockThreads, stream, Changes(),
+         ChangeMap{added.data(), range_bits});
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
 void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots, Stream stream) {
   if (slots.from == slots.to) return;
   const auto blocks = static_cast<unsigned>(

@@ -148,6 +148,7 @@ class CudaExecutor : public Executor {
   std::unique_ptr<TableCopy> MakeCopy(const CopyShape& shape) override;
   bool TakeCopy(TableCopy* copy) override;
   void MarkAgain(const TableCopy& copy) override;
+  void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;

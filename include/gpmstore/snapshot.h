@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace gpm {
 
@@ -12,6 +13,12 @@ struct SnapshotOptions {
   /// then an increment, which has what was inserted, updated or erased since. Both are needed to
   /// restore it. Empty: a whole snapshot.
   std::string base{};
+  /// Instead of `base`: the files of a chain of this pool, the whole one first. This one is an
+  /// increment on the last of them, whoever took that, and when. What changed since is found by
+  /// comparing: the files are read, and all items looked at, while batches go on, in memory for the
+  /// keys and references of the items and some 8 to 16 bytes for each. If that fails, the next
+  /// snapshot is a whole one.
+  std::vector<std::string> chain{};
   /// Whether the next snapshot may be an increment on this one. The store then marks what changes
   /// from now on: it takes 2 to 4 bytes for each item, in the executor's memory, and a change one
   /// more write of a byte there. Without it, it marks nothing from now on.

@@ -234,7 +234,8 @@ class Store {
   /// GPU failed, none).
   /// @param path a file that does not exist
   /// @throws Error kExists; kInvalidArgument (`base` is not this store's last snapshot since it was
-  ///         opened, or changes were not tracked: take a whole one); kNotFound, kDamaged (base);
+  ///         opened, or changes were not tracked: take a whole one, or name the `chain`; `chain` is
+  ///         of another pool); kNotFound, kDamaged (base, chain);
   ///         kNoSpace, kIo, kGpu, kBusy
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
 
