@@ -45,13 +45,14 @@ void AddStressCommand(CLI::App& app, Commands& commands);
 /// A store's log: what it warns of goes to the standard error.
 void PrintWarning(LogLevel level, std::string_view message);
 
-/// --executor, --threads, --pool-max, --growth, --compact-below, and those of the cache: how a
-/// store is opened.
+/// --executor, --threads, --pool-max, --growth, --grow-above, --compact-below, and those of the
+/// cache: how a store is opened.
 struct OpenArguments {
   std::string executor = "auto";
   unsigned threads = 0;
   std::uint64_t pool_max = 0;
   double growth = OpenOptions{}.growth;
+  double grow_above = OpenOptions{}.grow_above;
   double compact_below = 0;
   std::string cache_policy{CachePolicyName(CacheOptions{}.policy)};
   bool directory = true;
