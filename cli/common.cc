@@ -61,6 +61,11 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
                  "A full table gets a level with so many times the buckets of its newest: 1.1 to 4")
       ->check(NumberBetween(1.1, 4))
       ->capture_default_str();
+  app.add_option("--grow-above", grow_above,
+                 "In a table that is less full, items are moved for inserts that find no slot; a "
+                 "fuller one grows: 0 to 1")
+      ->check(NumberBetween(0, 1))
+      ->capture_default_str();
   app.add_option("--compact-below", compact_below,
                  "A batch that leaves fewer items, and a load factor below this, compacts the "
                  "pool: 0 (never) to 0.4")
@@ -103,6 +108,7 @@ OpenOptions OpenArguments::Options() const {
   options.threads = threads;
   options.max_bytes = pool_max;
   options.growth = growth;
+  options.grow_above = grow_above;
   options.compact_below = compact_below;
   options.cache.policy = CachePolicyOf(cache_policy);
   if (directory_option != nullptr && directory_option->count() > 0) {

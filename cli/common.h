@@ -42,13 +42,14 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands);
 void AddCrashTestCommand(CLI::App& app, Commands& commands);
 void AddStressCommand(CLI::App& app, Commands& commands);
 
-/// --executor, --threads, --pool-max, --growth, --compact-below, and those of the cache: how a
-/// store is opened.
+/// --executor, --threads, --pool-max, --growth, --grow-above, --compact-below, and those of the
+/// cache: how a store is opened.
 struct OpenArguments {
   std::string executor = "auto";
   unsigned threads = 0;
   std::uint64_t pool_max = 0;
   double growth = OpenOptions{}.growth;
+  double grow_above = OpenOptions{}.grow_above;
   double compact_below = 0;
   std::string cache_policy{CachePolicyName(CacheOptions{}.policy)};
   bool directory = true;

@@ -39,11 +39,11 @@ std::string Shape::Value(std::uint64_t tag) const {
 std::string Shape::Describe() const {
   return fmt::format(
       "keys of {} bytes, values of {} bytes, geometry {}, first levels of {} buckets, "
-      "growth {}{}, {} threads, {} directory, "
+      "growth {}{}{}, {} threads, {} directory, "
       "pool of {} then {} bytes",
       key_size, value_size, GeometryName(geometry), fmt::join(levels, " + "), growth,
-      growth_pause > 0 ? " by composed levels" : "", threads, directory ? "a" : "no", max_bytes,
-      max_bytes_later);
+      growth_pause > 0 ? " by composed levels" : "", grow_above > 0 ? ", items are displaced" : "",
+      threads, directory ? "a" : "no", max_bytes, max_bytes_later);
 }
 
 void BatchData::Add(Op op, std::uint64_t key_number, std::uint64_t value_tag) {

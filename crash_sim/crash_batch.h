@@ -23,6 +23,7 @@ struct Shape {
   LevelSizes levels;  ///< the first ones
   double growth = 2;
   double growth_pause = 0;  ///< OpenOptions'
+  double grow_above = 0;    ///< the same
   std::uint64_t hash_seed = 0;
   std::uint64_t max_bytes = 0;        ///< of the pool
   std::uint64_t max_bytes_later = 0;  ///< in later sessions of the same pool, and after a crash

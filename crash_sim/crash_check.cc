@@ -29,6 +29,7 @@ OpenOptions Options(std::uint64_t max_bytes, const Shape& shape) {
   options.cache.directory = shape.directory;
   options.growth = shape.growth;
   options.growth_pause = shape.growth_pause;
+  options.grow_above = shape.grow_above;
   return options;
 }
 

@@ -54,7 +54,11 @@ Shape RandomShape(std::mt19937_64& random) {
   shape.value_size = Pick(random, kValueSizes);
   shape.geometry = Pick(random, kGeometries);
   shape.growth = Pick(random, kGrowths);
-  shape.levels = FirstLevels(shape, shape.geometry.levels - 1u + random() % 2);
+  // In half of them items are moved for inserts that find no slot, as long as that helps: in levels
+  // in which keys have different candidates.
+  shape.grow_above = random() % 2 == 0 ? 1 : 0;
+  const bool larger = shape.grow_above > 0 && shape.geometry.candidates() <= 8;
+  shape.levels = FirstLevels(shape, shape.geometry.levels - 1u + random() % 2 + (larger ? 2 : 0));
   shape.hash_seed = random();
   shape.max_bytes = FirstExtentOffset(shape.key_size, shape.geometry);
   for (const std::uint64_t buckets : shape.levels) {
@@ -176,6 +180,7 @@ class CrashWorkload::Session {
     options.cache.directory = workload_.shape_.directory;
     options.growth = workload_.shape_.growth;
     options.growth_pause = workload_.shape_.growth_pause;
+    options.grow_above = workload_.shape_.grow_above;
     return options;
   }
 
@@ -214,12 +219,14 @@ CrashWorkload::CrashWorkload(std::uint64_t seed)
   } else if (start_ == Start::kUnluckyKeys) {
     shape_.geometry = Geometry{1, 2, 2};
     shape_.growth = 2;
+    shape_.grow_above = 0;
     shape_.levels = FirstLevels(shape_, 2);
     shape_.threads = 1;
     shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;
   } else if (start_ == Start::kCrowd) {
     shape_.geometry = Geometry{1, 2, 4};
     shape_.growth = 1.5;
+    shape_.grow_above = 0;
     shape_.growth_pause = OpenOptions{}.growth_pause;
     shape_.levels = FirstLevels(shape_, 2);
     shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 4;

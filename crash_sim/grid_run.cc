@@ -158,6 +158,19 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, con
   EndPhase();
 }
 
+SlotsMade CpuBatchTask<crash::GridSetup>::MakeSlots(std::uint64_t most, std::uint64_t) {
+  accelerators_ = executor_->NextAccelerators();
+  reclaim_ = executor_->queues_.View();
+  SlotsMade slots;
+  machine().RunParts(grid_.count, [&](std::size_t i) {
+    const auto operation = static_cast<std::uint32_t>(i);
+    const Tile tile = MakeTile();
+    const std::uint64_t* const key = grid_.KeyOf(operation, executor_->table_.key_words);
+    MakeSlotFor(tile, grid_.KindOf(operation), tile.Locate(key), key, most, &slots);
+  });
+  return slots;
+}
+
 Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGrant& grant) {
   Phase(grant);
   const bool can_run = DrainBeside({});

@@ -137,6 +137,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
              const BucketRange& drain) override;
   Progress Await() override { return progress_; }
+  SlotsMade MakeSlots(std::uint64_t most, std::uint64_t room) override;
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:

@@ -70,6 +70,7 @@ class Exploration {
     report_.schedules += mine.schedules;
     report_.steps += mine.steps;
     report_.resizes += mine.resizes;
+    report_.displaced += mine.displaced;
     report_.no_space += mine.no_space;
     report_.stuck += mine.stuck;
     report_.switches += mine.switches;

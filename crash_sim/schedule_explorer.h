@@ -16,6 +16,7 @@ struct ScheduleReport {
   std::uint64_t steps = 0;     ///< accesses to persistent memory, by clients
   std::uint64_t switches = 0;
   std::uint64_t resizes = 0;
+  std::uint64_t displaced = 0;       ///< items that were moved so that an insert found a slot
   std::uint64_t stuck = 0;           ///< schedules with a resize that there was no room to finish
   std::uint64_t no_space = 0;        ///< operations with this result
   std::uint64_t crash_states = 0;    ///< recovered

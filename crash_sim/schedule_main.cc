@@ -48,11 +48,11 @@ int main(int argc, char** argv) {
   const auto counts = [&](const crash::ScheduleReport& report) {
     return fmt::format(
         "seed {}: {} schedules, {} distinct, {} accesses, {} switches, {} resizes ({} unfinished), "
-        "{} "
+        "{} items displaced, {} "
         "operations without space, {} crash states, {} violations in {:.1f} s",
         options.seed, report.schedules, report.distinct, report.steps, report.switches,
-        report.resizes, report.stuck, report.no_space, report.crash_states, report.violations,
-        seconds());
+        report.resizes, report.stuck, report.displaced, report.no_space, report.crash_states,
+        report.violations, seconds());
   };
   options.progress = [&](const crash::ScheduleReport& report) {
     if (seconds() < shown + 10) return;

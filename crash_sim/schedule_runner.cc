@@ -74,7 +74,9 @@ OpenOptions OpenWith(const Workload& workload, std::uint64_t max_bytes) {
   options.threads = workload.threads;
   options.max_bytes = max_bytes;
   options.cache = workload.cache;
+  options.growth = 2;  // keys that hash alike make it grow to the pool's limit: in few steps
   options.growth_pause = workload.growth_pause;
+  options.grow_above = workload.grow_above;
   return options;
 }
 
@@ -165,6 +167,7 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   }
   CheckContents(*store, HistoryUntil(machine_.trace().events().size()));
   report->resizes += store->Stats().resizes;
+  report->displaced += store->Stats().displaced_items;
   store->Close();
   store.reset();
   machine_.LeaveOut(Step::kOther);

@@ -126,7 +126,9 @@ TableSetup MakeTableSetup(std::size_t index) {
   config.hash_seed[0] = Scramble(index + kGolden);
   config.hash_seed[1] = Scramble(index + 2 * kGolden) | 1;
   config.geometry = kGeometries[Digit(&index, kGeometries.size())];
-  const std::uint64_t newest = 1u << (config.geometry.levels - 1 + Digit(&index, 2));
+  std::uint64_t newest = 1u << (config.geometry.levels - 1 + Digit(&index, 2));
+  // So that keys have different candidates in a level of their own, and items can be displaced.
+  if (config.geometry == Geometry{1, 2, 2} && newest > 1) newest = 4;
   config.levels =
       Growth{config.geometry, 2}.Levels(std::max<std::uint64_t>(newest, config.geometry.locations));
   const std::size_t key_kind = Digit(&index, kKeySizes.size());
@@ -250,6 +252,8 @@ Workload MakeWorkload(std::uint64_t seed) {
   const TableSetup setup = MakeTableSetup(workload.table);
   // Half of the tables grow by levels that are composed, the others drain the oldest.
   if (Scramble(seed) % 2 == 0) workload.growth_pause = OpenOptions{}.growth_pause;
+  // In half of them items are moved for inserts that find no slot, as long as that helps.
+  workload.grow_above = Scramble(seed) / 2 % 2 == 0 ? 1 : 0;
 
   std::vector<std::uint64_t> numbers(kKeyNumbers.begin(), kKeyNumbers.end());
   std::shuffle(numbers.begin(), numbers.end(), random);
@@ -315,7 +319,8 @@ Workload MakeWorkload(std::uint64_t seed) {
       operations * (2 * setup.config.geometry.candidates() + 10 + value_words);
   // A loading: of each block some words, and the values that it fills in.
   if (is_duel) schedule.expected_steps += operations * (10 + 2 * value_words);
-  schedule.max_steps = 400'000;
+  // (Keys that hash alike may make the table grow to the pool's limit, of a sudden.)
+  schedule.max_steps = 4'000'000;
   return workload;
 }
 
@@ -332,9 +337,10 @@ std::string Describe(const Workload& workload) {
                         *workload.cache.fraction, CachePolicyName(workload.cache.policy),
                         *workload.cache.refresh_interval);
   return fmt::format(
-      "table {} ({}), {}, {}, {}{} clients, {} calls, {} executor threads, schedule {}",
+      "table {} ({}), {}, {}, {}{}{} clients, {} calls, {} executor threads, schedule {}",
       workload.table, Describe(MakeTableSetup(workload.table)), directory, cache,
-      workload.growth_pause > 0 ? "levels that are composed, " : "", workload.clients.size(), calls,
+      workload.growth_pause > 0 ? "levels that are composed, " : "",
+      workload.grow_above > 0 ? "items that are displaced, " : "", workload.clients.size(), calls,
       workload.threads, random ? "random" : fmt::format("PCT of depth {}", schedule.depth));
 }
 

@@ -78,6 +78,7 @@ struct Workload {
   /// asked.
   CacheOptions cache;
   double growth_pause = 0;  ///< OpenOptions'
+  double grow_above = 0;    ///< the same
   std::vector<std::uint64_t> key_numbers;
   std::vector<std::vector<ClientCall>> clients;
   Scheduler::Options schedule;

@@ -9,7 +9,7 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
 #include "gpmstore/store.h"
-#include "table/free_queues.h"
+#include "table/displacing.h"
 
 namespace gpm {
 
@@ -67,6 +67,10 @@ class BatchTask {
   /// nothing on executor cuda, with which a store promises nothing about power loss elsewhere.
   /// REQUIRES: Await was called.
   virtual void PersistObserved() {}
+  /// Frees slots for what was left and lacks one (table/displacing.h), while no other batch runs.
+  /// @param most so many at most @param room none where more inserts are left than this, if the
+  ///        executor has not counted them (Progress::short_of_slots) @throws as Resume
+  virtual SlotsMade MakeSlots(std::uint64_t /*most*/, std::uint64_t /*room*/) { return {}; }
   /// Runs what was left, to the end, while no other batch runs.
   /// @param final_attempt what still finds no room gets Result::kNoSpace
   /// @param grant cells that it may take; what was left of the former grant is queued again

@@ -7,7 +7,7 @@ namespace gpm {
 namespace {
 
 /// The level is drained in so large a part of the inserts for which there is room.
-constexpr double kShareOfRoom = 0.5;
+constexpr double kShareOfRoom = 0.8;
 /// Slots for an operation that inserts nothing: about as much work as it is itself.
 constexpr double kSlotsPerOperation = 1;
 

@@ -168,9 +168,8 @@ void Space::LookAhead() noexcept {
     const std::uint64_t step = next_growth_.cells;
     const std::uint64_t kept = epochs_.kept_cells();
     const std::uint64_t few = std::max(step / 2, kBatchesAhead * recent) + kept;
-    // For a batch that takes more than a step, the step as well, since the pool may grow by both.
     // (Two more: neither end need be aligned to cells.)
-    const std::uint64_t cells = std::max(step, recent + std::min(recent, step) + kept) + 2;
+    const std::uint64_t cells = std::max(step, recent + kept) + 2;
     const std::uint64_t cell_bytes = std::max(cells * pool_.cell_bytes(), kLeastReadyBytes);
     // A gap is taken first.
     if (epochs_.available_cells() < few && next_growth_.gap_bytes < cell_bytes) {
@@ -189,7 +188,8 @@ void Space::LookAhead() noexcept {
 
 void Space::CountFull() {
   const double load = static_cast<double>(items()) / static_cast<double>(Capacity());
-  full_load_ = std::clamp(std::min(load, full_load_.value_or(load)), kLeastFull, kFullLoad);
+  const double rather = full_load_.value_or(load);
+  full_load_ = std::clamp(std::min(load, (load + rather) / 2), kLeastFull, kFullLoad);
 }
 
 bool Space::MakeRoomFor(const Demand& demand) {

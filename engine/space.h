@@ -130,10 +130,10 @@ class Space {
  private:
   static constexpr std::uint64_t kMinSlotQueue = 4096;
   static constexpr std::uint64_t kReservedSlots = 64;  ///< of the reserved level, at most
-  /// Inserts find no slot from a load factor of 0.9 on in a small table that is filled for the
-  /// first time, of 0.8 in a large one that grew; where others are erased meanwhile, from this one
-  /// on (`gpmstore_bench elastic`, which erases two items for five).
-  static constexpr double kLeastFull = 0.74;
+  /// A table grows at a load factor of 0.86 to 0.89 (OpenOptions::grow_above); where others are
+  /// erased meanwhile, or batches are large beside it, from this one on (`gpmstore_bench elastic`,
+  /// which erases two items for five).
+  static constexpr double kLeastFull = 0.8;
 
   /// What the pool's next growth would take, which only a new superblock changes.
   struct NextGrowth {
@@ -178,7 +178,8 @@ class Space {
   // What a batch takes: the most of late.
   double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
   double recent_items_ GPM_GUARDED_BY(store_state) = 0;
-  /// The least load factor at which the table has grown for want of slots.
+  /// The load factor at which the table is expected to grow for want of slots: the last one, or half
+  /// way to it where that is higher.
   std::optional<double> full_load_ GPM_GUARDED_BY(store_state);
   NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
 };

@@ -22,6 +22,13 @@ namespace {
 /// One spare cell for so many items of the initial capacity: updates need cells to write to.
 constexpr std::uint64_t kSpareShare = 8;
 
+/// A batch that lacks slots has some freed (BatchTask::MakeSlots) before the table grows: in a
+/// table as full as OpenOptions::grow_above, about one operation in so many lacks one, and few lack
+/// one again. Where more do, moving items would soon cost more than a larger table.
+constexpr std::uint64_t kOperationsPerFreedSlot = 512;
+constexpr std::uint64_t kFewSlots = 8;
+constexpr unsigned kAttemptsBeforeGrowth = 4;
+
 std::uint64_t RandomWord() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32) ^ device();
@@ -71,8 +78,9 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth,
                open.growth_pause),
       admission_(*executor_, health_, space_, draining_, log_, pool_->mapping().persist().tracer()),
+      grow_above_(open.grow_above),
       compact_below_(open.compact_below) {
-  ValidateGrowth(open.growth, open.compact_below);
+  ValidateGrowth(open);
   RequireCacheCanBe(open.cache, executor_->kind());
 }
 
@@ -93,7 +101,7 @@ void StoreImpl::Destroy(StoreImpl* store) noexcept {
 std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const CreateOptions& create,
                                              const OpenOptions& open, PmTracer* tracer) {
   ValidateGeometry(create.geometry);
-  ValidateGrowth(open.growth, open.compact_below);
+  ValidateGrowth(open);
   PoolConfig config;
   config.key_size = create.key_size;
   config.value_size = create.value_size;
@@ -291,24 +299,61 @@ void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
   admission_.EraseUnfinished(*in_flight);
 }
 
+bool StoreImpl::MakeSlots(InFlight& in_flight, std::uint64_t room, bool again) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::uint64_t most =
+      std::max(kFewSlots, in_flight.demand.operations / kOperationsPerFreedSlot);
+  SlotsMade slots;
+  try {
+    slots = in_flight.task->MakeSlots(most, room);
+  } catch (...) {
+    admission_.SetLeftBehind();
+    throw;
+  }
+  displaced_items_ += slots.made;
+  displacing_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return slots.made == slots.lacking && (slots.lacking > 0 || !again);
+}
+
+bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
+  const std::uint64_t lacking = in_flight.progress.short_of_slots;
+  const auto room = [&](double load) GPM_REQUIRES(store_state) {
+    const auto most = static_cast<std::uint64_t>(load * static_cast<double>(space_.Capacity()));
+    return most - std::min(most, space_.items());
+  };
+  const std::uint64_t without = room(grow_above_);
+  if (*attempts < kAttemptsBeforeGrowth && lacking <= without &&
+      MakeSlots(in_flight, without, *attempts > 0)) {
+    ++*attempts;
+    return true;
+  }
+  bool grown = false;
+  do {
+    if (!Grow(in_flight.demand)) break;
+    grown = true;
+    *attempts = 0;
+  } while (lacking > room(std::max(grow_above_, Space::kComfortableLoad)));
+  return grown;
+}
+
 void StoreImpl::CarryOutRest(InFlight& in_flight) {
   const Progress& now = in_flight.progress;
   bool advanced = true;
   // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
   // that another batch may have given it back, after this one found none.
   bool try_again = true;
+  unsigned attempts = 0;
   while (now.shortages() > 0) {
     health_.Check();
     const Progress before = now;
-    bool room = space_.Reclaim() || try_again;
-    try_again = false;
+    bool room = space_.Reclaim();
     if (before.short_of_slots > 0 && !room) {
-      const double needed = static_cast<double>(space_.items() + before.short_of_slots);
-      do {
-        if (!Grow(in_flight.demand)) break;
-        room = true;
-      } while (needed > Space::kComfortableLoad * static_cast<double>(space_.Capacity()));
+      room = MakeSlotsOrGrow(in_flight, &attempts) ||
+             (advanced && MakeSlots(in_flight, ~std::uint64_t{0}, true));  // all that there is
     }
+    room |= try_again;
+    try_again = false;
     if (const std::uint64_t cells = space_.MissingCells(before.short_of_cells); cells > 0) {
       if (!resizer_.CanDrain(cells)) resizer_.EndDraining();
       room |= space_.AddCells(cells);
@@ -450,6 +495,8 @@ StoreStats StoreImpl::Stats() {
   stats.pool_growths = growth.growths;
   stats.pool_growth_waits = growth.waits;
   stats.pool_growth_wait_seconds = growth.wait_seconds;
+  stats.displaced_items = displaced_items_;
+  stats.displacing_seconds = displacing_seconds_;
   stats.pm_bytes_given_back = given_back_;
   stats.queue_bytes = executor_->queue_bytes();
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();

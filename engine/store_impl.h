@@ -118,6 +118,13 @@ class StoreImpl {
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
   void FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) GPM_REQUIRES(store_state);
   void CarryOutRest(InFlight& in_flight) GPM_REQUIRES(store_state);
+  /// Frees slots for what is left of a batch. @param room as in BatchTask
+  /// @param again it lacks some although it had all before
+  /// @return whether it has all that it lacks
+  bool MakeSlots(InFlight& in_flight, std::uint64_t room, bool again) GPM_REQUIRES(store_state);
+  /// The same, or where that takes too much, the table grows.
+  /// @param attempts to do without, since it last grew @return false for want of space
+  bool MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) GPM_REQUIRES(store_state);
   /// Runs inserts on levels that are being composed. @return those with operations left over
   /// @param results_on_host set to whether a host can read the results
   std::vector<std::unique_ptr<InFlight>> RunComposing(const Batch& inserts, bool* results_on_host)
@@ -137,11 +144,14 @@ class StoreImpl {
   Resizer resizer_;
   Admission admission_;
   Snapshots snapshots_;
+  const double grow_above_;
   const double compact_below_;
   RecoveryStats recovery_;
   std::atomic<std::uint64_t> logged_refreshes_{0};
   std::uint64_t reserved_ GPM_GUARDED_BY(store_state) = 0;  ///< items that there is to be room for
   std::uint64_t given_back_ GPM_GUARDED_BY(store_state) = 0;  ///< bytes, by Compact
+  std::uint64_t displaced_items_ GPM_GUARDED_BY(store_state) = 0;
+  double displacing_seconds_ GPM_GUARDED_BY(store_state) = 0;
   /// CompactIfSparse compacted in vain: not again with so many items, or more.
   std::uint64_t most_to_compact_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
   bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;

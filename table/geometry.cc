@@ -52,15 +52,15 @@ void ValidateGeometry(Geometry geometry) {
   if (!defect.empty()) throw Error(ErrorCode::kInvalidArgument, defect);
 }
 
-void ValidateGrowth(double factor, double compact_below) {
-  if (!(factor >= 1.1 && factor <= 4)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("growth {} is not a number from 1.1 to 4", factor));
-  }
-  if (!(compact_below >= 0 && compact_below <= 0.4)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("compact_below {} is not a load factor from 0 to 0.4", compact_below));
-  }
+void ValidateGrowth(const OpenOptions& open) {
+  const auto require = [](double value, double least, double most, const char* what) {
+    if (value >= least && value <= most) return;
+    throw Error(ErrorCode::kInvalidArgument, fmt::format(fmt::runtime(what), value) +
+                                                 fmt::format(" from {} to {}", least, most));
+  };
+  require(open.growth, 1.1, 4, "growth {} is not a number");
+  require(open.grow_above, 0, 1, "grow_above {} is not a load factor");
+  require(open.compact_below, 0, 0.4, "compact_below {} is not a load factor");
 }
 
 std::uint64_t Growth::Next(std::uint64_t newest) const {

@@ -12,9 +12,8 @@ namespace gpm {
 /// @throws Error(kInvalidArgument) unless all three are powers of two with a product of at most 32
 void ValidateGeometry(Geometry geometry);
 
-/// @throws Error(kInvalidArgument) unless a table can grow by this factor, and shrink below this
-///         load factor
-void ValidateGrowth(double factor, double compact_below = 0);
+/// @throws Error(kInvalidArgument) unless a table can grow by this factor, as these options say
+void ValidateGrowth(const OpenOptions& open);
 
 /// How a table's levels follow each other in size.
 struct Growth {

@@ -250,11 +250,9 @@ class Operations : public TableProbe<Group, Media> {
     for (;;) {
       const Probe probe = ProbeSlots(work.candidates, key);
       if (probe.match != 0) return true;
-      const int choice = PlaceFor(probe.empty);
+      const std::uint32_t slots = levels * table_.locations * table_.slots;
+      const int choice = PlaceFor(slots < 32 ? probe.empty & ((1u << slots) - 1) : probe.empty);
       if (choice < 0) return false;
-      if (static_cast<std::uint32_t>(choice) >= levels * table_.locations * table_.slots) {
-        return false;  // an older level alone has a free one
-      }
       if (Place(&work, static_cast<std::uint32_t>(choice))) return true;
     }
   }
@@ -332,6 +330,10 @@ class Operations : public TableProbe<Group, Media> {
     work->outcome.position = position;
     work->slot = SlotAt(work->candidates, position);
     if (!ClaimSlot(*work)) return false;
+    if (work->covered && !table_.inline_values()) {
+      cache_.PutMoved(BucketIndex(work->candidates, position), work->slot.index,
+                      work->fresh.reference);
+    }
     FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence);
     Commit(work);
     FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);

@@ -131,19 +131,15 @@ class CacheAccess {
   /// @param value value_size bytes
   GPM_HD void Put(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
                   const std::byte* value) const {
-    const std::uint32_t cell = table_.CellOf(reference);
-    std::uint64_t at = 0;
-    if (!Take(bucket, slot, cell < CacheView::kFirstMark ? CacheView::kBusy : CacheView::kNone,
-              &at) ||
-        cell >= CacheView::kFirstMark) {
-      return;
-    }
-    media_.WriteShared(group_, view_.values + at * view_.value_stride, value, table_.value_size);
-    group_.Sync();
-    if (group_.IsLeader()) {
-      media_.FenceShared(Step::kCachePutFence);
-      media_.StoreShared(view_.tags + at, cell);
-    }
+    PutBy(bucket, slot, reference, [&](std::byte* to) {
+      media_.WriteShared(group_, to, value, table_.value_size);
+    });
+  }
+  /// The same for an item that comes from another slot: the value is in its cell.
+  GPM_HD void PutMoved(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference) const {
+    PutBy(bucket, slot, reference, [&](std::byte* to) {
+      media_.FillShared(group_, to, table_.Cell(reference), table_.value_size);
+    });
   }
 
   /// Before a slot is published as erased.
@@ -224,6 +220,25 @@ class CacheAccess {
     Word value = 0;
     if (group_.IsLeader()) value = media_.LoadShared(word);
     return group_.Broadcast(value);
+  }
+
+  /// @param write write(to) copies the value there
+  template <class Write>
+  GPM_HD void PutBy(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
+                    const Write& write) const {
+    const std::uint32_t cell = table_.CellOf(reference);
+    std::uint64_t at = 0;
+    if (!Take(bucket, slot, cell < CacheView::kFirstMark ? CacheView::kBusy : CacheView::kNone,
+              &at) ||
+        cell >= CacheView::kFirstMark) {
+      return;
+    }
+    write(view_.values + at * view_.value_stride);
+    group_.Sync();
+    if (group_.IsLeader()) {
+      media_.FenceShared(Step::kCachePutFence);
+      media_.StoreShared(view_.tags + at, cell);
+    }
   }
 
   /// Ends what the cache has of a slot.

@@ -166,12 +166,15 @@ TEST_F(SpaceTest, ALevelThatAResizeAddsTakesThePlaceOfFreeCells) {
   create.value_size = 4096;
   create.geometry = ParseGeometry("1L-2H-2S");
   create.hash_seed = 45;
+  OpenOptions open = test::TestOpenOptions();
+  open.growth = 2;
+  open.grow_above = 0;
   const std::string path = NewPath();
   const auto used_end = [&] {
     return UsedEnd(Pool::Open(path, {.read_only = true})->superblock());
   };
   const std::vector<std::byte> value(create.value_size);
-  Store store = Store::Create(path, create, test::TestOpenOptions());
+  Store store = Store::Create(path, create, open);
   std::uint64_t key = 0;
   const auto put = [&] {
     ASSERT_EQ(store.Put(std::as_bytes(std::span(&key, 1)), value), Result::kOk);
@@ -181,7 +184,7 @@ TEST_F(SpaceTest, ALevelThatAResizeAddsTakesThePlaceOfFreeCells) {
   store.Reserve(store.Stats().capacity_slots * 4 / 5);
   store.Close();
   const std::uint64_t end = used_end();
-  store = Store::Open(path, test::TestOpenOptions());
+  store = Store::Open(path, open);
   const std::uint64_t slots = store.Stats().capacity_slots;
   do {
     put();

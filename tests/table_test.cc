@@ -136,7 +136,9 @@ TEST(Growth, LevelsFollowEachOtherByAFactor) {
     EXPECT_LE(growth.Reach(sizes, 1e18).front(), kMaxLevelBuckets);
   }
   for (const double factor : {0.0, 1.0, 1.09, 4.1, -2.0, std::nan("")}) {
-    EXPECT_EQ(test::ErrorOf([&] { ValidateGrowth(factor); }), ErrorCode::kInvalidArgument);
+    OpenOptions open;
+    open.growth = factor;
+    EXPECT_EQ(test::ErrorOf([&] { ValidateGrowth(open); }), ErrorCode::kInvalidArgument);
   }
 }
 

@@ -138,7 +138,7 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
   if (random.OneIn(3)) plan.reopen.executor = ExecutorKind::kCpu;
   plan.reopen.cache = Cache(static_cast<std::uint32_t>(random.Below(kAcceleratorKinds)), random);
   plan.loads_first = random.OneIn(2);
-  plan.open.growth = plan.reopen.growth = random.Choose({2.0, 2.0, 1.5, 1.2, 3.0});
+  plan.open.growth = plan.reopen.growth = random.Choose({1.25, 2.0, 1.5, 1.2, 3.0});
   plan.open.compact_below = random.Choose({0.0, 0.0, 0.3});
   const double pause = plan.open.growth_pause;
   plan.open.growth_pause = plan.reopen.growth_pause = random.Choose({pause, 0.0, 0.1});

@@ -9,6 +9,7 @@
 
 #include "engine/cpu/executor.h"
 #include "engine/cpu/prefetch_window.h"
+#include "table/displacing.h"
 
 namespace gpm {
 
@@ -38,6 +39,7 @@ class CpuBatchTask : public BatchTask {
              const BucketRange& drain) override;
   bool Touched() const override { return touched_; }
   Progress Await() override { return progress_; }
+  SlotsMade MakeSlots(std::uint64_t most, std::uint64_t room) override;
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
   void PersistObserved() override;
 
@@ -174,6 +176,43 @@ Progress CpuBatchTask<Setup>::Resume(bool final_attempt, const CellGrant& grant)
     RunOrdered(final_attempt, Epochs::SlotRange{}, grant, BucketRange{});
   }
   return progress_;
+}
+
+template <class Setup>
+SlotsMade CpuBatchTask<Setup>::MakeSlots(std::uint64_t most, std::uint64_t room) {
+  constexpr std::size_t kAtOnce = 32;  // as many cache misses as overlap
+  std::uint64_t left = 0;
+  for (const Worker& worker : workers_) {
+    left += static_cast<std::uint64_t>(
+        std::count_if(worker.list.begin() + static_cast<std::ptrdiff_t>(worker.next),
+                      worker.list.end(), [this](std::uint32_t i) { return Inserts(KindOf(i)); }));
+  }
+  if (left > room) return {.lacking = 1};
+  accelerators_ = executor_->NextAccelerators();
+  const Reclaim reclaim = executor_->queues_.View();
+  const CpuOperations operations = executor_->MakeOperations(reclaim, accelerators_);
+  SlotsMade slots;
+  executor_->ForParts(workers_.size(), [&](std::size_t part) {
+    const Worker& worker = workers_[part];
+    for (std::size_t at = worker.next; at < worker.list.size(); at += kAtOnce) {
+      const std::size_t n = std::min(kAtOnce, worker.list.size() - at);
+      std::array<KeyBuffer, kAtOnce> buffers;
+      std::array<const std::uint64_t*, kAtOnce> keys;
+      std::array<Candidates, kAtOnce> candidates;
+      for (std::size_t k = 0; k < n; ++k) {
+        keys[k] = KeyAt(worker.list[at + k], &buffers[k]);
+        candidates[k] = operations.Locate(keys[k]);
+        if (accelerators_.directory.enabled()) continue;
+        for (std::uint32_t c = 0; c < executor_->table_.candidate_buckets(); ++c) {
+          if (std::byte* const bucket = operations.BucketAt(candidates[k], c)) PrefetchLine(bucket);
+        }
+      }
+      for (std::size_t k = 0; k < n; ++k) {
+        MakeSlotFor(operations, KindOf(worker.list[at + k]), candidates[k], keys[k], most, &slots);
+      }
+    }
+  });
+  return slots;
 }
 
 template <class Setup>

@@ -54,6 +54,9 @@ class CudaBatchTask : public BatchTask {
   bool ResultsOnHost() const override { return places_.results != Place::kDevice; }
   Progress Await() override;
   bool Done() override;
+  SlotsMade MakeSlots(std::uint64_t most, std::uint64_t) override {
+    return executor_->MakeSlots(device_, most);
+  }
   Progress Resume(bool final_attempt, const CellGrant& grant) override;
 
  private:

@@ -301,6 +301,23 @@ std::uint64_t CudaExecutor::ComposeNewest() {
   return EndPass();
 }
 
+SlotsMade CudaExecutor::MakeSlots(const DeviceBatch& batch, std::uint64_t most) {
+  if (needs_flush()) return {.lacking = 1};
+  const CurrentDevice current = Activate();
+  static_assert(sizeof(SlotsMade) == 16);
+  auto* const counts = reinterpret_cast<SlotsMade*>(left_.data());
+  CheckCuda(cudaMemsetAsync(counts, 0, sizeof *counts, *stream_), "cudaMemsetAsync");
+  const auto blocks = static_cast<unsigned>(
+      std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(batch.count, kTilesPerBlock)));
+  Launch("MakeSlotsForBatch", MakeSlotsForBatch, blocks, kBlockThreads, *stream_, context_, batch,
+         most, counts);
+  SlotsMade slots;
+  CheckCuda(cudaMemcpyAsync(&slots, counts, sizeof slots, cudaMemcpyDeviceToHost, *stream_),
+            "cudaMemcpyAsync to the host");
+  Synchronize();
+  return slots;
+}
+
 std::uint64_t CudaExecutor::MoveCells(CellRange range, const CellGrant& cells) {
   const CurrentDevice current = Activate();
   CheckCuda(cudaMemsetAsync(left_.data(), 0, 16, *stream_), "cudaMemsetAsync");

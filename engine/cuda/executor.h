@@ -174,6 +174,9 @@ class CudaExecutor : public Executor {
   /// The same when the table was set; while others change it.
   std::uint64_t pool_bytes() const { return pool_bytes_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
+  /// BatchTask::MakeSlots. (Where the medium needs flushing, the pool as a whole would be flushed:
+  /// the table rather grows.)
+  SlotsMade MakeSlots(const DeviceBatch& batch, std::uint64_t most);
   /// Flushes the whole pool, where the medium needs it.
   void FlushPool() const;
   bool needs_flush() const { return mapping_.persist().needs_flush(); }

@@ -76,8 +76,14 @@ struct OpenOptions {
   int device = 0;               ///< cuda executor: device ordinal
   /// When the table is full, it gets a level with so many times the buckets of the newest one, and
   /// the oldest is emptied into it: from 1.1 to 4. A small step leaves the table fuller, and moves
-  /// items more often. May differ from one opening to the next.
-  double growth = 2;
+  /// items more often: with two levels it is 0.71 full afterwards, and with 2 0.44. Nothing of it
+  /// is in the pool, so it may differ from one opening to the next.
+  double growth = 1.25;
+  /// In a table that is less full than this, a few inserts that find no slot get one by moving
+  /// other items to another slot of theirs, for which no batch runs; in a fuller one, or for many
+  /// inserts, the table grows. From 0 (always) to 1. In one that has grown before, some insert
+  /// finds no slot from a load factor of 0.85 on, and at 0.89 one of a thousand.
+  double grow_above = 0.89;
   /// A growth may keep batches waiting for about so many seconds, or three times as long as the
   /// batch takes that wants it: where that is enough, the oldest level's items go to the new level
   /// at once, which is then written as a whole. Else they are moved beside the batches that follow,

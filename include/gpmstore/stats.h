@@ -63,6 +63,10 @@ struct StoreStats {
   std::uint64_t composed_resizes = 0;  ///< of those, that wrote new levels as a whole
   double resize_seconds = 0;           ///< that they took; no batch ran
   double growth_seconds = 0;  ///< of that, until the medium had room and the executor saw it
+  /// Since open: items that were moved to another slot of theirs so that an insert found one, and
+  /// the table need not grow yet; and what that took. No batch ran.
+  std::uint64_t displaced_items = 0;
+  double displacing_seconds = 0;
   /// Operations since open that have ended, by Op: of batches of one kind. Those of mixed batches,
   /// of which a device may have the kinds, are counted together. What kernels do through a
   /// DeviceView is not counted.

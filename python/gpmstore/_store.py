@@ -32,6 +32,7 @@ class OpenOptions(TypedDict, total=False):
     max_bytes: int  # the pool may grow up to here; 0: what the medium could hold
     growth: float  # a full table gets a level with so many times the buckets of its newest: 1.1 to 4
     growth_pause: float  # seconds that a growth may keep batches waiting; 0: as short as can be
+    grow_above: float  # load factor above which the table grows rather than that it moves items
     compact_below: float  # load factor below which a batch that leaves fewer items compacts
     device: int  # executor cuda: device ordinal
     directory: bool | None  # by default on executor cuda; without one there is no cache

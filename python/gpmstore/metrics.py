@@ -35,6 +35,7 @@ _COUNTERS = {
     "resizes": "Resizes",
     "composed_resizes": "Resizes that wrote new levels as a whole",
     "resize_seconds": "Time that resizes took",
+    "displaced_items": "Items moved to another slot instead of a growth",
     "pool_growths": "Growths of the pool",
     "pool_growth_waits": "Growths of the pool that waited for the medium",
     "pool_growth_wait_seconds": "Time that growths of the pool waited for the medium",

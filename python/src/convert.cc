@@ -93,7 +93,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set_optional("hash_seed", &create.hash_seed) || set("threads", &open.threads) ||
          set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
          set("growth", &open.growth) || set("growth_pause", &open.growth_pause) ||
-         set("compact_below", &open.compact_below) ||
+         set("grow_above", &open.grow_above) || set("compact_below", &open.compact_below) ||
          set_optional("directory", &open.cache.directory) ||
          set_optional("cache_fraction", &open.cache.fraction) ||
          set("cache_bytes", &open.cache.bytes) ||
@@ -162,6 +162,8 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["composed_resizes"] = stats.composed_resizes;
   dict["resize_seconds"] = stats.resize_seconds;
   dict["growth_seconds"] = stats.growth_seconds;
+  dict["displaced_items"] = stats.displaced_items;
+  dict["displacing_seconds"] = stats.displacing_seconds;
   dict["pool_growths"] = stats.pool_growths;
   dict["pool_growth_waits"] = stats.pool_growth_waits;
   dict["pool_growth_wait_seconds"] = stats.pool_growth_wait_seconds;

@@ -77,7 +77,7 @@ def test_bad_options(path, options, error, message):
 def test_all_options(path):
     with gpmstore.create(path, 16, 64, geometry="2L-2H-4S", initial_capacity=1000, hash_seed=7,
                          executor="cpu", threads=1, max_bytes=1 << 26, growth=1.5, growth_pause=0.0,
-                         compact_below=0.2, device=0, directory=True,
+                         grow_above=0.8, compact_below=0.2, device=0, directory=True,
                          cache_policy="random", cache_fraction=0.1, cache_bytes=1 << 20,
                          cache_refresh_interval=1000, access_by_address=False,
                          access_combine=False, access_dealt_up_to=1 << 20, log=None) as store:

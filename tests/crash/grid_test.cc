@@ -34,16 +34,21 @@ TEST(GridTest, HistoriesAreDurablyLinearizable) {
   options.max_team_states = states;
   const ScheduleReport report = ExploreSchedules(options);
   std::printf(
-      "%llu schedules, %llu distinct, %llu accesses, %llu resizes, %llu crash states, %llu of a "
-      "team's commit\n",
+      "%llu schedules, %llu distinct, %llu accesses, %llu resizes, %llu items displaced, %llu "
+      "crash "
+      "states, %llu of a team's commit\n",
       static_cast<unsigned long long>(report.schedules),
       static_cast<unsigned long long>(report.distinct),
       static_cast<unsigned long long>(report.steps),
       static_cast<unsigned long long>(report.resizes),
+      static_cast<unsigned long long>(report.displaced),
       static_cast<unsigned long long>(report.crash_states),
       static_cast<unsigned long long>(report.team_states));
   EXPECT_EQ(report.violation, "");
   EXPECT_GE(report.team_states, states);
+  if (report.schedules >= 10'000) {
+    EXPECT_GT(report.displaced, report.schedules / 2000);  // few have tables where it can be
+  }
   EXPECT_GT(report.distinct, report.schedules / 100 * 99);
 }
 

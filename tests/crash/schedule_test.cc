@@ -29,13 +29,15 @@ ScheduleReport Explore(ScheduleOptions options) {
   options.threads = 2;
   const ScheduleReport report = ExploreSchedules(options);
   std::printf(
-      "%llu schedules, %llu distinct, %llu accesses, %llu switches, %llu resizes, %llu operations "
-      "without space, %llu crash states recovered\n",
+      "%llu schedules, %llu distinct, %llu accesses, %llu switches, %llu resizes, %llu items "
+      "displaced, "
+      "%llu operations without space, %llu crash states recovered\n",
       static_cast<unsigned long long>(report.schedules),
       static_cast<unsigned long long>(report.distinct),
       static_cast<unsigned long long>(report.steps),
       static_cast<unsigned long long>(report.switches),
       static_cast<unsigned long long>(report.resizes),
+      static_cast<unsigned long long>(report.displaced),
       static_cast<unsigned long long>(report.no_space),
       static_cast<unsigned long long>(report.crash_states));
   return report;
@@ -50,6 +52,9 @@ TEST(ScheduleTest, HistoriesAreLinearizable) {
   EXPECT_EQ(report.schedules, options.count);
   EXPECT_GT(report.distinct, options.count / 100 * 99);
   EXPECT_GT(report.resizes, options.count / 20);
+  if (options.count >= 10'000) {
+    EXPECT_GT(report.displaced, options.count / 2000);  // few have tables where it can be
+  }
   EXPECT_GT(report.no_space, options.count / 20);
 }
 

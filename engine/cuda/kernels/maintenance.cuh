@@ -7,6 +7,7 @@
 #include "engine/cuda/io/address_order.cuh"
 #include "recovery/slot_scan.h"
 #include "table/composing.h"
+#include "table/displacing.h"
 #include "table/draining.h"
 
 namespace gpm {
@@ -275,6 +276,23 @@ __global__ void __launch_bounds__(kBlockThreads)
     const std::uint64_t stayed =
         DrainBucket(operations, first_bucket + b * context.table.bucket_bytes, displaces);
     if (stayed > 0 && group.IsLeader()) AtomicAdd(left, stayed);
+  }
+}
+
+/// Frees slots for the operations of a batch that lack one, a tile for each.
+__global__ void __launch_bounds__(kBlockThreads)
+    MakeSlotsForBatch(const __grid_constant__ TableContext context,
+                      const __grid_constant__ DeviceBatch batch, std::uint64_t most,
+                      SlotsMade* counts) {
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group, CudaMedia(context.dirty));
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
+       i < batch.count; i += std::uint64_t{gridDim.x} * kTilesPerBlock) {
+    const auto operation = static_cast<std::uint32_t>(i);
+    const std::uint64_t* const key = batch.KeyOf(operation, context.table.key_words);
+    MakeSlotFor(operations, batch.KindOf(operation), operations.Locate(key), key, most, counts);
   }
 }
 
