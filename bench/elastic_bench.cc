@@ -76,6 +76,8 @@ class ElasticRun {
     row["free_cells"] = stats.free_cells;
     row["level_buckets"] = stats.level_buckets;
     row["gpu_bytes"] = stats.gpu_bytes;
+    row["displaced_items"] = stats.displaced_items;
+    row["displacing_ms"] = 1e3 * stats.displacing_seconds;
     row["pool_growths"] = stats.pool_growths;
     row["pool_growth_waits"] = stats.pool_growth_waits;
     row["pool_growth_wait_ms"] = 1e3 * stats.pool_growth_wait_seconds;
@@ -178,6 +180,14 @@ json Summary(const json& steps) {
           {"resizes", steps.back().at("resizes")}};
 }
 
+CreateOptions Shape(const ElasticOptions& options) {
+  CreateOptions create;
+  create.key_size = options.key_size;
+  create.value_size = options.value_size;
+  create.geometry = options.geometry;
+  return create;
+}
+
 /// Seconds to load records into a pool of their own.
 double Rebuild(const ElasticOptions& options, const OpenOptions& open,
                const std::vector<std::uint64_t>& records) {
@@ -192,8 +202,7 @@ double Rebuild(const ElasticOptions& options, const OpenOptions& open,
   }
   RemovedAtEnd pool(options.pool + ".rebuilt");
   const Clock::time_point start = Clock::now();
-  Store store = Store::Create(
-      pool.path(), {.key_size = options.key_size, .value_size = options.value_size}, open);
+  Store store = Store::Create(pool.path(), Shape(options), open);
   pool.Made();
   if (store.BulkLoad(buffers.keys(), buffers.values(), buffers.results()) != 0) {
     throw Error(ErrorCode::kDamaged, "a new pool did not take all items");
@@ -213,9 +222,9 @@ json MeasureElastic(const ElasticOptions& options) {
     open.threads = options.threads;
     open.growth = growth;
     open.growth_pause = options.growth_pause;
+    open.grow_above = options.grow_above;
     RemovedAtEnd pool(options.pool);
-    Store store = Store::Create(
-        options.pool, {.key_size = options.key_size, .value_size = options.value_size}, open);
+    Store store = Store::Create(options.pool, Shape(options), open);
     pool.Made();
     ElasticRun run(options, store);
     json steps = json::array();

@@ -21,6 +21,8 @@ struct ElasticOptions {
   double erases = 0.4;
   std::vector<double> growths;  ///< OpenOptions::growth, one run each
   double growth_pause = OpenOptions{}.growth_pause;
+  double grow_above = OpenOptions{}.grow_above;
+  Geometry geometry;
   double compact_below = 0;  ///< the load factor below which Store::Compact is called
   std::uint64_t seed = 1;
   ExecutorKind executor = ExecutorKind::kAuto;

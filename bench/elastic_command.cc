@@ -19,6 +19,7 @@ using nlohmann::json;
 
 struct ElasticArguments {
   ElasticOptions options;
+  std::string geometry = GeometryName(Geometry{});
   std::string arrays = "auto";
   std::string json;
 };
@@ -63,6 +64,7 @@ void RunElastic(ElasticArguments& arguments) {
   if (options.steps % 2 != 0) {
     throw Error(ErrorCode::kInvalidArgument, "--steps: as many in each half, so an even number");
   }
+  options.geometry = ParseGeometry(arguments.geometry);
   options.gpu_arrays =
       arguments.arrays == "device" ||
       (arguments.arrays == "auto" && options.executor != ExecutorKind::kCpu && GpuCount() > 0);
@@ -73,6 +75,7 @@ void RunElastic(ElasticArguments& arguments) {
                  {"step_count", options.steps},
                  {"erases", options.erases},
                  {"growth_pause", options.growth_pause},
+                 {"grow_above", options.grow_above},
                  {"compact_below", options.compact_below},
                  {"arrays", options.gpu_arrays ? "device" : "host"},
                  {"seed", options.seed}});
@@ -102,6 +105,12 @@ void AddElasticCommand(CLI::App& program) {
       ->check(CLI::Range(0.0, 1000.0))
       ->capture_default_str();
   command
+      ->add_option("--grow-above", options.grow_above,
+                   "The load factor above which the table grows for an insert that finds no slot; "
+                   "below it, items are moved")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
       ->add_option("--compact-below", options.compact_below,
                    "Compact when the load factor is below this; 0: never")
       ->check(CLI::Range(0.0, 1.0))
@@ -120,6 +129,8 @@ void AddElasticCommand(CLI::App& program) {
   command->add_option("--key-size", options.key_size, "Bytes of a key")->capture_default_str();
   command->add_option("--value-size", options.value_size, "Bytes of a value")
       ->check(CLI::Range(1u, kMaxValueBytes))
+      ->capture_default_str();
+  command->add_option("--geometry", arguments->geometry, "Levels, locations, slots of a bucket")
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed of what is found and erased")
       ->capture_default_str();

@@ -268,12 +268,20 @@ def plot_recovery(report):
 def plot_elastic(report):
     panels = [("load_factor", 1, "load factor"), ("pm_bytes", 1e-6, "pool, MB"),
               ("insert_mops", 1, "inserts, " + MOPS), ("slowest_ms", 1, "slowest batch, ms")]
-    figure, grid = plt.subplots(2, 2, figsize=(10, 6), sharex=True)
+    if any(row.get("gpu_bytes", 0) for row in report["steps"]):
+        panels[2:2] = [("gpu_bytes", 1e-6, "GPU memory, MB")]
+        panels += [("find_mops", 1, "finds, " + MOPS)]
+    figure, grid = plt.subplots(2, len(panels) // 2, figsize=(5 * len(panels) // 2, 6),
+                                sharex=True)
     for axes, (key, unit, label) in zip(grid.flat, panels):
         for growth in unique(row["growth"] for row in report["steps"]):
             rows = [row for row in report["steps"] if row["growth"] == growth]
             axes.plot([row["step"] for row in rows], [unit * row[key] for row in rows],
                       marker=".", label=f"growth {growth:g}")
+        if key == "insert_mops" and "rebuild" in report:
+            axes.axhline(report["rebuild"]["mops"], color="black", linewidth=0.8, linestyle="--",
+                         label="a new pool, loaded at once")
+            axes.legend()
         axes.set(ylabel=label, ylim=(0, None))
     for axes in grid[1]:
         axes.set_xlabel("step")
