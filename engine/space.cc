@@ -228,7 +228,6 @@ std::uint64_t Space::QueueAdded() {
   const CellRange range = *std::exchange(unqueued_, std::nullopt);
   health_.AllOrUnusable("value cells were added", [&]() GPM_REQUIRES(store_state) {
     if (!epochs_.holds_cells()) return executor_.FreeAll(range);
-    epochs_.Quiesced(executor_.Positions());
     const std::uint64_t tail = executor_.Positions().cells_tail;
     executor_.FreeAll(range);
     // In front of what is held, and with them what was free before.
@@ -237,7 +236,6 @@ std::uint64_t Space::QueueAdded() {
     const std::uint64_t hold = executor_.ReturnCells({head, free}).cells_tail;
     executor_.ReturnCells({head + free, tail - head - free});
     epochs_.Requeued(tail, hold);
-    epochs_.Quiesced(executor_.Positions());
   });
   return range.last - range.first;
 }

@@ -70,7 +70,9 @@ class UpgradeTest : public test::PoolTest {
     {
       CreateOptions create;
       create.value_size = 24;
-      test::ModelledStore store(path_, create, test::TestOpenOptions());
+      OpenOptions open = test::TestOpenOptions();
+      open.growth = 2;  // version 1 knew levels of a power of two of buckets alone
+      test::ModelledStore store(path_, create, open);
       store.Apply(Op::kInsert, test::Numbers(0, kItems));
       store.store().Close();
       model_ = store.model();
