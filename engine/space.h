@@ -64,9 +64,9 @@ class Space {
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
   /// fewer cells are free than two batches as those of late take, or than half a segment has (all
-  /// of one, where growths had to wait of late), and that of a level, part by part, when the table will be nearly as full two batches on as it was
-  /// when it had to grow. So a pool is at most one step of growth, or one batch, larger than it
-  /// would be, and does not grow while nobody writes.
+  /// of one, where growths had to wait of late), and that of a level, part by part, when the table
+  /// will be nearly as full two batches on as it was when it had to grow. So a pool is at most one
+  /// step of growth, or one batch, larger than it would be, and does not grow while nobody writes.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
   /// The table grows for want of slots: learns how full it could be.
   void CountFull() GPM_REQUIRES(store_state);
@@ -183,8 +183,8 @@ class Space {
   double lead_ GPM_GUARDED_BY(store_state) = 1;
   std::uint64_t growths_seen_ GPM_GUARDED_BY(store_state) = 0;
   std::uint64_t waits_seen_ GPM_GUARDED_BY(store_state) = 0;
-  /// The load factor at which the table is expected to grow for want of slots: the last one, or half
-  /// way to it where that is higher.
+  /// The load factor at which the table is expected to grow for want of slots: the last one, or
+  /// half way to it where that is higher.
   std::optional<double> full_load_ GPM_GUARDED_BY(store_state);
   NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
 };

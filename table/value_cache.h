@@ -131,9 +131,8 @@ class CacheAccess {
   /// @param value value_size bytes
   GPM_HD void Put(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
                   const std::byte* value) const {
-    PutBy(bucket, slot, reference, [&](std::byte* to) {
-      media_.WriteShared(group_, to, value, table_.value_size);
-    });
+    PutBy(bucket, slot, reference,
+          [&](std::byte* to) { media_.WriteShared(group_, to, value, table_.value_size); });
   }
   /// The same for an item that comes from another slot: the value is in its cell.
   GPM_HD void PutMoved(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference) const {

@@ -506,26 +506,26 @@ std::uint64_t CpuExecutor<Setup>::ComposeNewest() {
       for (std::uint32_t s = 0; s < table.slots; ++s) visit(Slot{table.Bucket(oldest, b), s});
     }
   };
-  ForRanges(table.Buckets(oldest), Setup::kBucketsAtATime,
-            [&](std::uint64_t first, std::uint64_t last) {
-              std::uint64_t stayed = 0;
-              for (std::uint64_t at = first; at < last; at += kAtOnce) {
-                const std::uint64_t end = std::min(last, at + kAtOnce);
-                for_each_slot(at, end, [&](Slot slot) {
-                  const std::uint64_t word = operations.LoadState(slot);
-                  if (word == kEmptyState || word == kInsertState) return;
-                  KeyBuffer key;
-                  LoadSlotKey(table, operations.media(), slot, word, key.words);
-                  const Candidates candidates = operations.Locate(key.words);
-                  for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
-                    PrefetchLine(operations.BucketAt(candidates, c));
-                  }
-                });
-                for_each_slot(at, end,
-                              [&](Slot slot) { stayed += ComposeSlot(operations, slot, slot) ? 0 : 1; });
-              }
-              left += stayed;
-            });
+  ForRanges(
+      table.Buckets(oldest), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
+        std::uint64_t stayed = 0;
+        for (std::uint64_t at = first; at < last; at += kAtOnce) {
+          const std::uint64_t end = std::min(last, at + kAtOnce);
+          for_each_slot(at, end, [&](Slot slot) {
+            const std::uint64_t word = operations.LoadState(slot);
+            if (word == kEmptyState || word == kInsertState) return;
+            KeyBuffer key;
+            LoadSlotKey(table, operations.media(), slot, word, key.words);
+            const Candidates candidates = operations.Locate(key.words);
+            for (std::uint32_t c = 0; c < table.candidate_buckets(); ++c) {
+              PrefetchLine(operations.BucketAt(candidates, c));
+            }
+          });
+          for_each_slot(at, end,
+                        [&](Slot slot) { stayed += ComposeSlot(operations, slot, slot) ? 0 : 1; });
+        }
+        left += stayed;
+      });
   if (!media_needs_flush()) return left;
   ForRanges(table.Buckets(0), Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
     media_.Flush(Step::kComposeFlush, table.Bucket(0, first), (last - first) * table.bucket_bytes);
