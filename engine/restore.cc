@@ -28,8 +28,7 @@ namespace {
 
 constexpr unsigned kMostThreads = 8;
 /// Of keys and values that are inserted at a time, while the next are read: enough for large
-/// batches. Its memory is used over and over, since the system takes longer to hand out memory than
-/// to read a file that it holds.
+/// batches. Its memory is used over and over.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 20;
 
 /// Some items of a chain, in the shape of a batch.
@@ -50,9 +49,15 @@ class Piece {
       Put(items_.fetch_add(count), count, things, values);
       return;
     }
+    std::vector<std::uint64_t> counts;
+    counts.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) {
-      const std::byte* const key = things + i * key_size_;
-      if (chain.Counts(file, key)) Put(items_++, 1, key, values + i * value_size_);
+      if (chain.Counts(file, things + i * key_size_)) counts.push_back(i);
+    }
+    // (A place for each alone is a counter that all threads write.)
+    std::uint64_t at = items_.fetch_add(counts.size());
+    for (const std::uint64_t i : counts) {
+      Put(at++, 1, things + i * key_size_, values + i * value_size_);
     }
   }
   std::uint64_t room() const { return room_; }
