@@ -224,8 +224,10 @@ TEST_F(GrowthTest, NoItemIsMovedWhereATableGrowsAtOnce) {
   }
 }
 
-TEST_F(GrowthTest, AfterAGrowthATableIsSevenTenthsFull) {
-  ModelledStore store(NewPath(), Shape(8, 8), TestOpenOptions());
+TEST_F(GrowthTest, AfterAGrowthByAQuarterATableIsSevenTenthsFull) {
+  OpenOptions open = TestOpenOptions();
+  open.growth = 1.25;
+  ModelledStore store(NewPath(), Shape(8, 8), open);
   double least = 1;
   std::uint64_t growths = 0;
   for (std::uint64_t next = 0; next < 100'000; next += 500) {
