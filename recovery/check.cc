@@ -157,7 +157,12 @@ class Checker {
     const std::uint64_t word = reader_.Word(slot);
     if (reader_.IsHalf(slot, level)) {
       ++report->insert_slots;
-      if (clean_) defect("half-inserted or half-emptied, in a pool that was closed in order");
+      if (clean_) {
+        defect(fmt::format(
+            "half-inserted or half-emptied, in a pool that was closed in order (state {:#x}, "
+            "reference {:#x})",
+            word, reader_.Reference(slot)));
+      }
       return;
     }
     KeyBuffer key;
