@@ -111,7 +111,7 @@ Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape, bo
     sectors += keys * buckets * prints + there * (long_keys ? 1 : 2);
     if (long_keys) touch(there, shape.key_size);
   } else {
-    touch(there + (keys - there) * buckets, kWordBytes * shape.geometry.slots);
+    touch(there + (keys - there) * buckets, 2 * kWordBytes * shape.geometry.slots);
   }
   // Values that are read.
   if (!inline_values) {
@@ -121,10 +121,11 @@ Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape, bo
   }
   // Writes.
   if (!inline_values) a.write_bytes += written * value_bytes;
-  const double words = inserts ? 2 : 1;  // reference, state
+  const bool as_pair = shape.directory && !inline_values;
+  const double words = inserts && !as_pair ? 2 : 1;  // reference, state
   a.small_writes = written * (words + (inserts && long_keys ? 1 : 0));
   a.ordered_writes += a.small_writes;
-  if (shape.directory) sectors += written * (inserts && !long_keys ? 3 : words);
+  if (shape.directory) sectors += written * (!inserts ? 1 : long_keys ? 2 : 3);
 
   if (shape.gpu) {
     a.gpu_sectors = sectors + (shape.key_size + sizeof(Result)) / kSectorBytes;

@@ -53,23 +53,24 @@ struct WorkloadShape {
 /// Persistent memory
 /// - a key is searched without it where there is a directory, but for the comparison of keys longer
 ///   than 8 bytes, which the directory does not have: one touch of key_size bytes for a key that is
-///   there. Without a directory one candidate bucket's states for a key that is there, and those of
-///   all candidate buckets for one that is not, each a touch;
+///   there. Without a directory the pairs of state and reference of one candidate bucket for a key
+///   that is there, and those of all candidate buckets for one that is not, each a touch;
 /// - a value that is read and not cached: one ordered read of value_size bytes. None for values
 ///   that the slots hold (up to 8 bytes);
 /// - a write, of a key and batch only the last: value_size bytes in sequence with others, and
-///   small writes, each ordered: an update the 8-byte reference; an insert that and, behind a
-///   fence, the 8-byte state, which is the key where that has 8 bytes; a longer key is a third,
-///   before the fence, as it lies elsewhere in the bucket (Operations::ClaimSlot). However long it
-///   is, it counts as one small write. None of them shares a posted write with another;
+///   small writes, each ordered: an update the 8-byte reference; an insert the pair of state, which
+///   is the key where that has 8 bytes, and reference, or where the slots hold the values or there
+///   is no directory first the one, then the other; a longer key is another, as it lies elsewhere
+///   in the bucket (Operations::ClaimSlot). However long they are, they count as one small write
+///   each. None of them shares a posted write with another;
 /// - what a resize, a retired cell or a fence costs: nothing.
 ///
 /// GPU memory (executor cuda), in sectors of 32 bytes and lines of 128
 /// - writes are counted as reads of as much;
 /// - a search of the directory: the fingerprints of each candidate bucket (2 bytes a slot, at least
 ///   one sector); for a key that is there, its reference and, of 8 bytes, the key, a sector each;
-/// - a write changes the directory as it changes the slot: a sector for each word, and one
-///   compare-and-swap for the claim of an insert;
+/// - a write changes the directory: an update the reference; an insert that, the fingerprint and,
+///   of 8 bytes, the key, a sector each, and one compare-and-swap for its claim;
 /// - arrays of the batch, all in sequence: keys and results of all operations, values of the
 ///   written keys, found rows of all finds that find; and a cached value that is read, once for a
 ///   key and batch.

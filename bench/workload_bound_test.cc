@@ -107,7 +107,7 @@ TEST(AccessesTest, OfFindsWithoutDirectory) {
   const Accesses found = AccessesOf(Finds(600), shape, false);
   EXPECT_DOUBLE_EQ(found.ordered_touches, 0.8);  // one bucket each
   EXPECT_DOUBLE_EQ(found.ordered_reads, 0.8);    // and no cache either
-  EXPECT_DOUBLE_EQ(found.read_bytes, 0.8 * (64 + 128));
+  EXPECT_DOUBLE_EQ(found.read_bytes, 0.8 * (128 + 128));
   shape.missing = true;
   const Accesses missing = AccessesOf(Finds(0), shape, false);
   EXPECT_DOUBLE_EQ(missing.ordered_touches, 0.8 * 4);
@@ -136,12 +136,13 @@ TEST(AccessesTest, OfWrites) {
   const WorkloadCounts inserts{.operations = 1000, .keys = 1000, .written = 1000};
   const Accesses insert = AccessesOf(inserts, shape, true);
   EXPECT_DOUBLE_EQ(insert.write_bytes, 128);
-  EXPECT_DOUBLE_EQ(insert.ordered_writes, 2);
-  EXPECT_DOUBLE_EQ(insert.small_writes, 2);  // reference, state
+  EXPECT_DOUBLE_EQ(insert.ordered_writes, 1);
+  EXPECT_DOUBLE_EQ(insert.small_writes, 1);  // state and reference together
   EXPECT_EQ(insert.read_bytes, 0);
   EXPECT_DOUBLE_EQ(insert.gpu_sectors, 4 + 3 + 9.0 / 32);
   EXPECT_DOUBLE_EQ(insert.gpu_lines, 1);
   EXPECT_DOUBLE_EQ(insert.gpu_cas, 1);
+  EXPECT_DOUBLE_EQ(AccessesOf(inserts, WorkloadShape{.gpu = true}, true).small_writes, 2);
 }
 
 TEST(AccessesTest, OfMixedWritesOfLongKeysAndOfValuesInSlots) {

@@ -93,9 +93,11 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
   add("upgrade", "Make a pool of an earlier format version one of this build's", kClosed,
       RunUpgrade)
       .first->footer(
-          "Nothing but the pool's first 8 KiB is written, whatever its size. A pool that a crash\n"
-          "left is not recovered: that is done when a store opens it. When this is interrupted,\n"
-          "it can be called again. Earlier builds can't open the pool any more.\n\n"
+          "Writes the new pool to a file beside it, POOL.gpmstore-upgrade, which takes its place\n"
+          "when it is whole: so there must be room for both. A pool that a crash left is not\n"
+          "recovered: that is done when a store opens it. When this is interrupted, the pool is\n"
+          "the old one or the new one, and it can be called again. Earlier builds can't open the\n"
+          "pool any more.\n\n"
           "Examples:\n  gpmstore upgrade /dev/shm/p");
 }
 

@@ -86,7 +86,6 @@ bool IsOfGpu(Step step) {
     case Step::kDirectoryInsertedFence:
     case Step::kDirectoryUpdatedFence:
     case Step::kDirectoryErasedFence:
-    case Step::kGiveBackSharedFence:
     case Step::kDirectoryMovedUpFence:
     case Step::kCachePutFence:
     case Step::kCacheFillingFence:

@@ -22,6 +22,10 @@ class GridMedia {
 
   std::uint64_t Load(const std::uint64_t* word) const { return machine_->GridLoad(word); }
   void Store(std::uint64_t* word, std::uint64_t value) const { machine_->GridStore(word, value); }
+  void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
+    Store(pair + 1, second);
+    Store(pair, first);
+  }
   bool Cas(Step step, std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
     return machine_->GridCas(step, word, expected, desired);
   }
@@ -104,11 +108,11 @@ class GridMedia {
       StoreShared(reinterpret_cast<std::uint64_t*>(shared + i), word);
     }
   }
-  BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+  BucketMatch MatchBucket(const std::uint64_t* pairs, std::uint32_t slots,
                           std::uint64_t word) const {
     BucketMatch bits{0, 0};
     for (std::uint32_t s = 0; s < slots; ++s) {
-      const std::uint64_t state = Load(states + s);
+      const std::uint64_t state = Load(pairs + 2 * s);
       bits.match |= static_cast<std::uint32_t>(state == word) << s;
       bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
     }

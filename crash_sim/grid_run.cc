@@ -131,8 +131,9 @@ void CpuBatchTask<crash::GridSetup>::Start(const Epochs::SlotRange& recycle, con
                                            const BucketRange& drain) {
   Phase(grant);
   Place();
-  machine().RunParts(recycle.to - recycle.from, [&](std::size_t i) {
-    MakeTile().RecycleSlot(reclaim_.slot_ring[(recycle.from + i) & reclaim_.slot_mask]);
+  const std::size_t threads = (recycle.to - recycle.from + 1) / 2;
+  machine().RunParts(threads, [&](std::size_t i) {
+    MakeTile().RecycleSlots(recycle.from + i, recycle.to, threads);
   });
   const bool finds = batch_.ops.empty() ? batch_.op == Op::kFind
                                         : std::all_of(batch_.ops.begin(), batch_.ops.end(),

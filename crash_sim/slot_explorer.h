@@ -10,15 +10,19 @@ namespace gpm::crash {
 
 struct SlotReport {
   std::uint64_t schedules = 0;
-  std::uint64_t inserted = 0;  ///< items in slots that were given back meanwhile
+  std::uint64_t inserted = 0;  ///< items in slots that were freed meanwhile
+  std::uint64_t states = 0;    ///< that crashes may have left, and were looked at
   std::string violation;       ///< seed, and what is wrong; empty: there is none
   std::uint64_t violation_seed = 0;
 };
 
 /// Runs the protocols of the table on a simulated GPU (GridMachine) without a store around them:
-/// a full bucket with erased slots, threads that give them back, and others that insert and find.
+/// a full bucket with erased slots, threads that free them, and others that insert and find. Values
+/// are in slots or in cells, and there is a directory or none.
 ///
 /// Checked is that the pool and the directory have the items of which it was said so, and no more.
+/// Of each crash point, what a few states have: items that were acknowledged, each with its own
+/// value, and none that nobody inserts.
 SlotReport ExploreSlots(const SeedOptions& options);
 
 }  // namespace gpm::crash

@@ -10,7 +10,7 @@
 
 namespace gpm {
 
-/// Pool format, version 2. Little-endian; every offset counts bytes from the pool's start; there
+/// Pool format, version 3. Little-endian; every offset counts bytes from the pool's start; there
 /// is no absolute pointer and no mapping hint in a pool.
 ///
 ///     0       superblock copy A (4 KiB)
@@ -23,19 +23,19 @@ namespace gpm {
 /// superblock in force names is free. Which value cells are free follows from the slots. There is
 /// no other allocator state.
 ///
-/// A *bucket* of S slots is structure-of-arrays: S state words, then (keys longer than 8 bytes) S
-/// keys, then S value references, padded to 128 bytes.
+/// A *bucket* of S slots is S pairs of state word and value reference, then (keys longer than 8
+/// bytes) S keys, padded to 128 bytes.
 ///
 /// A *state word* is kEmptyState (0: fresh space is an empty level), kInsertState (claimed: being
 /// written, or erased and not yet given back; recovery clears it), or the fingerprint of a valid
 /// item. For 8-byte keys the key itself is the word.
 ///
 /// A *value reference* is the value itself, zero-extended, when values have at most 8 bytes; else
-/// the offset of a value cell. Cells are CellBytes(value_size) long and sit at multiples of that
-/// (so offset / cell_bytes is the cell's number).
+/// the offset of a value cell, or 0 in a slot that is empty. Cells are CellBytes(value_size) long
+/// and sit at multiples of that (so offset / cell_bytes is the cell's number).
 
 inline constexpr std::uint64_t kPoolMagic = 0x31'52'4F'54'53'4D'50'47ull;  // "GPMSTOR1"
-inline constexpr std::uint32_t kPoolVersion = 2;
+inline constexpr std::uint32_t kPoolVersion = 3;
 inline constexpr std::uint64_t kSuperblockBytes = 4096;
 inline constexpr std::uint64_t kPageBytes = 4096;
 inline constexpr std::uint64_t kReservedOffset = 2 * kSuperblockBytes;

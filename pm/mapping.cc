@@ -136,7 +136,7 @@ Mapping::Mapping(const std::string& path, const Options& options)
                       "open, only to create",
                       path));
     }
-    if (!anonymous_) OpenFile(options.create);
+    if (!anonymous_) OpenFile(options);
     if (!read_only_ && options.max_bytes != 0 && options.max_bytes < file_bytes_) {
       throw Error(
           ErrorCode::kInvalidArgument,
@@ -162,10 +162,11 @@ Mapping::Mapping(const std::string& path, const Options& options)
 
 Mapping::~Mapping() { Release(); }
 
-void Mapping::OpenFile(bool create) {
+void Mapping::OpenFile(const Options& options) {
+  const bool create = options.create;
   // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.
   const int flags = (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
-  fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, 0644);
+  fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, options.mode);
   if (fd_ < 0) ThrowOpenError(path_, create, errno);
   remove_on_close_ = create;
 

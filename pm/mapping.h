@@ -50,6 +50,7 @@ class Mapping {
     /// "pinned:" of physical memory, between 64 MiB and 1 TiB.
     std::uint64_t max_bytes = 0;
     bool create = false;         ///< create the file; it must not exist
+    unsigned mode = 0644;        ///< permissions of a new file, before the umask
     bool read_only = false;      ///< map for reading what there is, and nothing more
     PmTracer* tracer = nullptr;  ///< carries out every access to the bytes mapped; outlives this
   };
@@ -143,8 +144,11 @@ class Mapping {
   /// until its creator says that it is complete.
   void RemoveOnClose(bool remove) { remove_on_close_ = remove; }
 
+  /// Whether the file that is open is the one with this name.
+  bool IsAt(const std::string& path) const noexcept;
+
  private:
-  void OpenFile(bool create);
+  void OpenFile(const Options& options);
   void DetectMedium();
   void Reserve(std::uint64_t max_bytes);
   /// Extends the file and maps a step behind its end, or leaves everything as it was. Changes no
@@ -171,8 +175,6 @@ class Mapping {
   /// By several threads, since one zeroes about 1.6 GB/s.
   void Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const;
   bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }
-  /// Whether the file that is open is the one with this name.
-  bool IsAt(const std::string& path) const noexcept;
   void Release() noexcept;
 
   const int process_;  ///< that made it

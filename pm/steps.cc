@@ -90,8 +90,6 @@ std::string_view StepName(Step step) {
       return "directory-updated-fence";
     case Step::kDirectoryErasedFence:
       return "directory-erased-fence";
-    case Step::kGiveBackSharedFence:
-      return "give-back-shared-fence";
     case Step::kDirectoryMovedUpFence:
       return "directory-moved-up-fence";
     case Step::kCachePutCas:

@@ -61,14 +61,13 @@ enum class Step : std::uint8_t {
   kRepairFlush,
   kRepairFence,
   // The directory (volatile memory): an insert's claim; fences behind its contents, and behind what
-  // makes them found; behind a new reference; behind an erasure; before a slot is given back; and
-  // behind the fingerprint of an item that was moved up.
+  // makes them found; behind a new reference; behind an erasure; and behind the fingerprint of an
+  // item that was moved up.
   kDirectoryClaimCas,
   kDirectoryContentsFence,
   kDirectoryInsertedFence,
   kDirectoryUpdatedFence,
   kDirectoryErasedFence,
-  kGiveBackSharedFence,
   kDirectoryMovedUpFence,
   // The cache of values (volatile memory).
   kCachePutCas,

@@ -1,131 +1,168 @@
 #include "pm/upgrade.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
-#include <iterator>
+#include <filesystem>
+#include <memory>
 #include <optional>
+#include <system_error>
 
 #include "gpmstore/error.h"
-#include "pm/crc32c.h"
 #include "pm/mapping.h"
-#include "pm/superblock.h"
+#include "pm/old_format.h"
+#include "pm/space.h"
 
 namespace gpm {
 namespace {
 
-/// A superblock of version 1: level i has 2^i buckets, and its offset at level_offset[i].
-struct Superblock1 {
-  std::byte before[72];  ///< as in version 2
-  std::uint32_t bottom;
-  std::uint32_t top;
-  std::uint32_t segment_count;
-  std::uint32_t reserved1;
-  std::uint64_t level_offset[40];
-  SegmentEntry segments[kMaxSegments];
-  std::uint8_t padding[488];
+/// What follows the pool's name in that of the new one, until it takes its place.
+constexpr const char* kSuffix = ".gpmstore-upgrade";
+
+[[noreturn]] void ThrowIo(const std::string& path, const char* what, int error) {
+  throw Error(ErrorCode::kIo, fmt::format("{}: {}: {}", path, what, std::strerror(error)));
+}
+
+/// A file, or a directory with its names, that is to be durable.
+class Syncable {
+ public:
+  explicit Syncable(const std::string& path)
+      : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (fd_ < 0) ThrowIo(path_, "can't open to make it durable", errno);
+  }
+  ~Syncable() { ::close(fd_); }
+  Syncable(const Syncable&) = delete;
+  Syncable& operator=(const Syncable&) = delete;
+
+  void Sync() const {
+    if (fsync(fd_) != 0) ThrowIo(path_, "can't make it durable", errno);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
 };
-static_assert(sizeof(Superblock1) == kSuperblockBytes);
 
-/// What both versions begin with.
-Superblock BeginningOf(const Superblock1& old) {
-  Superblock superblock{};
-  std::memcpy(static_cast<void*>(&superblock), old.before, sizeof old.before);
-  return superblock;
+/// Removes what an upgrade of this pool left that was killed: a file that is no pool yet, or one of
+/// the same UUID. @throws Error kExists, when it is something else; kBusy
+void RemoveLeftOver(const std::string& path, const Superblock& superblock) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  Mapping file(path, Mapping::Options{});
+  Superblock there{};
+  std::memcpy(static_cast<void*>(&there), file.base(),
+              std::min<std::uint64_t>(sizeof there, file.file_bytes()));
+  const bool same_pool = std::memcmp(there.uuid, superblock.uuid, sizeof there.uuid) == 0;
+  if (there.magic != 0 && (there.magic != kPoolMagic || !same_pool)) {
+    throw Error(ErrorCode::kExists,
+                fmt::format("{}: exists, and no upgrade left it; move it away", path));
+  }
+  file.RemoveOnClose(true);
 }
 
-bool IsWhole(const Superblock1& old) {
-  const Superblock beginning = BeginningOf(old);
-  if (beginning.magic != kPoolMagic || beginning.version != 1) return false;
-  Superblock1 bytes = old;
-  std::memset(bytes.before + offsetof(Superblock, crc), 0, sizeof beginning.crc);
-  return Crc32c(&bytes, sizeof bytes) == beginning.crc;
-}
-
-/// The same of version 2, but for its checksum. @throws Error
-Superblock Converted(const Superblock1& old, const std::string& path) {
-  Superblock superblock = BeginningOf(old);
-  superblock.version = kPoolVersion;
-  const std::uint32_t locations = superblock.geometry.locations;
-  if (const std::string defect =
-          ConfigDefect(superblock.key_size, superblock.value_size, superblock.geometry);
-      !defect.empty()) {
-    throw Error(ErrorCode::kDamaged, fmt::format("{}: damaged pool: {}", path, defect));
-  }
-  if (old.top >= std::size(old.level_offset) || old.bottom > old.top) {
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: damaged pool: levels {} to {}", path, old.bottom, old.top));
-  }
-  for (std::uint32_t level = old.top + 1; level-- > old.bottom;) {
-    const std::uint64_t buckets = std::uint64_t{1} << level;
-    if (buckets < locations || buckets > kMaxLevelBuckets) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{}: its level {} has {} buckets, and format version {} has levels "
-                              "of {} to {}; dump the pool with a build of version 1",
-                              path, level, buckets, kPoolVersion, locations, kMaxLevelBuckets));
+/// Writes all but the superblock: what holds zeros there is what the format has as empty.
+/// @throws Error(kDamaged)
+void WriteContents(const Mapping& old, const Superblock& superblock, std::byte* target) {
+  const std::uint64_t bucket_bytes = BucketBytes(superblock.key_size, superblock.geometry);
+  const auto write_level = [&](const std::string& name, const LevelEntry& level) {
+    for (std::uint64_t b = 0; b < level.buckets; ++b) {
+      const std::uint64_t offset = level.offset + b * bucket_bytes;
+      if (const auto slot = UpgradeBucket(superblock, old.base() + offset, target + offset)) {
+        throw Error(ErrorCode::kDamaged,
+                    fmt::format("{}: damaged pool: {}, bucket {}, slot {}: the item has no value",
+                                old.path(), name, b, *slot));
+      }
     }
-    superblock.levels[superblock.level_count++] = {old.level_offset[level], buckets};
+  };
+  write_level("reserved level", {kReservedOffset, 2});
+  for (std::uint32_t i = 0; i < superblock.level_count; ++i) {
+    write_level(fmt::format("level {}", i), superblock.levels[i]);
   }
-  superblock.segment_count = old.segment_count;
-  std::copy(std::begin(old.segments), std::end(old.segments), superblock.segments);
-  return superblock;
+  for (std::uint32_t i = 0; i < superblock.segment_count; ++i) {
+    const SegmentEntry& segment = superblock.segments[i];
+    std::memcpy(target + segment.offset, old.base() + segment.offset, segment.bytes);
+  }
+}
+
+/// The word that makes it a pool comes last.
+void WriteSuperblock(const Superblock& superblock, std::byte* target) {
+  constexpr std::size_t kMagicBytes = sizeof superblock.magic;
+  std::memcpy(target + kMagicBytes, reinterpret_cast<const std::byte*>(&superblock) + kMagicBytes,
+              sizeof superblock - kMagicBytes);
+  std::atomic_ref(*reinterpret_cast<std::uint64_t*>(target))
+      .store(superblock.magic, std::memory_order_release);
+}
+
+/// Room for the new pool, in a file that nobody else can read yet.
+std::unique_ptr<Mapping> MakeFile(const std::string& path, const Mapping& old,
+                                  const Superblock& superblock) {
+  const std::uint64_t bytes = UsedEnd(superblock);
+  try {
+    RemoveLeftOver(path, superblock);
+    auto file = std::make_unique<Mapping>(
+        path, Mapping::Options{.max_bytes = old.mapped_bytes(), .create = true, .mode = 0600});
+    file->Grow(bytes);
+    return file;
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: no upgraded pool, of {} bytes, can be made beside "
+                                          "it: {}",
+                                          old.path(), bytes, error.what()));
+  }
+}
+
+/// Gives the new file the old one's owner and permissions.
+void CopyAccess(const std::string& from, const std::string& to) {
+  struct stat old {};
+  struct stat now {};
+  if (stat(from.c_str(), &old) != 0 || stat(to.c_str(), &now) != 0) {
+    ThrowIo(from, "can't tell its owner", errno);
+  }
+  if ((old.st_uid != now.st_uid || old.st_gid != now.st_gid) &&
+      chown(to.c_str(), old.st_uid, old.st_gid) != 0) {
+    ThrowIo(from, "an upgrade can't keep its owner and group; let its owner do it", errno);
+  }
+  if (chmod(to.c_str(), old.st_mode & 07777) != 0) {
+    ThrowIo(from, "an upgrade can't keep its permissions", errno);
+  }
 }
 
 }  // namespace
 
 bool UpgradePool(const std::string& path) {
-  const Mapping mapping(path, Mapping::Options{});
-  const Persist& persist = mapping.persist();
-  const auto write = [&](int copy, const Superblock& superblock) {
-    std::byte* const target = mapping.base() + copy * kSuperblockBytes;
-    persist.Write(target, &superblock, sizeof superblock);
-    persist.Flush(Step::kCommitCopyFlush, target, sizeof superblock);
-    persist.Fence(Step::kCommitDoneFence);
-  };
-  if (mapping.file_bytes() < 2 * kSuperblockBytes) {
+  Mapping old(path, Mapping::Options{});
+  if (old.file_bytes() < 2 * kSuperblockBytes) {
     throw Error(ErrorCode::kDamaged, path + ": not a GPMStore pool: the file is too short");
   }
-  // What a process wrote and did not live to flush is relied on from here on.
-  persist.Flush(Step::kOpenFlush, mapping.base(), 2 * kSuperblockBytes);
-  persist.Fence(Step::kCommitContentsFence);
-  Superblock1 old[2];
-  std::memcpy(static_cast<void*>(old), mapping.base(), sizeof old);
-  std::optional<int> in_force;
-  for (const int copy : {0, 1}) {
-    if (!IsWhole(old[copy])) continue;
-    const auto ahead = [&] {
-      return static_cast<std::int64_t>(BeginningOf(old[copy]).sequence -
-                                       BeginningOf(old[*in_force]).sequence) > 0;
-    };
-    if (!in_force || ahead()) in_force = copy;
+  const std::optional<Superblock> superblock =
+      UpgradedSuperblock(old.base(), old.file_bytes(), path);
+  if (!superblock) return false;
+
+  std::error_code error;
+  const std::filesystem::path pool = std::filesystem::canonical(path, error);
+  // Another upgrade may have replaced the file before this one had its lock. Now none can.
+  if (error || !old.IsAt(pool)) {
+    throw Error(ErrorCode::kBusy, path + ": was moved or replaced meanwhile; try again");
   }
-  // A crash may have left the copy that was not in force whole, and of this version, or torn.
-  std::optional<Superblock> upgraded;
-  if (!in_force || BeginningOf(old[1 - *in_force]).version == kPoolVersion) {
-    try {
-      const int copy = ChooseSuperblock(mapping.base(), mapping.file_bytes(), path);
-      if (!in_force) return false;
-      std::memcpy(&upgraded.emplace(), mapping.base() + copy * kSuperblockBytes,
-                  sizeof(Superblock));
-    } catch (const Error&) {
-      if (!in_force) throw;  // else it was torn by a crash
-    }
+  old.Populate();  // also what is read of a file on tmpfs must have memory
+  const std::string copy = pool.string() + kSuffix;
+  const Syncable directory(pool.parent_path());
+  const std::unique_ptr<Mapping> file = MakeFile(copy, old, *superblock);
+  WriteContents(old, *superblock, file->base());
+  WriteSuperblock(*superblock, file->base());
+  CopyAccess(pool, copy);
+  Syncable(copy).Sync();
+  if (std::rename(copy.c_str(), pool.c_str()) != 0) {
+    ThrowIo(path, "can't be replaced by the upgraded pool", errno);
   }
-  if (!upgraded) {
-    upgraded = Converted(old[*in_force], path);
-    ++upgraded->sequence;
-    upgraded->crc = SuperblockCrc(*upgraded);
-    if (const std::string defect = ContentsDefect(*upgraded, mapping.file_bytes());
-        !defect.empty()) {
-      throw Error(ErrorCode::kDamaged, fmt::format("{}: damaged pool: {}", path, defect));
-    }
-    write(1 - *in_force, *upgraded);
-  }
-  // Builds of version 1 would take the other copy for the one in force.
-  ++upgraded->sequence;
-  upgraded->crc = SuperblockCrc(*upgraded);
-  write(*in_force, *upgraded);
+  file->RemoveOnClose(false);
+  directory.Sync();
   return true;
 }
 

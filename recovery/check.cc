@@ -38,6 +38,12 @@ class Reader {
   std::uint64_t Word(Slot slot) const { return media_.Load(table_.State(slot)); }
   std::uint64_t Reference(Slot slot) const { return media_.Load(table_.Reference(slot)); }
 
+  /// @param level -1: the reserved one
+  bool IsHalf(Slot slot, int level) const {
+    return table_.IsHalf(Word(slot), Reference(slot),
+                         level < 0 || Addressable(static_cast<std::uint32_t>(level)));
+  }
+
   /// Whether `reference` names a whole value cell of some segment.
   bool NamesCell(std::uint64_t reference) const {
     if (reference % table_.cell_bytes != 0 || reference / table_.cell_bytes >= kMaxCellNumber) {
@@ -69,7 +75,7 @@ class Reader {
     const auto visit_bucket = [&](std::byte* bucket, int level, std::uint64_t number) {
       for (std::uint32_t s = 0; s < table_.slots; ++s) {
         const Slot slot{bucket, s};
-        if (Word(slot) != kEmptyState) visit(slot, level, number);
+        if (Word(slot) != kEmptyState || IsHalf(slot, level)) visit(slot, level, number);
       }
     };
     std::uint64_t begin = kReservedBuckets;  // of a level
@@ -149,9 +155,14 @@ class Checker {
               : fmt::format("level {}, bucket {}, slot {}: {}", level, bucket, slot.index, what));
     };
     const std::uint64_t word = reader_.Word(slot);
-    if (word == kInsertState) {
+    if (reader_.IsHalf(slot, level)) {
       ++report->insert_slots;
-      if (clean_) defect("half-inserted, in a pool that was closed in order");
+      if (clean_) {
+        defect(fmt::format(
+            "half-inserted or half-emptied, in a pool that was closed in order (state {:#x}, "
+            "reference {:#x})",
+            word, reader_.Reference(slot)));
+      }
       return;
     }
     KeyBuffer key;
@@ -259,8 +270,8 @@ bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std:
     reader.operations().ReadValue(reference, value.data());
     return true;
   };
-  const Outcome outcome = reader.operations().Find(candidates, wanted.words);
-  if (outcome.present) return read(outcome.reference);
+  const Slot found = reader.operations().FindWhole(candidates, wanted.words);
+  if (found.bucket != nullptr) return read(reader.Reference(found));
   if (candidates.reserved >= 0) return false;
   // Levels that a resize was about to drain: the newest copy counts there too.
   for (std::uint32_t level = table.levels; level < table.level_count; ++level) {
@@ -289,9 +300,9 @@ bool VisitPoolUntil(const Pool& pool,
   const TableView& table = reader.table();
   std::vector<std::byte> value(table.value_size);
   bool go_on = true;
-  const auto visit_slot = [&](Slot slot, int, std::uint64_t) {
+  const auto visit_slot = [&](Slot slot, int level, std::uint64_t) {
     const std::uint64_t word = reader.Word(slot);
-    if (word == kInsertState || !go_on) return;
+    if (reader.IsHalf(slot, level) || !go_on) return;
     KeyBuffer key;
     LoadSlotKey(table, reader.media(), slot, word, key.words);
     if (reader.operations().IsDuplicate(slot, key.words)) return;

@@ -16,7 +16,7 @@ struct CheckReport {
   std::uint64_t items = 0;
   std::uint64_t slots = 0;
   std::vector<std::uint64_t> level_items;  ///< of `items`, those in each level, the newest first
-  std::uint64_t insert_slots = 0;          ///< half-inserted; recovery clears them
+  std::uint64_t insert_slots = 0;          ///< half-inserted or half-emptied; recovery clears them
   std::uint64_t duplicates = 0;            ///< further copies of a key; recovery removes them
   std::uint64_t value_cells = 0;
   std::uint64_t cells_in_use = 0;
@@ -32,10 +32,10 @@ struct CheckReport {
 using SlotProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// Verifies every invariant of a pool that no store has open, and writes nothing. A crashed pool is
-/// sound: slots in state INSERT, duplicates and an unfinished resize are reported as counts, and
-/// become defects only in a pool that claims to have been closed in order. On as many threads as
-/// the machine has cores, up to 16; in a large pool any of several items that share a cell may be
-/// the one without defect.
+/// sound: half slots (TableView::IsHalf), duplicates and an unfinished resize are reported as
+/// counts, and become defects only in a pool that claims to have been closed in order. On as many
+/// threads as the machine has cores, up to 16; in a large pool any of several items that share a
+/// cell may be the one without defect.
 /// @param path a pool file @throws Error kNotFound, kBusy, kDamaged (superblock), kIo
 CheckReport CheckPool(const std::string& path, const SlotProgress& progress = {});
 CheckReport CheckPool(const Pool& pool, const SlotProgress& progress = {});

@@ -17,7 +17,7 @@ struct RecoverySteps {
   std::function<bool()> finish_resize;
 };
 
-/// Repairs a pool that was not closed in order: clears half-inserted slots, removes second copies,
+/// Repairs a pool that was not closed in order: clears half slots, removes second copies,
 /// goes on with an interrupted resize. From then on it is marked as not closed. The last scan has
 /// looked at what is left.
 /// @return what that found, copies in a level that is still to be drained left out

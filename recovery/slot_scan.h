@@ -15,7 +15,7 @@ enum class ScanMode : std::uint8_t {
   kTrust,    ///< the pool was closed in order: count items, mark cells
   kInspect,  ///< the same after a crash, and count what needs repair; writes nothing, and makes
              ///< durable what it saw
-  kRepair,   ///< clear half-inserted slots and duplicates
+  kRepair,   ///< clear half slots (TableView::IsHalf) and duplicates
 };
 
 /// What a pass found. In the executor's memory; all sums.
@@ -88,23 +88,22 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
   const std::uint16_t fingerprint =
       listed ? directory.Print(index, slot.index) : DirectoryView::kTaken;
   if (fingerprint == DirectoryView::kEmpty) return;
-  const bool told = fingerprint != DirectoryView::kTaken;  // else half-inserted, or damaged
+  const bool told = fingerprint != DirectoryView::kTaken;  // else half, or damaged
   const auto clear = [&] {
     if (mode != ScanMode::kRepair) return;
-    media.Store(table.State(slot), kEmptyState);
-    media.Flush(Step::kRepairFlush, table.State(slot), 8);
+    EmptySlot(table, media, slot, Step::kRepairFlush);
     if (listed) directory.Cleared(index, slot.index);
   };
   const bool compares = mode != ScanMode::kTrust || !buckets.addressable;
   const bool reads_key = compares && !(told && directory.has_keys());
   std::uint64_t word = 0;
   if (!told || reads_key) word = media.Load(table.State(slot));
-  if (!told && word == kEmptyState) return;
-  if (!told && word == kInsertState) {
+  if (!told && table.IsHalf(word, media.Load(table.Reference(slot)), buckets.addressable)) {
     AtomicAdd(&pass.counters->insert_slots, 1);
     clear();
     return;
   }
+  if (!told && word == kEmptyState) return;
   if (compares) {
     KeyBuffer key;
     if (reads_key) {
@@ -178,14 +177,15 @@ GPM_HD std::uint64_t MoveCells(const TableView& table, const Reclaim& reclaim, c
   bool moved = false;
   for (std::uint32_t s = 0; s < table.slots; ++s) {
     const Slot slot{bucket, s};
-    std::uint64_t reference = 0;
+    std::uint64_t reference = 0;  // no item: the range may begin with the cell at offset 0
     if (group.IsLeader()) {
       const std::uint64_t word = media.Load(table.State(slot));
       if (word != kEmptyState && word != kInsertState)
         reference = media.Load(table.Reference(slot));
     }
     reference = group.Broadcast(reference);
-    if (reference < range.first * table.cell_bytes || reference >= range.last * table.cell_bytes) {
+    if (reference == 0 || reference < range.first * table.cell_bytes ||
+        reference >= range.last * table.cell_bytes) {
       continue;
     }
     std::uint32_t cell = 0;

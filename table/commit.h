@@ -9,9 +9,9 @@ namespace gpm {
 /// The order of persistence, written once: for an operation alone, for the operations of a block
 /// that commit together, and for recovery and draining.
 ///
-///   prepare              value cell, key, reference: what nobody can reach yet
+///   prepare              value cell and key: what nobody can reach yet
 ///   FenceBeforePublish   it persists before what makes it reachable
-///   publish              one word, a state or a reference
+///   publish              a state, a reference, or the pair of both
 ///   FenceBeforeAck       that persists before anybody is told
 ///   acknowledge          the directory, the key's lock, retired cells and slots, results
 ///

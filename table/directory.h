@@ -203,17 +203,14 @@ class DirectoryAccess {
     StoreFingerprint(candidates, position, DirectoryView::kTaken);
     media_.FenceShared(Step::kDirectoryErasedFence);
   }
-  /// The same for a slot that was given back.
-  GPM_HD void GivenBack(Slot slot) const {
-    const auto offset = static_cast<std::uint64_t>(slot.bucket - table_.base);
-    for (std::uint32_t level = 0; level < table_.levels; ++level) {
-      const std::uint64_t first = table_.level_views[level].offset;
-      const std::uint64_t number = (offset - first) / table_.bucket_bytes;
-      if (offset < first || number >= table_.Buckets(level)) continue;
-      const std::uint64_t at = std::uint64_t{table_.BucketIndex(level, number)} * view_.stride;
-      media_.StoreShared(view_.fingerprints + at + slot.index, DirectoryView::kEmpty);
-      return;
-    }
+  /// The same for a slot that anybody may claim again. REQUIRES: Has.
+  GPM_HD void Freed(Slot slot) const {
+    StoreFingerprint(IndexOf(slot), slot.index, DirectoryView::kEmpty);
+  }
+
+  /// Whether it has an entry of a slot.
+  GPM_HD bool Has(Slot slot) const {
+    return view_.enabled() && IndexOf(slot) != DirectoryView::kNoIndex;
   }
 
   // The level that is being drained beside batches.
@@ -269,12 +266,14 @@ class DirectoryAccess {
     std::byte* const bucket = table_.BucketAt(index);
     for (std::uint32_t s = group_.Lane(); s < table_.slots; s += Group::kSize) {
       const std::uint64_t word = media_.Load(table_.State(Slot{bucket, s}));
+      const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
+      const bool half = table_.IsHalf(word, reference);
       KeyBuffer key;
-      const std::uint16_t fingerprint = PrintOf(Slot{bucket, s}, word, key.words);
-      if (word != kEmptyState && word != kInsertState) {
+      const std::uint16_t fingerprint =
+          half ? DirectoryView::kTaken : PrintOf(Slot{bucket, s}, word, key.words);
+      if (word != kEmptyState && !half) {
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
-        const std::uint64_t reference = media_.Load(table_.Reference(Slot{bucket, s}));
         StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
       }
       StoreFingerprint(index, s, fingerprint);
@@ -304,6 +303,19 @@ class DirectoryAccess {
  private:
   static constexpr std::uint64_t kAllTaken =
       DirectoryView::kTaken * std::uint64_t{0x0001'0001'0001'0001};
+
+  /// Index of a slot's bucket, or DirectoryView::kNoIndex.
+  GPM_HD std::uint32_t IndexOf(Slot slot) const {
+    const auto offset = static_cast<std::uint64_t>(slot.bucket - table_.base);
+    for (std::uint32_t level = 0; level < table_.levels; ++level) {
+      const std::uint64_t first = table_.level_views[level].offset;
+      const std::uint64_t number = (offset - first) / table_.bucket_bytes;
+      if (offset >= first && number < table_.Buckets(level)) {
+        return table_.BucketIndex(level, number);
+      }
+    }
+    return DirectoryView::kNoIndex;
+  }
 
   /// The fingerprint of a slot with this word. @param key set to the slot's, if there is an item
   GPM_HD std::uint16_t PrintOf(Slot slot, std::uint64_t word, std::uint64_t* key) const {

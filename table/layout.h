@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "pm/format.h"
+#include "pm/steps.h"
 #include "table/change_map.h"
 #include "table/hash.h"
 
@@ -30,19 +31,18 @@ struct TableView {
   std::byte* base;
   std::uint64_t hash_seed[2];
   std::uint64_t bucket_bytes;
-  std::uint64_t cell_bytes;        ///< 0 when values are inline
-  std::uint32_t key_words;         ///< 8-byte words of a key
-  std::uint32_t value_size;        ///< bytes
-  std::uint32_t key_offset;        ///< of the first key in a bucket (keys longer than 8 bytes)
-  std::uint32_t reference_offset;  ///< of the first value reference in a bucket
-  std::uint32_t levels;            ///< x of the geometry
-  std::uint32_t locations;         ///< y
-  std::uint32_t slots;             ///< z
-  std::uint32_t location_bits;     ///< log2 of locations
-  std::uint32_t slot_bits;         ///< log2 of slots
-  std::uint32_t level_count;       ///< the first `levels` are addressable
-  std::uint32_t cell_shift;        ///< trailing zeros of cell_bytes
-  std::uint32_t cell_inverse;      ///< of cell_bytes >> cell_shift, modulo 2^32
+  std::uint64_t cell_bytes;     ///< 0 when values are inline
+  std::uint32_t key_words;      ///< 8-byte words of a key
+  std::uint32_t value_size;     ///< bytes
+  std::uint32_t key_offset;     ///< of the first key in a bucket (keys longer than 8 bytes)
+  std::uint32_t levels;         ///< x of the geometry
+  std::uint32_t locations;      ///< y
+  std::uint32_t slots;          ///< z
+  std::uint32_t location_bits;  ///< log2 of locations
+  std::uint32_t slot_bits;      ///< log2 of slots
+  std::uint32_t level_count;    ///< the first `levels` are addressable
+  std::uint32_t cell_shift;     ///< trailing zeros of cell_bytes
+  std::uint32_t cell_inverse;   ///< of cell_bytes >> cell_shift, modulo 2^32
   /// The levels are being composed: they are in an executor's own memory, and nothing in the pool
   /// names them. The reserved level is named, and takes nothing meanwhile.
   bool composed;
@@ -77,20 +77,30 @@ struct TableView {
     return base + kReservedOffset + number * bucket_bytes;
   }
   GPM_HD std::uint64_t* State(Slot slot) const {
-    return reinterpret_cast<std::uint64_t*>(slot.bucket) + slot.index;
+    return reinterpret_cast<std::uint64_t*>(slot.bucket) + 2 * slot.index;
   }
   GPM_HD std::uint64_t* Key(Slot slot) const {
     return reinterpret_cast<std::uint64_t*>(slot.bucket + key_offset) + slot.index * key_words;
   }
-  GPM_HD std::uint64_t* Reference(Slot slot) const {
-    return reinterpret_cast<std::uint64_t*>(slot.bucket + reference_offset) + slot.index;
-  }
+  /// Behind the state: a slot's pair is 16 bytes, aligned to that.
+  GPM_HD std::uint64_t* Reference(Slot slot) const { return State(slot) + 1; }
+  /// Bytes of a bucket's pairs of state word and value reference, at its beginning.
+  GPM_HD std::uint64_t pair_bytes() const { return std::uint64_t{16} * slots; }
   /// A slot as one word: buckets are 128-byte aligned and have at most 32 slots.
   GPM_HD std::uint64_t SlotId(Slot slot) const {
     return static_cast<std::uint64_t>(slot.bucket - base) | slot.index;
   }
   GPM_HD Slot SlotOf(std::uint64_t id) const {
     return Slot{base + (id & ~std::uint64_t{127}), static_cast<std::uint32_t>(id & 127)};
+  }
+  /// Whether a slot that holds these words, read when no batch runs, is half-inserted or
+  /// half-emptied. Where values lie in cells, an item has a reference other than 0, and an empty
+  /// slot has none.
+  /// @param addressable else in a level that is being drained: nothing is inserted there any more,
+  ///        and what was moved up leaves its reference behind
+  GPM_HD bool IsHalf(std::uint64_t word, std::uint64_t reference, bool addressable = true) const {
+    if (word == kInsertState) return true;
+    return addressable && !inline_values() && (word == kEmptyState) != (reference == 0);
   }
   GPM_HD std::byte* Cell(std::uint64_t reference) const { return base + reference; }
   /// Number of the cell that a reference names: reference / cell_bytes, which divides it.
@@ -120,9 +130,7 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
   view.slots = superblock.geometry.slots;
   view.location_bits = static_cast<std::uint32_t>(std::countr_zero(view.locations));
   view.slot_bits = static_cast<std::uint32_t>(std::countr_zero(view.slots));
-  view.key_offset = 8 * view.slots;
-  view.reference_offset =
-      view.key_offset + (superblock.key_size > 8 ? view.slots * superblock.key_size : 0);
+  view.key_offset = 16 * view.slots;
   view.level_count = superblock.level_count;
   std::uint64_t index = 0;
   for (std::uint32_t i = view.level_count; i-- > 0;) {
@@ -203,6 +211,20 @@ inline constexpr std::uint32_t kMaxKeyWords = 16;
 struct KeyBuffer {
   std::uint64_t words[kMaxKeyWords];
 };
+
+/// Makes a slot empty, in the one state or the other: its reference too where an insert may write
+/// both words in any order.
+template <class Media>
+GPM_HD inline void EmptySlot(const TableView& table, const Media& media, Slot slot, Step flush,
+                             std::uint64_t word = kEmptyState) {
+  std::uint64_t* const state = table.State(slot);
+  if (table.inline_values()) {
+    media.Store(state, word);  // with 0 as its reference, the item would have that value
+  } else {
+    media.StorePair(state, word, 0);
+  }
+  media.Flush(flush, state, (table.inline_values() ? 1 : 2) * sizeof *state);
+}
 
 /// The key stored in a valid slot. 8-byte keys are their own state word, but in the reserved level.
 template <class Media>

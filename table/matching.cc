@@ -8,11 +8,10 @@
 
 namespace gpm {
 
-BucketMatch MatchBucketScalar(const std::uint64_t* states, std::uint32_t slots,
-                              std::uint64_t word) {
+BucketMatch MatchBucketScalar(const std::uint64_t* pairs, std::uint32_t slots, std::uint64_t word) {
   BucketMatch result{0, 0};
   for (std::uint32_t s = 0; s < slots; ++s) {
-    const std::uint64_t state = __atomic_load_n(states + s, __ATOMIC_ACQUIRE);
+    const std::uint64_t state = __atomic_load_n(pairs + 2 * s, __ATOMIC_ACQUIRE);
     result.match |= static_cast<std::uint32_t>(state == word) << s;
     result.empty |= static_cast<std::uint32_t>(state == kEmptyState) << s;
   }
@@ -35,29 +34,38 @@ namespace {
 // An aligned vector load that stays in one cache line reads each of its 8-byte words atomically on
 // every x86 with these extensions, and x86 loads are acquire loads.
 
-__attribute__((target("avx512f"))) BucketMatch MatchBucketAvx512(const std::uint64_t* states,
+__attribute__((target("avx512f"), always_inline)) inline __m512i StatesOfEight(const void* pairs) {
+  const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+  return _mm512_permutex2var_epi64(_mm512_load_si512(pairs), even,
+                                   _mm512_load_si512(static_cast<const std::byte*>(pairs) + 64));
+}
+
+__attribute__((target("avx512f"))) BucketMatch MatchBucketAvx512(const std::uint64_t* pairs,
                                                                  std::uint32_t slots,
                                                                  std::uint64_t word) {
-  if (slots < 8) return MatchBucketScalar(states, slots, word);
+  if (slots < 8) return MatchBucketScalar(pairs, slots, word);
   const __m512i wanted = _mm512_set1_epi64(static_cast<long long>(word));
   BucketMatch result{0, 0};
   for (std::uint32_t s = 0; s < slots; s += 8) {
-    const __m512i eight = _mm512_load_si512(states + s);
+    const __m512i eight = StatesOfEight(pairs + 2 * s);
     result.match |= static_cast<std::uint32_t>(_mm512_cmpeq_epi64_mask(eight, wanted)) << s;
     result.empty |= static_cast<std::uint32_t>(_mm512_testn_epi64_mask(eight, eight)) << s;
   }
   return result;
 }
 
-__attribute__((target("avx2"))) BucketMatch MatchBucketAvx2(const std::uint64_t* states,
+__attribute__((target("avx2"))) BucketMatch MatchBucketAvx2(const std::uint64_t* pairs,
                                                             std::uint32_t slots,
                                                             std::uint64_t word) {
-  if (slots < 8) return MatchBucketScalar(states, slots, word);
+  if (slots < 8) return MatchBucketScalar(pairs, slots, word);
   const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(word));
   const __m256i zero = _mm256_setzero_si256();
   BucketMatch result{0, 0};
   for (std::uint32_t s = 0; s < slots; s += 4) {
-    const __m256i four = _mm256_load_si256(reinterpret_cast<const __m256i*>(states + s));
+    const auto* two = reinterpret_cast<const __m256i*>(pairs + 2 * s);
+    // The low words of each 128 bits: of pairs 0, 2, 1, 3; then in order.
+    const __m256i mixed = _mm256_unpacklo_epi64(_mm256_load_si256(two), _mm256_load_si256(two + 1));
+    const __m256i four = _mm256_permute4x64_epi64(mixed, 0b11'01'10'00);
     const __m256d match = _mm256_castsi256_pd(_mm256_cmpeq_epi64(four, wanted));
     const __m256d empty = _mm256_castsi256_pd(_mm256_cmpeq_epi64(four, zero));
     result.match |= static_cast<std::uint32_t>(_mm256_movemask_pd(match)) << s;
@@ -80,7 +88,7 @@ __attribute__((target("avx512f"))) void MatchBucketsAvx512(
     for (std::uint32_t j = 0; j < locations; ++j) {
       const std::byte* bucket = *buckets++;
       if (bucket == nullptr) continue;
-      const __m512i eight = _mm512_load_si512(bucket);
+      const __m512i eight = StatesOfEight(bucket);
       all.match |= static_cast<std::uint32_t>(_mm512_cmpeq_epi64_mask(eight, wanted)) << (8 * j);
       all.empty |= static_cast<std::uint32_t>(_mm512_testn_epi64_mask(eight, eight)) << (8 * j);
     }

@@ -12,10 +12,10 @@ struct BucketMatch {
   std::uint32_t empty;
 };
 
-/// Compares `slots` (a power of two, at most 32) consecutive state words with `word` and with
-/// kEmptyState. Each word is read once and atomically.
-/// @param states 8-byte aligned; 64-byte aligned when slots >= 8
-using MatchBucketFn = BucketMatch (*)(const std::uint64_t* states, std::uint32_t slots,
+/// Compares the state words of `slots` (a power of two, at most 32) consecutive pairs of state word
+/// and value reference with `word` and with kEmptyState. Each word is read once and atomically.
+/// @param pairs 16-byte aligned; 64-byte aligned when slots >= 8
+using MatchBucketFn = BucketMatch (*)(const std::uint64_t* pairs, std::uint32_t slots,
                                       std::uint64_t word);
 
 /// The same for `count` words, each compared with `locations` buckets of its own, of which null
@@ -37,7 +37,7 @@ struct CandidateBuckets {
   std::uint32_t locations;  ///< buckets of a word
 };
 
-/// MatchBucketsFn by means of match(states, slots, word).
+/// MatchBucketsFn by means of match(pairs, slots, word).
 template <class Match>
 void MatchEachBucket(const Match& match, const CandidateBuckets& candidates,
                      const std::uint64_t* words, std::size_t count, BucketMatch* matches) {
@@ -45,9 +45,9 @@ void MatchEachBucket(const Match& match, const CandidateBuckets& candidates,
   for (std::size_t i = 0; i < count; ++i) {
     matches[i] = BucketMatch{0, 0};
     for (std::uint32_t j = 0; j < locations; ++j) {
-      const auto* states = reinterpret_cast<const std::uint64_t*>(buckets[i * locations + j]);
-      if (states == nullptr) continue;
-      const BucketMatch bits = match(states, slots, words[i]);
+      const auto* pairs = reinterpret_cast<const std::uint64_t*>(buckets[i * locations + j]);
+      if (pairs == nullptr) continue;
+      const BucketMatch bits = match(pairs, slots, words[i]);
       matches[i].match |= bits.match << (j * slots);
       matches[i].empty |= bits.empty << (j * slots);
     }
@@ -61,7 +61,7 @@ concept MatchesManyBuckets = requires {
 };
 
 /// One word at a time.
-BucketMatch MatchBucketScalar(const std::uint64_t* states, std::uint32_t slots, std::uint64_t word);
+BucketMatch MatchBucketScalar(const std::uint64_t* pairs, std::uint32_t slots, std::uint64_t word);
 
 }  // namespace gpm
 

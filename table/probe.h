@@ -137,11 +137,19 @@ class TableProbe {
   /// Whether the addressable levels have a copy of this slot's key that takes precedence over it.
   /// For recovery. @param key the slot's
   GPM_HD bool IsDuplicate(Slot slot, const std::uint64_t* key) const {
-    const Candidates candidates = LocateKey(table_, key);
-    const Probe probe = ProbeSlots(candidates, key);
-    if (probe.match == 0) return false;
-    const Slot valid = SlotAt(candidates, LowestBit(probe.match));
-    return valid.bucket != slot.bucket || valid.index != slot.index;
+    const Slot valid = FindWhole(LocateKey(table_, key), key);
+    return valid.bucket != nullptr && (valid.bucket != slot.bucket || valid.index != slot.index);
+  }
+
+  /// Where a key is in the addressable levels after a crash: of its copies the valid one, and none
+  /// that is half-inserted; its bucket is null when it is nowhere.
+  GPM_HD Slot FindWhole(const Candidates& candidates, const std::uint64_t* key) const {
+    std::uint32_t match = ProbeSlots(candidates, key).match;
+    for (; match != 0; match &= match - 1) {
+      const Slot slot = SlotAt(candidates, LowestBit(match));
+      if (!table_.IsHalf(candidates.word, LoadReference(slot))) return slot;
+    }
+    return {};
   }
 
   /// The same among the levels that are being drained, for a slot there whose key has no copy in
@@ -305,7 +313,7 @@ class TableProbe {
               CandidateBucket(table_, candidates, position >> table_.slot_bits);
           if (bucket != nullptr) {
             state[k] = media_.Load(reinterpret_cast<const std::uint64_t*>(bucket) +
-                                   (position & (table_.slots - 1)));
+                                   2 * (position & (table_.slots - 1)));
           }
         }
       }

@@ -30,10 +30,14 @@ namespace gpm {
 ///     two values are equal, and so are the outcomes.)
 ///  3. In the addressable levels, state words change only kEmptyState -> kInsertState (one claimer,
 ///     by CAS), kInsertState -> word (its claimer), word -> kInsertState (one eraser, by CAS),
-///     kInsertState -> kEmptyState (reclaim and recovery). What happens in others, and while no
-///     batch runs, table/draining.h says.
-///  4. References change by CAS from the value that was read, or while the slot is in state
-///     kInsertState by its claimer.
+///     kInsertState -> kEmptyState (reclaim and recovery). With a directory a slot is claimed
+///     there, and its state goes kEmptyState -> word. What happens in others, and while no batch
+///     runs, table/draining.h says.
+///  4. References change by CAS from the value that was read (with a directory, by who holds the
+///     key's lock), or by the slot's claimer.
+///  5. Where values lie in cells, both words of a slot of the addressable levels are 0, durably,
+///     before anybody can claim it in the directory (FreeSlots). So of an insert that writes both
+///     in any order a crash leaves nothing, the item, or a half slot (TableView::IsHalf).
 template <class Group, class Media>
 class Operations : public TableProbe<Group, Media> {
   using Base = TableProbe<Group, Media>;
@@ -182,7 +186,11 @@ class Operations : public TableProbe<Group, Media> {
         return Replace(*work, Step::kEraseStateCas, Step::kEraseStateFlush, state, word,
                        kInsertState);
       default:
-        if (group_.IsLeader()) {
+        if (!group_.IsLeader()) break;
+        if (PublishesPair(*work)) {
+          media_.StorePair(state, word, work->fresh.reference);
+          media_.Flush(Step::kInsertStateFlush, state, 2 * sizeof *state);
+        } else {
           media_.Store(state, word);
           media_.Flush(Step::kInsertStateFlush, state, sizeof *state);
         }
@@ -241,8 +249,7 @@ class Operations : public TableProbe<Group, Media> {
       std::byte* const bucket = CandidateBucket(table_, candidates, c);
       if (bucket == nullptr) continue;
       // Keys and cells are durable before the state word or reference that gives access to them.
-      media_.Flush(Step::kSettleFlush, bucket, 8 * table_.slots);
-      media_.Flush(Step::kSettleFlush, bucket + table_.reference_offset, 8 * table_.slots);
+      media_.Flush(Step::kSettleFlush, bucket, table_.pair_bytes());
     }
   }
 
@@ -309,19 +316,15 @@ class Operations : public TableProbe<Group, Media> {
     if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
 
-  /// Gives an erased slot back when its epoch has passed: frees its cell, then the slot.
-  GPM_HD void RecycleSlot(std::uint64_t slot_id) const {
-    if (!group_.IsLeader()) return;
-    const Slot slot = table_.SlotOf(slot_id);
-    if (!table_.inline_values()) {
-      reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
-    }
-    media_.Store(table_.State(slot), kEmptyState);
-    media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof(std::uint64_t));
-    if (!directory_.enabled()) return;
-    // Who claims the slot next writes its state behind this.
-    media_.FenceShared(Step::kGiveBackSharedFence);
-    directory_.GivenBack(slot);
+  /// Frees erased slots of which the epoch has passed, and their cells: every `stride`-th of
+  /// positions [from, to) of their queue.
+  GPM_HD void RecycleSlots(std::uint64_t from, std::uint64_t to, std::uint64_t stride) const {
+    const auto for_each = [&](const auto& visit) {
+      for (std::uint64_t i = from; i < to; i += stride) {
+        visit(table_.SlotOf(reclaim_.slot_ring[i & reclaim_.slot_mask]));
+      }
+    };
+    FreeSlots(for_each, true);
   }
 
  private:
@@ -346,7 +349,8 @@ class Operations : public TableProbe<Group, Media> {
       cache_.PutMoved(BucketIndex(work->candidates, position), work->slot.index,
                       work->fresh.reference);
     }
-    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence);
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence,
+                       table_.key_words > 1 || !PublishesPair(*work));
     Commit(work);
     FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
     if (work->covered && group_.IsLeader()) {
@@ -371,16 +375,47 @@ class Operations : public TableProbe<Group, Media> {
     work.change = Change::kInsert;
     work.covered = directory_.Covers(candidates);
     if (!Place(&work, static_cast<std::uint32_t>(choice))) return false;
-    if (group_.IsLeader()) {
-      media_.Store(table_.State(from), kEmptyState);
-      media_.Flush(Step::kDrainFlush, table_.State(from), sizeof(std::uint64_t));
+    if (work.covered && !table_.inline_values()) {
+      cache_.Drop(BucketIndex(candidates, position), from.index);
     }
-    FenceBeforeAck(TeamOfOne(group_), media_, Step::kDrainFence);
-    if (!work.covered) return true;
-    if (!table_.inline_values()) cache_.Drop(BucketIndex(candidates, position), from.index);
-    if (group_.IsLeader()) directory_.GivenBack(from);
-    group_.Sync();
+    FreeSlots([&](const auto& visit) { visit(from); }, false);
     return true;
+  }
+
+  /// Makes slots empty, and lets others claim them: in the directory, or of slots that it does not
+  /// have by their state. Before that both words are 0, durably, since an insert writes both in any
+  /// order; by the state, so that no claimer's reference meets the 0 on its way.
+  ///
+  ///   {kEmptyState, 0} · fence · free in the directory
+  ///   {kInsertState, 0} · fence · state <- kEmptyState · fence
+  ///
+  /// @param for_each for_each(visit) calls visit(slot) for each
+  /// @param with_cells frees their cells too
+  template <class ForEach>
+  GPM_HD void FreeSlots(const ForEach& for_each, bool with_cells) const {
+    const bool leads = group_.IsLeader();
+    for_each([&](Slot slot) {
+      if (!leads) return;
+      if (with_cells && !table_.inline_values()) {
+        reclaim_.RetireCell(CellOf(media_.Load(table_.Reference(slot))));
+      }
+      EmptySlot(table_, media_, slot, Step::kGiveBackFlush,
+                directory_.Has(slot) ? kEmptyState : kInsertState);
+    });
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kGiveBackFence);
+    bool by_state = false;
+    for_each([&](Slot slot) {
+      if (!leads) return;
+      if (directory_.Has(slot)) {
+        directory_.Freed(slot);
+        return;
+      }
+      by_state = true;
+      media_.Store(table_.State(slot), kEmptyState);
+      media_.Flush(Step::kGiveBackFlush, table_.State(slot), sizeof kEmptyState);
+    });
+    FenceBeforeAck(TeamOfOne(group_), media_, Step::kGiveBackFence, by_state);
+    group_.Sync();
   }
 
   /// Whether the key is in the slot of a hint: a slot's key does not change within a batch
@@ -397,6 +432,13 @@ class Operations : public TableProbe<Group, Media> {
     } else {
       return SlotAt(work.candidates, work.outcome.position);
     }
+  }
+
+  /// Whether an insert writes state word and reference together (invariant 5): an item is valid
+  /// when both are there. Not where a reference may be 0, nor where others look at the state in the
+  /// pool.
+  GPM_HD bool PublishesPair(const Work& work) const {
+    return work.covered && !table_.inline_values();
   }
 
   GPM_HD bool CasOnce(Step step, std::uint64_t* word, std::uint64_t expected,
@@ -549,8 +591,8 @@ class Operations : public TableProbe<Group, Media> {
   /// Insert: claim the slot · write key and reference · fence · state <- word · fence. The cell was
   /// written before. Without a directory the claim is a compare-and-swap of the state from
   /// kEmptyState to kInsertState: a crash leaves nothing, a slot that recovery clears, or the item.
-  /// With a directory the claim is made there, and the state stays kEmptyState until it is the
-  /// item's: until then it means nothing what else the slot holds.
+  /// With a directory the claim is made there, and the slot stays empty until it is the item's; the
+  /// reference is then written with the state (PublishesPair), behind the fence.
   GPM_HD bool ClaimSlot(const Work& work) const {
     const std::uint32_t position = work.outcome.position;
     const Slot slot = SlotOf(work);
@@ -566,7 +608,7 @@ class Operations : public TableProbe<Group, Media> {
       }
       FlushOnce(Step::kInsertKeyFlush, stored, 8 * table_.key_words);
     }
-    if (group_.IsLeader()) {
+    if (group_.IsLeader() && !PublishesPair(work)) {
       media_.Store(table_.Reference(slot), work.fresh.reference);
       media_.Flush(Step::kInsertReferenceFlush, table_.Reference(slot),
                    sizeof work.fresh.reference);

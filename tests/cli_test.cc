@@ -8,6 +8,7 @@
 
 #include "gpmstore/version.h"
 #include "tests/cli_test_util.h"
+#include "tests/old_pools.h"
 
 namespace gpm {
 namespace {
@@ -70,6 +71,22 @@ TEST_F(CliTest, CompactAndUpgrade) {
   EXPECT_EQ(Run("check " + pool).status, 0);
   EXPECT_EQ(RunJson("info " + pool)["items"], 2000);
   EXPECT_NE(Run("upgrade " + pool).out.find("already"), std::string::npos);
+  std::mt19937_64 random(test::TestSeed());
+  for (const std::uint32_t version : {1u, 2u}) {
+    WriteFile(pool, test::OldPool(ReadFile(pool), version, random));
+    ExpectRefused("info " + pool, "gpmstore upgrade");
+    const Ran upgraded = Run("upgrade " + pool);
+    EXPECT_EQ(upgraded.status, 0) << upgraded.err;
+    EXPECT_NE(upgraded.out.find("now of format version 3"), std::string::npos) << upgraded.out;
+    EXPECT_EQ(Run("check " + pool).status, 0);
+    EXPECT_EQ(RunJson("info " + pool)["items"], 2000);
+  }
+  WriteFile(pool, test::OldPool(ReadFile(pool), 2, random));
+  const Ran full = Run("upgrade " + pool, "ulimit -f 64;");
+  EXPECT_EQ(full.status, 2);
+  EXPECT_NE(full.err.find("ulimit -f"), std::string::npos) << full.err;
+  EXPECT_FALSE(std::filesystem::exists(pool + ".gpmstore-upgrade"));
+  EXPECT_EQ(Run("upgrade " + pool).status, 0);
   ExpectRefused("compact " + NewPath(), "no such");
   ExpectRefused("upgrade " + NewPath(), "no such");
 }

@@ -94,6 +94,9 @@ ssize_t __wrap_pread(int file, void* data, std::size_t bytes, off_t offset) {
   return __real_pread(file, data, bytes, offset);
 }
 GPM_WRAP(int, remove, (const char* path), (path), -1)
+GPM_WRAP(int, stat, (const char* path, struct stat* status), (path, status), -1)
+GPM_WRAP(int, chmod, (const char* path, mode_t mode), (path, mode), -1)
+GPM_WRAP(int, chown, (const char* path, uid_t owner, gid_t group), (path, owner, group), -1)
 
 /// std::thread::_M_start_thread: a thread can't be started.
 void __real__ZNSt6thread15_M_start_threadESt10unique_ptrINS_6_StateESt14default_deleteIS1_EEPFvvE(

@@ -218,8 +218,11 @@ TEST_F(PoolFileTest, AnotherVersion) {
     }
     return bytes;
   };
-  ExpectDamaged(of_version(7), {"copy A: format version 7, this build reads version 2; copy B"});
-  ExpectDamaged(of_version(1), {"version 1, this build reads version 2: `gpmstore upgrade`"});
+  ExpectDamaged(of_version(7), {"copy A: format version 7, this build reads version 3; copy B"});
+  for (const std::uint32_t old : {1u, 2u}) {
+    ExpectDamaged(of_version(old), {"version " + std::to_string(old) +
+                                    ", this build reads version 3: `gpmstore upgrade`"});
+  }
 }
 
 TEST_F(PoolFileTest, OneBadCopyFallsBackToTheOther) {
@@ -241,7 +244,7 @@ TEST_F(PoolFileTest, BothCopiesBad) {
   std::string bytes = ReadFile(MakePool());
   bytes[100] ^= 1;
   bytes[kSuperblockBytes + 9] ^= 1;
-  ExpectDamaged(bytes, {"copy A: checksum mismatch", "copy B: format version 258"});
+  ExpectDamaged(bytes, {"copy A: checksum mismatch", "copy B: format version 259"});
 }
 
 TEST_F(PoolFileTest, TheNewerCopyIsInForce) {

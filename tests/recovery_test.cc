@@ -82,7 +82,12 @@ class Editor {
     *table.Reference(slot) = reference;
     *table.State(slot) = LocateKey(table, key.words).word;
   }
-  void Erase(Slot slot) { *view().State(slot) = kEmptyState; }
+  /// As a slot is left that was freed; of a level that is being drained, by the state alone.
+  void Erase(Slot slot) {
+    *view().State(slot) = kEmptyState;
+    const bool addressable = LevelOf(slot) < superblock().geometry.levels;
+    if (addressable && !view().inline_values()) *view().Reference(slot) = 0;
+  }
 
   /// A slot that was claimed and half written when the crash came.
   void PlantInsert(Slot slot, std::uint64_t garbage) {
@@ -468,8 +473,7 @@ TEST_P(RecoveryTest, GoesOnWithAResizeThatNeededTwoLevels) {
 TEST_P(ReferenceTest, CheckNamesTheSlotWithABadReference) {
   const std::uint64_t cell = CellBytes(GetParam().value_size);
   for (const bool clean : {true, false}) {
-    for (const std::uint64_t bad :
-         {std::uint64_t{0}, std::uint64_t{8}, cell + 8, std::uint64_t{1} << 50, kAllOnes}) {
+    for (const std::uint64_t bad : {std::uint64_t{8}, cell + 8, std::uint64_t{1} << 50, kAllOnes}) {
       SCOPED_TRACE("reference " + std::to_string(bad));
       MakePool(600);
       std::string where;
@@ -550,6 +554,127 @@ TEST_P(RecoveryTest, CheckWritesNothing) {
   const std::string before = FileBytes(path());
   EXPECT_TRUE(CheckPool(path()).defects.empty());
   EXPECT_TRUE(FileBytes(path()) == before);
+}
+
+/// What a torn pair of state word and reference may be in a slot that held nothing before, or that
+/// was being freed.
+enum class Half : std::uint8_t { kReferenceAlone, kWordAlone, kInsertAlone, kInsertAndReference };
+constexpr Half kHalves[] = {Half::kReferenceAlone, Half::kWordAlone, Half::kInsertAlone,
+                            Half::kInsertAndReference};
+
+void PlantHalf(Editor& editor, Slot slot, Half half, std::uint64_t word, std::uint64_t reference) {
+  const TableView table = editor.view();
+  const bool insert = half == Half::kInsertAlone || half == Half::kInsertAndReference;
+  const bool refers = half == Half::kReferenceAlone || half == Half::kInsertAndReference;
+  *table.State(slot) = insert ? kInsertState : half == Half::kWordAlone ? word : kEmptyState;
+  *table.Reference(slot) = refers ? reference : 0;
+}
+
+TEST_P(ReferenceTest, ClearsEachHalfOfAPair) {
+  for (const Half half : kHalves) {
+    for (const bool clean : {false, true}) {
+      SCOPED_TRACE(static_cast<int>(half));
+      MakePool(600);
+      std::uint64_t planted = 0;
+      std::vector<std::uint64_t> slots;  // offsets of their pairs
+      {
+        Editor editor(path());
+        const std::vector<Slot> empty = editor.AllSlots(false);
+        const std::uint64_t used = *editor.view().Reference(editor.AllSlots(true).front());
+        for (std::size_t i = 0; i < empty.size(); i += 3, ++planted) {
+          const std::uint64_t references[] = {used, editor.FreeCells().front(), kAllOnes};
+          PlantHalf(editor, empty[i], half, 1234567 + i, references[planted % 3]);
+          slots.push_back(editor.view().SlotId(empty[i]));
+        }
+        editor.pool().SetClean(clean);
+      }
+      const CheckReport report = CheckPool(path());
+      EXPECT_EQ(report.insert_slots, planted);
+      EXPECT_EQ(report.items, model().size());
+      EXPECT_EQ(report.defects.size(), clean ? 16u : 0u);
+      if (clean) {
+        EXPECT_NE(report.defects.front().find("half-inserted or half-emptied"), std::string::npos);
+      }
+      {
+        Store store = Store::Open(path(), TestOpenOptions());
+        EXPECT_EQ(store.Stats().recovery.insert_slots_cleared, planted);
+        ExpectContents(store, model());
+        store.Close();
+      }
+      ExpectSound(path(), model().size());
+      Editor after(path());
+      for (const std::uint64_t id : slots) {
+        EXPECT_EQ(*after.view().State(after.view().SlotOf(id)), kEmptyState);
+        EXPECT_EQ(*after.view().Reference(after.view().SlotOf(id)), 0u);
+      }
+    }
+  }
+}
+
+TEST_P(ReferenceTest, AHalfCopyTakesNoPrecedence) {
+  // An item that was being moved aside, or up: its half copy comes first in the table's order.
+  MakePool(600);
+  std::uint64_t planted = 0;
+  std::vector<KeyBuffer> keys;
+  {
+    Editor editor(path());
+    for (const Slot slot : editor.AllSlots(true)) {
+      const KeyBuffer key = editor.Key(slot);
+      for (const Slot room : editor.RoomFor(key)) {
+        if (!editor.Precedes(room, slot)) continue;
+        editor.Place(room, key, 0);
+        keys.push_back(key);
+        ++planted;
+        break;
+      }
+    }
+    editor.pool().SetClean(false);
+  }
+  ASSERT_GT(planted, 20u);
+  {
+    const auto pool = Pool::Open(path(), Pool::Options{0, true});
+    std::uint64_t visits = 0;
+    VisitPool(*pool, [&](auto, auto) { ++visits; });
+    EXPECT_EQ(visits, model().size());
+    for (const KeyBuffer& key : keys) {
+      std::string value(GetParam().value_size, '\0');
+      const std::string text = KeyText(key);
+      EXPECT_TRUE(FindInPool(*pool, std::as_bytes(std::span(text)),
+                             std::as_writable_bytes(std::span(value))));
+      EXPECT_EQ(value, model()[text]);
+    }
+  }
+  const CheckReport report = CheckPool(path());
+  EXPECT_EQ(report.insert_slots, planted);
+  EXPECT_EQ(report.duplicates, 0u);
+  const RecoveryStats recovery = Recover();
+  EXPECT_EQ(recovery.insert_slots_cleared, planted);
+  EXPECT_EQ(recovery.duplicates_removed, 0u);
+}
+
+TEST_P(ReferenceTest, WhatWasMovedUpLeavesItsReference) {
+  MakePool(600);
+  std::uint64_t moved = 0;
+  {
+    Editor editor(path());
+    editor.pool().SetClean(false);
+    const std::vector<Slot> below = editor.Slots(editor.Oldest(), true);
+    AddLevel(editor.pool());
+    for (const Slot slot : below) {
+      const KeyBuffer key = editor.Key(slot);
+      const std::vector<Slot> room = editor.RoomFor(key);
+      if (room.empty()) continue;
+      editor.Place(room.front(), key, *editor.view().Reference(slot));
+      editor.Erase(slot);
+      ++moved;
+      ASSERT_NE(*editor.view().Reference(slot), 0u);
+    }
+  }
+  ASSERT_GT(moved, 20u);
+  EXPECT_EQ(CheckPool(path()).insert_slots, 0u);
+  const RecoveryStats recovery = Recover();
+  EXPECT_TRUE(recovery.resize_continued);
+  EXPECT_EQ(recovery.insert_slots_cleared, 0u);
 }
 
 class CellRecoveryTest : public PoolTest {};

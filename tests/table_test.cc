@@ -167,13 +167,13 @@ TEST(Layout, BucketsHaveTheSizesOfTheFormat) {
 
 TEST(Probe, VectorVersionAgreesWithOneWordAtATime) {
   std::mt19937_64 random(test::TestSeed());
-  alignas(64) std::array<std::uint64_t, 32> states;
+  alignas(64) std::array<std::uint64_t, 64> pairs;
   const MatchBucketFn match = SelectMatchBucket();
   for (int round = 0; round < 20000; ++round) {
-    for (auto& state : states) state = random() % 4;  // 0 is kEmptyState
+    for (auto& word : pairs) word = random() % 4;  // 0 is kEmptyState
     for (std::uint32_t slots = 1; slots <= 32; slots *= 2) {
-      const BucketMatch expected = MatchBucketScalar(states.data(), slots, 2);
-      const BucketMatch actual = match(states.data(), slots, 2);
+      const BucketMatch expected = MatchBucketScalar(pairs.data(), slots, 2);
+      const BucketMatch actual = match(pairs.data(), slots, 2);
       ASSERT_EQ(actual.match, expected.match);
       ASSERT_EQ(actual.empty, expected.empty);
     }
@@ -183,13 +183,13 @@ TEST(Probe, VectorVersionAgreesWithOneWordAtATime) {
 TEST(Probe, ManyBucketsAgreeWithOneByOne) {
   std::mt19937_64 random(test::TestSeed());
   constexpr std::size_t kKeys = 5;
-  alignas(64) std::array<std::array<std::uint64_t, 32>, 8> pool;  // of buckets
+  alignas(64) std::array<std::array<std::uint64_t, 64>, 8> pool;  // of buckets
   std::array<const std::byte*, kKeys * 32> buckets;
   std::array<std::uint64_t, kKeys> words;
   const MatchBucketsFn match = SelectMatchBuckets();
   for (int round = 0; round < 2000; ++round) {
-    for (auto& states : pool) {
-      for (auto& state : states) state = random() % 4;
+    for (auto& pairs : pool) {
+      for (auto& word : pairs) word = random() % 4;
     }
     for (const std::byte*& bucket : buckets) {
       const auto choice = random() % (pool.size() + 1);

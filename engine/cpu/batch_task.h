@@ -61,11 +61,11 @@ class CpuBatchTask : public BatchTask {
   bool HasWrites() const;
   void Deal();
   template <class Next, class Prepare, class Visit>
-  void ForWindows(const CpuOperations& operations, bool writes, const Next& next,
-                  const Prepare& prepare, const Visit& visit) const {
+  void ForWindows(const CpuOperations& operations, const Next& next, const Prepare& prepare,
+                  const Visit& visit) const {
     const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
     WindowSearch(executor_->table_, operations, executor_->media_,
-                 !accelerators_.directory.enabled(), writes, key_of)
+                 !accelerators_.directory.enabled(), key_of)
         .ForWindows(next, prepare, visit);
   }
   void RunFinds(const CellGrant& grant);
@@ -334,7 +334,7 @@ void CpuBatchTask<Setup>::RunFinds(const CellGrant& grant) {
       }
       return true;
     };
-    ForWindows(operations, false, next, prepare, answer);
+    ForWindows(operations, next, prepare, answer);
     AtomicAdd(&progress_.found, found);
   });
 }
@@ -393,7 +393,7 @@ void CpuBatchTask<Setup>::RunOrdered(bool final_attempt, const Epochs::SlotRange
   progress_.positions = executor_->Positions();
 }
 
-/// Prefetches what operations will read and write: values, cells, and an insert's reference.
+/// Prefetches what operations will read and write besides buckets: values and cells.
 template <class Setup>
 void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
                                            const Window& window, std::size_t ahead) const {
@@ -415,13 +415,6 @@ void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, cons
           PrefetchBytes(FoundAt(window.index[k]), value_size_);
         }
       }
-    } else if (Inserts(op) && !accelerators_.directory.enabled()) {
-      const int place = operations.PlaceFor(window.empty[k]);
-      if (place < 0) continue;
-      const auto position = static_cast<std::uint32_t>(place);
-      std::byte* const bucket =
-          operations.BucketAt(window.candidates[k], position >> table.slot_bits);
-      PrefetchLine(table.Reference(Slot{bucket, position & (table.slots - 1)}));
     }
   }
 }
@@ -505,7 +498,7 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
     return true;
   };
   if (can_run) {
-    ForWindows(operations, true, next, prepare, carry_out);
+    ForWindows(operations, next, prepare, carry_out);
   } else {
     worker->progress.short_of_slots = 1;
   }

@@ -159,12 +159,10 @@ class CpuExecutor : public Executor {
   std::uint64_t ComposeNewest() override;
   std::uint64_t MoveCells(CellRange range, const CellGrant& cells) override;
   void RecycleSlots(const Epochs::SlotRange& slots) override {
+    if (slots.from == slots.to) return;
     const Reclaim reclaim = queues_.View();
     const CpuOperations operations = MakeOperations(reclaim);
-    for (std::uint64_t i = slots.from; i < slots.to; ++i) {
-      operations.RecycleSlot(reclaim.slot_ring[i & reclaim.slot_mask]);
-    }
-    FenceBeforeAck(TeamOfOne(ThreadGroup{}), media_, Step::kGiveBackFence, slots.from != slots.to);
+    ForParts(1, [&](std::size_t) { operations.RecycleSlots(slots.from, slots.to, 1); });
   }
   ReclaimPositions Positions() override {
     return {AtomicLoad(&queues_.counters->cells_tail), AtomicLoad(&queues_.counters->slots_tail)};

@@ -27,7 +27,7 @@ inline void PrefetchLine(const void* address) {
 
 /// Prefetches a line of which the neighbour, the other one of 128 bytes, is wanted soon, too: into
 /// the second-level cache, for which CPUs fetch both at once. Where the neighbour is not wanted,
-/// this is slower than PrefetchLine. (docs/PERFORMANCE.md has figures.)
+/// this is slower than PrefetchLine.
 inline void PrefetchWithNeighbour(const void* address) {
   __builtin_prefetch(address, 0, 2);
   asm volatile("");
@@ -84,12 +84,10 @@ struct PrefetchWindow {
   std::array<const std::uint64_t*, kWindow> keys;
   std::array<Candidates, kWindow> candidates;
   std::array<Hint, kWindow> found;                ///< where
-  std::array<std::uint32_t, kWindow> empty;       ///< candidate slots, of the levels looked at
   std::array<std::uint64_t, kWindow> references;  ///< room for what `prepare` finds (ForWindows)
   std::size_t missing = 0;                        ///< operations that found nothing
   std::array<std::uint32_t, kWindow> pending;     ///< operations that look at a level
   std::size_t pending_count = 0;
-  bool pairs = false;  ///< references of candidate buckets are wanted, beside their states
   std::array<std::uint64_t, kWindow> words;  ///< of the pending ones, in their order
   std::array<BucketMatch, kWindow> matches;
   /// Their candidate buckets in that level, one key's after another's.
@@ -109,14 +107,12 @@ class WindowSearch {
   using Window = PrefetchWindow;
 
   /// @param searches else keys are hashed alone: there is a directory
-  /// @param inserts new items may be wanted where nothing is found: references are written there
   WindowSearch(const TableView& table, const Operations& operations, const Media& media,
-               bool searches, bool inserts, const KeyOf& key_of)
+               bool searches, const KeyOf& key_of)
       : table_(table),
         operations_(operations),
         media_(media),
         searches_(searches),
-        inserts_(inserts),
         key_of_(key_of) {}
 
   /// Takes operations in windows (next(&window), which gives none at the end) through the steps of
@@ -153,14 +149,12 @@ class WindowSearch {
       window->keys[k] = key_of_(window->index[k], &window->buffers[k]);
       window->candidates[k] = operations_.Locate(window->keys[k]);
       window->found[k] = Hint{};
-      window->empty[k] = 0;
       window->pending[k] = static_cast<std::uint32_t>(k);
     }
     window->pending_count = 0;
     window->missing = 0;
     if (!searches_) return;
     window->pending_count = count;
-    window->pairs = inserts_ || !expects_misses;
     for (std::uint32_t level = expects_misses ? table_.levels : 1; level-- > 0;) {
       AimAt(level, window);
     }
@@ -180,17 +174,10 @@ class WindowSearch {
       aim.Buckets(candidates, bucket);
       bucket += locations;
     }
-    const auto prefetch_all = [&](const auto& prefetch) {
-      const std::uint64_t bytes = 8 * table_.slots;
-      for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
-        if (*each == nullptr) continue;
-        for (std::uint64_t i = 0; i < bytes; i += 64) prefetch(*each + i);
-      }
-    };
-    if (window->pairs) {
-      prefetch_all(PrefetchWithNeighbour);
-    } else {
-      prefetch_all(PrefetchLine);
+    const std::uint64_t bytes = table_.pair_bytes();
+    for (std::byte** each = window->buckets.data(); each < bucket; ++each) {
+      if (*each == nullptr) continue;
+      for (std::uint64_t i = 0; i < bytes; i += 64) PrefetchWithNeighbour(*each + i);
     }
   }
 
@@ -208,7 +195,7 @@ class WindowSearch {
   }
 
   /// Looks the keys up in lockstep, so that the misses of all of them overlap: level by level, each
-  /// stage's lines prefetched by the one before. Prefetches the references of what it finds.
+  /// stage's lines prefetched by the one before.
   void Search(Window* window) const {
     for (std::uint32_t level = 0; window->pending_count > 0; ++level) {
       media_.MatchBuckets(window->buckets.data(), table_.slots, table_.locations,
@@ -219,22 +206,20 @@ class WindowSearch {
       std::byte** buckets = window->buckets.data();
       for (std::size_t p = 0; p < window->pending_count; ++p, buckets += table_.locations) {
         const std::uint32_t k = window->pending[p];
-        Probe probe{window->matches[p].match << (first << table_.slot_bits),
-                    window->matches[p].empty << (first << table_.slot_bits)};
-        if (table_.key_words > 1 && probe.match != 0) {  // of equal fingerprints: the keys
+        std::uint32_t match = window->matches[p].match << (first << table_.slot_bits);
+        if (table_.key_words > 1 && match != 0) {  // of equal fingerprints: the keys
           std::array<std::byte*, kMaxCandidates> all;
           std::copy_n(buckets, table_.locations, all.begin() + first);
-          probe = operations_.ProbeLevel(window->candidates[k], window->keys[k], level, all.data());
+          match = operations_.ProbeLevel(window->candidates[k], window->keys[k], level, all.data())
+                      .match;
         }
-        window->empty[k] |= probe.empty;
-        if (probe.match == 0) {
+        if (match == 0) {
           window->pending[missing++] = k;
           continue;
         }
-        const std::uint32_t position = LowestBit(probe.match);
+        const std::uint32_t position = LowestBit(match);
         const std::uint32_t location = (position >> table_.slot_bits) & (table_.locations - 1);
         window->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
-        PrefetchLine(table_.Reference(window->found[k].slot));
       }
       window->missing = missing;
       window->pending_count = level + 1 < table_.levels ? missing : 0;
@@ -246,7 +231,6 @@ class WindowSearch {
   const Operations& operations_;
   const Media& media_;
   const bool searches_;
-  const bool inserts_;
   const KeyOf& key_of_;
 };
 

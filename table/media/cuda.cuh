@@ -127,6 +127,10 @@ class CudaMedia {
   __device__ void Store(std::uint64_t* word, std::uint64_t value) const {
     *const_cast<volatile std::uint64_t*>(word) = value;
   }
+  /// One write over the link.
+  __device__ void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
+    __stwt(reinterpret_cast<ulonglong2*>(pair), make_ulonglong2(first, second));
+  }
   __device__ bool Cas(Step, std::uint64_t* word, std::uint64_t expected,
                       std::uint64_t desired) const {
     // Device scope is enough: nothing else works on a pool meanwhile. (Over PCIe the GPU's atomics
@@ -216,11 +220,11 @@ class CudaMedia {
                              std::uint32_t bytes) const {
     ReadCell(group, shared, cell, bytes);
   }
-  __device__ BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+  __device__ BucketMatch MatchBucket(const std::uint64_t* pairs, std::uint32_t slots,
                                      std::uint64_t word) const {
     BucketMatch bits{0, 0};
     for (std::uint32_t s = 0; s < slots; ++s) {
-      const std::uint64_t state = Load(states + s);
+      const std::uint64_t state = Load(pairs + 2 * s);
       bits.match |= static_cast<std::uint32_t>(state == word) << s;
       bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
     }

@@ -20,6 +20,7 @@ namespace gpm {
 ///
 ///   Load          atomic 8-byte read; sees all that was stored before the value it reads
 ///   Store         atomic 8-byte write, ordered after this thread's earlier writes (release)
+///   StorePair     stores two words, 16-byte aligned; they persist in any order
 ///   Cas           atomic compare-and-swap; true when it swapped
 ///   Flush         names bytes just written, to be durable after the next Fence
 ///   Fence         what was written (and flushed) before it persists before what is written after
@@ -59,6 +60,10 @@ class DirectMedia {
   void Store(std::uint64_t* word, std::uint64_t value) const {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
   }
+  void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
+    Store(pair + 1, second);
+    Store(pair, first);
+  }
   bool Cas(Step, std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
     return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_ACQUIRE);
@@ -91,9 +96,9 @@ class DirectMedia {
                 std::uint32_t value_bytes) const {
     std::memcpy(value, cell, value_bytes);
   }
-  BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+  BucketMatch MatchBucket(const std::uint64_t* pairs, std::uint32_t slots,
                           std::uint64_t word) const {
-    return match_bucket_(states, slots, word);
+    return match_bucket_(pairs, slots, word);
   }
   void MatchBuckets(const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
                     const std::uint64_t* words, std::size_t count, BucketMatch* matches) const {

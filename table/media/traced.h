@@ -22,6 +22,10 @@ class TracedMedia {
 
   std::uint64_t Load(const std::uint64_t* word) const { return tracer_->Load(word); }
   void Store(std::uint64_t* word, std::uint64_t value) const { tracer_->Store(word, value); }
+  void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
+    Store(pair + 1, second);
+    Store(pair, first);
+  }
   bool Cas(Step step, std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) const {
     return tracer_->Cas(step, word, expected, desired);
   }
@@ -93,11 +97,11 @@ class TracedMedia {
                   std::uint32_t bytes) const {
     ReadCell(group, shared, cell, bytes);
   }
-  BucketMatch MatchBucket(const std::uint64_t* states, std::uint32_t slots,
+  BucketMatch MatchBucket(const std::uint64_t* pairs, std::uint32_t slots,
                           std::uint64_t word) const {
     BucketMatch bits{0, 0};
     for (std::uint32_t s = 0; s < slots; ++s) {
-      const std::uint64_t state = tracer_->Load(states + s);
+      const std::uint64_t state = tracer_->Load(pairs + 2 * s);
       bits.match |= static_cast<std::uint32_t>(state == word) << s;
       bits.empty |= static_cast<std::uint32_t>(state == 0) << s;
     }
@@ -105,8 +109,8 @@ class TracedMedia {
   }
   void MatchBuckets(const std::byte* const* buckets, std::uint32_t slots, std::uint32_t locations,
                     const std::uint64_t* words, std::size_t count, BucketMatch* matches) const {
-    MatchEachBucket([this](const std::uint64_t* states, std::uint32_t n,
-                           std::uint64_t word) { return MatchBucket(states, n, word); },
+    MatchEachBucket([this](const std::uint64_t* pairs, std::uint32_t n,
+                           std::uint64_t word) { return MatchBucket(pairs, n, word); },
                     {buckets, slots, locations}, words, count, matches);
   }
 

@@ -39,7 +39,7 @@ Way WayOf(Step step) {
     case Step::kCacheTagReadFence:
       return Way::kBlocks;
     case Step::kDirectoryContentsFence:
-    case Step::kGiveBackSharedFence:
+    case Step::kGiveBackFence:
       return Way::kSlots;
     case Step::kDrainFence:
     case Step::kDirectoryMovedUpFence:
@@ -91,19 +91,17 @@ TEST_P(GridMutationTest, IsCaught) {
 
 INSTANTIATE_TEST_SUITE_P(
     EachStep, GridMutationTest,
-    ::testing::Values(Step::kKeyLock, Step::kInsertClaimCas, Step::kInsertContentsFence,
-                      Step::kInsertDoneFence, Step::kUpdateCellFence, Step::kUpdateReferenceCas,
-                      Step::kUpdateDoneFence, Step::kEraseStateCas, Step::kEraseDoneFence,
-                      Step::kTeamPreparedFence, Step::kTeamPreparedBarrier,
-                      Step::kTeamPublishedBarrier, Step::kTeamDoneFence, Step::kTeamDoneBarrier,
-                      Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
-                      Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence,
-                      Step::kDirectoryErasedFence, Step::kGiveBackSharedFence,
-                      Step::kDirectoryMovedUpFence, Step::kDrainFence, Step::kCachePutCas,
-                      Step::kCacheCloseCas, Step::kCacheFillCas, Step::kCacheValidate,
-                      Step::kCacheValidateFills, Step::kCachePutFence, Step::kCacheFillingFence,
-                      Step::kCacheFilledFence, Step::kCacheFillsReadFence,
-                      Step::kCacheValueReadFence, Step::kCacheTagReadFence),
+    ::testing::Values(
+        Step::kKeyLock, Step::kInsertClaimCas, Step::kInsertContentsFence, Step::kInsertDoneFence,
+        Step::kUpdateCellFence, Step::kUpdateReferenceCas, Step::kUpdateDoneFence,
+        Step::kEraseStateCas, Step::kEraseDoneFence, Step::kTeamPreparedFence,
+        Step::kTeamPreparedBarrier, Step::kTeamPublishedBarrier, Step::kTeamDoneFence,
+        Step::kTeamDoneBarrier, Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
+        Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence, Step::kDirectoryErasedFence,
+        Step::kGiveBackFence, Step::kDirectoryMovedUpFence, Step::kDrainFence, Step::kCachePutCas,
+        Step::kCacheCloseCas, Step::kCacheFillCas, Step::kCacheValidate, Step::kCacheValidateFills,
+        Step::kCachePutFence, Step::kCacheFillingFence, Step::kCacheFilledFence,
+        Step::kCacheFillsReadFence, Step::kCacheValueReadFence, Step::kCacheTagReadFence),
     NameOf);
 
 }  // namespace

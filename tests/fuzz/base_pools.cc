@@ -193,7 +193,8 @@ std::uint64_t CopyOfValue(BasePool* pool, const Image& image, std::uint64_t refe
   return cell;
 }
 
-/// What a crash in the middle of batches leaves: slots half-inserted, keys inserted twice.
+/// What a crash in the middle of batches leaves: slots half-inserted or half-emptied, keys inserted
+/// twice.
 void LeaveHalfDone(BasePool* pool) {
   Image image(pool);
   const TableView& table = image.table();
@@ -202,8 +203,11 @@ void LeaveHalfDone(BasePool* pool) {
   image.ForEachSlot([&](Slot slot, int level) {
     const std::uint64_t word = *table.State(slot);
     if (word == kEmptyState && level >= 0 && planted++ % 5 == 0) {
-      *table.State(slot) = kInsertState;
-      *table.Reference(slot) = 0x1234567;
+      const std::uint64_t words[] = {kInsertState, kEmptyState, 0x7654321};
+      const bool pairs = !table.inline_values() && !image.IsDrained(std::uint32_t(level));
+      const std::uint64_t kind = pairs ? planted % 3 : 0;
+      *table.State(slot) = words[kind];
+      *table.Reference(slot) = kind == 2 ? 0 : 0x1234567;
     } else if (word != kEmptyState && level >= 0 && !image.IsDrained(std::uint32_t(level))) {
       valid.push_back(slot);
     }
@@ -249,14 +253,16 @@ void TakeStock(BasePool* pool) {
   pool->item_of_word.assign(pool->bytes.size() / 8, BasePool::kNothing);
   pool->slot_of_word.assign(pool->bytes.size() / 8, BasePool::kNothing);
   std::unordered_map<std::string, std::uint16_t> items;
-  image.ForEachSlot([&](Slot slot, int) {
+  image.ForEachSlot([&](Slot slot, int level) {
     const auto number = static_cast<std::uint16_t>(pool->slots.size());
     const SlotPlace place{image.Offset(table.State(slot)),
                           table.key_words > 1 ? image.Offset(table.Key(slot)) : 0,
                           image.Offset(table.Reference(slot))};
     pool->slots.push_back(place);
     const std::uint64_t word = *table.State(slot);
-    const bool valid = word != kEmptyState && word != kInsertState;
+    const bool addressable = level < 0 || !image.IsDrained(std::uint32_t(level));
+    const bool valid =
+        word != kEmptyState && !table.IsHalf(word, *table.Reference(slot), addressable);
     std::uint16_t item = BasePool::kNothing;
     if (valid) {
       pool->used.push_back(number);

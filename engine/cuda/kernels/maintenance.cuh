@@ -21,10 +21,7 @@ __global__ void GiveBackSlots(const __grid_constant__ TableContext context,
   const std::uint64_t thread = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
   const LaneOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, ThreadGroup{}, CudaMedia(context.dirty));
-  for (std::uint64_t i = slots.from + thread; i < slots.to;
-       i += std::uint64_t{gridDim.x} * blockDim.x) {
-    operations.RecycleSlot(context.reclaim.slot_ring[i & context.reclaim.slot_mask]);
-  }
+  operations.RecycleSlots(slots.from + thread, slots.to, std::uint64_t{gridDim.x} * blockDim.x);
 }
 
 /// Queues free cells that a batch was granted and left.

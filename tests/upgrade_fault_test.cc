@@ -1,0 +1,80 @@
+#include <fstream>
+#include <iterator>
+#include <new>
+
+#include "pm/upgrade.h"
+#include "recovery/check.h"
+#include "tests/fault_injection.h"
+#include "tests/old_pools.h"
+#include "tests/test_util.h"
+
+/// For every k, the k-th allocation or system call of an upgrade fails.
+namespace gpm::test {
+namespace {
+
+class UpgradeFaultTest : public PoolTest, public ::testing::WithParamInterface<FaultKind> {};
+
+TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
+  if (TestExecutor() != ExecutorKind::kCpu) GTEST_SKIP() << "upgrades need no executor";
+  const std::string path = NewPath();
+  const std::string directory = std::filesystem::path(path).parent_path();
+  const auto read = [&] {
+    std::ifstream file(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const auto write = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  };
+  {
+    ModelledStore store(path, Shape(8, 24), TestOpenOptions());
+    store.Apply(Op::kInsert, Numbers(0, 100));
+    store.store().Close();
+  }
+  std::mt19937_64 random(TestSeed());
+  const std::string old = OldPool(read(), 2, random);
+  write(old);
+  EXPECT_TRUE(UpgradePool(path));
+  const std::string upgraded = read();
+  // Another owner than new files get, where that can be.
+  const bool root = geteuid() == 0;
+  ASSERT_TRUE(!root || chown(path.c_str(), 1234, 2345) == 0);
+  int failed = 0;
+  for (std::uint64_t k = 1;; ++k) {
+    write(old);
+    const Fault fault(GetParam(), k, k % 2 == 0 ? EIO : ENOSPC);
+    bool threw = false;
+    try {
+      const Fault::Armed armed;
+      UpgradePool(path);
+    } catch (const Error& error) {
+      threw = true;
+      EXPECT_NE(std::string(error.what()).find(directory), std::string::npos) << error.what();
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    if (!fault.hit()) break;
+    SCOPED_TRACE(testing::Message() << "call " << k << ", " << fault.call());
+    failed += threw ? 1 : 0;
+    const std::string now = read();
+    const bool directory_is_not_durable = threw && std::string(fault.call()) == "fsync";
+    // (Where there is no room for whole huge pages, the new pool is shorter.)
+    const bool done = now != old;
+    EXPECT_TRUE(!done || upgraded.compare(0, now.size(), now) == 0);
+    EXPECT_TRUE(done != threw || directory_is_not_durable);
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory), {}), 1);
+    EXPECT_EQ(UpgradePool(path), !done);
+    ExpectSound(path, 100);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(failed, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, UpgradeFaultTest,
+                         ::testing::Values(FaultKind::kAllocation, FaultKind::kSystemCall),
+                         [](const auto& instance) {
+                           return instance.param == FaultKind::kAllocation ? "Allocation"
+                                                                           : "SystemCall";
+                         });
+
+}  // namespace
+}  // namespace gpm::test
