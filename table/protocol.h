@@ -238,6 +238,7 @@ class Operations : public TableProbe<Group, Media> {
           break;
       }
     }
+    group_.Sync();  // no thread of the group begins what follows before it is told
     End(work);
   }
 
@@ -356,6 +357,7 @@ class Operations : public TableProbe<Group, Media> {
     if (work->covered && group_.IsLeader()) {
       directory_.Inserted(work->candidates, position, work->key, work->fresh.reference);
     }
+    group_.Sync();
     return true;
   }
 

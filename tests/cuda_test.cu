@@ -456,6 +456,46 @@ TEST_F(CudaTest, KernelsUseTheDeviceView) {
   EXPECT_TRUE(report.defects.empty()) << report.defects.front();
 }
 
+/// Each tile inserts, looks up, erases and looks up its own key again and again.
+__global__ void InsertAndErase(DeviceView view, const std::uint64_t* keys, const Value* values,
+                               std::uint32_t n, std::uint32_t rounds, std::uint64_t* wrong) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t i =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (i >= n) return;
+  std::uint32_t failed = 0;
+  for (std::uint32_t round = 0; round < rounds; ++round) {
+    failed +=
+        view.Insert(tile, keys + i, reinterpret_cast<const std::byte*>(values + i)) != Result::kOk;
+    failed += view.Find(tile, keys + i, nullptr) != Result::kOk;
+    failed += view.Erase(tile, keys + i) != Result::kOk;
+    failed += view.Find(tile, keys + i, nullptr) != Result::kNotFound;
+  }
+  if (tile.thread_rank() == 0) AtomicAdd(wrong, failed);
+}
+
+TEST_F(CudaTest, ATileSeesWhatItDidBefore) {
+  // The leader of a tile tells the directory; the others must not look there before.
+  const std::uint32_t n = 10000;
+  const std::uint32_t rounds = 8;
+  Store store = Make(2 * rounds * n);  // erased slots come back when the scope has ended
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 1);
+  std::vector<Value> values;
+  for (std::uint32_t i = 0; i < n; ++i) values.push_back(ValueOf(i));
+  const OnDevice<std::uint64_t> device_keys(keys);
+  const OnDevice<Value> device_values(values);
+  const OnDevice<std::uint64_t> wrong(std::vector<std::uint64_t>{0});
+  DeviceScope scope(store, nullptr, rounds * n, rounds * n);
+  InsertAndErase<<<(n * DeviceView::kLanes + 255) / 256, 256>>>(
+      scope.view(), device_keys.data(), device_values.data(), n, rounds, wrong.data());
+  CheckCuda(cudaGetLastError(), "InsertAndErase");
+  scope.Close();
+  EXPECT_EQ(wrong.Host().front(), 0u);
+  EXPECT_EQ(store.Stats().items, 0u);
+}
+
 /// All tiles fight for few keys, with every kind of operation.
 __global__ void FightForKeys(DeviceView view, std::uint64_t keys, const Value* values,
                              std::uint32_t tiles, std::uint32_t rounds, std::uint64_t seed,
