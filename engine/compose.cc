@@ -38,7 +38,7 @@ Batch Part(const Batch& all, std::uint64_t first, std::uint64_t count) {
 }  // namespace
 
 bool StoreImpl::MayCompose(std::uint64_t inserts) {
-  if (inserts < kFewestInserts) return false;
+  if (inserts < kFewestInserts || bound_ != nullptr) return false;
   const Admission::Entered entered(admission_);
   return !entered.HasOpenScope() && PaysToCompose(inserts);
 }

@@ -184,27 +184,34 @@ SnapshotHeader StoreImpl::BeginHeader(const SnapshotOptions& options) {
   return header;
 }
 
+void StoreImpl::FinishBatches() {
+  while (const auto in_flight = admission_.FirstUnfinished()) {
+    try {
+      FinishAfterGrowth(in_flight);
+    } catch (...) {
+      health_.Check();  // else its ticket says so, and nobody else need know
+    }
+  }
+}
+
+void StoreImpl::TakeWholeCopy(CopyShape shape, std::unique_ptr<TableCopy>* copy) {
+  while (!executor_->TakeCopy(copy->get())) {
+    shape.room = (*copy)->items;
+    copy->reset();
+    *copy = executor_->MakeCopy(shape);
+  }
+}
+
 double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
                               std::optional<Snapshots::Copying>* copying) {
   // (The log is told when the values are copied: it may call what waits for that.)
   const Admission::Alone alone(admission_, Admission::Telling::kLater);
   const auto start = Clock::now();
   health_.Check();
-  while (const auto in_flight = admission_.FirstUnfinished()) {
-    try {
-      FinishAfterGrowth(in_flight);  // so that all of its batch is in the snapshot
-    } catch (...) {
-      health_.Check();  // else its ticket says so, and nobody else need know
-    }
-  }
+  FinishBatches();  // so that all of each is in the snapshot
   const bool has_cells = !InlineValues(value_size_);
   const std::uint64_t tail = has_cells ? executor_->Positions().cells_tail : 0;
-  while (!executor_->TakeCopy(copy->get())) {
-    CopyShape larger = shape;
-    larger.room = (*copy)->items;
-    copy->reset();
-    *copy = executor_->MakeCopy(larger);
-  }
+  TakeWholeCopy(shape, copy);
   copying->emplace(snapshots_);
   if (has_cells) space_.epochs().HoldCells(tail);
   return SecondsSince(start);

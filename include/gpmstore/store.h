@@ -148,9 +148,19 @@ class Store {
   /// Runs a batch to completion.
   /// @return how many of its operations were not kOk; kNotCounted with results in device memory
   /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
-  ///         operations need is missing, or there are more than 2^31 - 1 operations (nothing was
-  ///         applied), and as Ticket::Wait
+  ///         operations need is missing, or there are more than 2^31 - 1 operations, or more keys
+  ///         than the store's capacity (nothing was applied), and as Ticket::Wait
   std::uint64_t Apply(const Batch& batch);
+
+  /// Apply that gives out what is evicted, where the store has a capacity (OpenOptions::capacity).
+  /// Each value is the one that its item had last.
+  /// @param evicted `evicted->count` is right also when this throws later on
+  /// @throws Error(kInvalidArgument) when the arrays have not room for all that has to go: nothing
+  ///         was evicted or applied; and as Apply
+  std::uint64_t ApplyAndEvict(const Batch& batch, Evicted* evicted);
+  /// Likewise, a batch of inserts.
+  std::uint64_t InsertAndEvict(std::span<const std::byte> keys, std::span<const std::byte> values,
+                               std::span<Result> results, Evicted* evicted);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
   /// there for later work on the stream. Operations that found no slot or no value cell, and some
