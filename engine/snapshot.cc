@@ -101,15 +101,25 @@ std::uint32_t RangeBitsFor(std::uint64_t items) {
 
 std::uint64_t RoomForCopy(std::uint64_t items) { return items + items / 16 + 1024; }
 
-Snapshots::Turn::Turn(Snapshots& snapshots) : snapshots_(snapshots) {
+void Snapshots::RefuseExporter() {
+  if (exporter_ != std::this_thread::get_id()) return;
+  throw Error(ErrorCode::kBusy,
+              "this waits until the store's export has ended, and the calling thread has that "
+              "open; end it first");
+}
+
+Snapshots::Turn::Turn(Snapshots& snapshots, bool exports) : snapshots_(snapshots) {
   MutexLock lock(snapshots.mutex_);
+  snapshots.RefuseExporter();
   snapshots.changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !snapshots.taken_; });
   snapshots.taken_ = true;
+  if (exports) snapshots.exporter_ = std::this_thread::get_id();
 }
 
 Snapshots::Turn::~Turn() {
   const MutexLock lock(snapshots_.mutex_);
   snapshots_.taken_ = false;
+  snapshots_.exporter_.reset();
   snapshots_.changed_.notify_all();
 }
 
@@ -126,7 +136,13 @@ Snapshots::Copying::~Copying() {
 
 void Snapshots::AwaitCopied() {
   MutexLock lock(mutex_);
+  RefuseExporter();
   changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !copying_; });
+}
+
+bool Snapshots::exporting() {
+  const MutexLock lock(mutex_);
+  return exporter_.has_value();
 }
 
 void Snapshots::Count(std::uint64_t bytes, double pause_seconds) {
@@ -145,6 +161,9 @@ void Snapshots::AddTo(StoreStats* stats) {
 
 bool StoreImpl::AwaitHeldCells() {
   if (!space_.epochs().holds_cells()) return false;
+  if (snapshots_.exporting()) {
+    throw Error(ErrorCode::kBusy, "an export of the store has begun; end it first");
+  }
   snapshots_.AwaitCopied();
   space_.epochs().ReleaseCells();
   return true;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/export.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 
@@ -381,6 +382,10 @@ std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const s
 SnapshotResult Store::Snapshot(const std::string& path, const SnapshotOptions& options) {
   const std::shared_ptr<StoreImpl> impl = Opened();
   return impl->Snapshot(path, options);
+}
+
+Exporter Store::Export(const ExportOptions& options) {
+  return Exporter(ExportStatePtr(new ExportState(Opened(), options)));
 }
 
 Ticket Store::RefreshCache() {

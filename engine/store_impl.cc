@@ -341,7 +341,7 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   }
   if (space_.HasRoomFor(demand, false)) return;
   bool enough = TryMakeRoom(demand);
-  if (!enough && AwaitHeldCells()) enough = TryMakeRoom(demand);
+  if (!enough && !snapshots_.exporting() && AwaitHeldCells()) enough = TryMakeRoom(demand);
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
   space_.LookAhead();
@@ -436,7 +436,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
       room |= space_.AddCells(cells);
     }
     LogWantOfSpace();
-    if (!room && !advanced) room = AwaitHeldCells();
+    if (!room && !advanced && !snapshots_.exporting()) room = AwaitHeldCells();
     space_.MakeRoomForSlots(in_flight.demand.most.slots);  // the table may have grown
     const bool final_attempt = !room && !advanced;
     Resume(in_flight, final_attempt);
@@ -637,6 +637,7 @@ std::uint64_t StoreImpl::CountMisplacedCells() {
 }
 
 void StoreImpl::Close() {
+  snapshots_.AwaitCopied();
   if (keeper_ != nullptr) {
     { const Admission::Alone alone(admission_); }  // or it throws, before anything is done
     keeper_->Finish();

@@ -24,6 +24,7 @@
 
 namespace gpm {
 
+class ExportState;
 class WordMap;
 
 /// A store: a pool, an executor, and who may use them when. It leads a batch from its admission to
@@ -107,6 +108,7 @@ class StoreImpl {
 
   // Of a store with a capacity (engine/evict.cc).
 
+  friend class ExportState;
   struct BatchKeys;
   /// Makes sure that so many items more leave no more than the capacity, by evicting others.
   /// REQUIRES: the caller has the turn (Bound::Turn), and has not begun the batch.

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -504,6 +507,51 @@ TEST_F(CapacityTest, ThreadsKeepWithinIt) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(exceeded);
   EXPECT_LE(KeysOf(store).size(), kItems);
+}
+
+/// A process that is killed leaves a pool within its capacity: what goes, goes first.
+TEST_F(CapacityTest, AKilledProcessLeavesNoMore) {
+  if (TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "a fork has no CUDA device";
+  constexpr std::uint64_t kItems = 1000;
+  constexpr int kBatches = 30;
+  const std::string path = NewPath();
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Store store =
+        Store::Create(path, Shape(8, kValueSize), WithCapacity(kItems, EvictionPolicy::kLru));
+    for (std::uint64_t first = 0;; first += 100) {
+      TestBatch batch(8, kValueSize);
+      for (std::uint64_t key = first; key < first + 100; ++key) batch.Add(Op::kInsert, key, key);
+      batch.CallFor(store, Op::kInsert);
+      if (write(pipe_ends[1], "x", 1) != 1) _exit(1);
+    }
+  }
+  close(pipe_ends[1]);
+  char ended = 0;
+  for (int i = 0; i < kBatches; ++i) ASSERT_EQ(read(pipe_ends[0], &ended, 1), 1);
+  kill(child, SIGKILL);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  close(pipe_ends[0]);
+  Store store = Store::Open(path, WithCapacity(kItems, EvictionPolicy::kLru));
+  EXPECT_LE(store.Stats().items, kItems);
+  EXPECT_GE(store.Stats().items, kItems - kItems / 32 - 200);
+  std::uint64_t items = 0;
+  store.ForEach([&](auto key, auto value) {
+    ++items;
+    EXPECT_EQ(AsString(value), MakeValue(KeyNumber(key), kValueSize));
+  });
+  EXPECT_EQ(items, store.Stats().items);
+  for (std::uint64_t first = 10'000'000; first < 10'002'000; first += 100) {
+    Put(store, Numbers(first, 100));
+  }
+  EXPECT_LE(store.Stats().items, kItems);
+  store.Close();
+  const CheckReport report = CheckPool(path);
+  EXPECT_TRUE(report.defects.empty());
 }
 
 TEST(WordMapTest, IsAMap) {

@@ -11,6 +11,7 @@
 
 #include "gpmstore/batch.h"
 #include "gpmstore/error.h"
+#include "gpmstore/export.h"
 #include "gpmstore/options.h"
 #include "gpmstore/snapshot.h"
 #include "gpmstore/stats.h"
@@ -248,6 +249,18 @@ class Store {
   ///         of another pool); kNotFound, kDamaged (base, chain);
   ///         kNoSpace, kIo, kGpu, kBusy
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
+
+  /// The items as they are at one instant of this call, for the caller to take page by page while
+  /// batches go on, its own too: what a snapshot writes to a file. Batches are excluded for the
+  /// instant. The keys and references of all items are in host memory until the export ends (on
+  /// executor cuda in GPU memory, too), the values are not.
+  ///
+  /// What is replaced or erased meanwhile keeps its value cells: the pool may grow, and where it
+  /// can't, a batch that lacks cells gets kNoSpace. Snapshots, Reserve, Compact, Close, and another
+  /// export wait for its end; by the thread that began it they are kBusy. So does BulkLoad into a
+  /// store without items.
+  /// @throws Error kInvalidArgument (the score is in no value), kBusy, kGpu; std::bad_alloc
+  [[nodiscard]] Exporter Export(const ExportOptions& options = {});
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.

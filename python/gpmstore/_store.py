@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Ty
 import numpy as np
 
 from . import _arrays, _core
-from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
+from ._batch import Array, Evicted, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op, Result
 from ._errors import Error, NoSpaceError
 from ._initial import Constant, Initial, Normal, Uniform, element_of
@@ -46,6 +46,10 @@ class OpenOptions(TypedDict, total=False):
     growth_pause: float  # seconds that a growth may keep batches waiting; 0: as short as can be
     grow_above: float  # load factor above which the table grows rather than that it moves items
     compact_below: float  # load factor below which a batch that leaves fewer items compacts
+    capacity: int  # items that the store may have; 0: as many as the pool has room for
+    capacity_policy: Literal["lru", "lfu", "oldest", "score"]  # which go first; by default lru
+    score_offset: int  # capacity_policy score: where in a value it is,
+    score_bytes: int  # and how long, 4 or 8: an unsigned number, little-endian; the lowest go first
     device: int  # executor cuda: device ordinal
     directory: bool | None  # by default on executor cuda; without one there is no cache
     cache_policy: Literal["off", "tinylfu", "lfu", "lru", "random"]
@@ -380,6 +384,44 @@ class Store(_Items):
         if self._observer:
             self._observer("bulk_load", outcome.operations, time.perf_counter() - began)
         return outcome
+
+    def insert_and_evict(self, keys: Array, values: Array, room: int | None = None, *,
+                         with_values: bool = True, results: Array = None) -> Evicted:
+        """Adds n items, as `insert`, to a store with a `capacity`, and gives out what is evicted
+        for it: `evicted_keys, evicted_values = store.insert_and_evict(keys, values)`.
+
+        room: items that may be evicted at most; where more have to be it is an
+        `InvalidArgumentError`, and nothing was done. By default all that a batch may evict. It runs
+        on the default stream.
+        """
+        return self._and_evict(Op.INSERT, keys, values, room, with_values, results)
+
+    def upsert_and_evict(self, keys: Array, values: Array, room: int | None = None, *,
+                         with_values: bool = True, results: Array = None) -> Evicted:
+        """Inserts or updates n items, and gives out what is evicted, as `insert_and_evict`."""
+        return self._and_evict(Op.UPSERT, keys, values, room, with_values, results)
+
+    def _and_evict(self, op: Op, keys: Array, values: Array, room: int | None, with_values: bool,
+                   results: Array) -> Evicted:
+        results = self._room_for_results(keys, results)
+        if room is None:
+            stats = self.stats()
+            capacity = stats["capacity_items"]
+            beyond = max(0, stats["items"] - capacity) if capacity else 0
+            room = _arrays.rows_of(keys) + capacity // 32 + beyond
+        evicted_keys = (np.empty(room, np.uint64) if self.key_size == 8
+                        else np.empty((room, self.key_size), np.uint8))
+        evicted_values = np.empty((room, self.value_size), np.uint8) if with_values else None
+        began = time.perf_counter()
+        count, failed = self._core.apply_and_evict(
+            op, _arrays.exported(keys, "keys", 0), _arrays.exported(values, "values", 0),
+            _arrays.exported(results, "results", 0, written=True), evicted_keys, evicted_values)
+        evicted = Evicted(results, evicted_keys[:count],
+                          None if evicted_values is None else evicted_values[:count])
+        evicted._failed = failed
+        if self._observer:
+            self._observer(op.name.lower(), evicted.operations, time.perf_counter() - began)
+        return evicted
 
     def put(self, key: Key, value: Any) -> None:
         """Inserts or updates one item. Raises NoSpaceError.

@@ -88,6 +88,11 @@ void BindStore(nb::module_& m) {
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> Ticket"))
       .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
+      .def("apply_and_evict", &PyStore::ApplyAndEvict, "op"_a, "keys"_a, "values"_a, "results"_a,
+           "evicted_keys"_a, "evicted_values"_a.none(),
+           nb::sig("def apply_and_evict(self, op: Op, keys: object, values: object, results: "
+                   "object, evicted_keys: object, evicted_values: object) -> tuple[int, int | "
+                   "None]"))
       .def("get", &PyStore::Get, "key"_a)
       .def("put", &PyStore::Put, "key"_a, "value"_a)
       .def("delete", &PyStore::Delete, "key"_a)

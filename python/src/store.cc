@@ -176,6 +176,28 @@ std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle value
   });
 }
 
+nb::tuple PyStore::ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::handle results,
+                                 nb::handle evicted_keys, nb::handle evicted_values) {
+  const Arrays arrays({.op = op,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = values,
+                       .found = nb::none(),
+                       .results = results},
+                      key_size_, value_size_, executor_);
+  const Array to_keys(evicted_keys, {.name = "evicted keys", .written = true});
+  const Array to_values = evicted_values.is_none()
+                              ? Array()
+                              : Array(evicted_values, {.name = "evicted values", .written = true});
+  Evicted evicted{.keys = to_keys.As<std::byte>(), .values = to_values.As<std::byte>()};
+  const std::optional<std::uint64_t> not_ok = WithoutGil([&] {
+    const Use use(gate_, "the store");
+    store_.ApplyAndEvict(arrays.batch(), &evicted);
+    return arrays.CountNotOk();
+  });
+  return nb::make_tuple(evicted.count, not_ok ? nb::cast(*not_ok) : nb::none());
+}
+
 std::optional<nb::bytes> PyStore::Get(const nb::bytes& key) {
   CheckBytes("key", key.size(), key_size_);
   std::vector<std::byte> value(value_size_);

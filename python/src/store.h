@@ -60,6 +60,10 @@ class PyStore {
   nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
                    nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
+  /// @return how many were evicted, and how many operations were not OK (nothing where the results
+  ///         are in device memory)
+  nb::tuple ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::handle results,
+                          nb::handle evicted_keys, nb::handle evicted_values);
   std::optional<nb::bytes> Get(const nb::bytes& key);
   Result Put(const nb::bytes& key, const nb::bytes& value);
   bool Delete(const nb::bytes& key);
