@@ -24,6 +24,8 @@ namespace {
 constexpr std::uint64_t kSlackShare = 32;
 /// Rows of evicted values that are read at once.
 constexpr std::uint64_t kRowsBytes = 64 << 20;
+/// Items that a thread looks at, at a time; fewer are not worth another thread.
+constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 14;
 constexpr unsigned kMostThreads = 16;
 
 /// An item that may go.
@@ -36,7 +38,6 @@ struct Candidate {
 /// The scores of all items of a copy.
 std::vector<std::uint64_t> Scores(const TableCopy& copy, const Capacity& capacity,
                                   const std::byte* pool, bool inline_values, ThreadPool* threads) {
-  constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 14;
   constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
   std::vector<std::uint64_t> scores(copy.items);
   const auto place = [&](std::uint64_t i) {
@@ -138,12 +139,15 @@ std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const Word
   const Capacity& capacity = bound_->capacity();
   const std::uint64_t stride = std::uint64_t{8} * ((key_size_ + 7) / 8);
   const bool by_score = capacity.policy == EvictionPolicy::kScore;
-  ThreadPool threads(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));
   CopyShape shape{.key_words = static_cast<std::uint32_t>(stride / 8)};
   {
     const Admission::Entered entered(admission_);
     shape.room = RoomForCopy(space_.items());
   }
+  const std::uint64_t most_threads =
+      std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+  ThreadPool threads(
+      static_cast<unsigned>(std::clamp<std::uint64_t>(shape.room / kAtOnce, 1, most_threads)));
   std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
   std::vector<std::uint64_t> ranks;
   {
@@ -158,7 +162,6 @@ std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const Word
   if (!by_score) copy->Fetch();
   const auto* const keys = reinterpret_cast<const std::byte*>(copy->keys);
   std::vector<std::uint64_t> ids(copy->items);
-  constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 14;
   threads.Run((ids.size() + kAtOnce - 1) / kAtOnce, [&](std::size_t part) {
     const std::uint64_t end = std::min<std::uint64_t>(ids.size(), (part + 1) * kAtOnce);
     for (std::uint64_t i = part * kAtOnce; i < end; ++i) {

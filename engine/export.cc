@@ -66,10 +66,11 @@ std::uint64_t ExportState::Next(std::span<std::byte> keys, std::span<std::byte> 
   const std::uint64_t room = keys.size() / key_size;
   if (room == 0 || keys.size() % key_size != 0 ||
       (!values.empty() && values.size() != room * value_size)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("export: 'keys' has {} bytes and 'values' {}; they must have {} and, if "
-                            "they are wanted, {} for each row",
-                            keys.size(), values.size(), key_size, value_size));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("export: 'keys' has {} bytes and 'values' {}; they must have {} and, if "
+                    "they are wanted, {} for each row",
+                    keys.size(), values.size(), key_size, value_size));
   }
   store_->process().Check();
   const auto* const copied = reinterpret_cast<const std::byte*>(copy_->keys);

@@ -159,11 +159,13 @@ void Snapshots::AddTo(StoreStats* stats) {
   stats->snapshot_pause_seconds = pause_seconds_;
 }
 
+bool StoreImpl::ExportHoldsCells() {
+  return space_.epochs().holds_cells() && snapshots_.exporting();
+}
+
 bool StoreImpl::AwaitHeldCells() {
   if (!space_.epochs().holds_cells()) return false;
-  if (snapshots_.exporting()) {
-    throw Error(ErrorCode::kBusy, "an export of the store has begun; end it first");
-  }
+  if (ExportHoldsCells()) return false;
   snapshots_.AwaitCopied();
   space_.epochs().ReleaseCells();
   return true;

@@ -341,7 +341,7 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   }
   if (space_.HasRoomFor(demand, false)) return;
   bool enough = TryMakeRoom(demand);
-  if (!enough && !snapshots_.exporting() && AwaitHeldCells()) enough = TryMakeRoom(demand);
+  if (!enough && AwaitHeldCells()) enough = TryMakeRoom(demand);
   space_.SetAtLimit(!enough);
   LogWantOfSpace();
   space_.LookAhead();
@@ -436,7 +436,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
       room |= space_.AddCells(cells);
     }
     LogWantOfSpace();
-    if (!room && !advanced && !snapshots_.exporting()) room = AwaitHeldCells();
+    if (!room && !advanced) room = AwaitHeldCells();
     space_.MakeRoomForSlots(in_flight.demand.most.slots);  // the table may have grown
     const bool final_attempt = !room && !advanced;
     Resume(in_flight, final_attempt);
@@ -464,9 +464,15 @@ void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
 }
 
 void StoreImpl::Reserve(std::uint64_t items) {
+  while (!TryReserve(items)) {
+  }
+}
+
+bool StoreImpl::TryReserve(std::uint64_t items) {
   snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   health_.Check();
+  if (ExportHoldsCells()) return false;
   AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();
@@ -503,6 +509,7 @@ void StoreImpl::Reserve(std::uint64_t items) {
   cells = space_.MissingCells(more);  // again: a level may have taken the place of free ones
   if (cells > 0 && !space_.AddCells(cells)) fail();
   LogWantOfSpace();  // there is room again
+  return true;
 }
 
 std::uint64_t StoreImpl::RefreshCache() {

@@ -123,6 +123,9 @@ class StoreImpl {
   /// Starts a batch of finds and erases of the store's own.
   std::shared_ptr<InFlight> Run(const Batch& batch, Stream stream);
 
+  /// @return false: an export began; to be tried again
+  bool TryReserve(std::uint64_t items);
+  bool TryCompact();
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 
@@ -144,8 +147,10 @@ class StoreImpl {
   void FinishBatches() GPM_REQUIRES(store_state);
   /// TakeCopy, into one that is made anew where it has too little room.
   void TakeWholeCopy(CopyShape shape, std::unique_ptr<TableCopy>* copy) GPM_REQUIRES(store_state);
-  /// Waits until a snapshot has copied the values of the cells that it holds, if one does.
-  /// @return whether there is more room then
+  /// An export began after Snapshots::AwaitCopied: to be waited for, by who is not alone.
+  bool ExportHoldsCells() GPM_REQUIRES(store_state);
+  /// Waits until a snapshot has copied the values of the cells that it holds, if one does; not for
+  /// an export, which may want what the caller excludes. @return whether there is more room then
   bool AwaitHeldCells() GPM_REQUIRES(store_state);
   /// @return false when the pool can't grow so far
   bool TryMakeRoom(const Demand& demand) GPM_REQUIRES(store_state);

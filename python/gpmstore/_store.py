@@ -236,6 +236,7 @@ class Store(_Items):
         """Use `create`, `open` or `open_or_create`."""
         self._core = core
         self._log = log
+        self._exports: weakref.WeakSet[Export] = weakref.WeakSet()
         self.path = path
         # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
         self._observer: Callable[[str, int, float], None] | None = None
@@ -466,6 +467,36 @@ class Store(_Items):
         return self._core.snapshot(os.fspath(path), "" if base is None else os.fspath(base),
                                    track_changes)
 
+    def export(self, page: int | None = None, *, with_values: bool = True,
+               score: tuple[int, int] | None = None, least: int = 0,
+               most: int = 2**64 - 1) -> Export:
+        """The items as they are now, page by page, while batches go on:
+        `for keys, values in store.export(): ...`. Values take memory for a page, keys for all.
+
+        page: rows at most, by default as in `for_each`. with_values: else `values` is None. score:
+        (offset, bytes) of an unsigned number in the value, little-endian, of 4 or 8 bytes: only
+        items that have one from `least` to `most`. Snapshots, `reserve` and `compact` wait for its
+        end, and are a `BusyError` by the thread that began it; a full pool may have no room for
+        updates until then. `close` ends it.
+        """
+        if page is None:
+            page = max(1, min(_PAGE, _PAGE_BYTES // self.value_size))
+        if page < 1:
+            raise ValueError("page: it must be at least 1")
+        offset, length = (0, 0) if score is None else score
+        export = Export(self, self._core.export(offset, length, least, most), page, with_values)
+        self._exports.add(export)
+        return export
+
+    def close(self) -> None:
+        """Ends exports, completes running batches and closes. Closing again does nothing.
+
+        Calls of other threads end first. From within a log or a visitor: `BusyError`.
+        """
+        for export in list(self._exports):
+            export.close()
+        super().close()
+
     def refresh_cache(self) -> None:
         """Refreshes the cache with the buckets that are hot now, while batches go on."""
         self.refresh_cache_async().wait()
@@ -501,6 +532,46 @@ class Store(_Items):
             _arrays.exported(out, "out", handle, written=True),
             _arrays.exported(results, "results", handle, written=True), handle, element, initial)
         return Ticket(ticket, outcome, self, done, began)
+
+
+class Export:
+    """The items of a store at one instant, in pages; see `Store.export`. An iterator of (keys,
+    values): n uint64, or (n, key_size) uint8; (n, value_size) uint8. It ends behind the last page,
+    by `close`, and when it is dropped.
+    """
+
+    def __init__(self, store: Store, core: _core.Export, page: int, with_values: bool) -> None:
+        """Use `Store.export`."""
+        self._sizes = (page, store.key_size, store.value_size)
+        self._core: _core.Export | None = core
+        self._with_values = with_values
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[np.ndarray, np.ndarray | None]:
+        page, key_size, value_size = self._sizes
+        if self._core is None:
+            raise StopIteration
+        keys = np.empty(page, np.uint64) if key_size == 8 else np.empty((page, key_size), np.uint8)
+        values = np.empty((page, value_size), np.uint8) if self._with_values else None
+        rows = self._core.next(keys, values)
+        if rows == 0:
+            self.close()
+            raise StopIteration
+        return keys[:rows], None if values is None else values[:rows]
+
+    def close(self) -> None:
+        """Ends it, at any page; no matter if it has ended."""
+        core, self._core = self._core, None
+        if core is not None:
+            core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class Reader(_Items):

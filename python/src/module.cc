@@ -78,6 +78,9 @@ void BindCodes(nb::module_& m) {
 
 void BindStore(nb::module_& m) {
   nb::class_<PyTicket>(m, "Ticket").def("wait", &PyTicket::Wait).def("done", &PyTicket::Done);
+  nb::class_<PyExport>(m, "Export")
+      .def("next", &PyExport::Next, "keys"_a, "values"_a.none())
+      .def("close", &PyExport::Close);
   nb::class_<PyStore>(m, "Store")
       .def_prop_ro("key_size", &PyStore::key_size)
       .def_prop_ro("value_size", &PyStore::value_size)
@@ -100,6 +103,9 @@ void BindStore(nb::module_& m) {
       .def("compact", &PyStore::Compact)
       .def("snapshot", &PyStore::Snapshot, "path"_a, "base"_a, "track_changes"_a)
       .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
+      .def("export", &PyStore::Export, "score_offset"_a, "score_bytes"_a, "least"_a, "most"_a,
+           nb::sig("def export(self, score_offset: int, score_bytes: int, least: int, most: int) "
+                   "-> Export"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
       .def("close", &PyStore::Close);

@@ -70,12 +70,16 @@ class PyStore {
   void Reserve(std::uint64_t items);
   void Compact();
   nb::object RefreshCache();
+  /// @param score_bytes 0: all items
+  nb::object Export(std::uint32_t score_offset, std::uint32_t score_bytes, std::uint64_t least,
+                    std::uint64_t most);
   nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
   void Close();
 
  private:
+  friend class PyExport;
   friend class PyTicket;
   /// A ticket that was dropped where it could not be waited for, with what has to stay meanwhile.
   struct Dropped {
@@ -88,6 +92,7 @@ class PyStore {
   Gate gate_;
   Store store_;
   std::vector<Dropped> dropped_;  ///< guarded by the GIL
+  std::vector<Exporter> dropped_exports_;
   std::uint32_t key_size_;
   std::uint32_t value_size_;
   ExecutorKind executor_;
@@ -109,6 +114,23 @@ class PyTicket {
   Arrays arrays_;
   std::mutex mutex_;
   Ticket ticket_;
+};
+
+/// An Exporter, and the store, which stays until it has ended. Any thread may use it.
+class PyExport {
+ public:
+  explicit PyExport(nb::object store) : store_(std::move(store)) {}
+  ~PyExport();
+  /// @param values None: nobody wants them @return rows that were filled; 0: it has ended
+  std::uint64_t Next(nb::handle keys, nb::handle values);
+  void Close();
+
+ private:
+  friend class PyStore;
+  PyStore& store() const { return *nb::inst_ptr<PyStore>(store_); }
+  nb::object store_;
+  std::mutex mutex_;
+  Exporter exporter_;
 };
 
 /// A PoolReader for Python.
