@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,8 @@ constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
     {EvictionPolicy::kOldest, "oldest"},
     {EvictionPolicy::kScore, "score"},
 };
+
+constexpr unsigned kMostThreads = 16;
 
 }  // namespace
 
@@ -60,6 +63,13 @@ void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size) {
                             capacity.score_bytes, capacity.score_offset, value_size));
   }
 }
+
+Bound::Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size)
+    : capacity_(capacity),
+      threads_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads)),
+      uses_(capacity.policy, threads_),
+      executor_(executor),
+      key_size_(key_size) {}
 
 Bound::Turn::Turn(Bound& bound, bool wait) : bound_(bound), lock_(bound.turn_, std::defer_lock) {
   if (bound.turn_of_ == std::this_thread::get_id()) return;
@@ -111,20 +121,23 @@ class Bound::BatchUses : public BatchWatch {
     const std::uint64_t n = batch_.results.size();
     std::vector<std::byte> copies[3];
     BatchExecutor& executor = bound_.executor_;
-    const std::byte* key = executor.OnHost(batch_.keys.data(), batch_.keys.size(), &copies[0]);
+    const std::byte* const keys =
+        executor.OnHost(batch_.keys.data(), batch_.keys.size(), &copies[0]);
     const auto* const results =
         reinterpret_cast<const Result*>(executor.OnHost(batch_.results.data(), n, &copies[1]));
     const auto* const ops =
         batch_.ops.empty()
             ? nullptr
             : reinterpret_cast<const Op*>(executor.OnHost(batch_.ops.data(), n, &copies[2]));
-    std::vector<std::uint64_t> uses;
-    uses.reserve(n);
-    for (std::uint64_t i = 0; i < n; ++i, key += bound_.key_size_) {
-      const UseKind kind = UseOf(ops == nullptr ? batch_.op : ops[i], results[i]);
-      if (kind == UseKind::kNone) continue;
-      uses.push_back(ItemUses::Use(IdOfKey(key, bound_.key_size_), kind));
-    }
+    constexpr std::uint64_t kPart = 4096;
+    std::vector<std::uint64_t> uses(n);
+    bound_.threads_.Run((n + kPart - 1) / kPart, [&](std::size_t part) {
+      for (std::uint64_t i = part * kPart; i < std::min(n, (part + 1) * kPart); ++i) {
+        const UseKind kind = UseOf(ops == nullptr ? batch_.op : ops[i], results[i]);
+        if (kind == UseKind::kNone) continue;
+        uses[i] = ItemUses::Use(IdOfKey(keys + i * bound_.key_size_, bound_.key_size_), kind);
+      }
+    });
     return uses;
   }
 

@@ -11,6 +11,7 @@
 #include "engine/item_uses.h"
 #include "gpmstore/options.h"
 #include "gpmstore/stats.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 
@@ -27,11 +28,11 @@ void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size);
 /// Thread safety: any thread.
 class Bound {
  public:
-  Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size)
-      : capacity_(capacity), uses_(capacity.policy), executor_(executor), key_size_(key_size) {}
+  Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size);
 
   const Capacity& capacity() const { return capacity_; }
   ItemUses& uses() { return uses_; }
+  ThreadPool& threads() { return threads_; }
 
   /// Who begins a batch that may add items.
   class Turn {
@@ -63,6 +64,7 @@ class Bound {
   class BatchUses;
 
   const Capacity capacity_;
+  ThreadPool threads_;
   ItemUses uses_;
   BatchExecutor& executor_;
   const std::uint32_t key_size_;

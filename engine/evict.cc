@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -21,12 +23,9 @@ namespace {
 
 /// Of the capacity, a share of 1 in so many is evicted beyond what a batch needs, so that looking
 /// at all items, which an eviction takes, is paid for by so many inserts.
-constexpr std::uint64_t kSlackShare = 32;
+constexpr std::uint64_t kSlackShare = 16;
 /// Rows of evicted values that are read at once.
 constexpr std::uint64_t kRowsBytes = 64 << 20;
-/// Items that a thread looks at, at a time; fewer are not worth another thread.
-constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 14;
-constexpr unsigned kMostThreads = 16;
 
 /// An item that may go.
 struct Candidate {
@@ -35,9 +34,39 @@ struct Candidate {
   std::uint64_t item;  ///< its place in the copy
 };
 
+/// The least number that `count` of the ranks do not exceed. REQUIRES: there are so many, and one.
+std::uint64_t LeastFor(std::uint64_t count, const std::vector<std::uint64_t>& ranks,
+                       ThreadPool* threads) {
+  constexpr int kBits = 11;
+  constexpr std::uint64_t kPart = std::uint64_t{1} << 18;
+  std::uint64_t low = 0;
+  int shift = 64;  // it is one of the 2^shift numbers from `low` on
+  std::uint64_t below = 0;
+  while (shift > 0) {
+    const std::uint64_t last = shift == 64 ? ~std::uint64_t{0} : low + ((1ull << shift) - 1);
+    shift = std::max(shift - kBits, 0);
+    std::vector<std::atomic<std::uint64_t>> counts(std::size_t{1} << kBits);
+    threads->Run((ranks.size() + kPart - 1) / kPart, [&](std::size_t part) {
+      std::array<std::uint64_t, std::size_t{1} << kBits> of_part{};
+      const std::uint64_t end = std::min<std::uint64_t>(ranks.size(), (part + 1) * kPart);
+      for (std::uint64_t i = part * kPart; i < end; ++i) {
+        if (ranks[i] >= low && ranks[i] <= last) ++of_part[(ranks[i] - low) >> shift];
+      }
+      for (std::size_t b = 0; b < of_part.size(); ++b) {
+        if (of_part[b] > 0) counts[b] += of_part[b];
+      }
+    });
+    std::uint64_t b = 0;
+    while (below + counts[b] < count) below += counts[b++];
+    low += b << shift;
+  }
+  return low;
+}
+
 /// The scores of all items of a copy.
 std::vector<std::uint64_t> Scores(const TableCopy& copy, const Capacity& capacity,
                                   const std::byte* pool, bool inline_values, ThreadPool* threads) {
+  constexpr std::uint64_t kAtOnce = std::uint64_t{1} << 14;
   constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
   std::vector<std::uint64_t> scores(copy.items);
   const auto place = [&](std::uint64_t i) {
@@ -144,10 +173,7 @@ std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const Word
     const Admission::Entered entered(admission_);
     shape.room = RoomForCopy(space_.items());
   }
-  const std::uint64_t most_threads =
-      std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
-  ThreadPool threads(
-      static_cast<unsigned>(std::clamp<std::uint64_t>(shape.room / kAtOnce, 1, most_threads)));
+  ThreadPool& threads = bound_->threads();
   std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
   std::vector<std::uint64_t> ranks;
   {
@@ -161,18 +187,16 @@ std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const Word
   }
   if (!by_score) copy->Fetch();
   const auto* const keys = reinterpret_cast<const std::byte*>(copy->keys);
-  std::vector<std::uint64_t> ids(copy->items);
-  threads.Run((ids.size() + kAtOnce - 1) / kAtOnce, [&](std::size_t part) {
-    const std::uint64_t end = std::min<std::uint64_t>(ids.size(), (part + 1) * kAtOnce);
-    for (std::uint64_t i = part * kAtOnce; i < end; ++i) {
-      ids[i] = IdOfKey(keys + i * stride, key_size_);
-    }
-  });
-  if (!by_score) ranks = bound_->uses().Rank(ids);
+  if (!by_score) ranks = bound_->uses().Rank(keys, stride, copy->items, key_size_);
+  const std::uint64_t enough = std::min(wanted + kept.size(), copy->items);
   std::vector<Candidate> candidates;
-  candidates.reserve(ids.size());
-  for (std::uint64_t i = 0; i < ids.size(); ++i) {
-    if (kept.Find(ids[i]) == nullptr) candidates.push_back({ranks[i], ids[i], i});
+  if (enough > 0) {
+    const std::uint64_t most = LeastFor(enough, ranks, &threads);
+    for (std::uint64_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i] > most) continue;
+      const std::uint64_t id = IdOfKey(keys + i * stride, key_size_);
+      if (kept.Find(id) == nullptr) candidates.push_back({ranks[i], id, i});
+    }
   }
   const auto goes_first = [&](const Candidate& a, const Candidate& b) {
     if (std::tie(a.rank, a.id) != std::tie(b.rank, b.id)) {

@@ -88,49 +88,76 @@ void ItemUses::TakeEnded() {
 }
 
 void ItemUses::Take(std::uint64_t batch, const std::vector<std::uint64_t>& uses) {
-  constexpr std::size_t kAhead = 8;  // as many cache misses as overlap
-  for (std::size_t i = 0; i < uses.size(); ++i) {
-    if (i + kAhead < uses.size()) ranks_.Prefetch(uses[i + kAhead]);
-    const std::uint64_t id = uses[i] & ~kKindMask;
-    const auto kind = static_cast<UseKind>(uses[i] & kKindMask);
-    if (kind == UseKind::kErased) {
-      ranks_.Erase(id);
-      continue;
+  constexpr std::size_t kFew = 4096;  // which are not worth waking threads for
+  constexpr std::size_t kAhead = 8;   // as many cache misses as overlap
+  const std::size_t parts =
+      uses.size() < kFew ? 1 : std::min<std::size_t>(threads_.threads(), kMaps);
+  threads_.Run(parts, [&](std::size_t part) GPM_NOT_CHECKED {
+    const auto is_ours = [&](std::uint64_t use) { return MapOf(use) % parts == part; };
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (i + kAhead < uses.size() && is_ours(uses[i + kAhead])) {
+        ranks_[MapOf(uses[i + kAhead])].Prefetch(uses[i + kAhead]);
+      }
+      if (is_ours(uses[i]) && uses[i] != 0) TakeOne(batch, uses[i]);
     }
-    if (policy_ == EvictionPolicy::kOldest) {
-      // (One that was there when the store was opened stays unknown.)
-      if (kind == UseKind::kUsed) continue;
-      std::uint64_t& rank = ranks_.At(id);
-      if (rank == 0 || kind == UseKind::kAdded) rank = batch;
-      continue;
-    }
-    std::uint64_t& rank = ranks_.At(id);
-    const std::uint64_t before = kind == UseKind::kAdded ? 0 : rank >> kBatchBits;
-    rank = policy_ == EvictionPolicy::kLfu ? RankOf(before + 1, batch) : batch;
-  }
+  });
 }
 
-std::vector<std::uint64_t> ItemUses::Rank(const std::vector<std::uint64_t>& ids) {
+void ItemUses::TakeOne(std::uint64_t batch, std::uint64_t use) {
+  const std::uint64_t id = use & ~kKindMask;
+  const auto kind = static_cast<UseKind>(use & kKindMask);
+  WordMap& ranks = ranks_[MapOf(id)];
+  if (kind == UseKind::kErased) return ranks.Erase(id);
+  if (policy_ == EvictionPolicy::kOldest) {
+    // (One that was there when the store was opened stays unknown.)
+    if (kind == UseKind::kUsed) return;
+    std::uint64_t& rank = ranks.At(id);
+    if (rank == 0 || kind == UseKind::kAdded) rank = batch;
+    return;
+  }
+  std::uint64_t& rank = ranks.At(id);
+  const std::uint64_t before = kind == UseKind::kAdded ? 0 : rank >> kBatchBits;
+  rank = policy_ == EvictionPolicy::kLfu ? RankOf(before + 1, batch) : batch;
+}
+
+std::vector<std::uint64_t> ItemUses::Rank(const std::byte* keys, std::uint64_t stride,
+                                          std::uint64_t count, std::uint32_t key_size) {
   constexpr std::uint64_t kFew = 1024;
-  std::vector<std::uint64_t> ranks(ids.size());
+  constexpr std::uint64_t kPart = std::uint64_t{1} << 14;
+  constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
+  std::vector<std::uint64_t> ranks(count);
+  const auto id_of = [&](std::uint64_t i) { return IdOfKey(keys + i * stride, key_size); };
   const MutexLock lock(mutex_);
   TakeEnded();
-  constexpr std::size_t kAhead = 16;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i + kAhead < ids.size()) ranks_.Prefetch(ids[i + kAhead]);
-    const std::uint64_t* const rank = std::as_const(ranks_).Find(ids[i]);
-    ranks[i] = rank == nullptr ? 0 : *rank;
-  }
-  if (ranks_.size() > 2 * ids.size() + kFew) {
-    WordMap kept;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (ranks[i] != 0) kept.At(ids[i]) = ranks[i];
+  threads_.Run((count + kPart - 1) / kPart, [&](std::size_t part) GPM_NOT_CHECKED {
+    const std::uint64_t end = std::min(count, (part + 1) * kPart);
+    std::uint64_t ids[kAhead];
+    for (std::uint64_t first = part * kPart; first < end; first += kAhead) {
+      const std::uint64_t n = std::min(kAhead, end - first);
+      for (std::uint64_t i = 0; i < n; ++i) {
+        ids[i] = id_of(first + i);
+        ranks_[MapOf(ids[i])].Prefetch(ids[i]);
+      }
+      for (std::uint64_t i = 0; i < n; ++i) {
+        const std::uint64_t* const rank = std::as_const(ranks_[MapOf(ids[i])]).Find(ids[i]);
+        ranks[first + i] = rank == nullptr ? 0 : *rank;
+      }
+    }
+  });
+  std::uint64_t known = 0;
+  for (const WordMap& map : ranks_) known += map.size();
+  if (known > 2 * count + kFew) {
+    std::array<WordMap, kMaps> kept;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (ranks[i] != 0) kept[MapOf(id_of(i))].At(id_of(i)) = ranks[i];
     }
     ranks_ = std::move(kept);
   }
   if (policy_ == EvictionPolicy::kLfu) {
-    ranks_.ForEach([](std::uint64_t, std::uint64_t& rank) {
-      rank = RankOf((rank >> kBatchBits) / 2, rank & kBatchMask);
+    threads_.Run(kMaps, [&](std::size_t map) GPM_NOT_CHECKED {
+      ranks_[map].ForEach([](std::uint64_t, std::uint64_t& rank) {
+        rank = RankOf((rank >> kBatchBits) / 2, rank & kBatchMask);
+      });
     });
   }
   return ranks;

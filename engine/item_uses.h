@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_ITEM_USES_H_
 #define GPM_ENGINE_ITEM_USES_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
 #include "pm/mutex.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 
@@ -38,7 +40,8 @@ UseKind UseOf(Op op, Result result);
 /// Thread safety: any thread.
 class ItemUses {
  public:
-  explicit ItemUses(EvictionPolicy policy) : policy_(policy) {}
+  /// @param threads outlive it
+  ItemUses(EvictionPolicy policy, ThreadPool& threads) : policy_(policy), threads_(threads) {}
 
   /// Whether it wants to know of operations of a kind.
   bool Wants(Op op) const;
@@ -46,7 +49,7 @@ class ItemUses {
 
   /// A batch begins. @return its number @throws std::bad_alloc
   std::uint64_t Begin();
-  /// It has ended. @param uses ids with their kinds (Use), in batch order
+  /// It has ended. @param uses ids with their kinds (Use), in batch order; 0: none
   void End(std::uint64_t batch, std::vector<std::uint64_t> uses) noexcept;
   /// It has ended, and nobody knows how; takes little time.
   void Forget(std::uint64_t batch) noexcept;
@@ -54,22 +57,30 @@ class ItemUses {
     return id | static_cast<std::uint64_t>(kind);
   }
 
-  /// Sets ranks[i] to the rank of the item ids[i]: the lowest go first. 0 of one that is unknown.
-  /// Forgets all others if those are many: a DeviceView erased them. Counts uses half from now on.
+  /// The ranks of items: the lowest go first; 0 of those that are unknown. Forgets all others if
+  /// those are many: a DeviceView erased them. Uses so far count half from now on.
+  /// @param keys, stride, count of the items, in host memory; bytes
   /// REQUIRES: all batches have ended. @throws std::bad_alloc
-  std::vector<std::uint64_t> Rank(const std::vector<std::uint64_t>& ids);
+  std::vector<std::uint64_t> Rank(const std::byte* keys, std::uint64_t stride, std::uint64_t count,
+                                  std::uint32_t key_size);
 
  private:
   void TakeEnded() GPM_REQUIRES(mutex_);
   void Take(std::uint64_t batch, const std::vector<std::uint64_t>& uses) GPM_REQUIRES(mutex_);
+  void TakeOne(std::uint64_t batch, std::uint64_t use) GPM_REQUIRES(mutex_);
+
+  /// Threads that take uses have some of the maps each: so those of one item stay in their order.
+  static constexpr std::uint64_t kMaps = 16;
+  static std::uint64_t MapOf(std::uint64_t id) { return id >> 60; }
 
   const EvictionPolicy policy_;
+  ThreadPool& threads_;
   Mutex mutex_;
   std::uint64_t begun_ GPM_GUARDED_BY(mutex_) = 0;
   std::set<std::uint64_t> running_ GPM_GUARDED_BY(mutex_);
   /// Of batches that have ended, before some that began earlier.
   std::map<std::uint64_t, std::vector<std::uint64_t>> waiting_ GPM_GUARDED_BY(mutex_);
-  WordMap ranks_ GPM_GUARDED_BY(mutex_);
+  std::array<WordMap, kMaps> ranks_ GPM_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpm

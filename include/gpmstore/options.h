@@ -98,7 +98,7 @@ std::vector<std::string> EvictionPolicyNames();
 EvictionPolicy EvictionPolicyOf(std::string_view name);
 
 /// How many items a store may have (docs/CAPACITY.md). A batch that would leave more evicts others
-/// first: a 32nd of the capacity more than it needs, so that not every batch has to. What it
+/// first: a 16th of the capacity more than it needs, so that not every batch has to. What it
 /// evicts follows from the batches before it alone, in the order in which they were started; it
 /// is the same on both executors.
 ///

@@ -409,7 +409,7 @@ class Store(_Items):
             stats = self.stats()
             capacity = stats["capacity_items"]
             beyond = max(0, stats["items"] - capacity) if capacity else 0
-            room = _arrays.rows_of(keys) + capacity // 32 + beyond
+            room = _arrays.rows_of(keys) + capacity // 16 + beyond
         evicted_keys = (np.empty(room, np.uint64) if self.key_size == 8
                         else np.empty((room, self.key_size), np.uint8))
         evicted_values = np.empty((room, self.value_size), np.uint8) if with_values else None
