@@ -38,6 +38,9 @@ void AddSnapshotCommand(CLI::App& program);
 /// `find-or-insert`: FindOrInsert beside a find and an insert of what it did not find.
 void AddFindOrInsertCommand(CLI::App& program);
 
+/// `capacity`: stores that keep a number of items, by each policy.
+void AddCapacityCommand(CLI::App& program);
+
 /// `roofline`: what the machine itself can do, which is what bounds any store.
 void AddRooflineCommand(CLI::App& program);
 

@@ -203,8 +203,9 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
     in_flight->error = std::current_exception();
   }
   if (behind) progress.positions = PositionsAfterFailure();
-  const InFlightLock lock(*this);
   const bool unfinished = progress.shortages() > 0 && !in_flight->error;
+  if (in_flight->watch != nullptr && !unfinished && !in_flight->error) in_flight->watch->Ended();
+  const InFlightLock lock(*this);
   if (!unfinished) in_flight->task.reset();
   draining_.Done(in_flight->drain, !behind && progress.drained);
   space_.epochs().End(in_flight->id, progress.positions);
@@ -219,6 +220,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   }
   CountOperations(*in_flight);
   Count(progress);
+  if (!unfinished) in_flight->watch.reset();
   left_behind_ |= behind;
   auto node = active_.extract(in_flight->id);
   if (unfinished) unfinished_.insert(std::move(node));

@@ -23,6 +23,14 @@
 
 namespace gpm {
 
+/// Who wants to know when a batch has done all that it can. Destroyed when it is over: before that,
+/// if it ended well, its results are known and its arrays still there.
+class BatchWatch {
+ public:
+  virtual ~BatchWatch() = default;
+  virtual void Ended() noexcept = 0;
+};
+
 /// A batch in flight, or a DeviceScope. Admission's mutex guards what changes while it is one.
 struct InFlight {
   explicit InFlight(const Demand& demanded) : demand(demanded) {}
@@ -33,7 +41,8 @@ struct InFlight {
   std::uint64_t id = 0;
   CellGrant grant;
   BucketRange drain;
-  std::shared_ptr<BatchTask> task;  ///< null until started
+  std::shared_ptr<BatchTask> task;    ///< null until started
+  std::unique_ptr<BatchWatch> watch;  ///< or null; until it is over
   bool results_on_host = true;
   std::uint64_t cells_left = 0;  ///< of the grant
   bool beside_writes = false;    ///< another batch that ran at the same time may have written
@@ -95,6 +104,7 @@ class Admission {
     ~Entered() GPM_RELEASE() {}
     /// Whether who is alone next would have to wait for a DeviceScope.
     bool HasOpenScope() const GPM_NOT_CHECKED { return admission_.HasOpenScope(); }
+    bool CallerHasOpenScope() const GPM_NOT_CHECKED { return admission_.CallerHasOpenScope(); }
 
    private:
     friend class Admission;

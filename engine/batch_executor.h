@@ -1,9 +1,11 @@
 #ifndef GPM_ENGINE_BATCH_EXECUTOR_H_
 #define GPM_ENGINE_BATCH_EXECUTOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <vector>
 
 #include "engine/epochs.h"
 #include "gpmstore/batch.h"
@@ -40,6 +42,9 @@ struct BucketRange {
 
   std::uint64_t count() const { return last - first; }
 };
+
+/// Throws Error(kInvalidArgument) for an array of a batch that host code can't read.
+void RequireHostMemory(const void* array, std::size_t bytes, const char* name);
 
 /// A batch in an executor. Thread safety: one thread at a time.
 class BatchTask {
@@ -92,6 +97,13 @@ class BatchExecutor {
   /// Makes a batch ready to start.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu
   virtual std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) = 0;
+
+  /// An array of a batch that has ended, or that has not begun, where the host can read it: itself,
+  /// or a copy. @throws Error(kGpu), std::bad_alloc
+  virtual const std::byte* OnHost(const void* array, std::size_t /*bytes*/,
+                                  std::vector<std::byte>* /*copy*/) {
+    return static_cast<const std::byte*>(array);
+  }
 
   /// Gives back erased slots: from then on they are empty.
   virtual void RecycleSlots(const Epochs::SlotRange& slots) = 0;

@@ -31,9 +31,16 @@ LevelSizes StoreImpl::SizesWanted() const {
 }
 
 void StoreImpl::Compact() {
+  while (!TryCompact()) {
+  }
+}
+
+bool StoreImpl::TryCompact() {
   snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
+  if (ExportHoldsCells()) return false;
   CompactAlone();
+  return true;
 }
 
 void StoreImpl::CompactAlone() {

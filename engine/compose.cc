@@ -38,7 +38,7 @@ Batch Part(const Batch& all, std::uint64_t first, std::uint64_t count) {
 }  // namespace
 
 bool StoreImpl::MayCompose(std::uint64_t inserts) {
-  if (inserts < kFewestInserts) return false;
+  if (inserts < kFewestInserts || bound_ != nullptr || snapshots_.exporting()) return false;
   const Admission::Entered entered(admission_);
   return !entered.HasOpenScope() && PaysToCompose(inserts);
 }
@@ -58,6 +58,7 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   health_.Check();
+  if (snapshots_.exporting()) return false;
   AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();

@@ -192,15 +192,19 @@ Store RestoreChain(const SnapshotChain& chain, ThreadPool& threads, const std::s
   create.value_size = newest.value_size;
   create.geometry = newest.geometry;
   create.initial_capacity = newest.total_items;
+  ValidateCapacity(open.capacity, newest.value_size);
+  OpenOptions loading = open;
+  loading.capacity = {};  // a snapshot may have more items
   if (path == Mapping::kPinnedPath) {
-    Store store = Store::Create(path, create, open);
+    Store store = Store::Create(path, create, loading);
     Load(chain, threads, store);
     named(store.impl()->PoolId());
+    store.impl()->SetCapacity(open.capacity);
     return store;
   }
   const std::string temporary = TemporaryName(path, "restoring");
   try {
-    Store store = Store::Create(temporary, create, open);
+    Store store = Store::Create(temporary, create, loading);
     Load(chain, threads, store);
     const SnapshotId id = store.impl()->PoolId();
     store.Close();

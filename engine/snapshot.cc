@@ -101,15 +101,25 @@ std::uint32_t RangeBitsFor(std::uint64_t items) {
 
 std::uint64_t RoomForCopy(std::uint64_t items) { return items + items / 16 + 1024; }
 
-Snapshots::Turn::Turn(Snapshots& snapshots) : snapshots_(snapshots) {
+void Snapshots::RefuseExporter() {
+  if (exporter_ != std::this_thread::get_id()) return;
+  throw Error(ErrorCode::kBusy,
+              "this waits until the store's export has ended, and the calling thread has that "
+              "open; end it first");
+}
+
+Snapshots::Turn::Turn(Snapshots& snapshots, bool exports) : snapshots_(snapshots) {
   MutexLock lock(snapshots.mutex_);
+  snapshots.RefuseExporter();
   snapshots.changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !snapshots.taken_; });
   snapshots.taken_ = true;
+  if (exports) snapshots.exporter_ = std::this_thread::get_id();
 }
 
 Snapshots::Turn::~Turn() {
   const MutexLock lock(snapshots_.mutex_);
   snapshots_.taken_ = false;
+  snapshots_.exporter_.reset();
   snapshots_.changed_.notify_all();
 }
 
@@ -126,7 +136,13 @@ Snapshots::Copying::~Copying() {
 
 void Snapshots::AwaitCopied() {
   MutexLock lock(mutex_);
+  RefuseExporter();
   changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !copying_; });
+}
+
+bool Snapshots::exporting() {
+  const MutexLock lock(mutex_);
+  return exporter_.has_value();
 }
 
 void Snapshots::Count(std::uint64_t bytes, double pause_seconds) {
@@ -143,8 +159,13 @@ void Snapshots::AddTo(StoreStats* stats) {
   stats->snapshot_pause_seconds = pause_seconds_;
 }
 
+bool StoreImpl::ExportHoldsCells() {
+  return space_.epochs().holds_cells() && snapshots_.exporting();
+}
+
 bool StoreImpl::AwaitHeldCells() {
   if (!space_.epochs().holds_cells()) return false;
+  if (ExportHoldsCells()) return false;
   snapshots_.AwaitCopied();
   space_.epochs().ReleaseCells();
   return true;
@@ -184,27 +205,34 @@ SnapshotHeader StoreImpl::BeginHeader(const SnapshotOptions& options) {
   return header;
 }
 
+void StoreImpl::FinishBatches() {
+  while (const auto in_flight = admission_.FirstUnfinished()) {
+    try {
+      FinishAfterGrowth(in_flight);
+    } catch (...) {
+      health_.Check();  // else its ticket says so, and nobody else need know
+    }
+  }
+}
+
+void StoreImpl::TakeWholeCopy(CopyShape shape, std::unique_ptr<TableCopy>* copy) {
+  while (!executor_->TakeCopy(copy->get())) {
+    shape.room = (*copy)->items;
+    copy->reset();
+    *copy = executor_->MakeCopy(shape);
+  }
+}
+
 double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
                               std::optional<Snapshots::Copying>* copying) {
   // (The log is told when the values are copied: it may call what waits for that.)
   const Admission::Alone alone(admission_, Admission::Telling::kLater);
   const auto start = Clock::now();
   health_.Check();
-  while (const auto in_flight = admission_.FirstUnfinished()) {
-    try {
-      FinishAfterGrowth(in_flight);  // so that all of its batch is in the snapshot
-    } catch (...) {
-      health_.Check();  // else its ticket says so, and nobody else need know
-    }
-  }
+  FinishBatches();  // so that all of each is in the snapshot
   const bool has_cells = !InlineValues(value_size_);
   const std::uint64_t tail = has_cells ? executor_->Positions().cells_tail : 0;
-  while (!executor_->TakeCopy(copy->get())) {
-    CopyShape larger = shape;
-    larger.room = (*copy)->items;
-    copy->reset();
-    *copy = executor_->MakeCopy(larger);
-  }
+  TakeWholeCopy(shape, copy);
   copying->emplace(snapshots_);
   if (has_cells) space_.epochs().HoldCells(tail);
   return SecondsSince(start);

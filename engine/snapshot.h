@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <optional>
+#include <thread>
 
 #include "gpmstore/stats.h"
 #include "pm/mutex.h"
@@ -23,7 +24,8 @@ std::uint64_t RoomForCopy(std::uint64_t items);
 ///  1. One thread has the turn. It is alone (Admission::Alone) for the instant: then the index is
 ///     copied, and the cells are held that it names (Epochs::HoldCells).
 ///  2. From then on, until the values are copied, the thread wants nothing of who is alone: so that
-///     may wait for it.
+///     may wait for it. But who exports (Exporter) does as it likes: who is alone never waits for
+///     that.
 ///
 /// Thread safety: any thread.
 class Snapshots {
@@ -31,7 +33,9 @@ class Snapshots {
   /// Waits for the turn.
   class Turn {
    public:
-    explicit Turn(Snapshots& snapshots);
+    /// @param exports values are copied as the caller of this thread asks for them
+    /// @throws Error(kBusy) where this thread has the turn for an export
+    explicit Turn(Snapshots& snapshots, bool exports = false);
     ~Turn();
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
@@ -51,7 +55,10 @@ class Snapshots {
    private:
     Snapshots& snapshots_;
   };
+  /// REQUIRES: the caller is not alone. @throws Error(kBusy) where this thread exports
   void AwaitCopied();
+  /// Whether an export holds cells, or may soon.
+  bool exporting();
 
   /// The snapshot since which changes are marked.
   struct Base {
@@ -66,9 +73,12 @@ class Snapshots {
 
  private:
   Mutex mutex_;
+  void RefuseExporter() GPM_REQUIRES(mutex_);
+
   std::condition_variable changed_;
   bool taken_ GPM_GUARDED_BY(mutex_) = false;
   bool copying_ GPM_GUARDED_BY(mutex_) = false;
+  std::optional<std::thread::id> exporter_ GPM_GUARDED_BY(mutex_);  ///< who has the turn for that
   std::uint64_t count_ GPM_GUARDED_BY(mutex_) = 0;
   std::uint64_t bytes_ GPM_GUARDED_BY(mutex_) = 0;
   double pause_seconds_ GPM_GUARDED_BY(mutex_) = 0;

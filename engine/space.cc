@@ -185,7 +185,9 @@ void Space::LookAhead() noexcept {
       bytes += cell_bytes - next_growth_.gap_bytes;
     }
   }
-  const double slots = static_cast<double>(items()) + double{kBatchesAhead} * recent_items_;
+  const double slots =
+      std::min(static_cast<double>(items()) + double{kBatchesAhead} * recent_items_,
+               static_cast<double>(std::max(most_items_, items())));
   const double left = full_load_.value_or(kLeastFull) - slots / static_cast<double>(Capacity());
   const double near = lead_ * kNearFull;
   if (left <= near && !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {

@@ -28,10 +28,11 @@ bool MeansFull(const Error& error);
 
 /// What a batch asks of a store before it begins.
 struct Demand {
-  Reservation most;      ///< it may take and add at most
-  bool inserts = false;  ///< it may add items
-  bool mixed = false;    ///< of kinds that the store does not look at
-  bool scope = false;    ///< of a DeviceScope: it can't be given more afterwards
+  Reservation most;              ///< it may take and add at most
+  bool inserts = false;          ///< it may add items
+  bool mixed = false;            ///< of kinds that the store does not look at
+  bool scope = false;            ///< of a DeviceScope: it can't be given more afterwards
+  std::uint64_t most_added = 0;  ///< items that it may add at most
   // To be counted by:
   std::optional<Op> kind{};      ///< of all its operations
   std::uint64_t operations = 0;  ///< 0: of a scope
@@ -62,6 +63,8 @@ class Space {
   void CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t items)
       GPM_REQUIRES(store_state);
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
+  /// There will not be more: room for them is not made ahead.
+  void SetMostItems(std::uint64_t items) GPM_REQUIRES(store_state) { most_items_ = items; }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
   /// fewer cells are free than two batches as those of late take, or than half a segment has (all
   /// of one, where growths had to wait of late), and that of a level, part by part, when the table
@@ -169,6 +172,7 @@ class Space {
   const Growth growth_;
   Epochs epochs_ GPM_GUARDED_BY(store_state);
   std::int64_t items_ GPM_GUARDED_BY(store_state) = 0;
+  std::uint64_t most_items_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
   std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;  ///< in all segments
   /// Cells that were added when their queue could not grow.
   std::optional<CellRange> unqueued_ GPM_GUARDED_BY(store_state);

@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/export.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 
@@ -21,7 +22,9 @@ namespace gpm {
 class Ticket::State {
  public:
   explicit State(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
-  void Start(const Batch& batch, Stream stream) { in_flight_ = store_->Start(batch, stream); }
+  void Start(const Batch& batch, Stream stream, Evicted* evicted = nullptr) {
+    in_flight_ = store_->Start(batch, stream, evicted);
+  }
   /// REQUIRES: Start was called.
   bool ResultsOnHost() const { return in_flight_->results_on_host; }
   void RefreshCache() { cache_load_ = store_->RefreshCache(); }
@@ -244,11 +247,20 @@ const std::shared_ptr<StoreImpl>& Store::Opened() const {
 std::uint32_t Store::key_size() const { return Opened()->key_size(); }
 std::uint32_t Store::value_size() const { return Opened()->value_size(); }
 
-std::uint64_t Store::Apply(const Batch& batch) {
+std::uint64_t Store::Apply(const Batch& batch) { return ApplyAndEvict(batch, nullptr); }
+
+std::uint64_t Store::ApplyAndEvict(const Batch& batch, Evicted* evicted) {
   Ticket::State state(Opened());
-  state.Start(batch, nullptr);
+  state.Start(batch, nullptr, evicted);
   state.Wait();
   return state.ResultsOnHost() ? CountNotOk(batch.results) : kNotCounted;
+}
+
+std::uint64_t Store::InsertAndEvict(std::span<const std::byte> keys,
+                                    std::span<const std::byte> values, std::span<Result> results,
+                                    Evicted* evicted) {
+  return ApplyAndEvict({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
+                       evicted);
 }
 
 Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
@@ -346,17 +358,19 @@ std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const s
   ValidateBatch(all, key_size(), value_size());
   const std::shared_ptr<StoreImpl> impl = Opened();
   if (const auto not_ok = ComposeInto(*impl, all)) return *not_ok;
+  const std::uint64_t most = impl->most_items();
   for (std::size_t n = results.size(); n > 0; n /= 2) {
     try {
-      impl->Reserve(impl->Stats().items + n);
+      impl->Reserve(std::min(impl->Stats().items + n, most));
       break;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kNoSpace) throw;
     }
   }
   std::uint64_t not_ok = 0;
-  for (std::size_t first = 0; first < results.size(); first += kBatch) {
-    const std::size_t n = std::min(kBatch, results.size() - first);
+  const std::size_t at_once = std::min<std::uint64_t>(kBatch, most);
+  for (std::size_t first = 0; first < results.size(); first += at_once) {
+    const std::size_t n = std::min(at_once, results.size() - first);
     const std::uint64_t part =
         Insert(keys.subspan(first * key_size(), n * key_size()),
                values.subspan(first * value_size(), n * value_size()), results.subspan(first, n));
@@ -368,6 +382,10 @@ std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const s
 SnapshotResult Store::Snapshot(const std::string& path, const SnapshotOptions& options) {
   const std::shared_ptr<StoreImpl> impl = Opened();
   return impl->Snapshot(path, options);
+}
+
+Exporter Store::Export(const ExportOptions& options) {
+  return Exporter(ExportStatePtr(new ExportState(Opened(), options)));
 }
 
 Ticket Store::RefreshCache() {

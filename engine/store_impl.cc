@@ -34,6 +34,21 @@ std::uint64_t RandomWord() {
   return (static_cast<std::uint64_t>(device()) << 32) ^ device();
 }
 
+/// @throws Error(kInvalidArgument) saying what of it is wrong
+void CheckEvicted(Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
+  evicted->count = 0;
+  const std::uint64_t rows = evicted->keys.size() / key_size;
+  if (evicted->keys.size() % key_size != 0 ||
+      (!evicted->values.empty() && evicted->values.size() != rows * value_size)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("evicted: 'keys' has {} bytes and 'values' {}; they must have {} and, "
+                            "if they are wanted, {} for each row",
+                            evicted->keys.size(), evicted->values.size(), key_size, value_size));
+  }
+  RequireHostMemory(evicted->keys.data(), evicted->keys.size(), "evicted keys");
+  RequireHostMemory(evicted->values.data(), evicted->values.size(), "evicted values");
+}
+
 std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log* log) {
   Mapping& mapping = pool.mapping();
   if (mapping.persist().tracer() != nullptr) return MakeCpuExecutor(open.threads, mapping);
@@ -82,6 +97,19 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       compact_below_(open.compact_below) {
   ValidateGrowth(open);
   RequireCacheCanBe(open.cache, executor_->kind());
+  SetCapacity(open.capacity);
+}
+
+void StoreImpl::SetCapacity(const Capacity& capacity) {
+  ValidateCapacity(capacity, value_size_);
+  if (capacity.items == 0) return;
+  bound_ = std::make_unique<Bound>(capacity, *executor_, key_size_);
+  const Admission::Entered entered(admission_);
+  space_.SetMostItems(capacity.items);
+}
+
+std::uint64_t StoreImpl::most_items() const {
+  return bound_ == nullptr ? ~std::uint64_t{0} : bound_->capacity().items;
 }
 
 StoreImpl::~StoreImpl() = default;
@@ -193,6 +221,7 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   demand.mixed = !batch.ops.empty();
   if (!demand.mixed) demand.kind = batch.op;
   demand.inserts = demand.mixed || Inserts(batch.op);
+  if (demand.inserts) demand.most_added = n;
   if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
   if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
   // On executor cuda the kinds may be in device memory: then they may be any.
@@ -203,8 +232,9 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   return demand;
 }
 
-std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
+std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Evicted* evicted) {
   ValidateBatch(batch, key_size_, value_size_);
+  if (evicted != nullptr) CheckEvicted(evicted, key_size_, value_size_);
   health_.Check();
   cache_.Advance(*executor_, batch.results.size(), admission_.Totals());
   LogRefreshes();
@@ -213,16 +243,54 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream) {
     nothing->ended = true;
     return nothing;
   }
+  const Demand demand = DemandOf(batch);
+  std::optional<Bound::Turn> turn;
+  if (bound_ != nullptr && demand.inserts) TakeTurn(&turn);
+  if (turn && !turn->nested()) MakeWay(&batch, demand.most_added, stream, evicted);
   auto task = executor_->Prepare(batch, stream);
   const bool results_on_host = task->ResultsOnHost();
-  auto in_flight = StartTask(std::move(task), DemandOf(batch));
+  std::unique_ptr<BatchWatch> watch;
+  if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);
+  auto in_flight = StartTask(std::move(task), demand, std::move(watch));
   in_flight->results_on_host = results_on_host;
+  turn.reset();
+  if (bound_ != nullptr) log_.Tell();
   return in_flight;
 }
 
-std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, Demand demand) {
+std::shared_ptr<InFlight> StoreImpl::StartScope(std::shared_ptr<BatchTask> task,
+                                                const Demand& demand) {
+  if (bound_ == nullptr || !demand.inserts) return StartTask(std::move(task), demand);
+  std::optional<Bound::Turn> turn;
+  TakeTurn(&turn);
+  if (!turn->nested()) MakeWay(nullptr, demand.most_added, nullptr, nullptr);
+  return StartTask(std::move(task), demand, bound_->Watch(nullptr, demand.most_added));
+}
+
+std::shared_ptr<InFlight> StoreImpl::Run(const Batch& batch, Stream stream) {
+  Demand demand = DemandOf(batch);
+  demand.inserts = false;
+  demand.most.cells = 0;
+  const bool erases = !batch.ops.empty() || batch.op == Op::kErase;
+  return StartTask(executor_->Prepare(batch, stream), demand,
+                   erases ? bound_->Watch(&batch, 0) : nullptr);
+}
+
+void StoreImpl::TakeTurn(std::optional<Bound::Turn>* turn) {
+  bool waits = false;
+  {
+    // Who has the turn may wait for this thread's scope.
+    const Admission::Entered entered(admission_);
+    waits = !entered.CallerHasOpenScope();
+  }
+  turn->emplace(*bound_, waits);
+}
+
+std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, Demand demand,
+                                               std::unique_ptr<BatchWatch> watch) {
   demand.scope = !task->Complete();
   const auto in_flight = std::make_shared<InFlight>(demand);
+  in_flight->watch = std::move(watch);
   if (!demand.scope) in_flight->range = ProfilerRange("batch", demand.operations);
   Epochs::SlotRange recycle;
   for (bool made_room = false; !admission_.TryAdmit(in_flight, made_room, &recycle);
@@ -251,6 +319,7 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
     } catch (...) {
       if (admission_.EraseUnfinished(*in_flight)) {  // the caller has a scope open
         in_flight->task.reset();
+        in_flight->watch.reset();
         in_flight->error = std::current_exception();
       }
     }
@@ -305,8 +374,11 @@ void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
     in_flight->task.reset();
     space_.Reclaim();
     space_.LookAhead();
+    if (in_flight->watch != nullptr) in_flight->watch->Ended();
+    in_flight->watch.reset();
   } catch (...) {
     in_flight->task.reset();
+    in_flight->watch.reset();
     in_flight->error = std::current_exception();
     admission_.EraseUnfinished(*in_flight);
     throw;
@@ -404,9 +476,15 @@ void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
 }
 
 void StoreImpl::Reserve(std::uint64_t items) {
+  while (!TryReserve(items)) {
+  }
+}
+
+bool StoreImpl::TryReserve(std::uint64_t items) {
   snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   health_.Check();
+  if (ExportHoldsCells()) return false;
   AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();
@@ -443,6 +521,7 @@ void StoreImpl::Reserve(std::uint64_t items) {
   cells = space_.MissingCells(more);  // again: a level may have taken the place of free ones
   if (cells > 0 && !space_.AddCells(cells)) fail();
   LogWantOfSpace();  // there is room again
+  return true;
 }
 
 std::uint64_t StoreImpl::RefreshCache() {
@@ -560,6 +639,7 @@ StoreStats StoreImpl::Stats() {
   stats.recovery = recovery_;
   stats.cache = cache_.Stats();
   snapshots_.AddTo(&stats);
+  if (bound_ != nullptr) bound_->AddTo(&stats);
   if (keeper_ != nullptr) keeper_->AddTo(&stats);
   admission_.AddTo(&stats);
   return stats;
@@ -576,6 +656,7 @@ std::uint64_t StoreImpl::CountMisplacedCells() {
 }
 
 void StoreImpl::Close() {
+  snapshots_.AwaitCopied();
   if (keeper_ != nullptr) {
     { const Admission::Alone alone(admission_); }  // or it throws, before anything is done
     keeper_->Finish();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/admission.h"
+#include "engine/bound.h"
 #include "engine/cache_manager.h"
 #include "engine/draining.h"
 #include "engine/executor.h"
@@ -22,6 +23,9 @@
 #include "pm/pool.h"
 
 namespace gpm {
+
+class ExportState;
+class WordMap;
 
 /// A store: a pool, an executor, and who may use them when. It leads a batch from its admission to
 /// its end, and makes room where that lacks.
@@ -45,9 +49,13 @@ class StoreImpl {
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
 
-  std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream);
-  /// Starts a prepared batch, or what a DeviceScope makes of the user's kernels.
-  std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, Demand demand);
+  /// @param evicted where the batch puts what it evicts, or null
+  std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream, Evicted* evicted = nullptr);
+  /// Starts a prepared batch. @param watch is told of its end, or null
+  std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, Demand demand,
+                                      std::unique_ptr<BatchWatch> watch = nullptr);
+  /// Starts what a DeviceScope makes of the user's kernels.
+  std::shared_ptr<InFlight> StartScope(std::shared_ptr<BatchTask> task, const Demand& demand);
   void Wait(const std::shared_ptr<InFlight>& in_flight);
   bool Done(InFlight& in_flight) { return admission_.IsDone(in_flight); }
   void Reserve(std::uint64_t items);
@@ -71,6 +79,10 @@ class StoreImpl {
                      std::optional<bool> changed = {});
   SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
   SnapshotId PoolId() const;
+  /// Keeps to a capacity from now on. REQUIRES: no batch was started. @throws as ValidateCapacity
+  void SetCapacity(const Capacity& capacity);
+  /// Items that the store may have.
+  std::uint64_t most_items() const;
   StoreStats Stats();
   /// Waits until no room is being made ready, for tests.
   void AwaitReadyRoom();
@@ -94,6 +106,26 @@ class StoreImpl {
   /// What a batch asks for, as far as the host can see it.
   Demand DemandOf(const Batch& batch) const;
 
+  // Of a store with a capacity (engine/evict.cc).
+
+  friend class ExportState;
+  struct BatchKeys;
+  /// Makes sure that so many items more leave no more than the capacity, by evicting others.
+  /// REQUIRES: the caller has the turn (Bound::Turn), and has not begun the batch.
+  /// @param batch null: a scope, of which nobody knows the keys
+  void MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
+  void TakeTurn(std::optional<Bound::Turn>* turn);
+  BatchKeys LookAtKeys(const Batch& batch, Stream stream);
+  /// The keys of the items that go first, at most so many. @param kept ids of those that stay
+  std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const WordMap& kept);
+  /// @return items that were evicted
+  std::uint64_t Evict(const std::vector<std::byte>& victims, Evicted* evicted);
+  /// Starts a batch of finds and erases of the store's own.
+  std::shared_ptr<InFlight> Run(const Batch& batch, Stream stream);
+
+  /// @return false: an export began; to be tried again
+  bool TryReserve(std::uint64_t items);
+  bool TryCompact();
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 
@@ -111,8 +143,14 @@ class StoreImpl {
 
   // By who is alone.
 
-  /// Waits until a snapshot has copied the values of the cells that it holds, if one does.
-  /// @return whether there is more room then
+  /// Finishes batches that lacked room; their errors are their own.
+  void FinishBatches() GPM_REQUIRES(store_state);
+  /// TakeCopy, into one that is made anew where it has too little room.
+  void TakeWholeCopy(CopyShape shape, std::unique_ptr<TableCopy>* copy) GPM_REQUIRES(store_state);
+  /// An export began after Snapshots::AwaitCopied: to be waited for, by who is not alone.
+  bool ExportHoldsCells() GPM_REQUIRES(store_state);
+  /// Waits until a snapshot has copied the values of the cells that it holds, if one does; not for
+  /// an export, which may want what the caller excludes. @return whether there is more room then
   bool AwaitHeldCells() GPM_REQUIRES(store_state);
   /// @return false when the pool can't grow so far
   bool TryMakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
@@ -156,6 +194,7 @@ class StoreImpl {
   Space space_;
   Draining draining_;
   Resizer resizer_;
+  std::unique_ptr<Bound> bound_;  ///< or null; batches that are in flight tell it of themselves
   Admission admission_;
   Snapshots snapshots_;
   const double grow_above_;

@@ -2,7 +2,7 @@
 # cmake -DCLANG=clang++ -DSOURCE_DIR=... -DWORK_DIR=... -P this
 
 set(flags -std=c++20 -fsyntax-only -Wthread-safety -Werror -I${SOURCE_DIR} -I${SOURCE_DIR}/include)
-foreach(file admission cache_manager health resizer snapshot space store store_impl)
+foreach(file admission bound cache_manager evict health item_uses resizer snapshot space store store_impl)
   execute_process(COMMAND ${CLANG} ${flags} ${SOURCE_DIR}/engine/${file}.cc
     RESULT_VARIABLE status ERROR_VARIABLE errors)
   if(NOT status EQUAL 0)

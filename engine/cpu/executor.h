@@ -78,9 +78,6 @@ class TracerThreads {
   PmTracer* tracer_;
 };
 
-/// Throws Error(kInvalidArgument) for an array of a batch that host code can't read.
-void RequireHostMemory(const void* array, std::size_t bytes, const char* name);
-
 /// The cpu executor: batches, and the passes of recovery and resizing, on host threads.
 ///
 /// @tparam Setup what it is made of:

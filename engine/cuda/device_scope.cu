@@ -77,8 +77,9 @@ class DeviceScope::State {
     }
     task_ = std::make_shared<ScopeTask>(executor, stream);
     const std::uint64_t cells = InlineValues(store_->value_size()) ? 0 : max_writes;
-    in_flight_ = store_->StartTask(
-        task_, {.most = {cells, max_erases + max_writes}, .inserts = max_writes > 0});
+    in_flight_ = store_->StartScope(task_, {.most = {cells, max_erases + max_writes},
+                                            .inserts = max_writes > 0,
+                                            .most_added = max_writes});
     view_ = task_->view();
   }
 

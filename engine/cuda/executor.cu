@@ -389,6 +389,21 @@ bool CudaExecutor::TakeCopy(TableCopy* copy) {
   return true;
 }
 
+const std::byte* CudaExecutor::OnHost(const void* array, std::size_t bytes,
+                                      std::vector<std::byte>* copy) {
+  if (bytes == 0) return nullptr;
+  const CurrentDevice current = Activate();
+  cudaPointerAttributes attributes{};
+  CheckCuda(cudaPointerGetAttributes(&attributes, array), "cudaPointerGetAttributes");
+  if (attributes.type != cudaMemoryTypeDevice) return static_cast<const std::byte*>(array);
+  copy->resize(bytes);
+  const CudaStream stream;
+  CheckCuda(cudaMemcpyAsync(copy->data(), array, bytes, cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return copy->data();
+}
+
 void CudaExecutor::MarkAgain(const TableCopy& copy) {
   if (copy.range_bits == 0) return;
   const CurrentDevice current = Activate();

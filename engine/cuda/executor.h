@@ -158,6 +158,8 @@ class CudaExecutor : public Executor {
   bool CacheRefreshEnded() override;
   void AwaitCacheRefresh() override;
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
+  const std::byte* OnHost(const void* array, std::size_t bytes,
+                          std::vector<std::byte>* copy) override;
 
   // For batches and device scopes.
   const TableContext& context() const { return context_; }

@@ -122,6 +122,14 @@ struct Batch {
                                         ///< not kValues, `values` is there, too
 };
 
+/// Where a batch puts what it evicts from a store with a capacity (Store::ApplyAndEvict): arrays in
+/// host memory, with room for as many rows as they have.
+struct Evicted {
+  std::span<std::byte> keys{};    ///< rows of key_size bytes
+  std::span<std::byte> values{};  ///< as many of value_size bytes, or empty if nobody wants them
+  std::uint64_t count = 0;        ///< rows that were filled, those that went first in front
+};
+
 }  // namespace gpm
 
 #endif  // GPM_BATCH_H_

@@ -83,6 +83,35 @@ struct SnapshotSchedule {
   bool restore = false;
 };
 
+/// Which items of a store with a capacity go first. Of those that are equal, the order is that of a
+/// hash of their keys, which is the same in every pool.
+enum class EvictionPolicy : std::uint8_t {
+  kLru,  ///< those used longest ago: by batches, of which those of one are equally long ago
+  kLfu,  ///< those used least often, and of these by kLru; at each eviction all uses so far count
+         ///< half from then on
+  kOldest,  ///< those added longest ago, by batches
+  kScore,   ///< those whose value has the lowest score: an unsigned number in it, little-endian
+};
+std::string_view EvictionPolicyName(EvictionPolicy policy);  ///< "lru", "lfu", "oldest", "score"
+std::vector<std::string> EvictionPolicyNames();
+/// @throws Error(kInvalidArgument) naming the policies
+EvictionPolicy EvictionPolicyOf(std::string_view name);
+
+/// How many items a store may have (docs/CAPACITY.md). A batch that would leave more evicts others
+/// first: a 16th of the capacity more than it needs, so that not every batch has to. What it
+/// evicts follows from the batches before it alone, in the order in which they were started; it
+/// is the same on both executors.
+///
+/// Uses are in host memory, and not in the pool: of what was in it when it was opened none are
+/// known, and it goes first. Nor do operations of a DeviceView count as uses.
+struct Capacity {
+  std::uint64_t items = 0;  ///< 0: as many as the pool has room for
+  EvictionPolicy policy = EvictionPolicy::kLru;
+  // Of kScore: where in a value the score is, and how long, 4 or 8.
+  std::uint32_t score_offset = 0;  ///< bytes
+  std::uint32_t score_bytes = 8;
+};
+
 /// How a store is opened.
 struct OpenOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
@@ -110,6 +139,7 @@ struct OpenOptions {
   /// least, and no device scope is open; 0: never. Up to 0.4, so that the smaller table does not
   /// grow again at once.
   double compact_below = 0;
+  Capacity capacity{};   ///< of items; a pool that has more keeps them until a batch adds some
   CacheOptions cache{};  ///< directory and cache, in the executor's memory
   AccessOptions access{};
   SnapshotSchedule snapshot{};

@@ -70,13 +70,17 @@ struct StoreStats {
   double displacing_seconds = 0;
   /// Operations since open that have ended, by Op: of batches of one kind. Those of mixed batches,
   /// of which a device may have the kinds, are counted together. What kernels do through a
-  /// DeviceView is not counted.
+  /// DeviceView is not counted; what a store does to keep to its capacity is.
   std::array<std::uint64_t, kOpKinds> operations{};
   std::uint64_t mixed_operations = 0;
-  std::uint64_t finds_found = 0;  ///< finds that found their key, of all batches that have ended
-  std::uint64_t value_cells = 0;  ///< in all segments; 0 when values are inline
-  std::uint64_t free_cells = 0;   ///< not in use by an item; exact when no batch runs
-  std::uint64_t pm_bytes = 0;     ///< of the medium that the pool takes
+  std::uint64_t finds_found = 0;     ///< finds that found their key, of all batches that have ended
+  std::uint64_t capacity_items = 0;  ///< Capacity::items; 0: there is none
+  std::uint64_t evicted = 0;         ///< items since open
+  std::uint64_t evictions = 0;       ///< batches that evicted
+  double eviction_seconds = 0;       ///< that they took for it; no other batch could insert
+  std::uint64_t value_cells = 0;     ///< in all segments; 0 when values are inline
+  std::uint64_t free_cells = 0;      ///< not in use by an item; exact when no batch runs
+  std::uint64_t pm_bytes = 0;        ///< of the medium that the pool takes
   /// Of those, made ready for the next growth, or being made so, while batches run; given back by
   /// Compact and Close.
   std::uint64_t pm_bytes_ready = 0;

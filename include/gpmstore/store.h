@@ -11,6 +11,7 @@
 
 #include "gpmstore/batch.h"
 #include "gpmstore/error.h"
+#include "gpmstore/export.h"
 #include "gpmstore/options.h"
 #include "gpmstore/snapshot.h"
 #include "gpmstore/stats.h"
@@ -148,9 +149,19 @@ class Store {
   /// Runs a batch to completion.
   /// @return how many of its operations were not kOk; kNotCounted with results in device memory
   /// @throws Error(kInvalidArgument) when array lengths do not match or an array that the
-  ///         operations need is missing, or there are more than 2^31 - 1 operations (nothing was
-  ///         applied), and as Ticket::Wait
+  ///         operations need is missing, or there are more than 2^31 - 1 operations, or more keys
+  ///         than the store's capacity (nothing was applied), and as Ticket::Wait
   std::uint64_t Apply(const Batch& batch);
+
+  /// Apply that gives out what is evicted, where the store has a capacity (OpenOptions::capacity).
+  /// Each value is the one that its item had last.
+  /// @param evicted `evicted->count` is right also when this throws later on
+  /// @throws Error(kInvalidArgument) when the arrays have not room for all that has to go: nothing
+  ///         was evicted or applied; and as Apply
+  std::uint64_t ApplyAndEvict(const Batch& batch, Evicted* evicted);
+  /// Likewise, a batch of inserts.
+  std::uint64_t InsertAndEvict(std::span<const std::byte> keys, std::span<const std::byte> values,
+                               std::span<Result> results, Evicted* evicted);
 
   /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
   /// there for later work on the stream. Operations that found no slot or no value cell, and some
@@ -238,6 +249,17 @@ class Store {
   ///         of another pool); kNotFound, kDamaged (base, chain);
   ///         kNoSpace, kIo, kGpu, kBusy
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
+
+  /// The items as they are at one instant of this call, for the caller to take page by page while
+  /// batches go on, its own too: what a snapshot writes to a file. Batches are excluded for the
+  /// instant. The keys and references of all items are in host memory until the export ends (on
+  /// executor cuda in GPU memory, too), the values are not.
+  ///
+  /// What is replaced or erased meanwhile keeps its value cells: the pool may grow, and where it
+  /// can't, a batch that lacks cells gets kNoSpace. Snapshots, Reserve, Compact, Close, and another
+  /// export wait for its end; by the thread that began it they are kBusy.
+  /// @throws Error kInvalidArgument (the score is in no value), kBusy, kGpu; std::bad_alloc
+  [[nodiscard]] Exporter Export(const ExportOptions& options = {});
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.

@@ -10,15 +10,15 @@
 
 from ._core import VERSION as __version__
 from ._core import ErrorCode, Op, Result
-from ._batch import Found, FoundOrInserted, Outcome, Ticket
+from ._batch import Evicted, Found, FoundOrInserted, Outcome, Ticket
 from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, InvalidArgumentError,
                       IoError, NoSpaceError, NotFoundError, UnsupportedError)
 from ._initial import Constant, Normal, Uniform
-from ._store import Reader, Store, create, open, open_or_create, restore
+from ._store import Export, Reader, Store, create, open, open_or_create, restore
 
 __all__ = [
-    "BusyError", "Constant", "DamagedError", "Error", "ErrorCode", "ExistsError", "Found",
-    "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "NoSpaceError", "Normal",
+    "BusyError", "Constant", "DamagedError", "Error", "ErrorCode", "Evicted", "ExistsError",
+    "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "NoSpaceError", "Normal",
     "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
     "UnsupportedError", "__version__", "create", "open", "open_or_create", "restore",
 ]

@@ -102,6 +102,24 @@ class FoundOrInserted(Outcome):
         return iter((self.values, self.found))
 
 
+class Evicted(Outcome):
+    """What a batch that may evict came to. `keys, values = store.insert_and_evict(...)` unpacks it.
+
+    keys: of the items that were evicted, those that went first in front: n uint64, or (n, key_size)
+    uint8. values: (n, value_size) uint8, or None where none were asked for. Both are NumPy's.
+    """
+
+    __slots__ = ("keys", "values")
+
+    def __init__(self, results: Array, keys: Array, values: Array) -> None:
+        super().__init__(results)
+        self.keys = keys
+        self.values = values
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter((self.keys, self.values))
+
+
 T = TypeVar("T")
 
 

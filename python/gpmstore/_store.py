@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Ty
 import numpy as np
 
 from . import _arrays, _core
-from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
+from ._batch import Array, Evicted, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op, Result
 from ._errors import Error, NoSpaceError
 from ._initial import Constant, Initial, Normal, Uniform, element_of
@@ -46,6 +46,10 @@ class OpenOptions(TypedDict, total=False):
     growth_pause: float  # seconds that a growth may keep batches waiting; 0: as short as can be
     grow_above: float  # load factor above which the table grows rather than that it moves items
     compact_below: float  # load factor below which a batch that leaves fewer items compacts
+    capacity: int  # items that the store may have; 0: as many as the pool has room for
+    capacity_policy: Literal["lru", "lfu", "oldest", "score"]  # which go first; by default lru
+    score_offset: int  # capacity_policy score: where in a value it is,
+    score_bytes: int  # and how long, 4 or 8: an unsigned number, little-endian; the lowest go first
     device: int  # executor cuda: device ordinal
     directory: bool | None  # by default on executor cuda; without one there is no cache
     cache_policy: Literal["off", "tinylfu", "lfu", "lru", "random"]
@@ -232,6 +236,7 @@ class Store(_Items):
         """Use `create`, `open` or `open_or_create`."""
         self._core = core
         self._log = log
+        self._exports: weakref.WeakSet[Export] = weakref.WeakSet()
         self.path = path
         # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
         self._observer: Callable[[str, int, float], None] | None = None
@@ -381,6 +386,44 @@ class Store(_Items):
             self._observer("bulk_load", outcome.operations, time.perf_counter() - began)
         return outcome
 
+    def insert_and_evict(self, keys: Array, values: Array, room: int | None = None, *,
+                         with_values: bool = True, results: Array = None) -> Evicted:
+        """Adds n items, as `insert`, to a store with a `capacity`, and gives out what is evicted
+        for it: `evicted_keys, evicted_values = store.insert_and_evict(keys, values)`.
+
+        room: items that may be evicted at most; where more have to be it is an
+        `InvalidArgumentError`, and nothing was done. By default all that a batch may evict. It runs
+        on the default stream.
+        """
+        return self._and_evict(Op.INSERT, keys, values, room, with_values, results)
+
+    def upsert_and_evict(self, keys: Array, values: Array, room: int | None = None, *,
+                         with_values: bool = True, results: Array = None) -> Evicted:
+        """Inserts or updates n items, and gives out what is evicted, as `insert_and_evict`."""
+        return self._and_evict(Op.UPSERT, keys, values, room, with_values, results)
+
+    def _and_evict(self, op: Op, keys: Array, values: Array, room: int | None, with_values: bool,
+                   results: Array) -> Evicted:
+        results = self._room_for_results(keys, results)
+        if room is None:
+            stats = self.stats()
+            capacity = stats["capacity_items"]
+            beyond = max(0, stats["items"] - capacity) if capacity else 0
+            room = _arrays.rows_of(keys) + capacity // 16 + beyond
+        evicted_keys = (np.empty(room, np.uint64) if self.key_size == 8
+                        else np.empty((room, self.key_size), np.uint8))
+        evicted_values = np.empty((room, self.value_size), np.uint8) if with_values else None
+        began = time.perf_counter()
+        count, failed = self._core.apply_and_evict(
+            op, _arrays.exported(keys, "keys", 0), _arrays.exported(values, "values", 0),
+            _arrays.exported(results, "results", 0, written=True), evicted_keys, evicted_values)
+        evicted = Evicted(results, evicted_keys[:count],
+                          None if evicted_values is None else evicted_values[:count])
+        evicted._failed = failed
+        if self._observer:
+            self._observer(op.name.lower(), evicted.operations, time.perf_counter() - began)
+        return evicted
+
     def put(self, key: Key, value: Any) -> None:
         """Inserts or updates one item. Raises NoSpaceError.
 
@@ -424,6 +467,36 @@ class Store(_Items):
         return self._core.snapshot(os.fspath(path), "" if base is None else os.fspath(base),
                                    track_changes)
 
+    def export(self, page: int | None = None, *, with_values: bool = True,
+               score: tuple[int, int] | None = None, least: int = 0,
+               most: int = 2**64 - 1) -> Export:
+        """The items as they are now, page by page, while batches go on:
+        `for keys, values in store.export(): ...`. Values take memory for a page, keys for all.
+
+        page: rows at most, by default as in `for_each`. with_values: else `values` is None. score:
+        (offset, bytes) of an unsigned number in the value, little-endian, of 4 or 8 bytes: only
+        items that have one from `least` to `most`. Snapshots, `reserve` and `compact` wait for its
+        end, and are a `BusyError` by the thread that began it; a full pool may have no room for
+        updates until then. `close` ends it.
+        """
+        if page is None:
+            page = max(1, min(_PAGE, _PAGE_BYTES // self.value_size))
+        if page < 1:
+            raise ValueError("page: it must be at least 1")
+        offset, length = (0, 0) if score is None else score
+        export = Export(self, self._core.export(offset, length, least, most), page, with_values)
+        self._exports.add(export)
+        return export
+
+    def close(self) -> None:
+        """Ends exports, completes running batches and closes. Closing again does nothing.
+
+        Calls of other threads end first. From within a log or a visitor: `BusyError`.
+        """
+        for export in list(self._exports):
+            export.close()
+        super().close()
+
     def refresh_cache(self) -> None:
         """Refreshes the cache with the buckets that are hot now, while batches go on."""
         self.refresh_cache_async().wait()
@@ -459,6 +532,46 @@ class Store(_Items):
             _arrays.exported(out, "out", handle, written=True),
             _arrays.exported(results, "results", handle, written=True), handle, element, initial)
         return Ticket(ticket, outcome, self, done, began)
+
+
+class Export:
+    """The items of a store at one instant, in pages; see `Store.export`. An iterator of (keys,
+    values): n uint64, or (n, key_size) uint8; (n, value_size) uint8. It ends behind the last page,
+    by `close`, and when it is dropped.
+    """
+
+    def __init__(self, store: Store, core: _core.Export, page: int, with_values: bool) -> None:
+        """Use `Store.export`."""
+        self._sizes = (page, store.key_size, store.value_size)
+        self._core: _core.Export | None = core
+        self._with_values = with_values
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[np.ndarray, np.ndarray | None]:
+        page, key_size, value_size = self._sizes
+        if self._core is None:
+            raise StopIteration
+        keys = np.empty(page, np.uint64) if key_size == 8 else np.empty((page, key_size), np.uint8)
+        values = np.empty((page, value_size), np.uint8) if self._with_values else None
+        rows = self._core.next(keys, values)
+        if rows == 0:
+            self.close()
+            raise StopIteration
+        return keys[:rows], None if values is None else values[:rows]
+
+    def close(self) -> None:
+        """Ends it, at any page; no matter if it has ended."""
+        core, self._core = self._core, None
+        if core is not None:
+            core.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class Reader(_Items):

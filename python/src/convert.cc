@@ -107,6 +107,10 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
     open.cache.policy = CachePolicyOf(ValueOf<std::string>(value, name));
     return true;
   }
+  if (name == "capacity_policy") {
+    open.capacity.policy = EvictionPolicyOf(ValueOf<std::string>(value, name));
+    return true;
+  }
   if (name == "snapshot") {
     open.snapshot = ScheduleOf(value);
     return true;
@@ -121,6 +125,9 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
          set("growth", &open.growth) || set("growth_pause", &open.growth_pause) ||
          set("grow_above", &open.grow_above) || set("compact_below", &open.compact_below) ||
+         set("capacity", &open.capacity.items) ||
+         set("score_offset", &open.capacity.score_offset) ||
+         set("score_bytes", &open.capacity.score_bytes) ||
          set_optional("directory", &open.cache.directory) ||
          set_optional("cache_fraction", &open.cache.fraction) ||
          set("cache_bytes", &open.cache.bytes) ||
@@ -197,6 +204,10 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["operations"] = operations;
   dict["mixed_operations"] = stats.mixed_operations;
   dict["finds_found"] = stats.finds_found;
+  dict["capacity_items"] = stats.capacity_items;
+  dict["evicted"] = stats.evicted;
+  dict["evictions"] = stats.evictions;
+  dict["eviction_seconds"] = stats.eviction_seconds;
   dict["value_cells"] = stats.value_cells;
   dict["free_cells"] = stats.free_cells;
   dict["pm_bytes"] = stats.pm_bytes;

@@ -78,6 +78,9 @@ void BindCodes(nb::module_& m) {
 
 void BindStore(nb::module_& m) {
   nb::class_<PyTicket>(m, "Ticket").def("wait", &PyTicket::Wait).def("done", &PyTicket::Done);
+  nb::class_<PyExport>(m, "Export")
+      .def("next", &PyExport::Next, "keys"_a, "values"_a.none())
+      .def("close", &PyExport::Close);
   nb::class_<PyStore>(m, "Store")
       .def_prop_ro("key_size", &PyStore::key_size)
       .def_prop_ro("value_size", &PyStore::value_size)
@@ -88,6 +91,11 @@ void BindStore(nb::module_& m) {
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> Ticket"))
       .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
+      .def("apply_and_evict", &PyStore::ApplyAndEvict, "op"_a, "keys"_a, "values"_a, "results"_a,
+           "evicted_keys"_a, "evicted_values"_a.none(),
+           nb::sig("def apply_and_evict(self, op: Op, keys: object, values: object, results: "
+                   "object, evicted_keys: object, evicted_values: object) -> tuple[int, int | "
+                   "None]"))
       .def("get", &PyStore::Get, "key"_a)
       .def("put", &PyStore::Put, "key"_a, "value"_a)
       .def("delete", &PyStore::Delete, "key"_a)
@@ -95,6 +103,9 @@ void BindStore(nb::module_& m) {
       .def("compact", &PyStore::Compact)
       .def("snapshot", &PyStore::Snapshot, "path"_a, "base"_a, "track_changes"_a)
       .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
+      .def("export", &PyStore::Export, "score_offset"_a, "score_bytes"_a, "least"_a, "most"_a,
+           nb::sig("def export(self, score_offset: int, score_bytes: int, least: int, most: int) "
+                   "-> Export"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
       .def("close", &PyStore::Close);

@@ -176,6 +176,28 @@ std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle value
   });
 }
 
+nb::tuple PyStore::ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::handle results,
+                                 nb::handle evicted_keys, nb::handle evicted_values) {
+  const Arrays arrays({.op = op,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = values,
+                       .found = nb::none(),
+                       .results = results},
+                      key_size_, value_size_, executor_);
+  const Array to_keys(evicted_keys, {.name = "evicted keys", .written = true});
+  const Array to_values = evicted_values.is_none()
+                              ? Array()
+                              : Array(evicted_values, {.name = "evicted values", .written = true});
+  Evicted evicted{.keys = to_keys.As<std::byte>(), .values = to_values.As<std::byte>()};
+  const std::optional<std::uint64_t> not_ok = WithoutGil([&] {
+    const Use use(gate_, "the store");
+    store_.ApplyAndEvict(arrays.batch(), &evicted);
+    return arrays.CountNotOk();
+  });
+  return nb::make_tuple(evicted.count, not_ok ? nb::cast(*not_ok) : nb::none());
+}
+
 std::optional<nb::bytes> PyStore::Get(const nb::bytes& key) {
   CheckBytes("key", key.size(), key_size_);
   std::vector<std::byte> value(value_size_);
@@ -241,6 +263,17 @@ nb::object PyStore::RefreshCache() {
   return made;
 }
 
+nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes,
+                           std::uint64_t least, std::uint64_t most) {
+  nb::object made = nb::cast(new PyExport(nb::find(this)), nb::rv_policy::take_ownership);
+  WithoutGil([&] {
+    const Use use(gate_, "the store");
+    nb::inst_ptr<PyExport>(made)->exporter_ = store_.Export(
+        {.score_bytes = score_bytes, .score_offset = score_offset, .least = least, .most = most});
+  });
+  return made;
+}
+
 bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
   struct AtEnd {
     PyStore& store;
@@ -258,9 +291,12 @@ bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
 void PyStore::AwaitDropped() {
   std::vector<Dropped> dropped = std::move(dropped_);
   dropped_.clear();
+  std::vector<Exporter> exports = std::move(dropped_exports_);
+  dropped_exports_.clear();
   WithoutGil([&] {
     const Use use(gate_, "a ticket", Kind::kWait);
     for (Dropped& one : dropped) one.ticket = Ticket();
+    exports.clear();
   });
 }
 
@@ -303,6 +339,36 @@ std::optional<std::uint64_t> PyTicket::Wait() {
     const Use use(store().gate_, "a ticket", Kind::kWait);
     ticket_.Wait();
     return arrays_.CountNotOk();
+  });
+}
+
+PyExport::~PyExport() {
+  // It would wait for the visit that this thread is in.
+  if (store().gate_.InVisit()) {
+    store().dropped_exports_.push_back(std::move(exporter_));
+    return;
+  }
+  const nb::gil_scoped_release released;
+  const Use use(store().gate_, "an export", Kind::kWait);
+  exporter_ = Exporter();
+}
+
+std::uint64_t PyExport::Next(nb::handle keys, nb::handle values) {
+  const Array to_keys(keys, {.name = "keys", .written = true});
+  const Array to_values =
+      values.is_none() ? Array() : Array(values, {.name = "values", .written = true});
+  return WithoutGil([&] {
+    const Use use(store().gate_, "the store");
+    const std::lock_guard one_thread(mutex_);
+    return exporter_.Next(to_keys.As<std::byte>(), to_values.As<std::byte>());
+  });
+}
+
+void PyExport::Close() {
+  WithoutGil([&] {
+    const Use use(store().gate_, "an export");
+    const std::lock_guard one_thread(mutex_);
+    exporter_ = Exporter();
   });
 }
 

@@ -60,18 +60,26 @@ class PyStore {
   nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
                    nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
+  /// @return how many were evicted, and how many operations were not OK (nothing where the results
+  ///         are in device memory)
+  nb::tuple ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::handle results,
+                          nb::handle evicted_keys, nb::handle evicted_values);
   std::optional<nb::bytes> Get(const nb::bytes& key);
   Result Put(const nb::bytes& key, const nb::bytes& value);
   bool Delete(const nb::bytes& key);
   void Reserve(std::uint64_t items);
   void Compact();
   nb::object RefreshCache();
+  /// @param score_bytes 0: all items
+  nb::object Export(std::uint32_t score_offset, std::uint32_t score_bytes, std::uint64_t least,
+                    std::uint64_t most);
   nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
   void Close();
 
  private:
+  friend class PyExport;
   friend class PyTicket;
   /// A ticket that was dropped where it could not be waited for, with what has to stay meanwhile.
   struct Dropped {
@@ -84,6 +92,7 @@ class PyStore {
   Gate gate_;
   Store store_;
   std::vector<Dropped> dropped_;  ///< guarded by the GIL
+  std::vector<Exporter> dropped_exports_;
   std::uint32_t key_size_;
   std::uint32_t value_size_;
   ExecutorKind executor_;
@@ -105,6 +114,23 @@ class PyTicket {
   Arrays arrays_;
   std::mutex mutex_;
   Ticket ticket_;
+};
+
+/// An Exporter, and the store, which stays until it has ended. Any thread may use it.
+class PyExport {
+ public:
+  explicit PyExport(nb::object store) : store_(std::move(store)) {}
+  ~PyExport();
+  /// @param values None: nobody wants them @return rows that were filled; 0: it has ended
+  std::uint64_t Next(nb::handle keys, nb::handle values);
+  void Close();
+
+ private:
+  friend class PyStore;
+  PyStore& store() const { return *nb::inst_ptr<PyStore>(store_); }
+  nb::object store_;
+  std::mutex mutex_;
+  Exporter exporter_;
 };
 
 /// A PoolReader for Python.

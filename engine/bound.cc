@@ -1,0 +1,170 @@
+#include "engine/bound.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "gpmstore/error.h"
+#include "pm/text.h"
+
+namespace gpm {
+namespace {
+
+constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
+    {EvictionPolicy::kLru, "lru"},
+    {EvictionPolicy::kLfu, "lfu"},
+    {EvictionPolicy::kOldest, "oldest"},
+    {EvictionPolicy::kScore, "score"},
+};
+
+constexpr unsigned kMostThreads = 16;
+
+}  // namespace
+
+std::string_view EvictionPolicyName(EvictionPolicy policy) {
+  for (const auto& [known, name] : kPolicies) {
+    if (known == policy) return name;
+  }
+  return "unknown";
+}
+
+std::vector<std::string> EvictionPolicyNames() {
+  std::vector<std::string> names;
+  for (const auto& [policy, name] : kPolicies) names.emplace_back(name);
+  return names;
+}
+
+EvictionPolicy EvictionPolicyOf(std::string_view name) {
+  for (const auto& [policy, known] : kPolicies) {
+    if (known == name) return policy;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("eviction policy {} is none of {}", Quoted(name),
+                          fmt::join(EvictionPolicyNames(), ", ")));
+}
+
+void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size) {
+  if (capacity.policy > EvictionPolicy::kScore) {
+    throw Error(ErrorCode::kInvalidArgument, "capacity: its policy is none of EvictionPolicy's");
+  }
+  if (capacity.items == 0 || capacity.policy != EvictionPolicy::kScore) return;
+  const std::uint64_t end = std::uint64_t{capacity.score_offset} + capacity.score_bytes;
+  if (capacity.score_bytes != 4 && capacity.score_bytes != 8) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("capacity: a score of {} bytes; it must have 4 or 8", capacity.score_bytes));
+  }
+  if (end > value_size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("capacity: a score of {} bytes at {} is not within a value of {}",
+                            capacity.score_bytes, capacity.score_offset, value_size));
+  }
+}
+
+Bound::Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size)
+    : capacity_(capacity),
+      threads_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads)),
+      uses_(capacity.policy, threads_),
+      executor_(executor),
+      key_size_(key_size) {}
+
+Bound::Turn::Turn(Bound& bound, bool wait) : bound_(bound), lock_(bound.turn_, std::defer_lock) {
+  if (bound.turn_of_ == std::this_thread::get_id()) return;
+  if (wait) {
+    lock_.lock();
+  } else if (!lock_.try_lock()) {
+    throw Error(ErrorCode::kBusy,
+                "another batch is being begun, which may have to be alone, and the calling thread "
+                "has a device scope open; close it first");
+  }
+  bound.turn_of_ = std::this_thread::get_id();
+}
+
+Bound::Turn::~Turn() {
+  if (!nested()) bound_.turn_of_ = std::thread::id{};
+}
+
+/// What a batch may add, and how it used items.
+class Bound::BatchUses : public BatchWatch {
+ public:
+  BatchUses(Bound& bound, const Batch* batch, bool wanted, std::uint64_t may_add)
+      : bound_(bound), may_add_(may_add) {
+    if (wanted) {
+      batch_ = *batch;
+      number_ = bound.uses_.Begin();
+    }
+    bound.reserved_ += may_add;
+  }
+  ~BatchUses() override {
+    bound_.reserved_ -= may_add_;
+    if (number_ != 0) bound_.uses_.Forget(number_);
+  }
+  BatchUses(const BatchUses&) = delete;
+  BatchUses& operator=(const BatchUses&) = delete;
+
+  void Ended() noexcept override {
+    if (number_ == 0) return;
+    std::vector<std::uint64_t> uses;
+    try {
+      uses = Uses();
+    } catch (...) {  // its items are as if used longer ago
+      uses.clear();
+    }
+    bound_.uses_.End(std::exchange(number_, 0), std::move(uses));
+  }
+
+ private:
+  std::vector<std::uint64_t> Uses() const {
+    const std::uint64_t n = batch_.results.size();
+    std::vector<std::byte> copies[3];
+    BatchExecutor& executor = bound_.executor_;
+    const std::byte* const keys =
+        executor.OnHost(batch_.keys.data(), batch_.keys.size(), &copies[0]);
+    const auto* const results =
+        reinterpret_cast<const Result*>(executor.OnHost(batch_.results.data(), n, &copies[1]));
+    const auto* const ops =
+        batch_.ops.empty()
+            ? nullptr
+            : reinterpret_cast<const Op*>(executor.OnHost(batch_.ops.data(), n, &copies[2]));
+    constexpr std::uint64_t kPart = 4096;
+    std::vector<std::uint64_t> uses(n);
+    bound_.threads_.Run((n + kPart - 1) / kPart, [&](std::size_t part) {
+      for (std::uint64_t i = part * kPart; i < std::min(n, (part + 1) * kPart); ++i) {
+        const UseKind kind = UseOf(ops == nullptr ? batch_.op : ops[i], results[i]);
+        if (kind == UseKind::kNone) continue;
+        uses[i] = ItemUses::Use(IdOfKey(keys + i * bound_.key_size_, bound_.key_size_), kind);
+      }
+    });
+    return uses;
+  }
+
+  Bound& bound_;
+  Batch batch_{};
+  std::uint64_t number_ = 0;  ///< of ItemUses; 0: nobody wants to know
+  const std::uint64_t may_add_;
+};
+
+std::unique_ptr<BatchWatch> Bound::Watch(const Batch* batch, std::uint64_t may_add) {
+  const bool wanted =
+      batch != nullptr && uses_.WantsAny() && (!batch->ops.empty() || uses_.Wants(batch->op));
+  if (!wanted && may_add == 0) return nullptr;
+  return std::make_unique<BatchUses>(*this, batch, wanted, may_add);
+}
+
+void Bound::Count(std::uint64_t evicted, double seconds) {
+  evicted_ += evicted;
+  ++evictions_;
+  seconds_ = seconds_ + seconds;  // by who has the turn
+}
+
+void Bound::AddTo(StoreStats* stats) const {
+  stats->capacity_items = capacity_.items;
+  stats->evicted = evicted_;
+  stats->evictions = evictions_;
+  stats->eviction_seconds = seconds_;
+}
+
+}  // namespace gpm

@@ -1,0 +1,81 @@
+#ifndef GPM_ENGINE_BOUND_H_
+#define GPM_ENGINE_BOUND_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "engine/admission.h"
+#include "engine/item_uses.h"
+#include "gpmstore/options.h"
+#include "gpmstore/stats.h"
+#include "pm/thread_pool.h"
+
+namespace gpm {
+
+/// @throws Error(kInvalidArgument) saying what would be right, for values of so many bytes
+void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size);
+
+/// What a store with a capacity knows of its items and of the batches that add some.
+///
+/// Invariants:
+///  1. Items, and what batches that run may add, are at most the capacity, but for a pool that had
+///     more when it was opened: who begins a batch that may add items has the turn, and has made
+///     way for it (StoreImpl::MakeWay).
+///
+/// Thread safety: any thread.
+class Bound {
+ public:
+  Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size);
+
+  const Capacity& capacity() const { return capacity_; }
+  ItemUses& uses() { return uses_; }
+  ThreadPool& threads() { return threads_; }
+
+  /// Who begins a batch that may add items.
+  class Turn {
+   public:
+    /// Waits for it. @param wait if not, it is kBusy where another thread has it
+    /// @throws Error(kBusy)
+    Turn(Bound& bound, bool wait);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    /// This thread had it before: the store's log calls the store.
+    bool nested() const { return !lock_.owns_lock(); }
+
+   private:
+    Bound& bound_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  /// For a batch that begins, or a scope if there is no batch. @param may_add items at most
+  /// @return null where nothing has to be known of it
+  std::unique_ptr<BatchWatch> Watch(const Batch* batch, std::uint64_t may_add);
+  /// Items that batches which run may add.
+  std::uint64_t reserved() const { return reserved_; }
+
+  void Count(std::uint64_t evicted, double seconds);
+  void AddTo(StoreStats* stats) const;
+
+ private:
+  class BatchUses;
+
+  const Capacity capacity_;
+  ThreadPool threads_;
+  ItemUses uses_;
+  BatchExecutor& executor_;
+  const std::uint32_t key_size_;
+  std::mutex turn_;
+  std::atomic<std::thread::id> turn_of_{};
+  std::atomic<std::uint64_t> reserved_{0};
+  std::atomic<std::uint64_t> evicted_{0};
+  std::atomic<std::uint64_t> evictions_{0};
+  std::atomic<double> seconds_{0};
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_BOUND_H_

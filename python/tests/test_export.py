@@ -1,0 +1,97 @@
+"""Exports: the items of one instant, in pages, while batches go on."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import gpmstore
+from conftest import EXECUTOR, make_keys, make_values
+
+
+def filled(path, n=1000, key_size=8, **options):
+    store = gpmstore.create(path, key_size=key_size, value_size=24, executor=EXECUTOR, **options)
+    keys, values = make_keys(n, key_size), make_values(n, 24)
+    store.insert(keys, values)
+    return store, keys, values
+
+
+def as_dict(pages):
+    return {key.tobytes(): value.tobytes() for keys, values in pages
+            for key, value in zip(keys, values)}
+
+
+@pytest.mark.parametrize("key_size", [8, 32])
+def test_pages_are_of_the_instant(path, key_size):
+    store, keys, values = filled(path, key_size=key_size)
+    with store:
+        seen = []
+        for page in store.export(page=300):
+            seen.append(page)
+            store.upsert(keys, make_values(1000, 24, salt=len(seen)))
+            store.erase(keys[:100])
+        assert [len(page_keys) for page_keys, _ in seen] == [300, 300, 300, 100]
+        assert as_dict(seen) == as_dict([(keys, values)])
+        assert len(store) == 900
+
+
+def test_a_score(path):
+    with gpmstore.create(path, value_size=16, executor=EXECUTOR) as store:
+        rows = np.zeros((100, 4), np.uint32)
+        rows[:, 2] = np.arange(100)
+        store.insert(np.arange(100), rows)
+        wanted = np.concatenate([keys for keys, _ in store.export(7, score=(8, 4), least=20,
+                                                                  most=29)])
+        assert sorted(wanted) == list(range(20, 30))
+        with pytest.raises(gpmstore.InvalidArgumentError, match="score"):
+            store.export(score=(13, 4))
+
+
+def test_it_ends_at_any_page(path):
+    store, keys, _ = filled(path)
+    with store:
+        export = store.export(page=10)
+        next(export)
+        with pytest.raises(gpmstore.BusyError):
+            store.compact()
+        export.close()
+        assert list(export) == []
+        store.compact()
+        with store.export(page=10, with_values=False) as export:
+            assert next(export)[1] is None
+        export = store.export()
+        del export
+        gc.collect()
+        for _ in store.export(page=100):
+            break
+        gc.collect()
+        store.reserve(5000)
+        assert sum(len(page) for page, _ in store.export()) == len(keys)
+
+
+def test_closing_the_store_ends_it(path):
+    store, _, _ = filled(path)
+    export = store.export(page=10)
+    next(export)
+    store.close()
+    assert list(export) == []
+    with gpmstore.open(path, executor=EXECUTOR) as again:
+        assert len(again) == 1000
+        assert again.stats()["recovery"]["was_clean"]
+
+
+def test_dropped_in_a_visitor(path):
+    store, _, _ = filled(path)
+    with store:
+        held = [store.export(page=10)]
+        store.for_each(lambda keys, values: held.clear())
+        gc.collect()
+        store.compact()
+
+
+def test_an_empty_store(path):
+    with gpmstore.create(path, value_size=8, executor=EXECUTOR) as store:
+        assert list(store.export()) == []
+        with pytest.raises(ValueError):
+            store.export(page=0)
+        store.compact()
