@@ -15,7 +15,7 @@ namespace gpm {
 
 /// What is fixed when a pool is created.
 struct PoolConfig {
-  std::uint32_t key_size = 8;      ///< bytes: 8, 16, 32, 64 or 128
+  std::uint32_t key_size = 8;      ///< bytes: 1 to 255
   std::uint32_t value_size = 128;  ///< bytes: 1 to 16 MiB
   Geometry geometry;
   std::uint64_t hash_seed[2] = {0, 0};

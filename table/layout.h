@@ -31,7 +31,8 @@ struct TableView {
   std::uint64_t hash_seed[2];
   std::uint64_t bucket_bytes;
   std::uint64_t cell_bytes;        ///< 0 when values are inline
-  std::uint32_t key_words;         ///< 8-byte words of a key
+  std::uint32_t key_size;          ///< bytes
+  std::uint32_t key_words;         ///< 8-byte words of a key, as it is stored
   std::uint32_t value_size;        ///< bytes
   std::uint32_t key_offset;        ///< of the first key in a bucket (keys longer than 8 bytes)
   std::uint32_t reference_offset;  ///< of the first value reference in a bucket
@@ -113,7 +114,8 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
     view.cell_inverse = odd;  // right in 3 bits; each step of Newton's method doubles that
     for (int step = 0; step < 4; ++step) view.cell_inverse *= 2 - odd * view.cell_inverse;
   }
-  view.key_words = superblock.key_size / 8;
+  view.key_size = superblock.key_size;
+  view.key_words = KeyWords(superblock.key_size);
   view.value_size = superblock.value_size;
   view.levels = superblock.geometry.levels;
   view.locations = superblock.geometry.locations;
@@ -122,7 +124,7 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
   view.slot_bits = static_cast<std::uint32_t>(std::countr_zero(view.slots));
   view.key_offset = 8 * view.slots;
   view.reference_offset =
-      view.key_offset + (superblock.key_size > 8 ? view.slots * superblock.key_size : 0);
+      view.key_offset + (view.key_words > 1 ? 8 * view.slots * view.key_words : 0);
   view.level_count = superblock.level_count;
   std::uint64_t index = 0;
   for (std::uint32_t i = view.level_count; i-- > 0;) {
@@ -198,13 +200,14 @@ GPM_HD inline std::byte* CandidateBucket(const TableView& table, const Candidate
       level, BucketNumber(candidates.hash, location, table.level_views[level].part_buckets));
 }
 
-/// A key of up to 128 bytes, in registers or on the stack.
-inline constexpr std::uint32_t kMaxKeyWords = 16;
+/// The words of a key, in registers or on the stack.
+inline constexpr std::uint32_t kMaxKeyWords = KeyWords(kMaxKeyBytes);
 struct KeyBuffer {
   std::uint64_t words[kMaxKeyWords];
 };
 
-/// The key stored in a valid slot. 8-byte keys are their own state word, but in the reserved level.
+/// The key stored in a valid slot. Keys of one word are their own state word, but in the reserved
+/// level.
 template <class Media>
 GPM_HD inline void LoadSlotKey(const TableView& table, const Media& media, Slot slot,
                                std::uint64_t word, std::uint64_t* key) {

@@ -186,7 +186,7 @@ TEST_F(UpgradeTest, RefusesWhatItCantConvert) {
   refused(with(kBottom, 30), "levels");
   refused(with(kSegmentCount, 201), "201 value segments");
   refused(good.substr(0, 2 * kSuperblockBytes + 4096), "truncated");
-  refused(with(offsetof(Superblock, key_size), 12), "key size 12");
+  refused(with(offsetof(Superblock, key_size), 256), "key size 256");
   Write(with(kTop, 39));
   EXPECT_EQ(ErrorOf([&] { UpgradePool(path_); }), ErrorCode::kUnsupported);
   Write(good);

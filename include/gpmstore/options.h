@@ -141,7 +141,7 @@ inline constexpr std::uint32_t kMaxValueBytes = 16 << 20;
 
 /// What is fixed when a pool is created.
 struct CreateOptions {
-  std::uint32_t key_size = 8;      ///< bytes: 8, 16, 32, 64 or 128
+  std::uint32_t key_size = 8;      ///< bytes: 1 to 255
   std::uint32_t value_size = 128;  ///< bytes: 1 to 16 MiB
   Geometry geometry{};             ///< default 2L-2H-8S
   /// Items that fit without resizing; 0: start small. The pool grows by itself in any case.
