@@ -71,6 +71,8 @@ class StoreImpl {
                      std::optional<bool> changed = {});
   SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
   SnapshotId PoolId() const;
+  /// The pool goes when the store is destroyed (Mapping::RemoveOnClose).
+  void RemoveOnClose();
   StoreStats Stats();
   /// Waits until no room is being made ready, for tests.
   void AwaitReadyRoom();

@@ -146,6 +146,8 @@ struct CreateOptions {
   Geometry geometry{};             ///< default 2L-2H-8S
   /// Items that fit without resizing; 0: start small. The pool grows by itself in any case.
   std::uint64_t initial_capacity = 0;
+  /// Of a DAX device: what it holds is lost. Else one that is not empty is refused, as is any file.
+  bool overwrite = false;
   std::optional<std::uint64_t> hash_seed{};  ///< for reproducible layouts in tests; else random
 };
 
