@@ -50,9 +50,9 @@ BucketMap::BucketMap(const std::string& pool, std::uint64_t records, ycsb::KeyOr
   threads.Run((records + kBlock - 1) / kBlock, [&](std::size_t block) {
     const std::uint64_t end = std::min(records, (block + 1) * kBlock);
     for (std::uint64_t record = block * kBlock; record < end; ++record) {
-      KeyBuffer key;
+      KeyBuffer key{};
       ycsb::WriteKey(ycsb::KeyWord(record, order),
-                     std::as_writable_bytes(std::span(key.words, table.key_words)));
+                     std::as_writable_bytes(std::span(key.words)).first(table.key_size));
       bucket_of_[record] = FindBucket(table, media, key);
     }
   });

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "ycsb/device_buffers.h"
@@ -70,6 +71,7 @@ void LoadedPool::CopyBytes(const File& from, const File& to) {
 }
 
 void ValidatePoolSpec(const PoolSpec& spec) {
+  RequireNoDevice(spec.path);
   if (spec.path == "pinned:") {
     throw Error(ErrorCode::kInvalidArgument,
                 "--pool pinned: can't be opened again, as this benchmark does; name a file");

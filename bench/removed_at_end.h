@@ -5,9 +5,17 @@
 #include <string>
 
 #include "gpmstore/error.h"
+#include "pm/dax_device.h"
 #include "support/signals.h"
 
 namespace gpm::bench {
+
+/// What a benchmark creates goes again, which a device must not.
+/// @throws Error(kInvalidArgument)
+inline void RequireNoDevice(const std::string& path) {
+  if (!FindDaxDevice(path)) return;
+  throw Error(ErrorCode::kInvalidArgument, path + ": is a device; name a new file");
+}
 
 /// A pool file that goes however this ends. REQUIRES: there is none yet.
 class RemovedAtEnd {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "bench/removed_at_end.h"
 #include "gpmstore/error.h"
 #include "pm/format.h"
 
@@ -40,6 +41,7 @@ CellRange::CellRange(const std::string& path, std::uint64_t range_bytes, std::ui
       cell_bytes_(static_cast<std::uint32_t>(CellBytes(value_size))),
       permutation_(CellPermutation::Of(CheckedCells(range_bytes, cell_bytes_))),
       mapping_(path, {.max_bytes = RoundUp(range_bytes, std::uint64_t{2} << 20), .create = true}) {
+  RequireNoDevice(path);
   // The mapping stays; the file is gone already, whatever ends this process.
   if (path != Mapping::kPinnedPath) std::filesystem::remove(path);
   mapping_.RemoveOnClose(false);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "bench/kv_adapter.h"
+#include "bench/removed_at_end.h"
 #include "support/signals.h"
 
 namespace gpm::bench {
@@ -13,6 +14,7 @@ namespace {
 /// A store whose file is unlinked as soon as it is mapped: an interrupted run leaves nothing.
 Store CreateUnlinked(std::string path, const CreateOptions& create, const OpenOptions& open) {
   if (path.empty()) path = TemporaryPoolPath();
+  RequireNoDevice(path);
   const RemovedOnSignal name(path);
   Store store = Store::Create(path, create, open);
   if (store.Stats().medium.medium != Medium::kHostPinned) std::filesystem::remove(path);

@@ -14,6 +14,7 @@
 #include "cli/validators.h"
 #include "gpmstore/error.h"
 #include "gpmstore/version.h"
+#include "pm/format.h"
 #include "pm/gpu_host.h"
 #include "table/geometry.h"
 
@@ -147,10 +148,15 @@ OpenOptions OpenArguments::Options() const {
   return options;
 }
 
-void CreateArguments::AddSizesTo(CLI::App& app) {
-  key_size_option = app.add_option("--key-size", key_size, "Bytes of a key: 8, 16, 32, 64 or 128")
-                        ->check(CLI::IsMember({"8", "16", "32", "64", "128"}))
+void CreateArguments::AddKeySizeTo(CLI::App& app, std::uint32_t least_key) {
+  key_size_option = app.add_option("--key-size", key_size,
+                                   fmt::format("Bytes of a key: {} to {}", least_key, kMaxKeyBytes))
+                        ->check(WholeNumber(least_key, kMaxKeyBytes))
                         ->capture_default_str();
+}
+
+void CreateArguments::AddSizesTo(CLI::App& app, std::uint32_t least_key) {
+  AddKeySizeTo(app, least_key);
   value_size_option = app.add_option("--value-size", value_size, "Bytes of a value: 1 to 16777216")
                           ->check(WholeNumber(1, kMaxValueBytes))
                           ->capture_default_str();

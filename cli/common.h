@@ -93,8 +93,9 @@ struct CreateArguments {
   CLI::Option* geometry_option = nullptr;
   CLI::Option* initial_capacity_option = nullptr;
 
-  void AddSizesTo(CLI::App& app);   ///< key and value size
-  void AddLayoutTo(CLI::App& app);  ///< geometry and initial capacity
+  void AddKeySizeTo(CLI::App& app, std::uint32_t least_key = 1);
+  void AddSizesTo(CLI::App& app, std::uint32_t least_key = 1);  ///< key and value size
+  void AddLayoutTo(CLI::App& app);                              ///< geometry and initial capacity
   /// @throws Error(kInvalidArgument) for a geometry that can't be used
   CreateOptions Options() const;
   /// @throws Error(kInvalidArgument) when what was given is not what the existing pool is, or says

@@ -67,7 +67,7 @@ void CrashArguments::AddTo(CLI::App& app) {
   app.add_option("--max-batch", max_batch, "Operations of a batch, at most")
       ->check(CLI::Range(std::size_t{1}, kMaxCrashBatch))
       ->capture_default_str();
-  create.AddSizesTo(app);
+  create.AddSizesTo(app, CrashItems::kLeastKeyBytes);
   create.AddLayoutTo(app);
 }
 

@@ -19,6 +19,7 @@ struct PoolArguments {
   std::string pool;
   double growth = OpenOptions{}.growth;
   CreateArguments create;
+  bool overwrite = false;
 };
 
 int RunCreate(const PoolArguments& arguments) {
@@ -29,7 +30,9 @@ int RunCreate(const PoolArguments& arguments) {
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;
   open.threads = 1;
-  Store::Create(arguments.pool, arguments.create.Options(), open).Close();
+  CreateOptions create = arguments.create.Options();
+  create.overwrite = arguments.overwrite;
+  Store::Create(arguments.pool, create, open).Close();
   return kExitOk;
 }
 
@@ -68,9 +71,12 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
   };
   {
     const auto [create, arguments] =
-        add("create", "Create an empty pool", "File that does not exist yet", RunCreate);
+        add("create", "Create an empty pool", "File that does not exist yet, or a DAX device",
+            RunCreate);
     arguments->create.AddSizesTo(*create);
     arguments->create.AddLayoutTo(*create);
+    create->add_flag("--overwrite", arguments->overwrite,
+                     "Take a DAX device also where it is not empty: what it holds is lost");
     create->footer(
         "Examples:\n"
         "  gpmstore create /dev/shm/p --value-size 100\n"

@@ -60,7 +60,6 @@ int RunReplay(ReplayArguments& arguments) {
   }
 
   CreateOptions create = arguments.create.Options();
-  create.key_size = 8;
   create.value_size = 1;
   for (const Part& part : parts) {
     create.value_size =
@@ -85,6 +84,9 @@ int RunReplay(ReplayArguments& arguments) {
 
   const OpenOptions open = arguments.open.Options();
   WorkPool pool(arguments.pool, !arguments.pool.empty(), open.executor);
+  if (!pool.existed()) {
+    for (const Part& part : parts) ycsb::RequireKeysFit(part.trace, create.key_size);
+  }
   Store store = pool.existed() ? pool.Open(open) : pool.Create(create, open);
   if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
   ycsb::ReplayOptions options;
@@ -139,8 +141,9 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
       "stand alone");
   AddBatchOption(*replay, a.batch, "Trace lines of a batch; results do not depend on it");
   replay->add_option("--pool", a.pool,
-                     "Pool file: created and kept, or used if it exists (its keys must have 8 "
-                     "bytes, its values as many as the traces'); default: a temporary pool");
+                     "Pool file: created and kept, or used if it exists (its values must "
+                     "have as many bytes as the traces'); default: a temporary pool");
+  a.create.AddKeySizeTo(*replay);
   a.create.AddLayoutTo(*replay);
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the traces' inserts; 0: it starts "
@@ -151,8 +154,8 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
       "Traces are what YCSB's BasicDB prints, such as\n"
       "  INSERT usertable user123 [ field0=VALUE ]\n"
       "  READ usertable user123 [ <all fields>]\n"
-      "or bare: INSERT 123, READ 123, UPDATE 123, DELETE 123. A key is the number that ends it;\n"
-      "all have the same prefix.\n"
+      "or bare: INSERT 123, READ 123, UPDATE 123, DELETE 123. A key of 8 bytes is the number\n"
+      "that ends it, of another size all of its text; all have the same prefix.\n"
       "A new pool's values have the size of the longest one in the traces; shorter ones are "
       "padded\n"
       "with zero bytes, which are cut when values are written out.\n\n"

@@ -262,7 +262,7 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
                    "device with executor cuda")
       ->check(CLI::IsMember({"auto", "host", "device"}))
       ->capture_default_str();
-  a.create.AddSizesTo(*ycsb);
+  a.create.AddSizesTo(*ycsb, ycsb::kLeastKeyBytes);
   a.create.AddLayoutTo(*ycsb);
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the records; 0: it starts small");

@@ -14,6 +14,7 @@
 #include "engine/store_impl.h"
 #include "snapshot/reader.h"
 #include "snapshot/writer.h"
+#include "table/key_rows.h"
 
 namespace gpm {
 namespace {
@@ -63,7 +64,7 @@ class CopiedItems : public SnapshotSource {
   void CopyItems(std::uint64_t first, std::uint64_t count, std::byte* keys,
                  std::byte* values) const override {
     constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
-    std::memcpy(keys, copy_.keys + first * (key_size_ / 8), count * key_size_);
+    NarrowKeys(copy_.keys + first * KeyWords(key_size_), count, key_size_, keys);
     const std::uint64_t* const references = copy_.references + first;
     for (std::uint64_t i = 0; i < count; ++i, values += value_size_) {
       if (InlineValues(value_size_)) {
@@ -88,7 +89,7 @@ class CopiedItems : public SnapshotSource {
   const TableCopy& copy_;
   const std::vector<std::uint32_t>& ranges_;
   const std::byte* const base_;
-  const std::uint64_t key_size_;
+  const std::uint32_t key_size_;
   const std::uint64_t value_size_;
 };
 
@@ -265,7 +266,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
                          ? options.threads
                          : std::clamp(cores / kCoresForThread, kFewestThreads, kMostThreads));
   CopyShape shape{.room = RoomForCopy(header.total_items),
-                  .key_words = key_size_ / 8,
+                  .key_words = KeyWords(key_size_),
                   .changes_only = header.is_increment(),
                   .range_bits = 0};
   const std::optional<Snapshots::Base> before = snapshots_.base;

@@ -16,6 +16,7 @@
 #include "snapshot/block_buffer.h"
 #include "snapshot/reader.h"
 #include "table/hash.h"
+#include "table/key_rows.h"
 
 namespace gpm {
 namespace {
@@ -46,10 +47,10 @@ class CopyIndex {
   }
 
   std::uint64_t HashOf(const std::uint64_t* key) const {
-    return HashKey(header_.hash_seed, key, header_.key_size / 8).h;
+    return HashKey(header_.hash_seed, key, KeyWords(header_.key_size)).h;
   }
   const std::uint64_t* KeyOf(std::uint64_t i) const {
-    return copy_.keys + i * (header_.key_size / 8);
+    return copy_.keys + i * KeyWords(header_.key_size);
   }
 
   /// @return whether there is an item with this key and this value
@@ -117,7 +118,7 @@ void StoreImpl::TrackSince(const std::vector<std::string>& files) {
                             files.back()));
   }
   CopyShape shape{.room = RoomForCopy(header.total_items),
-                  .key_words = key_size_ / 8,
+                  .key_words = KeyWords(key_size_),
                   .changes_only = false,
                   .range_bits = RangeBitsFor(header.total_items)};
   std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
@@ -134,7 +135,7 @@ void StoreImpl::TrackSince(const std::vector<std::string>& files) {
     };
     VisitChain(chain, threads, [&](const std::byte* key, const std::byte* value) {
       KeyBuffer words;
-      std::memcpy(words.words, key, key_size_);
+      PadKey(key, key_size_, words.words);
       const std::uint64_t hash = index.HashOf(words.words);
       if (!index.Meet(words.words, hash, value)) mark(hash);
     });

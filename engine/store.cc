@@ -168,9 +168,7 @@ Store Store::Create(const std::string& path, const CreateOptions& create, const 
   try {
     store.impl_->KeepSnapshots(std::move(folder), open.snapshot);
   } catch (...) {
-    store.Close();
-    std::error_code ignored;
-    if (path != Mapping::kPinnedPath) std::filesystem::remove(path, ignored);
+    store.impl_->RemoveOnClose();
     throw;
   }
   return store;

@@ -141,8 +141,9 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   const Growth growth{create.geometry, open.growth};
   config.levels = growth.Reach(
       growth.Smallest(), static_cast<double>(create.initial_capacity) / Space::kComfortableLoad);
-  auto pool =
-      Pool::Create(path, config, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
+  auto pool = Pool::Create(
+      path, config,
+      Pool::Options{.max_bytes = open.max_bytes, .overwrite = create.overwrite, .tracer = tracer});
   pool->mapping().RemoveOnClose(true);  // until there is a store, too
   std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
   const Admission::Alone alone(store->admission_);
@@ -159,6 +160,8 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   store->pool_->mapping().RemoveOnClose(false);
   return store;
 }
+
+void StoreImpl::RemoveOnClose() { pool_->mapping().RemoveOnClose(true); }
 
 std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
                                            PmTracer* tracer) {

@@ -83,6 +83,8 @@ class StoreImpl {
   void SetCapacity(const Capacity& capacity);
   /// Items that the store may have.
   std::uint64_t most_items() const;
+  /// The pool goes when the store is destroyed (Mapping::RemoveOnClose).
+  void RemoveOnClose();
   StoreStats Stats();
   /// Waits until no room is being made ready, for tests.
   void AwaitReadyRoom();

@@ -15,7 +15,8 @@ namespace gpm {
 ///
 ///     0       superblock copy A (4 KiB)
 ///     4096    superblock copy B (4 KiB)
-///     8192    reserved level: two buckets, for the 8-byte keys that equal a reserved state word
+///     8192    reserved level: two buckets, for the keys of one word that equal a reserved state
+///     word
 ///             (bucket 0: key kEmptyState, bucket 1: key kInsertState); padded to a page
 ///     ...     extents, page-aligned, in any order: levels and value segments
 ///
@@ -24,11 +25,12 @@ namespace gpm {
 /// no other allocator state.
 ///
 /// A *bucket* of S slots is S pairs of state word and value reference, then (keys longer than 8
-/// bytes) S keys, padded to 128 bytes.
+/// bytes) S keys, padded to 128 bytes. A key is stored in whole 8-byte words: zeros follow its own
+/// bytes.
 ///
 /// A *state word* is kEmptyState (0: fresh space is an empty level), kInsertState (claimed: being
 /// written, or erased and not yet given back; recovery clears it), or the fingerprint of a valid
-/// item. For 8-byte keys the key itself is the word.
+/// item. For keys of up to 8 bytes the key itself is the word.
 ///
 /// A *value reference* is the value itself, zero-extended, when values have at most 8 bytes; else
 /// the offset of a value cell, or 0 in a slot that is empty. Cells are CellBytes(value_size) long
@@ -70,7 +72,7 @@ struct Superblock {
   std::uint32_t crc;       ///< CRC-32C of the 4096 bytes with this field 0
   std::uint64_t sequence;  ///< the valid copy with the higher one (modulo 2^64) is in force
   std::uint8_t uuid[16];
-  std::uint32_t key_size;    ///< bytes: 8, 16, 32, 64 or 128
+  std::uint32_t key_size;    ///< bytes: 1 to 255
   std::uint32_t value_size;  ///< bytes: 1 to 16 MiB
   Geometry geometry;
   std::uint8_t clean;  ///< 1: closed in order, no slot is in state kInsertState, no duplicates
@@ -110,9 +112,14 @@ GPM_HD constexpr std::uint64_t RoundUp(std::uint64_t n, std::uint64_t multiple) 
   return (n + multiple - 1) / multiple * multiple;
 }
 
+inline constexpr std::uint32_t kMaxKeyBytes = 255;
+
+/// 8-byte words that a key takes where it is stored.
+GPM_HD constexpr std::uint32_t KeyWords(std::uint32_t key_size) { return (key_size + 7) / 8; }
+
 /// Bytes of a bucket; a multiple of 128.
 GPM_HD constexpr std::uint64_t BucketBytes(std::uint32_t key_size, Geometry geometry) {
-  const std::uint64_t slot = 16 + (key_size > 8 ? key_size : 0);
+  const std::uint64_t slot = 16 + (key_size > 8 ? 8 * KeyWords(key_size) : 0);
   return RoundUp(slot * geometry.slots, 128);
 }
 

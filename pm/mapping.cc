@@ -146,8 +146,11 @@ Mapping::Mapping(const std::string& path, const Options& options)
     }
     DetectMedium();
     Reserve(options.max_bytes);
-    persist_ = ChoosePersist(medium_.medium, base_, std::max(file_bytes_, kPageBytes));
+    const bool persists = device_ && device_->survives_power_loss;
+    persist_ = ChoosePersist(persists ? Medium::kDax : medium_.medium, base_,
+                             std::max(file_bytes_, kPageBytes));
     medium_ = DescribeMedium(medium_.medium, persist_);
+    if (persists) medium_.survives_power_loss = BuiltWithPmem();
     if (options.tracer != nullptr) persist_ = Persist(options.tracer);
     if (file_bytes_ > 0) {
       steps_.push_back({0, RoundUp(file_bytes_, kPageBytes)});
@@ -162,8 +165,20 @@ Mapping::Mapping(const std::string& path, const Options& options)
 
 Mapping::~Mapping() { Release(); }
 
+std::uint64_t Mapping::DeviceBytes(const Options& options) const {
+  const std::uint64_t most =
+      options.max_bytes == 0 ? device_->bytes : std::min(options.max_bytes, device_->bytes);
+  const std::uint64_t bytes = RoundDown(most, device_->alignment);
+  if (bytes > 0) return bytes;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: a maximum of {} bytes is below the {} bytes in which this device of "
+                          "{} can be mapped",
+                          path_, most, device_->alignment, device_->bytes));
+}
+
 void Mapping::OpenFile(const Options& options) {
-  const bool create = options.create;
+  device_ = FindDaxDevice(path_);
+  const bool create = options.create && !device_;
   // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.
   const int flags = (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
   fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, options.mode);
@@ -173,9 +188,11 @@ void Mapping::OpenFile(const Options& options) {
   struct stat status {};
   if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
   if (S_ISDIR(status.st_mode)) ThrowOpenError(path_, create, EISDIR);
-  if (!S_ISREG(status.st_mode)) {
+  if (!S_ISREG(status.st_mode) && !device_) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: is a device, pipe or socket; a pool is a regular file", path_));
+                fmt::format("{}: is a device, pipe or socket; a pool is a regular file, or a DAX "
+                            "device (/dev/dax0.0)",
+                            path_));
   }
   // Another process may look at a file that is being created. It finds that this is no pool, and
   // closes it: its lock is gone soon.
@@ -197,12 +214,16 @@ void Mapping::OpenFile(const Options& options) {
   }
   // Only now is the size certain: the holder of the lock is the one who changes it.
   if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
-  file_bytes_ = static_cast<std::uint64_t>(status.st_size);
+  file_bytes_ = device_ ? DeviceBytes(options) : static_cast<std::uint64_t>(status.st_size);
 }
 
 void Mapping::DetectMedium() {
   medium_.medium = Medium::kHostPinned;
   if (anonymous_) return;
+  if (device_) {
+    medium_.medium = Medium::kDaxDevice;
+    return;
+  }
   struct statfs system {};
   if (fstatfs(fd_, &system) != 0) {
     throw Error(ErrorCode::kIo,
@@ -221,7 +242,7 @@ void Mapping::DetectMedium() {
 void Mapping::Reserve(std::uint64_t max_bytes) {
   const std::uint64_t there = std::max(RoundUp(file_bytes_, kPageBytes), kPageBytes);
   const bool by_default = max_bytes == 0;
-  if (read_only_) {
+  if (read_only_ || device_) {
     max_bytes = there;
   } else if (by_default) {
     struct statfs system {};
@@ -233,17 +254,18 @@ void Mapping::Reserve(std::uint64_t max_bytes) {
   }
   max_bytes = std::min(max_bytes, kAddressableBytes);
   max_bytes_ = std::max(RoundDown(max_bytes, kPageBytes), there);
+  const std::uint64_t alignment = std::max(kHugePageBytes, device_ ? device_->alignment : 0);
   for (;;) {
-    // 2 MiB more than needed, so that the base can be aligned for huge pages.
-    reserved_bytes_ = max_bytes_ + kHugePageBytes;
+    // More than needed, so that the base can be aligned: for huge pages, or as a device wants it.
+    reserved_bytes_ = max_bytes_ + alignment;
     void* start = mmap(nullptr, reserved_bytes_, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start != MAP_FAILED) {
       const auto address = reinterpret_cast<std::uintptr_t>(start);
-      const std::uint64_t head = RoundUp(address, kHugePageBytes) - address;
+      const std::uint64_t head = RoundUp(address, alignment) - address;
       base_ = static_cast<std::byte*>(start) + head;
       if (head > 0) munmap(start, head);
-      if (head < kHugePageBytes) munmap(base_ + max_bytes_, kHugePageBytes - head);
+      if (head < alignment) munmap(base_ + max_bytes_, alignment - head);
       reserved_bytes_ = max_bytes_;
       return;
     }
@@ -357,6 +379,7 @@ void Mapping::MakeReady(std::uint64_t bytes) noexcept {
 std::uint64_t Mapping::PossibleFileBytes() const {
   std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   if (anonymous_) return most;
+  if (device_) return file_bytes_;
   // What is allocated, the step under way included. (First: what is allocated after this is not
   // counted twice.)
   struct stat status {};
@@ -407,6 +430,7 @@ void Mapping::Shrink(std::uint64_t bytes) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{}: opened read only, so it can't shrink", path_));
   }
+  if (device_) return;
   DropReady();
   const std::uint64_t end = RoundUp(bytes, kHugePageBytes);
   if (end >= mapped_bytes_) return;
@@ -624,9 +648,14 @@ void Mapping::Release() noexcept {
   if (gpu_registered_ && !forked) {
     for (const MappedStep& step : steps_) UnregisterHostMemory(base_ + step.offset);
   }
+  if (device_ && remove_on_close_ && !forked) {
+    persist_.Zero(base_, 2 * kSuperblockBytes);
+    persist_.Flush(Step::kOther, base_, 2 * kSuperblockBytes);
+    persist_.Fence(Step::kOther);
+  }
   if (base_ != nullptr) munmap(base_, reserved_bytes_);
   if (fd_ >= 0) {
-    if (remove_on_close_ && !forked && IsAt(path_)) ::unlink(path_.c_str());
+    if (remove_on_close_ && !device_ && !forked && IsAt(path_)) ::unlink(path_.c_str());
     // Closing alone would not, while a child of a fork still has it open.
     if (!forked) flock(fd_, LOCK_UN);
     ::close(fd_);

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "pm/dax_device.h"
 #include "pm/medium.h"
 #include "pm/persist.h"
 #include "pm/room_ahead.h"
@@ -23,7 +25,9 @@ struct GrowthTimes {
   double wait_seconds = 0;    ///< until there was room
 };
 
-/// A file, or anonymous memory, mapped once at an address that never moves while it grows.
+/// A file, a DAX device, or anonymous memory, mapped once at an address that never moves while it
+/// grows. A device has a length that nobody changes: it is mapped whole, or as far as the maximum
+/// says, and neither grows nor shrinks. What is said of files counts for it, too.
 ///
 /// Thread safety: none; the owner serializes. base() is constant, so readers of mapped bytes need
 /// no lock. A thread of the mapping makes room ahead, behind what is mapped: it changes nothing
@@ -57,8 +61,8 @@ class Mapping {
 
   /// Opens or creates the file, locks it and maps what is there (of a new file, nothing). What the
   /// file has of holes, it still has. A file that it creates is removed with the mapping, until
-  /// RemoveOnClose(false).
-  /// @param path a file, or "pinned:" for anonymous host memory (only with create)
+  /// RemoveOnClose(false). A device is there already, and is opened to be created.
+  /// @param path a file, a DAX device, or "pinned:" for anonymous host memory (only with create)
   /// @throws Error kNotFound, kExists, kBusy (another holder of the lock), kNoSpace (address
   ///         space), kIo, kInvalidArgument (a directory; max_bytes below the file's size), each
   ///         naming the path
@@ -140,8 +144,12 @@ class Mapping {
   /// @throws Error(kUnsupported) when the medium can't be registered, naming those that can
   void RegisterGpu(int device = 0);
 
+  /// Whether it is a DAX device, which holds what it held before a pool was created there.
+  bool is_device() const { return device_.has_value(); }
+
   /// Says whether the file goes with this mapping, while it is still locked: true for a new file
-  /// until its creator says that it is complete.
+  /// until its creator says that it is complete. A device stays, with zeros where the superblocks
+  /// were.
   void RemoveOnClose(bool remove) { remove_on_close_ = remove; }
 
   /// Whether the file that is open is the one with this name.
@@ -149,6 +157,8 @@ class Mapping {
 
  private:
   void OpenFile(const Options& options);
+  /// Of a device that is open. @return bytes of it that are used
+  std::uint64_t DeviceBytes(const Options& options) const;
   void DetectMedium();
   void Reserve(std::uint64_t max_bytes);
   /// Extends the file and maps a step behind its end, or leaves everything as it was. Changes no
@@ -181,6 +191,7 @@ class Mapping {
   std::string path_;
   bool read_only_ = false;
   bool anonymous_ = false;
+  std::optional<DaxDevice> device_;
   bool remove_on_close_ = false;
   int fd_ = -1;
   std::byte* base_ = nullptr;

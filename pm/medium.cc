@@ -16,6 +16,8 @@ std::string_view MediumName(Medium medium) {
       return "file";
     case Medium::kHostPinned:
       return "host-pinned";
+    case Medium::kDaxDevice:
+      return "dax-device";
   }
   return "unknown";
 }

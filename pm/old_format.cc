@@ -93,6 +93,9 @@ std::optional<Superblock> UpgradedSuperblock(const std::byte* copies, std::uint6
       !defect.empty()) {
     throw_damaged(defect);
   }
+  if (in_force->key_size % 8 != 0) {  // which this version has, but no old one had
+    throw_damaged(fmt::format("key size {}", in_force->key_size));
+  }
   Superblock superblock = in_force->version == 1 ? WithLevelList(*in_force, path) : *in_force;
   superblock.version = kPoolVersion;
   ++superblock.sequence;

@@ -51,6 +51,22 @@ Superblock FirstSuperblock(const PoolConfig& config) {
   return first;
 }
 
+/// Whether a device, which has a length of its own, holds nothing.
+bool IsEmptyDevice(const Mapping& mapping) {
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+  return mapping.is_device() && mapping.mapped_bytes() >= 2 * kSuperblockBytes &&
+         std::all_of(mapping.base(), mapping.base() + 2 * kSuperblockBytes, is_zero);
+}
+
+/// Makes a device what a new file is, as far as a pool's first levels reach: zeros. The superblocks
+/// go first, so that a crash leaves nothing that names what follows them.
+void Clear(Mapping& mapping, std::uint64_t bytes) {
+  mapping.Zero(Step::kZeroLevelFlush, 0, 2 * kSuperblockBytes);
+  mapping.persist().Fence(Step::kCommitContentsFence);
+  mapping.Zero(Step::kZeroLevelFlush, 2 * kSuperblockBytes, bytes - 2 * kSuperblockBytes);
+  mapping.persist().Fence(Step::kCommitContentsFence);
+}
+
 }  // namespace
 
 void ValidateConfig(const PoolConfig& config) {
@@ -87,6 +103,16 @@ std::unique_ptr<Pool> Pool::Create(const std::string& path, const PoolConfig& co
       path,
       Mapping::Options{.max_bytes = options.max_bytes, .create = true, .tracer = options.tracer});
   mapping->Grow(needed);
+  if (mapping->is_device()) {
+    if (!options.overwrite && !IsEmptyDevice(*mapping)) {
+      throw Error(ErrorCode::kExists,
+                  fmt::format("{}: the device holds something already; open it, or have it "
+                              "overwritten",
+                              path));
+    }
+    mapping->RemoveOnClose(true);
+    Clear(*mapping, needed);
+  }
   std::unique_ptr<Pool> pool(new Pool(std::move(mapping), first, false));
   pool->WriteCopy(0, first);
   pool->mapping_->RemoveOnClose(false);
@@ -97,6 +123,9 @@ std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options
   auto mapping = std::make_unique<Mapping>(path, Mapping::Options{.max_bytes = options.max_bytes,
                                                                   .read_only = options.read_only,
                                                                   .tracer = options.tracer});
+  if (IsEmptyDevice(*mapping)) {
+    throw Error(ErrorCode::kNotFound, path + ": the device is empty; create the pool first");
+  }
   std::vector<std::byte> copies(2 * kSuperblockBytes);
   const std::uint64_t there = std::min<std::uint64_t>(copies.size(), mapping->file_bytes());
   if (there > 0) std::memcpy(copies.data(), mapping->base(), there);

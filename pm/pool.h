@@ -15,7 +15,7 @@ namespace gpm {
 
 /// What is fixed when a pool is created.
 struct PoolConfig {
-  std::uint32_t key_size = 8;      ///< bytes: 8, 16, 32, 64 or 128
+  std::uint32_t key_size = 8;      ///< bytes: 1 to 255
   std::uint32_t value_size = 128;  ///< bytes: 1 to 16 MiB
   Geometry geometry;
   std::uint64_t hash_seed[2] = {0, 0};
@@ -39,20 +39,22 @@ class Pool {
   struct Options {
     std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
     bool read_only = false;       ///< nothing is written, not even on close (offline check, dump)
+    bool overwrite = false;       ///< create on a device, whatever it holds
     PmTracer* tracer = nullptr;   ///< carries out every access to the pool's bytes; outlives it
   };
 
   /// Creates a pool with its first levels and no value segment. On an error no file is left. A
   /// crash in the middle leaves a file that Open refuses: its superblock has no right checksum.
-  /// @param path a file that does not exist, or "pinned:" for volatile host-pinned memory
+  /// @param path a file that does not exist, a DAX device of which the first 8 KiB are zeros (or
+  ///        `overwrite`), or "pinned:" for volatile host-pinned memory
   /// @throws Error kInvalidArgument (configuration; max_bytes below the first levels), kExists,
   ///         kNoSpace, kIo
   static std::unique_ptr<Pool> Create(const std::string& path, const PoolConfig& config,
                                       const Options& options);
   /// Opens an existing pool. A pool that is damaged, truncated, of another version or in use gives
   /// a precise error and is not touched.
-  /// @throws Error kNotFound, kBusy, kDamaged, kIo, kInvalidArgument (a directory; max_bytes below
-  ///         the file's size)
+  /// @throws Error kNotFound (an empty device, too), kBusy, kDamaged, kIo, kInvalidArgument (a
+  ///         directory; max_bytes below the file's size)
   static std::unique_ptr<Pool> Open(const std::string& path, const Options& options);
 
   std::byte* base() const { return mapping_->base(); }

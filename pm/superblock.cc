@@ -54,8 +54,8 @@ std::string GeometryDefect(Geometry geometry) {
 }
 
 std::string ConfigDefect(std::uint32_t key_size, std::uint32_t value_size, Geometry geometry) {
-  if (key_size < 8 || key_size > 128 || !std::has_single_bit(key_size)) {
-    return fmt::format("key size {} is not one of 8, 16, 32, 64, 128 bytes", key_size);
+  if (key_size < 1 || key_size > kMaxKeyBytes) {
+    return fmt::format("key size {} is not between 1 and {} bytes", key_size, kMaxKeyBytes);
   }
   if (value_size < 1 || value_size > kMaxValueBytes) {
     return fmt::format("value size {} is not between 1 and {} bytes", value_size, kMaxValueBytes);

@@ -143,6 +143,10 @@ bool UpgradePool(const std::string& path) {
   const std::optional<Superblock> superblock =
       UpgradedSuperblock(old.base(), old.file_bytes(), path);
   if (!superblock) return false;
+  if (old.is_device()) {  // (No build of those versions had pools on devices.)
+    throw Error(ErrorCode::kUnsupported,
+                path + ": a pool on a device can't be upgraded: there is no room for a second one");
+  }
 
   std::error_code error;
   const std::filesystem::path pool = std::filesystem::canonical(path, error);

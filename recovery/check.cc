@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "pm/thread_pool.h"
+#include "table/key_rows.h"
 #include "table/media/direct.h"
 #include "table/protocol.h"
 
@@ -104,8 +105,10 @@ class Reader {
 /// Why a valid slot's word is wrong for its key or its place, or empty.
 std::string WordDefect(const TableView& table, const KeyBuffer& key, std::uint64_t word, int level,
                        std::uint64_t bucket) {
+  if (!IsPadded(key.words, table.key_size)) return "not all bytes behind the key's own are zeros";
   if (level < 0) {
-    if (table.key_words > 1) return "item in the reserved level, which is for 8-byte keys only";
+    if (table.key_words > 1)
+      return "item in the reserved level, which is for keys of up to 8 bytes";
     return word == kReservedWord ? "" : "state word of a reserved key is not the reserved word";
   }
   const Candidates candidates = LocateKey(table, key.words);
@@ -263,7 +266,7 @@ bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std:
   const Reader reader(pool);
   const TableView& table = reader.table();
   KeyBuffer wanted;
-  std::memcpy(wanted.words, key.data(), key.size());
+  PadKey(key.data(), table.key_size, wanted.words);
   const Candidates candidates = LocateKey(table, wanted.words);
   const auto read = [&](std::uint64_t reference) {
     if (!table.inline_values() && !reader.NamesCell(reference)) return false;
@@ -283,7 +286,7 @@ bool FindInPool(const Pool& pool, std::span<const std::byte> key, std::span<std:
         if (reader.Word(slot) != candidates.word) continue;
         KeyBuffer there;
         LoadSlotKey(table, reader.media(), slot, candidates.word, there.words);
-        if (std::memcmp(there.words, wanted.words, key.size()) == 0) {
+        if (std::equal(there.words, there.words + table.key_words, wanted.words)) {
           return read(reader.Reference(slot));
         }
       }
@@ -309,7 +312,7 @@ bool VisitPoolUntil(const Pool& pool,
     const std::uint64_t reference = reader.Reference(slot);
     if (!table.inline_values() && !reader.NamesCell(reference)) return;
     reader.operations().ReadValue(reference, value.data());
-    go_on = visit(std::as_bytes(std::span(key.words, table.key_words)), value);
+    go_on = visit(std::as_bytes(std::span(key.words)).first(table.key_size), value);
   };
   const std::uint64_t buckets = reader.Buckets();
   for (std::uint64_t first = 0; first < buckets && go_on; first += kBucketsAtATime) {

@@ -20,6 +20,12 @@ ScanCounters RecoverPool(Pool& pool, const RecoverySteps& steps, RecoveryStats* 
                             "was changed; `gpmstore check` names the first",
                             pool.mapping().path(), found.bad_references, found.shared_cells));
   }
+  if (found.bad_keys > 0) {
+    throw Error(ErrorCode::kDamaged,
+                fmt::format("{}: {} items have keys of more than {} bytes; nothing was changed; "
+                            "`gpmstore check` names the first",
+                            pool.mapping().path(), found.bad_keys, superblock.key_size));
+  }
   stats->insert_slots_cleared = found.insert_slots;
   stats->duplicates_removed = found.duplicates;
   if (stats->was_clean) pool.SetClean(false);

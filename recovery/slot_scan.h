@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "table/key_rows.h"
 #include "table/protocol.h"
 
 namespace gpm {
@@ -25,6 +26,7 @@ struct ScanCounters {
   std::uint64_t duplicates = 0;
   std::uint64_t bad_references = 0;  ///< names no cell of a segment
   std::uint64_t shared_cells = 0;    ///< names a cell that another item names too
+  std::uint64_t bad_keys = 0;        ///< something else than zeros behind them; not by kTrust
 };
 
 /// Ranges of cell numbers [first, last) that the value segments hold.
@@ -110,6 +112,10 @@ GPM_HD void ScanSlot(const Operations<Group, Media>& operations, const SlotScan&
       LoadSlotKey(table, media, slot, word, key.words);
     } else {
       directory.LoadKey(index, slot.index, key.words);
+    }
+    if (!IsPadded(key.words, table.key_size)) {
+      AtomicAdd(&pass.counters->bad_keys, 1);
+      return;
     }
     // (Only damage leaves copies within the levels that are being drained.)
     const bool moved_or_copy = operations.IsDuplicate(slot, key.words);

@@ -15,6 +15,7 @@
 #include "pm/superblock.h"
 #include "snapshot/block_buffer.h"
 #include "table/hash.h"
+#include "table/key_rows.h"
 #include "table/layout.h"
 
 namespace gpm {
@@ -242,8 +243,8 @@ bool SnapshotChain::Counts(std::size_t i, const std::byte* key) const {
   if (i + 1 == files_.size()) return true;
   const SnapshotHeader& header = files_[i]->header();
   KeyBuffer words;
-  std::memcpy(words.words, key, header.key_size);
-  const std::uint64_t hash = HashKey(header.hash_seed, words.words, header.key_size / 8).h;
+  PadKey(key, header.key_size, words.words);
+  const std::uint64_t hash = HashKey(header.hash_seed, words.words, KeyWords(header.key_size)).h;
   for (std::size_t later = i + 1; later < files_.size(); ++later) {
     if (changed_[later][hash >> (64 - files_[later]->header().range_bits)]) return false;
   }

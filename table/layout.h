@@ -32,7 +32,8 @@ struct TableView {
   std::uint64_t hash_seed[2];
   std::uint64_t bucket_bytes;
   std::uint64_t cell_bytes;     ///< 0 when values are inline
-  std::uint32_t key_words;      ///< 8-byte words of a key
+  std::uint32_t key_size;       ///< bytes
+  std::uint32_t key_words;      ///< 8-byte words of a key, as it is stored
   std::uint32_t value_size;     ///< bytes
   std::uint32_t key_offset;     ///< of the first key in a bucket (keys longer than 8 bytes)
   std::uint32_t levels;         ///< x of the geometry
@@ -123,7 +124,8 @@ inline TableView MakeTableView(std::byte* base, const Superblock& superblock) {
     view.cell_inverse = odd;  // right in 3 bits; each step of Newton's method doubles that
     for (int step = 0; step < 4; ++step) view.cell_inverse *= 2 - odd * view.cell_inverse;
   }
-  view.key_words = superblock.key_size / 8;
+  view.key_size = superblock.key_size;
+  view.key_words = KeyWords(superblock.key_size);
   view.value_size = superblock.value_size;
   view.levels = superblock.geometry.levels;
   view.locations = superblock.geometry.locations;
@@ -206,8 +208,8 @@ GPM_HD inline std::byte* CandidateBucket(const TableView& table, const Candidate
       level, BucketNumber(candidates.hash, location, table.level_views[level].part_buckets));
 }
 
-/// A key of up to 128 bytes, in registers or on the stack.
-inline constexpr std::uint32_t kMaxKeyWords = 16;
+/// The words of a key, in registers or on the stack.
+inline constexpr std::uint32_t kMaxKeyWords = KeyWords(kMaxKeyBytes);
 struct KeyBuffer {
   std::uint64_t words[kMaxKeyWords];
 };
@@ -226,7 +228,8 @@ GPM_HD inline void EmptySlot(const TableView& table, const Media& media, Slot sl
   media.Flush(flush, state, (table.inline_values() ? 1 : 2) * sizeof *state);
 }
 
-/// The key stored in a valid slot. 8-byte keys are their own state word, but in the reserved level.
+/// The key stored in a valid slot. Keys of one word are their own state word, but in the reserved
+/// level.
 template <class Media>
 GPM_HD inline void LoadSlotKey(const TableView& table, const Media& media, Slot slot,
                                std::uint64_t word, std::uint64_t* key) {

@@ -113,10 +113,10 @@ TEST_F(BadInputTest, GeometryOfAPool) {
 }
 
 TEST_F(BadInputTest, KeyAndValueSizesOfAPool) {
-  for (const std::uint32_t key_size : {0u, 1u, 4u, 7u, 9u, 12u, 24u, 48u, 127u, 256u, 1u << 31}) {
+  for (const std::uint32_t key_size : {0u, 256u, 1u << 31}) {
     CreateOptions create;
     create.key_size = key_size;
-    ExpectNoPool(create, "128");  // says which there are
+    ExpectNoPool(create, "is not between 1 and 255 bytes");
   }
   for (const std::uint32_t value_size : {0u, kMaxValueBytes + 1, 1u << 31}) {
     CreateOptions create;

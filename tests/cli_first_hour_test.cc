@@ -323,7 +323,7 @@ TEST_F(CliFirstHourTest, MessagesAreShortAndNameTheOption) {
       {"ycsb -w a --theta nan", "--theta: 'nan'"},
       {"ycsb -w a --cache 1e308", "--cache: '1e308'"},
       {"ycsb -w a --seed -1", "--seed: '-1'"},
-      {"ycsb -w a --key-size 9", "--key-size"},
+      {"ycsb -w a --key-size 7", "--key-size"},
       {"ycsb -w a --value-size 0", "--value-size: '0'"},
       {"ycsb -w a --geometry 3L-2H-8S", "--geometry"},
       {"replay --batch 0 --run x", "--batch: '0'"},

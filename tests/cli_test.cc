@@ -164,7 +164,9 @@ TEST_F(CliTest, WrongUsageIsStatus2) {
   ExpectRefused("ycsb -w a --theta 9", "theta");
   ExpectRefused("ycsb -w a --distribution pareto", "pareto");
   ExpectRefused("ycsb -w a --geometry 3L-2H-8S", "3L-2H-8S");
-  ExpectRefused("ycsb -w a --key-size 9", "9");
+  ExpectRefused("ycsb -w a --key-size 7", "7");
+  ExpectRefused("create " + NewPath() + " --key-size 0", "from 1 to 255");
+  ExpectRefused("create " + NewPath() + " --key-size 256", "from 1 to 255");
   ExpectRefused("ycsb -w a --value-size 0", "0");
   ExpectRefused("ycsb -w a --value-size 16777217", "16777217");
   ExpectRefused("ycsb -w a --pool-max 12Q", "pool-max");
@@ -233,6 +235,40 @@ TEST_F(CliTest, LongKeysAreTextOrHex) {
   EXPECT_EQ(info["value_size"], 4);
   EXPECT_EQ(info["items"], 3);
   EXPECT_EQ(info["clean"], true);
+}
+
+TEST_F(CliTest, KeysThatAreNotWholeWords) {
+  const std::string pool = NewPath();
+  ASSERT_EQ(Run("create " + pool + " --key-size 36 --value-size 8").status, 0);
+  const std::string digest(34, 'd');
+  for (const char* tail : {"aa", "ab", "ba"}) {
+    EXPECT_EQ(Run("put " + pool + " " + digest + tail + " " + tail).status, 0);
+  }
+  EXPECT_EQ(Run("put " + pool + " 0x00 zeros").status, 0);
+  EXPECT_EQ(Run("get " + pool + " " + digest + "ab").out, "ab\n");
+  EXPECT_EQ(Run("get " + pool + " " + digest + "bb").status, 1);
+  EXPECT_EQ(Run("del " + pool + " " + digest + "ba").status, 0);
+  EXPECT_EQ(Run("dump " + pool).out,
+            "0x" + std::string(72, '0') + "\tzeros\n" + digest + "aa\taa\n" + digest + "ab\tab\n");
+  ExpectRefused("put " + pool + " " + digest + "abc x", "37 bytes");
+  EXPECT_EQ(RunJson("info " + pool)["key_size"], 36);
+  const std::string snapshot = NewPath();
+  const std::string restored = NewPath();
+  EXPECT_EQ(Run("snapshot " + pool + " " + snapshot).status, 0);
+  EXPECT_EQ(Run("restore " + snapshot + " " + restored).status, 0);
+  EXPECT_EQ(Run("dump " + restored).out, Run("dump " + pool).out);
+
+  // Lines of a trace name keys by their text, as get does.
+  const std::string trace = NewPath();
+  WriteFile(trace, "INSERT usertable user7 [ field0=new ]\nDELETE usertable user8\n");
+  EXPECT_EQ(Run("replay --run " + trace + " --pool " + pool + OnExecutor()).status, 0);
+  EXPECT_EQ(Run("get " + pool + " user7").out, "new\n");
+  ExpectRefused("replay --run " + trace + " --key-size 4", "5 bytes");
+  EXPECT_EQ(RunJson("replay --run " + trace + " --key-size 5" + OnExecutor())["store"]["key_size"],
+            5);
+  EXPECT_EQ(RunJson("ycsb -w a --records 500 --operations 500 --verify all --key-size 33" +
+                    OnExecutor())["run"]["wrong"],
+            0);
 }
 
 TEST_F(CliTest, YcsbRunsAndReports) {

@@ -658,6 +658,95 @@ TEST_F(CudaTest, MisalignedDeviceKeysAreRefused) {
   EXPECT_EQ(store.Stats().items, 0u);
 }
 
+/// Rows that are padded, wherever they are, of batches for every strategy.
+TEST_F(CudaTest, KeysThatAreNotWholeWords) {
+  for (const std::uint32_t key_size : {7u, 33u, 36u}) {
+    Store store = Store::Create(PoolPath(), test::Shape(key_size, 8), test::TestOpenOptions());
+    std::uint64_t next = 0;
+    for (const std::size_t n : {std::size_t{1}, std::size_t{700}, std::size_t{40'000}}) {
+      for (int where = 0; where < Placed::kWays; ++where) {
+        std::string rows;
+        std::vector<std::uint64_t> values;
+        for (std::size_t i = 0; i < n; ++i) {
+          rows += test::MakeKey(next, key_size);
+          values.push_back(~next++);
+        }
+        const std::vector<char> keys(rows.begin(), rows.end());
+        Placed placed(static_cast<Placed::Where>(where), keys);
+        std::vector<Result> results(n, Result::kInvalid);
+        std::vector<std::uint64_t> found(n);
+        EXPECT_EQ(store.Insert(placed.bytes(), std::as_bytes(std::span(values)), results), 0u);
+        EXPECT_EQ(store.Upsert(placed.bytes(), std::as_bytes(std::span(values)), results), 0u);
+        EXPECT_EQ(store.Find(placed.bytes(), std::as_writable_bytes(std::span(found)), results),
+                  0u);
+        EXPECT_EQ(found, values);
+        if (n > 1) {  // from the second row on, which is at no 8 bytes
+          const OnDevice<char> device(std::vector<char>(rows.begin(), rows.end() - key_size));
+          EXPECT_EQ(store.Erase(device.In().subspan(key_size), std::span(results).first(n - 2)),
+                    0u);
+        }
+      }
+    }
+    store.Close();
+    const CheckReport report = CheckPool(PoolPath());
+    EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+    EXPECT_EQ(report.items, Placed::kWays * (1u + 2u + 2u));
+    std::filesystem::remove(PoolPath());
+  }
+}
+
+__global__ void UsePaddedKeys(DeviceView view, const std::byte* rows, std::uint32_t key_size,
+                              std::uint32_t n, std::uint64_t* values, std::uint64_t* wrong) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t i =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (i >= n) return;
+  std::uint64_t key[kMaxKeyWords];
+  view.PadKey(rows + std::uint64_t{i} * key_size, key);
+  auto* const value = reinterpret_cast<std::byte*>(values + i);
+  bool fine = view.Insert(tile, key, value) == Result::kOk;
+  tile.sync();
+  if (tile.thread_rank() == 0) values[i] = 0;
+  tile.sync();
+  fine &= view.Find(tile, key, value) == Result::kOk && values[i] == i + 1;
+  if (!fine && tile.thread_rank() == 0) AtomicAdd(wrong, 1);
+}
+
+TEST_F(CudaTest, AScopePadsKeys) {
+  constexpr std::uint32_t n = 3000;
+  for (const std::uint32_t key_size : {7u, 36u}) {
+    Store store =
+        Store::Create(PoolPath(), test::Shape(key_size, 8, 4 * n), test::TestOpenOptions());
+    std::string rows;
+    std::vector<std::uint64_t> values;
+    for (std::uint32_t i = 0; i < n; ++i) {
+      rows += test::MakeKey(i, key_size);
+      values.push_back(i + 1);
+    }
+    const std::vector<char> keys(rows.begin(), rows.end());
+    const OnDevice<char> device_keys(keys);
+    const OnDevice<std::uint64_t> device_values(values);
+    const OnDevice<std::uint64_t> wrong(std::vector<std::uint64_t>{0});
+    {
+      DeviceScope scope(store, nullptr, n, 0);
+      UsePaddedKeys<<<(n * DeviceView::kLanes + 255) / 256, 256>>>(
+          scope.view(), device_keys.In().data(), key_size, n, device_values.data(), wrong.data());
+      CheckCuda(cudaGetLastError(), "UsePaddedKeys");
+      scope.Close();
+    }
+    EXPECT_EQ(wrong.Host()[0], 0u);
+    std::vector<std::uint64_t> found(n);
+    std::vector<Result> results(n);
+    EXPECT_EQ(store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(found)),
+                         results),
+              0u);
+    EXPECT_EQ(found, values);
+    store.Close();
+    std::filesystem::remove(PoolPath());
+  }
+}
+
 TEST_F(CudaTest, AScopeNeedsTheCudaExecutor) {
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;

@@ -347,7 +347,7 @@ TEST(CrashWorkloadTest, SomeRoundsHaveADirectoryAndSomeACache) {
 }
 
 TEST(CrashWorkloadTest, KeysHaveNumbers) {
-  for (const std::uint32_t key_size : {8u, 16u, 32u, 64u, 128u}) {
+  for (const std::uint32_t key_size : {8u, 9u, 16u, 32u, 36u, 64u, 128u, 255u}) {
     const CrashItems items(key_size, 8);
     std::set<Bytes> keys;
     for (std::uint64_t number = 0; number < 1000; ++number) {
@@ -469,7 +469,7 @@ TEST_F(KillTest, LongKeysAndManyThreads) {
 }
 
 TEST_F(KillTest, InlineValuesAndOneThread) {
-  CrashTest(8, "--key-size 16 --value-size 8 --threads 1");
+  CrashTest(8, "--key-size 36 --value-size 8 --threads 1");
 }
 
 TEST_F(KillTest, LargeBatchesOfSeveralJobs) {
@@ -552,7 +552,7 @@ TEST_F(KillTest, WrongUsageIsStatus2) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   EXPECT_EQ(status_of(""), 2);
-  EXPECT_EQ(status_of("--key-size 9 --pool " + pool), 2);
+  EXPECT_EQ(status_of("--key-size 7 --pool " + pool), 2);
   EXPECT_EQ(status_of("--geometry 3L-2H-8S --pool " + pool), 2);
   EXPECT_EQ(status_of("--executor tpu --pool " + pool), 2);
   EXPECT_EQ(status_of("--pool /nonexistent/pool"), 2);

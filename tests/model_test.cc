@@ -16,9 +16,11 @@ struct Shape {
 };
 
 constexpr Shape kShapes[] = {
-    {8, 8, "2L-2H-8S"},   {8, 128, "2L-2H-8S"},   {16, 3, "1L-2H-16S"}, {16, 40, "2L-2H-4S"},
-    {32, 8, "4L-2H-4S"},  {32, 100, "2L-2H-8S"},  {64, 1, "2L-4H-4S"},  {64, 24, "1L-2H-8S"},
-    {128, 8, "2L-2H-2S"}, {128, 200, "2L-2H-8S"}, {8, 6, "2L-2H-8S"},   {16, 34, "2L-2H-8S"},
+    {8, 8, "2L-2H-8S"},    {8, 128, "2L-2H-8S"},   {16, 3, "1L-2H-16S"},  {16, 40, "2L-2H-4S"},
+    {32, 8, "4L-2H-4S"},   {32, 100, "2L-2H-8S"},  {64, 1, "2L-4H-4S"},   {64, 24, "1L-2H-8S"},
+    {128, 8, "2L-2H-2S"},  {128, 200, "2L-2H-8S"}, {8, 6, "2L-2H-8S"},    {16, 34, "2L-2H-8S"},
+    {1, 40, "2L-2H-8S"},   {7, 12, "2L-2H-8S"},    {9, 8, "1L-2H-16S"},   {33, 100, "2L-2H-4S"},
+    {36, 128, "2L-2H-8S"}, {100, 3, "2L-2H-8S"},   {129, 24, "4L-2H-4S"}, {255, 8, "2L-2H-2S"},
 };
 
 class ModelTest : public PoolTest, public ::testing::WithParamInterface<Shape> {};
@@ -87,7 +89,7 @@ TEST_P(ModelTest, RandomBatches) {
     }
   }
   resizes += store.store().Stats().resizes;
-  if (budget >= 500000) {
+  if (budget >= 500000 && shape.key_size > 1) {  // (there are 256 keys of 1 byte)
     EXPECT_GT(resizes, 3u) << "the test should make the table grow";
   }
   store.Reopen();

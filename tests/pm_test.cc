@@ -85,7 +85,8 @@ TEST(ErrorTest, NamesAreDistinct) {
 
 TEST(MediumTest, NothingClaimsMoreThanItKeeps) {
   const Persist none;
-  for (const Medium medium : {Medium::kDax, Medium::kTmpfs, Medium::kFile, Medium::kHostPinned}) {
+  for (const Medium medium :
+       {Medium::kDax, Medium::kTmpfs, Medium::kFile, Medium::kHostPinned, Medium::kDaxDevice}) {
     const MediumInfo info = DescribeMedium(medium, none);
     EXPECT_EQ(info.medium, medium);
     EXPECT_EQ(info.survives_process_crash, medium != Medium::kHostPinned);
@@ -97,6 +98,7 @@ TEST(MediumTest, NothingClaimsMoreThanItKeeps) {
   EXPECT_EQ(MediumName(Medium::kTmpfs), "tmpfs");
   EXPECT_EQ(MediumName(Medium::kFile), "file");
   EXPECT_EQ(MediumName(Medium::kHostPinned), "host-pinned");
+  EXPECT_EQ(MediumName(Medium::kDaxDevice), "dax-device");
 }
 
 std::vector<std::string>* persist_calls = nullptr;

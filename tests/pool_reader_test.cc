@@ -67,7 +67,7 @@ class PoolReaderTest : public PoolTest {
 };
 
 TEST_F(PoolReaderTest, ReadsPoolsThatWereClosedInOrderOrNot) {
-  for (const std::uint32_t key_size : {8u, 32u}) {
+  for (const std::uint32_t key_size : {8u, 32u, 36u}) {
     SCOPED_TRACE(key_size);
     const std::string path = MakePool(key_size);
     {

@@ -172,7 +172,7 @@ class RowOperationsTest : public PoolTest, public ::testing::WithParamInterface<
   }
   std::string Drawn(const InitialValue& initial, std::uint64_t number) const {
     const std::string key = MakeKey(number, GetParam().key_size);
-    std::vector<std::uint64_t> words(key.size() / 8);
+    std::vector<std::uint64_t> words(KeyWords(GetParam().key_size));
     std::memcpy(words.data(), key.data(), key.size());
     std::string row(GetParam().value_size, '\0');
     DrawRow(ThreadGroup{}, RowDrawer::Of(initial, GetParam().element), words.data(),
@@ -190,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, RowOperationsTest,
     ::testing::Values(RowShape{8, 4, Element::kFloat32}, RowShape{8, 8, Element::kBFloat16},
                       RowShape{8, 12, Element::kFloat32}, RowShape{8, 128, Element::kFloat32},
-                      RowShape{32, 34, Element::kFloat16}, RowShape{16, 256, Element::kBFloat16}),
+                      RowShape{32, 34, Element::kFloat16}, RowShape{16, 256, Element::kBFloat16},
+                      RowShape{36, 128, Element::kFloat32}),
     [](const auto& shape) {
       return "key" + std::to_string(shape.param.key_size) + "_value" +
              std::to_string(shape.param.value_size) + "_" +

@@ -87,8 +87,9 @@ struct SnapshotShape {
   std::uint32_t key_size;
   std::uint32_t value_size;
 };
-constexpr SnapshotShape kSnapshotShapes[] = {
-    {"Inline", 8, 8}, {"Cells", 8, 40}, {"LongKeys", 32, 128}, {"LongKeysInline", 32, 5}};
+constexpr SnapshotShape kSnapshotShapes[] = {{"Inline", 8, 8},      {"Cells", 8, 40},
+                                             {"LongKeys", 32, 128}, {"LongKeysInline", 32, 5},
+                                             {"Padded", 36, 128},   {"PaddedInline", 33, 5}};
 
 class SnapshotTest : public PoolTest {
  protected:

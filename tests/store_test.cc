@@ -14,6 +14,8 @@ static_assert(std::is_nothrow_move_constructible_v<Store>);
 static_assert(std::is_nothrow_move_assignable_v<Store>);
 
 constexpr std::uint32_t kKeySizes[] = {8, 16, 32, 64, 128};
+/// Not whole words: their rows are padded.
+constexpr std::uint32_t kPaddedKeySizes[] = {1, 7, 9, 33, 36, 100, 129, 255};
 constexpr std::uint32_t kValueSizes[] = {1, 7, 8, 9, 16, 100, 128, 1000, 65536};
 
 /// Geometry, key size.
@@ -36,15 +38,21 @@ class StoreShapeTest
   }
 };
 
+std::string NameOfShape(const ::testing::TestParamInfo<StoreShapeTest::ParamType>& shape) {
+  std::string name = std::get<0>(shape.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + "_key" + std::to_string(std::get<1>(shape.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, StoreShapeTest,
                          ::testing::Combine(::testing::Values("2L-2H-8S", "1L-2H-16S", "4L-2H-4S",
                                                               "2L-4H-4S", "1L-1H-32S", "1L-1H-1S"),
                                             ::testing::ValuesIn(kKeySizes)),
-                         [](const auto& shape) {
-                           std::string name = std::get<0>(shape.param);
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name + "_key" + std::to_string(std::get<1>(shape.param));
-                         });
+                         NameOfShape);
+INSTANTIATE_TEST_SUITE_P(Padded, StoreShapeTest,
+                         ::testing::Combine(::testing::Values("2L-2H-8S", "1L-2H-16S"),
+                                            ::testing::ValuesIn(kPaddedKeySizes)),
+                         NameOfShape);
 
 TEST_P(StoreShapeTest, EveryOutcomeOfEveryKind) {
   for (const std::uint32_t value_size : kValueSizes) {

@@ -127,8 +127,21 @@ inline constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
 
 /// The key with a number: the last word is the number, and for two of three numbers the other
 /// words are mixed from it, so that there are keys that differ only in their last word. Number 0 is
-/// the all-zero key, kAllOnes the all-one key.
+/// the all-zero key, kAllOnes the all-one key. Keys that are not whole words end with the number's
+/// bytes, or with as many as they have, the lowest last: so that there are keys that differ only in
+/// their last byte.
 inline std::string MakeKey(std::uint64_t number, std::uint32_t key_size) {
+  if (key_size % 8 != 0) {
+    std::string key(key_size, '\0');
+    for (std::uint32_t i = 1; i <= std::min(key_size, 8u); ++i) {
+      key[key_size - i] = static_cast<char>(number >> (8 * (i - 1)));
+    }
+    for (std::uint32_t i = 8; i < key_size && number % 3 != 0; ++i) {
+      key[i - 8] = static_cast<char>(Mix(number + i));
+    }
+    if (number == kAllOnes) key.assign(key_size, '\xFF');
+    return key;
+  }
   std::vector<std::uint64_t> words(key_size / 8, 0);
   if (number == kAllOnes) {
     std::fill(words.begin(), words.end(), kAllOnes);
@@ -139,8 +152,14 @@ inline std::string MakeKey(std::uint64_t number, std::uint32_t key_size) {
   return std::string(reinterpret_cast<const char*>(words.data()), key_size);
 }
 
+/// REQUIRES: at least 8 bytes.
 inline std::uint64_t KeyNumber(std::span<const std::byte> key) {
-  std::uint64_t number;
+  std::uint64_t number = 0;
+  if (key.size() % 8 != 0) {
+    for (const std::byte byte : key.last(8))
+      number = number << 8 | static_cast<std::uint64_t>(byte);
+    return number;
+  }
   std::memcpy(&number, key.data() + key.size() - 8, 8);
   return number;
 }

@@ -246,16 +246,23 @@ class ReplayTest : public TraceFileTest {
   /// Replays the traces one after the other on a new pool that starts small, at each batch size,
   /// and compares every line and the final contents with the dictionary's.
   void CompareAtAllBatchSizes(const std::vector<const Trace*>& traces) {
+    for (const std::uint32_t key_size : {8u, 36u}) CompareAtAllBatchSizes(traces, key_size);
+  }
+  void CompareAtAllBatchSizes(const std::vector<const Trace*>& traces, std::uint32_t key_size) {
+    SCOPED_TRACE(key_size);
     std::map<std::uint64_t, std::string> dictionary;
+    std::map<std::uint64_t, std::string> texts;
     std::string expected;
     std::size_t value_size = 1;
     for (const Trace* trace : traces) {
       expected += DictionaryResults(dictionary, *trace);
       value_size = std::max(value_size, trace->longest_value());
+      for (const TraceLine& line : trace->lines()) texts[line.key] = line.text;
     }
     for (const std::size_t batch :
          {std::size_t{1}, std::size_t{7}, std::size_t{4096}, std::size_t{1} << 20}) {
       CreateOptions create;
+      create.key_size = key_size;
       create.value_size = static_cast<std::uint32_t>(value_size);
       const std::string path = NewPath();
       Store store = Store::Create(path, create, test::TestOpenOptions());
@@ -274,7 +281,10 @@ class ReplayTest : public TraceFileTest {
       for (const auto& [key, value] : dictionary) {
         std::string padded = value;
         padded.resize(value_size);
-        model[std::string(reinterpret_cast<const char*>(&key), 8)] = padded;
+        std::string bytes(reinterpret_cast<const char*>(&key), 8);
+        if (key_size != 8) bytes = texts[key];
+        bytes.resize(key_size);
+        model[bytes] = padded;
       }
       test::ExpectContents(store, model);
       store.Close();
@@ -335,13 +345,13 @@ TEST_F(ReplayTest, WhatDoesNotFitIsRefusedAndChangesNothing) {
   const Trace trace = Trace::Read(Write("INSERT usertable user1 [ field0=123456789 ]\n"));
   ReplayOptions options;
   CreateOptions create;
-  create.key_size = 16;
-  Store long_keys = Store::Create(NewPath(), create, test::TestOpenOptions());
+  create.key_size = 4;
+  Store short_keys = Store::Create(NewPath(), create, test::TestOpenOptions());
   create.key_size = 8;
   create.value_size = 8;
   Store short_values = Store::Create(NewPath(), create, test::TestOpenOptions());
   std::string message;
-  for (Store* store : {&long_keys, &short_values}) {
+  for (Store* store : {&short_keys, &short_values}) {
     EXPECT_EQ(ErrorOf([&] { Replay(*store, trace, options); }, &message),
               ErrorCode::kInvalidArgument);
     EXPECT_EQ(store->Stats().items, 0u);

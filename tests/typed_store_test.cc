@@ -97,6 +97,50 @@ TEST_F(TypedStoreTest, SingleItemsOfOwnTypes) {
   EXPECT_EQ(store.Stats().items, 1u);
 }
 
+/// A block of a model's cache: a digest, a layer.
+struct BlockName {
+  std::array<std::uint8_t, 32> digest;
+  std::uint32_t layer;
+};
+
+template <class Key>
+class TypedKeyTest : public PoolTest {};
+using KeyTypes = ::testing::Types<std::array<std::uint8_t, 1>, std::array<char, 7>, BlockName,
+                                  std::array<char, 255>>;
+TYPED_TEST_SUITE(TypedKeyTest, KeyTypes);
+
+TYPED_TEST(TypedKeyTest, KeysOfAnySize) {
+  using Blocks = TypedStore<TypeParam, std::uint64_t>;
+  const std::string path = this->NewPath();
+  std::vector<TypeParam> keys(200);
+  std::vector<std::uint64_t> values(200), found(200);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    values[i] = i + 1;
+    // They differ in their last byte alone.
+    reinterpret_cast<unsigned char*>(&keys[i])[sizeof(TypeParam) - 1] =
+        static_cast<unsigned char>(i);
+  }
+  Blocks store = Blocks::Create(path, {}, TestOpenOptions());
+  EXPECT_EQ(store.store().key_size(), sizeof(TypeParam));
+  EXPECT_EQ(store.Insert(std::span<const TypeParam>(keys).first(100),
+                         std::span<const std::uint64_t>(values).first(100)),
+            0u);
+  EXPECT_EQ(store.Find(keys, found), 100u);
+  EXPECT_TRUE(std::equal(found.begin(), found.begin() + 100, values.begin()));
+  EXPECT_EQ(store.Put(keys[150], 7), Result::kOk);
+  EXPECT_EQ(store.Get(keys[150]), 7u);
+  EXPECT_EQ(store.Get(keys[151]), std::nullopt);
+  EXPECT_TRUE(store.Delete(keys[150]));
+  store.Close();
+  store = Blocks::Open(path, TestOpenOptions());
+  std::uint64_t items = 0;
+  store.ForEach([&](const TypeParam& key, const std::uint64_t& value) {
+    ++items;
+    EXPECT_EQ(std::memcmp(&key, &keys.at(value - 1), sizeof key), 0);
+  });
+  EXPECT_EQ(items, 100u);
+}
+
 TEST_F(TypedStoreTest, PoolsOfOtherSizesAreRefused) {
   const std::string path = NewPath();
   Points::Create(path, {}, TestOpenOptions()).Close();

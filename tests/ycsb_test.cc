@@ -340,7 +340,8 @@ class RunnerTest : public test::PoolTest {
 };
 
 TEST_F(RunnerTest, EveryWorkloadVerifies) {
-  const std::pair<std::uint32_t, std::uint32_t> sizes[] = {{8, 128}, {8, 8}, {8, 3}, {32, 20}};
+  const std::pair<std::uint32_t, std::uint32_t> sizes[] = {
+      {8, 128}, {8, 8}, {8, 3}, {32, 20}, {36, 20}};
   for (const auto& [key_size, value_size] : sizes) {
     for (const char* name :
          {"a", "b", "c", "d", "f", "find", "find-missing", "insert", "update", "erase"}) {

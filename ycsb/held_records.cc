@@ -31,6 +31,7 @@ std::uint64_t CountFound(Store& store, KeyOrder order, std::uint64_t first, std:
 }  // namespace
 
 std::string MissingRecords(Store& store, const WorkloadSpec& spec) {
+  RequireKeyBytes(store.key_size());
   const Mix& mix = spec.mix;
   const bool needs_records = spec.load_only() || mix.insert + mix.missing < 1;
   if (needs_records && spec.records > 0) {

@@ -1,8 +1,11 @@
 #include "ycsb/items.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "gpmstore/error.h"
 #include "ycsb/generators.h"
 
 namespace gpm::ycsb {
@@ -19,11 +22,18 @@ std::uint64_t KeyWord(std::uint64_t record, KeyOrder order, bool missing) {
   return missing ? word | (std::uint64_t{1} << 63) : word;
 }
 
+void RequireKeyBytes(std::uint32_t key_size) {
+  if (key_size >= kLeastKeyBytes) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the keys of records have at least {} bytes, and the pool's have {}",
+                          kLeastKeyBytes, key_size));
+}
+
 void WriteKey(std::uint64_t word, std::span<std::byte> key) {
-  std::memcpy(key.data(), &word, kWordBytes);
+  std::memcpy(key.data(), &word, std::min(kWordBytes, key.size()));
   for (std::size_t at = kWordBytes; at < key.size(); at += kWordBytes) {
     const std::uint64_t next = Mix64(word + at);
-    std::memcpy(key.data() + at, &next, kWordBytes);
+    std::memcpy(key.data() + at, &next, std::min(kWordBytes, key.size() - at));
   }
 }
 

@@ -17,8 +17,13 @@ namespace gpm::ycsb {
 /// it (`missing`) gives keys that are never inserted.
 std::uint64_t KeyWord(std::uint64_t record, KeyOrder order, bool missing = false);
 
-/// Writes a key of key.size() bytes: the word, little-endian, then bytes mixed from it.
-/// REQUIRES: key.size() is a multiple of 8, at least 8.
+/// Bytes of a key that tell records apart.
+inline constexpr std::uint32_t kLeastKeyBytes = 8;
+/// @throws Error(kInvalidArgument) for shorter ones
+void RequireKeyBytes(std::uint32_t key_size);
+
+/// Writes a key of key.size() bytes: the word, little-endian, then bytes mixed from it. Of a
+/// shorter key, what of the word has room.
 void WriteKey(std::uint64_t word, std::span<std::byte> key);
 
 /// Version of a value: 0 when it was loaded, otherwise a number from the operation that wrote it.

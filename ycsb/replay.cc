@@ -13,29 +13,35 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Whether keys are numbers; else they are texts, as for `gpmstore get`.
+bool AreNumbers(std::uint32_t key_size) { return key_size == sizeof(std::uint64_t); }
+
+/// Copies a text to a row, with zeros behind it.
+void FillText(std::string_view text, std::span<std::byte> row) {
+  std::copy_n(reinterpret_cast<const std::byte*>(text.data()), text.size(), row.begin());
+  std::fill(row.begin() + static_cast<std::ptrdiff_t>(text.size()), row.end(), std::byte{0});
+}
+
 void RequireFit(const Store& store, const Trace& trace, const ReplayOptions& options) {
   const auto refuse = [](const std::string& message) {
     throw Error(ErrorCode::kInvalidArgument, message);
   };
   if (options.batch_lines == 0) refuse("a batch needs at least 1 trace line");
-  if (store.key_size() != 8) {
-    refuse(fmt::format("a trace's keys have 8 bytes, and the pool's have {}", store.key_size()));
-  }
+  RequireKeysFit(trace, store.key_size());
   if (trace.longest_value() > store.value_size()) {
     refuse(fmt::format("the trace's longest value has {} bytes, and the pool's values have {}",
                        trace.longest_value(), store.value_size()));
   }
 }
 
-void FillRow(BatchBuffers& buffers, std::size_t row, const TraceLine& line) {
+void FillRow(BatchBuffers& buffers, std::size_t row, const TraceLine& line, bool is_number) {
   buffers.ops()[row] = line.op;
-  std::memcpy(buffers.key(row).data(), &line.key, sizeof line.key);
-  if (line.op != Op::kInsert && line.op != Op::kUpdate) return;
-  const std::span<std::byte> value = buffers.value(row);
-  std::copy_n(reinterpret_cast<const std::byte*>(line.value.data()), line.value.size(),
-              value.begin());
-  std::fill(value.begin() + static_cast<std::ptrdiff_t>(line.value.size()), value.end(),
-            std::byte{0});
+  if (is_number) {
+    std::memcpy(buffers.key(row).data(), &line.key, sizeof line.key);
+  } else {
+    FillText(line.text, buffers.key(row));
+  }
+  if (line.op == Op::kInsert || line.op == Op::kUpdate) FillText(line.value, buffers.value(row));
 }
 
 void WriteResult(std::ostream& out, const TraceLine& line, Result result,
@@ -52,6 +58,15 @@ void WriteResult(std::ostream& out, const TraceLine& line, Result result,
 
 }  // namespace
 
+void RequireKeysFit(const Trace& trace, std::uint32_t key_size) {
+  if (AreNumbers(key_size) || trace.longest_key() <= key_size) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("the trace's longest key has {} bytes as it is written, and the pool's keys have "
+                  "{}",
+                  trace.longest_key(), key_size));
+}
+
 PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& options) {
   RequireFit(store, trace, options);
   PhaseReport report;
@@ -63,10 +78,11 @@ PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& option
   shape.key_size = store.key_size();
   shape.value_size = store.value_size();
   BatchBuffers buffers(shape);
+  const bool are_numbers = AreNumbers(store.key_size());
 
   for (std::size_t first = 0; first < lines.size(); first += shape.rows) {
     const std::size_t rows = std::min(shape.rows, lines.size() - first);
-    for (std::size_t i = 0; i < rows; ++i) FillRow(buffers, i, lines[first + i]);
+    for (std::size_t i = 0; i < rows; ++i) FillRow(buffers, i, lines[first + i], are_numbers);
     const Clock::time_point batch_start = Clock::now();
     store.Apply(buffers.View(0, rows, std::nullopt));
     report.AddBatch(Clock::now() - batch_start, buffers.ops().first(rows));

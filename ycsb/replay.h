@@ -12,6 +12,9 @@
 
 namespace gpm::ycsb {
 
+/// @throws Error(kInvalidArgument) when keys of this size are shorter than the trace's
+void RequireKeysFit(const Trace& trace, std::uint32_t key_size);
+
 struct ReplayOptions {
   std::size_t batch_lines = 4096;
   /// Where one line an operation goes, or null: the trace's word, the key as written, the outcome
@@ -23,10 +26,11 @@ struct ReplayOptions {
 };
 
 /// Applies a trace to a store, in mixed batches of consecutive lines; the outcomes equal those of
-/// applying the lines one by one (Batch). Values are padded with zero bytes to the store's size.
-/// @throws Error(kInvalidArgument) when the store's keys are not of 8 bytes, its values are shorter
-///         than the trace's, or batch_lines is 0 (nothing was applied); kIo when the results can't
-///         be written; as Store::Apply
+/// applying the lines one by one (Batch). A key is its number in a store with keys of 8 bytes, else
+/// its text. Texts and values are padded with zero bytes to the store's sizes.
+/// @throws Error(kInvalidArgument) when the store's keys or values are shorter than the trace's, or
+///         batch_lines is 0 (nothing was applied); kIo when the results can't be written; as
+///         Store::Apply
 PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& options);
 
 }  // namespace gpm::ycsb

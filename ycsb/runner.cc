@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "gpmstore/error.h"
+#include "ycsb/items.h"
 
 namespace gpm::ycsb {
 namespace {
@@ -31,6 +32,7 @@ Runner::Runner(Store& store, const WorkloadSpec& spec, const RunnerOptions& opti
       options_(options),
       threads_(GeneratorThreads(options.generator_threads)) {
   ValidateWorkload(spec_);
+  RequireKeyBytes(store.key_size());
   constexpr std::size_t kMaxBatchRows = std::size_t{1} << 30;
   if (options_.batch_rows == 0 || options_.batch_rows > kMaxBatchRows) {
     throw Error(ErrorCode::kInvalidArgument,

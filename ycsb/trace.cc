@@ -277,6 +277,7 @@ Trace Trace::Read(const std::string& path, const Trace* before) {
     parsed.text = trace.Keep(parsed.text);
     parsed.value = trace.Keep(parsed.value);
     trace.longest_value_ = std::max(trace.longest_value_, parsed.value.size());
+    trace.longest_key_ = std::max(trace.longest_key_, parsed.text.size());
     trace.lines_.push_back(parsed);
   }
   return trace;

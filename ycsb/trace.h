@@ -30,9 +30,9 @@ struct TraceLine {
 ///  - bare: `INSERT 123`, `READ 123`, `UPDATE 123`, `DELETE 123`, without values.
 ///
 /// A key is an optional prefix without digits and then a decimal number that fits 64 bits: at most
-/// kMaxKeyBytes of printable text. The number alone is stored, so that all keys must have the same
-/// prefix, and those with leading zeros the same number of digits (and no other key fewer). Blank
-/// lines and lines that begin with '*', '[', '"', '#' or '-' (what BasicDB prints beside
+/// kMaxKeyBytes of printable text. The number alone tells keys apart, so that all must have the
+/// same prefix, and those with leading zeros the same number of digits (and no other key fewer).
+/// Blank lines and lines that begin with '*', '[', '"', '#' or '-' (what BasicDB prints beside
 /// operations) are skipped.
 ///
 /// Movable, not copyable. Thread safety: const members may be called from several threads.
@@ -53,12 +53,13 @@ class Trace {
 
   const std::vector<TraceLine>& lines() const { return lines_; }
   std::size_t longest_value() const { return longest_value_; }  ///< bytes
+  std::size_t longest_key() const { return longest_key_; }      ///< bytes, as it is written
 
  private:
   Trace() = default;
   std::string_view Keep(std::string_view text);
 
-  /// How the keys are written, of which only the numbers are stored.
+  /// How the keys are written, which only their numbers tell apart.
   struct KeyForm {
     std::optional<std::string> prefix;
     std::size_t padded_digits = 0;        ///< of keys with leading zeros; 0: there are none
@@ -71,6 +72,7 @@ class Trace {
   KeyForm key_form_;
   std::vector<TraceLine> lines_;
   std::size_t longest_value_ = 0;
+  std::size_t longest_key_ = 0;
   std::deque<std::string> texts_;  ///< blocks that never reallocate; lines_ points into them
 };
 

@@ -32,7 +32,8 @@ __global__ void CarryOut(DeviceView store, Rows rows) {
   const std::uint64_t row =
       (std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x) / DeviceView::kLanes;
   if (row >= rows.count) return;
-  const auto* key = reinterpret_cast<const std::uint64_t*>(rows.keys + row * rows.key_size);
+  std::uint64_t key[kMaxKeyWords];
+  store.PadKey(rows.keys + row * rows.key_size, key);
   const std::byte* value = rows.values + row * rows.value_size;
   Result result = Result::kInvalid;
   switch (rows.ops == nullptr ? rows.op : rows.ops[row]) {

@@ -139,12 +139,12 @@ void CrashItems::PutKey(std::uint64_t number, std::byte* key) const {
     std::memset(key, number == kAllOneKey ? 0xFF : 0, key_size_);
     return;
   }
-  for (std::size_t at = 0; at < key_size_; at += 8) {
-    const std::uint64_t word = at + 8 == key_size_ ? number
-                               : number % 3 == 0   ? 0
-                                                   : Mix64(number + at);
-    std::memcpy(key + at, &word, 8);
+  const std::size_t last = key_size_ - 8;
+  for (std::size_t at = 0; at < last; at += 8) {
+    const std::uint64_t word = number % 3 == 0 ? 0 : Mix64(number + at);
+    std::memcpy(key + at, &word, std::min<std::size_t>(8, last - at));
   }
+  std::memcpy(key + last, &number, 8);
 }
 
 std::optional<std::uint64_t> CrashItems::KeyNumber(std::span<const std::byte> key) const {

@@ -83,13 +83,15 @@ std::string VersionText(std::uint64_t version);
 /// Keys and values as bytes.
 class CrashItems {
  public:
+  static constexpr std::uint32_t kLeastKeyBytes = 8;
+
   CrashItems(std::uint32_t key_size, std::uint32_t value_size)
       : key_size_(key_size), value_size_(value_size) {}
 
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
 
-  /// Some keys of more than 8 bytes differ in their last word only.
+  /// Some keys of more than 8 bytes differ in their last 8 only.
   /// @param key key_size() bytes
   void PutKey(std::uint64_t number, std::byte* key) const;
   /// The number of a key, or nothing when it is none of the workload's.

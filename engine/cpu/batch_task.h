@@ -11,6 +11,7 @@
 #include "engine/cpu/prefetch_window.h"
 #include "table/displacing.h"
 #include "table/initial_rows.h"
+#include "table/key_rows.h"
 
 namespace gpm {
 
@@ -83,7 +84,7 @@ class CpuBatchTask : public BatchTask {
                         const Window& window, std::size_t ahead) const;
   void WorkOn(Worker* worker, bool final_attempt, bool can_run);
   Op KindOf(std::size_t i) const { return batch_.ops.empty() ? batch_.op : batch_.ops[i]; }
-  /// The key's words, copied where the row is not aligned.
+  /// The key's words, copied where the row is not aligned or not whole words.
   const std::uint64_t* KeyAt(std::size_t i, KeyBuffer* buffer) const;
   const std::byte* ValueAt(std::size_t i) const;
   /// Whether there is what an operation of this kind writes.
@@ -96,7 +97,7 @@ class CpuBatchTask : public BatchTask {
 
   CpuExecutor<Setup>* executor_;
   Batch batch_;
-  std::size_t key_size_ = 0;
+  std::uint32_t key_size_ = 0;
   std::size_t value_size_ = 0;
   std::vector<Worker> workers_;
   Accelerators accelerators_;
@@ -112,7 +113,7 @@ template <class Setup>
 void CpuBatchTask<Setup>::Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
                                 const BucketRange& drain) {
   accelerators_ = executor_->NextAccelerators();
-  key_size_ = 8 * executor_->table_.key_words;
+  key_size_ = executor_->table_.key_size;
   value_size_ = executor_->table_.value_size;
   if (!HasWrites()) {
     touched_ = true;
@@ -246,10 +247,11 @@ bool CpuBatchTask<Setup>::HasWrites() const {
 template <class Setup>
 const std::uint64_t* CpuBatchTask<Setup>::KeyAt(std::size_t i, KeyBuffer* buffer) const {
   const std::byte* row = batch_.keys.data() + i * key_size_;
-  if (reinterpret_cast<std::uintptr_t>(row) % alignof(std::uint64_t) == 0) {
+  if (!ArePadded(key_size_) &&
+      reinterpret_cast<std::uintptr_t>(row) % alignof(std::uint64_t) == 0) {
     return reinterpret_cast<const std::uint64_t*>(row);
   }
-  std::memcpy(buffer->words, row, key_size_);
+  PadKey(row, key_size_, buffer->words);
   return buffer->words;
 }
 

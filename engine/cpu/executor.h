@@ -299,6 +299,7 @@ ScanCounters CpuExecutor<Setup>::ScanSlots(ScanMode mode, const std::vector<Cell
       AtomicAdd(&total.duplicates, counters.duplicates);
       AtomicAdd(&total.bad_references, counters.bad_references);
       AtomicAdd(&total.shared_cells, counters.shared_cells);
+      AtomicAdd(&total.bad_keys, counters.bad_keys);
     });
   });
   return total;

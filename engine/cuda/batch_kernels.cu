@@ -10,6 +10,7 @@
 #include "engine/cuda/kernels/finds.cuh"
 #include "engine/cuda/kernels/group_by_key.cuh"
 #include "engine/cuda/kernels/initial_values.cuh"
+#include "engine/cuda/kernels/key_rows.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
@@ -82,6 +83,9 @@ void CudaBatchTask::Allocate() {
   };
   reserve(places_.ops, batch_.ops, &w.ops);
   reserve(places_.keys, batch_.keys, &w.keys);
+  if (ArePadded(executor_->key_size())) {
+    w.padded_keys.Reserve(n * KeyWords(executor_->key_size()));
+  }
   if (MakesValues()) {
     w.values.Reserve(n * executor_->value_size());
     w.initial.Reserve(batch_.initial.row.size());
@@ -103,7 +107,7 @@ void CudaBatchTask::Allocate() {
   if (executor_->needs_flush()) {
     // (A value that is written ahead may not be the one that stays.)
     const std::uint64_t cells = (small ? 2 : 1) * executor_->cell_bytes();
-    w.dirty_lines.Reserve(n * (batch_.keys.size() / n + cells) / 64 + 6 * n);
+    w.dirty_lines.Reserve(n * (8 * KeyWords(executor_->key_size()) + cells) / 64 + 6 * n);
     w.dirty_count.Reserve(1);
   }
   if (small) {
@@ -209,6 +213,21 @@ void CudaBatchTask::MakeValues() {
   Launch("FillInitialValues", FillInitialValues, std::min(blocks, kGridStrideBlocks), kBlockThreads,
          stream_, context_, device_, w.values.data(), is_constant ? w.initial.data() : nullptr,
          RowDrawer::Of(initial, batch_.element));
+}
+
+void CudaBatchTask::PadKeys(const std::byte* rows) {
+  const std::uint32_t key_size = executor_->key_size();
+  if (!ArePadded(key_size)) {
+    device_.keys = reinterpret_cast<const std::uint64_t*>(rows);
+    return;
+  }
+  std::uint64_t* const words = workspace_->padded_keys.data();
+  const std::uint64_t blocks =
+      BlocksFor(std::uint64_t{device_.count} * KeyWords(key_size), kBlockThreads);
+  Launch("PadKeys", gpm::PadKeys,
+         static_cast<unsigned>(std::min<std::uint64_t>(blocks, kGridStrideBlocks)), kBlockThreads,
+         stream_, rows, key_size, device_.count, words);
+  device_.keys = words;
 }
 
 /// Sorts the hashes, and the operations with them. Without storage it finds out how much it takes.

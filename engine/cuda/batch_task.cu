@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/cuda/batch_task.h"
+#include "table/key_rows.h"
 
 namespace gpm {
 namespace {
@@ -41,7 +42,7 @@ Place PlaceOf(std::span<T> array, int device, const char* name, bool* managed,
 
 }  // namespace
 
-BatchPlaces BatchPlaces::Of(const Batch& batch, int device) {
+BatchPlaces BatchPlaces::Of(const Batch& batch, std::uint32_t key_size, int device) {
   BatchPlaces places;
   cudaPointerAttributes attributes{};
   const auto place = [&](auto array, const char* name) {
@@ -56,10 +57,10 @@ BatchPlaces BatchPlaces::Of(const Batch& batch, int device) {
   }
   places.found = place(batch.found, "found");
   places.results = place(batch.results, "results");
-  if (places.keys == Place::kDevice &&
+  if (places.keys == Place::kDevice && !ArePadded(key_size) &&
       reinterpret_cast<std::uintptr_t>(batch.keys.data()) % 8 != 0) {
     throw Error(ErrorCode::kInvalidArgument,
-                "batch: 'keys' in device memory must be 8-byte aligned");
+                "batch: 'keys' in device memory, of whole words, must be 8-byte aligned");
   }
   return places;
 }
@@ -135,7 +136,7 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.op = batch_.op;
   device_.element = batch_.element;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
-  device_.keys = reinterpret_cast<const std::uint64_t*>(Input(batch_.keys, places_.keys, &w.keys));
+  PadKeys(Input(batch_.keys, places_.keys, &w.keys));
   device_.values = MakesValues()                  ? w.values.data()
                    : batch_.values.empty()        ? nullptr
                    : places_.values_at != nullptr ? places_.values_at
@@ -313,7 +314,8 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
 
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
   const CurrentDevice current = Activate();
-  auto task = std::make_shared<CudaBatchTask>(this, batch, BatchPlaces::Of(batch, device_), stream);
+  auto task = std::make_shared<CudaBatchTask>(this, batch,
+                                              BatchPlaces::Of(batch, key_size_, device_), stream);
   task->Allocate();
   return task;
 }

@@ -30,9 +30,9 @@ struct BatchPlaces {
   bool InputsOnDevice() const {
     return ops == Place::kDevice && keys == Place::kDevice && values == Place::kDevice;
   }
-  /// @throws Error(kInvalidArgument) for memory of another device, and for keys that are not
-  /// aligned
-  static BatchPlaces Of(const Batch& batch, int device);
+  /// @throws Error(kInvalidArgument) for memory of another device, and for keys of whole words that
+  /// are not aligned
+  static BatchPlaces Of(const Batch& batch, std::uint32_t key_size, int device);
 };
 
 /// A batch on the cuda executor: its arrays where kernels reach them, and where it stands.
@@ -75,6 +75,8 @@ class CudaBatchTask : public BatchTask {
            (!batch_.ops.empty() || batch_.op == Op::kFindOrInsert);
   }
   void MakeValues();
+  /// Makes the kernels' keys of these rows, in GPU memory.
+  void PadKeys(const std::byte* rows);
   bool Accumulates() const {
     return batch_.element != Element::kNone && !batch_.values.empty() &&
            (!batch_.ops.empty() || batch_.op == Op::kAccumulate);

@@ -54,6 +54,7 @@ Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
       values(bytes),
       found(bytes),
       results(bytes),
+      padded_keys(bytes),
       initial(bytes),
       added(bytes),
       sums(bytes),

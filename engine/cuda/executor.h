@@ -61,6 +61,7 @@ struct Workspace {
   DeviceArray<std::uint32_t> pending, dealt;                 ///< items of SmQueues
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
+  DeviceArray<std::uint64_t> padded_keys;                    ///< of rows that are not whole words
   DeviceArray<std::byte> initial;                            ///< a constant initial value
   DeviceArray<std::byte> added;                              ///< rows for sums
   DeviceArray<BatchSums> sums;  ///< two, in turn: those of the next phase are 0
@@ -116,6 +117,7 @@ class CudaExecutor : public Executor {
     if (!table.draining()) context_.accelerators.directory.drained = nullptr;
     cell_bytes_ = table.cell_bytes;
     value_size_ = table.value_size;
+    key_size_ = table.key_size;
     pool_bytes_ = mapping_.mapped_bytes();
   }
   /// Where the medium needs flushing, the log of the lines that a batch wrote is of the pool's.
@@ -199,6 +201,7 @@ class CudaExecutor : public Executor {
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   std::uint32_t value_size() const { return value_size_; }
+  std::uint32_t key_size() const { return key_size_; }
   bool has_directory() const { return has_directory_; }
   bool has_cache() const { return has_cache_; }
   FindHistory& find_history() { return find_history_; }
@@ -235,6 +238,7 @@ class CudaExecutor : public Executor {
   const Mapping& mapping_;
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint32_t> value_size_{0};  ///< the same
+  std::atomic<std::uint32_t> key_size_{0};    ///< the same
   std::atomic<std::uint64_t> pool_bytes_{0};
   std::atomic<bool> has_directory_{false};  ///< as of now, for batches that are being prepared
   std::atomic<bool> has_cache_{false};

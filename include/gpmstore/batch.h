@@ -101,14 +101,15 @@ std::string_view ResultName(Result result);  ///< "ok", "not-found", "exists", "
 /// promises (MediumInfo).
 ///
 /// Memory: every array may be host or (executor cuda) device memory, each on its own. Device arrays
-/// of keys are 8-byte aligned; nothing else has to be aligned. Input arrays must not overlap output
-/// arrays. All arrays stay valid and untouched until the call (or Ticket::Wait) returns. Inputs in
-/// pageable host memory are read by the call that starts the batch, and outputs there are written
-/// by Ticket::Wait; everything else is accessed in the order of the batch's stream.
+/// of keys are 8-byte aligned where key_size is a multiple of 8; nothing else has to be aligned.
+/// Input arrays must not overlap output arrays. All arrays stay valid and untouched until the call
+/// (or Ticket::Wait) returns. Inputs in pageable host memory are read by the call that starts the
+/// batch, and outputs there are written by Ticket::Wait; everything else is accessed in the order
+/// of the batch's stream.
 struct Batch {
   Op op = Op::kFind;                    ///< kind of every operation, when `ops` is empty
   std::span<const Op> ops{};            ///< n kinds, or empty
-  std::span<const std::byte> keys{};    ///< n * key_size bytes, contiguous
+  std::span<const std::byte> keys{};    ///< n rows of key_size bytes, contiguous
   std::span<const std::byte> values{};  ///< n * value_size bytes: input of insert, update, upsert,
                                         ///< accumulate, and of find-or-insert if `initial` says
                                         ///< so; empty when no operation needs it

@@ -5,6 +5,7 @@
 
 #include "engine/cuda/context.cuh"
 #include "gpmstore/store.h"
+#include "table/key_rows.h"
 #include "table/operation.h"
 
 namespace gpm {
@@ -23,7 +24,16 @@ struct DeviceView {
   TableContext context;
   BatchSums* sums;
 
-  /// @param key key_size bytes, 8-byte aligned, device memory
+  /// Makes the key that the calls below take of a row, which may begin anywhere: where key_size is
+  /// no multiple of 8, they take no row itself. Each thread has its own.
+  /// @param words receives (key_size + 7) / 8 of them
+  __device__ void PadKey(const std::byte* row, std::uint64_t* words) const {
+    for (std::uint32_t w = 0; w < context.table.key_words; ++w) {
+      words[w] = PaddedWord(row + 8 * w, context.table.key_size - 8 * w);
+    }
+  }
+  /// @param key key_size bytes, with zeros behind them up to whole words; 8-byte aligned, device
+  ///        memory
   /// @param value value_size bytes, device memory, any alignment; written when the key is there;
   ///        null to ask for existence only
   /// @return kOk or kNotFound, to all lanes

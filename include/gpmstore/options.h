@@ -171,11 +171,13 @@ inline constexpr std::uint32_t kMaxValueBytes = 16 << 20;
 
 /// What is fixed when a pool is created.
 struct CreateOptions {
-  std::uint32_t key_size = 8;      ///< bytes: 8, 16, 32, 64 or 128
+  std::uint32_t key_size = 8;      ///< bytes: 1 to 255
   std::uint32_t value_size = 128;  ///< bytes: 1 to 16 MiB
   Geometry geometry{};             ///< default 2L-2H-8S
   /// Items that fit without resizing; 0: start small. The pool grows by itself in any case.
   std::uint64_t initial_capacity = 0;
+  /// Of a DAX device: what it holds is lost. Else one that is not empty is refused, as is any file.
+  bool overwrite = false;
   std::optional<std::uint64_t> hash_seed{};  ///< for reproducible layouts in tests; else random
 };
 

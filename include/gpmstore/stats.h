@@ -18,6 +18,7 @@ enum class Medium {
   kTmpfs,       ///< file on tmpfs: the emulation of persistent memory that a GPU can register
   kFile,        ///< file on an ordinary file system, through the page cache
   kHostPinned,  ///< anonymous memory, pinned when a GPU uses it; gone when the store closes
+  kDaxDevice,   ///< a DAX device, such as /dev/dax0.0 (CXL, PM); survives what the device says
 };
 
 struct MediumInfo {
@@ -28,7 +29,7 @@ struct MediumInfo {
   bool needs_flush = false;       ///< stores are flushed through libpmem to become durable
 };
 
-std::string_view MediumName(Medium medium);  ///< "dax", "tmpfs", "file", "host-pinned"
+std::string_view MediumName(Medium medium);  ///< "dax", "tmpfs", "file", ...
 
 struct CacheStats {
   bool directory = false;

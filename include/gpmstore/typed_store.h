@@ -40,16 +40,14 @@ inline constexpr std::size_t kMaxTypedBytes = 64 * 1024;
 /// A Store of keys and values of C++ types: the same calls, with spans of keys and values, and the
 /// same promises. What is not here, such as mixed batches, is called on store().
 ///
-/// @tparam Key trivially copyable, of 8, 16, 32, 64 or 128 bytes, all of which tell keys apart: so
-///         without padding, and no floating point number
+/// @tparam Key trivially copyable, of 1 to 255 bytes, all of which tell keys apart: so without
+///         padding, and no floating point number
 /// @tparam Value trivially copyable, of 1 byte to 64 KiB (larger ones: Store); no pointers inside
 template <class Key, class Value>
 class TypedStore {
   static_assert(std::is_trivially_copyable_v<Key> && std::is_trivially_copyable_v<Value>,
                 "keys and values are stored as their bytes");
-  static_assert(sizeof(Key) == 8 || sizeof(Key) == 16 || sizeof(Key) == 32 || sizeof(Key) == 64 ||
-                    sizeof(Key) == 128,
-                "a key has 8, 16, 32, 64 or 128 bytes");
+  static_assert(sizeof(Key) <= 255, "a key has 1 to 255 bytes");
   static_assert(std::has_unique_object_representations_v<Key>,
                 "keys that are equal must have equal bytes: no padding, no floating point numbers");
   static_assert(sizeof(Value) <= kMaxTypedBytes,

@@ -654,7 +654,7 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
     """Creates a pool and opens it.
 
     path: a file that does not exist, or "pinned:" for volatile memory.
-    key_size: 8, 16, 32, 64 or 128 bytes. value_size: 1 byte to 16 MiB.
+    key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
     options: those of `CreateOptions` and `OpenOptions`.
     """
     return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})

@@ -40,8 +40,9 @@ def make_keys(n, key_size=8, first=0):
     if key_size == 8:
         return numbers
     rows = np.zeros((n, key_size), np.uint8)
-    rows[:, :8] = numbers.view(np.uint8).reshape(n, 8)
-    rows[:, -8:] = numbers[::-1].copy().view(np.uint8).reshape(n, 8)
+    word = min(key_size, 8)
+    rows[:, :word] = numbers.view(np.uint8).reshape(n, 8)[:, :word]
+    rows[:, -word:] = numbers[::-1].copy().view(np.uint8).reshape(n, 8)[:, :word]
     return rows
 
 

@@ -81,6 +81,15 @@ def library(request):
     return request.param()
 
 
+def test_keys_that_are_not_whole_words(path, library):
+    keys = make_keys(N, 36)
+    with gpmstore.create(path, key_size=36, executor="cuda") as wide:
+        assert wide.insert(library.put(keys), library.put(VALUES)).failed == 0
+        found = wide.find(library.put(keys[1:]))  # of which rows begin at 4 bytes
+        assert found.count == N - 1
+        assert np.array_equal(np.asarray(library.get(found.values)), VALUES[1:])
+
+
 @pytest.fixture
 def store(path):
     with gpmstore.create(path, executor="cuda") as opened:

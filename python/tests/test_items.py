@@ -16,7 +16,7 @@ def opened(path, key_size, n, value_size=24):
     return store, keys, values, {key.tobytes(): value.tobytes() for key, value in zip(keys, values)}
 
 
-@pytest.mark.parametrize("key_size", [8, 32])
+@pytest.mark.parametrize("key_size", [8, 32, 36])
 @pytest.mark.parametrize("reader", [False, True])
 def test_iteration(path, key_size, reader):
     n = 1000

@@ -55,7 +55,8 @@ def test_every_error_code_has_a_class():
 
 
 @pytest.mark.parametrize("options, error, message", [
-    ({"key_size": 9}, ValueError, "9"),
+    ({"key_size": 0}, ValueError, "between 1 and 255"),
+    ({"key_size": 256}, ValueError, "between 1 and 255"),
     ({"value_size": 0}, ValueError, "0"),
     ({"value_size": -1}, TypeError, "value_size"),
     ({"geometry": "3L"}, ValueError, "3L"),

@@ -17,7 +17,7 @@ def store(path):
         yield opened
 
 
-@pytest.mark.parametrize("key_size", [8, 16, 32, 64, 128])
+@pytest.mark.parametrize("key_size", [7, 8, 16, 32, 36, 64, 128, 255])
 @pytest.mark.parametrize("value_size", [1, 8, 100, 128])
 def test_sizes_round_trip(path, key_size, value_size):
     n = 300
@@ -186,7 +186,7 @@ def test_bad_single_values(path, store):
     assert len(store) == 0
 
 
-@pytest.mark.parametrize("key_size, value_size", [(8, 24), (16, 8), (32, 40)])
+@pytest.mark.parametrize("key_size, value_size", [(8, 24), (16, 8), (32, 40), (36, 8)])
 def test_random_batches_against_a_dict(path, rng, key_size, value_size):
     model = {}
     pool_of_keys = make_keys(120, key_size)
