@@ -88,7 +88,8 @@ Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_siz
                       .row = initial_row_,
                       .seed = nb::cast<std::uint64_t>(call.initial[2]),
                       .first = nb::cast<float>(call.initial[3]),
-                      .second = nb::cast<float>(call.initial[4])};
+                      .second = nb::cast<float>(call.initial[4]),
+                      .drawn_bytes = nb::cast<std::uint32_t>(call.initial[5])};
   }
   if (!call.ops.is_none()) {
     ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});

@@ -27,7 +27,7 @@ struct Call {
   nb::handle found;
   nb::handle results;
   Element element = Element::kNone;
-  nb::handle initial = nb::none();  ///< None, or a tuple: From, row (bytes), seed, first, second
+  nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
 };
 
 /// The arrays of a batch, checked against a store's sizes and executor.
