@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "gpmstore/version.h"
 #include "python/src/convert.h"
@@ -88,6 +89,8 @@ void BindStore(nb::module_& m) {
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> Ticket"))
       .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
+      .def("time_finds", &PyStore::TimeFinds, "keys"_a, "found"_a, "results"_a, "stream"_a,
+           "times"_a)
       .def("get", &PyStore::Get, "key"_a)
       .def("put", &PyStore::Put, "key"_a, "value"_a)
       .def("delete", &PyStore::Delete, "key"_a)

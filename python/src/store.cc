@@ -1,6 +1,7 @@
 #include "python/src/store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -174,6 +175,28 @@ std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle value
     const Batch& batch = arrays.batch();
     store_.BulkLoad(batch.keys, batch.values, batch.results);
     return arrays.CountNotOk();
+  });
+}
+
+std::vector<double> PyStore::TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
+                                       std::uintptr_t stream, std::uint32_t times) {
+  const Arrays arrays({.op = Op::kFind,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = nb::none(),
+                       .found = found,
+                       .results = results},
+                      key_size_, value_size_, executor_);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    std::vector<double> seconds;
+    for (std::uint32_t i = 0; i < times; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      seconds.push_back(took.count());
+    }
+    return seconds;
   });
 }
 

@@ -66,6 +66,10 @@ class PyStore {
   void Reserve(std::uint64_t items);
   void Compact();
   nb::object RefreshCache();
+  /// Seconds that the library's own call takes to find the keys, each time: for benchmarks of what
+  /// Python adds to it.
+  std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
+                                std::uintptr_t stream, std::uint32_t times);
   nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
