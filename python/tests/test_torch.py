@@ -222,6 +222,7 @@ def test_bad_input(make, path):
                                ({"init": gpmstore.Constant(bytes(4))}, ValueError, "24"),
                                ({"init": gpmstore.Uniform(0, 1, dtype="float16")}, ValueError,
                                 "float16"),
+                               ({"capacity": 1000}, ValueError, "header"),
                                ({"optimizer": "adam"}, TypeError, "gpmstore.torch.SGD")):
         with pytest.raises(error, match=text):
             make(where=other, **given)

@@ -46,6 +46,9 @@ class Table:
             raise InvalidArgumentError(f"dim: {dim!r}; it must be a whole number from 1")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer: {optimizer!r}; give gpmstore.torch.SGD, Adagrad or Adam")
+        if "capacity" in options:
+            raise InvalidArgumentError("capacity: an embedding's store has to keep its header, which a "
+                                       "bounded one could evict")
         self.path = os.fspath(path)
         self.dim = dim
         self.optimizer = optimizer
