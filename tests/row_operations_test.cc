@@ -218,10 +218,10 @@ TEST_P(RowOperationsTest, FindOrInsertMakesInitialValues) {
   const RowShape shape = GetParam();
   std::mt19937_64 random(TestSeed());
   const std::string constant = MakeValue(random(), shape.value_size);
-  std::array<InitialValue, 4> rules = {
-      InitialValue::Constant(std::as_bytes(std::span(constant))),
-      InitialValue::Uniform(random(), -0.5f, 0.25f), InitialValue::Normal(random(), 1, 2),
-      InitialValue::Normal(random(), 1, 2)};
+  std::array<InitialValue, 4> rules = {InitialValue::Constant(std::as_bytes(std::span(constant))),
+                                       InitialValue::Uniform(random(), -0.5f, 0.25f),
+                                       InitialValue::Normal(random(), 1, 2),
+                                       InitialValue::Normal(random(), 1, 2)};
   rules.back().drawn_bytes = shape.value_size / 12 * 4;
   ModelledStore store(NewPath(), Shape(shape.key_size, shape.value_size), TestOpenOptions());
   std::uint64_t inserted = 0;
