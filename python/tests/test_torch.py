@@ -317,6 +317,25 @@ def test_a_bad_state_leaves_the_rows(make, folder):
     assert sorted(os.listdir(folder)) == ["other", "test.pool"]
 
 
+def test_default_dtype(make):
+    torch.set_default_dtype(torch.float64)
+    try:
+        out = make(optimizer=Adam())(ids_of(10))
+        out.sum().backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert out.dtype == torch.float32
+
+
+def test_volatile_pool(make):
+    ours = make(where="pinned:")
+    ours(ids_of(20)).sum().backward()
+    state, rows = ours.state_dict(), all_rows(ours, torch.arange(3, device=DEVICE))
+    ours(torch.arange(3, device=DEVICE)).sum().backward()
+    ours.load_state_dict(state)
+    assert torch.equal(all_rows(ours, torch.arange(3, device=DEVICE)), rows)
+
+
 def test_compiled(make):
     ours = make()
     model = torch.nn.Sequential(ours, torch.nn.Linear(DIM, 1).to(DEVICE))

@@ -32,10 +32,10 @@ class _Weights(torch.autograd.Function):
     @once_differentiable
     def backward(context: Any, gradient: Tensor) -> tuple[None, ...]:
         table, ids, rows = context.table, context.ids, context.rows
-        if context.version != table.version:  # there was another step since
-            table.read_again(ids, rows)
+        context.rows = None  # they are written over, and may be large
+        if rows is None or context.version != table.version:  # there was another step since
+            rows = table.fetch_again(ids)
         table.update(ids, rows, gradient[:ids.shape[0]])
-        context.version = -1  # the rows are half of this step's now
         return None, None, None
 
 

@@ -72,7 +72,7 @@ class Table:
         insert: ids that are missing get rows; else theirs are 0, and are not stored.
         """
         n = ids.shape[0]
-        rows = torch.empty(n + 1, self.width, device=ids.device)
+        rows = self._room(ids)
         rows[n].zero_()
         if n == 0:
             return rows
@@ -84,9 +84,11 @@ class Table:
             rows[:n].masked_fill_(~torch.as_tensor(found)[:, None], 0)
         return rows
 
-    def read_again(self, ids: Tensor, rows: Tensor) -> None:
-        """Reads rows that `fetch` gave once more."""
-        self.store.find(ids, rows[:ids.shape[0]])
+    def fetch_again(self, ids: Tensor) -> Tensor:
+        """Rows that are to be updated, as in `fetch`. Of ids that were erased it has anything."""
+        rows = self._room(ids)
+        self.store.find(ids, rows[:-1])
+        return rows
 
     def update(self, ids: Tensor, rows: Tensor, gradients: Tensor) -> None:
         """A step of the optimizer, in one batch.
@@ -111,16 +113,14 @@ class Table:
 
     def snapshot_bytes(self) -> Tensor:
         """A snapshot as a uint8 tensor: a mapped file that has no name any more."""
-        folder = tempfile.gettempdir() if self._is_pinned() else os.path.dirname(self.path) or "."
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".gpmstore_") as made:
-            file = os.path.join(made, "snapshot")
+        with self._folder() as folder:
+            file = os.path.join(folder, "snapshot")
             self.snapshot(file)
             return torch.from_file(file, False, os.path.getsize(file), dtype=torch.uint8)
 
     def restore_bytes(self, snapshot: Tensor) -> None:
-        folder = tempfile.gettempdir() if self._is_pinned() else os.path.dirname(self.path) or "."
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".gpmstore_") as made:
-            file = os.path.join(made, "snapshot")
+        with self._folder() as folder:
+            file = os.path.join(folder, "snapshot")
             snapshot.cpu().numpy().tofile(file)
             self.restore(file)
 
@@ -150,6 +150,14 @@ class Table:
                     os.remove(fresh)
         finally:
             self._open()
+
+    def _room(self, ids: Tensor) -> Tensor:
+        return torch.empty(ids.shape[0] + 1, self.width, dtype=torch.float32, device=ids.device)
+
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        """For a moment, beside the pool."""
+        beside = None if self._is_pinned() else os.path.dirname(self.path) or "."
+        return tempfile.TemporaryDirectory(dir=beside, prefix=".gpmstore_")
 
     def _is_pinned(self) -> bool:
         return self.path == _PINNED
