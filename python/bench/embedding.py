@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times a training step of gpmstore.torch.Embedding, and what Python adds to a find.
 
-    python python/bench/embedding.py                       # on a GPU: the figures of docs/PERFORMANCE.md
+    python python/bench/embedding.py                # on a GPU, with 40 GB of /dev/shm
     python python/bench/embedding.py --device cpu --rows 100000 --batch 16384 --steps 5
 
 A step is forward, backward and the optimizer's update, from ids on the device to rows in the pool.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -80,6 +81,15 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def check_room(given: argparse.Namespace, row_bytes: int) -> None:
+    folder = given.folder or tempfile.gettempdir()
+    free, wanted = shutil.disk_usage(folder).free, 1.5 * given.rows * row_bytes
+    if free < wanted:
+        sys.exit(f"embedding.py: {folder} has {free / 1e9:.1f} GB free, and {given.rows} rows of "
+                 f"{row_bytes} bytes need some {wanted / 1e9:.1f}; give --folder, fewer --rows, or "
+                 "other --dims")
+
+
 def synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
@@ -108,6 +118,7 @@ def power_law(given: argparse.Namespace) -> Callable[[], Any]:
 
 def measure_steps(given: argparse.Namespace, pool: str, dim: int) -> dict[str, Any]:
     device = given.device
+    check_room(given, max(16, 4 * dim * (1 + OPTIMIZERS[given.optimizer].states)))
     module = gpmstore.torch.Embedding(pool, dim, gpmstore.Normal(0, 0.02, seed=given.seed),
                                       OPTIMIZERS[given.optimizer](lr=1e-3), executor=device,
                                       initial_capacity=given.rows + 1)
@@ -128,7 +139,7 @@ def measure_steps(given: argparse.Namespace, pool: str, dim: int) -> dict[str, A
         if step >= given.warm_up:
             forwards.append(forward)
             backwards.append(backward)
-            # (Once more, without a stop between the two.)
+            ids = draw()  # and another, without a stop between the two
             _, both = timed(device, lambda: module(ids).backward(gradient))
             steps.append(both)
             different.append(torch.unique(ids).shape[0])
