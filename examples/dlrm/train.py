@@ -141,6 +141,16 @@ def work(given: argparse.Namespace, kill_after: int | None) -> list[dict[str, An
     return events
 
 
+def recovered(pool: str) -> gpmstore.Store:
+    """The pool of a killed process, which a GPU's driver may hold for a moment longer."""
+    for _ in range(100):
+        try:
+            return gpmstore.open(pool, executor="cpu")
+        except gpmstore.BusyError:
+            time.sleep(0.1)
+    return gpmstore.open(pool, executor="cpu")
+
+
 def seen_rows(given: argparse.Namespace, steps: int) -> Any:
     """The ids of the first steps."""
     ids = [torch.from_numpy(batch.ids).flatten() for batch in criteo.batches(
@@ -205,7 +215,7 @@ def main() -> int:
         told = before[-1]
         pool = os.path.join(given.folder, "rows.pool")
         ids = seen_rows(given, told["step"])
-        with gpmstore.open(pool, executor="cpu") as store:  # which recovers it
+        with recovered(pool) as store:
             in_pool = len(store) - 1  # without the embedding's header
             there = int(store.contains(ids).sum())
         after = work(given, None)
