@@ -5,7 +5,7 @@
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
 #                                                 pair, user, middle, host_arrays, large, elastic,
-#                                                 python; stress_begin and stress_end, for a
+#                                                 python, embedding; stress_begin and stress_end, for a
 #                                                 stress that goes on between two calls (the first:
 #                                                 stress_begin beside; the second: stress_end, ...)
 set -uo pipefail
@@ -174,8 +174,14 @@ phase_pair() { # beside $BASE, a gpmstore_bench of another commit: medians on on
 }
 
 phase_python() { # arrays of the libraries that are there; the package is $PYTHONPATH's
-  run python timeout 200 python3 -m pytest -q -p no:cacheprovider python/tests/test_gpu_arrays.py \
-    python/tests/test_store.py python/tests/test_items.py
+  run python timeout 400 python3 -m pytest -q -p no:cacheprovider python/tests/test_gpu_arrays.py \
+    python/tests/test_store.py python/tests/test_items.py python/tests/test_rows.py \
+    python/tests/test_torch.py python/tests/test_examples.py
+}
+
+phase_embedding() { # figures of gpmstore.torch and of what Python adds to a find
+  run embedding timeout 500 python3 python/bench/embedding.py --json "$out/embedding.json"
+  cat "$out/embedding.log"
 }
 
 bench() { # bench NAME COMMAND...: figures of gpmstore_bench, and their report

@@ -23,10 +23,15 @@ struct RowDrawer {
   std::uint64_t seed = 0;
   float first = 0;
   float second = 0;
+  std::uint32_t drawn_bytes = 0;
 
   static RowDrawer Of(const InitialValue& initial, Element element) {
-    return {initial.from == InitialValue::From::kNormal, element, initial.seed, initial.first,
-            initial.second};
+    return {initial.from == InitialValue::From::kNormal,
+            element,
+            initial.seed,
+            initial.first,
+            initial.second,
+            initial.drawn_bytes};
   }
 };
 
@@ -147,13 +152,20 @@ GPM_HD inline std::uint64_t DrawWord(const RowDrawer& drawer, std::uint64_t base
   return drawn;
 }
 
-/// Draws a key's initial value. All threads of a group call it.
+/// Draws a key's initial value, of which what lies behind the drawn bytes is 0. All threads of a
+/// group call it.
 template <class Group>
 GPM_HD inline void DrawRow(const Group& group, const RowDrawer& drawer, const std::uint64_t* key,
                            std::uint32_t key_words, std::byte* row, std::uint32_t value_size) {
   const std::uint64_t base = DrawBase(drawer.seed, key, key_words);
   for (std::uint32_t i = 8 * group.Lane(); i < value_size; i += 8 * Group::kSize) {
-    StoreBytes(row + i, DrawWord(drawer, base, i / 8), value_size - i);
+    std::uint64_t word = 0;
+    if (i < drawer.drawn_bytes) {
+      word = DrawWord(drawer, base, i / 8);
+      const std::uint32_t left = drawer.drawn_bytes - i;
+      if (left < 8) word &= (std::uint64_t{1} << (8 * left)) - 1;
+    }
+    StoreBytes(row + i, word, value_size - i);
   }
 }
 

@@ -156,6 +156,22 @@ TEST(InitialRowsTest, DrawnBitsAreTheSameForEver) {
   EXPECT_EQ(digest, 0x7660c1794e3c74a4ull);
 }
 
+TEST(InitialRowsTest, WhatIsNotDrawnIsZero) {
+  const std::uint64_t key = 42;
+  InitialValue initial = InitialValue::Normal(2, 3, 0.5f);
+  std::array<std::byte, 27> all{};
+  DrawRow(ThreadGroup{}, RowDrawer::Of(initial, Element::kFloat16), &key, 1, all.data(), 27);
+  for (const std::uint32_t drawn : {0u, 2u, 8u, 14u, 26u}) {
+    initial.drawn_bytes = drawn;
+    std::array<std::byte, 27> expected{};
+    std::copy_n(all.begin(), drawn, expected.begin());
+    std::array<std::byte, 27> row{};
+    row.fill(std::byte{0xA5});
+    DrawRow(ThreadGroup{}, RowDrawer::Of(initial, Element::kFloat16), &key, 1, row.data(), 27);
+    EXPECT_EQ(row, expected) << drawn;
+  }
+}
+
 struct RowShape {
   std::uint32_t key_size;
   std::uint32_t value_size;
@@ -203,9 +219,11 @@ TEST_P(RowOperationsTest, FindOrInsertMakesInitialValues) {
   const RowShape shape = GetParam();
   std::mt19937_64 random(TestSeed());
   const std::string constant = MakeValue(random(), shape.value_size);
-  const std::array<InitialValue, 3> rules = {
-      InitialValue::Constant(std::as_bytes(std::span(constant))),
-      InitialValue::Uniform(random(), -0.5f, 0.25f), InitialValue::Normal(random(), 1, 2)};
+  std::array<InitialValue, 4> rules = {InitialValue::Constant(std::as_bytes(std::span(constant))),
+                                       InitialValue::Uniform(random(), -0.5f, 0.25f),
+                                       InitialValue::Normal(random(), 1, 2),
+                                       InitialValue::Normal(random(), 1, 2)};
+  rules.back().drawn_bytes = shape.value_size / 12 * 4;
   ModelledStore store(NewPath(), Shape(shape.key_size, shape.value_size), TestOpenOptions());
   std::uint64_t inserted = 0;
   for (const std::size_t size : {1, 7, 300, 3000, 7000, 12000, 40000}) {
@@ -425,6 +443,9 @@ TEST_F(RowStoreTest, BadInputIsRefused) {
   refuses(drawn(InitialValue::Uniform(1, 2, 1)), "low 2");
   refuses(drawn(InitialValue::Normal(1, 0, -1)), "deviation -1");
   refuses(drawn(InitialValue::Normal(1, std::numeric_limits<float>::quiet_NaN(), 1)), "mean nan");
+  InitialValue cut = InitialValue::Uniform(1, 0, 1);
+  cut.drawn_bytes = 3;
+  refuses(drawn(cut), "3 bytes of its initial values");
   refuses(drawn({.from = static_cast<InitialValue::From>(7)}), "sources");
   const std::array<Op, 2> ops = {find_or_insert, Op::kInsert};
   refuses({.ops = ops, .initial = InitialValue::Constant(std::span(rows).first(6))},

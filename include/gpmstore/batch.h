@@ -66,6 +66,9 @@ struct InitialValue {
   /// is a floating point number then.
   float first = 0;
   float second = 0;
+  /// Drawn: so many bytes from the value's start, a multiple of the element's; those behind them
+  /// are 0. By default all.
+  std::uint32_t drawn_bytes = ~std::uint32_t{0};
 
   static InitialValue Constant(std::span<const std::byte> row) {
     return {.from = From::kConstant, .row = row};

@@ -8,6 +8,7 @@ from typing import Any, Union
 import numpy as np
 
 from ._core import Element, From
+from ._errors import InvalidArgumentError
 
 _ELEMENTS = {"float32": Element.FLOAT32, "float16": Element.FLOAT16,
              "bfloat16": Element.BFLOAT16, "uint64": Element.UINT64}
@@ -31,7 +32,7 @@ class Constant:
     row: Any
 
     def _core(self) -> tuple[Any, ...]:
-        return From.CONSTANT, bytes(memoryview(self.row)), 0, 0.0, 0.0
+        return From.CONSTANT, bytes(memoryview(self.row)), 0, 0.0, 0.0, 0
 
     _dtype = None
 
@@ -39,15 +40,19 @@ class Constant:
 @dataclass(frozen=True)
 class Uniform:
     """Elements drawn evenly between `low` and `high`. The value of a key depends on it and the
-    seed alone: it is the same in every batch and pool, and on both executors."""
+    seed alone: it is the same in every batch and pool, and on both executors.
+
+    elements: how many of each value are drawn, from its start; the others are 0. By default all.
+    """
 
     low: float
     high: float
     seed: int = 0
     dtype: Any = "float32"  # or float16, bfloat16
+    elements: int | None = None
 
     def _core(self) -> tuple[Any, ...]:
-        return From.UNIFORM, b"", self.seed, self.low, self.high
+        return From.UNIFORM, b"", self.seed, self.low, self.high, _drawn_bytes(self)
 
     @property
     def _dtype(self) -> Any:
@@ -62,13 +67,22 @@ class Normal:
     deviation: float = 1.0
     seed: int = 0
     dtype: Any = "float32"
+    elements: int | None = None
 
     def _core(self) -> tuple[Any, ...]:
-        return From.NORMAL, b"", self.seed, self.mean, self.deviation
+        return From.NORMAL, b"", self.seed, self.mean, self.deviation, _drawn_bytes(self)
 
     @property
     def _dtype(self) -> Any:
         return self.dtype
+
+
+def _drawn_bytes(rule: Uniform | Normal) -> int:
+    if rule.elements is None:
+        return 2**32 - 1
+    if not 0 <= rule.elements < 2**30:
+        raise InvalidArgumentError(f"elements: {rule.elements}; it must be from 0 to those of a value")
+    return rule.elements * (4 if element_of(rule.dtype) == Element.FLOAT32 else 2)
 
 
 Initial = Union[Constant, Uniform, Normal]

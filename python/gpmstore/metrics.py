@@ -28,6 +28,8 @@ _GAUGES = {
     "pm_bytes": "Bytes of the medium that the pool takes",
     "gpu_bytes": "GPU memory that the store allocated",
     "cache.bytes": "Memory of the executor that the cache takes",
+    "snapshot_pause_seconds": "Time that the last snapshot excluded batches",
+    "buckets_to_drain": "Buckets of the oldest level whose items are still to be moved up",
 }
 _COUNTERS = {
     "mixed_operations": "Operations of batches of mixed kinds",
@@ -43,6 +45,7 @@ _COUNTERS = {
     "snapshot_bytes": "Bytes of snapshots written",
     "snapshot_failures": "Snapshots of the store's own that failed",
     "cache.refreshes": "Refreshes of the cache",
+    "cache.found": "Finds that found their key while there was a directory",
     "cache.hits": "Finds that read no persistent memory for the value",
 }
 _SECONDS = tuple(base * 10.0**exponent for exponent in range(-6, 2) for base in (1, 2, 5))
@@ -82,7 +85,7 @@ class Collector:
             except Error:
                 continue
             for op, count in stats["operations"].items():
-                operations.add_metric([name, op], count)
+                operations.add_metric([name, op.replace("-", "_")], count)  # as the calls
             for path, family in families.items():
                 value: Any = stats
                 for part in path.split("."):

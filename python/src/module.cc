@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "gpmstore/version.h"
 #include "python/src/convert.h"
@@ -96,6 +97,8 @@ void BindStore(nb::module_& m) {
            nb::sig("def apply_and_evict(self, op: Op, keys: object, values: object, results: "
                    "object, evicted_keys: object, evicted_values: object) -> tuple[int, int | "
                    "None]"))
+      .def("time_finds", &PyStore::TimeFinds, "keys"_a, "found"_a, "results"_a, "stream"_a,
+           "times"_a)
       .def("get", &PyStore::Get, "key"_a)
       .def("put", &PyStore::Put, "key"_a, "value"_a)
       .def("delete", &PyStore::Delete, "key"_a)

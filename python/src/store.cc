@@ -1,6 +1,7 @@
 #include "python/src/store.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -88,7 +89,8 @@ Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_siz
                       .row = initial_row_,
                       .seed = nb::cast<std::uint64_t>(call.initial[2]),
                       .first = nb::cast<float>(call.initial[3]),
-                      .second = nb::cast<float>(call.initial[4])};
+                      .second = nb::cast<float>(call.initial[4]),
+                      .drawn_bytes = nb::cast<std::uint32_t>(call.initial[5])};
   }
   if (!call.ops.is_none()) {
     ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});
@@ -196,6 +198,28 @@ nb::tuple PyStore::ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::
     return arrays.CountNotOk();
   });
   return nb::make_tuple(evicted.count, not_ok ? nb::cast(*not_ok) : nb::none());
+}
+
+std::vector<double> PyStore::TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
+                                       std::uintptr_t stream, std::uint32_t times) {
+  const Arrays arrays({.op = Op::kFind,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = nb::none(),
+                       .found = found,
+                       .results = results},
+                      key_size_, value_size_, executor_);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    std::vector<double> seconds;
+    for (std::uint32_t i = 0; i < times; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      seconds.push_back(took.count());
+    }
+    return seconds;
+  });
 }
 
 std::optional<nb::bytes> PyStore::Get(const nb::bytes& key) {

@@ -27,7 +27,7 @@ struct Call {
   nb::handle found;
   nb::handle results;
   Element element = Element::kNone;
-  nb::handle initial = nb::none();  ///< None, or a tuple: From, row (bytes), seed, first, second
+  nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
 };
 
 /// The arrays of a batch, checked against a store's sizes and executor.
@@ -73,6 +73,10 @@ class PyStore {
   /// @param score_bytes 0: all items
   nb::object Export(std::uint32_t score_offset, std::uint32_t score_bytes, std::uint64_t least,
                     std::uint64_t most);
+  /// Seconds that the library's own call takes to find the keys, each time: for benchmarks of what
+  /// Python adds to it.
+  std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
+                                std::uintptr_t stream, std::uint32_t times);
   nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();

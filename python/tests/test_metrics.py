@@ -23,6 +23,9 @@ def test_metrics(path):
     stores[0].insert(keys, values)
     stores[0].find(make_keys(20))
     stores[0].apply(make_values(10, 1)[:, 0] % 5, keys, values)
+    stores[0].find_or_insert(make_keys(15), gpmstore.Constant(bytes(128)))
+    stores[0].accumulate(keys, values.view("float32"))
+    stores[0].snapshot(path + ".snapshot")
     stores[1].bulk_load(keys, values)
     stores[1].find_async(keys).wait()
     text = metrics.text(registry)
@@ -31,6 +34,11 @@ def test_metrics(path):
                  'gpmstore_items{store="b"} 10.0',
                  'gpmstore_finds_found_total{store="b"} 10.0',
                  'gpmstore_mixed_operations_total{store="a"} 10.0',
+                 'gpmstore_operations_total{op="find_or_insert",store="a"} 15.0',
+                 'gpmstore_operations_total{op="accumulate",store="a"} 10.0',
+                 'gpmstore_batch_seconds_count{op="find_or_insert",store="a"} 1.0',
+                 'gpmstore_snapshots_total{store="a"} 1.0',
+                 'gpmstore_cache_found_total{store="a"} 0.0',
                  'gpmstore_batch_seconds_count{op="insert",store="a"} 1.0',
                  'gpmstore_batch_seconds_count{op="mixed",store="a"} 1.0',
                  'gpmstore_batch_seconds_count{op="bulk_load",store="b"} 1.0',

@@ -54,6 +54,19 @@ def test_drawn(folder, rule):
     assert abs(drawn.std() - (3 / 12**0.5 if isinstance(rule, Uniform) else 0.5)) < 0.02
 
 
+@pytest.mark.parametrize("kind", [Uniform, Normal])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_drawn_in_part(folder, kind, dtype):
+    keys = make_keys(20)
+    with (gpmstore.create(folder + "/all", executor=EXECUTOR) as whole,
+          gpmstore.create(folder + "/part", executor=EXECUTOR) as part):
+        drawn = whole.find_or_insert(keys, kind(1, 2, seed=7, dtype=dtype)).values.copy()
+        drawn[:, 7:] = 0
+        rows = part.find_or_insert(keys, kind(1, 2, seed=7, dtype=dtype, elements=7)).values
+        assert np.array_equal(rows, drawn)
+        assert np.array_equal(part.find(keys, dtype=dtype).values, drawn)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_accumulate(path, rng, dtype):
     keys = make_keys(50)
@@ -110,6 +123,8 @@ def test_bad_input(store):
         store.find_or_insert(keys, Constant(bytes(5)))
     with pytest.raises(gpmstore.InvalidArgumentError, match="can't be drawn"):
         store.find_or_insert(keys, Uniform(2, 1))
+    with pytest.raises(gpmstore.InvalidArgumentError, match="elements: -1"):
+        store.find_or_insert(keys, Uniform(0, 1, elements=-1))
     with pytest.raises(TypeError, match="int8"):
         store.find_or_insert(keys, Uniform(0, 1, dtype=np.int8))
     assert len(store) == 0
