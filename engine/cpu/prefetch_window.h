@@ -33,9 +33,11 @@ inline void PrefetchWithNeighbour(const void* address) {
   asm volatile("");
 }
 
+/// From the line that they begin in to the one that they end in.
 inline void PrefetchBytes(const std::byte* address, std::uint64_t bytes) {
-  for (std::uint64_t i = 0; i < std::min(bytes, kMaxPrefetchBytes); i += 64) {
-    PrefetchWithNeighbour(address + i);
+  const std::uint64_t before = reinterpret_cast<std::uintptr_t>(address) % 64;
+  for (std::uint64_t i = 0; i < before + std::min(bytes, kMaxPrefetchBytes); i += 64) {
+    PrefetchWithNeighbour(address - before + i);
   }
 }
 
