@@ -26,8 +26,7 @@ import numpy as np
 import gpmstore
 
 TOKENS = 16  # of a block
-HASH_BYTES = 36  # SHA-256 of the chain, and 4 bytes that say of which model and version
-KEY_SIZE = 64  # the next size of keys that a pool can have; the rest is 0
+KEY_SIZE = 36  # SHA-256 of the chain, and 4 bytes that say of which model and version
 MODEL = b"demo"
 BATCH_BYTES = 64 << 20
 
@@ -69,14 +68,14 @@ def chain_keys(tokens: np.ndarray) -> np.ndarray:
     before = b""
     for key, block in zip(keys, tokens[:len(keys) * TOKENS].reshape(-1, TOKENS)):
         before = hashlib.sha256(before + block.astype("<u4").tobytes()).digest()
-        key[:HASH_BYTES] = np.frombuffer(before + MODEL, np.uint8)
+        key[:] = np.frombuffer(before + MODEL, np.uint8)
     return keys
 
 
 def blocks_of(keys: np.ndarray, block_bytes: int) -> np.ndarray:
     """What a model would have computed; here the key, over and over."""
     times = -(-block_bytes // KEY_SIZE)
-    return np.tile(keys, (1, times))[:, :block_bytes]
+    return np.ascontiguousarray(np.tile(keys, (1, times))[:, :block_bytes])
 
 
 def prompts(count: int, blocks: int) -> list[np.ndarray]:
