@@ -355,16 +355,6 @@ bool StoreImpl::Grow(const Demand& waiting) {
   return resizer_.Grow(waiting);
 }
 
-bool StoreImpl::GrowFor(std::uint64_t items, double load) {
-  const double slots = static_cast<double>(space_.items() + items) / load;
-  const LevelSizes sizes = resizer_.growth().Reach(SizesOf(pool_->superblock()), slots);
-  if (SlotsOf(pool_->superblock().geometry, sizes) <= 2 * space_.Capacity()) return false;
-  if (!draining_.active()) space_.CountFull();
-  const std::uint64_t before = space_.Capacity();
-  resizer_.Resize(sizes);
-  return space_.Capacity() > before;
-}
-
 void StoreImpl::LogWantOfSpace() {
   const std::string& why = pool_->mapping().want_of_space();
   if (!why.empty() && !logged_want_of_space_) log_.Add(LogLevel::kWarning, [&] { return why; });
@@ -418,14 +408,12 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
     ++*attempts;
     return true;
   }
-  const double load = std::max(grow_above_, Space::kComfortableLoad);
-  bool grown = GrowFor(lacking, load);
-  if (grown) *attempts = 0;
-  while (!grown || lacking > room(load)) {
+  bool grown = false;
+  do {
     if (!Grow(in_flight.demand)) break;
     grown = true;
     *attempts = 0;
-  }
+  } while (lacking > room(std::max(grow_above_, Space::kComfortableLoad)));
   return grown;
 }
 

@@ -159,9 +159,6 @@ class StoreImpl {
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   /// Resizer::Grow, for want of slots.
   bool Grow(const Demand& waiting) GPM_REQUIRES(store_state);
-  /// One resize that makes room for so many more items, where the table is to more than double.
-  /// @return whether there are more slots
-  bool GrowFor(std::uint64_t items, double load) GPM_REQUIRES(store_state);
   /// Tells the log that the medium is full: once, until the pool could grow again.
   void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// The levels that the items, and what was reserved, need.
