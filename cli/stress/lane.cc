@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "cli/stress/gpu.h"
@@ -12,6 +13,30 @@ namespace {
 /// A version is the lane, above the number of the batch, above the operation's position.
 constexpr unsigned kPositionBits = 21;
 constexpr unsigned kLaneShift = 56;
+
+/// What tells where a wrong row comes from, if the host reaches the rows: what the first one holds
+/// by now, and what the batch was given there.
+std::string LookAgain(const Rows& rows, const BatchPlan& batch, const Answers& answers) {
+  if (rows.found == nullptr || OnGpu(batch.answers)) return {};
+  const std::uint32_t value_size = rows.shape.value_size;
+  for (std::uint32_t i = 0; i < rows.n; ++i) {
+    if (!IsAnswer(rows, i) || answers.tokens[i] != kWrongRow) continue;
+    const std::uint64_t id = IdOf(rows.plan[i]);
+    const std::byte* const row = rows.found + std::size_t{i} * value_size;
+    std::string text = fmt::format("    row {} is {} now, and begins with", i,
+                                   JudgeRow(row, value_size, id) == kWrongRow ? "wrong" : "right");
+    for (std::uint32_t word = 0; word < std::min(Words(value_size), 4u); ++word) {
+      text += fmt::format(" {:x}", GetWord(row, value_size, word));
+    }
+    if (rows.values != nullptr && !OnGpu(batch.values)) {
+      const std::byte* const given = rows.values + std::size_t{i} * value_size;
+      text += JudgeRow(given, value_size, id) == kWrongRow ? "; what was given there is wrong"
+                                                           : "; what was given there is right";
+    }
+    return text + '\n';
+  }
+  return {};
+}
 
 std::span<std::byte> Bytes(std::byte* array, std::uint64_t n, std::uint64_t row) {
   return array == nullptr ? std::span<std::byte>() : std::span(array, n * row);
@@ -155,7 +180,8 @@ void Lane::Finish() {
       CheckAnswers(drawer_, batch_, answers, interval_, &model_, &round_.totals);
   if (!wrong.empty()) {
     round_.findings.Fail(fmt::format("lane {} of thread {}, batch {}: {}\n  {}", drawer_.lane,
-                                     drawer_.thread, batches_, Describe(batch_), wrong));
+                                     drawer_.thread, batches_, Describe(batch_),
+                                     wrong + LookAgain(rows_, batch_, answers)));
   }
   if (following_ % 2 == 1) log_.batches.push_back({interval_, log_.changes.size()});
   ++round_.totals.batches;
