@@ -255,23 +255,6 @@ TEST_F(SpaceTest, CompactGivesBackWhatItemsDoNotNeed) {
   }
 }
 
-TEST_F(SpaceTest, CompactTakesNoEmptySlotForAnItem) {
-  // The extent that is freed begins within the cell at offset 0, which no item has, but which is
-  // the reference of an empty slot.
-  CreateOptions create;
-  create.value_size = 65536;
-  for (const std::uint64_t n : {1, 20, 300}) {
-    test::ModelledStore store(NewPath(), create, test::TestOpenOptions());
-    store.Apply(Op::kInsert, test::Numbers(0, n));
-    store.store().Reserve(4 * n);
-    store.Apply(Op::kErase, test::Numbers(n / 2, n - n / 2));
-    store.store().Reserve(0);
-    store.store().Compact();
-    store.Reopen();
-    store.ExpectContents();
-  }
-}
-
 /// What a pool takes beyond its items and levels: free cells, gaps, and what lies behind the last.
 std::uint64_t BytesBesideItems(const StoreStats& stats) {
   std::uint64_t used =

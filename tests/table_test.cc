@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <random>
 #include <set>
@@ -15,6 +16,7 @@
 #include "engine/combining.h"
 #include "engine/epochs.h"
 #include "pm/thread_pool.h"
+#include "recovery/slot_scan.h"
 #include "table/layout.h"
 #include "table/matching.h"
 #include "table/media/direct.h"
@@ -416,6 +418,35 @@ TEST(Reclaim, WhatIsKeptIsForUpdates) {
   EXPECT_TRUE(reclaim.TakeCell(true, &cell));
   EXPECT_EQ(cell, 103u);
   EXPECT_FALSE(reclaim.TakeCell(true, &cell));
+}
+
+TEST(MoveCells, PassesOverEmptySlotsWhateverTheRange) {
+  // The range begins with the cell at offset 0, which no item has: as a reference it means none.
+  alignas(128) static std::byte pool[1 << 16];
+  const Superblock superblock = SmallSuperblock(8, 128, Geometry{2, 2, 8}, 8);
+  const TableView table = MakeTableView(pool, superblock);
+  std::byte* const bucket = table.ReservedBucket(0);
+  const Slot item{bucket, 1};
+  *table.State(item) = kReservedWord;
+  *table.Reference(item) = 200 * table.cell_bytes;
+  std::memset(table.Cell(200 * table.cell_bytes), 0x5A, 128);
+  std::uint32_t ring[4] = {300, 301, 302, 303};
+  std::uint64_t slots[4];
+  ReclaimCounters counters{};
+  std::uint64_t taken = 0;
+  const Reclaim reclaim{ring, 3, slots, 3, &counters, CellGrant{0, 4}, &taken};
+  EXPECT_EQ(
+      MoveCells(table, reclaim, ThreadGroup{}, DirectMedia(Persist()), bucket, CellRange{0, 256}),
+      0u);
+  EXPECT_EQ(taken, 1u);
+  EXPECT_EQ(*table.Reference(item), 300 * table.cell_bytes);
+  EXPECT_EQ(
+      std::memcmp(table.Cell(300 * table.cell_bytes), table.Cell(200 * table.cell_bytes), 128), 0);
+  for (std::uint32_t s = 0; s < table.slots; ++s) {
+    if (s == item.index) continue;
+    EXPECT_EQ(*table.State(Slot{bucket, s}), kEmptyState);
+    EXPECT_EQ(*table.Reference(Slot{bucket, s}), 0u);
+  }
 }
 
 TEST(Epochs, SlotPositionsStayTakenUntilGivenBack) {
