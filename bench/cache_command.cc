@@ -10,6 +10,7 @@
 #include "bench/cache_bench.h"
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
+#include "bench/options.h"
 #include "bench/report.h"
 #include "ycsb/generators.h"
 
@@ -231,16 +232,9 @@ void AddCacheCommand(CLI::App& program) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--seed", bench.seed, "Seed of the operations")->capture_default_str();
-  const std::map<std::string, ExecutorKind> executors{
-      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command->add_option("--executor", bench.executor, "What runs the batches; auto: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
-  command->add_option("--threads", bench.threads, "Threads of the cpu executor; 0: all cores");
-  command->add_option("--pool", bench.pool,
-                      "Pool file, which must not exist and is removed; default: one in memory");
-  command->add_option("--json", arguments->json,
-                      "Write all figures to this file; -: to stdout, with no table");
+  AddExecutorOptions(*command, &bench.executor, &bench.threads);
+  AddPoolOption(*command, &bench.pool);
+  AddJsonOption(*command, &arguments->json);
   command->add_flag("--quick", arguments->quick, "A small run, to see that it works");
   command->callback([arguments] { RunCache(*arguments); });
 }

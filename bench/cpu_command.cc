@@ -12,6 +12,7 @@
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
 #include "bench/operations.h"
+#include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/report.h"
 #include "ycsb/buffer.h"
@@ -243,10 +244,8 @@ void AddCpuCommand(CLI::App& program) {
           "--peer", options->peer,
           fmt::format("Measured beside the store: {}, or none", fmt::join(PeerNames(), ", ")))
       ->capture_default_str();
-  command->add_option("--pool", options->pool,
-                      "Pool file, which must not exist and is removed; default: one in memory");
-  command->add_option("--json", options->json,
-                      "Write all figures to this file; -: to stdout, with no table");
+  AddPoolOption(*command, &options->pool);
+  AddJsonOption(*command, &options->json);
   command->callback([options] { RunCpu(*options); });
 }
 

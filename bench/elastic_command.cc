@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/commands.h"
 #include "bench/elastic_bench.h"
 #include "bench/kv_adapter.h"
+#include "bench/options.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
@@ -134,23 +134,14 @@ void AddElasticCommand(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed of what is found and erased")
       ->capture_default_str();
-  const std::map<std::string, ExecutorKind> executors{
-      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command->add_option("--executor", options.executor, "What runs batches; auto: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
-  command->add_option("--threads", options.threads, "Threads of the cpu executor; 0: all cores")
-      ->check(CLI::Range(0u, 4096u));
+  AddExecutorOptions(*command, &options.executor, &options.threads);
   command
       ->add_option("--arrays", arguments->arrays,
                    "Where batches have their arrays; auto: in GPU memory on executor cuda")
       ->check(CLI::IsMember({"auto", "host", "device"}))
       ->capture_default_str();
-  command->add_option("--pool", options.pool,
-                      "Pool file, which must not exist and is removed; default: one in memory");
-  command->add_option("--json", arguments->json,
-                      "File for the figures as JSON; - for the standard output, where they then "
-                      "stand alone");
+  AddPoolOption(*command, &options.pool);
+  AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { RunElastic(*arguments); });
 }
 

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -12,6 +11,7 @@
 
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
+#include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
@@ -281,19 +281,9 @@ void AddFindOrInsertCommand(CLI::App& program) {
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
       ->check(CLI::Range(1u, kMaxValueBytes))
       ->capture_default_str();
-  const std::map<std::string, ExecutorKind> executors{
-      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command
-      ->add_option("--executor", arguments->executor, "What runs batches; auto: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
-  command->add_option("--threads", arguments->threads, "Threads of the cpu executor; 0: all cores")
-      ->check(CLI::Range(0u, 4096u));
-  command->add_option("--pool", arguments->pool,
-                      "Pool file, which must not exist and is removed; default: one in memory");
-  command->add_option("--json", arguments->json,
-                      "File for the figures as JSON; - for the standard output, where they then "
-                      "stand alone");
+  AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
+  AddPoolOption(*command, &arguments->pool);
+  AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { Run(*arguments); });
 }
 

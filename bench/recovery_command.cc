@@ -9,7 +9,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,6 +17,7 @@
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
 #include "bench/loaded_pool.h"
+#include "bench/options.h"
 #include "bench/report.h"
 #include "bench/roofline.h"
 #include "bench/workload_bench.h"
@@ -257,16 +257,6 @@ void RunRecovery(RecoveryArguments& arguments) {
   if (arguments.json != "-") Print(report);
 }
 
-void AddExecutorOption(CLI::App& command, PoolSpec& spec) {
-  const std::map<std::string, ExecutorKind> executors{
-      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command.add_option("--executor", spec.executor, "What recovers; auto: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
-  command.add_option("--threads", spec.threads, "Threads of the cpu executor; 0: all cores")
-      ->check(CLI::Range(0u, 4096u));
-}
-
 }  // namespace
 
 void AddRecoveryCommand(CLI::App& program) {
@@ -286,19 +276,16 @@ void AddRecoveryCommand(CLI::App& program) {
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
   command->add_option("--seed", pool.seed, "Seed of the hash")->capture_default_str();
-  AddExecutorOption(*command, pool);
-  command->add_option("--pool", pool.path,
-                      "Pool file, which must not exist and is removed; default: one in memory. A "
-                      "copy of it takes as much again");
-  command->add_option("--json", arguments->json,
-                      "Write all figures to this file; -: to stdout, with no table");
+  AddExecutorOptions(*command, &pool.executor, &pool.threads, "What recovers");
+  AddPoolOption(*command, &pool.path, ". A copy of it takes as much again");
+  AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { RunRecovery(*arguments); });
 
   auto child = std::make_shared<PoolSpec>();
   CLI::App* child_command = program.add_subcommand(kChildCommand, "The process that is killed");
   child_command->group("");  // not in the help: `recovery` starts it
   child_command->add_option("--pool", child->path)->required();
-  AddExecutorOption(*child_command, *child);
+  AddExecutorOptions(*child_command, &child->executor, &child->threads, "What recovers");
   child_command->callback([child] { RunChild(*child); });
 }
 

@@ -3,12 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "bench/commands.h"
+#include "bench/options.h"
 #include "bench/report.h"
 #include "bench/roofline.h"
 
@@ -95,11 +95,7 @@ void AddRooflineCommand(CLI::App& program) {
   RooflineOptions& roofline = arguments->roofline;
   CLI::App* command = program.add_subcommand(
       "roofline", "What the machine itself can do: accesses to a pool's range and to GPU memory");
-  const std::map<std::string, ExecutorKind> executors{
-      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command->add_option("--executor", roofline.executor, "What accesses; auto: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
+  AddExecutorOptions(*command, &roofline.executor, &roofline.threads, "What accesses");
   command
       ->add_option("--range-bytes", roofline.range_bytes,
                    "Bytes that the accesses spread over, such as those of a pool (K, M, G); "
@@ -118,15 +114,11 @@ void AddRooflineCommand(CLI::App& program) {
   command->add_option("--repeats", roofline.repeats, "Repeats, of which medians are given")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
-  command->add_option("--threads", roofline.threads, "Threads of the cpu executor; 0: all cores")
-      ->check(CLI::Range(0u, 4096u))
-      ->capture_default_str();
   command->add_option(
       "--pool", roofline.pool,
       "File of the range, which must not exist and is removed, or \"pinned:\"; default: one in "
       "memory");
-  command->add_option("--json", arguments->json,
-                      "Write all figures to this file; -: to stdout, with no table");
+  AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { RunRoofline(*arguments); });
 }
 

@@ -10,6 +10,7 @@
 
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
+#include "bench/options.h"
 #include "bench/published.h"
 #include "bench/report.h"
 #include "bench/user_bench.h"
@@ -114,20 +115,11 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
       ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
       ->capture_default_str();
   command.add_option("--seed", bench.seed, "Seed of the operations")->capture_default_str();
-  const std::map<std::string, ExecutorKind> executors{
-      {"auto", ExecutorKind::kAuto}, {"cpu", ExecutorKind::kCpu}, {"cuda", ExecutorKind::kCuda}};
-  command.add_option("--executor", bench.executor, "What runs the batches; auto: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
-  command.add_option("--threads", bench.threads, "Threads of the cpu executor; 0: all cores")
-      ->check(CLI::Range(0u, 4096u));
-  command.add_option("--pool", bench.pool,
-                     "Pool file, which must not exist and is removed; default: one in memory. A "
-                     "copy of it takes as much again");
+  AddExecutorOptions(command, &bench.executor, &bench.threads);
+  AddPoolOption(command, &bench.pool, ". A copy of it takes as much again");
   command.add_flag("--no-roofline", arguments.no_roofline,
                    "Do not measure the machine's roofline first: no bounds then");
-  command.add_option("--json", arguments.json,
-                     "Write all figures to this file; -: to stdout, with no table");
+  AddJsonOption(command, &arguments.json);
 }
 
 /// Figures of other systems hold for what they were measured with alone.
