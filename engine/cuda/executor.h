@@ -212,6 +212,8 @@ class CudaExecutor : public Executor {
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
   static void LoadBatchKernels();
+  static void LoadMaintenanceKernels();
+  void PrepareAccelerators();
   CacheRefresh NextRefresh(std::uint64_t uses);
   void ClearCache();
   /// On the executor's stream.
@@ -223,6 +225,8 @@ class CudaExecutor : public Executor {
   template <class T>
   void ResizeRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                   std::uint64_t to);
+  /// @param cache_bytes OpenOptions::cache.bytes; 0: no limit
+  static std::uint64_t MostLocks(std::uint64_t cache_bytes);
   /// Enough locks for the pool as it is now.
   std::uint64_t LocksWanted() const;
   void MakeLocks(std::uint64_t locks);

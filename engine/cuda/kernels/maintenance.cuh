@@ -3,8 +3,7 @@
 
 #include <cooperative_groups.h>
 
-#include "cache/refresh.h"
-#include "engine/cuda/io/address_order.cuh"
+#include "engine/cuda/io/report.cuh"
 #include "recovery/slot_scan.h"
 #include "table/composing.h"
 #include "table/displacing.h"
@@ -12,8 +11,7 @@
 
 namespace gpm {
 
-/// The kernels of the cuda executor that maintain the table: queues, passes over it, its directory,
-/// and refreshes of the cache.
+/// The kernels of the cuda executor that maintain the table: queues, and passes over it.
 
 /// Gives back erased slots.
 __global__ void GiveBackSlots(const __grid_constant__ TableContext context,
@@ -51,137 +49,6 @@ __global__ void ReportBatch(const __grid_constant__ TableContext context,
                             const __grid_constant__ Reporter reporter) {
   if (threadIdx.x == 0) ClearNextSums(reporter);
   Send(HalfOfReport(context, reporter), reporter);
-}
-
-/// Makes the directory, a tile for each bucket.
-__global__ void __launch_bounds__(kBlockThreads)
-    BuildDirectory(const __grid_constant__ TableContext context, std::uint32_t buckets) {
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const TileOperations operations(context.table, context.reclaim, context.locks,
-                                  context.accelerators, group, CudaMedia(DirtyLog{}));
-  for (std::uint64_t i = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
-       i < buckets; i += std::uint64_t{gridDim.x} * kTilesPerBlock) {
-    operations.directory().Build(static_cast<std::uint32_t>(i));
-  }
-}
-
-/// The same for what it knows of the level that is being drained.
-__global__ void __launch_bounds__(kBlockThreads)
-    BuildDrainedPrints(const __grid_constant__ TableContext context) {
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const TileOperations operations(context.table, context.reclaim, context.locks,
-                                  context.accelerators, group, CudaMedia(DirtyLog{}));
-  const std::uint64_t buckets = context.table.Buckets(context.table.levels);
-  for (std::uint64_t b = blockIdx.x * std::uint64_t{kTilesPerBlock} + threadIdx.x / kTileLanes;
-       b < buckets; b += std::uint64_t{gridDim.x} * kTilesPerBlock) {
-    operations.directory().BuildDrained(b);
-  }
-}
-
-// The steps of a refresh of the cache (cache/refresh.h).
-
-__global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
-       i += gridDim.x * blockDim.x) {
-    refresh.CountBucket(i);
-  }
-}
-
-__global__ void AgeCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
-       i += gridDim.x * blockDim.x) {
-    refresh.AgeBucket(i);
-  }
-}
-
-__global__ void ChooseCacheThreshold(const __grid_constant__ CacheRefresh refresh) {
-  refresh.ChooseThreshold();
-}
-
-__global__ void EvictFrames(const __grid_constant__ TableView table,
-                            const __grid_constant__ CacheRefresh refresh) {
-  const CudaMedia media(DirtyLog{});
-  const ThreadGroup group;
-  const CacheAccess<ThreadGroup, CudaMedia> access(refresh.cache, table, group, media);
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.cache.size;
-       i += gridDim.x * blockDim.x) {
-    refresh.EvictCold(access, media, i);
-  }
-}
-
-__global__ void AssignFrames(const __grid_constant__ CacheRefresh refresh) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
-       i += gridDim.x * blockDim.x) {
-    refresh.AssignHot(CudaMedia(DirtyLog{}), i);
-  }
-}
-
-/// For when a level is drained from now on: KeepFrame.
-__global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_t slots,
-                           std::uint32_t frames, std::uint32_t drained) {
-  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < frames;
-       i += gridDim.x * blockDim.x) {
-    KeepFrame(cache, slots, i, drained);
-  }
-}
-
-// Frames are filled many at a time, in the order of the values' addresses: a value costs its
-// address translation (SmQueues), and in that order many share one. (2 GB of values took 206 ms
-// frame by frame, beside finds which took 2.5 times as long meanwhile.)
-
-/// Plans how the slots of frames [first, last) to be filled are read: as operations of `reads`, by
-/// number from `first` on. Opens those that have no value.
-__global__ void __launch_bounds__(kBlockThreads)
-    PlanFills(const __grid_constant__ TableView table,
-              const __grid_constant__ DirectoryView directory,
-              const __grid_constant__ CacheRefresh refresh, const __grid_constant__ Reads reads,
-              std::uint32_t first, std::uint32_t last) {
-  const std::uint32_t end = refresh.ToFill();
-  if (end <= first) return;
-  const CudaMedia media(DirtyLog{});
-  const ThreadGroup alone;
-  const CacheAccess<ThreadGroup, CudaMedia> access(refresh.cache, table, alone, media);
-  const std::uint32_t slots = (last - first) << table.slot_bits;
-  for (std::uint32_t k = blockIdx.x * blockDim.x + threadIdx.x; k < slots;
-       k += gridDim.x * blockDim.x) {
-    const std::uint32_t i = first + (k >> table.slot_bits);
-    ReadPlan plan;
-    if (i < end) {
-      const std::uint32_t frame = refresh.FrameToFill(i);
-      const std::uint32_t s = k & (table.slots - 1);
-      const std::uint32_t cell = access.CellToFill(directory, refresh.cache.bucket_of[frame], s);
-      if (cell != CacheView::kNone) {
-        plan = reads.PlanFirst(cell, k);
-      } else {
-        access.FillSlot(directory, frame, s);
-      }
-    }
-    reads.plans[k] = plan;
-  }
-}
-
-/// Makes the reads that PlanFills planned and PlaceReads placed, a tile each. A block has
-/// neighbours in their order: each multiprocessor translates addresses for itself.
-__global__ void __launch_bounds__(kBlockThreads)
-    FillFrames(const __grid_constant__ TableView table,
-               const __grid_constant__ DirectoryView directory,
-               const __grid_constant__ CacheRefresh refresh, const __grid_constant__ Reads reads,
-               std::uint32_t first) {
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const CudaMedia media(DirtyLog{});
-  const CacheAccess<CudaTile, CudaMedia> access(refresh.cache, table, group, media);
-  const std::uint64_t total = reads.flags[Reads::kAll];
-  const auto end = static_cast<std::uint32_t>(total * (blockIdx.x + 1) / gridDim.x);
-  for (auto p =
-           static_cast<std::uint32_t>(total * blockIdx.x / gridDim.x) + threadIdx.x / kTileLanes;
-       p < end; p += kTilesPerBlock) {
-    const auto k = static_cast<std::uint32_t>(reads.queues.items[p]);
-    access.FillSlot(directory, refresh.FrameToFill(first + (k >> table.slot_bits)),
-                    k & (table.slots - 1));
-  }
 }
 
 /// Visits the slots of some buckets, a thread each.

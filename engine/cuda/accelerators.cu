@@ -1,0 +1,209 @@
+#include <algorithm>
+
+#include "engine/cuda/executor.h"
+#include "engine/cuda/kernels/accelerators.cuh"
+#include "engine/cuda/load_kernels.h"
+
+/// What of the cuda executor keeps the directory and the cache.
+namespace gpm {
+namespace {
+
+/// Blocks that refresh the cache: few, so that batches are hardly slowed down meanwhile.
+constexpr unsigned kCacheBlocks = 32;
+constexpr unsigned kFillBlocks = 32;
+/// Frames that are filled in one go: first the hottest, as a rule, then many.
+constexpr std::uint32_t kFilledFirst = 1u << 16;
+constexpr std::uint32_t kFilledAtOnce = 1u << 19;
+/// Bins by which those are ordered, and what is counted beside (Reads::flags).
+constexpr std::uint32_t kFillBins = AddressOrder::kBins + Reads::kFlags;
+
+}  // namespace
+
+void CudaExecutor::PrepareAccelerators() {
+  LoadKernelsBeside(reinterpret_cast<const void*>(CountCacheBuckets));
+  fill_bins_.Reserve(kFillBins);
+}
+
+void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
+                                   std::uint32_t used) {
+  const CurrentDevice current = Activate();
+  AwaitCacheRefresh();
+  context_.accelerators = {};
+  has_directory_ = has_cache_ = false;
+  cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
+  fill_plans_ = DeviceArray<std::uint64_t>(&gpu_bytes_);
+  cache_memory_.Reserve(shape, policy);
+  if (shape.buckets == 0) return;
+  TableContext context = context_;  // the executor's own is as it was if something fails
+  context.accelerators = cache_memory_.View();
+  if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
+  ClearCache();
+  const std::uint64_t fingerprints = std::uint64_t{used} * shape.stride;
+  Fill(cache_memory_.fingerprints.data() + fingerprints, DirectoryView::kEmpty,
+       std::uint64_t{shape.buckets} * shape.stride - fingerprints);
+  Launch("BuildDirectory", BuildDirectory, kGridStrideBlocks, kBlockThreads, *stream_, context,
+         used);
+  Synchronize();
+  context_ = context;
+  has_directory_ = true;
+  has_cache_ = shape.frames != 0;
+}
+
+/// Makes the cache's memory one of a cache without values.
+void CudaExecutor::ClearCache() {
+  const CacheShape& shape = cache_memory_.shape;
+  if (shape.frames == 0) return;
+  static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
+  Fill(cache_memory_.frame_of.data(), 0, shape.buckets);
+  Fill(cache_memory_.scores.data(), 0, shape.buckets);
+  Fill(cache_memory_.histogram.data(), 0, CacheRefresh::kRanks);
+  Fill(cache_memory_.fills.data(), 0, 1);
+  Fill(cache_memory_.bucket_of.data(), 0xFF, shape.frames);
+  Fill(cache_memory_.tags.data(), 0xFF, std::uint64_t{shape.frames} * shape.slots);
+}
+
+bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
+                                CachePolicy policy) {
+  if (!has_directory_ || !cache_memory_.Precedes(shape)) return false;
+  const CurrentDevice current = Activate();
+  // (Also what was launched of a refresh that could not be begun.)
+  CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
+  const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
+  const auto copy = [this](auto* to, const auto* from, std::uint64_t count) {
+    CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, *stream_),
+              "cudaMemcpyAsync");
+  };
+  const auto fill = [this](auto* to, int byte, std::uint64_t count) { Fill(to, byte, count); };
+  bool keeps = cache_memory_.HasFramesFor(shape);
+  const std::uint32_t frames = cache_memory_.shape.frames;
+  try {
+    CacheMemory<DeviceArray> next(&gpu_bytes_);
+    next.ReserveDirectory(shape);
+    next.ReserveDrained(drained);
+    next.TakeOver(cache_memory_, drained, copy, fill);
+    try {
+      if (keeps) next.TakeOverCache(&cache_memory_, drained, copy, fill);
+    } catch (const Error&) {
+      keeps = false;  // there is no memory for both
+    }
+    Synchronize();
+    SetTable(table, false);
+    cache_memory_ = std::move(next);
+    next = CacheMemory<DeviceArray>(&gpu_bytes_);  // gives back what the former one has left
+    if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
+    if (keeps) {
+      Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,
+             cache_memory_.View().cache, shape.slots, frames, drained);
+    } else {
+      cache_memory_.ReserveCache(policy);
+      ClearCache();
+    }
+    Synchronize();
+  } catch (const Error&) {
+    return false;
+  }
+  context_.accelerators = cache_memory_.View();
+  context_.accelerators.directory.drained = cache_memory_.drained.data();
+  has_directory_ = true;
+  has_cache_ = shape.frames != 0;
+  return true;
+}
+
+void CudaExecutor::BeginDraining() {
+  if (!has_directory_ || context_.accelerators.directory.drained != nullptr) return;
+  const CurrentDevice current = Activate();
+  TableContext context = context_;
+  try {
+    cache_memory_.ReserveDrained(context_.table.Buckets(context_.table.levels));
+    context.accelerators.directory.drained = cache_memory_.drained.data();
+    Launch("BuildDrainedPrints", BuildDrainedPrints, kGridStrideBlocks, kBlockThreads, *stream_,
+           context);
+    Synchronize();
+  } catch (const Error&) {
+    return;  // what is wrong with the GPU, the next batch says, too
+  }
+  context_ = context;
+}
+
+/// A tenth of the GPU's memory for each store, or half of what is free: workspaces need some.
+std::uint64_t CudaExecutor::CacheBudget() const {
+  const CurrentDevice current = Activate();
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  free_bytes += cache_memory_.shape.cache_bytes();  // of the one that is replaced
+  return std::min(all_bytes / 10, free_bytes / 2);
+}
+
+CacheFillShape CudaExecutor::CacheFill() const {
+  return {.frames_at_once = kFilledAtOnce,
+          .bytes_per_slot = sizeof(ReadPlan) + sizeof(std::uint64_t)};
+}
+
+CacheRefresh CudaExecutor::NextRefresh(std::uint64_t uses) {
+  CacheView view = context_.accelerators.cache;
+  view.clock = clock_;
+  return cache_memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++refreshes_, uses, view.size));
+}
+
+void CudaExecutor::RefreshCache(std::uint64_t uses) {
+  const CurrentDevice current = Activate();
+  const CacheRefresh refresh = NextRefresh(uses);
+  const TableView& table = context_.table;
+  CheckCuda(cudaEventRecord(*cache_refresh_begun_, *cache_stream_), "cudaEventRecord");
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
+         refresh);
+  Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, refresh);
+  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, refresh);
+  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, refresh);
+  Reads reads;
+  reads.queues.items = fill_plans_.data();
+  reads.plans =
+      reinterpret_cast<ReadPlan*>(fill_plans_.data() + cache_memory_.shape.slots_at_once());
+  reads.order.bins = fill_bins_.data();
+  // (The pool may grow while frames are filled.)
+  reads.order.bin_shift = AddressOrder::ShiftFor(mapping_.max_bytes() / table.cell_bytes);
+  reads.flags = fill_bins_.data() + AddressOrder::kBins;
+  for (std::uint32_t first = 0; first < refresh.cache.size;) {
+    const std::uint32_t last =
+        std::min(first + (first == 0 ? kFilledFirst : kFilledAtOnce), refresh.cache.size);
+    CheckCuda(
+        cudaMemsetAsync(fill_bins_.data(), 0, kFillBins * sizeof(std::uint32_t), *cache_stream_),
+        "cudaMemsetAsync");
+    Launch("PlanFills", PlanFills, kCacheBlocks, kBlockThreads, *cache_stream_, table,
+           context_.accelerators.directory, refresh, reads, first, last);
+    Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, *cache_stream_, reads);
+    Launch("PlaceReads", PlaceReads, kCacheBlocks, kBlockThreads, *cache_stream_, reads,
+           (last - first) << table.slot_bits);
+    Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
+           context_.accelerators.directory, refresh, reads, first);
+    first = last;
+  }
+  CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
+}
+
+void CudaExecutor::AgeCache(std::uint64_t uses) {
+  const CurrentDevice current = Activate();
+  Launch("AgeCacheBuckets", AgeCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
+         NextRefresh(uses));
+}
+
+double CudaExecutor::CacheRefreshSeconds() {
+  float milliseconds = 0;
+  CheckCuda(cudaEventElapsedTime(&milliseconds, *cache_refresh_begun_, *cache_refreshed_),
+            "cudaEventElapsedTime");
+  return milliseconds / 1e3;
+}
+
+bool CudaExecutor::CacheRefreshEnded() {
+  const cudaError_t status = cudaEventQuery(*cache_refreshed_);
+  if (status == cudaErrorNotReady) return false;
+  CheckCuda(status, "cudaEventQuery");
+  return true;
+}
+
+void CudaExecutor::AwaitCacheRefresh() {
+  CheckCuda(cudaEventSynchronize(*cache_refreshed_), "cudaEventSynchronize");
+}
+
+}  // namespace gpm
