@@ -99,4 +99,11 @@ Manifest ParseManifest(const std::string& text, const std::string& path) {
   return manifest;
 }
 
+void RequireShards(const std::string& path, const Manifest& manifest, std::uint32_t shards) {
+  if (shards == 0 || shards == manifest.shards()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: the store has {} shards, not {}; `gpmstore reshard` divides it anew",
+                          path, manifest.shards(), shards));
+}
+
 }  // namespace gpm

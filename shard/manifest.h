@@ -45,6 +45,10 @@ std::string ToText(const Manifest& manifest);
 /// @throws Error(kDamaged) saying what is wrong with it, or that it is of another version
 Manifest ParseManifest(const std::string& text, const std::string& path);
 
+/// @param shards that are asked for; 0: any number
+/// @throws Error(kInvalidArgument) when the store has others, naming `path`
+void RequireShards(const std::string& path, const Manifest& manifest, std::uint32_t shards);
+
 }  // namespace gpm
 
 #endif  // GPM_SHARD_MANIFEST_H_

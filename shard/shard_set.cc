@@ -13,9 +13,6 @@
 #include "shard/multisplit.h"
 
 namespace gpm {
-namespace {
-
-/// @throws Error(kUnsupported) for what the host can't split
 void RequireHostMemory(const Batch& batch) {
   const auto require = [](const char* name, const void* array) {
     if (array == nullptr || !IsGpuMemory(array)) return;
@@ -30,8 +27,6 @@ void RequireHostMemory(const Batch& batch) {
   require("found", batch.found.data());
   require("results", batch.results.data());
 }
-
-}  // namespace
 
 class ShardSet::Arena {
  public:
@@ -86,13 +81,16 @@ class ShardSet::ArenaLease {
   std::unique_ptr<Arena> arena_;
 };
 
-ShardSet::ShardSet(const Partition& partition, std::vector<std::string> paths, unsigned threads,
+ShardSet::ShardSet(const Partition& partition, std::uint32_t first, std::vector<std::string> paths,
+                   unsigned threads,
                    const std::function<Store(std::uint32_t, const std::string&)>& make)
     : partition_(partition),
+      first_(first),
       paths_(std::move(paths)),
-      threads_(std::make_unique<ThreadPool>(std::max(threads, partition.shards))),
-      stores_(partition.shards) {
-  ForAll([&](std::uint32_t shard) { stores_[shard] = make(shard, paths_[shard]); });
+      threads_(
+          std::make_unique<ThreadPool>(std::max(threads, static_cast<unsigned>(paths_.size())))),
+      stores_(paths_.size()) {
+  ForAll([&](std::uint32_t shard) { store(shard) = make(shard, paths_[shard - first_]); });
   key_size_ = stores_.front().key_size();
   value_size_ = stores_.front().value_size();
 }
@@ -107,10 +105,10 @@ void ShardSet::ThrowOf(std::uint32_t shard, const std::exception_ptr& error) con
     std::rethrow_exception(error);
   } catch (const Error& cause) {
     if (partition_.shards == 1) throw;
-    const bool named = std::string_view(cause.what()).starts_with(paths_[shard]);
-    throw Error(cause.code(),
-                fmt::format("shard {} of {}: {}{}{}", shard, partition_.shards,
-                            named ? "" : paths_[shard], named ? "" : ": ", cause.what()));
+    const std::string& path = paths_[shard - first_];
+    const bool named = std::string_view(cause.what()).starts_with(path);
+    throw Error(cause.code(), fmt::format("shard {} of {}: {}{}{}", shard, partition_.shards,
+                                          named ? "" : path, named ? "" : ": ", cause.what()));
   }
 }
 
@@ -121,21 +119,21 @@ void ShardSet::RequireKeySize(std::span<const std::byte> key) const {
 }
 
 void ShardSet::ForAll(const std::function<void(std::uint32_t shard)>& work) {
-  std::vector<std::exception_ptr> errors(partition_.shards);
-  threads_->Run(partition_.shards, [&](std::size_t shard) {
+  std::vector<std::exception_ptr> errors(count());
+  threads_->Run(count(), [&](std::size_t i) {
     try {
-      work(static_cast<std::uint32_t>(shard));
+      work(first_ + static_cast<std::uint32_t>(i));
     } catch (...) {
-      errors[shard] = std::current_exception();
+      errors[i] = std::current_exception();
     }
   });
-  for (std::uint32_t shard = 0; shard < partition_.shards; ++shard) {
-    if (errors[shard]) ThrowOf(shard, errors[shard]);
+  for (std::uint32_t i = 0; i < count(); ++i) {
+    if (errors[i]) ThrowOf(first_ + i, errors[i]);
   }
 }
 
 std::uint64_t ShardSet::Run(const Batch& batch, Call call) {
-  if (partition_.shards == 1) {
+  if (count() == 1) {
     return call(stores_.front(), batch);
   }
   ValidateBatch(batch, key_size_, value_size_);
@@ -159,7 +157,7 @@ std::uint64_t ShardSet::Run(const Batch& batch, Call call) {
   const std::span<std::byte> found = arena->Take(found_bytes);
   const std::span<std::byte> results = arena->Take(n);
 
-  std::vector<std::uint64_t> not_ok(partition_.shards);
+  std::vector<std::uint64_t> not_ok(count());
   ForAll([&](std::uint32_t shard) {
     const std::span<const std::uint32_t> order = split.Of(shard);
     if (order.empty()) return;
@@ -189,7 +187,7 @@ std::uint64_t ShardSet::Run(const Batch& batch, Call call) {
     part.values = shard_values;
     part.found = shard_found;
     part.results = {reinterpret_cast<Result*>(shard_results.data()), shard_results.size()};
-    not_ok[shard] = call(stores_[shard], part);
+    not_ok[shard - first_] = call(store(shard), part);
     scatter(shard_results, std::as_writable_bytes(batch.results), sizeof(Result));
     scatter(shard_found, batch.found, value_size_);
   });

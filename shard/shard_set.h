@@ -17,7 +17,10 @@
 
 namespace gpm {
 
-/// The open pools of a store's shards, which carry out a batch together.
+/// @throws Error(kUnsupported) when an array is in GPU memory, where the host can't split it
+void RequireHostMemory(const Batch& batch);
+
+/// The open pools of a store's shards, or of some, which carry out a batch together.
 ///
 /// Thread safety: any thread, but for destruction.
 ///
@@ -28,11 +31,12 @@ namespace gpm {
 class ShardSet {
  public:
   /// Opens or creates all pools, at once.
-  /// @param paths of the pools, for messages and `make`
+  /// @param first the first of these shards @param paths of their pools, for messages and `make`
   /// @param threads that work on a batch outside the shards, at least; as many as shards in any
   /// case
   /// @throws what `make` threw for one, when those of the others are closed
-  ShardSet(const Partition& partition, std::vector<std::string> paths, unsigned threads,
+  ShardSet(const Partition& partition, std::uint32_t first, std::vector<std::string> paths,
+           unsigned threads,
            const std::function<Store(std::uint32_t shard, const std::string& path)>& make);
   ~ShardSet();  ///< closes; errors are lost
   ShardSet(const ShardSet&) = delete;
@@ -41,12 +45,16 @@ class ShardSet {
   const Partition& partition() const { return partition_; }
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
-  Store& store(std::uint32_t shard) { return stores_[shard]; }
-  const Store& store(std::uint32_t shard) const { return stores_[shard]; }
+  std::uint32_t first() const { return first_; }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(stores_.size()); }
+  /// REQUIRES: it is one of these.
+  Store& store(std::uint32_t shard) { return stores_[shard - first_]; }
+  const Store& store(std::uint32_t shard) const { return stores_[shard - first_]; }
   const HomeProcess& process() const { return process_; }
 
   /// What a shard does with its part of a batch: such as Store::Apply. @return as that
   using Call = std::uint64_t (*)(Store& store, const Batch& batch);
+  /// REQUIRES: all keys are of these shards.
   /// @return operations that were not kOk
   /// @throws Error(kInvalidArgument), with nothing applied; as `call`, naming the shard: the others
   ///         have carried out their parts, and given back results
@@ -59,13 +67,14 @@ class ShardSet {
   /// @throws Error(kInvalidArgument) when a key has another size
   void RequireKeySize(std::span<const std::byte> key) const;
 
-  /// `work(shard)` for all shards at once. @throws what one threw, when all have ended, naming it
+  /// `work(shard)` for all of these shards at once. @throws what one threw, when all have ended,
+  /// naming it
   void ForAll(const std::function<void(std::uint32_t shard)>& work);
   /// `work()` of one shard, whose errors name it.
   template <class Work>
   auto InShard(std::uint32_t shard, const Work& work) {
     try {
-      return work(stores_[shard]);
+      return work(store(shard));
     } catch (const Error&) {
       ThrowOf(shard, std::current_exception());
     }
@@ -78,6 +87,7 @@ class ShardSet {
   [[noreturn]] void ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const;
 
   const Partition partition_;
+  const std::uint32_t first_;
   const std::vector<std::string> paths_;
   const HomeProcess process_;
   std::unique_ptr<ThreadPool> threads_;

@@ -50,8 +50,9 @@ std::unique_ptr<ShardSet> MakeShards(
     const ShardFolder& folder, std::uint32_t shards, const OpenOptions& open, Manifest* manifest,
     const std::function<Store(std::uint32_t, const std::string&)>& make) {
   manifest->pools.resize(shards);
-  auto set = std::make_unique<ShardSet>(
-      manifest->partition(), PathsOf(folder, manifest->generation, shards), ThreadsOf(open), make);
+  auto set = std::make_unique<ShardSet>(manifest->partition(), 0,
+                                        PathsOf(folder, manifest->generation, shards),
+                                        ThreadsOf(open), make);
   manifest->key_size = set->key_size();
   manifest->value_size = set->value_size();
   for (std::uint32_t i = 0; i < shards; ++i) {
@@ -88,15 +89,10 @@ class ShardedStore::Impl {
   Impl(const std::string& path, const OpenOptions& open, const ShardOptions& options)
       : folder_(path, ShardFolder::Use::kWrite) {
     const std::uint32_t shards = folder_.manifest().shards();
-    if (options.shards != 0 && options.shards != shards) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: the store has {} shards, not {}; `gpmstore reshard` divides it "
-                              "anew",
-                              path, shards, options.shards));
-    }
+    RequireShards(path, folder_.manifest(), options.shards);
     folder_.RequirePools();
     set_ = std::make_unique<ShardSet>(
-        folder_.manifest().partition(), PathsOf(folder_, folder_.manifest().generation, shards),
+        folder_.manifest().partition(), 0, PathsOf(folder_, folder_.manifest().generation, shards),
         ThreadsOf(open), [&](std::uint32_t shard, const std::string& pool) {
           return Store::Open(pool, ShareOf(open, options, shard, shards));
         });
