@@ -113,16 +113,32 @@ DistributedStore& DistributedStore::operator=(DistributedStore&& other) noexcept
 
 DistributedStore::~DistributedStore() = default;
 
+DistributedStore DistributedStore::MakeAndOpen(Make make, const std::string& folder,
+                                               std::unique_ptr<Exchange> exchange,
+                                               const CreateOptions& create,
+                                               const ShardOptions& shards,
+                                               const OpenOptions& open) {
+  Together(*exchange, [&] {
+    ValidateShardCount(shards.shards);
+    RequireShardsFor(*exchange, folder, shards.shards);
+    if (exchange->rank() == 0) make(folder, create, shards, open).Close();
+  });
+  return Open(folder, std::move(exchange), open, shards);
+}
+
 DistributedStore DistributedStore::Create(const std::string& folder,
                                           std::unique_ptr<Exchange> exchange,
                                           const CreateOptions& create, const ShardOptions& shards,
                                           const OpenOptions& open) {
-  Together(*exchange, [&] {
-    ValidateShardCount(shards.shards);
-    RequireShardsFor(*exchange, folder, shards.shards);
-    if (exchange->rank() == 0) ShardedStore::Create(folder, create, shards, open).Close();
-  });
-  return Open(folder, std::move(exchange), open, shards);
+  return MakeAndOpen(ShardedStore::Create, folder, std::move(exchange), create, shards, open);
+}
+
+DistributedStore DistributedStore::OpenOrCreate(const std::string& folder,
+                                                std::unique_ptr<Exchange> exchange,
+                                                const CreateOptions& create,
+                                                const ShardOptions& shards,
+                                                const OpenOptions& open) {
+  return MakeAndOpen(ShardedStore::OpenOrCreate, folder, std::move(exchange), create, shards, open);
 }
 
 DistributedStore DistributedStore::Open(const std::string& folder,

@@ -139,6 +139,14 @@ TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   stores_.clear();
   ExpectAll(ErrorCode::kExists, Open(folder, 2, 2, true), folder);
   ExpectAll(ErrorCode::kInvalidArgument, Open(folder, 2, 3), "2 shards");
+  for (const char* name : {"", ".other"}) {  // one that is there, and one that is not
+    ranks_ = 2;
+    auto exchanges = MakeThreadExchanges(2);
+    ExpectNoErrors(OnAll([&](std::uint32_t i) {
+      DistributedStore::OpenOrCreate(folder + name, std::move(exchanges[i]), kCreate, {.shards = 2},
+                                     test::TestOpenOptions());
+    }));
+  }
   ExpectAll(ErrorCode::kInvalidArgument, Open(folder, 3), "3 ranks");
   {
     const ShardedStore other = ShardedStore::Open(folder, test::TestOpenOptions());

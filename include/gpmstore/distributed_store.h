@@ -62,6 +62,12 @@ class DistributedStore {
   static DistributedStore Open(const std::string& folder, std::unique_ptr<Exchange> exchange,
                                const OpenOptions& open = {}, const ShardOptions& shards = {});
 
+  /// Collective: Open, where rank 0 finds a store, and else Create. @throws as those
+  static DistributedStore OpenOrCreate(const std::string& folder,
+                                       std::unique_ptr<Exchange> exchange,
+                                       const CreateOptions& create, const ShardOptions& shards,
+                                       const OpenOptions& open = {});
+
   DistributedStore(DistributedStore&&) noexcept;
   DistributedStore& operator=(DistributedStore&&) noexcept;
   ~DistributedStore();  ///< closes; an error is lost
@@ -102,6 +108,12 @@ class DistributedStore {
 
  private:
   class Impl;
+  using Make = ShardedStore (*)(const std::string&, const CreateOptions&, const ShardOptions&,
+                                const OpenOptions&);
+  static DistributedStore MakeAndOpen(Make make, const std::string& folder,
+                                      std::unique_ptr<Exchange> exchange,
+                                      const CreateOptions& create, const ShardOptions& shards,
+                                      const OpenOptions& open);
   explicit DistributedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
   std::unique_ptr<Impl> impl_;
