@@ -45,6 +45,11 @@ class MpiExchange final : public Exchange {
 
   void AllToAll(Send send, Receive receive) override {
     if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);
+    if (send[rank_].size() != receive[rank_].size()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("exchange: rank {} sends itself {} bytes and expects {}", rank_,
+                              send[rank_].size(), receive[rank_].size()));
+    }
     try {
       std::copy(send[rank_].begin(), send[rank_].end(), receive[rank_].begin());
       requests_.clear();

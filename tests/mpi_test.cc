@@ -76,6 +76,13 @@ TEST(MpiTest, ArraysOfAllSizes) {
     exchange->AllToAll(send, receive);
     for (std::uint32_t i = 0; i < ranks; ++i) EXPECT_TRUE(received[i] == bytes[i][rank]);
   }
+  const std::vector<std::byte> mine(3);
+  std::vector<std::byte> one(1);
+  std::vector<std::span<const std::byte>> send(ranks);
+  std::vector<std::span<std::byte>> receive(ranks);
+  send[rank] = mine;
+  receive[rank] = one;
+  EXPECT_EQ(test::ErrorOf([&] { exchange->AllToAll(send, receive); }), ErrorCode::kInvalidArgument);
 }
 
 /// A store that all ranks have, in a folder that is removed at the end.
