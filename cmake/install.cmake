@@ -14,6 +14,12 @@ install(CODE "
     -P \"${CMAKE_CURRENT_SOURCE_DIR}/cmake/install_headers.cmake\" COMMAND_ERROR_IS_FATAL ANY)")
 install(DIRECTORY ${GPM_INSTALLED_HEADERS}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT gpmstore-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
+if(TARGET gpmstore_mpi)  # for find_package(gpmstore COMPONENTS mpi)
+  set_target_properties(gpmstore_mpi PROPERTIES EXPORT_NAME mpi)
+  install(TARGETS gpmstore_mpi EXPORT gpmstore-mpi-targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT gpmstore-mpi-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
+endif()
 
 if(GPM_HAVE_CUDA)
   get_target_property(GPM_CUDART_LIBRARY CUDA::cudart_static IMPORTED_LOCATION)

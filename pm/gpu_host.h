@@ -6,8 +6,8 @@
 
 namespace gpm {
 
-/// Mapping host memory into the GPU's address space. Built without CUDA, there are no GPUs, and the
-/// others throw Error(kUnsupported). Thread safety: any thread.
+/// Mapping host memory into the GPU's address space. Built without CUDA, there are no GPUs, and
+/// those that need one throw Error(kUnsupported). Thread safety: any thread.
 
 /// True when this library was built with CUDA.
 bool BuiltWithCuda();
@@ -25,6 +25,9 @@ void UseGpu(int device);
 /// @param address page-aligned host memory
 /// @throws Error(kUnsupported) when the memory can't be registered, naming what can
 void RegisterHostMemory(void* address, std::size_t bytes);
+
+/// Whether only a GPU, and not the host, can read what is at an address. Never throws.
+bool IsGpuMemory(const void* address) noexcept;
 
 /// Undoes RegisterHostMemory of exactly that range. Never throws.
 void UnregisterHostMemory(void* address) noexcept;

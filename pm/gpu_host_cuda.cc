@@ -74,6 +74,15 @@ void RegisterHostMemory(void* address, std::size_t bytes) {
                   reason));
 }
 
+bool IsGpuMemory(const void* address) noexcept {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
+    return attributes.type == cudaMemoryTypeDevice;
+  }
+  cudaGetLastError();
+  return false;
+}
+
 void UnregisterHostMemory(void* address) noexcept {
   if (cudaHostUnregister(address) != cudaSuccess) cudaGetLastError();
 }

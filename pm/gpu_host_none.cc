@@ -17,6 +17,8 @@ void RegisterHostMemory(void*, std::size_t) {
               "build where a CUDA toolkit is found");
 }
 
+bool IsGpuMemory(const void*) noexcept { return false; }
+
 void UnregisterHostMemory(void*) noexcept {}
 
 }  // namespace gpm

@@ -13,7 +13,7 @@ import sys
 
 # Folders of one height do not use each other.
 HEIGHT = {"include": 0, "pm": 1, "table": 2, "cache": 3, "recovery": 3, "snapshot": 3, "engine": 4, "support": 4,
-          "ycsb": 5, "crash_sim": 5, "cli": 6, "bench": 6, "python": 6}
+          "shard": 5, "ycsb": 5, "crash_sim": 5, "cli": 6, "bench": 6, "python": 6}
 # It stands on what is installed, and on nothing between.
 ON_INCLUDE = {"python"}
 # It is inlined into the user's kernels, and looks into the engine.

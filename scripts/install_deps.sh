@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build libfmt-dev libcli11-dev nlohmann-json3-dev libgtest-dev
- libpmem-dev libcuckoo-dev zlib1g-dev python3 python3-dev python3-venv)
+ libopenmpi-dev openmpi-bin libpmem-dev libcuckoo-dev zlib1g-dev python3 python3-dev python3-venv)
 
 if ! command -v dpkg-query >/dev/null; then
   echo "install_deps: not a Debian system; needed are the equivalents of: ${packages[*]}" >&2

@@ -1,6 +1,7 @@
 #include "tests/fault_injection.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -55,6 +56,7 @@ bool FailsNow(FaultKind kind, const char* call) noexcept {
   while (left != 0) {
     if (!calls_left.compare_exchange_weak(left, left - 1)) continue;
     if (left > 1) return false;
+    if (fault_error == Fault::kDies) _exit(Fault::kDies);
     failed_call = call;
     return true;
   }

@@ -22,6 +22,9 @@ const char* FaultKindName(FaultKind kind);
 /// Calls that release something do so and then report the failure, as close does.
 class Fault {
  public:
+  /// As an error: the call ends the process with this status, as if it had been killed before it.
+  static constexpr int kDies = 77;
+
   /// @param k from 1; 0: none
   /// @param error what system calls report
   Fault(FaultKind kind, std::uint64_t k, int error = EIO);

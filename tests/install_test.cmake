@@ -1,9 +1,10 @@
 # Installs the build into a prefix of its own, and configures, builds and runs what embeds it:
 #  - examples/embed, without a CUDA toolkit in reach; tests/embedder likewise, with warnings as errors
 #  - examples/device_view, where there is CUDA (built only: there may be no GPU)
+#  - examples/ranks, where there is MPI
 #  - tests/embedder by pkg-config, where there is pkg-config
 # cmake -DBUILD_DIR=... -DSOURCE_DIR=... -DWORK_DIR=... -DGENERATOR=... -DCXX_COMPILER=...
-#   -DCUDA_COMPILER=(or nothing) -DCUDA_ARCHITECTURES=... -P this
+#   -DCUDA_COMPILER=(or nothing) -DCUDA_ARCHITECTURES=... -DMPIRUN=(or nothing) -P this
 
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 
@@ -30,6 +31,16 @@ build(examples/embed -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 run_on_pool(${WORK_DIR}/embed/embed)
 build(tests/embedder -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 run_on_pool(${WORK_DIR}/embedder/embedder)
+
+if(MPIRUN)  # of two processes
+  build(examples/ranks -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+  execute_process(COMMAND ${MPIRUN} ${CMAKE_COMMAND} -E true RESULT_VARIABLE no_mpi OUTPUT_QUIET ERROR_QUIET)
+  if(no_mpi EQUAL 0)
+    foreach(time RANGE 1 2)
+      run(${MPIRUN} ${WORK_DIR}/ranks/ranks ${WORK_DIR}/counts)
+    endforeach()
+  endif()
+endif()
 
 if(CUDA_COMPILER)
   build(examples/device_view -DCMAKE_CUDA_COMPILER=${CUDA_COMPILER}

@@ -242,13 +242,15 @@ class TestBatch {
   }
 
   /// The same through the calls for one kind. REQUIRES: all operations are of this kind.
-  void ApplySingle(Store& store, Op kind) {
+  template <class AnyStore>
+  void ApplySingle(AnyStore& store, Op kind) {
     const std::uint64_t not_ok = CallFor(store, kind);
     EXPECT_EQ(not_ok, static_cast<std::uint64_t>(
                           std::count_if(results_.begin(), results_.end(),
                                         [](Result result) { return result != Result::kOk; })));
   }
-  std::uint64_t CallFor(Store& store, Op kind) {
+  template <class AnyStore>
+  std::uint64_t CallFor(AnyStore& store, Op kind) {
     const Batch batch = Mixed();
     switch (kind) {
       case Op::kFind:
@@ -346,7 +348,8 @@ class TestBatch {
 };
 
 /// The store holds exactly the model's items, by ForEach and by Stats.
-inline void ExpectContents(Store& store, const Model& model) {
+template <class AnyStore>
+void ExpectContents(AnyStore& store, const Model& model) {
   std::uint64_t visited = 0;
   std::uint64_t wrong = 0;
   Model seen;

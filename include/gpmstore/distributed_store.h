@@ -1,0 +1,124 @@
+#ifndef GPM_DISTRIBUTED_STORE_H_
+#define GPM_DISTRIBUTED_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "gpmstore/batch.h"
+#include "gpmstore/error.h"
+#include "gpmstore/exchange.h"
+#include "gpmstore/options.h"
+#include "gpmstore/sharded_store.h"
+#include "gpmstore/stats.h"
+#include "gpmstore/store.h"
+
+namespace gpm {
+
+/// What a rank's collective batches took so far; of one rank alone, all is `local_seconds`.
+struct ExchangeStats {
+  double split_seconds = 0;   ///< agreeing on the batch, and dividing this rank's part by owner
+  double send_seconds = 0;    ///< bringing rows together, and all to all, until the owner has them
+  double local_seconds = 0;   ///< the owner's batch, and waiting until all have ended theirs
+  double return_seconds = 0;  ///< the way back
+  std::uint64_t asked = 0;    ///< operations of this rank's parts
+  std::uint64_t sent = 0;     ///< of those, to any rank: finds of one key are sent once
+  std::uint64_t carried_out = 0;  ///< operations that this rank carried out, for all
+};
+
+/// One rank's side of a store over several pools that several processes have open together: each
+/// rank has some of the shards, and a part of every batch (docs/SHARDS.md). The folder is that of a
+/// ShardedStore, which can open it too, when nobody else has it, as can other numbers of ranks.
+///
+/// All parts of a batch are one batch: operations on one key take effect in the order of the ranks,
+/// and of one rank's in the order of its part. When the call returns, on any rank, all operations
+/// of all parts are durable.
+///
+/// Calls that are *collective* are made by all ranks, in the same order. When one of them throws,
+/// or a rank is gone, they throw on all (Exchange); then each operation of the batch has happened
+/// or not. After an error of the exchange only Close is of use; what the ranks have is sound, and
+/// the store can be opened again.
+///
+/// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together.
+///
+/// Memory: arrays of batches are host memory.
+///
+/// Thread safety: one thread at a time on each rank.
+class DistributedStore {
+ public:
+  DistributedStore() noexcept;  ///< empty
+
+  /// Collective: rank 0 creates the store, and all open it.
+  /// @param folder that all ranks reach by this name
+  /// @param exchange belongs to the store from now on
+  /// @throws Error as ShardedStore::Create and Open, on all ranks
+  static DistributedStore Create(const std::string& folder, std::unique_ptr<Exchange> exchange,
+                                 const CreateOptions& create, const ShardOptions& shards,
+                                 const OpenOptions& open = {});
+  /// Collective. @throws Error as ShardedStore::Open, on all ranks; kInvalidArgument (there are
+  /// more ranks than shards)
+  static DistributedStore Open(const std::string& folder, std::unique_ptr<Exchange> exchange,
+                               const OpenOptions& open = {}, const ShardOptions& shards = {});
+
+  /// Collective: Open, where rank 0 finds a store, and else Create. @throws as those
+  static DistributedStore OpenOrCreate(const std::string& folder,
+                                       std::unique_ptr<Exchange> exchange,
+                                       const CreateOptions& create, const ShardOptions& shards,
+                                       const OpenOptions& open = {});
+
+  DistributedStore(DistributedStore&&) noexcept;
+  DistributedStore& operator=(DistributedStore&&) noexcept;
+  ~DistributedStore();  ///< closes; an error is lost
+
+  explicit operator bool() const { return impl_ != nullptr; }  ///< whether it is not empty
+
+  std::uint32_t rank() const;
+  std::uint32_t ranks() const;
+  std::uint32_t shards() const;      ///< of all ranks
+  std::uint32_t key_size() const;    ///< bytes
+  std::uint32_t value_size() const;  ///< bytes
+
+  /// Collective. Parts may be of different kinds, and may be empty; those that say of which element
+  /// values are, or what initial values are, say the same. Of a batch that only finds, each rank
+  /// sends a key once, where many come several times.
+  /// @param mine this rank's part
+  /// @return how many operations of `mine` were not kOk
+  /// @throws Error kInvalidArgument (a part, or parts that do not fit together: nothing was
+  ///         applied), kIo (Exchange), and as Store::Apply
+  std::uint64_t Apply(const Batch& mine);
+  /// Collective: Store::BulkLoad of all parts. @return and throws as Apply
+  std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
+                         std::span<Result> results);
+  /// Collective: ShardedStore::Reserve of so many items on all ranks together. @throws as that
+  void Reserve(std::uint64_t items);
+  /// Collective: Store::Compact of all shards. @throws as that
+  void Compact();
+
+  /// Of this rank's shards.
+  StoreStats Stats() const;
+  ExchangeStats Exchanged() const;
+  /// Calls `visit` for the items of this rank's shards. Not beside a collective call.
+  void ForEach(const Store::Visitor& visit);
+
+  /// Closes this rank's shards, and leaves the exchange: what the others call then throws.
+  /// @throws as Store::Close
+  void Close();
+
+ private:
+  class Impl;
+  using Make = ShardedStore (*)(const std::string&, const CreateOptions&, const ShardOptions&,
+                                const OpenOptions&);
+  static DistributedStore MakeAndOpen(Make make, const std::string& folder,
+                                      std::unique_ptr<Exchange> exchange,
+                                      const CreateOptions& create, const ShardOptions& shards,
+                                      const OpenOptions& open);
+  explicit DistributedStore(std::unique_ptr<Impl> impl);
+  Impl& Opened() const;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_DISTRIBUTED_STORE_H_

@@ -1,0 +1,51 @@
+#ifndef GPM_EXCHANGE_H_
+#define GPM_EXCHANGE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace gpm {
+
+/// How long a rank waits for the others, by default: longer than any of them works on a batch.
+inline constexpr std::chrono::milliseconds kExchangeTimeout{60'000};
+
+/// What joins the ranks of a store that is spread over several processes, or threads: each rank
+/// calls the same functions in the same order, and gets what the others have for it.
+///
+/// Errors: when a rank has left, or does not come for as long as the timeout, the call of every
+/// other rank throws Error(kIo), which names one that is missing; so does every later call.
+///
+/// Thread safety: one thread at a time for each rank.
+class Exchange {
+ public:
+  using Send = std::span<const std::span<const std::byte>>;
+  using Receive = std::span<const std::span<std::byte>>;
+
+  virtual ~Exchange() = default;
+
+  virtual std::uint32_t rank() const = 0;   ///< of the caller, from 0
+  virtual std::uint32_t ranks() const = 0;  ///< in all
+
+  /// All to all: every rank i gets what send[i] says, and what it sends here goes to receive[i].
+  /// Returns when all that is for this rank is there, and what it sends may be changed.
+  /// @param send, receive host memory, an array for each rank, the caller itself too; receive[i]
+  ///        has as many bytes as rank i sends here: tell them first
+  /// @throws Error kIo
+  virtual void AllToAll(Send send, Receive receive) = 0;
+
+  /// The same number of bytes for each: rank i's is all[i * mine.size(), ...).
+  void AllGather(std::span<const std::byte> mine, std::span<std::byte> all);
+};
+
+/// Ranks that are threads of this process: each thread uses one of what this returns, and destroys
+/// it when it leaves.
+std::vector<std::unique_ptr<Exchange>> MakeThreadExchanges(
+    std::uint32_t ranks, std::chrono::milliseconds timeout = kExchangeTimeout);
+
+}  // namespace gpm
+
+#endif  // GPM_EXCHANGE_H_

@@ -1,0 +1,212 @@
+#include "gpmstore/distributed_store.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "shard/collective.h"
+#include "shard/folder.h"
+#include "shard/options.h"
+#include "shard/shard_set.h"
+#include "shard/sum_stats.h"
+
+namespace gpm {
+namespace {
+
+/// Rank 0's text, on all ranks.
+std::string Broadcast(Exchange& exchange, const std::string& text) {
+  const std::uint64_t mine = exchange.rank() == 0 ? text.size() : 0;
+  std::vector<std::uint64_t> sizes(exchange.ranks());
+  exchange.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(sizes)));
+  std::string received(sizes.front(), '\0');
+  std::vector<std::span<const std::byte>> send(exchange.ranks());
+  std::vector<std::span<std::byte>> receive(exchange.ranks());
+  if (exchange.rank() == 0) {
+    for (std::span<const std::byte>& each : send) each = std::as_bytes(std::span(text));
+  }
+  receive.front() = std::as_writable_bytes(std::span(received));
+  exchange.AllToAll(send, receive);
+  return received;
+}
+
+void RequireShardsFor(const Exchange& exchange, const std::string& path, std::uint32_t shards) {
+  if (shards >= exchange.ranks()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: a store of {} shards can't be opened by {} ranks: each needs one",
+                          path, shards, exchange.ranks()));
+}
+
+}  // namespace
+
+class DistributedStore::Impl {
+ public:
+  Impl(const std::string& path, std::unique_ptr<Exchange> exchange, const OpenOptions& open,
+       const ShardOptions& options)
+      : exchange_(std::move(exchange)), threads_(ThreadsFor(open)) {
+    const std::uint32_t rank = exchange_->rank();
+    const std::uint32_t ranks = exchange_->ranks();
+    std::string text;
+    Together(*exchange_, [&] {
+      ValidateForShards(open);
+      if (rank != 0) return;
+      folder_.emplace(path, ShardFolder::Use::kWrite);  // for all ranks
+      folder_->RequirePools();
+      text = ToText(folder_->manifest());
+    });
+    manifest_ = ParseManifest(Broadcast(*exchange_, text), path);
+    Together(*exchange_, [&] {
+      RequireShards(path, manifest_, options.shards);
+      RequireShardsFor(*exchange_, path, manifest_.shards());
+      const std::uint32_t first = Collective::FirstShard(rank, ranks, manifest_.shards());
+      const std::uint32_t end = Collective::FirstShard(rank + 1, ranks, manifest_.shards());
+      std::vector<std::string> paths;
+      for (std::uint32_t i = first; i < end; ++i) {
+        paths.push_back(fmt::format("{}/{}", path, manifest_.pools[i].file));
+      }
+      set_.emplace(manifest_.partition(), first, std::move(paths), threads_.threads(),
+                   [&](std::uint32_t shard, const std::string& pool) {
+                     return Store::Open(pool, ShareOf(open, options, shard - first, end - first));
+                   });
+    });
+    if (folder_) folder_->RemoveOthers();
+    collective_.emplace(*exchange_, set_->partition(), set_->key_size(), set_->value_size(),
+                        threads_);
+  }
+
+  Exchange& exchange() { return *exchange_; }
+  ShardSet& set() { return *set_; }
+  Collective& collective() { return *collective_; }
+  std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
+    return collective_->Apply(mine, [&](const Batch& batch) { set_->Run(batch, call); });
+  }
+  template <class Work>
+  void ForEachShard(const Work& work) {
+    for (std::uint32_t i = 0; i < set_->count(); ++i) work(set_->first() + i);
+  }
+
+ private:
+  static unsigned ThreadsFor(const OpenOptions& open) {
+    return open.threads > 0 ? open.threads : 1;
+  }
+
+  std::unique_ptr<Exchange> exchange_;
+  ThreadPool threads_;
+  std::optional<ShardFolder> folder_;  ///< of rank 0
+  Manifest manifest_;
+  std::optional<ShardSet> set_;
+  std::optional<Collective> collective_;
+};
+
+DistributedStore::DistributedStore() noexcept = default;
+DistributedStore::DistributedStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DistributedStore::DistributedStore(DistributedStore&&) noexcept = default;
+
+DistributedStore& DistributedStore::operator=(DistributedStore&& other) noexcept {
+  if (this != &other) {
+    const DistributedStore closed(std::move(*this));
+    impl_ = std::move(other.impl_);
+  }
+  return *this;
+}
+
+DistributedStore::~DistributedStore() = default;
+
+DistributedStore DistributedStore::MakeAndOpen(Make make, const std::string& folder,
+                                               std::unique_ptr<Exchange> exchange,
+                                               const CreateOptions& create,
+                                               const ShardOptions& shards,
+                                               const OpenOptions& open) {
+  Together(*exchange, [&] {
+    ValidateShardCount(shards.shards);
+    RequireShardsFor(*exchange, folder, shards.shards);
+    if (exchange->rank() == 0) make(folder, create, shards, open).Close();
+  });
+  return Open(folder, std::move(exchange), open, shards);
+}
+
+DistributedStore DistributedStore::Create(const std::string& folder,
+                                          std::unique_ptr<Exchange> exchange,
+                                          const CreateOptions& create, const ShardOptions& shards,
+                                          const OpenOptions& open) {
+  return MakeAndOpen(ShardedStore::Create, folder, std::move(exchange), create, shards, open);
+}
+
+DistributedStore DistributedStore::OpenOrCreate(const std::string& folder,
+                                                std::unique_ptr<Exchange> exchange,
+                                                const CreateOptions& create,
+                                                const ShardOptions& shards,
+                                                const OpenOptions& open) {
+  return MakeAndOpen(ShardedStore::OpenOrCreate, folder, std::move(exchange), create, shards, open);
+}
+
+DistributedStore DistributedStore::Open(const std::string& folder,
+                                        std::unique_ptr<Exchange> exchange, const OpenOptions& open,
+                                        const ShardOptions& shards) {
+  return DistributedStore(std::make_unique<Impl>(folder, std::move(exchange), open, shards));
+}
+
+DistributedStore::Impl& DistributedStore::Opened() const {
+  if (impl_ != nullptr) return *impl_;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the store is empty: it was closed, moved from, or never opened");
+}
+
+std::uint32_t DistributedStore::rank() const { return Opened().exchange().rank(); }
+std::uint32_t DistributedStore::ranks() const { return Opened().exchange().ranks(); }
+std::uint32_t DistributedStore::shards() const { return Opened().set().partition().shards; }
+std::uint32_t DistributedStore::key_size() const { return Opened().set().key_size(); }
+std::uint32_t DistributedStore::value_size() const { return Opened().set().value_size(); }
+
+std::uint64_t DistributedStore::Apply(const Batch& mine) {
+  return Opened().Run(mine, [](Store& store, const Batch& batch) { return store.Apply(batch); });
+}
+
+std::uint64_t DistributedStore::BulkLoad(std::span<const std::byte> keys,
+                                         std::span<const std::byte> values,
+                                         std::span<Result> results) {
+  return Opened().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
+                      [](Store& store, const Batch& batch) {
+                        return store.BulkLoad(batch.keys, batch.values, batch.results);
+                      });
+}
+
+void DistributedStore::Reserve(std::uint64_t items) {
+  Impl& impl = Opened();
+  Together(impl.exchange(), [&] {
+    impl.set().ForAll([&](std::uint32_t shard) {
+      impl.set().store(shard).Reserve(ShareOfItems(items, shards()));
+    });
+  });
+}
+
+void DistributedStore::Compact() {
+  Impl& impl = Opened();
+  Together(impl.exchange(), [&] {
+    impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
+  });
+}
+
+StoreStats DistributedStore::Stats() const {
+  Impl& impl = Opened();
+  std::vector<StoreStats> stats;
+  impl.ForEachShard([&](std::uint32_t i) { stats.push_back(impl.set().store(i).Stats()); });
+  return SumStats(stats);
+}
+
+ExchangeStats DistributedStore::Exchanged() const { return Opened().collective().stats(); }
+
+void DistributedStore::ForEach(const Store::Visitor& visit) {
+  Impl& impl = Opened();
+  impl.ForEachShard(
+      [&](std::uint32_t i) { impl.set().InShard(i, [&](Store& store) { store.ForEach(visit); }); });
+}
+
+void DistributedStore::Close() {
+  if (impl_ == nullptr) return;
+  const std::unique_ptr<Impl> impl = std::move(impl_);
+  impl->set().ForAll([&](std::uint32_t i) { impl->set().store(i).Close(); });
+}
+
+}  // namespace gpm

@@ -1,0 +1,163 @@
+#include "shard/folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gpmstore/error.h"
+#include "pm/pool.h"
+#include "snapshot/new_file.h"
+
+namespace gpm {
+namespace {
+
+constexpr const char* kManifest = "/manifest.json";
+constexpr const char* kNewManifest = "/manifest.json.new";
+
+/// Names of files in a folder that are those of pools.
+std::vector<std::string> PoolFilesIn(const std::string& folder) {
+  const auto close_it = [](DIR* entries) { closedir(entries); };
+  const std::unique_ptr<DIR, decltype(close_it)> entries(opendir(folder.c_str()), close_it);
+  if (entries == nullptr) ThrowFileError(folder, "read", errno);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = readdir(entries.get());
+    if (entry == nullptr && errno != 0) ThrowFileError(folder, "read", errno);
+    if (entry == nullptr) return names;
+    if (IsPoolFileName(entry->d_name)) names.emplace_back(entry->d_name);
+  }
+}
+
+}  // namespace
+
+ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
+  if (use == Use::kCreate) {
+    made_ = mkdir(path.c_str(), 0777) == 0;
+    if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);
+  }
+  try {
+    Lock(use);
+    const bool has_manifest = ReadManifest();
+    if (use == Use::kCreate) {
+      if (has_manifest) {
+        throw Error(ErrorCode::kExists, path + ": there is a store of shards in it already");
+      }
+      BeginCreation();
+    } else if (!has_manifest) {
+      throw Error(
+          ErrorCode::kNotFound,
+          fmt::format("{}{}: there is none, so this is no store of shards", path, kManifest));
+    }
+  } catch (...) {
+    if (made_) rmdir(path.c_str());  // unless another has made something in it
+    Close();
+    throw;
+  }
+}
+
+ShardFolder::~ShardFolder() { Close(); }
+
+void ShardFolder::Close() noexcept {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+void ShardFolder::Lock(Use use) {
+  fd_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd_ < 0 && errno == ENOENT) {
+    throw Error(ErrorCode::kNotFound, path_ + ": there is no such folder");
+  }
+  if (fd_ < 0 && errno == ENOTDIR) {
+    throw Error(ErrorCode::kInvalidArgument, path_ + ": a store of shards is a folder, not a file");
+  }
+  if (fd_ < 0) ThrowFileError(path_, "open", errno);
+  if (flock(fd_, (use == Use::kRead ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) ThrowFileError(path_, "lock", errno);
+  throw Error(ErrorCode::kBusy, path_ + ": another store or process has the shards in it open");
+}
+
+bool ShardFolder::ReadManifest() {
+  std::string text;
+  if (!ReadWholeFile(path_ + kManifest, &text)) return false;
+  manifest_ = ParseManifest(text, path_ + kManifest);
+  return true;
+}
+
+void ShardFolder::BeginCreation() {
+  const std::string mark = path_ + kNewManifest;
+  struct stat status {};
+  if (lstat(mark.c_str(), &status) != 0) {
+    const std::vector<std::string> pools = PoolFilesIn(path_);
+    if (!pools.empty()) {
+      throw Error(ErrorCode::kExists,
+                  fmt::format("{}{}: there is none, but pools are there, such as {}: put it back, "
+                              "or remove them",
+                              path_, kManifest, pools.front()));
+    }
+    const int fd = open(mark.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) ThrowFileError(mark, "create", errno);
+    close(fd);
+    if (fsync(fd_) != 0 && errno != EINVAL) {
+      const int error = errno;
+      RemoveFile(mark);
+      ThrowFileError(path_, "sync", error);
+    }
+  }
+  RemoveOthers();
+}
+
+std::string ShardFolder::PathOf(std::uint64_t generation, std::uint32_t shard) const {
+  return fmt::format("{}/{}", path_, PoolFileName(generation, shard));
+}
+
+void ShardFolder::RequirePools() const {
+  for (std::uint32_t i = 0; i < manifest_.shards(); ++i) {
+    const std::string path = PathOf(i);
+    const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
+    const std::string& expected = manifest_.pools[i].uuid;
+    if (UuidText(std::to_array(superblock.uuid)) == expected) continue;
+    throw Error(
+        ErrorCode::kDamaged,
+        fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path, i,
+                    UuidText(std::to_array(superblock.uuid)), path_, kManifest, expected));
+  }
+}
+
+void ShardFolder::SetManifest(const Manifest& manifest) {
+  Manifest copy = manifest;
+  ReplaceFile(path_ + kManifest, path_ + kNewManifest, ToText(manifest));
+  manifest_ = std::move(copy);
+}
+
+void ShardFolder::RemoveOthers() noexcept {
+  try {
+    for (const std::string& name : PoolFilesIn(path_)) {
+      const bool is_named =
+          std::any_of(manifest_.pools.begin(), manifest_.pools.end(),
+                      [&](const Manifest::PoolFile& pool) { return pool.file == name; });
+      if (!is_named) RemoveFile(path_ + "/" + name);
+    }
+  } catch (const std::exception&) {  // they take room, and nothing else
+  }
+}
+
+void ShardFolder::Abandon() noexcept {
+  manifest_ = {};
+  RemoveOthers();
+  RemoveFile(path_ + kManifest);
+  RemoveFile(path_ + kNewManifest);
+  if (made_) rmdir(path_.c_str());
+}
+
+}  // namespace gpm

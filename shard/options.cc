@@ -1,0 +1,73 @@
+#include "shard/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <thread>
+
+#include "gpmstore/error.h"
+#include "shard/manifest.h"
+#include "table/hash.h"
+
+namespace gpm {
+
+std::uint64_t ShareOfItems(std::uint64_t items, std::uint32_t shards) {
+  if (shards == 1 || items == 0) return items;
+  const double mean = static_cast<double>(items) / shards;
+  return std::min(items, static_cast<std::uint64_t>(std::ceil(mean + 4 * std::sqrt(mean))));
+}
+
+CreateOptions ShareOf(const CreateOptions& create, std::uint32_t shard, std::uint32_t shards) {
+  CreateOptions share = create;
+  share.initial_capacity = ShareOfItems(create.initial_capacity, shards);
+  if (share.hash_seed) share.hash_seed = Scramble(*share.hash_seed + shard + 1);
+  return share;
+}
+
+OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::uint32_t shard,
+                    std::uint32_t shards) {
+  OpenOptions share = open;
+  const unsigned threads =
+      open.threads > 0 ? open.threads : std::max(1u, std::thread::hardware_concurrency());
+  if (shards > 1) share.threads = std::max(1u, threads / shards);
+  if (open.max_bytes > 0) share.max_bytes = std::max<std::uint64_t>(open.max_bytes / shards, 1);
+  std::uint32_t beside = shards;  // shards on its device, and itself
+  if (!options.devices.empty()) {
+    const auto device_of = [&](std::uint32_t i) {
+      return options.devices[i % options.devices.size()];
+    };
+    share.device = device_of(shard);
+    beside = 0;
+    for (std::uint32_t i = 0; i < shards; ++i) beside += device_of(i) == share.device;
+  }
+  if (open.cache.bytes > 0)
+    share.cache.bytes = std::max<std::uint64_t>(open.cache.bytes / beside, 1);
+  if (open.log && shards > 1) {
+    share.log = [log = open.log, shard](LogLevel level, std::string_view message) {
+      log(level, fmt::format("shard {}: {}", shard, message));
+    };
+  }
+  return share;
+}
+
+void ValidateForShards(const OpenOptions& open) {
+  const auto refuse = [](const char* message) {
+    throw Error(ErrorCode::kInvalidArgument, message);
+  };
+  if (open.capacity.items > 0) {
+    refuse("a capacity can't be kept over several shards; open a store of one pool with it");
+  }
+  if (!open.snapshot.path.empty()) {
+    refuse("several shards keep no snapshots by a schedule; call ShardedStore::Snapshot");
+  }
+}
+
+void ValidateShardCount(std::uint32_t shards) {
+  if (shards >= 1 && shards <= kMaxShards) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("a store can't have {} shards: it has from 1 to {}", shards, kMaxShards));
+}
+
+}  // namespace gpm

@@ -1,0 +1,27 @@
+#ifndef GPM_SHARD_OPTIONS_H_
+#define GPM_SHARD_OPTIONS_H_
+
+#include <cstdint>
+
+#include "gpmstore/options.h"
+#include "gpmstore/sharded_store.h"
+
+namespace gpm {
+
+/// A shard's part of so many items, and four standard deviations more: one of 30,000 shards gets
+/// more keys than this.
+std::uint64_t ShareOfItems(std::uint64_t items, std::uint32_t shards);
+
+/// How one of the shards is created and opened.
+CreateOptions ShareOf(const CreateOptions& create, std::uint32_t shard, std::uint32_t shards);
+OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::uint32_t shard,
+                    std::uint32_t shards);
+
+/// @throws Error(kInvalidArgument) for what a store over several pools can't do
+void ValidateForShards(const OpenOptions& open);
+/// @throws Error(kInvalidArgument) for a number of shards that no store can have
+void ValidateShardCount(std::uint32_t shards);
+
+}  // namespace gpm
+
+#endif  // GPM_SHARD_OPTIONS_H_

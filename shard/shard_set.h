@@ -1,0 +1,103 @@
+#ifndef GPM_SHARD_SHARD_SET_H_
+#define GPM_SHARD_SHARD_SET_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/home_process.h"
+#include "gpmstore/store.h"
+#include "pm/mutex.h"
+#include "pm/thread_pool.h"
+#include "shard/partition.h"
+
+namespace gpm {
+
+/// @throws Error(kUnsupported) when an array is in GPU memory, where the host can't split it
+void RequireHostMemory(const Batch& batch);
+
+/// The open pools of a store's shards, or of some, which carry out a batch together.
+///
+/// Thread safety: any thread, but for destruction.
+///
+/// Invariants:
+///  1. The operations of a batch on one key go to one shard, in one batch of its own, in their
+///     order: so they are sequential per key, as one store's are.
+///  2. A call returns or throws when all shards have ended their part.
+class ShardSet {
+ public:
+  /// Opens or creates all pools, at once.
+  /// @param first the first of these shards @param paths of their pools, for messages and `make`
+  /// @param threads that work on a batch outside the shards, at least; as many as shards in any
+  /// case
+  /// @throws what `make` threw for one, when those of the others are closed
+  ShardSet(const Partition& partition, std::uint32_t first, std::vector<std::string> paths,
+           unsigned threads,
+           const std::function<Store(std::uint32_t shard, const std::string& path)>& make);
+  ~ShardSet();  ///< closes; errors are lost
+  ShardSet(const ShardSet&) = delete;
+  ShardSet& operator=(const ShardSet&) = delete;
+
+  const Partition& partition() const { return partition_; }
+  std::uint32_t key_size() const { return key_size_; }
+  std::uint32_t value_size() const { return value_size_; }
+  std::uint32_t first() const { return first_; }
+  std::uint32_t count() const { return static_cast<std::uint32_t>(stores_.size()); }
+  /// REQUIRES: it is one of these.
+  Store& store(std::uint32_t shard) { return stores_[shard - first_]; }
+  const Store& store(std::uint32_t shard) const { return stores_[shard - first_]; }
+  const HomeProcess& process() const { return process_; }
+
+  /// What a shard does with its part of a batch: such as Store::Apply. @return as that
+  using Call = std::uint64_t (*)(Store& store, const Batch& batch);
+  /// REQUIRES: all keys are of these shards.
+  /// @return operations that were not kOk
+  /// @throws Error(kInvalidArgument), with nothing applied; as `call`, naming the shard: the others
+  ///         have carried out their parts, and given back results
+  std::uint64_t Run(const Batch& batch, Call call);
+
+  /// The shard of a key. REQUIRES: it has key_size bytes.
+  std::uint32_t ShardOf(std::span<const std::byte> key) const {
+    return partition_.Of(key.data(), key_size_);
+  }
+  /// @throws Error(kInvalidArgument) when a key has another size
+  void RequireKeySize(std::span<const std::byte> key) const;
+
+  /// `work(shard)` for all of these shards at once. @throws what one threw, when all have ended,
+  /// naming it
+  void ForAll(const std::function<void(std::uint32_t shard)>& work);
+  /// `work()` of one shard, whose errors name it.
+  template <class Work>
+  auto InShard(std::uint32_t shard, const Work& work) {
+    try {
+      return work(store(shard));
+    } catch (const Error&) {
+      ThrowOf(shard, std::current_exception());
+    }
+  }
+
+ private:
+  /// Memory for the parts of a batch, used again for later batches.
+  class Arena;
+  class ArenaLease;
+  [[noreturn]] void ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const;
+
+  const Partition partition_;
+  const std::uint32_t first_;
+  const std::vector<std::string> paths_;
+  const HomeProcess process_;
+  std::unique_ptr<ThreadPool> threads_;
+  std::vector<Store> stores_;
+  std::uint32_t key_size_ = 0;
+  std::uint32_t value_size_ = 0;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Arena>> idle_ GPM_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpm
+
+#endif  // GPM_SHARD_SHARD_SET_H_

@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "gpmstore/error.h"
+#include "gpmstore/exchange.h"
+#include "pm/mutex.h"
+
+namespace gpm {
+namespace {
+
+/// Where the threads meet. Each says what it sends, and when all have, takes what is for it; the
+/// next meeting begins when all have taken it.
+class Hub {
+ public:
+  Hub(std::uint32_t ranks, std::chrono::milliseconds timeout) : timeout_(timeout), sent_(ranks) {}
+
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(sent_.size()); }
+
+  void AllToAll(std::uint32_t rank, Exchange::Send send, Exchange::Receive receive) {
+    MutexLock lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + timeout_;
+    const std::uint64_t meeting = meeting_;
+    if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);
+    sent_[rank] = send;
+    if (++came_ == ranks()) {
+      came_ = 0;
+      ++meeting_;
+      changed_.notify_all();
+    }
+    while (meeting_ == meeting && failure_.empty()) {
+      if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout &&
+          meeting_ == meeting) {
+        Fail(fmt::format("rank {} has not come for {} ms", Missing(), timeout_.count()));
+      }
+    }
+    if (meeting_ == meeting) throw Error(ErrorCode::kIo, "exchange: " + failure_);
+    // All have come, and take what is for them, whatever fails: until then nobody changes what it
+    // sent.
+    std::optional<std::string> wrong;
+    for (std::uint32_t from = 0; from < ranks(); ++from) {
+      const std::span<const std::byte> rows = (*sent_[from])[rank];
+      if (rows.size() != receive[from].size()) {
+        wrong = fmt::format("rank {} sends {} bytes to rank {}, which expects {}", from,
+                            rows.size(), rank, receive[from].size());
+      }
+    }
+    if (wrong) Fail(*wrong);
+    if (!wrong) {
+      lock.Unlock();  // all ranks copy at once
+      for (std::uint32_t from = 0; from < ranks(); ++from) {
+        const std::span<const std::byte> rows = (*sent_[from])[rank];
+        if (!rows.empty()) std::memcpy(receive[from].data(), rows.data(), rows.size());
+      }
+      lock.Lock();
+    }
+    const std::uint64_t taken_by_all = taken_meetings_;
+    if (++took_ == ranks()) {
+      took_ = 0;
+      ++taken_meetings_;
+      for (auto& sent : sent_) sent.reset();
+      changed_.notify_all();
+    }
+    while (taken_meetings_ == taken_by_all) changed_.wait(lock.native());
+    if (wrong) throw Error(ErrorCode::kIo, "exchange: " + *wrong);
+  }
+
+  void Leave(std::uint32_t rank) {
+    const MutexLock lock(mutex_);
+    Fail(fmt::format("rank {} has left", rank));
+  }
+
+ private:
+  void Fail(std::string why) GPM_REQUIRES(mutex_) {
+    if (failure_.empty()) failure_ = std::move(why);
+    changed_.notify_all();
+  }
+  /// A rank that the others wait for.
+  std::size_t Missing() const GPM_REQUIRES(mutex_) {
+    std::size_t rank = 0;
+    while (rank < sent_.size() && sent_[rank]) ++rank;
+    return rank;
+  }
+
+  const std::chrono::milliseconds timeout_;
+  Mutex mutex_;
+  std::condition_variable changed_;
+  std::string failure_ GPM_GUARDED_BY(mutex_);       ///< why it is of no use any more, or empty
+  std::vector<std::optional<Exchange::Send>> sent_;  ///< by those that have come
+  std::uint32_t came_ GPM_GUARDED_BY(mutex_) = 0;    ///< ranks, to this meeting
+  std::uint32_t took_ GPM_GUARDED_BY(mutex_) = 0;    ///< ranks that took what was for them
+  std::uint64_t meeting_ GPM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t taken_meetings_ GPM_GUARDED_BY(mutex_) = 0;
+};
+
+class ThreadExchange final : public Exchange {
+ public:
+  ThreadExchange(std::shared_ptr<Hub> hub, std::uint32_t rank)
+      : hub_(std::move(hub)), rank_(rank) {}
+  ~ThreadExchange() override { hub_->Leave(rank_); }
+
+  std::uint32_t rank() const override { return rank_; }
+  std::uint32_t ranks() const override { return hub_->ranks(); }
+  void AllToAll(Send send, Receive receive) override { hub_->AllToAll(rank_, send, receive); }
+
+ private:
+  const std::shared_ptr<Hub> hub_;
+  const std::uint32_t rank_;
+};
+
+}  // namespace
+
+void Exchange::AllGather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const std::vector<std::span<const std::byte>> send(ranks(), mine);
+  std::vector<std::span<std::byte>> receive(ranks());
+  for (std::uint32_t i = 0; i < ranks(); ++i) {
+    receive[i] = all.subspan(i * mine.size(), mine.size());
+  }
+  AllToAll(send, receive);
+}
+
+std::vector<std::unique_ptr<Exchange>> MakeThreadExchanges(std::uint32_t ranks,
+                                                           std::chrono::milliseconds timeout) {
+  if (ranks == 0) throw Error(ErrorCode::kInvalidArgument, "exchange: it needs at least one rank");
+  const auto hub = std::make_shared<Hub>(ranks, timeout);
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    exchanges.push_back(std::make_unique<ThreadExchange>(hub, rank));
+  }
+  return exchanges;
+}
+
+}  // namespace gpm

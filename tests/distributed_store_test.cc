@@ -1,0 +1,185 @@
+#include "gpmstore/distributed_store.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpmstore/error.h"
+#include "gpmstore/sharded_store.h"
+#include "tests/ranks.h"
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+using test::Model;
+using test::TestBatch;
+
+constexpr std::uint32_t kKeySize = 16;
+constexpr std::uint32_t kValueSize = 40;
+constexpr CreateOptions kCreate{.key_size = kKeySize, .value_size = kValueSize};
+
+/// Ranks that are threads of this process.
+class DistributedStoreTest : public test::PoolTest {
+ protected:
+  using Errors = std::vector<std::optional<ErrorCode>>;
+
+  Errors OnAll(const std::function<void(std::uint32_t)>& action) {
+    return test::OnAllRanks(ranks_, action, &messages_);
+  }
+  /// Opens, or creates, with so many ranks; stores of those that threw are empty.
+  Errors Open(const std::string& folder, std::uint32_t ranks, std::uint32_t shards = 0,
+              bool create = false) {
+    ranks_ = ranks;
+    stores_.clear();
+    stores_.resize(ranks);
+    auto exchanges = MakeThreadExchanges(ranks);
+    return OnAll([&](std::uint32_t i) {
+      const OpenOptions open = test::TestOpenOptions();
+      stores_[i] = create ? DistributedStore::Create(folder, std::move(exchanges[i]), kCreate,
+                                                     {.shards = shards}, open)
+                          : DistributedStore::Open(folder, std::move(exchanges[i]), open,
+                                                   {.shards = shards});
+    });
+  }
+  void ExpectNoErrors(const Errors& errors) {
+    for (std::uint32_t i = 0; i < ranks_; ++i) EXPECT_FALSE(errors[i]) << messages_[i];
+  }
+  void ExpectAll(ErrorCode code, const Errors& errors, const std::string& word) {
+    for (std::uint32_t i = 0; i < ranks_; ++i) {
+      EXPECT_EQ(errors[i], code);
+      EXPECT_NE(messages_[i].find(word), std::string::npos) << messages_[i];
+    }
+  }
+
+  /// All ranks apply a random part of a batch.
+  void ApplyRandom(std::mt19937_64& random, Model* model) {
+    std::vector<TestBatch> parts;
+    std::vector<Batch> batches;
+    for (std::uint32_t i = 0; i < ranks_; ++i) {
+      TestBatch& part = parts.emplace_back(kKeySize, kValueSize);
+      for (std::uint64_t j = random() % 400; j > 0; --j) {
+        part.Add(static_cast<Op>(random() % kOpKinds), random() % 500, random());
+      }
+    }
+    for (TestBatch& part : parts) batches.push_back(part.Mixed());
+    ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Apply(batches[i]); }));
+    for (const TestBatch& part : parts) part.Compare(*model);
+  }
+  void ExpectContents(const Model& model) {
+    std::uint64_t visited = 0;
+    std::uint64_t items = 0;
+    for (DistributedStore& store : stores_) {
+      store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+        const auto item = model.find(test::AsString(key));
+        ASSERT_NE(item, model.end());
+        EXPECT_EQ(test::AsString(value), item->second);
+        ++visited;
+      });
+      items += store.Stats().items;
+    }
+    EXPECT_EQ(visited, model.size());
+    EXPECT_EQ(items, model.size());
+  }
+
+  std::uint32_t ranks_ = 0;
+  std::vector<DistributedStore> stores_;
+  std::vector<std::string> messages_;
+};
+
+TEST_F(DistributedStoreTest, OtherNumbersOfRanksFindTheSameStore) {
+  std::mt19937_64 random(test::TestSeed());
+  const std::string folder = NewPath();
+  Model model;
+  ExpectNoErrors(Open(folder, 2, 5, true));
+  for (const std::uint32_t ranks : {2u, 5u, 1u, 3u}) {
+    SCOPED_TRACE(ranks);
+    if (ranks != 2) ExpectNoErrors(Open(folder, ranks));
+    for (std::uint32_t i = 0; i < ranks; ++i) {
+      EXPECT_EQ(stores_[i].rank(), i);
+      EXPECT_EQ(stores_[i].ranks(), ranks);
+      EXPECT_EQ(stores_[i].shards(), 5u);
+    }
+    ExpectContents(model);
+    for (int round = 0; round < 8; ++round) ApplyRandom(random, &model);
+    ExpectContents(model);
+    for (DistributedStore& store : stores_) store.Close();
+  }
+  ShardedStore alone = ShardedStore::Open(folder, test::TestOpenOptions());
+  EXPECT_EQ(alone.Stats().items, model.size());
+}
+
+TEST_F(DistributedStoreTest, BulkLoadReserveAndCompact) {
+  ExpectNoErrors(Open(NewPath(), 3, 4, true));
+  ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Reserve(3000); }));
+  std::vector<TestBatch> parts(3, TestBatch(kKeySize, kValueSize));
+  for (std::uint64_t key = 0; key < 3000; ++key) parts[key % 3].Add(Op::kInsert, key, key);
+  std::vector<Batch> batches;
+  for (TestBatch& part : parts) batches.push_back(part.Mixed());
+  ExpectNoErrors(OnAll([&](std::uint32_t i) {
+    EXPECT_EQ(stores_[i].BulkLoad(batches[i].keys, batches[i].values, batches[i].results), 0u);
+  }));
+  Model model;
+  for (const TestBatch& part : parts) part.Compare(model);
+  ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Compact(); }));
+  ExpectContents(model);
+}
+
+TEST_F(DistributedStoreTest, WhatCantBeOpened) {
+  const std::string folder = NewPath();
+  ExpectAll(ErrorCode::kNotFound, Open(folder, 2), folder);
+  ExpectAll(ErrorCode::kInvalidArgument, Open(folder, 3, 2, true), "3 ranks");
+  EXPECT_FALSE(std::filesystem::exists(folder));
+  ExpectNoErrors(Open(folder, 2, 2, true));
+  stores_.clear();
+  ExpectAll(ErrorCode::kExists, Open(folder, 2, 2, true), folder);
+  ExpectAll(ErrorCode::kInvalidArgument, Open(folder, 2, 3), "2 shards");
+  for (const char* name : {"", ".other"}) {  // one that is there, and one that is not
+    ranks_ = 2;
+    auto exchanges = MakeThreadExchanges(2);
+    ExpectNoErrors(OnAll([&](std::uint32_t i) {
+      DistributedStore::OpenOrCreate(folder + name, std::move(exchanges[i]), kCreate, {.shards = 2},
+                                     test::TestOpenOptions());
+    }));
+  }
+  ExpectAll(ErrorCode::kInvalidArgument, Open(folder, 3), "3 ranks");
+  {
+    const ShardedStore other = ShardedStore::Open(folder, test::TestOpenOptions());
+    ExpectAll(ErrorCode::kBusy, Open(folder, 2), folder);
+  }
+  // One that only rank 1 would open.
+  std::filesystem::remove(folder + "/000001-0001.pool");
+  ExpectAll(ErrorCode::kNotFound, Open(folder, 2), "000001-0001.pool");
+  EXPECT_NE(messages_[1].find("rank 0"), std::string::npos);
+}
+
+TEST_F(DistributedStoreTest, WhenARankHasLeftTheOthersCallsThrow) {
+  const std::string folder = NewPath();
+  ExpectNoErrors(Open(folder, 3, 3, true));
+  std::mt19937_64 random(test::TestSeed());
+  Model model;
+  ApplyRandom(random, &model);
+  stores_[1].Close();
+  TestBatch part(kKeySize, kValueSize);
+  part.Add(Op::kInsert, 10000, 1);
+  std::vector<Batch> batches(3, part.Mixed());
+  const Errors errors = OnAll([&](std::uint32_t i) {
+    if (i != 1) stores_[i].Apply(batches[i]);
+  });
+  for (const std::uint32_t i : {0u, 2u}) {
+    EXPECT_EQ(errors[i], ErrorCode::kIo);
+    EXPECT_NE(messages_[i].find("rank 1"), std::string::npos);
+    stores_[i].Close();
+  }
+  EXPECT_EQ(test::ErrorOf([&] { stores_[1].Apply(batches[1]); }), ErrorCode::kInvalidArgument);
+  ExpectNoErrors(Open(folder, 2));
+  ExpectContents(model);
+}
+
+}  // namespace
+}  // namespace gpm
