@@ -126,6 +126,7 @@ int RunChild(const CrashArguments& arguments) {
   plan.round.threads = arguments.threads;
   plan.round.tickets = arguments.tickets;
   plan.round.max_batch = arguments.max_batch;
+  plan.round.value_size = arguments.create.value_size;
   plan.round.scopes = arguments.Executor() == ExecutorKind::kCuda;
   plan.session_batches = arguments.session_batches;
   plan.create = arguments.create.Options();

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -230,6 +231,100 @@ TEST_P(CrashOracleTest, AnswersMustBeThoseOfOneByOne) {
   EXPECT_NE(oracle_.defects()[2].find("several operations"), std::string::npos);
 }
 
+TEST_P(CrashOracleTest, SumsHaveRowsAddedInBatchOrder) {
+  const std::uint32_t value_size = GetParam();
+  const Element element = value_size % 4 == 0 ? Element::kFloat32 : Element::kNone;
+  const auto sum = [&](std::initializer_list<std::uint64_t> versions) {
+    Bytes total = Value(kKey, *versions.begin());
+    for (auto version = versions.begin() + 1; version != versions.end(); ++version) {
+      Bytes row = Value(kKey, *version);
+      for (std::size_t at = 0; at < total.size(); at += 4) {
+        float numbers[2];
+        std::memcpy(&numbers[0], &total[at], 4);
+        std::memcpy(&numbers[1], &row[at], 4);
+        numbers[0] += numbers[1];
+        std::memcpy(&total[at], &numbers[0], 4);
+      }
+    }
+    return total;
+  };
+  const auto holds = [&](const Bytes& value) {
+    CrashOracle oracle(items_);
+    CrashDigest ok;
+    ok.Add(Result::kOk, {});
+    oracle.Start(0, 0, CrashBatch{false, {{Op::kInsert, kKey, kOld}}});
+    oracle.Acknowledge(0, ok);
+    oracle.Start(0, 1,
+                 CrashBatch{false,
+                            {{Op::kAccumulate, kKey, kNew},
+                             {Op::kAccumulate, kKey + 1, 1},
+                             {Op::kAccumulate, kKey, kNewer},
+                             {Op::kAccumulate, kKey, 1003}},
+                            element});
+    for (int looks = 0; looks < 2; ++looks) {  // before recovery, and after it
+      oracle.BeginItems();
+      oracle.Found(Key(kKey), value);
+      oracle.EndItems();
+      oracle.CheckFind(kKey, Result::kOk, value);
+    }
+    return oracle.defects().empty();
+  };
+  EXPECT_TRUE(holds(sum({kOld})));
+  if (element == Element::kNone) {
+    EXPECT_FALSE(holds(Value(kKey, kNew)));
+    return;
+  }
+  const Bytes once = sum({kOld, kNew});
+  const Bytes thrice = sum({kOld, kNew, kNewer, 1003});
+  EXPECT_TRUE(holds(once));
+  EXPECT_TRUE(holds(sum({kOld, kNew, kNewer})));
+  EXPECT_TRUE(holds(thrice));
+  EXPECT_FALSE(holds(sum({kOld, kNewer})));
+  EXPECT_FALSE(holds(sum({kOld, kNew, kNew})));
+  EXPECT_FALSE(holds(Value(kKey, kNew)));
+  if (value_size == 128) {  // in another order; in part
+    EXPECT_FALSE(holds(sum({kOld, 1003, kNewer, kNew})));
+    Bytes part = once;
+    std::copy(thrice.begin() + 64, thrice.end(), part.begin() + 64);
+    EXPECT_FALSE(holds(part));
+  }
+}
+
+TEST_P(CrashOracleTest, FindsOfSumsMustBeTheSums) {
+  if (GetParam() % 8 != 0) return;
+  Bytes sum = Value(kKey, kOld);
+  const Bytes row = Value(kKey, kNew);
+  for (std::size_t at = 0; at < sum.size(); at += 8) {
+    std::uint64_t words[2];
+    std::memcpy(&words[0], &sum[at], 8);
+    std::memcpy(&words[1], &row[at], 8);
+    words[0] += words[1];
+    std::memcpy(&sum[at], &words[0], 8);
+  }
+  const auto answer = [&](Result missing, const Bytes& found) {
+    oracle_.Renew();
+    oracle_.Start(0, 0,
+                  CrashBatch{false,
+                             {{Op::kAccumulate, kKey, 1},
+                              {Op::kUpsert, kKey, kOld},
+                              {Op::kAccumulate, kKey, kNew},
+                              {Op::kFind, kKey, 2}},
+                             Element::kUInt64});
+    CrashDigest digest;
+    digest.Add(missing, {});
+    digest.Add(Result::kOk, {});
+    digest.Add(Result::kOk, {});
+    digest.Add(Result::kOk, found);
+    oracle_.Acknowledge(0, digest);
+  };
+  answer(Result::kNotFound, sum);
+  ExpectNoDefect();
+  answer(Result::kOk, sum);
+  ExpectDefect("operation 0, accumulate of key 17");
+  answer(Result::kNotFound, row);
+  EXPECT_EQ(oracle_.defects().size(), 2u);
+}
+
 TEST_P(CrashOracleTest, OperationsOfAScopeMayBeAnsweredByThemselves) {
   const auto poison = static_cast<Result>(kCrashPoison);
   const std::vector<CrashOperation> batch = {
@@ -277,6 +372,7 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
   std::size_t operations = 0;
   std::size_t again = 0;  // met in the same batch before
   std::size_t of_one_kind = 0;
+  std::set<Element> accumulated;
   for (unsigned thread = 0; thread < round.threads; ++thread) {
     for (std::uint64_t number = 0; number < 200; ++number) {
       const CrashBatch batch = MakeCrashBatch(round, thread, number);
@@ -296,6 +392,7 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
         EXPECT_NE(operation.version, 0u);
         EXPECT_TRUE(!batch.one_kind || operation.op == batch.operations[0].op);
         versions.insert(operation.version);
+        if (operation.op == Op::kAccumulate) accumulated.insert(batch.element);
         if (operation.key < 2) reserved.insert(operation.key);
         if (!keys.insert(operation.key).second) ++again;
         ++operations;
@@ -306,6 +403,8 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
   EXPECT_EQ(reserved.size(), 2u);
   EXPECT_GT(again, 0u);
   EXPECT_GT(of_one_kind, 0u);
+  EXPECT_EQ(accumulated, (std::set<Element>{Element::kFloat32, Element::kFloat16,
+                                            Element::kBFloat16, Element::kUInt64}));
 }
 
 TEST(CrashWorkloadTest, OperationsOfAScopeAreOnDifferentKeys) {
