@@ -138,7 +138,8 @@ void Lane::Run() {
                     .keys = Bytes(rows_.keys, n, shape.key_size),
                     .values = Bytes(rows_.values, n, shape.value_size),
                     .found = Bytes(rows_.found, n, shape.value_size),
-                    .results = results};
+                    .results = results,
+                    .element = batch_.element};
   // Other calls than ApplyAsync take no stream; what is filled on this one must be there.
   switch (batch_.call) {
     case Call::kApplyAsync:

@@ -19,6 +19,23 @@ namespace gpm::stress {
 /// bytes follow from id and token, so that a value of another key, a torn one, and a row that was
 /// never written are recognized.
 
+/// A lane's own keys alone are added to: their values are known, and a sum of such is judged by a
+/// token that stands for all of its bytes. (Numbers in values of more than 8 bytes are from 1 to 2
+/// or -2 to -1 when they have 32 bits, so that sums tell of the order of what was added.)
+
+/// Ids of keys: whose they are, above a number.
+inline constexpr unsigned kOwnerShift = 40;
+inline constexpr std::uint64_t kShared = 0;   ///< of all lanes; what they hold is not known
+inline constexpr std::uint64_t kWatched = 1;  ///< of all lanes, with recorded histories
+inline constexpr std::uint64_t kFirstLane = 2;
+inline std::uint64_t IdIn(std::uint64_t owner, std::uint64_t number) {
+  return owner << kOwnerShift | number;
+}
+GPM_HD inline std::uint64_t OwnerOf(std::uint64_t id) { return id >> kOwnerShift; }
+inline std::uint64_t NumberOf(std::uint64_t id) {
+  return id & ((std::uint64_t{1} << kOwnerShift) - 1);
+}
+
 /// How large rows are.
 struct Shape {
   std::uint32_t key_size = 8;
@@ -83,7 +100,9 @@ GPM_HD inline std::uint64_t ValueWord(std::uint32_t value_size, std::uint64_t id
   const std::uint32_t bits = TokenBits(value_size);
   if (bits == 64 && word == 0) return token;
   const std::uint64_t check = Scramble(token + Scramble(id + 1) + word * 0xD6E8FEB86659FD93ull);
-  return bits == 64 ? check : token | check << bits;
+  constexpr std::uint64_t kExponents = 0x7F8000007F800000ull;
+  constexpr std::uint64_t kOnes = 0x3F8000003F800000ull;
+  return bits == 64 ? (check & ~kExponents) | kOnes : token | check << bits;
 }
 
 /// The bytes of word `word` of a row of `bytes` bytes: the last one may be short.
@@ -162,19 +181,40 @@ GPM_HD inline bool IsWord(const std::byte* row, std::uint32_t value_size, std::u
   return GetWord(row, value_size, word) ==
          Cut(ValueWord(value_size, id, token, word), WordBytes(value_size, word));
 }
-/// What is said of a row whose words are not all right.
-GPM_HD inline std::uint64_t WrongToken(const std::byte* row, std::uint32_t value_size) {
-  return GetWord(row, value_size, 0) == Cut(kPoison, WordBytes(value_size, 0)) ? kPoisonRow
-                                                                               : kWrongRow;
+/// The part of a word in a sum's token, which is the sum of all parts, by TokenOfSum.
+GPM_HD inline std::uint64_t SumPart(const std::byte* row, std::uint32_t value_size,
+                                    std::uint32_t word) {
+  return Scramble(GetWord(row, value_size, word) + (word + 1) * 0xD6E8FEB86659FD93ull);
+}
+/// No token of a value that was written.
+GPM_HD inline std::uint64_t TokenOfSum(std::uint64_t parts) {
+  return parts | std::uint64_t{1} << 63;
+}
+/// What is said of a row whose words are not all right. @param parts of all words
+GPM_HD inline std::uint64_t OtherToken(const std::byte* row, std::uint32_t value_size,
+                                       std::uint64_t id, std::uint64_t parts) {
+  if (GetWord(row, value_size, 0) == Cut(kPoison, WordBytes(value_size, 0))) return kPoisonRow;
+  return OwnerOf(id) >= kFirstLane ? TokenOfSum(parts) : kWrongRow;
 }
 
 /// The token of a value of key `id`, or kWrongRow, kPoisonRow.
 inline std::uint64_t JudgeRow(const std::byte* row, std::uint32_t value_size, std::uint64_t id) {
   const std::uint64_t token = TokenIn(row, value_size);
+  const std::uint32_t words = Words(value_size);
+  std::uint32_t word = 0;
+  while (word < words && IsWord(row, value_size, id, token, word)) ++word;
+  if (word == words) return token;
+  std::uint64_t parts = 0;
+  for (word = 0; word < words; ++word) parts += SumPart(row, value_size, word);
+  return OtherToken(row, value_size, id, parts);
+}
+
+/// The value with a token that an operation writes.
+inline void PutValueRow(std::byte* row, std::uint32_t value_size, std::uint64_t id,
+                        std::uint64_t token) {
   for (std::uint32_t word = 0; word < Words(value_size); ++word) {
-    if (!IsWord(row, value_size, id, token, word)) return WrongToken(row, value_size);
+    PutWord(row, value_size, word, ValueWord(value_size, id, token, word));
   }
-  return token;
 }
 
 /// On the host; cli/stress/gpu.h has the same for arrays that a GPU reaches.
