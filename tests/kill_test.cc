@@ -446,16 +446,20 @@ TEST(CrashWorkloadTest, SomeRoundsHaveADirectoryAndSomeACache) {
 }
 
 TEST(CrashWorkloadTest, KeysHaveNumbers) {
-  for (const std::uint32_t key_size : {8u, 9u, 16u, 32u, 36u, 64u, 128u, 255u}) {
+  for (const std::uint32_t key_size : {1u, 2u, 3u, 7u, 8u, 9u, 16u, 32u, 36u, 64u, 128u, 255u}) {
     const CrashItems items(key_size, 8);
+    CrashRound round;
+    round.key_size = key_size;
+    const std::uint64_t numbers = std::min<std::uint64_t>(round.keys(), 1000);
+    EXPECT_EQ(numbers, key_size == 1 ? 255u : 1000u);
     std::set<Bytes> keys;
-    for (std::uint64_t number = 0; number < 1000; ++number) {
+    for (std::uint64_t number = 0; number < numbers; ++number) {
       Bytes key(key_size);
       items.PutKey(number, key.data());
       EXPECT_EQ(items.KeyNumber(key), number);
       keys.insert(key);
     }
-    EXPECT_EQ(keys.size(), 1000u);
+    EXPECT_EQ(keys.size(), numbers);
     EXPECT_TRUE(keys.contains(Bytes(key_size, std::byte{0x00})));
     EXPECT_TRUE(keys.contains(Bytes(key_size, std::byte{0xFF})));
   }
@@ -564,7 +568,7 @@ TEST_F(KillTest, SnapshotsAndRestores) {
 }
 
 TEST_F(KillTest, LongKeysAndManyThreads) {
-  CrashTest(8, "--key-size 32 --value-size 100 --threads 5");
+  CrashTest(8, "--key-size 29 --value-size 100 --threads 5");
 }
 
 TEST_F(KillTest, InlineValuesAndOneThread) {
@@ -582,8 +586,10 @@ TEST_F(KillTest, LargeBatchesOfSeveralJobs) {
 }
 
 TEST_F(KillTest, TinyValuesOneLevel) {
-  CrashTest(4, "--key-size 8 --value-size 3 --geometry 1L-2H-4S --rounds-per-pool 2");
+  CrashTest(4, "--key-size 5 --value-size 3 --geometry 1L-2H-4S --rounds-per-pool 2");
 }
+
+TEST_F(KillTest, AsManyKeysAsAByteHas) { CrashTest(4, "--key-size 1 --value-size 64 --threads 3"); }
 
 /// Asks again and again, for a minute at most. @return whether it became true
 template <class Condition>
@@ -651,7 +657,7 @@ TEST_F(KillTest, WrongUsageIsStatus2) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   EXPECT_EQ(status_of(""), 2);
-  EXPECT_EQ(status_of("--key-size 7 --pool " + pool), 2);
+  EXPECT_EQ(status_of("--key-size 0 --pool " + pool), 2);
   EXPECT_EQ(status_of("--geometry 3L-2H-8S --pool " + pool), 2);
   EXPECT_EQ(status_of("--executor tpu --pool " + pool), 2);
   EXPECT_EQ(status_of("--pool /nonexistent/pool"), 2);

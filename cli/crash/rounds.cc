@@ -108,6 +108,7 @@ CrashRounds::CrashRounds(const CrashOptions& options)
   round_.threads = options.threads;
   round_.tickets = options.tickets;
   round_.max_batch = options.max_batch;
+  round_.key_size = options.create.key_size;
   round_.value_size = options.create.value_size;
   round_.scopes = options.executor == ExecutorKind::kCuda;
   operations_.resize(round_.writers());

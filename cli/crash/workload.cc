@@ -76,7 +76,9 @@ std::uint64_t ValueWord(std::uint64_t key, std::uint64_t version, std::size_t i)
 
 std::uint64_t CrashRound::keys() const {
   const std::uint64_t most = std::clamp<std::uint64_t>(8 * max_batch, kFewKeys, kCrashKeys);
-  return age >= 3 ? most : most >> (7 - 2 * age);
+  // The last number that such keys have room for would be the all-one key.
+  const std::uint64_t of_size = key_size < 8 ? (std::uint64_t{1} << 8 * key_size) - 1 : kAllOnes;
+  return std::min(age >= 3 ? most : most >> (7 - 2 * age), of_size);
 }
 
 bool CrashRound::snapshots() const { return Mix64(seed ^ Mix64(~number)) % 2 == 0; }
@@ -159,18 +161,20 @@ void CrashItems::PutKey(std::uint64_t number, std::byte* key) const {
     std::memset(key, number == kAllOneKey ? 0xFF : 0, key_size_);
     return;
   }
-  const std::size_t last = key_size_ - 8;
+  const std::size_t number_bytes = std::min<std::size_t>(8, key_size_);
+  const std::size_t last = key_size_ - number_bytes;
   for (std::size_t at = 0; at < last; at += 8) {
     const std::uint64_t word = number % 3 == 0 ? 0 : Mix64(number + at);
     std::memcpy(key + at, &word, std::min<std::size_t>(8, last - at));
   }
-  std::memcpy(key + last, &number, 8);
+  std::memcpy(key + last, &number, number_bytes);
 }
 
 std::optional<std::uint64_t> CrashItems::KeyNumber(std::span<const std::byte> key) const {
   std::uint64_t number = 0;
-  std::memcpy(&number, key.data() + key_size_ - 8, 8);
-  if (number == kAllOnes) number = kAllOneKey;
+  const std::size_t number_bytes = std::min<std::size_t>(8, key_size_);
+  std::memcpy(&number, key.data() + key_size_ - number_bytes, number_bytes);
+  if (number == kAllOnes >> (64 - 8 * number_bytes)) number = kAllOneKey;
   if (number >= kCrashKeys) return std::nullopt;
   std::vector<std::byte> right(key_size_);
   PutKey(number, right.data());

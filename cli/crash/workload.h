@@ -40,12 +40,14 @@ struct CrashRound {
   unsigned tickets = 1;          ///< batches that each has in flight; <= kMaxCrashTickets
   bool scopes = false;           ///< one more thread has kernels of its own, on a DeviceScope
   std::size_t max_batch = 4096;  ///< operations of a batch, at most; <= kMaxCrashBatch
+  std::uint32_t key_size = 8;
   std::uint32_t value_size = 128;
 
   unsigned writers() const { return threads * tickets + (scopes ? 1 : 0); }
   /// The writer whose operations a kernel carries out, each by itself.
   bool IsInScope(unsigned writer) const { return scopes && writer == threads * tickets; }
-  /// Keys that its batches touch are below; grows with the age, up to kCrashKeys or less.
+  /// Keys that its batches touch are below; grows with the age, up to kCrashKeys or less, or as
+  /// many as there are of the key size.
   std::uint64_t keys() const;
   /// Whether a batch is an insert of as many items as may be, into a pool that holds none, before
   /// all others.
@@ -87,8 +89,6 @@ std::string VersionText(std::uint64_t version);
 /// Keys and values as bytes.
 class CrashItems {
  public:
-  static constexpr std::uint32_t kLeastKeyBytes = 8;
-
   CrashItems(std::uint32_t key_size, std::uint32_t value_size)
       : key_size_(key_size), value_size_(value_size) {}
 

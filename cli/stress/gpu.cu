@@ -76,8 +76,8 @@ __global__ void UseScope(DeviceView view, Rows rows, std::uint32_t group) {
   for (std::uint32_t g = (blockIdx.x * kBlockThreads + threadIdx.x) / DeviceView::kLanes;
        g < groups; g += tiles) {
     for (std::uint32_t i = g * group; i < (g + 1) * group; ++i) {
-      const auto* key =
-          reinterpret_cast<const std::uint64_t*>(rows.keys + std::size_t{i} * rows.shape.key_size);
+      std::uint64_t key[kMaxKeyWords];
+      view.PadKey(rows.keys + std::size_t{i} * rows.shape.key_size, key);
       const std::size_t at = std::size_t{i} * rows.shape.value_size;
       Result result = Result::kInvalid;
       switch (OpOf(rows.plan[i])) {

@@ -13,7 +13,8 @@ namespace gpm::stress {
 
 /// The bytes of keys and values, made and judged by the same text on host and GPU.
 ///
-/// A key is a number, its *id*, in the first or in the last word of the key. A value tells which
+/// A key is a number, its *id*, in the first or in the last word of the key, or in all of a key of
+/// less than a word, in which owners get fewer numbers each. A value tells which
 /// key it belongs to and which operation wrote it: each operation that writes has a *version* of
 /// its own, and a value's *token* is as much of the version as the value has room for. All other
 /// bytes follow from id and token, so that a value of another key, a torn one, and a row that was
@@ -32,7 +33,7 @@ inline std::uint64_t IdIn(std::uint64_t owner, std::uint64_t number) {
   return owner << kOwnerShift | number;
 }
 GPM_HD inline std::uint64_t OwnerOf(std::uint64_t id) { return id >> kOwnerShift; }
-inline std::uint64_t NumberOf(std::uint64_t id) {
+GPM_HD inline std::uint64_t NumberOf(std::uint64_t id) {
   return id & ((std::uint64_t{1} << kOwnerShift) - 1);
 }
 
@@ -40,7 +41,12 @@ inline std::uint64_t NumberOf(std::uint64_t id) {
 struct Shape {
   std::uint32_t key_size = 8;
   std::uint32_t value_size = 8;
-  bool id_last = false;  ///< the id is the key's last word: keys begin with the same bytes
+  bool id_last = false;  ///< the id is the key's last 8 bytes: keys begin with the same ones
+  std::uint64_t numbers = std::uint64_t{1} << kOwnerShift;  ///< that each owner has room for
+
+  /// Bytes of a key that tell its id, and where they are.
+  GPM_HD std::uint32_t id_bytes() const { return key_size < 8 ? key_size : 8; }
+  GPM_HD std::uint32_t id_at() const { return id_last ? key_size - id_bytes() : 0; }
 };
 
 /// An operation, in one word: its kind above its key's id.
@@ -81,11 +87,19 @@ struct Answers {
 
 GPM_HD inline std::uint32_t Words(std::uint32_t bytes) { return (bytes + 7) / 8; }
 
-/// Id 1 stands for the key of all ones, which, like 0, is also a reserved state word.
+/// What stands for an id in a key. Id 1 stands for all ones, which, like 0, is also a reserved
+/// state word.
+GPM_HD inline std::uint64_t KeyNumber(const Shape& shape, std::uint64_t id) {
+  return id == 1 ? ~std::uint64_t{0} >> (64 - 8 * shape.id_bytes())
+                 : OwnerOf(id) * shape.numbers + NumberOf(id);
+}
+/// Word `word` of a key: the bytes of it that tell the id, between zeros.
 GPM_HD inline std::uint64_t KeyWord(const Shape& shape, std::uint64_t id, std::uint32_t word) {
-  const std::uint32_t at = shape.id_last ? shape.key_size / 8 - 1 : 0;
-  if (word != at) return 0;
-  return id == 1 ? ~std::uint64_t{0} : id;
+  const std::uint32_t begin = 8 * word;
+  const std::uint32_t at = shape.id_at();
+  if (begin + 8 <= at || begin >= at + 8) return 0;
+  const std::uint64_t number = KeyNumber(shape, id);
+  return begin < at ? number << 8 * (at - begin) : number >> 8 * (begin - at);
 }
 
 GPM_HD inline std::uint32_t TokenBits(std::uint32_t value_size) {
@@ -137,7 +151,7 @@ GPM_HD inline std::uint64_t GetWord(const std::byte* row, std::uint32_t bytes, s
 
 /// The words that FillWord is called for, by operation.
 GPM_HD inline std::uint32_t WordsToFill(const Rows& rows) {
-  const std::uint32_t of_key = rows.keys == nullptr ? 1 : rows.shape.key_size / 8;
+  const std::uint32_t of_key = rows.keys == nullptr ? 1 : Words(rows.shape.key_size);
   const std::uint32_t of_value =
       rows.values == nullptr && rows.found == nullptr ? 1 : Words(rows.shape.value_size);
   return of_key > of_value ? of_key : of_value;
@@ -147,7 +161,7 @@ GPM_HD inline std::uint32_t WordsToFill(const Rows& rows) {
 GPM_HD inline void FillWord(const Rows& rows, std::uint32_t i, std::uint32_t word) {
   const Shape& shape = rows.shape;
   const std::uint64_t id = IdOf(rows.plan[i]);
-  if (rows.keys != nullptr && word < shape.key_size / 8) {
+  if (rows.keys != nullptr && word < Words(shape.key_size)) {
     PutWord(rows.keys + std::size_t{i} * shape.key_size, shape.key_size, word,
             KeyWord(shape, id, word));
   }
