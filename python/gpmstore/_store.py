@@ -47,6 +47,7 @@ class OpenOptions(TypedDict, total=False):
     grow_above: float  # load factor above which the table grows rather than that it moves items
     compact_below: float  # load factor below which a batch that leaves fewer items compacts
     capacity: int  # items that the store may have; 0: as many as the pool has room for
+    capacity_bytes: int  # instead: of the pool, at most; stats()["capacity_items"] says how many fit
     capacity_policy: Literal["lru", "lfu", "oldest", "score"]  # which go first; by default lru
     score_offset: int  # capacity_policy score: where in a value it is,
     score_bytes: int  # and how long, 4 or 8: an unsigned number, little-endian; the lowest go first

@@ -126,6 +126,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set("growth", &open.growth) || set("growth_pause", &open.growth_pause) ||
          set("grow_above", &open.grow_above) || set("compact_below", &open.compact_below) ||
          set("capacity", &open.capacity.items) ||
+         set("capacity_bytes", &open.capacity.bytes) ||
          set("score_offset", &open.capacity.score_offset) ||
          set("score_bytes", &open.capacity.score_bytes) ||
          set_optional("directory", &open.cache.directory) ||
