@@ -470,22 +470,26 @@ class Store(_Items):
 
     def export(self, page: int | None = None, *, with_values: bool = True,
                score: tuple[int, int] | None = None, least: int = 0,
-               most: int = 2**64 - 1) -> Export:
+               most: int = 2**64 - 1, changed_since: Path | None = None) -> Export:
         """The items as they are now, page by page, while batches go on:
         `for keys, values in store.export(): ...`. Values take memory for a page, keys for all.
 
         page: rows at most, by default as in `for_each`. with_values: else `values` is None. score:
         (offset, bytes) of an unsigned number in the value, little-endian, of 4 or 8 bytes: only
-        items that have one from `least` to `most`. Snapshots, `reserve` and `compact` wait for its
-        end, and are a `BusyError` by the thread that began it; a full pool may have no room for
-        updates until then. `close` ends it.
+        items that have one from `least` to `most`. changed_since: the file of the last `snapshot`,
+        which must track changes: only items that were added or updated since, and few others, as
+        changes are known by hash range; what was erased is not told of. Snapshots, `reserve` and
+        `compact` wait for its end, and are a `BusyError` by the thread that began it; a full pool
+        may have no room for updates until then. `close` ends it.
         """
         if page is None:
             page = max(1, min(_PAGE, _PAGE_BYTES // self.value_size))
         if page < 1:
             raise ValueError("page: it must be at least 1")
         offset, length = (0, 0) if score is None else score
-        export = Export(self, self._core.export(offset, length, least, most), page, with_values)
+        since = "" if changed_since is None else os.fspath(changed_since)
+        core = self._core.export(offset, length, least, most, since)
+        export = Export(self, core, page, with_values)
         self._exports.add(export)
         return export
 
