@@ -69,6 +69,7 @@ class CreateOptions(OpenOptions, total=False):
 
     geometry: str  # "2L-2H-8S": levels, hash locations, slots a bucket
     initial_capacity: int  # items that fit without resizing; 0: start small
+    overwrite: bool  # of a DAX device: what it holds is lost; any file that is there is refused
     hash_seed: int | None  # for reproducible layouts; else random
 
 
@@ -658,9 +659,9 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
            **options: Unpack[CreateOptions]) -> Store:
     """Creates a pool and opens it.
 
-    path: a file that does not exist, or "pinned:" for volatile memory.
-    key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
-    options: those of `CreateOptions` and `OpenOptions`.
+    path: a file that does not exist, a DAX device that holds nothing (else `overwrite`), or
+    "pinned:" for volatile memory. key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
+    options: those of `CreateOptions` and `OpenOptions`. An `ExistsError` leaves what is there.
     """
     return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})
 

@@ -78,7 +78,7 @@ SnapshotSchedule ScheduleOf(nb::handle given) {
 
 bool OfCreation(std::string_view name) {
   return name == "key_size" || name == "value_size" || name == "initial_capacity" ||
-         name == "hash_seed" || name == "geometry";
+         name == "hash_seed" || name == "geometry" || name == "overwrite";
 }
 
 /// @return whether there is such an option
@@ -121,6 +121,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
   }
   return set("key_size", &create.key_size) || set("value_size", &create.value_size) ||
          set("initial_capacity", &create.initial_capacity) ||
+         set("overwrite", &create.overwrite) ||
          set_optional("hash_seed", &create.hash_seed) || set("threads", &open.threads) ||
          set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
          set("growth", &open.growth) || set("growth_pause", &open.growth_pause) ||
