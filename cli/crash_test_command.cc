@@ -67,7 +67,7 @@ void CrashArguments::AddTo(CLI::App& app) {
   app.add_option("--max-batch", max_batch, "Operations of a batch, at most")
       ->check(CLI::Range(std::size_t{1}, kMaxCrashBatch))
       ->capture_default_str();
-  create.AddSizesTo(app, CrashItems::kLeastKeyBytes);
+  create.AddSizesTo(app);
   create.AddLayoutTo(app);
 }
 
@@ -126,6 +126,8 @@ int RunChild(const CrashArguments& arguments) {
   plan.round.threads = arguments.threads;
   plan.round.tickets = arguments.tickets;
   plan.round.max_batch = arguments.max_batch;
+  plan.round.key_size = arguments.create.key_size;
+  plan.round.value_size = arguments.create.value_size;
   plan.round.scopes = arguments.Executor() == ExecutorKind::kCuda;
   plan.session_batches = arguments.session_batches;
   plan.create = arguments.create.Options();

@@ -23,7 +23,7 @@ constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15ull;
 }  // namespace
 
 std::string Shape::Key(std::uint64_t number) const {
-  std::vector<std::uint64_t> words(key_size / 8);
+  std::vector<std::uint64_t> words((key_size + 7) / 8);
   for (std::size_t i = 0; i < words.size(); ++i) {
     words[i] = number < 2 ? 0 - number : Scramble(number + i * kGolden);
   }

@@ -41,7 +41,7 @@ LevelSizes FirstLevels(const Shape& shape, std::uint64_t bits) {
 }
 
 Shape RandomShape(std::mt19937_64& random) {
-  constexpr std::uint32_t kKeySizes[] = {8, 8, 8, 32, 32};
+  constexpr std::uint32_t kKeySizes[] = {8, 8, 5, 32, 29};
   constexpr std::uint32_t kValueSizes[] = {3, 8, 8, 8, 12, 24, 24, 24, 100, 400};
   constexpr Geometry kGeometries[] = {{1, 1, 2}, {1, 2, 2}, {2, 1, 2}, {2, 2, 2}, {2, 2, 2},
                                       {1, 1, 4}, {4, 1, 2}, {2, 2, 4}, {1, 2, 1}, {2, 2, 8}};

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "table/key_rows.h"
+
 namespace gpm {
 
 using crash::GridBlock;
@@ -51,7 +53,11 @@ void CpuBatchTask<crash::GridSetup>::Place() {
   grid_.op = batch_.op;
   grid_.element = batch_.element;
   grid_.ops = batch_.ops.empty() ? nullptr : batch_.ops.data();
-  grid_.keys = reinterpret_cast<const std::uint64_t*>(batch_.keys.data());
+  keys_.resize(std::size_t{n} * table.key_words);
+  for (std::size_t i = 0; i < n; ++i) {
+    PadKey(batch_.keys.data() + i * table.key_size, table.key_size, &keys_[i * table.key_words]);
+  }
+  grid_.keys = keys_.data();
   grid_.values = batch_.values.empty() ? nullptr : batch_.values.data();
   grid_.found = batch_.found.empty() ? nullptr : batch_.found.data();
   grid_.results = batch_.results.data();

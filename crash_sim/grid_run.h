@@ -205,6 +205,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   crash::GridSums sums_;
   crash::GridBatch grid_;
   crash::GridReads reads_;
+  std::vector<std::uint64_t> keys_;  ///< padded
   std::vector<std::uint32_t> order_;
   std::vector<KeyRunEffect> effects_;
   std::vector<KeyRunRecord> records_;

@@ -29,8 +29,8 @@ constexpr std::uint64_t kBaseValues = 1 << 20;
 
 constexpr std::array<Geometry, 5> kGeometries = {
     Geometry{1, 1, 2}, Geometry{1, 2, 2}, Geometry{2, 2, 2}, Geometry{4, 1, 2}, Geometry{2, 2, 8}};
-/// The last stands for keys of that size that hash alike.
-constexpr std::array<std::uint32_t, 3> kKeySizes = {8, 32, 32};
+/// Those of the last hash alike.
+constexpr std::array<std::uint32_t, 3> kKeySizes = {8, 29, 32};
 /// In the slot, in cells, and in cells that are so large that few fit: they are used again soon.
 constexpr std::array<std::uint32_t, 3> kValueSizes = {8, 16, 256};
 constexpr std::uint64_t kRoomyBytes = 64 << 10;

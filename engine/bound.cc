@@ -22,6 +22,40 @@ constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
 
 constexpr unsigned kMostThreads = 16;
 
+// Of what a pool takes for its items, to know how many fit into so many bytes.
+constexpr double kFullTable = 0.8;  ///< share of the slots in use when it grows
+constexpr double kGapsInLevels = 3;
+constexpr double kFreeCells = 1.0 / 8;  ///< for each in use
+
+/// Bytes of the pool for an item: of the cell, and of slots while the table grows.
+double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growth& growth) {
+  const double factor = growth.factor;
+  const Geometry geometry = growth.geometry;
+  double levels = 0;  // addressed, by the newest
+  double oldest = 1;
+  for (unsigned level = 0; level < geometry.levels; ++level, oldest /= factor) levels += oldest;
+  // The new level, and gaps of levels before, but for what levels soon fit into.
+  const double gaps = std::min(oldest * factor / (factor - 1), kGapsInLevels * factor);
+  const double slots = (levels + factor + gaps) / (levels * kFullTable);
+  const double slot_bytes = static_cast<double>(BucketBytes(key_size, geometry)) / geometry.slots;
+  const double cells =
+      InlineValues(value_size) ? 0 : static_cast<double>(CellBytes(value_size)) * (1 + kFreeCells);
+  return slots * slot_bytes + cells;
+}
+
+/// Bytes of a pool that has hardly any items.
+std::uint64_t LeastPoolBytes(std::uint32_t key_size, std::uint32_t value_size,
+                             const Growth& growth) {
+  constexpr std::uint64_t kFewCells = 16;
+  constexpr std::uint64_t kSegmentBytes = std::uint64_t{1} << 16;
+  std::uint64_t buckets = 0;
+  for (const std::uint64_t level : growth.Smallest()) buckets += level;
+  const std::uint64_t segments =
+      InlineValues(value_size) ? 0 : 2 * std::max(kSegmentBytes, kFewCells * CellBytes(value_size));
+  return FirstExtentOffset(key_size, growth.geometry) +
+         buckets * BucketBytes(key_size, growth.geometry) + segments;
+}
+
 }  // namespace
 
 std::string_view EvictionPolicyName(EvictionPolicy policy) {
@@ -62,6 +96,39 @@ void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size) {
                 fmt::format("capacity: a score of {} bytes at {} is not within a value of {}",
                             capacity.score_bytes, capacity.score_offset, value_size));
   }
+}
+
+Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::uint32_t value_size,
+                         const Growth& growth) {
+  Capacity in_items = capacity;
+  if (capacity.bytes > 0) {
+    if (capacity.items > 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("capacity: {} items and {} bytes; give one of the two",
+                              capacity.items, capacity.bytes));
+    }
+    if (growth.geometry.locations == 1 || growth.geometry.candidates() < 8) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("capacity: how full a table of {} becomes can't be said; give items "
+                              "instead of bytes, or a geometry with 2 locations and 8 candidates "
+                              "or more",
+                              GeometryName(growth.geometry)));
+    }
+    const std::uint64_t least = LeastPoolBytes(key_size, value_size, growth);
+    const double of_item = BytesOfItem(key_size, value_size, growth);
+    const double room = static_cast<double>(capacity.bytes) - static_cast<double>(least);
+    if (room < of_item) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("capacity: a pool of {} bytes has no room for an item; with such keys "
+                      "and values it takes {} and some {:.0f} for each item",
+                      capacity.bytes, least, of_item));
+    }
+    in_items.items = static_cast<std::uint64_t>(room / of_item);
+    in_items.bytes = 0;
+  }
+  ValidateCapacity(in_items, value_size);
+  return in_items;
 }
 
 Bound::Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size)

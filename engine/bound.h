@@ -12,11 +12,16 @@
 #include "gpmstore/options.h"
 #include "gpmstore/stats.h"
 #include "pm/thread_pool.h"
+#include "table/geometry.h"
 
 namespace gpm {
 
 /// @throws Error(kInvalidArgument) saying what would be right, for values of so many bytes
 void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size);
+/// A capacity with its items: if it has bytes instead, as many as such a pool has room for.
+/// @throws Error(kInvalidArgument) saying what would be right
+Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::uint32_t value_size,
+                         const Growth& growth);
 
 /// What a store with a capacity knows of its items and of the batches that add some.
 ///

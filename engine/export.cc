@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/profiler_range.h"
@@ -23,19 +24,35 @@ ExportState::ExportState(std::shared_ptr<StoreImpl> store, const ExportOptions& 
   store_->health_.Check();
   turn_.emplace(store_->snapshots_, true);
   CopyShape shape{.key_words = (store_->key_size() + 7) / 8};
+  std::uint64_t items = 0;
   {
     const Admission::Entered entered(store_->admission_);
-    shape.room = RoomForCopy(store_->space_.items());
+    items = store_->space_.items();
+  }
+  shape.room = RoomForCopy(items);
+  if (!options.changed_since.empty()) {
+    store_->BeginHeader({.base = options.changed_since});  // refuses what is not the base
+    shape.changes_only = true;
+    shape.range_bits = std::max(RangeBitsFor(items), store_->snapshots_.base->range_bits);
   }
   copy_ = store_->executor_->MakeCopy(shape);
   store_->TakeInstant(shape, &copy_, &copying_);
   try {
+    if (shape.changes_only) KeepBase(shape.range_bits);
     copy_->Fetch();
   } catch (...) {
     copying_.reset();
     store_->ReleaseCells();
     throw;
   }
+}
+
+/// What has changed since the base has changed since then still.
+void ExportState::KeepBase(std::uint32_t range_bits) {
+  const Snapshots::Base base = *store_->snapshots_.base;
+  store_->snapshots_.base.reset();
+  store_->executor_->MarkAgain(*copy_);  // if that fails, the next increment is refused
+  store_->snapshots_.base = {base.id, base.sequence, range_bits};
 }
 
 ExportState::~ExportState() {

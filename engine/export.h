@@ -27,6 +27,7 @@ class ExportState {
   bool InHomeProcess() const;
 
  private:
+  void KeepBase(std::uint32_t range_bits);
   const std::byte* ValueOf(std::uint64_t item) const;
   bool IsWanted(const std::byte* value) const;
 

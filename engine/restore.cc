@@ -192,7 +192,9 @@ Store RestoreChain(const SnapshotChain& chain, ThreadPool& threads, const std::s
   create.value_size = newest.value_size;
   create.geometry = newest.geometry;
   create.initial_capacity = newest.total_items;
-  ValidateCapacity(open.capacity, newest.value_size);
+  ValidateGrowth(open);
+  CapacityInItems(open.capacity, newest.key_size, newest.value_size,
+                  {newest.geometry, open.growth});
   OpenOptions loading = open;
   loading.capacity = {};  // a snapshot may have more items
   if (path == Mapping::kPinnedPath) {

@@ -100,8 +100,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
   SetCapacity(open.capacity);
 }
 
-void StoreImpl::SetCapacity(const Capacity& capacity) {
-  ValidateCapacity(capacity, value_size_);
+void StoreImpl::SetCapacity(const Capacity& given) {
+  const Capacity capacity = CapacityInItems(given, key_size_, value_size_, resizer_.growth());
   if (capacity.items == 0) return;
   bound_ = std::make_unique<Bound>(capacity, *executor_, key_size_);
   const Admission::Entered entered(admission_);

@@ -79,8 +79,8 @@ class StoreImpl {
                      std::optional<bool> changed = {});
   SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
   SnapshotId PoolId() const;
-  /// Keeps to a capacity from now on. REQUIRES: no batch was started. @throws as ValidateCapacity
-  void SetCapacity(const Capacity& capacity);
+  /// Keeps to a capacity from now on. REQUIRES: no batch was started. @throws as CapacityInItems
+  void SetCapacity(const Capacity& given);
   /// Items that the store may have.
   std::uint64_t most_items() const;
   /// The pool goes when the store is destroyed (Mapping::RemoveOnClose).

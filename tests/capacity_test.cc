@@ -414,6 +414,44 @@ TEST_F(CapacityTest, ThePoolStopsGrowing) {
   EXPECT_LE(after.items, kItems);
 }
 
+/// A capacity in bytes is what the pool takes in the end, and not far less.
+TEST_F(CapacityTest, OfBytes) {
+  constexpr std::uint64_t kBytes = 8 << 20;
+  struct Case {
+    std::uint32_t key_size;
+    std::uint32_t value_size;
+    Geometry geometry;
+    double growth;
+  };
+  for (const Case& now :
+       {Case{8, 128, {2, 2, 8}, 2}, Case{8, 8, {2, 2, 8}, 2}, Case{29, 1000, {2, 2, 8}, 1.25},
+        Case{8, 24, {1, 2, 8}, 3}, Case{16, 8, {4, 2, 4}, 1.1}}) {
+    SCOPED_TRACE(GeometryName(now.geometry) + ", values of " + std::to_string(now.value_size));
+    CreateOptions create;
+    create.key_size = now.key_size;
+    create.value_size = now.value_size;
+    create.geometry = now.geometry;
+    OpenOptions open = TestOpenOptions();
+    open.growth = now.growth;
+    open.capacity = {.bytes = kBytes};
+    const std::string path = NewPath();
+    Store store = Store::Create(path, create, open);
+    const std::uint64_t items = store.Stats().capacity_items;
+    const std::uint64_t item_bytes = now.key_size + now.value_size;
+    EXPECT_GE(items * item_bytes, kBytes / 8);
+    EXPECT_LE(items * item_bytes, kBytes);
+    const std::uint64_t batch = items / 32;
+    for (std::uint64_t next = 1; next < 3 * items; next += batch) {
+      Put(store, Numbers(next, batch));
+      EXPECT_LE(store.Stats().pm_bytes, kBytes);
+    }
+    EXPECT_GT(store.Stats().items, items / 2);
+    EXPECT_LE(store.Stats().items, items);
+    store.Close();
+    EXPECT_LE(std::filesystem::file_size(path), kBytes);
+  }
+}
+
 TEST_F(CapacityTest, AFullPoolEvictsToo) {
   OpenOptions open = WithCapacity(3000, EvictionPolicy::kLru);
   Store store = Store::Create(NewPath(), Shape(8, 100, 3200), open);
@@ -439,6 +477,18 @@ TEST_F(CapacityTest, BadOptions) {
   refused({.items = 10, .policy = kScore, .score_offset = 33, .score_bytes = 8}, 40);
   refused({.items = 10, .policy = kScore, .score_offset = 4, .score_bytes = 8}, 8);
   refused({.items = 10, .policy = kScore, .score_offset = ~0u, .score_bytes = 8}, 40);
+  refused({.items = 10, .bytes = 1 << 20}, 40);
+  refused({.bytes = 1}, 40);
+  refused({.bytes = 1 << 20}, 1 << 20);
+  refused({.bytes = 1 << 20, .policy = kScore, .score_offset = 33}, 40);
+  for (const Geometry poor : {Geometry{1, 1, 16}, Geometry{1, 2, 2}}) {
+    CreateOptions create = Shape(8, 40);
+    create.geometry = poor;
+    OpenOptions open = TestOpenOptions();
+    open.capacity = {.bytes = 1 << 30};
+    EXPECT_EQ(ErrorOf([&] { Store::Create(NewPath(), create, open); }),
+              ErrorCode::kInvalidArgument);
+  }
   EXPECT_EQ(ErrorOf([] { EvictionPolicyOf("fifo"); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(EvictionPolicyOf("lfu"), EvictionPolicy::kLfu);
   EXPECT_EQ(EvictionPolicyNames().size(), 4u);

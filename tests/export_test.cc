@@ -90,6 +90,62 @@ TEST_F(ExportTest, BesideAThreadThatWrites) {
   writer.join();
 }
 
+/// All that changed since a snapshot, and hardly anything else; and increments on it go on.
+TEST_F(ExportTest, HasWhatChangedSinceASnapshot) {
+  ModelledStore store(NewPath(), Shape(8, kValueSize), TestOpenOptions());
+  Fill(store, 4000);
+  const std::string whole = NewPath();
+  store.store().Snapshot(whole);
+  const auto changed = [&] {
+    const Model exported = Rest(store.store().Export({.changed_since = whole}), 8, kValueSize, 100);
+    for (const auto& [key, value] : exported) EXPECT_EQ(value, store.model().at(key));
+    return exported;
+  };
+  EXPECT_TRUE(changed().empty());
+  store.Apply(Op::kUpdate, Numbers(100, 50), 7'000'000);
+  store.Apply(Op::kInsert, Numbers(10'000, 50));
+  store.Apply(Op::kErase, Numbers(500, 20));
+  for (int again = 0; again < 2; ++again) {
+    const Model exported = changed();
+    for (const auto& [key, value] : exported) {
+      EXPECT_EQ(store.model().count(key), 1u) << "was erased";
+    }
+    std::uint64_t missing = 0;
+    std::set<std::uint64_t> numbers;
+    for (const auto& [key, value] : exported) {
+      numbers.insert(KeyNumber(std::as_bytes(std::span(key))));
+    }
+    for (std::uint64_t number = 100; number < 150; ++number) missing += !numbers.contains(number);
+    for (std::uint64_t number = 10'000; number < 10'050; ++number) {
+      missing += !numbers.contains(number);
+    }
+    EXPECT_EQ(missing, 0u);
+    EXPECT_LT(exported.size(), 400u);
+  }
+  // With a score, both count. The score is the first word: the key's number, or what updates wrote.
+  const ExportOptions both{
+      .score_bytes = 8, .least = 10'000, .most = 10'049, .changed_since = whole};
+  EXPECT_EQ(Rest(store.store().Export(both), 8, kValueSize, 100).size(), 50u);
+
+  const std::string increment = NewPath();
+  store.store().Snapshot(increment, {.base = whole});
+  const std::vector<std::string> chain = {whole, increment};
+  Store restored = Store::Restore(chain, NewPath(), TestOpenOptions());
+  EXPECT_EQ(Rest(restored.Export(), 8, kValueSize, 500), store.model());
+  restored.Close();
+
+  // Of any other snapshot nobody knows what changed since.
+  const auto refused = [&](const std::string& file, ErrorCode code) {
+    EXPECT_EQ(ErrorOf([&] { store.store().Export({.changed_since = file}).items(); }), code);
+  };
+  refused(whole, ErrorCode::kInvalidArgument);
+  refused(NewPath(), ErrorCode::kNotFound);
+  EXPECT_TRUE(Rest(store.store().Export({.changed_since = increment}), 8, kValueSize, 100).empty());
+  store.Reopen();
+  refused(increment, ErrorCode::kInvalidArgument);
+  store.ExpectContents();
+}
+
 TEST_F(ExportTest, AScoreSaysWhichAreWanted) {
   ModelledStore store(NewPath(), Shape(8, kValueSize), TestOpenOptions());
   Fill(store, 1000);  // the first word of a value is the key's number

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -230,6 +231,100 @@ TEST_P(CrashOracleTest, AnswersMustBeThoseOfOneByOne) {
   EXPECT_NE(oracle_.defects()[2].find("several operations"), std::string::npos);
 }
 
+TEST_P(CrashOracleTest, SumsHaveRowsAddedInBatchOrder) {
+  const std::uint32_t value_size = GetParam();
+  const Element element = value_size % 4 == 0 ? Element::kFloat32 : Element::kNone;
+  const auto sum = [&](std::initializer_list<std::uint64_t> versions) {
+    Bytes total = Value(kKey, *versions.begin());
+    for (auto version = versions.begin() + 1; version != versions.end(); ++version) {
+      Bytes row = Value(kKey, *version);
+      for (std::size_t at = 0; at < total.size(); at += 4) {
+        float numbers[2];
+        std::memcpy(&numbers[0], &total[at], 4);
+        std::memcpy(&numbers[1], &row[at], 4);
+        numbers[0] += numbers[1];
+        std::memcpy(&total[at], &numbers[0], 4);
+      }
+    }
+    return total;
+  };
+  const auto holds = [&](const Bytes& value) {
+    CrashOracle oracle(items_);
+    CrashDigest ok;
+    ok.Add(Result::kOk, {});
+    oracle.Start(0, 0, CrashBatch{false, {{Op::kInsert, kKey, kOld}}});
+    oracle.Acknowledge(0, ok);
+    oracle.Start(0, 1,
+                 CrashBatch{false,
+                            {{Op::kAccumulate, kKey, kNew},
+                             {Op::kAccumulate, kKey + 1, 1},
+                             {Op::kAccumulate, kKey, kNewer},
+                             {Op::kAccumulate, kKey, 1003}},
+                            element});
+    for (int looks = 0; looks < 2; ++looks) {  // before recovery, and after it
+      oracle.BeginItems();
+      oracle.Found(Key(kKey), value);
+      oracle.EndItems();
+      oracle.CheckFind(kKey, Result::kOk, value);
+    }
+    return oracle.defects().empty();
+  };
+  EXPECT_TRUE(holds(sum({kOld})));
+  if (element == Element::kNone) {
+    EXPECT_FALSE(holds(Value(kKey, kNew)));
+    return;
+  }
+  const Bytes once = sum({kOld, kNew});
+  const Bytes thrice = sum({kOld, kNew, kNewer, 1003});
+  EXPECT_TRUE(holds(once));
+  EXPECT_TRUE(holds(sum({kOld, kNew, kNewer})));
+  EXPECT_TRUE(holds(thrice));
+  EXPECT_FALSE(holds(sum({kOld, kNewer})));
+  EXPECT_FALSE(holds(sum({kOld, kNew, kNew})));
+  EXPECT_FALSE(holds(Value(kKey, kNew)));
+  if (value_size == 128) {  // in another order; in part
+    EXPECT_FALSE(holds(sum({kOld, 1003, kNewer, kNew})));
+    Bytes part = once;
+    std::copy(thrice.begin() + 64, thrice.end(), part.begin() + 64);
+    EXPECT_FALSE(holds(part));
+  }
+}
+
+TEST_P(CrashOracleTest, FindsOfSumsMustBeTheSums) {
+  if (GetParam() % 8 != 0) return;
+  Bytes sum = Value(kKey, kOld);
+  const Bytes row = Value(kKey, kNew);
+  for (std::size_t at = 0; at < sum.size(); at += 8) {
+    std::uint64_t words[2];
+    std::memcpy(&words[0], &sum[at], 8);
+    std::memcpy(&words[1], &row[at], 8);
+    words[0] += words[1];
+    std::memcpy(&sum[at], &words[0], 8);
+  }
+  const auto answer = [&](Result missing, const Bytes& found) {
+    oracle_.Renew();
+    oracle_.Start(0, 0,
+                  CrashBatch{false,
+                             {{Op::kAccumulate, kKey, 1},
+                              {Op::kUpsert, kKey, kOld},
+                              {Op::kAccumulate, kKey, kNew},
+                              {Op::kFind, kKey, 2}},
+                             Element::kUInt64});
+    CrashDigest digest;
+    digest.Add(missing, {});
+    digest.Add(Result::kOk, {});
+    digest.Add(Result::kOk, {});
+    digest.Add(Result::kOk, found);
+    oracle_.Acknowledge(0, digest);
+  };
+  answer(Result::kNotFound, sum);
+  ExpectNoDefect();
+  answer(Result::kOk, sum);
+  ExpectDefect("operation 0, accumulate of key 17");
+  answer(Result::kNotFound, row);
+  EXPECT_EQ(oracle_.defects().size(), 2u);
+}
+
 TEST_P(CrashOracleTest, OperationsOfAScopeMayBeAnsweredByThemselves) {
   const auto poison = static_cast<Result>(kCrashPoison);
   const std::vector<CrashOperation> batch = {
@@ -277,6 +372,7 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
   std::size_t operations = 0;
   std::size_t again = 0;  // met in the same batch before
   std::size_t of_one_kind = 0;
+  std::set<Element> accumulated;
   for (unsigned thread = 0; thread < round.threads; ++thread) {
     for (std::uint64_t number = 0; number < 200; ++number) {
       const CrashBatch batch = MakeCrashBatch(round, thread, number);
@@ -296,6 +392,7 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
         EXPECT_NE(operation.version, 0u);
         EXPECT_TRUE(!batch.one_kind || operation.op == batch.operations[0].op);
         versions.insert(operation.version);
+        if (operation.op == Op::kAccumulate) accumulated.insert(batch.element);
         if (operation.key < 2) reserved.insert(operation.key);
         if (!keys.insert(operation.key).second) ++again;
         ++operations;
@@ -306,6 +403,8 @@ TEST(CrashWorkloadTest, BatchesFollowFromTheirNumbers) {
   EXPECT_EQ(reserved.size(), 2u);
   EXPECT_GT(again, 0u);
   EXPECT_GT(of_one_kind, 0u);
+  EXPECT_EQ(accumulated, (std::set<Element>{Element::kFloat32, Element::kFloat16,
+                                            Element::kBFloat16, Element::kUInt64}));
 }
 
 TEST(CrashWorkloadTest, OperationsOfAScopeAreOnDifferentKeys) {
@@ -347,16 +446,20 @@ TEST(CrashWorkloadTest, SomeRoundsHaveADirectoryAndSomeACache) {
 }
 
 TEST(CrashWorkloadTest, KeysHaveNumbers) {
-  for (const std::uint32_t key_size : {8u, 9u, 16u, 32u, 36u, 64u, 128u, 255u}) {
+  for (const std::uint32_t key_size : {1u, 2u, 3u, 7u, 8u, 9u, 16u, 32u, 36u, 64u, 128u, 255u}) {
     const CrashItems items(key_size, 8);
+    CrashRound round;
+    round.key_size = key_size;
+    const std::uint64_t numbers = std::min<std::uint64_t>(round.keys(), 1000);
+    EXPECT_EQ(numbers, key_size == 1 ? 255u : 1000u);
     std::set<Bytes> keys;
-    for (std::uint64_t number = 0; number < 1000; ++number) {
+    for (std::uint64_t number = 0; number < numbers; ++number) {
       Bytes key(key_size);
       items.PutKey(number, key.data());
       EXPECT_EQ(items.KeyNumber(key), number);
       keys.insert(key);
     }
-    EXPECT_EQ(keys.size(), 1000u);
+    EXPECT_EQ(keys.size(), numbers);
     EXPECT_TRUE(keys.contains(Bytes(key_size, std::byte{0x00})));
     EXPECT_TRUE(keys.contains(Bytes(key_size, std::byte{0xFF})));
   }
@@ -465,7 +568,7 @@ TEST_F(KillTest, SnapshotsAndRestores) {
 }
 
 TEST_F(KillTest, LongKeysAndManyThreads) {
-  CrashTest(8, "--key-size 32 --value-size 100 --threads 5");
+  CrashTest(8, "--key-size 29 --value-size 100 --threads 5");
 }
 
 TEST_F(KillTest, InlineValuesAndOneThread) {
@@ -483,8 +586,10 @@ TEST_F(KillTest, LargeBatchesOfSeveralJobs) {
 }
 
 TEST_F(KillTest, TinyValuesOneLevel) {
-  CrashTest(4, "--key-size 8 --value-size 3 --geometry 1L-2H-4S --rounds-per-pool 2");
+  CrashTest(4, "--key-size 5 --value-size 3 --geometry 1L-2H-4S --rounds-per-pool 2");
 }
+
+TEST_F(KillTest, AsManyKeysAsAByteHas) { CrashTest(4, "--key-size 1 --value-size 64 --threads 3"); }
 
 /// Asks again and again, for a minute at most. @return whether it became true
 template <class Condition>
@@ -552,7 +657,7 @@ TEST_F(KillTest, WrongUsageIsStatus2) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
   EXPECT_EQ(status_of(""), 2);
-  EXPECT_EQ(status_of("--key-size 7 --pool " + pool), 2);
+  EXPECT_EQ(status_of("--key-size 0 --pool " + pool), 2);
   EXPECT_EQ(status_of("--geometry 3L-2H-8S --pool " + pool), 2);
   EXPECT_EQ(status_of("--executor tpu --pool " + pool), 2);
   EXPECT_EQ(status_of("--pool /nonexistent/pool"), 2);

@@ -21,33 +21,9 @@ std::string StateText(std::uint64_t version) {
 
 }  // namespace
 
-std::pair<Result, std::uint64_t> CrashOracle::Apply(const CrashOperation& operation,
-                                                    std::uint64_t version) {
-  const bool present = version != 0;
-  switch (operation.op) {
-    case Op::kFind:
-      return {present ? Result::kOk : Result::kNotFound, version};
-    case Op::kInsert:
-      return present ? std::pair(Result::kExists, version)
-                     : std::pair(Result::kOk, operation.version);
-    case Op::kUpdate:
-      return present ? std::pair(Result::kOk, operation.version)
-                     : std::pair(Result::kNotFound, version);
-    case Op::kUpsert:
-      return {Result::kOk, operation.version};
-    case Op::kErase:
-      return {present ? Result::kOk : Result::kNotFound, 0};
-    case Op::kFindOrInsert:
-      return present ? std::pair(Result::kExists, version)
-                     : std::pair(Result::kOk, operation.version);
-    case Op::kAccumulate:  // no batch has any: values tell of the operation that wrote them
-      break;
-  }
-  return {Result::kInvalid, version};
-}
-
 void CrashOracle::Renew() {
   std::fill(versions_.begin(), versions_.end(), 0);
+  values_.KeepOnly({});
   in_flight_.clear();
   present_ = 0;
 }
@@ -66,13 +42,12 @@ void CrashOracle::Acknowledge(unsigned writer, const CrashDigest& answers) {
   in_flight_.erase(in_flight);
 
   CrashDigest expected;
-  scratch_.resize(items_.value_size());
   for (const CrashOperation& operation : batch.operations) {
     std::uint64_t& version = versions_[operation.key];
-    const auto [result, after] = Apply(operation, version);
+    const auto [result, after] = values_.Apply(operation, batch.element, version);
     const bool finds = HasFound(operation.op, result);
-    if (finds) items_.PutValue(operation.key, after, scratch_.data());
-    expected.Add(result, finds ? std::span<const std::byte>(scratch_) : std::span<std::byte>());
+    expected.Add(result,
+                 finds ? values_.ValueOf(operation.key, after) : std::span<const std::byte>());
     version = after;
   }
   if (answers == expected) return;
@@ -99,7 +74,7 @@ std::size_t CrashOracle::AcknowledgeSome(unsigned writer, std::span<const Result
     }
     ++answered;
     std::uint64_t& version = versions_[operation.key];
-    const auto [result, after] = Apply(operation, version);
+    const auto [result, after] = values_.Apply(operation, in_flight.batch.element, version);
     version = after;
     if (answers[i] != result) {
       Defect(
@@ -136,14 +111,15 @@ void CrashOracle::BeginItems() {
       std::uint64_t* const versions = &allowed_[first_allowed_[operation.key]];
       std::uint32_t& count = allowed_count_[operation.key];
       if (count == 0) versions[count++] = versions_[operation.key];
-      const std::uint64_t after = Apply(operation, versions[count - 1]).second;
+      const std::uint64_t after =
+          values_.Apply(operation, in_flight.batch.element, versions[count - 1]).second;
       if (after != versions[count - 1]) versions[count++] = after;
     }
   }
 }
 
 void CrashOracle::Found(std::span<const std::byte> key, std::span<const std::byte> value) {
-  const std::optional<std::uint64_t> number = items_.KeyNumber(key);
+  const std::optional<std::uint64_t> number = values_.items().KeyNumber(key);
   if (!number) {
     std::string hex;
     for (const std::byte byte : key) hex += fmt::format("{:02x}", static_cast<unsigned>(byte));
@@ -157,7 +133,7 @@ void CrashOracle::Found(std::span<const std::byte> key, std::span<const std::byt
   }
   if (found == kUnknown) {
     Defect(fmt::format("key {} is there with {}, but must be: {}", *number,
-                       items_.ValueText(*number, value), AllowedText(*number)));
+                       values_.items().ValueText(*number, value), AllowedText(*number)));
   }
 }
 
@@ -169,6 +145,7 @@ void CrashOracle::EndItems() {
     }
   }
   versions_ = std::move(found_);
+  values_.KeepOnly(versions_);
   present_ = static_cast<std::uint64_t>(
       std::count_if(versions_.begin(), versions_.end(), [](std::uint64_t v) { return v != 0; }));
   in_flight_.clear();
@@ -183,7 +160,7 @@ void CrashOracle::CheckFind(std::uint64_t key, Result result, std::span<const st
                        ResultName(result), StateText(version)));
   } else if (version != 0 && !Holds(key, version, value)) {
     Defect(fmt::format("find of key {} gives {}, but it must be: {}", key,
-                       items_.ValueText(key, value), StateText(version)));
+                       values_.items().ValueText(key, value), StateText(version)));
   }
 }
 
@@ -193,9 +170,8 @@ void CrashOracle::Defect(std::string text) {
 
 bool CrashOracle::Holds(std::uint64_t key, std::uint64_t version,
                         std::span<const std::byte> value) {
-  scratch_.resize(items_.value_size());
-  items_.PutValue(key, version, scratch_.data());
-  return std::equal(scratch_.begin(), scratch_.end(), value.begin(), value.end());
+  const std::span<const std::byte> right = values_.ValueOf(key, version);
+  return std::equal(right.begin(), right.end(), value.begin(), value.end());
 }
 
 std::span<const std::uint64_t> CrashOracle::Allowed(std::uint64_t key) const {

@@ -5,7 +5,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/crash/workload.h"
@@ -25,7 +24,7 @@ namespace gpm::cli {
 ///     key in flight may hold follows from versions_ and that one batch.
 class CrashOracle {
  public:
-  explicit CrashOracle(const CrashItems& items) : items_(items), versions_(kCrashKeys) {}
+  explicit CrashOracle(const CrashItems& items) : values_(items), versions_(kCrashKeys) {}
 
   /// The pool is a new, empty one.
   void Renew();
@@ -54,9 +53,7 @@ class CrashOracle {
   /// The answer of a find while nothing is in flight. @param value ignored unless it is ok
   void CheckFind(std::uint64_t key, Result result, std::span<const std::byte> value);
 
-  /// What an operation answers when its key has a version (0: is absent), and the version then.
-  static std::pair<Result, std::uint64_t> Apply(const CrashOperation& operation,
-                                                std::uint64_t version);
+  const CrashValues& values() const { return values_; }
   /// Of each key, after the batches that were acknowledged.
   const std::vector<std::uint64_t>& versions() const { return versions_; }
 
@@ -76,7 +73,7 @@ class CrashOracle {
   std::span<const std::uint64_t> Allowed(std::uint64_t key) const;
   std::string AllowedText(std::uint64_t key) const;
 
-  CrashItems items_;
+  CrashValues values_;
   std::vector<std::uint64_t> versions_;
   std::map<unsigned, InFlightBatch> in_flight_;
   /// Between BeginItems and EndItems, if a batch is in flight: key k may have the versions
@@ -87,7 +84,6 @@ class CrashOracle {
   /// Likewise: the version that was found.
   std::vector<std::uint64_t> found_;
   std::uint64_t present_ = 0;
-  std::vector<std::byte> scratch_;
   std::vector<std::string> defects_;
 };
 

@@ -108,6 +108,8 @@ CrashRounds::CrashRounds(const CrashOptions& options)
   round_.threads = options.threads;
   round_.tickets = options.tickets;
   round_.max_batch = options.max_batch;
+  round_.key_size = options.create.key_size;
+  round_.value_size = options.create.value_size;
   round_.scopes = options.executor == ExecutorKind::kCuda;
   operations_.resize(round_.writers());
   std::filesystem::create_directory(CrashSnapshotFolder(options.pool));
@@ -262,7 +264,7 @@ CrashTotals::Phase CrashRounds::RunAndKill() {
 CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& records) {
   CrashTotals::Phase phase = CrashTotals::kCreation;
   if (round_.snapshots() && !recovering_) {
-    snapshots_.emplace(round_, items_, options_.pool, records, oracle_);
+    snapshots_.emplace(round_, options_.pool, records, oracle_);
   }
   for (const CrashRecord& record : records) {
     if (snapshots_ && record.kind != Kind::kStarting) snapshots_->Tell(record, nullptr);

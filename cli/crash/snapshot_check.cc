@@ -31,11 +31,10 @@ std::string CrashRestoredPool(const std::string& pool) {
   return CrashSnapshotFolder(pool) + "/restored";
 }
 
-CrashSnapshotCheck::CrashSnapshotCheck(const CrashRound& round, const CrashItems& items,
-                                       const std::string& pool,
+CrashSnapshotCheck::CrashSnapshotCheck(const CrashRound& round, const std::string& pool,
                                        const std::vector<CrashRecord>& records,
                                        const CrashOracle& oracle)
-    : round_(round), items_(items), pool_(pool) {
+    : round_(round), values_(oracle.values()), pool_(pool) {
   std::optional<std::size_t> begun;
   std::optional<std::size_t> complete;
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -77,9 +76,7 @@ CrashSnapshotCheck::CrashSnapshotCheck(const CrashRound& round, const CrashItems
 
 KeyState CrashSnapshotCheck::StateOf(std::uint64_t key, std::uint64_t version) {
   if (version == 0) return {};
-  scratch_.resize(items_.value_size());
-  items_.PutValue(key, version, scratch_.data());
-  return {true, CrashToken(scratch_)};
+  return {true, CrashToken(values_.ValueOf(key, version))};
 }
 
 void CrashSnapshotCheck::Tell(const CrashRecord& record, const CrashBatch* batch) {
@@ -94,7 +91,7 @@ void CrashSnapshotCheck::Tell(const CrashRecord& record, const CrashBatch* batch
     if (begun_later_[record.writer]) return;
     for (const CrashOperation& operation : batch->operations) {
       std::uint64_t& version = versions_[operation.key];
-      const std::uint64_t after = CrashOracle::Apply(operation, version).second;
+      const std::uint64_t after = values_.Apply(operation, batch->element, version).second;
       if (after == version) continue;
       version = after;
       log.changes.push_back({operation.key / writers, StateOf(operation.key, after)});
@@ -112,7 +109,7 @@ void CrashSnapshotCheck::Tell(const CrashRecord& record, const CrashBatch* batch
 CrashSnapshotCheck::Held CrashSnapshotCheck::Visit(Store& store) {
   Held held;
   store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
-    const std::optional<std::uint64_t> number = items_.KeyNumber(key);
+    const std::optional<std::uint64_t> number = values_.items().KeyNumber(key);
     if (!number) {
       Defect("a key is in the snapshot that no operation has");
     } else if (!held.emplace(*number, CrashToken(value)).second) {

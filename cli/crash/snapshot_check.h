@@ -30,7 +30,7 @@ std::string CrashRestoredPool(const std::string& pool);
 class CrashSnapshotCheck {
  public:
   /// @param oracle before it is told of these records
-  CrashSnapshotCheck(const CrashRound& round, const CrashItems& items, const std::string& pool,
+  CrashSnapshotCheck(const CrashRound& round, const std::string& pool,
                      const std::vector<CrashRecord>& records, const CrashOracle& oracle);
 
   /// The next record, and the batch that it starts, if it does.
@@ -54,7 +54,7 @@ class CrashSnapshotCheck {
   void Defect(std::string text) { defects_.push_back(std::move(text)); }
 
   const CrashRound round_;
-  const CrashItems items_;
+  CrashValues values_;
   const std::string pool_;
   bool in_snapshot_ = false;
   bool in_restore_ = false;
@@ -64,7 +64,6 @@ class CrashSnapshotCheck {
   std::vector<std::uint64_t> versions_;
   std::vector<KeyLog> logs_;       ///< by writer; keys by their place among the writer's
   std::vector<bool> begun_later_;  ///< by writer: batches that are not in the log
-  std::vector<std::byte> scratch_;
   std::vector<std::string> defects_;
 };
 

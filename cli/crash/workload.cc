@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "table/elements.h"
+#include "table/group.h"
+#include "table/operation.h"
 #include "ycsb/generators.h"
 
 namespace gpm::cli {
@@ -26,9 +29,10 @@ constexpr std::uint64_t kAllZeroKey = 0;
 constexpr std::uint64_t kAllOneKey = 1;
 constexpr std::uint64_t kAllOnes = ~std::uint64_t{0};
 
-/// Of 100 operations, by kind in Op's order: find, insert, update, upsert, erase, find-or-insert.
-constexpr unsigned kGrowing[kOpKinds] = {15, 25, 15, 20, 15, 10};
-constexpr unsigned kErasing[kOpKinds] = {15, 5, 10, 10, 55, 5};
+/// Of 100 operations, by kind in Op's order: find, insert, update, upsert, erase, find-or-insert,
+/// accumulate.
+constexpr unsigned kGrowing[kOpKinds] = {15, 20, 10, 15, 15, 10, 15};
+constexpr unsigned kErasing[kOpKinds] = {15, 5, 5, 5, 50, 5, 15};
 /// The same of what a DeviceView does.
 constexpr unsigned kGrowingInScope[kOpKinds] = {15, 35, 15, 20, 15};
 constexpr unsigned kErasingInScope[kOpKinds] = {15, 10, 10, 10, 55};
@@ -43,6 +47,17 @@ Op DrawOp(const CrashRound& round, bool in_scope, Random& random) {
   return static_cast<Op>(op);
 }
 
+/// Any that values of this size consist of; kNone: there is none.
+Element DrawElement(std::uint32_t value_size, Random& random) {
+  constexpr Element kElements[] = {Element::kUInt64, Element::kFloat32, Element::kFloat16,
+                                   Element::kBFloat16};
+  std::vector<Element> fit;
+  for (const Element element : kElements) {
+    if (value_size % ElementBytes(element) == 0) fit.push_back(element);
+  }
+  return fit.empty() ? Element::kNone : fit[random.NextBelow(fit.size())];
+}
+
 /// As many batches of one operation, of a few, of hundreds, of thousands, and of any number.
 std::size_t DrawBatchSize(std::size_t max_batch, Random& random) {
   const std::size_t below[] = {1, 32, 512, 4096, max_batch};
@@ -52,14 +67,18 @@ std::size_t DrawBatchSize(std::size_t max_batch, Random& random) {
 
 /// Word `i` of a value.
 std::uint64_t ValueWord(std::uint64_t key, std::uint64_t version, std::size_t i) {
-  return Mix64(version ^ Mix64(key ^ (std::uint64_t{i} << 32)));
+  constexpr std::uint64_t kExponents = 0x7F8000007F800000ull;
+  constexpr std::uint64_t kOnes = 0x3F8000003F800000ull;
+  return (Mix64(version ^ Mix64(key ^ (std::uint64_t{i} << 32))) & ~kExponents) | kOnes;
 }
 
 }  // namespace
 
 std::uint64_t CrashRound::keys() const {
   const std::uint64_t most = std::clamp<std::uint64_t>(8 * max_batch, kFewKeys, kCrashKeys);
-  return age >= 3 ? most : most >> (7 - 2 * age);
+  // The last number that such keys have room for would be the all-one key.
+  const std::uint64_t of_size = key_size < 8 ? (std::uint64_t{1} << 8 * key_size) - 1 : kAllOnes;
+  return std::min(age >= 3 ? most : most >> (7 - 2 * age), of_size);
 }
 
 bool CrashRound::snapshots() const { return Mix64(seed ^ Mix64(~number)) % 2 == 0; }
@@ -106,6 +125,9 @@ CrashBatch MakeCrashBatch(const CrashRound& round, unsigned writer, std::uint64_
   version = version << kWriterBits | writer;
   version = version << kBatchBits | (batch & ((std::uint64_t{1} << kBatchBits) - 1));
   version <<= kIndexBits;
+  made.element = DrawElement(round.value_size, random);
+  // (A batch of sums of nothing is refused.)
+  if (kind == Op::kAccumulate && made.element == Element::kNone) made.one_kind = false;
   made.operations.resize(size);
   for (std::size_t i = 0; i < size; ++i) {
     CrashOperation& operation = made.operations[i];
@@ -139,18 +161,20 @@ void CrashItems::PutKey(std::uint64_t number, std::byte* key) const {
     std::memset(key, number == kAllOneKey ? 0xFF : 0, key_size_);
     return;
   }
-  const std::size_t last = key_size_ - 8;
+  const std::size_t number_bytes = std::min<std::size_t>(8, key_size_);
+  const std::size_t last = key_size_ - number_bytes;
   for (std::size_t at = 0; at < last; at += 8) {
     const std::uint64_t word = number % 3 == 0 ? 0 : Mix64(number + at);
     std::memcpy(key + at, &word, std::min<std::size_t>(8, last - at));
   }
-  std::memcpy(key + last, &number, 8);
+  std::memcpy(key + last, &number, number_bytes);
 }
 
 std::optional<std::uint64_t> CrashItems::KeyNumber(std::span<const std::byte> key) const {
   std::uint64_t number = 0;
-  std::memcpy(&number, key.data() + key_size_ - 8, 8);
-  if (number == kAllOnes) number = kAllOneKey;
+  const std::size_t number_bytes = std::min<std::size_t>(8, key_size_);
+  std::memcpy(&number, key.data() + key_size_ - number_bytes, number_bytes);
+  if (number == kAllOnes >> (64 - 8 * number_bytes)) number = kAllOneKey;
   if (number >= kCrashKeys) return std::nullopt;
   std::vector<std::byte> right(key_size_);
   PutKey(number, right.data());
@@ -184,6 +208,58 @@ std::string CrashItems::ValueText(std::uint64_t key, std::span<const std::byte> 
   if (differs == whole.end()) return "the value of " + VersionText(version);
   return fmt::format("a torn value: that of {} up to byte {}, then something else",
                      VersionText(version), differs - whole.begin());
+}
+
+std::pair<Result, std::uint64_t> CrashValues::Apply(const CrashOperation& operation,
+                                                    Element element, std::uint64_t version) {
+  const bool sums = operation.op == Op::kAccumulate;
+  const Result result = ResultOf(operation.op, version != 0, !sums || element != Element::kNone);
+  if (result != Result::kOk || operation.op == Op::kFind) return {result, version};
+  if (operation.op == Op::kErase) return {result, 0};
+  if (sums) sums_.try_emplace(operation.version, version, element);
+  return {result, operation.version};
+}
+
+std::span<const std::byte> CrashValues::ValueOf(std::uint64_t key, std::uint64_t version) {
+  const std::uint32_t value_size = items_.value_size();
+  value_.resize(value_size);
+  if (!sums_.contains(version)) {
+    items_.PutValue(key, version, value_.data());
+    return value_;
+  }
+  // Back to a value that is known or was written, and from there row by row.
+  Known& known = known_[key];
+  std::vector<std::pair<std::uint64_t, Element>> added;
+  std::uint64_t first = version;
+  for (auto sum = sums_.find(first); sum != sums_.end() && first != known.version;
+       sum = sums_.find(first)) {
+    added.emplace_back(first, sum->second.element);
+    first = sum->second.before;
+  }
+  if (first == known.version) {
+    value_ = known.value;
+  } else {
+    items_.PutValue(key, first, value_.data());
+  }
+  row_.resize(value_size);
+  for (auto row = added.rbegin(); row != added.rend(); ++row) {
+    items_.PutValue(key, row->first, row_.data());
+    AddRows(ThreadGroup{}, {.element = row->second, .sum = value_.data(), .rows = row_.data()},
+            value_size);
+  }
+  known = {version, value_};
+  return value_;
+}
+
+void CrashValues::KeepOnly(std::span<const std::uint64_t> versions) {
+  std::unordered_map<std::uint64_t, Sum> kept;
+  for (const std::uint64_t version : versions) {
+    for (auto sum = sums_.find(version); sum != sums_.end(); sum = sums_.find(sum->second.before)) {
+      kept.insert(*sum);
+    }
+  }
+  sums_ = std::move(kept);
+  known_.clear();
 }
 
 std::uint64_t CrashToken(std::span<const std::byte> value) {

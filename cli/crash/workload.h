@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cache/policy.h"
@@ -38,11 +40,14 @@ struct CrashRound {
   unsigned tickets = 1;          ///< batches that each has in flight; <= kMaxCrashTickets
   bool scopes = false;           ///< one more thread has kernels of its own, on a DeviceScope
   std::size_t max_batch = 4096;  ///< operations of a batch, at most; <= kMaxCrashBatch
+  std::uint32_t key_size = 8;
+  std::uint32_t value_size = 128;
 
   unsigned writers() const { return threads * tickets + (scopes ? 1 : 0); }
   /// The writer whose operations a kernel carries out, each by itself.
   bool IsInScope(unsigned writer) const { return scopes && writer == threads * tickets; }
-  /// Keys that its batches touch are below; grows with the age, up to kCrashKeys or less.
+  /// Keys that its batches touch are below; grows with the age, up to kCrashKeys or less, or as
+  /// many as there are of the key size.
   std::uint64_t keys() const;
   /// Whether a batch is an insert of as many items as may be, into a pool that holds none, before
   /// all others.
@@ -70,6 +75,7 @@ struct CrashOperation {
 struct CrashBatch {
   bool one_kind = false;  ///< given to the store as a batch of one kind
   std::vector<CrashOperation> operations;
+  Element element = Element::kNone;  ///< one that values consist of, if there is any
 };
 
 /// Batch number `batch` of a writer: 1 to max_batch operations. From batch to batch more of the
@@ -83,8 +89,6 @@ std::string VersionText(std::uint64_t version);
 /// Keys and values as bytes.
 class CrashItems {
  public:
-  static constexpr std::uint32_t kLeastKeyBytes = 8;
-
   CrashItems(std::uint32_t key_size, std::uint32_t value_size)
       : key_size_(key_size), value_size_(value_size) {}
 
@@ -98,7 +102,8 @@ class CrashItems {
   std::optional<std::uint64_t> KeyNumber(std::span<const std::byte> key) const;
 
   /// Each 8 bytes follow from key and version, so that no mixture of two values is a value. The
-  /// first 8, if there are so many, are the version.
+  /// first 8, if there are so many, are the version. The others are two numbers of 32 bits from 1
+  /// to 2 or -2 to -1: so sums of them tell what was added, and in which order.
   /// @param value value_size() bytes
   void PutValue(std::uint64_t key, std::uint64_t version, std::byte* value) const;
   /// What a value that was found at a key is, for messages.
@@ -107,6 +112,41 @@ class CrashItems {
  private:
   std::uint32_t key_size_;
   std::uint32_t value_size_;
+};
+
+/// The values that versions stand for, sums too: an operation that accumulates adds the row of its
+/// version, and what it leaves has that version from then on. Copyable.
+/// Thread safety: none.
+class CrashValues {
+ public:
+  explicit CrashValues(const CrashItems& items) : items_(items) {}
+
+  /// What an operation answers when its key has a version (0: is absent), and the version then.
+  /// @param element of its batch
+  std::pair<Result, std::uint64_t> Apply(const CrashOperation& operation, Element element,
+                                         std::uint64_t version);
+  /// @return value_size() bytes, until the next call. REQUIRES: a key had this version
+  std::span<const std::byte> ValueOf(std::uint64_t key, std::uint64_t version);
+  const CrashItems& items() const { return items_; }
+  /// Forgets what was accumulated that these versions are not made of.
+  void KeepOnly(std::span<const std::uint64_t> versions);
+
+ private:
+  struct Sum {
+    std::uint64_t before;  ///< version of what the row was added to
+    Element element;
+  };
+  /// A key's sum that was calculated last: the next one is mostly that and one row more.
+  struct Known {
+    std::uint64_t version = 0;
+    std::vector<std::byte> value;
+  };
+
+  CrashItems items_;
+  std::unordered_map<std::uint64_t, Sum> sums_;     ///< by version
+  std::unordered_map<std::uint64_t, Known> known_;  ///< by key
+  std::vector<std::byte> value_;
+  std::vector<std::byte> row_;
 };
 
 /// Stands for a value.

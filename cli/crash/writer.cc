@@ -53,6 +53,7 @@ void CrashWriter::Fill(const CrashBatch& made) {
   batch_.values = values;
   batch_.found = found_.bytes().first(n * value_size);
   batch_.results = results_.as<Result>().first(n);
+  batch_.element = made.element;
 }
 
 void CrashWriter::Start(Store& store, Stream stream) {

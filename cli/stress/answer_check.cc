@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "table/elements.h"
+#include "table/group.h"
 #include "table/operation.h"
 
 namespace gpm::stress {
@@ -14,6 +16,7 @@ bool IsLegal(Op op, bool present, bool has_value, bool may_lack, Result result) 
   if (result == ResultOf(op, present, has_value)) return true;
   if (result != Result::kNoSpace || !may_lack || !IsValid(op, has_value)) return false;
   if (!present && op == Op::kFindOrInsert) return true;
+  if (present && op == Op::kAccumulate) return true;
   return op == Op::kUpsert || op == (present ? Op::kUpdate : Op::kInsert);
 }
 
@@ -39,6 +42,10 @@ class Check {
   std::uint64_t no_space() const { return no_space_; }
 
  private:
+  bool HasValue(Op op) const {
+    return batch_.has_values && (op != Op::kAccumulate || batch_.element != Element::kNone);
+  }
+
   void Wrong(std::uint32_t i, const std::string& what) {
     if (++wrong_ > kMaxShown) return;
     text_ += fmt::format("    operation {}: {} of {} (version {:#x}): {}\n", i,
@@ -66,8 +73,8 @@ class Check {
     }
     if (OwnerOf(id) >= kFirstLane) {
       Own(i, op, id, result, has_token, token);
-    } else if (!IsLegal(op, true, batch_.has_values, may_lack_, result) &&
-               !IsLegal(op, false, batch_.has_values, may_lack_, result)) {
+    } else if (!IsLegal(op, true, HasValue(op), may_lack_, result) &&
+               !IsLegal(op, false, HasValue(op), may_lack_, result)) {
       Wrong(i, fmt::format("{}, which it can't be", ResultName(result)));
     } else if (OwnerOf(id) == kWatched) {
       Record(i, op, id, result, token);
@@ -77,7 +84,7 @@ class Check {
   void Own(std::uint32_t i, Op op, std::uint64_t id, Result result, bool has_token,
            std::uint64_t token) {
     KeyModel::State state = model_[NumberOf(id)];
-    if (!IsLegal(op, state.present, batch_.has_values, may_lack_, result)) {
+    if (!IsLegal(op, state.present, HasValue(op), may_lack_, result)) {
       return Wrong(
           i, fmt::format("{}, and the key {}", ResultName(result),
                          state.present ? fmt::format("holds {:#x}", state.token) : "is not there"));
@@ -91,6 +98,10 @@ class Check {
       return Wrong(i, fmt::format("ok with {:#x}, and the key holds {:#x}", token, state.token));
     }
     if (result != Result::kOk || op == Op::kFind) return;
+    if (op == Op::kAccumulate) {
+      return model_.Accumulate(id, batch_.element, drawer_.round.shape.value_size,
+                               batch_.first_version + i);
+    }
     state.present = op != Op::kErase;
     if (state.present) state.token = written;
     model_.Set(NumberOf(id), state);
@@ -123,6 +134,17 @@ class Check {
 };
 
 }  // namespace
+
+void KeyModel::Accumulate(std::uint64_t id, Element element, std::uint32_t value_size,
+                          std::uint64_t version) {
+  const auto [sum, written] = sums_.try_emplace(NumberOf(id), value_size);
+  if (written) PutValueRow(sum->second.data(), value_size, id, states_[NumberOf(id)].token);
+  std::vector<std::byte> row(value_size);
+  PutValueRow(row.data(), value_size, id, TokenOf(value_size, version));
+  AddRows(ThreadGroup{}, {.element = element, .sum = sum->second.data(), .rows = row.data()},
+          value_size);
+  Change(NumberOf(id), {true, JudgeRow(sum->second.data(), value_size, id)});
+}
 
 std::string CheckAnswers(const Drawer& drawer, const BatchPlan& batch, const Answers& answers,
                          const Interval& interval, KeyModel* model, Totals* totals) {

@@ -1,8 +1,10 @@
 #ifndef GPM_CLI_STRESS_ANSWER_CHECK_H_
 #define GPM_CLI_STRESS_ANSWER_CHECK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "cli/key_log.h"
@@ -19,16 +21,25 @@ class KeyModel {
 
   const State& operator[](std::uint64_t number) const { return states_[number]; }
   void Set(std::uint64_t number, const State& state) {
-    states_[number] = state;
-    if (changes_ != nullptr) changes_->push_back({number, state});
+    if (!sums_.empty()) sums_.erase(number);
+    Change(number, state);
   }
+  /// Adds the row that an operation with key `id` and this version wrote to what the key holds.
+  void Accumulate(std::uint64_t id, Element element, std::uint32_t value_size,
+                  std::uint64_t version);
   std::uint64_t keys() const { return states_.size(); }
   const std::vector<State>& states() const { return states_; }
   /// What Set does is added to `changes`; null: no more.
   void RecordTo(std::vector<cli::KeyLog::Change>* changes) { changes_ = changes; }
 
  private:
+  void Change(std::uint64_t number, const State& state) {
+    states_[number] = state;
+    if (changes_ != nullptr) changes_->push_back({number, state});
+  }
+
   std::vector<State> states_;
+  std::unordered_map<std::uint64_t, std::vector<std::byte>> sums_;  ///< of keys that hold one
   std::vector<cli::KeyLog::Change>* changes_ = nullptr;
 };
 

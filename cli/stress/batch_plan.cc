@@ -13,9 +13,7 @@ namespace {
 
 /// Of 256 operations, so many of each kind.
 using Kinds = std::array<std::uint32_t, kOpKinds>;
-/// Kinds that values survive as whole: all but kAccumulate, which is the last. And those that a
-/// DeviceView has.
-constexpr std::uint64_t kWholeKinds = kOpKinds - 1;
+/// Kinds that a DeviceView has.
 constexpr std::uint64_t kScopeKinds = 5;
 
 Kinds DrawKinds(Random& random) {
@@ -24,20 +22,28 @@ Kinds DrawKinds(Random& random) {
     case 1:
       return {256, 0, 0, 0, 0};
     case 2:
-      return {128, 0, 128, 0, 0};
+      return {128, 0, 64, 0, 0, 0, 64};
     case 3:
     case 4:
-      return {88, 40, 32, 32, 32, 32};
+      return {80, 40, 24, 24, 32, 32, 24};
     case 5:
       return {32, 112, 16, 96, 0};
     case 6:
       return {32, 0, 32, 0, 192};
     default: {
       Kinds one{};
-      one[random.Below(kWholeKinds)] = 256;
+      one[random.Below(kOpKinds)] = 256;
       return one;
     }
   }
+}
+
+/// Any element that values of this size consist of; kNone: there is none.
+Element DrawElement(std::uint32_t value_size, Random& random) {
+  const Element element =
+      random.Choose({Element::kFloat32, Element::kFloat16, Element::kBFloat16, Element::kUInt64});
+  if (value_size % ElementBytes(element) == 0) return element;
+  return value_size % 2 == 0 ? Element::kBFloat16 : Element::kNone;
 }
 
 /// Which key of how many: any, small ones more often, or one of the first 16.
@@ -78,6 +84,9 @@ void DrawPlaces(const RoundPlan& round, Random& random, BatchPlan* batch) {
   batch->ops = choice == 2 ? any() : all;
   batch->answers = choice == 2 ? any() : all;
 }
+
+/// What is done with keys that are not the lane's: their values must be whole.
+Op OfOthers(Op op) { return op == Op::kAccumulate ? Op::kUpdate : op; }
 
 /// Insert of keys that follow each other: a bulk load takes each key once.
 void DrawLoad(const Drawer& drawer, Random& random, std::uint64_t* operations, BatchPlan* batch) {
@@ -128,11 +137,12 @@ std::string Describe(const BatchPlan& batch) {
     return fmt::format("a DeviceScope, {} operations a key", batch.group);
   };
   return fmt::format(
-      "{} operations by {}, {}{}{}; keys {}, values {}, kinds {}, answers {} memory", batch.n,
-      call(), batch.mixed || batch.call == Call::kScope ? "mixed" : std::string(OpName(batch.op)),
+      "{} operations by {}, {}{}{}; elements {}; keys {}, values {}, kinds {}, answers {} memory",
+      batch.n, call(),
+      batch.mixed || batch.call == Call::kScope ? "mixed" : std::string(OpName(batch.op)),
       batch.has_values ? "" : ", without values", batch.has_found ? "" : ", without found",
-      PlaceName(batch.keys), PlaceName(batch.values), PlaceName(batch.ops),
-      PlaceName(batch.answers));
+      ElementName(batch.element), PlaceName(batch.keys), PlaceName(batch.values),
+      PlaceName(batch.ops), PlaceName(batch.answers));
 }
 
 BatchPlan DrawBatch(const Drawer& drawer, Random& random, bool scope_allowed, bool loads) {
@@ -173,31 +183,34 @@ void DrawOperations(const Drawer& drawer, Random& random, std::uint64_t* operati
     for (std::uint32_t i = 0; i < kinds[kind]; ++i) op_of[filled++] = static_cast<Op>(kind);
   }
   const bool one_kind = op_of.front() == op_of.back();
-  const bool writes = kinds[1] + kinds[2] + kinds[3] + kinds[5] > 0;
+  const bool writes = kinds[0] + kinds[4] < op_of.size();
   batch->op = op_of.front();
   batch->finds_only = one_kind && batch->op == Op::kFind;
   batch->mixed = !one_kind || random.OneIn(4);
   batch->has_values = writes ? !batch->mixed || !random.OneIn(64) : random.OneIn(2);
+  batch->element = DrawElement(round.shape.value_size, random);
   batch->has_found = kinds[0] + kinds[5] > 0 ? !random.OneIn(16) : random.OneIn(4);
 
   // Of 8 operations, so many on the lane's own keys.
-  const std::uint64_t own = random.Choose<std::uint64_t>({0, 4, 4, 8});
+  const bool accumulates = one_kind && batch->op == Op::kAccumulate;
+  if (accumulates && batch->element == Element::kNone) batch->mixed = true;  // else it is refused
+  const std::uint64_t own = accumulates ? 8 : random.Choose<std::uint64_t>({0, 4, 4, 8});
   const auto spread = random.Choose({Spread::kUniform, Spread::kSkewed, Spread::kHot});
   for (std::uint32_t i = 0; i < batch->n; ++i) {
     const std::uint64_t drawn = random();
     const bool is_own = (drawn >> 8) % 8 < own;
     const std::uint64_t number =
         DrawNumber(spread, is_own ? round.private_keys : round.shared_keys, drawn >> 11);
-    operations[i] =
-        Planned(op_of[drawn % 256], IdIn(is_own ? kFirstLane + drawer.lane : kShared, number));
+    operations[i] = is_own ? Planned(op_of[drawn % 256], IdIn(kFirstLane + drawer.lane, number))
+                           : Planned(OfOthers(op_of[drawn % 256]), IdIn(kShared, number));
   }
-  if (!batch->has_found || random.OneIn(2)) return;
+  if (!batch->has_found || accumulates || random.OneIn(2)) return;
   const std::uint64_t watched = random.Below(std::min<std::uint64_t>(batch->n, 8)) + 1;
   for (std::uint64_t i = 0; i < watched; ++i) {
     const std::uint64_t key = drawer.watched.Take(drawer.thread, random());
     if (key == WatchedKeys::kNone) break;
     std::uint64_t& planned = operations[random.Below(batch->n)];
-    planned = Planned(OpOf(planned), IdIn(kWatched, key));
+    planned = Planned(OfOthers(OpOf(planned)), IdIn(kWatched, key));
   }
 }
 

@@ -12,18 +12,6 @@
 
 namespace gpm::stress {
 
-/// Ids of keys: whose they are, above a number.
-inline constexpr unsigned kOwnerShift = 40;
-inline constexpr std::uint64_t kShared = 0;   ///< of all lanes; what they hold is not known
-inline constexpr std::uint64_t kWatched = 1;  ///< of all lanes, with recorded histories
-inline constexpr std::uint64_t kFirstLane = 2;
-inline std::uint64_t IdIn(std::uint64_t owner, std::uint64_t number) {
-  return owner << kOwnerShift | number;
-}
-inline std::uint64_t OwnerOf(std::uint64_t id) { return id >> kOwnerShift; }
-inline std::uint64_t NumberOf(std::uint64_t id) {
-  return id & ((std::uint64_t{1} << kOwnerShift) - 1);
-}
 std::string KeyName(std::uint64_t id);  ///< "shared key 7"
 
 /// How a batch is given to the store.
@@ -40,6 +28,7 @@ struct BatchPlan {
   bool finds_only = false;
   bool has_values = false;
   bool has_found = false;
+  Element element = Element::kNone;      ///< one that values consist of, if there is any
   std::uint32_t group = 1;               ///< in a scope: operations on one key, side by side
   std::uint64_t writes = 0, erases = 0;  ///< in a scope
   Place keys = Place::kPageable;

@@ -11,11 +11,11 @@ namespace {
 
 /// The id that a key stands for; false: it is no key of a round's.
 bool IdOfKey(const Shape& shape, const std::byte* key, std::uint64_t* id) {
-  const std::uint32_t words = shape.key_size / 8;
-  *id = GetWord(key, shape.key_size, shape.id_last ? words - 1 : 0);
-  if (*id == ~std::uint64_t{0}) *id = 1;
-  for (std::uint32_t word = 0; word < words; ++word) {
-    if (GetWord(key, shape.key_size, word) != KeyWord(shape, *id, word)) return false;
+  const std::uint64_t number = GetWord(key + shape.id_at(), shape.id_bytes(), 0);
+  *id = number == KeyNumber(shape, 1) ? 1 : IdIn(number / shape.numbers, number % shape.numbers);
+  for (std::uint32_t word = 0; word < Words(shape.key_size); ++word) {
+    const std::uint64_t right = Cut(KeyWord(shape, *id, word), WordBytes(shape.key_size, word));
+    if (GetWord(key, shape.key_size, word) != right) return false;
   }
   return true;
 }

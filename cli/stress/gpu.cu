@@ -54,11 +54,16 @@ __global__ void Judge(Rows rows, Answers answers) {
     const std::uint64_t id = IdOf(rows.plan[i]);
     const std::uint64_t token = TokenIn(row, value_size);
     bool right = true;
+    std::uint64_t parts = 0;
     for (std::uint32_t word = lane; word < Words(value_size); word += kWarp) {
       right &= IsWord(row, value_size, id, token, word);
+      parts += SumPart(row, value_size, word);
     }
     const bool all = __all_sync(0xFFFFFFFFu, right) != 0;
-    if (lane == 0) answers.tokens[i] = all ? token : WrongToken(row, value_size);
+    for (std::uint32_t apart = kWarp / 2; apart > 0; apart /= 2) {
+      parts += __shfl_xor_sync(0xFFFFFFFFu, parts, apart);
+    }
+    if (lane == 0) answers.tokens[i] = all ? token : OtherToken(row, value_size, id, parts);
   }
 }
 
@@ -71,8 +76,8 @@ __global__ void UseScope(DeviceView view, Rows rows, std::uint32_t group) {
   for (std::uint32_t g = (blockIdx.x * kBlockThreads + threadIdx.x) / DeviceView::kLanes;
        g < groups; g += tiles) {
     for (std::uint32_t i = g * group; i < (g + 1) * group; ++i) {
-      const auto* key =
-          reinterpret_cast<const std::uint64_t*>(rows.keys + std::size_t{i} * rows.shape.key_size);
+      std::uint64_t key[kMaxKeyWords];
+      view.PadKey(rows.keys + std::size_t{i} * rows.shape.key_size, key);
       const std::size_t at = std::size_t{i} * rows.shape.value_size;
       Result result = Result::kInvalid;
       switch (OpOf(rows.plan[i])) {

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "cli/stress/gpu.h"
+#include "table/key_rows.h"
 
 namespace gpm::stress {
 namespace {
@@ -88,7 +89,7 @@ void Lane::Start(bool loads) {
 void Lane::Fill() {
   const Shape& shape = round_.plan.shape;
   const std::uint64_t n = batch_.n;
-  // Only keys have to be aligned, and those only to 8 bytes.
+  // Only keys of whole words have to be aligned, and those only to 8 bytes.
   const std::uint64_t shift =
       batch_.call == Call::kScope || random_.OneIn(2) ? 0 : random_.Below(16);
   const auto get = [&](Array& array, Place place, std::uint64_t row, std::uint64_t offset) {
@@ -99,7 +100,8 @@ void Lane::Fill() {
   rows_.n = batch_.n;
   rows_.plan = batch_.operations;
   rows_.first_version = batch_.first_version;
-  rows_.keys = get(memory_.keys, batch_.keys, shape.key_size, shift & 8);
+  rows_.keys =
+      get(memory_.keys, batch_.keys, shape.key_size, ArePadded(shape.key_size) ? shift : shift & 8);
   if (batch_.has_values) {
     rows_.values = get(memory_.values, batch_.values, shape.value_size, shift);
   }
@@ -138,7 +140,8 @@ void Lane::Run() {
                     .keys = Bytes(rows_.keys, n, shape.key_size),
                     .values = Bytes(rows_.values, n, shape.value_size),
                     .found = Bytes(rows_.found, n, shape.value_size),
-                    .results = results};
+                    .results = results,
+                    .element = batch_.element};
   // Other calls than ApplyAsync take no stream; what is filled on this one must be there.
   switch (batch_.call) {
     case Call::kApplyAsync:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "cli/stress/random.h"
 #include "table/geometry.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 constexpr std::uint32_t kKeySizes[] = {8, 16, 32, 64, 128};
+/// And up to the next one any, most of which end inside a word.
+constexpr std::uint32_t kLeastKeySizes[] = {1, 9, 17, 33, 65};
+constexpr std::uint32_t kMostKeySizes[] = {7, 15, 31, 63, 255};
 constexpr std::uint32_t kValueKinds = 6;
 /// Accelerators of a store: none, a directory alone, or a cache by one of the policies too.
 constexpr CachePolicy kPolicies[] = {CachePolicy::kTinyLfu, CachePolicy::kLfu, CachePolicy::kLru,
@@ -29,6 +33,14 @@ constexpr std::uint32_t kSizes[] = {1,     2,     32,     100,    700,    2047, 
                                     20000, 60000, 131071, 131072, 131073, 262144, 1 << 20};
 /// Those with which reads of a GPU's workspaces once got lost.
 constexpr std::uint32_t kFewSizes[] = {1, 32, 700, 3000, 4096, 5000, 20000, 60000};
+
+/// (Of its own, so that the rest of a plan does not depend on it.)
+std::uint32_t KeySize(std::uint32_t kind, std::uint64_t seed) {
+  Random random(seed ^ 0x5AFE);
+  if (random.OneIn(2)) return kKeySizes[kind];
+  const std::uint32_t least = kLeastKeySizes[kind];
+  return static_cast<std::uint32_t>(least + random.Below(kMostKeySizes[kind] - least + 1));
+}
 
 std::uint32_t ValueSize(std::uint32_t kind, Random& random) {
   switch (kind) {
@@ -93,7 +105,8 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
   constexpr std::uint64_t kCombinations = std::size(kKeySizes) * kValueKinds * kAcceleratorKinds;
   auto combination = static_cast<std::uint32_t>(seed % kCombinations * 77 % kCombinations);
   static_assert(kCombinations % 7 != 0 && kCombinations % 11 != 0);
-  plan.shape.key_size = kKeySizes[combination % std::size(kKeySizes)];
+  plan.shape.key_size =
+      KeySize(static_cast<std::uint32_t>(combination % std::size(kKeySizes)), seed);
   combination /= std::size(kKeySizes);
   plan.shape.value_size = ValueSize(combination % kValueKinds, random);
   combination /= kValueKinds;
@@ -110,6 +123,15 @@ RoundPlan PlanRound(std::uint64_t seed, const StressOptions& options) {
   plan.private_keys = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(random.Choose<std::uint64_t>({16, 300, 3000, 40'000}), 8,
                                 std::max<std::uint64_t>(most / 2 / lanes, 8)));
+  if (plan.shape.key_size < 8) {
+    // All owners' numbers, but for one: that is the key of all ones.
+    const std::uint64_t all = (std::uint64_t{1} << 8 * plan.shape.key_size) - 1;
+    plan.shape.numbers = std::min(plan.shape.numbers, all / (kFirstLane + lanes));
+    const auto most_of_one = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(plan.shape.numbers, std::numeric_limits<std::uint32_t>::max()));
+    plan.shared_keys = std::min(plan.shared_keys, most_of_one);
+    plan.private_keys = std::min(plan.private_keys, most_of_one);
+  }
   PlanBatches(plan, options, random);
 
   plan.create.key_size = plan.shape.key_size;
@@ -154,7 +176,7 @@ std::string Describe(const RoundPlan& plan) {
                        interval ? fmt::format("every {}", *interval) : "when it pays");
   };
   return fmt::format(
-      "  keys of {} bytes, different in the {} word; values of {} bytes; {}, initial capacity {}\n"
+      "  keys of {} bytes, different in the {} bytes; values of {} bytes; {}, initial capacity {}\n"
       "  executor {}, at most {} bytes{}, growth {}, composed in {} s, compact below {}; {}\n"
       "  by_address {}, combine {}, dealt_up_to {}, {} cpu threads\n"
       "  {} lanes a thread{}, {} keys each and {} shared{}; batches of {} {}\n"

@@ -25,7 +25,8 @@ struct StressOptions {
 inline constexpr unsigned kMaxStressThreads = 30;
 
 /// The configuration of a round: a store, and what is done with it. All of it follows from the
-/// seed; 150 seeds in a row have every key size with every value size and every accelerator.
+/// seed; 150 seeds in a row have every kind of key size with every one of value sizes and every
+/// accelerator.
 struct RoundPlan {
   std::uint64_t seed = 0;
   Shape shape;

@@ -54,7 +54,7 @@ struct RoundState {
         store(round_store),
         totals(run_totals),
         findings(run_findings),
-        watched(threads) {}
+        watched(threads, round_plan.shape.numbers) {}
 
   bool ends() const { return stop || findings.failed(); }
 

@@ -1,7 +1,5 @@
 #include "cli/stress/watched_keys.h"
 
-#include <algorithm>
-
 namespace gpm::stress {
 namespace {
 
@@ -12,13 +10,15 @@ constexpr std::uint32_t kMaxOperations = 63 - kMaxReads;
 
 }  // namespace
 
-WatchedKeys::WatchedKeys(unsigned threads)
-    : share_(kMaxOperations / std::min<std::uint32_t>(threads, kThreads)), threads_(threads) {}
+WatchedKeys::WatchedKeys(unsigned threads, std::uint64_t most)
+    : share_(kMaxOperations / std::min<std::uint32_t>(threads, kThreads)),
+      episodes_(most / kKeys),
+      threads_(threads) {}
 
 std::uint64_t WatchedKeys::Take(unsigned thread, std::uint64_t choice) {
   Thread& mine = threads_[thread];
   const std::uint64_t episode = episode_.load();
-  if ((thread + episode) % threads_.size() >= kThreads) return kNone;
+  if (episode >= episodes_ || (thread + episode) % threads_.size() >= kThreads) return kNone;
   if (mine.episode != episode) {
     mine.episode = episode;
     std::fill(std::begin(mine.used), std::end(mine.used), 0);

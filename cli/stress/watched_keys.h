@@ -1,6 +1,7 @@
 #ifndef GPM_CLI_STRESS_WATCHED_KEYS_H_
 #define GPM_CLI_STRESS_WATCHED_KEYS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -20,7 +21,8 @@ class WatchedKeys {
   static constexpr std::uint64_t kKeys = 4;     ///< in an episode
   static constexpr std::uint64_t kThreads = 4;  ///< in an episode, or all
 
-  explicit WatchedKeys(unsigned threads);
+  /// @param most keys that there may be
+  WatchedKeys(unsigned threads, std::uint64_t most);
 
   /// A key that a thread may use now, in one operation, or kNone: it has used its share.
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -33,7 +35,7 @@ class WatchedKeys {
   bool RecordRead(const crash::HistoryOp& op);
 
   /// Keys so far: 0 to keys() - 1.
-  std::uint64_t keys() const { return (episode_.load() + 1) * kKeys; }
+  std::uint64_t keys() const { return std::min(episode_.load() + 1, episodes_) * kKeys; }
   /// All that was recorded. REQUIRES: no thread is recording.
   crash::History Histories() const;
 
@@ -44,7 +46,8 @@ class WatchedKeys {
     std::uint32_t used_up = 0;
     crash::History history;
   };
-  const std::uint32_t share_;  ///< operations of a thread on a key
+  const std::uint32_t share_;     ///< operations of a thread on a key
+  const std::uint64_t episodes_;  ///< that there may be
   std::atomic<std::uint64_t> episode_{0};
   std::atomic<std::uint64_t> done_{0};  ///< threads that used up their share, over all episodes
   std::vector<Thread> threads_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace gpm {
 
@@ -22,6 +23,12 @@ struct ExportOptions {
   std::uint32_t score_offset = 0;  ///< bytes
   std::uint64_t least = 0;
   std::uint64_t most = ~std::uint64_t{0};
+  /// If not empty: the file of the snapshot that was taken of this store last, since it was opened,
+  /// with SnapshotOptions::track_changes. The export has the items that were added or updated
+  /// since, and of those that were not, the few that share a hash range with one that was changed
+  /// or erased (docs/SNAPSHOTS.md): changes are known by range. The next snapshot may still be an
+  /// increment on it. What was erased is not told of.
+  std::string changed_since{};
 };
 
 /// The items of a store at one instant, page by page, while batches go on (Store::Export). Movable;

@@ -106,6 +106,12 @@ EvictionPolicy EvictionPolicyOf(std::string_view name);
 /// known, and it goes first. Nor do operations of a DeviceView count as uses.
 struct Capacity {
   std::uint64_t items = 0;  ///< 0: as many as the pool has room for
+  /// Instead of `items`: bytes of the pool, at most. The store has as many items as it will keep
+  /// there for good (StoreStats::capacity_items): with slots as when its table has just grown, gaps
+  /// that outgrown levels leave, and free cells. What is not counted: a larger initial_capacity,
+  /// and cells that are held while updates of a large batch, a snapshot or an export go on. Not of
+  /// geometries with one location or fewer than 8 candidates.
+  std::uint64_t bytes = 0;
   EvictionPolicy policy = EvictionPolicy::kLru;
   // Of kScore: where in a value the score is, and how long, 4 or 8.
   std::uint32_t score_offset = 0;  ///< bytes

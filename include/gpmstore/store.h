@@ -258,7 +258,9 @@ class Store {
   /// What is replaced or erased meanwhile keeps its value cells: the pool may grow, and where it
   /// can't, a batch that lacks cells gets kNoSpace. Snapshots, Reserve, Compact, Close, and another
   /// export wait for its end; by the thread that began it they are kBusy.
-  /// @throws Error kInvalidArgument (the score is in no value), kBusy, kGpu; std::bad_alloc
+  /// @throws Error kInvalidArgument (the score is in no value; changes are not
+  ///         tracked since that snapshot), kNotFound, kDamaged (its file), kBusy, kGpu;
+  ///         std::bad_alloc
   [[nodiscard]] Exporter Export(const ExportOptions& options = {});
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by

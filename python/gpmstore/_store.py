@@ -47,6 +47,7 @@ class OpenOptions(TypedDict, total=False):
     grow_above: float  # load factor above which the table grows rather than that it moves items
     compact_below: float  # load factor below which a batch that leaves fewer items compacts
     capacity: int  # items that the store may have; 0: as many as the pool has room for
+    capacity_bytes: int  # instead: of the pool, at most; stats()["capacity_items"] says how many fit
     capacity_policy: Literal["lru", "lfu", "oldest", "score"]  # which go first; by default lru
     score_offset: int  # capacity_policy score: where in a value it is,
     score_bytes: int  # and how long, 4 or 8: an unsigned number, little-endian; the lowest go first
@@ -68,6 +69,7 @@ class CreateOptions(OpenOptions, total=False):
 
     geometry: str  # "2L-2H-8S": levels, hash locations, slots a bucket
     initial_capacity: int  # items that fit without resizing; 0: start small
+    overwrite: bool  # of a DAX device: what it holds is lost; any file that is there is refused
     hash_seed: int | None  # for reproducible layouts; else random
 
 
@@ -469,22 +471,26 @@ class Store(_Items):
 
     def export(self, page: int | None = None, *, with_values: bool = True,
                score: tuple[int, int] | None = None, least: int = 0,
-               most: int = 2**64 - 1) -> Export:
+               most: int = 2**64 - 1, changed_since: Path | None = None) -> Export:
         """The items as they are now, page by page, while batches go on:
         `for keys, values in store.export(): ...`. Values take memory for a page, keys for all.
 
         page: rows at most, by default as in `for_each`. with_values: else `values` is None. score:
         (offset, bytes) of an unsigned number in the value, little-endian, of 4 or 8 bytes: only
-        items that have one from `least` to `most`. Snapshots, `reserve` and `compact` wait for its
-        end, and are a `BusyError` by the thread that began it; a full pool may have no room for
-        updates until then. `close` ends it.
+        items that have one from `least` to `most`. changed_since: the file of the last `snapshot`,
+        which must track changes: only items that were added or updated since, and few others, as
+        changes are known by hash range; what was erased is not told of. Snapshots, `reserve` and
+        `compact` wait for its end, and are a `BusyError` by the thread that began it; a full pool
+        may have no room for updates until then. `close` ends it.
         """
         if page is None:
             page = max(1, min(_PAGE, _PAGE_BYTES // self.value_size))
         if page < 1:
             raise ValueError("page: it must be at least 1")
         offset, length = (0, 0) if score is None else score
-        export = Export(self, self._core.export(offset, length, least, most), page, with_values)
+        since = "" if changed_since is None else os.fspath(changed_since)
+        core = self._core.export(offset, length, least, most, since)
+        export = Export(self, core, page, with_values)
         self._exports.add(export)
         return export
 
@@ -653,9 +659,9 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
            **options: Unpack[CreateOptions]) -> Store:
     """Creates a pool and opens it.
 
-    path: a file that does not exist, or "pinned:" for volatile memory.
-    key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
-    options: those of `CreateOptions` and `OpenOptions`.
+    path: a file that does not exist, a DAX device that holds nothing (else `overwrite`), or
+    "pinned:" for volatile memory. key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
+    options: those of `CreateOptions` and `OpenOptions`. An `ExistsError` leaves what is there.
     """
     return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})
 

@@ -107,8 +107,9 @@ void BindStore(nb::module_& m) {
       .def("snapshot", &PyStore::Snapshot, "path"_a, "base"_a, "track_changes"_a)
       .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
       .def("export", &PyStore::Export, "score_offset"_a, "score_bytes"_a, "least"_a, "most"_a,
-           nb::sig("def export(self, score_offset: int, score_bytes: int, least: int, most: int) "
-                   "-> Export"))
+           "changed_since"_a,
+           nb::sig("def export(self, score_offset: int, score_bytes: int, least: int, most: int, "
+                   "changed_since: str) -> Export"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
       .def("close", &PyStore::Close);

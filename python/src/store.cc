@@ -288,12 +288,16 @@ nb::object PyStore::RefreshCache() {
 }
 
 nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes,
-                           std::uint64_t least, std::uint64_t most) {
+                           std::uint64_t least, std::uint64_t most,
+                           const std::string& changed_since) {
   nb::object made = nb::cast(new PyExport(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    nb::inst_ptr<PyExport>(made)->exporter_ = store_.Export(
-        {.score_bytes = score_bytes, .score_offset = score_offset, .least = least, .most = most});
+    nb::inst_ptr<PyExport>(made)->exporter_ = store_.Export({.score_bytes = score_bytes,
+                                                             .score_offset = score_offset,
+                                                             .least = least,
+                                                             .most = most,
+                                                             .changed_since = changed_since});
   });
   return made;
 }

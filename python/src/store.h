@@ -70,9 +70,9 @@ class PyStore {
   void Reserve(std::uint64_t items);
   void Compact();
   nb::object RefreshCache();
-  /// @param score_bytes 0: all items
+  /// @param score_bytes 0: whatever their score @param changed_since empty: whenever they changed
   nb::object Export(std::uint32_t score_offset, std::uint32_t score_bytes, std::uint64_t least,
-                    std::uint64_t most);
+                    std::uint64_t most, const std::string& changed_since);
   /// Seconds that the library's own call takes to find the keys, each time: for benchmarks of what
   /// Python adds to it.
   std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,

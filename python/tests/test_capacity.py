@@ -71,7 +71,21 @@ def test_a_store_without_a_capacity_evicts_nothing(path):
         assert len(store.insert_and_evict(make_keys(50), make_values(50, 16)).keys) == 0
 
 
+def test_bytes_of_the_pool(path):
+    with store_of(path, capacity_bytes=4 << 20) as store:
+        items = store.stats()["capacity_items"]
+        assert 10_000 < items < (4 << 20) // 24
+        for first in range(0, 2 * items, 1000):
+            store.upsert(make_keys(1000, first=first), make_values(1000, 16))
+        assert items // 2 < len(store) <= items
+        assert store.stats()["pm_bytes"] <= 4 << 20
+
+
 def test_options(path):
+    with pytest.raises(gpmstore.InvalidArgumentError, match="one of the two"):
+        store_of(path, capacity=10, capacity_bytes=1 << 20)
+    with pytest.raises(gpmstore.InvalidArgumentError, match="no room"):
+        store_of(path, capacity_bytes=100)
     with pytest.raises(gpmstore.InvalidArgumentError, match="lru"):
         store_of(path, capacity=10, capacity_policy="fifo")
     with pytest.raises(gpmstore.InvalidArgumentError, match="score"):

@@ -69,6 +69,22 @@ def test_it_ends_at_any_page(path):
         assert sum(len(page) for page, _ in store.export()) == len(keys)
 
 
+def test_what_changed_since_a_snapshot(path, tmp_path):
+    store, keys, _ = filled(path)
+    with store:
+        first = tmp_path / "first.snap"
+        store.snapshot(first)
+        assert list(store.export(changed_since=first)) == []
+        store.update(keys[:5], make_values(5, store.value_size, salt=9))
+        exported = [key for page, _ in store.export(changed_since=first) for key in page]
+        assert set(keys[:5]) <= set(exported) and len(exported) < 50
+        with pytest.raises(gpmstore.NotFoundError):
+            store.export(changed_since=tmp_path / "none.snap")
+        store.snapshot(tmp_path / "second.snap", base=first)
+        with pytest.raises(gpmstore.InvalidArgumentError, match="base"):
+            store.export(changed_since=first)
+
+
 def test_closing_the_store_ends_it(path):
     store, _, _ = filled(path)
     export = store.export(page=10)

@@ -363,6 +363,23 @@ def test_stats(store):
 def test_open_takes_no_options_of_a_new_pool(path):
     gpmstore.create(path, executor=EXECUTOR).close()
     for name, value in [("key_size", 8), ("value_size", 128), ("initial_capacity", 10),
-                        ("hash_seed", 1), ("geometry", "2L-2H-8S")]:
+                        ("hash_seed", 1), ("geometry", "2L-2H-8S"), ("overwrite", True)]:
         with pytest.raises(TypeError, match=name):
             gpmstore.open(path, executor=EXECUTOR, **{name: value})
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pool"])
+def test_overwrite_leaves_files_alone(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+    with pytest.raises(gpmstore.ExistsError):
+        gpmstore.create(path, overwrite=True)
+    with open(path, "rb") as file:
+        assert file.read() == content
+
+
+def test_overwrite_is_a_flag_of_creation(path):
+    for wrong in ("yes", None, 1):
+        with pytest.raises(TypeError, match="overwrite"):
+            gpmstore.create(path, overwrite=wrong)
+    gpmstore.create(path, overwrite=True, executor=EXECUTOR).close()
