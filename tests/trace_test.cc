@@ -321,8 +321,8 @@ TEST_F(ReplayTest, YcsbTracesOverShardsEqualADictionary) {
     const Trace load = Trace::Read(DataPath(std::string(name) + ".load.txt.gz"));
     const Trace run = Trace::Read(DataPath(std::string(name) + ".run.txt.gz"));
     std::map<std::uint64_t, std::string> dictionary;
-    const std::string expected =
-        DictionaryResults(dictionary, load) + DictionaryResults(dictionary, run);
+    std::string expected = DictionaryResults(dictionary, load);
+    expected += DictionaryResults(dictionary, run);
     for (const std::uint32_t shards : {1u, 2u, 3u, 4u, 7u}) {
       CreateOptions create;
       create.value_size =
