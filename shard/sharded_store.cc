@@ -42,6 +42,15 @@ std::string SnapshotPath(const std::string& folder, std::uint32_t shard) {
   return fmt::format("{}/{:04}.snap", folder, shard);
 }
 
+/// @throws Error(kInvalidArgument) when another number of shards is asked for
+void RequireShards(const ShardFolder& folder, const ShardOptions& options) {
+  const std::uint32_t shards = folder.manifest().shards();
+  if (options.shards == 0 || options.shards == shards) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{}: the store has {} shards, not {}; `gpmstore reshard` divides it anew",
+                          folder.path(), shards, options.shards));
+}
+
 std::uint64_t ApplyTo(Store& store, const Batch& batch) { return store.Apply(batch); }
 
 }  // namespace
@@ -88,12 +97,7 @@ class ShardedStore::Impl {
   Impl(const std::string& path, const OpenOptions& open, const ShardOptions& options)
       : folder_(path, ShardFolder::Use::kWrite) {
     const std::uint32_t shards = folder_.manifest().shards();
-    if (options.shards != 0 && options.shards != shards) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  fmt::format("{}: the store has {} shards, not {}; `gpmstore reshard` divides it "
-                              "anew",
-                              path, shards, options.shards));
-    }
+    RequireShards(folder_, options);
     folder_.RequirePools();
     set_ = std::make_unique<ShardSet>(
         folder_.manifest().partition(), PathsOf(folder_, folder_.manifest().generation, shards),
@@ -353,6 +357,7 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
                                    const OpenOptions& open, const ShardOptions& options) {
   ValidateForShards(open);
   const ShardFolder from(snapshot, ShardFolder::Use::kRead);
+  RequireShards(from, options);
   const Manifest& manifest = from.manifest();
   for (std::uint32_t i = 0; i < manifest.shards(); ++i) {
     const std::string file = SnapshotPath(snapshot, i);
