@@ -16,6 +16,7 @@
 #include "gpmstore/version.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "shard/manifest.h"
 #include "table/geometry.h"
 
 namespace gpm::cli {
@@ -172,6 +173,13 @@ void CreateArguments::AddLayoutTo(CLI::App& app) {
       app.add_option("--initial-capacity", initial_capacity,
                      "Items that a new pool holds without resizing; 0: it starts small")
           ->check(WholeNumber());
+}
+
+void CreateArguments::AddShardsTo(CLI::App& app) {
+  app.add_option("--shards", shards,
+                 "Spread the items over so many pools, in a folder, which POOL names; default: one "
+                 "pool, or as many as an existing folder has")
+      ->check(WholeNumber(1, kMaxShards));
 }
 
 CreateOptions CreateArguments::Options() const {

@@ -92,7 +92,9 @@ struct CreateArguments {
   CLI::Option* value_size_option = nullptr;
   CLI::Option* geometry_option = nullptr;
   CLI::Option* initial_capacity_option = nullptr;
+  std::uint32_t shards = 0;  ///< 0: one pool
 
+  void AddShardsTo(CLI::App& app);
   void AddKeySizeTo(CLI::App& app, std::uint32_t least_key = 1);
   void AddSizesTo(CLI::App& app, std::uint32_t least_key = 1);  ///< key and value size
   void AddLayoutTo(CLI::App& app);                              ///< geometry and initial capacity

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "cli/common.h"
+#include "cli/pool_files.h"
 #include "cli/shown_bytes.h"
 #include "gpmstore/error.h"
 #include "pm/pool.h"
@@ -22,6 +23,21 @@ CheckReport Check(const std::string& pool) {
   Progress progress;
   return CheckPool(
       pool, [&](std::uint64_t done, std::uint64_t total) { progress.Show("check", done, total); });
+}
+
+/// What `part` says of a pool as JSON, or of each pool of a folder: then under "shards".
+/// @param part of a pool; its JSON is written here, and nowhere else
+template <class Part>
+nlohmann::ordered_json OfEachPool(const PoolFiles& files, const Part& part) {
+  if (files.folder() == nullptr) return part(files.paths().front(), 0);
+  nlohmann::ordered_json json;
+  json["pool"] = files.folder()->path();
+  json["uuid"] = files.folder()->manifest().uuid;
+  json["shards"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < files.paths().size(); ++i) {
+    json["shards"].push_back(part(files.paths()[i], i));
+  }
+  return json;
 }
 
 struct InspectArguments {
@@ -50,9 +66,10 @@ nlohmann::ordered_json ToJson(const CheckReport& report) {
   return json;
 }
 
-int RunInfo(const InspectArguments& arguments) {
-  const CheckReport report = Check(arguments.pool);
-  const std::unique_ptr<Pool> pool = OpenReadOnly(arguments.pool);
+/// @param prints its lines
+nlohmann::ordered_json Info(const std::string& path, bool prints) {
+  const CheckReport report = Check(path);
+  const std::unique_ptr<Pool> pool = OpenReadOnly(path);
   const Superblock& superblock = pool->superblock();
   const MediumInfo& medium = pool->mapping().medium();
   const std::uint64_t bytes = pool->mapping().mapped_bytes();
@@ -67,7 +84,7 @@ int RunInfo(const InspectArguments& arguments) {
   }
 
   nlohmann::ordered_json json;
-  json["pool"] = arguments.pool;
+  json["pool"] = path;
   json["version"] = superblock.version;
   json["uuid"] = uuid;
   json["medium"] = MediumName(medium.medium);
@@ -96,12 +113,12 @@ int RunInfo(const InspectArguments& arguments) {
   json["pm_bytes_cells"] = segment_bytes;
   json["pm_bytes_free"] = bytes - std::min(bytes, UsedBytes(superblock));
   json.update(ToJson(report));
-  if (arguments.json != "-") {
+  if (prints) {
     std::string text;
     const auto line = [&](const char* name, const std::string& value) {
       text += fmt::format("{:<12}{}\n", name, value);
     };
-    line("pool", arguments.pool);
+    line("pool", path);
     line("format", fmt::format("version {}, uuid {}", superblock.version, uuid));
     line("medium",
          fmt::format("{} (survives a process crash: {}, power loss: {})", MediumName(medium.medium),
@@ -129,7 +146,15 @@ int RunInfo(const InspectArguments& arguments) {
     }
     Print(text);
   }
-  WriteJson(arguments.json, json);
+  return json;
+}
+
+int RunInfo(const InspectArguments& arguments) {
+  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead);
+  WriteJson(arguments.json, OfEachPool(files, [&](const std::string& path, std::size_t shard) {
+              if (shard > 0 && arguments.json != "-") Print("\n");
+              return Info(path, arguments.json != "-");
+            }));
   return kExitOk;
 }
 
@@ -138,37 +163,60 @@ constexpr const char* kNotSeen =
     "values "
     "nor empty slots have a checksum\n";
 
-int RunCheck(const InspectArguments& arguments) {
+/// Keys that are in a shard to which they do not belong.
+std::string MisplacedKeys(const PoolFiles& files, std::size_t shard) {
+  std::uint64_t count = 0;
+  VisitPool(*OpenReadOnly(files.paths()[shard]),
+            [&](std::span<const std::byte> key, auto) { count += files.ShardOf(key) != shard; });
+  return count == 0 ? "" : fmt::format("{} keys belong to another shard", count);
+}
+
+CheckReport CheckShard(const PoolFiles& files, std::size_t shard) {
   CheckReport report;
   try {
-    report = Check(arguments.pool);
+    report = Check(files.paths()[shard]);
+    if (files.folder() != nullptr) {
+      const std::string misplaced = MisplacedKeys(files, shard);
+      if (!misplaced.empty()) report.defects.push_back(misplaced);
+    }
   } catch (const Error& error) {
     // No superblock to go by is an answer to the question, too.
     if (error.code() != ErrorCode::kDamaged) throw;
     report.defects.emplace_back(error.what());
   }
-  if (arguments.json != "-") {
-    std::string text;
+  return report;
+}
+
+int RunCheck(const InspectArguments& arguments) {
+  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead);
+  bool sound = true;
+  std::string text;
+  const auto json = OfEachPool(files, [&](const std::string& path, std::size_t shard) {
+    const CheckReport report = CheckShard(files, shard);
+    sound &= report.defects.empty();
     for (const std::string& defect : report.defects) text += fmt::format("defect: {}\n", defect);
     text += fmt::format(
         "{}: {}; {} items in {} slots, {} of {} value cells in use, {} half-inserted slots, {} "
         "duplicates{}{}\n",
-        arguments.pool, report.defects.empty() ? "sound" : "broken", report.items, report.slots,
+        path, report.defects.empty() ? "sound" : "broken", report.items, report.slots,
         report.cells_in_use, report.value_cells, report.insert_slots, report.duplicates,
         report.resizing ? ", a resize under way" : "", report.clean ? "" : ", not closed in order");
-    text += kNotSeen;
-    Print(text);
-  }
-  WriteJson(arguments.json, ToJson(report));
-  return report.defects.empty() ? kExitOk : kExitNo;
+    return ToJson(report);
+  });
+  if (arguments.json != "-") Print(text + kNotSeen);
+  WriteJson(arguments.json, json);
+  return sound ? kExitOk : kExitNo;
 }
 
 int RunDump(const InspectArguments& arguments) {
-  const std::unique_ptr<Pool> pool = OpenReadOnly(arguments.pool);
-  const std::size_t key_size = pool->superblock().key_size;
-  const std::size_t row_bytes = key_size + pool->superblock().value_size;
+  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead);
+  std::size_t key_size = 0;
+  std::size_t row_bytes = 0;
   std::vector<std::byte> rows;
-  {
+  for (const std::string& path : files.paths()) {
+    const std::unique_ptr<Pool> pool = OpenReadOnly(path);
+    key_size = pool->superblock().key_size;
+    row_bytes = key_size + pool->superblock().value_size;
     Progress progress;
     VisitPool(
         *pool,
@@ -218,7 +266,10 @@ CLI::App* AddInspectCommand(CLI::App& app, Commands& commands, const char* name,
                             bool figures) {
   CLI::App* command = app.add_subcommand(name, description);
   const auto arguments = std::make_shared<InspectArguments>();
-  command->add_option("POOL", arguments->pool, "Pool file that no store has open")->required();
+  command
+      ->add_option("POOL", arguments->pool,
+                   "Pool file, or folder of shards, that no store has open")
+      ->required();
   if (figures) AddJsonOption(*command, arguments->json);
   commands.push_back({command, [arguments, run] { return run(*arguments); }});
   return command;

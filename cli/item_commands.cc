@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "cli/common.h"
+#include "cli/pool_files.h"
 #include "cli/shown_bytes.h"
 #include "gpmstore/error.h"
 #include "gpmstore/pool_reader.h"
@@ -68,12 +69,22 @@ Bytes ParseKey(const std::string& text, std::size_t key_size) {
   return key;
 }
 
-/// One operation needs no more than one thread, and no GPU.
-Store OpenForItem(const std::string& path) {
+/// The pool of a key, which is open. One operation needs no more than one thread, and no GPU.
+struct ItemStore {
+  PoolFiles files;
+  Bytes key;
+  Store store;
+};
+
+ItemStore OpenForItem(const ItemArguments& arguments) {
+  PoolFiles files(arguments.pool, ShardFolder::Use::kWrite);
+  const std::uint32_t key_size = PoolReader(files.paths().front()).key_size();
+  Bytes key = ParseKey(arguments.key, key_size);
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
   options.threads = 1;
-  return Store::Open(path, options);
+  Store store = Store::Open(files.paths()[files.ShardOf(key)], options);
+  return {std::move(files), std::move(key), std::move(store)};
 }
 
 int NotFound(const ItemArguments& arguments) {
@@ -85,8 +96,9 @@ int NotFound(const ItemArguments& arguments) {
 }
 
 int RunGet(const ItemArguments& arguments) {
-  const PoolReader pool(arguments.pool);
-  const Bytes key = ParseKey(arguments.key, pool.key_size());
+  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead);
+  const Bytes key = ParseKey(arguments.key, PoolReader(files.paths().front()).key_size());
+  const PoolReader pool(files.paths()[files.ShardOf(key)]);
   Bytes value(pool.value_size());
   if (!pool.Get(key, value)) return NotFound(arguments);
   Print((arguments.hex ? HexText(value) : ShownBytes(value)) + "\n");
@@ -94,8 +106,7 @@ int RunGet(const ItemArguments& arguments) {
 }
 
 int RunPut(const ItemArguments& arguments) {
-  Store store = OpenForItem(arguments.pool);
-  const Bytes key = ParseKey(arguments.key, store.key_size());
+  auto [files, key, store] = OpenForItem(arguments);
   const Bytes value = ParseBytes("value", arguments.value, store.value_size());
   Result result = Result::kInvalid;
   store.Upsert(key, value, {&result, 1});
@@ -108,8 +119,7 @@ int RunPut(const ItemArguments& arguments) {
 }
 
 int RunDel(const ItemArguments& arguments) {
-  Store store = OpenForItem(arguments.pool);
-  const Bytes key = ParseKey(arguments.key, store.key_size());
+  auto [files, key, store] = OpenForItem(arguments);
   Result result = Result::kInvalid;
   store.Erase(key, {&result, 1});
   store.Close();
@@ -127,7 +137,7 @@ void AddItemCommands(CLI::App& app, Commands& commands) {
                        int (*run)(const ItemArguments&)) {
     CLI::App* command = app.add_subcommand(name, description);
     const auto arguments = std::make_shared<ItemArguments>();
-    command->add_option("POOL", arguments->pool, "Pool file")->required();
+    command->add_option("POOL", arguments->pool, "Pool file, or folder of shards")->required();
     command->add_option("KEY", arguments->key, "Key")->required();
     commands.push_back({command, [arguments, run] { return run(*arguments); }});
     return std::pair(command, arguments);

@@ -6,6 +6,7 @@
 #include "cli/common.h"
 #include "cli/validators.h"
 #include "gpmstore/error.h"
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
 #include "pm/format.h"
 #include "pm/mapping.h"
@@ -32,7 +33,11 @@ int RunCreate(const PoolArguments& arguments) {
   open.threads = 1;
   CreateOptions create = arguments.create.Options();
   create.overwrite = arguments.overwrite;
-  Store::Create(arguments.pool, create, open).Close();
+  if (arguments.create.shards > 0) {
+    ShardedStore::Create(arguments.pool, create, {.shards = arguments.create.shards}, open).Close();
+  } else {
+    Store::Create(arguments.pool, create, open).Close();
+  }
   return kExitOk;
 }
 
@@ -48,6 +53,14 @@ int RunCompact(const PoolArguments& arguments) {
   Print(fmt::format("{}: {} items in {}, {} given back\n", arguments.pool, stats.items,
                     ycsb::BytesText(stats.pm_bytes),
                     ycsb::BytesText(before - std::min(before, stats.pm_bytes))));
+  return kExitOk;
+}
+
+int RunReshard(const PoolArguments& arguments) {
+  OpenOptions open;
+  open.executor = ExecutorKind::kCpu;
+  ShardedStore::Reshard(arguments.pool, {.shards = arguments.create.shards}, open);
+  Print(fmt::format("{}: {} shards\n", arguments.pool, arguments.create.shards));
   return kExitOk;
 }
 
@@ -75,11 +88,13 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
             RunCreate);
     arguments->create.AddSizesTo(*create);
     arguments->create.AddLayoutTo(*create);
+    arguments->create.AddShardsTo(*create);
     create->add_flag("--overwrite", arguments->overwrite,
                      "Take a DAX device also where it is not empty: what it holds is lost");
     create->footer(
         "Examples:\n"
         "  gpmstore create /dev/shm/p --value-size 100\n"
+        "  gpmstore create /dev/shm/s --shards 4\n"
         "  gpmstore create p --key-size 32 --geometry 1L-2H-16S --initial-capacity 1000000");
   }
   constexpr const char* kClosed = "Pool file that no store has open";
@@ -95,6 +110,18 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
         "Makes the table smaller, moves values together, and cuts the file. A crash meanwhile\n"
         "loses nothing: the pool is larger than it need be.\n\n"
         "Examples:\n  gpmstore compact /dev/shm/p");
+  }
+  {
+    const auto [reshard, arguments] = add("reshard", "Divide a store over another number of pools",
+                                          "Folder of shards that no store has open", RunReshard);
+    arguments->create.AddShardsTo(*reshard);
+    CLI::Option* const shards = reshard->get_option("--shards");
+    shards->required()->description("Pools that the items are spread over: 1 to 1024");
+    reshard->footer(
+        "Inserts all items into new pools beside the old ones, which go when those are whole: so\n"
+        "there must be room for both. When this is interrupted, the store is the old one or the\n"
+        "new one, and it can be called again.\n\n"
+        "Examples:\n  gpmstore reshard /dev/shm/s --shards 8");
   }
   add("upgrade", "Make a pool of an earlier format version one of this build's", kClosed,
       RunUpgrade)

@@ -87,7 +87,8 @@ int RunReplay(ReplayArguments& arguments) {
   if (!pool.existed()) {
     for (const Part& part : parts) ycsb::RequireKeysFit(part.trace, create.key_size);
   }
-  Store store = pool.existed() ? pool.Open(open) : pool.Create(create, open);
+  AnyStore store = pool.existed() ? pool.OpenAny(open, arguments.create.shards)
+                                  : pool.CreateAny(create, open, arguments.create.shards);
   if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
   ycsb::ReplayOptions options;
   options.batch_lines = arguments.batch;
@@ -99,7 +100,7 @@ int RunReplay(ReplayArguments& arguments) {
       options.progress = [&](std::uint64_t done, std::uint64_t total) {
         progress.Show(part.name, done, total);
       };
-      part.report = ycsb::Replay(store, part.trace, options);
+      part.report = ycsb::Replay(store.target(), part.trace, options);
     }
   }
   if (results.is_open()) results.close();
@@ -140,11 +141,13 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
       "is ok, the value; separated by tabs. - for the standard output, where they then "
       "stand alone");
   AddBatchOption(*replay, a.batch, "Trace lines of a batch; results do not depend on it");
-  replay->add_option("--pool", a.pool,
-                     "Pool file: created and kept, or used if it exists (its values must "
-                     "have as many bytes as the traces'); default: a temporary pool");
+  replay->add_option(
+      "--pool", a.pool,
+      "Pool file, or folder of shards: created and kept, or used if it exists (its values must "
+      "have as many bytes as the traces'); default: a temporary pool");
   a.create.AddKeySizeTo(*replay);
   a.create.AddLayoutTo(*replay);
+  a.create.AddShardsTo(*replay);
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the traces' inserts; 0: it starts "
       "small");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/common.h"
+#include "cli/work_pool.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
 #include "pm/mapping.h"
@@ -32,8 +33,20 @@ int RunSnapshot(const SnapshotArguments& arguments) {
   RefuseMemory(arguments.pool);
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;
-  Store store = Store::Open(arguments.pool, open);
   const std::string& file = arguments.files.front();
+  std::error_code ignored;
+  if (std::filesystem::is_directory(arguments.pool, ignored)) {
+    if (!arguments.base.empty()) {
+      RefuseArgument("--base: of a folder of shards there are whole snapshots alone");
+    }
+    ShardedStore store = ShardedStore::Open(arguments.pool, open);
+    const SnapshotResult result = store.Snapshot(file);
+    store.Close();
+    Print(fmt::format("{}: {} items in {}, {:.3f} s\n", file, result.items,
+                      ycsb::BytesText(result.bytes), result.seconds));
+    return kExitOk;
+  }
+  Store store = Store::Open(arguments.pool, open);
   const SnapshotResult result =
       store.Snapshot(file, {.chain = arguments.base, .track_changes = false});
   store.Close();
@@ -51,8 +64,11 @@ int RunRestore(const SnapshotArguments& arguments) {
   const std::string& first = arguments.files.front();
   const bool is_folder =
       arguments.files.size() == 1 && std::filesystem::is_directory(first, ignored);
-  Store store = is_folder ? Store::RestoreNewest(first, arguments.pool, open)
-                          : Store::Restore(arguments.files, arguments.pool, open);
+  // Of a store of shards, in a folder; else one that a store keeps.
+  const bool is_sharded = is_folder && std::filesystem::exists(first + "/manifest.json", ignored);
+  AnyStore store = is_sharded  ? AnyStore(ShardedStore::Restore(first, arguments.pool, open))
+                   : is_folder ? AnyStore(Store::RestoreNewest(first, arguments.pool, open))
+                               : AnyStore(Store::Restore(arguments.files, arguments.pool, open));
   const StoreStats stats = store.Stats();
   store.Close();
   Print(fmt::format("{}: {} items in {}\n", arguments.pool, stats.items,
@@ -66,8 +82,11 @@ void AddSnapshotCommands(CLI::App& app, Commands& commands) {
   {
     CLI::App* command = app.add_subcommand("snapshot", "Write all items of a pool to a file");
     const auto arguments = std::make_shared<SnapshotArguments>();
-    command->add_option("POOL", arguments->pool, "Pool file that no store has open")->required();
-    command->add_option("FILE", arguments->files, "File that does not exist yet")
+    command
+        ->add_option("POOL", arguments->pool,
+                     "Pool file, or folder of shards, that no store has open")
+        ->required();
+    command->add_option("FILE", arguments->files, "File, of shards folder, that does not exist yet")
         ->required()
         ->expected(1);
     command
@@ -92,7 +111,8 @@ void AddSnapshotCommands(CLI::App& app, Commands& commands) {
   command
       ->add_option("FILE", arguments->files,
                    "A whole snapshot, then its increments in their order; or a folder in which a "
-                   "store keeps snapshots of itself. Then POOL, a file that does not exist yet")
+                   "store keeps snapshots of itself, or that has one of shards. Then POOL, a file "
+                   "that does not exist yet")
       ->required()
       ->expected(2, CLI::detail::expected_max_vector_size)
       ->type_name("TEXT ... POOL");

@@ -48,7 +48,7 @@ WorkPool::WorkPool(std::string path, bool keep, ExecutorKind executor)
 
 WorkPool::~WorkPool() {
   std::error_code ignored;
-  if (removed_at_end() && IsOurs()) std::filesystem::remove(path_, ignored);
+  if (removed_at_end() && IsOurs()) std::filesystem::remove_all(path_, ignored);
   if (fd_ >= 0) ::close(fd_);
 }
 
@@ -56,19 +56,20 @@ std::string WorkPool::name() const { return directory_.empty() || keep_ ? path_ 
 
 Store WorkPool::Open(const OpenOptions& options) const { return Store::Open(path_, options); }
 
-Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) {
+template <class Make>
+auto WorkPool::CreateBy(bool is_folder, const Make& make) {
   if (path_.empty()) {
     directory_ = MakeTemporaryDirectory(executor_);
     if (!keep_) directory_name_.emplace(directory_, true);
     path_ = directory_ + "/pool";
   }
-  if (!keep_) name_.emplace(path_);
+  if (!keep_ && !is_folder) name_.emplace(path_);
   try {
-    Store store = Store::Create(path_, create, options);
+    auto store = make(path_);
     created_ = true;
     if (name_) name_->Made();
     if (path_ != Mapping::kPinnedPath) {
-      fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+      fd_ = ::open(path_.c_str(), (is_folder ? O_RDONLY : O_RDWR) | O_CLOEXEC);
       if (fd_ < 0) {
         throw Error(ErrorCode::kIo, fmt::format("{}: {}", path_, std::strerror(errno)));
       }
@@ -79,12 +80,35 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
     }
     return store;
   } catch (...) {
-    // Store::Create left no file, but our directory would stay behind. Another's file may have the
+    // The creation left no file, but our directory would stay behind. Another's file may have the
     // name.
     name_.reset();
     RemoveDirectory();
     throw;
   }
+}
+
+Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) {
+  return CreateBy(false,
+                  [&](const std::string& path) { return Store::Create(path, create, options); });
+}
+
+AnyStore WorkPool::OpenAny(const OpenOptions& options, std::uint32_t shards) const {
+  std::error_code ignored;
+  if (shards == 0 && !std::filesystem::is_directory(path_, ignored)) return Open(options);
+  return ShardedStore::Open(path_, options, {.shards = shards});
+}
+
+AnyStore WorkPool::CreateAny(const CreateOptions& create, const OpenOptions& options,
+                             std::uint32_t shards) {
+  if (shards == 0) return Create(create, options);
+  if (path_ == Mapping::kPinnedPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--shards: shards can't be in pinned memory; name a folder");
+  }
+  return CreateBy(true, [&](const std::string& path) {
+    return ShardedStore::Create(path, create, {.shards = shards}, options);
+  });
 }
 
 void WorkPool::RemoveDirectory() noexcept {

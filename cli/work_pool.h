@@ -3,15 +3,42 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <variant>
 
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
 #include "support/signals.h"
+#include "ycsb/target.h"
 
 namespace gpm::cli {
 
+/// A store of one pool, or one over several.
+class AnyStore {
+ public:
+  AnyStore(Store store) : store_(std::move(store)) {}         // NOLINT: a store is one
+  AnyStore(ShardedStore store) : store_(std::move(store)) {}  // NOLINT
+
+  ycsb::Target target() {
+    return std::visit([](auto& store) { return ycsb::Target(store); }, store_);
+  }
+  bool is_sharded() const { return std::holds_alternative<ShardedStore>(store_); }
+  StoreStats Stats() {
+    return std::visit([](auto& store) { return store.Stats(); }, store_);
+  }
+  void Close() {
+    std::visit([](auto& store) { store.Close(); }, store_);
+  }
+
+ private:
+  std::variant<Store, ShardedStore> store_;
+};
+
 /// The pool that ycsb, replay or stress works on: one that is there already, a new one at a path,
 /// or a temporary one. Destroying it removes what this run created, unless it is kept; an existing
-/// pool, or another file that has taken the name meanwhile, is never removed. Thread safety: none.
+/// pool, or another file that has taken the name meanwhile, is never removed. With shards it is a
+/// folder of pools, for which all of this holds, but that a signal does not remove it. Thread
+/// safety: none.
 ///
 /// Invariants:
 ///  1. A temporary pool that is not kept has no name from when its store is open, so that it leaves
@@ -39,7 +66,16 @@ class WorkPool {
   /// Creates the pool. REQUIRES: !existed(). @throws as Store::Create; kIo
   Store Create(const CreateOptions& create, const OpenOptions& options);
 
+  /// The same of a pool, or of a folder of shards. @param shards 0: of as many as there are, and of
+  /// a new one, a pool
+  /// @throws as Open and Create, and their like of ShardedStore
+  AnyStore OpenAny(const OpenOptions& options, std::uint32_t shards) const;
+  AnyStore CreateAny(const CreateOptions& create, const OpenOptions& options, std::uint32_t shards);
+
  private:
+  /// Chooses the path, has `make` create the store there, and keeps what is to be removed.
+  template <class Make>
+  auto CreateBy(bool is_folder, const Make& make);
   void RemoveDirectory() noexcept;  ///< with what is in it
   /// Whether the file with the pool's name is the one that was created.
   bool IsOurs() const noexcept;

@@ -98,10 +98,10 @@ ycsb::WorkloadSpec MakeSpec(YcsbArguments& arguments) {
   return spec;
 }
 
-Store OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::WorkloadSpec& spec) {
+AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::WorkloadSpec& spec) {
   const OpenOptions open = arguments.open.Options();
   if (pool.existed()) {
-    Store store = pool.Open(open);
+    AnyStore store = pool.OpenAny(open, arguments.create.shards);
     const StoreStats stats = store.Stats();
     arguments.create.RequireMatch(arguments.pool, stats);
     if (!arguments.property_file.empty() && arguments.create.value_size != stats.value_size) {
@@ -118,13 +118,14 @@ Store OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::Workloa
   if (arguments.create.initial_capacity_option->count() == 0) {
     create.initial_capacity = spec.records;
   }
-  Store store = pool.Create(create, open);
+  AnyStore store = pool.CreateAny(create, open, arguments.create.shards);
   arguments.open.RequireEffect(store.Stats());
   return store;
 }
 
+/// @param sharded over several pools, whose batches are in host memory
 ycsb::RunnerOptions MakeRunnerOptions(const YcsbArguments& arguments, ExecutorKind executor,
-                                      Progress& progress) {
+                                      bool sharded, Progress& progress) {
   ycsb::RunnerOptions options;
   options.batch_rows = arguments.batch;
   options.generator_threads = arguments.open.threads;
@@ -132,7 +133,7 @@ ycsb::RunnerOptions MakeRunnerOptions(const YcsbArguments& arguments, ExecutorKi
                    : arguments.verify == "all" ? ycsb::Verify::kAll
                                                : ycsb::Verify::kSample;
   if (arguments.memory == "device" ||
-      (arguments.memory == "auto" && executor == ExecutorKind::kCuda)) {
+      (arguments.memory == "auto" && executor == ExecutorKind::kCuda && !sharded)) {
     options.buffers = [](const ycsb::BatchBuffers::Shape& shape) {
       return std::make_unique<ycsb::DeviceBatchBuffers>(shape);
     };
@@ -168,7 +169,7 @@ int RunYcsb(YcsbArguments& arguments) {
   };
   cap_erases();
   if (!pool.existed()) ycsb::ValidateWorkload(spec);
-  Store store = OpenOrCreate(arguments, pool, spec);
+  AnyStore store = OpenOrCreate(arguments, pool, spec);
   const std::uint64_t items_before = store.Stats().items;
   const bool loads = items_before == 0;
   if (!loads && !records_given) {
@@ -176,7 +177,7 @@ int RunYcsb(YcsbArguments& arguments) {
     cap_erases();
   }
   if (!loads) {
-    const std::string missing = ycsb::MissingRecords(store, spec);
+    const std::string missing = ycsb::MissingRecords(store.target(), spec);
     if (!missing.empty()) {
       RefuseArgument(
           fmt::format("{}: {}; ask for the records that it has (--records), or use "
@@ -189,9 +190,10 @@ int RunYcsb(YcsbArguments& arguments) {
   std::optional<ycsb::PhaseReport> run;
   {
     Progress progress;
-    ycsb::RunnerOptions options = MakeRunnerOptions(arguments, store.Stats().executor, progress);
+    ycsb::RunnerOptions options =
+        MakeRunnerOptions(arguments, store.Stats().executor, store.is_sharded(), progress);
     options.contents_known = loads;
-    ycsb::Runner runner(store, spec, options);
+    ycsb::Runner runner(store.target(), spec, options);
     if (loads) load = runner.Load();
     if (!spec.load_only()) run = runner.Run();
   }
@@ -259,18 +261,20 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
       ->capture_default_str();
   ycsb->add_option("--memory", a.memory,
                    "Where the arrays of batches are: host, device (GPU memory), or auto, which is "
-                   "device with executor cuda")
+                   "device with executor cuda and one pool")
       ->check(CLI::IsMember({"auto", "host", "device"}))
       ->capture_default_str();
   a.create.AddSizesTo(*ycsb, ycsb::kLeastKeyBytes);
   a.create.AddLayoutTo(*ycsb);
+  a.create.AddShardsTo(*ycsb);
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the records; 0: it starts small");
   a.open.AddTo(*ycsb);
   a.open.AddCacheTo(*ycsb);
   a.open.AddSnapshotsTo(*ycsb);
   ycsb->add_option("--pool", a.pool,
-                   "Pool file, or pinned: for volatile memory. One that exists is used as it is: "
+                   "Pool file, folder of shards, or pinned: for volatile memory. One that exists "
+                   "is used as it is: "
                    "loading is skipped when it holds items, which must be the workload's records; "
                    "default: a temporary pool");
   ycsb->add_flag("--keep", a.keep, "Keep the pool if this run creates it");

@@ -350,6 +350,7 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
   ValidateForShards(open);
   const ShardFolder from(snapshot, ShardFolder::Use::kRead);
   const Manifest& manifest = from.manifest();
+  RequireShards(snapshot, manifest, options.shards);
   for (std::uint32_t i = 0; i < manifest.shards(); ++i) {
     const std::string file = SnapshotPath(snapshot, i);
     if (UuidText(SnapshotFile(file).header().pool) == manifest.pools[i].uuid) continue;

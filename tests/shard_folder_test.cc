@@ -252,6 +252,8 @@ TEST_F(ShardFolderTest, SnapshotsAreRestored) {
   ExpectWhole(restored, 3);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Restore(snapshot, restored); }), ErrorCode::kExists);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Restore(folder, NewPath()); }), ErrorCode::kNotFound);
+  EXPECT_EQ(ErrorOf([&] { ShardedStore::Restore(snapshot, NewPath(), {}, {.shards = 2}); }),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(snapshot); }), ErrorCode::kNotFound);
   fs::rename(snapshot + "/0000.snap", snapshot + "/away");
   fs::rename(snapshot + "/0001.snap", snapshot + "/0000.snap");

@@ -316,6 +316,31 @@ TEST_F(ReplayTest, YcsbTracesEqualADictionary) {
   }
 }
 
+TEST_F(ReplayTest, YcsbTracesOverShardsEqualADictionary) {
+  for (const char* name : {"workloada", "workloadd", "workloadf"}) {
+    const Trace load = Trace::Read(DataPath(std::string(name) + ".load.txt.gz"));
+    const Trace run = Trace::Read(DataPath(std::string(name) + ".run.txt.gz"));
+    std::map<std::uint64_t, std::string> dictionary;
+    std::string expected = DictionaryResults(dictionary, load);
+    expected += DictionaryResults(dictionary, run);
+    for (const std::uint32_t shards : {1u, 2u, 3u, 4u, 7u}) {
+      CreateOptions create;
+      create.value_size =
+          static_cast<std::uint32_t>(std::max(load.longest_value(), run.longest_value()));
+      ShardedStore store =
+          ShardedStore::Create(NewPath(), create, {.shards = shards}, test::TestOpenOptions());
+      std::ostringstream results;
+      ReplayOptions options;
+      options.results = &results;
+      Replay(store, load, options);
+      Replay(store, run, options);
+      EXPECT_TRUE(results.str() == expected)
+          << name << ", " << shards << " shards" << FirstDifference(results.str(), expected);
+      EXPECT_EQ(store.Stats().items, dictionary.size());
+    }
+  }
+}
+
 TEST_F(ReplayTest, RandomTraceEqualsADictionary) {
   std::mt19937_64 random(test::TestSeed());
   for (const std::uint64_t keys : {3, 1000}) {

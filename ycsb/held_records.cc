@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kSample = 1024;
 
 /// How many of `count` records from `first` on, evenly spread, the store has.
-std::uint64_t CountFound(Store& store, KeyOrder order, std::uint64_t first, std::uint64_t records,
+std::uint64_t CountFound(Target store, KeyOrder order, std::uint64_t first, std::uint64_t records,
                          std::uint64_t count) {
   const std::size_t key_size = store.key_size();
   std::vector<std::byte> keys(count * key_size);
@@ -24,13 +24,13 @@ std::uint64_t CountFound(Store& store, KeyOrder order, std::uint64_t first, std:
     const std::uint64_t record = first + (count == 1 ? 0 : (records - 1) * i / (count - 1));
     WriteKey(KeyWord(record, order), std::span(keys).subspan(i * key_size, key_size));
   }
-  store.Find(keys, values, results);
+  store.Apply({.op = Op::kFind, .keys = keys, .found = values, .results = results});
   return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
 }
 
 }  // namespace
 
-std::string MissingRecords(Store& store, const WorkloadSpec& spec) {
+std::string MissingRecords(Target store, const WorkloadSpec& spec) {
   RequireKeyBytes(store.key_size());
   const Mix& mix = spec.mix;
   const bool needs_records = spec.load_only() || mix.insert + mix.missing < 1;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "gpmstore/store.h"
+#include "ycsb/target.h"
 #include "ycsb/workload.h"
 
 namespace gpm::ycsb {
@@ -14,7 +14,7 @@ namespace gpm::ycsb {
 ///
 /// @return why the workload can't be run on what the store holds, or nothing
 /// @throws as Store::Find
-std::string MissingRecords(Store& store, const WorkloadSpec& spec);
+std::string MissingRecords(Target store, const WorkloadSpec& spec);
 
 }  // namespace gpm::ycsb
 

@@ -22,7 +22,7 @@ void FillText(std::string_view text, std::span<std::byte> row) {
   std::fill(row.begin() + static_cast<std::ptrdiff_t>(text.size()), row.end(), std::byte{0});
 }
 
-void RequireFit(const Store& store, const Trace& trace, const ReplayOptions& options) {
+void RequireFit(Target store, const Trace& trace, const ReplayOptions& options) {
   const auto refuse = [](const std::string& message) {
     throw Error(ErrorCode::kInvalidArgument, message);
   };
@@ -67,7 +67,7 @@ void RequireKeysFit(const Trace& trace, std::uint32_t key_size) {
                   trace.longest_key(), key_size));
 }
 
-PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& options) {
+PhaseReport Replay(Target store, const Trace& trace, const ReplayOptions& options) {
   RequireFit(store, trace, options);
   PhaseReport report;
   const Clock::time_point start = Clock::now();

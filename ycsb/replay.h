@@ -6,8 +6,8 @@
 #include <functional>
 #include <ostream>
 
-#include "gpmstore/store.h"
 #include "ycsb/runner.h"
+#include "ycsb/target.h"
 #include "ycsb/trace.h"
 
 namespace gpm::ycsb {
@@ -31,7 +31,7 @@ struct ReplayOptions {
 /// @throws Error(kInvalidArgument) when the store's keys or values are shorter than the trace's, or
 ///         batch_lines is 0 (nothing was applied); kIo when the results can't be written; as
 ///         Store::Apply
-PhaseReport Replay(Store& store, const Trace& trace, const ReplayOptions& options);
+PhaseReport Replay(Target store, const Trace& trace, const ReplayOptions& options);
 
 }  // namespace gpm::ycsb
 

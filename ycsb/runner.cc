@@ -26,7 +26,7 @@ unsigned GeneratorThreads(unsigned asked) {
 
 }  // namespace
 
-Runner::Runner(Store& store, const WorkloadSpec& spec, const RunnerOptions& options)
+Runner::Runner(Target store, const WorkloadSpec& spec, const RunnerOptions& options)
     : store_(store),
       spec_(spec),
       options_(options),

@@ -5,10 +5,10 @@
 #include <functional>
 #include <vector>
 
-#include "gpmstore/store.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/operations.h"
 #include "ycsb/phase_report.h"
+#include "ycsb/target.h"
 #include "ycsb/workload.h"
 
 namespace gpm::ycsb {
@@ -38,9 +38,8 @@ struct RunnerOptions {
 /// Thread safety: one thread; nothing else may change the store meanwhile when contents_known.
 class Runner {
  public:
-  /// @param store outlives the runner
   /// @throws Error(kInvalidArgument) for a workload or batch size that can't be run
-  Runner(Store& store, const WorkloadSpec& spec, const RunnerOptions& options);
+  Runner(Target store, const WorkloadSpec& spec, const RunnerOptions& options);
 
   /// Inserts records 0 ... records - 1.
   /// @throws Error(kNoSpace) when the pool is too small for them, and as Store::Apply
@@ -57,7 +56,7 @@ class Runner {
                    const OperationSource::Chunk& chunk, PhaseReport& report);
   Version& VersionSlot(std::uint64_t record);
 
-  Store& store_;
+  Target store_;
   WorkloadSpec spec_;
   RunnerOptions options_;
   ThreadPool threads_;

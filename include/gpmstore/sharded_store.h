@@ -132,7 +132,8 @@ class ShardedStore {
   SnapshotResult Snapshot(const std::string& folder);
 
   /// Creates a store, with as many shards, of a folder that Snapshot wrote.
-  /// @throws Error kNotFound, kDamaged (a file, which is named), and as Create
+  /// @throws Error kInvalidArgument (another number of shards), kNotFound, kDamaged (a file, which
+  ///         is named), and as Create
   static ShardedStore Restore(const std::string& snapshot, const std::string& folder,
                               const OpenOptions& open = {}, const ShardOptions& shards = {});
 

@@ -1,0 +1,26 @@
+#include "cli/pool_files.h"
+
+#include <filesystem>
+#include <system_error>
+
+namespace gpm::cli {
+
+PoolFiles::PoolFiles(const std::string& path, ShardFolder::Use use) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    paths_.push_back(path);
+    return;
+  }
+  folder_ = std::make_unique<ShardFolder>(path, use);
+  folder_->RequirePools();
+  for (std::uint32_t i = 0; i < folder_->manifest().shards(); ++i) {
+    paths_.push_back(folder_->PathOf(i));
+  }
+}
+
+std::size_t PoolFiles::ShardOf(std::span<const std::byte> key) const {
+  if (folder_ == nullptr) return 0;
+  return folder_->manifest().partition().Of(key.data(), folder_->manifest().key_size);
+}
+
+}  // namespace gpm::cli

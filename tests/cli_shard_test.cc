@@ -1,0 +1,120 @@
+// The gpmstore command on a store over several pools.
+
+#include <filesystem>
+
+#include "tests/cli_test_util.h"
+
+namespace gpm {
+namespace {
+
+class CliShardTest : public CliTest {
+ protected:
+  /// A path in quotes needs none: the tests' have no blanks.
+  std::string Created(const std::string& options) {
+    const std::string folder = NewPath();
+    const Ran ran = Run("create " + folder + " " + options);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return folder;
+  }
+  std::string Dump(const std::string& pool) {
+    const Ran ran = Run("dump " + pool);
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return ran.out;
+  }
+};
+
+TEST_F(CliShardTest, ItemsOfAFolder) {
+  const std::string folder = Created("--shards 3 --value-size 8");
+  std::string all;
+  for (int key = 10; key < 30; ++key) {
+    const std::string item = std::to_string(key);
+    EXPECT_EQ(Run("put " + folder + " " + item + " v" + item).status, 0);
+    all += item + "\tv" + item + "\n";
+  }
+  EXPECT_EQ(Run("get " + folder + " 17").out, "v17\n");
+  EXPECT_EQ(Run("get " + folder + " 99").status, 1);
+  EXPECT_EQ(Dump(folder), all);
+  EXPECT_EQ(Run("del " + folder + " 17").status, 0);
+  EXPECT_EQ(Run("del " + folder + " 17").status, 1);
+  EXPECT_EQ(Run("get " + folder + " 17").status, 1);
+  const Json info = RunJson("info " + folder);
+  ASSERT_EQ(info.at("shards").size(), 3u);
+  std::uint64_t items = 0;
+  for (const Json& shard : info.at("shards")) items += shard.at("items").get<std::uint64_t>();
+  EXPECT_EQ(items, 19u);
+  EXPECT_NE(Run("info " + folder).out.find("000001-0002.pool"), std::string::npos);
+
+  const std::string before = Dump(folder);
+  EXPECT_EQ(Run("reshard " + folder + " --shards 5").out, folder + ": 5 shards\n");
+  EXPECT_EQ(Dump(folder), before);
+  EXPECT_EQ(RunJson("info " + folder).at("shards").size(), 5u);
+  EXPECT_EQ(Run("check " + folder).status, 0);
+
+  const std::string snapshot = NewPath();
+  EXPECT_EQ(Run("snapshot " + folder + " " + snapshot).status, 0);
+  ExpectRefused("snapshot " + folder + " " + NewPath() + " --base " + snapshot, "--base");
+  const std::string restored = NewPath();
+  EXPECT_EQ(Run("restore " + snapshot + " " + restored + OnExecutor()).status, 0);
+  EXPECT_EQ(Dump(restored), before);
+}
+
+TEST_F(CliShardTest, CheckSeesAKeyInAShardThatIsNotItsOwn) {
+  const std::string folder = Created("--shards 2 --value-size 8");
+  const std::string pool = folder + "/000001-0000.pool";
+  for (int key = 0; key < 16; ++key) {  // past the manifest
+    EXPECT_EQ(Run("put " + pool + " " + std::to_string(key) + " v").status, 0);
+  }
+  const Ran ran = Run("check " + folder);
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.out.find("belong to another shard"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("broken"), std::string::npos) << ran.out;
+}
+
+TEST_F(CliShardTest, WrongUseIsRefused) {
+  const std::string folder = Created("--shards 2");
+  ExpectRefused("create " + folder + " --shards 2", "already");
+  ExpectRefused("create " + NewPath() + " --shards 0", "--shards");
+  ExpectRefused("create " + NewPath() + " --shards 1025", "--shards");
+  ExpectRefused("reshard " + folder, "--shards");
+  ExpectRefused("reshard " + NewPath() + " --shards 2", "no such folder");
+  ExpectRefused("ycsb -w a --records 10 --shards 3 --pool " + folder + OnExecutor(),
+                "2 shards, not 3");
+  ExpectRefused("ycsb -w a --records 10 --shards 3 --pool pinned:" + OnExecutor(), "pinned");
+  std::filesystem::rename(folder + "/000001-0001.pool", folder + "/away");
+  for (const char* command : {"info ", "check ", "dump "}) {
+    ExpectRefused(command + folder, "000001-0001.pool");
+  }
+  ExpectRefused("get " + folder + " 1", "000001-0001.pool");
+  ExpectRefused("put " + folder + " 1 v", "000001-0001.pool");
+}
+
+TEST_F(CliShardTest, YcsbOverShards) {
+  const std::string folder = NewPath();
+  const std::string options =
+      "ycsb -w a --records 2000 --operations 2000 --batch 500 --verify all" + OnExecutor();
+  const Json json = RunJson(options + "--shards 3 --keep --pool " + folder);
+  EXPECT_EQ(json.at("store").at("items"), 2000);
+  EXPECT_EQ(json.at("run").at("wrong"), 0);
+  EXPECT_EQ(RunJson("info " + folder).at("shards").size(), 3u);
+  EXPECT_FALSE(RunJson(options + "--pool " + folder).contains("load"));  // it is there
+  const std::string gone = NewPath();
+  RunJson(options + "--shards 2 --pool " + gone);
+  EXPECT_FALSE(std::filesystem::exists(gone));
+  EXPECT_EQ(RunJson(options + "--shards 2").at("pool"), "(temporary)");
+}
+
+TEST_F(CliShardTest, ReplayOverShardsEqualsOnePool) {
+  const std::string traces = "replay --load " GPM_TEST_DATA
+                             "/workloada.load.txt.gz --run " GPM_TEST_DATA "/workloada.run.txt.gz" +
+                             OnExecutor();
+  const std::string one = NewPath();
+  EXPECT_EQ(Run(traces + "--results " + one).status, 0);
+  const std::string several = NewPath();
+  const std::string folder = NewPath();
+  EXPECT_EQ(Run(traces + "--shards 4 --results " + several + " --pool " + folder).status, 0);
+  EXPECT_EQ(ReadFile(one), ReadFile(several));
+  EXPECT_EQ(Run("check " + folder).status, 0);
+}
+
+}  // namespace
+}  // namespace gpm
