@@ -747,6 +747,55 @@ TEST_F(CudaTest, AScopePadsKeys) {
   }
 }
 
+/// The first call adds, the next ones find, whatever value they bring.
+__global__ void FindOrInsertAgain(DeviceView view, const std::uint64_t* keys, const Value* values,
+                                  Value* found, std::uint32_t n, std::uint64_t* wrong) {
+  const auto tile = cooperative_groups::tiled_partition<DeviceView::kLanes>(
+      cooperative_groups::this_thread_block());
+  const std::uint32_t i =
+      (blockIdx.x * blockDim.x + threadIdx.x) / static_cast<unsigned>(DeviceView::kLanes);
+  if (i >= n) return;
+  const auto* first = reinterpret_cast<const std::byte*>(values + i);
+  const auto* other = reinterpret_cast<const std::byte*>(values + n + i);
+  auto* out = reinterpret_cast<std::byte*>(found + i);
+  bool fine = view.FindOrInsert(tile, keys + i, first, out) == Result::kOk;
+  tile.sync();
+  fine &= found[i].words[0] == values[i].words[0];
+  fine &= found[i].words[kValueSize / 8 - 1] == values[i].words[kValueSize / 8 - 1];
+  tile.sync();
+  if (tile.thread_rank() == 0) found[i] = values[n + i];
+  tile.sync();
+  fine &= view.FindOrInsert(tile, keys + i, other, nullptr) == Result::kExists;
+  fine &= view.FindOrInsert(tile, keys + i, other, out) == Result::kExists;
+  if (!fine && tile.thread_rank() == 0) AtomicAdd(wrong, 1);
+}
+
+TEST_F(CudaTest, AScopeFindsOrInserts) {
+  const std::uint32_t n = 5000;
+  Store store = Make(2 * n);
+  std::vector<std::uint64_t> keys(n);
+  std::iota(keys.begin(), keys.end(), 0);
+  std::vector<Value> values;
+  for (std::uint32_t i = 0; i < 2 * n; ++i) values.push_back(ValueOf(i));
+  const OnDevice<std::uint64_t> device_keys(keys);
+  const OnDevice<Value> device_values(values), found(n);
+  const OnDevice<std::uint64_t> wrong(std::vector<std::uint64_t>{0});
+  {
+    DeviceScope scope(store, nullptr, 3 * n, 0);
+    FindOrInsertAgain<<<(n * DeviceView::kLanes + 255) / 256, 256>>>(
+        scope.view(), device_keys.data(), device_values.data(), found.data(), n, wrong.data());
+    CheckCuda(cudaGetLastError(), "FindOrInsertAgain");
+    scope.Close();
+  }
+  EXPECT_EQ(wrong.Host()[0], 0u);
+  const auto read = found.Host();
+  for (std::uint32_t i = 0; i < n; ++i) ASSERT_EQ(read[i], ValueOf(i)) << i;
+  EXPECT_EQ(store.Stats().items, n);
+  store.Close();
+  const CheckReport report = CheckPool(PoolPath());
+  EXPECT_TRUE(report.defects.empty()) << report.defects.front();
+}
+
 TEST_F(CudaTest, AScopeNeedsTheCudaExecutor) {
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;

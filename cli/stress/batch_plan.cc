@@ -14,7 +14,7 @@ namespace {
 /// Of 256 operations, so many of each kind.
 using Kinds = std::array<std::uint32_t, kOpKinds>;
 /// Kinds that a DeviceView has.
-constexpr std::uint64_t kScopeKinds = 5;
+constexpr std::uint64_t kScopeKinds = 6;
 
 Kinds DrawKinds(Random& random) {
   switch (random.Below(8)) {

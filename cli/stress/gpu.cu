@@ -96,6 +96,9 @@ __global__ void UseScope(DeviceView view, Rows rows, std::uint32_t group) {
         case Op::kErase:
           result = view.Erase(tile, key);
           break;
+        case Op::kFindOrInsert:
+          result = view.FindOrInsert(tile, key, rows.values + at, rows.found + at);
+          break;
         default:  // what a DeviceView does not do
           break;
       }

@@ -5,6 +5,7 @@
 
 #include "engine/cuda/context.cuh"
 #include "gpmstore/store.h"
+#include "table/elements.h"
 #include "table/key_rows.h"
 #include "table/operation.h"
 
@@ -63,6 +64,14 @@ struct DeviceView {
                            const std::byte* value) const {
     return Do(tile, Op::kUpsert, key, value);
   }
+  /// @param value what a missing key gets, as of Insert
+  /// @param found value_size bytes, device memory, any alignment; receives the key's value, but for
+  ///        kNoSpace; null if nobody wants it
+  /// @return kOk (it was missing), kExists or kNoSpace
+  __device__ Result FindOrInsert(const Tile& tile, const std::uint64_t* key, const std::byte* value,
+                                 std::byte* found) const {
+    return Do(tile, Op::kFindOrInsert, key, value, found);
+  }
   /// @return kOk or kNotFound
   __device__ Result Erase(const Tile& tile, const std::uint64_t* key) const {
     return Do(tile, Op::kErase, key, nullptr);
@@ -73,18 +82,27 @@ struct DeviceView {
     return TileOperations(context.table, context.reclaim, context.locks, context.accelerators,
                           group, CudaMedia(context.dirty));
   }
-  __device__ Result Do(const Tile& tile, Op op, const std::uint64_t* key,
-                       const std::byte* value) const {
+  __device__ Result Do(const Tile& tile, Op op, const std::uint64_t* key, const std::byte* value,
+                       std::byte* found = nullptr) const {
     const CudaTile group(tile);
     const TileOperations operations = Make(group);
     const Plan plan = PlanOf(op, value);
-    const Outcome outcome = operations.Apply(operations.Locate(key), key, plan);
+    const Candidates candidates = operations.Locate(key);
+    const Outcome outcome = operations.Apply(candidates, key, plan);
     const int added = ItemsAdded(plan, outcome);
     if (added != 0 && group.IsLeader()) {
       AtomicAdd(&sums->items_added, static_cast<std::uint64_t>(std::int64_t{added}));
     }
-    return outcome.shortage == Shortage::kNothing ? ResultOf(op, outcome.present)
-                                                  : Result::kNoSpace;
+    if (outcome.shortage != Shortage::kNothing) return Result::kNoSpace;
+    if (found != nullptr && outcome.present) {
+      operations.ReadFound(candidates, outcome, found);
+    } else if (found != nullptr) {
+      for (std::uint32_t i = 8 * group.Lane(); i < context.table.value_size; i += 8 * kLanes) {
+        const std::uint32_t rest = context.table.value_size - i;
+        StoreBytes(found + i, LoadBytes(value + i, rest), rest);
+      }
+    }
+    return ResultOf(op, outcome.present);
   }
 };
 
@@ -101,7 +119,8 @@ class DeviceScope {
  public:
   /// @param store opened with executor cuda; outlives the scope
   /// @param stream on which the kernels are launched
-  /// @param max_writes inserts, updates and upserts that the kernels may carry out in all
+  /// @param max_writes inserts, updates, upserts and find-or-inserts that the kernels may carry out
+  /// in all
   /// @param max_erases erases that they may carry out in all; more is undefined behaviour
   /// @throws Error kUnsupported (executor cpu), kGpu, kBusy (there is no room for so many writes,
   ///         and this thread has another scope open)

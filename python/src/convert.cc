@@ -120,14 +120,12 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
     return true;
   }
   return set("key_size", &create.key_size) || set("value_size", &create.value_size) ||
-         set("initial_capacity", &create.initial_capacity) ||
-         set("overwrite", &create.overwrite) ||
+         set("initial_capacity", &create.initial_capacity) || set("overwrite", &create.overwrite) ||
          set_optional("hash_seed", &create.hash_seed) || set("threads", &open.threads) ||
          set("max_bytes", &open.max_bytes) || set("device", &open.device) ||
          set("growth", &open.growth) || set("growth_pause", &open.growth_pause) ||
          set("grow_above", &open.grow_above) || set("compact_below", &open.compact_below) ||
-         set("capacity", &open.capacity.items) ||
-         set("capacity_bytes", &open.capacity.bytes) ||
+         set("capacity", &open.capacity.items) || set("capacity_bytes", &open.capacity.bytes) ||
          set("score_offset", &open.capacity.score_offset) ||
          set("score_bytes", &open.capacity.score_bytes) ||
          set_optional("directory", &open.cache.directory) ||
