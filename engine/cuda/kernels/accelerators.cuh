@@ -5,7 +5,7 @@
 
 #include "cache/refresh.h"
 #include "engine/cuda/io/address_order.cuh"
-#include "engine/cuda/io/reads.cuh"
+#include "engine/cuda/io/read_plans.cuh"
 
 namespace gpm {
 
