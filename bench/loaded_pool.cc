@@ -86,6 +86,7 @@ CreateOptions CreateOptionsOf(const PoolSpec& spec) {
   CreateOptions create;
   create.key_size = spec.key_size;
   create.value_size = spec.value_size;
+  create.geometry = spec.geometry;
   create.initial_capacity = spec.records;
   create.hash_seed = spec.seed;
   return create;

@@ -22,6 +22,7 @@ struct PoolSpec {
   std::uint64_t seed = 1;  ///< of the hash
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;  ///< 0: all cores
+  Geometry geometry{};
 };
 
 /// @throws Error(kInvalidArgument) when there can't be as many records, or when the pool is not a

@@ -46,17 +46,36 @@ PreparedRun::PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint3
       key_size_(key_size),
       value_size_(value_size),
       memory_(memory),
+      parts_(spec.parts),
+      record_count_(spec.workload.records),
       starts_{0} {
-  if (spec.workload.mix.read_modify_write > 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a prepared run has a row for each operation, and a read-modify-write two");
+  const ycsb::Mix& mix = spec.workload.mix;
+  if (spec.phase == ycsb::Phase::kLoad) {
+    record_count_ = Sum(spec.parts);
+  } else {
+    changes_items_ = mix.insert > 0 || mix.erase > 0;
   }
-  if (missing_ && spec.workload.mix.missing != 1) {
+  if (changes_items_ && spec.record_shift != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "a prepared run that inserts or erases can't have its records shifted");
+  }
+  if (missing_ && mix.missing != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a prepared run of which some finds find nothing: all must, or none");
   }
-  for (const std::uint64_t part : spec.parts) starts_.push_back(starts_.back() + part);
+  std::uint64_t operation = 0;
+  for (const std::uint64_t part : spec.parts) {
+    starts_.push_back(starts_.back() + source_.RowsOf(operation, operation + part));
+    operation += part;
+  }
   const std::uint64_t rows = starts_.back();
+  // Not more than one record is inserted by each.
+  if (rows >= kNone || spec.workload.records >= kNone - rows) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("a prepared run of {} operations on {} records: both together are "
+                            "below 2^32 - 1",
+                            rows, spec.workload.records));
+  }
   const bool mixed = !source_.only_kind().has_value();
   if (mixed && memory == ycsb::Memory::kDevice) ops_ = ycsb::Buffer::Untouched(memory, rows);
   keys_ = ycsb::Buffer::Untouched(memory, rows * key_size);
@@ -65,8 +84,20 @@ PreparedRun::PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint3
   if (source_.reads()) found_ = ycsb::Buffer(memory, std::min(max_batch, rows) * value_size);
   kinds_ = std::make_unique_for_overwrite<Op[]>(rows);
   records_ = std::make_unique_for_overwrite<std::uint32_t[]>(rows);
+  if (mix.erase > 0) gone_ = std::make_unique_for_overwrite<bool[]>(rows);
   Generate(spec);
-  if (source_.reads() && source_.writes()) LinkWrites(spec.workload.records, max_batch);
+  if (changes_items_) CountItems();
+  if (source_.reads() && source_.writes()) LinkWrites(max_batch);
+}
+
+void PreparedRun::CountItems() {
+  for (std::uint64_t row = 0; row < starts_.back(); ++row) {
+    if (kinds_[row] == Op::kInsert) {
+      ++added_items_;
+      record_count_ = std::max<std::uint64_t>(record_count_, records_[row] + 1);
+    }
+    if (kinds_[row] == Op::kErase && !gone_[row]) --added_items_;
+  }
 }
 
 void PreparedRun::Generate(const RunSpec& spec) {
@@ -78,14 +109,15 @@ void PreparedRun::Generate(const RunSpec& spec) {
   shape.found = false;
   ycsb::BatchBuffers buffers(shape);
   ycsb::OperationSource::Chunk chunk;
-  while (!source_.done()) {
+  // Versions are those of rows: where an operation has two, the source's are others.
+  const bool rewrites = spec.record_shift != 0 || spec.workload.mix.read_modify_write > 0;
+  for (std::uint64_t start = 0; !source_.done(); start += chunk.rows) {
     source_.Fill(buffers, threads_, chunk);
-    const std::uint64_t start = chunk.first_operation;
     ForBlocks(threads_, chunk.rows, [&](std::uint64_t first, std::uint64_t end) {
       for (std::uint64_t i = first; i < end; ++i) {
         std::uint64_t record = chunk.row[i].record;
         const Op op = buffers.ops()[i];
-        if (spec.record_shift != 0) {
+        if (rewrites) {
           record = (record + spec.record_shift) % spec.workload.records;
           ycsb::WriteKey(ycsb::KeyWord(record, spec.workload.order), buffers.key(i));
           if (op != Op::kFind) {
@@ -94,6 +126,7 @@ void PreparedRun::Generate(const RunSpec& spec) {
         }
         kinds_[start + i] = op;
         records_[start + i] = static_cast<std::uint32_t>(record);
+        if (gone_) gone_[start + i] = chunk.row[i].gone();
       }
       if (memory_ == ycsb::Memory::kHost) CopyRows(buffers, start, first, end);
     });
@@ -116,7 +149,7 @@ void PreparedRun::CopyRows(ycsb::BatchBuffers& from, std::uint64_t start, std::u
 
 /// By records, of which each thread has a range: it looks at all operations, but what it remembers
 /// of its records stays in its processor's cache.
-void PreparedRun::LinkWrites(std::uint64_t records, std::uint64_t max_batch) {
+void PreparedRun::LinkWrites(std::uint64_t max_batch) {
   const std::size_t parts = starts_.size() - 1;
   for (std::size_t part = 0; part < parts; ++part) {
     last_write_.emplace_back(std::min(max_batch, operations(part)));
@@ -124,8 +157,8 @@ void PreparedRun::LinkWrites(std::uint64_t records, std::uint64_t max_batch) {
   const std::size_t ranges = threads_.threads();
   std::vector<std::vector<std::uint32_t>> final_writes(ranges * parts);
   threads_.Run(ranges, [&](std::size_t range) {
-    const std::uint64_t begin = records * range / ranges;
-    const std::uint64_t end = records * (range + 1) / ranges;
+    const std::uint64_t begin = record_count_ * range / ranges;
+    const std::uint64_t end = record_count_ * (range + 1) / ranges;
     std::vector<std::uint32_t> last(end - begin);
     for (std::size_t part = 0; part < parts; ++part) {
       std::ranges::fill(last, kNone);
@@ -213,11 +246,11 @@ void PreparedRun::Settle(std::size_t part, std::uint64_t batch, Contents& conten
   if (begin == end) return;
   host_results_.resize(end - begin);
   results_.CopyTo(std::as_writable_bytes(std::span(host_results_)), begin * sizeof(Result));
-  const Result expected = missing_ ? Result::kNotFound : Result::kOk;
+  if (source_.reads() && contents.size() < record_count_) contents.resize(record_count_);
   std::pair<std::uint64_t, std::string> wrong =
       FirstWrong(begin, end, [&](std::uint64_t row) -> std::string_view {
         const Result result = host_results_[row - begin];
-        return result == expected ? "" : ResultName(result);
+        return result == Expected(row) ? "" : ResultName(result);
       });
   if (wrong.first == end && source_.reads() && !missing_) {
     const std::uint64_t first = begin + (end - begin - 1) / batch * batch;
@@ -228,7 +261,7 @@ void PreparedRun::Settle(std::size_t part, std::uint64_t batch, Contents& conten
     const auto found = host_found_.bytes().first(bytes);
     found_.CopyTo(found);
     wrong = FirstWrong(first, end, [&](std::uint64_t row) -> std::string_view {
-      if (Writes(row)) return "";
+      if (Writes(row) || Expected(row) != Result::kOk) return "";
       const std::uint32_t last =
           last_write_.empty() ? kNone : last_write_[part][last_write_[part].size() - (end - row)];
       const ycsb::Version version =

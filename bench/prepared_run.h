@@ -26,18 +26,22 @@ using Contents = std::vector<ycsb::Version>;
 
 /// What a run is generated from.
 struct RunSpec {
-  /// Of finds and updates, or of finds of keys that are missing; `operations` is the sum of the
+  /// Any, but of finds of keys that are missing all must be or none; `operations` is the sum of the
   /// parts.
   ycsb::WorkloadSpec workload;
   ycsb::Phase phase = ycsb::Phase::kRun;
-  std::vector<std::uint64_t> parts;  ///< operations of each part
-  /// Added to every record (modulo their number), so that others are the popular ones.
+  std::vector<std::uint64_t> parts;  ///< operations of each part; a read-modify-write is one
+  /// Added to every record (modulo their number), so that others are the popular ones. Of a
+  /// workload that inserts or erases: 0.
   std::uint64_t record_shift = 0;
 };
 
 /// The operations of a YCSB phase, generated once, in the memory that batches are to be in, and
 /// applied as often as is wanted, part by part, in batches of any size. A part always begins where
-/// the one before it ended, whichever parts are applied.
+/// the one before it ended, whichever parts are applied. One that inserts or erases
+/// (changes_items) is right on a store that had the parts before it, and not itself, applied.
+///
+/// Operations here are the store's: a read-modify-write is two of them, a find and an update.
 ///
 /// What is generated, and how, does not depend on the number of threads. It passes through memory
 /// of one chunk on its way to the rows: those are gigabytes, of which the host needs no copy where
@@ -58,6 +62,16 @@ class PreparedRun {
 
   bool writes() const { return source_.writes(); }  ///< whether some operation writes a value
   bool missing() const { return missing_; }         ///< whether finds find nothing
+  /// Whether some operation is not a find.
+  bool changes() const { return source_.only_kind() != Op::kFind; }
+  /// Whether the run inserts or erases records beside the loaded ones.
+  bool changes_items() const { return changes_items_; }
+  /// Items that all parts together add to a store, or take from it when negative.
+  std::int64_t added_items() const { return added_items_; }
+  /// Above all records that the parts work on.
+  std::uint64_t record_count() const { return record_count_; }
+  /// Operations of the workload in a part: a read-modify-write is one.
+  std::uint64_t workload_operations(std::size_t part) const { return parts_[part]; }
   std::uint64_t operations(std::size_t part) const { return starts_[part + 1] - starts_[part]; }
   /// The record of each operation of a part.
   std::span<const std::uint32_t> records(std::size_t part) const {
@@ -94,7 +108,11 @@ class PreparedRun {
   /// Rows [first, end) of a chunk that begins with operation `start`, to where batches are to be.
   void CopyRows(ycsb::BatchBuffers& from, std::uint64_t start, std::uint64_t first,
                 std::uint64_t end);
-  void LinkWrites(std::uint64_t records, std::uint64_t max_batch);
+  void LinkWrites(std::uint64_t max_batch);
+  void CountItems();
+  Result Expected(std::uint64_t row) const {
+    return missing_ || (gone_ && gone_[row]) ? Result::kNotFound : Result::kOk;
+  }
   bool Writes(std::uint64_t row) const { return kinds_[row] != Op::kFind; }
   /// A batch of rows. @param only the one kind of all operations in it; without, kinds_ says
   Batch View(std::uint64_t first, std::uint64_t rows, std::optional<Op> only) const;
@@ -111,6 +129,10 @@ class PreparedRun {
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
   const ycsb::Memory memory_;
+  const std::vector<std::uint64_t> parts_;
+  bool changes_items_ = false;
+  std::int64_t added_items_ = 0;
+  std::uint64_t record_count_;
   std::vector<std::uint64_t> starts_;  ///< first operation of each part, and the end
   // Rows of all operations, where batches are to be.
   ycsb::Buffer ops_;  ///< a copy of kinds_; empty where those are there, or all are the same
@@ -122,6 +144,7 @@ class PreparedRun {
   std::vector<Result> host_results_;
   std::unique_ptr<Op[]> kinds_;               ///< of operations
   std::unique_ptr<std::uint32_t[]> records_;  ///< of operations
+  std::unique_ptr<bool[]> gone_;              ///< of operations; none where nothing is erased
   /// Of a part: before each of its last operations (those of the largest batch), the last write in
   /// the part of its record. Empty where not both finds and writes are.
   std::vector<std::vector<std::uint32_t>> last_write_;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "bench/kv_adapter.h"
 #include "gpmstore/error.h"
@@ -63,13 +64,21 @@ TEST(PreparedRunTest, IsWhatTheSourceGenerates) {
   }
 }
 
-TEST(PreparedRunTest, RefusesOperationsOfTwoRows) {
+TEST(PreparedRunTest, RefusesWhatItCannotPrepare) {
   ThreadPool one(1);
-  EXPECT_THROW(Prepare(Spec("f"), one), Error);
+  RunSpec shifted = Spec("churn");
+  shifted.record_shift = 1;
+  EXPECT_THROW(Prepare(shifted, one), Error);
+  RunSpec mixed = Spec("c");
+  mixed.workload.mix = {.find = 0.5, .missing = 0.5};
+  EXPECT_THROW(Prepare(mixed, one), Error);
+  RunSpec many = Spec("c");
+  many.workload.records = ~0u - 1'000'000;
+  EXPECT_THROW(Prepare(many, one), Error);
 }
 
-TEST(PreparedRunTest, VerifiesWhatAStoreDid) {
-  ThreadPool threads(3);
+/// A store that holds the records as they are loaded.
+Store LoadedStore(ThreadPool& threads) {
   const std::string path = TemporaryPoolPath();
   Store store = Store::Create(
       path, {.key_size = kKeySize, .value_size = kValueSize, .initial_capacity = kRecords},
@@ -80,8 +89,72 @@ TEST(PreparedRunTest, VerifiesWhatAStoreDid) {
   load.parts = {kRecords};
   Contents contents(kRecords);
   PreparedRun inserts = Prepare(load, threads);
+  EXPECT_EQ(inserts.record_count(), kRecords);
+  EXPECT_FALSE(inserts.changes_items());
   inserts.BulkLoad(store, 0);
   inserts.Settle(0, kRecords, contents);
+  return store;
+}
+
+TEST(PreparedRunTest, KnowsTheItemsThatComeAndGo) {
+  for (const char* const workload : {"d", "f", "churn", "erase"}) {
+    SCOPED_TRACE(workload);
+    ThreadPool threads(3);
+    Store store = LoadedStore(threads);
+    RunSpec spec = Spec(workload);
+    spec.parts = {300, 100, 600};  // what erase may have at most
+    if (std::string_view(workload) != "erase") spec.parts = {5'000, 1, 20'000};
+    constexpr std::uint64_t kSmall = 999;
+    PreparedRun run(spec, kKeySize, kValueSize, kSmall, ycsb::Memory::kHost, threads);
+    EXPECT_TRUE(run.changes());
+    Contents contents(kRecords);
+    // The store's contents, kept beside it: record and version. (In "f" versions are those of
+    // rows.)
+    std::map<std::uint32_t, ycsb::Version> model;
+    for (std::uint32_t record = 0; record < kRecords; ++record) model[record] = 0;
+    ycsb::Version row = 0;
+    std::uint64_t gone = 0;
+    for (std::size_t part = 0; part < spec.parts.size(); ++part) {
+      EXPECT_EQ(run.workload_operations(part), spec.parts[part]);
+      run.Apply(store, part, kSmall);
+      run.Settle(part, kSmall, contents);
+      for (std::uint64_t i = 0; i < run.operations(part); ++i) {
+        ++row;
+        const std::uint32_t record = run.records(part)[i];
+        const Op op = run.kinds(part)[i];
+        gone += op != Op::kInsert && !model.contains(record);
+        if (op == Op::kErase) model.erase(record);
+        if (op == Op::kInsert || (op == Op::kUpdate && model.contains(record))) model[record] = row;
+      }
+    }
+    // Few finds and updates come between the erase of a record and the insert that stands in.
+    EXPECT_LE(gone, row / 10);
+    EXPECT_EQ(store.Stats().items, model.size());
+    EXPECT_EQ(kRecords + static_cast<std::uint64_t>(run.added_items()), model.size());
+    EXPECT_EQ(run.changes_items(), std::string_view(workload) != "f");
+    if (std::string_view(workload) == "erase") continue;  // nothing to read
+    for (const auto& [record, version] : model) {
+      ASSERT_LT(record, run.record_count());
+      ASSERT_EQ(contents[record], version) << record;
+      std::vector<std::byte> key(kKeySize);
+      std::vector<std::byte> value(kValueSize);
+      Result result{};
+      ycsb::WriteKey(ycsb::KeyWord(record, spec.workload.order), key);
+      store.Find(key, value, {&result, 1});
+      ASSERT_EQ(result, Result::kOk) << record;
+      ASSERT_TRUE(ycsb::CheckValue(record, version, value)) << record;
+    }
+    // Applied again, its inserts and erases fail, and that is seen.
+    if (!run.changes_items()) continue;
+    run.Apply(store, 2, kSmall);
+    EXPECT_THROW(run.Settle(2, kSmall, contents), Error);
+  }
+}
+
+TEST(PreparedRunTest, VerifiesWhatAStoreDid) {
+  ThreadPool threads(3);
+  Store store = LoadedStore(threads);
+  Contents contents(kRecords);
 
   const RunSpec spec = Spec("a");
   PreparedRun run = Prepare(spec, threads);

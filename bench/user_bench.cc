@@ -79,8 +79,11 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
     OpenOptions open;
     open.executor = options.executor;
     open.threads = options.threads;
-    Store store = Store::Create(
-        options.pool, {.key_size = options.key_size, .value_size = options.value_size}, open);
+    Store store = Store::Create(options.pool,
+                                {.key_size = options.key_size,
+                                 .value_size = options.value_size,
+                                 .geometry = options.geometry},
+                                open);
     pool.Made();
     const auto measure = [&](Figures& figures, auto&& phase) {
       const CacheStats before = store.Stats().cache;

@@ -20,6 +20,7 @@ using nlohmann::json;
 
 const std::string kInsert = "insert";
 const std::string kBulkLoad = "bulk-load";
+const std::string kErase = "erase";
 
 /// What a batch of Store::BulkLoad has at most.
 constexpr std::uint64_t kBulkBatch = std::uint64_t{1} << 22;
@@ -105,7 +106,8 @@ void CheckAfterwards(const std::string& pool, std::uint64_t items) {
 
 const std::vector<std::string>& WorkloadBench::Workloads() {
   static const std::vector<std::string> names = {
-      "c", "b", "a", "find", "find-missing", "update", kInsert, kBulkLoad};
+      "c",      "b",    "a",     "d",     "f",      "find", "find-missing",
+      "update", kErase, "churn", kInsert, kBulkLoad};
   return names;
 }
 
@@ -113,7 +115,7 @@ WorkloadBench::WorkloadBench(const WorkloadOptions& options)
     : options_(Checked(options)),
       threads_(ThreadsOf(options.threads)),
       pool_({options.pool, options.records, options.key_size, options.value_size, options.seed,
-             options.executor, options.threads},
+             options.executor, options.threads, options.geometry},
             threads_) {
   inserts_ = pool_.spec();
   inserts_.path += ".inserts";
@@ -139,10 +141,13 @@ json WorkloadBench::Measure(const std::string& workload,
       RemoveInserts();
     } else {
       MeasureRun(workload, configuration, rows);
-      if (run_->writes()) CheckAfterwards(options_.pool, options_.records);
+      if (run_->changes()) {
+        CheckAfterwards(options_.pool,
+                        options_.records + static_cast<std::uint64_t>(run_->added_items()));
+      }
     }
   }
-  if (!run_->writes()) CheckAfterwards(options_.pool, options_.records);
+  if (!run_->changes()) CheckAfterwards(options_.pool, options_.records);
   return rows;
 }
 
@@ -160,10 +165,11 @@ PreparedRun& WorkloadBench::Run(const std::string& workload) {
     spec.workload = ycsb::PresetWorkload(workload);
     spec.workload.records = options_.records;
     spec.parts = {options_.warm_up, options_.warm_up, options_.operations};
+    if (name == kErase) spec.parts = {0, 0, std::min(options_.operations, options_.records)};
     if (spec.workload.distribution == ycsb::Distribution::kZipfian) {
       spec.workload.distribution = options_.distribution;
-      spec.workload.theta = options_.theta;
     }
+    if (ycsb::HasSkew(spec.workload.distribution)) spec.workload.theta = options_.theta;
   }
   spec.workload.seed = options_.seed;
   run_ = std::make_unique<PreparedRun>(spec, options_.key_size, options_.value_size,
@@ -189,25 +195,27 @@ void WorkloadBench::MeasureRun(const std::string& workload, const Configuration&
                                json& rows) {
   PreparedRun& run = Run(workload);
   std::optional<Store> store;
-  const auto warm_up = [&](std::size_t part, std::uint64_t batch) {
-    if (run.writes()) pool_.MarkAged();
-    run.Apply(*store, part, batch);
-    run.Settle(part, batch, pool_.contents());
+  const auto open = [&](std::uint64_t batch) {
+    if (store) store->Close();
+    store.emplace(pool_.Open(configuration.cache, configuration.access));
+    if (run.changes()) pool_.MarkAged();
+    for (const std::size_t part : {kWarmUp, kWarmUp + 1}) {
+      run.Apply(*store, part, batch);
+      run.Settle(part, batch, pool_.contents());
+      store->RefreshCache().Wait();
+    }
   };
   for (const std::uint64_t batch : options_.batches) {
     ShowProgress(fmt::format("workload {}, {}, batch {}", workload, configuration.name, batch));
-    if (!store || run.writes()) {
-      if (store) store->Close();
-      store.emplace(pool_.Open(configuration.cache, configuration.access));
-      for (const std::size_t part : {kWarmUp, kWarmUp + 1}) {
-        warm_up(part, run.writes() ? batch : MaxBatch(options_));
-        store->RefreshCache().Wait();
-      }
-    }
-    if (!run.writes()) run.Apply(*store, kWarmUp, batch);  // the size is new to the store
+    if (!store || run.changes()) open(run.changes() ? batch : MaxBatch(options_));
+    if (!run.changes()) run.Apply(*store, kWarmUp, batch);  // the size is new to the store
     Measured measured;
-    const CacheStats before = store->Stats().cache;
+    CacheStats before = store->Stats().cache;
     for (unsigned repeat = 0; repeat < options_.repeats; ++repeat) {
+      if (repeat > 0 && run.changes_items()) {
+        open(batch);
+        before = store->Stats().cache;
+      }
       ApplyTimed(*store, run, kMeasured, batch, measured);
       run.Settle(kMeasured, batch, pool_.contents());
     }
@@ -255,14 +263,14 @@ void WorkloadBench::MeasureInserts(const std::string& workload, const Configurat
 json WorkloadBench::MakeRow(const std::string& workload, const Configuration& configuration,
                             std::uint64_t batch, std::size_t part, const Measured& measured) {
   PreparedRun& run = Run(workload);
-  const auto operations = static_cast<double>(run.operations(part));
+  const auto operations = static_cast<double>(run.workload_operations(part));
   json runs = json::array();
   for (const double seconds : measured.seconds) runs.push_back(operations / seconds / 1e6);
   const CacheStats& cache = measured.stats.cache;
   json row = {{"workload", workload},
               {"configuration", configuration.name},
               {"batch", batch},
-              {"operations", run.operations(part)},
+              {"operations", run.workload_operations(part)},
               {"mops", operations / Median(measured.seconds) / 1e6},
               {"mops_runs", runs},
               {"latency_us_p50", Quantile(measured.latency, 0.5) * 1e6},
@@ -277,12 +285,12 @@ json WorkloadBench::MakeRow(const std::string& workload, const Configuration& co
               {"gpu_bytes", measured.stats.gpu_bytes},
               {"pm_bytes", measured.stats.pm_bytes},
               {"load_factor", measured.stats.load_factor}};
-  if (roofline_) AddBound(run, part, batch, measured, Loads(workload), row);
+  if (roofline_) AddBound(run, part, batch, measured, row);
   return row;
 }
 
 void WorkloadBench::AddBound(PreparedRun& run, std::size_t part, std::uint64_t batch,
-                             const Measured& measured, bool inserts, json& row) {
+                             const Measured& measured, json& row) {
   WorkloadShape shape;
   shape.key_size = options_.key_size;
   shape.value_size = options_.value_size;
@@ -290,21 +298,24 @@ void WorkloadBench::AddBound(PreparedRun& run, std::size_t part, std::uint64_t b
   shape.gpu = measured.stats.executor == ExecutorKind::kCuda;
   shape.directory = measured.stats.cache.directory;
   shape.missing = run.missing();
-  const WorkloadCounts counts = CountWorkload(run.records(part), run.kinds(part), options_.records,
-                                              batch, measured.hit_rate, threads_);
-  const Accesses accesses = AccessesOf(counts, shape, inserts);
+  const WorkloadCounts counts = CountWorkload(
+      run.records(part), run.kinds(part), run.record_count(), batch, measured.hit_rate, threads_);
+  const Accesses accesses = AccessesOf(counts, shape);
   const double at_once = std::ceil(LinkAccesses(accesses) * static_cast<double>(batch));
   const std::vector<BoundTerm> terms =
       BoundTerms(*roofline_, accesses, static_cast<std::uint64_t>(at_once), batch);
+  const double share = static_cast<double>(run.workload_operations(part)) /
+                       static_cast<double>(run.operations(part));
   row["accesses"] = ToJson(accesses);
   row["bound_terms"] = json::array();
   for (const BoundTerm& term : terms) {
-    row["bound_terms"].push_back({{"limit", term.limit}, {"mops", term.per_second / 1e6}});
+    row["bound_terms"].push_back({{"limit", term.limit}, {"mops", term.per_second * share / 1e6}});
   }
   if (terms.empty()) return;
-  row["bound_mops"] = terms.front().per_second / 1e6;
+  const double bound = terms.front().per_second * share / 1e6;
+  row["bound_mops"] = bound;
   row["bound_limit"] = terms.front().limit;
-  row["of_bound"] = row.at("mops").get<double>() / (terms.front().per_second / 1e6);
+  row["of_bound"] = row.at("mops").get<double>() / bound;
 }
 
 json WorkloadBench::Facts() const {

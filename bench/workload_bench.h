@@ -26,7 +26,8 @@ struct WorkloadOptions {
   unsigned repeats = 3;
   std::uint32_t key_size = 8;
   std::uint32_t value_size = 128;
-  ycsb::Distribution distribution = ycsb::Distribution::kZipf;  ///< of a, b and c
+  Geometry geometry{};
+  ycsb::Distribution distribution = ycsb::Distribution::kZipf;  ///< of a, b, c and f
   double theta = 0.99;
   std::uint64_t seed = 1;
   ExecutorKind executor = ExecutorKind::kAuto;
@@ -43,13 +44,19 @@ struct Configuration {
 };
 
 /// Measures workloads over batch sizes, each beside the bound that follows from the machine's
-/// roofline: c, b, a (YCSB's), find, find-missing (uniform), insert (YCSB's load, into an empty
+/// roofline: c, b, a, d, f (YCSB's), find, find-missing, update (uniform), erase (each record
+/// once), churn (records come and go: ycsb::PresetWorkload), insert (YCSB's load, into an empty
 /// pool that has room for all), bulk-load (the same by one call of Store::BulkLoad, whatever the
 /// batch sizes; its one row has the records as batch).
 ///
+/// Throughput counts a read-modify-write of f as one operation; batches have two for it. d and
+/// churn insert into the table as it was loaded, so that it may grow while it is measured. erase is
+/// not warmed up, as each record is erased once, and measures no more operations than records.
+///
 /// Operations are generated once a workload, in the memory of the executor. Each batch size meets
 /// the same table: what writes has the pool put back as it was loaded (LoadedPool), and warmed up
-/// with batches of that size; each run of inserts or of a bulk load has a pool of its own. The
+/// with batches of that size (what inserts or erases before each repeat); each run of inserts or of
+/// a bulk load has a pool of its own. The
 /// cache is loaded twice after a warm-up and never while something is measured. All results are
 /// checked (PreparedRun::Settle), and in the end the pool (CheckPool): that of the last batch size,
 /// of each configuration where operations write.
@@ -103,7 +110,7 @@ class WorkloadBench {
   nlohmann::json MakeRow(const std::string& workload, const Configuration& configuration,
                          std::uint64_t batch, std::size_t part, const Measured& measured);
   void AddBound(PreparedRun& run, std::size_t part, std::uint64_t batch, const Measured& measured,
-                bool inserts, nlohmann::json& row);
+                nlohmann::json& row);
 
   const WorkloadOptions options_;
   ThreadPool threads_;

@@ -72,9 +72,13 @@ WorkloadCounts CountWorkload(std::span<const std::uint32_t> records, std::span<c
         mine.cached += cached.Of(finds_of[record]);
       }
     }
-    if (kinds[i] != Op::kFind && wrote[record] != number) {
+    // No record is inserted or erased twice.
+    if (kinds[i] == Op::kErase) {
+      ++mine.erased;
+    } else if (kinds[i] != Op::kFind && wrote[record] != number) {
       wrote[record] = number;
       ++mine.written;
+      mine.inserted += kinds[i] == Op::kInsert;
     }
   });
   for (const WorkloadCounts& part : counts) {
@@ -82,15 +86,20 @@ WorkloadCounts CountWorkload(std::span<const std::uint32_t> records, std::span<c
     total.read += part.read;
     total.cached += part.cached;
     total.written += part.written;
+    total.inserted += part.inserted;
+    total.erased += part.erased;
   }
   return total;
 }
 
-Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape, bool inserts) {
+Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape) {
   const auto operations = static_cast<double>(counts.operations);
   const double keys = static_cast<double>(counts.keys) / operations;
   const double written = static_cast<double>(counts.written) / operations;
-  const double there = shape.missing || inserts ? 0 : keys;  // keys that a search finds
+  const double inserted = static_cast<double>(counts.inserted) / operations;
+  const double updated = written - inserted;
+  const double erased = static_cast<double>(counts.erased) / operations;
+  const double there = shape.missing ? 0 : keys - inserted;  // keys that a search finds
   const double read = shape.missing ? 0 : counts.read / operations;
   const double cached = shape.directory && !shape.missing ? counts.cached / operations : 0;
   const double found = shape.missing ? 0 : static_cast<double>(counts.finds) / operations;
@@ -122,16 +131,16 @@ Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape, bo
   // Writes.
   if (!inline_values) a.write_bytes += written * value_bytes;
   const bool as_pair = shape.directory && !inline_values;
-  const double words = inserts && !as_pair ? 2 : 1;  // reference, state
-  a.small_writes = written * (words + (inserts && long_keys ? 1 : 0));
+  const double words = as_pair ? 1 : 2;  // of an insert: reference, state
+  a.small_writes = updated + erased + inserted * (words + (long_keys ? 1 : 0));
   a.ordered_writes += a.small_writes;
-  if (shape.directory) sectors += written * (!inserts ? 1 : long_keys ? 2 : 3);
+  if (shape.directory) sectors += updated + erased + inserted * (long_keys ? 2 : 3);
 
   if (shape.gpu) {
     a.gpu_sectors = sectors + (shape.key_size + sizeof(Result)) / kSectorBytes;
     const double cached_lines = inline_values ? 0 : cached * std::ceil(value_bytes / kLineBytes);
     a.gpu_lines = cached_lines + (found + written) * value_bytes / kLineBytes;
-    if (inserts && shape.directory) a.gpu_cas = written;
+    if (shape.directory) a.gpu_cas = inserted;
   } else {
     touch(sectors, kSectorBytes);
   }

@@ -17,10 +17,12 @@ namespace gpm::bench {
 struct WorkloadCounts {
   std::uint64_t operations = 0;
   std::uint64_t finds = 0;
-  std::uint64_t keys = 0;     ///< distinct ones
-  double read = 0;            ///< of those, whose value the store must give: the first is a find
-  double cached = 0;          ///< of those, expected in the cache
-  std::uint64_t written = 0;  ///< distinct keys that some operation writes
+  std::uint64_t keys = 0;      ///< distinct ones
+  double read = 0;             ///< of those, whose value the store must give: the first is a find
+  double cached = 0;           ///< of those, expected in the cache
+  std::uint64_t written = 0;   ///< distinct keys whose value some operation writes
+  std::uint64_t inserted = 0;  ///< of those, the ones that are new
+  std::uint64_t erased = 0;    ///< distinct keys that some operation erases
 };
 
 /// Counts operations in batches of `batch`, the last of which may be shorter.
@@ -61,15 +63,16 @@ struct WorkloadShape {
 ///   small writes, each ordered: an update the 8-byte reference; an insert the pair of state, which
 ///   is the key where that has 8 bytes, and reference, or where the slots hold the values or there
 ///   is no directory first the one, then the other; a longer key is another, as it lies elsewhere
-///   in the bucket (Operations::ClaimSlot). However long they are, they count as one small write
-///   each. None of them shares a posted write with another;
+///   in the bucket (Operations::ClaimSlot); an erase the state word. However long they are, they
+///   count as one small write each. None of them shares a posted write with another;
 /// - what a resize, a retired cell or a fence costs: nothing.
 ///
 /// GPU memory (executor cuda), in sectors of 32 bytes and lines of 128
 /// - writes are counted as reads of as much;
 /// - a search of the directory: the fingerprints of each candidate bucket (2 bytes a slot, at least
 ///   one sector); for a key that is there, its reference and, of 8 bytes, the key, a sector each;
-/// - a write changes the directory: an update the reference; an insert that, the fingerprint and,
+/// - a write changes the directory: an update the reference, an erase the fingerprint; an insert
+/// that, the fingerprint and,
 ///   of 8 bytes, the key, a sector each, and one compare-and-swap for its claim;
 /// - arrays of the batch, all in sequence: keys and results of all operations, values of the
 ///   written keys, found rows of all finds that find; and a cached value that is read, once for a
@@ -81,7 +84,7 @@ struct WorkloadShape {
 /// On executor cpu all of this is one memory: a sector of the directory is a touch of it, a cached
 /// value is read like another, and the arrays of the batch, which stay in the processor's cache at
 /// best, count as nothing.
-Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape, bool inserts);
+Accesses AccessesOf(const WorkloadCounts& counts, const WorkloadShape& shape);
 
 /// Accesses to persistent memory, of all kinds.
 double LinkAccesses(const Accesses& accesses);

@@ -28,6 +28,18 @@ TEST(CountWorkloadTest, CountsAKeyOnceABatch) {
   }
 }
 
+TEST(CountWorkloadTest, TellsInsertsErasesAndUpdatesApart) {
+  const std::vector<std::uint32_t> records = {8, 8, 0, 9, 1, /* next */ 8, 1};
+  const std::vector<Op> kinds = {Op::kInsert,   kU,        Op::kErase, Op::kInsert, kF,
+                                 /* next */ kU, Op::kErase};
+  ThreadPool threads(2);
+  const WorkloadCounts counts = CountWorkload(records, kinds, 10, 5, 0, threads);
+  EXPECT_EQ(counts.keys, 4u + 2u);
+  EXPECT_EQ(counts.written, 2u + 1u);
+  EXPECT_EQ(counts.inserted, 2u);
+  EXPECT_EQ(counts.erased, 2u);
+}
+
 TEST(CountWorkloadTest, TakesTheMostUsedForCached) {
   // Record 0 has half of the finds, 1 a quarter, 2 and 3 an eighth each.
   const std::vector<std::uint32_t> records = {0, 0, 0, 0, 1, 1, 2, 3};
@@ -85,7 +97,7 @@ WorkloadCounts Finds(double cached) {
 
 TEST(AccessesTest, OfFinds) {
   WorkloadShape shape{.gpu = true, .directory = true};
-  const Accesses found = AccessesOf(Finds(600), shape, false);
+  const Accesses found = AccessesOf(Finds(600), shape);
   EXPECT_DOUBLE_EQ(found.ordered_reads, 0.2);
   EXPECT_DOUBLE_EQ(found.read_bytes, 0.2 * 128);
   EXPECT_DOUBLE_EQ(found.gpu_sectors, 0.8 * (4 + 2) + 9.0 / 32);
@@ -95,7 +107,7 @@ TEST(AccessesTest, OfFinds) {
   EXPECT_EQ(found.gpu_cas, 0);
 
   shape.missing = true;
-  const Accesses missing = AccessesOf(Finds(0), shape, false);
+  const Accesses missing = AccessesOf(Finds(0), shape);
   EXPECT_EQ(LinkAccesses(missing), 0);
   EXPECT_EQ(missing.read_bytes, 0);
   EXPECT_DOUBLE_EQ(missing.gpu_sectors, 0.8 * 4 + 9.0 / 32);
@@ -104,19 +116,19 @@ TEST(AccessesTest, OfFinds) {
 
 TEST(AccessesTest, OfFindsWithoutDirectory) {
   WorkloadShape shape{.gpu = true};
-  const Accesses found = AccessesOf(Finds(600), shape, false);
+  const Accesses found = AccessesOf(Finds(600), shape);
   EXPECT_DOUBLE_EQ(found.ordered_touches, 0.8);  // one bucket each
   EXPECT_DOUBLE_EQ(found.ordered_reads, 0.8);    // and no cache either
   EXPECT_DOUBLE_EQ(found.read_bytes, 0.8 * (128 + 128));
   shape.missing = true;
-  const Accesses missing = AccessesOf(Finds(0), shape, false);
+  const Accesses missing = AccessesOf(Finds(0), shape);
   EXPECT_DOUBLE_EQ(missing.ordered_touches, 0.8 * 4);
   EXPECT_EQ(missing.ordered_reads, 0);
 }
 
 TEST(AccessesTest, OfLongKeysAndValuesInSlots) {
   const WorkloadShape shape{.key_size = 32, .value_size = 8, .gpu = true, .directory = true};
-  const Accesses found = AccessesOf(Finds(0), shape, false);
+  const Accesses found = AccessesOf(Finds(0), shape);
   EXPECT_EQ(found.ordered_reads, 0);
   EXPECT_DOUBLE_EQ(found.ordered_touches, 0.8);
   EXPECT_DOUBLE_EQ(found.read_bytes, 0.8 * 32);
@@ -126,15 +138,15 @@ TEST(AccessesTest, OfLongKeysAndValuesInSlots) {
 TEST(AccessesTest, OfWrites) {
   const WorkloadShape shape{.gpu = true, .directory = true};
   const WorkloadCounts updates{.operations = 1000, .keys = 500, .written = 500};
-  const Accesses update = AccessesOf(updates, shape, false);
+  const Accesses update = AccessesOf(updates, shape);
   EXPECT_DOUBLE_EQ(update.write_bytes, 0.5 * 128);
   EXPECT_DOUBLE_EQ(update.ordered_writes, 0.5);
   EXPECT_DOUBLE_EQ(update.small_writes, 0.5);  // the reference
   EXPECT_EQ(update.read_bytes, 0);
   EXPECT_DOUBLE_EQ(update.gpu_sectors, 0.5 * (4 + 2 + 1) + 9.0 / 32);
 
-  const WorkloadCounts inserts{.operations = 1000, .keys = 1000, .written = 1000};
-  const Accesses insert = AccessesOf(inserts, shape, true);
+  const WorkloadCounts inserts{.operations = 1000, .keys = 1000, .written = 1000, .inserted = 1000};
+  const Accesses insert = AccessesOf(inserts, shape);
   EXPECT_DOUBLE_EQ(insert.write_bytes, 128);
   EXPECT_DOUBLE_EQ(insert.ordered_writes, 1);
   EXPECT_DOUBLE_EQ(insert.small_writes, 1);  // state and reference together
@@ -142,7 +154,7 @@ TEST(AccessesTest, OfWrites) {
   EXPECT_DOUBLE_EQ(insert.gpu_sectors, 4 + 3 + 9.0 / 32);
   EXPECT_DOUBLE_EQ(insert.gpu_lines, 1);
   EXPECT_DOUBLE_EQ(insert.gpu_cas, 1);
-  EXPECT_DOUBLE_EQ(AccessesOf(inserts, WorkloadShape{.gpu = true}, true).small_writes, 2);
+  EXPECT_DOUBLE_EQ(AccessesOf(inserts, WorkloadShape{.gpu = true}).small_writes, 2);
 }
 
 TEST(AccessesTest, OfMixedWritesOfLongKeysAndOfValuesInSlots) {
@@ -150,23 +162,43 @@ TEST(AccessesTest, OfMixedWritesOfLongKeysAndOfValuesInSlots) {
   const WorkloadCounts mixed{
       .operations = 1000, .finds = 500, .keys = 800, .read = 400, .written = 400};
   const WorkloadShape shape{.gpu = true, .directory = true};
-  const Accesses update = AccessesOf(mixed, shape, false);
+  const Accesses update = AccessesOf(mixed, shape);
   EXPECT_DOUBLE_EQ(update.small_writes, 0.4);
   EXPECT_DOUBLE_EQ(update.write_bytes, 0.4 * 128);
 
   // A long key is a small write of its own, and only inserts write it.
   const WorkloadShape inline_values{
       .key_size = 32, .value_size = 8, .gpu = true, .directory = true};
-  const WorkloadCounts writes{.operations = 1000, .keys = 1000, .written = 1000};
-  const Accesses insert = AccessesOf(writes, inline_values, true);
+  WorkloadCounts writes{.operations = 1000, .keys = 1000, .written = 1000};
+  EXPECT_DOUBLE_EQ(AccessesOf(writes, inline_values).small_writes, 1);
+  writes.inserted = 1000;
+  const Accesses insert = AccessesOf(writes, inline_values);
   EXPECT_DOUBLE_EQ(insert.small_writes, 3);
   EXPECT_DOUBLE_EQ(insert.ordered_writes, 3);
   EXPECT_EQ(insert.write_bytes, 0);
-  EXPECT_DOUBLE_EQ(AccessesOf(writes, inline_values, false).small_writes, 1);
+}
+
+TEST(AccessesTest, OfItemsThatComeAndGo) {
+  // Of 1000 operations on as many keys 500 are finds, 100 updates, 200 inserts and 200 erases.
+  const WorkloadCounts churn{.operations = 1000,
+                             .finds = 500,
+                             .keys = 1000,
+                             .read = 500,
+                             .written = 300,
+                             .inserted = 200,
+                             .erased = 200};
+  const Accesses a = AccessesOf(churn, {.gpu = true, .directory = true});
+  EXPECT_DOUBLE_EQ(a.write_bytes, 0.3 * 128);
+  EXPECT_DOUBLE_EQ(a.small_writes, 0.1 + 0.2 + 0.2);
+  EXPECT_DOUBLE_EQ(a.gpu_cas, 0.2);
+  EXPECT_DOUBLE_EQ(a.gpu_sectors, 4 + 0.8 * 2 + 0.1 + 0.2 + 0.2 * 3 + 9.0 / 32);
+  const Accesses plain = AccessesOf(churn, {.gpu = true});
+  EXPECT_DOUBLE_EQ(plain.ordered_touches, 0.8 + 0.2 * 4);
+  EXPECT_DOUBLE_EQ(plain.small_writes, 0.1 + 0.2 * 2 + 0.2);
 }
 
 TEST(AccessesTest, OnCpuAreOfOneMemory) {
-  const Accesses found = AccessesOf(Finds(600), WorkloadShape{.directory = true}, false);
+  const Accesses found = AccessesOf(Finds(600), WorkloadShape{.directory = true});
   EXPECT_DOUBLE_EQ(found.ordered_reads, 0.8);  // cached or not
   EXPECT_DOUBLE_EQ(found.ordered_touches, 0.8 * 6);
   EXPECT_EQ(found.gpu_sectors + found.gpu_lines + found.gpu_cas, 0);

@@ -26,6 +26,7 @@ using nlohmann::json;
 struct Arguments {
   WorkloadOptions bench;
   std::vector<std::string> workloads;
+  std::string geometry = GeometryName(Geometry{});
   CLI::Option* warm_up = nullptr;
   bool no_roofline = false;
   std::string json;
@@ -76,9 +77,10 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   command
       .add_option(
           "--workloads", arguments.workloads,
-          "Separated by commas: c, b, a (YCSB's), find, find-missing, update (uniform), insert "
-          "(into an empty pool with room for all), bulk-load (the same in one call, whatever "
-          "the batch sizes)")
+          "Separated by commas: c, b, a, d, f (YCSB's), find, find-missing, update (uniform), "
+          "erase (each record once), churn (half finds, a tenth updates, a fifth inserts, a fifth "
+          "erases), insert (into an empty pool with room for all), bulk-load (the same in one "
+          "call, whatever the batch sizes)")
       ->check(CLI::IsMember(WorkloadBench::Workloads()))
       ->delimiter(',')
       ->capture_default_str();
@@ -101,13 +103,18 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   command.add_option("--value-size", bench.value_size, "Bytes of a value")
       ->check(CLI::Range(1u, kMaxValueBytes))
       ->capture_default_str();
+  command
+      .add_option("--geometry", arguments.geometry,
+                  "Levels, hash locations and slots a bucket: powers of two with a product of at "
+                  "most 32")
+      ->capture_default_str();
   const std::map<std::string, ycsb::Distribution> distributions{
       {"zipf", ycsb::Distribution::kZipf},
       {"zipfian", ycsb::Distribution::kZipfian},
       {"uniform", ycsb::Distribution::kUniform}};
   command
       .add_option("--distribution", bench.distribution,
-                  "Of a, b and c. zipf: Zipfian over the records; zipfian: YCSB's, much less "
+                  "Of a, b, c and f. zipf: Zipfian over the records; zipfian: YCSB's, much less "
                   "skewed; default: zipf")
       ->transform(CLI::CheckedTransformer(distributions))
       ->option_text("zipf|zipfian|uniform");
@@ -176,6 +183,7 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
          bool ablation) {
   WorkloadOptions& options = arguments.bench;
   options.roofline = !arguments.no_roofline;
+  options.geometry = ParseGeometry(arguments.geometry);
   if (arguments.warm_up->count() == 0) {
     options.warm_up = std::max<std::uint64_t>(options.operations / 2, 1);
   }
@@ -273,6 +281,7 @@ void AddShareOfWorkloads(const WorkloadOptions& options, json& rows, json& repor
 void RunUser(UserArguments& arguments) {
   WorkloadOptions& options = arguments.bench;
   options.roofline = false;
+  options.geometry = ParseGeometry(arguments.geometry);
   if (options.batches.empty()) {
     options.batches = {std::uint64_t{1} << 12, std::uint64_t{1} << 14, std::uint64_t{1} << 16,
                        std::uint64_t{1} << 20};
@@ -326,7 +335,7 @@ void RunUser(UserArguments& arguments) {
 
 void AddWorkloadsCommand(CLI::App& program) {
   auto arguments = std::make_shared<WorkloadsArguments>();
-  arguments->workloads = WorkloadBench::Workloads();
+  arguments->workloads = {"c", "b", "a", "find", "find-missing", "update", "insert", "bulk-load"};
   CLI::App* command = program.add_subcommand(
       "workloads", "Throughput, latency and their bound over batch sizes, for each workload");
   AddCommonOptions(*command, *arguments);

@@ -162,7 +162,7 @@ int RunYcsb(YcsbArguments& arguments) {
   const bool records_given =
       arguments.records_option->count() > 0 || !arguments.property_file.empty();
   const auto cap_erases = [&] {
-    if (spec.mix.erase > 0 && arguments.operations_option->count() == 0) {
+    if (spec.mix.erase == 1 && arguments.operations_option->count() == 0) {
       spec.operations = std::min(spec.operations, spec.records);
     }
   };
@@ -229,9 +229,10 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
   CLI::App* ycsb = app.add_subcommand("ycsb", "Load a pool and run a YCSB workload against it");
   const auto arguments = std::make_shared<YcsbArguments>();
   YcsbArguments& a = *arguments;
-  ycsb->add_option("-w,--workload", a.workload,
-                   "a, b, c, d, f (YCSB's), load, find, find-missing, insert, update or erase; e "
-                   "is refused, as a hash index can't scan");
+  ycsb->add_option(
+      "-w,--workload", a.workload,
+      "a, b, c, d, f (YCSB's), load, find, find-missing, insert, update, erase or churn; e "
+      "is refused, as a hash index can't scan");
   ycsb->add_option("-P,--property-file", a.property_file,
                    "YCSB property file; -w replaces its mix and distribution, and options its "
                    "counts and sizes. Values have fieldcount * fieldlength bytes");

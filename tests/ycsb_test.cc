@@ -121,6 +121,16 @@ TEST_F(PropertiesTest, DefaultsAreYcsbs) {
   EXPECT_EQ(workload.value_size, 1000u);
 }
 
+TEST_F(PropertiesTest, DeletesAreAProportionToo) {
+  const PropertyWorkload workload = Read(
+      "recordcount=10\nreadproportion=0.3\nupdateproportion=0.1\ninsertproportion=0.2\n"
+      "deleteproportion=0.2\n");
+  EXPECT_DOUBLE_EQ(workload.spec.mix.erase, 0.25);
+  EXPECT_DOUBLE_EQ(workload.spec.mix.find, 0.375);
+  EXPECT_TRUE(workload.warnings.empty());
+  EXPECT_NE(Refused("\ndeleteproportion=2\n").find("from 0 to 1"), std::string::npos);
+}
+
 TEST_F(PropertiesTest, NamesThatNobodyKnowsWarn) {
   const std::vector<std::string> warnings =
       Read("recordcount=10\noperationcuont=20\nRequestDistribution=uniform\nredis.host=here\n" +
@@ -182,8 +192,8 @@ TEST(Workload, PresetsAreYcsbs) {
   EXPECT_DOUBLE_EQ(PresetWorkload("d").mix.insert, 0.05);
   EXPECT_DOUBLE_EQ(PresetWorkload("f").mix.read_modify_write, 0.5);
   EXPECT_TRUE(PresetWorkload("load").load_only());
-  for (const char* name :
-       {"a", "b", "c", "d", "f", "load", "find", "find-missing", "insert", "update", "erase"}) {
+  for (const char* name : {"a", "b", "c", "d", "f", "load", "find", "find-missing", "insert",
+                           "update", "erase", "churn"}) {
     ValidateWorkload(PresetWorkload(name));
   }
   std::string message;
@@ -236,7 +246,7 @@ std::vector<std::string> Generate(const WorkloadSpec& spec, Phase phase, std::si
 
 TEST(Operations, DoNotDependOnBatchesOrThreads) {
   std::vector<WorkloadSpec> specs;
-  for (const char* name : {"a", "d", "f", "find-missing", "erase"}) {
+  for (const char* name : {"a", "d", "f", "find-missing", "erase", "churn"}) {
     specs.push_back(PresetWorkload(name));
   }
   specs.push_back(PresetWorkload("d"));
@@ -311,6 +321,58 @@ TEST(Operations, MixAndRecordsAreAsAskedFor) {
   EXPECT_NEAR(static_cast<double>(next - spec.records), 5000, 400);
 }
 
+TEST(Operations, ErasesTakeRecordsInOrderAndOthersThoseThatAreThere) {
+  WorkloadSpec spec = PresetWorkload("churn");
+  spec.records = 5000;
+  spec.operations = 50'000;
+  spec.seed = test::TestSeed();
+  for (const Distribution distribution :
+       {Distribution::kUniform, Distribution::kZipf, Distribution::kLatest}) {
+    spec.distribution = distribution;
+    WholeRun run(spec);
+    std::uint64_t oldest = 0;
+    std::uint64_t next = spec.records;
+    std::uint64_t gone = 0;
+    std::uint64_t erases = 0;
+    for (std::size_t i = 0; i < run.chunk.rows; ++i) {
+      const OperationSource::Row& row = run.chunk.row[i];
+      ASSERT_EQ(row.gone(), row.record < oldest);
+      if (run.buffers.ops()[i] == Op::kInsert) {
+        ASSERT_EQ(row.record, next++);
+        continue;
+      }
+      ASSERT_LT(row.record, next);
+      if (run.buffers.ops()[i] != Op::kErase) {
+        gone += row.gone();
+        continue;
+      }
+      ++erases;
+      ASSERT_EQ(row.record, std::min(oldest, next - 1));
+      oldest = std::min(oldest + 1, next);
+    }
+    EXPECT_NEAR(static_cast<double>(erases), 10'000, 500);
+    EXPECT_NEAR(static_cast<double>(next - spec.records), 10'000, 500);
+    // Inserts and erases are as many but for chance: a record's stead is rarely empty.
+    EXPECT_LT(gone, run.chunk.rows / 4) << DistributionName(distribution);
+  }
+}
+
+TEST(Operations, ErasesThatFindNoRecordLeftFindNothing) {
+  WorkloadSpec spec = PresetWorkload("churn");
+  spec.mix = {.find = 0.5, .erase = 0.5};
+  spec.records = 100;
+  spec.operations = 1000;
+  spec.seed = test::TestSeed();
+  WholeRun run(spec);
+  std::uint64_t erased = 0;
+  for (std::size_t i = 0; i < run.chunk.rows; ++i) {
+    ASSERT_LT(run.chunk.row[i].record, spec.records);
+    erased += run.buffers.ops()[i] == Op::kErase && !run.chunk.row[i].gone();
+  }
+  EXPECT_EQ(erased, spec.records);
+  EXPECT_TRUE(run.chunk.row[run.chunk.rows - 1].gone());
+}
+
 /// A store and runner of its own for each run.
 class RunnerTest : public test::PoolTest {
  protected:
@@ -364,6 +426,20 @@ TEST_F(RunnerTest, EveryWorkloadVerifies) {
       EXPECT_GT(outcome.run.seconds, 0);
     }
   }
+}
+
+TEST_F(RunnerTest, ErasesInAMixVerify) {
+  WorkloadSpec spec = PresetWorkload("churn");
+  spec.records = 1000;
+  spec.operations = 10'000;
+  spec.seed = test::TestSeed();
+  const Outcome outcome = RunWorkload(spec, 8, 20, 500);
+  EXPECT_EQ(outcome.run.wrong, 0u) << outcome.run.first_wrong;
+  EXPECT_EQ(outcome.run.verified, spec.operations);
+  const auto ok = [&](Op op) { return outcome.run.outcomes[static_cast<std::size_t>(op)][0]; };
+  EXPECT_GT(ok(Op::kErase), 1500u);
+  EXPECT_GT(ok(Op::kFind), 3000u);
+  EXPECT_EQ(outcome.items, spec.records + ok(Op::kInsert) - ok(Op::kErase));
 }
 
 TEST_F(RunnerTest, ReadModifyWriteIsOneOperation) {

@@ -105,6 +105,13 @@ Version OperationSource::VersionOf(std::uint64_t operation) const {
   return phase_ == Phase::kLoad ? 0 : static_cast<Version>(1 + operation % 0xFFFF'FFFDu);
 }
 
+std::uint64_t OperationSource::RowsOf(std::uint64_t first, std::uint64_t end) const {
+  std::uint64_t rows = end - first;
+  if (phase_ == Phase::kLoad || spec_.mix.read_modify_write == 0) return rows;
+  for (; first < end; ++first) rows += KindOf(first) == Kind::kReadModifyWrite;
+  return rows;
+}
+
 OperationSource::Kind OperationSource::KindOf(std::uint64_t operation) const {
   if (phase_ == Phase::kLoad) return Kind::kInsert;
   const Mix& mix = spec_.mix;
@@ -135,8 +142,8 @@ void OperationSource::ChooseKinds(std::size_t rows, ThreadPool& threads) {
   });
 }
 
-/// Rows, and what depends on the order of operations: the record of an insert and, for others, the
-/// highest record that exists (FillRows replaces it by the one that is chosen).
+/// Rows, and what depends on the order of operations: the record of an insert or erase and, for
+/// others, the highest record that exists (FillRows replaces it by the one that is chosen).
 void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
   chunk.first_operation = next_;
   chunk.rows = 0;
@@ -144,8 +151,9 @@ void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
   chunk.row.resize(buffers.shape().rows);
   const auto add = [&](Op op, std::uint64_t record, bool missing, bool paired) {
     buffers.ops()[chunk.rows] = op;
-    chunk.row[chunk.rows] = {record, static_cast<std::uint32_t>(next_ - chunk.first_operation),
-                             missing, paired};
+    chunk.row[chunk.rows] = {record, next_erased_,
+                             static_cast<std::uint32_t>(next_ - chunk.first_operation), missing,
+                             paired};
     ++chunk.rows;
   };
   while (next_ < operations_ && chunk.rows + RowsFor(1) <= buffers.shape().rows) {
@@ -163,7 +171,12 @@ void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
           add(Op::kUpdate, last, false, false);
           break;
         case Kind::kErase:
-          add(Op::kErase, last, false, false);
+          if (next_erased_ < next_record_) {
+            add(Op::kErase, next_erased_, false, false);
+            ++next_erased_;
+          } else {
+            add(Op::kErase, last, false, false);
+          }
           break;
         case Kind::kInsert:
           add(Op::kInsert, next_record_++, false, false);
@@ -186,10 +199,16 @@ void OperationSource::FillRows(BatchBuffers& buffers, Chunk& chunk, std::size_t 
     Row& row = chunk.row[i];
     const Op op = buffers.ops()[i];
     const std::uint64_t operation = chunk.first_operation + row.operation;
-    if (op != Op::kInsert) {
+    if (op != Op::kInsert && op != Op::kErase) {
+      const std::uint64_t last = row.record;
       Random random(spec_.seed, operation);
       random.Next();  // the draw that chose the kind
-      row.record = chooser.Choose(random, operation, row.record);
+      row.record = chooser.Choose(random, operation, last);
+      if (row.gone()) {
+        const std::uint64_t laps = (row.oldest - row.record + spec_.records - 1) / spec_.records;
+        const std::uint64_t successor = row.record + laps * spec_.records;
+        if (successor <= last) row.record = successor;
+      }
     }
     WriteKey(KeyWord(row.record, spec_.order, row.missing), buffers.key(i));
     if (op == Op::kInsert || op == Op::kUpdate) {

@@ -19,8 +19,14 @@ enum class Phase {
 
 /// Turns a workload into rows of batches.
 ///
-/// Operation i of a run, its kind and its key, follows from the seed, i and the number of inserts
-/// before it alone. So the operations are the same for every batch size and number of threads.
+/// Operation i of a run, its kind and its key, follows from the seed, i and the numbers of inserts
+/// and erases before it alone. So the operations are the same for every batch size and number of
+/// threads.
+///
+/// Erases take the records in order, from the first, each once; one that finds no record left
+/// erases the last of those again. A record that is chosen after it was erased gives way to the one
+/// that was inserted in its stead, so many records further on as were loaded: it takes over its
+/// popularity. Where that has not come yet, the operation is on the erased one (Row::gone).
 ///
 /// Thread safety: one thread at a time; Fill itself spreads its work over the thread pool.
 class OperationSource {
@@ -28,9 +34,12 @@ class OperationSource {
   /// What a row of the buffers is, for verifying what came back.
   struct Row {
     std::uint64_t record = 0;     ///< record number
+    std::uint64_t oldest = 0;     ///< records below this one have been erased
     std::uint32_t operation = 0;  ///< counted from the first of its chunk
     bool missing = false;         ///< the key is not the record's but one never inserted
     bool paired = false;          ///< the update of a read-modify-write
+
+    bool gone() const { return record < oldest; }  ///< whether the record was erased before
   };
   struct Range {
     std::size_t first = 0;
@@ -67,6 +76,9 @@ class OperationSource {
   /// The version of the values that an operation writes.
   Version VersionOf(std::uint64_t operation) const;
 
+  /// Rows that operations [first, end) have. REQUIRES: first <= end <= operations().
+  std::uint64_t RowsOf(std::uint64_t first, std::uint64_t end) const;
+
  private:
   enum class Kind : std::uint8_t { kFind, kMissing, kUpdate, kInsert, kErase, kReadModifyWrite };
   Kind KindOf(std::uint64_t operation) const;
@@ -83,6 +95,7 @@ class OperationSource {
   std::vector<Kind> kinds_;        ///< of the operations that are planned next
   std::uint64_t next_ = 0;         ///< operation
   std::uint64_t next_record_ = 0;  ///< that an insert takes
+  std::uint64_t next_erased_ = 0;  ///< that an erase takes
 };
 
 }  // namespace gpm::ycsb

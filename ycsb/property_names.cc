@@ -12,12 +12,14 @@
 namespace gpm::ycsb {
 namespace {
 
-/// Of YCSB's Client, CoreWorkload, measurements and status reports; many have no meaning here.
+/// Of YCSB's Client, CoreWorkload, measurements and status reports, of which many have no meaning
+/// here; and deleteproportion.
 constexpr auto kNames = std::to_array<std::string_view>({
     "core_workload_insertion_retry_interval",
     "core_workload_insertion_retry_limit",
     "dataintegrity",
     "db",
+    "deleteproportion",
     "exponential.frac",
     "exponential.percentile",
     "exporter",

@@ -79,6 +79,8 @@ WorkloadSpec PresetWorkload(std::string_view name) {
     spec.mix = {.update = 1};
   } else if (name == "erase") {
     spec.mix = {.erase = 1};
+  } else if (name == "churn") {
+    spec.mix = {.find = 0.5, .update = 0.1, .insert = 0.2, .erase = 0.2};
   } else if (name == "load") {
     spec.mix = {.insert = 1};
     spec.operations = 0;
@@ -87,7 +89,7 @@ WorkloadSpec PresetWorkload(std::string_view name) {
   } else {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("there is no workload {}; there are a, b, c, d, f, load, find, "
-                            "find-missing, insert, update and erase",
+                            "find-missing, insert, update, erase and churn",
                             Quoted(name)));
   }
   if (name == "d") {
@@ -110,12 +112,14 @@ PropertyWorkload ReadPropertyWorkload(const Properties& properties) {
   spec.mix.find = properties.Fraction("readproportion", 0.95);
   spec.mix.update = properties.Fraction("updateproportion", 0.05);
   spec.mix.insert = properties.Fraction("insertproportion", 0);
+  spec.mix.erase = properties.Fraction("deleteproportion", 0);
   spec.mix.read_modify_write = properties.Fraction("readmodifywriteproportion", 0);
   // YCSB takes the proportions as weights.
-  const double sum = spec.mix.find + spec.mix.update + spec.mix.insert + spec.mix.read_modify_write;
+  const double sum = spec.mix.find + spec.mix.update + spec.mix.insert + spec.mix.erase +
+                     spec.mix.read_modify_write;
   if (!(sum > 0)) properties.Refuse("readproportion", "the proportions are all 0");
-  for (double* share :
-       {&spec.mix.find, &spec.mix.update, &spec.mix.insert, &spec.mix.read_modify_write}) {
+  for (double* share : {&spec.mix.find, &spec.mix.update, &spec.mix.insert, &spec.mix.erase,
+                        &spec.mix.read_modify_write}) {
     *share /= sum;
   }
 
@@ -189,11 +193,11 @@ void ValidateWorkload(const WorkloadSpec& spec) {
   if (!spec.load_only() && chooses && spec.records == 0) {
     refuse("the workload works on existing records: at least 1 record is needed (--records)");
   }
-  if (mix.erase > 0 && spec.operations > spec.records) {
+  if (mix.erase == 1 && spec.operations > spec.records) {
     refuse(fmt::format("{} operations can't erase {} records once each: at most {} operations",
                        spec.operations, spec.records, spec.records));
   }
-  if (mix.erase > 0 && spec.distribution != Distribution::kSequential) {
+  if (mix.erase == 1 && spec.distribution != Distribution::kSequential) {
     refuse("erase takes each record once, in order: it has no distribution to choose");
   }
   if (HasSkew(spec.distribution) && !(spec.theta >= 0 && spec.theta <= Zipfian::kMaxTheta)) {

@@ -64,7 +64,10 @@ struct WorkloadSpec {
 
 /// The presets: YCSB's a, b, c, d and f; and load (no run phase), find, find-missing, insert,
 /// update and erase, which are one kind of operation alone over uniformly chosen records (insert:
-/// new records; erase: each record once, in the order of the records).
+/// new records; erase: each record once, in the order of the records); and churn, where records
+/// come and go: half finds, a tenth updates, a fifth inserts and as many erases (the second mix of
+/// GHSH's evaluation, with finds for its attribute searches), of which finds and updates choose
+/// uniformly.
 /// @throws Error(kInvalidArgument) for other names; for e with the reason why it is refused
 WorkloadSpec PresetWorkload(std::string_view name);
 
@@ -75,7 +78,8 @@ struct PropertyWorkload {
   std::vector<std::string> warnings;  ///< of properties that neither this nor YCSB knows
 };
 
-/// Reads YCSB's core properties. Unknown properties are ignored, as YCSB does, but for a warning.
+/// Reads YCSB's core properties, and deleteproportion, which YCSB lacks. Unknown properties are
+/// ignored, as YCSB does, but for a warning.
 /// @throws Error(kInvalidArgument) with file and line for a value that can't be honoured, such as
 ///         scans (a hash index has no key order)
 PropertyWorkload ReadPropertyWorkload(const Properties& properties);
