@@ -59,7 +59,7 @@ Strategy CudaBatchTask::Choose() const {
   StrategyInputs inputs;
   inputs.operations = batch_.results.size();
   inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
-  inputs.writes_only = WritesOnly();
+  inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
   inputs.to_host = places_.found != Place::kDevice;
   inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
   inputs.has_directory = executor_->has_directory();
@@ -76,11 +76,6 @@ Strategy CudaBatchTask::Choose() const {
 void CudaBatchTask::Allocate() {
   Workspace& w = *workspace_;
   const std::uint64_t n = batch_.results.size();
-  strategy_ = Choose();
-  // Where every row is wanted, a copy of all takes less than reading each over the link.
-  if (places_.values == Place::kPinned && WritesOnly() && strategy_.by_key_runs()) {
-    places_.values_at = nullptr;
-  }
   bool copies = false;
   const auto reserve = [&](Place place, auto array, DeviceArray<std::byte>* to) {
     if (place != Place::kDevice) to->Reserve(array.size_bytes());
@@ -103,6 +98,7 @@ void CudaBatchTask::Allocate() {
   reserve(places_.results, batch_.results, &w.results);
   if (copies) executor_->Copier();  // is made
   reads_.last = static_cast<std::uint32_t>(n);
+  strategy_ = Choose();
   if (strategy_.queues_reads) AllocateReads(n);
   reads_.copies_cached = strategy_.copies_cached;
   if (strategy_.finds()) return;

@@ -101,24 +101,15 @@ void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, s
   }
 }
 
-void CudaBatchTask::BeginValues() {
-  if (!CopiesValues() || places_.values != Place::kPinned || strategy_.finds()) return;
+void CudaBatchTask::BringValues(cudaStream_t stream) {
+  if (batch_.values.empty() || places_.values_at != nullptr || MakesValues()) return;
   Workspace& w = *workspace_;
-  // (The stream may be about to write them.)
-  CheckCuda(cudaEventRecord(w.arrived, stream_), "cudaEventRecord");
-  CheckCuda(cudaStreamWaitEvent(w.answering, w.arrived, 0), "cudaStreamWaitEvent");
+  if (places_.values == Place::kPinned) {  // the stream may be about to write them
+    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream);
+    return;
+  }
   CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), w.answering);
   CheckCuda(cudaEventRecord(w.arrived, w.answering), "cudaEventRecord");
-}
-
-void CudaBatchTask::BringValues(cudaStream_t stream) {
-  if (!CopiesValues()) return;
-  Workspace& w = *workspace_;
-  if (places_.values == Place::kPageable) {
-    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(),
-           w.answering);
-    CheckCuda(cudaEventRecord(w.arrived, w.answering), "cudaEventRecord");
-  }
   CheckCuda(cudaStreamWaitEvent(stream, w.arrived, 0), "cudaStreamWaitEvent");
 }
 
@@ -146,7 +137,6 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.element = batch_.element;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
   PadKeys(Input(batch_.keys, places_.keys, &w.keys));
-  BeginValues();
   device_.values = MakesValues()                  ? w.values.data()
                    : batch_.values.empty()        ? nullptr
                    : places_.values_at != nullptr ? places_.values_at

@@ -67,16 +67,6 @@ class CudaBatchTask : public BatchTask {
   /// Copies an input behind what `stream` has.
   void CopyIn(const void* from, std::uint64_t bytes, Place place, std::byte* to,
               cudaStream_t stream);
-  /// Whether all operations are of one kind, which writes values and gives none back.
-  bool WritesOnly() const {
-    return batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
-  }
-  bool CopiesValues() const {
-    return !batch_.values.empty() && places_.values_at == nullptr && !MakesValues();
-  }
-  /// Begins to copy pinned values beside what the batch's stream gets next: they are not wanted
-  /// before their keys were searched.
-  void BeginValues();
   /// Copies the values, beside what the batch's stream has; what `stream` gets next finds them.
   void BringValues(cudaStream_t stream);
   /// Whether kernels read values that are made here: rows of `values`, and initial values.
