@@ -1,6 +1,5 @@
 #include "shard/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -11,7 +10,6 @@
 #include <cerrno>
 #include <exception>
 #include <iterator>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -27,17 +25,9 @@ constexpr const char* kNewManifest = "/manifest.json.new";
 
 /// Names of files in a folder that are those of pools.
 std::vector<std::string> PoolFilesIn(const std::string& folder) {
-  const auto close_it = [](DIR* entries) { closedir(entries); };
-  const std::unique_ptr<DIR, decltype(close_it)> entries(opendir(folder.c_str()), close_it);
-  if (entries == nullptr) ThrowFileError(folder, "read", errno);
-  std::vector<std::string> names;
-  for (;;) {
-    errno = 0;
-    const dirent* const entry = readdir(entries.get());
-    if (entry == nullptr && errno != 0) ThrowFileError(folder, "read", errno);
-    if (entry == nullptr) return names;
-    if (IsPoolFileName(entry->d_name)) names.emplace_back(entry->d_name);
-  }
+  std::vector<std::string> names = NamesIn(folder);
+  std::erase_if(names, [](const std::string& name) { return !IsPoolFileName(name); });
+  return names;
 }
 
 }  // namespace

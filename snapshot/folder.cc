@@ -1,6 +1,5 @@
 #include "snapshot/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -70,21 +69,6 @@ bool ReadPool(const std::string& file, SnapshotId* pool) {
     return true;
   } catch (const Error&) {
     return false;
-  }
-}
-
-/// (The iterators of std::filesystem end the process when memory is short.)
-std::vector<std::string> NamesIn(const std::string& folder) {
-  const auto close_it = [](DIR* open_folder) { closedir(open_folder); };
-  const std::unique_ptr<DIR, decltype(close_it)> entries(opendir(folder.c_str()), close_it);
-  if (entries == nullptr) ThrowFileError(folder, "read", errno);
-  std::vector<std::string> names;
-  for (;;) {
-    errno = 0;
-    const dirent* const entry = readdir(entries.get());
-    if (entry == nullptr && errno != 0) ThrowFileError(folder, "read", errno);
-    if (entry == nullptr) return names;
-    names.emplace_back(entry->d_name);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "snapshot/new_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -106,6 +108,21 @@ bool ReadWholeFile(const std::string& path, std::string* contents) {
     if (n < 0) ThrowFileError(path, "read", errno);
     if (n == 0) return true;
     contents->append(part, static_cast<std::size_t>(n));
+  }
+}
+
+// (The iterators of std::filesystem end the process when memory is short.)
+std::vector<std::string> NamesIn(const std::string& folder) {
+  const auto close_it = [](DIR* open_folder) { closedir(open_folder); };
+  const std::unique_ptr<DIR, decltype(close_it)> entries(opendir(folder.c_str()), close_it);
+  if (entries == nullptr) ThrowFileError(folder, "read", errno);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = readdir(entries.get());
+    if (entry == nullptr && errno != 0) ThrowFileError(folder, "read", errno);
+    if (entry == nullptr) return names;
+    names.emplace_back(entry->d_name);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace gpm {
 
@@ -28,6 +29,9 @@ void SyncFile(const std::string& path);
 
 /// @return false: there is no such file @throws Error(kIo)
 bool ReadWholeFile(const std::string& path, std::string* contents);
+
+/// Names of all that is in a folder, "." and ".." too. @throws Error(kIo)
+std::vector<std::string> NamesIn(const std::string& folder);
 
 /// Gives a small file other contents, as a whole, and makes them durable.
 /// @param temporary beside it; what is there is lost
