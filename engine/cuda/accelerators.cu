@@ -21,6 +21,22 @@ constexpr std::uint32_t kFillBins = AddressOrder::kBins + Reads::kFlags;
 
 void CudaExecutor::PrepareAccelerators() {
   LoadKernelsBeside(reinterpret_cast<const void*>(CountCacheBuckets));
+  // A multiprocessor divides what it has into cache and shared memory anew only when it is idle:
+  // beside these, batches find room for what they share.
+  const auto leaves_room = [](auto* kernel) {
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                   cudaSharedmemCarveoutMaxShared),
+              "cudaFuncSetAttribute");
+  };
+  leaves_room(CountCacheBuckets);
+  leaves_room(AgeCacheBuckets);
+  leaves_room(ChooseCacheThreshold);
+  leaves_room(EvictFrames);
+  leaves_room(AssignFrames);
+  leaves_room(PlanFills);
+  leaves_room(PlaceBins);
+  leaves_room(PlaceReads);
+  leaves_room(FillFrames);
   fill_bins_.Reserve(kFillBins);
 }
 
@@ -30,8 +46,8 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   AwaitCacheRefresh();
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
-  cache_memory_ = CacheMemory<DeviceArray>(&gpu_bytes_);
-  fill_plans_ = DeviceArray<std::uint64_t>(&gpu_bytes_);
+  cache_memory_ = CacheMemory<DeviceArray>(&memory_);
+  fill_plans_ = DeviceArray<std::uint64_t>(&memory_);
   cache_memory_.Reserve(shape, policy);
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails
@@ -77,7 +93,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
   bool keeps = cache_memory_.HasFramesFor(shape);
   const std::uint32_t frames = cache_memory_.shape.frames;
   try {
-    CacheMemory<DeviceArray> next(&gpu_bytes_);
+    CacheMemory<DeviceArray> next(&memory_);
     next.ReserveDirectory(shape);
     next.ReserveDrained(drained);
     next.TakeOver(cache_memory_, drained, copy, fill);
@@ -89,7 +105,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
     Synchronize();
     SetTable(table, false);
     cache_memory_ = std::move(next);
-    next = CacheMemory<DeviceArray>(&gpu_bytes_);  // gives back what the former one has left
+    next = CacheMemory<DeviceArray>(&memory_);  // gives back what the former one has left
     if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
     if (keeps) {
       Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,

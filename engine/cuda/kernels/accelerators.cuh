@@ -40,14 +40,20 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // The steps of a refresh of the cache (cache/refresh.h).
 
-__global__ void CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
+/// So many blocks would fit on a multiprocessor: a thread has few enough registers that one fits
+/// beside a block of a small batch (kBesideSmall).
+inline constexpr int kRefreshBlocks = 8;
+
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
     refresh.CountBucket(i);
   }
 }
 
-__global__ void AgeCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    AgeCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
     refresh.AgeBucket(i);
@@ -58,8 +64,9 @@ __global__ void ChooseCacheThreshold(const __grid_constant__ CacheRefresh refres
   refresh.ChooseThreshold();
 }
 
-__global__ void EvictFrames(const __grid_constant__ TableView table,
-                            const __grid_constant__ CacheRefresh refresh) {
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    EvictFrames(const __grid_constant__ TableView table,
+                const __grid_constant__ CacheRefresh refresh) {
   const CudaMedia media(DirtyLog{});
   const ThreadGroup group;
   const CacheAccess<ThreadGroup, CudaMedia> access(refresh.cache, table, group, media);
@@ -69,7 +76,8 @@ __global__ void EvictFrames(const __grid_constant__ TableView table,
   }
 }
 
-__global__ void AssignFrames(const __grid_constant__ CacheRefresh refresh) {
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    AssignFrames(const __grid_constant__ CacheRefresh refresh) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
     refresh.AssignHot(CudaMedia(DirtyLog{}), i);
@@ -91,7 +99,7 @@ __global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_
 
 /// Plans how the slots of frames [first, last) to be filled are read: as operations of `reads`, by
 /// number from `first` on. Opens those that have no value.
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     PlanFills(const __grid_constant__ TableView table,
               const __grid_constant__ DirectoryView directory,
               const __grid_constant__ CacheRefresh refresh, const __grid_constant__ Reads reads,
@@ -122,7 +130,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// Makes the reads that PlanFills planned and PlaceReads placed, a tile each. A block has
 /// neighbours in their order: each multiprocessor translates addresses for itself.
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     FillFrames(const __grid_constant__ TableView table,
                const __grid_constant__ DirectoryView directory,
                const __grid_constant__ CacheRefresh refresh, const __grid_constant__ Reads reads,
