@@ -1,7 +1,6 @@
 #ifndef GPM_CACHE_MEMORY_H_
 #define GPM_CACHE_MEMORY_H_
 
-#include <atomic>
 #include <utility>
 
 #include "cache/policy.h"
@@ -15,23 +14,24 @@ namespace gpm {
 template <template <class> class Array>
 struct CacheMemory {
   CacheMemory() = default;
-  /// @param total_bytes where arrays count what they allocate
-  explicit CacheMemory(std::atomic<std::uint64_t>* total_bytes)
-      : fingerprints(total_bytes),
-        drained(total_bytes),
-        cells(total_bytes),
-        references(total_bytes),
-        keys(total_bytes),
-        frame_of(total_bytes),
-        bucket_of(total_bytes),
-        scores(total_bytes),
-        tags(total_bytes),
-        histogram(total_bytes),
-        free(total_bytes),
-        pending(total_bytes),
-        fills(total_bytes),
-        values(total_bytes),
-        state(total_bytes) {}
+  /// @param memory what arrays are made of, or where they count it
+  template <class Memory>
+  explicit CacheMemory(Memory* memory)
+      : fingerprints(memory),
+        drained(memory),
+        cells(memory),
+        references(memory),
+        keys(memory),
+        frame_of(memory),
+        bucket_of(memory),
+        scores(memory),
+        tags(memory),
+        histogram(memory),
+        free(memory),
+        pending(memory),
+        fills(memory),
+        values(memory),
+        state(memory) {}
 
   // The directory.
   Array<std::uint16_t> fingerprints, drained;

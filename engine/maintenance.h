@@ -25,6 +25,8 @@ class LevelImage {
 struct ExecutorRates {
   double composed_bytes = 0;  ///< a second, of levels read and written by ComposeNewest
   double operations = 0;      ///< a second, of a large batch
+  /// Slots of a level that a batch drains at least: fewer take hardly less time.
+  std::uint64_t drained_slots = 0;
 };
 
 /// What a snapshot takes of a table at one instant.
@@ -64,6 +66,8 @@ class TableMaintenance {
   /// GPU memory that this executor allocated, bytes: but for the workspaces of batches, and those.
   virtual std::uint64_t gpu_bytes() const = 0;
   virtual std::uint64_t workspace_bytes() const = 0;
+  /// Beside those: what it keeps for the next ones.
+  virtual std::uint64_t kept_gpu_bytes() const { return 0; }
   /// What a cache may take by default, as of now, in bytes.
   virtual std::uint64_t CacheBudget() const = 0;
   virtual CacheFillShape CacheFill() const { return {}; }

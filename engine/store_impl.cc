@@ -616,6 +616,7 @@ StoreStats StoreImpl::Stats() {
   stats.pm_bytes_given_back = given_back_;
   stats.queue_bytes = executor_->queue_bytes();
   stats.gpu_bytes = executor_->gpu_bytes() + executor_->workspace_bytes();
+  stats.gpu_bytes_kept = executor_->kept_gpu_bytes();
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;
   stats.geometry = superblock.geometry;

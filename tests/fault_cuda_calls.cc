@@ -62,6 +62,21 @@ GPM_WRAP(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
 GPM_WRAP(cudaMemGetInfo, (std::size_t * free, std::size_t* total), (free, total))
 GPM_WRAP(cudaMalloc, (void** memory, std::size_t bytes), (memory, bytes))
 GPM_WRAP_AFTER(cudaFree, (void* memory), (memory))
+GPM_WRAP(cudaMemPoolCreate, (cudaMemPool_t * pool, const cudaMemPoolProps* properties),
+         (pool, properties))
+GPM_WRAP_AFTER(cudaMemPoolDestroy, (cudaMemPool_t pool), (pool))
+GPM_WRAP(cudaMemPoolSetAttribute, (cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value),
+         (pool, attribute, value))
+GPM_WRAP(cudaMemPoolGetAttribute, (cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value),
+         (pool, attribute, value))
+GPM_WRAP_AFTER(cudaMemPoolTrimTo, (cudaMemPool_t pool, std::size_t bytes), (pool, bytes))
+GPM_WRAP(cudaMallocFromPoolAsync,
+         (void** memory, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream),
+         (memory, bytes, pool, stream))
+GPM_WRAP_AFTER(cudaFreeAsync, (void* memory, cudaStream_t stream), (memory, stream))
+GPM_WRAP_AFTER(cudaDeviceSynchronize, (), ())
+GPM_WRAP(cudaFuncSetAttribute, (const void* function, cudaFuncAttribute attribute, int value),
+         (function, attribute, value))
 GPM_WRAP(cudaHostAlloc, (void** memory, std::size_t bytes, unsigned flags), (memory, bytes, flags))
 GPM_WRAP_AFTER(cudaFreeHost, (void* memory), (memory))
 GPM_WRAP(cudaHostRegister, (void* memory, std::size_t bytes, unsigned flags),

@@ -17,7 +17,7 @@ constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
 
 }  // namespace
 
-Workspace::Workspace(std::atomic<std::uint64_t>* bytes, cudaStream_t stream)
+Workspace::Workspace(DeviceMemory* bytes, cudaStream_t stream)
     : hashes(bytes),
       other_hashes(bytes),
       order(bytes),
@@ -55,19 +55,21 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       access_(open.access),
       most_locks_(MostLocks(open.cache.bytes)),
       mapping_(mapping),
-      cells_(&gpu_bytes_),
-      slots_(&gpu_bytes_),
-      counters_(&gpu_bytes_),
-      locks_(&gpu_bytes_),
-      left_(&gpu_bytes_),
-      zero_(&gpu_bytes_),
-      used_(&gpu_bytes_),
-      marks_(&gpu_bytes_),
-      unsorted_(&gpu_bytes_),
-      sort_library_(&gpu_bytes_),
-      cache_memory_(&gpu_bytes_),
-      fill_plans_(&gpu_bytes_),
-      fill_bins_(&gpu_bytes_) {
+      memory_(open.device, open.cache.bytes == 0),  // of limited memory nothing is kept
+      workspace_memory_(open.device, false),
+      cells_(&memory_),
+      slots_(&memory_),
+      counters_(&memory_),
+      locks_(&memory_),
+      left_(&memory_),
+      zero_(&memory_),
+      used_(&memory_),
+      marks_(&memory_),
+      unsorted_(&memory_),
+      sort_library_(&memory_),
+      cache_memory_(&memory_),
+      fill_plans_(&memory_),
+      fill_bins_(&memory_) {
   int devices = 0;
   CheckCuda(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
   is_only_device_ = devices == 1;
@@ -199,7 +201,7 @@ std::unique_ptr<Workspace> CudaExecutor::TakeWorkspace() {
     }
   }
   const CurrentDevice current = Activate();
-  return std::make_unique<Workspace>(&workspace_bytes_, *stream_);
+  return std::make_unique<Workspace>(&workspace_memory_, *stream_);
 }
 
 void CudaExecutor::ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept {

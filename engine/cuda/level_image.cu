@@ -23,9 +23,8 @@ namespace {
 
 class CudaLevelImage : public LevelImage {
  public:
-  CudaLevelImage(const CudaExecutor& executor, std::uint64_t bytes,
-                 std::atomic<std::uint64_t>* gpu_bytes)
-      : executor_(executor), memory_(gpu_bytes) {
+  CudaLevelImage(const CudaExecutor& executor, std::uint64_t bytes, DeviceMemory* memory)
+      : executor_(executor), memory_(memory) {
     memory_.Reserve(bytes);
     CheckCuda(cudaMemsetAsync(memory_.data(), 0, bytes, stream_), "cudaMemsetAsync");
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
@@ -56,7 +55,7 @@ class CudaLevelImage : public LevelImage {
 std::unique_ptr<LevelImage> CudaExecutor::MakeLevelImage(std::uint64_t bytes) {
   const CurrentDevice current = Activate();
   try {
-    return std::make_unique<CudaLevelImage>(*this, bytes, &gpu_bytes_);
+    return std::make_unique<CudaLevelImage>(*this, bytes, &memory_);
   } catch (const Error&) {
     return nullptr;
   }

@@ -49,7 +49,7 @@ void CudaExecutor::RefreshContext() {
 template <class T>
 void CudaExecutor::ResizeRing(DeviceArray<T>* ring, std::uint64_t positions, std::uint64_t from,
                               std::uint64_t to) {
-  DeviceArray<T> next(&gpu_bytes_);
+  DeviceArray<T> next(&memory_);
   next.Reserve(positions);
   Launch("MoveRing", MoveRing<T>, kGridStrideBlocks, kBlockThreads, *stream_, next.data(),
          positions - 1, ring->data(), ring->size() - 1, from, to);
@@ -71,7 +71,7 @@ std::uint64_t CudaExecutor::LocksWanted() const {
 }
 
 void CudaExecutor::MakeLocks(std::uint64_t locks) {
-  DeviceArray<std::uint32_t> next(&gpu_bytes_);
+  DeviceArray<std::uint32_t> next(&memory_);
   next.Reserve(locks);
   Fill(next.data(), 0, locks);  // all are free
   Synchronize();
@@ -103,8 +103,8 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
     workspaces_.clear();
   }
   const ReclaimPositions at = Positions();  // which waits for what sorts
-  unsorted_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
-  sort_library_ = DeviceArray<std::byte>(&gpu_bytes_);
+  unsorted_ = DeviceArray<std::uint32_t>(&memory_);
+  sort_library_ = DeviceArray<std::byte>(&memory_);
   if (CellPositions(cells) < cells_.size()) {
     ResizeRing(&cells_, CellPositions(cells), head, at.cells_tail);
   }
@@ -112,6 +112,7 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
     ResizeRing(&slots_, SlotPositions(slots), at.slots_tail, at.slots_tail);
   }
   if (LocksWanted() < locks_.size()) MakeLocks(LocksWanted());
+  memory_.GiveBack();
 }
 
 ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) {
@@ -123,10 +124,10 @@ ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>
     used_.Reserve(words);
     CheckCuda(cudaMemsetAsync(used_.data(), 0, 4 * words, *stream_), "cudaMemsetAsync");
   }
-  DeviceArray<ScanCounters> counters(&gpu_bytes_);
+  DeviceArray<ScanCounters> counters(&memory_);
   counters.Reserve(1);
   CheckCuda(cudaMemsetAsync(counters.data(), 0, sizeof(ScanCounters), *stream_), "cudaMemsetAsync");
-  DeviceArray<CellRange> device_ranges(&gpu_bytes_);
+  DeviceArray<CellRange> device_ranges(&memory_);
   device_ranges.Reserve(std::max<std::size_t>(ranges.size(), 1));
   CheckCuda(cudaMemcpyAsync(device_ranges.data(), ranges.data(), ranges.size() * sizeof(CellRange),
                             cudaMemcpyHostToDevice, *stream_),
@@ -166,7 +167,7 @@ void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
            used_.data(), range);
   }
   Synchronize();
-  used_ = DeviceArray<std::uint32_t>(&gpu_bytes_);
+  used_ = DeviceArray<std::uint32_t>(&memory_);
 }
 
 void CudaExecutor::FreeAll(CellRange range) {
@@ -194,7 +195,7 @@ std::uint64_t CudaExecutor::ComposeNewest() {
   const std::uint32_t oldest = table.level_count - 1;
   const std::uint64_t slots = table.Buckets(oldest) << table.slot_bits;
   // Its words one by one, over the link, would take three times as long.
-  DeviceArray<std::byte> copy(&gpu_bytes_);
+  DeviceArray<std::byte> copy(&memory_);
   try {
     copy.Reserve(table.Buckets(oldest) * table.bucket_bytes);
     CopyLines(copy.data(), table.Bucket(oldest, 0), copy.size(), *stream_);
@@ -252,7 +253,7 @@ std::uint64_t CudaExecutor::EndPass() {
 
 std::unique_ptr<TableCopy> CudaExecutor::MakeCopy(const CopyShape& shape) {
   const CurrentDevice current = Activate();
-  return std::make_unique<CudaTableCopy>(*this, shape, &gpu_bytes_);
+  return std::make_unique<CudaTableCopy>(*this, shape, &memory_);
 }
 
 bool CudaExecutor::TakeCopy(TableCopy* copy) {
@@ -297,7 +298,7 @@ void CudaExecutor::AddMarks(const std::uint8_t* marks, std::uint32_t range_bits)
   const CurrentDevice current = Activate();
   const CudaStream stream;
   const std::uint64_t ranges = std::uint64_t{1} << range_bits;
-  DeviceArray<std::uint8_t> added(&gpu_bytes_);
+  DeviceArray<std::uint8_t> added(&memory_);
   added.Reserve(ranges);
   CheckCuda(cudaMemcpyAsync(added.data(), marks, ranges, cudaMemcpyHostToDevice, stream),
             "cudaMemcpyAsync to the device");

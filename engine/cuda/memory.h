@@ -4,11 +4,11 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
 
+#include "engine/cuda/device_memory.h"
 #include "gpmstore/error.h"
 
 namespace gpm {
@@ -21,20 +21,21 @@ inline void CheckCuda(cudaError_t status, const char* call) {
 }
 
 /// GPU memory that grows, by half at least if there is room, and never shrinks: freeing what is too
-/// small waits for all that the GPU does. Counted in `total_bytes`. Movable.
+/// small waits for all that the GPU does. Movable.
 template <class T>
 class DeviceArray {
  public:
   DeviceArray() = default;
-  explicit DeviceArray(std::atomic<std::uint64_t>* total_bytes) : total_bytes_(total_bytes) {}
+  /// @param memory that it is of, and counted in
+  explicit DeviceArray(DeviceMemory* memory) : memory_(memory) {}
   DeviceArray(DeviceArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
-        total_bytes_(other.total_bytes_) {}
+        memory_(other.memory_) {}
   DeviceArray& operator=(DeviceArray&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
-    std::swap(total_bytes_, other.total_bytes_);
+    std::swap(memory_, other.memory_);
     return *this;
   }
   ~DeviceArray() { Free(); }
@@ -53,27 +54,32 @@ class DeviceArray {
 
  private:
   cudaError_t TryAllocate(std::uint64_t size) {
-    const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(T));
+    const std::uint64_t bytes = size * sizeof(T);
+    auto** const data = reinterpret_cast<void**>(&data_);
+    const cudaError_t status =
+        memory_ != nullptr ? memory_->Allocate(data, bytes) : cudaMalloc(data, bytes);
     if (status != cudaSuccess) {
       cudaGetLastError();  // so that the next call does not report this one
       data_ = nullptr;
       return status;
     }
     size_ = size;
-    if (total_bytes_ != nullptr) *total_bytes_ += size * sizeof(T);
     return status;
   }
   void Free() noexcept {
     if (data_ == nullptr) return;
-    cudaFree(data_);
-    if (total_bytes_ != nullptr) *total_bytes_ -= size_ * sizeof(T);
+    if (memory_ != nullptr) {
+      memory_->Free(data_, size_ * sizeof(T));
+    } else {
+      cudaFree(data_);
+    }
     data_ = nullptr;
     size_ = 0;
   }
 
   T* data_ = nullptr;
   std::uint64_t size_ = 0;
-  std::atomic<std::uint64_t>* total_bytes_ = nullptr;
+  DeviceMemory* memory_ = nullptr;
 };
 
 /// A stream of the current device that does not wait for the legacy default stream.

@@ -12,8 +12,7 @@ namespace gpm {
 /// A copy that kernels make in GPU memory, where the directory is, too.
 class CudaTableCopy : public TableCopy {
  public:
-  CudaTableCopy(const CudaExecutor& executor, const CopyShape& wanted,
-                std::atomic<std::uint64_t>* bytes)
+  CudaTableCopy(const CudaExecutor& executor, const CopyShape& wanted, DeviceMemory* bytes)
       : shape(wanted),
         counts(bytes),
         device_keys(bytes),
