@@ -68,6 +68,11 @@ class ElasticRun {
     row["items"] = stats.items;
     row["load_factor"] = stats.load_factor;
     row["resizes"] = stats.resizes;
+    row["composed_resizes"] = stats.composed_resizes;
+    row["resize_ms"] = 1e3 * stats.resize_seconds;
+    row["growth_ms"] = 1e3 * stats.growth_seconds;
+    row["composing_ms"] = 1e3 * stats.composing_seconds;
+    row["directory_ms"] = 1e3 * stats.directory_seconds;
     row["pm_bytes"] = stats.pm_bytes;
     // What those are made of, with the cells in use and the superblocks.
     row["pm_bytes_ready"] = stats.pm_bytes_ready;

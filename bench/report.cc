@@ -68,6 +68,14 @@ nlohmann::json StoreFacts(const StoreStats& stats) {
           {"items", stats.items},
           {"load_factor", stats.load_factor},
           {"resizes", stats.resizes},
+          {"composed_resizes", stats.composed_resizes},
+          {"resize_seconds", stats.resize_seconds},
+          {"growth_seconds", stats.growth_seconds},
+          {"composing_seconds", stats.composing_seconds},
+          {"directory_seconds", stats.directory_seconds},
+          {"pool_growths", stats.pool_growths},
+          {"pool_growth_waits", stats.pool_growth_waits},
+          {"pool_growth_wait_seconds", stats.pool_growth_wait_seconds},
           {"pm_bytes", stats.pm_bytes},
           {"gpu_bytes", stats.gpu_bytes}};
 }

@@ -19,6 +19,7 @@ namespace {
 /// A figure of each repeat.
 struct Figures {
   std::vector<double> mops;
+  std::vector<double> median_ms;
   std::vector<double> slowest_ms;
   std::vector<double> hit_rate;
 
@@ -30,12 +31,14 @@ struct Figures {
                               report.verified, report.first_wrong));
     }
     mops.push_back(report.mops());
+    median_ms.push_back(static_cast<double>(report.batch_latency.Percentile(0.5)) / 1e6);
     slowest_ms.push_back(static_cast<double>(report.batch_latency.max()) / 1e6);
     hit_rate.push_back(HitRate(before, after));
   }
   void AddTo(nlohmann::json* row, const std::string& prefix) const {
     (*row)[prefix + "mops"] = Median(mops);
     (*row)[prefix + "mops_runs"] = mops;
+    (*row)[prefix + "median_ms"] = Median(median_ms);
     (*row)[prefix + "slowest_ms"] = Median(slowest_ms);
     (*row)[prefix + "hit_rate"] = Median(hit_rate);
   }

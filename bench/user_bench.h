@@ -23,7 +23,7 @@ const std::vector<std::string>& UserWorkloads();
 /// @param memory where the arrays of batches are: "host", "pinned" or "device"
 /// @return a row, with what the store was at the end: medians of the repeats, which have a pool
 ///         each; throughputs in million operations a second (of the load, cold, and behind that),
-///         hit rates, slowest batches in milliseconds
+///         hit rates, the median and the slowest batch in milliseconds
 /// @throws as Store, ycsb::Runner; Error(kDamaged) for wrong results
 nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& workload,
                              std::uint64_t batch, const std::string& memory);

@@ -54,6 +54,7 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
     return false;
   }
   const double growth_seconds = SecondsSince(start);
+  Clock::time_point composing = Clock::now();
   std::unique_ptr<LevelImage> image;
   if (!in_place) image = executor_.MakeLevelImage(place.bytes);
   if (!in_place && image == nullptr) return false;
@@ -65,10 +66,15 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
   const TableView larger = MakeTableView(pool_.base(), next);
   std::uint64_t left = 0;
   try {
+    const Clock::time_point directory = Clock::now();
     accelerated_ = accelerated_ && cache_.FollowGrowth(executor_, larger);
     if (!accelerated_) cache_.SetTable(executor_, larger);
+    const Clock::duration taken = Clock::now() - directory;
+    directory_seconds_ += std::chrono::duration<double>(taken).count();
+    composing += taken;
     left = executor_.ComposeNewest();
     if (image != nullptr) image->WriteTo(pool_.base() + place.offset);
+    composing_seconds_ += SecondsSince(composing);
     pool_.AddLevelAt(place, buckets, left == 0);
   } catch (...) {
     health_.AllOrUnusable("the composing of a level was given up", [&]() GPM_REQUIRES(store_state) {

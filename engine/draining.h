@@ -17,9 +17,10 @@ namespace gpm {
 class Draining {
  public:
   /// @param buckets of the level @param bucket_slots of a bucket
-  /// @param room inserts until the table is full
-  void Begin(std::uint64_t buckets, std::uint32_t bucket_slots, std::uint64_t room)
-      GPM_REQUIRES(store_state);
+  /// @param room inserts until the table is full @param least buckets for each batch; of a small
+  /// level fewer
+  void Begin(std::uint64_t buckets, std::uint32_t bucket_slots, std::uint64_t room,
+             std::uint64_t least) GPM_REQUIRES(store_state);
   void End() GPM_REQUIRES(store_state) { *this = {}; }
 
   bool active() const GPM_REQUIRES(store_state) { return buckets_ > 0; }
@@ -38,6 +39,7 @@ class Draining {
   std::uint64_t given_ = 0;
   std::uint64_t done_ = 0;
   bool left_some_ = false;
+  double least_ = 0;          ///< buckets of a batch
   double per_insert_ = 0;     ///< buckets
   double per_operation_ = 0;  ///< that inserts nothing
 };

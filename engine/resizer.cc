@@ -45,8 +45,10 @@ void Resizer::RefreshTable() {
 }
 
 void Resizer::FollowGrowth() {
+  const Clock::time_point start = Clock::now();
   accelerated_ = accelerated_ &&
                  cache_.FollowGrowth(executor_, MakeTableView(pool_.base(), pool_.superblock()));
+  directory_seconds_ += SecondsSince(start);
   if (accelerated_) return;
   RefreshTable();
   MakeAccelerators(1);
@@ -54,8 +56,10 @@ void Resizer::FollowGrowth() {
 
 void Resizer::MakeAccelerators(std::uint32_t new_levels) {
   if (accelerated_) return;
+  const Clock::time_point start = Clock::now();
   cache_.Reset(executor_, MakeTableView(pool_.base(), pool_.superblock()), new_levels);
   accelerated_ = true;
+  directory_seconds_ += SecondsSince(start);
 }
 
 void Resizer::DropAccelerators() {
@@ -225,7 +229,8 @@ void Resizer::GoOnDraining() {
   const auto full = static_cast<std::uint64_t>(Space::kComfortableLoad *
                                                static_cast<double>(SlotsOf(superblock)));
   draining_.Begin(superblock.levels[superblock.level_count - 1].buckets, superblock.geometry.slots,
-                  full - std::min(full, space_.items()));
+                  full - std::min(full, space_.items()),
+                  executor_.rates().drained_slots / superblock.geometry.slots);
   if (!cache_.limited()) executor_.BeginDraining();
 }
 
@@ -234,6 +239,8 @@ void Resizer::AddTo(StoreStats* stats) const {
   stats->composed_resizes = composed_resizes_;
   stats->resize_seconds = resize_seconds_;
   stats->growth_seconds = growth_seconds_;
+  stats->composing_seconds = composing_seconds_;
+  stats->directory_seconds = directory_seconds_;
 }
 
 }  // namespace gpm

@@ -123,6 +123,8 @@ class Resizer {
   std::uint64_t composed_resizes_ GPM_GUARDED_BY(store_state) = 0;
   double resize_seconds_ GPM_GUARDED_BY(store_state) = 0;
   double growth_seconds_ GPM_GUARDED_BY(store_state) = 0;
+  double composing_seconds_ GPM_GUARDED_BY(store_state) = 0;
+  double directory_seconds_ GPM_GUARDED_BY(store_state) = 0;
   std::optional<Composed> composed_ GPM_GUARDED_BY(store_state);
   LevelSizes former_ GPM_GUARDED_BY(store_state);  ///< before the last composing
 };

@@ -12,13 +12,13 @@ void AddTo(StoreStats& sum, const StoreStats& shard) {
       &S::displaced_items, &S::mixed_operations, &S::finds_found, &S::value_cells, &S::free_cells,
       &S::pm_bytes, &S::pm_bytes_ready, &S::pm_bytes_free, &S::pm_bytes_given_back,
       &S::pool_growths, &S::pool_growth_waits, &S::queue_bytes, &S::snapshots, &S::snapshot_bytes,
-      &S::gpu_bytes, &S::threads);
+      &S::gpu_bytes, &S::gpu_bytes_kept, &S::threads);
   // What took this time kept the batches of one shard waiting: of all, the longest.
   const auto longest = [&](auto... field) {
     ((sum.*field = std::max(sum.*field, shard.*field)), ...);
   };
-  longest(&S::resize_seconds, &S::growth_seconds, &S::displacing_seconds,
-          &S::pool_growth_wait_seconds, &S::snapshot_pause_seconds);
+  longest(&S::resize_seconds, &S::growth_seconds, &S::composing_seconds, &S::directory_seconds,
+          &S::displacing_seconds, &S::pool_growth_wait_seconds, &S::snapshot_pause_seconds);
   sum.level_buckets.resize(std::max(sum.level_buckets.size(), shard.level_buckets.size()));
   for (std::size_t i = 0; i < shard.level_buckets.size(); ++i) {
     sum.level_buckets[i] += shard.level_buckets[i];

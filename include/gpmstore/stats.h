@@ -64,7 +64,9 @@ struct StoreStats {
   std::uint64_t resizes = 0;           ///< since open
   std::uint64_t composed_resizes = 0;  ///< of those, that wrote new levels as a whole
   double resize_seconds = 0;           ///< that they took; no batch ran
-  double growth_seconds = 0;  ///< of that, until the medium had room and the executor saw it
+  double growth_seconds = 0;     ///< of that, until the medium had room and the executor saw it
+  double composing_seconds = 0;  ///< of that, writing new levels as a whole, and their memory
+  double directory_seconds = 0;  ///< making directory and cache, of that and at opening
   /// Since open: items that were moved to another slot of theirs so that an insert found one, and
   /// the table need not grow yet; and what that took. No batch ran.
   std::uint64_t displaced_items = 0;
@@ -101,6 +103,9 @@ struct StoreStats {
   std::uint64_t snapshot_failures = 0;  ///< of OpenOptions::snapshot, since open
   std::string snapshot_error;           ///< of the last of those, if it failed; else empty
   std::uint64_t gpu_bytes = 0;          ///< GPU memory this store allocated
+  /// Beside those: GPU memory that it keeps for its next arrays, a 512th of the device's at most;
+  /// given back by Compact and Close. With CacheOptions::bytes none.
+  std::uint64_t gpu_bytes_kept = 0;
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   Geometry geometry;

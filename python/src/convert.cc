@@ -196,6 +196,8 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["composed_resizes"] = stats.composed_resizes;
   dict["resize_seconds"] = stats.resize_seconds;
   dict["growth_seconds"] = stats.growth_seconds;
+  dict["composing_seconds"] = stats.composing_seconds;
+  dict["directory_seconds"] = stats.directory_seconds;
   dict["displaced_items"] = stats.displaced_items;
   dict["displacing_seconds"] = stats.displacing_seconds;
   dict["pool_growths"] = stats.pool_growths;
@@ -221,6 +223,7 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["snapshot_failures"] = stats.snapshot_failures;
   dict["snapshot_error"] = stats.snapshot_error;
   dict["gpu_bytes"] = stats.gpu_bytes;
+  dict["gpu_bytes_kept"] = stats.gpu_bytes_kept;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;
   dict["geometry"] = GeometryName(stats.geometry);
