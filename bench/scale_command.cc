@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,8 +21,14 @@
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
+#include "pm/gpu_host.h"
+#include "ycsb/batch_buffers.h"
+#include "ycsb/device_buffers.h"
 #include "ycsb/generators.h"
 #include "ycsb/items.h"
+#ifdef GPM_HAVE_NCCL
+#include "gpmstore/nccl_exchange.h"
+#endif
 
 namespace gpm::bench {
 namespace {
@@ -30,13 +37,15 @@ using nlohmann::json;
 
 struct ScaleArguments {
   std::string folder;
-  std::vector<std::uint32_t> ranks = {1, 2, 4};
+  std::vector<std::uint32_t> ranks = {0, 1, 2, 4};
   std::vector<int> devices;
   std::uint64_t records = 1'000'000;
   std::uint64_t batch = std::uint64_t{1} << 16;
   unsigned batches = 9;
   std::uint32_t value_size = 128;
   bool strong = false;
+  std::string memory = "auto";
+  std::string exchange = "threads";
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;
   std::uint64_t seed = 1;
@@ -59,9 +68,11 @@ constexpr Work kWorks[] = {
     {"A, Zipf", Op::kFind, true, true, true},
 };
 
-/// One rank, with the arrays of its parts.
+/// One rank, with the arrays of its parts; or a Store alone, of which all is local work. Made and
+/// used by a thread of its own.
 class Rank {
  public:
+  /// @param exchange null: a Store
   Rank(const ScaleArguments& arguments, std::uint32_t rank, std::uint32_t ranks,
        std::unique_ptr<Exchange> exchange)
       : arguments_(arguments),
@@ -70,22 +81,33 @@ class Rank {
                                 : arguments.batch),
         rank_(rank),
         ranks_(ranks),
-        zipf_(records_),
-        keys_(batch_ * kKeySize),
-        values_(batch_ * arguments.value_size),
-        found_(values_.size()),
-        results_(batch_) {
+        zipf_(records_) {
     OpenOptions open;
     open.executor = arguments.executor;
     open.threads = arguments.threads;
-    const std::vector<int>& devices = arguments.devices;
-    if (!devices.empty()) open.device = devices[rank % devices.size()];
-    store_ = DistributedStore::Create(arguments.folder, std::move(exchange),
-                                      {.key_size = kKeySize, .value_size = arguments.value_size},
-                                      {.shards = ranks}, open);
+    if (!arguments.devices.empty()) open.device = DeviceOf(arguments, rank);
+    const ycsb::BatchBuffers::Shape shape{
+        .rows = batch_, .key_size = kKeySize, .value_size = arguments.value_size};
+    if (arguments.memory == "device") {
+      UseGpu(open.device);
+      buffers_ = std::make_unique<ycsb::DeviceBatchBuffers>(shape);
+    } else {
+      buffers_ = std::make_unique<ycsb::BatchBuffers>(shape);
+    }
+    const CreateOptions create{.key_size = kKeySize, .value_size = arguments.value_size};
+    if (exchange == nullptr) {
+      alone_ = Store::Create(arguments.folder, create, open);
+    } else {
+      store_ = DistributedStore::Create(arguments.folder, std::move(exchange), create,
+                                        {.shards = ranks}, open);
+    }
   }
 
-  DistributedStore& store() { return store_; }
+  static int DeviceOf(const ScaleArguments& arguments, std::uint32_t rank) {
+    return arguments.devices[rank % arguments.devices.size()];
+  }
+
+  StoreStats Stats() const { return alone_ ? alone_.Stats() : store_.Stats(); }
   std::uint64_t batch() const { return batch_; }
   std::uint64_t records() const { return records_; }
 
@@ -100,10 +122,10 @@ class Rank {
         if (record >= records_) break;
         Put(n, record);
       }
-      seconds += Timed({.op = Op::kInsert,
-                        .keys = std::span(keys_).first(n * kKeySize),
-                        .values = std::span(values_).first(n * arguments_.value_size),
-                        .results = std::span(results_).first(n)});
+      buffers_->Upload(n);
+      Batch batch = buffers_->View(0, n, Op::kInsert);
+      batch.found = {};
+      seconds += Timed(batch);
       Require(n, Result::kOk);
     }
     return seconds;
@@ -112,32 +134,29 @@ class Rank {
   /// The median of several batches, in seconds.
   double Measure(const Work& work) {
     std::vector<double> seconds;
-    std::vector<Op> ops;
-    for (std::uint64_t i = 0; work.updates_half && i < batch_; ++i) {
-      ops.push_back(i % 2 == 0 ? work.op : Op::kUpdate);
+    for (std::uint64_t i = 0; i < batch_; ++i) {
+      buffers_->ops()[i] = i % 2 == 0 ? work.op : Op::kUpdate;
     }
     for (unsigned repeat = 0; repeat <= arguments_.batches; ++repeat) {
       for (std::uint64_t i = 0; i < batch_; ++i) {
         const std::uint64_t record = work.zipf ? zipf_.Draw(random_) : random_.NextBelow(records_);
         Put(i, work.there ? record : records_ + record);
       }
-      const bool writes = work.updates_half || work.op == Op::kUpdate;
-      const double took = Timed(
-          {.op = work.op,
-           .ops = ops,
-           .keys = keys_,
-           .values = writes ? std::span<const std::byte>(values_) : std::span<const std::byte>(),
-           .found = work.op == Op::kFind ? std::span(found_) : std::span<std::byte>(),
-           .results = results_});
+      buffers_->Upload(batch_);
+      Batch batch =
+          buffers_->View(0, batch_, work.updates_half ? std::nullopt : std::optional(work.op));
+      if (!work.updates_half && work.op == Op::kFind) batch.values = {};
+      if (work.op != Op::kFind) batch.found = {};
+      const double took = Timed(batch);
       Require(batch_, work.there ? Result::kOk : Result::kNotFound);
       if (repeat > 0) seconds.push_back(took);  // memory is allocated
-      if (repeat == 0) before_ = store_.Exchanged();
+      if (repeat == 0) before_ = AllExchanged();
     }
     return Median(seconds);
   }
   /// What was exchanged since the first batch of the last Measure.
   ExchangeStats Exchanged() const {
-    ExchangeStats now = store_.Exchanged();
+    ExchangeStats now = AllExchanged();
     now.split_seconds -= before_.split_seconds;
     now.send_seconds -= before_.send_seconds;
     now.local_seconds -= before_.local_seconds;
@@ -150,21 +169,33 @@ class Rank {
 
  private:
   void Put(std::uint64_t row, std::uint64_t record) {
-    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed),
-                   std::span(keys_).subspan(row * kKeySize, kKeySize));
-    ycsb::WriteValue(
-        record, 0, std::span(values_).subspan(row * arguments_.value_size, arguments_.value_size));
+    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers_->key(row));
+    ycsb::WriteValue(record, 0, buffers_->value(row));
   }
   double Timed(const Batch& batch) {
     const auto start = std::chrono::steady_clock::now();
-    store_.Apply(batch);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (alone_) {
+      alone_.Apply(batch);
+    } else {
+      store_.Apply(batch);
+    }
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (alone_) {
+      of_alone_.local_seconds += seconds;
+      of_alone_.asked += batch.results.size();
+      of_alone_.sent = of_alone_.carried_out = of_alone_.asked;
+    }
+    return seconds;
   }
-  void Require(std::uint64_t rows, Result expected) const {
+  ExchangeStats AllExchanged() const { return alone_ ? of_alone_ : store_.Exchanged(); }
+  void Require(std::uint64_t rows, Result expected) {
+    buffers_->Download(rows);
     for (std::uint64_t i = 0; i < rows; ++i) {
-      if (results_[i] == expected) continue;
-      throw Error(ErrorCode::kDamaged, fmt::format("operation {}: {} instead of {}", i,
-                                                   ResultName(results_[i]), ResultName(expected)));
+      if (buffers_->results()[i] == expected) continue;
+      throw Error(ErrorCode::kDamaged,
+                  fmt::format("operation {}: {} instead of {}", i,
+                              ResultName(buffers_->results()[i]), ResultName(expected)));
     }
   }
 
@@ -175,12 +206,11 @@ class Rank {
   const std::uint32_t ranks_;
   const ycsb::RecordZipfian zipf_;
   ycsb::Random random_{arguments_.seed, rank_};
-  std::vector<std::byte> keys_;
-  std::vector<std::byte> values_;
-  std::vector<std::byte> found_;
-  std::vector<Result> results_;
+  std::unique_ptr<ycsb::BatchBuffers> buffers_;
   ExchangeStats before_;
+  ExchangeStats of_alone_;
   DistributedStore store_;
+  Store alone_;
 };
 
 /// Calls work(rank) on a thread for each. @throws what one threw, when all have ended
@@ -210,11 +240,29 @@ json Row(const char* name, std::uint32_t ranks, double operations, double second
           {"batch_ms", 1e3 * seconds}};
 }
 
+std::vector<std::unique_ptr<Exchange>> MakeExchanges(const ScaleArguments& arguments,
+                                                     std::uint32_t ranks) {
+  std::vector<std::unique_ptr<Exchange>> exchanges = MakeThreadExchanges(ranks);
+#ifdef GPM_HAVE_NCCL
+  if (arguments.exchange == "nccl") {
+    OnAll(ranks, [&](std::uint32_t i) {
+      exchanges[i] = MakeNcclExchange(std::move(exchanges[i]), Rank::DeviceOf(arguments, i));
+    });
+  }
+#else
+  static_cast<void>(arguments);
+#endif
+  return exchanges;
+}
+
 /// A store of so many ranks, each a thread, that is there for this alone.
-void MeasureRanks(const ScaleArguments& arguments, std::uint32_t ranks, json* report) {
-  ShowProgress(fmt::format("{} ranks", ranks));
+/// @param of how many ranks; 0: a Store
+void MeasureRanks(const ScaleArguments& arguments, std::uint32_t of, json* report) {
+  ShowProgress(fmt::format("{} ranks", of));
+  const std::uint32_t ranks = std::max(of, 1u);
   std::vector<std::unique_ptr<Rank>> all(ranks);
-  auto exchanges = MakeThreadExchanges(ranks);
+  std::vector<std::unique_ptr<Exchange>> exchanges(ranks);
+  if (of > 0) exchanges = MakeExchanges(arguments, of);
   std::vector<double> seconds(ranks);
   const auto slowest = [&] { return *std::max_element(seconds.begin(), seconds.end()); };
   OnAll(ranks, [&](std::uint32_t i) {
@@ -224,10 +272,10 @@ void MeasureRanks(const ScaleArguments& arguments, std::uint32_t ranks, json* re
   json& rows = (*report)["rows"];
   const double operations = static_cast<double>(all.front()->batch() * ranks);
   const double batches_of_load = static_cast<double>(all.front()->records()) / operations;
-  rows.push_back(Row("load", ranks, operations, slowest() / batches_of_load));
+  rows.push_back(Row("load", of, operations, slowest() / batches_of_load));
   for (const Work& work : kWorks) {
     OnAll(ranks, [&](std::uint32_t i) { seconds[i] = all[i]->Measure(work); });
-    json row = Row(work.name, ranks, operations, slowest());
+    json row = Row(work.name, of, operations, slowest());
     ExchangeStats sum;
     std::uint64_t busiest = 0;
     for (const auto& rank : all) {
@@ -251,15 +299,18 @@ void MeasureRanks(const ScaleArguments& arguments, std::uint32_t ranks, json* re
          {"busiest", static_cast<double>(busiest) * ranks / static_cast<double>(sum.carried_out)}});
     rows.push_back(std::move(row));
   }
-  if (!report->contains("store")) (*report)["store"] = StoreFacts(all.front()->store().Stats());
+  if (!report->contains("store")) (*report)["store"] = StoreFacts(all.front()->Stats());
   OnAll(ranks, [&](std::uint32_t i) { all[i].reset(); });
 }
 
 void Print(const json& report) {
-  fmt::print("{}: {} records and batches of {} {}\n\n",
+  fmt::print("{}: {} records and batches of {} {}, in {} memory; exchange: {}\n",
              report.at("strong").get<bool>() ? "strong scaling" : "weak scaling",
              report.at("records").get<std::uint64_t>(), report.at("batch").get<std::uint64_t>(),
-             report.at("strong").get<bool>() ? "in all" : "a rank");
+             report.at("strong").get<bool>() ? "in all" : "a rank",
+             report.at("memory").get<std::string>(), report.at("exchange").get<std::string>());
+  fmt::print(
+      "(0 ranks: a Store alone. Times in ms: of a batch, and of its phases on average.)\n\n");
   fmt::print("{:>14}{:>7}{:>9}{:>10}{:>9}{:>9}{:>9}{:>9}{:>7}{:>9}\n", "", "ranks", "M/s",
              "batch, ms", "split", "send", "local", "return", "sent", "busiest");
   for (const json& row : report.at("rows")) {
@@ -282,9 +333,15 @@ void Run(ScaleArguments& arguments) {
     throw Error(ErrorCode::kExists,
                 arguments.folder + ": exists already; --folder names a new one");
   }
+  const bool on_gpu = arguments.executor != ExecutorKind::kCpu && GpuCount() > 0;
+  if (arguments.memory == "auto") arguments.memory = on_gpu ? "device" : "host";
+  if (on_gpu && arguments.devices.empty()) {
+    for (int i = 0; i < GpuCount(); ++i) arguments.devices.push_back(i);
+  }
   json report = {{"benchmark", "scale"},         {"machine", MachineFacts()},
                  {"records", arguments.records}, {"batch", arguments.batch},
                  {"strong", arguments.strong},   {"devices", arguments.devices},
+                 {"memory", arguments.memory},   {"exchange", arguments.exchange},
                  {"seed", arguments.seed},       {"rows", json::array()}};
   const auto remove = [&] {
     std::error_code ignored;
@@ -312,11 +369,15 @@ void AddScaleCommand(CLI::App& program) {
       "scale",
       "A store over several ranks, each a thread with a shard: throughput, and where it "
       "goes");
-  command->add_option("--ranks", arguments->ranks, "Numbers of ranks, one after the other")
+  command
+      ->add_option("--ranks", arguments->ranks,
+                   "Numbers of ranks, one after the other; 0 is a store of one pool, without any")
       ->delimiter(',')
-      ->check(CLI::Range(1u, 64u))
+      ->check(CLI::Range(0u, 64u))
       ->capture_default_str();
-  command->add_option("--devices", arguments->devices, "CUDA devices that the ranks use in turn")
+  command
+      ->add_option("--devices", arguments->devices,
+                   "CUDA devices that the ranks use in turn; default: all")
       ->delimiter(',')
       ->check(CLI::Range(0, 1023));
   command->add_option("--records", arguments->records, "Items of each rank")
@@ -336,6 +397,23 @@ void AddScaleCommand(CLI::App& program) {
   command->add_option("--folder", arguments->folder,
                       "Folder for the pools, which is removed at the end; default: a new one on "
                       "tmpfs");
+  command
+      ->add_option("--memory", arguments->memory,
+                   "Where the arrays of batches are: host, device (of the rank's GPU), or auto, "
+                   "which is device with executor cuda")
+      ->check(CLI::IsMember({"auto", "host", "device"}))
+      ->capture_default_str();
+#ifdef GPM_HAVE_NCCL
+  const std::vector<std::string> exchanges = {"threads", "nccl"};
+#else
+  const std::vector<std::string> exchanges = {"threads"};
+#endif
+  command
+      ->add_option("--exchange", arguments->exchange,
+                   "How rows in GPU memory are exchanged: by copies that threads make, or by NCCL, "
+                   "where it was found when this was built")
+      ->check(CLI::IsMember(exchanges))
+      ->capture_default_str();
   command->add_option("--seed", arguments->seed, "Of the keys")->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddJsonOption(*command, &arguments->json);

@@ -2,11 +2,14 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
+#include "pm/gpu_host.h"
 #include "pm/mutex.h"
 
 namespace gpm {
@@ -20,7 +23,10 @@ class Hub {
 
   std::uint32_t ranks() const { return static_cast<std::uint32_t>(sent_.size()); }
 
-  void AllToAll(std::uint32_t rank, Exchange::Send send, Exchange::Receive receive) {
+  /// @param copy of rows that are for this rank @param end of the copies
+  template <class Copy, class End>
+  void AllToAll(std::uint32_t rank, Exchange::Send send, Exchange::Receive receive,
+                const Copy& copy, const End& end) {
     MutexLock lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() + timeout_;
     const std::uint64_t meeting = meeting_;
@@ -41,22 +47,30 @@ class Hub {
     // All have come, and take what is for them, whatever fails: until then nobody changes what it
     // sent.
     std::optional<std::string> wrong;
-    for (std::uint32_t from = 0; from < ranks(); ++from) {
-      const std::span<const std::byte> rows = (*sent_[from])[rank];
-      if (rows.size() != receive[from].size()) {
-        wrong = fmt::format("rank {} sends {} bytes to rank {}, which expects {}", from,
-                            rows.size(), rank, receive[from].size());
-      }
+    for (std::size_t part = 0; part < receive.size() && !wrong; ++part) {
+      const auto from = static_cast<std::uint32_t>(part % ranks());
+      const std::size_t bytes = SentBy(from, part - from + rank).size();
+      if (bytes == receive[part].size() && sent_[from]->size() == receive.size()) continue;
+      wrong = fmt::format("rank {} sends {} bytes to rank {}, which expects {}", from, bytes, rank,
+                          receive[part].size());
     }
-    if (wrong) Fail(*wrong);
+    std::exception_ptr failure;
     if (!wrong) {
       lock.Unlock();  // all ranks copy at once
-      for (std::uint32_t from = 0; from < ranks(); ++from) {
-        const std::span<const std::byte> rows = (*sent_[from])[rank];
-        if (!rows.empty()) std::memcpy(receive[from].data(), rows.data(), rows.size());
+      try {
+        for (std::size_t part = 0; part < receive.size(); ++part) {
+          const std::size_t from = part % ranks();
+          const std::span<const std::byte> rows = SentBy(from, part - from + rank);
+          if (!rows.empty()) copy(receive[part].data(), rows.data(), rows.size());
+        }
+        end();
+      } catch (const Error& error) {
+        wrong = fmt::format("rank {}: {}", rank, error.what());
+        failure = std::current_exception();
       }
       lock.Lock();
     }
+    if (wrong) Fail(*wrong);
     const std::uint64_t taken_by_all = taken_meetings_;
     if (++took_ == ranks()) {
       took_ = 0;
@@ -65,6 +79,7 @@ class Hub {
       changed_.notify_all();
     }
     while (taken_meetings_ == taken_by_all) changed_.wait(lock.native());
+    if (failure) std::rethrow_exception(failure);
     if (wrong) throw Error(ErrorCode::kIo, "exchange: " + *wrong);
   }
 
@@ -74,6 +89,11 @@ class Hub {
   }
 
  private:
+  /// An array that a rank sends, which has come; empty if it has none of that number.
+  std::span<const std::byte> SentBy(std::size_t rank, std::size_t part) const {
+    const Exchange::Send& sent = *sent_[rank];
+    return part < sent.size() ? sent[part] : std::span<const std::byte>();
+  }
   void Fail(std::string why) GPM_REQUIRES(mutex_) {
     if (failure_.empty()) failure_ = std::move(why);
     changed_.notify_all();
@@ -104,14 +124,42 @@ class ThreadExchange final : public Exchange {
 
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t ranks() const override { return hub_->ranks(); }
-  void AllToAll(Send send, Receive receive) override { hub_->AllToAll(rank_, send, receive); }
+  void AllToAll(Send send, Receive receive) override {
+    hub_->AllToAll(
+        rank_, send, receive,
+        [](std::byte* to, const std::byte* from, std::size_t bytes) {
+          std::memcpy(to, from, bytes);
+        },
+        [] {});
+  }
+  bool TakesGpuMemory(int device) const override { return device < GpuCount(); }
+  /// Each copies what is for it, from the others' GPUs.
+  void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream) override {
+    AwaitGpu(stream);
+    hub_->AllToAll(
+        rank_, send, receive,
+        [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+          if (const int other = GpuOf(from); other != GpuOf(to)) Connect(GpuOf(to), other);
+          CopyByGpu(to, from, bytes, stream);
+        },
+        [&] { AwaitGpu(stream); });
+  }
 
  private:
+  void Connect(int device, int other) {
+    if (connected_.insert(other).second) ConnectGpus(device, other);
+  }
+
   const std::shared_ptr<Hub> hub_;
   const std::uint32_t rank_;
+  std::set<int> connected_;  ///< devices of the others
 };
 
 }  // namespace
+
+void Exchange::AllToAllOnGpu(Send, Receive, CUstream_st*) {
+  throw Error(ErrorCode::kUnsupported, "exchange: it takes no arrays in GPU memory");
+}
 
 void Exchange::AllGather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const std::vector<std::span<const std::byte>> send(ranks(), mine);

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
+
 namespace gpm {
 
 /// How long a rank waits for the others, by default: longer than any of them works on a batch.
@@ -36,6 +38,15 @@ class Exchange {
   ///        has as many bytes as rank i sends here: tell them first
   /// @throws Error kIo
   virtual void AllToAll(Send send, Receive receive) = 0;
+
+  /// Whether AllToAllOnGpu takes arrays in the memory of a device.
+  virtual bool TakesGpuMemory(int /*device*/) const { return false; }
+  /// AllToAll of arrays in GPU memory, of several at once: send[k * ranks() + i] is what rank i
+  /// gets of the k-th. Waits for what is on `stream`, which may write the arrays that are sent.
+  /// @param send, receive memory of a device that TakesGpuMemory says; every rank has as many
+  /// @param stream of that device
+  /// @throws Error kIo; kGpu; kUnsupported (this exchange takes no such memory)
+  virtual void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream);
 
   /// The same number of bytes for each: rank i's is all[i * mine.size(), ...).
   void AllGather(std::span<const std::byte> mine, std::span<std::byte> all);
