@@ -251,7 +251,7 @@ bool Collective::TakesGpuMemory() const {
   return device_ >= 0 && exchange_.TakesGpuMemory(device_);
 }
 
-Splitter& Collective::SplitterFor(const std::vector<Terms>& terms) {
+bool Collective::IsOnGpu(const std::vector<Terms>& terms) {
   const auto rank_that = [&](std::uint8_t Terms::*which, std::uint8_t value) {
     const auto part = std::find_if(terms.begin(), terms.end(),
                                    [&](const Terms& each) { return each.*which == value; });
@@ -259,17 +259,19 @@ Splitter& Collective::SplitterFor(const std::vector<Terms>& terms) {
   };
   const std::size_t with_gpu = rank_that(&Terms::on_gpu, 1);
   const std::size_t without = rank_that(&Terms::takes_gpu, 0);
-  if (with_gpu == terms.size()) {
-    if (host_ == nullptr) host_ = MakeHostSplitter(threads_);
-    return *host_;
+  if (with_gpu == terms.size()) return false;
+  if (without == terms.size()) return true;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("batch: an array of rank {} is in GPU memory, which rank {} can't take",
+                          with_gpu, without));
+}
+
+Splitter& Collective::SplitterFor(bool on_gpu) {
+  std::unique_ptr<Splitter>& splitter = on_gpu ? gpu_ : host_;
+  if (splitter == nullptr) {
+    splitter = on_gpu ? MakeGpuSplitter(device_, 0) : MakeHostSplitter(threads_);
   }
-  if (without < terms.size()) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("batch: an array of rank {} is in GPU memory, which rank {} can't take",
-                            with_gpu, without));
-  }
-  if (gpu_ == nullptr) gpu_ = MakeGpuSplitter(device_, 0);
-  return *gpu_;
+  return *splitter;
 }
 
 bool Collective::AnyWantsFound(const std::vector<Terms>& terms) {
@@ -368,11 +370,28 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
     Lap(&stats_.local_seconds);
     return CountNotOkOf(mine.results);
   }
-  const std::vector<Terms> terms = GatherTerms(mine);
+  std::vector<Terms> terms;
   std::vector<std::byte> initial_row;
-  Batch theirs = Agree(mine, terms, &initial_row);
-  Splitter& splitter = SplitterFor(terms);
+  Batch theirs;
   try {
+    terms = GatherTerms(mine);
+    theirs = Agree(mine, terms, &initial_row);
+  } catch (const Error&) {  // which all ranks throw
+    throw;
+  } catch (const std::exception& error) {
+    exchange_.Leave(error.what());
+    throw;
+  }
+  CarryOut(mine, terms, theirs, local);
+  return CountNotOkOf(mine.results);
+}
+
+void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
+                          const Local& local) {
+  const bool on_gpu = IsOnGpu(terms);
+  bool together = false;
+  try {
+    Splitter& splitter = SplitterFor(on_gpu);
     splitter.Begin();
     const bool only_finds = theirs.ops.empty() && theirs.op == Op::kFind;
     const Route route = MakeRoute(splitter, mine.keys, only_finds);
@@ -382,18 +401,20 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
     theirs.results = {reinterpret_cast<Result*>(results.data()), results.size()};
     theirs.found = splitter.Take(AnyWantsFound(terms) ? results.size() * value_size_ : 0);
     Lap(&stats_.send_seconds);
+    together = true;  // what this throws it throws on all ranks
     Together(exchange_, [&] {
       if (!results.empty()) local(theirs);
     });
+    together = false;
     Lap(&stats_.local_seconds);
     Return(splitter, route, theirs, terms, mine);
     Lap(&stats_.return_seconds);
-  } catch (...) {  // what was enqueued is waited for
-    host_.reset();
+  } catch (const std::exception& error) {
+    if (!together) exchange_.Leave(error.what());
+    host_.reset();  // which waits for what was enqueued
     gpu_.reset();
     throw;
   }
-  return CountNotOkOf(mine.results);
 }
 
 }  // namespace gpm

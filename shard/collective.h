@@ -59,7 +59,8 @@ class Collective {
   /// @return how many operations of `mine` were not kOk; kNotCounted with results in GPU memory
   /// @throws Error kInvalidArgument (a part is not valid, or they do not fit together) or
   ///         kUnsupported (some rank does not take GPU memory): nothing was applied; kIo
-  ///         (Exchange), kGpu; and as Together: then each operation has happened or not
+  ///         (Exchange), kGpu, std::bad_alloc; and as Together: then each operation has happened or
+  ///         not. A rank that fails otherwise than in `local` leaves the exchange.
   std::uint64_t Apply(const Batch& mine, const Local& local);
 
   const ExchangeStats& stats() const { return stats_; }
@@ -73,9 +74,13 @@ class Collective {
   Batch Agree(const Batch& mine, const std::vector<Terms>& terms,
               std::vector<std::byte>* initial_row);
   bool TakesGpuMemory() const;
+  /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
+  void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
+                const Local& local);
   static bool AnyWantsFound(const std::vector<Terms>& terms);
-  /// Where the batch is divided, on every rank.
-  Splitter& SplitterFor(const std::vector<Terms>& terms);
+  /// Whether it is divided on GPUs, on every rank. @throws Error(kUnsupported), on all
+  static bool IsOnGpu(const std::vector<Terms>& terms);
+  Splitter& SplitterFor(bool on_gpu);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);

@@ -71,6 +71,12 @@ class NcclExchange final : public Exchange {
     host_->AllToAll(send, receive);
   }
 
+  void Leave(const std::string& why) override {
+    failure_ = "this rank has left: " + why;
+    Abort();
+    host_->Leave(why);
+  }
+
   bool TakesGpuMemory(int device) const override { return device == device_; }
 
   void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream) override {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -11,6 +12,7 @@
 #include "gpmstore/exchange.h"
 #include "pm/gpu_host.h"
 #include "pm/mutex.h"
+#include "pm/pause_cpu.h"
 
 namespace gpm {
 namespace {
@@ -37,6 +39,7 @@ class Hub {
       ++meeting_;
       changed_.notify_all();
     }
+    SpinWhile(lock, [&] { return meeting_ == meeting && !failed_; });
     while (meeting_ == meeting && failure_.empty()) {
       if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout &&
           meeting_ == meeting) {
@@ -78,14 +81,16 @@ class Hub {
       for (auto& sent : sent_) sent.reset();
       changed_.notify_all();
     }
+    SpinWhile(lock, [&] { return taken_meetings_ == taken_by_all; });
     while (taken_meetings_ == taken_by_all) changed_.wait(lock.native());
     if (failure) std::rethrow_exception(failure);
     if (wrong) throw Error(ErrorCode::kIo, "exchange: " + *wrong);
   }
 
-  void Leave(std::uint32_t rank) {
+  /// @param why or empty
+  void Leave(std::uint32_t rank, const std::string& why) {
     const MutexLock lock(mutex_);
-    Fail(fmt::format("rank {} has left", rank));
+    Fail(fmt::format("rank {} has left{}{}", rank, why.empty() ? "" : ": ", why));
   }
 
  private:
@@ -96,7 +101,18 @@ class Hub {
   }
   void Fail(std::string why) GPM_REQUIRES(mutex_) {
     if (failure_.empty()) failure_ = std::move(why);
+    failed_ = true;
     changed_.notify_all();
+  }
+  /// Looks for a while without the mutex: the others of a batch on GPUs come within microseconds,
+  /// and to be woken up takes longer.
+  template <class Waits>
+  static void SpinWhile(MutexLock& lock, const Waits& waits) {
+    constexpr std::chrono::microseconds kLooks{50};
+    lock.Unlock();
+    const auto end = std::chrono::steady_clock::now() + kLooks;
+    while (waits() && std::chrono::steady_clock::now() < end) PauseCpu();
+    lock.Lock();
   }
   /// A rank that the others wait for.
   std::size_t Missing() const GPM_REQUIRES(mutex_) {
@@ -112,15 +128,17 @@ class Hub {
   std::vector<std::optional<Exchange::Send>> sent_;  ///< by those that have come
   std::uint32_t came_ GPM_GUARDED_BY(mutex_) = 0;    ///< ranks, to this meeting
   std::uint32_t took_ GPM_GUARDED_BY(mutex_) = 0;    ///< ranks that took what was for them
-  std::uint64_t meeting_ GPM_GUARDED_BY(mutex_) = 0;
-  std::uint64_t taken_meetings_ GPM_GUARDED_BY(mutex_) = 0;
+  // Written under the mutex.
+  std::atomic<std::uint64_t> meeting_ = 0;
+  std::atomic<std::uint64_t> taken_meetings_ = 0;
+  std::atomic<bool> failed_ = false;  ///< failure_ is not empty
 };
 
 class ThreadExchange final : public Exchange {
  public:
   ThreadExchange(std::shared_ptr<Hub> hub, std::uint32_t rank)
       : hub_(std::move(hub)), rank_(rank) {}
-  ~ThreadExchange() override { hub_->Leave(rank_); }
+  ~ThreadExchange() override { hub_->Leave(rank_, ""); }
 
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t ranks() const override { return hub_->ranks(); }
@@ -132,6 +150,7 @@ class ThreadExchange final : public Exchange {
         },
         [] {});
   }
+  void Leave(const std::string& why) override { hub_->Leave(rank_, why); }
   bool TakesGpuMemory(int device) const override { return device < GpuCount(); }
   /// Each copies what is for it, from the others' GPUs.
   void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream) override {

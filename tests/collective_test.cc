@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -333,6 +334,60 @@ TEST_F(CollectiveTest, ARankThatLeavesOrDoesNotComeEndsTheOthersCalls) {
     }
     for (const auto& rank : ranks_) EXPECT_EQ(rank->store.Stats().items, 0u);
   }
+}
+
+/// Has no memory for one of its calls.
+class FailingExchange final : public Exchange {
+ public:
+  FailingExchange(std::unique_ptr<Exchange> exchange, int call)
+      : exchange_(std::move(exchange)), calls_(call) {}
+  std::uint32_t rank() const override { return exchange_->rank(); }
+  std::uint32_t ranks() const override { return exchange_->ranks(); }
+  void AllToAll(Send send, Receive receive) override {
+    if (calls_-- == 0) throw std::bad_alloc();
+    exchange_->AllToAll(send, receive);
+  }
+  void Leave(const std::string& why) override { exchange_->Leave(why); }
+
+ private:
+  std::unique_ptr<Exchange> exchange_;
+  int calls_;
+};
+
+TEST_F(CollectiveTest, ARankThatFailsAmidABatchEndsTheOthersCalls) {
+  // Agreeing, counts, keys, kinds, values, [the batch itself,] results, found values.
+  for (const int call : {0, 1, 2, 3, 4, 6, 7}) {
+    SCOPED_TRACE(call);
+    MakeRanks(3, 8, 16);
+    ranks_[1]->exchange = std::make_unique<FailingExchange>(std::move(ranks_[1]->exchange), call);
+    ranks_[1]->collective =
+        std::make_unique<Collective>(*ranks_[1]->exchange, kPartition, 8, 16, ranks_[1]->threads);
+    std::vector<TestBatch> parts(3, TestBatch(8, 16));
+    for (std::uint64_t key = 0; key < 60; ++key) parts[key % 3].Add(Op::kInsert, key, key);
+    std::vector<Batch> batches;
+    for (TestBatch& part : parts) batches.push_back(part.Mixed());
+    const auto errors = OnAll([&](std::uint32_t i) {
+      if (i == 1) {
+        EXPECT_THROW(ranks_[i]->Apply(batches[i]), std::bad_alloc);
+      } else {
+        ranks_[i]->Apply(batches[i]);
+      }
+    });
+    for (const std::uint32_t i : {0u, 1u, 2u}) {
+      if (i != 1) {
+        EXPECT_EQ(errors[i], ErrorCode::kIo);
+        EXPECT_NE(messages_[i].find("rank 1 has left"), std::string::npos) << messages_[i];
+      }
+      EXPECT_EQ(test::ErrorOf([&] { ranks_[i]->Apply(batches[i]); }), ErrorCode::kIo);
+    }
+  }
+}
+
+TEST_F(CollectiveTest, AnExchangeOfHostMemoryAloneSaysSo) {
+  FailingExchange exchange(std::move(MakeThreadExchanges(1).front()), 0);
+  EXPECT_FALSE(exchange.TakesGpuMemory(0));
+  EXPECT_EQ(test::ErrorOf([&] { exchange.AllToAllOnGpu({}, {}, nullptr); }),
+            ErrorCode::kUnsupported);
 }
 
 TEST_F(CollectiveTest, AnExchangeNeedsRanks) {

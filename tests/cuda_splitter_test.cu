@@ -45,6 +45,7 @@ class SplitterTest : public test::PoolTest {
     std::vector<std::uint32_t> numbers(n);
     std::iota(numbers.begin(), numbers.end(), 0u);
     Placed rows(Placed::kDevice, numbers);
+    CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // (Begin was called before)
     const std::span<std::byte> gathered = splitter_->Take(4 * divided);
     splitter_->Gather(rows.bytes(), 4, gathered);
     splitter_->Finish();
@@ -104,6 +105,7 @@ TEST_F(SplitterTest, OneOperationForEachKeyAndItsAnswerForAll) {
       const Partition partition{{random_(), random_()}, 7};
       const std::vector<std::byte> keys = SomeKeys(kKeys, key_size, numbers);
       Placed rows(Placed::kDevice, keys);
+      Placed back(Placed::kDevice, keys.size());
       splitter_->Begin();
       splitter_->Divide(rows.bytes(), key_size, partition, true);
       const std::vector<std::uint64_t> starts = splitter_->Starts();
@@ -128,7 +130,6 @@ TEST_F(SplitterTest, OneOperationForEachKeyAndItsAnswerForAll) {
       // The answer to a key is the key.
       const std::span<std::byte> answers = splitter_->Take(starts.back() * key_size);
       splitter_->Gather(rows.bytes(), key_size, answers);
-      Placed back(Placed::kDevice, keys.size());
       splitter_->Scatter(answers, key_size, back.bytes());
       splitter_->Finish();
       EXPECT_TRUE(back.Contents<std::byte>() == keys);
@@ -148,12 +149,12 @@ TEST_F(SplitterTest, RowsOfAllSizesFromAndToAnywhere) {
       GatherRows(rows, row_bytes, split.order, expected, threads_);
       for (int where = 0; where < Placed::kWays; ++where) {
         SCOPED_TRACE(testing::Message() << n << " rows of " << row_bytes << " in " << where);
+        Placed from(static_cast<Placed::Where>(where), rows);
+        Placed to(static_cast<Placed::Where>((where + 1) % Placed::kWays), rows.size());
         splitter_->Begin();
         splitter_->Divide(key_rows.bytes(), 8, partition, false);
-        Placed from(static_cast<Placed::Where>(where), rows);
         const std::span<std::byte> gathered = splitter_->Take(rows.size());
         splitter_->Gather(from.bytes(), row_bytes, gathered);
-        Placed to(static_cast<Placed::Where>((where + 1) % Placed::kWays), rows.size());
         splitter_->Scatter(gathered, row_bytes, to.bytes());
         splitter_->Finish();
         std::vector<std::byte> seen(rows.size());
@@ -172,6 +173,8 @@ TEST_F(SplitterTest, KindsSamplesAndZeros) {
   std::vector<Op> ops;
   for (int i = 0; i < 1000; ++i) ops.push_back(static_cast<Op>(i % 11));
   Placed placed(Placed::kDevice, ops);
+  const std::vector<std::byte> rows = SomeBytes(5000 * 8);
+  Placed of_rows(Placed::kDevice, rows);
   splitter_->Begin();
   const std::span<std::byte> mapped = splitter_->Take(ops.size());
   splitter_->MapKinds(std::span(reinterpret_cast<const Op*>(placed.data()), ops.size()), Op{}, as,
@@ -180,8 +183,6 @@ TEST_F(SplitterTest, KindsSamplesAndZeros) {
   splitter_->MapKinds({}, Op::kErase, as, same);
   const std::span<std::byte> zeros = splitter_->Take(77);
   splitter_->Clear(zeros);
-  const std::vector<std::byte> rows = SomeBytes(5000 * 8);
-  Placed of_rows(Placed::kDevice, rows);
   const std::vector<std::byte> sample = splitter_->Sample(of_rows.bytes(), 8, 100);
   splitter_->Finish();
   ASSERT_EQ(sample.size(), 800u);

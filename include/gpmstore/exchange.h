@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
@@ -47,6 +48,10 @@ class Exchange {
   /// @param stream of that device
   /// @throws Error kIo; kGpu; kUnsupported (this exchange takes no such memory)
   virtual void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream);
+
+  /// This rank has failed amid what all ranks do: its later calls throw, and the others' as when a
+  /// rank has left.
+  virtual void Leave(const std::string& why) = 0;
 
   /// The same number of bytes for each: rank i's is all[i * mine.size(), ...).
   void AllGather(std::span<const std::byte> mine, std::span<std::byte> all);
