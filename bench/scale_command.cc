@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <barrier>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -38,8 +37,7 @@ constexpr ScaleWork kWorks[] = {
 
 /// Calls work(rank) on a thread for each. @throws what one threw, when all have ended
 /// @param start where none waits for one that threw
-void OnAll(std::uint32_t ranks, std::barrier<>* start,
-           const std::function<void(std::uint32_t)>& work) {
+void OnAll(std::uint32_t ranks, StartLine* start, const std::function<void(std::uint32_t)>& work) {
   std::vector<std::exception_ptr> errors(ranks);
   {
     std::vector<std::jthread> threads;
@@ -49,7 +47,7 @@ void OnAll(std::uint32_t ranks, std::barrier<>* start,
           work(i);
         } catch (...) {
           errors[i] = std::current_exception();
-          start->arrive_and_drop();
+          start->Leave();
         }
       });
     }
@@ -67,7 +65,7 @@ json Row(const char* name, std::uint32_t ranks, double operations, double second
 }
 
 std::vector<std::unique_ptr<Exchange>> MakeExchanges(const ScaleArguments& arguments,
-                                                     std::uint32_t ranks, std::barrier<>* start) {
+                                                     std::uint32_t ranks, StartLine* start) {
   std::vector<std::unique_ptr<Exchange>> exchanges = MakeThreadExchanges(ranks);
 #ifdef GPM_HAVE_NCCL
   if (arguments.exchange == "nccl") {
@@ -117,7 +115,7 @@ json Row(const ScaleWork& work, std::uint32_t of, double operations,
 void MeasureRanks(const ScaleArguments& arguments, std::uint32_t of, json* report) {
   ShowProgress(fmt::format("{} ranks", of));
   const std::uint32_t ranks = std::max(of, 1u);
-  std::barrier<> start(ranks);
+  StartLine start(ranks);
   std::vector<std::unique_ptr<ScaleRank>> all(ranks);
   std::vector<std::unique_ptr<Exchange>> exchanges(ranks);
   if (of > 0) exchanges = MakeExchanges(arguments, of, &start);

@@ -21,7 +21,7 @@ constexpr std::uint32_t kKeySize = 8;
 }  // namespace
 
 ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::uint32_t ranks,
-                     std::unique_ptr<Exchange> exchange, std::barrier<>* start)
+                     std::unique_ptr<Exchange> exchange, StartLine* start)
     : arguments_(arguments),
       records_(arguments.strong ? arguments.records : arguments.records * ranks),
       batch_(arguments.strong ? std::max<std::uint64_t>(arguments.batch / ranks, 1)
@@ -120,7 +120,7 @@ void ScaleRank::Put(std::uint64_t row, std::uint64_t record, bool value) {
 }
 
 double ScaleRank::Timed(const Batch& batch) {
-  start_.arrive_and_wait();
+  start_.Wait();
   const auto start = std::chrono::steady_clock::now();
   if (alone_) {
     alone_.Apply(batch);

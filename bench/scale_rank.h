@@ -1,12 +1,12 @@
 #ifndef GPM_BENCH_SCALE_RANK_H_
 #define GPM_BENCH_SCALE_RANK_H_
 
-#include <barrier>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/start_line.h"
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
 #include "ycsb/batch_buffers.h"
@@ -61,7 +61,7 @@ class ScaleRank {
   /// @param start where all ranks wait before each batch, so that none is timed that waits for
   ///        others to make their keys; outlives this
   ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::uint32_t ranks,
-            std::unique_ptr<Exchange> exchange, std::barrier<>* start);
+            std::unique_ptr<Exchange> exchange, StartLine* start);
 
   /// Inserts this rank's records, as many batches on every rank. @return seconds
   double Load();
@@ -86,7 +86,7 @@ class ScaleRank {
   const std::uint64_t batch_;
   const std::uint32_t rank_;
   const std::uint32_t ranks_;
-  std::barrier<>& start_;
+  StartLine& start_;
   const ycsb::RecordZipfian zipf_;
   ycsb::Random random_;
   std::unique_ptr<ycsb::BatchBuffers> buffers_;

@@ -38,6 +38,9 @@ int GpuOf(const void* address) noexcept;
 /// can; else they go by way of the host. Never throws.
 void ConnectGpus(int device, int other) noexcept;
 
+/// Whether kernels of a device can use the memory of all others, once they are connected.
+bool ReachesAllGpus(int device) noexcept;
+
 /// Enqueues a copy on a stream; each array is memory of the host or of any device.
 /// @throws Error(kGpu)
 void CopyByGpu(void* to, const void* from, std::size_t bytes, CUstream_st* stream);

@@ -100,6 +100,20 @@ void ConnectGpus(int device, int other) noexcept {
   cudaGetLastError();  // (they may be connected already)
 }
 
+bool ReachesAllGpus(int device) noexcept {
+  const int count = GpuCount();
+  bool all = device < count;
+  for (int other = 0; other < count && all; ++other) {
+    int can = 1;
+    if (other != device && cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess) {
+      cudaGetLastError();
+      can = 0;
+    }
+    all = can != 0;
+  }
+  return all;
+}
+
 void CopyByGpu(void* to, const void* from, std::size_t bytes, CUstream_st* stream) {
   const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
   if (error != cudaSuccess) throw Error(ErrorCode::kGpu, "cudaMemcpyAsync: " + Reason(error));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -12,7 +13,6 @@
 
 #include "engine/item_uses.h"
 #include "engine/store_impl.h"
-#include "engine/word_map.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
 #include "table/operation.h"
@@ -27,6 +27,7 @@ struct Collective::Terms {
   std::uint32_t drawn_bytes;
   std::uint8_t valid, mixed, op, has_values, wants_found, element, from, has_initial;
   std::uint8_t on_gpu, takes_gpu;  ///< an array is in GPU memory; such can be exchanged
+  std::uint8_t lends_host, lends_gpu;
 };
 
 /// How many rows go where.
@@ -54,6 +55,12 @@ struct Collective::Parcel {
            std::size_t row_bytes) {
     Divide(from, sent, row_bytes, &send);
     Divide(to, received, row_bytes, &receive);
+  }
+
+  /// Room alone, which the others fill, or look at.
+  void AddRoom(std::span<std::byte> room, const std::vector<std::uint64_t>& rows,
+               std::size_t row_bytes) {
+    Divide(room, rows, row_bytes, &receive);
   }
 
  private:
@@ -86,12 +93,23 @@ std::vector<T> GatherObjects(Exchange& exchange, const T& mine) {
   return all;
 }
 
+constexpr std::size_t kSample = 1024;
+
 /// Whether many a key comes several times, as some keys of a batch tell.
+/// @param keys at most kSample
 bool KeysRepeat(std::span<const std::byte> keys, std::uint32_t key_size) {
-  const std::uint64_t n = keys.size() / key_size;
-  WordMap seen;
-  for (std::uint64_t i = 0; i < n; ++i) seen.At(IdOfKey(keys.data() + i * key_size, key_size));
-  return seen.size() < n - n / 8;
+  constexpr std::size_t kPlaces = 4 * kSample;
+  std::array<std::uint64_t, kPlaces> seen{};  // ids, by their low bits; 0 is none
+  const std::size_t n = keys.size() / key_size;
+  std::size_t repeated = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t id = IdOfKey(keys.data() + i * key_size, key_size);
+    std::size_t place = id >> 16 & (kPlaces - 1);
+    while (seen[place] != 0 && seen[place] != id) place = (place + 1) % kPlaces;
+    repeated += seen[place] == id;
+    seen[place] = id;
+  }
+  return repeated > n / 8;
 }
 
 /// Whether an operation takes its row of Batch::values.
@@ -171,6 +189,8 @@ std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
   terms.drawn_bytes = mine.initial.drawn_bytes;
   terms.on_gpu = DeviceOf(mine) >= 0 ? 1 : 0;
   terms.takes_gpu = TakesGpuMemory() ? 1 : 0;
+  terms.lends_host = exchange_.Lends(-1) ? 1 : 0;
+  terms.lends_gpu = lends_gpu_ ? 1 : 0;
   const std::vector<Terms> all = GatherObjects(exchange_, terms);
   if (wrong) std::rethrow_exception(wrong);
   for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
@@ -281,7 +301,6 @@ bool Collective::AnyWantsFound(const std::vector<Terms>& terms) {
 
 Collective::Route Collective::MakeRoute(Splitter& splitter, std::span<const std::byte> keys,
                                         bool only_finds) {
-  constexpr std::size_t kSample = 1024;
   const bool send_once =
       only_finds && KeysRepeat(splitter.Sample(keys, key_size_, kSample), key_size_);
   splitter.Divide(keys, key_size_, partition_, send_once);
@@ -314,40 +333,75 @@ void Collective::Deliver(const Splitter& splitter, const Parcel& parcel) {
   }
 }
 
-void Collective::Send(Splitter& splitter, const Route& route, const Batch& mine, Batch* theirs) {
-  Parcel parcel;
-  const auto send = [&](std::span<const std::byte> rows, std::size_t row_bytes) {
-    const std::span<std::byte> from = splitter.Take(route.all_sent() * row_bytes);
-    const std::span<std::byte> to = splitter.Take(route.all_received() * row_bytes);
-    if (rows.empty()) {
-      splitter.Clear(from);
-    } else {
-      splitter.Gather(rows, row_bytes, from);
-    }
-    parcel.Add(from, route.sent, to, route.received, row_bytes);
-    return to;
+void Collective::Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine,
+                      Batch* theirs) {
+  struct Array {
+    std::span<const std::byte> rows;  ///< empty: zeros are sent
+    std::size_t row_bytes;
+    std::span<std::byte> received;
   };
-  theirs->keys = send(mine.keys, key_size_);
+  std::vector<Array> arrays;
+  const auto add = [&](std::span<const std::byte> rows, std::size_t row_bytes) {
+    const std::span<std::byte> room = splitter.Take(route.all_received() * row_bytes);
+    arrays.push_back({rows, row_bytes, room});
+    return room;
+  };
+  const auto gather = [&](const Array& array, Splitter::Parts to) {
+    if (!array.rows.empty()) return splitter.Gather(array.rows, array.row_bytes, to);
+    for (const std::span<std::byte> part : to) splitter.Clear(part);
+  };
+  theirs->keys = add(mine.keys, key_size_);
   if (!theirs->ops.empty()) {
     const std::span<std::byte> kinds = splitter.Take(mine.results.size());
     splitter.MapKinds(mine.ops, mine.op, KindsSent(mine, theirs->initial), kinds);
-    const std::span<std::byte> ops = send(kinds, sizeof(Op));
+    const std::span<std::byte> ops = add(kinds, sizeof(Op));
     theirs->ops = {reinterpret_cast<const Op*>(ops.data()), ops.size()};
   }
-  if (!theirs->values.empty()) theirs->values = send(mine.values, value_size_);
+  if (!theirs->values.empty()) theirs->values = add(mine.values, value_size_);
+
+  Parcel parcel;
+  if (lends) {
+    for (const Array& array : arrays) {
+      parcel.AddRoom(array.received, route.received, array.row_bytes);
+    }
+    return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
+      for (std::size_t k = 0; k < arrays.size(); ++k) {
+        gather(arrays[k], lent.subspan(k * exchange_.ranks(), exchange_.ranks()));
+      }
+      splitter.Finish();
+    });
+  }
+  for (const Array& array : arrays) {
+    const std::span<std::byte> sent = splitter.Take(route.all_sent() * array.row_bytes);
+    gather(array, Splitter::Parts(&sent, 1));
+    parcel.Add(sent, route.sent, array.received, route.received, array.row_bytes);
+  }
   Deliver(splitter, parcel);
 }
 
-void Collective::Return(Splitter& splitter, const Route& route, const Batch& theirs,
+void Collective::Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
                         const std::vector<Terms>& terms, const Batch& mine) {
   const std::uint32_t ranks = exchange_.ranks();
   const bool wants_found = terms[exchange_.rank()].wants_found != 0;
+  const bool some_want_found = AnyWantsFound(terms);
+  const auto scatter = [&](Splitter::Parts results, Splitter::Parts found) {
+    splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
+    if (wants_found) splitter.Scatter(found, value_size_, mine.found);
+    splitter.Finish();
+  };
+  Parcel parcel;
+  if (lends) {
+    parcel.AddRoom(std::as_writable_bytes(theirs.results), route.received, sizeof(Result));
+    if (some_want_found) parcel.AddRoom(theirs.found, route.received, value_size_);
+    return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
+      scatter(lent.first(ranks), lent.subspan(ranks));
+    });
+  }
   const std::span<std::byte> results = splitter.Take(route.all_sent());
   const std::span<std::byte> found =
       splitter.Take(wants_found ? route.all_sent() * value_size_ : 0);
-  Parcel parcel;
   parcel.Add(std::as_bytes(theirs.results), route.received, results, route.sent, sizeof(Result));
-  if (AnyWantsFound(terms)) {
+  if (some_want_found) {
     parcel.Add(theirs.found, route.received, found,
                wants_found ? route.sent : std::vector<std::uint64_t>(ranks), value_size_);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -355,9 +409,7 @@ void Collective::Return(Splitter& splitter, const Route& route, const Batch& the
     }
   }
   Deliver(splitter, parcel);
-  splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
-  if (wants_found) splitter.Scatter(found, value_size_, mine.found);
-  splitter.Finish();
+  scatter(Splitter::Parts(&results, 1), Splitter::Parts(&found, 1));
 }
 
 std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
@@ -389,6 +441,9 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
 void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
                           const Local& local) {
   const bool on_gpu = IsOnGpu(terms);
+  const bool lends = std::all_of(terms.begin(), terms.end(), [&](const Terms& part) {
+    return (on_gpu ? part.lends_gpu : part.lends_host) != 0;
+  });
   bool together = false;
   try {
     Splitter& splitter = SplitterFor(on_gpu);
@@ -396,7 +451,7 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
     const bool only_finds = theirs.ops.empty() && theirs.op == Op::kFind;
     const Route route = MakeRoute(splitter, mine.keys, only_finds);
     Lap(&stats_.split_seconds);
-    Send(splitter, route, mine, &theirs);
+    Send(splitter, route, lends, mine, &theirs);
     const std::span<std::byte> results = splitter.Take(route.all_received());
     theirs.results = {reinterpret_cast<Result*>(results.data()), results.size()};
     theirs.found = splitter.Take(AnyWantsFound(terms) ? results.size() * value_size_ : 0);
@@ -407,7 +462,7 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
     });
     together = false;
     Lap(&stats_.local_seconds);
-    Return(splitter, route, theirs, terms, mine);
+    Return(splitter, route, lends, theirs, terms, mine);
     Lap(&stats_.return_seconds);
   } catch (const std::exception& error) {
     if (!together) exchange_.Leave(error.what());

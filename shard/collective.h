@@ -43,7 +43,8 @@ class Collective {
         key_size_(key_size),
         value_size_(value_size),
         threads_(threads),
-        device_(device) {}
+        device_(device),
+        lends_gpu_(device >= 0 && exchange.Lends(device)) {}
 
   /// The shards [FirstShard(r), FirstShard(r + 1)) are rank r's.
   static std::uint32_t FirstShard(std::uint32_t rank, std::uint32_t ranks, std::uint32_t shards) {
@@ -85,8 +86,10 @@ class Collective {
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);
   /// @param theirs says which arrays are sent, and gets those of what comes here
-  void Send(Splitter& splitter, const Route& route, const Batch& mine, Batch* theirs);
-  void Return(Splitter& splitter, const Route& route, const Batch& theirs,
+  /// @param lends rows go from array to array: ranks write into each other's memory; else by
+  ///        buffers
+  void Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine, Batch* theirs);
+  void Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
               const std::vector<Terms>& terms, const Batch& mine);
   /// Adds the time since the last call.
   void Lap(double* seconds) {
@@ -101,6 +104,7 @@ class Collective {
   const std::uint32_t value_size_;
   ThreadPool& threads_;
   const int device_;
+  const bool lends_gpu_;                  ///< the exchange can, on this rank
   std::unique_ptr<Splitter> host_, gpu_;  ///< made when they are first needed
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;

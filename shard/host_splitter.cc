@@ -47,14 +47,20 @@ class HostSplitter final : public Splitter {
     return some;
   }
 
-  void Gather(std::span<const std::byte> from, std::size_t row_bytes,
-              std::span<std::byte> to) override {
-    GatherRows(from, row_bytes, std::span(split_.order).first(to.size() / row_bytes), to, threads_);
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) override {
+    std::span<const std::uint32_t> order = split_.order;
+    for (const std::span<std::byte> part : to) {
+      GatherRows(from, row_bytes, order.first(part.size() / row_bytes), part, threads_);
+      order = order.subspan(part.size() / row_bytes);
+    }
   }
-  void Scatter(std::span<const std::byte> from, std::size_t row_bytes,
-               std::span<std::byte> to) override {
+  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) override {
     if (to.empty()) return;
-    ScatterRows(from, row_bytes, split_.order, to, threads_);
+    std::span<const std::uint32_t> order = split_.order;
+    for (const std::span<std::byte> part : from) {
+      ScatterRows(part, row_bytes, order.first(part.size() / row_bytes), to, threads_);
+      order = order.subspan(part.size() / row_bytes);
+    }
     for (const auto& [twin, kept] : twins_) {
       std::memcpy(&to[twin * row_bytes], &to[kept * row_bytes], row_bytes);
     }

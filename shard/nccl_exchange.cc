@@ -71,6 +71,12 @@ class NcclExchange final : public Exchange {
     host_->AllToAll(send, receive);
   }
 
+  bool Lends(int memory) const override { return memory < 0 && host_->Lends(memory); }
+  void Lend(Receive mine, CUstream_st* stream, const Use& use) override {
+    RequireUse();
+    host_->Lend(mine, stream, use);
+  }
+
   void Leave(const std::string& why) override {
     failure_ = "this rank has left: " + why;
     Abort();

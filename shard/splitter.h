@@ -52,14 +52,21 @@ class Splitter {
   virtual std::vector<std::byte> Sample(std::span<const std::byte> rows, std::size_t row_bytes,
                                         std::size_t most) = 0;
 
+  /// An array in parts, which follow each other.
+  using Parts = std::span<const std::span<std::byte>>;
   /// Rows in the order of the last Divide, as many as `to` has.
-  /// @param from in the order of the batch @param to of Take
-  virtual void Gather(std::span<const std::byte> from, std::size_t row_bytes,
-                      std::span<std::byte> to) = 0;
+  /// @param from in the order of the batch @param to of Take, or of another splitter's
+  virtual void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) = 0;
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, std::span<std::byte> to) {
+    Gather(from, row_bytes, Parts(&to, 1));
+  }
   /// The way back, of all rows; operations that were not divided get their row, too.
-  /// @param from of Take, in the order of Divide @param to in the order of the batch; or none
-  virtual void Scatter(std::span<const std::byte> from, std::size_t row_bytes,
-                       std::span<std::byte> to) = 0;
+  /// @param from of Take, or of another splitter's, in the order of Divide
+  /// @param to in the order of the batch; or none
+  virtual void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) = 0;
+  void Scatter(std::span<std::byte> from, std::size_t row_bytes, std::span<std::byte> to) {
+    Scatter(Parts(&from, 1), row_bytes, to);
+  }
   /// What operations of each kind are sent as.
   using KindMap = std::array<std::uint8_t, kOpKinds>;
   /// The kinds of all operations, those of a kind in `as` replaced; any other byte stays.

@@ -383,10 +383,58 @@ TEST_F(CollectiveTest, ARankThatFailsAmidABatchEndsTheOthersCalls) {
   }
 }
 
+TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
+  constexpr std::uint32_t kRanks = 3;
+  auto exchanges = MakeThreadExchanges(kRanks);
+  // Each writes its number into what the others lend it, and then reads from what it lent.
+  const auto errors = test::OnAllRanks(
+      kRanks,
+      [&](std::uint32_t rank) {
+        Exchange& exchange = *exchanges[rank];
+        EXPECT_TRUE(exchange.Lends(-1));
+        std::vector<std::byte> mine(2 * kRanks);
+        std::vector<std::span<std::byte>> parts;
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          parts.push_back(std::span(mine).subspan(i, i == 4 ? 0 : 1));
+        }
+        exchange.Lend(parts, nullptr, [&](Exchange::Receive lent) {
+          ASSERT_EQ(lent.size(), mine.size());
+          for (std::size_t i = 0; i < lent.size(); ++i) {
+            ASSERT_EQ(lent[i].size(), 3 + rank == 4 && i >= kRanks ? 0u : 1u);
+            if (!lent[i].empty()) lent[i][0] = static_cast<std::byte>(10 * (i / kRanks) + rank);
+          }
+        });
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          EXPECT_EQ(mine[i],
+                    i == 4 ? std::byte{0} : static_cast<std::byte>(10 * (i / kRanks) + i % kRanks));
+        }
+        // What one throws ends what is shared, once all have had their turn.
+        const auto lend = [&] {
+          exchange.Lend(parts, nullptr, [&](Exchange::Receive) {
+            if (rank == 1) throw std::bad_alloc();
+          });
+        };
+        if (rank == 1) {
+          EXPECT_THROW(lend(), std::bad_alloc);
+        } else {
+          lend();
+        }
+        lend();
+      },
+      &messages_);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(errors[rank], ErrorCode::kIo);
+    EXPECT_NE(messages_[rank].find("rank 1"), std::string::npos) << messages_[rank];
+  }
+}
+
 TEST_F(CollectiveTest, AnExchangeOfHostMemoryAloneSaysSo) {
   FailingExchange exchange(std::move(MakeThreadExchanges(1).front()), 0);
   EXPECT_FALSE(exchange.TakesGpuMemory(0));
+  EXPECT_FALSE(exchange.Lends(-1));
   EXPECT_EQ(test::ErrorOf([&] { exchange.AllToAllOnGpu({}, {}, nullptr); }),
+            ErrorCode::kUnsupported);
+  EXPECT_EQ(test::ErrorOf([&] { exchange.Lend({}, nullptr, [](Exchange::Receive) {}); }),
             ErrorCode::kUnsupported);
 }
 

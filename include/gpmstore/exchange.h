@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,6 +49,18 @@ class Exchange {
   /// @param stream of that device
   /// @throws Error kIo; kGpu; kUnsupported (this exchange takes no such memory)
   virtual void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream);
+
+  /// Whether Lend takes memory of a device; -1: of the host.
+  virtual bool Lends(int /*device*/) const { return false; }
+  using Use = std::function<void(Receive lent)>;
+  /// Lets the others use this rank's memory in place, where ranks reach each other's: calls `use`
+  /// with what they lend this one, to read and to write. Returns when all ranks have used it.
+  /// @param mine arrays of a kind that Lends says: mine[k * ranks() + i] is for rank i, which gets
+  ///        it as lent[k * ranks() + rank()]; every rank has as many
+  /// @param stream of GPU memory: what is on it happens first; else null
+  /// @param use ends when what it has begun has ended
+  /// @throws Error kIo, kGpu, kUnsupported; what `use` throws
+  virtual void Lend(Receive mine, CUstream_st* stream, const Use& use);
 
   /// This rank has failed amid what all ranks do: its later calls throw, and the others' as when a
   /// rank has left.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "engine/cuda/executor.h"
@@ -30,7 +31,8 @@ class Buffers {
   std::span<std::byte> Take(std::size_t bytes) {
     if (next_ == buffers_.size()) buffers_.emplace_back();
     DeviceArray<std::byte>& buffer = buffers_[next_++];
-    buffer.Reserve(bytes);
+    // What a shard or a rank gets differs from batch to batch: not each new most is allocated.
+    if (bytes > buffer.size()) buffer.Reserve(bytes + bytes / 8);
     return {buffer.data(), bytes};
   }
 
@@ -139,16 +141,20 @@ class GpuSplitter final : public Splitter {
     return {sample, sample + some * row_bytes};
   }
 
-  void Gather(std::span<const std::byte> from, std::size_t row_bytes,
-              std::span<std::byte> to) override {
-    if (to.empty()) return;
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) override {
+    if (from.empty()) return;
     const CurrentDevice current = Activate();
-    Move<false>(Here(from), row_bytes, order_.data(), to.size() / row_bytes, to.data());
+    const std::byte* const rows = Here(from);
+    const std::uint32_t* order = order_.data();
+    for (const std::span<std::byte> part : to) {
+      Connect(part);
+      Move<false>(rows, row_bytes, order, part.size() / row_bytes, part.data());
+      order += part.size() / row_bytes;
+    }
     CheckCuda(cudaEventRecord(streams_->gathered, stream()), "cudaEventRecord");
   }
 
-  void Scatter(std::span<const std::byte> from, std::size_t row_bytes,
-               std::span<std::byte> to) override {
+  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) override {
     if (to.empty()) return;
     const CurrentDevice current = Activate();
     for (std::unique_ptr<Lane>& lane : lanes_) {
@@ -157,7 +163,12 @@ class GpuSplitter final : public Splitter {
     }
     const bool is_here = GpuOf(to.data()) == device_;
     std::byte* const rows = is_here ? to.data() : buffers_.Take(to.size()).data();
-    Move<true>(from.data(), row_bytes, order_.data(), from.size() / row_bytes, rows);
+    const std::uint32_t* order = order_.data();
+    for (const std::span<std::byte> part : from) {
+      Connect(part);
+      Move<true>(part.data(), row_bytes, order, part.size() / row_bytes, rows);
+      order += part.size() / row_bytes;
+    }
     if (once_) Move<false>(rows, row_bytes, twins_.data(), n_, rows);
     if (!is_here) CopyByGpu(to.data(), rows, to.size(), stream());
   }
@@ -235,6 +246,11 @@ class GpuSplitter final : public Splitter {
 
   CurrentDevice Activate() const { return CurrentDevice(device_, false); }
 
+  /// Makes another device's memory one that this one's kernels can use.
+  void Connect(std::span<const std::byte> array) {
+    const int device = array.empty() ? device_ : GpuOf(array.data());
+    if (device != device_ && connected_.insert(device).second) ConnectGpus(device_, device);
+  }
   /// An array where this device's kernels read it: itself, or a copy.
   const std::byte* Here(std::span<const std::byte> array) {
     if (GpuOf(array.data()) == device_) return array.data();
@@ -274,6 +290,7 @@ class GpuSplitter final : public Splitter {
   std::optional<PinnedBox<std::array<std::uint32_t, kMaxShards + 1>>> starts_;
   std::optional<PinnedBox<std::array<std::byte, kSampleBytes>>> sample_;
   std::vector<std::uint64_t> host_starts_;
+  std::set<int> connected_;
   std::optional<Streams> streams_;  ///< made when the device is current
   /// Destroyed first, as what is on their streams writes to this one's memory.
   std::vector<std::unique_ptr<Lane>> lanes_;
