@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -28,6 +29,17 @@ struct Collective::Terms {
   std::uint8_t valid, mixed, op, has_values, wants_found, element, from, has_initial;
   std::uint8_t on_gpu, takes_gpu;  ///< an array is in GPU memory; such can be exchanged
   std::uint8_t lends_host, lends_gpu;
+  std::uint64_t chunk_rows;  ///< finds are cut into chunks of at least so many rows; 0: not
+};
+
+/// How a batch is carried out, the same on all ranks.
+struct Collective::Plan {
+  bool on_gpu = false;      ///< divided and exchanged in GPU memory
+  bool lends = false;       ///< ranks write into each other's memory; else by way of buffers
+  bool only_finds = false;  ///< so that its order does not matter
+  bool some_want_found = false;
+  std::vector<bool> wants_found;  ///< of each rank
+  std::uint64_t chunks = 1;
 };
 
 /// How many rows go where.
@@ -42,6 +54,15 @@ struct Collective::Route {
   static std::uint64_t Sum(const std::vector<std::uint64_t>& rows) {
     return std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
   }
+};
+
+/// A part's operations of which all are carried out at once; or some of a part that only finds.
+struct Collective::Chunk {
+  Splitter& splitter;
+  Batch mine;
+  Batch theirs;
+  Route route;
+  Wait wait;  ///< until `theirs` is carried out; null: it is
 };
 
 /// Arrays that are sent together.
@@ -189,6 +210,7 @@ std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
   terms.drawn_bytes = mine.initial.drawn_bytes;
   terms.on_gpu = DeviceOf(mine) >= 0 ? 1 : 0;
   terms.takes_gpu = TakesGpuMemory() ? 1 : 0;
+  terms.chunk_rows = chunk_rows_;
   terms.lends_host = exchange_.Lends(-1) ? 1 : 0;
   terms.lends_gpu = lends_gpu_ ? 1 : 0;
   const std::vector<Terms> all = GatherObjects(exchange_, terms);
@@ -286,17 +308,12 @@ bool Collective::IsOnGpu(const std::vector<Terms>& terms) {
                           with_gpu, without));
 }
 
-Splitter& Collective::SplitterFor(bool on_gpu) {
-  std::unique_ptr<Splitter>& splitter = on_gpu ? gpu_ : host_;
+Splitter& Collective::SplitterFor(bool on_gpu, std::uint64_t which) {
+  std::unique_ptr<Splitter>& splitter = splitters_[2 * which + (on_gpu ? 1 : 0)];
   if (splitter == nullptr) {
     splitter = on_gpu ? MakeGpuSplitter(device_, 0) : MakeHostSplitter(threads_);
   }
   return *splitter;
-}
-
-bool Collective::AnyWantsFound(const std::vector<Terms>& terms) {
-  return std::any_of(terms.begin(), terms.end(),
-                     [](const Terms& part) { return part.wants_found != 0; });
 }
 
 Collective::Route Collective::MakeRoute(Splitter& splitter, std::span<const std::byte> keys,
@@ -333,8 +350,11 @@ void Collective::Deliver(const Splitter& splitter, const Parcel& parcel) {
   }
 }
 
-void Collective::Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine,
-                      Batch* theirs) {
+void Collective::Send(Chunk& chunk, const Plan& plan) {
+  Splitter& splitter = chunk.splitter;
+  const Route& route = chunk.route;
+  const Batch& mine = chunk.mine;
+  Batch* const theirs = &chunk.theirs;
   struct Array {
     std::span<const std::byte> rows;  ///< empty: zeros are sent
     std::size_t row_bytes;
@@ -360,7 +380,7 @@ void Collective::Send(Splitter& splitter, const Route& route, bool lends, const 
   if (!theirs->values.empty()) theirs->values = add(mine.values, value_size_);
 
   Parcel parcel;
-  if (lends) {
+  if (plan.lends) {
     for (const Array& array : arrays) {
       parcel.AddRoom(array.received, route.received, array.row_bytes);
     }
@@ -379,20 +399,22 @@ void Collective::Send(Splitter& splitter, const Route& route, bool lends, const 
   Deliver(splitter, parcel);
 }
 
-void Collective::Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
-                        const std::vector<Terms>& terms, const Batch& mine) {
+void Collective::Return(Chunk& chunk, const Plan& plan) {
+  Splitter& splitter = chunk.splitter;
+  const Route& route = chunk.route;
+  const Batch& mine = chunk.mine;
+  const Batch& theirs = chunk.theirs;
   const std::uint32_t ranks = exchange_.ranks();
-  const bool wants_found = terms[exchange_.rank()].wants_found != 0;
-  const bool some_want_found = AnyWantsFound(terms);
+  const bool wants_found = plan.wants_found[exchange_.rank()];
   const auto scatter = [&](Splitter::Parts results, Splitter::Parts found) {
     splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
     if (wants_found) splitter.Scatter(found, value_size_, mine.found);
     splitter.Finish();
   };
   Parcel parcel;
-  if (lends) {
+  if (plan.lends) {
     parcel.AddRoom(std::as_writable_bytes(theirs.results), route.received, sizeof(Result));
-    if (some_want_found) parcel.AddRoom(theirs.found, route.received, value_size_);
+    if (plan.some_want_found) parcel.AddRoom(theirs.found, route.received, value_size_);
     return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
       scatter(lent.first(ranks), lent.subspan(ranks));
     });
@@ -401,11 +423,11 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   const std::span<std::byte> found =
       splitter.Take(wants_found ? route.all_sent() * value_size_ : 0);
   parcel.Add(std::as_bytes(theirs.results), route.received, results, route.sent, sizeof(Result));
-  if (some_want_found) {
+  if (plan.some_want_found) {
     parcel.Add(theirs.found, route.received, found,
                wants_found ? route.sent : std::vector<std::uint64_t>(ranks), value_size_);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      if (terms[rank].wants_found == 0) parcel.send[ranks + rank] = {};
+      if (!plan.wants_found[rank]) parcel.send[ranks + rank] = {};
     }
   }
   Deliver(splitter, parcel);
@@ -418,58 +440,120 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
   if (exchange_.ranks() == 1) {
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();
-    local(mine);
+    if (const Wait wait = local(mine, nullptr)) wait();
     Lap(&stats_.local_seconds);
     return CountNotOkOf(mine.results);
   }
   std::vector<Terms> terms;
   std::vector<std::byte> initial_row;
-  Batch theirs;
+  Batch common;
   try {
     terms = GatherTerms(mine);
-    theirs = Agree(mine, terms, &initial_row);
+    common = Agree(mine, terms, &initial_row);
   } catch (const Error&) {  // which all ranks throw
     throw;
   } catch (const std::exception& error) {
     exchange_.Leave(error.what());
     throw;
   }
-  CarryOut(mine, terms, theirs, local);
+  const Plan plan = MakePlan(terms, common);
+  std::exception_ptr failure;  // of `local`, which may fail on one rank alone
+  try {
+    CarryOut(mine, common, plan, local, &failure);
+  } catch (const std::exception& error) {
+    exchange_.Leave(error.what());
+    for (std::unique_ptr<Splitter>& splitter : splitters_) splitter.reset();
+    throw;
+  }
+  try {
+    Together(exchange_, [&] {
+      if (failure) std::rethrow_exception(failure);
+    });
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!failure) exchange_.Leave(error.what());
+    throw;
+  }
+  Lap(&stats_.local_seconds);
   return CountNotOkOf(mine.results);
 }
 
-void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
-                          const Local& local) {
-  const bool on_gpu = IsOnGpu(terms);
-  const bool lends = std::all_of(terms.begin(), terms.end(), [&](const Terms& part) {
-    return (on_gpu ? part.lends_gpu : part.lends_host) != 0;
-  });
-  bool together = false;
-  try {
-    Splitter& splitter = SplitterFor(on_gpu);
-    splitter.Begin();
-    const bool only_finds = theirs.ops.empty() && theirs.op == Op::kFind;
-    const Route route = MakeRoute(splitter, mine.keys, only_finds);
-    Lap(&stats_.split_seconds);
-    Send(splitter, route, lends, mine, &theirs);
-    const std::span<std::byte> results = splitter.Take(route.all_received());
-    theirs.results = {reinterpret_cast<Result*>(results.data()), results.size()};
-    theirs.found = splitter.Take(AnyWantsFound(terms) ? results.size() * value_size_ : 0);
-    Lap(&stats_.send_seconds);
-    together = true;  // what this throws it throws on all ranks
-    Together(exchange_, [&] {
-      if (!results.empty()) local(theirs);
-    });
-    together = false;
-    Lap(&stats_.local_seconds);
-    Return(splitter, route, lends, theirs, terms, mine);
-    Lap(&stats_.return_seconds);
-  } catch (const std::exception& error) {
-    if (!together) exchange_.Leave(error.what());
-    host_.reset();  // which waits for what was enqueued
-    gpu_.reset();
-    throw;
+Collective::Plan Collective::MakePlan(const std::vector<Terms>& terms, const Batch& common) {
+  Plan plan;
+  plan.on_gpu = IsOnGpu(terms);
+  plan.lends = true;
+  plan.only_finds = common.ops.empty() && common.op == Op::kFind;
+  std::uint64_t most_rows = 0;
+  std::uint64_t chunk_rows = terms.front().chunk_rows;
+  for (const Terms& part : terms) {
+    plan.lends &= (plan.on_gpu ? part.lends_gpu : part.lends_host) != 0;
+    plan.wants_found.push_back(part.wants_found != 0);
+    plan.some_want_found |= part.wants_found != 0;
+    most_rows = std::max(most_rows, part.n);
+    chunk_rows = std::min(chunk_rows, part.chunk_rows);
   }
+  constexpr std::uint64_t kMostChunks = 4;
+  if (plan.only_finds && chunk_rows > 0) {
+    plan.chunks = std::clamp<std::uint64_t>(most_rows / chunk_rows, 1, kMostChunks);
+  }
+  return plan;
+}
+
+void Collective::CarryOut(const Batch& mine, const Batch& common, const Plan& plan,
+                          const Local& local, std::exception_ptr* failure) {
+  const std::uint64_t n = mine.results.size();
+  // While the owners carry out a chunk, the one before is brought back, and the next one there.
+  std::optional<Chunk> before;
+  for (std::uint64_t k = 0; k < plan.chunks; ++k) {
+    const std::uint64_t first = n * k / plan.chunks;
+    const std::uint64_t rows = n * (k + 1) / plan.chunks - first;
+    const auto cut = [&](auto array, std::size_t row_bytes) {
+      return array.empty() ? array : array.subspan(first * row_bytes, rows * row_bytes);
+    };
+    Batch part = mine;
+    part.keys = cut(mine.keys, key_size_);
+    part.ops = cut(mine.ops, sizeof(Op));
+    part.values = cut(mine.values, value_size_);
+    part.found = cut(mine.found, value_size_);
+    part.results = cut(mine.results, sizeof(Result));
+    Chunk chunk = Begin(SplitterFor(plan.on_gpu, k % 2), part, common, plan);
+    try {
+      if (!chunk.theirs.results.empty()) {
+        chunk.wait = local(chunk.theirs, chunk.splitter.stream());
+      }
+    } catch (...) {
+      *failure = std::current_exception();
+    }
+    if (before) End(*before, plan, failure);
+    before.emplace(std::move(chunk));
+  }
+  End(*before, plan, failure);
+}
+
+Collective::Chunk Collective::Begin(Splitter& splitter, const Batch& part, const Batch& common,
+                                    const Plan& plan) {
+  Chunk chunk{.splitter = splitter, .mine = part, .theirs = common, .route = {}, .wait = {}};
+  splitter.Begin();
+  chunk.route = MakeRoute(splitter, part.keys, plan.only_finds);
+  Lap(&stats_.split_seconds);
+  Send(chunk, plan);
+  const std::span<std::byte> results = splitter.Take(chunk.route.all_received());
+  chunk.theirs.results = {reinterpret_cast<Result*>(results.data()), results.size()};
+  chunk.theirs.found = splitter.Take(plan.some_want_found ? results.size() * value_size_ : 0);
+  Lap(&stats_.send_seconds);
+  return chunk;
+}
+
+void Collective::End(Chunk& chunk, const Plan& plan, std::exception_ptr* failure) {
+  try {
+    if (const Wait wait = std::move(chunk.wait)) wait();
+  } catch (...) {
+    *failure = std::current_exception();
+  }
+  Lap(&stats_.local_seconds);
+  Return(chunk, plan);
+  Lap(&stats_.return_seconds);
 }
 
 }  // namespace gpm

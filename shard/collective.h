@@ -1,9 +1,11 @@
 #ifndef GPM_SHARD_COLLECTIVE_H_
 #define GPM_SHARD_COLLECTIVE_H_
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -31,8 +33,11 @@ void Together(Exchange& exchange, const std::function<void()>& local);
 /// Thread safety: one thread at a time. All ranks call the same functions in the same order.
 class Collective {
  public:
-  /// Carries out operations on keys that this rank owns. @throws anything
-  using Local = std::function<void(const Batch&)>;
+  /// Waits for what Local began. @throws anything
+  using Wait = std::function<void()>;
+  /// Carries out operations on keys that this rank owns, or begins to: behind what is on a stream
+  /// of its GPU, if that is not null. @return null: it has carried them out. @throws anything
+  using Local = std::function<Wait(const Batch&, Stream stream)>;
 
   /// @param partition which shard a key belongs to; what is referred to outlives this
   /// @param device on which batches are divided that have arrays in GPU memory; -1: the host alone
@@ -64,33 +69,41 @@ class Collective {
   ///         not. A rank that fails otherwise than in `local` leaves the exchange.
   std::uint64_t Apply(const Batch& mine, const Local& local);
 
+  /// From now on, batches of which all parts only find are cut into chunks, of at least so many
+  /// rows of the largest part: while one is carried out, others are on their way. 0: they are not,
+  /// as where some rank says so.
+  void CutFinds(std::uint64_t least_rows) { chunk_rows_ = least_rows; }
+
   const ExchangeStats& stats() const { return stats_; }
 
  private:
   struct Terms;
+  struct Plan;
   struct Route;
   struct Parcel;
+  struct Chunk;
   std::vector<Terms> GatherTerms(const Batch& mine);
   /// What is the same for all parts. Every rank finds the same, or throws the same.
   Batch Agree(const Batch& mine, const std::vector<Terms>& terms,
               std::vector<std::byte>* initial_row);
   bool TakesGpuMemory() const;
-  /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
-  void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
-                const Local& local);
-  static bool AnyWantsFound(const std::vector<Terms>& terms);
+  static Plan MakePlan(const std::vector<Terms>& terms, const Batch& common);
+  /// @param failure of `local`: the rest is done all the same, as the other ranks count on it
+  void CarryOut(const Batch& mine, const Batch& common, const Plan& plan, const Local& local,
+                std::exception_ptr* failure);
   /// Whether it is divided on GPUs, on every rank. @throws Error(kUnsupported), on all
   static bool IsOnGpu(const std::vector<Terms>& terms);
-  Splitter& SplitterFor(bool on_gpu);
+  /// @param which of the two that are in use at once
+  Splitter& SplitterFor(bool on_gpu, std::uint64_t which);
+  /// Brings operations to their owners.
+  Chunk Begin(Splitter& splitter, const Batch& part, const Batch& common, const Plan& plan);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);
-  /// @param theirs says which arrays are sent, and gets those of what comes here
-  /// @param lends rows go from array to array: ranks write into each other's memory; else by
-  ///        buffers
-  void Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine, Batch* theirs);
-  void Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
-              const std::vector<Terms>& terms, const Batch& mine);
+  void Send(Chunk& chunk, const Plan& plan);
+  /// Waits until they are carried out, and brings answers back.
+  void End(Chunk& chunk, const Plan& plan, std::exception_ptr* failure);
+  void Return(Chunk& chunk, const Plan& plan);
   /// Adds the time since the last call.
   void Lap(double* seconds) {
     const auto now = std::chrono::steady_clock::now();
@@ -104,8 +117,9 @@ class Collective {
   const std::uint32_t value_size_;
   ThreadPool& threads_;
   const int device_;
-  const bool lends_gpu_;                  ///< the exchange can, on this rank
-  std::unique_ptr<Splitter> host_, gpu_;  ///< made when they are first needed
+  const bool lends_gpu_;  ///< the exchange can, on this rank
+  std::uint64_t chunk_rows_ = 0;
+  std::array<std::unique_ptr<Splitter>, 4> splitters_;  ///< made when they are first needed
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;
 };
