@@ -1,46 +1,18 @@
 #include "shard/collective.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <cstring>
 #include <exception>
 #include <numeric>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "engine/item_uses.h"
-#include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
 #include "table/operation.h"
 
 namespace gpm {
-
-/// What a rank says of its part before anything is sent.
-struct Collective::Terms {
-  std::uint64_t n;
-  std::uint64_t seed;
-  float first, second;
-  std::uint32_t drawn_bytes;
-  std::uint8_t valid, mixed, op, has_values, wants_found, element, from, has_initial;
-  std::uint8_t on_gpu, takes_gpu;  ///< an array is in GPU memory; such can be exchanged
-  std::uint8_t lends_host, lends_gpu;
-  std::uint64_t chunk_rows;  ///< finds are cut into chunks of at least so many rows; 0: not
-};
-
-/// How a batch is carried out, the same on all ranks.
-struct Collective::Plan {
-  bool on_gpu = false;      ///< divided and exchanged in GPU memory
-  bool lends = false;       ///< ranks write into each other's memory; else by way of buffers
-  bool only_finds = false;  ///< so that its order does not matter
-  bool some_want_found = false;
-  std::vector<bool> wants_found;  ///< of each rank
-  std::uint64_t chunks = 1;
-};
 
 /// How many rows go where.
 struct Collective::Route {
@@ -99,21 +71,6 @@ namespace {
 
 constexpr std::uint8_t kNoOp = 0xFF;  ///< a kind that is none of Op's: its result is kInvalid
 
-[[noreturn]] void Refuse(const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, "batch: " + why);
-}
-
-template <class T>
-std::span<const std::byte> BytesOf(const T& object) {
-  return std::as_bytes(std::span(&object, 1));
-}
-template <class T>
-std::vector<T> GatherObjects(Exchange& exchange, const T& mine) {
-  std::vector<T> all(exchange.ranks());
-  exchange.AllGather(BytesOf(mine), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
 constexpr std::size_t kSample = 1024;
 
 /// Whether many a key comes several times, as some keys of a batch tell.
@@ -153,165 +110,10 @@ Splitter::KindMap KindsSent(const Batch& mine, const InitialValue& initial) {
 
 }  // namespace
 
-void Together(Exchange& exchange, const std::function<void()>& local) {
-  struct Status {
-    int failed;
-    ErrorCode code;
-    char why[240];
-  };
-  Status status{};
-  std::exception_ptr failure;
-  const auto failed = [&](ErrorCode code, const char* why) {
-    failure = std::current_exception();
-    status.failed = 1;
-    status.code = code;
-    std::strncpy(status.why, why, sizeof status.why - 1);
-  };
-  try {
-    local();
-  } catch (const Error& error) {
-    failed(error.code(), error.what());
-  } catch (const std::exception& error) {
-    failed(ErrorCode::kIo, error.what());
-  }
-  const std::vector<Status> all = GatherObjects(exchange, status);
-  if (failure) std::rethrow_exception(failure);
-  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].failed != 0) {
-      throw Error(all[rank].code, fmt::format("rank {}: {}", rank, all[rank].why));
-    }
-  }
-}
-
-std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
-  Terms terms{};
-  std::exception_ptr wrong;
-  try {
-    ValidateBatch(mine, key_size_, value_size_);
-    if (!TakesGpuMemory()) {
-      RequireHostMemory(mine, device_ < 0 ? "the shards are on executor cpu"
-                                          : "the exchange takes host memory alone");
-    }
-    terms.valid = 1;
-  } catch (const Error&) {
-    wrong = std::current_exception();
-  }
-  terms.n = mine.results.size();
-  terms.mixed = mine.ops.empty() ? 0 : 1;
-  terms.op = static_cast<std::uint8_t>(mine.op);
-  terms.has_values = !mine.values.empty() && (terms.mixed != 0 || Writes(mine.op)) ? 1 : 0;
-  terms.wants_found = !mine.found.empty() && (terms.mixed != 0 || GivesValue(mine.op)) ? 1 : 0;
-  terms.element = static_cast<std::uint8_t>(mine.element);
-  terms.has_initial = terms.mixed != 0 || mine.op == Op::kFindOrInsert ? 1 : 0;
-  terms.from = static_cast<std::uint8_t>(mine.initial.from);
-  terms.seed = mine.initial.seed;
-  terms.first = mine.initial.first;
-  terms.second = mine.initial.second;
-  terms.drawn_bytes = mine.initial.drawn_bytes;
-  terms.on_gpu = DeviceOf(mine) >= 0 ? 1 : 0;
-  terms.takes_gpu = TakesGpuMemory() ? 1 : 0;
-  terms.chunk_rows = chunk_rows_;
-  terms.lends_host = exchange_.Lends(-1) ? 1 : 0;
-  terms.lends_gpu = lends_gpu_ ? 1 : 0;
-  const std::vector<Terms> all = GatherObjects(exchange_, terms);
-  if (wrong) std::rethrow_exception(wrong);
-  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].valid == 0) Refuse(fmt::format("the part of rank {} is not valid", rank));
-  }
-  return all;
-}
-
-Batch Collective::Agree(const Batch& mine, const std::vector<Terms>& terms,
-                        std::vector<std::byte>* initial_row) {
-  Batch common;
-  std::uint64_t n = 0;
-  const Terms* kind = nullptr;     // those of the first part that is not empty
-  const Terms* initial = nullptr;  // those of the first that has initial values
-  bool mixed = false;
-  bool has_values = false;
-  for (const Terms& part : terms) {
-    if (part.n == 0) continue;
-    n += part.n;
-    if (kind == nullptr) kind = &part;
-    mixed |= part.mixed != 0 || part.op != kind->op;
-    has_values |= part.has_values != 0;
-    const auto element = static_cast<Element>(part.element);
-    if (common.element == Element::kNone) common.element = element;
-    if (element != Element::kNone && element != common.element) {
-      Refuse(fmt::format("its parts have values of {} and of {}", ElementName(common.element),
-                         ElementName(element)));
-    }
-    if (part.has_initial == 0) continue;
-    if (initial == nullptr) initial = &part;
-    if (part.from != initial->from || part.seed != initial->seed || part.first != initial->first ||
-        part.second != initial->second || part.drawn_bytes != initial->drawn_bytes) {
-      Refuse("its parts have different initial values");
-    }
-  }
-  if (n > (std::uint64_t{1} << 31) - 1) {
-    Refuse(fmt::format("{} operations in all: at most 2^31 - 1 fit in one batch", n));
-  }
-  if (kind != nullptr) common.op = static_cast<Op>(kind->op);
-  if (initial != nullptr) {
-    common.initial = {.from = static_cast<InitialValue::From>(initial->from),
-                      .seed = initial->seed,
-                      .first = initial->first,
-                      .second = initial->second,
-                      .drawn_bytes = initial->drawn_bytes};
-  }
-  const bool constant = common.initial.from == InitialValue::From::kConstant;
-  if (constant) {
-    std::vector<std::byte> row(value_size_);
-    if (mine.initial.row.size() == value_size_) {
-      std::copy(mine.initial.row.begin(), mine.initial.row.end(), row.begin());
-    }
-    std::vector<std::byte> rows(terms.size() * value_size_);
-    exchange_.AllGather(row, rows);
-    const std::byte* first = nullptr;
-    for (std::size_t rank = 0; rank < terms.size(); ++rank) {
-      if (terms[rank].n == 0 || terms[rank].has_initial == 0) continue;
-      const std::byte* const other = rows.data() + rank * value_size_;
-      if (first == nullptr) first = other;
-      if (std::memcmp(first, other, value_size_) != 0) {
-        Refuse("its parts have different initial values");
-      }
-    }
-    initial_row->assign(first, first + value_size_);
-    common.initial.row = *initial_row;
-  }
-  // What is missing below is made: the arrays say which there are.
-  static constexpr Op kSomeOp{};
-  static constexpr std::byte kSomeByte{};
-  if (mixed) common.ops = std::span(&kSomeOp, 1);
-  if (has_values || (mixed && common.initial.from != InitialValue::From::kValues)) {
-    common.values = std::span(&kSomeByte, 1);
-  }
-  return common;
-}
-
-bool Collective::TakesGpuMemory() const {
-  return device_ >= 0 && exchange_.TakesGpuMemory(device_);
-}
-
-bool Collective::IsOnGpu(const std::vector<Terms>& terms) {
-  const auto rank_that = [&](std::uint8_t Terms::*which, std::uint8_t value) {
-    const auto part = std::find_if(terms.begin(), terms.end(),
-                                   [&](const Terms& each) { return each.*which == value; });
-    return static_cast<std::size_t>(part - terms.begin());
-  };
-  const std::size_t with_gpu = rank_that(&Terms::on_gpu, 1);
-  const std::size_t without = rank_that(&Terms::takes_gpu, 0);
-  if (with_gpu == terms.size()) return false;
-  if (without == terms.size()) return true;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("batch: an array of rank {} is in GPU memory, which rank {} can't take",
-                          with_gpu, without));
-}
-
 Splitter& Collective::SplitterFor(bool on_gpu, std::uint64_t which) {
   std::unique_ptr<Splitter>& splitter = splitters_[2 * which + (on_gpu ? 1 : 0)];
   if (splitter == nullptr) {
-    splitter = on_gpu ? MakeGpuSplitter(device_, 0) : MakeHostSplitter(threads_);
+    splitter = on_gpu ? MakeGpuSplitter(means_.device, 0) : MakeHostSplitter(threads_);
   }
   return *splitter;
 }
@@ -350,7 +152,7 @@ void Collective::Deliver(const Splitter& splitter, const Parcel& parcel) {
   }
 }
 
-void Collective::Send(Chunk& chunk, const Plan& plan) {
+void Collective::Send(Chunk& chunk, const BatchPlan& plan) {
   Splitter& splitter = chunk.splitter;
   const Route& route = chunk.route;
   const Batch& mine = chunk.mine;
@@ -399,7 +201,7 @@ void Collective::Send(Chunk& chunk, const Plan& plan) {
   Deliver(splitter, parcel);
 }
 
-void Collective::Return(Chunk& chunk, const Plan& plan) {
+void Collective::Return(Chunk& chunk, const BatchPlan& plan) {
   Splitter& splitter = chunk.splitter;
   const Route& route = chunk.route;
   const Batch& mine = chunk.mine;
@@ -444,22 +246,18 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
     Lap(&stats_.local_seconds);
     return CountNotOkOf(mine.results);
   }
-  std::vector<Terms> terms;
-  std::vector<std::byte> initial_row;
-  Batch common;
+  BatchPlan plan;
   try {
-    terms = GatherTerms(mine);
-    common = Agree(mine, terms, &initial_row);
+    plan = AgreeOn(exchange_, mine, key_size_, value_size_, means_);
   } catch (const Error&) {  // which all ranks throw
     throw;
   } catch (const std::exception& error) {
     exchange_.Leave(error.what());
     throw;
   }
-  const Plan plan = MakePlan(terms, common);
   std::exception_ptr failure;  // of `local`, which may fail on one rank alone
   try {
-    CarryOut(mine, common, plan, local, &failure);
+    CarryOut(mine, plan, local, &failure);
   } catch (const std::exception& error) {
     exchange_.Leave(error.what());
     for (std::unique_ptr<Splitter>& splitter : splitters_) splitter.reset();
@@ -479,29 +277,8 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
   return CountNotOkOf(mine.results);
 }
 
-Collective::Plan Collective::MakePlan(const std::vector<Terms>& terms, const Batch& common) {
-  Plan plan;
-  plan.on_gpu = IsOnGpu(terms);
-  plan.lends = true;
-  plan.only_finds = common.ops.empty() && common.op == Op::kFind;
-  std::uint64_t most_rows = 0;
-  std::uint64_t chunk_rows = terms.front().chunk_rows;
-  for (const Terms& part : terms) {
-    plan.lends &= (plan.on_gpu ? part.lends_gpu : part.lends_host) != 0;
-    plan.wants_found.push_back(part.wants_found != 0);
-    plan.some_want_found |= part.wants_found != 0;
-    most_rows = std::max(most_rows, part.n);
-    chunk_rows = std::min(chunk_rows, part.chunk_rows);
-  }
-  constexpr std::uint64_t kMostChunks = 4;
-  if (plan.only_finds && chunk_rows > 0) {
-    plan.chunks = std::clamp<std::uint64_t>(most_rows / chunk_rows, 1, kMostChunks);
-  }
-  return plan;
-}
-
-void Collective::CarryOut(const Batch& mine, const Batch& common, const Plan& plan,
-                          const Local& local, std::exception_ptr* failure) {
+void Collective::CarryOut(const Batch& mine, const BatchPlan& plan, const Local& local,
+                          std::exception_ptr* failure) {
   const std::uint64_t n = mine.results.size();
   // While the owners carry out a chunk, the one before is brought back, and the next one there.
   std::optional<Chunk> before;
@@ -517,7 +294,7 @@ void Collective::CarryOut(const Batch& mine, const Batch& common, const Plan& pl
     part.values = cut(mine.values, value_size_);
     part.found = cut(mine.found, value_size_);
     part.results = cut(mine.results, sizeof(Result));
-    Chunk chunk = Begin(SplitterFor(plan.on_gpu, k % 2), part, common, plan);
+    Chunk chunk = Begin(SplitterFor(plan.on_gpu, k % 2), part, plan);
     try {
       if (!chunk.theirs.results.empty()) {
         chunk.wait = local(chunk.theirs, chunk.splitter.stream());
@@ -531,9 +308,8 @@ void Collective::CarryOut(const Batch& mine, const Batch& common, const Plan& pl
   End(*before, plan, failure);
 }
 
-Collective::Chunk Collective::Begin(Splitter& splitter, const Batch& part, const Batch& common,
-                                    const Plan& plan) {
-  Chunk chunk{.splitter = splitter, .mine = part, .theirs = common, .route = {}, .wait = {}};
+Collective::Chunk Collective::Begin(Splitter& splitter, const Batch& part, const BatchPlan& plan) {
+  Chunk chunk{.splitter = splitter, .mine = part, .theirs = plan.common, .route = {}, .wait = {}};
   splitter.Begin();
   chunk.route = MakeRoute(splitter, part.keys, plan.only_finds);
   Lap(&stats_.split_seconds);
@@ -545,7 +321,7 @@ Collective::Chunk Collective::Begin(Splitter& splitter, const Batch& part, const
   return chunk;
 }
 
-void Collective::End(Chunk& chunk, const Plan& plan, std::exception_ptr* failure) {
+void Collective::End(Chunk& chunk, const BatchPlan& plan, std::exception_ptr* failure) {
   try {
     if (const Wait wait = std::move(chunk.wait)) wait();
   } catch (...) {

@@ -15,14 +15,11 @@
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
 #include "pm/thread_pool.h"
+#include "shard/agreement.h"
 #include "shard/partition.h"
 #include "shard/splitter.h"
 
 namespace gpm {
-
-/// Each rank does something of its own, and returns when all have.
-/// @throws what `local` throws; to the others an Error that names the rank; kIo (Exchange)
-void Together(Exchange& exchange, const std::function<void()>& local);
 
 /// Batches of which each rank has a part (after WarpDrive, Juenger et al. 2018, section V): split
 /// by owner, all to all, a batch of what each rank owns, and the way back.
@@ -48,8 +45,10 @@ class Collective {
         key_size_(key_size),
         value_size_(value_size),
         threads_(threads),
-        device_(device),
-        lends_gpu_(device >= 0 && exchange.Lends(device)) {}
+        means_{.device = device,
+               .takes_gpu = device >= 0 && exchange.TakesGpuMemory(device),
+               .lends_host = exchange.Lends(-1),
+               .lends_gpu = device >= 0 && exchange.Lends(device)} {}
 
   /// The shards [FirstShard(r), FirstShard(r + 1)) are rank r's.
   static std::uint32_t FirstShard(std::uint32_t rank, std::uint32_t ranks, std::uint32_t shards) {
@@ -72,38 +71,28 @@ class Collective {
   /// From now on, batches of which all parts only find are cut into chunks, of at least so many
   /// rows of the largest part: while one is carried out, others are on their way. 0: they are not,
   /// as where some rank says so.
-  void CutFinds(std::uint64_t least_rows) { chunk_rows_ = least_rows; }
+  void CutFinds(std::uint64_t least_rows) { means_.chunk_rows = least_rows; }
 
   const ExchangeStats& stats() const { return stats_; }
 
  private:
-  struct Terms;
-  struct Plan;
   struct Route;
   struct Parcel;
   struct Chunk;
-  std::vector<Terms> GatherTerms(const Batch& mine);
-  /// What is the same for all parts. Every rank finds the same, or throws the same.
-  Batch Agree(const Batch& mine, const std::vector<Terms>& terms,
-              std::vector<std::byte>* initial_row);
-  bool TakesGpuMemory() const;
-  static Plan MakePlan(const std::vector<Terms>& terms, const Batch& common);
   /// @param failure of `local`: the rest is done all the same, as the other ranks count on it
-  void CarryOut(const Batch& mine, const Batch& common, const Plan& plan, const Local& local,
+  void CarryOut(const Batch& mine, const BatchPlan& plan, const Local& local,
                 std::exception_ptr* failure);
-  /// Whether it is divided on GPUs, on every rank. @throws Error(kUnsupported), on all
-  static bool IsOnGpu(const std::vector<Terms>& terms);
   /// @param which of the two that are in use at once
   Splitter& SplitterFor(bool on_gpu, std::uint64_t which);
   /// Brings operations to their owners.
-  Chunk Begin(Splitter& splitter, const Batch& part, const Batch& common, const Plan& plan);
+  Chunk Begin(Splitter& splitter, const Batch& part, const BatchPlan& plan);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);
-  void Send(Chunk& chunk, const Plan& plan);
+  void Send(Chunk& chunk, const BatchPlan& plan);
   /// Waits until they are carried out, and brings answers back.
-  void End(Chunk& chunk, const Plan& plan, std::exception_ptr* failure);
-  void Return(Chunk& chunk, const Plan& plan);
+  void End(Chunk& chunk, const BatchPlan& plan, std::exception_ptr* failure);
+  void Return(Chunk& chunk, const BatchPlan& plan);
   /// Adds the time since the last call.
   void Lap(double* seconds) {
     const auto now = std::chrono::steady_clock::now();
@@ -116,9 +105,7 @@ class Collective {
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
   ThreadPool& threads_;
-  const int device_;
-  const bool lends_gpu_;  ///< the exchange can, on this rank
-  std::uint64_t chunk_rows_ = 0;
+  RankMeans means_;
   std::array<std::unique_ptr<Splitter>, 4> splitters_;  ///< made when they are first needed
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;

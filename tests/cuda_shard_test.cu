@@ -321,6 +321,29 @@ TEST_F(CudaRanksTest, FindsOfOneKeyAreSentOnce) {
   }
 }
 
+TEST_F(CudaRanksTest, LargeBatchesOfFindsAreCut) {
+  std::mt19937_64 random(test::TestSeed());
+  Open(2, 2, 8);
+  if (HasFatalFailure()) return;
+  constexpr std::uint64_t kKeys = 50'000;
+  std::vector<TestBatch> parts(2, TestBatch(8, kValueSize));
+  std::vector<Batch> batches;
+  for (std::uint64_t key = 0; key < kKeys; ++key) parts[key % 2].Add(Op::kInsert, key, key);
+  for (TestBatch& part : parts) batches.push_back(Single(part.Mixed(), Op::kInsert));
+  Model model;
+  Apply(parts, batches, false, random, &model);
+  for (const bool repeat : {false, true}) {
+    parts.assign(2, TestBatch(8, kValueSize));
+    for (std::uint64_t j = 0; j < 300'001; ++j) {
+      parts[0].Add(Op::kFind, random() % (repeat ? 100 : 2 * kKeys), 0);
+      if (j % 3 == 0) parts[1].Add(Op::kFind, random() % (2 * kKeys), 0);
+    }
+    batches.clear();
+    for (TestBatch& part : parts) batches.push_back(Single(part.Mixed(), Op::kFind));
+    Apply(parts, batches, repeat, random, &model);
+  }
+}
+
 TEST_F(CudaRanksTest, LoadsAndWhatSomeRankCantTake) {
   std::mt19937_64 random(test::TestSeed());
   Open(2, 2, 16);
