@@ -1,11 +1,9 @@
 #ifndef GPM_SHARD_COLLECTIVE_H_
 #define GPM_SHARD_COLLECTIVE_H_
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <span>
@@ -15,11 +13,14 @@
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
 #include "pm/thread_pool.h"
-#include "shard/agreement.h"
 #include "shard/partition.h"
 #include "shard/splitter.h"
 
 namespace gpm {
+
+/// Each rank does something of its own, and returns when all have.
+/// @throws what `local` throws; to the others an Error that names the rank; kIo (Exchange)
+void Together(Exchange& exchange, const std::function<void()>& local);
 
 /// Batches of which each rank has a part (after WarpDrive, Juenger et al. 2018, section V): split
 /// by owner, all to all, a batch of what each rank owns, and the way back.
@@ -30,11 +31,8 @@ namespace gpm {
 /// Thread safety: one thread at a time. All ranks call the same functions in the same order.
 class Collective {
  public:
-  /// Waits for what Local began. @throws anything
-  using Wait = std::function<void()>;
-  /// Carries out operations on keys that this rank owns, or begins to: behind what is on a stream
-  /// of its GPU, if that is not null. @return null: it has carried them out. @throws anything
-  using Local = std::function<Wait(const Batch&, Stream stream)>;
+  /// Carries out operations on keys that this rank owns. @throws anything
+  using Local = std::function<void(const Batch&)>;
 
   /// @param partition which shard a key belongs to; what is referred to outlives this
   /// @param device on which batches are divided that have arrays in GPU memory; -1: the host alone
@@ -45,10 +43,8 @@ class Collective {
         key_size_(key_size),
         value_size_(value_size),
         threads_(threads),
-        means_{.device = device,
-               .takes_gpu = device >= 0 && exchange.TakesGpuMemory(device),
-               .lends_host = exchange.Lends(-1),
-               .lends_gpu = device >= 0 && exchange.Lends(device)} {}
+        device_(device),
+        lends_gpu_(device >= 0 && exchange.Lends(device)) {}
 
   /// The shards [FirstShard(r), FirstShard(r + 1)) are rank r's.
   static std::uint32_t FirstShard(std::uint32_t rank, std::uint32_t ranks, std::uint32_t shards) {
@@ -68,31 +64,33 @@ class Collective {
   ///         not. A rank that fails otherwise than in `local` leaves the exchange.
   std::uint64_t Apply(const Batch& mine, const Local& local);
 
-  /// From now on, batches of which all parts only find are cut into chunks, of at least so many
-  /// rows of the largest part: while one is carried out, others are on their way. 0: they are not,
-  /// as where some rank says so.
-  void CutFinds(std::uint64_t least_rows) { means_.chunk_rows = least_rows; }
-
   const ExchangeStats& stats() const { return stats_; }
 
  private:
+  struct Terms;
   struct Route;
   struct Parcel;
-  struct Chunk;
-  /// @param failure of `local`: the rest is done all the same, as the other ranks count on it
-  void CarryOut(const Batch& mine, const BatchPlan& plan, const Local& local,
-                std::exception_ptr* failure);
-  /// @param which of the two that are in use at once
-  Splitter& SplitterFor(bool on_gpu, std::uint64_t which);
-  /// Brings operations to their owners.
-  Chunk Begin(Splitter& splitter, const Batch& part, const BatchPlan& plan);
+  std::vector<Terms> GatherTerms(const Batch& mine);
+  /// What is the same for all parts. Every rank finds the same, or throws the same.
+  Batch Agree(const Batch& mine, const std::vector<Terms>& terms,
+              std::vector<std::byte>* initial_row);
+  bool TakesGpuMemory() const;
+  /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
+  void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
+                const Local& local);
+  static bool AnyWantsFound(const std::vector<Terms>& terms);
+  /// Whether it is divided on GPUs, on every rank. @throws Error(kUnsupported), on all
+  static bool IsOnGpu(const std::vector<Terms>& terms);
+  Splitter& SplitterFor(bool on_gpu);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);
-  void Send(Chunk& chunk, const BatchPlan& plan);
-  /// Waits until they are carried out, and brings answers back.
-  void End(Chunk& chunk, const BatchPlan& plan, std::exception_ptr* failure);
-  void Return(Chunk& chunk, const BatchPlan& plan);
+  /// @param theirs says which arrays are sent, and gets those of what comes here
+  /// @param lends rows go from array to array: ranks write into each other's memory; else by
+  ///        buffers
+  void Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine, Batch* theirs);
+  void Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
+              const std::vector<Terms>& terms, const Batch& mine);
   /// Adds the time since the last call.
   void Lap(double* seconds) {
     const auto now = std::chrono::steady_clock::now();
@@ -105,8 +103,9 @@ class Collective {
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
   ThreadPool& threads_;
-  RankMeans means_;
-  std::array<std::unique_ptr<Splitter>, 4> splitters_;  ///< made when they are first needed
+  const int device_;
+  const bool lends_gpu_;                  ///< the exchange can, on this rank
+  std::unique_ptr<Splitter> host_, gpu_;  ///< made when they are first needed
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;
 };

@@ -31,9 +31,6 @@ std::string Broadcast(Exchange& exchange, const std::string& text) {
   return received;
 }
 
-/// Of finds on GPUs: fewer rows take little longer to exchange than it takes to begin.
-constexpr std::uint64_t kChunkRows = std::uint64_t{1} << 17;
-
 void RequireShardsFor(const Exchange& exchange, const std::string& path, std::uint32_t shards) {
   if (shards >= exchange.ranks()) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -76,24 +73,13 @@ class DistributedStore::Impl {
     if (folder_) folder_->RemoveOthers();
     collective_.emplace(*exchange_, set_->partition(), set_->key_size(), set_->value_size(),
                         threads_, set_->device(set_->first()));
-    if (set_->device(set_->first()) >= 0) collective_->CutFinds(kChunkRows);
   }
 
   Exchange& exchange() { return *exchange_; }
   ShardSet& set() { return *set_; }
   Collective& collective() { return *collective_; }
   std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
-    return collective_->Apply(mine, [&](const Batch& batch, Stream stream) -> Collective::Wait {
-      // One shard's work on a GPU goes on beside what is next.
-      if (stream != nullptr && set_->count() == 1 && call == ApplyTo) {
-        return set_->InShard(set_->first(), [&](Store& store) -> Collective::Wait {
-          auto ticket = std::make_shared<Ticket>(store.ApplyAsync(batch, stream));
-          return [this, ticket] { set_->InShard(set_->first(), [&](Store&) { ticket->Wait(); }); };
-        });
-      }
-      set_->Run(batch, call);
-      return {};
-    });
+    return collective_->Apply(mine, [&](const Batch& batch) { set_->Run(batch, call); });
   }
   template <class Work>
   void ForEachShard(const Work& work) {

@@ -321,7 +321,7 @@ TEST_F(CudaRanksTest, FindsOfOneKeyAreSentOnce) {
   }
 }
 
-TEST_F(CudaRanksTest, LargeBatchesOfFindsAreCut) {
+TEST_F(CudaRanksTest, LargeBatchesOfFinds) {
   std::mt19937_64 random(test::TestSeed());
   Open(2, 2, 8);
   if (HasFatalFailure()) return;
