@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -17,174 +16,28 @@
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/report.h"
-#include "gpmstore/distributed_store.h"
+#include "bench/scale_rank.h"
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
-#include "ycsb/generators.h"
-#include "ycsb/items.h"
+#include "pm/gpu_host.h"
+#ifdef GPM_HAVE_NCCL
+#include "gpmstore/nccl_exchange.h"
+#endif
 
 namespace gpm::bench {
 namespace {
 
 using nlohmann::json;
 
-struct ScaleArguments {
-  std::string folder;
-  std::vector<std::uint32_t> ranks = {1, 2, 4};
-  std::vector<int> devices;
-  std::uint64_t records = 1'000'000;
-  std::uint64_t batch = std::uint64_t{1} << 16;
-  unsigned batches = 9;
-  std::uint32_t value_size = 128;
-  bool strong = false;
-  ExecutorKind executor = ExecutorKind::kAuto;
-  unsigned threads = 0;
-  std::uint64_t seed = 1;
-  std::string json;
-};
-
-constexpr std::uint32_t kKeySize = 8;
-
-/// What all ranks do in batches.
-struct Work {
-  const char* name;
-  Op op;              ///< or, of mixed batches, every second operation
-  bool updates_half;  ///< the others are updates
-  bool zipf;          ///< 0.99 over the records, else uniform
-  bool there;         ///< the keys are
-};
-constexpr Work kWorks[] = {
+constexpr ScaleWork kWorks[] = {
     {"find, uniform", Op::kFind, false, false, true}, {"find, Zipf", Op::kFind, false, true, true},
     {"missing", Op::kFind, false, false, false},      {"update", Op::kUpdate, false, false, true},
     {"A, Zipf", Op::kFind, true, true, true},
 };
 
-/// One rank, with the arrays of its parts.
-class Rank {
- public:
-  Rank(const ScaleArguments& arguments, std::uint32_t rank, std::uint32_t ranks,
-       std::unique_ptr<Exchange> exchange)
-      : arguments_(arguments),
-        records_(arguments.strong ? arguments.records : arguments.records * ranks),
-        batch_(arguments.strong ? std::max<std::uint64_t>(arguments.batch / ranks, 1)
-                                : arguments.batch),
-        rank_(rank),
-        ranks_(ranks),
-        zipf_(records_),
-        keys_(batch_ * kKeySize),
-        values_(batch_ * arguments.value_size),
-        found_(values_.size()),
-        results_(batch_) {
-    OpenOptions open;
-    open.executor = arguments.executor;
-    open.threads = arguments.threads;
-    const std::vector<int>& devices = arguments.devices;
-    if (!devices.empty()) open.device = devices[rank % devices.size()];
-    store_ = DistributedStore::Create(arguments.folder, std::move(exchange),
-                                      {.key_size = kKeySize, .value_size = arguments.value_size},
-                                      {.shards = ranks}, open);
-  }
-
-  DistributedStore& store() { return store_; }
-  std::uint64_t batch() const { return batch_; }
-  std::uint64_t records() const { return records_; }
-
-  /// Inserts this rank's records, as many batches on every rank. @return seconds
-  double Load() {
-    const std::uint64_t all = (records_ + ranks_ - 1) / ranks_;
-    double seconds = 0;
-    for (std::uint64_t at = 0; at < all; at += batch_) {
-      std::uint64_t n = 0;
-      for (; n < std::min(batch_, all - at); ++n) {
-        const std::uint64_t record = (at + n) * ranks_ + rank_;
-        if (record >= records_) break;
-        Put(n, record);
-      }
-      seconds += Timed({.op = Op::kInsert,
-                        .keys = std::span(keys_).first(n * kKeySize),
-                        .values = std::span(values_).first(n * arguments_.value_size),
-                        .results = std::span(results_).first(n)});
-      Require(n, Result::kOk);
-    }
-    return seconds;
-  }
-
-  /// The median of several batches, in seconds.
-  double Measure(const Work& work) {
-    std::vector<double> seconds;
-    std::vector<Op> ops;
-    for (std::uint64_t i = 0; work.updates_half && i < batch_; ++i) {
-      ops.push_back(i % 2 == 0 ? work.op : Op::kUpdate);
-    }
-    for (unsigned repeat = 0; repeat <= arguments_.batches; ++repeat) {
-      for (std::uint64_t i = 0; i < batch_; ++i) {
-        const std::uint64_t record = work.zipf ? zipf_.Draw(random_) : random_.NextBelow(records_);
-        Put(i, work.there ? record : records_ + record);
-      }
-      const bool writes = work.updates_half || work.op == Op::kUpdate;
-      const double took = Timed(
-          {.op = work.op,
-           .ops = ops,
-           .keys = keys_,
-           .values = writes ? std::span<const std::byte>(values_) : std::span<const std::byte>(),
-           .found = work.op == Op::kFind ? std::span(found_) : std::span<std::byte>(),
-           .results = results_});
-      Require(batch_, work.there ? Result::kOk : Result::kNotFound);
-      if (repeat > 0) seconds.push_back(took);  // memory is allocated
-      if (repeat == 0) before_ = store_.Exchanged();
-    }
-    return Median(seconds);
-  }
-  /// What was exchanged since the first batch of the last Measure.
-  ExchangeStats Exchanged() const {
-    ExchangeStats now = store_.Exchanged();
-    now.split_seconds -= before_.split_seconds;
-    now.send_seconds -= before_.send_seconds;
-    now.local_seconds -= before_.local_seconds;
-    now.return_seconds -= before_.return_seconds;
-    now.asked -= before_.asked;
-    now.sent -= before_.sent;
-    now.carried_out -= before_.carried_out;
-    return now;
-  }
-
- private:
-  void Put(std::uint64_t row, std::uint64_t record) {
-    ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed),
-                   std::span(keys_).subspan(row * kKeySize, kKeySize));
-    ycsb::WriteValue(
-        record, 0, std::span(values_).subspan(row * arguments_.value_size, arguments_.value_size));
-  }
-  double Timed(const Batch& batch) {
-    const auto start = std::chrono::steady_clock::now();
-    store_.Apply(batch);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  void Require(std::uint64_t rows, Result expected) const {
-    for (std::uint64_t i = 0; i < rows; ++i) {
-      if (results_[i] == expected) continue;
-      throw Error(ErrorCode::kDamaged, fmt::format("operation {}: {} instead of {}", i,
-                                                   ResultName(results_[i]), ResultName(expected)));
-    }
-  }
-
-  const ScaleArguments& arguments_;
-  const std::uint64_t records_;
-  const std::uint64_t batch_;
-  const std::uint32_t rank_;
-  const std::uint32_t ranks_;
-  const ycsb::RecordZipfian zipf_;
-  ycsb::Random random_{arguments_.seed, rank_};
-  std::vector<std::byte> keys_;
-  std::vector<std::byte> values_;
-  std::vector<std::byte> found_;
-  std::vector<Result> results_;
-  ExchangeStats before_;
-  DistributedStore store_;
-};
-
 /// Calls work(rank) on a thread for each. @throws what one threw, when all have ended
-void OnAll(std::uint32_t ranks, const std::function<void(std::uint32_t)>& work) {
+/// @param start where none waits for one that threw
+void OnAll(std::uint32_t ranks, StartLine* start, const std::function<void(std::uint32_t)>& work) {
   std::vector<std::exception_ptr> errors(ranks);
   {
     std::vector<std::jthread> threads;
@@ -194,6 +47,7 @@ void OnAll(std::uint32_t ranks, const std::function<void(std::uint32_t)>& work) 
           work(i);
         } catch (...) {
           errors[i] = std::current_exception();
+          start->Leave();
         }
       });
     }
@@ -210,56 +64,89 @@ json Row(const char* name, std::uint32_t ranks, double operations, double second
           {"batch_ms", 1e3 * seconds}};
 }
 
+std::vector<std::unique_ptr<Exchange>> MakeExchanges(const ScaleArguments& arguments,
+                                                     std::uint32_t ranks, StartLine* start) {
+  std::vector<std::unique_ptr<Exchange>> exchanges = MakeThreadExchanges(ranks);
+#ifdef GPM_HAVE_NCCL
+  if (arguments.exchange == "nccl") {
+    OnAll(ranks, start, [&](std::uint32_t i) {
+      exchanges[i] = MakeNcclExchange(std::move(exchanges[i]), arguments.DeviceOf(i));
+    });
+  }
+#else
+  static_cast<void>(arguments);
+  static_cast<void>(start);
+#endif
+  return exchanges;
+}
+
+/// A row of the report: what some work took on all ranks.
+json Row(const ScaleWork& work, std::uint32_t of, double operations,
+         const std::vector<ScaleRank::Measured>& measured) {
+  ExchangeStats sum;
+  double slowest = 0;
+  std::uint64_t busiest = 0;
+  for (const ScaleRank::Measured& rank : measured) {
+    const ExchangeStats& one = rank.exchanged;
+    slowest = std::max(slowest, rank.batch);
+    sum.split_seconds += one.split_seconds;
+    sum.send_seconds += one.send_seconds;
+    sum.local_seconds += one.local_seconds;
+    sum.return_seconds += one.return_seconds;
+    sum.asked += one.asked;
+    sum.sent += one.sent;
+    sum.carried_out += one.carried_out;
+    busiest = std::max(busiest, one.carried_out);
+  }
+  const double ranks = static_cast<double>(measured.size());
+  json row = Row(work.name, of, operations, slowest);
+  row.update(
+      {{"split_ms", 1e3 * sum.split_seconds / ranks},
+       {"send_ms", 1e3 * sum.send_seconds / ranks},
+       {"local_ms", 1e3 * sum.local_seconds / ranks},
+       {"return_ms", 1e3 * sum.return_seconds / ranks},
+       {"sent", static_cast<double>(sum.sent) / static_cast<double>(sum.asked)},
+       {"busiest", static_cast<double>(busiest) * ranks / static_cast<double>(sum.carried_out)}});
+  return row;
+}
+
 /// A store of so many ranks, each a thread, that is there for this alone.
-void MeasureRanks(const ScaleArguments& arguments, std::uint32_t ranks, json* report) {
-  ShowProgress(fmt::format("{} ranks", ranks));
-  std::vector<std::unique_ptr<Rank>> all(ranks);
-  auto exchanges = MakeThreadExchanges(ranks);
+/// @param of how many ranks; 0: a Store
+void MeasureRanks(const ScaleArguments& arguments, std::uint32_t of, json* report) {
+  ShowProgress(fmt::format("{} ranks", of));
+  const std::uint32_t ranks = std::max(of, 1u);
+  StartLine start(ranks);
+  std::vector<std::unique_ptr<ScaleRank>> all(ranks);
+  std::vector<std::unique_ptr<Exchange>> exchanges(ranks);
+  if (of > 0) exchanges = MakeExchanges(arguments, of, &start);
   std::vector<double> seconds(ranks);
-  const auto slowest = [&] { return *std::max_element(seconds.begin(), seconds.end()); };
-  OnAll(ranks, [&](std::uint32_t i) {
-    all[i] = std::make_unique<Rank>(arguments, i, ranks, std::move(exchanges[i]));
+  OnAll(ranks, &start, [&](std::uint32_t i) {
+    all[i] = std::make_unique<ScaleRank>(arguments, i, ranks, std::move(exchanges[i]), &start);
     seconds[i] = all[i]->Load();
   });
   json& rows = (*report)["rows"];
   const double operations = static_cast<double>(all.front()->batch() * ranks);
   const double batches_of_load = static_cast<double>(all.front()->records()) / operations;
-  rows.push_back(Row("load", ranks, operations, slowest() / batches_of_load));
-  for (const Work& work : kWorks) {
-    OnAll(ranks, [&](std::uint32_t i) { seconds[i] = all[i]->Measure(work); });
-    json row = Row(work.name, ranks, operations, slowest());
-    ExchangeStats sum;
-    std::uint64_t busiest = 0;
-    for (const auto& rank : all) {
-      const ExchangeStats one = rank->Exchanged();
-      sum.split_seconds += one.split_seconds;
-      sum.send_seconds += one.send_seconds;
-      sum.local_seconds += one.local_seconds;
-      sum.return_seconds += one.return_seconds;
-      sum.asked += one.asked;
-      sum.sent += one.sent;
-      sum.carried_out += one.carried_out;
-      busiest = std::max(busiest, one.carried_out);
-    }
-    const double batches = arguments.batches * static_cast<double>(ranks) / 1e3;
-    row.update(
-        {{"split_ms", sum.split_seconds / batches},
-         {"send_ms", sum.send_seconds / batches},
-         {"local_ms", sum.local_seconds / batches},
-         {"return_ms", sum.return_seconds / batches},
-         {"sent", static_cast<double>(sum.sent) / static_cast<double>(sum.asked)},
-         {"busiest", static_cast<double>(busiest) * ranks / static_cast<double>(sum.carried_out)}});
-    rows.push_back(std::move(row));
+  rows.push_back(Row("load", of, operations,
+                     *std::max_element(seconds.begin(), seconds.end()) / batches_of_load));
+  std::vector<ScaleRank::Measured> measured(ranks);
+  for (const ScaleWork& work : kWorks) {
+    OnAll(ranks, &start, [&](std::uint32_t i) { measured[i] = all[i]->Measure(work); });
+    rows.push_back(Row(work, of, operations, measured));
   }
-  if (!report->contains("store")) (*report)["store"] = StoreFacts(all.front()->store().Stats());
-  OnAll(ranks, [&](std::uint32_t i) { all[i].reset(); });
+  if (!report->contains("store")) (*report)["store"] = StoreFacts(all.front()->Stats());
+  OnAll(ranks, &start, [&](std::uint32_t i) { all[i].reset(); });
 }
 
 void Print(const json& report) {
-  fmt::print("{}: {} records and batches of {} {}\n\n",
+  fmt::print("{}: {} records and batches of {} {}, in {} memory; exchange: {}\n",
              report.at("strong").get<bool>() ? "strong scaling" : "weak scaling",
              report.at("records").get<std::uint64_t>(), report.at("batch").get<std::uint64_t>(),
-             report.at("strong").get<bool>() ? "in all" : "a rank");
+             report.at("strong").get<bool>() ? "in all" : "a rank",
+             report.at("memory").get<std::string>(), report.at("exchange").get<std::string>());
+  fmt::print(
+      "(0 ranks: a Store alone. Medians in ms: of batches, on the slowest rank; of their phases, "
+      "the mean of the ranks.)\n\n");
   fmt::print("{:>14}{:>7}{:>9}{:>10}{:>9}{:>9}{:>9}{:>9}{:>7}{:>9}\n", "", "ranks", "M/s",
              "batch, ms", "split", "send", "local", "return", "sent", "busiest");
   for (const json& row : report.at("rows")) {
@@ -282,9 +169,15 @@ void Run(ScaleArguments& arguments) {
     throw Error(ErrorCode::kExists,
                 arguments.folder + ": exists already; --folder names a new one");
   }
+  const bool on_gpu = arguments.executor != ExecutorKind::kCpu && GpuCount() > 0;
+  if (arguments.memory == "auto") arguments.memory = on_gpu ? "device" : "host";
+  if (on_gpu && arguments.devices.empty()) {
+    for (int i = 0; i < GpuCount(); ++i) arguments.devices.push_back(i);
+  }
   json report = {{"benchmark", "scale"},         {"machine", MachineFacts()},
                  {"records", arguments.records}, {"batch", arguments.batch},
                  {"strong", arguments.strong},   {"devices", arguments.devices},
+                 {"memory", arguments.memory},   {"exchange", arguments.exchange},
                  {"seed", arguments.seed},       {"rows", json::array()}};
   const auto remove = [&] {
     std::error_code ignored;
@@ -312,11 +205,15 @@ void AddScaleCommand(CLI::App& program) {
       "scale",
       "A store over several ranks, each a thread with a shard: throughput, and where it "
       "goes");
-  command->add_option("--ranks", arguments->ranks, "Numbers of ranks, one after the other")
+  command
+      ->add_option("--ranks", arguments->ranks,
+                   "Numbers of ranks, one after the other; 0 is a store of one pool, without any")
       ->delimiter(',')
-      ->check(CLI::Range(1u, 64u))
+      ->check(CLI::Range(0u, 64u))
       ->capture_default_str();
-  command->add_option("--devices", arguments->devices, "CUDA devices that the ranks use in turn")
+  command
+      ->add_option("--devices", arguments->devices,
+                   "CUDA devices that the ranks use in turn; default: all")
       ->delimiter(',')
       ->check(CLI::Range(0, 1023));
   command->add_option("--records", arguments->records, "Items of each rank")
@@ -336,6 +233,23 @@ void AddScaleCommand(CLI::App& program) {
   command->add_option("--folder", arguments->folder,
                       "Folder for the pools, which is removed at the end; default: a new one on "
                       "tmpfs");
+  command
+      ->add_option("--memory", arguments->memory,
+                   "Where the arrays of batches are: host, device (of the rank's GPU), or auto, "
+                   "which is device with executor cuda")
+      ->check(CLI::IsMember({"auto", "host", "device"}))
+      ->capture_default_str();
+#ifdef GPM_HAVE_NCCL
+  const std::vector<std::string> exchanges = {"threads", "nccl"};
+#else
+  const std::vector<std::string> exchanges = {"threads"};
+#endif
+  command
+      ->add_option("--exchange", arguments->exchange,
+                   "How rows in GPU memory are exchanged: by copies that threads make, or by NCCL, "
+                   "where it was found when this was built")
+      ->check(CLI::IsMember(exchanges))
+      ->capture_default_str();
   command->add_option("--seed", arguments->seed, "Of the keys")->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddJsonOption(*command, &arguments->json);

@@ -22,7 +22,6 @@ class AnyStore {
   ycsb::Target target() {
     return std::visit([](auto& store) { return ycsb::Target(store); }, store_);
   }
-  bool is_sharded() const { return std::holds_alternative<ShardedStore>(store_); }
   StoreStats Stats() {
     return std::visit([](auto& store) { return store.Stats(); }, store_);
   }

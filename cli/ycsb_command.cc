@@ -123,9 +123,8 @@ AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::Work
   return store;
 }
 
-/// @param sharded over several pools, whose batches are in host memory
 ycsb::RunnerOptions MakeRunnerOptions(const YcsbArguments& arguments, ExecutorKind executor,
-                                      bool sharded, Progress& progress) {
+                                      Progress& progress) {
   ycsb::RunnerOptions options;
   options.batch_rows = arguments.batch;
   options.generator_threads = arguments.open.threads;
@@ -133,7 +132,7 @@ ycsb::RunnerOptions MakeRunnerOptions(const YcsbArguments& arguments, ExecutorKi
                    : arguments.verify == "all" ? ycsb::Verify::kAll
                                                : ycsb::Verify::kSample;
   if (arguments.memory == "device" ||
-      (arguments.memory == "auto" && executor == ExecutorKind::kCuda && !sharded)) {
+      (arguments.memory == "auto" && executor == ExecutorKind::kCuda)) {
     options.buffers = [](const ycsb::BatchBuffers::Shape& shape) {
       return std::make_unique<ycsb::DeviceBatchBuffers>(shape);
     };
@@ -190,8 +189,7 @@ int RunYcsb(YcsbArguments& arguments) {
   std::optional<ycsb::PhaseReport> run;
   {
     Progress progress;
-    ycsb::RunnerOptions options =
-        MakeRunnerOptions(arguments, store.Stats().executor, store.is_sharded(), progress);
+    ycsb::RunnerOptions options = MakeRunnerOptions(arguments, store.Stats().executor, progress);
     options.contents_known = loads;
     ycsb::Runner runner(store.target(), spec, options);
     if (loads) load = runner.Load();

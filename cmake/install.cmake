@@ -21,6 +21,14 @@ if(TARGET gpmstore_mpi)  # for find_package(gpmstore COMPONENTS mpi)
   install(EXPORT gpmstore-mpi-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
 endif()
 
+if(TARGET gpmstore_nccl)  # for find_package(gpmstore COMPONENTS nccl)
+  set_target_properties(gpmstore_nccl PROPERTIES EXPORT_NAME nccl)
+  install(TARGETS gpmstore_nccl EXPORT gpmstore-nccl-targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT gpmstore-nccl-targets NAMESPACE gpmstore:: DESTINATION ${GPM_PACKAGE_DIR})
+  cmake_path(GET NCCL_LIBRARY PARENT_PATH GPM_NCCL_DIR)
+endif()
+
 if(GPM_HAVE_CUDA)
   get_target_property(GPM_CUDART_LIBRARY CUDA::cudart_static IMPORTED_LOCATION)
   if(NOT GPM_CUDART_LIBRARY)

@@ -93,6 +93,7 @@ class BatchExecutor {
 
   virtual ExecutorKind kind() const = 0;
   virtual unsigned threads() const = 0;
+  virtual int device() const { return -1; }  ///< the CUDA device; -1 of executor cpu
 
   /// Makes a batch ready to start.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu

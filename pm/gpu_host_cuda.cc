@@ -1,6 +1,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 
@@ -74,13 +76,52 @@ void RegisterHostMemory(void* address, std::size_t bytes) {
                   reason));
 }
 
-bool IsGpuMemory(const void* address) noexcept {
+bool IsGpuMemory(const void* address) noexcept { return GpuOf(address) >= 0; }
+
+int GpuOf(const void* address) noexcept {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, address) == cudaSuccess) {
-    return attributes.type == cudaMemoryTypeDevice;
+    return attributes.type == cudaMemoryTypeDevice ? attributes.device : -1;
   }
   cudaGetLastError();
-  return false;
+  return -1;
+}
+
+void ConnectGpus(int device, int other) noexcept {
+  if (device == other) return;
+  int before = 0;
+  cudaGetDevice(&before);
+  for (const auto& [from, to] : {std::pair(device, other), std::pair(other, device)}) {
+    int can = 0;
+    cudaDeviceCanAccessPeer(&can, from, to);
+    if (can != 0 && cudaSetDevice(from) == cudaSuccess) cudaDeviceEnablePeerAccess(to, 0);
+  }
+  cudaSetDevice(before);
+  cudaGetLastError();  // (they may be connected already)
+}
+
+bool ReachesAllGpus(int device) noexcept {
+  const int count = GpuCount();
+  bool all = device < count;
+  for (int other = 0; other < count && all; ++other) {
+    int can = 1;
+    if (other != device && cudaDeviceCanAccessPeer(&can, device, other) != cudaSuccess) {
+      cudaGetLastError();
+      can = 0;
+    }
+    all = can != 0;
+  }
+  return all;
+}
+
+void CopyByGpu(void* to, const void* from, std::size_t bytes, CUstream_st* stream) {
+  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+  if (error != cudaSuccess) throw Error(ErrorCode::kGpu, "cudaMemcpyAsync: " + Reason(error));
+}
+
+void AwaitGpu(CUstream_st* stream) {
+  const cudaError_t error = cudaStreamSynchronize(stream);
+  if (error != cudaSuccess) throw Error(ErrorCode::kGpu, "cudaStreamSynchronize: " + Reason(error));
 }
 
 void UnregisterHostMemory(void* address) noexcept {

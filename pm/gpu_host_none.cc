@@ -18,6 +18,14 @@ void RegisterHostMemory(void*, std::size_t) {
 }
 
 bool IsGpuMemory(const void*) noexcept { return false; }
+int GpuOf(const void*) noexcept { return -1; }
+void ConnectGpus(int, int) noexcept {}
+bool ReachesAllGpus(int) noexcept { return false; }
+
+void CopyByGpu(void*, const void*, std::size_t, CUstream_st*) {
+  throw Error(ErrorCode::kUnsupported, "this build has no CUDA, so no GPU copies");
+}
+void AwaitGpu(CUstream_st*) {}
 
 void UnregisterHostMemory(void*) noexcept {}
 

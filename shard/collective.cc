@@ -3,15 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "engine/item_uses.h"
 #include "engine/store_impl.h"
-#include "engine/word_map.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
 #include "table/operation.h"
@@ -25,20 +26,51 @@ struct Collective::Terms {
   float first, second;
   std::uint32_t drawn_bytes;
   std::uint8_t valid, mixed, op, has_values, wants_found, element, from, has_initial;
+  std::uint8_t on_gpu, takes_gpu;  ///< an array is in GPU memory; such can be exchanged
+  std::uint8_t lends_host, lends_gpu;
 };
 
-/// Which rows go where.
+/// How many rows go where.
 struct Collective::Route {
-  std::vector<std::uint32_t> order;     ///< of the operations that are sent, by owner
-  std::vector<std::uint64_t> sent;      ///< rows for each rank
-  std::vector<std::uint64_t> received;  ///< rows from each rank
-  /// Operations that are not sent, and those that are and have the same answer.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> twins;
+  std::vector<std::uint64_t> sent;      ///< for each rank
+  std::vector<std::uint64_t> received;  ///< from each rank
 
-  std::uint64_t all_received() const {
-    std::uint64_t all = 0;
-    for (const std::uint64_t rows : received) all += rows;
-    return all;
+  std::uint64_t all_sent() const { return Sum(sent); }
+  std::uint64_t all_received() const { return Sum(received); }
+
+ private:
+  static std::uint64_t Sum(const std::vector<std::uint64_t>& rows) {
+    return std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
+  }
+};
+
+/// Arrays that are sent together.
+struct Collective::Parcel {
+  std::vector<std::span<const std::byte>> send;  ///< of each array in turn, for each rank
+  std::vector<std::span<std::byte>> receive;
+
+  /// An array of rows of which those for, and from, each rank lie behind each other.
+  void Add(std::span<const std::byte> from, const std::vector<std::uint64_t>& sent,
+           std::span<std::byte> to, const std::vector<std::uint64_t>& received,
+           std::size_t row_bytes) {
+    Divide(from, sent, row_bytes, &send);
+    Divide(to, received, row_bytes, &receive);
+  }
+
+  /// Room alone, which the others fill, or look at.
+  void AddRoom(std::span<std::byte> room, const std::vector<std::uint64_t>& rows,
+               std::size_t row_bytes) {
+    Divide(room, rows, row_bytes, &receive);
+  }
+
+ private:
+  template <class Byte>
+  static void Divide(std::span<Byte> rows, const std::vector<std::uint64_t>& counts,
+                     std::size_t row_bytes, std::vector<std::span<Byte>>* parts) {
+    for (const std::uint64_t count : counts) {
+      parts->push_back(rows.first(count * row_bytes));
+      rows = rows.subspan(count * row_bytes);
+    }
   }
 };
 
@@ -61,34 +93,41 @@ std::vector<T> GatherObjects(Exchange& exchange, const T& mine) {
   return all;
 }
 
-/// Spans of rows that lie one rank's behind the other's.
-template <class Byte>
-std::vector<std::span<Byte>> Parts(Byte* rows, const std::vector<std::uint64_t>& counts,
-                                   std::size_t row_bytes) {
-  std::vector<std::span<Byte>> parts;
-  for (const std::uint64_t count : counts) {
-    parts.emplace_back(rows, count * row_bytes);
-    rows += count * row_bytes;
-  }
-  return parts;
-}
+constexpr std::size_t kSample = 1024;
 
-/// Whether many a key of a batch comes several times, as some of its keys tell.
+/// Whether many a key comes several times, as some keys of a batch tell.
+/// @param keys at most kSample
 bool KeysRepeat(std::span<const std::byte> keys, std::uint32_t key_size) {
-  constexpr std::uint64_t kSample = 1024;
-  const std::uint64_t n = keys.size() / key_size;
-  const std::uint64_t looked_at = std::min(n, kSample);
-  WordMap seen;
-  for (std::uint64_t i = 0; i < looked_at; ++i) {
-    seen.At(IdOfKey(keys.data() + i * n / looked_at * key_size, key_size));
+  constexpr std::size_t kPlaces = 4 * kSample;
+  std::array<std::uint64_t, kPlaces> seen{};  // ids, by their low bits; 0 is none
+  const std::size_t n = keys.size() / key_size;
+  std::size_t repeated = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint64_t id = IdOfKey(keys.data() + i * key_size, key_size);
+    std::size_t place = id >> 16 & (kPlaces - 1);
+    while (seen[place] != 0 && seen[place] != id) place = (place + 1) % kPlaces;
+    repeated += seen[place] == id;
+    seen[place] = id;
   }
-  return seen.size() < looked_at - looked_at / 8;
+  return repeated > n / 8;
 }
 
 /// Whether an operation takes its row of Batch::values.
-bool TakesValue(std::uint8_t op, const InitialValue& initial) {
-  if (op >= kOpKinds || !Writes(static_cast<Op>(op))) return false;
-  return static_cast<Op>(op) != Op::kFindOrInsert || initial.from == InitialValue::From::kValues;
+bool TakesValue(Op op, const InitialValue& initial) {
+  return Writes(op) && (op != Op::kFindOrInsert || initial.from == InitialValue::From::kValues);
+}
+
+/// What the operations of a part are sent as: one that lacks what it needs in this part finds none
+/// of that in the others' either.
+Splitter::KindMap KindsSent(const Batch& mine, const InitialValue& initial) {
+  Splitter::KindMap as;
+  for (std::uint8_t kind = 0; kind < kOpKinds; ++kind) {
+    const Op op = static_cast<Op>(kind);
+    const bool lacks = (op == Op::kAccumulate && mine.element == Element::kNone) ||
+                       (mine.values.empty() && TakesValue(op, initial));
+    as[kind] = lacks ? kNoOp : kind;
+  }
+  return as;
 }
 
 }  // namespace
@@ -128,7 +167,10 @@ std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
   std::exception_ptr wrong;
   try {
     ValidateBatch(mine, key_size_, value_size_);
-    RequireHostMemory(mine);
+    if (!TakesGpuMemory()) {
+      RequireHostMemory(mine, device_ < 0 ? "the shards are on executor cpu"
+                                          : "the exchange takes host memory alone");
+    }
     terms.valid = 1;
   } catch (const Error&) {
     wrong = std::current_exception();
@@ -136,8 +178,8 @@ std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
   terms.n = mine.results.size();
   terms.mixed = mine.ops.empty() ? 0 : 1;
   terms.op = static_cast<std::uint8_t>(mine.op);
-  terms.has_values = mine.values.empty() ? 0 : 1;
-  terms.wants_found = mine.found.empty() ? 0 : 1;
+  terms.has_values = !mine.values.empty() && (terms.mixed != 0 || Writes(mine.op)) ? 1 : 0;
+  terms.wants_found = !mine.found.empty() && (terms.mixed != 0 || GivesValue(mine.op)) ? 1 : 0;
   terms.element = static_cast<std::uint8_t>(mine.element);
   terms.has_initial = terms.mixed != 0 || mine.op == Op::kFindOrInsert ? 1 : 0;
   terms.from = static_cast<std::uint8_t>(mine.initial.from);
@@ -145,6 +187,10 @@ std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
   terms.first = mine.initial.first;
   terms.second = mine.initial.second;
   terms.drawn_bytes = mine.initial.drawn_bytes;
+  terms.on_gpu = DeviceOf(mine) >= 0 ? 1 : 0;
+  terms.takes_gpu = TakesGpuMemory() ? 1 : 0;
+  terms.lends_host = exchange_.Lends(-1) ? 1 : 0;
+  terms.lends_gpu = lends_gpu_ ? 1 : 0;
   const std::vector<Terms> all = GatherObjects(exchange_, terms);
   if (wrong) std::rethrow_exception(wrong);
   for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
@@ -221,139 +267,209 @@ Batch Collective::Agree(const Batch& mine, const std::vector<Terms>& terms,
   return common;
 }
 
-Collective::Route Collective::MakeRoute(const Batch& mine, bool send_once) {
-  const std::uint32_t ranks = exchange_.ranks();
-  const Split split = Multisplit(mine.keys, key_size_, partition_, threads_);
-  Route route;
-  route.sent.resize(ranks);
-  WordMap firsts;  // of a key's id: the index of its first find, plus one
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t first = split.starts[FirstShard(rank, ranks, partition_.shards)];
-    const std::uint64_t end = split.starts[FirstShard(rank + 1, ranks, partition_.shards)];
-    if (!send_once) {
-      route.sent[rank] = end - first;
-      continue;
-    }
-    for (std::uint64_t j = first; j < end; ++j) {
-      const std::uint32_t index = split.order[j];
-      const std::byte* const key = mine.keys.data() + std::uint64_t{index} * key_size_;
-      std::uint64_t& of_key = firsts.At(IdOfKey(key, key_size_));
-      if (of_key == 0) of_key = std::uint64_t{index} + 1;
-      const auto twin = static_cast<std::uint32_t>(of_key - 1);
-      if (twin != index &&
-          std::memcmp(mine.keys.data() + std::uint64_t{twin} * key_size_, key, key_size_) == 0) {
-        route.twins.emplace_back(index, twin);
-        continue;
-      }
-      route.order.push_back(index);
-      ++route.sent[rank];
-    }
+bool Collective::TakesGpuMemory() const {
+  return device_ >= 0 && exchange_.TakesGpuMemory(device_);
+}
+
+bool Collective::IsOnGpu(const std::vector<Terms>& terms) {
+  const auto rank_that = [&](std::uint8_t Terms::*which, std::uint8_t value) {
+    const auto part = std::find_if(terms.begin(), terms.end(),
+                                   [&](const Terms& each) { return each.*which == value; });
+    return static_cast<std::size_t>(part - terms.begin());
+  };
+  const std::size_t with_gpu = rank_that(&Terms::on_gpu, 1);
+  const std::size_t without = rank_that(&Terms::takes_gpu, 0);
+  if (with_gpu == terms.size()) return false;
+  if (without == terms.size()) return true;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("batch: an array of rank {} is in GPU memory, which rank {} can't take",
+                          with_gpu, without));
+}
+
+Splitter& Collective::SplitterFor(bool on_gpu) {
+  std::unique_ptr<Splitter>& splitter = on_gpu ? gpu_ : host_;
+  if (splitter == nullptr) {
+    splitter = on_gpu ? MakeGpuSplitter(device_, 0) : MakeHostSplitter(threads_);
   }
-  if (!send_once) route.order = split.order;
+  return *splitter;
+}
+
+bool Collective::AnyWantsFound(const std::vector<Terms>& terms) {
+  return std::any_of(terms.begin(), terms.end(),
+                     [](const Terms& part) { return part.wants_found != 0; });
+}
+
+Collective::Route Collective::MakeRoute(Splitter& splitter, std::span<const std::byte> keys,
+                                        bool only_finds) {
+  const bool send_once =
+      only_finds && KeysRepeat(splitter.Sample(keys, key_size_, kSample), key_size_);
+  splitter.Divide(keys, key_size_, partition_, send_once);
+  const std::uint32_t ranks = exchange_.ranks();
+  const std::vector<std::uint64_t>& starts = splitter.Starts();
+  Route route;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    route.sent.push_back(starts[FirstShard(rank + 1, ranks, partition_.shards)] -
+                         starts[FirstShard(rank, ranks, partition_.shards)]);
+  }
   route.received.resize(ranks);
   const std::vector<std::uint64_t> ones(ranks, 1);
-  exchange_.AllToAll(
-      Parts(reinterpret_cast<const std::byte*>(route.sent.data()), ones, sizeof(std::uint64_t)),
-      Parts(reinterpret_cast<std::byte*>(route.received.data()), ones, sizeof(std::uint64_t)));
+  Parcel counts;
+  counts.Add(std::as_bytes(std::span(route.sent)), ones,
+             std::as_writable_bytes(std::span(route.received)), ones, sizeof(std::uint64_t));
+  exchange_.AllToAll(counts.send, counts.receive);
+  stats_.sent += route.all_sent();
+  stats_.carried_out += route.all_received();
   return route;
 }
 
-void Collective::Send(const Route& route, std::span<const std::byte> from, std::size_t row_bytes,
-                      std::vector<std::byte>* to) {
-  std::vector<std::byte> rows(route.order.size() * row_bytes);
-  GatherRows(from, row_bytes, route.order, rows, threads_);
-  to->resize(route.all_received() * row_bytes);
-  exchange_.AllToAll(Parts<const std::byte>(rows.data(), route.sent, row_bytes),
-                     Parts(to->data(), route.received, row_bytes));
+void Collective::Deliver(const Splitter& splitter, const Parcel& parcel) {
+  if (splitter.device() >= 0) {
+    return exchange_.AllToAllOnGpu(parcel.send, parcel.receive, splitter.stream());
+  }
+  const std::size_t ranks = exchange_.ranks();
+  for (std::size_t at = 0; at < parcel.send.size(); at += ranks) {
+    exchange_.AllToAll(std::span(parcel.send).subspan(at, ranks),
+                       std::span(parcel.receive).subspan(at, ranks));
+  }
 }
 
-void Collective::Return(const Route& route, std::span<const std::byte> from, std::size_t row_bytes,
-                        std::span<std::byte> to, const std::function<bool(std::uint32_t)>& wants) {
-  auto send = Parts(from.data(), route.received, row_bytes);
-  for (std::uint32_t rank = 0; rank < send.size(); ++rank) {
-    if (!wants(rank)) send[rank] = {};
+void Collective::Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine,
+                      Batch* theirs) {
+  struct Array {
+    std::span<const std::byte> rows;  ///< empty: zeros are sent
+    std::size_t row_bytes;
+    std::span<std::byte> received;
+  };
+  std::vector<Array> arrays;
+  const auto add = [&](std::span<const std::byte> rows, std::size_t row_bytes) {
+    const std::span<std::byte> room = splitter.Take(route.all_received() * row_bytes);
+    arrays.push_back({rows, row_bytes, room});
+    return room;
+  };
+  const auto gather = [&](const Array& array, Splitter::Parts to) {
+    if (!array.rows.empty()) return splitter.Gather(array.rows, array.row_bytes, to);
+    for (const std::span<std::byte> part : to) splitter.Clear(part);
+  };
+  theirs->keys = add(mine.keys, key_size_);
+  if (!theirs->ops.empty()) {
+    const std::span<std::byte> kinds = splitter.Take(mine.results.size());
+    splitter.MapKinds(mine.ops, mine.op, KindsSent(mine, theirs->initial), kinds);
+    const std::span<std::byte> ops = add(kinds, sizeof(Op));
+    theirs->ops = {reinterpret_cast<const Op*>(ops.data()), ops.size()};
   }
-  const bool here = wants(exchange_.rank());
-  std::vector<std::byte> rows(here ? route.order.size() * row_bytes : 0);
-  exchange_.AllToAll(
-      send,
-      Parts(rows.data(), here ? route.sent : std::vector<std::uint64_t>(send.size()), row_bytes));
-  if (!here) return;
-  ScatterRows(rows, row_bytes, route.order, to, threads_);
-  for (const auto& [twin, first] : route.twins) {
-    std::memcpy(&to[twin * row_bytes], &to[first * row_bytes], row_bytes);
+  if (!theirs->values.empty()) theirs->values = add(mine.values, value_size_);
+
+  Parcel parcel;
+  if (lends) {
+    for (const Array& array : arrays) {
+      parcel.AddRoom(array.received, route.received, array.row_bytes);
+    }
+    return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
+      for (std::size_t k = 0; k < arrays.size(); ++k) {
+        gather(arrays[k], lent.subspan(k * exchange_.ranks(), exchange_.ranks()));
+      }
+      splitter.Finish();
+    });
   }
+  for (const Array& array : arrays) {
+    const std::span<std::byte> sent = splitter.Take(route.all_sent() * array.row_bytes);
+    gather(array, Splitter::Parts(&sent, 1));
+    parcel.Add(sent, route.sent, array.received, route.received, array.row_bytes);
+  }
+  Deliver(splitter, parcel);
+}
+
+void Collective::Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
+                        const std::vector<Terms>& terms, const Batch& mine) {
+  const std::uint32_t ranks = exchange_.ranks();
+  const bool wants_found = terms[exchange_.rank()].wants_found != 0;
+  const bool some_want_found = AnyWantsFound(terms);
+  const auto scatter = [&](Splitter::Parts results, Splitter::Parts found) {
+    splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
+    if (wants_found) splitter.Scatter(found, value_size_, mine.found);
+    splitter.Finish();
+  };
+  Parcel parcel;
+  if (lends) {
+    parcel.AddRoom(std::as_writable_bytes(theirs.results), route.received, sizeof(Result));
+    if (some_want_found) parcel.AddRoom(theirs.found, route.received, value_size_);
+    return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
+      scatter(lent.first(ranks), lent.subspan(ranks));
+    });
+  }
+  const std::span<std::byte> results = splitter.Take(route.all_sent());
+  const std::span<std::byte> found =
+      splitter.Take(wants_found ? route.all_sent() * value_size_ : 0);
+  parcel.Add(std::as_bytes(theirs.results), route.received, results, route.sent, sizeof(Result));
+  if (some_want_found) {
+    parcel.Add(theirs.found, route.received, found,
+               wants_found ? route.sent : std::vector<std::uint64_t>(ranks), value_size_);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      if (terms[rank].wants_found == 0) parcel.send[ranks + rank] = {};
+    }
+  }
+  Deliver(splitter, parcel);
+  scatter(Splitter::Parts(&results, 1), Splitter::Parts(&found, 1));
 }
 
 std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
-  const auto not_ok = [&] {
-    return static_cast<std::uint64_t>(
-        std::count_if(mine.results.begin(), mine.results.end(),
-                      [](Result result) { return result != Result::kOk; }));
-  };
-  auto begun = std::chrono::steady_clock::now();
-  const auto lap = [&](double* seconds) {
-    const auto now = std::chrono::steady_clock::now();
-    *seconds += std::chrono::duration<double>(now - begun).count();
-    begun = now;
-  };
   stats_.asked += mine.results.size();
+  lap_begun_ = std::chrono::steady_clock::now();
   if (exchange_.ranks() == 1) {
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();
     local(mine);
-    lap(&stats_.local_seconds);
-    return not_ok();
+    Lap(&stats_.local_seconds);
+    return CountNotOkOf(mine.results);
   }
-  const std::vector<Terms> terms = GatherTerms(mine);
+  std::vector<Terms> terms;
   std::vector<std::byte> initial_row;
-  Batch theirs = Agree(mine, terms, &initial_row);
-  const bool mixed = !theirs.ops.empty();
-  const bool only_finds = !mixed && theirs.op == Op::kFind;
-  const Route route = MakeRoute(mine, only_finds && KeysRepeat(mine.keys, key_size_));
-
-  stats_.sent += route.order.size();
-  stats_.carried_out += route.all_received();
-  lap(&stats_.split_seconds);
-
-  std::vector<std::byte> keys, values, ops;
-  Send(route, mine.keys, key_size_, &keys);
-  theirs.keys = keys;
-  if (mixed) {
-    // An operation that lacks what it needs in this part finds none of that in the others' either.
-    std::vector<std::uint8_t> kinds(mine.results.size(), static_cast<std::uint8_t>(mine.op));
-    if (!mine.ops.empty()) std::memcpy(kinds.data(), mine.ops.data(), kinds.size());
-    for (std::uint8_t& kind : kinds) {
-      const bool lacks_element =
-          kind == static_cast<std::uint8_t>(Op::kAccumulate) && mine.element == Element::kNone;
-      if (lacks_element || (mine.values.empty() && TakesValue(kind, theirs.initial))) kind = kNoOp;
-    }
-    Send(route, std::as_bytes(std::span(kinds)), 1, &ops);
-    theirs.ops = std::span(reinterpret_cast<const Op*>(ops.data()), ops.size());
+  Batch theirs;
+  try {
+    terms = GatherTerms(mine);
+    theirs = Agree(mine, terms, &initial_row);
+  } catch (const Error&) {  // which all ranks throw
+    throw;
+  } catch (const std::exception& error) {
+    exchange_.Leave(error.what());
+    throw;
   }
-  if (!theirs.values.empty()) {
-    std::vector<std::byte> none;
-    if (mine.values.empty()) none.resize(mine.results.size() * value_size_);
-    Send(route, mine.values.empty() ? none : mine.values, value_size_, &values);
-    theirs.values = values;
-  }
-  const auto wants_found = [&](std::uint32_t rank) { return terms[rank].wants_found != 0; };
-  const bool finds = std::any_of(terms.begin(), terms.end(),
-                                 [](const Terms& part) { return part.wants_found != 0; });
-  std::vector<Result> results(route.all_received(), Result::kInvalid);
-  std::vector<std::byte> found(finds ? results.size() * value_size_ : 0);
-  theirs.results = results;
-  theirs.found = found;
-  lap(&stats_.send_seconds);
-  Together(exchange_, [&] {
-    if (!results.empty()) local(theirs);
+  CarryOut(mine, terms, theirs, local);
+  return CountNotOkOf(mine.results);
+}
+
+void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
+                          const Local& local) {
+  const bool on_gpu = IsOnGpu(terms);
+  const bool lends = std::all_of(terms.begin(), terms.end(), [&](const Terms& part) {
+    return (on_gpu ? part.lends_gpu : part.lends_host) != 0;
   });
-  lap(&stats_.local_seconds);
-  Return(route, std::as_bytes(std::span(results)), sizeof(Result),
-         std::as_writable_bytes(mine.results), [](std::uint32_t) { return true; });
-  if (finds) Return(route, found, value_size_, mine.found, wants_found);
-  lap(&stats_.return_seconds);
-  return not_ok();
+  bool together = false;
+  try {
+    Splitter& splitter = SplitterFor(on_gpu);
+    splitter.Begin();
+    const bool only_finds = theirs.ops.empty() && theirs.op == Op::kFind;
+    const Route route = MakeRoute(splitter, mine.keys, only_finds);
+    Lap(&stats_.split_seconds);
+    Send(splitter, route, lends, mine, &theirs);
+    const std::span<std::byte> results = splitter.Take(route.all_received());
+    theirs.results = {reinterpret_cast<Result*>(results.data()), results.size()};
+    theirs.found = splitter.Take(AnyWantsFound(terms) ? results.size() * value_size_ : 0);
+    Lap(&stats_.send_seconds);
+    together = true;  // what this throws it throws on all ranks
+    Together(exchange_, [&] {
+      if (!results.empty()) local(theirs);
+    });
+    together = false;
+    Lap(&stats_.local_seconds);
+    Return(splitter, route, lends, theirs, terms, mine);
+    Lap(&stats_.return_seconds);
+  } catch (const std::exception& error) {
+    if (!together) exchange_.Leave(error.what());
+    host_.reset();  // which waits for what was enqueued
+    gpu_.reset();
+    throw;
+  }
 }
 
 }  // namespace gpm

@@ -1,9 +1,11 @@
 #ifndef GPM_SHARD_COLLECTIVE_H_
 #define GPM_SHARD_COLLECTIVE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,8 +13,8 @@
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
 #include "pm/thread_pool.h"
-#include "shard/multisplit.h"
 #include "shard/partition.h"
+#include "shard/splitter.h"
 
 namespace gpm {
 
@@ -33,13 +35,16 @@ class Collective {
   using Local = std::function<void(const Batch&)>;
 
   /// @param partition which shard a key belongs to; what is referred to outlives this
+  /// @param device on which batches are divided that have arrays in GPU memory; -1: the host alone
   Collective(Exchange& exchange, const Partition& partition, std::uint32_t key_size,
-             std::uint32_t value_size, ThreadPool& threads)
+             std::uint32_t value_size, ThreadPool& threads, int device = -1)
       : exchange_(exchange),
         partition_(partition),
         key_size_(key_size),
         value_size_(value_size),
-        threads_(threads) {}
+        threads_(threads),
+        device_(device),
+        lends_gpu_(device >= 0 && exchange.Lends(device)) {}
 
   /// The shards [FirstShard(r), FirstShard(r + 1)) are rank r's.
   static std::uint32_t FirstShard(std::uint32_t rank, std::uint32_t ranks, std::uint32_t shards) {
@@ -49,10 +54,14 @@ class Collective {
   /// Carries out `mine` and the others' parts. Parts may be of different kinds, and empty; those
   /// that say of which element values are, or what initial values are, say the same. Where all
   /// only find, and many a key comes several times, it is sent once.
-  /// @param mine arrays in host memory
-  /// @return how many operations of `mine` were not kOk
-  /// @throws Error kInvalidArgument (a part is not valid, or they do not fit together: nothing was
-  ///         applied), kIo (Exchange); and as Together: then each operation has happened or not
+  /// @param mine arrays in host memory; or any of them in a GPU's, where the exchange takes that
+  ///        on all ranks: then all parts are brought to their ranks' GPUs, and `local` gets arrays
+  ///        there
+  /// @return how many operations of `mine` were not kOk; kNotCounted with results in GPU memory
+  /// @throws Error kInvalidArgument (a part is not valid, or they do not fit together) or
+  ///         kUnsupported (some rank does not take GPU memory): nothing was applied; kIo
+  ///         (Exchange), kGpu, std::bad_alloc; and as Together: then each operation has happened or
+  ///         not. A rank that fails otherwise than in `local` leaves the exchange.
   std::uint64_t Apply(const Batch& mine, const Local& local);
 
   const ExchangeStats& stats() const { return stats_; }
@@ -60,21 +69,44 @@ class Collective {
  private:
   struct Terms;
   struct Route;
+  struct Parcel;
   std::vector<Terms> GatherTerms(const Batch& mine);
   /// What is the same for all parts. Every rank finds the same, or throws the same.
   Batch Agree(const Batch& mine, const std::vector<Terms>& terms,
               std::vector<std::byte>* initial_row);
-  Route MakeRoute(const Batch& mine, bool send_once);
-  void Send(const Route& route, std::span<const std::byte> from, std::size_t row_bytes,
-            std::vector<std::byte>* to);
-  void Return(const Route& route, std::span<const std::byte> from, std::size_t row_bytes,
-              std::span<std::byte> to, const std::function<bool(std::uint32_t)>& wants);
+  bool TakesGpuMemory() const;
+  /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
+  void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
+                const Local& local);
+  static bool AnyWantsFound(const std::vector<Terms>& terms);
+  /// Whether it is divided on GPUs, on every rank. @throws Error(kUnsupported), on all
+  static bool IsOnGpu(const std::vector<Terms>& terms);
+  Splitter& SplitterFor(bool on_gpu);
+  /// Divides this rank's part, and tells the others how much they get.
+  Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
+  void Deliver(const Splitter& splitter, const Parcel& parcel);
+  /// @param theirs says which arrays are sent, and gets those of what comes here
+  /// @param lends rows go from array to array: ranks write into each other's memory; else by
+  ///        buffers
+  void Send(Splitter& splitter, const Route& route, bool lends, const Batch& mine, Batch* theirs);
+  void Return(Splitter& splitter, const Route& route, bool lends, const Batch& theirs,
+              const std::vector<Terms>& terms, const Batch& mine);
+  /// Adds the time since the last call.
+  void Lap(double* seconds) {
+    const auto now = std::chrono::steady_clock::now();
+    *seconds += std::chrono::duration<double>(now - lap_begun_).count();
+    lap_begun_ = now;
+  }
 
   Exchange& exchange_;
   const Partition& partition_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
   ThreadPool& threads_;
+  const int device_;
+  const bool lends_gpu_;                  ///< the exchange can, on this rank
+  std::unique_ptr<Splitter> host_, gpu_;  ///< made when they are first needed
+  std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;
 };
 

@@ -72,7 +72,7 @@ class DistributedStore::Impl {
     });
     if (folder_) folder_->RemoveOthers();
     collective_.emplace(*exchange_, set_->partition(), set_->key_size(), set_->value_size(),
-                        threads_);
+                        threads_, set_->device(set_->first()));
   }
 
   Exchange& exchange() { return *exchange_; }
@@ -159,17 +159,13 @@ std::uint32_t DistributedStore::shards() const { return Opened().set().partition
 std::uint32_t DistributedStore::key_size() const { return Opened().set().key_size(); }
 std::uint32_t DistributedStore::value_size() const { return Opened().set().value_size(); }
 
-std::uint64_t DistributedStore::Apply(const Batch& mine) {
-  return Opened().Run(mine, [](Store& store, const Batch& batch) { return store.Apply(batch); });
-}
+std::uint64_t DistributedStore::Apply(const Batch& mine) { return Opened().Run(mine, ApplyTo); }
 
 std::uint64_t DistributedStore::BulkLoad(std::span<const std::byte> keys,
                                          std::span<const std::byte> values,
                                          std::span<Result> results) {
   return Opened().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                      [](Store& store, const Batch& batch) {
-                        return store.BulkLoad(batch.keys, batch.values, batch.results);
-                      });
+                      BulkLoadInto);
 }
 
 void DistributedStore::Reserve(std::uint64_t items) {

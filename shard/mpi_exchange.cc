@@ -66,6 +66,9 @@ class MpiExchange final : public Exchange {
     }
   }
 
+  /// (The others see that it does not come.)
+  void Leave(const std::string& why) override { failure_ = "this rank has left: " + why; }
+
  private:
   static void Check(int code) {
     if (code != MPI_SUCCESS) throw Error(ErrorCode::kIo, "MPI: " + Text(code));

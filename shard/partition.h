@@ -23,8 +23,12 @@ struct Partition {
     for (std::uint32_t i = 0; i < count; ++i) {
       words[i] = LoadWord(key + 8 * i, key_size - 8 * i);
     }
+    return OfHash(HashKey(seed, words, count));
+  }
+  /// @param hash HashKey of the key's words, with `seed`
+  GPM_HD std::uint32_t OfHash(const KeyHash& hash) const {
     // The high bits, which are as even as all: no division.
-    return static_cast<std::uint32_t>((HashKey(seed, words, count).h >> 32) * shards >> 32);
+    return static_cast<std::uint32_t>((hash.h >> 32) * shards >> 32);
   }
 
  private:

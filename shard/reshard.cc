@@ -41,8 +41,7 @@ class Inserter {
   void Flush() {
     results_.resize(keys_.size() / to_.key_size());
     const Batch batch{.op = Op::kInsert, .keys = keys_, .values = values_, .results = results_};
-    const std::uint64_t not_ok =
-        to_.Run(batch, [](Store& store, const Batch& part) { return store.Apply(part); });
+    const std::uint64_t not_ok = to_.Run(batch, ApplyTo);
     if (not_ok > 0) {
       throw Error(ErrorCode::kNoSpace,
                   "no room for the new pools beside the old ones; use a medium with more space");

@@ -8,18 +8,15 @@
 
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
-#include "pm/format.h"
 #include "pm/gpu_host.h"
-#include "shard/multisplit.h"
+#include "shard/splitter.h"
 
 namespace gpm {
-void RequireHostMemory(const Batch& batch) {
-  const auto require = [](const char* name, const void* array) {
+void RequireHostMemory(const Batch& batch, const char* why) {
+  const auto require = [&](const char* name, const void* array) {
     if (array == nullptr || !IsGpuMemory(array)) return;
     throw Error(ErrorCode::kUnsupported,
-                fmt::format("batch: '{}' is in GPU memory, and a batch for several shards has to "
-                            "be in host memory",
-                            name));
+                fmt::format("batch: '{}' is in GPU memory, but {}", name, why));
   };
   require("keys", batch.keys.data());
   require("ops", batch.ops.data());
@@ -28,57 +25,58 @@ void RequireHostMemory(const Batch& batch) {
   require("results", batch.results.data());
 }
 
-class ShardSet::Arena {
- public:
-  /// @param bytes that Take gives out in all: what was given out before is not used any more
-  void Reset(std::size_t bytes) {
-    if (bytes > bytes_) {
-      memory_.reset();
-      bytes_ = 0;
-      memory_.reset(new std::byte[bytes]);
-      bytes_ = bytes;
-    }
-    next_ = memory_.get();
-  }
-  std::span<std::byte> Take(std::size_t bytes) {
-    return {std::exchange(next_, next_ + RoundUp(bytes, kAlignment)), bytes};
-  }
-  static constexpr std::size_t kAlignment = 64;
+std::uint64_t CountNotOkOf(std::span<const Result> results) {
+  if (IsGpuMemory(results.data())) return kNotCounted;
+  return static_cast<std::uint64_t>(std::count_if(
+      results.begin(), results.end(), [](Result result) { return result != Result::kOk; }));
+}
 
- private:
-  std::unique_ptr<std::byte[]> memory_;
-  std::size_t bytes_ = 0;
-  std::byte* next_ = nullptr;
-};
+std::uint64_t ApplyTo(Store& store, const Batch& batch, Stream stream) {
+  if (stream == nullptr) return store.Apply(batch);
+  store.ApplyAsync(batch, stream).Wait();
+  return kNotCounted;
+}
+std::uint64_t InsertInto(Store& store, const Batch& batch, Stream stream) {
+  if (stream != nullptr) AwaitGpu(stream);
+  return store.Insert(batch.keys, batch.values, batch.results);
+}
+std::uint64_t BulkLoadInto(Store& store, const Batch& batch, Stream stream) {
+  if (stream != nullptr) AwaitGpu(stream);
+  return store.BulkLoad(batch.keys, batch.values, batch.results);
+}
 
-/// Takes an arena that nobody uses, and gives it back.
-class ShardSet::ArenaLease {
+/// Takes a splitter that nobody uses, and gives it back when all went well.
+class ShardSet::SplitterLease {
  public:
-  explicit ArenaLease(ShardSet& set) : set_(set) {
+  /// @param device whose memory it works in; -1: the host's
+  SplitterLease(ShardSet& set, int device) : set_(set) {
     {
       const MutexLock lock(set.mutex_);
-      if (!set.idle_.empty()) {
-        arena_ = std::move(set.idle_.back());
-        set.idle_.pop_back();
+      const auto idle = std::find_if(set.idle_.begin(), set.idle_.end(), [&](const auto& splitter) {
+        return splitter->device() == device;
+      });
+      if (idle != set.idle_.end()) {
+        splitter_ = std::move(*idle);
+        set.idle_.erase(idle);
         return;
       }
     }
-    arena_ = std::make_unique<Arena>();
+    splitter_ = device < 0 ? MakeHostSplitter(*set.threads_) : MakeGpuSplitter(device, set.count());
   }
-  ~ArenaLease() {
+  SplitterLease(const SplitterLease&) = delete;
+  SplitterLease& operator=(const SplitterLease&) = delete;
+  Splitter* operator->() { return splitter_.get(); }
+  void GiveBack() {
     const MutexLock lock(set_.mutex_);
     try {
-      set_.idle_.push_back(std::move(arena_));
+      set_.idle_.push_back(std::move(splitter_));
     } catch (const std::bad_alloc&) {  // the next one makes its own
     }
   }
-  ArenaLease(const ArenaLease&) = delete;
-  ArenaLease& operator=(const ArenaLease&) = delete;
-  Arena* operator->() { return arena_.get(); }
 
  private:
   ShardSet& set_;
-  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Splitter> splitter_;
 };
 
 ShardSet::ShardSet(const Partition& partition, std::uint32_t first, std::vector<std::string> paths,
@@ -93,11 +91,15 @@ ShardSet::ShardSet(const Partition& partition, std::uint32_t first, std::vector<
   ForAll([&](std::uint32_t shard) { store(shard) = make(shard, paths_[shard - first_]); });
   key_size_ = stores_.front().key_size();
   value_size_ = stores_.front().value_size();
+  for (Store& each : stores_) devices_.push_back(each.impl()->executor().device());
 }
 
 ShardSet::~ShardSet() {
   // In a child of the process, these threads do not run, and can't be joined.
-  if (!process_.IsThis()) static_cast<void>(threads_.release());
+  if (process_.IsThis()) return;
+  static_cast<void>(threads_.release());
+  // What a splitter has on a GPU is the parent's.
+  for (std::unique_ptr<Splitter>& splitter : idle_) static_cast<void>(splitter.release());
 }
 
 void ShardSet::ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const {
@@ -133,67 +135,68 @@ void ShardSet::ForAll(const std::function<void(std::uint32_t shard)>& work) {
 }
 
 std::uint64_t ShardSet::Run(const Batch& batch, Call call) {
-  if (count() == 1) {
-    return call(stores_.front(), batch);
-  }
+  if (count() == 1) return call(stores_.front(), batch, nullptr);
   ValidateBatch(batch, key_size_, value_size_);
-  RequireHostMemory(batch);
+  if (device(first_) < 0) RequireHostMemory(batch, "the shards are on executor cpu");
   const std::size_t n = batch.results.size();
   if (n == 0) return 0;
 
   const bool mixed = !batch.ops.empty();
   const bool reads_values = mixed || (batch.op != Op::kFind && batch.op != Op::kErase);
   const bool finds = mixed || batch.op == Op::kFind || batch.op == Op::kFindOrInsert;
-  const std::size_t value_bytes = reads_values ? batch.values.size() : 0;
-  const std::size_t found_bytes = finds ? batch.found.size() : 0;
-  const Split split = Multisplit(batch.keys, key_size_, partition_, *threads_);
-  ArenaLease arena(*this);
-  arena->Reset(batch.keys.size() + batch.ops.size() + value_bytes + found_bytes + n +
-               5 * Arena::kAlignment);
-  // Of all shards, one after the other, as Split has them.
-  const std::span<std::byte> keys = arena->Take(batch.keys.size());
-  const std::span<std::byte> ops = arena->Take(batch.ops.size());
-  const std::span<std::byte> values = arena->Take(value_bytes);
-  const std::span<std::byte> found = arena->Take(found_bytes);
-  const std::span<std::byte> results = arena->Take(n);
+  SplitterLease splitter(*this, DeviceOf(batch));
+  splitter->Begin();
+  splitter->Divide(batch.keys, key_size_, partition_, false);
+  // Of all shards, one after the other.
+  const auto gather = [&](std::span<const std::byte> rows, std::size_t row_bytes) {
+    const std::span<std::byte> gathered = splitter->Take(rows.size());
+    splitter->Gather(rows, row_bytes, gathered);
+    return gathered;
+  };
+  const std::span<std::byte> keys = gather(batch.keys, key_size_);
+  const std::span<std::byte> ops = gather(std::as_bytes(batch.ops), sizeof(Op));
+  const std::span<std::byte> values =
+      gather(reads_values ? batch.values : std::span<const std::byte>(), value_size_);
+  const std::span<std::byte> found = splitter->Take(finds ? batch.found.size() : 0);
+  const std::span<std::byte> results = splitter->Take(n);
+  const std::vector<std::uint64_t>& starts = splitter->Starts();
 
-  std::vector<std::uint64_t> not_ok(count());
-  ForAll([&](std::uint32_t shard) {
-    const std::span<const std::uint32_t> order = split.Of(shard);
-    if (order.empty()) return;
-    const auto part_of = [&](std::span<std::byte> rows, std::size_t row_bytes) {
-      return rows.empty() ? rows
-                          : rows.subspan(split.starts[shard] * row_bytes, order.size() * row_bytes);
-    };
-    const auto gather = [&](std::span<const std::byte> from, std::span<std::byte> to,
-                            std::size_t row_bytes) {
-      if (!to.empty()) GatherRows(from, row_bytes, order, to, *threads_);
-    };
-    const auto scatter = [&](std::span<const std::byte> from, std::span<std::byte> to,
-                             std::size_t row_bytes) {
-      if (!from.empty()) ScatterRows(from, row_bytes, order, to, *threads_);
-    };
-    const std::span<std::byte> shard_keys = part_of(keys, key_size_);
-    const std::span<std::byte> shard_ops = part_of(ops, sizeof(Op));
-    const std::span<std::byte> shard_values = part_of(values, value_size_);
-    const std::span<std::byte> shard_found = part_of(found, value_size_);
-    const std::span<std::byte> shard_results = part_of(results, sizeof(Result));
-    gather(batch.keys, shard_keys, key_size_);
-    gather(std::as_bytes(batch.ops), shard_ops, sizeof(Op));
-    gather(batch.values, shard_values, value_size_);
-    Batch part = batch;
-    part.keys = shard_keys;
-    part.ops = {reinterpret_cast<const Op*>(shard_ops.data()), shard_ops.size()};
-    part.values = shard_values;
-    part.found = shard_found;
-    part.results = {reinterpret_cast<Result*>(shard_results.data()), shard_results.size()};
-    not_ok[shard - first_] = call(store(shard), part);
-    scatter(shard_results, std::as_writable_bytes(batch.results), sizeof(Result));
-    scatter(shard_found, batch.found, value_size_);
-  });
-  std::uint64_t sum = 0;
-  for (const std::uint64_t count : not_ok) sum += count;
-  return sum;
+  const auto bring_back = [&] {
+    splitter->Scatter(results, sizeof(Result), std::as_writable_bytes(batch.results));
+    splitter->Scatter(found, value_size_, finds ? batch.found : std::span<std::byte>());
+    splitter->Finish();
+  };
+  try {
+    ForAll([&](std::uint32_t shard) {
+      const std::uint64_t first = starts[shard];
+      const std::uint64_t rows = starts[shard + 1] - first;
+      if (rows == 0) return;
+      const auto part_of = [&](std::span<std::byte> all, std::size_t row_bytes) {
+        return all.empty() ? all : all.subspan(first * row_bytes, rows * row_bytes);
+      };
+      const std::span<std::byte> shard_ops = part_of(ops, sizeof(Op));
+      const std::span<std::byte> shard_results = part_of(results, sizeof(Result));
+      Batch part = batch;
+      part.keys = part_of(keys, key_size_);
+      part.ops = {reinterpret_cast<const Op*>(shard_ops.data()), shard_ops.size()};
+      part.values = part_of(values, value_size_);
+      part.found = part_of(found, value_size_);
+      part.results = {reinterpret_cast<Result*>(shard_results.data()), shard_results.size()};
+      splitter->Carry(shard - first_, device(shard), part, [&](const Batch& there, Stream stream) {
+        call(store(shard), there, stream);
+      });
+    });
+  } catch (...) {
+    const std::exception_ptr failure = std::current_exception();
+    try {
+      bring_back();           // of the others
+    } catch (const Error&) {  // the first one says more
+    }
+    std::rethrow_exception(failure);
+  }
+  bring_back();
+  splitter.GiveBack();
+  return CountNotOkOf(batch.results);
 }
 
 }  // namespace gpm

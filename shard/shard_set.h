@@ -14,11 +14,21 @@
 #include "pm/mutex.h"
 #include "pm/thread_pool.h"
 #include "shard/partition.h"
+#include "shard/splitter.h"
 
 namespace gpm {
 
-/// @throws Error(kUnsupported) when an array is in GPU memory, where the host can't split it
-void RequireHostMemory(const Batch& batch);
+/// @param why a batch with an array in GPU memory can't be carried out
+/// @throws Error(kUnsupported) when an array is in GPU memory
+void RequireHostMemory(const Batch& batch, const char* why);
+
+/// How many operations were not kOk; kNotCounted in GPU memory.
+std::uint64_t CountNotOkOf(std::span<const Result> results);
+
+/// Calls of a shard's store (ShardSet::Call).
+std::uint64_t ApplyTo(Store& store, const Batch& batch, Stream stream);
+std::uint64_t InsertInto(Store& store, const Batch& batch, Stream stream);
+std::uint64_t BulkLoadInto(Store& store, const Batch& batch, Stream stream);
 
 /// The open pools of a store's shards, or of some, which carry out a batch together.
 ///
@@ -52,10 +62,15 @@ class ShardSet {
   const Store& store(std::uint32_t shard) const { return stores_[shard - first_]; }
   const HomeProcess& process() const { return process_; }
 
-  /// What a shard does with its part of a batch: such as Store::Apply. @return as that
-  using Call = std::uint64_t (*)(Store& store, const Batch& batch);
+  /// The CUDA device of a shard; -1 of executor cpu, which all or none have.
+  int device(std::uint32_t shard) const { return devices_[shard - first_]; }
+
+  /// What a shard does with its part of a batch: such as Store::Apply, behind what is on a stream
+  /// of its device, if that is not null. @return as that
+  using Call = std::uint64_t (*)(Store& store, const Batch& batch, Stream stream);
   /// REQUIRES: all keys are of these shards.
-  /// @return operations that were not kOk
+  /// @param batch arrays in host memory; with executor cuda, each in that or any GPU's
+  /// @return operations that were not kOk; kNotCounted with results in GPU memory
   /// @throws Error(kInvalidArgument), with nothing applied; as `call`, naming the shard: the others
   ///         have carried out their parts, and given back results
   std::uint64_t Run(const Batch& batch, Call call);
@@ -81,9 +96,7 @@ class ShardSet {
   }
 
  private:
-  /// Memory for the parts of a batch, used again for later batches.
-  class Arena;
-  class ArenaLease;
+  class SplitterLease;
   [[noreturn]] void ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const;
 
   const Partition partition_;
@@ -92,10 +105,11 @@ class ShardSet {
   const HomeProcess process_;
   std::unique_ptr<ThreadPool> threads_;
   std::vector<Store> stores_;
+  std::vector<int> devices_;
   std::uint32_t key_size_ = 0;
   std::uint32_t value_size_ = 0;
   Mutex mutex_;
-  std::vector<std::unique_ptr<Arena>> idle_ GPM_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Splitter>> idle_ GPM_GUARDED_BY(mutex_);  ///< used again
 };
 
 }  // namespace gpm

@@ -42,8 +42,6 @@ std::string SnapshotPath(const std::string& folder, std::uint32_t shard) {
   return fmt::format("{}/{:04}.snap", folder, shard);
 }
 
-std::uint64_t ApplyTo(Store& store, const Batch& batch) { return store.Apply(batch); }
-
 }  // namespace
 
 std::unique_ptr<ShardSet> MakeShards(
@@ -226,9 +224,7 @@ std::uint64_t ShardedStore::Insert(std::span<const std::byte> keys,
   Impl& impl = Opened();
   const Impl::Beside beside(impl);
   return impl.set().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                        [](Store& store, const Batch& part) {
-                          return store.Insert(part.keys, part.values, part.results);
-                        });
+                        InsertInto);
 }
 
 std::uint64_t ShardedStore::BulkLoad(std::span<const std::byte> keys,
@@ -236,9 +232,7 @@ std::uint64_t ShardedStore::BulkLoad(std::span<const std::byte> keys,
   Impl& impl = Opened();
   const Impl::Beside beside(impl);
   return impl.set().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                        [](Store& store, const Batch& part) {
-                          return store.BulkLoad(part.keys, part.values, part.results);
-                        });
+                        BulkLoadInto);
 }
 
 std::uint64_t ShardedStore::Update(std::span<const std::byte> keys,

@@ -1,13 +1,18 @@
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
+#include "pm/gpu_host.h"
 #include "pm/mutex.h"
+#include "pm/pause_cpu.h"
 
 namespace gpm {
 namespace {
@@ -16,21 +21,25 @@ namespace {
 /// next meeting begins when all have taken it.
 class Hub {
  public:
-  Hub(std::uint32_t ranks, std::chrono::milliseconds timeout) : timeout_(timeout), sent_(ranks) {}
+  Hub(std::uint32_t ranks, std::chrono::milliseconds timeout) : timeout_(timeout), offers_(ranks) {}
 
-  std::uint32_t ranks() const { return static_cast<std::uint32_t>(sent_.size()); }
+  std::uint32_t ranks() const { return static_cast<std::uint32_t>(offers_.size()); }
 
-  void AllToAll(std::uint32_t rank, Exchange::Send send, Exchange::Receive receive) {
+  /// @param offers of a rank, for each
+  /// @param take what the others offer; called when all have come
+  template <class Take>
+  void Meet(std::uint32_t rank, Exchange::Send offers, const Take& take) {
     MutexLock lock(mutex_);
     const auto deadline = std::chrono::steady_clock::now() + timeout_;
     const std::uint64_t meeting = meeting_;
     if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);
-    sent_[rank] = send;
+    offers_[rank] = offers;
     if (++came_ == ranks()) {
       came_ = 0;
       ++meeting_;
       changed_.notify_all();
     }
+    SpinWhile(lock, [&] { return meeting_ == meeting && !failed_; });
     while (meeting_ == meeting && failure_.empty()) {
       if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout &&
           meeting_ == meeting) {
@@ -39,79 +48,158 @@ class Hub {
     }
     if (meeting_ == meeting) throw Error(ErrorCode::kIo, "exchange: " + failure_);
     // All have come, and take what is for them, whatever fails: until then nobody changes what it
-    // sent.
-    std::optional<std::string> wrong;
-    for (std::uint32_t from = 0; from < ranks(); ++from) {
-      const std::span<const std::byte> rows = (*sent_[from])[rank];
-      if (rows.size() != receive[from].size()) {
-        wrong = fmt::format("rank {} sends {} bytes to rank {}, which expects {}", from,
-                            rows.size(), rank, receive[from].size());
-      }
+    // offers.
+    lock.Unlock();  // all ranks at once
+    std::exception_ptr failure;
+    std::string why;
+    try {
+      take();
+    } catch (const std::exception& error) {
+      failure = std::current_exception();
+      why = error.what();
     }
-    if (wrong) Fail(*wrong);
-    if (!wrong) {
-      lock.Unlock();  // all ranks copy at once
-      for (std::uint32_t from = 0; from < ranks(); ++from) {
-        const std::span<const std::byte> rows = (*sent_[from])[rank];
-        if (!rows.empty()) std::memcpy(receive[from].data(), rows.data(), rows.size());
-      }
-      lock.Lock();
-    }
+    lock.Lock();
+    if (failure) Fail(fmt::format("rank {}: {}", rank, why));
     const std::uint64_t taken_by_all = taken_meetings_;
     if (++took_ == ranks()) {
       took_ = 0;
       ++taken_meetings_;
-      for (auto& sent : sent_) sent.reset();
+      for (auto& offer : offers_) offer.reset();
       changed_.notify_all();
     }
+    SpinWhile(lock, [&] { return taken_meetings_ == taken_by_all; });
     while (taken_meetings_ == taken_by_all) changed_.wait(lock.native());
-    if (wrong) throw Error(ErrorCode::kIo, "exchange: " + *wrong);
+    if (failure) std::rethrow_exception(failure);
   }
 
-  void Leave(std::uint32_t rank) {
+  /// What a rank offers another, of the array with a number; empty if it has none. Within `take`.
+  std::span<const std::byte> OfferOf(std::size_t from, std::size_t array, std::size_t to) const {
+    const Exchange::Send& offers = *offers_[from];
+    const std::size_t part = array * ranks() + to;
+    return part < offers.size() ? offers[part] : std::span<const std::byte>();
+  }
+
+  /// @param why or empty
+  void Leave(std::uint32_t rank, const std::string& why) {
     const MutexLock lock(mutex_);
-    Fail(fmt::format("rank {} has left", rank));
+    Fail(fmt::format("rank {} has left{}{}", rank, why.empty() ? "" : ": ", why));
   }
 
  private:
   void Fail(std::string why) GPM_REQUIRES(mutex_) {
     if (failure_.empty()) failure_ = std::move(why);
+    failed_ = true;
     changed_.notify_all();
+  }
+  /// Looks for a while without the mutex: the others of a batch on GPUs come within microseconds,
+  /// and to be woken up takes longer.
+  template <class Waits>
+  static void SpinWhile(MutexLock& lock, const Waits& waits) {
+    constexpr std::chrono::microseconds kLooks{50};
+    lock.Unlock();
+    const auto end = std::chrono::steady_clock::now() + kLooks;
+    while (waits() && std::chrono::steady_clock::now() < end) PauseCpu();
+    lock.Lock();
   }
   /// A rank that the others wait for.
   std::size_t Missing() const GPM_REQUIRES(mutex_) {
     std::size_t rank = 0;
-    while (rank < sent_.size() && sent_[rank]) ++rank;
+    while (rank < offers_.size() && offers_[rank]) ++rank;
     return rank;
   }
 
   const std::chrono::milliseconds timeout_;
   Mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_ GPM_GUARDED_BY(mutex_);       ///< why it is of no use any more, or empty
-  std::vector<std::optional<Exchange::Send>> sent_;  ///< by those that have come
-  std::uint32_t came_ GPM_GUARDED_BY(mutex_) = 0;    ///< ranks, to this meeting
-  std::uint32_t took_ GPM_GUARDED_BY(mutex_) = 0;    ///< ranks that took what was for them
-  std::uint64_t meeting_ GPM_GUARDED_BY(mutex_) = 0;
-  std::uint64_t taken_meetings_ GPM_GUARDED_BY(mutex_) = 0;
+  std::string failure_ GPM_GUARDED_BY(mutex_);  ///< why it is of no use any more, or empty
+  /// Of those that have come; not changed while all take.
+  std::vector<std::optional<Exchange::Send>> offers_;
+  std::uint32_t came_ GPM_GUARDED_BY(mutex_) = 0;  ///< ranks, to this meeting
+  std::uint32_t took_ GPM_GUARDED_BY(mutex_) = 0;  ///< ranks that took what was for them
+  // Written under the mutex.
+  std::atomic<std::uint64_t> meeting_ = 0;
+  std::atomic<std::uint64_t> taken_meetings_ = 0;
+  std::atomic<bool> failed_ = false;  ///< failure_ is not empty
 };
 
 class ThreadExchange final : public Exchange {
  public:
   ThreadExchange(std::shared_ptr<Hub> hub, std::uint32_t rank)
       : hub_(std::move(hub)), rank_(rank) {}
-  ~ThreadExchange() override { hub_->Leave(rank_); }
+  ~ThreadExchange() override { hub_->Leave(rank_, ""); }
 
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t ranks() const override { return hub_->ranks(); }
-  void AllToAll(Send send, Receive receive) override { hub_->AllToAll(rank_, send, receive); }
+  void AllToAll(Send send, Receive receive) override {
+    hub_->Meet(rank_, send, [&] {
+      Take(receive, [](std::byte* to, const std::byte* from, std::size_t bytes) {
+        std::memcpy(to, from, bytes);
+      });
+    });
+  }
+  void Leave(const std::string& why) override { hub_->Leave(rank_, why); }
+  bool TakesGpuMemory(int device) const override { return device < GpuCount(); }
+  /// Each copies what is for it, from the others' GPUs.
+  void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream) override {
+    AwaitGpu(stream);
+    hub_->Meet(rank_, send, [&] {
+      Take(receive, [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+        Connect(GpuOf(to), GpuOf(from));
+        CopyByGpu(to, from, bytes, stream);
+      });
+      AwaitGpu(stream);
+    });
+  }
+  bool Lends(int device) const override { return device < 0 || ReachesAllGpus(device); }
+  void Lend(Receive mine, CUstream_st* stream, const Use& use) override {
+    if (stream != nullptr) AwaitGpu(stream);
+    const std::vector<std::span<const std::byte>> offers(mine.begin(), mine.end());
+    hub_->Meet(rank_, offers, [&] {
+      std::vector<std::span<std::byte>> lent;
+      for (std::size_t part = 0; part < mine.size(); ++part) {
+        const auto offer = hub_->OfferOf(part % ranks(), part / ranks(), rank_);
+        lent.emplace_back(const_cast<std::byte*>(offer.data()), offer.size());  // it was no const
+      }
+      use(lent);
+    });
+  }
 
  private:
+  /// Takes what the others send to this rank. @throws Error(kIo) when that is of another size
+  template <class Copy>
+  void Take(Receive receive, const Copy& copy) const {
+    const auto sent = [&](std::size_t part) {
+      return hub_->OfferOf(part % ranks(), part / ranks(), rank_);
+    };
+    for (std::size_t part = 0; part < receive.size(); ++part) {
+      if (sent(part).size() == receive[part].size()) continue;
+      throw Error(ErrorCode::kIo,
+                  fmt::format("exchange: rank {} sends {} bytes to rank {}, which expects {}",
+                              part % ranks(), sent(part).size(), rank_, receive[part].size()));
+    }
+    for (std::size_t part = 0; part < receive.size(); ++part) {
+      const std::span<const std::byte> rows = sent(part);
+      if (!rows.empty()) copy(receive[part].data(), rows.data(), rows.size());
+    }
+  }
+  void Connect(int device, int other) {
+    if (device != other && connected_.insert(other).second) ConnectGpus(device, other);
+  }
+
   const std::shared_ptr<Hub> hub_;
   const std::uint32_t rank_;
+  std::set<int> connected_;  ///< devices of the others
 };
 
 }  // namespace
+
+void Exchange::Lend(Receive, CUstream_st*, const Use&) {
+  throw Error(ErrorCode::kUnsupported, "exchange: its ranks do not reach each other's memory");
+}
+
+void Exchange::AllToAllOnGpu(Send, Receive, CUstream_st*) {
+  throw Error(ErrorCode::kUnsupported, "exchange: it takes no arrays in GPU memory");
+}
 
 void Exchange::AllGather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const std::vector<std::span<const std::byte>> send(ranks(), mine);

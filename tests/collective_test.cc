@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <new>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -333,6 +334,108 @@ TEST_F(CollectiveTest, ARankThatLeavesOrDoesNotComeEndsTheOthersCalls) {
     }
     for (const auto& rank : ranks_) EXPECT_EQ(rank->store.Stats().items, 0u);
   }
+}
+
+/// Has no memory for one of its calls.
+class FailingExchange final : public Exchange {
+ public:
+  FailingExchange(std::unique_ptr<Exchange> exchange, int call)
+      : exchange_(std::move(exchange)), calls_(call) {}
+  std::uint32_t rank() const override { return exchange_->rank(); }
+  std::uint32_t ranks() const override { return exchange_->ranks(); }
+  void AllToAll(Send send, Receive receive) override {
+    if (calls_-- == 0) throw std::bad_alloc();
+    exchange_->AllToAll(send, receive);
+  }
+  void Leave(const std::string& why) override { exchange_->Leave(why); }
+
+ private:
+  std::unique_ptr<Exchange> exchange_;
+  int calls_;
+};
+
+TEST_F(CollectiveTest, ARankThatFailsAmidABatchEndsTheOthersCalls) {
+  // Agreeing, counts, keys, kinds, values, [the batch itself,] results, found values.
+  for (const int call : {0, 1, 2, 3, 4, 6, 7}) {
+    SCOPED_TRACE(call);
+    MakeRanks(3, 8, 16);
+    ranks_[1]->exchange = std::make_unique<FailingExchange>(std::move(ranks_[1]->exchange), call);
+    ranks_[1]->collective =
+        std::make_unique<Collective>(*ranks_[1]->exchange, kPartition, 8, 16, ranks_[1]->threads);
+    std::vector<TestBatch> parts(3, TestBatch(8, 16));
+    for (std::uint64_t key = 0; key < 60; ++key) parts[key % 3].Add(Op::kInsert, key, key);
+    std::vector<Batch> batches;
+    for (TestBatch& part : parts) batches.push_back(part.Mixed());
+    const auto errors = OnAll([&](std::uint32_t i) {
+      if (i == 1) {
+        EXPECT_THROW(ranks_[i]->Apply(batches[i]), std::bad_alloc);
+      } else {
+        ranks_[i]->Apply(batches[i]);
+      }
+    });
+    for (const std::uint32_t i : {0u, 1u, 2u}) {
+      if (i != 1) {
+        EXPECT_EQ(errors[i], ErrorCode::kIo);
+        EXPECT_NE(messages_[i].find("rank 1 has left"), std::string::npos) << messages_[i];
+      }
+      EXPECT_EQ(test::ErrorOf([&] { ranks_[i]->Apply(batches[i]); }), ErrorCode::kIo);
+    }
+  }
+}
+
+TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
+  constexpr std::uint32_t kRanks = 3;
+  auto exchanges = MakeThreadExchanges(kRanks);
+  // Each writes its number into what the others lend it, and then reads from what it lent.
+  const auto errors = test::OnAllRanks(
+      kRanks,
+      [&](std::uint32_t rank) {
+        Exchange& exchange = *exchanges[rank];
+        EXPECT_TRUE(exchange.Lends(-1));
+        std::vector<std::byte> mine(2 * kRanks);
+        std::vector<std::span<std::byte>> parts;
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          parts.push_back(std::span(mine).subspan(i, i == 4 ? 0 : 1));
+        }
+        exchange.Lend(parts, nullptr, [&](Exchange::Receive lent) {
+          ASSERT_EQ(lent.size(), mine.size());
+          for (std::size_t i = 0; i < lent.size(); ++i) {
+            ASSERT_EQ(lent[i].size(), 3 + rank == 4 && i >= kRanks ? 0u : 1u);
+            if (!lent[i].empty()) lent[i][0] = static_cast<std::byte>(10 * (i / kRanks) + rank);
+          }
+        });
+        for (std::size_t i = 0; i < mine.size(); ++i) {
+          EXPECT_EQ(mine[i],
+                    i == 4 ? std::byte{0} : static_cast<std::byte>(10 * (i / kRanks) + i % kRanks));
+        }
+        // What one throws ends what is shared, once all have had their turn.
+        const auto lend = [&] {
+          exchange.Lend(parts, nullptr, [&](Exchange::Receive) {
+            if (rank == 1) throw std::bad_alloc();
+          });
+        };
+        if (rank == 1) {
+          EXPECT_THROW(lend(), std::bad_alloc);
+        } else {
+          lend();
+        }
+        lend();
+      },
+      &messages_);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(errors[rank], ErrorCode::kIo);
+    EXPECT_NE(messages_[rank].find("rank 1"), std::string::npos) << messages_[rank];
+  }
+}
+
+TEST_F(CollectiveTest, AnExchangeOfHostMemoryAloneSaysSo) {
+  FailingExchange exchange(std::move(MakeThreadExchanges(1).front()), 0);
+  EXPECT_FALSE(exchange.TakesGpuMemory(0));
+  EXPECT_FALSE(exchange.Lends(-1));
+  EXPECT_EQ(test::ErrorOf([&] { exchange.AllToAllOnGpu({}, {}, nullptr); }),
+            ErrorCode::kUnsupported);
+  EXPECT_EQ(test::ErrorOf([&] { exchange.Lend({}, nullptr, [](Exchange::Receive) {}); }),
+            ErrorCode::kUnsupported);
 }
 
 TEST_F(CollectiveTest, AnExchangeNeedsRanks) {

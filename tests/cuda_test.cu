@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "gpmstore/device_view.cuh"
@@ -95,6 +96,21 @@ TEST_F(CudaTest, ArraysOfEverySizeMayBeAnywhere) {
       }
     }
   }
+}
+
+TEST_F(CudaTest, AThreadsFirstUseOfTheGpuMayBeABatchInItsMemory) {
+  Store store = Make();
+  const std::vector<std::uint64_t> keys = {1, 2, 3};
+  const std::vector<Value> values = {ValueOf(1), ValueOf(2), ValueOf(3)};
+  const OnDevice<std::uint64_t> device_keys(keys);
+  const OnDevice<Value> device_values(values);
+  const OnDevice<Value> found(3);
+  const OnDevice<Result> results(3);
+  const std::span<Result> outcomes(results.data(), 3);
+  std::thread([&] { store.Upsert(device_keys.In(), device_values.In(), outcomes); }).join();
+  EXPECT_EQ(results.Host(), std::vector(3, Result::kOk));
+  std::thread([&] { store.Find(device_keys.In(), found.Out(), outcomes); }).join();
+  EXPECT_EQ(found.Host(), values);
 }
 
 TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {

@@ -52,7 +52,10 @@ BatchPlaces BatchPlaces::Of(const Batch& batch, std::uint32_t key_size, int devi
   places.ops = place(batch.ops, "ops");
   places.keys = place(batch.keys, "keys");
   places.values = place(batch.values, "values");
-  if (places.values != Place::kPageable) {
+  // (In a thread that has not used CUDA yet, the runtime knows no address for its device.)
+  if (places.values == Place::kDevice) {
+    places.values_at = batch.values.data();
+  } else if (places.values == Place::kPinned) {
     places.values_at = static_cast<const std::byte*>(attributes.devicePointer);
   }
   places.found = place(batch.found, "found");

@@ -103,6 +103,7 @@ class CudaExecutor : public Executor {
 
   ExecutorKind kind() const override { return ExecutorKind::kCuda; }
   unsigned threads() const override { return 0; }
+  int device() const override { return device_; }
   std::uint64_t gpu_bytes() const override { return memory_.bytes(); }
   std::uint64_t workspace_bytes() const override { return workspace_memory_.bytes(); }
   std::uint64_t kept_gpu_bytes() const override { return memory_.kept_bytes(); }
@@ -199,7 +200,6 @@ class CudaExecutor : public Executor {
   HostCopier& Copier();
   std::unique_ptr<Workspace> TakeWorkspace();
   void ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept;
-  int device() const { return device_; }
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
   std::uint32_t value_size() const { return value_size_; }

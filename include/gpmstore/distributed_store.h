@@ -43,7 +43,9 @@ struct ExchangeStats {
 ///
 /// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together.
 ///
-/// Memory: arrays of batches are host memory.
+/// Memory: arrays of batches are host memory. Where the exchange takes GPU memory and all ranks
+/// have executor cuda, each array of each part may be in that of any GPU; one is enough for all
+/// ranks to carry out the batch in their GPUs' memory. Results there are not counted (kNotCounted).
 ///
 /// Thread safety: one thread at a time on each rank.
 class DistributedStore {
@@ -84,9 +86,11 @@ class DistributedStore {
   /// values are, or what initial values are, say the same. Of a batch that only finds, each rank
   /// sends a key once, where many come several times.
   /// @param mine this rank's part
-  /// @return how many operations of `mine` were not kOk
-  /// @throws Error kInvalidArgument (a part, or parts that do not fit together: nothing was
-  ///         applied), kIo (Exchange), and as Store::Apply
+  /// @return how many operations of `mine` were not kOk, as Store::Apply
+  /// @throws Error kInvalidArgument (a part, or parts that do not fit together) and kUnsupported
+  /// (an
+  ///         array in GPU memory, which some rank can't take): nothing was applied; kIo (Exchange),
+  ///         and as Store::Apply
   std::uint64_t Apply(const Batch& mine);
   /// Collective: Store::BulkLoad of all parts. @return and throws as Apply
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,

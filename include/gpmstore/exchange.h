@@ -4,9 +4,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
+
+struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
 
 namespace gpm {
 
@@ -36,6 +40,31 @@ class Exchange {
   ///        has as many bytes as rank i sends here: tell them first
   /// @throws Error kIo
   virtual void AllToAll(Send send, Receive receive) = 0;
+
+  /// Whether AllToAllOnGpu takes arrays in the memory of a device.
+  virtual bool TakesGpuMemory(int /*device*/) const { return false; }
+  /// AllToAll of arrays in GPU memory, of several at once: send[k * ranks() + i] is what rank i
+  /// gets of the k-th. Waits for what is on `stream`, which may write the arrays that are sent.
+  /// @param send, receive memory of a device that TakesGpuMemory says; every rank has as many
+  /// @param stream of that device
+  /// @throws Error kIo; kGpu; kUnsupported (this exchange takes no such memory)
+  virtual void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream);
+
+  /// Whether Lend takes memory of a device; -1: of the host.
+  virtual bool Lends(int /*device*/) const { return false; }
+  using Use = std::function<void(Receive lent)>;
+  /// Lets the others use this rank's memory in place, where ranks reach each other's: calls `use`
+  /// with what they lend this one, to read and to write. Returns when all ranks have used it.
+  /// @param mine arrays of a kind that Lends says: mine[k * ranks() + i] is for rank i, which gets
+  ///        it as lent[k * ranks() + rank()]; every rank has as many
+  /// @param stream of GPU memory: what is on it happens first; else null
+  /// @param use ends when what it has begun has ended
+  /// @throws Error kIo, kGpu, kUnsupported; what `use` throws
+  virtual void Lend(Receive mine, CUstream_st* stream, const Use& use);
+
+  /// This rank has failed amid what all ranks do: its later calls throw, and the others' as when a
+  /// rank has left.
+  virtual void Leave(const std::string& why) = 0;
 
   /// The same number of bytes for each: rank i's is all[i * mine.size(), ...).
   void AllGather(std::span<const std::byte> mine, std::span<std::byte> all);

@@ -40,9 +40,13 @@ struct ShardOptions {
 /// and snapshots of shards would not be of one instant. CreateOptions::initial_capacity is for all,
 /// too: each gets its part, and four standard deviations more, since a hash does not divide evenly.
 ///
-/// Memory: arrays of batches are host memory; with one shard any that Store takes. With several, a
-/// batch is copied in and out by way of memory that the store keeps: as much as the arrays of the
-/// largest batch, for each thread that called at once, and 12 bytes for each operation meanwhile.
+/// Memory: each array of a batch is in host memory or, with executor cuda, in any GPU's; with one
+/// shard, where Store takes it. With several, a batch is copied in and out by way of memory that
+/// the store keeps: as much as the arrays of the largest batch, for each thread that called at
+/// once. In host memory it takes 12 bytes for each operation more meanwhile, in GPU memory some 20.
+/// One array in GPU memory is enough for the batch to be divided there; results there are not
+/// counted (kNotCounted). What the default stream of that device does is waited for, as by
+/// Store::Apply.
 ///
 /// Errors: as Store's; they name the shard. When a call throws, each shard is as Store has it, as
 /// it was or unusable, and the others have done their part. Calls that need an unusable shard

@@ -1,0 +1,160 @@
+#include "bench/scale_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "bench/report.h"
+#include "gpmstore/error.h"
+#include "pm/gpu_host.h"
+#include "ycsb/device_buffers.h"
+#include "ycsb/items.h"
+
+namespace gpm::bench {
+namespace {
+
+constexpr std::uint32_t kKeySize = 8;
+
+}  // namespace
+
+ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::uint32_t ranks,
+                     std::unique_ptr<Exchange> exchange, StartLine* start)
+    : arguments_(arguments),
+      records_(arguments.strong ? arguments.records : arguments.records * ranks),
+      batch_(arguments.strong ? std::max<std::uint64_t>(arguments.batch / ranks, 1)
+                              : arguments.batch),
+      rank_(rank),
+      ranks_(ranks),
+      start_(*start),
+      zipf_(records_),
+      random_(arguments.seed, rank) {
+  OpenOptions open;
+  open.executor = arguments.executor;
+  open.threads = arguments.threads;
+  open.device = arguments.DeviceOf(rank);
+  const ycsb::BatchBuffers::Shape shape{
+      .rows = batch_, .key_size = kKeySize, .value_size = arguments.value_size};
+  if (arguments.memory == "device") {
+    UseGpu(open.device);
+    buffers_ = std::make_unique<ycsb::DeviceBatchBuffers>(shape);
+  } else {
+    buffers_ = std::make_unique<ycsb::BatchBuffers>(shape);
+  }
+  const CreateOptions create{.key_size = kKeySize, .value_size = arguments.value_size};
+  if (exchange == nullptr) {
+    alone_ = Store::Create(arguments.folder, create, open);
+  } else {
+    store_ = DistributedStore::Create(arguments.folder, std::move(exchange), create,
+                                      {.shards = ranks}, open);
+  }
+}
+
+double ScaleRank::Load() {
+  const std::uint64_t all = (records_ + ranks_ - 1) / ranks_;
+  double seconds = 0;
+  for (std::uint64_t at = 0; at < all; at += batch_) {
+    std::uint64_t n = 0;
+    for (; n < std::min(batch_, all - at); ++n) {
+      const std::uint64_t record = (at + n) * ranks_ + rank_;
+      if (record >= records_) break;
+      Put(n, record, true);
+    }
+    buffers_->Upload(n);
+    Batch batch = buffers_->View(0, n, Op::kInsert);
+    batch.found = {};
+    seconds += Timed(batch);
+    Require(n, Result::kOk);
+  }
+  return seconds;
+}
+
+ScaleRank::Measured ScaleRank::Measure(const ScaleWork& work) {
+  std::vector<double> batch_seconds;
+  std::vector<ExchangeStats> exchanged;
+  for (std::uint64_t i = 0; i < batch_; ++i) {
+    buffers_->ops()[i] = i % 2 == 0 ? work.op : Op::kUpdate;
+  }
+  for (unsigned repeat = 0; repeat <= arguments_.batches; ++repeat) {
+    for (std::uint64_t i = 0; i < batch_; ++i) {
+      const std::uint64_t record = work.zipf ? zipf_.Draw(random_) : random_.NextBelow(records_);
+      Put(i, work.there ? record : records_ + record, work.writes());
+    }
+    buffers_->Upload(batch_);
+    const auto only = work.updates_half ? std::nullopt : std::optional(work.op);
+    Batch batch = buffers_->View(0, batch_, only);
+    if (!work.writes()) batch.values = {};
+    if (!work.finds()) batch.found = {};
+    const double took = Timed(batch);
+    const ExchangeStats of_batch = NewlyExchanged();
+    Require(batch_, work.there ? Result::kOk : Result::kNotFound);
+    if (repeat == 0) continue;  // memory is allocated
+    batch_seconds.push_back(took);
+    exchanged.push_back(of_batch);
+  }
+  const auto median = [&](double ExchangeStats::*phase) {
+    std::vector<double> seconds;
+    for (const ExchangeStats& each : exchanged) seconds.push_back(each.*phase);
+    return Median(seconds);
+  };
+  Measured measured;
+  measured.batch = Median(batch_seconds);
+  ExchangeStats& all = measured.exchanged;
+  all.split_seconds = median(&ExchangeStats::split_seconds);
+  all.send_seconds = median(&ExchangeStats::send_seconds);
+  all.local_seconds = median(&ExchangeStats::local_seconds);
+  all.return_seconds = median(&ExchangeStats::return_seconds);
+  for (const ExchangeStats& each : exchanged) {
+    all.asked += each.asked;
+    all.sent += each.sent;
+    all.carried_out += each.carried_out;
+  }
+  return measured;
+}
+
+void ScaleRank::Put(std::uint64_t row, std::uint64_t record, bool value) {
+  ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers_->key(row));
+  if (value) ycsb::WriteValue(record, 0, buffers_->value(row));
+}
+
+double ScaleRank::Timed(const Batch& batch) {
+  start_.Wait();
+  const auto start = std::chrono::steady_clock::now();
+  if (alone_) {
+    alone_.Apply(batch);
+  } else {
+    store_.Apply(batch);
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  of_alone_.local_seconds += seconds;
+  of_alone_.asked += batch.results.size();
+  of_alone_.sent = of_alone_.carried_out = of_alone_.asked;
+  return seconds;
+}
+
+ExchangeStats ScaleRank::NewlyExchanged() {
+  const ExchangeStats now = alone_ ? of_alone_ : store_.Exchanged();
+  const ExchangeStats before = std::exchange(before_, now);
+  return {.split_seconds = now.split_seconds - before.split_seconds,
+          .send_seconds = now.send_seconds - before.send_seconds,
+          .local_seconds = now.local_seconds - before.local_seconds,
+          .return_seconds = now.return_seconds - before.return_seconds,
+          .asked = now.asked - before.asked,
+          .sent = now.sent - before.sent,
+          .carried_out = now.carried_out - before.carried_out};
+}
+
+void ScaleRank::Require(std::uint64_t rows, Result expected) {
+  buffers_->Download(rows);
+  for (std::uint64_t i = 0; i < rows; ++i) {
+    if (buffers_->results()[i] == expected) continue;
+    throw Error(ErrorCode::kDamaged,
+                fmt::format("operation {}: {} instead of {}", i, ResultName(buffers_->results()[i]),
+                            ResultName(expected)));
+  }
+}
+
+}  // namespace gpm::bench

@@ -1,0 +1,101 @@
+#ifndef GPM_BENCH_SCALE_RANK_H_
+#define GPM_BENCH_SCALE_RANK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/start_line.h"
+#include "gpmstore/distributed_store.h"
+#include "gpmstore/exchange.h"
+#include "ycsb/batch_buffers.h"
+#include "ycsb/generators.h"
+
+namespace gpm::bench {
+
+struct ScaleArguments {
+  std::string folder;
+  std::vector<std::uint32_t> ranks = {0, 1, 2, 4};
+  std::vector<int> devices;
+  std::uint64_t records = 1'000'000;
+  std::uint64_t batch = std::uint64_t{1} << 16;
+  unsigned batches = 9;
+  std::uint32_t value_size = 128;
+  bool strong = false;
+  std::string memory = "auto";
+  std::string exchange = "threads";
+  ExecutorKind executor = ExecutorKind::kAuto;
+  unsigned threads = 0;
+  std::uint64_t seed = 1;
+  std::string json;
+
+  int DeviceOf(std::uint32_t rank) const {
+    return devices.empty() ? 0 : devices[rank % devices.size()];
+  }
+};
+
+/// What all ranks do in batches.
+struct ScaleWork {
+  const char* name;
+  Op op;              ///< or, of mixed batches, every second operation
+  bool updates_half;  ///< the others are updates
+  bool zipf;          ///< 0.99 over the records, else uniform
+  bool there;         ///< the keys are
+
+  bool writes() const { return updates_half || op != Op::kFind; }
+  bool finds() const { return op == Op::kFind; }
+};
+
+/// One rank, with the arrays of its parts; or a Store alone, of which all is local work. Made and
+/// used by a thread of its own.
+class ScaleRank {
+ public:
+  /// What batches took: medians, in seconds, as ExchangeStats has them; and sums of operations.
+  struct Measured {
+    double batch = 0;
+    ExchangeStats exchanged;
+  };
+
+  /// @param exchange null: a Store
+  /// @param start where all ranks wait before each batch, so that none is timed that waits for
+  ///        others to make their keys; outlives this
+  ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::uint32_t ranks,
+            std::unique_ptr<Exchange> exchange, StartLine* start);
+
+  /// Inserts this rank's records, as many batches on every rank. @return seconds
+  double Load();
+  /// Batches of this rank's keys, of which the first does not count. @throws Error(kDamaged) when a
+  /// result is wrong
+  Measured Measure(const ScaleWork& work);
+
+  StoreStats Stats() const { return alone_ ? alone_.Stats() : store_.Stats(); }
+  std::uint64_t batch() const { return batch_; }
+  std::uint64_t records() const { return records_; }
+
+ private:
+  /// Writes keys, and values if they are wanted.
+  void Put(std::uint64_t row, std::uint64_t record, bool value);
+  double Timed(const Batch& batch);
+  /// How much more it is than at the last call.
+  ExchangeStats NewlyExchanged();
+  void Require(std::uint64_t rows, Result expected);
+
+  const ScaleArguments& arguments_;
+  const std::uint64_t records_;
+  const std::uint64_t batch_;
+  const std::uint32_t rank_;
+  const std::uint32_t ranks_;
+  StartLine& start_;
+  const ycsb::RecordZipfian zipf_;
+  ycsb::Random random_;
+  std::unique_ptr<ycsb::BatchBuffers> buffers_;
+  DistributedStore store_;
+  Store alone_;
+  ExchangeStats of_alone_;
+  ExchangeStats before_;
+};
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_SCALE_RANK_H_
