@@ -2,6 +2,7 @@
 #define GPM_ENGINE_STORE_IMPL_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,7 @@ class WordMap;
 class StoreImpl {
  public:
   using InFlight = gpm::InFlight;
+  using NextPart = std::function<std::optional<Batch>()>;
 
   /// @param tracer carries out every access to the pool, for tests; outlives the store
   static std::unique_ptr<StoreImpl> Create(const std::string& path, const CreateOptions& create,
@@ -68,6 +70,13 @@ class StoreImpl {
   /// @param results_on_host set to whether a host can read the results
   /// @return false: nothing was done
   bool Compose(const Batch& inserts, bool* results_on_host);
+  /// The same of inserts that come part by part: cells are added as parts need them, while room is
+  /// made ready for those that follow. What finds no slot is kNoSpace, and not in the store.
+  /// @param inserts in all, at most
+  /// @param next the next part, or none. It may throw: none of them is in the store then. A part
+  ///        has ended, and its results are in host memory, when `next` is called again
+  /// @throws Error(kNoSpace), kGpu, what `next` throws; no item is in the store then
+  bool ComposeParts(std::uint64_t inserts, const NextPart& next);
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
@@ -79,6 +88,9 @@ class StoreImpl {
                      std::optional<bool> changed = {});
   SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
   SnapshotId PoolId() const;
+  /// Syncs the pool's file, and gives it another name, where there is none. @throws as SyncFile,
+  /// GiveName; the file may have no name then
+  void GiveName(const std::string& path);
   /// Keeps to a capacity from now on. REQUIRES: no batch was started. @throws as CapacityInItems
   void SetCapacity(const Capacity& given);
   /// Items that the store may have.
@@ -180,7 +192,19 @@ class StoreImpl {
   /// @param results_on_host set to whether a host can read the results
   std::vector<std::unique_ptr<InFlight>> RunComposing(const Batch& inserts, bool* results_on_host)
       GPM_REQUIRES(store_state);
+  /// Waits for a part's end, and takes back what it left.
+  void EndComposed(InFlight& in_flight) GPM_REQUIRES(store_state);
+  void RunParts(const NextPart& next) GPM_REQUIRES(store_state);
   bool PaysToCompose(std::uint64_t inserts) const GPM_REQUIRES(store_state);
+  /// Levels for so many inserts, if there may be room for them and the values.
+  std::optional<LevelSizes> SizesToCompose(std::uint64_t inserts) GPM_REQUIRES(store_state);
+  /// Where the pool ends with those, and the values.
+  std::uint64_t EndOfComposed(const LevelSizes& sizes, std::uint64_t inserts) const
+      GPM_REQUIRES(store_state);
+  /// Composes levels by `run`, which runs inserts, or throws: no item is left then. @return false:
+  /// nothing was done, for want of room
+  bool ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
+                     const std::function<void()>& run) GPM_REQUIRES(store_state);
   void Resume(InFlight& in_flight, bool final_attempt) GPM_REQUIRES(store_state);
 
   std::unique_ptr<Pool> pool_;

@@ -679,7 +679,7 @@ def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
 def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOptions]) -> Store:
     """Creates a pool with what snapshots hold, and opens it.
 
-    files: a whole snapshot, then its increments in their order; all are checked first. Or a folder
+    files: a whole snapshot, then its increments in their order; all are checked. Or a folder
     of the option `snapshot`: the newest chain that is there, as far as it is whole.
     path: a file that does not exist, or "pinned:". options: those of `OpenOptions`.
     """
