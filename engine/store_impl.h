@@ -130,9 +130,12 @@ class StoreImpl {
   void MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
   void TakeTurn(std::optional<Bound::Turn>* turn);
   BatchKeys LookAtKeys(const Batch& batch, Stream stream);
-  /// The keys of the items that go first, at most so many. @param kept ids of those that stay
+  /// The keys of the items that go first, at most so many: of those that were chosen before, or by
+  /// LookAtItems. @param kept ids of those that stay
   std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const WordMap& kept);
-  /// @return items that were evicted
+  /// Chooses at least so many of all items, if there are so many.
+  void LookAtItems(std::uint64_t wanted);
+  /// @param evicted they are added to what it has @return items that were evicted
   std::uint64_t Evict(const std::vector<std::byte>& victims, Evicted* evicted);
   /// Starts a batch of finds and erases of the store's own.
   std::shared_ptr<InFlight> Run(const Batch& batch, Stream stream);
