@@ -157,6 +157,8 @@ class StoreImpl {
   double TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
                      std::optional<Snapshots::Copying>* copying);
   void ReleaseCells();
+  /// Of the cells that are held, those that a copy names are needed. @param copy was fetched
+  void NameHeldCells(const TableCopy& copy);
 
   // By who is alone.
 

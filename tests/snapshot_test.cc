@@ -428,6 +428,53 @@ void ReadAll(const std::vector<std::string>& files) {
   VisitPieces(files, 0, [](auto, auto) {});
 }
 
+/// Cells that updates took since the instant are used again while values are still being copied: a
+/// pool grows by as many as the snapshot has items, whatever number of updates there are.
+TEST_F(SnapshotTest, CellsBornSinceTheInstantAreUsedAgain) {
+  constexpr std::uint64_t kItems = 4000;
+  constexpr int kTurns = 40;
+  const auto update_all = [](ModelledStore& store) {
+    for (int turn = 0; turn < kTurns; ++turn) {
+      store.Apply(Op::kUpdate, Numbers(0, kItems), 100 + turn);
+      store.Apply(Op::kErase, Numbers(0, kItems / 2));
+      store.Apply(Op::kInsert, Numbers(0, kItems / 2), 1000 + turn);
+    }
+  };
+  ModelledStore store(NewPath(), Shape(8, 128), TestOpenOptions(256 << 20));
+  store.Apply(Op::kInsert, Numbers(0, kItems));
+  const Model then = store.model();
+  const std::string file = NewPath();
+  {
+    HeldWrites held;
+    std::jthread snapshot([&] { store.store().Snapshot(file); });
+    held.AwaitFirst();
+    update_all(store);
+    EXPECT_LT(store.store().Stats().value_cells, 6 * kItems);
+    EXPECT_EQ(store.store().Stats().snapshots, 0u);
+    held.Release();
+  }
+  ExpectRestores({file}, then);
+  const Model later = store.model();
+  {
+    Exporter exporter = store.store().Export({});
+    update_all(store);
+    EXPECT_LT(store.store().Stats().value_cells, 6 * kItems);
+    Model exported;
+    std::vector<std::byte> keys(8 * 1000), values(128 * 1000);
+    while (const std::uint64_t n = exporter.Next(keys, values)) {
+      for (std::uint64_t i = 0; i < n; ++i) {
+        exported[AsString(std::span(keys).subspan(8 * i, 8))] =
+            AsString(std::span(values).subspan(128 * i, 128));
+      }
+    }
+    EXPECT_EQ(exported, later);
+  }
+  ExpectContents(store.store(), store.model());
+  if (TestExecutor() == ExecutorKind::kCpu) {
+    EXPECT_EQ(store.store().impl()->CountMisplacedCells(), 0u);
+  }
+}
+
 /// More pieces than there are buffers; an increment that leaves whole pieces of the first file
 /// empty. With threads that read ahead, and with none.
 TEST_F(SnapshotTest, AChainIsReadInPieces) {
