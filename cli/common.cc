@@ -106,6 +106,20 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
                               ->capture_default_str();
 }
 
+void OpenArguments::AddCapacityTo(CLI::App& app) {
+  CLI::Option* const items = app.add_option(
+      "--capacity", capacity,
+      "Items that the store may have: a batch that would make them more evicts others; default: as "
+      "many as there is room for");
+  items->check(WholeNumber(1));
+  // (Scores would have to be in the values.)
+  app.add_option("--capacity-policy", capacity_policy,
+                 "Which items go first: lru (used longest ago), lfu (used least) or oldest")
+      ->check(CLI::IsMember({"lru", "lfu", "oldest"}))
+      ->needs(items)
+      ->capture_default_str();
+}
+
 void OpenArguments::AddSnapshotsTo(CLI::App& app) {
   CLI::Option* const folder = app.add_option(
       "--snapshots", snapshot.path,
@@ -133,6 +147,7 @@ OpenOptions OpenArguments::Options() const {
   options.growth = growth;
   options.grow_above = grow_above;
   options.compact_below = compact_below;
+  options.capacity = {.items = capacity, .policy = EvictionPolicyOf(capacity_policy)};
   options.cache.policy = CachePolicyOf(cache_policy);
   if (directory_option != nullptr && directory_option->count() > 0) {
     options.cache.directory = directory;

@@ -60,6 +60,8 @@ struct OpenArguments {
   std::uint64_t cache_bytes = 0;
   std::uint64_t cache_interval = 0;
   SnapshotSchedule snapshot;
+  std::uint64_t capacity = 0;
+  std::string capacity_policy{EvictionPolicyName(Capacity{}.policy)};
   CLI::Option* threads_option = nullptr;
   CLI::Option* directory_option = nullptr;
   CLI::Option* cache_fraction_option = nullptr;
@@ -69,6 +71,8 @@ struct OpenArguments {
 
   void AddTo(CLI::App& app);
   void AddCacheTo(CLI::App& app);
+  /// --capacity, --capacity-policy: how many items the store may have, and which go then.
+  void AddCapacityTo(CLI::App& app);
   /// --snapshots, --snapshot-interval, --snapshot-chains: those that the store takes of itself.
   void AddSnapshotsTo(CLI::App& app);
   /// @throws Error(kInvalidArgument) as RequireEffect, as far as that is known before a store opens

@@ -116,7 +116,8 @@ AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::Work
   }
   CreateOptions create = arguments.create.Options();
   if (arguments.create.initial_capacity_option->count() == 0) {
-    create.initial_capacity = spec.records;
+    create.initial_capacity =
+        open.capacity.items > 0 ? std::min(spec.records, open.capacity.items) : spec.records;
   }
   AnyStore store = pool.CreateAny(create, open, arguments.create.shards);
   arguments.open.RequireEffect(store.Stats());
@@ -157,6 +158,11 @@ int RunYcsb(YcsbArguments& arguments) {
   ycsb::WorkloadSpec spec = MakeSpec(arguments);
   if (arguments.keep && arguments.pool == Mapping::kPinnedPath) {
     RefuseArgument("--keep has no effect: a pool in pinned memory ends with this command");
+  }
+  if (arguments.open.capacity > 0 && arguments.verify != "none") {
+    RefuseArgument(
+        "--capacity: what was evicted reads as missing, so that results can't be verified; add "
+        "--verify none");
   }
   WorkPool pool(arguments.pool, arguments.keep, arguments.open.Options().executor);
   const bool records_given =
@@ -270,6 +276,7 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
       "Items that a new pool holds without resizing; default: the records; 0: it starts small");
   a.open.AddTo(*ycsb);
   a.open.AddCacheTo(*ycsb);
+  a.open.AddCapacityTo(*ycsb);
   a.open.AddSnapshotsTo(*ycsb);
   ycsb->add_option("--pool", a.pool,
                    "Pool file, folder of shards, or pinned: for volatile memory. One that exists "

@@ -135,6 +135,7 @@ Bound::Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t ke
     : capacity_(capacity),
       threads_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads)),
       uses_(capacity.policy, threads_),
+      victims_(key_size, threads_),
       executor_(executor),
       key_size_(key_size) {}
 

@@ -9,6 +9,7 @@
 
 #include "engine/admission.h"
 #include "engine/item_uses.h"
+#include "engine/victims.h"
 #include "gpmstore/options.h"
 #include "gpmstore/stats.h"
 #include "pm/thread_pool.h"
@@ -37,6 +38,7 @@ class Bound {
 
   const Capacity& capacity() const { return capacity_; }
   ItemUses& uses() { return uses_; }
+  Victims& victims() { return victims_; }  ///< of who has the turn
   ThreadPool& threads() { return threads_; }
 
   /// Who begins a batch that may add items.
@@ -71,6 +73,7 @@ class Bound {
   const Capacity capacity_;
   ThreadPool threads_;
   ItemUses uses_;
+  Victims victims_;
   BatchExecutor& executor_;
   const std::uint32_t key_size_;
   std::mutex turn_;

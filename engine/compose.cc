@@ -52,80 +52,129 @@ bool StoreImpl::PaysToCompose(std::uint64_t inserts) const {
          (inserts >= kManyInserts && space_.Capacity() <= kMostSlots * inserts);
 }
 
-bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
-  const auto start = std::chrono::steady_clock::now();
-  const std::uint64_t n = inserts.results.size();
-  snapshots_.AwaitCopied();
-  const Admission::Alone alone(admission_);
+std::optional<LevelSizes> StoreImpl::SizesToCompose(std::uint64_t inserts) {
   health_.Check();
-  if (snapshots_.exporting()) return false;
+  if (snapshots_.exporting()) return {};
   AwaitHeldCells();
   space_.Reclaim();
   resizer_.EndDraining();
-  if (!PaysToCompose(n)) return false;
+  if (!PaysToCompose(inserts)) return {};
   const Superblock& superblock = pool_->superblock();
   const LevelSizes sizes = resizer_.growth().Reach(
-      SizesOf(superblock), static_cast<double>(n) / Space::kComfortableLoad);
-  const std::uint64_t cells = space_.MissingCells(n);
-  if (UsedEnd(superblock) + LevelsBytes(superblock, sizes) + cells * CellBytes(value_size_) >
-      pool_->mapping().PossibleBytes()) {
-    return false;
-  }
-  if ((cells > 0 && !space_.AddCells(cells)) || !resizer_.BeginComposing(sizes)) {
-    LogWantOfSpace();
-    return false;
-  }
-  std::vector<std::unique_ptr<InFlight>> left;
-  const auto give_up = [&]() GPM_REQUIRES(store_state) {
-    left.clear();
+      SizesOf(superblock), static_cast<double>(inserts) / Space::kComfortableLoad);
+  if (EndOfComposed(sizes, inserts) > pool_->mapping().PossibleBytes()) return {};
+  return sizes;
+}
+
+std::uint64_t StoreImpl::EndOfComposed(const LevelSizes& sizes, std::uint64_t inserts) const {
+  const Superblock& superblock = pool_->superblock();
+  return UsedEnd(superblock) + LevelsBytes(superblock, sizes) +
+         space_.MissingCells(inserts) * CellBytes(value_size_);
+}
+
+bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
+                              const std::function<void()>& run) {
+  const ProfilerRange range("bulk load", inserts);
+  const auto start = std::chrono::steady_clock::now();
+  if (!resizer_.BeginComposing(sizes)) return false;
+  try {
+    run();
+    resizer_.EndComposing();
+  } catch (...) {
     health_.AllOrUnusable("a bulk load was given up", [&]() GPM_REQUIRES(store_state) {
       resizer_.AbandonComposing();
       space_.Recount();
     });
-    return space_.items() == 0;
-  };
-  try {
-    left = RunComposing(inserts, results_on_host);
-    resizer_.EndComposing();
-  } catch (const Error& error) {
-    // Where memory is short, smaller batches may do.
-    if (give_up() && error.code() == ErrorCode::kGpu) return false;
-    throw;
-  } catch (...) {
-    give_up();
     throw;
   }
-  admission_.CountOperations(InFlight(DemandOf(inserts)));
   if (keeper_ != nullptr) keeper_->NoteChange();
   log_.Add(LogLevel::kInfo, [&] {
     return fmt::format(
-        "{}: {} inserts composed levels of {} slots in {:.3f} s", pool_->mapping().path(), n,
+        "{}: {} inserts composed levels of {} slots in {:.3f} s", pool_->mapping().path(), inserts,
         space_.Capacity(),
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   });
+  return true;
+}
+
+bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
+  const std::uint64_t n = inserts.results.size();
+  snapshots_.AwaitCopied();
+  const Admission::Alone alone(admission_);
+  const std::optional<LevelSizes> sizes = SizesToCompose(n);
+  if (!sizes) return false;
+  const std::uint64_t cells = space_.MissingCells(n);
+  if (cells > 0 && !space_.AddCells(cells)) {
+    LogWantOfSpace();
+    return false;
+  }
+  std::vector<std::unique_ptr<InFlight>> left;
+  try {
+    if (!ComposeLevels(*sizes, n, [&]() GPM_REQUIRES(store_state) {
+          left = RunComposing(inserts, results_on_host);
+        })) {
+      LogWantOfSpace();
+      return false;
+    }
+  } catch (const Error& error) {
+    // Where memory is short, smaller batches may do.
+    if (space_.items() == 0 && error.code() == ErrorCode::kGpu) return false;
+    throw;
+  }
+  admission_.CountOperations(InFlight(DemandOf(inserts)));
   for (const auto& in_flight : left) CarryOutRest(*in_flight);
   space_.Reclaim();
   return true;
 }
 
+bool StoreImpl::ComposeParts(std::uint64_t inserts, const NextPart& next) {
+  snapshots_.AwaitCopied();
+  const Admission::Alone alone(admission_);
+  const std::optional<LevelSizes> sizes = SizesToCompose(inserts);
+  if (!sizes) return false;
+  pool_->mapping().MakeReady(EndOfComposed(*sizes, inserts), true);
+  return ComposeLevels(*sizes, inserts, [&]() GPM_REQUIRES(store_state) { RunParts(next); });
+}
+
+void StoreImpl::RunParts(const NextPart& next) {
+  while (const std::optional<Batch> part = next()) {
+    InFlight in_flight(DemandOf(*part));
+    const std::uint64_t cells = space_.MissingCells(in_flight.demand.most.cells);
+    if (cells > 0 && !space_.AddCells(cells)) {
+      LogWantOfSpace();
+      throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for the values of {} items more",
+                                                   pool_->mapping().path(), part->results.size()));
+    }
+    in_flight.task = executor_->Prepare(*part, nullptr);
+    in_flight.grant = space_.Grant(in_flight.demand.most.cells);
+    in_flight.task->Start({}, in_flight.grant, {});
+    EndComposed(in_flight);
+    if (in_flight.progress.shortages() > 0) Resume(in_flight, true);
+    admission_.CountOperations(in_flight);
+  }
+  space_.epochs().Quiesced(executor_->Positions());
+}
+
+void StoreImpl::EndComposed(InFlight& in_flight) {
+  Progress& progress = in_flight.progress;
+  progress = in_flight.task->Await();
+  const CellGrant& grant = in_flight.grant;
+  if (!space_.epochs().TakeBack(grant, progress.cells_left) && progress.cells_left > 0) {
+    executor_->ReturnCells({grant.first + grant.count - progress.cells_left, progress.cells_left});
+  }
+  admission_.Count(progress);
+  if (progress.copy_failure) std::rethrow_exception(progress.copy_failure);
+}
+
 std::vector<std::unique_ptr<InFlight>> StoreImpl::RunComposing(const Batch& inserts,
                                                                bool* results_on_host) {
-  const ProfilerRange range("bulk load", inserts.results.size());
   std::vector<std::unique_ptr<InFlight>> left;
   std::deque<std::unique_ptr<InFlight>> running;
   const auto end_first = [&]() GPM_REQUIRES(store_state) {
     std::unique_ptr<InFlight> first = std::move(running.front());
     running.pop_front();
-    Progress& progress = first->progress;
-    progress = first->task->Await();
-    const CellGrant& grant = first->grant;
-    if (!space_.epochs().TakeBack(grant, progress.cells_left) && progress.cells_left > 0) {
-      executor_->ReturnCells(
-          {grant.first + grant.count - progress.cells_left, progress.cells_left});
-    }
-    admission_.Count(progress);
-    if (progress.copy_failure) std::rethrow_exception(progress.copy_failure);
-    if (progress.shortages() > 0) left.push_back(std::move(first));
+    EndComposed(*first);
+    if (first->progress.shortages() > 0) left.push_back(std::move(first));
   };
   for (std::uint64_t at = 0; at < inserts.results.size(); at += kBatch) {
     const Batch part = Part(inserts, at, std::min(kBatch, inserts.results.size() - at));

@@ -140,7 +140,8 @@ bool Resizer::BeginComposing(const LevelSizes& sizes) {
   former_ = SizesOf(pool_.superblock());
   try {
     ShrinkEmptyLevels();
-    composed_ = Composed{std::move(image), sizes, pool_.PlaceLevels(sizes, false)};
+    pool_.PlaceLevels(sizes, false);  // so that there is room
+    composed_ = Composed{std::move(image), sizes};
     const TableView view = ComposedView();
     cache_.SetTable(executor_, view);
     cache_.Reset(executor_, view, view.levels);
@@ -157,8 +158,10 @@ bool Resizer::BeginComposing(const LevelSizes& sizes) {
 }
 
 void Resizer::EndComposing() {
-  composed_->image->WriteTo(pool_.base() + composed_->place.offset);
-  pool_.ReplaceLevels(composed_->sizes, composed_->place);
+  // (Where cells were added since, they took the place that there was.)
+  const Extent place = pool_.PlaceLevels(composed_->sizes, false);
+  composed_->image->WriteTo(pool_.base() + place.offset);
+  pool_.ReplaceLevels(composed_->sizes, place);
   cache_.KeepTable(executor_, MakeTableView(pool_.base(), pool_.superblock()));
   ++resizes_;
   ++composed_resizes_;

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "engine/profiler_range.h"
@@ -27,40 +24,12 @@ constexpr std::uint64_t kSlackShare = 16;
 /// Rows of evicted values that are read at once.
 constexpr std::uint64_t kRowsBytes = 64 << 20;
 
-/// An item that may go.
-struct Candidate {
-  std::uint64_t rank;
-  std::uint64_t id;
-  std::uint64_t item;  ///< its place in the copy
-};
+/// A share of 1 in so many of the items is chosen at once, where their order stays.
+constexpr std::uint64_t kChosenShare = 2;
 
-/// The least number that `count` of the ranks do not exceed. REQUIRES: there are so many, and one.
-std::uint64_t LeastFor(std::uint64_t count, const std::vector<std::uint64_t>& ranks,
-                       ThreadPool* threads) {
-  constexpr int kBits = 11;
-  constexpr std::uint64_t kPart = std::uint64_t{1} << 18;
-  std::uint64_t low = 0;
-  int shift = 64;  // it is one of the 2^shift numbers from `low` on
-  std::uint64_t below = 0;
-  while (shift > 0) {
-    const std::uint64_t last = shift == 64 ? ~std::uint64_t{0} : low + ((1ull << shift) - 1);
-    shift = std::max(shift - kBits, 0);
-    std::vector<std::atomic<std::uint64_t>> counts(std::size_t{1} << kBits);
-    threads->Run((ranks.size() + kPart - 1) / kPart, [&](std::size_t part) {
-      std::array<std::uint64_t, std::size_t{1} << kBits> of_part{};
-      const std::uint64_t end = std::min<std::uint64_t>(ranks.size(), (part + 1) * kPart);
-      for (std::uint64_t i = part * kPart; i < end; ++i) {
-        if (ranks[i] >= low && ranks[i] <= last) ++of_part[(ranks[i] - low) >> shift];
-      }
-      for (std::size_t b = 0; b < of_part.size(); ++b) {
-        if (of_part[b] > 0) counts[b] += of_part[b];
-      }
-    });
-    std::uint64_t b = 0;
-    while (below + counts[b] < count) below += counts[b++];
-    low += b << shift;
-  }
-  return low;
+/// Whether items that were not used keep their order: all others come behind them.
+bool KeepsOrder(EvictionPolicy policy) {
+  return policy == EvictionPolicy::kLru || policy == EvictionPolicy::kOldest;
 }
 
 /// The scores of all items of a copy.
@@ -157,14 +126,36 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
     }
     wanted = std::min(wanted, room);
   }
-  const std::vector<std::byte> victims = ChooseVictims(wanted, keys.there);
-  const std::uint64_t count = Evict(victims, evicted);
+  std::uint64_t count = Evict(ChooseVictims(wanted, keys.there), evicted);
+  if (const std::uint64_t now = items() + keys.missing; now > capacity) {
+    // Kernels erased some that had been chosen before.
+    bound_->victims().Clear();
+    count += Evict(ChooseVictims(now - capacity, keys.there), evicted);
+  }
+  // What a scope adds has no rank: it is not among those that were chosen.
+  if (batch == nullptr) bound_->victims().Clear();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   bound_->Count(count, seconds);
 }
 
 std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const WordMap& kept) {
+  Victims& victims = bound_->victims();
+  if (!victims.empty()) {
+    std::vector<std::byte> chosen = victims.Take(
+        wanted, kept,
+        [&](const std::vector<std::uint64_t>& ids) { return bound_->uses().RanksOf(ids); });
+    if (chosen.size() == wanted * key_size_) return chosen;
+  }
+  LookAtItems(wanted + kept.size());
+  std::vector<std::byte> chosen = victims.Take(wanted, kept, nullptr);
+  // (Of one without a rank nobody could tell whether it is still there.)
+  const bool stay = KeepsOrder(bound_->capacity().policy) && !victims.empty();
+  if (!stay || victims.NextRank() == 0) victims.Clear();
+  return chosen;
+}
+
+void StoreImpl::LookAtItems(std::uint64_t wanted) {
   const Capacity& capacity = bound_->capacity();
   const std::uint64_t stride = std::uint64_t{8} * ((key_size_ + 7) / 8);
   const bool by_score = capacity.policy == EvictionPolicy::kScore;
@@ -188,31 +179,8 @@ std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const Word
   if (!by_score) copy->Fetch();
   const auto* const keys = reinterpret_cast<const std::byte*>(copy->keys);
   if (!by_score) ranks = bound_->uses().Rank(keys, stride, copy->items, key_size_);
-  const std::uint64_t enough = std::min(wanted + kept.size(), copy->items);
-  std::vector<Candidate> candidates;
-  if (enough > 0) {
-    const std::uint64_t most = LeastFor(enough, ranks, &threads);
-    for (std::uint64_t i = 0; i < ranks.size(); ++i) {
-      if (ranks[i] > most) continue;
-      const std::uint64_t id = IdOfKey(keys + i * stride, key_size_);
-      if (kept.Find(id) == nullptr) candidates.push_back({ranks[i], id, i});
-    }
-  }
-  const auto goes_first = [&](const Candidate& a, const Candidate& b) {
-    if (std::tie(a.rank, a.id) != std::tie(b.rank, b.id)) {
-      return std::tie(a.rank, a.id) < std::tie(b.rank, b.id);
-    }
-    return std::memcmp(keys + a.item * stride, keys + b.item * stride, key_size_) < 0;
-  };
-  wanted = std::min<std::uint64_t>(wanted, candidates.size());
-  const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(wanted);
-  std::nth_element(candidates.begin(), last, candidates.end(), goes_first);
-  std::sort(candidates.begin(), last, goes_first);
-  std::vector<std::byte> victims(wanted * key_size_);
-  for (std::uint64_t i = 0; i < wanted; ++i) {
-    std::memcpy(victims.data() + i * key_size_, keys + candidates[i].item * stride, key_size_);
-  }
-  return victims;
+  if (KeepsOrder(capacity.policy)) wanted = std::max(wanted, copy->items / kChosenShare);
+  bound_->victims().Choose({keys, stride, ranks}, wanted);
 }
 
 std::uint64_t StoreImpl::Evict(const std::vector<std::byte>& victims, Evicted* evicted) {
@@ -240,15 +208,14 @@ std::uint64_t StoreImpl::Evict(const std::vector<std::byte>& victims, Evicted* e
              nullptr));
     for (std::uint64_t i = 0; i < n; ++i) {
       if (results[finds + i] != Result::kOk) continue;  // another thread erased it
-      if (evicted != nullptr) {
-        std::memcpy(evicted->keys.data() + count * key_size_, keys + i * key_size_, key_size_);
-        evicted->count = count + 1;
-      }
+      ++count;
+      if (evicted == nullptr) continue;
+      const std::uint64_t row = evicted->count++;
+      std::memcpy(evicted->keys.data() + row * key_size_, keys + i * key_size_, key_size_);
       if (wants_values) {
-        std::memcpy(evicted->values.data() + count * value_size_, rows.data() + i * value_size_,
+        std::memcpy(evicted->values.data() + row * value_size_, rows.data() + i * value_size_,
                     value_size_);
       }
-      ++count;
     }
   }
   return count;

@@ -40,6 +40,7 @@ ExportState::ExportState(std::shared_ptr<StoreImpl> store, const ExportOptions& 
   try {
     if (shape.changes_only) KeepBase(shape.range_bits);
     copy_->Fetch();
+    store_->NameHeldCells(*copy_);
   } catch (...) {
     copying_.reset();
     store_->ReleaseCells();

@@ -120,15 +120,11 @@ void ItemUses::TakeOne(std::uint64_t batch, std::uint64_t use) {
   rank = policy_ == EvictionPolicy::kLfu ? RankOf(before + 1, batch) : batch;
 }
 
-std::vector<std::uint64_t> ItemUses::Rank(const std::byte* keys, std::uint64_t stride,
-                                          std::uint64_t count, std::uint32_t key_size) {
-  constexpr std::uint64_t kFew = 1024;
+template <class IdOf>
+std::vector<std::uint64_t> ItemUses::Look(std::uint64_t count, const IdOf& id_of) {
   constexpr std::uint64_t kPart = std::uint64_t{1} << 14;
   constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
   std::vector<std::uint64_t> ranks(count);
-  const auto id_of = [&](std::uint64_t i) { return IdOfKey(keys + i * stride, key_size); };
-  const MutexLock lock(mutex_);
-  TakeEnded();
   threads_.Run((count + kPart - 1) / kPart, [&](std::size_t part) GPM_NOT_CHECKED {
     const std::uint64_t end = std::min(count, (part + 1) * kPart);
     std::uint64_t ids[kAhead];
@@ -144,6 +140,22 @@ std::vector<std::uint64_t> ItemUses::Rank(const std::byte* keys, std::uint64_t s
       }
     }
   });
+  return ranks;
+}
+
+std::vector<std::uint64_t> ItemUses::RanksOf(const std::vector<std::uint64_t>& ids) {
+  const MutexLock lock(mutex_);
+  TakeEnded();
+  return Look(ids.size(), [&](std::uint64_t i) { return ids[i]; });
+}
+
+std::vector<std::uint64_t> ItemUses::Rank(const std::byte* keys, std::uint64_t stride,
+                                          std::uint64_t count, std::uint32_t key_size) {
+  constexpr std::uint64_t kFew = 1024;
+  const auto id_of = [&](std::uint64_t i) { return IdOfKey(keys + i * stride, key_size); };
+  const MutexLock lock(mutex_);
+  TakeEnded();
+  std::vector<std::uint64_t> ranks = Look(count, id_of);
   std::uint64_t known = 0;
   for (const WordMap& map : ranks_) known += map.size();
   if (known > 2 * count + kFew) {

@@ -63,8 +63,14 @@ class ItemUses {
   /// REQUIRES: all batches have ended. @throws std::bad_alloc
   std::vector<std::uint64_t> Rank(const std::byte* keys, std::uint64_t stride, std::uint64_t count,
                                   std::uint32_t key_size);
+  /// The ranks that ids have now, 0 of those that are unknown. REQUIRES: all batches have ended.
+  /// @throws std::bad_alloc
+  std::vector<std::uint64_t> RanksOf(const std::vector<std::uint64_t>& ids);
 
  private:
+  /// Ranks of `count` ids, id_of(i) each.
+  template <class IdOf>
+  std::vector<std::uint64_t> Look(std::uint64_t count, const IdOf& id_of) GPM_REQUIRES(mutex_);
   void TakeEnded() GPM_REQUIRES(mutex_);
   void Take(std::uint64_t batch, const std::vector<std::uint64_t>& uses) GPM_REQUIRES(mutex_);
   void TakeOne(std::uint64_t batch, std::uint64_t use) GPM_REQUIRES(mutex_);

@@ -97,6 +97,12 @@ class TableMaintenance {
   /// What is in the queue of cells stays. REQUIRES: no erased slot is in the other. @throws as
   /// GrowQueues
   virtual void ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::uint64_t head) = 0;
+  /// Queues cells that are in the queue again: first the free ones, then those of the held ones
+  /// that are not named, then the others.
+  /// @param names a bit for each cell, by number; those behind them are not named
+  /// @return the position of the first of the others @throws Error(kGpu)
+  virtual std::uint64_t RequeueCells(const CellGrant& free, const CellGrant& held,
+                                     const std::vector<std::uint32_t>& names) = 0;
   virtual std::uint64_t slot_queue_room() const = 0;
   virtual std::uint64_t queue_bytes() const = 0;  ///< of the executor's memory
 

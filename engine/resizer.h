@@ -70,8 +70,10 @@ class Resizer {
   // a whole, where no superblock names them, and named: one switch for all items.
 
   /// REQUIRES: no item is in the levels. @param sizes of the table then
-  /// @return false: there is no room
+  /// @return false: there is no room. Cells that are added later may take it; then EndComposing may
+  ///         find none
   bool BeginComposing(const LevelSizes& sizes) GPM_REQUIRES(store_state);
+  /// @throws Error(kNoSpace), kGpu; then it is to be abandoned
   void EndComposing() GPM_REQUIRES(store_state);
   /// The levels are as they were: empty. REQUIRES: no batch runs.
   void AbandonComposing() GPM_REQUIRES(store_state);
@@ -107,7 +109,6 @@ class Resizer {
   struct Composed {
     std::unique_ptr<LevelImage> image;
     LevelSizes sizes;
-    Extent place;  ///< in the pool
   };
   Pool& pool_;
   Executor& executor_;

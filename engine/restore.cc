@@ -3,13 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,8 +13,9 @@
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
+#include "pm/gpu_host.h"
 #include "pm/mapping.h"
-#include "snapshot/block_buffer.h"
+#include "snapshot/chain_items.h"
 #include "snapshot/folder.h"
 #include "snapshot/new_file.h"
 #include "snapshot/reader.h"
@@ -27,197 +24,138 @@ namespace gpm {
 namespace {
 
 constexpr unsigned kMostThreads = 8;
-/// Of keys and values that are inserted at a time, while the next are read: enough for large
-/// batches. Its memory is used over and over.
-constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 20;
 
-/// Some items of a chain, in the shape of a batch.
-class Piece {
+/// Inserts the items of a chain into a new store.
+class Loading {
  public:
-  Piece(const SnapshotHeader& header, std::uint64_t room)
-      : room_(room),
-        key_size_(header.key_size),
-        value_size_(header.value_size),
-        keys_(new std::byte[room * key_size_]),
-        values_(new std::byte[room * value_size_]) {}
+  Loading(const SnapshotChain& chain, ChainItems& items, Store& store)
+      : chain_(chain),
+        key_size_(chain.newest().key_size),
+        value_size_(chain.newest().value_size),
+        items_(items),
+        store_(store) {}
 
-  /// Takes the items of a block that count; several threads may.
-  void Add(const SnapshotChain& chain, std::size_t file, std::uint64_t count,
-           const std::byte* things) {
-    const std::byte* const values = things + count * key_size_;
-    if (file + 1 == chain.files()) {
-      Put(items_.fetch_add(count), count, things, values);
-      return;
+  /// @throws Error(kNoSpace); kDamaged: there are not as many items as the newest snapshot says
+  void Run() {
+    StoreImpl& impl = *store_.impl();
+    const std::uint64_t total = chain_.newest().total_items;
+    if (impl.executor().kind() == ExecutorKind::kCuda) items_.RegisterGpu();
+    const auto next = [this] {
+      Note();
+      return Next();
+    };
+    if (!impl.MayCompose(total) || !impl.ComposeParts(total, next)) {
+      impl.Reserve(total);
+      while (const std::optional<Batch> batch = Next()) {
+        store_.Apply(*batch);
+        Note();
+        if (!left_.empty()) break;
+      }
+    } else if (!left_.empty()) {
+      InsertLeft();
     }
-    std::vector<std::uint64_t> counts;
-    counts.reserve(count);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      if (chain.Counts(file, things + i * key_size_)) counts.push_back(i);
+    if (!left_.empty()) {
+      throw Error(ErrorCode::kNoSpace,
+                  fmt::format("no room for the {} items of the snapshots", total));
     }
-    // (A place for each alone is a counter that all threads write.)
-    std::uint64_t at = items_.fetch_add(counts.size());
-    for (const std::uint64_t i : counts) {
-      Put(at++, 1, things + i * key_size_, values + i * value_size_);
-    }
-  }
-  std::uint64_t room() const { return room_; }
-  std::uint64_t items() const { return items_; }
-  void Clear() { items_ = 0; }
-
-  /// @return items of it that are now in the store
-  std::uint64_t InsertInto(Store& store) {
-    if (items_ == 0) return 0;
-    std::vector<Result> results(items_);
-    return items_ - store.Insert(std::span(keys_.get(), items_ * key_size_),
-                                 std::span(values_.get(), items_ * value_size_), results);
+    if (loaded_ == total && store_.Stats().items == total) return;
+    throw Error(ErrorCode::kDamaged,
+                fmt::format("{}: damaged snapshot: {} items are in it and those before it, not {}",
+                            chain_.file(chain_.files() - 1).path(), loaded_, total));
   }
 
  private:
-  void Put(std::uint64_t at, std::uint64_t count, const std::byte* keys, const std::byte* values) {
-    std::memcpy(keys_.get() + at * key_size_, keys, count * key_size_);
-    std::memcpy(values_.get() + at * value_size_, values, count * value_size_);
+  /// Items that found no slot, to be inserted when the table is there.
+  struct Rows {
+    std::vector<std::byte> keys;
+    std::vector<std::byte> values;
+    bool empty() const { return keys.empty(); }
+  };
+
+  /// Inserts of the next piece, or none: the one before is not used any more.
+  std::optional<Batch> Next() {
+    for (;;) {
+      if (piece_) items_.GiveBack();
+      piece_ = items_.Next();
+      if (!piece_) return {};
+      if (piece_->items == 0) continue;
+      results_.assign(piece_->items, Result::kInvalid);
+      return Batch{.op = Op::kInsert,
+                   .keys = {piece_->keys, piece_->items * key_size_},
+                   .values = {piece_->values, piece_->items * value_size_},
+                   .results = results_};
+    }
   }
 
-  const std::uint64_t room_;  ///< items
+  /// Counts the items of the last piece that are in the store, and keeps those that lacked room.
+  void Note() {
+    const auto ok =
+        static_cast<std::uint64_t>(std::count(results_.begin(), results_.end(), Result::kOk));
+    loaded_ += ok;
+    for (std::uint64_t i = 0; ok < results_.size() && i < results_.size(); ++i) {
+      if (results_[i] != Result::kNoSpace) continue;
+      const std::byte* const key = piece_->keys + i * key_size_;
+      const std::byte* const value = piece_->values + i * value_size_;
+      left_.keys.insert(left_.keys.end(), key, key + key_size_);
+      left_.values.insert(left_.values.end(), value, value + value_size_);
+    }
+    results_.clear();
+  }
+
+  void InsertLeft() {
+    const Rows rows = std::exchange(left_, {});
+    results_.assign(rows.keys.size() / key_size_, Result::kInvalid);
+    store_.Apply(
+        {.op = Op::kInsert, .keys = rows.keys, .values = rows.values, .results = results_});
+    for (const Result result : results_) {
+      loaded_ += result == Result::kOk ? 1 : 0;
+      if (result == Result::kNoSpace) left_ = rows;
+    }
+  }
+
+  const SnapshotChain& chain_;
   const std::uint64_t key_size_;
   const std::uint64_t value_size_;
-  const std::unique_ptr<std::byte[]> keys_;
-  const std::unique_ptr<std::byte[]> values_;
-  std::atomic<std::uint64_t> items_{0};
+  ChainItems& items_;
+  Store& store_;
+  std::optional<ChainItems::Piece> piece_;
+  std::vector<Result> results_;  ///< of the last piece, until they are noted
+  std::uint64_t loaded_ = 0;     ///< items
+  Rows left_;
 };
 
-/// The blocks of items of a chain, one after the other.
-class Pieces {
- public:
-  Pieces(const SnapshotChain& chain, ThreadPool& threads) : chain_(chain), threads_(threads) {
-    for (std::size_t i = 0; i < chain.files(); ++i) {
-      const SnapshotLayout& layout = chain.file(i).layout();
-      for (std::uint64_t b = layout.range_blocks(); b < layout.blocks(); ++b) {
-        blocks_.push_back({i, b, layout.At(b).count});
-      }
-    }
-  }
-
-  /// @param piece one that is used again, or null @return null: there is no more
-  std::unique_ptr<Piece> Next(std::unique_ptr<Piece> piece) {
-    if (next_ == blocks_.size()) return nullptr;
-    const SnapshotHeader& header = chain_.newest();
-    const std::uint64_t item_bytes = std::uint64_t{header.key_size} + header.value_size;
-    const std::size_t first = next_;
-    std::uint64_t room = 0;
-    do {
-      room += blocks_[next_++].count;
-    } while (next_ < blocks_.size() && (room + blocks_[next_].count) * item_bytes <= kPieceBytes);
-    if (piece == nullptr || piece->room() < room) {
-      piece.reset();
-      piece = std::make_unique<Piece>(header, room);
-    }
-    piece->Clear();
-    std::atomic<std::size_t> next{first};
-    threads_.Run(threads_.threads(), [&](std::size_t) {
-      BlockBuffer buffer(SnapshotLayout(header).block_bytes());
-      for (std::size_t i = 0; (i = next++) < next_;) {
-        const Block& block = blocks_[i];
-        piece->Add(chain_, block.file, block.count,
-                   chain_.file(block.file).Read(block.index, buffer.data()));
-      }
-    });
-    return piece;
-  }
-
- private:
-  struct Block {
-    std::size_t file;
-    std::uint64_t index;
-    std::uint64_t count;  ///< items
-  };
-  const SnapshotChain& chain_;
-  ThreadPool& threads_;
-  std::vector<Block> blocks_;
-  std::size_t next_ = 0;
-};
-
-void Load(const SnapshotChain& chain, ThreadPool& threads, Store& store) {
-  Pieces pieces(chain, threads);
-  std::uint64_t loaded = 0;
-  std::unique_ptr<Piece> piece = pieces.Next(nullptr);
-  std::unique_ptr<Piece> former;
-  while (piece != nullptr) {
-    std::unique_ptr<Piece> next;
-    std::exception_ptr not_read;
-    const auto read = [&] {
-      try {
-        next = pieces.Next(std::move(former));
-      } catch (...) {
-        not_read = std::current_exception();
-      }
-    };
-    std::thread reading;
-    try {
-      reading = std::thread(read);
-    } catch (const std::system_error&) {  // it is read afterwards
-    }
-    std::uint64_t inserted = 0;
-    std::exception_ptr not_inserted;
-    try {
-      inserted = piece->InsertInto(store);
-    } catch (...) {
-      not_inserted = std::current_exception();
-    }
-    const bool is_read = reading.joinable();
-    if (is_read) reading.join();
-    if (not_inserted) std::rethrow_exception(not_inserted);
-    if (!is_read) read();
-    if (not_read) std::rethrow_exception(not_read);
-    if (inserted < piece->items()) break;
-    loaded += inserted;
-    former = std::exchange(piece, std::move(next));
-  }
-  const std::uint64_t right = chain.newest().total_items;
-  if (piece == nullptr && loaded == right && store.Stats().items == right) return;
-  throw Error(piece != nullptr ? ErrorCode::kNoSpace : ErrorCode::kDamaged,
-              piece != nullptr
-                  ? fmt::format("no room for the {} items of the snapshots", right)
-                  : fmt::format("{}: damaged snapshot: {} items are in it and those before it, not "
-                                "{}",
-                                chain.file(chain.files() - 1).path(), loaded, right));
-}
-
-/// Loads a chain into a new pool. @param named called before the pool gets its name, if it has one
-Store RestoreChain(const SnapshotChain& chain, ThreadPool& threads, const std::string& path,
+/// Loads a chain into a new pool, which has its name when all is in it.
+/// @param named called before that
+Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::string& path,
                    const OpenOptions& open, const std::function<void(const SnapshotId&)>& named) {
   const SnapshotHeader& newest = chain.newest();
   CreateOptions create;
   create.key_size = newest.key_size;
   create.value_size = newest.value_size;
   create.geometry = newest.geometry;
-  create.initial_capacity = newest.total_items;
+  // An executor that composes levels makes room for them as they come.
+  const bool composes = open.executor != ExecutorKind::kCpu && GpuCount() > 0;
+  create.initial_capacity = composes ? 0 : newest.total_items;
   ValidateGrowth(open);
   CapacityInItems(open.capacity, newest.key_size, newest.value_size,
                   {newest.geometry, open.growth});
   OpenOptions loading = open;
   loading.capacity = {};  // a snapshot may have more items
-  if (path == Mapping::kPinnedPath) {
-    Store store = Store::Create(path, create, loading);
-    Load(chain, threads, store);
-    named(store.impl()->PoolId());
-    store.impl()->SetCapacity(open.capacity);
-    return store;
-  }
-  const std::string temporary = TemporaryName(path, "restoring");
+  const bool is_file = path != Mapping::kPinnedPath;
+  const std::string temporary = is_file ? TemporaryName(path, "restoring") : path;
   try {
     Store store = Store::Create(temporary, create, loading);
-    Load(chain, threads, store);
-    const SnapshotId id = store.impl()->PoolId();
-    store.Close();
-    SyncFile(temporary);
-    named(id);
-    GiveName(temporary, path);
+    StoreImpl& impl = *store.impl();
+    Loading(chain, items, store).Run();
+    impl.SetReserved(0);
+    impl.SetCapacity(open.capacity);
+    named(impl.PoolId());
+    if (is_file) impl.GiveName(path);
+    return store;
   } catch (...) {
-    RemoveFile(temporary);
+    if (is_file) RemoveFile(temporary);
     throw;
   }
-  return Store::Open(path, open);
 }
 
 unsigned ThreadsForRestore() {
@@ -236,10 +174,10 @@ Store Store::Restore(std::span<const std::string> files, const std::string& path
                      const OpenOptions& open) {
   ValidateSchedule(open.snapshot);
   if (path != Mapping::kPinnedPath) RequireNoFile(path);
-  ThreadPool threads(ThreadsForRestore());
-  const SnapshotChain chain(files, threads);
+  const SnapshotChain chain(files);
   std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
-  Store store = RestoreChain(chain, threads, path, WithoutSchedule(open), [](auto&) {});
+  ChainItems items(chain, ThreadsForRestore());
+  Store store = RestoreChain(chain, items, path, WithoutSchedule(open), [](auto&) {});
   if (folder != nullptr) store.impl_->KeepSnapshots(std::move(folder), open.snapshot, true);
   return store;
 }
@@ -262,7 +200,6 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
   if (!keeps) {  // else who keeps them tells
     for (const std::string& warning : folder->warnings()) warn(warning);
   }
-  ThreadPool threads(ThreadsForRestore());
   const std::vector<SnapshotFolder::Chain> chains = folder->chains();
   std::vector<std::pair<SnapshotFolder::Chain, std::uint64_t>> damaged;  // from which place on
   std::string first_defect;
@@ -273,18 +210,20 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
       std::optional<Store> store;
       std::size_t whole = 0;
       {
-        const SnapshotChain chain(files, threads, &why);
+        const SnapshotChain chain(files, &why);
         whole = chain.files();
         if (whole > 0) {
+          ChainItems items(chain, ThreadsForRestore());
           try {
-            store = RestoreChain(chain, threads, path, WithoutSchedule(open),
-                                 [&](const SnapshotId& id) {
-                                   if (keeps) folder->Admit(id);
-                                 });
-          } catch (
-              const Error& error) {  // (It was read once more, and what is counted is looked at.)
+            store =
+                RestoreChain(chain, items, path, WithoutSchedule(open), [&](const SnapshotId& id) {
+                  if (keeps) folder->Admit(id);
+                });
+          } catch (const Error& error) {
             if (error.code() != ErrorCode::kDamaged) throw;
             why = error.what();
+            // (Where each block is whole, the newest file does not have what it says.)
+            whole = items.damaged_file().value_or(whole - 1);
           }
         }
       }
@@ -305,8 +244,8 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
         store->impl_->KeepSnapshots(std::move(folder), open.snapshot, false);
         return std::move(*store);
       }
-      if (whole <= 1) break;
-      files.resize(whole - 1);
+      if (whole == 0) break;
+      files.resize(whole);
     }
     damaged.emplace_back(*of, 0);
   }

@@ -168,13 +168,32 @@ bool StoreImpl::AwaitHeldCells() {
   if (!space_.epochs().holds_cells()) return false;
   if (ExportHoldsCells()) return false;
   snapshots_.AwaitCopied();
-  space_.epochs().ReleaseCells();
+  space_.ReleaseCells();
   return true;
 }
 
 void StoreImpl::ReleaseCells() {
   const Admission::Entered entered(admission_);
-  space_.epochs().ReleaseCells();
+  space_.ReleaseCells();
+}
+
+void StoreImpl::NameHeldCells(const TableCopy& copy) {
+  if (InlineValues(value_size_)) return;
+  constexpr std::uint64_t kWordBits = 32;
+  std::vector<std::uint32_t> names;
+  try {
+    const std::uint64_t cell_bytes = CellBytes(value_size_);
+    std::uint64_t most = 0;
+    for (std::uint64_t i = 0; i < copy.items; ++i) most = std::max(most, copy.references[i]);
+    names.resize(most / cell_bytes / kWordBits + 1);
+    for (std::uint64_t i = 0; i < copy.items; ++i) {
+      const std::uint64_t cell = copy.references[i] / cell_bytes;
+      names[cell / kWordBits] |= std::uint32_t{1} << (cell % kWordBits);
+    }
+  } catch (const std::bad_alloc&) {
+    return;  // all that are held stay so
+  }
+  space_.NameHeldCells(std::move(names));
 }
 
 /// The header, but for what the instant says.
@@ -286,6 +305,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   };
   try {
     copy->Fetch();
+    NameHeldCells(*copy);
     const std::vector<std::uint32_t> ranges = MarkedRanges(*copy);
     header.total_items = copy->total;
     header.items = copy->items;

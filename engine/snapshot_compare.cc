@@ -89,7 +89,7 @@ void VisitChain(const SnapshotChain& chain, ThreadPool& threads, const Visit& vi
     const SnapshotLayout& layout = chain.file(file).layout();
     std::atomic<std::uint64_t> next{layout.range_blocks()};
     threads.Run(threads.threads(), [&](std::size_t) {
-      BlockBuffer buffer(kBlockBytes);
+      BlockBuffer buffer(layout.block_bytes());
       for (std::uint64_t b = 0; (b = next++) < layout.blocks();) {
         const std::uint64_t count = layout.At(b).count;
         const std::byte* const keys = chain.file(file).Read(b, buffer.data());
@@ -108,7 +108,7 @@ void VisitChain(const SnapshotChain& chain, ThreadPool& threads, const Visit& vi
 void StoreImpl::TrackSince(const std::vector<std::string>& files) {
   health_.Check();
   ThreadPool threads(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));
-  const SnapshotChain chain(files, threads);
+  const SnapshotChain chain(files);
   SnapshotHeader header = BeginHeader({});
   const SnapshotHeader& newest = chain.newest();
   if (newest.pool != header.pool) {
@@ -128,6 +128,7 @@ void StoreImpl::TrackSince(const std::vector<std::string>& files) {
   // Changes are marked from that instant on. What had changed before it is added.
   try {
     copy->Fetch();
+    NameHeldCells(*copy);
     CopyIndex index(*copy, newest, pool_->base());
     std::vector<std::atomic<std::uint8_t>> changed(std::uint64_t{1} << shape.range_bits);
     const auto mark = [&](std::uint64_t hash) {

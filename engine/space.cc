@@ -242,8 +242,45 @@ std::uint64_t Space::QueueAdded() {
   return range.last - range.first;
 }
 
+void Space::NameHeldCells(std::vector<std::uint32_t> names) {
+  const MutexLock lock(names_mutex_);
+  names_ = std::move(names);
+}
+
+void Space::ReleaseCells() {
+  epochs_.ReleaseCells();
+  named_ = 0;
+  const MutexLock lock(names_mutex_);
+  names_ = {};
+}
+
+std::uint64_t Space::FreeUnnamed() {
+  const MutexLock lock(names_mutex_);
+  if (!epochs_.holds_cells() || names_.empty()) return 0;
+  const std::uint64_t head = epochs_.head();
+  const std::uint64_t free = epochs_.available_cells();
+  const std::uint64_t tail = executor_.Positions().cells_tail;
+  const CellGrant held{head + free, tail - head - free};
+  if (held.count < named_ + pool_.growth_cells()) return 0;
+  std::uint64_t freed = 0;
+  health_.AllOrUnusable("held cells were looked at", [&]() GPM_REQUIRES(store_state, names_mutex_) {
+    std::uint64_t hold = 0;
+    try {
+      hold = executor_.RequeueCells({head, free}, held, names_);
+    } catch (const Error&) {
+      if (executor_.Positions().cells_tail != tail) throw;
+      return;  // no memory for the names: nothing was done
+    }
+    epochs_.Requeued(tail, hold);
+    epochs_.Quiesced(executor_.Positions());
+    named_ = executor_.Positions().cells_tail - hold;
+    freed = held.count - named_;
+  });
+  return freed;
+}
+
 bool Space::AddCells(std::uint64_t cells) {
-  std::uint64_t added = 0;
+  std::uint64_t added = FreeUnnamed();
   while (added < cells) {
     if (!unqueued_) {
       if (UsedEnd(pool_.superblock()) / pool_.cell_bytes() >= kMaxCellNumber) break;

@@ -83,7 +83,7 @@ class Space {
   void MakeRoomForSlots(std::uint64_t slots) GPM_REQUIRES(store_state);
   /// Makes everything erased and retired usable. @return whether that gave slots back
   bool Reclaim() GPM_REQUIRES(store_state);
-  /// @return false for want of space
+  /// Those that are held and not named are taken first. @return false for want of space
   bool AddCells(std::uint64_t cells) GPM_REQUIRES(store_state);
   /// Cells that have to be added for so many items, or updates, more, and for what is kept then.
   std::uint64_t MissingCells(std::uint64_t more) const GPM_REQUIRES(store_state);
@@ -118,6 +118,14 @@ class Space {
   std::uint64_t CountMisplacedCells() GPM_REQUIRES(store_state);
   /// The pool could, or could not, grow when it was last asked to.
   void SetAtLimit(bool at_limit) GPM_REQUIRES(store_state) { at_limit_ = at_limit; }
+
+  // Of held cells (Epochs::HoldCells).
+
+  /// Of those that are held, and stay so meanwhile, only these are needed: the others were taken
+  /// since the instant. By any thread: it does not wait for who is alone.
+  /// @param names a bit for each cell, by number
+  void NameHeldCells(std::vector<std::uint32_t> names);
+  void ReleaseCells() GPM_REQUIRES(store_state);
 
   std::uint64_t items() const GPM_REQUIRES(store_state);
   std::uint64_t cells() const GPM_REQUIRES(store_state) { return cells_; }
@@ -162,6 +170,9 @@ class Space {
   void SortCells(std::uint64_t wanted) GPM_REQUIRES(store_state);
   /// REQUIRES: everything was reclaimed.
   std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
+  /// Frees held cells that are not named, if there may be as many as a step of growth has.
+  /// REQUIRES: everything was reclaimed. @return how many
+  std::uint64_t FreeUnnamed() GPM_REQUIRES(store_state);
   /// Erased slots that are not given back, at most.
   std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }
 
@@ -176,6 +187,9 @@ class Space {
   std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;  ///< in all segments
   /// Cells that were added when their queue could not grow.
   std::optional<CellRange> unqueued_ GPM_GUARDED_BY(store_state);
+  Mutex names_mutex_;
+  std::vector<std::uint32_t> names_ GPM_GUARDED_BY(names_mutex_);  ///< of held cells; empty: all
+  std::uint64_t named_ GPM_GUARDED_BY(store_state) = 0;  ///< of those that are held, at least
   bool at_limit_ GPM_GUARDED_BY(store_state) = false;
   /// Of the cells that batches of mixed kinds might have taken, the share that they did: the most
   /// of late.

@@ -13,6 +13,7 @@
 #include "pm/tracer.h"
 #include "recovery/check.h"
 #include "recovery/recover.h"
+#include "snapshot/new_file.h"
 #include "table/geometry.h"
 #include "table/operation.h"
 
@@ -567,6 +568,14 @@ SnapshotId StoreImpl::PoolId() const {
   const Superblock& superblock = pool_->superblock();
   std::copy(std::begin(superblock.uuid), std::end(superblock.uuid), id.begin());
   return id;
+}
+
+void StoreImpl::GiveName(const std::string& path) {
+  const Admission::Alone alone(admission_);
+  Mapping& mapping = pool_->mapping();
+  SyncFile(mapping.path());
+  gpm::GiveName(mapping.path(), path);
+  mapping.SetPath(path);
 }
 
 void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,

@@ -2,6 +2,7 @@
 #define GPM_ENGINE_STORE_IMPL_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,7 @@ class WordMap;
 class StoreImpl {
  public:
   using InFlight = gpm::InFlight;
+  using NextPart = std::function<std::optional<Batch>()>;
 
   /// @param tracer carries out every access to the pool, for tests; outlives the store
   static std::unique_ptr<StoreImpl> Create(const std::string& path, const CreateOptions& create,
@@ -68,6 +70,13 @@ class StoreImpl {
   /// @param results_on_host set to whether a host can read the results
   /// @return false: nothing was done
   bool Compose(const Batch& inserts, bool* results_on_host);
+  /// The same of inserts that come part by part: cells are added as parts need them, while room is
+  /// made ready for those that follow. What finds no slot is kNoSpace, and not in the store.
+  /// @param inserts in all, at most
+  /// @param next the next part, or none. It may throw: none of them is in the store then. A part
+  ///        has ended, and its results are in host memory, when `next` is called again
+  /// @throws Error(kNoSpace), kGpu, what `next` throws; no item is in the store then
+  bool ComposeParts(std::uint64_t inserts, const NextPart& next);
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
@@ -79,6 +88,9 @@ class StoreImpl {
                      std::optional<bool> changed = {});
   SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
   SnapshotId PoolId() const;
+  /// Syncs the pool's file, and gives it another name, where there is none. @throws as SyncFile,
+  /// GiveName; the file may have no name then
+  void GiveName(const std::string& path);
   /// Keeps to a capacity from now on. REQUIRES: no batch was started. @throws as CapacityInItems
   void SetCapacity(const Capacity& given);
   /// Items that the store may have.
@@ -118,9 +130,12 @@ class StoreImpl {
   void MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
   void TakeTurn(std::optional<Bound::Turn>* turn);
   BatchKeys LookAtKeys(const Batch& batch, Stream stream);
-  /// The keys of the items that go first, at most so many. @param kept ids of those that stay
+  /// The keys of the items that go first, at most so many: of those that were chosen before, or by
+  /// LookAtItems. @param kept ids of those that stay
   std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const WordMap& kept);
-  /// @return items that were evicted
+  /// Chooses at least so many of all items, if there are so many.
+  void LookAtItems(std::uint64_t wanted);
+  /// @param evicted they are added to what it has @return items that were evicted
   std::uint64_t Evict(const std::vector<std::byte>& victims, Evicted* evicted);
   /// Starts a batch of finds and erases of the store's own.
   std::shared_ptr<InFlight> Run(const Batch& batch, Stream stream);
@@ -142,6 +157,8 @@ class StoreImpl {
   double TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
                      std::optional<Snapshots::Copying>* copying);
   void ReleaseCells();
+  /// Of the cells that are held, those that a copy names are needed. @param copy was fetched
+  void NameHeldCells(const TableCopy& copy);
 
   // By who is alone.
 
@@ -180,7 +197,19 @@ class StoreImpl {
   /// @param results_on_host set to whether a host can read the results
   std::vector<std::unique_ptr<InFlight>> RunComposing(const Batch& inserts, bool* results_on_host)
       GPM_REQUIRES(store_state);
+  /// Waits for a part's end, and takes back what it left.
+  void EndComposed(InFlight& in_flight) GPM_REQUIRES(store_state);
+  void RunParts(const NextPart& next) GPM_REQUIRES(store_state);
   bool PaysToCompose(std::uint64_t inserts) const GPM_REQUIRES(store_state);
+  /// Levels for so many inserts, if there may be room for them and the values.
+  std::optional<LevelSizes> SizesToCompose(std::uint64_t inserts) GPM_REQUIRES(store_state);
+  /// Where the pool ends with those, and the values.
+  std::uint64_t EndOfComposed(const LevelSizes& sizes, std::uint64_t inserts) const
+      GPM_REQUIRES(store_state);
+  /// Composes levels by `run`, which runs inserts, or throws: no item is left then. @return false:
+  /// nothing was done, for want of room
+  bool ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
+                     const std::function<void()>& run) GPM_REQUIRES(store_state);
   void Resume(InFlight& in_flight, bool final_attempt) GPM_REQUIRES(store_state);
 
   std::unique_ptr<Pool> pool_;

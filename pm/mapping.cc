@@ -356,12 +356,12 @@ void Mapping::SetMapped(std::uint64_t end) {
   if (persist_.tracer() != nullptr) persist_.tracer()->Mapped(base_, mapped_bytes_);
 }
 
-void Mapping::MakeReady(std::uint64_t bytes) noexcept {
+void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   // (A last page that the file has in part is for Grow.)
   if (read_only_ || persist_.tracer() != nullptr) return;
   if (!anonymous_ && file_bytes_ != mapped_bytes_) return;
-  const std::uint64_t end = std::min(
-      {RoundUp(bytes, kHugePageBytes), max_bytes_, RoundDown(2 * mapped_bytes_, kPageBytes)});
+  std::uint64_t end = std::min(RoundUp(bytes, kHugePageBytes), max_bytes_);
+  if (!surely) end = std::min(end, RoundDown(2 * mapped_bytes_, kPageBytes));
   if (end <= mapped_bytes_) return;
   try {
     if (ahead_ == nullptr) {

@@ -122,7 +122,8 @@ class Mapping {
   /// Begins to make [0, bytes) ready for Grow, but no more than doubles what is mapped; returns at
   /// once. Where that can't be done, nothing tells of it: Grow does as if it had not been asked. On
   /// a pool that is traced nothing is made ready.
-  void MakeReady(std::uint64_t bytes) noexcept;
+  /// @param surely all of it will be asked for: then it may more than double
+  void MakeReady(std::uint64_t bytes, bool surely = false) noexcept;
   /// RoomAhead::EndWithoutWait: for Grow.
   std::uint64_t EndWithoutWait(std::uint64_t needed, std::uint64_t wanted) const {
     return ahead_ == nullptr ? wanted : ahead_->EndWithoutWait(needed, wanted);
@@ -152,6 +153,8 @@ class Mapping {
   /// were.
   void RemoveOnClose(bool remove) { remove_on_close_ = remove; }
 
+  /// The file has another name now.
+  void SetPath(const std::string& path) { path_ = path; }
   /// Whether the file that is open is the one with this name.
   bool IsAt(const std::string& path) const noexcept;
 

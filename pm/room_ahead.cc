@@ -96,9 +96,10 @@ void RoomAhead::Work() {
   for (;;) {
     changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return stop_ || wanted_ > end_; });
     if (stop_) return;
-    // Of a large pool in larger steps, since each is a GPU registration.
+    // Of a large pool in larger steps, since each is a GPU registration; and where much is wanted.
+    const std::uint64_t much = std::max(end_ / kStepsOfPool, (wanted_ - end_) / kStepsOfWant);
     const std::uint64_t most =
-        std::clamp(end_ / kStepsOfPool / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
+        std::clamp(much / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
     const MappedStep step{end_, std::min(wanted_ - end_, most)};
     const bool hurry = hurry_;
     bool made = TryReserve();

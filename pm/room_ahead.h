@@ -34,9 +34,11 @@ class RoomAhead {
  public:
   /// Steps, in bytes: small, so that who waits for one does not wait long, nor does what else asks
   /// the kernel or the driver of the GPU meanwhile (a batch asks it where its arrays are); of pools
-  /// from 1 to 16 GiB a 64th, so that there are few GPU registrations.
+  /// from 1 to 16 GiB a 64th, so that there are few GPU registrations, and a 32nd of what is still
+  /// wanted where that is more.
   static constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
   static constexpr std::uint64_t kStepsOfPool = 64;
+  static constexpr std::uint64_t kStepsOfWant = 32;
   static constexpr std::uint64_t kMostStepBytes = std::uint64_t{256} << 20;
 
   /// Makes a step, or throws and leaves nothing of it. @param hurry somebody waits for it

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -22,6 +21,16 @@ namespace gpm {
 namespace {
 
 constexpr std::uint64_t kMostThings = std::uint64_t{1} << 38;
+
+/// Takes a block's checksum out of it, which is of the block without it.
+BlockHeader TakeHeader(std::byte* block) {
+  BlockHeader header;
+  std::memcpy(&header, block, sizeof header);
+  BlockHeader without = header;
+  without.crc = 0;
+  std::memcpy(block, &without, sizeof without);
+  return header;
+}
 
 int OpenForReading(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -52,7 +61,7 @@ void SnapshotFile::Refuse(const std::string& why) const {
   throw Error(ErrorCode::kDamaged, path_ + ": " + why);
 }
 
-void SnapshotFile::ReadPages(std::uint64_t offset, std::uint64_t bytes, std::byte* data) const {
+void SnapshotFile::ReadBytes(std::uint64_t offset, std::uint64_t bytes, std::byte* data) const {
   while (bytes > 0) {
     const ssize_t n = pread(fd_, data, bytes, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -76,7 +85,7 @@ SnapshotHeader SnapshotFile::ReadHeader() const {
   SnapshotHeader header;
   if (bytes < kPageBytes) Refuse("not a snapshot, or truncated: it is too short");
   BlockBuffer page(kPageBytes);
-  ReadPages(0, kPageBytes, page.data());
+  ReadBytes(0, kPageBytes, page.data());
   std::memcpy(&header, page.data(), sizeof header);
   if (header.magic != kSnapshotMagic) Refuse("not a GPMStore snapshot");
   if (header.version != kSnapshotVersion) {
@@ -107,62 +116,78 @@ SnapshotHeader SnapshotFile::ReadHeader() const {
   return header;
 }
 
-std::uint32_t SnapshotFile::Check(std::uint64_t index, const SnapshotLayout::Block& block,
-                                  std::byte* data) const {
-  BlockHeader header;
-  std::memcpy(&header, data, sizeof header);
-  BlockHeader without = header;
-  without.crc = 0;
-  std::memcpy(data, &without, sizeof without);
-  if (Crc32c(data, block.bytes) != header.crc || header.snapshot != header_.id ||
-      header.index != index || header.kind != block.kind || header.count != block.count) {
+void SnapshotFile::Check(std::uint64_t index, const BlockHeader& header, std::uint32_t crc) const {
+  const bool is_footer = index == layout_.blocks();
+  const SnapshotLayout::Block block = is_footer ? layout_.Footer() : layout_.At(index);
+  if (crc != header.crc || header.snapshot != header_.id || header.index != index ||
+      header.kind != block.kind || header.count != block.count) {
     Refuse(fmt::format("damaged snapshot: its block {} of {}", index + 1, layout_.blocks() + 1));
   }
-  return header.crc;
+  if (!is_footer && !checksums_.empty() && crc != checksums_[index]) {
+    Refuse(fmt::format("damaged snapshot: its block {} is of another", index + 1));
+  }
+}
+
+void SnapshotFile::ReadFooter() {
+  const SnapshotLayout::Block footer = layout_.Footer();
+  BlockBuffer buffer(footer.bytes);
+  ReadBytes(footer.offset, footer.bytes, buffer.data());
+  BlockHeader header = TakeHeader(buffer.data());
+  Check(layout_.blocks(), header, Crc32c(buffer.data(), footer.bytes));
+  std::vector<std::uint32_t> checksums(layout_.blocks());
+  if (!checksums.empty()) {
+    std::memcpy(checksums.data(), buffer.data() + kBlockHeaderBytes,
+                checksums.size() * sizeof(std::uint32_t));
+  }
+  checksums_ = std::move(checksums);
 }
 
 const std::byte* SnapshotFile::Read(std::uint64_t index, std::byte* data) const {
   const SnapshotLayout::Block block = layout_.At(index);
-  ReadPages(block.offset, block.bytes, data);
-  Check(index, block, data);
+  ReadBytes(block.offset, block.bytes, data);
+  const BlockHeader header = TakeHeader(data);
+  Check(index, header, Crc32c(data, block.bytes));
   return data + kBlockHeaderBytes;
 }
 
-void SnapshotFile::Verify(ThreadPool& threads) const {
-  const SnapshotLayout::Block footer = layout_.Footer();
-  BlockBuffer buffer(footer.bytes);
-  ReadPages(footer.offset, footer.bytes, buffer.data());
-  Check(layout_.blocks(), footer, buffer.data());
-  std::atomic<std::uint64_t> next{0};
-  threads.Run(threads.threads(), [&](std::size_t) {
-    BlockBuffer data(layout_.block_bytes());
-    for (std::uint64_t i = 0; (i = next++) < layout_.blocks();) {
-      const SnapshotLayout::Block block = layout_.At(i);
-      ReadPages(block.offset, block.bytes, data.data());
-      const std::uint32_t crc = Check(i, block, data.data());
-      std::uint32_t listed = 0;
-      std::memcpy(&listed, buffer.data() + kBlockHeaderBytes + i * sizeof listed, sizeof listed);
-      if (crc != listed) {
-        Refuse(fmt::format("damaged snapshot: its block {} is of another", i + 1));
-      }
+void SnapshotFile::ReadItems(std::uint64_t index, std::byte* keys, std::byte* values) const {
+  const SnapshotLayout::Block block = layout_.At(index);
+  std::uint64_t at = block.offset;
+  std::uint32_t crc = 0;
+  const auto read = [&](std::uint64_t bytes, std::byte* data) {
+    ReadBytes(at, bytes, data);
+    at += bytes;
+  };
+  std::byte edge[kPageBytes];  // the block's header, and then what is behind its items
+  read(kBlockHeaderBytes, edge);
+  const BlockHeader header = TakeHeader(edge);
+  crc = Crc32c(edge, kBlockHeaderBytes);
+  // (What was just read is still in the CPU's cache, if it is not too much.)
+  constexpr std::uint64_t kPart = std::uint64_t{256} << 10;
+  const auto read_rows = [&](std::uint64_t bytes, std::byte* rows) {
+    for (std::uint64_t done = 0; done < bytes; done += kPart) {
+      const std::uint64_t n = std::min(kPart, bytes - done);
+      read(n, rows + done);
+      crc = Crc32c(rows + done, n, crc);
     }
-  });
+  };
+  read_rows(block.count * header_.key_size, keys);
+  read_rows(block.count * header_.value_size, values);
+  const std::uint64_t behind = block.offset + block.bytes - at;
+  read(behind, edge);
+  Check(index, header, Crc32c(edge, behind, crc));
 }
 
-SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& threads) {
+SnapshotChain::SnapshotChain(std::span<const std::string> paths) {
   if (paths.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "no snapshot to restore: name a whole one at least");
   }
   for (const std::string& path : paths) Add(path);
   changed_.resize(files_.size());
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    files_[i]->Verify(threads);
-    ReadRanges(i);
-  }
+  for (std::size_t i = 0; i < files_.size(); ++i) ReadIndex(i);
 }
 
-SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& threads,
-                             std::string* why) {
+SnapshotChain::SnapshotChain(std::span<const std::string> paths, std::string* why) {
   const auto is_whole = [&](const auto& look) {
     try {
       look();
@@ -178,11 +203,7 @@ SnapshotChain::SnapshotChain(std::span<const std::string> paths, ThreadPool& thr
   }
   changed_.resize(files_.size());
   for (std::size_t i = 0; i < files_.size(); ++i) {
-    const auto look = [&] {
-      files_[i]->Verify(threads);
-      ReadRanges(i);
-    };
-    if (is_whole(look)) continue;
+    if (is_whole([&] { ReadIndex(i); })) continue;
     files_.resize(i);
     changed_.resize(i);
   }
@@ -220,7 +241,8 @@ void SnapshotChain::CheckPlace(const SnapshotFile& file) const {
   }
 }
 
-void SnapshotChain::ReadRanges(std::size_t i) {
+void SnapshotChain::ReadIndex(std::size_t i) {
+  files_[i]->ReadFooter();
   const SnapshotFile& file = *files_[i];
   if (!file.header().is_increment()) return;
   std::vector<bool>& changed = changed_[i];

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "pm/thread_pool.h"
 #include "snapshot/format.h"
 
 namespace gpm {
@@ -28,15 +27,20 @@ class SnapshotFile {
   const SnapshotHeader& header() const { return header_; }
   const SnapshotLayout& layout() const { return layout_; }
 
+  /// Reads the footer, by which blocks are checked from then on. REQUIRES: nobody reads.
+  /// @throws Error kDamaged, kIo; std::bad_alloc
+  void ReadFooter();
+
   /// Reads a block and checks it. @param data room for it @return what follows its header
+  /// @throws Error kDamaged, kIo
   const std::byte* Read(std::uint64_t index, std::byte* data) const;
-  /// Reads all of it. @throws Error kDamaged, kIo; std::bad_alloc
-  void Verify(ThreadPool& threads) const;
+  /// The same of a block of items, of which keys and values go each to a place of their own.
+  void ReadItems(std::uint64_t index, std::byte* keys, std::byte* values) const;
 
  private:
-  void ReadPages(std::uint64_t offset, std::uint64_t bytes, std::byte* data) const;
-  std::uint32_t Check(std::uint64_t index, const SnapshotLayout::Block& block,
-                      std::byte* data) const;
+  void ReadBytes(std::uint64_t offset, std::uint64_t bytes, std::byte* data) const;
+  /// @param header as it was read @param crc of the block with that field 0
+  void Check(std::uint64_t index, const BlockHeader& header, std::uint32_t crc) const;
   SnapshotHeader ReadHeader() const;
   [[noreturn]] void Refuse(const std::string& why) const;
 
@@ -44,18 +48,22 @@ class SnapshotFile {
   const int fd_;
   const SnapshotHeader header_;
   const SnapshotLayout layout_;
+  std::vector<std::uint32_t> checksums_;  ///< of its blocks, once the footer was read
 };
 
 /// Files of which the first is a whole snapshot, and each other an increment on the one before.
 /// Together they hold the items of the newest instant: those of a file, but for those whose range
 /// changed later.
+///
+/// Thread safety: const members from any thread.
 class SnapshotChain {
  public:
-  /// Checks all of every file. @throws Error kNotFound, kDamaged, kIo; std::bad_alloc
-  SnapshotChain(std::span<const std::string> paths, ThreadPool& threads);
+  /// Checks all of every file but its items, which are checked when they are read.
+  /// @throws Error kNotFound, kDamaged, kIo; std::bad_alloc
+  explicit SnapshotChain(std::span<const std::string> paths);
   /// The beginning of a chain: up to the first file that is missing, damaged or not in its place.
   /// @param why if that is not all of it, set to what is wrong @throws Error kIo; std::bad_alloc
-  SnapshotChain(std::span<const std::string> paths, ThreadPool& threads, std::string* why);
+  SnapshotChain(std::span<const std::string> paths, std::string* why);
 
   const SnapshotHeader& newest() const { return files_.back()->header(); }
   std::size_t files() const { return files_.size(); }
@@ -67,7 +75,8 @@ class SnapshotChain {
   /// Adds a file, if it is in its place.
   void Add(const std::string& path);
   void CheckPlace(const SnapshotFile& file) const;
-  void ReadRanges(std::size_t i);
+  /// Reads footer and ranges.
+  void ReadIndex(std::size_t i);
 
   std::vector<std::unique_ptr<SnapshotFile>> files_;
   std::vector<std::vector<bool>> changed_;  ///< of each file, by range

@@ -96,6 +96,19 @@ struct Reclaim {
     }
   }
 
+  /// The same of the whole grant, but only of the cells that are named, or that are not.
+  /// @param names bits of cells, by number; those behind them are not named
+  GPM_HD void ReturnNamed(const std::uint32_t* names, std::uint64_t words, bool named,
+                          std::uint64_t share, std::uint64_t shares) const {
+    constexpr std::uint32_t kWordBits = 32;
+    for (std::uint64_t i = share; i < grant.count; i += shares) {
+      const std::uint32_t cell = cell_ring[(grant.first + i) & cell_mask];
+      const std::uint64_t word = cell / kWordBits;
+      const bool is_named = word < words && (names[word] >> (cell % kWordBits) & 1) != 0;
+      if (is_named == named) RetireCell(cell);
+    }
+  }
+
   /// Queues a cell that no slot references any more (durably so).
   GPM_HD void RetireCell(std::uint32_t cell) const {
     if (retired != nullptr) {

@@ -304,6 +304,22 @@ TEST_F(CliTest, YcsbRunsAndReports) {
   EXPECT_EQ(finds + updates, 4000);
 }
 
+TEST_F(CliTest, YcsbWithACapacity) {
+  const std::string run = "ycsb -w a --records 5000 --operations 4000 --batch 500 --capacity 2000";
+  for (const std::string policy : {"lru", "lfu", "oldest"}) {
+    const Ran ran = Run(run + " --verify none --json - --capacity-policy " + policy + OnExecutor());
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const Json store = Json::parse(ran.out)["store"];
+    const std::uint64_t items = store["items"];
+    EXPECT_LE(items, 2000u);
+    EXPECT_EQ(store["capacity"]["items"], 2000);
+    EXPECT_EQ(store["capacity"]["evicted"], 5000 - items);
+  }
+  ExpectRefused(run, "--verify none");
+  ExpectRefused("ycsb -w a --records 100 --capacity-policy lfu", "--capacity");
+  ExpectRefused("ycsb -w a --records 100 --capacity 0", "capacity");
+}
+
 TEST_F(CliTest, YcsbKeepsAndReusesAPool) {
   const std::string pool = NewPath();
   const std::string on = OnExecutor() + " --pool " + pool;

@@ -65,6 +65,23 @@ TEST(Crc32cTest, StandardValues) {
   EXPECT_EQ(Crc32c(ones.data(), ones.size()), 0x62A8AB43u);
 }
 
+/// Long stretches are worked on in another way than short ones.
+TEST(Crc32cTest, OfManyBytesIsThatOfTheirPieces) {
+  std::vector<std::uint8_t> bytes(50'003);
+  std::uint32_t state = 1;
+  for (std::uint8_t& byte : bytes)
+    byte = static_cast<std::uint8_t>((state = state * 69069 + 1) >> 24);
+  for (const std::size_t length : {12'287u, 12'288u, 12'296u, 24'576u, 50'000u}) {
+    for (const std::size_t start : {0u, 3u}) {
+      std::uint32_t crc = 0;
+      for (std::size_t at = 0; at < length; at += 1000) {
+        crc = Crc32c(bytes.data() + start + at, std::min<std::size_t>(1000, length - at), crc);
+      }
+      EXPECT_EQ(Crc32c(bytes.data() + start, length), crc) << length << " from " << start;
+    }
+  }
+}
+
 TEST(Crc32cTest, PieceByPiece) {
   const std::string text = "a text in two pieces";
   for (std::size_t first = 0; first <= text.size(); ++first) {

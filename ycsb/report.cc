@@ -93,6 +93,12 @@ Json ToJson(const StoreStats& stats) {
   json["level_buckets"] = stats.level_buckets;
   json["buckets_to_drain"] = stats.buckets_to_drain;
   json["resizes"] = stats.resizes;
+  if (stats.capacity_items > 0) {
+    json["capacity"] = {{"items", stats.capacity_items},
+                        {"evicted", stats.evicted},
+                        {"evictions", stats.evictions},
+                        {"seconds", stats.eviction_seconds}};
+  }
   json["value_cells"] = stats.value_cells;
   json["free_cells"] = stats.free_cells;
   json["pm_bytes"] = stats.pm_bytes;

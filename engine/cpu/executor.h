@@ -169,6 +169,16 @@ class CpuExecutor : public Executor {
     queues_.View(cells, &taken).ReturnCells(0, 1);
     return Positions();
   }
+  std::uint64_t RequeueCells(const CellGrant& free, const CellGrant& held,
+                             const std::vector<std::uint32_t>& names) override {
+    ReturnCells(free);
+    std::uint64_t taken = 0;
+    const Reclaim reclaim = queues_.View(held, &taken);
+    reclaim.ReturnNamed(names.data(), names.size(), false, 0, 1);
+    const std::uint64_t position = Positions().cells_tail;
+    reclaim.ReturnNamed(names.data(), names.size(), true, 0, 1);
+    return position;
+  }
   void SortCells(const CellGrant&) override {}  // it would take longer than it saves
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;

@@ -146,6 +146,8 @@ class CudaExecutor : public Executor {
   void RecycleSlots(const Epochs::SlotRange& slots) override;
   ReclaimPositions Positions() override;
   ReclaimPositions ReturnCells(const CellGrant& cells) override;
+  std::uint64_t RequeueCells(const CellGrant& free, const CellGrant& held,
+                             const std::vector<std::uint32_t>& names) override;
   void SortCells(const CellGrant& cells) override;
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");

@@ -342,6 +342,27 @@ ReclaimPositions CudaExecutor::ReturnCells(const CellGrant& cells) {
   return Positions();
 }
 
+std::uint64_t CudaExecutor::RequeueCells(const CellGrant& free, const CellGrant& held,
+                                         const std::vector<std::uint32_t>& names) {
+  const CurrentDevice current = Activate();
+  DeviceArray<std::uint32_t> bits(&gpu_bytes_);
+  bits.Reserve(names.size());
+  CheckCuda(cudaMemcpyAsync(bits.data(), names.data(), names.size() * sizeof(std::uint32_t),
+                            cudaMemcpyHostToDevice, *stream_),
+            "cudaMemcpyAsync to the device");
+  ReturnCells(free);
+  TableContext context = context_;
+  context.reclaim.grant = held;
+  const auto queue = [&](bool named) {
+    Launch("QueueNamedCells", QueueNamedCells, kGridStrideBlocks, kBlockThreads, *stream_, context,
+           bits.data(), std::uint64_t{names.size()}, named);
+    return Positions().cells_tail;
+  };
+  const std::uint64_t position = queue(false);
+  queue(true);
+  return position;
+}
+
 void CudaExecutor::SortCells(const CellGrant& cells) {
   const CurrentDevice current = Activate();
   const auto count = static_cast<int>(cells.count);

@@ -12,7 +12,7 @@ namespace gpm {
 /// A copy that kernels make in GPU memory, where the directory is, too.
 class CudaTableCopy : public TableCopy {
  public:
-  CudaTableCopy(const CudaExecutor& executor, const CopyShape& wanted, DeviceMemory* bytes)
+  CudaTableCopy(CudaExecutor& executor, const CopyShape& wanted, DeviceMemory* bytes)
       : shape(wanted),
         counts(bytes),
         device_keys(bytes),
@@ -34,7 +34,6 @@ class CudaTableCopy : public TableCopy {
     Bring(device_keys, items * shape.key_words, &keys_);
     Bring(device_references, items, &references_);
     if (range_bits > 0) Bring(device_marks, std::uint64_t{1} << range_bits, &marks_);
-    CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
     keys = keys_.get();
     references = references_.get();
     marks = marks_.get();
@@ -47,15 +46,17 @@ class CudaTableCopy : public TableCopy {
   DeviceArray<std::uint8_t> device_marks;  ///< for the table; once it was taken, those of before
 
  private:
+  /// (By the copier: the driver's own copy of so much to pageable memory keeps batches from being
+  /// launched.)
   template <class T>
   void Bring(const DeviceArray<T>& from, std::uint64_t count, std::unique_ptr<T[]>* to) {
     to->reset(new T[count]);
-    CheckCuda(
-        cudaMemcpyAsync(to->get(), from.data(), count * sizeof(T), cudaMemcpyDeviceToHost, stream_),
-        "cudaMemcpyAsync to the host");
+    executor_.Copier().ToHost(reinterpret_cast<std::byte*>(to->get()),
+                              reinterpret_cast<const std::byte*>(from.data()), count * sizeof(T),
+                              stream_);
   }
 
-  const CudaExecutor& executor_;
+  CudaExecutor& executor_;
   CudaStream stream_;
   std::unique_ptr<std::uint64_t[]> keys_;
   std::unique_ptr<std::uint64_t[]> references_;

@@ -120,9 +120,9 @@ class Store {
   static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
                             const OpenOptions& open = {});
 
-  /// Creates a pool with what a chain of snapshots holds (docs/SNAPSHOTS.md), and opens it. The
-  /// files are checked first, all of them. The pool has an identity of its own, and gets its name
-  /// when it is complete: an error leaves nothing, a crash a file `path`.restoring-*.
+  /// Creates a pool with what a chain of snapshots holds (docs/SNAPSHOTS.md), and opens it. All of
+  /// the files are checked. The pool has an identity of its own, and gets its name when it is
+  /// complete: an error leaves nothing, a crash a file `path`.restoring-*.
   /// @param files a whole snapshot, then its increments, in the order in which they were taken
   /// @param path a file that does not exist, or "pinned:"
   /// @throws Error kNotFound, kDamaged (a file that is cut, damaged, of another chain, or not in

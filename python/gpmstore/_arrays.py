@@ -20,9 +20,43 @@ _DLPACK_CUDA = 2
 _DEFAULT_STREAM = 1
 
 
+# Numbers that DLPack knows, by NumPy's characters: booleans, integers, floats and complex numbers.
+_NUMBERS = frozenset("?bBhHiIlLqQefdFD")
+
+
+class _Torch:
+    """What is used of torch, looked up once."""
+
+    def __init__(self, torch: Any) -> None:
+        self.Tensor = torch.Tensor
+        self.dtype = torch.dtype
+        self.empty = torch.empty
+        self.to_dlpack = torch.utils.dlpack.to_dlpack
+        # What torch has for those that generate code: it makes no object, which takes a microsecond.
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        self.current_stream = raw or (lambda device: torch.cuda.current_stream(device).cuda_stream)
+        self.dtypes: dict[Any, Any] = {}  # by what NumPy takes for one
+
+    def dtype_of(self, dtype: Any) -> Any:
+        if isinstance(dtype, self.dtype):
+            return dtype
+        known = self.dtypes.get(dtype)
+        if known is None:
+            known = self.dtypes[dtype] = getattr(sys.modules["torch"], np.dtype(dtype).name)
+        return known
+
+
+_torch: _Torch | None = None
+
+
 def _is_torch(array: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
+    global _torch
+    if _torch is None:
+        torch = sys.modules.get("torch")
+        if torch is None or not hasattr(torch, "Tensor"):  # which is just being imported
+            return False
+        _torch = _Torch(torch)
+    return isinstance(array, _torch.Tensor)
 
 
 def _is_cupy(array: Any) -> bool:
@@ -31,10 +65,10 @@ def _is_cupy(array: Any) -> bool:
 
 
 def _is_on_gpu(array: Any) -> bool:
-    if _is_torch(array):
-        return array.is_cuda
     if isinstance(array, np.ndarray):
         return False
+    if _is_torch(array):
+        return array.is_cuda
     device = getattr(array, "__dlpack_device__", None)
     if device is not None:
         return int(device()[0]) == _DLPACK_CUDA
@@ -44,12 +78,7 @@ def _is_on_gpu(array: Any) -> bool:
 def _current_stream(array: Any) -> int:
     """The handle of the stream on which the array's library works now; 0: the default stream."""
     if _is_torch(array):
-        torch = sys.modules["torch"]
-        # What torch has for those that generate code: it makes no object, which takes a microsecond.
-        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-        if raw is not None:
-            return raw(array.get_device())
-        return torch.cuda.current_stream(array.device).cuda_stream
+        return _torch.current_stream(array.get_device())
     if _is_cupy(array):
         return sys.modules["cupy"].cuda.get_current_stream().ptr
     if hasattr(array, "__dlpack__"):
@@ -61,7 +90,9 @@ def _current_stream(array: Any) -> int:
 def stream_of(*arrays: Any) -> int:
     """The current stream of the first array that is on a GPU; 0 where none is."""
     for array in arrays:
-        if array is not None and _is_on_gpu(array):
+        if array is None or isinstance(array, np.ndarray):
+            continue
+        if _is_on_gpu(array):
             return _current_stream(array)
     return 0
 
@@ -136,14 +167,14 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
 
 def _numpy_exported(array: np.ndarray, name: str) -> Any:
     dtype = array.dtype
+    if dtype.char in _NUMBERS and dtype.isnative:
+        return array
     if dtype.hasobject:
         raise TypeError(f"{name}: an array of Python objects, which are addresses; give an array "
                         "of numbers or bytes")
     if not dtype.isnative:
         raise TypeError(f"{name}: {dtype} is not of this machine's byte order; "
                         "array.astype(array.dtype.newbyteorder('=')) makes a copy that is")
-    if dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.char not in "gG":
-        return array
     # Bytes, structures and the like, of which DLPack knows nothing, are rows of bytes.
     if array.ndim == 0 or not array.flags.c_contiguous:
         raise InvalidArgumentError(f"{name}: the array of shape {array.shape} is not C-contiguous; "
@@ -158,26 +189,22 @@ def _row_bytes(array: np.ndarray) -> int:
 
 
 def _torch_exported(tensor: Any, name: str, stream: int, written: bool) -> Any:
-    torch = sys.modules["torch"]
     if written and tensor.requires_grad:
         raise InvalidArgumentError(f"{name}: the tensor requires a gradient, which does not know "
                                    "what is written to it; give tensor.detach()")
     if tensor.is_conj() or tensor.is_neg():
         raise InvalidArgumentError(f"{name}: the tensor's memory has other numbers than it shows; "
                                    "give tensor.resolve_conj().resolve_neg()")
-    if tensor.is_cuda and _current_stream(tensor) != stream:
+    if tensor.is_cuda and _torch.current_stream(tensor.get_device()) != stream:
         return tensor.detach().__dlpack__(stream=stream or _DEFAULT_STREAM)
     # On the current stream nothing has to wait, and this takes less time than __dlpack__.
-    return torch.utils.dlpack.to_dlpack(tensor.detach() if tensor.requires_grad else tensor)
+    return _torch.to_dlpack(tensor.detach() if tensor.requires_grad else tensor)
 
 
 def empty(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array of the library and on the device of `keys`; of NumPy for other libraries."""
     if _is_torch(keys):
-        torch = sys.modules["torch"]
-        if not isinstance(dtype, torch.dtype):
-            dtype = getattr(torch, np.dtype(dtype).name)
-        return torch.empty(shape, dtype=dtype, device=keys.device)
+        return _torch.empty(shape, dtype=_torch.dtype_of(dtype), device=keys.device)
     if _is_cupy(keys):
         with keys.device:
             return sys.modules["cupy"].empty(shape, dtype=dtype)

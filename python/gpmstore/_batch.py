@@ -53,7 +53,8 @@ class Found(Outcome):
     __slots__ = ("values",)
 
     def __init__(self, results: Array, values: Array) -> None:
-        super().__init__(results)
+        self.results = results
+        self._failed = None
         self.values = values
 
     @property
@@ -80,7 +81,8 @@ class FoundOrInserted(Outcome):
     __slots__ = ("values",)
 
     def __init__(self, results: Array, values: Array) -> None:
-        super().__init__(results)
+        self.results = results
+        self._failed = None
         self.values = values
 
     @property

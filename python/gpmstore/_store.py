@@ -253,53 +253,51 @@ class Store(_Items):
         dtype: of the new array's elements (default uint8), which has the shape (n, elements a
         value), or (n,) when a value is one element.
         """
-        return self.find_async(keys, out, results=results, dtype=dtype, stream=stream).wait()
+        return self._find(self._run, keys, out, results, dtype, stream)
 
     def find_async(self, keys: Array, out: Array = None, *, results: Array = None,
                    dtype: Any = None, stream: Any = None) -> Ticket[Found]:
         """As `find`, without waiting."""
-        out = self._room_for_values(keys, out, dtype)
-        results = self._room_for_results(keys, results)
-        return self._start(Op.FIND, Found(results, out), keys, out=out, stream=stream)
+        return self._find(self._start, keys, out, results, dtype, stream)
 
     def insert(self, keys: Array, values: Array, *, results: Array = None,
                stream: Any = None) -> Outcome:
         """Adds n items; a key that is there keeps its value (`Result.EXISTS`)."""
-        return self.insert_async(keys, values, results=results, stream=stream).wait()
+        return self._write(self._run, Op.INSERT, keys, values, results, stream)
 
     def insert_async(self, keys: Array, values: Array, *, results: Array = None,
                      stream: Any = None) -> Ticket[Outcome]:
         """As `insert`, without waiting."""
-        return self._write(Op.INSERT, keys, values, results, stream)
+        return self._write(self._start, Op.INSERT, keys, values, results, stream)
 
     def update(self, keys: Array, values: Array, *, results: Array = None,
                stream: Any = None) -> Outcome:
         """Replaces the values of n keys; one that is not there is `Result.NOT_FOUND`."""
-        return self.update_async(keys, values, results=results, stream=stream).wait()
+        return self._write(self._run, Op.UPDATE, keys, values, results, stream)
 
     def update_async(self, keys: Array, values: Array, *, results: Array = None,
                      stream: Any = None) -> Ticket[Outcome]:
         """As `update`, without waiting."""
-        return self._write(Op.UPDATE, keys, values, results, stream)
+        return self._write(self._start, Op.UPDATE, keys, values, results, stream)
 
     def upsert(self, keys: Array, values: Array, *, results: Array = None,
                stream: Any = None) -> Outcome:
         """Inserts or updates n items."""
-        return self.upsert_async(keys, values, results=results, stream=stream).wait()
+        return self._write(self._run, Op.UPSERT, keys, values, results, stream)
 
     def upsert_async(self, keys: Array, values: Array, *, results: Array = None,
                      stream: Any = None) -> Ticket[Outcome]:
         """As `upsert`, without waiting."""
-        return self._write(Op.UPSERT, keys, values, results, stream)
+        return self._write(self._start, Op.UPSERT, keys, values, results, stream)
 
     def erase(self, keys: Array, *, results: Array = None, stream: Any = None) -> Outcome:
         """Removes n items; one that is not there is `Result.NOT_FOUND`."""
-        return self.erase_async(keys, results=results, stream=stream).wait()
+        return self._write(self._run, Op.ERASE, keys, None, results, stream)
 
     def erase_async(self, keys: Array, *, results: Array = None,
                     stream: Any = None) -> Ticket[Outcome]:
         """As `erase`, without waiting."""
-        return self._write(Op.ERASE, keys, None, results, stream)
+        return self._write(self._start, Op.ERASE, keys, None, results, stream)
 
     def find_or_insert(self, keys: Array, initial: Initial | Array, out: Array = None, *,
                        results: Array = None, dtype: Any = None,
@@ -310,13 +308,16 @@ class Store(_Items):
         comes several times the first adds (`Result.OK`), and all get the same value
         (`Result.EXISTS`). out, dtype: as in `find`.
         """
-        return self.find_or_insert_async(keys, initial, out, results=results, dtype=dtype,
-                                         stream=stream).wait()
+        return self._find_or_insert(self._run, keys, initial, out, results, dtype, stream)
 
     def find_or_insert_async(self, keys: Array, initial: Initial | Array, out: Array = None, *,
                              results: Array = None, dtype: Any = None,
                              stream: Any = None) -> Ticket[FoundOrInserted]:
         """As `find_or_insert`, without waiting."""
+        return self._find_or_insert(self._start, keys, initial, out, results, dtype, stream)
+
+    def _find_or_insert(self, begin: Callable[..., Any], keys: Array, initial: Initial | Array,
+                        out: Array, results: Array, dtype: Any, stream: Any) -> Any:
         is_rule = isinstance(initial, (Constant, Uniform, Normal))
         if is_rule and dtype is None and out is None:
             dtype = _numpy_dtype(initial._dtype)
@@ -326,10 +327,10 @@ class Store(_Items):
         if not is_rule:
             if initial is None:
                 raise TypeError("initial: None; give n rows of values, or how to make them")
-            return self._start(Op.FIND_OR_INSERT, found, keys, initial, out, stream=stream)
+            return begin(Op.FIND_OR_INSERT, found, keys, initial, out, stream=stream)
         element = Element.NONE if initial._dtype is None else element_of(initial._dtype)
-        return self._start(Op.FIND_OR_INSERT, found, keys, None, out, stream=stream,
-                           element=element, initial=initial._core())
+        return begin(Op.FIND_OR_INSERT, found, keys, None, out, stream=stream, element=element,
+                     initial=initial._core())
 
     def accumulate(self, keys: Array, rows: Array, dtype: Any = None, *, results: Array = None,
                    stream: Any = None) -> Outcome:
@@ -339,16 +340,20 @@ class Store(_Items):
         dtype: of the elements of values and rows: float32, float16, bfloat16 or uint64; by default
         that of `rows`. Sums are rounded to the nearest number, once.
         """
-        return self.accumulate_async(keys, rows, dtype, results=results, stream=stream).wait()
+        return self._accumulate(self._run, keys, rows, dtype, results, stream)
 
     def accumulate_async(self, keys: Array, rows: Array, dtype: Any = None, *,
                          results: Array = None, stream: Any = None) -> Ticket[Outcome]:
         """As `accumulate`, without waiting."""
+        return self._accumulate(self._start, keys, rows, dtype, results, stream)
+
+    def _accumulate(self, begin: Callable[..., Any], keys: Array, rows: Array, dtype: Any,
+                    results: Array, stream: Any) -> Any:
         if rows is None:
             raise TypeError("rows: None; accumulate needs n rows")
         element = element_of(getattr(rows, "dtype", None) if dtype is None else dtype)
-        return self._start(Op.ACCUMULATE, Outcome(self._room_for_results(keys, results)), keys,
-                           rows, stream=stream, element=element)
+        return begin(Op.ACCUMULATE, Outcome(self._room_for_results(keys, results)), keys, rows,
+                     stream=stream, element=element)
 
     def apply(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
               results: Array = None, dtype: Any = None, stream: Any = None,
@@ -361,18 +366,21 @@ class Store(_Items):
         it is) or accumulate (else it is `Result.INVALID`); other rows do not matter. element: the
         dtype of elements, for accumulate. out, dtype: as in `find`.
         """
-        return self.apply_async(ops, keys, values, out, results=results, dtype=dtype,
-                                stream=stream, element=element).wait()
+        return self._apply(self._run, ops, keys, values, out, results, dtype, stream, element)
 
     def apply_async(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
                     results: Array = None, dtype: Any = None, stream: Any = None,
                     element: Any = None) -> Ticket[Found]:
         """As `apply`, without waiting."""
+        return self._apply(self._start, ops, keys, values, out, results, dtype, stream, element)
+
+    def _apply(self, begin: Callable[..., Any], ops: Array, keys: Array, values: Array, out: Array,
+               results: Array, dtype: Any, stream: Any, element: Any) -> Any:
         out = self._room_for_values(keys, out, dtype)
         results = self._room_for_results(keys, results)
-        return self._start(Op.FIND, Found(results, out), keys, values, out,
-                           _arrays.op_codes(ops, len(Op)), stream,
-                           Element.NONE if element is None else element_of(element))
+        return begin(Op.FIND, Found(results, out), keys, values, out,
+                     _arrays.op_codes(ops, len(Op)), stream,
+                     Element.NONE if element is None else element_of(element))
 
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Inserts many items: makes room for all of them first, then inserts in large batches.
@@ -511,19 +519,24 @@ class Store(_Items):
         """As `refresh_cache`, without waiting."""
         return Ticket(self._core.refresh_cache(), None, self)
 
-    def _write(self, op: Op, keys: Array, values: Array, results: Array,
-               stream: Any) -> Ticket[Outcome]:
+    # Who waits calls these with `_run`, who does not with `_start`.
+
+    def _find(self, begin: Callable[..., Any], keys: Array, out: Array, results: Array, dtype: Any,
+              stream: Any) -> Any:
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        return begin(Op.FIND, Found(results, out), keys, out=out, stream=stream)
+
+    def _write(self, begin: Callable[..., Any], op: Op, keys: Array, values: Array, results: Array,
+               stream: Any) -> Any:
         if values is None and op != Op.ERASE:
             raise TypeError(f"values: None; {op.name.lower()} needs n rows of values")
-        return self._start(op, Outcome(self._room_for_results(keys, results)), keys, values,
-                           stream=stream)
+        return begin(op, Outcome(self._room_for_results(keys, results)), keys, values,
+                     stream=stream)
 
     def _start(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
                ops: Array = None, stream: Any = None, element: Element = Element.NONE,
                initial: tuple[Any, ...] | None = None) -> Ticket[Any]:
-        results = outcome.results
-        handle = (_arrays.stream_of(keys, values, out, results, ops) if stream is None
-                  else _arrays.stream_handle(stream))
         done = None
         if observer := self._observer:
             name = op.name.lower() if ops is None else "mixed"
@@ -533,11 +546,35 @@ class Store(_Items):
 
         began = time.perf_counter()
         ticket = self._core.start(
-            op, _arrays.exported(ops, "ops", handle), _arrays.exported(keys, "keys", handle),
-            _arrays.exported(values, "values", handle),
-            _arrays.exported(out, "out", handle, written=True),
-            _arrays.exported(results, "results", handle, written=True), handle, element, initial)
+            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
         return Ticket(ticket, outcome, self, done, began)
+
+    def _run(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
+             ops: Array = None, stream: Any = None, element: Element = Element.NONE,
+             initial: tuple[Any, ...] | None = None) -> Any:
+        observer = self._observer
+        began = time.perf_counter() if observer else 0.0
+        failed = self._core.run(
+            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
+        if failed is not None:
+            outcome._failed = failed
+        if observer:
+            observer(op.name.lower() if ops is None else "mixed", outcome.operations,
+                     time.perf_counter() - began)
+        return outcome
+
+
+def _arguments(op: Op, results: Array, keys: Array, values: Array, out: Array, ops: Array,
+               stream: Any, element: Element, initial: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    """What _core starts or runs a batch with."""
+    handle = (_arrays.stream_of(keys, values, out, results, ops) if stream is None
+              else _arrays.stream_handle(stream))
+    exported = _arrays.exported
+    return (op, None if ops is None else exported(ops, "ops", handle),
+            exported(keys, "keys", handle),
+            None if values is None else exported(values, "values", handle),
+            None if out is None else exported(out, "out", handle, True),
+            exported(results, "results", handle, True), handle, element, initial)
 
 
 class Export:
@@ -679,7 +716,7 @@ def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
 def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOptions]) -> Store:
     """Creates a pool with what snapshots hold, and opens it.
 
-    files: a whole snapshot, then its increments in their order; all are checked first. Or a folder
+    files: a whole snapshot, then its increments in their order; all are checked. Or a folder
     of the option `snapshot`: the newest chain that is there, as far as it is whole.
     path: a file that does not exist, or "pinned:". options: those of `OpenOptions`.
     """

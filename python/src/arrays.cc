@@ -148,16 +148,15 @@ Array::Array(nb::handle source, const Expected& expected)
 }
 
 void Array::CheckRows(std::size_t rows, std::size_t row_bytes, const char* one_row) const {
+  if (row_bytes_ == row_bytes && rows_ == rows) return;
   const std::string is =
       "an array of " + DtypeName(array_.dtype()) + " of shape " + ShapeName(array_) + " has ";
   if (row_bytes_ != row_bytes) {
     Refuse(name_, is + std::to_string(row_bytes_) + " bytes a row; it must have " +
                       std::to_string(row_bytes) + ": " + one_row);
   }
-  if (rows_ != rows) {
-    Refuse(name_, is + std::to_string(rows_) + " rows; it must have " + std::to_string(rows) +
-                      ", one for each key");
-  }
+  Refuse(name_, is + std::to_string(rows_) + " rows; it must have " + std::to_string(rows) +
+                    ", one for each key");
 }
 
 void Array::CheckApart(const Array& other) const {

@@ -91,6 +91,11 @@ void BindStore(nb::module_& m) {
            nb::sig("def start(self, op: Op, ops: object, keys: object, values: object, found: "
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> Ticket"))
+      .def("run", &PyStore::Run, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
+           "found"_a.none(), "results"_a, "stream"_a, "element"_a, "initial"_a.none(),
+           nb::sig("def run(self, op: Op, ops: object, keys: object, values: object, found: "
+                   "object, results: object, stream: int, element: Element, initial: tuple | None"
+                   ") -> int | None"))
       .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
       .def("apply_and_evict", &PyStore::ApplyAndEvict, "op"_a, "keys"_a, "values"_a, "results"_a,
            "evicted_keys"_a, "evicted_values"_a.none(),

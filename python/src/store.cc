@@ -161,6 +161,19 @@ nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle val
   return made;
 }
 
+std::optional<std::uint64_t> PyStore::Run(Op op, nb::handle ops, nb::handle keys, nb::handle values,
+                                          nb::handle found, nb::handle results,
+                                          std::uintptr_t stream, Element element,
+                                          nb::handle initial) {
+  const Arrays arrays({op, ops, keys, values, found, results, element, initial}, key_size_,
+                      value_size_, executor_);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+    return arrays.CountNotOk();
+  });
+}
+
 std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle values,
                                                nb::handle results) {
   const Arrays arrays({.op = Op::kInsert,

@@ -59,6 +59,10 @@ class PyStore {
   bool closed() const { return gate_.closed(); }
   nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
                    nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
+  /// Start, and PyTicket::Wait, without a ticket, which takes some microseconds.
+  std::optional<std::uint64_t> Run(Op op, nb::handle ops, nb::handle keys, nb::handle values,
+                                   nb::handle found, nb::handle results, std::uintptr_t stream,
+                                   Element element, nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
   /// @return how many were evicted, and how many operations were not OK (nothing where the results
   ///         are in device memory)

@@ -28,6 +28,14 @@ __global__ void QueueCells(const __grid_constant__ TableContext context) {
                               std::uint64_t{gridDim.x} * blockDim.x);
 }
 
+/// Queues those of the granted cells again that are named, or those that are not.
+__global__ void QueueNamedCells(const __grid_constant__ TableContext context,
+                                const std::uint32_t* names, std::uint64_t words, bool named) {
+  context.reclaim.ReturnNamed(names, words, named,
+                              blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x,
+                              std::uint64_t{gridDim.x} * blockDim.x);
+}
+
 /// Copies cells between their queue and an array, to be sorted there.
 __global__ void TakeOutCells(const __grid_constant__ Reclaim reclaim, CellGrant cells,
                              std::uint32_t* array) {
