@@ -56,10 +56,10 @@ struct DyHashTable {
   Counters* counters;
   Item* left_over;  ///< has room for those of a batch
 
-  /// h_i(key): hash numbers modulo a size, so that a bucket's items stay or go on by the old size
-  /// when it is doubled.
+  /// h_i(key), from the hash's high bits: so the items of bucket j go to 2j and 2j + 1 when the
+  /// size is doubled (the paper's are a remainder, and go to j and j + size).
   __device__ std::uint64_t BucketOf(std::uint64_t key, unsigned table) const {
-    return Scramble(key + (table + 1) * 0x9E3779B97F4A7C15ull) % tables[table].size;
+    return Reduce(Scramble(key + (table + 1) * 0x9E3779B97F4A7C15ull), tables[table].size);
   }
 
   /// Finds a key by 16 lanes. @return its lane, or kSlots
