@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "bench/commands.h"
@@ -41,6 +42,7 @@ struct PeersOptions {
   double theta = 0.99;
   std::uint64_t seed = 1;
   unsigned repeats = 3;
+  bool no_store = false;
   std::vector<std::string> peers;
   std::vector<std::string> workloads;
   ExecutorKind executor = ExecutorKind::kAuto;
@@ -48,6 +50,13 @@ struct PeersOptions {
   std::string pool;
   std::string json;
 };
+
+/// The workload that is run, and not counted, before a workload, for the caches.
+std::optional<Kind> WarmUpOf(Kind kind) {
+  if (kind == Kind::kFind) return Kind::kFind;
+  if (kind == Kind::kC || kind == Kind::kA) return Kind::kC;
+  return std::nullopt;
+}
 
 struct Contestant {
   std::string name;
@@ -69,16 +78,19 @@ Memory MemoryOf(const PeersOptions& options) {
 std::vector<Contestant> MakeContestants(const PeersOptions& options) {
   const Memory memory = MemoryOf(options);
   std::vector<Contestant> contestants;
-  contestants.push_back({kStore, StoreAdapter::CapabilitiesOf(memory), [&options](std::uint64_t) {
-                           CreateOptions create;
-                           create.key_size = options.key_size;
-                           create.value_size = options.value_size;
-                           create.initial_capacity = options.records;
-                           OpenOptions open;
-                           open.executor = options.executor;
-                           open.threads = options.threads;
-                           return std::make_unique<StoreAdapter>(options.pool, create, open);
-                         }});
+  if (!options.no_store) {
+    const auto make = [&options](std::uint64_t) -> std::unique_ptr<KvAdapter> {
+      CreateOptions create;
+      create.key_size = options.key_size;
+      create.value_size = options.value_size;
+      create.initial_capacity = options.records;
+      OpenOptions open;
+      open.executor = options.executor;
+      open.threads = options.threads;
+      return std::make_unique<StoreAdapter>(options.pool, create, open);
+    };
+    contestants.push_back({kStore, StoreAdapter::CapabilitiesOf(memory), make});
+  }
   for (const std::string& name : options.peers) {
     if (name == "none") continue;
     const Peer& peer = FindPeer(name, memory);
@@ -137,20 +149,20 @@ class Phases {
   std::unique_ptr<PeerPhase> split_;
 };
 
-/// All phases of one contestant, from an empty container on.
+/// All phases of one contestant, from an empty container on. @param store what ours was in the end
 void RunContestant(const Contestant& contestant, const Phases& phases, std::uint64_t batch,
-                   Figures& figures) {
+                   Figures& figures, json& store) {
   const std::unique_ptr<KvAdapter> adapter = contestant.make(batch);
   const Capabilities& can = contestant.can;
   phases.Find(Kind::kInsert, can)->Rehearse(*adapter, can);
-  bool caches_loaded = false;
+  std::optional<Kind> warm;
   for (const Kind kind : kKinds) {
     const PeerPhase* const phase = phases.Find(kind, can);
     if (phase == nullptr) continue;
-    if ((kind == Kind::kC || kind == Kind::kA) && !caches_loaded) {
-      if (const PeerPhase* const warm_up = phases.Find(Kind::kC, can)) warm_up->Run(*adapter, can);
+    if (const std::optional<Kind> warm_up = WarmUpOf(kind); warm_up && warm_up != warm) {
+      phases.Find(*warm_up, can)->Run(*adapter, can);
       adapter->LoadCaches();
-      caches_loaded = true;
+      warm = warm_up;
     }
     const std::vector<double> seconds = phase->Run(*adapter, can);
     const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
@@ -163,6 +175,9 @@ void RunContestant(const Contestant& contestant, const Phases& phases, std::uint
   }
   if (const PeerPhase* const updates = phases.Find(Kind::kUpdate, can)) {
     updates->CheckUpdated(*adapter);
+  }
+  if (const auto* const ours = dynamic_cast<const StoreAdapter*>(adapter.get())) {
+    store = StoreFacts(ours->Stats());
   }
 }
 
@@ -278,6 +293,9 @@ void Resolve(PeersOptions& options) {
 void RunPeers(PeersOptions options) {
   Resolve(options);
   const std::vector<Contestant> contestants = MakeContestants(options);
+  if (contestants.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--no-store --peers none: nobody is left");
+  }
   json report = {{"benchmark", "peers"},
                  {"machine", MachineFacts()},
                  {"executor", ExecutorName(options.executor)},
@@ -306,7 +324,7 @@ void RunPeers(PeersOptions options) {
       for (const Contestant& contestant : contestants) {
         ShowProgress(fmt::format("batch {}, repeat {}: {}", batch, repeat, contestant.name));
         try {
-          RunContestant(contestant, phases, batch, figures);
+          RunContestant(contestant, phases, batch, figures, report["store"]);
         } catch (const Error& error) {
           throw Error(error.code(),
                       fmt::format("{}, batch {}: {}", contestant.name, batch, error.what()));
@@ -360,6 +378,7 @@ void AddPeersCommand(CLI::App& program) {
                                fmt::join(PeerNames(Memory::kDevice), ", "),
                                fmt::join(PeerNames(Memory::kHost), ", ")))
       ->delimiter(',');
+  command->add_flag("--no-store", options->no_store, "Peers alone, beside each other");
   command->add_option("--workloads", options->workloads, "Those that are measured; default: all")
       ->delimiter(',');
   AddExecutorOptions(*command, &options->executor, &options->threads, "Whose peers are measured");

@@ -184,7 +184,7 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
     const Keys keys = NewKeys(n);
     std::size_t first = 0;
     for (const std::size_t size : {std::size_t{1}, std::size_t{33}, std::size_t{1000}, n}) {
-      const std::size_t rows = can_.builds_once ? n : std::min(size, n - first);
+      const std::size_t rows = std::min(can_.builds_once ? n : size, n - first);
       if (rows == 0) break;
       const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(first);
       ExpectAll(Apply(Insertion(), Keys(begin, begin + static_cast<std::ptrdiff_t>(rows)), first),

@@ -62,13 +62,19 @@ struct ClevelTable {
   }
 
   /// Reads the buckets of a key until one has it.
+  /// @param fresh what has changed since the batch began is seen
   /// @param free if not null: gets an empty slot of the bucket that has most of them
-  __device__ Slot Search(std::uint64_t key, Slot* free) const {
+  __device__ Slot Search(std::uint64_t key, bool fresh, Slot* free) const {
     const Candidates candidates = CandidatesOf(key);
     unsigned most = 0;
     for (std::uint64_t* bucket : candidates.buckets) {
       std::uint64_t read[kSlots];
-      for (unsigned s = 0; s < kSlots; ++s) read[s] = LoadWord(&bucket[s]);
+      for (unsigned s = 0; s < kSlots; s += 2) {
+        const auto* const pair = reinterpret_cast<const ulonglong2*>(&bucket[s]);
+        const ulonglong2 words_read = fresh ? __ldcv(pair) : *pair;
+        read[s] = words_read.x;
+        read[s + 1] = words_read.y;
+      }
       unsigned empty = 0;
       Slot first_empty;
       for (unsigned s = 0; s < kSlots; ++s) {
@@ -100,7 +106,7 @@ struct ClevelTable {
   template <class Tile>
   __device__ Result Find(const Tile& tile, const KernelBatch& batch, std::uint64_t i,
                          std::uint64_t key) const {
-    const Slot slot = Search(key, nullptr);
+    const Slot slot = Search(key, false, nullptr);
     if (slot.word == nullptr) return Result::kNotFound;
     if (batch.found != nullptr) {
       CopyValue(tile, batch.FoundOf(i), cells.AddressOf(slot.value & kCellMask) + kKeyBytes,
@@ -116,7 +122,7 @@ struct ClevelTable {
     Result result = Result::kNoSpace;
     for (unsigned attempt = 0; attempt < kMaxAttempts; ++attempt) {
       Slot free;
-      if (Search(key, &free).word != nullptr) {
+      if (Search(key, attempt > 0, &free).word != nullptr) {
         result = Result::kExists;
         break;
       }
@@ -138,7 +144,7 @@ struct ClevelTable {
   template <class Tile>
   __device__ Result Update(const Tile& tile, const KernelBatch& batch, std::uint64_t i,
                            std::uint64_t key) const {
-    const Slot slot = Search(key, nullptr);
+    const Slot slot = Search(key, false, nullptr);
     if (slot.word == nullptr) return Result::kNotFound;
     const std::uint64_t cell = WriteCell(tile, batch, i, key);
     // (Nothing erases meanwhile, so the slot keeps its key, whoever else updates it.)
@@ -148,7 +154,7 @@ struct ClevelTable {
   }
 
   __device__ Result Erase(std::uint64_t key) const {
-    const Slot slot = Search(key, nullptr);
+    const Slot slot = Search(key, false, nullptr);
     if (slot.word == nullptr) return Result::kNotFound;
     const bool won = Cas(slot.word, slot.value, 0);
     __threadfence_system();

@@ -6,11 +6,12 @@
 // Left out: resizing and recovery; keys of more than 8 bytes, and so fingerprints; loading the
 // cache beside operations, and the reference counts that this needs: it is loaded between batches.
 //
-// Otherwise than published, each in its favour: an update exchanges the reference instead of
-// retrying a compare-and-swap; a warp has as few operations as fill the GPU (OperationsPerWarp);
-// tables have any number of buckets, and so the fill that is asked for; which cells are free is
-// known in GPU memory. And where the paper does not say how a cached reference stays the last of
-// several that are written at once, see CacheReference.
+// Otherwise than published, each in its favour: an update exchanges the reference instead of trying
+// a compare-and-swap; a warp has 32 operations where it finds, and else as few as fill the GPU; its
+// finds' values are copied eight lanes each and not a thread each; tables have any number of
+// buckets, and so the fill that is asked for; which cells are free is known in GPU memory. And
+// where the paper does not say how a cached reference stays the last of several that are written at
+// once, see ExchangeCached.
 
 #include <cub/device/device_radix_sort.cuh>
 
@@ -31,8 +32,7 @@ static_assert(kLevels * kLocations * kSlots == kWarpThreads, "one lane a candida
 constexpr std::uint64_t kEmpty = 0;         ///< state: free
 constexpr std::uint64_t kInsert = ~kEmpty;  ///< state: being written
 constexpr unsigned kMaxAttempts = 128;      ///< to claim a slot; each but the last loses one
-constexpr unsigned kMaxCacheAttempts = 4;
-constexpr double kCachedShare = 0.2;  ///< of the buckets (section 4.1)
+constexpr double kCachedShare = 0.2;        ///< of the buckets (section 4.1)
 constexpr std::uint32_t kNotCached = ~0u;
 
 struct Bucket {
@@ -45,7 +45,8 @@ static_assert(sizeof(Bucket) == 128);
 struct BucketCache {
   std::uint32_t* frame_of;  ///< F(x) of each bucket; kNotCached: none
   std::uint32_t* uses;      ///< of each bucket, for LFU
-  Bucket* frames;           ///< a reference of 0: it is in PM alone
+  Bucket* frames;
+  unsigned long long* writers;  ///< of each slot of a frame: who exchanges its reference
 };
 
 /// What kernels see of a table. Buckets of both levels are numbered in one row, the top level
@@ -145,10 +146,9 @@ struct GpHashTable {
         __threadfence_system();
         CountUse(candidate);
         if (candidate.frame != kNotCached) {
-          Bucket& frame = cache.frames[candidate.frame];
-          CacheReference(candidate, cell);
+          StoreWord(FrameReference(candidate), cell);
           __threadfence();
-          StoreWord(&frame.keys[candidate.Slot()], key);
+          StoreWord(&cache.frames[candidate.frame].keys[candidate.Slot()], key);
         }
       }
       result = Result::kOk;
@@ -156,19 +156,33 @@ struct GpHashTable {
     return result;
   }
 
-  /// Writes a reference to the frame, after PM. Of several that are written at once the last one in
-  /// PM has to remain, so the writer looks whether his is it, and writes that one instead. Who does
-  /// not come to an end leaves none: those who look for it then read PM.
-  __device__ void CacheReference(const Candidate& candidate, std::uint64_t reference) const {
-    std::uint64_t* const copy = &cache.frames[candidate.frame].references[candidate.Slot()];
-    for (unsigned attempt = 0; attempt < kMaxCacheAttempts; ++attempt) {
-      StoreWord(copy, reference);
-      __threadfence_system();
-      const std::uint64_t now = LoadWord(candidate.Reference());
-      if (now == reference) return;
-      reference = now;
+  __device__ std::uint64_t* FrameReference(const Candidate& candidate) const {
+    return &cache.frames[candidate.frame].references[candidate.Slot()];
+  }
+  __device__ unsigned long long* Writers(const Candidate& candidate) const {
+    return &cache.writers[std::uint64_t{candidate.frame} * kSlots + candidate.Slot()];
+  }
+
+  /// Exchanges a reference in PM, and then in the frame. Of several that are written at once, the
+  /// last one in PM has to remain in the frame: the last writer to leave copies it from there, and
+  /// again if another writer has come meanwhile. @return the old one
+  __device__ std::uint64_t ExchangeCached(const Candidate& candidate, std::uint64_t cell) const {
+    constexpr unsigned long long kCame = 1ull << 32;  // and below it, how many have not left
+    unsigned long long* const writers = Writers(candidate);
+    atomicAdd(writers, kCame + 1);
+    __threadfence();
+    const std::uint64_t old = Exchange(candidate.Reference(), cell);
+    __threadfence_system();
+    unsigned long long now = atomicAdd(writers, ~0ull) - 1;
+    // (Who goes round again does so for a writer that has come: not more often than a batch has.)
+    while (now % kCame == 0) {
+      StoreWord(FrameReference(candidate), LoadWord(candidate.Reference()));
+      __threadfence();
+      const unsigned long long after = atomicAdd(writers, 0ull);
+      if (after == now) break;
+      now = after;
     }
-    StoreWord(copy, std::uint64_t{0});
+    return old;
   }
 
   /// @return the valid one of the slots with the key, as a lane, or kWarpThreads
@@ -180,23 +194,17 @@ struct GpHashTable {
   }
 
   template <class Tile>
-  __device__ Result Find(const Tile& tile, const KernelBatch& batch, std::uint64_t i,
-                         std::uint64_t key) const {
+  __device__ Result Find(const Tile& tile, std::uint64_t key, std::uint64_t* found) const {
     const Candidate candidate = Probe(tile, key, true);
     const unsigned valid = ValidLane(tile, candidate, key);
     if (valid == kWarpThreads) return Result::kNotFound;
     std::uint64_t cell = 0;
     if (tile.thread_rank() == valid) {
       CountUse(candidate);
-      if (candidate.frame != kNotCached) {
-        cell = LoadWord(&cache.frames[candidate.frame].references[candidate.Slot()]);
-      }
-      if (cell == 0) cell = LoadWord(candidate.Reference());
+      cell = LoadWord(candidate.frame != kNotCached ? FrameReference(candidate)
+                                                    : candidate.Reference());
     }
-    cell = tile.shfl(cell, valid);
-    if (batch.found != nullptr) {
-      CopyValue(tile, batch.FoundOf(i), cells.AddressOf(cell), batch.value_bytes);
-    }
+    *found = tile.shfl(cell, valid);
     return Result::kOk;
   }
 
@@ -213,10 +221,13 @@ struct GpHashTable {
     __threadfence_system();
     tile.sync();
     if (tile.thread_rank() == valid) {
-      cells.Give(Exchange(candidate.Reference(), cell));
-      __threadfence_system();
       CountUse(candidate);
-      if (candidate.frame != kNotCached) CacheReference(candidate, cell);
+      if (candidate.frame != kNotCached) {
+        cells.Give(ExchangeCached(candidate, cell));
+      } else {
+        cells.Give(Exchange(candidate.Reference(), cell));
+        __threadfence_system();
+      }
     }
     return Result::kOk;
   }
@@ -240,12 +251,13 @@ struct GpHashTable {
   }
 
   template <class Tile>
-  __device__ Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i) const {
+  __device__ Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i,
+                          std::uint64_t* found) const {
     const std::uint64_t key = batch.KeyOf<std::uint64_t>(i);
     if (key == kEmpty || key == kInsert) return Result::kInvalid;
     switch (batch.KindOf(i)) {
       case Op::kFind:
-        return Find(tile, batch, i, key);
+        return Find(tile, key, found);
       case Op::kInsert:
         return Insert(tile, batch, i, key);
       case Op::kUpdate:
@@ -292,6 +304,10 @@ class GpHashAdapter : public KvAdapter {
     frame_of_.Reserve(buckets_);
     uses_.Reserve(buckets_);
     frames_.Reserve(frames_count_ + 1);
+    writers_.Reserve((frames_count_ + 1) * kSlots);
+    CheckCuda(
+        cudaMemsetAsync(writers_.data(), 0, writers_.size() * sizeof(unsigned long long), stream_),
+        "cudaMemset");
     static_assert(kNotCached == 0xFFFFFFFF);
     CheckCuda(cudaMemsetAsync(frame_of_.data(), 0xFF, buckets_ * sizeof(kNotCached), stream_),
               "cudaMemset");
@@ -301,13 +317,12 @@ class GpHashAdapter : public KvAdapter {
     table_ = {reinterpret_cast<Bucket*>(pm_.data()),
               top_buckets_,
               cells_.cells(),
-              {frame_of_.data(), uses_.data(), frames_.data()}};
+              {frame_of_.data(), uses_.data(), frames_.data(), writers_.data()}};
   }
 
   void Apply(const Batch& batch) override {
     cells_.RequireRoomFor(batch);
-    ApplyAndWait<kWarpThreads>(table_, KernelBatch(batch, value_bytes_),
-                               OperationsPerWarp(batch.results.size()), stream_);
+    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), stream_);
   }
 
   void LoadCaches() override {
@@ -355,6 +370,7 @@ class GpHashAdapter : public KvAdapter {
   DeviceArray<std::uint32_t> frame_of_;
   DeviceArray<std::uint32_t> uses_;
   DeviceArray<Bucket> frames_;
+  DeviceArray<unsigned long long> writers_;
   GpHashTable table_{};
 };
 

@@ -6,8 +6,9 @@
 // bytes each. Inserts look at all slabs of the chain. Erased slots are not used again.
 //
 // Left out: resizing, and so recovery and the compaction of erased slots; SlabHash's allocator of
-// slabs, for which a counter in GPU memory stands. A warp has as few operations as fill the GPU.
-// A record of the log has a checksum, so that it needs no fence of its own between it and its mark.
+// slabs, for which a counter in GPU memory stands. A warp has 32 operations where it finds, and
+// else as few as fill the GPU. A record of the log has a checksum, so that it needs no fence of its
+// own between it and its mark.
 
 #include "bench/peer.h"
 #include "bench/peers/cells.cuh"
@@ -101,14 +102,11 @@ struct SlabHashTable {
   __device__ void ClearLog(std::uint64_t i) const { StoreWord(&log[i].slot, kNothing); }
 
   template <class Tile>
-  __device__ Result Find(const Tile& tile, const KernelBatch& batch, std::uint64_t i,
-                         std::uint64_t key) const {
+  __device__ Result Find(const Tile& tile, std::uint64_t key, std::uint64_t* found) const {
     std::uint64_t slab, cell;
     unsigned slot;
     if (!Search(tile, key, &slab, &slot, &cell)) return Result::kNotFound;
-    if (batch.found != nullptr) {
-      CopyValue(tile, batch.FoundOf(i), cells.AddressOf(cell), batch.value_bytes);
-    }
+    *found = cell;
     return Result::kOk;
   }
 
@@ -220,12 +218,13 @@ struct SlabHashTable {
   }
 
   template <class Tile>
-  __device__ Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i) const {
+  __device__ Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i,
+                          std::uint64_t* found) const {
     const std::uint64_t key = batch.KeyOf<std::uint64_t>(i);
     if (key == kEmpty || key == kErased) return Result::kInvalid;
     switch (batch.KindOf(i)) {
       case Op::kFind:
-        return Find(tile, batch, i, key);
+        return Find(tile, key, found);
       case Op::kInsert:
         return Insert(tile, batch, i, key);
       case Op::kUpdate:
@@ -268,8 +267,7 @@ class SlabHashAdapter : public KvAdapter {
 
   void Apply(const Batch& batch) override {
     cells_.RequireRoomFor(batch);
-    ApplyAndWait<kWarpThreads>(table_, KernelBatch(batch, value_bytes_),
-                               OperationsPerWarp(batch.results.size()), stream_);
+    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), stream_);
   }
 
  private:
