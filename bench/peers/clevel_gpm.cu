@@ -196,7 +196,7 @@ class ClevelAdapter : public KvAdapter {
 
   void Apply(const Batch& batch) override {
     cells_.RequireRoomFor(batch);
-    ApplyAndWait<1>(table_, KernelBatch(batch, value_bytes_), 1, stream_);
+    ApplyAndWait<1>(table_, KernelBatch(batch, value_bytes_), stream_);
   }
 
  private:

@@ -83,18 +83,15 @@ __device__ void CopyValue(const Tile& tile, std::byte* to, const std::byte* from
 /// The first lane of those that voted. REQUIRES: one did.
 __device__ inline unsigned FirstOf(unsigned votes) { return __ffs(static_cast<int>(votes)) - 1; }
 
-/// Kernel: a tile of kLanes lanes carries out `per_tile` operations, one after the other, by
-/// table.Apply(tile, batch, i), which all lanes call and which returns the same to all.
+/// Kernel: a tile of kLanes lanes carries out an operation, by table.Apply(tile, batch, i), which
+/// all lanes call and which returns the same to all.
 template <unsigned kLanes, class Table>
-__global__ void __launch_bounds__(kBlockThreads)
-    ApplyByTiles(Table table, KernelBatch batch, unsigned per_tile) {
+__global__ void __launch_bounds__(kBlockThreads) ApplyByTiles(Table table, KernelBatch batch) {
   const auto tile = cg::tiled_partition<kLanes>(cg::this_thread_block());
-  const std::uint64_t thread = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x;
-  const std::uint64_t first = thread / kLanes * per_tile;
-  for (unsigned k = 0; k < per_tile && first + k < batch.n; ++k) {
-    const Result result = table.Apply(tile, batch, first + k);
-    if (tile.thread_rank() == 0) batch.results[first + k] = result;
-  }
+  const std::uint64_t i = (blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x) / kLanes;
+  if (i >= batch.n) return;
+  const Result result = table.Apply(tile, batch, i);
+  if (tile.thread_rank() == 0) batch.results[i] = result;
 }
 
 inline unsigned BlocksFor(std::uint64_t threads) {
@@ -125,12 +122,9 @@ inline unsigned OperationsPerWarp(std::uint64_t n) {
 
 /// Carries out a batch by tiles, and waits. @throws Error(kGpu)
 template <unsigned kLanes, class Table>
-void ApplyAndWait(const Table& table, const KernelBatch& batch, unsigned per_tile,
-                  cudaStream_t stream) {
+void ApplyAndWait(const Table& table, const KernelBatch& batch, cudaStream_t stream) {
   if (batch.n == 0) return;
-  const std::uint64_t tiles = (batch.n + per_tile - 1) / per_tile;
-  ApplyByTiles<kLanes>
-      <<<BlocksFor(tiles * kLanes), kBlockThreads, 0, stream>>>(table, batch, per_tile);
+  ApplyByTiles<kLanes><<<BlocksFor(batch.n * kLanes), kBlockThreads, 0, stream>>>(table, batch);
   CheckCuda(cudaGetLastError(), "ApplyByTiles");
   CheckCuda(cudaStreamSynchronize(stream), "ApplyByTiles");
 }

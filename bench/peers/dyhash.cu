@@ -285,7 +285,7 @@ class DyHashAdapter : public KvAdapter {
     if (batch.ops.empty() && batch.op == Op::kInsert) {
       Insert(kernel_batch);
     } else {
-      ApplyAndWait<kSlots>(table_, kernel_batch, 1, stream_);
+      ApplyAndWait<kSlots>(table_, kernel_batch, stream_);
     }
   }
 

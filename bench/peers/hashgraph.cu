@@ -129,7 +129,7 @@ class HashGraphAdapter : public KvAdapter {
     if (batch.ops.empty() && batch.op == Op::kInsert) {
       Build(kernel_batch);
     } else {
-      ApplyAndWait<kLanes>(table_, kernel_batch, 1, stream_);
+      ApplyAndWait<kLanes>(table_, kernel_batch, stream_);
     }
   }
 

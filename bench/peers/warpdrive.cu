@@ -224,7 +224,7 @@ class WarpDriveAdapter : public KvAdapter {
   }
 
   void Apply(const Batch& batch) override {
-    ApplyAndWait<kGroup>(table_, KernelBatch(batch, value_bytes_), 1, stream_);
+    ApplyAndWait<kGroup>(table_, KernelBatch(batch, value_bytes_), stream_);
   }
 
  private:
