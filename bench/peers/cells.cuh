@@ -91,12 +91,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (batch.found != nullptr) CopyFound(warp, table.cells, batch, first, found);
 }
 
-/// Carries out a batch by warps, and waits. @throws Error(kGpu)
+/// Carries out a batch by warps, and waits. REQUIRES: per_warp <= 32. @throws Error(kGpu)
 template <class Table>
-void ApplyByWarpsAndWait(const Table& table, const KernelBatch& batch, cudaStream_t stream) {
+void ApplyByWarpsAndWait(const Table& table, const KernelBatch& batch, unsigned per_warp,
+                         cudaStream_t stream) {
   if (batch.n == 0) return;
-  // Finds of a warp share what they read; others are better off each in a warp of its own.
-  const unsigned per_warp = batch.found != nullptr ? kWarpThreads : OperationsPerWarp(batch.n);
   const std::uint64_t warps = (batch.n + per_warp - 1) / per_warp;
   ApplyByWarps<<<BlocksFor(warps * kWarpThreads), kBlockThreads, 0, stream>>>(table, batch,
                                                                               per_warp);

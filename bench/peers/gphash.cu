@@ -84,6 +84,8 @@ struct GpHashTable {
     candidate.bucket = (lower ? top_buckets : 0) + (second ? second_bucket : first_bucket);
     candidate.key = &buckets[candidate.bucket].keys[candidate.Slot()];
     candidate.frame = LoadWord(&cache.frame_of[candidate.bucket]);
+    // All that are read are used, those without the key, too.
+    if (candidate.Slot() == 0) atomicAdd(&cache.uses[candidate.bucket], 1u);
     if (second && first_bucket == second_bucket) {
       candidate.word = kInsert;
     } else if (cached && candidate.frame != kNotCached) {
@@ -92,10 +94,6 @@ struct GpHashTable {
       candidate.word = LoadWord(candidate.key);
     }
     return candidate;
-  }
-
-  __device__ void CountUse(const Candidate& candidate) const {
-    atomicAdd(&cache.uses[candidate.bucket], 1u);
   }
 
   /// The first empty slot of the least loaded bucket. @param empty votes of all lanes, not 0
@@ -144,7 +142,6 @@ struct GpHashTable {
       if (tile.thread_rank() == target) {
         StoreWord(candidate.key, key);
         __threadfence_system();
-        CountUse(candidate);
         if (candidate.frame != kNotCached) {
           StoreWord(FrameReference(candidate), cell);
           __threadfence();
@@ -200,7 +197,6 @@ struct GpHashTable {
     if (valid == kWarpThreads) return Result::kNotFound;
     std::uint64_t cell = 0;
     if (tile.thread_rank() == valid) {
-      CountUse(candidate);
       cell = LoadWord(candidate.frame != kNotCached ? FrameReference(candidate)
                                                     : candidate.Reference());
     }
@@ -221,7 +217,6 @@ struct GpHashTable {
     __threadfence_system();
     tile.sync();
     if (tile.thread_rank() == valid) {
-      CountUse(candidate);
       if (candidate.frame != kNotCached) {
         cells.Give(ExchangeCached(candidate, cell));
       } else {
@@ -322,7 +317,10 @@ class GpHashAdapter : public KvAdapter {
 
   void Apply(const Batch& batch) override {
     cells_.RequireRoomFor(batch);
-    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), stream_);
+    // Finds of a warp share the values that they read.
+    const unsigned per_warp =
+        batch.found.empty() ? OperationsPerWarp(batch.results.size()) : kWarpThreads;
+    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), per_warp, stream_);
   }
 
   void LoadCaches() override {

@@ -267,7 +267,8 @@ class SlabHashAdapter : public KvAdapter {
 
   void Apply(const Batch& batch) override {
     cells_.RequireRoomFor(batch);
-    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), stream_);
+    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_),
+                        OperationsPerWarp(batch.results.size()), stream_);
   }
 
  private:
