@@ -6,9 +6,8 @@
 // bytes each. Inserts look at all slabs of the chain. Erased slots are not used again.
 //
 // Left out: resizing, and so recovery and the compaction of erased slots; SlabHash's allocator of
-// slabs, for which a counter in GPU memory stands. A warp has 32 operations where it finds, and
-// else as few as fill the GPU. A record of the log has a checksum, so that it needs no fence of its
-// own between it and its mark.
+// slabs, for which a counter in GPU memory stands. A warp has as few operations as fill the GPU. A
+// record of the log has a checksum, so that it needs no fence of its own between it and its mark.
 
 #include "bench/peer.h"
 #include "bench/peers/cells.cuh"
