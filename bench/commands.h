@@ -14,6 +14,10 @@ namespace gpm::bench {
 /// same process, taking turns.
 void AddCpuCommand(CLI::App& program);
 
+/// `peers`: our store against the published tables in bench/peers, each written from its paper, on
+/// the same operations in the same process.
+void AddPeersCommand(CLI::App& program);
+
 /// `workloads`: throughput and latency of our store over batch sizes, beside their bound.
 void AddWorkloadsCommand(CLI::App& program);
 

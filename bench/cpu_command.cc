@@ -66,11 +66,12 @@ std::vector<Phase> MakePhases(const CpuOptions& options) {
   return phases;
 }
 
-/// Runs one phase and checks what it did. @return {seconds, checksum}
+/// Runs one phase, `batch` operations at once, and checks what it did. @return {seconds, checksum}
 std::pair<double, std::uint64_t> RunPhase(KvAdapter& adapter, const Phase& phase,
-                                          std::uint32_t value_size, Workspace& space) {
+                                          std::uint64_t batch, std::uint32_t value_size,
+                                          Workspace& space) {
   const std::uint64_t n = phase.keys.size();
-  Arrays arrays;
+  Batch arrays;
   arrays.op = phase.op;
   arrays.keys = std::as_bytes(std::span(phase.keys));
   arrays.results = space.results.as<Result>().first(n);
@@ -81,7 +82,7 @@ std::pair<double, std::uint64_t> RunPhase(KvAdapter& adapter, const Phase& phase
     FillValues(phase.keys, phase.version, value_size, space.values.bytes());
     arrays.values = space.values.bytes().first(n * value_size);
   }
-  const std::vector<double> seconds = adapter.Run(arrays);
+  const std::vector<double> seconds = SecondsOfBatches(adapter, arrays, batch);
   const std::uint64_t checksum = Verify(phase, value_size, arrays.results, arrays.found);
   return {std::accumulate(seconds.begin(), seconds.end(), 0.0), checksum};
 }
@@ -93,17 +94,17 @@ struct Outcome {
 
 /// One run of all phases, and a find of what was updated, which is not timed.
 void RunAll(KvAdapter& adapter, const std::vector<Phase>& phases, const std::string& who,
-            std::uint32_t value_size, Workspace& space, Outcome& outcome) {
+            std::uint64_t batch, std::uint32_t value_size, Workspace& space, Outcome& outcome) {
   for (const Phase& phase : phases) {
     ShowProgress(fmt::format("{}: {}", who, phase.name));
-    const auto [seconds, checksum] = RunPhase(adapter, phase, value_size, space);
+    const auto [seconds, checksum] = RunPhase(adapter, phase, batch, value_size, space);
     outcome.mops[phase.name].push_back(static_cast<double>(phase.keys.size()) / seconds / 1e6);
     outcome.checksums[phase.name] = checksum;
   }
   Phase written = phases.back();
   written.name = "find-updated";
   written.op = Op::kFind;
-  outcome.checksums[written.name] = RunPhase(adapter, written, value_size, space).second;
+  outcome.checksums[written.name] = RunPhase(adapter, written, batch, value_size, space).second;
 }
 
 nlohmann::json MakeReport(const CpuOptions& options, const std::vector<Phase>& phases,
@@ -164,13 +165,9 @@ void PrintReport(const nlohmann::json& report) {
 }
 
 void RunCpu(CpuOptions options) {
-  const Peer* const measured = options.peer == "none" ? nullptr : &FindPeer(options.peer);
-  if (measured != nullptr && options.value_size != measured->value_bytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--value-size {} with --peer {}: the peer is compiled for values of {} "
-                            "bytes; use that, or --peer none",
-                            options.value_size, options.peer, measured->value_bytes));
-  }
+  const Peer* const measured =
+      options.peer == "none" ? nullptr : &FindPeer(options.peer, Memory::kHost);
+  if (measured != nullptr) RequireItems(*measured, 8, options.value_size);
   if (options.operations == 0) options.operations = options.records;
   ShowProgress("making keys");
   const std::vector<Phase> phases = MakePhases(options);
@@ -189,14 +186,18 @@ void RunCpu(CpuOptions options) {
   for (unsigned run = 1; run <= options.runs; ++run) {
     const std::string turn = fmt::format("run {} of {}", run, options.runs);
     {
-      StoreAdapter adapter(options.pool, create, open, options.batch);
-      RunAll(adapter, phases, turn + ", gpmstore", options.value_size, space, ours);
+      StoreAdapter adapter(options.pool, create, open);
+      RunAll(adapter, phases, turn + ", gpmstore", options.batch, options.value_size, space, ours);
       stats = adapter.Stats();
     }
     if (measured != nullptr) {
-      // A tenth more than the items: a cuckoo table that is filled to the brim would grow.
-      const auto adapter = measured->make(options.records + options.records / 10, options.threads);
-      RunAll(*adapter, phases, turn + ", " + options.peer, options.value_size, space, peer);
+      // All operations at once: threads are given their share but once.
+      const std::uint64_t all = std::max(options.records, options.operations);
+      const auto adapter = measured->make({.items = options.records,
+                                           .max_batch = all,
+                                           .value_bytes = options.value_size,
+                                           .threads = options.threads});
+      RunAll(*adapter, phases, turn + ", " + options.peer, all, options.value_size, space, peer);
     }
   }
   ShowProgress("");
@@ -240,9 +241,9 @@ void AddCpuCommand(CLI::App& program) {
   command->add_option("--seed", options->seed, "Seed of the choice of records")
       ->capture_default_str();
   command
-      ->add_option(
-          "--peer", options->peer,
-          fmt::format("Measured beside the store: {}, or none", fmt::join(PeerNames(), ", ")))
+      ->add_option("--peer", options->peer,
+                   fmt::format("Measured beside the store: {}, or none",
+                               fmt::join(PeerNames(Memory::kHost), ", ")))
       ->capture_default_str();
   AddPoolOption(*command, &options->pool);
   AddJsonOption(*command, &options->json);

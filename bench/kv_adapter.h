@@ -1,9 +1,8 @@
 #ifndef GPM_BENCH_KV_ADAPTER_H_
 #define GPM_BENCH_KV_ADAPTER_H_
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,16 +10,37 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
 #include "gpmstore/store.h"
+#include "ycsb/buffer.h"
 
 namespace gpm::bench {
 
-/// The arrays that an adapter works on, as in Batch: n = results.size() operations of one kind.
-struct Arrays {
-  Op op = Op::kFind;
-  std::span<const std::byte> keys;    ///< n 8-byte keys
-  std::span<const std::byte> values;  ///< n values; empty unless the kind needs them
-  std::span<std::byte> found;         ///< n rows; empty unless the kind is find
-  std::span<Result> results;
+/// Which keys inserts may have.
+enum class Inserts {
+  kNew,         ///< keys that are not there, each once in a batch: nobody looks
+  kNewInBatch,  ///< each once in a batch: that it is there from an earlier one is seen
+  kAny,         ///< of several inserts of a key in a batch one alone is ok, and its value is there
+};
+
+/// What an adapter can do, and what it can't. By default what the store promises of a batch that
+/// is carried out by threads at once.
+struct Capabilities {
+  /// Where all arrays of its batches are.
+  ycsb::Memory memory = ycsb::Memory::kHost;
+  std::vector<Op> kinds{};                         ///< of operations, that it has
+  std::uint32_t key_bytes = 8;                     ///< 0: any number
+  std::uint32_t value_unit = 1;                    ///< bytes: values have a multiple of these,
+  std::uint32_t max_value_bytes = kMaxValueBytes;  ///< and at most so many
+  bool mixed = true;        ///< a batch may have several kinds, but for erases, which stand alone
+  bool sequential = false;  ///< operations on a key take effect in batch order, else in any
+  Inserts inserts = Inserts::kAny;
+  /// A value that two operations of a batch write, or one writes and one reads, is of one of them.
+  /// Else its words are, each on its own.
+  bool whole_values = true;
+  bool builds_once = false;  ///< one batch inserts all items, into a container without any
+  bool grows = false;        ///< holds more items than it was made for
+  bool durable = false;      ///< what a batch did outlives the process, if its file does
+
+  bool Has(Op op) const { return std::ranges::find(kinds, op) != kinds.end(); }
 };
 
 /// Something that is measured: a key-value container, empty when it is made, which does the same
@@ -29,11 +49,21 @@ class KvAdapter {
  public:
   virtual ~KvAdapter() = default;
 
-  /// Does all operations and writes every result (and the found values).
-  /// @return seconds, one entry for each call that the adapter is made of; their sum is the time of
-  ///         the whole. The making of threads is not in it.
-  virtual std::vector<double> Run(const Arrays& arrays) = 0;
+  /// Does all operations and writes every result, and the values that finds found; all is done when
+  /// it returns. A table that is full says kNoSpace. REQUIRES: a batch within the capabilities, of
+  /// which arrays in GPU memory are 16-byte aligned, but for kinds and results.
+  virtual void Apply(const Batch& batch) = 0;
+
+  /// Loads what caches there are with what was used most so far. Not measured.
+  virtual void LoadCaches() {}
 };
+
+/// Applies all operations, `batch` of them at once. @return seconds of each batch
+std::vector<double> SecondsOfBatches(KvAdapter& adapter, const Batch& all, std::uint64_t batch);
+
+/// Operations [first, first + rows) of a batch. @param key_bytes, value_bytes of its rows
+Batch PartOf(const Batch& all, std::uint64_t first, std::uint64_t rows, std::uint64_t key_bytes,
+             std::uint64_t value_bytes);
 
 /// A pool file that does not exist, on tmpfs where there is one.
 std::string TemporaryPoolPath();
@@ -42,16 +72,16 @@ std::string TemporaryPoolPath();
 class StoreAdapter : public KvAdapter {
  public:
   /// @param path of the pool file, which must not exist; empty: a temporary place in memory
-  /// @param batch operations of one Store::Apply
-  StoreAdapter(const std::string& path, const CreateOptions& create, const OpenOptions& open,
-               std::uint64_t batch);
+  StoreAdapter(const std::string& path, const CreateOptions& create, const OpenOptions& open);
 
-  std::vector<double> Run(const Arrays& arrays) override;
+  /// @param memory where the arrays of batches are to be
+  static Capabilities CapabilitiesOf(ycsb::Memory memory);
+  void Apply(const Batch& batch) override { store_.Apply(batch); }
+  void LoadCaches() override { store_.RefreshCache().Wait(); }
   StoreStats Stats() const { return store_.Stats(); }
 
  private:
   Store store_;
-  std::uint64_t batch_;
 };
 
 }  // namespace gpm::bench

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   program.set_version_flag("--version", fmt::format("gpmstore_bench {}", gpm::Version()));
   program.require_subcommand(1);
   gpm::bench::AddCpuCommand(program);
+  gpm::bench::AddPeersCommand(program);
   gpm::bench::AddWorkloadsCommand(program);
   gpm::bench::AddUserCommand(program);
   gpm::bench::AddAblationCommand(program);

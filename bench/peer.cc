@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <barrier>
-#include <chrono>
 #include <functional>
 #include <map>
-#include <thread>
 
 #include "gpmstore/error.h"
 
@@ -22,37 +19,39 @@ std::map<std::string, Peer, std::less<>>& Peers() {
 
 }  // namespace
 
-double SecondsInThreads(unsigned threads, std::uint64_t n,
-                        const std::function<void(std::uint64_t, std::uint64_t)>& work) {
-  using Clock = std::chrono::steady_clock;
-  std::barrier start(static_cast<std::ptrdiff_t>(threads) + 1);
-  std::vector<std::jthread> workers;
-  for (unsigned t = 0; t < threads; ++t) {
-    workers.emplace_back([&, first = n * t / threads, last = n * (t + 1) / threads] {
-      start.arrive_and_wait();
-      work(first, last);
-    });
-  }
-  start.arrive_and_wait();
-  const auto begin = Clock::now();
-  workers.clear();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 RegisteredPeer::RegisteredPeer(const Peer& peer) { Peers().emplace(peer.name, peer); }
 
-std::vector<std::string> PeerNames() {
+std::vector<std::string> PeerNames(ycsb::Memory memory) {
   std::vector<std::string> names;
-  for (const auto& peer : Peers()) names.push_back(peer.first);
+  for (const auto& [name, peer] : Peers()) {
+    if (peer.can.memory == memory) names.push_back(name);
+  }
   return names;
 }
 
-const Peer& FindPeer(std::string_view name) {
+const Peer& FindPeer(std::string_view name, ycsb::Memory memory) {
   const auto found = Peers().find(name);
-  if (found != Peers().end()) return found->second;
+  if (found != Peers().end() && found->second.can.memory == memory) return found->second;
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("--peer {}: there is no such peer; there are {}, and none", name,
-                          fmt::join(PeerNames(), ", ")));
+                          fmt::join(PeerNames(memory), ", ")));
+}
+
+void RequireItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes) {
+  const Capabilities& can = peer.can;
+  if (can.key_bytes != 0 && can.key_bytes != key_bytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--key-size {} with --peer {}: the peer has keys of {} bytes",
+                            key_bytes, peer.name, can.key_bytes));
+  }
+  if (value_bytes % can.value_unit == 0 && value_bytes <= can.max_value_bytes) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("--value-size {} with --peer {}: the peer is compiled for values of {}; "
+                          "use that, or --peer none",
+                          value_bytes, peer.name,
+                          can.max_value_bytes == can.value_unit
+                              ? fmt::format("{} bytes", can.value_unit)
+                              : fmt::format("a multiple of {} bytes", can.value_unit)));
 }
 
 }  // namespace gpm::bench

@@ -2,7 +2,6 @@
 #define GPM_BENCH_PEER_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,20 +11,32 @@
 
 namespace gpm::bench {
 
-/// Another container that `gpmstore_bench cpu` measures beside the store. Adding one is one file,
-/// like peer_libcuckoo.cc, which the build finds: it derives from KvAdapter and registers itself,
-/// with `const RegisteredPeer registered({...});`.
-struct Peer {
-  const char* name = "";
-  std::uint32_t value_bytes = 0;  ///< that it is compiled for, with 8-byte keys
-  /// @param capacity items that it holds without growing @param threads share each call's arrays
-  std::unique_ptr<KvAdapter> (*make)(std::uint64_t capacity, unsigned threads) = nullptr;
+/// What a peer is made for.
+struct PeerSpec {
+  std::uint64_t items = 0;        ///< that it holds
+  std::uint64_t max_batch = 0;    ///< operations of its largest batch
+  std::uint32_t value_bytes = 0;  ///< as its capabilities allow
+  /// Share of the slots that the items take, of a table in GPU memory or on PM that does not grow.
+  double fill = 0.8;
+  unsigned threads = 1;  ///< share a batch in host memory
 };
 
-/// Runs work(first, last) for equal parts of 0 ... n - 1, in a thread each. @return seconds that
-/// they took together, without the making of the threads
-double SecondsInThreads(unsigned threads, std::uint64_t n,
-                        const std::function<void(std::uint64_t, std::uint64_t)>& work);
+/// Another container that is measured beside the store. Adding one is one file in bench/peers/,
+/// like libcuckoo.cc, which the build finds: it derives from KvAdapter and registers itself, with
+/// `const RegisteredPeer registered({...});`. tests/peers_test.cc then tests it.
+struct Peer {
+  std::string name;
+  Capabilities can{};
+  bool by_default = true;  ///< `gpmstore_bench peers` measures it without being told
+  /// @throws Error when there is not the memory for it
+  std::unique_ptr<KvAdapter> (*make)(const PeerSpec& spec) = nullptr;
+};
+
+/// Peer::make of an adapter that is constructed from a PeerSpec.
+template <class Adapter>
+std::unique_ptr<KvAdapter> MakePeer(const PeerSpec& spec) {
+  return std::make_unique<Adapter>(spec);
+}
 
 /// Makes a peer known, before main() begins.
 class RegisteredPeer {
@@ -33,11 +44,14 @@ class RegisteredPeer {
   explicit RegisteredPeer(const Peer& peer);
 };
 
-/// All that are known, by name.
-std::vector<std::string> PeerNames();
+/// All that are known and take batches there, by name.
+std::vector<std::string> PeerNames(ycsb::Memory memory);
 
 /// @throws Error(kInvalidArgument), which lists the known ones, when none has the name
-const Peer& FindPeer(std::string_view name);
+const Peer& FindPeer(std::string_view name, ycsb::Memory memory);
+
+/// @throws Error(kInvalidArgument) when the peer can't have such items, with what it can have
+void RequireItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes);
 
 }  // namespace gpm::bench
 

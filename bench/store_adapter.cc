@@ -30,33 +30,47 @@ std::string TemporaryPoolPath() {
   return folder / ("gpmstore_bench." + std::to_string(getpid()) + ".pool");
 }
 
-StoreAdapter::StoreAdapter(const std::string& path, const CreateOptions& create,
-                           const OpenOptions& open, std::uint64_t batch)
-    : store_(CreateUnlinked(path, create, open)), batch_(batch) {}
-
-std::vector<double> StoreAdapter::Run(const Arrays& arrays) {
+std::vector<double> SecondsOfBatches(KvAdapter& adapter, const Batch& all, std::uint64_t batch) {
   using Clock = std::chrono::steady_clock;
-  const std::uint64_t n = arrays.results.size();
-  const std::uint64_t value_size = store_.value_size();
+  const std::uint64_t n = all.results.size();
+  if (n == 0) return {};
   std::vector<double> seconds;
-  seconds.reserve(n / batch_ + 1);
-  for (std::uint64_t first = 0; first < n; first += batch_) {
-    const std::uint64_t count = std::min(batch_, n - first);
-    Batch batch;
-    batch.op = arrays.op;
-    batch.keys = arrays.keys.subspan(first * store_.key_size(), count * store_.key_size());
-    batch.results = arrays.results.subspan(first, count);
-    if (!arrays.values.empty()) {
-      batch.values = arrays.values.subspan(first * value_size, count * value_size);
-    }
-    if (!arrays.found.empty()) {
-      batch.found = arrays.found.subspan(first * value_size, count * value_size);
-    }
+  seconds.reserve(n / batch + 1);
+  const std::uint64_t key_bytes = all.keys.size() / n;
+  const std::uint64_t value_bytes = std::max(all.values.size(), all.found.size()) / n;
+  for (std::uint64_t first = 0; first < n; first += batch) {
+    const Batch part = PartOf(all, first, std::min(batch, n - first), key_bytes, value_bytes);
     const auto begin = Clock::now();
-    store_.Apply(batch);
+    adapter.Apply(part);
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   return seconds;
+}
+
+Batch PartOf(const Batch& all, std::uint64_t first, std::uint64_t rows, std::uint64_t key_bytes,
+             std::uint64_t value_bytes) {
+  Batch part = all;
+  if (!all.ops.empty()) part.ops = all.ops.subspan(first, rows);
+  part.keys = all.keys.subspan(first * key_bytes, rows * key_bytes);
+  part.results = all.results.subspan(first, rows);
+  if (!all.values.empty()) {
+    part.values = all.values.subspan(first * value_bytes, rows * value_bytes);
+  }
+  if (!all.found.empty()) part.found = all.found.subspan(first * value_bytes, rows * value_bytes);
+  return part;
+}
+
+StoreAdapter::StoreAdapter(const std::string& path, const CreateOptions& create,
+                           const OpenOptions& open)
+    : store_(CreateUnlinked(path, create, open)) {}
+
+Capabilities StoreAdapter::CapabilitiesOf(ycsb::Memory memory) {
+  return {.memory = memory,
+          .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase},
+          .key_bytes = 0,
+          .sequential = true,
+          .grows = true,
+          .durable = true};
 }
 
 }  // namespace gpm::bench

@@ -345,7 +345,7 @@ ReclaimPositions CudaExecutor::ReturnCells(const CellGrant& cells) {
 std::uint64_t CudaExecutor::RequeueCells(const CellGrant& free, const CellGrant& held,
                                          const std::vector<std::uint32_t>& names) {
   const CurrentDevice current = Activate();
-  DeviceArray<std::uint32_t> bits(&gpu_bytes_);
+  DeviceArray<std::uint32_t> bits(&memory_);
   bits.Reserve(names.size());
   CheckCuda(cudaMemcpyAsync(bits.data(), names.data(), names.size() * sizeof(std::uint32_t),
                             cudaMemcpyHostToDevice, *stream_),

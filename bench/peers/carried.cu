@@ -1,0 +1,99 @@
+// Data management assisted by the CPU (GPHash, FAST 2025, section 4.1): an index on the CPU, to
+// which each batch is carried from the GPU, and from which the answers are carried back. The
+// indexes are libcuckoo, with its items in DRAM, and our store with executor cpu.
+//
+// Left out: the paper's own indexes (Clevel, Dash and SEPH on the CPU), and overlapping the copies
+// with the work, which the paper does not do either.
+
+#include <cuda_runtime_api.h>
+
+#include "bench/peer.h"
+#include "engine/cuda/memory.h"
+#include "ycsb/buffer.h"
+
+namespace gpm::bench::peers {
+namespace {
+
+/// Carries batches through pinned memory, which is allocated for the largest one.
+class CarriedAdapter : public KvAdapter {
+ public:
+  CarriedAdapter(std::unique_ptr<KvAdapter> index, const PeerSpec& spec)
+      : index_(std::move(index)),
+        ops_(ycsb::Memory::kPinned, spec.max_batch * sizeof(Op)),
+        keys_(ycsb::Memory::kPinned, spec.max_batch * sizeof(std::uint64_t)),
+        values_(ycsb::Memory::kPinned, spec.max_batch * spec.value_bytes),
+        found_(ycsb::Memory::kPinned, spec.max_batch * spec.value_bytes),
+        results_(ycsb::Memory::kPinned, spec.max_batch * sizeof(Result)) {}
+
+  void Apply(const Batch& batch) override {
+    const std::uint64_t n = batch.results.size();
+    Batch carried;
+    carried.op = batch.op;
+    carried.keys = Fetch(batch.keys, keys_);
+    carried.values = Fetch(batch.values, values_);
+    if (!batch.ops.empty()) {
+      Fetch(std::as_bytes(batch.ops), ops_);
+      carried.ops = ops_.as<const Op>().first(n);
+    }
+    carried.found = found_.bytes().first(batch.found.size());
+    carried.results = results_.as<Result>().first(n);
+    Await();
+    index_->Apply(carried);
+    Copy(batch.results.data(), carried.results.data(), n * sizeof(Result));
+    Copy(batch.found.data(), carried.found.data(), carried.found.size());
+    Await();
+  }
+
+ private:
+  void Copy(void* to, const void* from, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "cudaMemcpy");
+  }
+  void Await() { CheckCuda(cudaStreamSynchronize(stream_), "cudaMemcpy"); }
+  std::span<const std::byte> Fetch(std::span<const std::byte> from, const ycsb::Buffer& to) {
+    Copy(to.bytes().data(), from.data(), from.size());
+    return to.bytes().first(from.size());
+  }
+
+  std::unique_ptr<KvAdapter> index_;
+  CudaStream stream_;
+  ycsb::Buffer ops_;
+  ycsb::Buffer keys_;
+  ycsb::Buffer values_;
+  ycsb::Buffer found_;
+  ycsb::Buffer results_;
+};
+
+const RegisteredPeer libcuckoo({.name = "libcuckoo-carried",
+                                .can = {.memory = ycsb::Memory::kDevice,
+                                        .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
+                                                  Op::kErase},
+                                        .value_unit = 128,
+                                        .max_value_bytes = 128,
+                                        .grows = true},
+                                .make = [](const PeerSpec& spec) -> std::unique_ptr<KvAdapter> {
+                                  return std::make_unique<CarriedAdapter>(
+                                      FindPeer("libcuckoo", ycsb::Memory::kHost).make(spec), spec);
+                                }});
+
+Capabilities StoreCapabilities() {
+  Capabilities can = StoreAdapter::CapabilitiesOf(ycsb::Memory::kDevice);
+  can.key_bytes = sizeof(std::uint64_t);
+  return can;
+}
+const RegisteredPeer store({.name = "gpmstore-cpu-carried",
+                            .can = StoreCapabilities(),
+                            .make = [](const PeerSpec& spec) -> std::unique_ptr<KvAdapter> {
+                              CreateOptions create;
+                              create.value_size = spec.value_bytes;
+                              create.initial_capacity = spec.items;
+                              OpenOptions open;
+                              open.executor = ExecutorKind::kCpu;
+                              open.threads = spec.threads;
+                              return std::make_unique<CarriedAdapter>(
+                                  std::make_unique<StoreAdapter>(std::string(), create, open),
+                                  spec);
+                            }});
+
+}  // namespace
+}  // namespace gpm::bench::peers

@@ -1,0 +1,134 @@
+#ifndef GPM_BENCH_PEERS_DEVICE_CUH_
+#define GPM_BENCH_PEERS_DEVICE_CUH_
+
+#include <cooperative_groups.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/cuda/memory.h"
+#include "gpmstore/batch.h"
+
+/// What peers in GPU memory, and on PM that a GPU reaches, share.
+namespace gpm::bench::peers {
+
+namespace cg = cooperative_groups;
+
+inline constexpr unsigned kBlockThreads = 256;
+inline constexpr unsigned kWarpThreads = 32;
+
+/// A Batch as kernels see it.
+struct KernelBatch {
+  const Op* ops;  ///< or null: all are `op`
+  Op op;
+  const std::byte* keys;
+  const std::byte* values;
+  std::byte* found;
+  Result* results;
+  std::uint64_t n;
+  std::uint32_t value_bytes;
+
+  KernelBatch(const Batch& batch, std::uint32_t bytes)
+      : ops(batch.ops.empty() ? nullptr : batch.ops.data()),
+        op(batch.op),
+        keys(batch.keys.data()),
+        values(batch.values.data()),
+        found(batch.found.data()),
+        results(batch.results.data()),
+        n(batch.results.size()),
+        value_bytes(bytes) {}
+
+  __device__ Op KindOf(std::uint64_t i) const { return ops == nullptr ? op : ops[i]; }
+  template <class Key>
+  __device__ Key KeyOf(std::uint64_t i) const {
+    return reinterpret_cast<const Key*>(keys)[i];
+  }
+  __device__ const std::byte* ValueOf(std::uint64_t i) const { return values + i * value_bytes; }
+  __device__ std::byte* FoundOf(std::uint64_t i) const { return found + i * value_bytes; }
+};
+
+/// A word that others write meanwhile: the load and the store that are asked for, and no others.
+template <class Word>
+__device__ Word LoadWord(const Word* word) {
+  return *const_cast<const volatile Word*>(word);
+}
+template <class Word>
+__device__ void StoreWord(Word* word, Word value) {
+  *const_cast<volatile Word*>(word) = value;
+}
+__device__ inline bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
+  return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
+}
+__device__ inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired) {
+  return atomicExch(reinterpret_cast<unsigned long long*>(word), desired);
+}
+
+/// A number in [0, n) from the high bits of a hash.
+__device__ inline std::uint64_t Reduce(std::uint64_t hash, std::uint64_t n) {
+  return __umul64hi(hash, n);
+}
+
+/// Copies a value by all lanes of a tile. REQUIRES: rows that are 16-byte aligned and a multiple of
+/// 16 bytes.
+template <class Tile>
+__device__ void CopyValue(const Tile& tile, std::byte* to, const std::byte* from,
+                          std::uint32_t bytes) {
+  for (std::uint32_t at = tile.thread_rank(); at < bytes / 16; at += tile.size()) {
+    reinterpret_cast<uint4*>(to)[at] = reinterpret_cast<const uint4*>(from)[at];
+  }
+}
+
+/// The first lane of those that voted. REQUIRES: one did.
+__device__ inline unsigned FirstOf(unsigned votes) { return __ffs(static_cast<int>(votes)) - 1; }
+
+/// Kernel: a tile of kLanes lanes carries out an operation, by table.Apply(tile, batch, i), which
+/// all lanes call and which returns the same to all.
+template <unsigned kLanes, class Table>
+__global__ void __launch_bounds__(kBlockThreads) ApplyByTiles(Table table, KernelBatch batch) {
+  const auto tile = cg::tiled_partition<kLanes>(cg::this_thread_block());
+  const std::uint64_t i = (blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x) / kLanes;
+  if (i >= batch.n) return;
+  const Result result = table.Apply(tile, batch, i);
+  if (tile.thread_rank() == 0) batch.results[i] = result;
+}
+
+inline unsigned BlocksFor(std::uint64_t threads) {
+  return static_cast<unsigned>((threads + kBlockThreads - 1) / kBlockThreads);
+}
+
+/// Warps that the current GPU runs at once at most.
+inline std::uint64_t ResidentWarps() {
+  int device = 0;
+  int multiprocessors = 0;
+  int threads = 0;
+  CheckCuda(cudaGetDevice(&device), "cudaGetDevice");
+  CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+            "cudaDeviceGetAttribute");
+  CheckCuda(cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device),
+            "cudaDeviceGetAttribute");
+  return static_cast<std::uint64_t>(multiprocessors) * static_cast<unsigned>(threads) /
+         kWarpThreads;
+}
+
+/// Operations of a warp that carries out one after the other: as the papers have it up to 32, each
+/// handed in by a thread, but only when there are so many that fewer would leave warps in a queue.
+inline unsigned OperationsPerWarp(std::uint64_t n) {
+  static const std::uint64_t resident = ResidentWarps();
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>((n + resident - 1) / resident, 1, kWarpThreads));
+}
+
+/// Carries out a batch by tiles, and waits. @throws Error(kGpu)
+template <unsigned kLanes, class Table>
+void ApplyAndWait(const Table& table, const KernelBatch& batch, cudaStream_t stream) {
+  if (batch.n == 0) return;
+  ApplyByTiles<kLanes><<<BlocksFor(batch.n * kLanes), kBlockThreads, 0, stream>>>(table, batch);
+  CheckCuda(cudaGetLastError(), "ApplyByTiles");
+  CheckCuda(cudaStreamSynchronize(stream), "ApplyByTiles");
+}
+
+}  // namespace gpm::bench::peers
+
+#endif  // GPM_BENCH_PEERS_DEVICE_CUH_

@@ -1,0 +1,94 @@
+#include <algorithm>
+#include <array>
+#include <libcuckoo/cuckoohash_map.hh>
+
+#include "bench/peer.h"
+#include "pm/thread_pool.h"
+
+namespace gpm::bench {
+namespace {
+
+constexpr std::uint32_t kValueBytes = 128;
+using Value = std::array<std::byte, kValueBytes>;
+
+/// libcuckoo::cuckoohash_map from 8-byte keys to 128-byte values with its default hash: `threads`
+/// threads, each over its own part of a batch. Space for the items and a tenth more (a cuckoo table
+/// that is filled to the brim would grow), which the map rounds up to a power of two, is taken
+/// beforehand.
+class LibcuckooAdapter : public KvAdapter {
+ public:
+  explicit LibcuckooAdapter(const PeerSpec& spec)
+      : threads_(spec.threads), map_(spec.items + spec.items / 10) {}
+
+  void Apply(const Batch& batch) override {
+    const std::uint64_t n = batch.results.size();
+    const std::uint64_t parts = threads_.threads();
+    threads_.Run(parts, [&](std::uint64_t part) {
+      ApplyPart(batch, n * part / parts, n * (part + 1) / parts);
+    });
+  }
+
+ private:
+  void ApplyPart(const Batch& batch, std::uint64_t first, std::uint64_t last) {
+    const auto* keys = reinterpret_cast<const std::uint64_t*>(batch.keys.data());
+    const auto* values = reinterpret_cast<const Value*>(batch.values.data());
+    auto* found = reinterpret_cast<Value*>(batch.found.data());
+    const std::span<Result> results = batch.results;
+    if (!batch.ops.empty()) {
+      for (std::uint64_t i = first; i < last; ++i) {
+        Batch one = batch;
+        one.op = batch.ops[i];
+        one.ops = {};
+        ApplyPart(one, i, i + 1);
+      }
+      return;
+    }
+    // One loop for each kind, so that what is measured is the map and not the dispatch.
+    switch (batch.op) {
+      case Op::kFind:
+        for (std::uint64_t i = first; i < last; ++i) {
+          results[i] = map_.find(keys[i], found[i]) ? Result::kOk : Result::kNotFound;
+        }
+        return;
+      case Op::kInsert:
+        for (std::uint64_t i = first; i < last; ++i) {
+          results[i] = map_.insert(keys[i], values[i]) ? Result::kOk : Result::kExists;
+        }
+        return;
+      case Op::kUpdate:
+        for (std::uint64_t i = first; i < last; ++i) {
+          results[i] = map_.update(keys[i], values[i]) ? Result::kOk : Result::kNotFound;
+        }
+        return;
+      case Op::kUpsert:
+        for (std::uint64_t i = first; i < last; ++i) {
+          map_.insert_or_assign(keys[i], values[i]);
+          results[i] = Result::kOk;
+        }
+        return;
+      case Op::kErase:
+        for (std::uint64_t i = first; i < last; ++i) {
+          results[i] = map_.erase(keys[i]) ? Result::kOk : Result::kNotFound;
+        }
+        return;
+      case Op::kFindOrInsert:
+      case Op::kAccumulate:  // not measured
+        std::ranges::fill(results.subspan(first, last - first), Result::kInvalid);
+        return;
+    }
+  }
+
+  ThreadPool threads_;
+  libcuckoo::cuckoohash_map<std::uint64_t, Value> map_;
+};
+
+const RegisteredPeer registered({.name = "libcuckoo",
+                                 .can = {.kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
+                                                   Op::kErase},
+                                         .value_unit = kValueBytes,
+                                         .max_value_bytes = kValueBytes,
+                                         .grows = true},
+                                 .make = MakePeer<LibcuckooAdapter>});
+
+}  // namespace
+}  // namespace gpm::bench

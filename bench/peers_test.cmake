@@ -1,0 +1,22 @@
+# Runs `gpmstore_bench peers` on the cpu executor, and looks for the keys of its report; what can't be
+# measured is refused.
+# cmake -DBENCH=... -DJSON=... -P this
+
+include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
+set(small --executor cpu --records 20000 --batches 512,4096 --repeats 1 --threads 2)
+run_bench(peers ${small})
+expect_rows(contestants 3 name kinds mixed sequential whole_values grows durable builds_once)
+expect_rows(rows 36 contestant workload batch mops mops_runs batch_us_median)
+expect_rows(wins 12 workload batch winner mops gpmstore_mops)
+expect_keys(benchmark machine store executor records operations key_size value_size fill theta seed threads repeats)
+run_bench(peers ${small} --peers none --key-size 4 --value-size 4 --workloads c,a)
+expect_rows(rows 6 contestant workload batch mops mops_runs batch_us_median)
+run_bench(peers ${small} --no-store --peers libcuckoo --workloads find)
+expect_rows(rows 4 contestant workload batch mops mops_runs batch_us_median)
+
+refuse_bench("nobody is left" peers ${small} --no-store --peers none)
+refuse_bench("no such peer; there are libcuckoo, unordered_map, and none" peers ${small} --peers std)
+refuse_bench("keys of 8 bytes" peers ${small} --peers libcuckoo --key-size 4)
+refuse_bench("compiled for values of 128" peers ${small} --peers libcuckoo --value-size 32)
+refuse_bench("there are insert, find, find-missing, c, a, update" peers ${small} --workloads e)
+refuse_bench("a batch has 1 to 20000 operations" peers ${small} --batches 0)

@@ -1,0 +1,71 @@
+#include "bench/pm_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "bench/kv_adapter.h"
+#include "gpmstore/error.h"
+#include "pm/gpu_host.h"
+#include "pm/thread_pool.h"
+
+namespace gpm::bench {
+
+namespace {
+
+/// Gives all pages memory, by all cores: one takes seconds for gigabytes. @return errno
+int Populate(std::byte* address, std::uint64_t bytes) {
+  constexpr std::uint64_t kPart = std::uint64_t{64} << 20;
+  std::atomic<int> error{0};
+  ThreadPool threads(std::max(1u, std::thread::hardware_concurrency()));
+  threads.Run((bytes + kPart - 1) / kPart, [&](std::size_t part) {
+    const std::uint64_t first = part * kPart;
+    if (madvise(address + first, std::min(kPart, bytes - first), MADV_POPULATE_WRITE) != 0) {
+      error = errno;
+    }
+  });
+  return error;
+}
+
+}  // namespace
+
+PmFile::PmFile(std::uint64_t bytes) : bytes_(bytes) {
+  const std::string folder = std::filesystem::path(TemporaryPoolPath()).parent_path();
+  const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  int error = fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
+  void* address = MAP_FAILED;
+  if (error == 0) {
+    address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) error = errno;
+  }
+  if (fd >= 0) close(fd);
+  if (error == 0) error = Populate(static_cast<std::byte*>(address), bytes);
+  if (error != 0) {
+    if (address != MAP_FAILED) munmap(address, bytes);
+    throw Error(ErrorCode::kIo,
+                fmt::format("a file of {} bytes in {}: {}", bytes, folder, std::strerror(error)));
+  }
+  memory_ = static_cast<std::byte*>(address);
+  try {
+    RegisterHostMemory(memory_, bytes_);
+  } catch (...) {
+    munmap(memory_, bytes_);
+    throw;
+  }
+}
+
+PmFile::~PmFile() {
+  UnregisterHostMemory(memory_);
+  munmap(memory_, bytes_);
+}
+
+}  // namespace gpm::bench

@@ -1,0 +1,28 @@
+#ifndef GPM_BENCH_PM_FILE_H_
+#define GPM_BENCH_PM_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gpm::bench {
+
+/// Zero bytes of a file without a name, where the store's own pools lie by default, mapped so that
+/// kernels read and write them (UVA): what stands for PM.
+class PmFile {
+ public:
+  /// @throws Error(kIo) when there is no room, Error(kUnsupported) when the GPU can't reach it
+  explicit PmFile(std::uint64_t bytes);
+  ~PmFile();
+  PmFile(const PmFile&) = delete;
+  PmFile& operator=(const PmFile&) = delete;
+
+  std::byte* data() const { return memory_; }
+
+ private:
+  std::uint64_t bytes_;
+  std::byte* memory_ = nullptr;
+};
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_PM_FILE_H_

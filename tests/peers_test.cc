@@ -1,0 +1,427 @@
+// What is measured beside the store is right: each peer, and the store itself through the same
+// adapter, against std::unordered_map, as far as its capabilities go.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "bench/peer.h"
+#include "tests/test_util.h"
+#include "ycsb/buffer.h"
+
+namespace gpm::bench {
+namespace {
+
+using test::Bytes;
+using ycsb::Buffer;
+using ycsb::Memory;
+
+const std::string kStore = "gpmstore";
+
+Memory TestMemory() {
+  return test::TestExecutor() == ExecutorKind::kCuda ? Memory::kDevice : Memory::kHost;
+}
+
+/// A contestant with keys, values and batches of a test.
+class PeersTest : public test::PoolTest, public testing::WithParamInterface<std::string> {
+ protected:
+  using Keys = std::vector<std::uint64_t>;
+  struct Answers {
+    std::vector<Result> results;
+    Bytes found;  ///< rows, those of finds that are ok
+  };
+
+  void SetUp() override {
+    PoolTest::SetUp();
+    if (IsSkipped()) return;
+    if (GetParam() == kStore) {
+      can_ = StoreAdapter::CapabilitiesOf(TestMemory());
+    } else {
+      can_ = FindPeer(GetParam(), TestMemory()).can;
+    }
+    key_bytes_ = can_.key_bytes == 0 ? 8 : can_.key_bytes;
+    value_bytes_ = std::min<std::uint32_t>(128, can_.max_value_bytes);
+    random_.seed(test::TestSeed());
+  }
+
+  void Make(std::uint64_t items, double fill = 0.8) {
+    if (GetParam() == kStore) {
+      CreateOptions create;
+      create.key_size = key_bytes_;
+      create.value_size = value_bytes_;
+      create.initial_capacity = items;
+      adapter_ = std::make_unique<StoreAdapter>(NewPath(), create, test::TestOpenOptions());
+      return;
+    }
+    adapter_ = FindPeer(GetParam(), TestMemory())
+                   .make({.items = items,
+                          .max_batch = kMaxBatch,
+                          .value_bytes = value_bytes_,
+                          .fill = fill,
+                          .threads = 2});
+  }
+
+  bool Has(Op op) const { return can_.Has(op); }
+  /// What adds an item.
+  Op Insertion() const { return Has(Op::kInsert) ? Op::kInsert : Op::kUpsert; }
+
+  /// Keys that nobody had yet.
+  Keys NewKeys(std::size_t n) {
+    Keys keys(n);
+    for (std::uint64_t& key : keys) {
+      ++last_key_;
+      // Bijections, of as many bits as keys have, of which no reserved key is reached.
+      key = key_bytes_ == 8 ? test::Mix(last_key_) : last_key_ * 2654435761u & 0x7FFFFFFF;
+    }
+    return keys;
+  }
+  /// `n` of the keys, some of them several times.
+  Keys Some(const Keys& keys, std::size_t n) {
+    Keys some(n);
+    for (std::uint64_t& key : some) key = keys[random_() % keys.size()];
+    return some;
+  }
+
+  /// The value of a key in a version: each word of it says both.
+  Bytes ValueOf(std::uint64_t key, std::uint64_t version) const {
+    Bytes value(value_bytes_);
+    for (std::size_t at = 0; at < value_bytes_; at += 4) {
+      const auto word = static_cast<std::uint32_t>(test::Mix(key ^ at << 48) + version);
+      std::memcpy(&value[at], &word, 4);
+    }
+    return value;
+  }
+  /// Whether a value is of one of the versions [first, end), and only its words are, each on its
+  /// own, if the contestant promises no more.
+  bool IsOneOf(std::span<const std::byte> value, std::uint64_t key, std::uint64_t first,
+               std::uint64_t end) const {
+    const Bytes zero = ValueOf(key, 0);
+    const auto version_at = [&](std::size_t at) {
+      std::uint32_t word, base;
+      std::memcpy(&word, &value[at], 4);
+      std::memcpy(&base, &zero[at], 4);
+      return word - base;
+    };
+    for (std::size_t at = 0; at < value_bytes_; at += 4) {
+      const std::uint32_t version = version_at(at);
+      if (version < first || version >= end) return false;
+      if (can_.whole_values && version != version_at(0)) return false;
+    }
+    return true;
+  }
+
+  /// Applies one batch. @param kinds of operations; one: that of all @param version row i writes
+  /// version + i
+  Answers Apply(const std::vector<Op>& kinds, const Keys& keys, std::uint64_t version) {
+    const std::size_t n = keys.size();
+    Bytes key_rows(n * key_bytes_);
+    Bytes values(n * value_bytes_);
+    for (std::size_t i = 0; i < n; ++i) {
+      std::memcpy(&key_rows[i * key_bytes_], &keys[i], key_bytes_);
+      const Bytes value = ValueOf(keys[i], version + i);
+      std::ranges::copy(value, values.begin() + static_cast<std::ptrdiff_t>(i * value_bytes_));
+    }
+    const auto place = [](std::span<const std::byte> rows) {
+      Buffer buffer(TestMemory(), rows.size());
+      buffer.CopyFrom(rows);
+      return buffer;
+    };
+    const Buffer ops = place(std::as_bytes(std::span(kinds)));
+    const Buffer placed_keys = place(key_rows);
+    const Buffer placed_values = place(values);
+    const Buffer found(TestMemory(), n * value_bytes_);
+    const Buffer results = place(Bytes(n, std::byte{0xEE}));
+    Batch batch;
+    if (kinds.size() == 1) {
+      batch.op = kinds[0];
+    } else {
+      batch.ops = ops.as<const Op>();
+    }
+    batch.keys = placed_keys.bytes();
+    const auto has = [&](Op op) { return std::ranges::find(kinds, op) != kinds.end(); };
+    if (has(Op::kInsert) || has(Op::kUpdate) || has(Op::kUpsert)) {
+      batch.values = placed_values.bytes();
+    }
+    if (has(Op::kFind)) batch.found = found.bytes();
+    batch.results = results.as<Result>();
+    adapter_->Apply(batch);
+    Answers answers{std::vector<Result>(n), Bytes(n * value_bytes_)};
+    results.CopyTo(std::as_writable_bytes(std::span(answers.results)));
+    found.CopyTo(answers.found);
+    return answers;
+  }
+  Answers Apply(Op kind, const Keys& keys, std::uint64_t version = 0) {
+    return Apply(std::vector<Op>{kind}, keys, version);
+  }
+  std::span<const std::byte> Row(const Answers& answers, std::size_t i) const {
+    return std::span(answers.found).subspan(i * value_bytes_, value_bytes_);
+  }
+
+  /// Every result is this.
+  static void ExpectAll(const Answers& answers, Result expected) {
+    for (std::size_t i = 0; i < answers.results.size(); ++i) {
+      ASSERT_EQ(ResultName(answers.results[i]), ResultName(expected)) << "operation " << i;
+    }
+  }
+  /// Finds keys that have exactly these versions.
+  void ExpectVersions(const Keys& keys, const std::function<std::uint64_t(std::size_t)>& version) {
+    const Answers answers = Apply(Op::kFind, keys);
+    ExpectAll(answers, Result::kOk);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_TRUE(IsOneOf(Row(answers, i), keys[i], version(i), version(i) + 1))
+          << "key " << keys[i] << ", operation " << i;
+    }
+  }
+
+  /// In batches of sizes that leave warps and blocks part empty, and one that fills the GPU.
+  Keys Load(std::size_t n) {
+    const Keys keys = NewKeys(n);
+    std::size_t first = 0;
+    for (const std::size_t size : {std::size_t{1}, std::size_t{33}, std::size_t{1000}, n}) {
+      const std::size_t rows = std::min(can_.builds_once ? n : size, n - first);
+      if (rows == 0) break;
+      const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(first);
+      ExpectAll(Apply(Insertion(), Keys(begin, begin + static_cast<std::ptrdiff_t>(rows)), first),
+                Result::kOk);
+      first += rows;
+    }
+    return keys;
+  }
+
+  static constexpr std::uint64_t kMaxBatch = 40'000;
+  Capabilities can_;
+  std::uint32_t key_bytes_ = 8;
+  std::uint32_t value_bytes_ = 128;
+  std::unique_ptr<KvAdapter> adapter_;
+  std::mt19937_64 random_;
+  std::uint64_t last_key_ = 0;
+};
+
+TEST_P(PeersTest, FindsWhatWasInsertedAndNothingElse) {
+  Make(40'000);
+  ExpectAll(Apply(Op::kFind, NewKeys(100)), Result::kNotFound);
+  const Keys keys = Load(40'000);
+  ExpectVersions(keys, [](std::size_t i) { return i; });
+  ExpectAll(Apply(Op::kFind, NewKeys(20'000)), Result::kNotFound);
+  adapter_->LoadCaches();
+  ExpectVersions(keys, [](std::size_t i) { return i; });
+  ExpectAll(Apply(Op::kFind, NewKeys(20'000)), Result::kNotFound);
+}
+
+TEST_P(PeersTest, InsertsOfKeysThatAreThereChangeNothing) {
+  if (!Has(Op::kInsert) || can_.inserts == Inserts::kNew) GTEST_SKIP() << "keys have to be new";
+  Make(5000);
+  const Keys keys = Load(3000);
+  ExpectAll(Apply(Op::kInsert, keys, 7'000'000), Result::kExists);
+  ExpectVersions(keys, [](std::size_t i) { return i; });
+}
+
+TEST_P(PeersTest, OneOfSeveralInsertsOfAKeyIsOk) {
+  if (!Has(Op::kInsert) || can_.inserts != Inserts::kAny) GTEST_SKIP() << "keys have to be new";
+  Make(20'000);
+  const Keys keys = NewKeys(300);
+  const Keys repeated = Some(keys, 20'000);
+  const Answers answers = Apply(Op::kInsert, repeated, 0);
+  std::unordered_map<std::uint64_t, std::size_t> inserted;
+  for (std::size_t i = 0; i < repeated.size(); ++i) {
+    if (answers.results[i] == Result::kOk) {
+      EXPECT_TRUE(inserted.emplace(repeated[i], i).second) << "a second insert is ok";
+    } else {
+      ASSERT_EQ(answers.results[i], Result::kExists);
+    }
+  }
+  EXPECT_EQ(inserted.size(),
+            std::unordered_set<std::uint64_t>(repeated.begin(), repeated.end()).size());
+  const Answers found = Apply(Op::kFind, repeated);
+  ExpectAll(found, Result::kOk);
+  for (std::size_t i = 0; i < repeated.size(); ++i) {
+    const std::size_t by = inserted.at(repeated[i]);
+    ASSERT_TRUE(IsOneOf(Row(found, i), repeated[i], by, by + 1)) << i;
+  }
+}
+
+TEST_P(PeersTest, UpdatesOfAKeyLeaveOneOfTheirValues) {
+  Make(20'000);
+  const Keys keys = Load(5000);
+  for (const Op op : {Op::kUpdate, Op::kUpsert}) {
+    if (!Has(op)) continue;
+    const std::uint64_t version = op == Op::kUpdate ? 1'000'000 : 2'000'000;
+    adapter_->LoadCaches();
+    // The first keys often, so that they meet, and all of them at least once.
+    Keys updated = Some(Keys(keys.begin(), keys.begin() + 20), 5000);
+    updated.insert(updated.end(), keys.begin(), keys.end());
+    std::ranges::shuffle(updated, random_);
+    ExpectAll(Apply(op, updated, version), Result::kOk);
+    const Answers found = Apply(Op::kFind, keys);
+    ExpectAll(found, Result::kOk);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_TRUE(IsOneOf(Row(found, i), keys[i], version, version + updated.size())) << i;
+    }
+    if (op == Op::kUpdate) {
+      ExpectAll(Apply(op, NewKeys(500), version), Result::kNotFound);
+    } else {
+      const Keys fresh = NewKeys(500);
+      ExpectAll(Apply(op, fresh, 3'000'000), Result::kOk);
+      ExpectVersions(fresh, [](std::size_t i) { return 3'000'000 + i; });
+    }
+  }
+}
+
+TEST_P(PeersTest, ErasedKeysAreGoneAndComeAgain) {
+  if (!Has(Op::kErase)) GTEST_SKIP() << "nothing is erased";
+  Make(20'000);
+  const Keys keys = Load(6000);
+  adapter_->LoadCaches();
+  const Keys erased(keys.begin(), keys.begin() + 3000);
+  const Keys kept(keys.begin() + 3000, keys.end());
+  // Each twice in one batch: one of the two is ok.
+  Keys twice = erased;
+  twice.insert(twice.end(), erased.begin(), erased.end());
+  std::ranges::shuffle(twice, random_);
+  const Answers answers = Apply(Op::kErase, twice);
+  std::unordered_set<std::uint64_t> ok;
+  for (std::size_t i = 0; i < twice.size(); ++i) {
+    if (answers.results[i] == Result::kOk) {
+      EXPECT_TRUE(ok.insert(twice[i]).second) << "a second erase is ok";
+    } else {
+      ASSERT_EQ(answers.results[i], Result::kNotFound);
+    }
+  }
+  EXPECT_EQ(ok.size(), erased.size());
+  ExpectAll(Apply(Op::kFind, erased), Result::kNotFound);
+  ExpectAll(Apply(Op::kErase, erased), Result::kNotFound);
+  ExpectVersions(kept, [](std::size_t i) { return 3000 + i; });
+  ExpectAll(Apply(Insertion(), erased, 9'000'000), Result::kOk);
+  ExpectVersions(erased, [](std::size_t i) { return 9'000'000 + i; });
+  ExpectVersions(kept, [](std::size_t i) { return 3000 + i; });
+}
+
+TEST_P(PeersTest, MixedBatchesReturnWhatWasThereOrIsWritten) {
+  if (!can_.mixed || !Has(Op::kUpdate)) GTEST_SKIP() << "batches have one kind";
+  Make(20'000);
+  const Keys keys = Load(2000);
+  std::vector<std::uint64_t> first(keys.size()), end(keys.size());  // versions that may be there
+  for (std::size_t i = 0; i < keys.size(); ++i) first[i] = end[i] = i;
+  for (std::uint64_t& version : end) ++version;
+  for (std::uint64_t round = 1; round <= 4; ++round) {
+    const std::uint64_t base = round * 1'000'000;
+    std::vector<Op> kinds;
+    std::vector<std::size_t> chosen;
+    Keys batch;
+    const Keys fresh = NewKeys(200);
+    for (std::size_t i = 0; i < 12'000; ++i) {
+      chosen.push_back(random_() % (i % 3 == 0 ? 10 : keys.size()));
+      batch.push_back(keys[chosen.back()]);
+      kinds.push_back(random_() % 2 == 0 ? Op::kFind : Op::kUpdate);
+      if (i % 60 != 0) continue;
+      batch.back() = fresh[i / 60];
+      kinds.back() = Op::kInsert;
+    }
+    const Answers answers = Apply(kinds, batch, base);
+    ExpectAll(answers, Result::kOk);
+    std::vector<bool> written(keys.size(), false);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (kinds[i] == Op::kUpdate) written[chosen[i]] = true;
+      if (kinds[i] != Op::kFind) continue;
+      EXPECT_TRUE(IsOneOf(Row(answers, i), batch[i], first[chosen[i]], end[chosen[i]]) ||
+                  IsOneOf(Row(answers, i), batch[i], base, base + batch.size()))
+          << "round " << round << ", operation " << i;
+    }
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      if (!written[k]) continue;
+      first[k] = base;
+      end[k] = base + batch.size();
+    }
+    const Answers found = Apply(Op::kFind, keys);
+    ExpectAll(found, Result::kOk);
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      ASSERT_TRUE(IsOneOf(Row(found, k), keys[k], first[k], end[k])) << "round " << round;
+    }
+    ExpectVersions(fresh, [&](std::size_t i) { return base + i * 60; });
+    if (round == 2) adapter_->LoadCaches();
+  }
+}
+
+TEST_P(PeersTest, AFullTableSaysSo) {
+  if (can_.builds_once) GTEST_SKIP() << "what does not fit is no table";
+  Make(4000, 0.9);
+  Keys in, out;
+  for (std::uint64_t batch = 0; batch < (can_.grows ? 2 : 6); ++batch) {
+    const Keys keys = NewKeys(can_.grows ? 3500 : 4000);
+    const Answers answers = Apply(Insertion(), keys, 0);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (answers.results[i] == Result::kOk) {
+        in.push_back(keys[i]);
+      } else {
+        ASSERT_EQ(answers.results[i], Result::kNoSpace);
+        out.push_back(keys[i]);
+      }
+    }
+  }
+  EXPECT_GE(in.size(), 3600u);
+  EXPECT_EQ(out.empty(), can_.grows);
+  if (!out.empty()) ExpectAll(Apply(Op::kFind, out), Result::kNotFound);
+  const Answers found = Apply(Op::kFind, in);
+  ExpectAll(found, Result::kOk);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    ASSERT_TRUE(IsOneOf(Row(found, i), in[i], 0, 4000)) << i;
+  }
+}
+
+/// Random batches of one kind each, with keys at most once in a batch: then all is known.
+TEST_P(PeersTest, ManyBatchesAgreeWithAModel) {
+  if (can_.builds_once) GTEST_SKIP() << "one batch is all";
+  Make(60'000);  // erased slots are not used again by all
+  const Keys all = NewKeys(12'000);
+  std::unordered_map<std::uint64_t, std::uint64_t> model;  // versions
+  for (std::uint64_t round = 1; round <= 60; ++round) {
+    Op op = can_.kinds[random_() % can_.kinds.size()];
+    Keys keys = all;
+    std::ranges::shuffle(keys, random_);
+    keys.resize(1 + random_() % (round % 5 == 0 ? 12'000 : 700));
+    if (op == Op::kInsert && can_.inserts == Inserts::kNew) {
+      std::erase_if(keys, [&](std::uint64_t key) { return model.contains(key); });
+    }
+    if (keys.empty()) continue;
+    if (round % 20 == 0) adapter_->LoadCaches();
+    const std::uint64_t base = round * 100'000;
+    const Answers answers = Apply(op, keys, base);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const auto item = model.find(keys[i]);
+      const bool there = item != model.end();
+      Result expected = there ? Result::kOk : Result::kNotFound;
+      if (op == Op::kUpsert) expected = Result::kOk;
+      if (op == Op::kInsert) expected = there ? Result::kExists : Result::kOk;
+      ASSERT_EQ(ResultName(answers.results[i]), ResultName(expected))
+          << OpName(op) << " of key " << keys[i] << " in round " << round;
+      if (op == Op::kFind && there) {
+        ASSERT_TRUE(IsOneOf(Row(answers, i), keys[i], item->second, item->second + 1))
+            << "key " << keys[i] << " in round " << round;
+      }
+      if (op == Op::kErase && there) model.erase(item);
+      if (op == Op::kUpsert || (op == Op::kUpdate && there) || (op == Op::kInsert && !there)) {
+        model[keys[i]] = base + i;
+      }
+    }
+  }
+}
+
+std::vector<std::string> Contestants() {
+  std::vector<std::string> names = PeerNames(TestMemory());
+  names.push_back(kStore);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(All, PeersTest, testing::ValuesIn(Contestants()), [](const auto& test) {
+  std::string name = test.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace gpm::bench
