@@ -63,6 +63,7 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   space_.Reclaim();
   resizer_.EndDraining();
   if (!PaysToCompose(n)) return false;
+  admission_.CountChanger();
   const Superblock& superblock = pool_->superblock();
   const LevelSizes sizes = resizer_.growth().Reach(
       SizesOf(superblock), static_cast<double>(n) / Space::kComfortableLoad);

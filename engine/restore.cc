@@ -17,6 +17,7 @@
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
+#include "pm/attributes.h"
 #include "pm/mapping.h"
 #include "snapshot/block_buffer.h"
 #include "snapshot/folder.h"
@@ -191,6 +192,7 @@ Store RestoreChain(const SnapshotChain& chain, ThreadPool& threads, const std::s
   create.key_size = newest.key_size;
   create.value_size = newest.value_size;
   create.geometry = newest.geometry;
+  create.attributes = ReadAttributes(newest.attributes);
   create.initial_capacity = newest.total_items;
   ValidateGrowth(open);
   CapacityInItems(open.capacity, newest.key_size, newest.value_size,
