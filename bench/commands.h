@@ -45,6 +45,9 @@ void AddFindOrInsertCommand(CLI::App& program);
 /// `capacity`: stores that keep a number of items, by each policy.
 void AddCapacityCommand(CLI::App& program);
 
+/// `search`: searches by attributes, with and without an index, and beside writes.
+void AddSearchCommand(CLI::App& program);
+
 /// `scale`: a store over several ranks, each with a shard.
 void AddScaleCommand(CLI::App& program);
 

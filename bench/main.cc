@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   gpm::bench::AddSnapshotCommand(program);
   gpm::bench::AddFindOrInsertCommand(program);
   gpm::bench::AddCapacityCommand(program);
+  gpm::bench::AddSearchCommand(program);
   gpm::bench::AddScaleCommand(program);
   gpm::bench::AddRooflineCommand(program);
   // A file beyond the limit of their size (ulimit -f) is then an error, not the end of the process.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "gpmstore/version.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "pm/text.h"
 #include "shard/manifest.h"
 #include "table/geometry.h"
 
@@ -41,6 +43,23 @@ void RequireWritable(const std::string& path) {
   if (file < 0) refuse(errno);
   close(file);
   unlink(path.c_str());
+}
+
+/// Of NAME:OFFSET:BYTES; what else is wrong is said when the pool is created.
+Attribute AttributeOf(const std::string& text) {
+  Attribute attribute;
+  const std::size_t first = text.find(':');
+  const char* const end = text.data() + text.size();
+  if (first != std::string::npos) {
+    attribute.name = text.substr(0, first);
+    const auto offset = std::from_chars(text.data() + first + 1, end, attribute.offset);
+    if (offset.ec == std::errc{} && offset.ptr != end && *offset.ptr == ':') {
+      const auto bytes = std::from_chars(offset.ptr + 1, end, attribute.bytes);
+      if (bytes.ec == std::errc{} && bytes.ptr == end) return attribute;
+    }
+  }
+  RefuseArgument(
+      fmt::format("--attribute {}: must be NAME:OFFSET:BYTES, such as session:0:8", Quoted(text)));
 }
 
 }  // namespace
@@ -197,12 +216,20 @@ void CreateArguments::AddShardsTo(CLI::App& app) {
       ->check(WholeNumber(1, kMaxShards));
 }
 
+void CreateArguments::AddAttributesTo(CLI::App& app) {
+  app.add_option("--attribute", attributes,
+                 "NAME:OFFSET:BYTES: a number in the values that items are searched by "
+                 "(gpmstore search); of 4 or 8 bytes, unsigned, little-endian; up to 8 of them")
+      ->allow_extra_args(false);
+}
+
 CreateOptions CreateArguments::Options() const {
   CreateOptions options;
   options.key_size = key_size;
   options.value_size = value_size;
   options.geometry = ParseGeometry(geometry);
   options.initial_capacity = initial_capacity;
+  for (const std::string& text : attributes) options.attributes.push_back(AttributeOf(text));
   return options;
 }
 

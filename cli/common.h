@@ -34,8 +34,9 @@ using Commands = std::vector<Command>;
 /// Each adds its subcommands to `app`.
 void AddYcsbCommand(CLI::App& app, Commands& commands);
 void AddReplayCommand(CLI::App& app, Commands& commands);
-void AddInspectCommands(CLI::App& app, Commands& commands);   ///< info, check, dump
-void AddItemCommands(CLI::App& app, Commands& commands);      ///< get, put, del
+void AddInspectCommands(CLI::App& app, Commands& commands);  ///< info, check, dump
+void AddItemCommands(CLI::App& app, Commands& commands);     ///< get, put, del
+void AddSearchCommand(CLI::App& app, Commands& commands);
 void AddPoolCommands(CLI::App& app, Commands& commands);      ///< create, compact, upgrade
 void AddSnapshotCommands(CLI::App& app, Commands& commands);  ///< snapshot, restore
 void AddCrashExploreCommand(CLI::App& app, Commands& commands);
@@ -85,8 +86,8 @@ struct OpenArguments {
   void RequireCacheEffect(ExecutorKind kind) const;
 };
 
-/// --geometry, --initial-capacity, --key-size, --value-size: how a pool is created. Which of them
-/// were given is asked of the options.
+/// --geometry, --initial-capacity, --key-size, --value-size, --attribute: how a pool is created.
+/// Which of them were given is asked of the options.
 struct CreateArguments {
   std::uint32_t key_size = 8;
   std::uint32_t value_size = 128;
@@ -97,12 +98,14 @@ struct CreateArguments {
   CLI::Option* geometry_option = nullptr;
   CLI::Option* initial_capacity_option = nullptr;
   std::uint32_t shards = 0;  ///< 0: one pool
+  std::vector<std::string> attributes;
 
   void AddShardsTo(CLI::App& app);
   void AddKeySizeTo(CLI::App& app, std::uint32_t least_key = 1);
   void AddSizesTo(CLI::App& app, std::uint32_t least_key = 1);  ///< key and value size
   void AddLayoutTo(CLI::App& app);                              ///< geometry and initial capacity
-  /// @throws Error(kInvalidArgument) for a geometry that can't be used
+  void AddAttributesTo(CLI::App& app);
+  /// @throws Error(kInvalidArgument) for a geometry, or an attribute, that can't be used
   CreateOptions Options() const;
   /// @throws Error(kInvalidArgument) when what was given is not what the existing pool is, or says
   ///         how a new one is made

@@ -1,15 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <memory>
-#include <numeric>
 
 #include "cli/common.h"
+#include "cli/item_rows.h"
 #include "cli/pool_files.h"
-#include "cli/shown_bytes.h"
 #include "gpmstore/error.h"
+#include "pm/attributes.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "table/geometry.h"
@@ -93,6 +91,15 @@ nlohmann::ordered_json Info(const std::string& path, bool prints) {
   json["key_size"] = superblock.key_size;
   json["value_size"] = superblock.value_size;
   json["geometry"] = GeometryName(superblock.geometry);
+  const std::vector<Attribute> fields = ReadAttributes(superblock.attributes);
+  json["attributes"] = nlohmann::ordered_json::array();
+  std::string attributes;
+  for (const Attribute& field : fields) {
+    json["attributes"].push_back(
+        {{"name", field.name}, {"offset", field.offset}, {"bytes", field.bytes}});
+    attributes += fmt::format("{}{} ({} bytes at {})", attributes.empty() ? "" : ", ", field.name,
+                              field.bytes, field.offset);
+  }
   json["levels"] = nlohmann::ordered_json::array();
   std::string levels;
   for (std::uint32_t i = 0; i < superblock.level_count; ++i) {
@@ -126,6 +133,7 @@ nlohmann::ordered_json Info(const std::string& path, bool prints) {
                      medium.survives_power_loss ? "yes" : "no"));
     line("keys", fmt::format("{} bytes", superblock.key_size));
     line("values", fmt::format("{} bytes", superblock.value_size));
+    if (!attributes.empty()) line("attributes", attributes);
     line("geometry", GeometryName(superblock.geometry));
     line("levels", levels);
     line("items", fmt::format("{} in {} slots, load factor {:.3f}", report.items, report.slots,
@@ -210,54 +218,21 @@ int RunCheck(const InspectArguments& arguments) {
 
 int RunDump(const InspectArguments& arguments) {
   const PoolFiles files(arguments.pool, ShardFolder::Use::kRead);
-  std::size_t key_size = 0;
-  std::size_t row_bytes = 0;
-  std::vector<std::byte> rows;
+  std::unique_ptr<ItemRows> rows;
   for (const std::string& path : files.paths()) {
     const std::unique_ptr<Pool> pool = OpenReadOnly(path);
-    key_size = pool->superblock().key_size;
-    row_bytes = key_size + pool->superblock().value_size;
+    if (rows == nullptr) {
+      rows = std::make_unique<ItemRows>(pool->superblock().key_size, pool->superblock().value_size);
+    }
     Progress progress;
     VisitPool(
         *pool,
         [&](std::span<const std::byte> key, std::span<const std::byte> value) {
-          rows.insert(rows.end(), key.begin(), key.end());
-          rows.insert(rows.end(), value.begin(), value.end());
+          rows->Add(key, value);
         },
         [&](std::uint64_t done, std::uint64_t total) { progress.Show("dump", done, total); });
   }
-  std::vector<std::size_t> order(rows.size() / row_bytes);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto number = [&](std::size_t row) {
-    std::uint64_t key = 0;
-    std::memcpy(&key, &rows[row * row_bytes], sizeof key);
-    return key;
-  };
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return key_size == 8 ? number(a) < number(b)
-                         : std::memcmp(&rows[a * row_bytes], &rows[b * row_bytes], key_size) < 0;
-  });
-
-  constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-  std::string text;
-  for (const std::size_t row : order) {
-    const auto item = std::span<const std::byte>(rows).subspan(row * row_bytes, row_bytes);
-    if (key_size == 8) {
-      fmt::format_to(std::back_inserter(text), "{}", number(row));
-    } else {
-      // A key of zeros has no text that a command line could hold.
-      const std::string key = ShownBytes(item.first(key_size));
-      text += key.empty() ? HexText(item.first(key_size)) : key;
-    }
-    text += '\t';
-    text += ShownBytes(item.subspan(key_size));
-    text += '\n';
-    if (text.size() >= kBufferBytes) {
-      Print(text);
-      text.clear();
-    }
-  }
-  Print(text);
+  rows->Print(true);
   return kExitOk;
 }
 

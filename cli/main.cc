@@ -74,6 +74,7 @@ int Main(int argc, char** argv) {
   gpm::cli::AddReplayCommand(app, commands);
   gpm::cli::AddInspectCommands(app, commands);
   gpm::cli::AddItemCommands(app, commands);
+  gpm::cli::AddSearchCommand(app, commands);
   gpm::cli::AddPoolCommands(app, commands);
   gpm::cli::AddSnapshotCommands(app, commands);
   gpm::cli::AddCrashExploreCommand(app, commands);

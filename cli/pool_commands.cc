@@ -88,6 +88,7 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
             RunCreate);
     arguments->create.AddSizesTo(*create);
     arguments->create.AddLayoutTo(*create);
+    arguments->create.AddAttributesTo(*create);
     arguments->create.AddShardsTo(*create);
     create->add_flag("--overwrite", arguments->overwrite,
                      "Take a DAX device also where it is not empty: what it holds is lost");
@@ -95,6 +96,7 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
         "Examples:\n"
         "  gpmstore create /dev/shm/p --value-size 100\n"
         "  gpmstore create /dev/shm/s --shards 4\n"
+        "  gpmstore create /dev/shm/b --attribute session:0:8 --attribute model:8:4\n"
         "  gpmstore create p --key-size 32 --geometry 1L-2H-16S --initial-capacity 1000000");
   }
   constexpr const char* kClosed = "Pool file that no store has open";

@@ -69,6 +69,22 @@ Items ItemsOf(StoreImpl& store) {
   return items;
 }
 
+/// The same by a search, which batches run beside.
+Items SearchedItemsOf(StoreImpl& store) {
+  const Query all;
+  const SearchResult result = store.Search({&all, 1}, {.values = true});
+  Items items;
+  for (std::uint64_t row = 0; row < result.counts[0]; ++row) {
+    const auto key = std::span(result.keys).subspan(row * store.key_size(), store.key_size());
+    const auto value =
+        std::span(result.values).subspan(row * store.value_size(), store.value_size());
+    if (!items.emplace(std::vector<std::byte>(key.begin(), key.end()), ValueNumber(value)).second) {
+      throw Violation("a search found a key twice");
+    }
+  }
+  return items;
+}
+
 OpenOptions OpenWith(const Workload& workload, std::uint64_t max_bytes) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
@@ -186,7 +202,7 @@ void ScheduleRunner::RunClient(StoreImpl& store, std::vector<ClientCall>& calls)
   try {
     for (ClientCall& call : calls) {
       scheduler_.Yield();
-      if (call.kind == ClientCall::Kind::kForEach) {
+      if (call.kind == ClientCall::Kind::kForEach || call.kind == ClientCall::Kind::kSearch) {
         Snapshot(store, call);
         continue;
       }
@@ -228,7 +244,8 @@ void ScheduleRunner::Return(const ClientCall& call) {
 /// A call that is as a batch of finds of every key.
 void ScheduleRunner::Snapshot(StoreImpl& store, ClientCall& call) {
   Invoke(call);
-  const Items items = ItemsOf(store);
+  const Items items =
+      call.kind == ClientCall::Kind::kSearch ? SearchedItemsOf(store) : ItemsOf(store);
   Return(call);
   for (const std::uint64_t number : workload_.key_numbers) {
     std::vector<std::byte> key(setup_.config.key_size);
@@ -261,9 +278,9 @@ History ScheduleRunner::HistoryUntil(std::size_t crash_event) const {
         op.written = call.value_numbers[i];
         op.result = call.results[i];
         if (HasFound(op.op, op.result)) {
-          op.found = call.kind == ClientCall::Kind::kForEach
-                         ? call.value_numbers[i]
-                         : ValueNumber(std::span(call.found).subspan(i * value_size, value_size));
+          op.found = call.kind == ClientCall::Kind::kBatch
+                         ? ValueNumber(std::span(call.found).subspan(i * value_size, value_size))
+                         : call.value_numbers[i];
         }
         op.invoked_at = times.invoked_at;
         op.returned_at = returned ? times.returned_at : kPending;

@@ -284,7 +284,7 @@ Workload MakeWorkload(std::uint64_t seed) {
     for (ClientCall& call : calls) {
       call.id = next_id++;
       if (!is_duel && below(24) == 0) {
-        call.kind = ClientCall::Kind::kForEach;
+        call.kind = call.id % 2 == 0 ? ClientCall::Kind::kForEach : ClientCall::Kind::kSearch;
         continue;
       }
       if (has_cache && !is_duel && below(12) == 0) {

@@ -56,7 +56,7 @@ BasePool MakeBasePool(const TableSetup& setup, ScratchPool* pool);
 
 /// One call of a client, with its arrays.
 struct ClientCall {
-  enum class Kind : std::uint8_t { kBatch, kForEach, kLoadCache };
+  enum class Kind : std::uint8_t { kBatch, kForEach, kSearch, kLoadCache };
   Kind kind = Kind::kBatch;
   bool mixed = true;            ///< kinds in an array; else all operations are of one kind
   bool without_values = false;  ///< mixed: what would write is invalid

@@ -122,6 +122,7 @@ bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_r
     throw;
   }
   in_flight->drain = draining_.Take(in_flight->demand);
+  if (in_flight->demand.scope || Writes(in_flight->demand)) ++changers_;
   for (const auto& [id, other] : active_) {
     if (other == in_flight) continue;
     in_flight->beside_writes |= Writes(other->demand);

@@ -150,6 +150,12 @@ class Admission {
   /// A batch that has ended.
   void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
 
+  /// Batches and scopes that may change items, begun so far. Where it is what who was alone saw
+  /// when no batch was left unfinished, the items are as they were then.
+  std::uint64_t changers() const { return changers_; }
+  /// Who is alone is about to change items by itself.
+  void CountChanger() GPM_REQUIRES(store_state) { ++changers_; }
+
   /// Of the batches that have ended.
   FindTotals Totals() const {
     const std::uint64_t hits = cache_hits_.load();  // first: never more than what was found
@@ -185,6 +191,7 @@ class Admission {
   std::uint64_t alone_asked_ GPM_GUARDED_BY(mutex_) = 0;
   /// Of those, ended: a new scope waits for all asked before it.
   std::uint64_t alone_ended_ GPM_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> changers_{0};
   Batches active_ GPM_GUARDED_BY(mutex_);
   Batches unfinished_ GPM_GUARDED_BY(mutex_);  ///< ended, with operations left over
   bool left_behind_ GPM_GUARDED_BY(store_state) = false;

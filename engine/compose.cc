@@ -59,6 +59,7 @@ std::optional<LevelSizes> StoreImpl::SizesToCompose(std::uint64_t inserts) {
   space_.Reclaim();
   resizer_.EndDraining();
   if (!PaysToCompose(inserts)) return {};
+  admission_.CountChanger();
   const Superblock& superblock = pool_->superblock();
   const LevelSizes sizes = resizer_.growth().Reach(
       SizesOf(superblock), static_cast<double>(inserts) / Space::kComfortableLoad);

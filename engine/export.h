@@ -2,41 +2,33 @@
 #define GPM_ENGINE_EXPORT_H_
 
 #include <memory>
-#include <optional>
 
-#include "engine/maintenance.h"
-#include "engine/snapshot.h"
+#include "engine/held_items.h"
+#include "engine/query_plan.h"
 #include "gpmstore/export.h"
 
 namespace gpm {
 
 class StoreImpl;
 
-/// An export that is open: what a snapshot has, and how far it has come. From the instant on its
-/// cells are held, so that the values in them stay as they were.
+/// An export that is open: the items of its instant, and how far it has come.
 class ExportState {
  public:
   ExportState(std::shared_ptr<StoreImpl> store, const ExportOptions& options);
-  ~ExportState();
-  ExportState(const ExportState&) = delete;
-  ExportState& operator=(const ExportState&) = delete;
 
   std::uint64_t Next(std::span<std::byte> keys, std::span<std::byte> values);
-  bool ended() const { return next_ == copy_->items; }
-  std::uint64_t items() const { return copy_->total; }
+  bool ended() const { return next_ == items_.count(); }
+  std::uint64_t items() const { return items_.total(); }
   bool InHomeProcess() const;
 
  private:
-  void KeepBase(std::uint32_t range_bits);
-  const std::byte* ValueOf(std::uint64_t item) const;
   bool IsWanted(const std::byte* value) const;
 
   const std::shared_ptr<StoreImpl> store_;
   const ExportOptions options_;
-  std::optional<Snapshots::Turn> turn_;
-  std::unique_ptr<TableCopy> copy_;
-  std::optional<Snapshots::Copying> copying_;
-  std::uint64_t next_ = 0;  ///< item of the copy
+  const QueryPlan where_;
+  HeldItems items_;
+  std::uint64_t next_ = 0;
 };
 
 }  // namespace gpm

@@ -13,6 +13,7 @@
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
+#include "pm/attributes.h"
 #include "pm/gpu_host.h"
 #include "pm/mapping.h"
 #include "snapshot/chain_items.h"
@@ -136,6 +137,7 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   // An executor that composes levels makes room for them as they come.
   const bool composes = open.executor != ExecutorKind::kCpu && GpuCount() > 0;
   create.initial_capacity = composes ? 0 : newest.total_items;
+  create.attributes = ReadAttributes(newest.attributes);
   ValidateGrowth(open);
   CapacityInItems(open.capacity, newest.key_size, newest.value_size,
                   {newest.geometry, open.growth});

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/store_impl.h"
+#include "engine/wait_until.h"
 #include "snapshot/reader.h"
 #include "snapshot/writer.h"
 #include "table/key_rows.h"
@@ -112,7 +113,8 @@ void Snapshots::RefuseExporter() {
 Snapshots::Turn::Turn(Snapshots& snapshots, bool exports) : snapshots_(snapshots) {
   MutexLock lock(snapshots.mutex_);
   snapshots.RefuseExporter();
-  snapshots.changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !snapshots.taken_; });
+  WaitUntil(lock, snapshots.changed_, snapshots.tracer_,
+            [&]() GPM_REQUIRES(snapshots.mutex_) { return !snapshots.taken_; });
   snapshots.taken_ = true;
   if (exports) snapshots.exporter_ = std::this_thread::get_id();
 }
@@ -138,7 +140,7 @@ Snapshots::Copying::~Copying() {
 void Snapshots::AwaitCopied() {
   MutexLock lock(mutex_);
   RefuseExporter();
-  changed_.wait(lock.native(), [&]() GPM_NOT_CHECKED { return !copying_; });
+  WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !copying_; });
 }
 
 bool Snapshots::exporting() {
@@ -221,6 +223,7 @@ SnapshotHeader StoreImpl::BeginHeader(const SnapshotOptions& options) {
   header.value_size = value_size_;
   header.geometry = superblock.geometry;
   std::copy(std::begin(superblock.hash_seed), std::end(superblock.hash_seed), header.hash_seed);
+  std::copy(std::begin(superblock.attributes), std::end(superblock.attributes), header.attributes);
   header.total_items = space_.items();
   return header;
 }
@@ -244,12 +247,13 @@ void StoreImpl::TakeWholeCopy(CopyShape shape, std::unique_ptr<TableCopy>* copy)
 }
 
 double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
-                              std::optional<Snapshots::Copying>* copying) {
+                              std::optional<Snapshots::Copying>* copying, std::uint64_t* version) {
   // (The log is told when the values are copied: it may call what waits for that.)
   const Admission::Alone alone(admission_, Admission::Telling::kLater);
   const auto start = Clock::now();
   health_.Check();
   FinishBatches();  // so that all of each is in the snapshot
+  if (version != nullptr) *version = admission_.changers();
   const bool has_cells = !InlineValues(value_size_);
   const std::uint64_t tail = has_cells ? executor_->Positions().cells_tail : 0;
   TakeWholeCopy(shape, copy);

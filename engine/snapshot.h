@@ -8,6 +8,7 @@
 
 #include "gpmstore/stats.h"
 #include "pm/mutex.h"
+#include "pm/tracer.h"
 #include "snapshot/format.h"
 
 namespace gpm {
@@ -30,6 +31,8 @@ std::uint64_t RoomForCopy(std::uint64_t items);
 /// Thread safety: any thread.
 class Snapshots {
  public:
+  explicit Snapshots(PmTracer* tracer) : tracer_(tracer) {}
+
   /// Waits for the turn.
   class Turn {
    public:
@@ -72,6 +75,7 @@ class Snapshots {
   void AddTo(StoreStats* stats);
 
  private:
+  PmTracer* const tracer_;
   Mutex mutex_;
   void RefuseExporter() GPM_REQUIRES(mutex_);
 

@@ -131,11 +131,16 @@ bool IsGone(const std::string& path) {
 
 /// @throws Error(kInvalidArgument) when an existing pool is not as the caller would create it
 void CheckSizes(const std::string& path, const Store& store, const CreateOptions& create) {
-  if (store.key_size() == create.key_size && store.value_size() == create.value_size) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      fmt::format("{}: the pool has keys of {} bytes and values of {}, not of {} and {}", path,
-                  store.key_size(), store.value_size(), create.key_size, create.value_size));
+  if (store.key_size() != create.key_size || store.value_size() != create.value_size) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{}: the pool has keys of {} bytes and values of {}, not of {} and {}", path,
+                    store.key_size(), store.value_size(), create.key_size, create.value_size));
+  }
+  if (!create.attributes.empty() && store.attributes() != create.attributes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                path + ": the pool has other attributes, which stay as it was created");
+  }
 }
 
 }  // namespace
@@ -244,6 +249,7 @@ const std::shared_ptr<StoreImpl>& Store::Opened() const {
 
 std::uint32_t Store::key_size() const { return Opened()->key_size(); }
 std::uint32_t Store::value_size() const { return Opened()->value_size(); }
+const std::vector<Attribute>& Store::attributes() const { return Opened()->attributes(); }
 
 std::uint64_t Store::Apply(const Batch& batch) { return ApplyAndEvict(batch, nullptr); }
 
@@ -384,6 +390,21 @@ SnapshotResult Store::Snapshot(const std::string& path, const SnapshotOptions& o
 
 Exporter Store::Export(const ExportOptions& options) {
   return Exporter(ExportStatePtr(new ExportState(Opened(), options)));
+}
+
+SearchResult Store::Search(std::span<const Query> queries, const SearchOptions& options) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  return impl->Search(queries, options);
+}
+
+void Store::Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  impl->Search(queries, limit, matches);
+}
+
+std::uint64_t Store::EraseWhere(const Query& query) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  return impl->EraseWhere(query);
 }
 
 Ticket Store::RefreshCache() {

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "engine/profiler_range.h"
+#include "pm/attributes.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
@@ -87,6 +88,7 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
     : pool_(std::move(pool)),
       key_size_(pool_->superblock().key_size),
       value_size_(pool_->superblock().value_size),
+      attributes_(ReadAttributes(pool_->superblock().attributes)),
       log_(open.log),
       executor_(MakeExecutor(open, *pool_, &log_)),
       cache_(open.cache, pool_->mapping().persist().tracer()),
@@ -94,8 +96,10 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth,
                open.growth_pause),
       admission_(*executor_, health_, space_, draining_, log_, pool_->mapping().persist().tracer()),
+      snapshots_(pool_->mapping().persist().tracer()),
       grow_above_(open.grow_above),
-      compact_below_(open.compact_below) {
+      compact_below_(open.compact_below),
+      search_index_bytes_(open.search_index_bytes) {
   ValidateGrowth(open);
   RequireCacheCanBe(open.cache, executor_->kind());
   SetCapacity(open.capacity);
@@ -136,6 +140,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   config.key_size = create.key_size;
   config.value_size = create.value_size;
   config.geometry = create.geometry;
+  config.attributes = create.attributes;
   std::uint64_t seed = create.hash_seed ? *create.hash_seed : RandomWord();
   config.hash_seed[0] = Scramble(seed + 0x9E3779B97F4A7C15ull);
   config.hash_seed[1] = Scramble(seed + 2 * 0x9E3779B97F4A7C15ull) | 1;
@@ -629,6 +634,8 @@ StoreStats StoreImpl::Stats() {
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;
   stats.geometry = superblock.geometry;
+  stats.attributes = attributes_;
+  AddSearchesTo(&stats);
   stats.executor = executor_->kind();
   stats.threads = executor_->threads();
   stats.medium = pool_->mapping().medium();

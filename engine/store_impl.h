@@ -21,11 +21,15 @@
 #include "engine/snapshot_keeper.h"
 #include "engine/space.h"
 #include "gpmstore/store.h"
+#include "pm/mutex.h"
 #include "pm/pool.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 
-class ExportState;
+class AttributeIndex;
+class HeldItems;
+class QueryPlan;
 class WordMap;
 
 /// A store: a pool, an executor, and who may use them when. It leads a batch from its admission to
@@ -50,6 +54,7 @@ class StoreImpl {
   const HomeProcess& process() const { return process_; }
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
+  const std::vector<Attribute>& attributes() const { return attributes_; }
 
   /// @param evicted where the batch puts what it evicts, or null
   std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream, Evicted* evicted = nullptr);
@@ -80,6 +85,9 @@ class StoreImpl {
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
+  SearchResult Search(std::span<const Query> queries, const SearchOptions& options);
+  void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
+  std::uint64_t EraseWhere(const Query& query);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
   /// Takes snapshots by a schedule from now on, in a folder that is empty or this pool's.
   /// @param changed whether the store may hold what the folder does not; else it is looked at
@@ -122,7 +130,6 @@ class StoreImpl {
 
   // Of a store with a capacity (engine/evict.cc).
 
-  friend class ExportState;
   struct BatchKeys;
   /// Makes sure that so many items more leave no more than the capacity, by evicting others.
   /// REQUIRES: the caller has the turn (Bound::Turn), and has not begun the batch.
@@ -146,6 +153,23 @@ class StoreImpl {
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 
+  // Of a search (engine/search.cc).
+
+  friend class HeldItems;
+  /// The index of the state that the items are in now, or null.
+  std::shared_ptr<const AttributeIndex> CurrentIndex();
+  void AddSearchesTo(StoreStats* stats);
+  /// Makes it, if it is to be made now. @return it, or null
+  std::shared_ptr<const AttributeIndex> MakeIndex(const HeldItems& items, ThreadPool* threads);
+  /// Calls use(lists, threads) with what queries match. @param values whether they are wanted
+  template <class Use>
+  void SearchInto(std::span<const Query> queries, bool rows, bool values, std::uint64_t limit,
+                  const Use& use);
+  /// Erases those of the keys whose values match. @return how many
+  std::uint64_t EraseMatching(std::span<const std::byte> keys, const QueryPlan& plan);
+  /// Runs a batch of finds or erases to its end. @throws as Wait
+  void RunAlone(const Batch& batch) GPM_REQUIRES(store_state);
+
   // Of a snapshot, by who has the turn.
 
   SnapshotHeader BeginHeader(const SnapshotOptions& options);
@@ -153,9 +177,10 @@ class StoreImpl {
   /// comparing all items with the chain's. When it throws, there is no base.
   void TrackSince(const std::vector<std::string>& files);
   SnapshotResult TakeSnapshot(const std::string& path, const SnapshotOptions& options);
-  /// @param copy made anew where it has too little room @return seconds that batches were excluded
+  /// @param copy made anew where it has too little room @param version of the instant, or null
+  /// @return seconds that batches were excluded
   double TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>* copy,
-                     std::optional<Snapshots::Copying>* copying);
+                     std::optional<Snapshots::Copying>* copying, std::uint64_t* version = nullptr);
   void ReleaseCells();
   /// Of the cells that are held, those that a copy names are needed. @param copy was fetched
   void NameHeldCells(const TableCopy& copy);
@@ -215,6 +240,7 @@ class StoreImpl {
   std::unique_ptr<Pool> pool_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
+  const std::vector<Attribute> attributes_;
   Log log_;
   std::unique_ptr<Executor> executor_;
   Health health_;
@@ -230,6 +256,13 @@ class StoreImpl {
   RecoveryStats recovery_;
   std::uint64_t opened_sequence_ = 0;  ///< of the superblock, if the pool was closed in order
   std::atomic<std::uint64_t> logged_refreshes_{0};
+  std::atomic<std::uint64_t> searches_{0};
+  std::atomic<std::uint64_t> search_scans_{0};
+  const std::uint64_t search_index_bytes_;  ///< at most
+  Mutex index_mutex_;
+  std::shared_ptr<const AttributeIndex> index_ GPM_GUARDED_BY(index_mutex_);  ///< or null
+  /// Admission::changers of the last search that looked at all items.
+  std::uint64_t scanned_ GPM_GUARDED_BY(index_mutex_) = ~std::uint64_t{0};
   std::uint64_t reserved_ GPM_GUARDED_BY(store_state) = 0;  ///< items that there is to be room for
   std::uint64_t given_back_ GPM_GUARDED_BY(store_state) = 0;  ///< bytes, by Compact
   std::uint64_t displaced_items_ GPM_GUARDED_BY(store_state) = 0;

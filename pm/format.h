@@ -66,6 +66,13 @@ struct SegmentEntry {
   std::uint64_t bytes;
 };
 
+/// A field of the values (Attribute). Those that there are come first.
+struct AttributeEntry {
+  char name[15];       ///< zeros behind it
+  std::uint8_t bytes;  ///< 4 or 8; 0: there is none, and all of the entry is 0
+  std::uint32_t offset;
+};
+
 struct Superblock {
   std::uint64_t magic;
   std::uint32_t version;
@@ -85,12 +92,14 @@ struct Superblock {
   /// there are more, a resize is under way and the others are being drained, the oldest first.
   LevelEntry levels[kMaxLevels];  ///< zeros behind the last
   SegmentEntry segments[kMaxSegments];
-  std::uint8_t padding[kSuperblockBytes - 88 - 16 * kMaxLevels - 16 * kMaxSegments];
+  AttributeEntry attributes[kMaxAttributes];
+  std::uint8_t padding[8];
 };
 
 static_assert(sizeof(Geometry) == 3);
 static_assert(sizeof(LevelEntry) == 16);
 static_assert(sizeof(SegmentEntry) == 16);
+static_assert(sizeof(AttributeEntry) == 20);
 static_assert(std::is_trivially_copyable_v<Superblock>);
 static_assert(sizeof(Superblock) == kSuperblockBytes);
 static_assert(offsetof(Superblock, magic) == 0);
@@ -107,6 +116,7 @@ static_assert(offsetof(Superblock, level_count) == 72);
 static_assert(offsetof(Superblock, segment_count) == 76);
 static_assert(offsetof(Superblock, levels) == 88);
 static_assert(offsetof(Superblock, segments) == 88 + 16 * kMaxLevels);
+static_assert(offsetof(Superblock, attributes) == 88 + 16 * kMaxLevels + 16 * kMaxSegments);
 
 GPM_HD constexpr std::uint64_t RoundUp(std::uint64_t n, std::uint64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;

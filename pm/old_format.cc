@@ -98,6 +98,7 @@ std::optional<Superblock> UpgradedSuperblock(const std::byte* copies, std::uint6
   }
   Superblock superblock = in_force->version == 1 ? WithLevelList(*in_force, path) : *in_force;
   superblock.version = kPoolVersion;
+  std::fill(std::begin(superblock.attributes), std::end(superblock.attributes), AttributeEntry{});
   ++superblock.sequence;
   superblock.crc = SuperblockCrc(superblock);
   if (const std::string defect = ContentsDefect(superblock, pool_bytes); !defect.empty()) {

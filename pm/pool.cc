@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gpmstore/error.h"
+#include "pm/attributes.h"
 
 namespace gpm {
 namespace {
@@ -47,6 +48,7 @@ Superblock FirstSuperblock(const PoolConfig& config) {
   first.hash_seed[0] = config.hash_seed[0];
   first.hash_seed[1] = config.hash_seed[1];
   LayLevels(&first, config.levels, FirstExtentOffset(config.key_size, config.geometry));
+  WriteAttributes(config.attributes, first.attributes);
   first.crc = SuperblockCrc(first);
   return first;
 }
@@ -78,6 +80,7 @@ void ValidateConfig(const PoolConfig& config) {
   for (std::size_t i = 0; i < config.levels.size() && defect.empty(); ++i) {
     defect = LevelSizeDefect(config.geometry, config.levels[i]);
   }
+  if (defect.empty()) defect = AttributesDefect(config.attributes, config.value_size);
   if (!defect.empty()) throw Error(ErrorCode::kInvalidArgument, defect);
 }
 

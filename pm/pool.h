@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "pm/format.h"
 #include "pm/mapping.h"
@@ -20,6 +21,7 @@ struct PoolConfig {
   Geometry geometry;
   std::uint64_t hash_seed[2] = {0, 0};
   LevelSizes levels;  ///< the first ones: geometry.levels of them
+  std::vector<Attribute> attributes{};
 };
 
 /// The PM region of one store: its mapping, its superblock, its space.
@@ -136,7 +138,8 @@ class Pool {
   bool read_only_ = false;
 };
 
-/// @throws Error(kInvalidArgument) saying which key size, value size or geometry would be right
+/// @throws Error(kInvalidArgument) saying which key size, value size, geometry or attributes would
+/// be right
 void ValidateConfig(const PoolConfig& config);
 
 }  // namespace gpm

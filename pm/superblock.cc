@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "gpmstore/error.h"
+#include "pm/attributes.h"
 #include "pm/crc32c.h"
 #include "pm/space.h"
 
@@ -66,7 +67,8 @@ std::string ConfigDefect(std::uint32_t key_size, std::uint32_t value_size, Geome
 std::string ContentsDefect(const Superblock& copy, std::uint64_t pool_bytes) {
   std::string defect = ConfigDefect(copy.key_size, copy.value_size, copy.geometry);
   if (defect.empty() && copy.clean > 1) defect = "the mark of an orderly close is neither 0 nor 1";
-  return defect.empty() ? LayoutDefect(copy, pool_bytes) : defect;
+  if (defect.empty()) defect = LayoutDefect(copy, pool_bytes);
+  return defect.empty() ? AttributesDefect(copy.attributes, copy.value_size) : defect;
 }
 
 int ChooseSuperblock(const std::byte* copies, std::uint64_t pool_bytes, const std::string& path) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "pm/attributes.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
 #include "table/geometry.h"
@@ -42,6 +43,7 @@ StoreStats PoolReader::Stats() const {
   stats.key_size = superblock.key_size;
   stats.value_size = superblock.value_size;
   stats.geometry = superblock.geometry;
+  stats.attributes = ReadAttributes(superblock.attributes);
   stats.medium = impl_->pool().mapping().medium();
   stats.recovery.was_clean = report.clean;
   return stats;

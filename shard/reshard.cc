@@ -73,7 +73,8 @@ Manifest MakePools(const ShardFolder& folder, const ShardOptions& options,
     create = {.key_size = stats.key_size,
               .value_size = stats.value_size,
               .geometry = stats.geometry,
-              .initial_capacity = items};
+              .initial_capacity = items,
+              .attributes = stats.attributes};
   }
   const auto set = MakeShards(folder, options.shards, open, &manifest,
                               [&](std::uint32_t shard, const std::string& path) {

@@ -38,11 +38,12 @@ struct SnapshotHeader {
   std::uint64_t ranges = 0;       ///< changed, of an increment; listed in ascending order
   std::uint32_t range_bits = 0;   ///< a key's range: so many high bits of its hash; 0: no increment
   std::uint32_t reserved1 = 0;
+  AttributeEntry attributes[kMaxAttributes]{};  ///< of the pool
 
   bool is_increment() const { return range_bits != 0; }
 };
 static_assert(std::is_trivially_copyable_v<SnapshotHeader>);
-static_assert(sizeof(SnapshotHeader) == 136);
+static_assert(sizeof(SnapshotHeader) == 296);
 
 enum class BlockKind : std::uint32_t {
   kRanges = 1,  ///< numbers of 4 bytes

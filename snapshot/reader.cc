@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/attributes.h"
 #include "pm/crc32c.h"
 #include "pm/superblock.h"
 #include "snapshot/block_buffer.h"
@@ -98,7 +99,8 @@ SnapshotHeader SnapshotFile::ReadHeader() const {
   if (Crc32c(page.data(), kPageBytes) != header.crc) {
     Refuse("damaged snapshot: checksum mismatch of its header");
   }
-  const std::string defect = ConfigDefect(header.key_size, header.value_size, header.geometry);
+  std::string defect = ConfigDefect(header.key_size, header.value_size, header.geometry);
+  if (defect.empty()) defect = AttributesDefect(header.attributes, header.value_size);
   if (!defect.empty()) Refuse("damaged snapshot: " + defect);
   if (header.range_bits > kMostRangeBits || header.items > kMostThings ||
       header.ranges > kMostThings || header.is_increment() != (header.sequence > 0) ||

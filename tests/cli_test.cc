@@ -18,7 +18,7 @@ TEST_F(CliTest, HelpOfEveryCommandHasExamples) {
   EXPECT_EQ(all.status, 0);
   for (const char* command :
        {"ycsb", "replay", "info", "check", "dump", "create", "get", "put", "del", "compact",
-        "upgrade", "snapshot", "restore", "crash-explore", "crash-test"}) {
+        "upgrade", "snapshot", "restore", "search", "crash-explore", "crash-test"}) {
     EXPECT_NE(all.out.find(command), std::string::npos) << command;
     const Ran ran = Run(std::string(command) + " --help");
     EXPECT_EQ(ran.status, 0) << command;

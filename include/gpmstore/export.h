@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "gpmstore/search.h"
+
 namespace gpm {
 
 class ExportState;
@@ -23,6 +25,7 @@ struct ExportOptions {
   std::uint32_t score_offset = 0;  ///< bytes
   std::uint64_t least = 0;
   std::uint64_t most = ~std::uint64_t{0};
+  Query where{};  ///< those alone that match it
   /// If not empty: the file of the snapshot that was taken of this store last, since it was opened,
   /// with SnapshotOptions::track_changes. The export has the items that were added or updated
   /// since, and of those that were not, the few that share a hash range with one that was changed

@@ -149,6 +149,11 @@ struct OpenOptions {
   CacheOptions cache{};  ///< directory and cache, in the executor's memory
   AccessOptions access{};
   SnapshotSchedule snapshot{};
+  /// What searches by attributes (Store::Search) may keep in host memory from one to the next, in
+  /// bytes: keys and attributes of all items, in the order of each attribute. The second search of
+  /// a state that no batch has changed makes it; those after it look there alone, until a batch
+  /// begins that may write. 0: each search looks at all items (docs/SEARCH.md).
+  std::uint64_t search_index_bytes = 0;
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the
   /// pool to grow (once, until it has again). By the threads that call the store and the one that
@@ -175,6 +180,17 @@ std::string GeometryName(Geometry geometry);
 
 inline constexpr std::uint32_t kMaxValueBytes = 16 << 20;
 
+/// A field of the values of a pool, by which items can be searched (gpmstore/search.h): an unsigned
+/// number, little-endian. Fields may overlap.
+struct Attribute {
+  std::string name;          ///< 1 to 15 letters, digits and _, no digit first; not "and"
+  std::uint32_t offset = 0;  ///< in the value, bytes
+  std::uint32_t bytes = 8;   ///< 4 or 8
+
+  friend bool operator==(const Attribute&, const Attribute&) = default;
+};
+inline constexpr std::uint32_t kMaxAttributes = 8;
+
 /// What is fixed when a pool is created.
 struct CreateOptions {
   std::uint32_t key_size = 8;      ///< bytes: 1 to 255
@@ -185,6 +201,7 @@ struct CreateOptions {
   /// Of a DAX device: what it holds is lost. Else one that is not empty is refused, as is any file.
   bool overwrite = false;
   std::optional<std::uint64_t> hash_seed{};  ///< for reproducible layouts in tests; else random
+  std::vector<Attribute> attributes{};       ///< kMaxAttributes at most, of different names
 };
 
 }  // namespace gpm

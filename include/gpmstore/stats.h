@@ -100,15 +100,19 @@ struct StoreStats {
   std::uint64_t snapshots = 0;        ///< taken since open
   std::uint64_t snapshot_bytes = 0;   ///< of their files
   double snapshot_pause_seconds = 0;  ///< that batches were excluded for at the last one's instant
-  std::uint64_t snapshot_failures = 0;  ///< of OpenOptions::snapshot, since open
-  std::string snapshot_error;           ///< of the last of those, if it failed; else empty
-  std::uint64_t gpu_bytes = 0;          ///< GPU memory this store allocated
+  std::uint64_t snapshot_failures = 0;   ///< of OpenOptions::snapshot, since open
+  std::string snapshot_error;            ///< of the last of those, if it failed; else empty
+  std::uint64_t searches = 0;            ///< calls of Search that ended well, since open
+  std::uint64_t search_scans = 0;        ///< of those, that looked at all items
+  std::uint64_t search_index_bytes = 0;  ///< of host memory, that searches keep; may be out of date
+  std::uint64_t gpu_bytes = 0;           ///< GPU memory this store allocated
   /// Beside those: GPU memory that it keeps for its next arrays, a 512th of the device's at most;
   /// given back by Compact and Close. With CacheOptions::bytes none.
   std::uint64_t gpu_bytes_kept = 0;
   std::uint32_t key_size = 0;
   std::uint32_t value_size = 0;
   Geometry geometry;
+  std::vector<Attribute> attributes;           ///< of the values
   ExecutorKind executor = ExecutorKind::kCpu;  ///< kCpu or kCuda
   unsigned threads = 0;                        ///< cpu executor
   MediumInfo medium;

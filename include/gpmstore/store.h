@@ -8,11 +8,13 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "gpmstore/batch.h"
 #include "gpmstore/error.h"
 #include "gpmstore/export.h"
 #include "gpmstore/options.h"
+#include "gpmstore/search.h"
 #include "gpmstore/snapshot.h"
 #include "gpmstore/stats.h"
 
@@ -115,7 +117,8 @@ class Store {
   /// Opens the pool if it exists, and else creates it. Processes may do so at once: one creates the
   /// pool and has it, the others get kBusy while it does. Where `open.snapshot.restore` says so,
   /// and there are snapshots, a pool that is not there is restored, and not created.
-  /// @param create of an existing pool, its key size and value size have to be those of the pool
+  /// @param create of an existing pool, its key size, value size and attributes, if it has some,
+  ///        have to be those of the pool
   /// @throws as Create and Open; Error(kInvalidArgument) for a pool of other sizes
   static Store OpenOrCreate(const std::string& path, const CreateOptions& create,
                             const OpenOptions& open = {});
@@ -143,8 +146,9 @@ class Store {
 
   explicit operator bool() const { return impl_ != nullptr; }  ///< whether it is not empty
 
-  std::uint32_t key_size() const;    ///< bytes
-  std::uint32_t value_size() const;  ///< bytes
+  std::uint32_t key_size() const;                    ///< bytes
+  std::uint32_t value_size() const;                  ///< bytes
+  const std::vector<Attribute>& attributes() const;  ///< of the values; stays as it is
 
   /// Runs a batch to completion.
   /// @return how many of its operations were not kOk; kNotCounted with results in device memory
@@ -262,6 +266,29 @@ class Store {
   ///         tracked since that snapshot), kNotFound, kDamaged (its file), kBusy, kGpu;
   ///         std::bad_alloc
   [[nodiscard]] Exporter Export(const ExportOptions& options = {});
+
+  /// The items whose attributes match each of the queries, as they are at one instant of this call,
+  /// while other threads' batches go on: what batches that ended before it left, and nothing of
+  /// those that begin after it. Batches are excluded for the instant, as by Export, and the same is
+  /// in host memory until it ends; the values of all items are then read once, for all queries. It
+  /// takes turns with snapshots, exports and other searches. Until it ends, Reserve, Compact,
+  /// Close, and a batch that lacks cells wait for it. A search that finds all in an index
+  /// (OpenOptions::search_index_bytes) does nothing of this.
+  /// @throws Error kInvalidArgument (a condition is on no attribute of the pool; values without
+  ///         keys), kBusy (the calling thread has an export, or a device scope, open), kGpu;
+  ///         std::bad_alloc
+  SearchResult Search(std::span<const Query> queries, const SearchOptions& options = {});
+  /// The same, in arrays of the caller's. Those that are too small are no error: `matches` says.
+  /// @param limit as SearchOptions has it
+  /// @throws also Error(kInvalidArgument) (lengths of arrays, or device memory)
+  void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
+
+  /// Erases what a query matches: an item if it matches at one instant of this call, and still does
+  /// when it is erased. So every item goes that matches throughout, and none that does not match
+  /// when it goes, though other batches change items meanwhile. The items are erased some thousand
+  /// at a time, for each of which batches are excluded. An error, or a crash, leaves some erased.
+  /// @return how many were erased @throws as Search and Apply
+  std::uint64_t EraseWhere(const Query& query);
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.

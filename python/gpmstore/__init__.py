@@ -14,11 +14,13 @@ from ._batch import Evicted, Found, FoundOrInserted, Outcome, Ticket
 from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, InvalidArgumentError,
                       IoError, NoSpaceError, NotFoundError, UnsupportedError)
 from ._initial import Constant, Normal, Uniform
+from ._search import Matches
 from ._store import Export, Reader, Store, create, open, open_or_create, restore
 
 __all__ = [
     "BusyError", "Constant", "DamagedError", "Error", "ErrorCode", "Evicted", "ExistsError",
-    "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "NoSpaceError", "Normal",
+    "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "Matches", "NoSpaceError",
+    "Normal",
     "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
     "UnsupportedError", "__version__", "create", "open", "open_or_create", "restore",
 ]

@@ -15,6 +15,7 @@ from ._batch import Array, Evicted, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op, Result
 from ._errors import Error, NoSpaceError
 from ._initial import Constant, Initial, Normal, Uniform, element_of
+from ._search import Bound, Matches, Where, query_text
 
 if TYPE_CHECKING:
     from typing_extensions import Required, Self, Unpack
@@ -60,6 +61,7 @@ class OpenOptions(TypedDict, total=False):
     access_by_address: bool  # executor cuda, for measurements
     access_combine: bool
     access_dealt_up_to: int
+    search_index_bytes: int  # of memory that searches may keep, for the next ones; 0: none
     snapshot: SnapshotSchedule | Path | None  # or its path alone, which then restores too
     log: Callable[[str, str], None] | None  # gets "info" or "warning", and a message
 
@@ -71,6 +73,7 @@ class CreateOptions(OpenOptions, total=False):
     initial_capacity: int  # items that fit without resizing; 0: start small
     overwrite: bool  # of a DAX device: what it holds is lost; any file that is there is refused
     hash_seed: int | None  # for reproducible layouts; else random
+    attributes: dict[str, tuple[int, int]]  # names: (offset, bytes) of fields that are searched by
 
 
 class _Items:
@@ -479,7 +482,8 @@ class Store(_Items):
 
     def export(self, page: int | None = None, *, with_values: bool = True,
                score: tuple[int, int] | None = None, least: int = 0,
-               most: int = 2**64 - 1, changed_since: Path | None = None) -> Export:
+               most: int = 2**64 - 1, changed_since: Path | None = None,
+               where: Where | None = None) -> Export:
         """The items as they are now, page by page, while batches go on:
         `for keys, values in store.export(): ...`. Values take memory for a page, keys for all.
 
@@ -487,8 +491,8 @@ class Store(_Items):
         (offset, bytes) of an unsigned number in the value, little-endian, of 4 or 8 bytes: only
         items that have one from `least` to `most`. changed_since: the file of the last `snapshot`,
         which must track changes: only items that were added or updated since, and few others, as
-        changes are known by hash range; what was erased is not told of. Snapshots, `reserve` and
-        `compact` wait for its end, and are a `BusyError` by the thread that began it; a full pool
+        changes are known by hash range; what was erased is not told of. where: only items that
+        match, as `search` has it: a text, or a dict. Snapshots, `reserve` and `compact` wait for its end, and are a `BusyError` by the thread that began it; a full pool
         may have no room for updates until then. `close` ends it.
         """
         if page is None:
@@ -497,10 +501,41 @@ class Store(_Items):
             raise ValueError("page: it must be at least 1")
         offset, length = (0, 0) if score is None else score
         since = "" if changed_since is None else os.fspath(changed_since)
-        core = self._core.export(offset, length, least, most, since)
+        core = self._core.export(offset, length, least, most, since, query_text(where))
         export = Export(self, core, page, with_values)
         self._exports.add(export)
         return export
+
+    @property
+    def attributes(self) -> dict[str, tuple[int, int]]:
+        """Names, and (offset, bytes), of the fields of values that items are searched by."""
+        return self.stats()["attributes"]
+
+    def search(self, where: Where | None = None, *, values: bool = False, limit: int | None = None,
+               **conditions: Bound) -> Matches:
+        """The items whose attributes match, as they are now:
+        `keys, _, count = store.search(session=7, model=(None, 3))`.
+
+        conditions: of an attribute a number, or (least, most), each or None; all have to be met.
+        where: the same as a dict, or a text, such as "session = 7 and model < 3". values: they are
+        wanted, too. limit: rows that are given back at most, those with the least keys as bytes;
+        `count` is of all. An open `export` of this thread is a `BusyError`.
+        """
+        count, keys, rows = self._core.search(query_text(where, conditions), limit, True, values)
+        return Matches(keys, rows, count)
+
+    def count(self, where: Where | None = None, **conditions: Bound) -> int:
+        """How many items match; as `search`."""
+        return self._core.search(query_text(where, conditions), None, False, False)[0]
+
+    def erase_where(self, where: Where | None = None, **conditions: Bound) -> int:
+        """Erases the items that match now, as `search` has it, and still do when it is their turn;
+        batches wait for some thousand at a time. Returns how many went. Without a condition it is
+        all: `erase_where({})`; `erase_where()` is a `TypeError`.
+        """
+        if where is None and not conditions:
+            raise TypeError("erase_where: no condition; to erase all items give {}")
+        return self._core.erase_where(query_text(where, conditions))
 
     def close(self) -> None:
         """Ends exports, completes running batches and closes. Closing again does nothing.

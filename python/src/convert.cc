@@ -1,11 +1,14 @@
 #include "python/src/convert.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "gpmstore/error.h"
 #include "python/src/gate.h"
@@ -76,9 +79,24 @@ SnapshotSchedule ScheduleOf(nb::handle given) {
   return schedule;
 }
 
+/// From a dict of names to (offset, bytes).
+std::vector<Attribute> AttributesOf(nb::handle given) {
+  std::vector<Attribute> attributes;
+  if (given.is_none()) return attributes;
+  if (!nb::isinstance<nb::dict>(given)) throw nb::type_error("attributes: it is no dict");
+  for (const auto [key, value] : nb::cast<nb::dict>(given)) {
+    std::pair<std::uint32_t, std::uint32_t> place;
+    if (!nb::isinstance<nb::str>(key) || !nb::try_cast(value, place)) {
+      throw nb::type_error("attributes: each must be a name and (offset, bytes)");
+    }
+    attributes.push_back({nb::cast<std::string>(key), place.first, place.second});
+  }
+  return attributes;
+}
+
 bool OfCreation(std::string_view name) {
   return name == "key_size" || name == "value_size" || name == "initial_capacity" ||
-         name == "hash_seed" || name == "geometry" || name == "overwrite";
+         name == "hash_seed" || name == "geometry" || name == "overwrite" || name == "attributes";
 }
 
 /// @return whether there is such an option
@@ -97,6 +115,10 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
   };
   if (name == "geometry") {
     create.geometry = ParseGeometry(ValueOf<std::string>(value, name));
+    return true;
+  }
+  if (name == "attributes") {
+    create.attributes = AttributesOf(value);
     return true;
   }
   if (name == "executor") {
@@ -132,6 +154,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set_optional("cache_fraction", &open.cache.fraction) ||
          set("cache_bytes", &open.cache.bytes) ||
          set_optional("cache_refresh_interval", &open.cache.refresh_interval) ||
+         set("search_index_bytes", &open.search_index_bytes) ||
          set("access_by_address", &open.access.by_address) ||
          set("access_combine", &open.access.combine) ||
          set("access_dealt_up_to", &open.access.dealt_up_to);
@@ -184,6 +207,10 @@ nb::dict DictOf(const StoreStats& stats) {
   cache["refresh_seconds"] = stats.cache.refresh_seconds;
   cache["found"] = stats.cache.found;
   cache["hits"] = stats.cache.hits;
+  nb::dict attributes;
+  for (const Attribute& attribute : stats.attributes) {
+    attributes[Str(attribute.name)] = nb::make_tuple(attribute.offset, attribute.bytes);
+  }
   nb::dict dict;
   dict["items"] = stats.items;
   dict["capacity_slots"] = stats.capacity_slots;
@@ -222,11 +249,15 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["snapshot_pause_seconds"] = stats.snapshot_pause_seconds;
   dict["snapshot_failures"] = stats.snapshot_failures;
   dict["snapshot_error"] = stats.snapshot_error;
+  dict["searches"] = stats.searches;
+  dict["search_scans"] = stats.search_scans;
+  dict["search_index_bytes"] = stats.search_index_bytes;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["gpu_bytes_kept"] = stats.gpu_bytes_kept;
   dict["key_size"] = stats.key_size;
   dict["value_size"] = stats.value_size;
   dict["geometry"] = GeometryName(stats.geometry);
+  dict["attributes"] = attributes;
   dict["executor"] = Str(ExecutorName(stats.executor));
   dict["threads"] = stats.threads;
   dict["medium"] = medium;

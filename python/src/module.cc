@@ -112,9 +112,13 @@ void BindStore(nb::module_& m) {
       .def("snapshot", &PyStore::Snapshot, "path"_a, "base"_a, "track_changes"_a)
       .def("refresh_cache", &PyStore::RefreshCache, nb::sig("def refresh_cache(self) -> Ticket"))
       .def("export", &PyStore::Export, "score_offset"_a, "score_bytes"_a, "least"_a, "most"_a,
-           "changed_since"_a,
+           "changed_since"_a, "where"_a,
            nb::sig("def export(self, score_offset: int, score_bytes: int, least: int, most: int, "
-                   "changed_since: str) -> Export"))
+                   "changed_since: str, where: str) -> Export"))
+      .def("search", &PyStore::Search, "query"_a, "limit"_a.none(), "keys"_a, "values"_a,
+           nb::sig("def search(self, query: str, limit: int | None, keys: bool, values: bool) -> "
+                   "tuple[int, object, object]"))
+      .def("erase_where", &PyStore::EraseWhere, "query"_a)
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
       .def("close", &PyStore::Close);

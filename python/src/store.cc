@@ -302,7 +302,7 @@ nb::object PyStore::RefreshCache() {
 
 nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes,
                            std::uint64_t least, std::uint64_t most,
-                           const std::string& changed_since) {
+                           const std::string& changed_since, const std::string& where) {
   nb::object made = nb::cast(new PyExport(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
     const Use use(gate_, "the store");
@@ -310,9 +310,36 @@ nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes
                                                              .score_offset = score_offset,
                                                              .least = least,
                                                              .most = most,
+                                                             .where = QueryOf(where),
                                                              .changed_since = changed_since});
   });
   return made;
+}
+
+Query PyStore::QueryOf(const std::string& text) const {
+  return ParseQuery(text, store_.attributes());
+}
+
+nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
+                          bool values) {
+  SearchResult result = WithoutGil([&] {
+    const Use use(gate_, "the store");
+    SearchOptions options{.keys = keys, .values = values};
+    if (limit) options.limit = *limit;
+    const Query one = QueryOf(query);
+    return store_.Search({&one, 1}, options);
+  });
+  const std::size_t rows = result.keys.size() / key_size_;
+  return nb::make_tuple(result.counts[0],
+                        keys ? NewNumPyArray(result.keys, rows, key_size_ == 8) : nb::none(),
+                        values ? NewNumPyArray(result.values, rows, false) : nb::none());
+}
+
+std::uint64_t PyStore::EraseWhere(const std::string& query) {
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return store_.EraseWhere(QueryOf(query));
+  });
 }
 
 bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {

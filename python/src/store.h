@@ -75,8 +75,14 @@ class PyStore {
   void Compact();
   nb::object RefreshCache();
   /// @param score_bytes 0: whatever their score @param changed_since empty: whenever they changed
+  /// @param where as ParseQuery has it
   nb::object Export(std::uint32_t score_offset, std::uint32_t score_bytes, std::uint64_t least,
-                    std::uint64_t most, const std::string& changed_since);
+                    std::uint64_t most, const std::string& changed_since, const std::string& where);
+  /// @param query as ParseQuery has it @param limit rows at most, or None
+  /// @return how many match, and arrays of keys and of values, or None if they are not wanted
+  nb::tuple Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
+                   bool values);
+  std::uint64_t EraseWhere(const std::string& query);
   /// Seconds that the library's own call takes to find the keys, each time: for benchmarks of what
   /// Python adds to it.
   std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
@@ -94,6 +100,7 @@ class PyStore {
     Arrays arrays;
     Ticket ticket;
   };
+  Query QueryOf(const std::string& text) const;
   /// Waits for those that this thread's visitor dropped, or another's.
   void AwaitDropped();
 

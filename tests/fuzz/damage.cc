@@ -42,16 +42,27 @@ struct Field {
 
 /// The superblock's fields, but for the directories.
 constexpr Field kFields[] = {
-    {offsetof(Superblock, magic), 8},         {offsetof(Superblock, version), 4},
-    {offsetof(Superblock, crc), 4},           {offsetof(Superblock, sequence), 8},
-    {offsetof(Superblock, uuid), 8},          {offsetof(Superblock, key_size), 4},
-    {offsetof(Superblock, value_size), 4},    {offsetof(Superblock, geometry) + 0, 1},
-    {offsetof(Superblock, geometry) + 1, 1},  {offsetof(Superblock, geometry) + 2, 1},
-    {offsetof(Superblock, clean), 1},         {offsetof(Superblock, reserved0), 4},
-    {offsetof(Superblock, hash_seed), 8},     {offsetof(Superblock, hash_seed) + 8, 8},
-    {offsetof(Superblock, level_count), 4},   {offsetof(Superblock, levels[0].buckets), 8},
-    {offsetof(Superblock, segment_count), 4}, {offsetof(Superblock, reserved1), 8},
+    {offsetof(Superblock, magic), 8},
+    {offsetof(Superblock, version), 4},
+    {offsetof(Superblock, crc), 4},
+    {offsetof(Superblock, sequence), 8},
+    {offsetof(Superblock, uuid), 8},
+    {offsetof(Superblock, key_size), 4},
+    {offsetof(Superblock, value_size), 4},
+    {offsetof(Superblock, geometry) + 0, 1},
+    {offsetof(Superblock, geometry) + 1, 1},
+    {offsetof(Superblock, geometry) + 2, 1},
+    {offsetof(Superblock, clean), 1},
+    {offsetof(Superblock, reserved0), 4},
+    {offsetof(Superblock, hash_seed), 8},
+    {offsetof(Superblock, hash_seed) + 8, 8},
+    {offsetof(Superblock, level_count), 4},
+    {offsetof(Superblock, levels[0].buckets), 8},
+    {offsetof(Superblock, segment_count), 4},
+    {offsetof(Superblock, reserved1), 8},
     {offsetof(Superblock, padding), 8},
+    {offsetof(Superblock, attributes), 8},
+    {offsetof(Superblock, attributes) + 12, 8},
 };
 
 /// Numbers at which arithmetic and limits break.

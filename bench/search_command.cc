@@ -1,0 +1,288 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <vector>
+
+#include "bench/commands.h"
+#include "bench/kv_adapter.h"
+#include "bench/options.h"
+#include "bench/removed_at_end.h"
+#include "bench/report.h"
+#include "gpmstore/error.h"
+
+namespace gpm::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+struct SearchArguments {
+  std::string pool;
+  std::uint32_t value_size = 128;
+  std::uint64_t records = 16'000'000;
+  std::uint64_t batch = std::uint64_t{1} << 12;  ///< operations of a round of a mix
+  unsigned repeats = 3;
+  ExecutorKind executor = ExecutorKind::kAuto;
+  unsigned threads = 0;
+  std::string json;
+};
+
+/// Of Ren et al. 2021, GHSH: shares of inserts, deletions, searches by attribute, modifications.
+struct Mix {
+  double inserts, erases, searches, updates;
+};
+constexpr Mix kMixes[] = {{.4, .4, 0, .2}, {.2, .2, .5, .1}, {.1, .1, .7, .1}};
+
+constexpr std::uint32_t kNumber = 0;  ///< attribute: 0 to records - 1, each in one item
+constexpr std::uint32_t kGroup = 1;   ///< attribute: one of kGroups
+constexpr std::uint32_t kGroups = 1000;
+constexpr std::uint64_t kManyMatches = 1'000'000;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void Require(bool right) {
+  if (!right) throw Error(ErrorCode::kDamaged, "a search, or a batch, did not do what it must");
+}
+
+/// Which of the numbers below `records` a key's item has: a permutation, as 2^61 - 1 is a prime.
+std::uint64_t NumberOf(std::uint64_t key, std::uint64_t records) {
+  return key % records * (((std::uint64_t{1} << 61) - 1) % records) % records;
+}
+
+/// A batch in host memory.
+class Rows {
+ public:
+  Rows(std::uint32_t value_size, std::uint64_t records)
+      : value_size_(value_size), records_(records) {}
+
+  void Add(Op op, std::uint64_t key) {
+    ops_.push_back(op);
+    keys_.push_back(key);
+    values_.resize(values_.size() + value_size_);
+    std::byte* const value = values_.data() + values_.size() - value_size_;
+    const std::uint64_t number = NumberOf(key, records_);
+    const auto group = static_cast<std::uint32_t>(number % kGroups);
+    std::memcpy(value, &number, sizeof number);
+    std::memcpy(value + sizeof number, &group, sizeof group);
+  }
+  void Apply(Store& store) {
+    results_.resize(ops_.size());
+    Require(store.Apply({.ops = ops_,
+                         .keys = std::as_bytes(std::span(keys_)),
+                         .values = values_,
+                         .results = results_}) == 0);
+    ops_.clear();
+    keys_.clear();
+    values_.clear();
+  }
+  std::size_t size() const { return ops_.size(); }
+
+ private:
+  const std::uint32_t value_size_;
+  const std::uint64_t records_;
+  std::vector<Op> ops_;
+  std::vector<std::uint64_t> keys_;
+  std::vector<std::byte> values_;
+  std::vector<Result> results_;
+};
+
+/// Queries that have one match each.
+std::vector<Query> SingleMatches(std::uint64_t count, std::uint64_t records) {
+  std::mt19937_64 random(1);
+  std::vector<Query> queries(count);
+  for (Query& query : queries) {
+    const std::uint64_t number = random() % records;
+    query = {{.attribute = kNumber, .least = number, .most = number},
+             {.attribute = kGroup, .least = number % kGroups, .most = number % kGroups}};
+  }
+  return queries;
+}
+
+class SearchBench {
+ public:
+  SearchBench(const SearchArguments& arguments, bool indexed)
+      : arguments_(arguments), indexed_(indexed), pool_(arguments.pool), store_([&] {
+          OpenOptions open;
+          open.executor = arguments.executor;
+          open.threads = arguments.threads;
+          open.search_index_bytes = indexed ? ~std::uint64_t{0} : 0;
+          return Store::Create(pool_.path(),
+                               {.value_size = arguments.value_size,
+                                .initial_capacity = arguments.records,
+                                .attributes = {{"number", 0, 8}, {"group", 8, 4}}},
+                               open);
+        }()) {
+    pool_.Made();
+    ShowProgress("loading");
+    Rows rows(arguments.value_size, arguments.records);
+    for (std::uint64_t key = 0; key < arguments.records; ++key) {
+      rows.Add(Op::kInsert, key);
+      if (rows.size() == kRowsAtOnce || key + 1 == arguments.records) rows.Apply(store_);
+    }
+  }
+
+  json Facts() const { return StoreFacts(store_.Stats()); }
+
+  json Searches() {
+    json rows = json::array();
+    const auto measure = [&](const char* what, const std::vector<Query>& queries,
+                             std::uint64_t matches, const SearchOptions& options) {
+      ShowProgress(what);
+      const std::uint64_t scans = store_.Stats().search_scans;
+      std::vector<double> seconds;
+      for (unsigned i = 0; i < arguments_.repeats; ++i) {
+        const Clock::time_point start = Clock::now();
+        const SearchResult result = store_.Search(queries, options);
+        seconds.push_back(SecondsSince(start));
+        Require(result.offsets.back() == matches * queries.size());
+      }
+      const double median = Median(seconds);
+      rows.push_back({{"what", what},
+                      {"indexed", indexed_},
+                      {"scanned", store_.Stats().search_scans > scans},
+                      {"queries", queries.size()},
+                      {"matches_each", matches},
+                      {"seconds", median},
+                      {"queries_per_s", static_cast<double>(queries.size()) / median},
+                      {"matches_per_s", static_cast<double>(matches * queries.size()) / median}});
+    };
+    const std::uint64_t many = std::min(kManyMatches, arguments_.records);
+    const std::vector<Query> range{{{.attribute = kNumber, .least = 0, .most = many - 1}}};
+    if (indexed_) {
+      for (int i = 0; i < 2; ++i) {
+        const Clock::time_point start = Clock::now();
+        Require(store_.Search(range, {.keys = false}).counts[0] == many);
+        build_seconds_ = SecondsSince(start);
+      }
+    }
+    measure("1 query, 1 match", SingleMatches(1, arguments_.records), 1, {});
+    measure("2^12 queries", SingleMatches(std::uint64_t{1} << 12, arguments_.records), 1, {});
+    if (indexed_) {
+      measure("2^20 queries", SingleMatches(std::uint64_t{1} << 20, arguments_.records), 1, {});
+    }
+    measure("many matches, keys", range, many, {});
+    if (!indexed_) measure("many matches, values", range, many, {.values = true});
+    return rows;
+  }
+  double build_seconds() const { return build_seconds_; }
+  std::uint64_t IndexBytes() const { return store_.Stats().search_index_bytes; }
+
+  /// Rounds of a batch that writes, and a search of what it left.
+  json RunMix(const Mix& mix) {
+    ShowProgress("mixes");
+    const auto part = [&](double share) {
+      return static_cast<std::uint64_t>(share * static_cast<double>(arguments_.batch));
+    };
+    Rows rows(arguments_.value_size, arguments_.records);
+    std::mt19937_64 random(2);
+    std::uint64_t operations = 0;
+    const Clock::time_point start = Clock::now();
+    for (unsigned round = 0; round < arguments_.repeats; ++round) {
+      for (std::uint64_t i = part(mix.inserts); i > 0; --i) rows.Add(Op::kInsert, next_key_++);
+      for (std::uint64_t i = part(mix.erases); i > 0; --i) rows.Add(Op::kErase, first_key_++);
+      for (std::uint64_t i = part(mix.updates); i > 0; --i) {
+        rows.Add(Op::kUpdate, first_key_ + random() % (next_key_ - first_key_));
+      }
+      operations += rows.size();
+      rows.Apply(store_);
+      if (mix.searches == 0) continue;
+      const std::vector<Query> queries = SingleMatches(part(mix.searches), arguments_.records);
+      (void)store_.Search(queries);
+      operations += queries.size();
+    }
+    const double seconds = SecondsSince(start);
+    return {{"inserts", mix.inserts},
+            {"erases", mix.erases},
+            {"searches", mix.searches},
+            {"updates", mix.updates},
+            {"ops_per_s", static_cast<double>(operations) / seconds}};
+  }
+
+ private:
+  static constexpr std::size_t kRowsAtOnce = std::size_t{1} << 18;
+
+  const SearchArguments& arguments_;
+  const bool indexed_;
+  RemovedAtEnd pool_;
+  Store store_;
+  std::uint64_t first_key_ = 0;
+  std::uint64_t next_key_ = arguments_.records;
+  double build_seconds_ = 0;
+};
+
+void Print(const json& report) {
+  fmt::print("{:<24}{:>9}{:>9}{:>9}{:>14}{:>14}{:>14}\n", "", "index", "scan", "queries", "ms",
+             "queries/s", "matches/s");
+  for (const json& row : report.at("searches")) {
+    fmt::print("{:<24}{:>9}{:>9}{:>9}{:>14.3f}{:>14.0f}{:>14.0f}\n",
+               row.at("what").get<std::string>(), row.at("indexed").get<bool>() ? "yes" : "no",
+               row.at("scanned").get<bool>() ? "yes" : "no", row.at("queries").get<std::uint64_t>(),
+               1e3 * row.at("seconds").get<double>(), row.at("queries_per_s").get<double>(),
+               row.at("matches_per_s").get<double>());
+  }
+  fmt::print("\nthe search that made the index: {:.3f} s; its bytes: {}\n",
+             report.at("index_build_seconds").get<double>(),
+             report.at("index_bytes").get<std::uint64_t>());
+  for (const json& mix : report.at("mixes")) {
+    fmt::print("insert {:.1f}, erase {:.1f}, search {:.1f}, update {:.1f}: {:.0f} operations/s\n",
+               mix.at("inserts").get<double>(), mix.at("erases").get<double>(),
+               mix.at("searches").get<double>(), mix.at("updates").get<double>(),
+               mix.at("ops_per_s").get<double>());
+  }
+}
+
+void RunSearch(SearchArguments& arguments) {
+  if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
+  json report{{"benchmark", "search"}, {"machine", MachineFacts()}, {"batch", arguments.batch}};
+  report["searches"] = json::array();
+  report["mixes"] = json::array();
+  {
+    SearchBench scanning(arguments, false);
+    report["store"] = scanning.Facts();
+    for (const json& row : scanning.Searches()) report["searches"].push_back(row);
+    for (const Mix& mix : kMixes) report["mixes"].push_back(scanning.RunMix(mix));
+  }
+  {
+    SearchBench indexed(arguments, true);
+    for (const json& row : indexed.Searches()) report["searches"].push_back(row);
+    report["index_build_seconds"] = indexed.build_seconds();
+    report["index_bytes"] = indexed.IndexBytes();
+  }
+  ShowProgress("");
+  if (!arguments.json.empty()) WriteJson(report, arguments.json);
+  if (arguments.json != "-") Print(report);
+}
+
+}  // namespace
+
+void AddSearchCommand(CLI::App& program) {
+  auto arguments = std::make_shared<SearchArguments>();
+  CLI::App* command = program.add_subcommand(
+      "search", "Searches by attributes, with and without an index, and beside writes");
+  command->add_option("--records", arguments->records, "Items")
+      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 32))
+      ->capture_default_str();
+  command->add_option("--batch", arguments->batch, "Operations of a round of a mix")
+      ->check(CLI::Range(std::uint64_t{10}, std::uint64_t{1} << 24))
+      ->capture_default_str();
+  command->add_option("--repeats", arguments->repeats, "Of each search, and rounds of each mix")
+      ->check(CLI::Range(1u, 1000u))
+      ->capture_default_str();
+  command->add_option("--value-size", arguments->value_size, "Bytes of a value")
+      ->check(CLI::Range(12u, kMaxValueBytes))
+      ->capture_default_str();
+  AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
+  AddPoolOption(*command, &arguments->pool);
+  AddJsonOption(*command, &arguments->json);
+  command->callback([arguments] { RunSearch(*arguments); });
+}
+
+}  // namespace gpm::bench

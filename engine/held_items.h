@@ -1,0 +1,71 @@
+#ifndef GPM_ENGINE_HELD_ITEMS_H_
+#define GPM_ENGINE_HELD_ITEMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/maintenance.h"
+#include "engine/snapshot.h"
+#include "pm/tracer.h"
+
+namespace gpm {
+
+class StoreImpl;
+
+/// The items of a store at one instant, during its life: copies of their keys and references, and
+/// the values in the pool, which stay as they were, since their cells are held. Batches go on.
+///
+/// Thread safety: several threads may read it.
+class HeldItems {
+ public:
+  enum class For : std::uint8_t {
+    kSearch,  ///< it ends without wanting anything of who is alone, which may wait for it
+    kExport,  ///< the caller does as it likes meanwhile (Snapshots)
+  };
+  /// @param changed_since a snapshot's file: as ExportOptions has it; or empty
+  /// @throws Error kInvalidArgument, kNotFound, kDamaged (of `changed_since`), kBusy, kGpu;
+  ///         std::bad_alloc
+  HeldItems(StoreImpl& store, For use, const std::string& changed_since = {});
+  ~HeldItems();
+  HeldItems(const HeldItems&) = delete;
+  HeldItems& operator=(const HeldItems&) = delete;
+
+  std::uint64_t count() const { return copy_->items; }
+  std::uint64_t total() const { return copy_->total; }  ///< items in the store
+  /// Admission::changers at the instant.
+  std::uint64_t version() const { return version_; }
+  /// key_size bytes, zeros behind them up to a whole word.
+  const std::byte* KeyOf(std::uint64_t item) const { return keys_ + item * key_stride_; }
+  const std::byte* ValueOf(std::uint64_t item) const {
+    const std::uint64_t* const reference = copy_->references + item;
+    if (pool_ == nullptr) return reinterpret_cast<const std::byte*>(reference);
+    const std::byte* const value = pool_ + *reference;
+    // Before it is read, others go on, for all that a schedule explorer cares.
+    if (tracer_ != nullptr) tracer_->Load(reinterpret_cast<const std::uint64_t*>(value));
+    return value;
+  }
+  /// Fetches a value of later use into the cache, if there is such an item.
+  void Prefetch(std::uint64_t item) const {
+    if (item < count()) __builtin_prefetch(ValueOf(item));
+  }
+
+ private:
+  void KeepBase(std::uint32_t range_bits);
+
+  StoreImpl& store_;
+  const std::uint64_t key_stride_;
+  const std::byte* const pool_;  ///< null: values are inline
+  PmTracer* const tracer_;       ///< or null
+  std::optional<Snapshots::Turn> turn_;
+  std::unique_ptr<TableCopy> copy_;
+  std::optional<Snapshots::Copying> copying_;
+  const std::byte* keys_ = nullptr;
+  std::uint64_t version_ = 0;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_HELD_ITEMS_H_

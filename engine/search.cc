@@ -1,0 +1,228 @@
+// How a store is searched by attributes (StoreImpl::Search, EraseWhere; docs/SEARCH.md).
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "engine/attribute_index.h"
+#include "engine/held_items.h"
+#include "engine/match_lists.h"
+#include "engine/query_plan.h"
+#include "engine/store_impl.h"
+#include "gpmstore/error.h"
+
+namespace gpm {
+namespace {
+
+/// One thread for so many items: more would take longer to begin than to work.
+constexpr std::uint64_t kItemsForThread = std::uint64_t{1} << 16;
+constexpr unsigned kMostThreads = 16;
+/// To look a query up in an index takes about as long as to look at so many items.
+constexpr std::uint64_t kItemsForQuery = 16;
+/// Of keys that are looked at, and erased, while no batch runs: what that takes is short.
+constexpr std::uint64_t kErasedAtOnce = std::uint64_t{1} << 14;
+constexpr std::uint64_t kRowsBytes = std::uint64_t{16} << 20;
+
+unsigned ThreadsFor(std::uint64_t items) {
+  const unsigned most = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+  return static_cast<unsigned>(std::clamp<std::uint64_t>(items / kItemsForThread, 1, most));
+}
+
+/// @return rows that there is room for
+std::uint64_t CheckMatches(const Matches& matches, std::uint64_t queries, std::uint64_t key_size,
+                           std::uint64_t value_size) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, "search: " + what);
+  };
+  if (matches.counts.size() != queries) {
+    refuse(fmt::format("'counts' has {} elements, and there are {} queries", matches.counts.size(),
+                       queries));
+  }
+  if (!matches.offsets.empty() && matches.offsets.size() != queries + 1) {
+    refuse(fmt::format("'offsets' has {} elements; it must have {}, or none",
+                       matches.offsets.size(), queries + 1));
+  }
+  const std::uint64_t room = matches.keys.size() / key_size;
+  if (matches.keys.size() % key_size != 0 ||
+      (!matches.values.empty() && matches.values.size() != room * value_size)) {
+    refuse(
+        fmt::format("'keys' has {} bytes and 'values' {}; they must have {} and, if they are "
+                    "wanted, {} for each row",
+                    matches.keys.size(), matches.values.size(), key_size, value_size));
+  }
+  RequireHostMemory(matches.counts.data(), matches.counts.size_bytes(), "counts");
+  RequireHostMemory(matches.offsets.data(), matches.offsets.size_bytes(), "offsets");
+  RequireHostMemory(matches.keys.data(), matches.keys.size(), "keys");
+  RequireHostMemory(matches.values.data(), matches.values.size(), "values");
+  return room;
+}
+
+}  // namespace
+
+std::shared_ptr<const AttributeIndex> StoreImpl::CurrentIndex() {
+  const MutexLock lock(index_mutex_);
+  // (Until this is asked, no batch that may write has begun.)
+  if (index_ == nullptr || index_->version() != admission_.changers()) return nullptr;
+  return index_;
+}
+
+std::shared_ptr<const AttributeIndex> StoreImpl::MakeIndex(const HeldItems& items,
+                                                           ThreadPool* threads) {
+  {
+    const MutexLock lock(index_mutex_);
+    if (index_ != nullptr && index_->version() == items.version()) return index_;
+    index_.reset();
+    const bool again = scanned_ == items.version();
+    scanned_ = items.version();
+    if (!again) return nullptr;
+  }
+  const std::uint64_t bytes =
+      AttributeIndex::BytesFor(items.count(), key_size_, attributes_.size());
+  if (bytes > search_index_bytes_ || !AttributeIndex::CanBe(items.count())) return nullptr;
+  // (Nobody else makes one meanwhile: there are no other held items.)
+  auto made = std::make_shared<const AttributeIndex>(items, key_size_, attributes_, threads);
+  const MutexLock lock(index_mutex_);
+  index_ = made;
+  return made;
+}
+
+void StoreImpl::AddSearchesTo(StoreStats* stats) {
+  stats->searches = searches_;
+  stats->search_scans = search_scans_;
+  const MutexLock lock(index_mutex_);
+  stats->search_index_bytes = index_ == nullptr ? 0 : index_->bytes();
+}
+
+template <class Use>
+void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool values,
+                           std::uint64_t limit, const Use& use) {
+  const QueryPlan plan(queries, attributes_);
+  health_.Check();
+  std::shared_ptr<const AttributeIndex> index = values ? nullptr : CurrentIndex();
+  if (index != nullptr) {
+    ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
+    use(IndexedLists(*index, queries, rows, limit, &threads), &threads);
+  } else {
+    const HeldItems items(*this, HeldItems::For::kSearch);
+    ThreadPool threads(ThreadsFor(items.count()));
+    if (search_index_bytes_ > 0) index = MakeIndex(items, &threads);
+    if (index != nullptr && !values) {
+      use(IndexedLists(*index, queries, rows, limit, &threads), &threads);
+    } else {
+      const MatchLists lists(items, plan,
+                             {.queries = queries.size(),
+                              .key_size = key_size_,
+                              .value_size = value_size_,
+                              .rows = rows,
+                              .limit = limit},
+                             &threads);
+      use(lists, &threads);
+    }
+    search_scans_.fetch_add(1, std::memory_order_relaxed);
+  }
+  searches_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SearchResult StoreImpl::Search(std::span<const Query> queries, const SearchOptions& options) {
+  if (options.values && !options.keys) {
+    throw Error(ErrorCode::kInvalidArgument, "search: values are given back with keys alone");
+  }
+  SearchResult result;
+  SearchInto(queries, options.keys, options.values, options.limit,
+             [&](const auto& lists, ThreadPool* threads) {
+               result.counts = lists.counts();
+               if (!options.keys) return;
+               result.offsets = lists.offsets();
+               const std::uint64_t rows = result.offsets.back();
+               result.keys.resize(rows * key_size_);
+               if (options.values) result.values.resize(rows * value_size_);
+               lists.CopyRows(rows, result.keys.data(),
+                              options.values ? result.values.data() : nullptr, threads);
+             });
+  return result;
+}
+
+void StoreImpl::Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches) {
+  const std::uint64_t room = CheckMatches(*matches, queries.size(), key_size_, value_size_);
+  const bool rows = !matches->offsets.empty();
+  SearchInto(queries, rows, !matches->values.empty(), limit,
+             [&](const auto& lists, ThreadPool* threads) {
+               std::copy(lists.counts().begin(), lists.counts().end(), matches->counts.begin());
+               matches->answered = queries.size();
+               matches->rows = 0;
+               if (!rows) return;
+               const std::vector<std::uint64_t>& offsets = lists.offsets();
+               matches->rows = offsets.back();
+               const auto beyond = std::upper_bound(offsets.begin(), offsets.end(), room);
+               matches->answered = static_cast<std::uint64_t>(beyond - offsets.begin()) - 1;
+               const std::uint64_t end = offsets[matches->answered];
+               std::transform(offsets.begin(), offsets.end(), matches->offsets.begin(),
+                              [&](std::uint64_t offset) { return std::min(offset, end); });
+               lists.CopyRows(end, matches->keys.data(),
+                              matches->values.empty() ? nullptr : matches->values.data(), threads);
+             });
+}
+
+std::uint64_t StoreImpl::EraseWhere(const Query& query) {
+  const std::span<const Query> queries(&query, 1);
+  const QueryPlan plan(queries, attributes_);
+  const SearchResult found = Search(queries, {});
+  const std::uint64_t at_once =
+      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kErasedAtOnce);
+  std::uint64_t erased = 0;
+  for (std::uint64_t first = 0; first < found.counts[0]; first += at_once) {
+    const std::uint64_t n = std::min(at_once, found.counts[0] - first);
+    erased += EraseMatching(std::span(found.keys).subspan(first * key_size_, n * key_size_), plan);
+  }
+  if (compact_below_ > 0 && erased > 0) CompactIfSparse();
+  return erased;
+}
+
+std::uint64_t StoreImpl::EraseMatching(std::span<const std::byte> keys, const QueryPlan& plan) {
+  const std::uint64_t n = keys.size() / key_size_;
+  std::vector<std::byte> values(n * value_size_);
+  std::vector<Result> results(n);
+  std::vector<std::byte> matching;
+  matching.reserve(keys.size());
+  // Nobody comes between looking and erasing.
+  const Admission::Alone alone(admission_);
+  health_.Check();
+  FinishBatches();
+  RunAlone({.op = Op::kFind, .keys = keys, .found = values, .results = results});
+  for (std::uint64_t i = 0; i < n; ++i) {
+    if (results[i] != Result::kOk) continue;
+    const auto key = keys.subspan(i * key_size_, key_size_);
+    plan.Ask(values.data() + i * value_size_,
+             [&](std::uint32_t) { matching.insert(matching.end(), key.begin(), key.end()); });
+  }
+  results.resize(matching.size() / key_size_);
+  RunAlone({.op = Op::kErase, .keys = matching, .results = results});
+  return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
+}
+
+void StoreImpl::RunAlone(const Batch& batch) {
+  if (batch.results.empty()) return;
+  InFlight in_flight(DemandOf(batch));
+  if (bound_ != nullptr && batch.op != Op::kFind) in_flight.watch = bound_->Watch(&batch, 0);
+  if (batch.op != Op::kFind) admission_.CountChanger();
+  space_.Reclaim();
+  space_.MakeRoomForSlots(in_flight.demand.most.slots);
+  in_flight.task = executor_->Prepare(batch, nullptr);
+  if (keeper_ != nullptr && batch.op != Op::kFind) keeper_->NoteChange();
+  try {
+    in_flight.task->Start({}, {}, {});
+    in_flight.progress = in_flight.task->Await();
+  } catch (...) {
+    if (in_flight.task->Touched()) admission_.SetLeftBehind();
+    throw;
+  }
+  admission_.Count(in_flight.progress);
+  admission_.CountOperations(in_flight);
+  if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
+  CarryOutRest(in_flight);
+  space_.Reclaim();
+  if (in_flight.watch != nullptr) in_flight.watch->Ended();
+}
+
+}  // namespace gpm

@@ -1,0 +1,611 @@
+#include "gpmstore/search.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "gpmstore/pool_reader.h"
+#include "tests/test_util.h"
+
+/// Searches by attributes, against a plain scan of what the store should hold.
+namespace gpm::test {
+namespace {
+
+constexpr std::uint32_t kSession = 0;
+constexpr std::uint32_t kModel = 1;
+constexpr std::uint32_t kBoth = 2;
+
+/// Of values of at least 8 bytes, which begin with their tag.
+std::vector<Attribute> TestAttributes() {
+  return {{"session", 0, 4}, {"model", 4, 4}, {"both", 0, 8}};
+}
+std::uint64_t Tag(std::uint64_t session, std::uint64_t model) { return session | model << 32; }
+
+CreateOptions SearchedShape(std::uint32_t key_size, std::uint32_t value_size) {
+  CreateOptions create = Shape(key_size, value_size);
+  create.attributes = TestAttributes();
+  return create;
+}
+
+bool Meets(const Query& query, const std::vector<Attribute>& attributes, const std::string& value) {
+  return std::all_of(query.begin(), query.end(), [&](const Condition& condition) {
+    const Attribute& attribute = attributes[condition.attribute];
+    std::uint64_t number = 0;
+    std::memcpy(&number, value.data() + attribute.offset, attribute.bytes);
+    return condition.least <= number && number <= condition.most;
+  });
+}
+
+/// Keys, in their order, and values of what a query matches.
+using Rows = std::map<std::string, std::string>;
+
+Rows PlainScan(const Query& query, const std::vector<Attribute>& attributes, const Model& model) {
+  Rows rows;
+  for (const auto& [key, value] : model) {
+    if (Meets(query, attributes, value)) rows.emplace(key, value);
+  }
+  return rows;
+}
+
+void ExpectMatches(ModelledStore& store, const std::vector<Query>& queries,
+                   const SearchOptions& options) {
+  const std::uint64_t key_size = store.store().key_size();
+  const std::uint64_t value_size = store.store().value_size();
+  const SearchResult result = store.store().Search(queries, options);
+  ASSERT_EQ(result.counts.size(), queries.size());
+  std::uint64_t row = 0;
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    const Rows right = PlainScan(queries[i], store.store().attributes(), store.model());
+    ASSERT_EQ(result.counts[i], right.size()) << "query " << i;
+    if (!options.keys) continue;
+    ASSERT_EQ(result.offsets[i], row);
+    std::uint64_t left = options.limit;
+    for (const auto& [key, value] : right) {
+      if (left-- == 0) break;
+      ASSERT_LT(row, result.keys.size() / key_size);
+      ASSERT_EQ(AsString(std::span(result.keys).subspan(row * key_size, key_size)), key)
+          << "query " << i;
+      if (options.values) {
+        ASSERT_EQ(AsString(std::span(result.values).subspan(row * value_size, value_size)), value);
+      }
+      ++row;
+    }
+  }
+  EXPECT_EQ(result.keys.size(), row * key_size);
+  EXPECT_EQ(result.values.size(), options.values ? row * value_size : 0);
+  EXPECT_EQ(result.offsets.size(), options.keys ? queries.size() + 1 : 0);
+  if (options.keys) {
+    EXPECT_EQ(result.offsets.back(), row);
+  }
+}
+
+class SearchTest : public PoolTest {
+ protected:
+  std::uint64_t Random(std::uint64_t below) { return random_() % below; }
+
+  std::uint64_t RandomTag() { return Tag(Random(2) == 0 ? 7 : Random(40), Random(5)); }
+
+  Query RandomQuery() {
+    Query query;
+    for (std::uint64_t conditions = Random(4); conditions > 0; --conditions) {
+      Condition condition{.attribute = static_cast<std::uint32_t>(Random(3))};
+      const std::uint64_t number = condition.attribute == kBoth ? RandomTag() : Random(41);
+      switch (Random(5)) {
+        case 0:
+          condition.least = number;
+          break;
+        case 1:
+          condition.most = number;
+          break;
+        case 2:
+          condition.least = number;
+          condition.most = number + Random(10) - 1;  // none, if that is smaller
+          break;
+        default:
+          condition.least = condition.most = number;
+      }
+      query.push_back(condition);
+    }
+    return query;
+  }
+
+  TestBatch RandomBatch(const ModelledStore& store, std::uint64_t operations) {
+    static constexpr Op kKinds[] = {Op::kInsert, Op::kUpsert, Op::kUpdate, Op::kErase};
+    TestBatch batch = store.NewBatch();
+    for (; operations > 0; --operations) batch.Add(kKinds[Random(4)], Random(3000), RandomTag());
+    return batch;
+  }
+
+ private:
+  std::mt19937_64 random_{TestSeed()};
+};
+
+TEST_F(SearchTest, FindsWhatAPlainScanDoes) {
+  for (const auto& [key_size, value_size] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+           {8, 40}, {32, 8}, {5, 24}, {19, 8}, {16, 100}}) {
+    OpenOptions open = TestOpenOptions();
+    if (Random(2) == 0) open.growth_pause = 0;  // levels are drained beside batches
+    ModelledStore store(NewPath(), SearchedShape(key_size, value_size), open);
+    for (int round = 0; round < 6; ++round) {
+      TestBatch batch = RandomBatch(store, 700);
+      store.Apply(batch);
+      std::vector<Query> queries(round % 2 == 0 ? 3 : 150);
+      for (Query& query : queries) query = RandomQuery();
+      const bool keys = Random(4) != 0;
+      ExpectMatches(store, queries,
+                    {.limit = Random(2) == 0 ? Random(30) : kAllOnes,
+                     .keys = keys,
+                     .values = keys && Random(2) == 0});
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_EQ(store.store().Stats().searches, 6u);
+    store.Reopen();
+    EXPECT_EQ(store.store().attributes(), TestAttributes());
+    ExpectMatches(store, {{{.attribute = kSession, .least = 7, .most = 7}}}, {.values = true});
+  }
+}
+
+TEST_F(SearchTest, MoreItemsThanAThreadTakes) {
+  ModelledStore store(NewPath(), SearchedShape(8, 8), TestOpenOptions());
+  TestBatch batch = store.NewBatch();
+  for (std::uint64_t i = 0; i < 150'000; ++i) batch.Add(Op::kInsert, i, Tag(i % 1000, i % 3));
+  store.Apply(batch);
+  std::vector<Query> queries;
+  for (std::uint64_t i = 0; i < 5; ++i) {
+    queries.push_back({{.attribute = kSession, .least = 10 * i, .most = 10 * i},
+                       {.attribute = kModel, .least = 1, .most = i % 2}});
+  }
+  queries.push_back({});
+  ExpectMatches(store, queries, {});
+  ExpectMatches(store, queries, {.limit = 7, .values = true});
+}
+
+/// From the second search of a state on, until a batch changes it.
+TEST_F(SearchTest, AnIndexFindsWhatAPlainScanDoes) {
+  for (const auto& [key_size, value_size] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{8, 40}, {32, 8}, {5, 24}}) {
+    OpenOptions open = TestOpenOptions();
+    open.search_index_bytes = 1 << 20;
+    ModelledStore store(NewPath(), SearchedShape(key_size, value_size), open);
+    std::uint64_t scans = 0;
+    for (int round = 0; round < 6; ++round) {
+      TestBatch batch = RandomBatch(store, 700);
+      store.Apply(batch);
+      if (round == 3) {
+        const Query query{{.attribute = kSession, .least = 7, .most = 7}};
+        const Rows rows = PlainScan(query, store.store().attributes(), store.model());
+        for (const auto& [key, value] : rows) store.model().erase(key);
+        EXPECT_EQ(store.store().EraseWhere(query), rows.size());
+        scans = store.store().Stats().search_scans;
+      }
+      for (int search = 0; search < 5; ++search) {
+        std::vector<Query> queries(search % 2 == 0 ? 3 : 150);
+        for (Query& query : queries) query = RandomQuery();
+        ExpectMatches(store, queries,
+                      {.limit = Random(2) == 0 ? Random(30) : kAllOnes, .keys = Random(4) != 0});
+        if (HasFatalFailure()) return;
+        scans += search < 2 ? 1 : 0;
+        EXPECT_EQ(store.store().Stats().search_scans, scans);
+      }
+      EXPECT_GT(store.store().Stats().search_index_bytes, 0u);
+      ExpectMatches(store, {RandomQuery()}, {.values = true});  // which looks at the values
+      EXPECT_EQ(store.store().Stats().search_scans, ++scans);
+      store.store().Compact();  // moves items, and changes none
+      ExpectMatches(store, {RandomQuery()}, {});
+      EXPECT_EQ(store.store().Stats().search_scans, scans);
+    }
+  }
+}
+
+/// Batches come in between, each after some searches of one state.
+TEST_F(SearchTest, AnIndexIsOfTheStateThatIsSearched) {
+  OpenOptions open = TestOpenOptions();
+  open.search_index_bytes = 1 << 20;
+  Store store = Store::Create(NewPath(), SearchedShape(8, 40), open);
+  constexpr std::uint64_t kKeys = 500;
+  constexpr std::uint64_t kBatches = 60;
+  std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> searches{0};
+  const auto put = [&](std::uint64_t number) {
+    TestBatch batch(8, 40);
+    for (std::uint64_t key = 0; key < kKeys; ++key) batch.Add(Op::kUpsert, key, Tag(number, 0));
+    EXPECT_EQ(batch.CallFor(store, Op::kUpsert), 0u);
+    ended = number;
+  };
+  put(1);
+  std::thread writer([&] {
+    for (std::uint64_t number = 2; number <= kBatches; ++number) {
+      for (const std::uint64_t before = searches; searches < before + 4;) std::this_thread::yield();
+      put(number);
+    }
+  });
+  while (ended < kBatches) {
+    const auto seen = static_cast<std::uint64_t>(ended);
+    const std::vector<Query> queries{{{.attribute = kSession, .least = seen}},
+                                     {{.attribute = kSession, .least = seen, .most = seen}},
+                                     {{.attribute = kSession, .least = seen + 1}}};
+    const SearchResult result = store.Search(queries);
+    EXPECT_EQ(result.counts[0], kKeys) << "a batch that had ended is not seen";
+    EXPECT_EQ(result.counts[1] == 0, result.counts[2] == kKeys);
+    EXPECT_EQ(result.counts[1] + result.counts[2], kKeys);
+    ++searches;
+  }
+  writer.join();
+  const StoreStats stats = store.Stats();
+  EXPECT_LT(stats.search_scans, stats.searches) << "no index was used";
+}
+
+TEST_F(SearchTest, AnIndexThatHasNoRoomIsNotMade) {
+  OpenOptions open = TestOpenOptions();
+  open.search_index_bytes = 1000 * (8 + 3 * 20) - 1;
+  ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+  store.Apply(Op::kInsert, Numbers(0, 1000));
+  for (int i = 0; i < 3; ++i) ExpectMatches(store, {RandomQuery()}, {});
+  EXPECT_EQ(store.store().Stats().search_scans, 3u);
+  EXPECT_EQ(store.store().Stats().search_index_bytes, 0u);
+  store.Apply(Op::kErase, {5});
+  for (int i = 0; i < 3; ++i) ExpectMatches(store, {RandomQuery()}, {});
+  EXPECT_EQ(store.store().Stats().search_scans, 5u);
+  EXPECT_EQ(store.store().Stats().search_index_bytes, 999u * (8 + 3 * 20));
+}
+
+TEST_F(SearchTest, OfNothing) {
+  OpenOptions open = TestOpenOptions();
+  open.search_index_bytes = 1 << 20;
+  ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+  ExpectMatches(store, {{}, {{.attribute = kModel}}}, {.values = true});
+  for (int i = 0; i < 3; ++i) {  // the last one by an index
+    ExpectMatches(store, {{}, {{.attribute = kModel}}}, {});
+    ExpectMatches(store, {}, {});
+  }
+  EXPECT_LT(store.store().Stats().search_scans, store.store().Stats().searches);
+  store.Apply(Op::kInsert, Numbers(0, 100));
+  ExpectMatches(store, {}, {.values = true});
+  ExpectMatches(store, {{{.attribute = kBoth, .least = 5, .most = 4}}}, {});
+}
+
+TEST_F(SearchTest, ArraysThatAreTooSmallAreSaid) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  TestBatch batch = store.NewBatch();
+  for (std::uint64_t i = 0; i < 300; ++i) batch.Add(Op::kInsert, i, Tag(i % 3, i % 2));
+  store.Apply(batch);
+  std::vector<Query> queries;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    queries.push_back({{.attribute = kSession, .least = i, .most = i}});
+  }
+  const SearchResult right = store.store().Search(queries, {.values = true});
+  for (const auto& [room, answered] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+           {0, 0}, {99, 0}, {100, 1}, {250, 2}, {300, 3}, {400, 3}}) {
+    std::vector<std::uint64_t> counts(3);
+    std::vector<std::uint64_t> offsets(4);
+    Bytes keys(room * 8);
+    Bytes values(room * 40);
+    Matches matches{.counts = counts, .offsets = offsets, .keys = keys, .values = values};
+    store.store().Search(queries, kAllOnes, &matches);
+    EXPECT_EQ(counts, right.counts);
+    EXPECT_EQ(matches.rows, 300u);
+    EXPECT_EQ(matches.answered, answered);
+    for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(offsets[i], 100 * std::min(i, answered));
+    const std::uint64_t rows = 100 * answered;
+    EXPECT_TRUE(std::equal(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(rows * 8),
+                           right.keys.begin()));
+    EXPECT_TRUE(std::equal(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rows * 40),
+                           right.values.begin()));
+  }
+  std::vector<std::uint64_t> counts(3);
+  Matches alone{.counts = counts};
+  store.store().Search(queries, kAllOnes, &alone);
+  EXPECT_EQ(counts, right.counts);
+  EXPECT_EQ(alone.answered, 3u);
+
+  Bytes bytes(80);
+  std::vector<std::uint64_t> two(2);
+  for (Matches matches :
+       {Matches{.counts = two}, Matches{.counts = counts, .offsets = two},
+        Matches{.counts = counts, .keys = std::span(bytes).first(9)},
+        Matches{
+            .counts = counts, .keys = std::span(bytes).first(16), .values = std::span(bytes)}}) {
+    matches.values = matches.values.first(matches.values.empty() ? 0 : 79);
+    EXPECT_EQ(ErrorOf([&] { store.store().Search(queries, kAllOnes, &matches); }),
+              ErrorCode::kInvalidArgument);
+  }
+}
+
+/// Every batch gives all of its keys one number, so that an instant has one alone.
+TEST_F(SearchTest, SeesOneInstantBesideAThreadThatWrites) {
+  OpenOptions open = TestOpenOptions();
+  if (Random(2) == 0) open.search_index_bytes = 1 << 20;
+  Store store = Store::Create(NewPath(), SearchedShape(8, 40), open);
+  constexpr std::uint64_t kKeys = 2000;
+  const auto put = [&](std::uint64_t number) {
+    TestBatch batch(8, 40);
+    for (std::uint64_t key = 0; key < kKeys; ++key) {
+      batch.Add(Op::kUpsert, key, Tag(number, key < 500 ? 3 : 4));
+    }
+    EXPECT_EQ(batch.CallFor(store, Op::kUpsert), 0u);
+  };
+  put(0);
+  std::atomic<std::uint64_t> ended{0};
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::uint64_t number = 1; !stop; ++number) {
+      put(number);
+      ended = number;
+    }
+  });
+  const std::vector<Query> queries{{{.attribute = kModel, .least = 3, .most = 3}}, {}};
+  for (int i = 0; i < 8; ++i) {
+    const std::uint64_t before = ended;
+    const SearchResult result = store.Search(queries, {.values = true});
+    EXPECT_EQ(result.counts, (std::vector<std::uint64_t>{500, kKeys}));
+    std::set<std::uint64_t> numbers;
+    for (std::uint64_t row = 0; row < result.offsets.back(); ++row) {
+      const auto tag = ValueTag(std::span(result.values).subspan(row * 40, 40));
+      ASSERT_TRUE(tag) << "a torn value";
+      numbers.insert(*tag & 0xFFFFFFFF);
+      const std::uint64_t key = KeyNumber(std::span(result.keys).subspan(row * 8, 8));
+      EXPECT_EQ(*tag >> 32, key < 500 ? 3u : 4u);
+    }
+    ASSERT_EQ(numbers.size(), 1u);
+    EXPECT_GE(*numbers.begin(), before) << "a batch that had ended is not seen";
+  }
+  stop = true;
+  writer.join();
+}
+
+TEST_F(SearchTest, ErasesWhatMatches) {
+  for (const auto& [key_size, value_size] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{8, 40}, {32, 8}, {5, 2048}}) {
+    OpenOptions open = TestOpenOptions();
+    if (Random(2) == 0) open.growth_pause = 0;
+    ModelledStore store(NewPath(), SearchedShape(key_size, value_size), open);
+    for (int round = 0; round < 5; ++round) {
+      TestBatch batch = RandomBatch(store, 800);
+      store.Apply(batch);
+      const Query query = RandomQuery();
+      const Rows rows = PlainScan(query, store.store().attributes(), store.model());
+      EXPECT_EQ(store.store().EraseWhere(query), rows.size());
+      for (const auto& [key, value] : rows) store.model().erase(key);
+      store.ExpectContents();
+    }
+    store.Reopen();
+    EXPECT_EQ(store.store().EraseWhere({}), store.model().size());
+    store.model().clear();
+    store.Apply(Op::kInsert, Numbers(0, 3000));  // their room is used again
+    store.Reopen();
+  }
+}
+
+/// Items leave what is erased, one batch after the other, meanwhile: none of them goes.
+TEST_F(SearchTest, ErasesNothingThatDoesNotMatchAnyMore) {
+  const std::string path = NewPath();
+  Store store = Store::Create(path, SearchedShape(8, 40), TestOpenOptions());
+  constexpr std::uint64_t kKeys = 40'000;
+  TestBatch all(8, 40);
+  for (std::uint64_t key = 0; key < kKeys; ++key) all.Add(Op::kInsert, key, Tag(1, key));
+  ASSERT_EQ(all.CallFor(store, Op::kInsert), 0u);
+  std::vector<std::uint64_t> order = Numbers(0, kKeys);
+  for (std::uint64_t i = kKeys - 1; i > 0; --i) std::swap(order[i], order[Random(i + 1)]);
+  std::set<std::uint64_t> moved;
+  std::set<std::uint64_t> gone;
+  std::atomic<bool> stop{false};
+  std::atomic<bool> begun{false};
+  std::thread writer([&] {
+    for (std::uint64_t first = 0; first < kKeys && !stop; first += 50) {
+      TestBatch batch(8, 40);
+      for (std::uint64_t i = first; i < first + 50; ++i) {
+        batch.Add(Op::kUpdate, order[i], Tag(2, order[i]));
+      }
+      batch.CallFor(store, Op::kUpdate);
+      for (std::uint64_t i = 0; i < 50; ++i) {
+        (batch.result(i) == Result::kOk ? moved : gone).insert(order[first + i]);
+      }
+      begun = true;
+    }
+    begun = true;
+  });
+  while (!begun) std::this_thread::yield();
+  const std::uint64_t erased = store.EraseWhere({{.attribute = kSession, .least = 1, .most = 1}});
+  stop = true;
+  writer.join();
+  EXPECT_EQ(erased + moved.size(), kKeys) << "those that did not move were erased";
+  std::set<std::uint64_t> there;
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    there.insert(KeyNumber(key));
+    EXPECT_EQ(ValueTag(value).value_or(0) & 0xFFFFFFFF, 2u);
+  });
+  EXPECT_EQ(there, moved);
+  for (const std::uint64_t key : gone) EXPECT_FALSE(moved.contains(key));
+  store.Close();
+  ExpectSound(path, moved.size());
+}
+
+TEST_F(SearchTest, ErasesInAStoreWithACapacity) {
+  OpenOptions open = TestOpenOptions();
+  open.capacity.items = 1000;
+  open.capacity.policy = EvictionPolicy::kLru;
+  ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+  TestBatch batch = store.NewBatch();
+  for (std::uint64_t i = 0; i < 1000; ++i) batch.Add(Op::kInsert, i, Tag(i % 4, 0));
+  store.Apply(batch);
+  EXPECT_EQ(store.store().EraseWhere({{.attribute = kSession, .least = 2, .most = 2}}), 250u);
+  for (std::uint64_t i = 2; i < 1000; i += 4) store.model().erase(MakeKey(i, 8));
+  store.Apply(Op::kInsert, Numbers(5000, 250));  // for which there is room again
+  EXPECT_EQ(store.store().Stats().evicted, 0u);
+  store.ExpectContents();
+}
+
+TEST_F(SearchTest, ExportsWhatMatches) {
+  ModelledStore store(NewPath(), SearchedShape(16, 24), TestOpenOptions());
+  TestBatch batch = RandomBatch(store, 2000);
+  store.Apply(batch);
+  const Query query{{.attribute = kSession, .least = 7, .most = 7},
+                    {.attribute = kModel, .least = 1, .most = 3}};
+  Exporter exporter = store.store().Export({.where = query});
+  Rows rows;
+  Bytes keys(10 * 16);
+  Bytes values(10 * 24);
+  while (const std::uint64_t n = exporter.Next(keys, values)) {
+    for (std::uint64_t i = 0; i < n; ++i) {
+      rows.emplace(AsString(std::span(keys).subspan(i * 16, 16)),
+                   AsString(std::span(values).subspan(i * 24, 24)));
+    }
+  }
+  EXPECT_EQ(rows, PlainScan(query, store.store().attributes(), store.model()));
+  EXPECT_FALSE(rows.empty());
+  EXPECT_EQ(ErrorOf([&] { (void)store.store().Export({.where = {{.attribute = 3}}}); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SearchTest, WaitsForNobodyWhoWaitsForIt) {
+  Store store = Store::Create(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  Exporter exporter = store.Export();
+  Bytes key(8);
+  EXPECT_EQ(exporter.Next(key, {}), 0u);  // it has ended
+  EXPECT_EQ(store.Search(std::vector<Query>{{}}).counts[0], 0u);
+  TestBatch batch(8, 40);
+  batch.Add(Op::kInsert, 1, 1);
+  batch.Add(Op::kInsert, 2, 1);
+  EXPECT_EQ(batch.CallFor(store, Op::kInsert), 0u);
+  exporter = store.Export();
+  EXPECT_EQ(ErrorOf([&] { (void)store.Search(std::vector<Query>{{}}); }), ErrorCode::kBusy);
+  EXPECT_EQ(ErrorOf([&] { store.EraseWhere({}); }), ErrorCode::kBusy);
+  exporter = {};
+  EXPECT_EQ(store.EraseWhere({}), 2u);
+}
+
+TEST_F(SearchTest, RefusesBadQueries) {
+  Store store = Store::Create(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  const auto code = [&](const std::vector<Query>& queries, const SearchOptions& options = {}) {
+    return ErrorOf([&] { (void)store.Search(queries, options); });
+  };
+  EXPECT_EQ(code({{}, {{.attribute = 0}, {.attribute = 3}}}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code({{}}, {.keys = false, .values = true}), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { store.EraseWhere({{.attribute = 8}}); }), ErrorCode::kInvalidArgument);
+  Store without = Store::Create(NewPath(), Shape(8, 40), TestOpenOptions());
+  EXPECT_TRUE(without.attributes().empty());
+  EXPECT_EQ(ErrorOf([&] { (void)without.Search(std::vector<Query>{{{.attribute = 0}}}); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(without.Search(std::vector<Query>{{}}).counts[0], 0u);
+  without.Close();
+  EXPECT_EQ(ErrorOf([&] { (void)without.Search(std::vector<Query>{{}}); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SearchTest, RefusesBadAttributes) {
+  const auto refused = [&](const std::vector<Attribute>& attributes, const std::string& why) {
+    CreateOptions create = Shape(8, 40);
+    create.attributes = attributes;
+    std::string message;
+    const std::string path = NewPath();
+    EXPECT_EQ(ErrorOf([&] { Store::Create(path, create, TestOpenOptions()); }, &message),
+              ErrorCode::kInvalidArgument)
+        << why;
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+    EXPECT_FALSE(std::filesystem::exists(path));
+  };
+  refused({{"", 0, 4}}, "name");
+  refused({{"1st", 0, 4}}, "name");
+  refused({{"and", 0, 4}}, "name");
+  refused({{"a b", 0, 4}}, "name");
+  refused({{"\xC3\xA9", 0, 4}}, "name");
+  refused({{std::string("a\0b", 3), 0, 4}}, "name");
+  refused({{"sixteen_letters_", 0, 4}}, "name");
+  refused({{"a", 0, 4}, {"b", 0, 4}, {"a", 8, 4}}, "two attributes");
+  for (const std::uint32_t bytes : {0u, 1u, 2u, 5u, 16u, 260u}) {
+    refused({{"a", 0, bytes}}, "4 or 8");
+  }
+  refused({{"a", 33, 8}}, "not within values of 40 bytes");
+  refused({{"a", 0xFFFF'FFFC, 8}}, "not within");
+  std::vector<Attribute> many;
+  for (std::uint32_t i = 0; i < 9; ++i) many.push_back({"a" + std::to_string(i), i, 4});
+  refused(many, "9 attributes");
+  many.pop_back();
+  many.back().name = "fifteen_letters";
+  CreateOptions create = Shape(8, 40);
+  create.attributes = many;
+  const std::string path = NewPath();
+  Store::Create(path, create, TestOpenOptions()).Close();
+  EXPECT_EQ(PoolReader(path).Stats().attributes, many);
+  EXPECT_EQ(Store::OpenOrCreate(path, create, TestOpenOptions()).attributes(), many);
+  EXPECT_EQ(Store::OpenOrCreate(path, Shape(8, 40), TestOpenOptions()).attributes(), many);
+  create.attributes.pop_back();
+  EXPECT_EQ(ErrorOf([&] { Store::OpenOrCreate(path, create, TestOpenOptions()); }),
+            ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SearchTest, AttributesGoWhereThePoolGoes) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  TestBatch batch = RandomBatch(store, 3000);
+  store.Apply(batch);
+  store.store().Compact();
+  const std::string whole = NewPath();
+  store.store().Snapshot(whole);
+  store.Apply(Op::kUpsert, Numbers(0, 10));
+  const std::string increment = NewPath();
+  store.store().Snapshot(increment, {.base = whole});
+  const std::string restored = NewPath();
+  Store again =
+      Store::Restore(std::vector<std::string>{whole, increment}, restored, TestOpenOptions());
+  EXPECT_EQ(again.attributes(), TestAttributes());
+  EXPECT_EQ(again.Stats().attributes, TestAttributes());
+  const std::vector<Query> queries{{{.attribute = kSession, .least = 7, .most = 7}}};
+  EXPECT_EQ(again.Search(queries).keys, store.store().Search(queries).keys);
+}
+
+TEST(QueryTextTest, IsRead) {
+  const std::vector<Attribute> attributes = TestAttributes();
+  const auto read = [&](const std::string& text) { return ParseQuery(text, attributes); };
+  EXPECT_EQ(read(""), Query{});
+  EXPECT_EQ(read(" \t\n"), Query{});
+  EXPECT_EQ(read("session = 7 and model < 3"),
+            (Query{{.attribute = kSession, .least = 7, .most = 7},
+                   {.attribute = kModel, .least = 0, .most = 2}}));
+  EXPECT_EQ(read("both>=0x10 and both<=20"),
+            (Query{{.attribute = kBoth, .least = 16}, {.attribute = kBoth, .most = 20}}));
+  EXPECT_EQ(read("  model>5"), (Query{{.attribute = kModel, .least = 6}}));
+  EXPECT_EQ(read("both = 18446744073709551615"),
+            (Query{{.attribute = kBoth, .least = kAllOnes, .most = kAllOnes}}));
+  for (const char* const none : {"model < 0", "both > 0xffffffffffffffff"}) {
+    const Query query = read(none);
+    ASSERT_EQ(query.size(), 1u);
+    EXPECT_GT(query[0].least, query[0].most);
+  }
+}
+
+TEST(QueryTextTest, ThatIsWrongIsRefused) {
+  const std::vector<Attribute> attributes = TestAttributes();
+  const auto refused = [&](const std::string& text, const std::string& why) {
+    std::string message;
+    EXPECT_EQ(ErrorOf([&] { ParseQuery(text, attributes); }, &message), ErrorCode::kInvalidArgument)
+        << text;
+    EXPECT_NE(message.find(why), std::string::npos) << message;
+  };
+  refused("sesion = 7", "no attribute 'sesion'; the pool has session, model, both");
+  refused("session", "one of = < <= > >= is expected at the end");
+  refused("session 7", "is expected at '7'");
+  refused("session == 7", "is expected at '== 7'");
+  refused("session != 7", "is expected at '!= 7'");
+  refused("session =", "a whole number from 0 to 2^64 - 1 is expected at the end");
+  refused("session = -1", "a whole number");
+  refused("session = 7x", "a whole number");
+  refused("session = 0x", "a whole number");
+  refused("session = 1.5", "\"and\" or the end is expected at '.5'");
+  refused("session = 18446744073709551616", "a whole number");
+  refused("session = 7 model = 3", "\"and\" or the end is expected at 'model = 3'");
+  refused("session = 7 and", "the name of an attribute is expected at the end");
+  refused("and session = 7", "no attribute 'and'");
+  refused("session = 7 or model = 3", "\"and\" or the end");
+  refused("(session = 7)", "the name of an attribute is expected at '(session");
+  refused("session = 7\x1b[2J", "expected at '?[2J'");
+  std::string message;
+  EXPECT_TRUE(ErrorOf([&] { ParseQuery("a = 1", {}); }, &message));
+  EXPECT_NE(message.find("the pool has none"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpm::test
