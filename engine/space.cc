@@ -35,8 +35,8 @@ constexpr std::uint64_t kBatchesAhead = 2;
 /// and less so with each that had not.
 constexpr double kMostLead = 2;
 constexpr double kForgetLead = 0.98;
-constexpr double kNearFull = 0.15;
-constexpr double kFull = 0.03;
+constexpr double kNearFull = 0.06;
+constexpr double kFull = 0.02;
 constexpr double kLevelParts = 4;
 /// And room for cells is at least this: a small pool may grow by several steps within a batch.
 constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;

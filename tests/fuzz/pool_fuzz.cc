@@ -235,6 +235,11 @@ class Trial {
       }
     }
     auto open = Try([&] { return Store::Open(file_.path(), Options(kPlentyBytes)); });
+    // Of a pool that was closed in order the slots are trusted; after a crash they are inspected,
+    // and what the check found then counts.
+    if (open.error == ErrorCode::kDamaged && !sound_ && !after.clean && !after.defects.empty()) {
+      return;
+    }
     if (open.error) Fail("opened once, but not again: {}", open.message);
     store_.emplace(std::move(*open.result));
     ExpectCounts(after.items);
