@@ -1,10 +1,12 @@
 // What a failure inside a call leaves: the store as it was, or one that says that it can't be used;
 // never a lost item, a wrong answer, a hang, or a pool that claims to be clean and is not.
 
+#include <execinfo.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <future>
 #include <thread>
 
@@ -12,6 +14,7 @@
 #include "pm/thread_pool.h"
 #include "pm/tracer.h"
 #include "tests/fault_injection.h"
+#include "tests/fork.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -296,18 +299,29 @@ TEST(ThreadPoolFailure, RunThrowsWhatAPartThrewWhenAllHaveEnded) {
   EXPECT_EQ(called, 100);
 }
 
+/// Says where a child hangs, since nobody else will.
+void PrintStackAndDie(int signal) {
+  void* frames[64];
+  backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+  _exit(128 + signal);
+}
+
 /// Runs `child` in a forked child, which then leaves as if it returned from main.
-/// @return its exit status, or -1
+/// @return its exit status, or minus the signal that ended it
 template <class Child>
 int InFork(const Child& child) {
-  const pid_t pid = fork();
+  void* frame = nullptr;
+  backtrace(&frame, 1);  // its first call allocates, which a signal handler can't
+  const pid_t pid = test::Fork();
   if (pid == 0) {
-    alarm(20);
+    // (Less than the test's own. A machine that is short of memory or slow at its disk needs long.)
+    std::signal(SIGALRM, PrintStackAndDie);
+    alarm(200);
     _exit(child() ? 0 : 1);
   }
   int status = 0;
-  if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
-  return WEXITSTATUS(status);
+  if (waitpid(pid, &status, 0) != pid) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
 TEST_F(FailureTest, ForkedChildLeavesTheParentsStoreAlone) {

@@ -14,6 +14,7 @@
 #include "engine/store_impl.h"
 #include "pm/mapping.h"
 #include "tests/file_size_limit.h"
+#include "tests/fork.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
@@ -174,9 +175,9 @@ TEST_P(RoomAheadTest, ShrinkingAndTheEndGiveItBack) {
 TEST_P(RoomAheadTest, AForkedChildLeavesItAlone) {
   auto mapping = Make(64 * kMiB);
   mapping->MakeReady(128 * kMiB);
-  const pid_t child = fork();
+  const pid_t child = Fork();
   if (child == 0) {
-    alarm(20);
+    alarm(200);
     mapping.reset();
     _exit(0);
   }
@@ -317,9 +318,9 @@ TEST_F(StoreRoomTest, AForkedChildClosesAStoreThatGrows) {
   ModelledStore store(NewPath(), Sizes(100), TestOpenOptions());
   for (std::uint64_t round = 0; round < 30; ++round) {
     store.Apply(Op::kInsert, Numbers(round * 4000, 4000));
-    const pid_t child = fork();
+    const pid_t child = Fork();
     if (child == 0) {
-      alarm(20);
+      alarm(200);
       store.store().Close();
       _exit(0);
     }

@@ -14,6 +14,7 @@
 
 #include "shard/manifest.h"
 #include "shard/sum_stats.h"
+#include "tests/fork.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -313,7 +314,7 @@ TEST_F(ShardedStoreTest, AChildOfTheProcessLeavesTheShardsAlone) {
   ShardedStore store =
       ShardedStore::Create(folder, Shape(8, kValueSize), {.shards = 2}, TestOpenOptions());
   Apply(store, model, Op::kInsert, Numbers(0, 100));
-  const pid_t child = fork();
+  const pid_t child = test::Fork();
   if (child == 0) {
     const bool refused = ErrorOf([&] { store.Stats(); }) == ErrorCode::kUnsupported;
     store.Close();

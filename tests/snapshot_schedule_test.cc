@@ -17,6 +17,7 @@
 #include "engine/store_impl.h"
 #include "snapshot/folder.h"
 #include "snapshot/reader.h"
+#include "tests/fork.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
@@ -490,7 +491,7 @@ TEST_F(SnapshotScheduleTest, AForkLetsGoOfTheFolder) {
   int gone[2];
   ASSERT_EQ(pipe(ends), 0);
   ASSERT_EQ(pipe(gone), 0);
-  const pid_t child = fork();
+  const pid_t child = Fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     store = Store();
