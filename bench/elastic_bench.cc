@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,6 +21,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
+
+/// Operations of the batches beside a compaction, and batches by which their rate is taken before.
+constexpr std::uint64_t kBesideBatch = 4096;
+constexpr double kAloneBatches = 200;
 
 /// The workload, on one store.
 class ElasticRun {
@@ -53,17 +58,13 @@ class ElasticRun {
     row["erase_count"] = std::min<std::uint64_t>(erases, items_.size());
     row["erase_mops"] = Erase(row["erase_count"]);
     double compact = 0;
-    if (store_.Stats().load_factor < options_.compact_below) {
-      const Clock::time_point start = Clock::now();
-      store_.Compact();
-      compact = SecondsSince(start);
-    }
+    if (store_.Stats().load_factor < options_.compact_below) compact = Compact(&row);
     const StoreStats stats = store_.Stats();
     if (stats.items != items_.size()) {
       throw Error(ErrorCode::kDamaged, fmt::format("the store counts {} items, there are {}",
                                                    stats.items, items_.size()));
     }
-    row["slowest_ms"] = 1e3 * std::max(slowest_, compact);
+    row["slowest_ms"] = 1e3 * slowest_;
     row["compact_ms"] = 1e3 * compact;
     row["items"] = stats.items;
     row["load_factor"] = stats.load_factor;
@@ -125,6 +126,31 @@ class ElasticRun {
       items_.pop_back();
     }
     return Apply(Op::kErase, count);
+  }
+
+  /// Compacts the store beside batches of finds. @return seconds @param row gets their rates,
+  /// alone and beside it
+  double Compact(json* row) {
+    const std::uint64_t count =
+        std::min<std::uint64_t>({kBesideBatch, options_.batch, items_.size()});
+    for (std::uint64_t i = 0; i < count; ++i) Put(i, items_[random_() % items_.size()], false);
+    const auto run = [&](const auto& more) {
+      const Clock::time_point start = Clock::now();
+      double batches = 0;
+      for (; more(batches); ++batches) Apply(Op::kFind, count);
+      return batches * static_cast<double>(count) / SecondsSince(start) / 1e6;
+    };
+    (*row)["alone_find_mops"] = run([](double batches) { return batches < kAloneBatches; });
+    const double slowest = std::exchange(slowest_, 0);
+    const Clock::time_point start = Clock::now();
+    auto compacting = std::async(std::launch::async, [&] { store_.Compact(); });
+    (*row)["beside_find_mops"] = run([&](double) {
+      return compacting.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    });
+    compacting.get();
+    (*row)["beside_slowest_ms"] = 1e3 * slowest_;
+    slowest_ = std::max(slowest_, slowest);
+    return SecondsSince(start);
   }
 
   void Put(std::uint64_t row, std::uint64_t record, bool value) {

@@ -44,6 +44,15 @@ void Print(const json& report) {
         number("find_mops"), number("erase_mops"), number("slowest_ms"), number("compact_ms"),
         number("resizes"));
   }
+  for (const json& row : report.at("steps")) {
+    if (!row.contains("beside_find_mops")) continue;
+    fmt::print(
+        "growth {}, step {}: compacted in {:.1f} ms; batches of finds beside it {:.2f} M/s ({:.2f} "
+        "before), the slowest {:.1f} ms\n",
+        row.at("growth").get<double>(), row.at("step").get<unsigned>(),
+        row.at("compact_ms").get<double>(), row.at("beside_find_mops").get<double>(),
+        row.at("alone_find_mops").get<double>(), row.at("beside_slowest_ms").get<double>());
+  }
   fmt::print("\n{:>6}{:>13}{:>14}{:>16}{:>13}{:>9}\n", "growth", "lowest fill", "bytes an item",
              "operations, M/s", "slowest, ms", "MB left");
   for (const json& row : report.at("runs")) {

@@ -68,6 +68,11 @@ Admission::Alone::~Alone() {
   if (telling_ == Telling::kAtEnd) admission_.log_.Tell();
 }
 
+bool Admission::Alone::IsAwaited() const {
+  const MutexLock lock(admission_.mutex_);
+  return admission_.entering_ > 0;
+}
+
 Admission::Entered::Entered(Admission& admission) : admission_(admission), lock_(admission.mutex_) {
   admission.Enter(lock_);
 }

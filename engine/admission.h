@@ -91,6 +91,8 @@ class Admission {
     ~Alone() GPM_RELEASE();
     Alone(const Alone&) = delete;
     Alone& operator=(const Alone&) = delete;
+    /// Whether batches, or others who enter, wait for its end.
+    bool IsAwaited() const;
 
    private:
     Admission& admission_;

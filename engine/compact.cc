@@ -3,21 +3,145 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
+#include <thread>
 
 #include "engine/store_impl.h"
 #include "table/geometry.h"
 
 namespace gpm {
-namespace {
 
-/// Levels are moved until they lie right behind the cells, or these behind them. The first move
-/// puts them side by side, somewhere. What is then free in front of them may be less than they
-/// are: the second puts them to the pool's end, and the third to where they were, and lower.
-constexpr int kMostMoves = 3;
+using Clock = std::chrono::steady_clock;
 
-}  // namespace
+/// One compaction, in turns alone: between them batches run, and find the store as they left it.
+/// What is next follows from the store as it then is.
+class Compaction {
+ public:
+  explicit Compaction(StoreImpl& store) : store_(store) {}
+
+  /// @return whether there is more to do
+  bool Turn() GPM_REQUIRES(store_state);
+  /// Between turns, by who is not alone: lets those that waited for the last turn run for as long
+  /// as it took. So batches run for half of the time at least.
+  void LetOthersRun() const;
+  /// Somebody waits until the turn is over.
+  void SetAwaited(bool awaited) { awaited_ = awaited; }
+
+ private:
+  enum class Step : std::uint8_t {
+    kLevels,  ///< items move to smaller levels: first, as what follows reads all slots
+    kCells,   ///< values move to the pool's beginning
+    kPlaces,  ///< levels move to where they lie lower
+    kEnd,     ///< the pool's end is given back
+  };
+  /// How often each is tried at most. The levels again, where there was no room before values had
+  /// moved. Levels move until they lie right behind the cells, or these behind them: the first move
+  /// puts them side by side, somewhere. What is then free in front of them may be less than they
+  /// are: the second puts them to the pool's end, and the third to where they were, and lower.
+  static constexpr std::array<int, 3> kMostTries = {2, 5, 3};
+
+  int& TriesOf(Step step) { return tries_[static_cast<std::size_t>(step)]; }
+  Step Next() GPM_REQUIRES(store_state);
+  void CarryOut(Step step) GPM_REQUIRES(store_state);
+  void GiveBackEnd() GPM_REQUIRES(store_state);
+  std::uint64_t Items() const GPM_REQUIRES(store_state) {
+    return std::max(store_.space_.items(), store_.reserved_);
+  }
+
+  StoreImpl& store_;
+  const Clock::time_point start_ = Clock::now();
+  std::array<int, 3> tries_ = kMostTries;
+  std::uint64_t bytes_ = 0;  ///< of the pool before; 0: no turn yet
+  Clock::duration last_turn_{};
+  bool awaited_ = false;
+};
+
+Compaction::Step Compaction::Next() {
+  const Space& space = store_.space_;
+  const Superblock& superblock = store_.pool_->superblock();
+  const LevelSizes sizes = store_.SizesWanted();
+  if (TriesOf(Step::kLevels) > 0 && SlotsOf(superblock.geometry, sizes) < space.Capacity()) {
+    LevelSizes levels = sizes;  // and one more, should an item find no slot in these
+    levels.insert(levels.begin(), store_.resizer_.growth().Next(sizes.front()));
+    if (EndOfAddedLevels(superblock, levels) <= store_.pool_->mapping().PossibleBytes()) {
+      return Step::kLevels;
+    }
+  }
+  if (TriesOf(Step::kCells) > 0 && space.CanCompactCells(Items())) return Step::kCells;
+  if (TriesOf(Step::kPlaces) > 0 && space.CanEndLower(SizesOf(superblock), Items())) {
+    return Step::kPlaces;
+  }
+  return Step::kEnd;
+}
+
+void Compaction::CarryOut(Step step) {
+  --TriesOf(step);
+  store_.health_.AllOrUnusable("the store was compacted", [&]() GPM_REQUIRES(store_state) {
+    Resizer& resizer = store_.resizer_;
+    resizer.DropAccelerators();
+    if (step == Step::kLevels) {
+      resizer.Resize(store_.SizesWanted());
+    } else if (step == Step::kCells) {
+      store_.space_.CompactCells(Items());
+    } else if (!resizer.MoveLevels()) {
+      TriesOf(step) = 0;
+    }
+    resizer.MakeAccelerators();
+  });
+}
+
+bool Compaction::Turn() {
+  const ProfilerRange range("compact");
+  const Clock::time_point start = Clock::now();
+  store_.health_.Check();
+  Mapping& mapping = store_.pool_->mapping();
+  if (store_.admission_.left_behind()) {
+    throw Error(ErrorCode::kUnsupported,
+                mapping.path() +
+                    ": a batch failed, and opening the pool again finds what it left behind: "
+                    "compact it then");
+  }
+  store_.AwaitHeldCells();
+  store_.space_.Reclaim();
+  store_.resizer_.EndDraining();
+  if (bytes_ == 0) bytes_ = mapping.made_bytes();
+  const Step step = Next();
+  if (step == Step::kEnd) {
+    GiveBackEnd();
+  } else {
+    CarryOut(step);
+  }
+  last_turn_ = Clock::now() - start;
+  return step != Step::kEnd;
+}
+
+void Compaction::GiveBackEnd() {
+  try {
+    // (A refresh on a GPU reads the pool, of which the GPU lets go for a moment.)
+    store_.cache_.WithoutRefresh(*store_.executor_,
+                                 [&]() GPM_NOT_CHECKED { store_.pool_->GiveBackEnd(); });
+  } catch (const Error& error) {
+    // (A file that can't be cut is as it was.)
+    if (error.code() != ErrorCode::kIo) store_.health_.SetUnusable("the pool's end was given back");
+    throw;
+  }
+  Pool& pool = *store_.pool_;
+  store_.cache_.KeepTable(*store_.executor_, MakeTableView(pool.base(), pool.superblock()));
+  store_.space_.GiveBackMemory();
+  const std::uint64_t left = pool.mapping().mapped_bytes();
+  store_.given_back_ += bytes_ - std::min(bytes_, left);
+  store_.space_.SetAtLimit(false);
+  store_.log_.Add(LogLevel::kInfo, [&] {
+    return fmt::format("{}: compacted from {} to {} bytes in {:.3f} s", pool.mapping().path(),
+                       bytes_, left, std::chrono::duration<double>(Clock::now() - start_).count());
+  });
+}
+
+void Compaction::LetOthersRun() const {
+  if (awaited_) std::this_thread::sleep_for(last_turn_);
+}
 
 void StoreImpl::SetReserved(std::uint64_t items) {
   const Admission::Alone alone(admission_);
@@ -31,103 +155,65 @@ LevelSizes StoreImpl::SizesWanted() const {
 }
 
 void StoreImpl::Compact() {
-  while (!TryCompact()) {
+  const Log::TellsAtEnd tells(log_);
+  Compaction compaction(*this);
+  bool more = true;
+  while (more) {
+    snapshots_.AwaitCopied();
+    {
+      const Admission::Alone alone(admission_, Admission::Telling::kLater);
+      if (closed()) return;
+      if (ExportHoldsCells()) continue;
+      more = compaction.Turn();
+      compaction_unfinished_ = more;
+      compaction.SetAwaited(more && alone.IsAwaited());
+    }
+    compaction.LetOthersRun();
   }
 }
 
-bool StoreImpl::TryCompact() {
-  snapshots_.AwaitCopied();
-  const Admission::Alone alone(admission_);
-  if (ExportHoldsCells()) return false;
-  CompactAlone();
-  return true;
-}
-
-void StoreImpl::CompactAlone() {
-  const ProfilerRange range("compact");
-  const auto start = std::chrono::steady_clock::now();
-  health_.Check();
-  if (admission_.left_behind()) {
-    throw Error(ErrorCode::kUnsupported,
-                pool_->mapping().path() +
-                    ": a batch failed, and opening the pool again finds what it left behind: "
-                    "compact it then");
-  }
-  AwaitHeldCells();
-  space_.Reclaim();
-  resizer_.EndDraining();
-  const std::uint64_t bytes = pool_->mapping().made_bytes();
-  const std::uint64_t items = std::max(space_.items(), reserved_);
-  const LevelSizes sizes = SizesWanted();
-  const bool fewer_slots = SlotsOf(pool_->superblock().geometry, sizes) < space_.Capacity();
-  const auto can_end_lower = [&]() GPM_REQUIRES(store_state) {
-    return space_.CanEndLower(SizesOf(pool_->superblock()), items);
-  };
-  if (fewer_slots || space_.CanCompactCells(items) || can_end_lower()) {
-    health_.AllOrUnusable("the store was compacted", [&]() GPM_REQUIRES(store_state) {
-      resizer_.DropAccelerators();
-      space_.CompactCells(items);
-      LevelSizes levels = sizes;  // and one more, should an item find no slot in these
-      levels.insert(levels.begin(), resizer_.growth().Next(sizes.front()));
-      if (fewer_slots &&
-          EndOfAddedLevels(pool_->superblock(), levels) <= pool_->mapping().PossibleBytes()) {
-        resizer_.Resize(sizes);
-        resizer_.DropAccelerators();
-        space_.CompactCells(items);
-      }
-      for (int move = 0; move < kMostMoves && can_end_lower(); ++move) {
-        if (!resizer_.MoveLevels()) break;
-        space_.CompactCells(items);
-      }
-      resizer_.MakeAccelerators();
-    });
-  }
-  try {
-    // (A refresh on a GPU reads the pool, of which the GPU lets go for a moment.)
-    cache_.WithoutRefresh(*executor_, [&]() GPM_NOT_CHECKED { pool_->GiveBackEnd(); });
-  } catch (const Error& error) {
-    // (A file that can't be cut is as it was.)
-    if (error.code() != ErrorCode::kIo) health_.SetUnusable("the pool's end was given back");
-    throw;
-  }
-  cache_.KeepTable(*executor_, MakeTableView(pool_->base(), pool_->superblock()));
-  space_.GiveBackMemory();
-  const std::uint64_t left = pool_->mapping().mapped_bytes();
-  given_back_ += bytes - std::min(bytes, left);
-  space_.SetAtLimit(false);
-  log_.Add(LogLevel::kInfo, [&] {
-    return fmt::format(
-        "{}: compacted from {} to {} bytes in {:.3f} s", pool_->mapping().path(), bytes, left,
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  });
-}
-
-bool StoreImpl::IsSparse() const {
+bool StoreImpl::IsToCompact() const {
+  if (compaction_unfinished_) return true;
+  if (space_.items() >= most_to_compact_) return false;
   const std::uint64_t slots = space_.Capacity();
   return static_cast<double>(space_.items()) < compact_below_ * static_cast<double>(slots) &&
          4 * SlotsOf(resizer_.growth().geometry, SizesWanted()) <= 3 * slots;
 }
 
 void StoreImpl::CompactIfSparse() noexcept {
+  const Log::TellsAtEnd tells(log_);
   try {
-    {
-      const Admission::Entered entered(admission_);
-      // (Who has a scope open may wait for the caller.)
-      if (closed() || entered.HasOpenScope() || !health_.usable() || admission_.left_behind() ||
-          space_.items() >= most_to_compact_ || !IsSparse()) {
-        return;
+    // (Who has a scope open may wait for the caller.)
+    const auto may = [&](bool scope_is_open) GPM_REQUIRES(store_state) {
+      return !closed() && !scope_is_open && health_.usable() && !admission_.left_behind() &&
+             !space_.epochs().holds_cells();
+    };
+    Compaction compaction(*this);
+    std::uint64_t slots = 0;  // before the first turn
+    bool more = true;
+    while (more) {
+      {
+        const Admission::Entered entered(admission_);
+        if (!may(entered.HasOpenScope()) || (slots == 0 && !IsToCompact())) return;
       }
+      {
+        const Admission::Alone alone(admission_, Admission::Telling::kLater);
+        if (!may(false) || (slots == 0 && !IsToCompact())) return;
+        if (slots == 0) {
+          slots = space_.Capacity();
+          most_to_compact_ = space_.items() / 4 * 3;
+        }
+        compaction_unfinished_ = false;  // should it fail
+        more = compaction.Turn();
+        compaction_unfinished_ = more;
+        compaction.SetAwaited(more && alone.IsAwaited());
+        if (space_.Capacity() < slots) most_to_compact_ = ~std::uint64_t{0};
+      }
+      compaction.LetOthersRun();
     }
-    const Admission::Alone alone(admission_);
-    if (closed() || !health_.usable() || !IsSparse() || space_.epochs().holds_cells()) return;
-    const std::uint64_t slots = space_.Capacity();
-    most_to_compact_ = space_.items() / 4 * 3;
-    CompactAlone();
-    if (space_.Capacity() < slots) most_to_compact_ = ~std::uint64_t{0};
   } catch (const std::exception& error) {  // the batch that it came behind has ended well
     log_.Add(LogLevel::kWarning, [&] { return fmt::format("not compacted: {}", error.what()); });
   }
-  log_.Tell();
 }
 
 }  // namespace gpm

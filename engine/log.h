@@ -49,6 +49,18 @@ class Log {
     }
   }
 
+  /// Tells at the end of its life what was added, also when something is thrown.
+  class TellsAtEnd {
+   public:
+    explicit TellsAtEnd(Log& log) : log_(log) {}
+    ~TellsAtEnd() { log_.Tell(); }
+    TellsAtEnd(const TellsAtEnd&) = delete;
+    TellsAtEnd& operator=(const TellsAtEnd&) = delete;
+
+   private:
+    Log& log_;
+  };
+
  private:
   const LogFunction function_;
   std::mutex mutex_;

@@ -149,7 +149,6 @@ class StoreImpl {
 
   /// @return false: an export began; to be tried again
   bool TryReserve(std::uint64_t items);
-  bool TryCompact();
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 
@@ -205,9 +204,10 @@ class StoreImpl {
   void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// The levels that the items, and what was reserved, need.
   LevelSizes SizesWanted() const GPM_REQUIRES(store_state);
-  /// Whether a table of far fewer slots would do, as OpenOptions::compact_below has it.
-  bool IsSparse() const GPM_REQUIRES(store_state);
-  void CompactAlone() GPM_REQUIRES(store_state);
+  friend class Compaction;
+  /// Whether a table of far fewer slots would do, as OpenOptions::compact_below has it, and it is
+  /// not in vain; or a compaction was cut off.
+  bool IsToCompact() const GPM_REQUIRES(store_state);
   /// Carries out what was left of a batch. When it throws, the batch has ended with that error.
   void FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) GPM_REQUIRES(store_state);
   void CarryOutRest(InFlight& in_flight) GPM_REQUIRES(store_state);
@@ -269,6 +269,7 @@ class StoreImpl {
   double displacing_seconds_ GPM_GUARDED_BY(store_state) = 0;
   /// CompactIfSparse compacted in vain: not again with so many items, or more.
   std::uint64_t most_to_compact_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
+  bool compaction_unfinished_ GPM_GUARDED_BY(store_state) = false;
   bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;

@@ -402,6 +402,39 @@ TEST_F(SpaceTest, CompactNeverMakesThePoolLarger) {
   }
 }
 
+/// Who asks for a batch while the store compacts sees smaller levels in a pool that is still large.
+TEST_F(SpaceTest, CompactLetsBatchesRunBetweenItsTurns) {
+  CreateOptions create;
+  create.value_size = 100;
+  test::ModelledStore store(NewPath(), create, test::TestOpenOptions());
+  constexpr std::uint64_t kItems = 20'000;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> full_slots{0};  // while it compacts
+  std::atomic<std::uint64_t> full_bytes{0};
+  std::atomic<bool> seen{false};
+  std::thread beside([&] {
+    std::vector<std::byte> key(8, std::byte{0xEE}), value(100);  // of no item
+    while (!stop) {
+      EXPECT_FALSE(store.store().Get(key, value));
+      const StoreStats stats = store.store().Stats();
+      if (stats.capacity_slots < full_slots && stats.pm_bytes >= full_bytes) seen = true;
+    }
+  });
+  for (int round = 0; round < 300 && !seen; ++round) {
+    store.Apply(Op::kInsert, test::Numbers(0, kItems));
+    store.Apply(Op::kErase, test::Numbers(1000, kItems - 1000));
+    const StoreStats full = store.store().Stats();
+    full_bytes = full.pm_bytes;
+    full_slots = full.capacity_slots;
+    store.store().Compact();
+    full_slots = 0;
+    EXPECT_LT(store.store().Stats().pm_bytes, full.pm_bytes);
+  }
+  stop = true;
+  beside.join();
+  EXPECT_TRUE(seen);
+}
+
 TEST_F(SpaceTest, CompactWhileBatchesGoOn) {
   CreateOptions create;
   create.value_size = 100;

@@ -218,7 +218,8 @@ class Store {
   /// Gives back what the items do not need: levels of the table, value cells (values are moved, in
   /// a way that survives a crash at any point), the end of the pool's file, and the directory's
   /// memory. What Reserve was last called for since the store was opened, or the pool created for
-  /// since it was created, stays. Excludes batches meanwhile.
+  /// since it was created, stays. Works in a few turns, which exclude batches; between two of them
+  /// the batches that waited run, and others with them, for as long as the turn took.
   /// @throws Error kUnsupported (a batch failed since the store was opened), kIo, kGpu, kBusy
   void Compact();
 

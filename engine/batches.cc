@@ -1,0 +1,288 @@
+// How a store carries out batches: starts them, waits for them, and finishes what lacked room.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/profiler_range.h"
+#include "engine/store_impl.h"
+#include "pm/gpu_host.h"
+#include "table/operation.h"
+
+namespace gpm {
+namespace {
+
+/// A batch that lacks slots has some freed (BatchTask::MakeSlots) before the table grows: in a
+/// table as full as OpenOptions::grow_above, about one operation in so many lacks one, and few lack
+/// one again. Where more do, moving items would soon cost more than a larger table.
+constexpr std::uint64_t kOperationsPerFreedSlot = 512;
+constexpr std::uint64_t kFewSlots = 8;
+constexpr unsigned kAttemptsBeforeGrowth = 4;
+
+/// @throws Error(kInvalidArgument) saying what of it is wrong
+void CheckEvicted(Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
+  evicted->count = 0;
+  const std::uint64_t rows = evicted->keys.size() / key_size;
+  if (evicted->keys.size() % key_size != 0 ||
+      (!evicted->values.empty() && evicted->values.size() != rows * value_size)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("evicted: 'keys' has {} bytes and 'values' {}; they must have {} and, "
+                            "if they are wanted, {} for each row",
+                            evicted->keys.size(), evicted->values.size(), key_size, value_size));
+  }
+  RequireHostMemory(evicted->keys.data(), evicted->keys.size(), "evicted keys");
+  RequireHostMemory(evicted->values.data(), evicted->values.size(), "evicted values");
+}
+
+}  // namespace
+
+Demand StoreImpl::DemandOf(const Batch& batch) const {
+  const std::uint64_t n = batch.results.size();
+  Demand demand;
+  demand.operations = n;
+  demand.mixed = !batch.ops.empty();
+  if (!demand.mixed) demand.kind = batch.op;
+  demand.inserts = demand.mixed || Inserts(batch.op);
+  if (demand.inserts) demand.most_added = n;
+  if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
+  if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
+  // On executor cuda the kinds may be in device memory: then they may be any.
+  if (demand.mixed && demand.most.cells > 0 && executor_->kind() == ExecutorKind::kCpu) {
+    demand.most.cells = static_cast<std::uint64_t>(
+        std::count_if(batch.ops.begin(), batch.ops.end(), [](Op op) { return Writes(op); }));
+  }
+  return demand;
+}
+
+std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Evicted* evicted) {
+  ValidateBatch(batch, key_size_, value_size_);
+  if (evicted != nullptr) CheckEvicted(evicted, key_size_, value_size_);
+  health_.Check();
+  cache_.Advance(*executor_, batch.results.size(), admission_.Totals());
+  LogRefreshes();
+  if (batch.results.empty()) {
+    auto nothing = std::make_shared<InFlight>(Demand{});
+    nothing->ended = true;
+    return nothing;
+  }
+  const Demand demand = DemandOf(batch);
+  std::optional<Bound::Turn> turn;
+  if (bound_ != nullptr && demand.inserts) TakeTurn(&turn);
+  if (turn && !turn->nested()) MakeWay(&batch, demand.most_added, stream, evicted);
+  auto task = executor_->Prepare(batch, stream);
+  const bool results_on_host = task->ResultsOnHost();
+  std::unique_ptr<BatchWatch> watch;
+  if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);
+  auto in_flight = StartTask(std::move(task), demand, std::move(watch));
+  in_flight->results_on_host = results_on_host;
+  turn.reset();
+  if (bound_ != nullptr) log_.Tell();
+  return in_flight;
+}
+
+std::shared_ptr<InFlight> StoreImpl::StartScope(std::shared_ptr<BatchTask> task,
+                                                const Demand& demand) {
+  if (bound_ == nullptr || !demand.inserts) return StartTask(std::move(task), demand);
+  std::optional<Bound::Turn> turn;
+  TakeTurn(&turn);
+  if (!turn->nested()) MakeWay(nullptr, demand.most_added, nullptr, nullptr);
+  return StartTask(std::move(task), demand, bound_->Watch(nullptr, demand.most_added));
+}
+
+std::shared_ptr<InFlight> StoreImpl::Run(const Batch& batch, Stream stream) {
+  Demand demand = DemandOf(batch);
+  demand.inserts = false;
+  demand.most.cells = 0;
+  const bool erases = !batch.ops.empty() || batch.op == Op::kErase;
+  return StartTask(executor_->Prepare(batch, stream), demand,
+                   erases ? bound_->Watch(&batch, 0) : nullptr);
+}
+
+void StoreImpl::TakeTurn(std::optional<Bound::Turn>* turn) {
+  bool waits = false;
+  {
+    // Who has the turn may wait for this thread's scope.
+    const Admission::Entered entered(admission_);
+    waits = !entered.CallerHasOpenScope();
+  }
+  turn->emplace(*bound_, waits);
+}
+
+std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, Demand demand,
+                                               std::unique_ptr<BatchWatch> watch) {
+  demand.scope = !task->Complete();
+  const auto in_flight = std::make_shared<InFlight>(demand);
+  in_flight->watch = std::move(watch);
+  if (!demand.scope) in_flight->range = ProfilerRange("batch", demand.operations);
+  Epochs::SlotRange recycle;
+  for (bool made_room = false; !admission_.TryAdmit(in_flight, made_room, &recycle);
+       made_room = true) {
+    const Admission::Alone alone(admission_);
+    health_.Check();
+    MakeRoom(demand);
+  }
+  if (keeper_ != nullptr && demand.kind != Op::kFind) keeper_->NoteChange();
+  try {
+    task->Start(recycle, in_flight->grant, in_flight->drain);
+  } catch (...) {
+    admission_.Withdraw(*in_flight, task->Touched(), recycle);
+    throw;
+  }
+  admission_.SetStarted(*in_flight, std::move(task));
+  return in_flight;
+}
+
+void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
+  admission_.End(in_flight);
+  if (admission_.IsUnfinished(*in_flight)) {
+    try {
+      const Admission::Alone alone(admission_);
+      if (admission_.IsUnfinished(*in_flight)) FinishAfterGrowth(in_flight);  // else Close did
+    } catch (...) {
+      if (admission_.EraseUnfinished(*in_flight)) {  // the caller has a scope open
+        in_flight->task.reset();
+        in_flight->watch.reset();
+        in_flight->error = std::current_exception();
+      }
+    }
+  }
+  in_flight->range.End();
+  if (in_flight->error) std::rethrow_exception(in_flight->error);
+  if (compact_below_ > 0 && in_flight->progress.items_added < 0) CompactIfSparse();
+}
+
+bool StoreImpl::TryMakeRoom(const Demand& demand) {
+  bool enough = space_.MakeRoomFor(demand);
+  while (demand.inserts && enough && space_.IsFull()) enough = Grow(demand);
+  return enough;
+}
+
+void StoreImpl::MakeRoom(const Demand& demand) {
+  if (draining_.IsOver() || demand.scope || !resizer_.CanDrain(demand.most.cells)) {
+    resizer_.EndDraining();
+  }
+  if (space_.HasRoomFor(demand, false)) return;
+  bool enough = TryMakeRoom(demand);
+  if (!enough && AwaitHeldCells()) enough = TryMakeRoom(demand);
+  space_.SetAtLimit(!enough);
+  LogWantOfSpace();
+  space_.LookAhead();
+}
+
+bool StoreImpl::Grow(const Demand& waiting) {
+  if (!draining_.active()) space_.CountFull();
+  return resizer_.Grow(waiting);
+}
+
+void StoreImpl::LogWantOfSpace() {
+  const std::string& why = pool_->mapping().want_of_space();
+  if (!why.empty() && !logged_want_of_space_) log_.Add(LogLevel::kWarning, [&] { return why; });
+  logged_want_of_space_ = !why.empty();
+}
+
+void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
+  try {
+    CarryOutRest(*in_flight);
+    in_flight->task.reset();
+    space_.Reclaim();
+    space_.LookAhead();
+    if (in_flight->watch != nullptr) in_flight->watch->Ended();
+    in_flight->watch.reset();
+  } catch (...) {
+    in_flight->task.reset();
+    in_flight->watch.reset();
+    in_flight->error = std::current_exception();
+    admission_.EraseUnfinished(*in_flight);
+    throw;
+  }
+  admission_.EraseUnfinished(*in_flight);
+}
+
+bool StoreImpl::MakeSlots(InFlight& in_flight, std::uint64_t room, bool again) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::uint64_t most =
+      std::max(kFewSlots, in_flight.demand.operations / kOperationsPerFreedSlot);
+  SlotsMade slots;
+  try {
+    slots = in_flight.task->MakeSlots(most, room);
+  } catch (...) {
+    admission_.SetLeftBehind();
+    throw;
+  }
+  displaced_items_ += slots.made;
+  displacing_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return slots.made == slots.lacking && (slots.lacking > 0 || !again);
+}
+
+bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
+  const std::uint64_t lacking = in_flight.progress.short_of_slots;
+  const auto room = [&](double load) GPM_REQUIRES(store_state) {
+    const auto most = static_cast<std::uint64_t>(load * static_cast<double>(space_.Capacity()));
+    return most - std::min(most, space_.items());
+  };
+  const std::uint64_t without = room(grow_above_);
+  if (*attempts < kAttemptsBeforeGrowth && lacking <= without &&
+      MakeSlots(in_flight, without, *attempts > 0)) {
+    ++*attempts;
+    return true;
+  }
+  bool grown = false;
+  do {
+    if (!Grow(in_flight.demand)) break;
+    grown = true;
+    *attempts = 0;
+  } while (lacking > room(std::max(grow_above_, Space::kComfortableLoad)));
+  return grown;
+}
+
+void StoreImpl::CarryOutRest(InFlight& in_flight) {
+  const Progress& now = in_flight.progress;
+  bool advanced = true;
+  // Space that erases and updates gave back may do; only then the pool grows. At first it is enough
+  // that another batch may have given it back, after this one found none.
+  bool try_again = true;
+  unsigned attempts = 0;
+  while (now.shortages() > 0) {
+    health_.Check();
+    const Progress before = now;
+    bool room = space_.Reclaim();
+    if (before.short_of_slots > 0 && !room) {
+      room = MakeSlotsOrGrow(in_flight, &attempts) ||
+             (advanced && MakeSlots(in_flight, ~std::uint64_t{0}, true));  // all that there is
+    }
+    room |= try_again;
+    try_again = false;
+    if (const std::uint64_t cells = space_.MissingCells(before.short_of_cells); cells > 0) {
+      if (!resizer_.CanDrain(cells)) resizer_.EndDraining();
+      room |= space_.AddCells(cells);
+    }
+    LogWantOfSpace();
+    if (!room && !advanced) room = AwaitHeldCells();
+    space_.MakeRoomForSlots(in_flight.demand.most.slots);  // the table may have grown
+    const bool final_attempt = !room && !advanced;
+    Resume(in_flight, final_attempt);
+    if (final_attempt) space_.SetAtLimit(true);
+    advanced = now.carried_out > 0 || now.shortages() < before.shortages();
+  }
+}
+
+void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
+  Epochs& epochs = space_.epochs();
+  const CellGrant grant = epochs.GrantCells(in_flight.demand.most.cells);
+  try {
+    in_flight.progress = in_flight.task->Resume(final_attempt, grant);
+  } catch (...) {
+    if (in_flight.task->Touched()) {
+      admission_.SetLeftBehind();
+    } else {
+      epochs.TakeBack(grant, grant.count);
+    }
+    throw;
+  }
+  epochs.TakeBack(grant, in_flight.progress.cells_left);  // nothing runs beside it
+  admission_.Count(in_flight.progress);
+  if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
+}
+}  // namespace gpm
