@@ -27,6 +27,10 @@ std::uint64_t KeptBeside(std::uint64_t cells) {
 /// What compaction leaves beyond what is needed: such a part, as a step of growth (Pool).
 constexpr std::uint64_t kStepShare = 32;
 
+/// A level smaller than such a part of the pool does not take the place of free cells, which have
+/// to be found by a look at all slots: the pool grows.
+constexpr std::uint64_t kSmallLevelShare = 32;
+
 /// Room is made ready for so many batches as the last ones. That of a level: part by part, from
 /// when the table is then so far below the load factor at which it has to grow. All of it is ready
 /// a bit below that, which varies. (Each part is a registration with the GPU.)
@@ -190,7 +194,8 @@ void Space::LookAhead() noexcept {
                static_cast<double>(std::max(most_items_, items())));
   const double left = full_load_.value_or(kLeastFull) - slots / static_cast<double>(Capacity());
   const double near = lead_ * kNearFull;
-  if (left <= near && !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end)) {
+  if (left <= near && !HasCellsForLevel(next_growth_.level_bytes, next_growth_.used_end,
+                                        pool_.mapping().max_bytes())) {
     const double part = std::min((near - left) / (near - lead_ * kFull), 1.0);
     bytes += static_cast<std::uint64_t>(std::ceil(part * kLevelParts) / kLevelParts *
                                         static_cast<double>(next_growth_.level_bytes));
@@ -320,9 +325,11 @@ std::uint64_t Space::MissingCells(std::uint64_t more) const {
   return more + kept - std::min(more + kept, epochs_.available_cells());
 }
 
-bool Space::HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end) const {
+bool Space::HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end,
+                             std::uint64_t most_bytes) const {
+  const bool can_grow = used_end + bytes <= most_bytes;
+  if (can_grow && bytes < used_end / kSmallLevelShare) return false;
   // So many stay free that it need not grow soon, unless it can't grow.
-  const bool can_grow = used_end + bytes <= pool_.mapping().max_bytes();
   const std::uint64_t stay = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
   const std::uint64_t free = epochs_.available_cells();
   return has_cells_ && free >= stay && (free - stay) * pool_.cell_bytes() >= bytes;
@@ -334,7 +341,8 @@ void Space::ReleaseCellsForLevel(std::uint64_t buckets) {
   const std::uint64_t bytes = LevelBytes(superblock, buckets);
   bool fresh = false;
   PlaceExtent(superblock, bytes, &fresh);
-  if (!fresh || !HasCellsForLevel(bytes, UsedEnd(superblock))) return;
+  const std::uint64_t most_bytes = pool_.mapping().PossibleBytes();
+  if (!fresh || !HasCellsForLevel(bytes, UsedEnd(superblock), most_bytes)) return;
   ScanCounters found;
   std::vector<std::uint32_t> used;
   try {

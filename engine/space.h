@@ -155,8 +155,9 @@ class Space {
     std::uint64_t level_bytes = 0;  ///< of fresh space
   };
   void LookAtNextGrowth() GPM_REQUIRES(store_state);
-  /// Whether a new level may rather take the place of free cells.
-  bool HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end) const
+  /// Whether a new level may rather take the place of free cells than grow the pool, whose end
+  /// can be at `most_bytes`.
+  bool HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end, std::uint64_t most_bytes) const
       GPM_REQUIRES(store_state);
   /// Moves the values that lie in an extent elsewhere, and takes it out of the segments.
   /// @param join Pool::JoinSegments up to there first
