@@ -76,17 +76,22 @@ bool ChainItems::MayRead() const {
 }
 
 void ChainItems::Work() {
-  std::unique_ptr<BlockBuffer> own;
   MutexLock lock(mutex_);
-  while (!stop_ && failure_ == nullptr && next_block_ < blocks_.size()) {
+  ReadWhile(&lock, [&]() GPM_REQUIRES(mutex_) { return !stop_ && next_block_ < blocks_.size(); });
+}
+
+template <class More>
+void ChainItems::ReadWhile(MutexLock* lock, const More& more) {
+  std::unique_ptr<BlockBuffer> own;
+  while (failure_ == nullptr && more()) {
     if (!MayRead()) {
-      changed_.wait(lock.native());
+      changed_.wait(lock->native());
       continue;
     }
     const Block& block = blocks_[next_block_++];
-    lock.Unlock();
+    lock->Unlock();
     const Outcome outcome = TryRead(block, &own);
-    lock.Lock();
+    lock->Lock();
     Note(block, outcome);
   }
 }
@@ -149,21 +154,10 @@ void ChainItems::Read(const Block& block, std::unique_ptr<BlockBuffer>* own) {
 }
 
 std::optional<ChainItems::Piece> ChainItems::Next() {
-  std::unique_ptr<BlockBuffer> own;
   MutexLock lock(mutex_);
   if (handed_out_ == pieces_.size()) return {};
   const PieceState& piece = pieces_[handed_out_];
-  while (failure_ == nullptr && piece.blocks_left > 0) {
-    if (!MayRead()) {
-      changed_.wait(lock.native());
-      continue;
-    }
-    const Block& block = blocks_[next_block_++];
-    lock.Unlock();
-    const Outcome outcome = TryRead(block, &own);
-    lock.Lock();
-    Note(block, outcome);
-  }
+  ReadWhile(&lock, [&]() GPM_REQUIRES(mutex_) { return piece.blocks_left > 0; });
   if (failure_) std::rethrow_exception(failure_);
   const std::uint64_t number = handed_out_++;
   const std::uint64_t items = piece.items;

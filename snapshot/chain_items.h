@@ -96,6 +96,9 @@ class ChainItems {
   };
 
   void Work();
+  /// Reads blocks, or waits until it may, until nothing more is wanted or something has failed.
+  template <class More>
+  void ReadWhile(MutexLock* lock, const More& more) GPM_REQUIRES(mutex_);
   bool MayRead() const GPM_REQUIRES(mutex_);
   /// @param own memory for a block, made when it is wanted
   Outcome TryRead(const Block& block, std::unique_ptr<BlockBuffer>* own) noexcept;
