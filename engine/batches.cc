@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "engine/profiler_range.h"
 #include "engine/store_impl.h"
+#include "pm/clock.h"
 #include "pm/gpu_host.h"
 #include "table/operation.h"
 
@@ -200,7 +200,7 @@ void StoreImpl::FinishAfterGrowth(std::shared_ptr<InFlight> in_flight) {
 }
 
 bool StoreImpl::MakeSlots(InFlight& in_flight, std::uint64_t room, bool again) {
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const std::uint64_t most =
       std::max(kFewSlots, in_flight.demand.operations / kOperationsPerFreedSlot);
   SlotsMade slots;
@@ -211,8 +211,7 @@ bool StoreImpl::MakeSlots(InFlight& in_flight, std::uint64_t room, bool again) {
     throw;
   }
   displaced_items_ += slots.made;
-  displacing_seconds_ +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  displacing_seconds_ += SecondsSince(start);
   return slots.made == slots.lacking && (slots.lacking > 0 || !again);
 }
 

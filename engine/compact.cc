@@ -4,16 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <exception>
 #include <thread>
 
 #include "engine/store_impl.h"
+#include "pm/clock.h"
 #include "table/geometry.h"
 
 namespace gpm {
-
-using Clock = std::chrono::steady_clock;
 
 /// One compaction, in turns alone: between them batches run, and find the store as they left it.
 /// What is next follows from the store as it then is.
@@ -135,7 +133,7 @@ void Compaction::GiveBackEnd() {
   store_.space_.SetAtLimit(false);
   store_.log_.Add(LogLevel::kInfo, [&] {
     return fmt::format("{}: compacted from {} to {} bytes in {:.3f} s", pool.mapping().path(),
-                       bytes_, left, std::chrono::duration<double>(Clock::now() - start_).count());
+                       bytes_, left, SecondsSince(start_));
   });
 }
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <utility>
 
 #include "engine/store_impl.h"
+#include "pm/clock.h"
 
 namespace gpm {
 namespace {
@@ -76,7 +76,7 @@ std::uint64_t StoreImpl::EndOfComposed(const LevelSizes& sizes, std::uint64_t in
 bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
                               const std::function<void()>& run) {
   const ProfilerRange range("bulk load", inserts);
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   if (!resizer_.BeginComposing(sizes)) return false;
   try {
     run();
@@ -90,10 +90,8 @@ bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
   }
   if (keeper_ != nullptr) keeper_->NoteChange();
   log_.Add(LogLevel::kInfo, [&] {
-    return fmt::format(
-        "{}: {} inserts composed levels of {} slots in {:.3f} s", pool_->mapping().path(), inserts,
-        space_.Capacity(),
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    return fmt::format("{}: {} inserts composed levels of {} slots in {:.3f} s",
+                       pool_->mapping().path(), inserts, space_.Capacity(), SecondsSince(start));
   });
   return true;
 }

@@ -10,19 +10,14 @@
 #include <utility>
 
 #include "engine/resizer.h"
+#include "pm/clock.h"
 
 namespace gpm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// So many times as long as its own operations take, a batch may wait for a level to be composed:
 /// less than for a level that is drained while it waits, and the batches after it drain nothing.
 constexpr double kWaitOfBatch = 3;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

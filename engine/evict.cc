@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "engine/snapshot.h"
 #include "engine/store_impl.h"
 #include "engine/word_map.h"
+#include "pm/clock.h"
 #include "pm/thread_pool.h"
 #include "table/operation.h"
 
@@ -100,7 +100,7 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
     FinishBatches();
   }
   const ProfilerRange range("make way");
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   BatchKeys keys;
   if (batch != nullptr) {
     keys = LookAtKeys(*batch, stream);
@@ -134,8 +134,7 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   // What a scope adds has no rank: it is not among those that were chosen.
   if (batch == nullptr) bound_->victims().Clear();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   bound_->Count(count, seconds);
 }
 

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <utility>
 
+#include "pm/clock.h"
+
 namespace gpm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Batches insert while a level is being drained, so that some item of it may find no slot: then one
 // more level is added, and two are drained into it. Room for it is kept; in tiny levels it may take
@@ -18,10 +17,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kFewestCandidates = 8;
 constexpr std::uint32_t kManySpares = 4;
 constexpr std::uint64_t kTinyLevel = 256;  // buckets
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 

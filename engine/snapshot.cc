@@ -6,21 +6,19 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include "engine/store_impl.h"
 #include "engine/wait_until.h"
+#include "pm/clock.h"
 #include "snapshot/reader.h"
 #include "snapshot/writer.h"
 #include "table/key_rows.h"
 
 namespace gpm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Threads that copy and write, if nobody says how many: one is waiting for the medium while
 /// another copies, and batches have the other cores.
@@ -29,10 +27,6 @@ constexpr unsigned kMostThreads = 8;
 constexpr unsigned kCoresForThread = 8;
 constexpr std::uint64_t kRangesForItem = 2;
 constexpr std::uint32_t kFewestRangeBits = 10;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::vector<std::uint32_t> MarkedRanges(const TableCopy& copy) {
   std::vector<std::uint32_t> ranges;

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <new>
 #include <random>
 
 #include "engine/profiler_range.h"
 #include "pm/attributes.h"
+#include "pm/clock.h"
 #include "pm/gpu_host.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
@@ -165,7 +165,7 @@ std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOp
 
 void StoreImpl::Recover() {
   const ProfilerRange range("recovery");
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const Admission::Alone alone(admission_);
   space_.Open();
   // Reads each slot, in order. What follows looks at the directory, if there is one.
@@ -187,8 +187,7 @@ void StoreImpl::Recover() {
   space_.FreeUnused(found.items);
   resizer_.MakeAccelerators();
   resizer_.GoOnDraining();
-  recovery_.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  recovery_.seconds = SecondsSince(start);
   log_.Add(recovery_.was_clean ? LogLevel::kInfo : LogLevel::kWarning, [&] {
     return fmt::format(
         "{}: recovered in {:.3f} s: closed {}, {} items, {} half-inserted slots cleared, {} "

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
 
@@ -291,15 +292,14 @@ void Mapping::Grow(std::uint64_t bytes) {
         ErrorCode::kNoSpace,
         fmt::format("{}: {} bytes are needed, the pool's maximum is {}", path_, bytes, max_bytes_));
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   ++growth_times_.growths;
   const auto lacks = [&] {
     return bytes > (anonymous_ ? mapped_bytes_ : std::min(file_bytes_, mapped_bytes_));
   };
   const auto count_wait = [&] {
     ++growth_times_.waits;
-    growth_times_.wait_seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    growth_times_.wait_seconds += SecondsSince(start);
   };
   const bool waited = ahead_ != nullptr && ahead_->Take(bytes, &steps_);
   if (ahead_ != nullptr && !steps_.empty() && steps_.back().end() > mapped_bytes_) {
