@@ -32,6 +32,7 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
   const unsigned threads =
       open.threads > 0 ? open.threads : std::max(1u, std::thread::hardware_concurrency());
   if (shards > 1) share.threads = std::max(1u, threads / shards);
+  share.search_index_bytes = open.search_index_bytes / shards;
   if (open.max_bytes > 0) share.max_bytes = std::max<std::uint64_t>(open.max_bytes / shards, 1);
   std::uint32_t beside = shards;  // shards on its device, and itself
   if (!options.devices.empty()) {

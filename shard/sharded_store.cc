@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -15,6 +16,7 @@
 #include "gpmstore/error.h"
 #include "shard/create.h"
 #include "shard/folder.h"
+#include "shard/merge_matches.h"
 #include "shard/options.h"
 #include "shard/shard_set.h"
 #include "shard/sum_stats.h"
@@ -169,6 +171,10 @@ ShardedStore ShardedStore::OpenOrCreate(const std::string& folder, const CreateO
   for (int attempt = 1;; ++attempt) {
     try {
       ShardedStore store = Open(folder, open, options);
+      if (!create.attributes.empty() && store.attributes() != create.attributes) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    folder + ": the store has other attributes, which stay as it was created");
+      }
       if (store.key_size() == create.key_size && store.value_size() == create.value_size) {
         return store;
       }
@@ -200,6 +206,10 @@ ShardedStore::Impl& ShardedStore::Opened() const {
 
 std::uint32_t ShardedStore::key_size() const { return Opened().set().key_size(); }
 std::uint32_t ShardedStore::value_size() const { return Opened().set().value_size(); }
+const std::vector<Attribute>& ShardedStore::attributes() const {
+  ShardSet& set = Opened().set();
+  return set.store(set.first()).attributes();
+}
 std::uint32_t ShardedStore::shards() const { return Opened().shards(); }
 
 std::uint32_t ShardedStore::ShardOf(std::span<const std::byte> key) const {
@@ -309,6 +319,26 @@ void ShardedStore::ForEach(const Store::Visitor& visit) {
   for (std::uint32_t i = 0; i < impl.shards(); ++i) {
     impl.set().InShard(i, [&](Store& store) { store.ForEach(visit); });
   }
+}
+
+SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOptions& options) {
+  Impl& impl = Opened();
+  const Impl::Beside beside(impl);
+  std::vector<SearchResult> parts(impl.shards());
+  impl.set().ForAll([&](std::uint32_t shard) {
+    parts[shard] = impl.set().store(shard).Search(queries, options);
+  });
+  if (parts.size() == 1) return std::move(parts.front());
+  return MergeMatches(parts, options, key_size(), value_size());
+}
+
+std::uint64_t ShardedStore::EraseWhere(const Query& query) {
+  Impl& impl = Opened();
+  const Impl::Beside beside(impl);
+  std::atomic<std::uint64_t> erased{0};
+  impl.set().ForAll(
+      [&](std::uint32_t shard) { erased += impl.set().store(shard).EraseWhere(query); });
+  return erased;
 }
 
 SnapshotResult ShardedStore::Snapshot(const std::string& path) {

@@ -34,11 +34,12 @@ struct ShardOptions {
 /// Of Store's calls, there are none yet that start a batch and leave it in flight, export, use a
 /// device scope, evict, or keep snapshots by a schedule.
 ///
-/// Options: OpenOptions::threads, max_bytes and cache.bytes are for all shards together, and each
-/// gets its part (of `threads` one at least; of cache.bytes, of those on its device). A capacity,
-/// and a snapshot schedule, are refused: what is evicted would not follow from the batches alone,
-/// and snapshots of shards would not be of one instant. CreateOptions::initial_capacity is for all,
-/// too: each gets its part, and four standard deviations more, since a hash does not divide evenly.
+/// Options: OpenOptions::threads, max_bytes, search_index_bytes and cache.bytes are for all shards
+/// together, and each gets its part (of `threads` one at least; of cache.bytes, of those on its
+/// device). A capacity, and a snapshot schedule, are refused: what is evicted would not follow from
+/// the batches alone, and snapshots of shards would not be of one instant.
+/// CreateOptions::initial_capacity is for all, too: each gets its part, and four standard
+/// deviations more, since a hash does not divide evenly.
 ///
 /// Memory: each array of a batch is in host memory or, with executor cuda, in any GPU's; with one
 /// shard, where Store takes it. With several, a batch is copied in and out by way of memory that
@@ -92,8 +93,9 @@ class ShardedStore {
 
   explicit operator bool() const { return impl_ != nullptr; }  ///< whether it is not empty
 
-  std::uint32_t key_size() const;    ///< bytes
-  std::uint32_t value_size() const;  ///< bytes
+  std::uint32_t key_size() const;                    ///< bytes
+  std::uint32_t value_size() const;                  ///< bytes
+  const std::vector<Attribute>& attributes() const;  ///< of the values
   std::uint32_t shards() const;
   /// The shard that a key of key_size bytes belongs to. @throws Error(kInvalidArgument) of another
   /// size
@@ -128,6 +130,14 @@ class ShardedStore {
 
   /// Calls `visit` for every item, one shard after the other, with batches excluded from all.
   void ForEach(const Store::Visitor& visit);
+
+  /// Store::Search, at once in all shards: each is seen as at an instant of its own within the
+  /// call, so that of a batch beside it the part in one shard may be seen, and that in another not.
+  /// Rows and their order are those of one store with the same items.
+  SearchResult Search(std::span<const Query> queries, const SearchOptions& options = {});
+  /// Store::EraseWhere of all shards, at once. @return items that were erased. When it throws, some
+  /// of them are.
+  std::uint64_t EraseWhere(const Query& query);
 
   /// Writes a snapshot of each shard to a new folder, with a manifest; batches wait until all are
   /// written, so that it is of one instant.
