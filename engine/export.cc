@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "engine/store_impl.h"
@@ -30,6 +31,8 @@ ExportState::ExportState(std::shared_ptr<StoreImpl> store, const ExportOptions& 
       where_({&options.where, 1}, store_->attributes()),
       items_(*store_, HeldItems::For::kExport, options.changed_since) {}
 
+std::uint64_t ExportState::key_size() const { return store_->key_size(); }
+std::uint64_t ExportState::value_size() const { return store_->value_size(); }
 bool ExportState::InHomeProcess() const { return store_->process().IsThis(); }
 
 bool ExportState::IsWanted(const std::byte* value) const {
@@ -76,18 +79,36 @@ void EndExport::operator()(ExportState* state) const noexcept {
 }
 
 Exporter::Exporter() = default;
-Exporter::Exporter(ExportStatePtr state) : state_(std::move(state)) {}
+Exporter::Exporter(std::vector<ExportStatePtr> states, std::shared_ptr<void> open)
+    : open_(std::move(open)), states_(std::move(states)) {
+  for (const ExportStatePtr& state : states_) items_ += state->items();
+  std::reverse(states_.begin(), states_.end());
+}
 Exporter::Exporter(Exporter&&) noexcept = default;
-Exporter& Exporter::operator=(Exporter&&) noexcept = default;
+Exporter& Exporter::operator=(Exporter&& other) noexcept {
+  states_ = std::move(other.states_);  // before what they hold open
+  open_ = std::move(other.open_);
+  items_ = other.items_;
+  return *this;
+}
 Exporter::~Exporter() = default;
 
 std::uint64_t Exporter::Next(std::span<std::byte> keys, std::span<std::byte> values) {
-  if (state_ == nullptr) return 0;
-  const std::uint64_t rows = state_->Next(keys, values);
-  if (state_->ended()) state_.reset();  // whoever waits for that need not wait for the caller
+  std::uint64_t rows = 0;
+  while (!states_.empty()) {
+    ExportState& state = *states_.back();
+    const std::uint64_t filled = state.Next(keys, values);
+    rows += filled;
+    if (!state.ended()) break;
+    keys = keys.subspan(filled * state.key_size());
+    if (!values.empty()) values = values.subspan(filled * state.value_size());
+    states_.pop_back();  // whoever waits for that need not wait for the caller
+    if (keys.empty()) break;
+  }
+  if (states_.empty()) open_.reset();
   return rows;
 }
 
-std::uint64_t Exporter::items() const { return state_ == nullptr ? 0 : state_->items(); }
+std::uint64_t Exporter::items() const { return states_.empty() ? 0 : items_; }
 
 }  // namespace gpm

@@ -19,6 +19,8 @@ class ExportState {
   std::uint64_t Next(std::span<std::byte> keys, std::span<std::byte> values);
   bool ended() const { return next_ == items_.count(); }
   std::uint64_t items() const { return items_.total(); }
+  std::uint64_t key_size() const;    ///< bytes
+  std::uint64_t value_size() const;  ///< bytes
   bool InHomeProcess() const;
 
  private:

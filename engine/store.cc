@@ -389,7 +389,9 @@ SnapshotResult Store::Snapshot(const std::string& path, const SnapshotOptions& o
 }
 
 Exporter Store::Export(const ExportOptions& options) {
-  return Exporter(ExportStatePtr(new ExportState(Opened(), options)));
+  std::vector<ExportStatePtr> states;
+  states.push_back(ExportStatePtr(new ExportState(Opened(), options)));
+  return Exporter(std::move(states));
 }
 
 SearchResult Store::Search(std::span<const Query> queries, const SearchOptions& options) {

@@ -12,9 +12,11 @@
 #include <thread>
 #include <utility>
 
+#include "engine/export.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "shard/create.h"
+#include "shard/export_gate.h"
 #include "shard/folder.h"
 #include "shard/merge_matches.h"
 #include "shard/options.h"
@@ -120,10 +122,12 @@ class ShardedStore::Impl {
   ShardSet& set() { return *set_; }
   const ShardFolder& folder() const { return folder_; }
   std::uint32_t shards() const { return folder_.manifest().shards(); }
+  const std::shared_ptr<ExportGate>& exports() const { return exports_; }
 
  private:
   ShardFolder folder_;
   std::unique_ptr<ShardSet> set_;
+  const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
   std::mutex turn_;
   std::shared_mutex use_;
 };
@@ -301,6 +305,7 @@ bool ShardedStore::Delete(std::span<const std::byte> key) {
 
 void ShardedStore::Reserve(std::uint64_t items) {
   Impl& impl = Opened();
+  const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   impl.set().ForAll([&](std::uint32_t shard) {
     impl.set().store(shard).Reserve(ShareOfItems(items, impl.shards()));
@@ -309,6 +314,7 @@ void ShardedStore::Reserve(std::uint64_t items) {
 
 void ShardedStore::Compact() {
   Impl& impl = Opened();
+  const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
 }
@@ -323,6 +329,7 @@ void ShardedStore::ForEach(const Store::Visitor& visit) {
 
 SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOptions& options) {
   Impl& impl = Opened();
+  const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   std::vector<SearchResult> parts(impl.shards());
   impl.set().ForAll([&](std::uint32_t shard) {
@@ -334,6 +341,7 @@ SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOp
 
 std::uint64_t ShardedStore::EraseWhere(const Query& query) {
   Impl& impl = Opened();
+  const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   std::atomic<std::uint64_t> erased{0};
   impl.set().ForAll(
@@ -341,8 +349,26 @@ std::uint64_t ShardedStore::EraseWhere(const Query& query) {
   return erased;
 }
 
+Exporter ShardedStore::Export(const ExportOptions& options) {
+  Impl& impl = Opened();
+  if (!options.changed_since.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "export: snapshots of several shards keep no track of changes");
+  }
+  std::shared_ptr<void> open = ExportGate::Begin(impl.exports());
+  std::vector<ExportStatePtr> states;
+  const Impl::Alone alone(impl);
+  for (std::uint32_t i = 0; i < impl.shards(); ++i) {
+    impl.set().InShard(i, [&](Store& store) {
+      states.push_back(ExportStatePtr(new ExportState(store.impl(), options)));
+    });
+  }
+  return Exporter(std::move(states), std::move(open));
+}
+
 SnapshotResult ShardedStore::Snapshot(const std::string& path) {
   Impl& impl = Opened();
+  const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Alone alone(impl);
   RequireNoFile(path);
   ShardFolder folder(path, ShardFolder::Use::kCreate);
@@ -403,9 +429,13 @@ StoreStats ShardedStore::Stats() const {
 
 void ShardedStore::Close() {
   if (impl_ == nullptr) return;
+  const std::shared_ptr<ExportGate> exports = impl_->exports();
+  std::optional<ExportGate::KeepsOut> no_export;
+  const bool is_here = impl_->set().process().IsThis();
+  if (is_here) no_export.emplace(*exports);
   const std::unique_ptr<Impl> impl = std::move(impl_);
   ShardSet& set = impl->set();
-  if (set.process().IsThis()) set.ForAll([&](std::uint32_t i) { set.store(i).Close(); });
+  if (is_here) set.ForAll([&](std::uint32_t i) { set.store(i).Close(); });
 }
 
 }  // namespace gpm

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gpmstore/search.h"
 
@@ -34,14 +35,17 @@ struct ExportOptions {
   std::string changed_since{};
 };
 
-/// The items of a store at one instant, page by page, while batches go on (Store::Export). Movable;
+/// The items of a store at one instant, page by page, while batches go on (Store::Export,
+/// ShardedStore::Export). Movable;
 /// destroying it, at any page, ends the export. A store can be closed when its exports have ended.
 ///
 /// Thread safety: one thread at a time.
 class Exporter {
  public:
   Exporter();  ///< ended
-  explicit Exporter(ExportStatePtr state);
+  /// @param states of a store, or of each shard of one
+  /// @param open let go of when all have ended
+  explicit Exporter(std::vector<ExportStatePtr> states, std::shared_ptr<void> open = nullptr);
   Exporter(Exporter&&) noexcept;
   Exporter& operator=(Exporter&&) noexcept;
   ~Exporter();
@@ -56,7 +60,9 @@ class Exporter {
   std::uint64_t items() const;
 
  private:
-  ExportStatePtr state_;
+  std::shared_ptr<void> open_;
+  std::vector<ExportStatePtr> states_;  ///< those with items left, the last one first
+  std::uint64_t items_ = 0;
 };
 
 }  // namespace gpm

@@ -31,8 +31,8 @@ struct ShardOptions {
 /// results and values come back to their places. So it is sequential per key, and durable when the
 /// call returns. With one shard it is passed on as it is.
 ///
-/// Of Store's calls, there are none yet that start a batch and leave it in flight, export, use a
-/// device scope, evict, or keep snapshots by a schedule.
+/// Of Store's calls, there are none yet that start a batch and leave it in flight, use a device
+/// scope, evict, or keep snapshots by a schedule.
 ///
 /// Options: OpenOptions::threads, max_bytes, search_index_bytes and cache.bytes are for all shards
 /// together, and each gets its part (of `threads` one at least; of cache.bytes, of those on its
@@ -138,6 +138,11 @@ class ShardedStore {
   /// Store::EraseWhere of all shards, at once. @return items that were erased. When it throws, some
   /// of them are.
   std::uint64_t EraseWhere(const Query& query);
+
+  /// Store::Export, of one instant in all shards, for which batches are excluded; the items of one
+  /// shard come behind those of another.
+  /// @throws also Error(kInvalidArgument) with ExportOptions::changed_since
+  [[nodiscard]] Exporter Export(const ExportOptions& options = {});
 
   /// Writes a snapshot of each shard to a new folder, with a manifest; batches wait until all are
   /// written, so that it is of one instant.
