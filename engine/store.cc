@@ -15,25 +15,28 @@
 
 #include "engine/export.h"
 #include "engine/store_impl.h"
+#include "engine/ticket.h"
 #include "gpmstore/error.h"
 
 namespace gpm {
+namespace {
 
-class Ticket::State {
+/// A batch, or a loading of the cache, of one store.
+class StoreTicket final : public Ticket::State {
  public:
-  explicit State(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
+  explicit StoreTicket(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
   void Start(const Batch& batch, Stream stream, Evicted* evicted = nullptr) {
     in_flight_ = store_->Start(batch, stream, evicted);
   }
   /// REQUIRES: Start was called.
   bool ResultsOnHost() const { return in_flight_->results_on_host; }
   void RefreshCache() { cache_load_ = store_->RefreshCache(); }
-  bool Done() {
+  bool Done() override {
     store_->process().Check();
     if (in_flight_ != nullptr) return store_->Done(*in_flight_);
     return error_ != nullptr || store_->CacheRefreshDone(cache_load_);
   }
-  void Wait() {
+  void Wait() override {
     store_->process().Check();
     if (in_flight_ != nullptr) return store_->Wait(in_flight_);
     if (error_) std::rethrow_exception(error_);
@@ -51,6 +54,8 @@ class Ticket::State {
   std::uint64_t cache_load_ = 0;
   std::exception_ptr error_;  ///< of the loading
 };
+
+}  // namespace
 
 Ticket::Ticket() = default;
 Ticket::Ticket(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -254,7 +259,7 @@ const std::vector<Attribute>& Store::attributes() const { return Opened()->attri
 std::uint64_t Store::Apply(const Batch& batch) { return ApplyAndEvict(batch, nullptr); }
 
 std::uint64_t Store::ApplyAndEvict(const Batch& batch, Evicted* evicted) {
-  Ticket::State state(Opened());
+  StoreTicket state(Opened());
   state.Start(batch, nullptr, evicted);
   state.Wait();
   return state.ResultsOnHost() ? CountNotOk(batch.results) : kNotCounted;
@@ -268,7 +273,7 @@ std::uint64_t Store::InsertAndEvict(std::span<const std::byte> keys,
 }
 
 Ticket Store::ApplyAsync(const Batch& batch, Stream stream) {
-  auto state = std::make_unique<Ticket::State>(Opened());
+  auto state = std::make_unique<StoreTicket>(Opened());
   state->Start(batch, stream);
   return Ticket(std::move(state));
 }
@@ -410,7 +415,7 @@ std::uint64_t Store::EraseWhere(const Query& query) {
 }
 
 Ticket Store::RefreshCache() {
-  auto state = std::make_unique<Ticket::State>(Opened());
+  auto state = std::make_unique<StoreTicket>(Opened());
   state->RefreshCache();
   return Ticket(std::move(state));
 }

@@ -1,97 +1,19 @@
 #include "shard/collective.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
 #include <exception>
-#include <numeric>
-#include <string>
 #include <utility>
 
 #include "engine/item_uses.h"
-#include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
-#include "table/operation.h"
+#include "shard/together.h"
 
 namespace gpm {
 
-/// What a rank says of its part before anything is sent.
-struct Collective::Terms {
-  std::uint64_t n;
-  std::uint64_t seed;
-  float first, second;
-  std::uint32_t drawn_bytes;
-  std::uint8_t valid, mixed, op, has_values, wants_found, element, from, has_initial;
-  std::uint8_t on_gpu, takes_gpu;  ///< an array is in GPU memory; such can be exchanged
-  std::uint8_t lends_host, lends_gpu;
-};
-
-/// How many rows go where.
-struct Collective::Route {
-  std::vector<std::uint64_t> sent;      ///< for each rank
-  std::vector<std::uint64_t> received;  ///< from each rank
-
-  std::uint64_t all_sent() const { return Sum(sent); }
-  std::uint64_t all_received() const { return Sum(received); }
-
- private:
-  static std::uint64_t Sum(const std::vector<std::uint64_t>& rows) {
-    return std::accumulate(rows.begin(), rows.end(), std::uint64_t{0});
-  }
-};
-
-/// Arrays that are sent together.
-struct Collective::Parcel {
-  std::vector<std::span<const std::byte>> send;  ///< of each array in turn, for each rank
-  std::vector<std::span<std::byte>> receive;
-
-  /// An array of rows of which those for, and from, each rank lie behind each other.
-  void Add(std::span<const std::byte> from, const std::vector<std::uint64_t>& sent,
-           std::span<std::byte> to, const std::vector<std::uint64_t>& received,
-           std::size_t row_bytes) {
-    Divide(from, sent, row_bytes, &send);
-    Divide(to, received, row_bytes, &receive);
-  }
-
-  /// Room alone, which the others fill, or look at.
-  void AddRoom(std::span<std::byte> room, const std::vector<std::uint64_t>& rows,
-               std::size_t row_bytes) {
-    Divide(room, rows, row_bytes, &receive);
-  }
-
- private:
-  template <class Byte>
-  static void Divide(std::span<Byte> rows, const std::vector<std::uint64_t>& counts,
-                     std::size_t row_bytes, std::vector<std::span<Byte>>* parts) {
-    for (const std::uint64_t count : counts) {
-      parts->push_back(rows.first(count * row_bytes));
-      rows = rows.subspan(count * row_bytes);
-    }
-  }
-};
-
 namespace {
-
-constexpr std::uint8_t kNoOp = 0xFF;  ///< a kind that is none of Op's: its result is kInvalid
-
-[[noreturn]] void Refuse(const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, "batch: " + why);
-}
-
-template <class T>
-std::span<const std::byte> BytesOf(const T& object) {
-  return std::as_bytes(std::span(&object, 1));
-}
-template <class T>
-std::vector<T> GatherObjects(Exchange& exchange, const T& mine) {
-  std::vector<T> all(exchange.ranks());
-  exchange.AllGather(BytesOf(mine), std::as_writable_bytes(std::span(all)));
-  return all;
-}
 
 constexpr std::size_t kSample = 1024;
 
@@ -112,178 +34,10 @@ bool KeysRepeat(std::span<const std::byte> keys, std::uint32_t key_size) {
   return repeated > n / 8;
 }
 
-/// Whether an operation takes its row of Batch::values.
-bool TakesValue(Op op, const InitialValue& initial) {
-  return Writes(op) && (op != Op::kFindOrInsert || initial.from == InitialValue::From::kValues);
-}
-
-/// What the operations of a part are sent as: one that lacks what it needs in this part finds none
-/// of that in the others' either.
-Splitter::KindMap KindsSent(const Batch& mine, const InitialValue& initial) {
-  Splitter::KindMap as;
-  for (std::uint8_t kind = 0; kind < kOpKinds; ++kind) {
-    const Op op = static_cast<Op>(kind);
-    const bool lacks = (op == Op::kAccumulate && mine.element == Element::kNone) ||
-                       (mine.values.empty() && TakesValue(op, initial));
-    as[kind] = lacks ? kNoOp : kind;
-  }
-  return as;
-}
-
 }  // namespace
-
-void Together(Exchange& exchange, const std::function<void()>& local) {
-  struct Status {
-    int failed;
-    ErrorCode code;
-    char why[240];
-  };
-  Status status{};
-  std::exception_ptr failure;
-  const auto failed = [&](ErrorCode code, const char* why) {
-    failure = std::current_exception();
-    status.failed = 1;
-    status.code = code;
-    std::strncpy(status.why, why, sizeof status.why - 1);
-  };
-  try {
-    local();
-  } catch (const Error& error) {
-    failed(error.code(), error.what());
-  } catch (const std::exception& error) {
-    failed(ErrorCode::kIo, error.what());
-  }
-  const std::vector<Status> all = GatherObjects(exchange, status);
-  if (failure) std::rethrow_exception(failure);
-  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].failed != 0) {
-      throw Error(all[rank].code, fmt::format("rank {}: {}", rank, all[rank].why));
-    }
-  }
-}
-
-std::vector<Collective::Terms> Collective::GatherTerms(const Batch& mine) {
-  Terms terms{};
-  std::exception_ptr wrong;
-  try {
-    ValidateBatch(mine, key_size_, value_size_);
-    if (!TakesGpuMemory()) {
-      RequireHostMemory(mine, device_ < 0 ? "the shards are on executor cpu"
-                                          : "the exchange takes host memory alone");
-    }
-    terms.valid = 1;
-  } catch (const Error&) {
-    wrong = std::current_exception();
-  }
-  terms.n = mine.results.size();
-  terms.mixed = mine.ops.empty() ? 0 : 1;
-  terms.op = static_cast<std::uint8_t>(mine.op);
-  terms.has_values = !mine.values.empty() && (terms.mixed != 0 || Writes(mine.op)) ? 1 : 0;
-  terms.wants_found = !mine.found.empty() && (terms.mixed != 0 || GivesValue(mine.op)) ? 1 : 0;
-  terms.element = static_cast<std::uint8_t>(mine.element);
-  terms.has_initial = terms.mixed != 0 || mine.op == Op::kFindOrInsert ? 1 : 0;
-  terms.from = static_cast<std::uint8_t>(mine.initial.from);
-  terms.seed = mine.initial.seed;
-  terms.first = mine.initial.first;
-  terms.second = mine.initial.second;
-  terms.drawn_bytes = mine.initial.drawn_bytes;
-  terms.on_gpu = DeviceOf(mine) >= 0 ? 1 : 0;
-  terms.takes_gpu = TakesGpuMemory() ? 1 : 0;
-  terms.lends_host = exchange_.Lends(-1) ? 1 : 0;
-  terms.lends_gpu = lends_gpu_ ? 1 : 0;
-  const std::vector<Terms> all = GatherObjects(exchange_, terms);
-  if (wrong) std::rethrow_exception(wrong);
-  for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].valid == 0) Refuse(fmt::format("the part of rank {} is not valid", rank));
-  }
-  return all;
-}
-
-Batch Collective::Agree(const Batch& mine, const std::vector<Terms>& terms,
-                        std::vector<std::byte>* initial_row) {
-  Batch common;
-  std::uint64_t n = 0;
-  const Terms* kind = nullptr;     // those of the first part that is not empty
-  const Terms* initial = nullptr;  // those of the first that has initial values
-  bool mixed = false;
-  bool has_values = false;
-  for (const Terms& part : terms) {
-    if (part.n == 0) continue;
-    n += part.n;
-    if (kind == nullptr) kind = &part;
-    mixed |= part.mixed != 0 || part.op != kind->op;
-    has_values |= part.has_values != 0;
-    const auto element = static_cast<Element>(part.element);
-    if (common.element == Element::kNone) common.element = element;
-    if (element != Element::kNone && element != common.element) {
-      Refuse(fmt::format("its parts have values of {} and of {}", ElementName(common.element),
-                         ElementName(element)));
-    }
-    if (part.has_initial == 0) continue;
-    if (initial == nullptr) initial = &part;
-    if (part.from != initial->from || part.seed != initial->seed || part.first != initial->first ||
-        part.second != initial->second || part.drawn_bytes != initial->drawn_bytes) {
-      Refuse("its parts have different initial values");
-    }
-  }
-  if (n > (std::uint64_t{1} << 31) - 1) {
-    Refuse(fmt::format("{} operations in all: at most 2^31 - 1 fit in one batch", n));
-  }
-  if (kind != nullptr) common.op = static_cast<Op>(kind->op);
-  if (initial != nullptr) {
-    common.initial = {.from = static_cast<InitialValue::From>(initial->from),
-                      .seed = initial->seed,
-                      .first = initial->first,
-                      .second = initial->second,
-                      .drawn_bytes = initial->drawn_bytes};
-  }
-  const bool constant = common.initial.from == InitialValue::From::kConstant;
-  if (constant) {
-    std::vector<std::byte> row(value_size_);
-    if (mine.initial.row.size() == value_size_) {
-      std::copy(mine.initial.row.begin(), mine.initial.row.end(), row.begin());
-    }
-    std::vector<std::byte> rows(terms.size() * value_size_);
-    exchange_.AllGather(row, rows);
-    const std::byte* first = nullptr;
-    for (std::size_t rank = 0; rank < terms.size(); ++rank) {
-      if (terms[rank].n == 0 || terms[rank].has_initial == 0) continue;
-      const std::byte* const other = rows.data() + rank * value_size_;
-      if (first == nullptr) first = other;
-      if (std::memcmp(first, other, value_size_) != 0) {
-        Refuse("its parts have different initial values");
-      }
-    }
-    initial_row->assign(first, first + value_size_);
-    common.initial.row = *initial_row;
-  }
-  // What is missing below is made: the arrays say which there are.
-  static constexpr Op kSomeOp{};
-  static constexpr std::byte kSomeByte{};
-  if (mixed) common.ops = std::span(&kSomeOp, 1);
-  if (has_values || (mixed && common.initial.from != InitialValue::From::kValues)) {
-    common.values = std::span(&kSomeByte, 1);
-  }
-  return common;
-}
 
 bool Collective::TakesGpuMemory() const {
   return device_ >= 0 && exchange_.TakesGpuMemory(device_);
-}
-
-bool Collective::IsOnGpu(const std::vector<Terms>& terms) {
-  const auto rank_that = [&](std::uint8_t Terms::*which, std::uint8_t value) {
-    const auto part = std::find_if(terms.begin(), terms.end(),
-                                   [&](const Terms& each) { return each.*which == value; });
-    return static_cast<std::size_t>(part - terms.begin());
-  };
-  const std::size_t with_gpu = rank_that(&Terms::on_gpu, 1);
-  const std::size_t without = rank_that(&Terms::takes_gpu, 0);
-  if (with_gpu == terms.size()) return false;
-  if (without == terms.size()) return true;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("batch: an array of rank {} is in GPU memory, which rank {} can't take",
-                          with_gpu, without));
 }
 
 Splitter& Collective::SplitterFor(bool on_gpu) {
@@ -294,13 +48,7 @@ Splitter& Collective::SplitterFor(bool on_gpu) {
   return *splitter;
 }
 
-bool Collective::AnyWantsFound(const std::vector<Terms>& terms) {
-  return std::any_of(terms.begin(), terms.end(),
-                     [](const Terms& part) { return part.wants_found != 0; });
-}
-
-Collective::Route Collective::MakeRoute(Splitter& splitter, std::span<const std::byte> keys,
-                                        bool only_finds) {
+Route Collective::MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds) {
   const bool send_once =
       only_finds && KeysRepeat(splitter.Sample(keys, key_size_, kSample), key_size_);
   splitter.Divide(keys, key_size_, partition_, send_once);
@@ -426,8 +174,10 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
   std::vector<std::byte> initial_row;
   Batch theirs;
   try {
-    terms = GatherTerms(mine);
-    theirs = Agree(mine, terms, &initial_row);
+    terms =
+        GatherTerms(exchange_, mine, key_size_, value_size_,
+                    {.device = device_, .takes_gpu = TakesGpuMemory(), .lends_gpu = lends_gpu_});
+    theirs = Agree(exchange_, mine, terms, value_size_, &initial_row);
   } catch (const Error&) {  // which all ranks throw
     throw;
   } catch (const std::exception& error) {

@@ -13,14 +13,12 @@
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
 #include "pm/thread_pool.h"
+#include "shard/parcel.h"
 #include "shard/partition.h"
 #include "shard/splitter.h"
+#include "shard/terms.h"
 
 namespace gpm {
-
-/// Each rank does something of its own, and returns when all have.
-/// @throws what `local` throws; to the others an Error that names the rank; kIo (Exchange)
-void Together(Exchange& exchange, const std::function<void()>& local);
 
 /// Batches of which each rank has a part (after WarpDrive, Juenger et al. 2018, section V): split
 /// by owner, all to all, a batch of what each rank owns, and the way back.
@@ -67,20 +65,10 @@ class Collective {
   const ExchangeStats& stats() const { return stats_; }
 
  private:
-  struct Terms;
-  struct Route;
-  struct Parcel;
-  std::vector<Terms> GatherTerms(const Batch& mine);
-  /// What is the same for all parts. Every rank finds the same, or throws the same.
-  Batch Agree(const Batch& mine, const std::vector<Terms>& terms,
-              std::vector<std::byte>* initial_row);
   bool TakesGpuMemory() const;
   /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
   void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
                 const Local& local);
-  static bool AnyWantsFound(const std::vector<Terms>& terms);
-  /// Whether it is divided on GPUs, on every rank. @throws Error(kUnsupported), on all
-  static bool IsOnGpu(const std::vector<Terms>& terms);
   Splitter& SplitterFor(bool on_gpu);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);

@@ -11,6 +11,7 @@
 #include "shard/options.h"
 #include "shard/shard_set.h"
 #include "shard/sum_stats.h"
+#include "shard/together.h"
 
 namespace gpm {
 namespace {

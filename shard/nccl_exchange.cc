@@ -14,7 +14,7 @@
 #include "engine/cuda/launch.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
-#include "shard/collective.h"
+#include "shard/together.h"
 
 namespace gpm {
 namespace {

@@ -9,7 +9,7 @@
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
-#include "shard/splitter.h"
+#include "shard/divided_batch.h"
 
 namespace gpm {
 void RequireHostMemory(const Batch& batch, const char* why) {
@@ -44,40 +44,6 @@ std::uint64_t BulkLoadInto(Store& store, const Batch& batch, Stream stream) {
   if (stream != nullptr) AwaitGpu(stream);
   return store.BulkLoad(batch.keys, batch.values, batch.results);
 }
-
-/// Takes a splitter that nobody uses, and gives it back when all went well.
-class ShardSet::SplitterLease {
- public:
-  /// @param device whose memory it works in; -1: the host's
-  SplitterLease(ShardSet& set, int device) : set_(set) {
-    {
-      const MutexLock lock(set.mutex_);
-      const auto idle = std::find_if(set.idle_.begin(), set.idle_.end(), [&](const auto& splitter) {
-        return splitter->device() == device;
-      });
-      if (idle != set.idle_.end()) {
-        splitter_ = std::move(*idle);
-        set.idle_.erase(idle);
-        return;
-      }
-    }
-    splitter_ = device < 0 ? MakeHostSplitter(*set.threads_) : MakeGpuSplitter(device, set.count());
-  }
-  SplitterLease(const SplitterLease&) = delete;
-  SplitterLease& operator=(const SplitterLease&) = delete;
-  Splitter* operator->() { return splitter_.get(); }
-  void GiveBack() {
-    const MutexLock lock(set_.mutex_);
-    try {
-      set_.idle_.push_back(std::move(splitter_));
-    } catch (const std::bad_alloc&) {  // the next one makes its own
-    }
-  }
-
- private:
-  ShardSet& set_;
-  std::unique_ptr<Splitter> splitter_;
-};
 
 ShardSet::ShardSet(const Partition& partition, std::uint32_t first, std::vector<std::string> paths,
                    unsigned threads,
@@ -134,68 +100,39 @@ void ShardSet::ForAll(const std::function<void(std::uint32_t shard)>& work) {
   }
 }
 
-std::uint64_t ShardSet::Run(const Batch& batch, Call call) {
-  if (count() == 1) return call(stores_.front(), batch, nullptr);
+void ShardSet::Validate(const Batch& batch) const {
   ValidateBatch(batch, key_size_, value_size_);
   if (device(first_) < 0) RequireHostMemory(batch, "the shards are on executor cpu");
-  const std::size_t n = batch.results.size();
-  if (n == 0) return 0;
+}
 
-  const bool mixed = !batch.ops.empty();
-  const bool reads_values = mixed || (batch.op != Op::kFind && batch.op != Op::kErase);
-  const bool finds = mixed || batch.op == Op::kFind || batch.op == Op::kFindOrInsert;
-  SplitterLease splitter(*this, DeviceOf(batch));
-  splitter->Begin();
-  splitter->Divide(batch.keys, key_size_, partition_, false);
-  // Of all shards, one after the other.
-  const auto gather = [&](std::span<const std::byte> rows, std::size_t row_bytes) {
-    const std::span<std::byte> gathered = splitter->Take(rows.size());
-    splitter->Gather(rows, row_bytes, gathered);
-    return gathered;
-  };
-  const std::span<std::byte> keys = gather(batch.keys, key_size_);
-  const std::span<std::byte> ops = gather(std::as_bytes(batch.ops), sizeof(Op));
-  const std::span<std::byte> values =
-      gather(reads_values ? batch.values : std::span<const std::byte>(), value_size_);
-  const std::span<std::byte> found = splitter->Take(finds ? batch.found.size() : 0);
-  const std::span<std::byte> results = splitter->Take(n);
-  const std::vector<std::uint64_t>& starts = splitter->Starts();
-
-  const auto bring_back = [&] {
-    splitter->Scatter(results, sizeof(Result), std::as_writable_bytes(batch.results));
-    splitter->Scatter(found, value_size_, finds ? batch.found : std::span<std::byte>());
-    splitter->Finish();
-  };
-  try {
-    ForAll([&](std::uint32_t shard) {
-      const std::uint64_t first = starts[shard];
-      const std::uint64_t rows = starts[shard + 1] - first;
-      if (rows == 0) return;
-      const auto part_of = [&](std::span<std::byte> all, std::size_t row_bytes) {
-        return all.empty() ? all : all.subspan(first * row_bytes, rows * row_bytes);
-      };
-      const std::span<std::byte> shard_ops = part_of(ops, sizeof(Op));
-      const std::span<std::byte> shard_results = part_of(results, sizeof(Result));
-      Batch part = batch;
-      part.keys = part_of(keys, key_size_);
-      part.ops = {reinterpret_cast<const Op*>(shard_ops.data()), shard_ops.size()};
-      part.values = part_of(values, value_size_);
-      part.found = part_of(found, value_size_);
-      part.results = {reinterpret_cast<Result*>(shard_results.data()), shard_results.size()};
-      splitter->Carry(shard - first_, device(shard), part, [&](const Batch& there, Stream stream) {
-        call(store(shard), there, stream);
-      });
+std::unique_ptr<Splitter> ShardSet::TakeSplitter(int device) {
+  {
+    const MutexLock lock(mutex_);
+    const auto idle = std::find_if(idle_.begin(), idle_.end(), [&](const auto& splitter) {
+      return splitter->device() == device;
     });
-  } catch (...) {
-    const std::exception_ptr failure = std::current_exception();
-    try {
-      bring_back();           // of the others
-    } catch (const Error&) {  // the first one says more
+    if (idle != idle_.end()) {
+      std::unique_ptr<Splitter> splitter = std::move(*idle);
+      idle_.erase(idle);
+      return splitter;
     }
-    std::rethrow_exception(failure);
   }
-  bring_back();
-  splitter.GiveBack();
+  return device < 0 ? MakeHostSplitter(*threads_) : MakeGpuSplitter(device, count());
+}
+
+void ShardSet::GiveBack(std::unique_ptr<Splitter> splitter) {
+  const MutexLock lock(mutex_);
+  try {
+    idle_.push_back(std::move(splitter));
+  } catch (const std::bad_alloc&) {  // the next batch makes its own
+  }
+}
+
+std::uint64_t ShardSet::Run(const Batch& batch, Call call) {
+  if (count() == 1) return call(stores_.front(), batch, nullptr);
+  Validate(batch);
+  if (batch.results.empty()) return 0;
+  DividedBatch(*this, batch).CarryOut(call);
   return CountNotOkOf(batch.results);
 }
 

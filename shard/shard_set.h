@@ -75,6 +75,15 @@ class ShardSet {
   ///         have carried out their parts, and given back results
   std::uint64_t Run(const Batch& batch, Call call);
 
+  // What Run consists of, for who does it in steps (DividedBatch).
+
+  /// @throws Error(kInvalidArgument), and kUnsupported for arrays that the shards can't reach
+  void Validate(const Batch& batch) const;
+  /// One that nobody uses. @param device whose memory it works in; -1: the host's
+  std::unique_ptr<Splitter> TakeSplitter(int device);
+  /// For the next batch. REQUIRES: it has not failed.
+  void GiveBack(std::unique_ptr<Splitter> splitter);
+
   /// The shard of a key. REQUIRES: it has key_size bytes.
   std::uint32_t ShardOf(std::span<const std::byte> key) const {
     return partition_.Of(key.data(), key_size_);
@@ -96,7 +105,6 @@ class ShardSet {
   }
 
  private:
-  class SplitterLease;
   [[noreturn]] void ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const;
 
   const Partition partition_;

@@ -15,6 +15,7 @@
 #include "engine/export.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
+#include "shard/batch_queue.h"
 #include "shard/create.h"
 #include "shard/export_gate.h"
 #include "shard/folder.h"
@@ -67,23 +68,32 @@ std::unique_ptr<ShardSet> MakeShards(
 class ShardedStore::Impl {
  public:
   /// Calls of batches are beside each other; what needs all shards at one instant is alone. Who
-  /// waits to be alone has the turn, so that those who come later wait behind it.
+  /// waits to be alone has the turn, so that those who come later wait behind it. Both come behind
+  /// the batches that are in flight.
   class Beside {
    public:
-    explicit Beside(Impl& impl) : lock_(impl.use_, std::defer_lock) {
+    explicit Beside(Impl& impl) : Beside(impl, true) {}
+    /// Of a batch in flight, when it is carried out.
+    static Beside InFlight(Impl& impl) { return Beside(impl, false); }
+
+   private:
+    Beside(Impl& impl, bool waits) : lock_(impl.use_, std::defer_lock) {
+      if (waits) impl.in_flight_->Await();
       const std::lock_guard turn(impl.turn_);
       lock_.lock();
     }
-
-   private:
     std::shared_lock<std::shared_mutex> lock_;
   };
   class Alone {
    public:
-    explicit Alone(Impl& impl) : turn_(impl.turn_), lock_(impl.use_) {}
+    explicit Alone(Impl& impl) {
+      impl.in_flight_->Await();
+      turn_ = std::unique_lock(impl.turn_);
+      lock_ = std::unique_lock(impl.use_);
+    }
 
    private:
-    std::lock_guard<std::mutex> turn_;
+    std::unique_lock<std::mutex> turn_;
     std::unique_lock<std::shared_mutex> lock_;
   };
 
@@ -99,6 +109,7 @@ class ShardedStore::Impl {
           return Store::Open(pool, ShareOf(open, options, shard, shards));
         });
     folder_.RemoveOthers();
+    MakeQueue();
   }
 
   /// Creates one of pools that `make` makes. @param seed of the partition
@@ -112,6 +123,7 @@ class ShardedStore::Impl {
       manifest.generation = 1;
       set_ = MakeShards(folder_, shards, open, &manifest, make);
       folder_.SetManifest(manifest);
+      MakeQueue();
     } catch (...) {
       set_.reset();
       folder_.Abandon();
@@ -119,17 +131,31 @@ class ShardedStore::Impl {
     }
   }
 
+  ~Impl() {
+    // In a child of the process, the queue's thread does not run.
+    if (!set_->process().IsThis()) static_cast<void>(in_flight_.release());
+  }
+
   ShardSet& set() { return *set_; }
+  BatchQueue& in_flight() { return *in_flight_; }
   const ShardFolder& folder() const { return folder_; }
   std::uint32_t shards() const { return folder_.manifest().shards(); }
   const std::shared_ptr<ExportGate>& exports() const { return exports_; }
 
  private:
+  void MakeQueue() {
+    in_flight_ = std::make_unique<BatchQueue>(*set_, [this](DividedBatch& batch) {
+      const Beside beside = Beside::InFlight(*this);
+      batch.CarryOut(ApplyTo);
+    });
+  }
+
   ShardFolder folder_;
   std::unique_ptr<ShardSet> set_;
   const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
   std::mutex turn_;
   std::shared_mutex use_;
+  std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others
 };
 
 ShardedStore::ShardedStore() noexcept = default;
@@ -226,6 +252,14 @@ std::uint64_t ShardedStore::Apply(const Batch& batch) {
   Impl& impl = Opened();
   const Impl::Beside beside(impl);
   return impl.set().Run(batch, ApplyTo);
+}
+
+Ticket ShardedStore::ApplyAsync(const Batch& batch) {
+  Impl& impl = Opened();
+  ShardSet& set = impl.set();
+  if (set.count() == 1) return set.store(set.first()).ApplyAsync(batch);
+  set.Validate(batch);
+  return batch.results.empty() ? Ticket() : impl.in_flight().Begin(batch);
 }
 
 std::uint64_t ShardedStore::Find(std::span<const std::byte> keys, std::span<std::byte> found,
@@ -435,7 +469,9 @@ void ShardedStore::Close() {
   if (is_here) no_export.emplace(*exports);
   const std::unique_ptr<Impl> impl = std::move(impl_);
   ShardSet& set = impl->set();
-  if (is_here) set.ForAll([&](std::uint32_t i) { set.store(i).Close(); });
+  if (!is_here) return;
+  impl->in_flight().Await();
+  set.ForAll([&](std::uint32_t i) { set.store(i).Close(); });
 }
 
 }  // namespace gpm

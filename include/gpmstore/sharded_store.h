@@ -31,8 +31,8 @@ struct ShardOptions {
 /// results and values come back to their places. So it is sequential per key, and durable when the
 /// call returns. With one shard it is passed on as it is.
 ///
-/// Of Store's calls, there are none yet that start a batch and leave it in flight, use a device
-/// scope, evict, or keep snapshots by a schedule.
+/// Of Store's calls, there are none yet that use a device scope, evict, or keep snapshots by a
+/// schedule.
 ///
 /// Options: OpenOptions::threads, max_bytes, search_index_bytes and cache.bytes are for all shards
 /// together, and each gets its part (of `threads` one at least; of cache.bytes, of those on its
@@ -104,6 +104,14 @@ class ShardedStore {
   // As Store's.
 
   std::uint64_t Apply(const Batch& batch);
+  /// Starts a batch: divides it, behind what is on the default stream of its device, and leaves the
+  /// rest to a thread of the store, which carries out such batches in the order in which they were
+  /// started. So one is divided while another is carried out; a third call waits. Every other call
+  /// that begins later comes behind them, and sees what they did. The arrays stay as they are until
+  /// Ticket::Wait, which throws what Apply would; answers are there when that has returned. With
+  /// one shard it is Store::ApplyAsync.
+  /// @throws as Apply where nothing was applied: kInvalidArgument, kUnsupported; std::bad_alloc
+  [[nodiscard]] Ticket ApplyAsync(const Batch& batch);
   std::uint64_t Find(std::span<const std::byte> keys, std::span<std::byte> found,
                      std::span<Result> results);
   std::uint64_t Insert(std::span<const std::byte> keys, std::span<const std::byte> values,

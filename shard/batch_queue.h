@@ -1,0 +1,75 @@
+#ifndef GPM_SHARD_BATCH_QUEUE_H_
+#define GPM_SHARD_BATCH_QUEUE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "gpmstore/store.h"
+#include "pm/mutex.h"
+#include "shard/divided_batch.h"
+
+namespace gpm {
+
+/// Batches in flight over several shards. A thread of the queue carries them out, while who begins
+/// the next one divides it.
+///
+/// Thread safety: any thread, but for destruction. A ticket may outlive the queue.
+///
+/// Invariants:
+///  1. Batches are carried out one after the other, in the order in which Begin returned
+///     their tickets: an operation sees all of those before it on its key.
+///  2. At most kMost batches have begun and not ended, which bounds the memory that they take.
+///  3. When a batch has ended, nothing reads or writes the caller's arrays any more.
+class BatchQueue {
+ public:
+  /// One that is carried out, and one that is divided meanwhile.
+  static constexpr std::uint64_t kMost = 2;
+
+  using CarryOut = std::function<void(DividedBatch& batch)>;
+  /// @param carry_out what the thread does with each batch
+  BatchQueue(ShardSet& set, CarryOut carry_out);
+  ~BatchQueue();  ///< carries out what has begun. REQUIRES: not in a child of the process
+  BatchQueue(const BatchQueue&) = delete;
+  BatchQueue& operator=(const BatchQueue&) = delete;
+
+  /// Divides a batch, and leaves it to the thread; waits before where kMost are in flight. Where no
+  /// thread can be had, the batch is carried out before this returns.
+  /// @param batch as of DividedBatch; its arrays stay until the ticket was waited for
+  /// @throws what dividing throws, with nothing applied; what carrying out throws, the ticket does
+  Ticket Begin(const Batch& batch);
+
+  /// Waits until the batches that began before have ended.
+  void Await();
+
+ private:
+  struct Flight {
+    std::unique_ptr<DividedBatch> batch;
+    std::promise<void> ended;
+  };
+  class FlightTicket;
+  class Place;  ///< of a batch that is being divided: one of kMost
+
+  bool HasThread() GPM_REQUIRES(mutex_);  ///< starts it, if it can
+  void Work();                            ///< the thread's
+  void Finish(Flight& flight) noexcept;
+
+  ShardSet& set_;
+  const CarryOut carry_out_;
+  Mutex mutex_;
+  std::condition_variable changed_;  ///< when what follows does
+  /// Which the thread is to carry out; the first one stays here until it has ended.
+  std::deque<Flight> flights_ GPM_GUARDED_BY(mutex_);
+  std::uint64_t beginning_ GPM_GUARDED_BY(mutex_) = 0;  ///< batches that are being divided
+  std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;      ///< of the thread's
+  bool stop_ GPM_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  ///< from the first batch on
+};
+
+}  // namespace gpm
+
+#endif  // GPM_SHARD_BATCH_QUEUE_H_
