@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "engine/attribute_index.h"
 #include "engine/held_items.h"
+#include "engine/indexed_lists.h"
+#include "engine/kept_index.h"
 #include "engine/match_lists.h"
 #include "engine/query_plan.h"
 #include "engine/store_impl.h"
@@ -60,38 +61,15 @@ std::uint64_t CheckMatches(const Matches& matches, std::uint64_t queries, std::u
 
 }  // namespace
 
-std::shared_ptr<const AttributeIndex> StoreImpl::CurrentIndex() {
-  const MutexLock lock(index_mutex_);
-  // (Until this is asked, no batch that may write has begun.)
-  if (index_ == nullptr || index_->version() != admission_.changers()) return nullptr;
-  return index_;
-}
-
-std::shared_ptr<const AttributeIndex> StoreImpl::MakeIndex(const HeldItems& items,
-                                                           ThreadPool* threads) {
-  {
-    const MutexLock lock(index_mutex_);
-    if (index_ != nullptr && index_->version() == items.version()) return index_;
-    index_.reset();
-    const bool again = scanned_ == items.version();
-    scanned_ = items.version();
-    if (!again) return nullptr;
-  }
-  const std::uint64_t bytes =
-      AttributeIndex::BytesFor(items.count(), key_size_, attributes_.size());
-  if (bytes > search_index_bytes_ || !AttributeIndex::CanBe(items.count())) return nullptr;
-  // (Nobody else makes one meanwhile: there are no other held items.)
-  auto made = std::make_shared<const AttributeIndex>(items, key_size_, attributes_, threads);
-  const MutexLock lock(index_mutex_);
-  index_ = made;
-  return made;
+std::uint64_t StoreImpl::ItemsNow() {
+  const Admission::Entered entered(admission_);
+  return space_.items();
 }
 
 void StoreImpl::AddSearchesTo(StoreStats* stats) {
   stats->searches = searches_;
   stats->search_scans = search_scans_;
-  const MutexLock lock(index_mutex_);
-  stats->search_index_bytes = index_ == nullptr ? 0 : index_->bytes();
+  kept_index_.AddTo(stats);
 }
 
 template <class Use>
@@ -99,29 +77,53 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
                            std::uint64_t limit, const Use& use) {
   const QueryPlan plan(queries, attributes_);
   health_.Check();
-  std::shared_ptr<const AttributeIndex> index = values ? nullptr : CurrentIndex();
-  if (index != nullptr) {
-    ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
-    use(IndexedLists(*index, queries, rows, limit, &threads), &threads);
-  } else {
-    const HeldItems items(*this, HeldItems::For::kSearch);
-    ThreadPool threads(ThreadsFor(items.count()));
-    if (search_index_bytes_ > 0) index = MakeIndex(items, &threads);
-    if (index != nullptr && !values) {
-      use(IndexedLists(*index, queries, rows, limit, &threads), &threads);
-    } else {
-      const MatchLists lists(items, plan,
-                             {.queries = queries.size(),
-                              .key_size = key_size_,
-                              .value_size = value_size_,
-                              .rows = rows,
-                              .limit = limit},
-                             &threads);
-      use(lists, &threads);
+  const KeptIndex::Mask asked = KeptIndex::AskedBy(queries);
+  const bool indexed = kept_index_.enabled() && !values;
+  const auto use_index = [&](std::uint64_t version) {
+    return indexed && kept_index_.Use(asked, version, [&](const AttributeIndex& index) {
+      ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
+      use(IndexedLists(index, queries, rows, limit, &threads), &threads);
+    });
+  };
+  const auto use_items = [&](const HeldItems& items, ThreadPool* threads) {
+    const MatchLists lists(items, plan,
+                           {.queries = queries.size(),
+                            .key_size = key_size_,
+                            .value_size = value_size_,
+                            .rows = rows,
+                            .limit = limit},
+                           threads);
+    use(lists, threads);
+  };
+  // (Until it is asked how many have begun, no batch that may write has.)
+  if (!use_index(admission_.changers())) {
+    const Snapshots::Turn turn(snapshots_);
+    std::uint64_t version = admission_.changers();
+    if (!use_index(version)) {
+      if (HoldForSearch(indexed, asked, &version, use_items)) use_index(version);
     }
-    search_scans_.fetch_add(1, std::memory_order_relaxed);
   }
   searches_.fetch_add(1, std::memory_order_relaxed);
+}
+
+template <class UseItems>
+bool StoreImpl::HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t* version,
+                              const UseItems& use) {
+  KeptIndex::Plan plan;
+  if (indexed) plan = kept_index_.Begin(asked, ItemsNow(), *version, *executor_);
+  try {
+    const HeldItems items(*this, plan.follows, plan.log_room);
+    *version = items.version();
+    ThreadPool threads(ThreadsFor(items.count()));
+    const bool has_index =
+        kept_index_.Take(plan, asked, items, pool_->superblock().hash_seed, &threads);
+    if (!items.of_logged()) search_scans_.fetch_add(1, std::memory_order_relaxed);
+    if (!has_index) use(items, &threads);
+    return has_index;
+  } catch (...) {
+    if (plan.log_room > 0) kept_index_.Drop();
+    throw;
+  }
 }
 
 SearchResult StoreImpl::Search(std::span<const Query> queries, const SearchOptions& options) {
