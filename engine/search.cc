@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "engine/held_items.h"
@@ -21,13 +22,17 @@ constexpr std::uint64_t kItemsForThread = std::uint64_t{1} << 16;
 constexpr unsigned kMostThreads = 16;
 /// To look a query up in an index takes about as long as to look at so many items.
 constexpr std::uint64_t kItemsForQuery = 16;
-/// Of keys that are looked at, and erased, while no batch runs: what that takes is short.
-constexpr std::uint64_t kErasedAtOnce = std::uint64_t{1} << 14;
+/// Of items that are looked at, and changed, while no batch runs: what that takes is short.
+constexpr std::uint64_t kChangedAtOnce = std::uint64_t{1} << 14;
 constexpr std::uint64_t kRowsBytes = std::uint64_t{16} << 20;
 
 unsigned ThreadsFor(std::uint64_t items) {
   const unsigned most = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
   return static_cast<unsigned>(std::clamp<std::uint64_t>(items / kItemsForThread, 1, most));
+}
+
+std::uint64_t CountOk(const std::vector<Result>& results) {
+  return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
 }
 
 /// @return rows that there is room for
@@ -166,41 +171,79 @@ void StoreImpl::Search(std::span<const Query> queries, std::uint64_t limit, Matc
              });
 }
 
-std::uint64_t StoreImpl::EraseWhere(const Query& query) {
+template <class Change>
+std::uint64_t StoreImpl::ChangeWhere(const Query& query, const Change& change) {
   const std::span<const Query> queries(&query, 1);
   const QueryPlan plan(queries, attributes_);
   const SearchResult found = Search(queries, {});
   const std::uint64_t at_once =
-      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kErasedAtOnce);
-  std::uint64_t erased = 0;
+      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kChangedAtOnce);
+  std::uint64_t changed = 0;
   for (std::uint64_t first = 0; first < found.counts[0]; first += at_once) {
     const std::uint64_t n = std::min(at_once, found.counts[0] - first);
-    erased += EraseMatching(std::span(found.keys).subspan(first * key_size_, n * key_size_), plan);
+    const auto keys = std::span(found.keys).subspan(first * key_size_, n * key_size_);
+    // Nobody comes between looking and changing.
+    const Admission::Alone alone(admission_);
+    health_.Check();
+    FinishBatches();
+    changed += change(FindMatching(keys, plan));
   }
+  return changed;
+}
+
+StoreImpl::MatchingItems StoreImpl::FindMatching(std::span<const std::byte> keys,
+                                                 const QueryPlan& plan) {
+  const std::uint64_t n = keys.size() / key_size_;
+  MatchingItems items;
+  items.values.resize(n * value_size_);
+  items.keys.reserve(keys.size());
+  std::vector<Result> results(n);
+  RunAlone({.op = Op::kFind, .keys = keys, .found = items.values, .results = results});
+  for (std::uint64_t i = 0; i < n; ++i) {
+    if (results[i] != Result::kOk) continue;
+    const std::byte* const value = items.values.data() + i * value_size_;
+    plan.Ask(value, [&](std::uint32_t) {
+      const auto key = keys.subspan(i * key_size_, key_size_);
+      items.keys.insert(items.keys.end(), key.begin(), key.end());
+      std::memmove(items.values.data() + items.count++ * value_size_, value, value_size_);
+    });
+  }
+  items.values.resize(items.count * value_size_);
+  return items;
+}
+
+std::uint64_t StoreImpl::EraseWhere(const Query& query) {
+  const std::uint64_t erased =
+      ChangeWhere(query, [&](const MatchingItems& items) GPM_REQUIRES(store_state) {
+        std::vector<Result> results(items.count);
+        RunAlone({.op = Op::kErase, .keys = items.keys, .results = results});
+        return CountOk(results);
+      });
   if (compact_below_ > 0 && erased > 0) CompactIfSparse();
   return erased;
 }
 
-std::uint64_t StoreImpl::EraseMatching(std::span<const std::byte> keys, const QueryPlan& plan) {
-  const std::uint64_t n = keys.size() / key_size_;
-  std::vector<std::byte> values(n * value_size_);
-  std::vector<Result> results(n);
-  std::vector<std::byte> matching;
-  matching.reserve(keys.size());
-  // Nobody comes between looking and erasing.
-  const Admission::Alone alone(admission_);
-  health_.Check();
-  FinishBatches();
-  RunAlone({.op = Op::kFind, .keys = keys, .found = values, .results = results});
-  for (std::uint64_t i = 0; i < n; ++i) {
-    if (results[i] != Result::kOk) continue;
-    const auto key = keys.subspan(i * key_size_, key_size_);
-    plan.Ask(values.data() + i * value_size_,
-             [&](std::uint32_t) { matching.insert(matching.end(), key.begin(), key.end()); });
+std::uint64_t StoreImpl::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
+  std::uint64_t without = 0;
+  const std::uint64_t updated = ChangeWhere(query, [&](MatchingItems items) GPM_REQUIRES(
+                                                       store_state) {
+    for (std::uint64_t i = 0; i < items.count; ++i) {
+      change(std::span<const std::byte>(items.keys).subspan(i * key_size_, key_size_),
+             std::span(items.values).subspan(i * value_size_, value_size_));
+    }
+    std::vector<Result> results(items.count);
+    RunAlone({.op = Op::kUpdate, .keys = items.keys, .values = items.values, .results = results});
+    const std::uint64_t ok = CountOk(results);
+    without += items.count - ok;
+    return ok;
+  });
+  if (without > 0) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("an update by a query found no space for the new values of {} items; "
+                            "{} were changed",
+                            without, updated));
   }
-  results.resize(matching.size() / key_size_);
-  RunAlone({.op = Op::kErase, .keys = matching, .results = results});
-  return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
+  return updated;
 }
 
 void StoreImpl::RunAlone(const Batch& batch) {

@@ -88,6 +88,7 @@ class StoreImpl {
   SearchResult Search(std::span<const Query> queries, const SearchOptions& options);
   void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
   std::uint64_t EraseWhere(const Query& query);
+  std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
   /// Takes snapshots by a schedule from now on, in a folder that is empty or this pool's.
   /// @param changed whether the store may hold what the folder does not; else it is looked at
@@ -168,9 +169,19 @@ class StoreImpl {
   template <class UseItems>
   bool HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t* version,
                      const UseItems& use);
-  /// Erases those of the keys whose values match. @return how many
-  std::uint64_t EraseMatching(std::span<const std::byte> keys, const QueryPlan& plan);
-  /// Runs a batch of finds or erases to its end. @throws as Wait
+  struct MatchingItems {
+    std::uint64_t count = 0;
+    std::vector<std::byte> keys;    ///< rows
+    std::vector<std::byte> values;  ///< rows
+  };
+  /// Calls change(items) with the items that a query matches, some at a time, alone.
+  /// @return what the calls return, in all
+  template <class Change>
+  std::uint64_t ChangeWhere(const Query& query, const Change& change);
+  /// Those of the keys whose values match.
+  MatchingItems FindMatching(std::span<const std::byte> keys, const QueryPlan& plan)
+      GPM_REQUIRES(store_state);
+  /// Runs a batch of finds, updates or erases to its end. @throws as Wait
   void RunAlone(const Batch& batch) GPM_REQUIRES(store_state);
 
   // Of a snapshot, by who has the turn.

@@ -226,6 +226,131 @@ TEST_F(SearchTest, ErasesNothingThatDoesNotMatchAnyMore) {
   ExpectSound(path, moved.size());
 }
 
+/// Gives an item the value with a tag.
+Store::ValueEditor PutTag(std::uint64_t tag) {
+  return [tag](std::span<const std::byte>, std::span<std::byte> value) {
+    const std::string put = MakeValue(tag, static_cast<std::uint32_t>(value.size()));
+    std::memcpy(value.data(), put.data(), value.size());
+  };
+}
+
+TEST_F(SearchTest, UpdatesWhatMatches) {
+  for (const auto& [key_size, value_size] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{8, 40}, {32, 8}, {5, 2048}}) {
+    OpenOptions open = TestOpenOptions();
+    if (Random(2) == 0) open.growth_pause = 0;
+    if (Random(2) == 0) open.search_index_bytes = 1 << 20;
+    ModelledStore store(NewPath(), SearchedShape(key_size, value_size), open);
+    for (int round = 0; round < 5; ++round) {
+      TestBatch batch = RandomBatch(store, 800);
+      store.Apply(batch);
+      const Query query = RandomQuery();
+      const Rows rows = PlainScan(query, store.store().attributes(), store.model());
+      const std::uint64_t tag = RandomTag();
+      Rows seen;
+      const std::uint64_t updated = store.store().UpdateWhere(
+          query, [&](std::span<const std::byte> key, std::span<std::byte> value) {
+            seen.emplace(AsString(key), AsString(value));
+            PutTag(tag)(key, value);
+          });
+      EXPECT_EQ(updated, rows.size());
+      EXPECT_EQ(seen, rows);
+      for (const auto& [key, value] : rows) store.model()[key] = MakeValue(tag, value_size);
+      store.ExpectContents();
+      ExpectMatches(store, {RandomQuery(), RandomQuery()}, {});
+    }
+    store.Reopen();
+  }
+}
+
+/// A pool that can't grow has few cells to spare: all items are updated, or it is said.
+TEST_F(SearchTest, UpdatesAFullPool) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions(1 << 20));
+  for (std::uint64_t first = 0;; first += 500) {
+    TestBatch batch = store.NewBatch();
+    for (std::uint64_t key = first; key < first + 500; ++key) batch.Add(Op::kInsert, key, key);
+    const bool full = batch.CallFor(store.store(), Op::kInsert) > 0;
+    batch.Compare(store.model(), true);
+    if (full) break;
+  }
+  std::uint64_t updated = 0;
+  const std::optional<ErrorCode> error =
+      ErrorOf([&] { updated = store.store().UpdateWhere({}, PutTag(Tag(7, 7))); });
+  EXPECT_TRUE(error ? error == ErrorCode::kNoSpace : updated == store.model().size());
+  const std::string put = MakeValue(Tag(7, 7), 40);
+  std::uint64_t items = 0;
+  std::uint64_t with_new = 0;
+  store.store().ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    ++items;
+    const std::string its = AsString(value);
+    with_new += its == put ? 1 : 0;
+    EXPECT_TRUE(its == put || its == store.model().at(AsString(key)));
+  });
+  EXPECT_EQ(items, store.model().size());
+  EXPECT_EQ(with_new == items, !error);
+  store.store().Close();
+  ExpectSound(store.path(), items);
+}
+
+/// What the editor throws is thrown; the items it was called for stay as they were.
+TEST_F(SearchTest, AnUpdateThatThrowsChangesNothing) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 300));
+  int calls = 0;
+  EXPECT_THROW(store.store().UpdateWhere({},
+                                         [&](auto key, auto value) {
+                                           PutTag(9)(key, value);
+                                           if (++calls == 200) throw std::runtime_error("enough");
+                                         }),
+               std::runtime_error);
+  EXPECT_EQ(calls, 200);
+  store.ExpectContents();
+  EXPECT_EQ(ErrorOf([&] { store.store().UpdateWhere({{.attribute = 3}}, PutTag(1)); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(store.store().UpdateWhere({{.attribute = kBoth, .least = 5, .most = 4}}, PutTag(1)),
+            0u);
+  store.Apply(Op::kUpdate, Numbers(0, 300), 7);
+  store.Reopen();
+}
+
+/// An item that another batch takes out of what is updated meanwhile stays as that left it.
+TEST_F(SearchTest, UpdatesNothingThatDoesNotMatchAnyMore) {
+  const std::string path = NewPath();
+  Store store = Store::Create(path, SearchedShape(8, 40), TestOpenOptions());
+  constexpr std::uint64_t kKeys = 40'000;
+  TestBatch all(8, 40);
+  for (std::uint64_t key = 0; key < kKeys; ++key) all.Add(Op::kInsert, key, Tag(1, key));
+  ASSERT_EQ(all.CallFor(store, Op::kInsert), 0u);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> moved{0};
+  std::thread writer([&] {
+    for (std::uint64_t key = kKeys; key > 0 && !stop; key -= 50) {
+      TestBatch batch(8, 40);
+      for (std::uint64_t i = 1; i <= 50; ++i) batch.Add(Op::kUpdate, key - i, Tag(2, key - i));
+      batch.CallFor(store, Op::kUpdate);
+      moved += 50;
+    }
+  });
+  while (moved == 0) std::this_thread::yield();
+  std::set<std::uint64_t> updated;
+  const std::uint64_t count = store.UpdateWhere(
+      {{.attribute = kSession, .least = 1, .most = 1}}, [&](auto key, auto value) {
+        EXPECT_EQ(ValueTag(value).value_or(0) & 0xFFFFFFFF, 1u);
+        updated.insert(KeyNumber(key));
+        PutTag(Tag(3, KeyNumber(key)))(key, value);
+      });
+  stop = true;
+  writer.join();
+  EXPECT_EQ(count, updated.size());
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    const std::uint64_t session = ValueTag(value).value_or(0) & 0xFFFFFFFF;
+    const bool was_moved = KeyNumber(key) >= kKeys - moved;
+    EXPECT_TRUE(session == 2 ? was_moved : session == 3 && updated.contains(KeyNumber(key)));
+  });
+  store.Close();
+  ExpectSound(path, kKeys);
+}
+
 TEST_F(SearchTest, ErasesInAStoreWithACapacity) {
   OpenOptions open = TestOpenOptions();
   open.capacity.items = 1000;
