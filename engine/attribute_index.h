@@ -49,7 +49,7 @@ class AttributeIndex {
   /// Whether so many rows are late, or vacant, that one made anew takes less memory and time.
   bool IsWorn() const {
     constexpr std::uint64_t kFew = 4096;
-    return vacant_ + (next_.size() - made_rows_) > items_ / 2 + kFew;
+    return vacant_ + (next_.size() - made_rows_) > items_ / 4 + kFew;
   }
 
   /// What changed up to a later state.
