@@ -42,7 +42,7 @@ constexpr Mix kMixes[] = {{.4, .4, 0, .2}, {.2, .2, .5, .1}, {.1, .1, .7, .1}};
 constexpr std::uint32_t kNumber = 0;  ///< attribute: 0 to records - 1, each in one item
 constexpr std::uint32_t kGroup = 1;   ///< attribute: one of kGroups
 constexpr std::uint32_t kGroups = 1000;
-constexpr std::uint64_t kManyMatches = 1'000'000;
+constexpr std::uint64_t kMostMatches = 1'000'000;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -154,28 +154,33 @@ class SearchBench {
                       {"queries_per_s", static_cast<double>(queries.size()) / median},
                       {"matches_per_s", static_cast<double>(matches * queries.size()) / median}});
     };
-    const std::uint64_t many = std::min(kManyMatches, arguments_.records);
-    const std::vector<Query> range{{{.attribute = kNumber, .least = 0, .most = many - 1}}};
+    const std::uint64_t most = std::min(kMostMatches, arguments_.records);
+    const auto range = [](std::uint64_t matches) {
+      return std::vector<Query>{{{.attribute = kNumber, .least = 0, .most = matches - 1}}};
+    };
     if (indexed_) {
       for (int i = 0; i < 2; ++i) {
         const Clock::time_point start = Clock::now();
-        Require(store_.Search(range, {.keys = false}).counts[0] == many);
+        (void)store_.Search(SingleMatches(1, arguments_.records), {.keys = false});
         build_seconds_ = SecondsSince(start);
       }
     }
-    measure("1 query, 1 match", SingleMatches(1, arguments_.records), 1, {});
     measure("2^12 queries", SingleMatches(std::uint64_t{1} << 12, arguments_.records), 1, {});
     if (indexed_) {
       measure("2^20 queries", SingleMatches(std::uint64_t{1} << 20, arguments_.records), 1, {});
     }
-    measure("many matches, keys", range, many, {});
-    if (!indexed_) measure("many matches, values", range, many, {.values = true});
+    for (std::uint64_t matches = 1; matches < most; matches *= 10) {
+      measure("1 query, keys", range(matches), matches, {});
+    }
+    measure("1 query, keys", range(most), most, {});
+    if (!indexed_) measure("1 query, values", range(most), most, {.values = true});
     return rows;
   }
   double build_seconds() const { return build_seconds_; }
   std::uint64_t IndexBytes() const { return store_.Stats().search_index_bytes; }
 
-  /// Rounds of a batch that writes, and a search of what it left.
+  /// Rounds of a batch that writes, and a search of what it left, in which each number is in one
+  /// item.
   json RunMix(const Mix& mix) {
     ShowProgress("mixes");
     const auto part = [&](double share) {
@@ -184,6 +189,9 @@ class SearchBench {
     Rows rows(arguments_.value_size, arguments_.records);
     std::mt19937_64 random(2);
     std::uint64_t operations = 0;
+    // What the mix before left for an index to follow is not this one's.
+    if (mix.searches > 0) (void)store_.Search(SingleMatches(1, arguments_.records));
+    const StoreStats before = store_.Stats();
     const Clock::time_point start = Clock::now();
     for (unsigned round = 0; round < arguments_.repeats; ++round) {
       for (std::uint64_t i = part(mix.inserts); i > 0; --i) rows.Add(Op::kInsert, next_key_++);
@@ -195,11 +203,17 @@ class SearchBench {
       rows.Apply(store_);
       if (mix.searches == 0) continue;
       const std::vector<Query> queries = SingleMatches(part(mix.searches), arguments_.records);
-      (void)store_.Search(queries);
+      const SearchResult found = store_.Search(queries);
+      Require(std::all_of(found.counts.begin(), found.counts.end(),
+                          [](std::uint64_t count) { return count == 1; }));
       operations += queries.size();
     }
     const double seconds = SecondsSince(start);
-    return {{"inserts", mix.inserts},
+    const StoreStats after = store_.Stats();
+    return {{"indexed", indexed_},
+            {"search_scans", after.search_scans - before.search_scans},
+            {"index_updates", after.search_index_updates - before.search_index_updates},
+            {"inserts", mix.inserts},
             {"erases", mix.erases},
             {"searches", mix.searches},
             {"updates", mix.updates},
@@ -219,23 +233,26 @@ class SearchBench {
 };
 
 void Print(const json& report) {
-  fmt::print("{:<24}{:>9}{:>9}{:>9}{:>14}{:>14}{:>14}\n", "", "index", "scan", "queries", "ms",
-             "queries/s", "matches/s");
+  fmt::print("{:<18}{:>9}{:>9}{:>9}{:>9}{:>12}{:>14}{:>14}\n", "", "index", "scan", "queries",
+             "matches", "ms", "queries/s", "matches/s");
   for (const json& row : report.at("searches")) {
-    fmt::print("{:<24}{:>9}{:>9}{:>9}{:>14.3f}{:>14.0f}{:>14.0f}\n",
+    fmt::print("{:<18}{:>9}{:>9}{:>9}{:>9}{:>12.3f}{:>14.0f}{:>14.0f}\n",
                row.at("what").get<std::string>(), row.at("indexed").get<bool>() ? "yes" : "no",
                row.at("scanned").get<bool>() ? "yes" : "no", row.at("queries").get<std::uint64_t>(),
-               1e3 * row.at("seconds").get<double>(), row.at("queries_per_s").get<double>(),
-               row.at("matches_per_s").get<double>());
+               row.at("matches_each").get<std::uint64_t>(), 1e3 * row.at("seconds").get<double>(),
+               row.at("queries_per_s").get<double>(), row.at("matches_per_s").get<double>());
   }
   fmt::print("\nthe search that made the index: {:.3f} s; its bytes: {}\n",
              report.at("index_build_seconds").get<double>(),
              report.at("index_bytes").get<std::uint64_t>());
+  fmt::print("\n{:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>14}\n", "insert", "erase", "search", "update",
+             "index", "scans", "operations/s");
   for (const json& mix : report.at("mixes")) {
-    fmt::print("insert {:.1f}, erase {:.1f}, search {:.1f}, update {:.1f}: {:.0f} operations/s\n",
+    fmt::print("{:>8.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>9}{:>9}{:>14.0f}\n",
                mix.at("inserts").get<double>(), mix.at("erases").get<double>(),
                mix.at("searches").get<double>(), mix.at("updates").get<double>(),
-               mix.at("ops_per_s").get<double>());
+               mix.at("indexed").get<bool>() ? "yes" : "no",
+               mix.at("search_scans").get<std::uint64_t>(), mix.at("ops_per_s").get<double>());
   }
 }
 
@@ -255,6 +272,7 @@ void RunSearch(SearchArguments& arguments) {
     for (const json& row : indexed.Searches()) report["searches"].push_back(row);
     report["index_build_seconds"] = indexed.build_seconds();
     report["index_bytes"] = indexed.IndexBytes();
+    for (const Mix& mix : kMixes) report["mixes"].push_back(indexed.RunMix(mix));
   }
   ShowProgress("");
   if (!arguments.json.empty()) WriteJson(report, arguments.json);

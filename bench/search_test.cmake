@@ -3,6 +3,6 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
 run_bench(search --executor cpu --records 20000 --batch 500 --repeats 2)
-expect_rows(searches 8 what indexed scanned queries matches_each seconds queries_per_s matches_per_s)
-expect_rows(mixes 3 inserts erases searches updates ops_per_s)
+expect_rows(searches 16 what indexed scanned queries matches_each seconds queries_per_s matches_per_s)
+expect_rows(mixes 6 indexed search_scans index_updates inserts erases searches updates ops_per_s)
 expect_keys(benchmark machine store batch index_build_seconds index_bytes)

@@ -71,6 +71,7 @@ class Exploration {
     report_.steps += mine.steps;
     report_.resizes += mine.resizes;
     report_.displaced += mine.displaced;
+    report_.index_updates += mine.index_updates;
     report_.no_space += mine.no_space;
     report_.stuck += mine.stuck;
     report_.switches += mine.switches;

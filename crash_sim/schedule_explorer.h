@@ -17,6 +17,7 @@ struct ScheduleReport {
   std::uint64_t switches = 0;
   std::uint64_t resizes = 0;
   std::uint64_t displaced = 0;       ///< items that were moved so that an insert found a slot
+  std::uint64_t index_updates = 0;   ///< searches that brought an index up to date
   std::uint64_t stuck = 0;           ///< schedules with a resize that there was no room to finish
   std::uint64_t no_space = 0;        ///< operations with this result
   std::uint64_t crash_states = 0;    ///< recovered
@@ -38,8 +39,10 @@ struct ScheduleOptions {
   std::uint64_t crash_states = 0;
   std::uint64_t max_team_states = 0;  ///< ends at so many of these, if not 0
   bool grid = false;                  ///< batches run as on a GPU (GridMachine)
-  Step leave_out = Step::kOther;      ///< see Machine::LeaveOut
-  bool print_trace = false;           ///< the violation's text has the trace of the schedule
+  /// Many calls are searches, by an index that follows the batches (KeptIndex). Not on a grid.
+  bool indexed_searches = false;
+  Step leave_out = Step::kOther;  ///< see Machine::LeaveOut
+  bool print_trace = false;       ///< the violation's text has the trace of the schedule
   /// Told now and then how far it is.
   std::function<void(const ScheduleReport&)> progress = {};
   /// Told each violation's text.

@@ -85,6 +85,62 @@ Items SearchedItemsOf(StoreImpl& store) {
   return items;
 }
 
+/// The same of keys of a workload, by an index, which has no values: by their numbers.
+/// @param most number that a workload's values, or the sums of some, have
+Items IndexedItemsOf(StoreImpl& store, std::uint64_t most) {
+  std::vector<Query> queries{{}};
+  const auto ask = [&](std::uint64_t first, std::uint64_t last) {
+    for (std::uint64_t number = first; number <= last; ++number) {
+      queries.push_back({{.attribute = 0, .least = number, .most = number}});
+    }
+  };
+  constexpr std::uint64_t kMostKeyNumber = 8;  // but for ~0, of which the value's is one less
+  ask(0, most);
+  ask(kBaseValues - 1, kBaseValues + kMostKeyNumber + most);
+  const SearchResult result = store.Search(queries, {});
+  const auto key_at = [&](std::uint64_t row) {
+    const auto key = std::span(result.keys).subspan(row * store.key_size(), store.key_size());
+    return std::vector<std::byte>(key.begin(), key.end());
+  };
+  Items items;
+  for (std::uint64_t row = result.offsets[0]; row < result.offsets[1]; ++row) {
+    if (!items.emplace(key_at(row), kTorn).second) {
+      throw Violation("an indexed search found a key twice");
+    }
+  }
+  for (std::size_t i = 1; i < queries.size(); ++i) {
+    for (std::uint64_t row = result.offsets[i]; row < result.offsets[i + 1]; ++row) {
+      const auto item = items.find(key_at(row));
+      if (item == items.end() || item->second != kTorn) {
+        throw Violation(
+            "an indexed search found a key by a number, and not by none, or by another");
+      }
+      item->second = queries[i][0].least;
+    }
+  }
+  return items;
+}
+
+/// Makes every second call a search.
+/// @return the most that the numbers of the others' values add up to
+std::uint64_t MakeSearches(std::uint64_t seed, Workload* workload) {
+  std::uint64_t most = 0;
+  for (std::vector<ClientCall>& calls : workload->clients) {
+    for (ClientCall& call : calls) {
+      if (call.kind == ClientCall::Kind::kLoadCache) continue;
+      if ((Scramble(seed + call.id) & 1) != 0) {
+        ClientCall search;
+        search.kind = ClientCall::Kind::kSearch;
+        search.id = call.id;
+        call = std::move(search);
+        continue;
+      }
+      for (const std::uint64_t number : call.value_numbers) most += number;
+    }
+  }
+  return most;
+}
+
 OpenOptions OpenWith(const Workload& workload, std::uint64_t max_bytes) {
   OpenOptions options;
   options.executor = ExecutorKind::kCpu;
@@ -107,6 +163,7 @@ std::string ScheduleRunner::Run(std::uint64_t seed, ScheduleReport* report) {
     workload_ = MakeWorkload(seed);
     setup_ = MakeTableSetup(workload_.table);
     base_ = &BaseOf(workload_.table);
+    if (options_.indexed_searches) most_number_ = MakeSearches(seed, &workload_);
     ran = true;
     RunSchedule(seed, report);
   } catch (const std::exception& error) {
@@ -158,7 +215,10 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   clock_ = 0;
   stuck_ = false;
 
-  auto store = StoreImpl::Open(pool_.path(), OpenWith(workload_, setup_.max_bytes), &machine_);
+  OpenOptions open = OpenWith(workload_, setup_.max_bytes);
+  open.search_index_bytes = options_.indexed_searches ? kIndexBytes : 0;
+  auto store = StoreImpl::Open(pool_.path(), open, &machine_);
+  for (int i = 0; options_.indexed_searches && i < 2; ++i) IndexedItemsOf(*store, 0);
   std::vector<std::function<void()>> bodies;
   for (std::vector<ClientCall>& client : workload_.clients) {
     bodies.push_back([this, &store, &client] { RunClient(*store, client); });
@@ -184,6 +244,7 @@ void ScheduleRunner::RunSchedule(std::uint64_t seed, ScheduleReport* report) {
   }
   CheckContents(*store, HistoryUntil(machine_.trace().events().size()));
   report->resizes += store->Stats().resizes;
+  report->index_updates += store->Stats().search_index_updates;
   report->displaced += store->Stats().displaced_items;
   store->Close();
   store.reset();
@@ -244,8 +305,9 @@ void ScheduleRunner::Return(const ClientCall& call) {
 /// A call that is as a batch of finds of every key.
 void ScheduleRunner::Snapshot(StoreImpl& store, ClientCall& call) {
   Invoke(call);
-  const Items items =
-      call.kind == ClientCall::Kind::kSearch ? SearchedItemsOf(store) : ItemsOf(store);
+  const Items items = call.kind != ClientCall::Kind::kSearch ? ItemsOf(store)
+                      : options_.indexed_searches            ? IndexedItemsOf(store, most_number_)
+                                                             : SearchedItemsOf(store);
   Return(call);
   for (const std::uint64_t number : workload_.key_numbers) {
     std::vector<std::byte> key(setup_.config.key_size);

@@ -39,6 +39,7 @@ class ScheduleRunner {
   };
   /// Room enough to finish any resize that a smaller maximum stopped.
   static constexpr std::uint64_t kAmpleBytes = 256 << 10;
+  static constexpr std::uint64_t kIndexBytes = 1 << 20;  ///< likewise, for an index
 
   void RunSchedule(std::uint64_t seed, ScheduleReport* report);
   const BasePool& BaseOf(std::size_t table);
@@ -66,6 +67,7 @@ class ScheduleRunner {
   Workload workload_;
   TableSetup setup_;
   const BasePool* base_ = nullptr;
+  std::uint64_t most_number_ = 0;  ///< of its values, and their sums
   std::uint64_t clock_ = 0;
   std::vector<CallTimes> times_;  ///< by call
   bool stuck_ = false;            ///< there was no room to finish a resize

@@ -24,9 +24,6 @@ constexpr std::array<std::uint64_t, 8> kKeyNumbers = {0, ~std::uint64_t{0}, 1, 2
 constexpr std::uint64_t kFirstFiller = 1000;
 /// As a state word, that of an 8-byte key of workloads; as a reference, that of no cell.
 constexpr std::uint64_t kSpoiltWord = 3;
-/// Values of base pools have the number of their key plus this; those of workloads are smaller.
-constexpr std::uint64_t kBaseValues = 1 << 20;
-
 constexpr std::array<Geometry, 5> kGeometries = {
     Geometry{1, 1, 2}, Geometry{1, 2, 2}, Geometry{2, 2, 2}, Geometry{4, 1, 2}, Geometry{2, 2, 8}};
 /// Those of the last hash alike.
@@ -137,6 +134,7 @@ TableSetup MakeTableSetup(std::size_t index) {
   const std::size_t key_kind = Digit(&index, kKeySizes.size());
   config.key_size = kKeySizes[key_kind];
   setup.equal_hashes = key_kind == 2;
+  config.attributes = {{"number", 0, 8}};
   // HashKey multiplies the last of four words by zero then, so that one of its two sums is lost.
   if (setup.equal_hashes) config.hash_seed[1] = 4 * kGolden;
   config.value_size = kValueSizes[Digit(&index, kValueSizes.size())];

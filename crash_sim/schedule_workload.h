@@ -24,6 +24,7 @@ namespace gpm::crash {
 inline constexpr std::uint64_t kTorn = ~std::uint64_t{0} - 1;
 
 void PutValue(std::uint64_t number, std::span<std::byte> value);
+/// (The first word of a value, an attribute of the pools, is its number.)
 /// @return kTorn for bytes that PutValue did not put there
 std::uint64_t ValueNumber(std::span<const std::byte> value);
 
@@ -41,6 +42,9 @@ struct TableSetup {
   /// ones differ in their last word only, or (equal_hashes) in several.
   void PutKey(std::uint64_t number, std::span<std::byte> key) const;
 };
+
+/// Values of base pools have the number of their key plus this; those of workloads are smaller.
+inline constexpr std::uint64_t kBaseValues = 1 << 20;
 
 inline constexpr std::size_t kTableSetups = 5 * 2 * 3 * 3 * 3 * 4;
 TableSetup MakeTableSetup(std::size_t index);

@@ -1,162 +1,225 @@
 #include "engine/attribute_index.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "engine/match_lists.h"
-#include "engine/parallel_sort.h"
 #include "engine/query_plan.h"
+#include "table/hash.h"
+#include "table/key_rows.h"
 
 namespace gpm {
 namespace {
 
-constexpr std::uint64_t kQueriesAtOnce = 1024;
 constexpr std::uint64_t kItemsAtOnce = std::uint64_t{1} << 14;
-/// To put ranks in order takes longer than to look at so many times as many items.
-constexpr std::uint64_t kShareToSort = 32;
+constexpr std::uint64_t kAhead = 16;       // as many cache misses as overlap
+constexpr std::uint64_t kRowsForHead = 4;  // at most
+constexpr std::uint64_t kFewestHeads = 16;
 
 std::uint64_t PartsOf(std::uint64_t count, std::uint64_t at_once) {
   return (count + at_once - 1) / at_once;
 }
 
-bool IsMet(const Condition& condition, std::uint64_t number) {
-  return condition.least <= number && number <= condition.most;
+std::uint64_t HeadsFor(std::uint64_t rows) {
+  return std::bit_ceil(std::max(kFewestHeads, (rows + kRowsForHead - 1) / kRowsForHead));
 }
 
 }  // namespace
 
 std::uint64_t AttributeIndex::BytesFor(std::uint64_t items, std::uint32_t key_size,
-                                       std::size_t attributes) {
-  return items * (key_size + attributes * (2 * sizeof(std::uint64_t) + sizeof(std::uint32_t)));
+                                       std::span<const Attribute> attributes, Mask mask) {
+  std::uint64_t bytes =
+      items * (key_size + sizeof(std::uint32_t)) + HeadsFor(items) * sizeof(std::uint32_t);
+  for (std::uint32_t a = 0; a < attributes.size(); ++a) {
+    if ((mask >> a & 1) != 0) bytes += AttributeColumn::BytesFor(items, attributes[a].bytes);
+  }
+  return bytes;
+}
+
+std::uint64_t AttributeIndex::bytes() const {
+  std::uint64_t bytes =
+      keys_.capacity() +
+      (heads_.capacity() + next_.capacity() + free_rows_.capacity()) * sizeof(std::uint32_t);
+  for (const auto& column : columns_) bytes += column == nullptr ? 0 : column->bytes();
+  return bytes;
+}
+
+std::vector<std::uint32_t> AttributeIndex::ColumnsOf() const {
+  std::vector<std::uint32_t> columns;
+  for (std::uint32_t a = 0; a < columns_.size(); ++a) {
+    if (columns_[a] != nullptr) columns.push_back(a);
+  }
+  return columns;
 }
 
 AttributeIndex::AttributeIndex(const HeldItems& items, std::uint32_t key_size,
-                               std::span<const Attribute> attributes, ThreadPool* threads)
+                               const std::uint64_t* hash_seed,
+                               std::span<const Attribute> attributes, Mask mask,
+                               ThreadPool* threads)
     : version_(items.version()),
-      count_(items.count()),
       key_size_(key_size),
+      hash_seed_{hash_seed[0], hash_seed[1]},
+      attributes_(attributes),
+      mask_(mask),
+      items_(items.count()),
+      made_rows_(items.count()),
       columns_(attributes.size()) {
   // All items, in the order of their keys.
   const Query all;
   const MatchLists lists(items, QueryPlan({&all, 1}, attributes),
-                         {.queries = 1, .key_size = key_size, .limit = count_}, threads);
-  keys_.resize(count_ * key_size);
-  lists.CopyRows(count_, keys_.data(), nullptr, threads);
-  for (Column& column : columns_) column.by_rank.resize(count_);
-  threads->Run(PartsOf(count_, kItemsAtOnce), [&](std::size_t part) {
-    constexpr std::uint64_t kAhead = 16;  // as many cache misses as overlap
-    const std::uint64_t end = std::min(count_, (part + 1) * kItemsAtOnce);
-    for (std::uint64_t rank = part * kItemsAtOnce; rank < end; ++rank) {
-      for (std::size_t a = 0; a < attributes.size(); ++a) {
+                         {.queries = 1, .key_size = key_size, .limit = items_}, threads);
+  keys_.resize(items_ * key_size);
+  lists.CopyRows(items_, keys_.data(), nullptr, threads);
+  next_.resize(items_);
+  SetHeads(HeadsFor(items_));
+  for (std::uint32_t a = 0; a < attributes.size(); ++a) {
+    if ((mask >> a & 1) == 0) continue;
+    columns_[a] = std::make_unique<AttributeColumn>(attributes[a].bytes);
+    columns_[a]->SetRows(items_);
+  }
+  const std::vector<std::uint32_t> columns = ColumnsOf();
+  threads->Run(PartsOf(items_, kItemsAtOnce), [&](std::size_t part) {
+    const std::uint64_t end = std::min(items_, (part + 1) * kItemsAtOnce);
+    for (std::uint64_t row = part * kItemsAtOnce; row < end; ++row) {
+      for (const std::uint32_t a : columns) {
         const Attribute& attribute = attributes[a];
-        if (rank + kAhead < end) {
-          __builtin_prefetch(items.ValueOf(lists.ItemOf(rank + kAhead)) + attribute.offset);
+        if (row + kAhead < end) {
+          __builtin_prefetch(items.ValueOf(lists.ItemOf(row + kAhead)) + attribute.offset);
         }
-        std::memcpy(&columns_[a].by_rank[rank],
-                    items.ValueOf(lists.ItemOf(rank)) + attribute.offset, attribute.bytes);
+        std::uint64_t number = 0;
+        std::memcpy(&number, items.ValueOf(lists.ItemOf(row)) + attribute.offset, attribute.bytes);
+        columns_[a]->SetNumber(static_cast<std::uint32_t>(row), number);
       }
     }
   });
-  struct Entry {
-    std::uint64_t number;
-    std::uint32_t rank;
-  };
-  std::vector<Entry> entries(count_);
-  for (Column& column : columns_) {
-    for (std::uint64_t rank = 0; rank < count_; ++rank) {
-      entries[rank] = {column.by_rank[rank], static_cast<std::uint32_t>(rank)};
-    }
-    SortInParallel(
-        entries.begin(), entries.end(),
-        [](const Entry& x, const Entry& y) {
-          return x.number != y.number ? x.number < y.number : x.rank < y.rank;
-        },
-        threads);
-    column.sorted.reserve(count_);
-    column.ranks.reserve(count_);
-    for (const Entry& entry : entries) {
-      column.sorted.push_back(entry.number);
-      column.ranks.push_back(entry.rank);
-    }
+  for (const std::uint32_t a : columns) columns_[a]->PutAll(threads);
+}
+
+std::uint32_t* AttributeIndex::HeadOf(const std::uint64_t* words) {
+  const KeyHash hash = HashKey(hash_seed_, words, KeyWords(key_size_));
+  return &heads_[hash.h & (heads_.size() - 1)];
+}
+
+std::uint32_t AttributeIndex::RowOf(const std::uint64_t* words) {
+  std::uint32_t row = *HeadOf(words);
+  while (row != kNone && std::memcmp(KeyOf(row), words, key_size_) != 0) row = next_[row];
+  return row;
+}
+
+void AttributeIndex::Link(std::uint32_t row, const std::uint64_t* words) {
+  std::uint32_t* const head = HeadOf(words);
+  next_[row] = *head;
+  *head = row;
+}
+
+void AttributeIndex::SetHeads(std::uint64_t heads) {
+  heads_.clear();
+  heads_.shrink_to_fit();
+  heads_.resize(heads, kNone);
+  for (std::uint32_t row = 0; row < next_.size(); ++row) {
+    if (IsVacant(row)) continue;
+    KeyBuffer key;
+    PadKey(KeyOf(row), key_size_, key.words);
+    Link(row, key.words);
   }
 }
 
-IndexedLists::IndexedLists(const AttributeIndex& index, std::span<const Query> queries, bool rows,
-                           std::uint64_t limit, ThreadPool* threads)
-    : index_(index), limit_(limit), counts_(queries.size()) {
-  parts_.resize(rows ? PartsOf(queries.size(), kQueriesAtOnce) : 0);
-  threads->Run(PartsOf(queries.size(), kQueriesAtOnce), [&](std::size_t part) {
-    const std::uint64_t end = std::min<std::uint64_t>(queries.size(), (part + 1) * kQueriesAtOnce);
-    for (std::uint64_t i = part * kQueriesAtOnce; i < end; ++i) {
-      counts_[i] = Ask(queries[i], rows ? &parts_[part] : nullptr);
+std::uint32_t AttributeIndex::AddRow(const std::uint64_t* words) {
+  std::uint32_t row = 0;
+  if (!free_rows_.empty()) {
+    row = free_rows_.back();
+    free_rows_.pop_back();
+  } else {
+    row = static_cast<std::uint32_t>(next_.size());
+    GrowTo(&keys_, (std::uint64_t{row} + 1) * key_size_, std::byte{});
+    GrowTo(&next_, std::uint64_t{row} + 1, kVacant);
+  }
+  std::memcpy(keys_.data() + std::uint64_t{row} * key_size_, words, key_size_);
+  Link(row, words);
+  ++items_;
+  if (HeadsFor(items_) > heads_.size()) SetHeads(HeadsFor(items_));
+  return row;
+}
+
+void AttributeIndex::RemoveRow(std::uint32_t row) {
+  KeyBuffer key;
+  PadKey(KeyOf(row), key_size_, key.words);
+  std::uint32_t* link = HeadOf(key.words);
+  while (*link != row) link = &next_[*link];
+  *link = next_[row];
+  next_[row] = kVacant;
+  --items_;
+  if (IsLate(row)) {
+    free_rows_.push_back(row);
+  } else {
+    ++vacant_;
+  }
+}
+
+AttributeIndex::Changes AttributeIndex::Read(const HeldItems& items, ThreadPool* threads) const {
+  const std::vector<std::uint32_t> columns = ColumnsOf();
+  Changes changes{items, std::vector<std::uint64_t>(items.count() * columns.size())};
+  threads->Run(PartsOf(items.count(), kItemsAtOnce), [&](std::size_t part) {
+    const std::uint64_t end = std::min(items.count(), (part + 1) * kItemsAtOnce);
+    std::uint64_t* number = changes.numbers.data() + part * kItemsAtOnce * columns.size();
+    for (std::uint64_t i = part * kItemsAtOnce; i < end; ++i) {
+      for (const std::uint32_t a : columns) {
+        const Attribute& attribute = attributes_[a];
+        if (i + kAhead < end) __builtin_prefetch(items.ValueOf(i + kAhead) + attribute.offset);
+        std::memcpy(number++, items.ValueOf(i) + attribute.offset, attribute.bytes);
+      }
     }
   });
-  if (!rows) return;
-  offsets_.resize(queries.size() + 1);
-  for (std::size_t i = 0; i < queries.size(); ++i) {
-    offsets_[i + 1] = offsets_[i] + std::min(counts_[i], limit);
-  }
+  return changes;
 }
 
-IndexedLists::Lead IndexedLists::LeadOf(const Query& query) const {
-  Lead lead;
-  lead.last = index_.count_;
-  for (const Condition& condition : query) {
-    if (condition.least > condition.most) return {&condition, 0, 0};
-    const std::vector<std::uint64_t>& sorted = index_.columns_[condition.attribute].sorted;
-    const auto first = std::lower_bound(sorted.begin(), sorted.end(), condition.least);
-    const auto last = std::upper_bound(first, sorted.end(), condition.most);
-    if (lead.condition != nullptr &&
-        static_cast<std::uint64_t>(last - first) >= lead.last - lead.first) {
-      continue;
-    }
-    lead = {&condition, static_cast<std::uint64_t>(first - sorted.begin()),
-            static_cast<std::uint64_t>(last - sorted.begin())};
+void AttributeIndex::Follow(const Changes& changes, ThreadPool* threads) {
+  const HeldItems& items = changes.items;
+  const std::vector<std::uint32_t> columns = ColumnsOf();
+  std::vector<std::uint32_t> changed;  // rows that there were, of logged keys
+  for (std::uint64_t i = 0; i < items.logged(); ++i) {
+    const std::uint32_t row = RowOf(items.LoggedKey(i));
+    if (row != kNone) changed.push_back(row);
   }
-  return lead;
-}
-
-std::uint64_t IndexedLists::Ask(const Query& query, std::vector<std::uint32_t>* ranks) const {
-  const Lead lead = LeadOf(query);
-  if (ranks == nullptr && query.size() <= 1) return lead.last - lead.first;
-  // Many ranks are met in their order where all are looked at, which is soon done.
-  const bool all =
-      lead.condition == nullptr || lead.last - lead.first > index_.count_ / kShareToSort;
-  const std::uint64_t first = all ? 0 : lead.first;
-  const std::uint64_t last = all ? index_.count_ : lead.last;
-  const std::size_t begin = ranks == nullptr ? 0 : ranks->size();
-  std::uint64_t count = 0;
-  for (std::uint64_t i = first; i < last; ++i) {
-    const auto rank =
-        all ? static_cast<std::uint32_t>(i) : index_.columns_[lead.condition->attribute].ranks[i];
-    const bool met = std::all_of(query.begin(), query.end(), [&](const Condition& condition) {
-      return IsMet(condition, index_.columns_[condition.attribute].by_rank[rank]);
-    });
-    if (!met) continue;
-    ++count;
-    if (ranks != nullptr) ranks->push_back(rank);
+  std::vector<Step> steps;
+  std::vector<std::uint32_t> kept;
+  for (std::uint32_t i = 0; i < items.count(); ++i) {
+    KeyBuffer key;
+    std::memcpy(key.words, items.KeyOf(i), KeyWords(key_size_) * sizeof *key.words);
+    const std::uint32_t row = RowOf(key.words);
+    steps.push_back({row == kNone ? AddRow(key.words) : row, i, row == kNone});
+    kept.push_back(steps.back().row);
   }
-  if (ranks == nullptr) return count;
-  const auto from = ranks->begin() + static_cast<std::ptrdiff_t>(begin);
-  const auto kept = from + static_cast<std::ptrdiff_t>(std::min(count, limit_));
-  if (!all && lead.condition->least != lead.condition->most) {
-    if (kept != ranks->end()) std::nth_element(from, kept, ranks->end());
-    std::sort(from, kept);
+  std::sort(kept.begin(), kept.end());
+  for (const std::uint32_t row : changed) {
+    if (IsVacant(row) || std::binary_search(kept.begin(), kept.end(), row)) continue;
+    RemoveRow(row);
+    steps.push_back({row, kNone, false});
   }
-  ranks->erase(kept, ranks->end());
-  return count;
-}
-
-void IndexedLists::CopyRows(std::uint64_t count, std::byte* keys, std::byte* /*values*/,
-                            ThreadPool* threads) const {
-  const std::uint64_t key_size = index_.key_size_;
-  threads->Run(parts_.size(), [&](std::size_t part) {
-    std::uint64_t row = offsets_[part * kQueriesAtOnce];
-    for (const std::uint32_t rank : parts_[part]) {
-      if (row == count) return;
-      std::memcpy(keys + row++ * key_size, index_.keys_.data() + rank * key_size, key_size);
+  threads->Run(columns.size(), [&](std::size_t c) {
+    AttributeColumn& column = *columns_[columns[c]];
+    column.SetRows(next_.size());
+    for (const Step& step : steps) {
+      if (step.item == kNone) {
+        column.Take(step.row);
+        continue;
+      }
+      const std::uint64_t number = changes.numbers[step.item * columns.size() + c];
+      if (!step.is_new) {
+        if (column.NumberOf(step.row) == number) continue;
+        column.Take(step.row);
+      }
+      column.SetNumber(step.row, number);
+      column.Put(step.row);
     }
   });
+  version_ = items.version();
+}
+
+void AttributeIndex::Drop(std::uint32_t attribute) {
+  columns_[attribute].reset();
+  mask_ &= ~(Mask{1} << attribute);
 }
 
 }  // namespace gpm

@@ -7,79 +7,103 @@
 #include <span>
 #include <vector>
 
+#include "engine/attribute_column.h"
 #include "engine/held_items.h"
 #include "gpmstore/search.h"
+#include "pm/format.h"
 #include "pm/thread_pool.h"
 
 namespace gpm {
 
-/// The keys and attributes of all items of one state, in host memory: for searches of that state,
-/// which then look at no value. It is never changed: another state gets another one.
+/// The keys and some attributes of all items of one state, in host memory: for searches of that
+/// state, which then look at no value. It is made of all items, and from then on it can follow what
+/// changed, from one state to the next, at a cost that depends on the changes alone.
 ///
-/// An item is named by its *rank*, its place in the order of keys, so that ranks in ascending order
-/// are rows in the order in which a search gives them back.
+/// An item is named by its *row*. An index is made with rows in the order of their keys, so that
+/// those in ascending order are as a search gives them back. Items that come later have *late*
+/// rows, in no order. A late row that falls vacant is taken again; the others stay vacant.
 ///
-/// Thread safety: several threads may read it.
+/// Thread safety: several threads may read it; Follow, and Drop, of who is alone.
 class AttributeIndex {
  public:
-  /// Bytes that one of so many items takes.
+  /// What is indexed: attribute i, where bit i is set.
+  using Mask = std::uint32_t;
+
+  /// Bytes of one of so many items.
   static std::uint64_t BytesFor(std::uint64_t items, std::uint32_t key_size,
-                                std::size_t attributes);
+                                std::span<const Attribute> attributes, Mask mask);
   /// Whether there can be one.
-  static bool CanBe(std::uint64_t items) { return items <= ~std::uint32_t{0}; }
+  static bool CanBe(std::uint64_t items) { return items < kVacant / 2; }
+  /// @param items all that there are @param hash_seed the pool's, two words
+  /// @param attributes outlive it
   /// REQUIRES: CanBe.
-  AttributeIndex(const HeldItems& items, std::uint32_t key_size,
-                 std::span<const Attribute> attributes, ThreadPool* threads);
+  AttributeIndex(const HeldItems& items, std::uint32_t key_size, const std::uint64_t* hash_seed,
+                 std::span<const Attribute> attributes, Mask mask, ThreadPool* threads);
 
   /// Admission::changers of the state.
   std::uint64_t version() const { return version_; }
-  std::uint64_t bytes() const { return BytesFor(count_, key_size_, columns_.size()); }
+  std::uint64_t items() const { return items_; }
+  Mask mask() const { return mask_; }
+  bool Has(Mask mask) const { return (mask & ~mask_) == 0; }
+  std::uint64_t bytes() const;
+  /// Whether so many rows are late, or vacant, that one made anew takes less memory and time.
+  bool IsWorn() const {
+    constexpr std::uint64_t kFew = 4096;
+    return vacant_ + (next_.size() - made_rows_) > items_ / 4 + kFew;
+  }
+
+  /// What changed up to a later state.
+  struct Changes {
+    const HeldItems& items;              ///< HeldItems::of_logged; of a log that began at `version`
+    std::vector<std::uint64_t> numbers;  ///< of each item, its indexed attributes
+  };
+  /// Reads values.
+  Changes Read(const HeldItems& items, ThreadPool* threads) const;
+  /// Brings it to that state. @throws std::bad_alloc; then it is of no use any more
+  void Follow(const Changes& changes, ThreadPool* threads);
+  /// An attribute is indexed no more.
+  void Drop(std::uint32_t attribute);
 
  private:
   friend class IndexedLists;
-  struct Column {
-    std::vector<std::uint64_t> by_rank;  ///< numbers
-    std::vector<std::uint64_t> sorted;   ///< the same, in ascending order
-    std::vector<std::uint32_t> ranks;    ///< of `sorted`; ascending where numbers are equal
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr std::uint32_t kVacant = kNone - 1;
+  /// What becomes of a row.
+  struct Step {
+    std::uint32_t row;
+    std::uint32_t item;  ///< of the changes, or kNone: it falls vacant
+    bool is_new;
   };
 
-  const std::uint64_t version_;
-  const std::uint64_t count_;
+  bool IsVacant(std::uint32_t row) const { return next_[row] == kVacant; }
+  bool IsLate(std::uint32_t row) const { return row >= made_rows_; }
+  const std::byte* KeyOf(std::uint32_t row) const {
+    return keys_.data() + std::uint64_t{row} * key_size_;
+  }
+  /// @param words a key, all words of it
+  std::uint32_t* HeadOf(const std::uint64_t* words);
+  /// @return kNone: there is none
+  std::uint32_t RowOf(const std::uint64_t* words);
+  std::uint32_t AddRow(const std::uint64_t* words);
+  void RemoveRow(std::uint32_t row);
+  void SetHeads(std::uint64_t heads);
+  void Link(std::uint32_t row, const std::uint64_t* words);
+  std::vector<std::uint32_t> ColumnsOf() const;
+
+  std::uint64_t version_;
   const std::uint32_t key_size_;
-  std::vector<std::byte> keys_;  ///< by rank
-  std::vector<Column> columns_;  ///< by attribute
-};
-
-/// What queries match, by an index: as MatchLists, but for values.
-class IndexedLists {
- public:
-  /// @param index outlives it @param rows else counts alone @param limit rows of a query at most
-  /// REQUIRES: conditions are on attributes that there are.
-  IndexedLists(const AttributeIndex& index, std::span<const Query> queries, bool rows,
-               std::uint64_t limit, ThreadPool* threads);
-
-  const std::vector<std::uint64_t>& counts() const { return counts_; }
-  const std::vector<std::uint64_t>& offsets() const { return offsets_; }
-  /// REQUIRES: `values` is null.
-  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values, ThreadPool* threads) const;
-
- private:
-  /// The condition of a query that the fewest items meet, and those: places [first, last) of its
-  /// column. Null: the query has no condition, and all ranks do.
-  struct Lead {
-    const Condition* condition = nullptr;
-    std::uint64_t first = 0;
-    std::uint64_t last = 0;
-  };
-  Lead LeadOf(const Query& query) const;
-  /// @param ranks null: they are not wanted; else those of the first rows are put behind it
-  std::uint64_t Ask(const Query& query, std::vector<std::uint32_t>* ranks) const;
-
-  const AttributeIndex& index_;
-  const std::uint64_t limit_;
-  std::vector<std::uint64_t> counts_;
-  std::vector<std::uint64_t> offsets_;
-  std::vector<std::vector<std::uint32_t>> parts_;  ///< ranks, of some queries each
+  const std::uint64_t hash_seed_[2];
+  const std::span<const Attribute> attributes_;
+  Mask mask_;
+  std::uint64_t items_ = 0;
+  std::uint64_t made_rows_ = 0;  ///< those behind them are late
+  std::uint64_t vacant_ = 0;     ///< of the rows that it was made with
+  std::vector<std::byte> keys_;  ///< by row
+  // A hash table of rows by key: lists, each from its head on.
+  std::vector<std::uint32_t> heads_;                       ///< a power of two of them
+  std::vector<std::uint32_t> next_;                        ///< by row; or kNone, or kVacant
+  std::vector<std::uint32_t> free_rows_;                   ///< late ones, vacant
+  std::vector<std::unique_ptr<AttributeColumn>> columns_;  ///< by attribute; null: not indexed
 };
 
 }  // namespace gpm

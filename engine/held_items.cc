@@ -9,36 +9,49 @@
 namespace gpm {
 
 HeldItems::HeldItems(StoreImpl& store, For use, const std::string& changed_since)
-    : store_(store),
-      key_stride_(std::uint64_t{8} * KeyWords(store.key_size())),
-      pool_(InlineValues(store.value_size()) ? nullptr : store.pool_->base()),
-      tracer_(store.pool_->mapping().persist().tracer()) {
+    : HeldItems(store) {
   const ProfilerRange range(use == For::kExport ? "export" : "search");
   store_.health_.Check();
   turn_.emplace(store_.snapshots_, use == For::kExport);
-  CopyShape shape{.key_words = KeyWords(store_.key_size())};
-  std::uint64_t items = 0;
-  {
-    const Admission::Entered entered(store_.admission_);
-    items = store_.space_.items();
-  }
-  shape.room = RoomForCopy(items);
+  const std::uint64_t items = ItemsNow();
+  CopyShape shape{.room = RoomForCopy(items), .key_words = KeyWords(store_.key_size())};
   if (!changed_since.empty()) {
     store_.BeginHeader({.base = changed_since});  // refuses what is not the base
     shape.changes_only = true;
     shape.range_bits = std::max(RangeBitsFor(items), store_.snapshots_.base->range_bits);
   }
+  Take(shape, use == For::kExport);  // a search soon lets go of all
+}
+
+HeldItems::HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room)
+    : HeldItems(store) {
+  const ProfilerRange range("search");
+  store_.health_.Check();
+  CopyShape shape{.key_words = KeyWords(store_.key_size()), .log_room = log_room};
+  // (Should it be whole no more at the instant, there is more to copy, for which room is made
+  // then.)
+  shape.logged_only = logged_only && store_.executor_->LogIsWhole();
+  shape.room = shape.logged_only ? log_room : RoomForCopy(ItemsNow());
+  Take(shape, false);
+}
+
+HeldItems::HeldItems(StoreImpl& store)
+    : store_(store),
+      key_stride_(std::uint64_t{8} * KeyWords(store.key_size())),
+      pool_(InlineValues(store.value_size()) ? nullptr : store.pool_->base()),
+      tracer_(store.pool_->mapping().persist().tracer()) {}
+
+std::uint64_t HeldItems::ItemsNow() {
+  const Admission::Entered entered(store_.admission_);
+  return store_.space_.items();
+}
+
+void HeldItems::Take(const CopyShape& shape, bool names_cells) {
   copy_ = store_.executor_->MakeCopy(shape);
   store_.TakeInstant(shape, &copy_, &copying_, &version_);
-  try {
-    if (shape.changes_only) KeepBase(shape.range_bits);
-    copy_->Fetch();
-    if (use == For::kExport) store_.NameHeldCells(*copy_);  // a search soon lets go of all
-  } catch (...) {
-    copying_.reset();
-    store_.ReleaseCells();
-    throw;
-  }
+  if (shape.changes_only) KeepBase(shape.range_bits);
+  copy_->Fetch();
+  if (names_cells) store_.NameHeldCells(*copy_);
   keys_ = reinterpret_cast<const std::byte*>(copy_->keys);
 }
 
@@ -50,7 +63,9 @@ void HeldItems::KeepBase(std::uint32_t range_bits) {
   store_.snapshots_.base = {base.id, base.sequence, range_bits};
 }
 
+/// (Also of one that could not be made: then it may hold nothing, and another's cells are not its.)
 HeldItems::~HeldItems() {
+  if (!copying_) return;
   copying_.reset();
   store_.ReleaseCells();
 }

@@ -29,6 +29,11 @@ class HeldItems {
   /// @throws Error kInvalidArgument, kNotFound, kDamaged (of `changed_since`), kBusy, kGpu;
   ///         std::bad_alloc
   HeldItems(StoreImpl& store, For use, const std::string& changed_since = {});
+  /// For a search by who has the turn (Snapshots::Turn), and keeps it.
+  /// @param logged_only the items of logged keys alone, if the change log tells them all
+  /// @param log_room of the log that begins at the instant; 0: none does
+  /// @throws Error kGpu; std::bad_alloc. The change log may have begun anew then
+  HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room);
   ~HeldItems();
   HeldItems(const HeldItems&) = delete;
   HeldItems& operator=(const HeldItems&) = delete;
@@ -37,6 +42,15 @@ class HeldItems {
   std::uint64_t total() const { return copy_->total; }  ///< items in the store
   /// Admission::changers at the instant.
   std::uint64_t version() const { return version_; }
+  /// Whether these are the items of the logged keys alone, perhaps some of them twice.
+  bool of_logged() const { return copy_->of_logged; }
+  /// Whether the change log told all up to the instant; then, if one began, the keys it had.
+  bool log_was_whole() const { return copy_->log_whole; }
+  std::uint64_t logged() const { return copy_->logged; }
+  /// All words of a logged key.
+  const std::uint64_t* LoggedKey(std::uint64_t i) const {
+    return copy_->logged_keys + i * (key_stride_ / sizeof(std::uint64_t));
+  }
   /// key_size bytes, zeros behind them up to a whole word.
   const std::byte* KeyOf(std::uint64_t item) const { return keys_ + item * key_stride_; }
   const std::byte* ValueOf(std::uint64_t item) const {
@@ -53,6 +67,9 @@ class HeldItems {
   }
 
  private:
+  explicit HeldItems(StoreImpl& store);
+  std::uint64_t ItemsNow();
+  void Take(const CopyShape& shape, bool names_cells);
   void KeepBase(std::uint32_t range_bits);
 
   StoreImpl& store_;

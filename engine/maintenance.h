@@ -43,6 +43,13 @@ class TableCopy {
   const std::uint64_t* references = nullptr;  ///< of items
   const std::uint8_t* marks = nullptr;        ///< of the change map that was replaced
   std::uint32_t range_bits = 0;               ///< of that map; 0: there was none, or it stays
+  /// Of the change log that was replaced: the keys, all words of each, if it told them all.
+  bool log_whole = false;
+  std::uint64_t logged = 0;
+  const std::uint64_t* logged_keys = nullptr;
+  /// `items` are those of the logged keys that there are, perhaps some of them twice, and no
+  /// others; `total` says nothing.
+  bool of_logged = false;
 };
 
 /// What a TableCopy is to take.
@@ -53,6 +60,11 @@ struct CopyShape {
   /// Of the change map that the table has from then on, without a mark; 0: that stays as it is, if
   /// there is one.
   std::uint32_t range_bits = 0;
+  /// The items of logged keys alone, if the change log tells them all; else all items.
+  bool logged_only = false;
+  /// Of the change log that the table has from then on, empty, in keys; 0: that stays as it is, if
+  /// there is one. Others than executor cpu have none.
+  std::uint64_t log_room = 0;
 };
 
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
@@ -142,6 +154,12 @@ class TableMaintenance {
   virtual void MarkAgain(const TableCopy& copy) = 0;
   /// Likewise, those that are not 0 of `marks`, in host memory. @throws Error(kGpu), std::bad_alloc
   virtual void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) = 0;
+  /// Whether there is a change log that has told all so far; batches may run.
+  virtual bool LogIsWhole() const { return false; }
+  /// Bytes of a change log with room for so many keys; 0: there is none on this executor.
+  virtual std::uint64_t LogBytes(std::uint64_t /*keys*/, std::uint32_t /*key_words*/) const {
+    return 0;
+  }
 
   /// Makes a directory of this shape from the table as it is now, and an empty cache; none where
   /// the shape has none. Ends a refresh under way.

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
-#include "engine/attribute_index.h"
 #include "engine/held_items.h"
+#include "engine/indexed_lists.h"
+#include "engine/kept_index.h"
 #include "engine/match_lists.h"
 #include "engine/query_plan.h"
 #include "engine/store_impl.h"
@@ -20,13 +22,17 @@ constexpr std::uint64_t kItemsForThread = std::uint64_t{1} << 16;
 constexpr unsigned kMostThreads = 16;
 /// To look a query up in an index takes about as long as to look at so many items.
 constexpr std::uint64_t kItemsForQuery = 16;
-/// Of keys that are looked at, and erased, while no batch runs: what that takes is short.
-constexpr std::uint64_t kErasedAtOnce = std::uint64_t{1} << 14;
+/// Of items that are looked at, and changed, while no batch runs: what that takes is short.
+constexpr std::uint64_t kChangedAtOnce = std::uint64_t{1} << 14;
 constexpr std::uint64_t kRowsBytes = std::uint64_t{16} << 20;
 
 unsigned ThreadsFor(std::uint64_t items) {
   const unsigned most = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
   return static_cast<unsigned>(std::clamp<std::uint64_t>(items / kItemsForThread, 1, most));
+}
+
+std::uint64_t CountOk(const std::vector<Result>& results) {
+  return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
 }
 
 /// @return rows that there is room for
@@ -60,38 +66,15 @@ std::uint64_t CheckMatches(const Matches& matches, std::uint64_t queries, std::u
 
 }  // namespace
 
-std::shared_ptr<const AttributeIndex> StoreImpl::CurrentIndex() {
-  const MutexLock lock(index_mutex_);
-  // (Until this is asked, no batch that may write has begun.)
-  if (index_ == nullptr || index_->version() != admission_.changers()) return nullptr;
-  return index_;
-}
-
-std::shared_ptr<const AttributeIndex> StoreImpl::MakeIndex(const HeldItems& items,
-                                                           ThreadPool* threads) {
-  {
-    const MutexLock lock(index_mutex_);
-    if (index_ != nullptr && index_->version() == items.version()) return index_;
-    index_.reset();
-    const bool again = scanned_ == items.version();
-    scanned_ = items.version();
-    if (!again) return nullptr;
-  }
-  const std::uint64_t bytes =
-      AttributeIndex::BytesFor(items.count(), key_size_, attributes_.size());
-  if (bytes > search_index_bytes_ || !AttributeIndex::CanBe(items.count())) return nullptr;
-  // (Nobody else makes one meanwhile: there are no other held items.)
-  auto made = std::make_shared<const AttributeIndex>(items, key_size_, attributes_, threads);
-  const MutexLock lock(index_mutex_);
-  index_ = made;
-  return made;
+std::uint64_t StoreImpl::ItemsNow() {
+  const Admission::Entered entered(admission_);
+  return space_.items();
 }
 
 void StoreImpl::AddSearchesTo(StoreStats* stats) {
   stats->searches = searches_;
   stats->search_scans = search_scans_;
-  const MutexLock lock(index_mutex_);
-  stats->search_index_bytes = index_ == nullptr ? 0 : index_->bytes();
+  kept_index_.AddTo(stats);
 }
 
 template <class Use>
@@ -99,29 +82,53 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
                            std::uint64_t limit, const Use& use) {
   const QueryPlan plan(queries, attributes_);
   health_.Check();
-  std::shared_ptr<const AttributeIndex> index = values ? nullptr : CurrentIndex();
-  if (index != nullptr) {
-    ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
-    use(IndexedLists(*index, queries, rows, limit, &threads), &threads);
-  } else {
-    const HeldItems items(*this, HeldItems::For::kSearch);
-    ThreadPool threads(ThreadsFor(items.count()));
-    if (search_index_bytes_ > 0) index = MakeIndex(items, &threads);
-    if (index != nullptr && !values) {
-      use(IndexedLists(*index, queries, rows, limit, &threads), &threads);
-    } else {
-      const MatchLists lists(items, plan,
-                             {.queries = queries.size(),
-                              .key_size = key_size_,
-                              .value_size = value_size_,
-                              .rows = rows,
-                              .limit = limit},
-                             &threads);
-      use(lists, &threads);
+  const KeptIndex::Mask asked = KeptIndex::AskedBy(queries);
+  const bool indexed = kept_index_.enabled() && !values;
+  const auto use_index = [&](std::uint64_t version) {
+    return indexed && kept_index_.Use(asked, version, [&](const AttributeIndex& index) {
+      ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
+      use(IndexedLists(index, queries, rows, limit, &threads), &threads);
+    });
+  };
+  const auto use_items = [&](const HeldItems& items, ThreadPool* threads) {
+    const MatchLists lists(items, plan,
+                           {.queries = queries.size(),
+                            .key_size = key_size_,
+                            .value_size = value_size_,
+                            .rows = rows,
+                            .limit = limit},
+                           threads);
+    use(lists, threads);
+  };
+  // (Until it is asked how many have begun, no batch that may write has.)
+  if (!use_index(admission_.changers())) {
+    const Snapshots::Turn turn(snapshots_);
+    std::uint64_t version = admission_.changers();
+    if (!use_index(version)) {
+      if (HoldForSearch(indexed, asked, &version, use_items)) use_index(version);
     }
-    search_scans_.fetch_add(1, std::memory_order_relaxed);
   }
   searches_.fetch_add(1, std::memory_order_relaxed);
+}
+
+template <class UseItems>
+bool StoreImpl::HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t* version,
+                              const UseItems& use) {
+  KeptIndex::Plan plan;
+  if (indexed) plan = kept_index_.Begin(asked, ItemsNow(), *version, *executor_);
+  try {
+    const HeldItems items(*this, plan.follows, plan.log_room);
+    *version = items.version();
+    ThreadPool threads(ThreadsFor(items.count()));
+    const bool has_index =
+        kept_index_.Take(plan, asked, items, pool_->superblock().hash_seed, &threads);
+    if (!items.of_logged()) search_scans_.fetch_add(1, std::memory_order_relaxed);
+    if (!has_index) use(items, &threads);
+    return has_index;
+  } catch (...) {
+    if (plan.log_room > 0) kept_index_.Drop();
+    throw;
+  }
 }
 
 SearchResult StoreImpl::Search(std::span<const Query> queries, const SearchOptions& options) {
@@ -164,41 +171,79 @@ void StoreImpl::Search(std::span<const Query> queries, std::uint64_t limit, Matc
              });
 }
 
-std::uint64_t StoreImpl::EraseWhere(const Query& query) {
+template <class Change>
+std::uint64_t StoreImpl::ChangeWhere(const Query& query, const Change& change) {
   const std::span<const Query> queries(&query, 1);
   const QueryPlan plan(queries, attributes_);
   const SearchResult found = Search(queries, {});
   const std::uint64_t at_once =
-      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kErasedAtOnce);
-  std::uint64_t erased = 0;
+      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kChangedAtOnce);
+  std::uint64_t changed = 0;
   for (std::uint64_t first = 0; first < found.counts[0]; first += at_once) {
     const std::uint64_t n = std::min(at_once, found.counts[0] - first);
-    erased += EraseMatching(std::span(found.keys).subspan(first * key_size_, n * key_size_), plan);
+    const auto keys = std::span(found.keys).subspan(first * key_size_, n * key_size_);
+    // Nobody comes between looking and changing.
+    const Admission::Alone alone(admission_);
+    health_.Check();
+    FinishBatches();
+    changed += change(FindMatching(keys, plan));
   }
+  return changed;
+}
+
+StoreImpl::MatchingItems StoreImpl::FindMatching(std::span<const std::byte> keys,
+                                                 const QueryPlan& plan) {
+  const std::uint64_t n = keys.size() / key_size_;
+  MatchingItems items;
+  items.values.resize(n * value_size_);
+  items.keys.reserve(keys.size());
+  std::vector<Result> results(n);
+  RunAlone({.op = Op::kFind, .keys = keys, .found = items.values, .results = results});
+  for (std::uint64_t i = 0; i < n; ++i) {
+    if (results[i] != Result::kOk) continue;
+    const std::byte* const value = items.values.data() + i * value_size_;
+    plan.Ask(value, [&](std::uint32_t) {
+      const auto key = keys.subspan(i * key_size_, key_size_);
+      items.keys.insert(items.keys.end(), key.begin(), key.end());
+      std::memmove(items.values.data() + items.count++ * value_size_, value, value_size_);
+    });
+  }
+  items.values.resize(items.count * value_size_);
+  return items;
+}
+
+std::uint64_t StoreImpl::EraseWhere(const Query& query) {
+  const std::uint64_t erased =
+      ChangeWhere(query, [&](const MatchingItems& items) GPM_REQUIRES(store_state) {
+        std::vector<Result> results(items.count);
+        RunAlone({.op = Op::kErase, .keys = items.keys, .results = results});
+        return CountOk(results);
+      });
   if (compact_below_ > 0 && erased > 0) CompactIfSparse();
   return erased;
 }
 
-std::uint64_t StoreImpl::EraseMatching(std::span<const std::byte> keys, const QueryPlan& plan) {
-  const std::uint64_t n = keys.size() / key_size_;
-  std::vector<std::byte> values(n * value_size_);
-  std::vector<Result> results(n);
-  std::vector<std::byte> matching;
-  matching.reserve(keys.size());
-  // Nobody comes between looking and erasing.
-  const Admission::Alone alone(admission_);
-  health_.Check();
-  FinishBatches();
-  RunAlone({.op = Op::kFind, .keys = keys, .found = values, .results = results});
-  for (std::uint64_t i = 0; i < n; ++i) {
-    if (results[i] != Result::kOk) continue;
-    const auto key = keys.subspan(i * key_size_, key_size_);
-    plan.Ask(values.data() + i * value_size_,
-             [&](std::uint32_t) { matching.insert(matching.end(), key.begin(), key.end()); });
+std::uint64_t StoreImpl::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
+  std::uint64_t without = 0;
+  const std::uint64_t updated = ChangeWhere(query, [&](MatchingItems items) GPM_REQUIRES(
+                                                       store_state) {
+    for (std::uint64_t i = 0; i < items.count; ++i) {
+      change(std::span<const std::byte>(items.keys).subspan(i * key_size_, key_size_),
+             std::span(items.values).subspan(i * value_size_, value_size_));
+    }
+    std::vector<Result> results(items.count);
+    RunAlone({.op = Op::kUpdate, .keys = items.keys, .values = items.values, .results = results});
+    const std::uint64_t ok = CountOk(results);
+    without += items.count - ok;
+    return ok;
+  });
+  if (without > 0) {
+    throw Error(ErrorCode::kNoSpace,
+                fmt::format("an update by a query found no space for the new values of {} items; "
+                            "{} were changed",
+                            without, updated));
   }
-  results.resize(matching.size() / key_size_);
-  RunAlone({.op = Op::kErase, .keys = matching, .results = results});
-  return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
+  return updated;
 }
 
 void StoreImpl::RunAlone(const Batch& batch) {

@@ -414,6 +414,11 @@ std::uint64_t Store::EraseWhere(const Query& query) {
   return impl->EraseWhere(query);
 }
 
+std::uint64_t Store::UpdateWhere(const Query& query, const ValueEditor& change) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  return impl->UpdateWhere(query, change);
+}
+
 Ticket Store::RefreshCache() {
   auto state = std::make_unique<StoreTicket>(Opened());
   state->RefreshCache();

@@ -15,6 +15,7 @@
 #include "engine/executor.h"
 #include "engine/health.h"
 #include "engine/home_process.h"
+#include "engine/kept_index.h"
 #include "engine/log.h"
 #include "engine/resizer.h"
 #include "engine/snapshot.h"
@@ -27,7 +28,6 @@
 
 namespace gpm {
 
-class AttributeIndex;
 class HeldItems;
 class QueryPlan;
 class WordMap;
@@ -88,6 +88,7 @@ class StoreImpl {
   SearchResult Search(std::span<const Query> queries, const SearchOptions& options);
   void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
   std::uint64_t EraseWhere(const Query& query);
+  std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
   /// Takes snapshots by a schedule from now on, in a folder that is empty or this pool's.
   /// @param changed whether the store may hold what the folder does not; else it is looked at
@@ -155,18 +156,32 @@ class StoreImpl {
   // Of a search (engine/search.cc).
 
   friend class HeldItems;
-  /// The index of the state that the items are in now, or null.
-  std::shared_ptr<const AttributeIndex> CurrentIndex();
+  std::uint64_t ItemsNow();
   void AddSearchesTo(StoreStats* stats);
-  /// Makes it, if it is to be made now. @return it, or null
-  std::shared_ptr<const AttributeIndex> MakeIndex(const HeldItems& items, ThreadPool* threads);
   /// Calls use(lists, threads) with what queries match. @param values whether they are wanted
   template <class Use>
   void SearchInto(std::span<const Query> queries, bool rows, bool values, std::uint64_t limit,
                   const Use& use);
-  /// Erases those of the keys whose values match. @return how many
-  std::uint64_t EraseMatching(std::span<const std::byte> keys, const QueryPlan& plan);
-  /// Runs a batch of finds or erases to its end. @throws as Wait
+  /// For a search that has the turn: holds items, for an index to be of their instant, or else
+  /// calls use(items, threads) with all of them.
+  /// @param indexed an index may do @param version Admission::changers; set to that of the instant
+  /// @return whether there is such an index
+  template <class UseItems>
+  bool HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t* version,
+                     const UseItems& use);
+  struct MatchingItems {
+    std::uint64_t count = 0;
+    std::vector<std::byte> keys;    ///< rows
+    std::vector<std::byte> values;  ///< rows
+  };
+  /// Calls change(items) with the items that a query matches, some at a time, alone.
+  /// @return what the calls return, in all
+  template <class Change>
+  std::uint64_t ChangeWhere(const Query& query, const Change& change);
+  /// Those of the keys whose values match.
+  MatchingItems FindMatching(std::span<const std::byte> keys, const QueryPlan& plan)
+      GPM_REQUIRES(store_state);
+  /// Runs a batch of finds, updates or erases to its end. @throws as Wait
   void RunAlone(const Batch& batch) GPM_REQUIRES(store_state);
 
   // Of a snapshot, by who has the turn.
@@ -258,11 +273,7 @@ class StoreImpl {
   std::atomic<std::uint64_t> logged_refreshes_{0};
   std::atomic<std::uint64_t> searches_{0};
   std::atomic<std::uint64_t> search_scans_{0};
-  const std::uint64_t search_index_bytes_;  ///< at most
-  Mutex index_mutex_;
-  std::shared_ptr<const AttributeIndex> index_ GPM_GUARDED_BY(index_mutex_);  ///< or null
-  /// Admission::changers of the last search that looked at all items.
-  std::uint64_t scanned_ GPM_GUARDED_BY(index_mutex_) = ~std::uint64_t{0};
+  KeptIndex kept_index_;
   std::uint64_t reserved_ GPM_GUARDED_BY(store_state) = 0;  ///< items that there is to be room for
   std::uint64_t given_back_ GPM_GUARDED_BY(store_state) = 0;  ///< bytes, by Compact
   std::uint64_t displaced_items_ GPM_GUARDED_BY(store_state) = 0;

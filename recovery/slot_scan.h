@@ -172,6 +172,22 @@ GPM_HD bool ReadItem(const Operations<Group, Media>& operations, const ScannedBu
   return true;
 }
 
+/// The item of a key, wherever ReadItem would find it. REQUIRES: no batch runs.
+/// @param reference set to its @return false: there is none
+template <class Group, class Media>
+GPM_HD bool FindItem(const Operations<Group, Media>& operations, const Candidates& candidates,
+                     const std::uint64_t* key, std::uint64_t* reference) {
+  const Outcome outcome = operations.Find(candidates, key, 0);
+  if (outcome.present) {
+    *reference = outcome.reference;
+    return true;
+  }
+  const Slot slot = operations.FindDrained(candidates, key);
+  if (slot.bucket == nullptr) return false;
+  *reference = operations.LoadReference(slot);
+  return true;
+}
+
 /// Moves the values of a bucket's items that lie in cells of a range to cells of the grant. There
 /// is no directory. It is durable when the bucket is done, so that what the cells held may be
 /// overwritten.

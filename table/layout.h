@@ -7,6 +7,7 @@
 
 #include "pm/format.h"
 #include "pm/steps.h"
+#include "table/change_log.h"
 #include "table/change_map.h"
 #include "table/hash.h"
 
@@ -48,6 +49,7 @@ struct TableView {
   /// names them. The reserved level is named, and takes nothing meanwhile.
   bool composed;
   ChangeMap changes;                  ///< the executor's
+  const ChangeLog* log;               ///< likewise, or null; of executor cpu alone
   LevelView level_views[kMaxLevels];  ///< the newest is level 0
 
   GPM_HD bool inline_values() const { return cell_bytes == 0; }

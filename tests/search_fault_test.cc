@@ -1,6 +1,7 @@
 // What a failed allocation leaves of a store that is searched: it can be used, and nothing is gone
 // that did not match.
 
+#include <cstring>
 #include <map>
 
 #include "tests/fault_injection.h"
@@ -84,6 +85,49 @@ TEST_F(SearchFaultTest, EveryAllocationOfAnErase) {
     }
     Store::Open(path, {.executor = ExecutorKind::kCpu}).Close();
     ExpectSound(path, 30);
+  }
+  EXPECT_FALSE(hit);
+}
+
+TEST_F(SearchFaultTest, EveryAllocationOfAnUpdate) {
+  bool hit = true;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    const std::string path = NewPath();
+    {
+      Store store = MakeStore(path);
+      const auto change = [](auto, std::span<std::byte> value) {
+        const std::uint64_t seven = 7;
+        std::memcpy(value.data(), &seven, sizeof seven);
+      };
+      hit = FailsAt(k, [&] { EXPECT_EQ(store.UpdateWhere(Third(1), change), 30u); });
+      const std::uint64_t changed = store.Search(std::vector<Query>{Third(7)}).counts[0];
+      EXPECT_LE(changed, 30u);
+      EXPECT_EQ(store.UpdateWhere(Third(1), change), 30 - changed);
+      EXPECT_EQ(store.Search(std::vector<Query>{Third(0), Third(1), Third(2), Third(7)}).counts,
+                (std::vector<std::uint64_t>{30, 0, 30, 30}));
+      store.Close();
+    }
+    ExpectSound(path, kItems);
+  }
+  EXPECT_FALSE(hit);
+}
+
+/// Searches between which batches change items, so that the index follows.
+TEST_F(SearchFaultTest, EveryAllocationOfFollowing) {
+  const std::vector<Query> queries{Third(1), {}, Third(5)};
+  bool hit = true;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    Store store = MakeStore(NewPath());
+    for (int i = 0; i < 2; ++i) (void)store.Search(queries);
+    TestBatch batch(8, kValueSize);
+    for (std::uint64_t key = 0; key < 60; ++key) {
+      batch.Add(key < 20 ? Op::kErase : Op::kUpsert, key < 40 ? 3 * key : 1000 + key, 5);
+    }
+    (void)store.Apply(batch.Mixed());
+    hit = FailsAt(k, [&] { (void)store.Search(queries); });
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(store.Search(queries).counts, (std::vector<std::uint64_t>{30, 100, 40}));
+    }
   }
   EXPECT_FALSE(hit);
 }

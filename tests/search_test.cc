@@ -9,120 +9,11 @@
 #include <thread>
 
 #include "gpmstore/pool_reader.h"
-#include "tests/test_util.h"
+#include "tests/search_test_util.h"
 
 /// Searches by attributes, against a plain scan of what the store should hold.
 namespace gpm::test {
 namespace {
-
-constexpr std::uint32_t kSession = 0;
-constexpr std::uint32_t kModel = 1;
-constexpr std::uint32_t kBoth = 2;
-
-/// Of values of at least 8 bytes, which begin with their tag.
-std::vector<Attribute> TestAttributes() {
-  return {{"session", 0, 4}, {"model", 4, 4}, {"both", 0, 8}};
-}
-std::uint64_t Tag(std::uint64_t session, std::uint64_t model) { return session | model << 32; }
-
-CreateOptions SearchedShape(std::uint32_t key_size, std::uint32_t value_size) {
-  CreateOptions create = Shape(key_size, value_size);
-  create.attributes = TestAttributes();
-  return create;
-}
-
-bool Meets(const Query& query, const std::vector<Attribute>& attributes, const std::string& value) {
-  return std::all_of(query.begin(), query.end(), [&](const Condition& condition) {
-    const Attribute& attribute = attributes[condition.attribute];
-    std::uint64_t number = 0;
-    std::memcpy(&number, value.data() + attribute.offset, attribute.bytes);
-    return condition.least <= number && number <= condition.most;
-  });
-}
-
-/// Keys, in their order, and values of what a query matches.
-using Rows = std::map<std::string, std::string>;
-
-Rows PlainScan(const Query& query, const std::vector<Attribute>& attributes, const Model& model) {
-  Rows rows;
-  for (const auto& [key, value] : model) {
-    if (Meets(query, attributes, value)) rows.emplace(key, value);
-  }
-  return rows;
-}
-
-void ExpectMatches(ModelledStore& store, const std::vector<Query>& queries,
-                   const SearchOptions& options) {
-  const std::uint64_t key_size = store.store().key_size();
-  const std::uint64_t value_size = store.store().value_size();
-  const SearchResult result = store.store().Search(queries, options);
-  ASSERT_EQ(result.counts.size(), queries.size());
-  std::uint64_t row = 0;
-  for (std::size_t i = 0; i < queries.size(); ++i) {
-    const Rows right = PlainScan(queries[i], store.store().attributes(), store.model());
-    ASSERT_EQ(result.counts[i], right.size()) << "query " << i;
-    if (!options.keys) continue;
-    ASSERT_EQ(result.offsets[i], row);
-    std::uint64_t left = options.limit;
-    for (const auto& [key, value] : right) {
-      if (left-- == 0) break;
-      ASSERT_LT(row, result.keys.size() / key_size);
-      ASSERT_EQ(AsString(std::span(result.keys).subspan(row * key_size, key_size)), key)
-          << "query " << i;
-      if (options.values) {
-        ASSERT_EQ(AsString(std::span(result.values).subspan(row * value_size, value_size)), value);
-      }
-      ++row;
-    }
-  }
-  EXPECT_EQ(result.keys.size(), row * key_size);
-  EXPECT_EQ(result.values.size(), options.values ? row * value_size : 0);
-  EXPECT_EQ(result.offsets.size(), options.keys ? queries.size() + 1 : 0);
-  if (options.keys) {
-    EXPECT_EQ(result.offsets.back(), row);
-  }
-}
-
-class SearchTest : public PoolTest {
- protected:
-  std::uint64_t Random(std::uint64_t below) { return random_() % below; }
-
-  std::uint64_t RandomTag() { return Tag(Random(2) == 0 ? 7 : Random(40), Random(5)); }
-
-  Query RandomQuery() {
-    Query query;
-    for (std::uint64_t conditions = Random(4); conditions > 0; --conditions) {
-      Condition condition{.attribute = static_cast<std::uint32_t>(Random(3))};
-      const std::uint64_t number = condition.attribute == kBoth ? RandomTag() : Random(41);
-      switch (Random(5)) {
-        case 0:
-          condition.least = number;
-          break;
-        case 1:
-          condition.most = number;
-          break;
-        case 2:
-          condition.least = number;
-          condition.most = number + Random(10) - 1;  // none, if that is smaller
-          break;
-        default:
-          condition.least = condition.most = number;
-      }
-      query.push_back(condition);
-    }
-    return query;
-  }
-
-  TestBatch RandomBatch(const ModelledStore& store, std::uint64_t operations) {
-    static constexpr Op kKinds[] = {Op::kInsert, Op::kUpsert, Op::kUpdate, Op::kErase};
-    TestBatch batch = store.NewBatch();
-    for (; operations > 0; --operations) batch.Add(kKinds[Random(4)], Random(3000), RandomTag());
-    return batch;
-  }
-
- private:
-  std::mt19937_64 random_{TestSeed()};
-};
 
 TEST_F(SearchTest, FindsWhatAPlainScanDoes) {
   for (const auto& [key_size, value_size] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
@@ -162,95 +53,6 @@ TEST_F(SearchTest, MoreItemsThanAThreadTakes) {
   queries.push_back({});
   ExpectMatches(store, queries, {});
   ExpectMatches(store, queries, {.limit = 7, .values = true});
-}
-
-/// From the second search of a state on, until a batch changes it.
-TEST_F(SearchTest, AnIndexFindsWhatAPlainScanDoes) {
-  for (const auto& [key_size, value_size] :
-       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{8, 40}, {32, 8}, {5, 24}}) {
-    OpenOptions open = TestOpenOptions();
-    open.search_index_bytes = 1 << 20;
-    ModelledStore store(NewPath(), SearchedShape(key_size, value_size), open);
-    std::uint64_t scans = 0;
-    for (int round = 0; round < 6; ++round) {
-      TestBatch batch = RandomBatch(store, 700);
-      store.Apply(batch);
-      if (round == 3) {
-        const Query query{{.attribute = kSession, .least = 7, .most = 7}};
-        const Rows rows = PlainScan(query, store.store().attributes(), store.model());
-        for (const auto& [key, value] : rows) store.model().erase(key);
-        EXPECT_EQ(store.store().EraseWhere(query), rows.size());
-        scans = store.store().Stats().search_scans;
-      }
-      for (int search = 0; search < 5; ++search) {
-        std::vector<Query> queries(search % 2 == 0 ? 3 : 150);
-        for (Query& query : queries) query = RandomQuery();
-        ExpectMatches(store, queries,
-                      {.limit = Random(2) == 0 ? Random(30) : kAllOnes, .keys = Random(4) != 0});
-        if (HasFatalFailure()) return;
-        scans += search < 2 ? 1 : 0;
-        EXPECT_EQ(store.store().Stats().search_scans, scans);
-      }
-      EXPECT_GT(store.store().Stats().search_index_bytes, 0u);
-      ExpectMatches(store, {RandomQuery()}, {.values = true});  // which looks at the values
-      EXPECT_EQ(store.store().Stats().search_scans, ++scans);
-      store.store().Compact();  // moves items, and changes none
-      ExpectMatches(store, {RandomQuery()}, {});
-      EXPECT_EQ(store.store().Stats().search_scans, scans);
-    }
-  }
-}
-
-/// Batches come in between, each after some searches of one state.
-TEST_F(SearchTest, AnIndexIsOfTheStateThatIsSearched) {
-  OpenOptions open = TestOpenOptions();
-  open.search_index_bytes = 1 << 20;
-  Store store = Store::Create(NewPath(), SearchedShape(8, 40), open);
-  constexpr std::uint64_t kKeys = 500;
-  constexpr std::uint64_t kBatches = 60;
-  std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> searches{0};
-  const auto put = [&](std::uint64_t number) {
-    TestBatch batch(8, 40);
-    for (std::uint64_t key = 0; key < kKeys; ++key) batch.Add(Op::kUpsert, key, Tag(number, 0));
-    EXPECT_EQ(batch.CallFor(store, Op::kUpsert), 0u);
-    ended = number;
-  };
-  put(1);
-  std::thread writer([&] {
-    for (std::uint64_t number = 2; number <= kBatches; ++number) {
-      for (const std::uint64_t before = searches; searches < before + 4;) std::this_thread::yield();
-      put(number);
-    }
-  });
-  while (ended < kBatches) {
-    const auto seen = static_cast<std::uint64_t>(ended);
-    const std::vector<Query> queries{{{.attribute = kSession, .least = seen}},
-                                     {{.attribute = kSession, .least = seen, .most = seen}},
-                                     {{.attribute = kSession, .least = seen + 1}}};
-    const SearchResult result = store.Search(queries);
-    EXPECT_EQ(result.counts[0], kKeys) << "a batch that had ended is not seen";
-    EXPECT_EQ(result.counts[1] == 0, result.counts[2] == kKeys);
-    EXPECT_EQ(result.counts[1] + result.counts[2], kKeys);
-    ++searches;
-  }
-  writer.join();
-  const StoreStats stats = store.Stats();
-  EXPECT_LT(stats.search_scans, stats.searches) << "no index was used";
-}
-
-TEST_F(SearchTest, AnIndexThatHasNoRoomIsNotMade) {
-  OpenOptions open = TestOpenOptions();
-  open.search_index_bytes = 1000 * (8 + 3 * 20) - 1;
-  ModelledStore store(NewPath(), SearchedShape(8, 40), open);
-  store.Apply(Op::kInsert, Numbers(0, 1000));
-  for (int i = 0; i < 3; ++i) ExpectMatches(store, {RandomQuery()}, {});
-  EXPECT_EQ(store.store().Stats().search_scans, 3u);
-  EXPECT_EQ(store.store().Stats().search_index_bytes, 0u);
-  store.Apply(Op::kErase, {5});
-  for (int i = 0; i < 3; ++i) ExpectMatches(store, {RandomQuery()}, {});
-  EXPECT_EQ(store.store().Stats().search_scans, 5u);
-  EXPECT_EQ(store.store().Stats().search_index_bytes, 999u * (8 + 3 * 20));
 }
 
 TEST_F(SearchTest, OfNothing) {
@@ -422,6 +224,131 @@ TEST_F(SearchTest, ErasesNothingThatDoesNotMatchAnyMore) {
   for (const std::uint64_t key : gone) EXPECT_FALSE(moved.contains(key));
   store.Close();
   ExpectSound(path, moved.size());
+}
+
+/// Gives an item the value with a tag.
+Store::ValueEditor PutTag(std::uint64_t tag) {
+  return [tag](std::span<const std::byte>, std::span<std::byte> value) {
+    const std::string put = MakeValue(tag, static_cast<std::uint32_t>(value.size()));
+    std::memcpy(value.data(), put.data(), value.size());
+  };
+}
+
+TEST_F(SearchTest, UpdatesWhatMatches) {
+  for (const auto& [key_size, value_size] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{8, 40}, {32, 8}, {5, 2048}}) {
+    OpenOptions open = TestOpenOptions();
+    if (Random(2) == 0) open.growth_pause = 0;
+    if (Random(2) == 0) open.search_index_bytes = 1 << 20;
+    ModelledStore store(NewPath(), SearchedShape(key_size, value_size), open);
+    for (int round = 0; round < 5; ++round) {
+      TestBatch batch = RandomBatch(store, 800);
+      store.Apply(batch);
+      const Query query = RandomQuery();
+      const Rows rows = PlainScan(query, store.store().attributes(), store.model());
+      const std::uint64_t tag = RandomTag();
+      Rows seen;
+      const std::uint64_t updated = store.store().UpdateWhere(
+          query, [&](std::span<const std::byte> key, std::span<std::byte> value) {
+            seen.emplace(AsString(key), AsString(value));
+            PutTag(tag)(key, value);
+          });
+      EXPECT_EQ(updated, rows.size());
+      EXPECT_EQ(seen, rows);
+      for (const auto& [key, value] : rows) store.model()[key] = MakeValue(tag, value_size);
+      store.ExpectContents();
+      ExpectMatches(store, {RandomQuery(), RandomQuery()}, {});
+    }
+    store.Reopen();
+  }
+}
+
+/// A pool that can't grow has few cells to spare: all items are updated, or it is said.
+TEST_F(SearchTest, UpdatesAFullPool) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions(1 << 20));
+  for (std::uint64_t first = 0;; first += 500) {
+    TestBatch batch = store.NewBatch();
+    for (std::uint64_t key = first; key < first + 500; ++key) batch.Add(Op::kInsert, key, key);
+    const bool full = batch.CallFor(store.store(), Op::kInsert) > 0;
+    batch.Compare(store.model(), true);
+    if (full) break;
+  }
+  std::uint64_t updated = 0;
+  const std::optional<ErrorCode> error =
+      ErrorOf([&] { updated = store.store().UpdateWhere({}, PutTag(Tag(7, 7))); });
+  EXPECT_TRUE(error ? error == ErrorCode::kNoSpace : updated == store.model().size());
+  const std::string put = MakeValue(Tag(7, 7), 40);
+  std::uint64_t items = 0;
+  std::uint64_t with_new = 0;
+  store.store().ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    ++items;
+    const std::string its = AsString(value);
+    with_new += its == put ? 1 : 0;
+    EXPECT_TRUE(its == put || its == store.model().at(AsString(key)));
+  });
+  EXPECT_EQ(items, store.model().size());
+  EXPECT_EQ(with_new == items, !error);
+  store.store().Close();
+  ExpectSound(store.path(), items);
+}
+
+/// What the editor throws is thrown; the items it was called for stay as they were.
+TEST_F(SearchTest, AnUpdateThatThrowsChangesNothing) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 300));
+  int calls = 0;
+  EXPECT_THROW(store.store().UpdateWhere({},
+                                         [&](auto key, auto value) {
+                                           PutTag(9)(key, value);
+                                           if (++calls == 200) throw std::runtime_error("enough");
+                                         }),
+               std::runtime_error);
+  EXPECT_EQ(calls, 200);
+  store.ExpectContents();
+  EXPECT_EQ(ErrorOf([&] { store.store().UpdateWhere({{.attribute = 3}}, PutTag(1)); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(store.store().UpdateWhere({{.attribute = kBoth, .least = 5, .most = 4}}, PutTag(1)),
+            0u);
+  store.Apply(Op::kUpdate, Numbers(0, 300), 7);
+  store.Reopen();
+}
+
+/// An item that another batch takes out of what is updated meanwhile stays as that left it.
+TEST_F(SearchTest, UpdatesNothingThatDoesNotMatchAnyMore) {
+  const std::string path = NewPath();
+  Store store = Store::Create(path, SearchedShape(8, 40), TestOpenOptions());
+  constexpr std::uint64_t kKeys = 40'000;
+  TestBatch all(8, 40);
+  for (std::uint64_t key = 0; key < kKeys; ++key) all.Add(Op::kInsert, key, Tag(1, key));
+  ASSERT_EQ(all.CallFor(store, Op::kInsert), 0u);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> moved{0};
+  std::thread writer([&] {
+    for (std::uint64_t key = kKeys; key > 0 && !stop; key -= 50) {
+      TestBatch batch(8, 40);
+      for (std::uint64_t i = 1; i <= 50; ++i) batch.Add(Op::kUpdate, key - i, Tag(2, key - i));
+      batch.CallFor(store, Op::kUpdate);
+      moved += 50;
+    }
+  });
+  while (moved == 0) std::this_thread::yield();
+  std::set<std::uint64_t> updated;
+  const std::uint64_t count = store.UpdateWhere(
+      {{.attribute = kSession, .least = 1, .most = 1}}, [&](auto key, auto value) {
+        EXPECT_EQ(ValueTag(value).value_or(0) & 0xFFFFFFFF, 1u);
+        updated.insert(KeyNumber(key));
+        PutTag(Tag(3, KeyNumber(key)))(key, value);
+      });
+  stop = true;
+  writer.join();
+  EXPECT_EQ(count, updated.size());
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    const std::uint64_t session = ValueTag(value).value_or(0) & 0xFFFFFFFF;
+    const bool was_moved = KeyNumber(key) >= kKeys - moved;
+    EXPECT_TRUE(session == 2 ? was_moved : session == 3 && updated.contains(KeyNumber(key)));
+  });
+  store.Close();
+  ExpectSound(path, kKeys);
 }
 
 TEST_F(SearchTest, ErasesInAStoreWithACapacity) {

@@ -2,6 +2,7 @@
 #define GPM_ENGINE_CPU_EXECUTOR_H_
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -108,6 +109,7 @@ class CpuExecutor : public Executor {
   void SetTable(const TableView& table, bool keep) override {
     table_ = table;
     table_.changes = marks_.View();
+    table_.log = log_ == nullptr ? nullptr : &log_->view();
     if (!keep) accelerators_ = {};
     if (!table.draining()) accelerators_.directory.drained = nullptr;
   }
@@ -190,6 +192,10 @@ class CpuExecutor : public Executor {
     if (copy.range_bits > 0) AddMarks(copy.marks, copy.range_bits);
   }
   void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) override;
+  bool LogIsWhole() const override { return log_ != nullptr && log_->view().whole(); }
+  std::uint64_t LogBytes(std::uint64_t keys, std::uint32_t key_words) const override {
+    return CpuChangeLog::Bytes(keys, key_words);
+  }
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
@@ -253,6 +259,10 @@ class CpuExecutor : public Executor {
       for (auto i = static_cast<std::uint32_t>(first); i < last; ++i) visit(i);
     });
   }
+  /// Copies all items, or those of the marked ranges.
+  void CopyItems(CpuTableCopy* taken);
+  /// Copies those of the keys in the change log.
+  void CopyLogged(CpuTableCopy* taken);
   void ClearCache();
   CacheRefresh NextRefresh(std::uint64_t uses);
   /// Drains buckets of the level that is being drained. @return items left in them
@@ -271,6 +281,7 @@ class CpuExecutor : public Executor {
   CpuQueues queues_;
   std::vector<std::uint32_t> used_;  ///< between ScanSlots and FreeUnused
   CpuMarks marks_;
+  std::unique_ptr<CpuChangeLog> log_;  ///< or null
   CacheMemory<HostArray> cache_memory_;
   Accelerators accelerators_;
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun
@@ -338,11 +349,37 @@ std::uint64_t CpuExecutor<Setup>::CountMisplacedCells(const std::vector<CellRang
 template <class Setup>
 bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
   auto* const taken = static_cast<CpuTableCopy*>(copy);
+  taken->total = taken->items = 0;
+  taken->log_whole = LogIsWhole();
+  taken->of_logged = taken->shape.logged_only && taken->log_whole;
+  if (taken->of_logged) {
+    CopyLogged(taken);
+  } else {
+    CopyItems(taken);
+  }
+  if (taken->items > taken->shape.room) return false;
+  if (taken->shape.log_room > 0) {
+    std::swap(log_, taken->log);
+    table_.log = &log_->view();
+    if (taken->log_whole) {
+      taken->logged = taken->log->view().count();
+      taken->logged_keys = taken->log->view().keys;
+    }
+  }
+  if (taken->shape.range_bits == 0) return true;
+  std::swap(marks_, taken->next_marks);
+  taken->marks = taken->next_marks.bytes.get();
+  taken->range_bits = taken->next_marks.range_bits;
+  table_.changes = marks_.View();
+  return true;
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::CopyItems(CpuTableCopy* taken) {
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
   const ChangeMap changes = marks_.View();
   const bool all = !taken->shape.changes_only;
-  taken->total = taken->items = 0;
   ForEachScanned(table_, accelerators_.directory, [&](const ScannedBuckets& buckets) {
     ForRanges(buckets.count, Setup::kBucketsAtATime, [&](std::uint64_t first, std::uint64_t last) {
       CpuTableCopy::Part part(taken);
@@ -355,13 +392,35 @@ bool CpuExecutor<Setup>::TakeCopy(TableCopy* copy) {
       }
     });
   });
-  if (taken->items > taken->shape.room) return false;
-  if (taken->shape.range_bits == 0) return true;
-  std::swap(marks_, taken->next_marks);
-  taken->marks = taken->next_marks.bytes.get();
-  taken->range_bits = taken->next_marks.range_bits;
-  table_.changes = marks_.View();
-  return true;
+}
+
+template <class Setup>
+void CpuExecutor<Setup>::CopyLogged(CpuTableCopy* taken) {
+  constexpr std::uint64_t kAtOnce = 16;  // as many cache misses as overlap
+  const Reclaim reclaim = queues_.View();
+  const CpuOperations operations = MakeOperations(reclaim);
+  const ChangeLog& log = log_->view();
+  ForRanges(log.count(), std::max<std::uint64_t>(Setup::kMinPerThread, kAtOnce),
+            [&](std::uint64_t first, std::uint64_t last) {
+              CpuTableCopy::Part part(taken);
+              for (std::uint64_t at = first; at < last; at += kAtOnce) {
+                const std::uint64_t n = std::min(kAtOnce, last - at);
+                std::array<Candidates, kAtOnce> candidates;
+                for (std::uint64_t k = 0; k < n; ++k) {
+                  candidates[k] = operations.Locate(log.KeyAt(at + k));
+                  for (std::uint32_t c = 0; c < table_.candidate_buckets(); ++c) {
+                    std::byte* const bucket = operations.BucketAt(candidates[k], c);
+                    if (bucket != nullptr) PrefetchLine(bucket);
+                  }
+                }
+                for (std::uint64_t k = 0; k < n; ++k) {
+                  const std::uint64_t* const key = log.KeyAt(at + k);
+                  if (!FindItem(operations, candidates[k], key, part.reference())) continue;
+                  std::copy_n(key, table_.key_words, part.key());
+                  part.Add(nullptr);
+                }
+              }
+            });
 }
 
 template <class Setup>

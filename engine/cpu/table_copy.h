@@ -1,11 +1,15 @@
 #ifndef GPM_ENGINE_CPU_TABLE_COPY_H_
 #define GPM_ENGINE_CPU_TABLE_COPY_H_
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "engine/maintenance.h"
+#include "table/change_log.h"
 #include "table/change_map.h"
 
 namespace gpm {
@@ -22,17 +26,49 @@ struct CpuMarks {
   ChangeMap View() const { return {bytes.get(), range_bits}; }
 };
 
+/// A ChangeLog and its memory, of which only what is written to is taken from the system.
+class CpuChangeLog {
+ public:
+  static std::uint64_t Bytes(std::uint64_t room, std::uint32_t key_words) {
+    return room * key_words * sizeof(std::uint64_t) + RecentOf(room) * sizeof(std::uint32_t);
+  }
+  /// @throws std::bad_alloc
+  CpuChangeLog(std::uint64_t room, std::uint32_t key_words)
+      : keys_(new std::uint64_t[room * key_words]),
+        recent_(static_cast<std::uint32_t*>(std::calloc(RecentOf(room), sizeof(std::uint32_t)))) {
+    if (recent_ == nullptr) throw std::bad_alloc();
+    view_ = {keys_.get(), &logged_, recent_.get(), room, RecentOf(room) - 1, key_words};
+  }
+  CpuChangeLog(const CpuChangeLog&) = delete;
+  CpuChangeLog& operator=(const CpuChangeLog&) = delete;
+  const ChangeLog& view() const { return view_; }
+
+ private:
+  struct Free {
+    void operator()(std::uint32_t* memory) const { std::free(memory); }
+  };
+  static std::uint64_t RecentOf(std::uint64_t room) {
+    return std::bit_ceil(std::max<std::uint64_t>(room, 1));
+  }
+
+  const std::unique_ptr<std::uint64_t[]> keys_;
+  const std::unique_ptr<std::uint32_t[], Free> recent_;
+  std::uint64_t logged_ = 0;
+  ChangeLog view_;
+};
+
 /// The executor's threads fill it, a few items at a time.
 class CpuTableCopy : public TableCopy {
  public:
   explicit CpuTableCopy(const CopyShape& wanted)
       : shape(wanted),
         next_marks(wanted.range_bits),
+        log(wanted.log_room == 0 ? nullptr : new CpuChangeLog(wanted.log_room, wanted.key_words)),
         keys_(new std::uint64_t[wanted.room * wanted.key_words]),
         references_(new std::uint64_t[wanted.room]) {
     keys = keys_.get();
     references = references_.get();
-    if (shape.changes_only) return;  // few of its pages will be needed
+    if (shape.changes_only || shape.logged_only) return;  // few of its pages will be needed
     constexpr std::uint64_t kPageWords = 512;
     for (std::uint64_t i = 0; i < shape.room * shape.key_words; i += kPageWords) keys_[i] = 0;
     for (std::uint64_t i = 0; i < shape.room; i += kPageWords) references_[i] = 0;
@@ -89,7 +125,8 @@ class CpuTableCopy : public TableCopy {
   };
 
   const CopyShape shape;
-  CpuMarks next_marks;  ///< for the table; once the copy was taken, those of before
+  CpuMarks next_marks;                ///< for the table; once the copy was taken, those of before
+  std::unique_ptr<CpuChangeLog> log;  ///< likewise
 
  private:
   const std::unique_ptr<std::uint64_t[]> keys_;

@@ -150,9 +150,10 @@ struct OpenOptions {
   AccessOptions access{};
   SnapshotSchedule snapshot{};
   /// What searches by attributes (Store::Search) may keep in host memory from one to the next, in
-  /// bytes: keys and attributes of all items, in the order of each attribute. The second search of
-  /// a state that no batch has changed makes it; those after it look there alone, until a batch
-  /// begins that may write. 0: each search looks at all items (docs/SEARCH.md).
+  /// bytes: an index of the keys of all items and of the attributes that are asked for. The second
+  /// search makes it; those after it look there alone. It follows what batches change (on executor
+  /// cuda it is made anew), and may take a little more until the next change, when items are added.
+  /// 0: each search looks at all items (docs/SEARCH.md).
   std::uint64_t search_index_bytes = 0;
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the

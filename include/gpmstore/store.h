@@ -274,7 +274,8 @@ class Store {
   /// in host memory until it ends; the values of all items are then read once, for all queries. It
   /// takes turns with snapshots, exports and other searches. Until it ends, Reserve, Compact,
   /// Close, and a batch that lacks cells wait for it. A search that finds all in an index
-  /// (OpenOptions::search_index_bytes) does nothing of this.
+  /// (OpenOptions::search_index_bytes) does nothing of this; one that brings an index up to date
+  /// does it for the items that have changed alone.
   /// @throws Error kInvalidArgument (a condition is on no attribute of the pool; values without
   ///         keys), kBusy (the calling thread has an export, or a device scope, open), kGpu;
   ///         std::bad_alloc
@@ -290,6 +291,20 @@ class Store {
   /// at a time, for each of which batches are excluded. An error, or a crash, leaves some erased.
   /// @return how many were erased @throws as Search and Apply
   std::uint64_t EraseWhere(const Query& query);
+
+  /// Changes the values of what a query matches: of an item if it matches at one instant of this
+  /// call, and still does when it is changed; which items those are is as for EraseWhere, and so is
+  /// what an error or a crash leaves. Where the pool can't grow, those that found no space stay as
+  /// they were, and the others are changed.
+  /// @param change change(key, value) edits an item's value in place (key_size and value_size
+  /// bytes,
+  ///        host memory, valid during the call), on the calling thread and with batches excluded:
+  ///        it must not call the store. What it throws leaves the items that it was not yet called
+  ///        for, and up to some thousand others, as they were
+  /// @return how many were changed @throws as Search and Apply; kNoSpace (some found none)
+  using ValueEditor =
+      std::function<void(std::span<const std::byte> key, std::span<std::byte> value)>;
+  std::uint64_t UpdateWhere(const Query& query, const ValueEditor& change);
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.

@@ -58,6 +58,18 @@ TEST(ScheduleTest, HistoriesAreLinearizable) {
   EXPECT_GT(report.no_space, options.count / 20);
 }
 
+/// Searches find what batches left, by an index that follows these.
+TEST(ScheduleTest, HistoriesWithIndexedSearchesAreLinearizable) {
+  ScheduleOptions options;
+  options.seed = test::TestSeed() + 2 * Schedules();
+  options.count = Schedules() / 6;
+  options.indexed_searches = true;
+  const ScheduleReport report = Explore(options);
+  EXPECT_EQ(report.violation, "");
+  EXPECT_EQ(report.schedules, options.count);
+  EXPECT_GT(report.index_updates, options.count / 2);
+}
+
 TEST(ScheduleTest, HistoriesWithACrashAreDurablyLinearizable) {
   ScheduleOptions options;
   options.seed = test::TestSeed() + Schedules();

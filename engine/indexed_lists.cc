@@ -1,0 +1,134 @@
+#include "engine/indexed_lists.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace gpm {
+namespace {
+
+constexpr std::uint64_t kQueriesAtOnce = 1024;
+/// To put rows in order takes longer than to look at so many times as many items.
+constexpr std::uint64_t kShareToSort = 32;
+
+std::uint64_t PartsOf(std::uint64_t count) { return (count + kQueriesAtOnce - 1) / kQueriesAtOnce; }
+
+bool IsMet(const Condition& condition, std::uint64_t number) {
+  return condition.least <= number && number <= condition.most;
+}
+
+}  // namespace
+
+IndexedLists::IndexedLists(const AttributeIndex& index, std::span<const Query> queries, bool rows,
+                           std::uint64_t limit, ThreadPool* threads)
+    : index_(index), limit_(limit), counts_(queries.size()) {
+  parts_.resize(rows ? PartsOf(queries.size()) : 0);
+  threads->Run(PartsOf(queries.size()), [&](std::size_t part) {
+    const std::uint64_t end = std::min<std::uint64_t>(queries.size(), (part + 1) * kQueriesAtOnce);
+    for (std::uint64_t i = part * kQueriesAtOnce; i < end; ++i) {
+      counts_[i] = Ask(queries[i], rows ? &parts_[part] : nullptr);
+    }
+  });
+  if (!rows) return;
+  offsets_.resize(queries.size() + 1);
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    offsets_[i + 1] = offsets_[i] + std::min(counts_[i], limit);
+  }
+}
+
+IndexedLists::Lead IndexedLists::LeadOf(const Query& query) const {
+  Lead lead{.rows = index_.items_};
+  for (const Condition& condition : query) {
+    if (condition.least > condition.most) return {.condition = &condition};
+    const AttributeColumn& column = ColumnOf(condition);
+    const Place first = column.First(condition.least);
+    const Place last = column.Behind(condition.most);
+    const std::uint64_t rows = column.Between(first, last);
+    if (lead.condition == nullptr || rows < lead.rows) lead = {&condition, first, last, rows};
+  }
+  return lead;
+}
+
+std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows) const {
+  const Lead lead = LeadOf(query);
+  if (lead.rows == 0 || (rows == nullptr && query.size() <= 1)) return lead.rows;
+  const std::size_t begin = rows == nullptr ? 0 : rows->size();
+  std::uint64_t count = 0;
+  const auto look_at = [&](std::uint32_t row) {
+    const bool met = std::all_of(query.begin(), query.end(), [&](const Condition& condition) {
+      return IsMet(condition, ColumnOf(condition).NumberOf(row));
+    });
+    if (!met) return;
+    ++count;
+    if (rows != nullptr) rows->push_back(row);
+  };
+  // Many rows are met in their order where all are looked at, which is soon done.
+  const bool all = lead.condition == nullptr || lead.rows > index_.items_ / kShareToSort;
+  if (all) {
+    for (std::uint32_t row = 0; row < index_.next_.size(); ++row) {
+      if (!index_.IsVacant(row)) look_at(row);
+    }
+  } else {
+    ColumnOf(*lead.condition).ForEach(lead.first, lead.last, look_at);
+  }
+  const bool ascending = all || lead.condition->least == lead.condition->most;
+  if (rows != nullptr) Order(rows, begin, ascending);
+  return count;
+}
+
+void IndexedLists::Order(Rows* rows, std::size_t begin, bool ascending) const {
+  const auto from = rows->begin() + static_cast<std::ptrdiff_t>(begin);
+  const auto is_made = [&](std::uint32_t row) { return !index_.IsLate(row); };
+  const auto late = ascending ? std::partition_point(from, rows->end(), is_made)
+                              : std::partition(from, rows->end(), is_made);
+  const auto made = static_cast<std::uint64_t>(late - from);
+  const auto kept = from + static_cast<std::ptrdiff_t>(std::min(made, limit_));
+  if (!ascending) {
+    if (kept != late) std::nth_element(from, kept, late);
+    std::sort(from, kept);
+  }
+  const auto end = rows->erase(kept, late);  // where the late ones begin now
+  if (end == rows->end()) return;
+  SortByKey(end, rows->end());
+  const std::uint64_t key_size = index_.key_size_;
+  const auto first = rows->begin() + static_cast<std::ptrdiff_t>(begin);
+  std::inplace_merge(first, end, rows->end(), [&](std::uint32_t x, std::uint32_t y) {
+    return std::memcmp(index_.KeyOf(x), index_.KeyOf(y), key_size) < 0;
+  });
+  if (rows->size() - begin > limit_) rows->resize(begin + limit_);
+}
+
+void IndexedLists::SortByKey(Rows::iterator first, Rows::iterator last) const {
+  struct Keyed {
+    std::uint64_t prefix;  ///< the key's first bytes, as a number that has their order
+    std::uint32_t row;
+  };
+  const std::uint64_t key_size = index_.key_size_;
+  std::vector<Keyed> keyed;
+  keyed.reserve(static_cast<std::size_t>(last - first));
+  for (auto row = first; row != last; ++row) {
+    static_assert(std::endian::native == std::endian::little);
+    std::uint64_t prefix = 0;
+    std::memcpy(&prefix, index_.KeyOf(*row), std::min<std::uint64_t>(key_size, sizeof prefix));
+    keyed.push_back({__builtin_bswap64(prefix), *row});
+  }
+  std::sort(keyed.begin(), keyed.end(), [&](const Keyed& x, const Keyed& y) {
+    if (x.prefix != y.prefix) return x.prefix < y.prefix;
+    return std::memcmp(index_.KeyOf(x.row), index_.KeyOf(y.row), key_size) < 0;
+  });
+  std::transform(keyed.begin(), keyed.end(), first, [](const Keyed& it) { return it.row; });
+}
+
+void IndexedLists::CopyRows(std::uint64_t count, std::byte* keys, std::byte* /*values*/,
+                            ThreadPool* threads) const {
+  const std::uint64_t key_size = index_.key_size_;
+  threads->Run(parts_.size(), [&](std::size_t part) {
+    std::uint64_t row = offsets_[part * kQueriesAtOnce];
+    for (const std::uint32_t of_index : parts_[part]) {
+      if (row == count) return;
+      std::memcpy(keys + row++ * key_size, index_.KeyOf(of_index), key_size);
+    }
+  });
+}
+
+}  // namespace gpm

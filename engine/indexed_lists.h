@@ -1,0 +1,62 @@
+#ifndef GPM_ENGINE_INDEXED_LISTS_H_
+#define GPM_ENGINE_INDEXED_LISTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/attribute_index.h"
+#include "gpmstore/search.h"
+#include "pm/thread_pool.h"
+
+namespace gpm {
+
+/// What queries match, by an index: as MatchLists, but for values.
+///
+/// Thread safety: none while it is made; several threads may read it, while the index stays as it
+/// is.
+class IndexedLists {
+ public:
+  /// @param index outlives it @param rows else counts alone @param limit rows of a query at most
+  /// REQUIRES: the index has the attributes that conditions are on.
+  IndexedLists(const AttributeIndex& index, std::span<const Query> queries, bool rows,
+               std::uint64_t limit, ThreadPool* threads);
+
+  const std::vector<std::uint64_t>& counts() const { return counts_; }
+  const std::vector<std::uint64_t>& offsets() const { return offsets_; }
+  /// REQUIRES: `values` is null.
+  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values, ThreadPool* threads) const;
+
+ private:
+  using Rows = std::vector<std::uint32_t>;
+  using Place = AttributeColumn::Place;
+  /// The condition of a query that the fewest items meet, and where those are in its column. Null:
+  /// the query has no condition, and all rows do.
+  struct Lead {
+    const Condition* condition = nullptr;
+    Place first{};
+    Place last{};
+    std::uint64_t rows = 0;
+  };
+  const AttributeColumn& ColumnOf(const Condition& condition) const {
+    return *index_.columns_[condition.attribute];
+  }
+  Lead LeadOf(const Query& query) const;
+  /// @param rows null: they are not wanted; else the first ones are put behind it
+  std::uint64_t Ask(const Query& query, Rows* rows) const;
+  /// Puts rows from `begin` on in the order of their keys, and leaves out what is beyond the limit.
+  /// @param ascending they are, by number
+  void Order(Rows* rows, std::size_t begin, bool ascending) const;
+  void SortByKey(Rows::iterator first, Rows::iterator last) const;
+
+  const AttributeIndex& index_;
+  const std::uint64_t limit_;
+  std::vector<std::uint64_t> counts_;
+  std::vector<std::uint64_t> offsets_;
+  std::vector<Rows> parts_;  ///< of some queries each
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_INDEXED_LISTS_H_

@@ -1,0 +1,137 @@
+#include "engine/kept_index.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "pm/format.h"
+
+namespace gpm {
+namespace {
+
+/// A change costs a search a look into the table, and some into the index: so many of them take
+/// still far less than to look at all items, and the log takes a byte an item or so.
+constexpr std::uint64_t kItemsForLogged = 16;
+constexpr std::uint64_t kFewestLogged = 4096;
+
+std::uint64_t LogRoomFor(std::uint64_t items) { return items / kItemsForLogged + kFewestLogged; }
+
+}  // namespace
+
+KeptIndex::Mask KeptIndex::AskedBy(std::span<const Query> queries) {
+  Mask asked = 0;
+  for (const Query& query : queries) {
+    for (const Condition& condition : query) asked |= Mask{1} << condition.attribute;
+  }
+  return asked;
+}
+
+void KeptIndex::NoteAsked(Mask asked) {
+  const std::uint64_t now = asked_.fetch_add(1, std::memory_order_relaxed) + 1;
+  for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
+    if ((asked >> a & 1) != 0) asked_at_[a].store(now, std::memory_order_relaxed);
+  }
+}
+
+std::optional<KeptIndex::Mask> KeptIndex::Choose(Mask asked, std::uint64_t items,
+                                                 std::uint64_t log_bytes) const {
+  const auto fits = [&](Mask mask) {
+    return log_bytes + AttributeIndex::BytesFor(items, key_size_, attributes_, mask) <= budget_;
+  };
+  if (!AttributeIndex::CanBe(items) || !fits(asked)) return {};
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
+    if ((asked >> a & 1) == 0 && asked_at_[a] > 0) others.push_back(a);
+  }
+  std::sort(others.begin(), others.end(),
+            [&](std::uint32_t x, std::uint32_t y) { return asked_at_[x] > asked_at_[y]; });
+  Mask mask = asked;
+  for (const std::uint32_t a : others) {
+    if (!fits(mask | Mask{1} << a)) break;
+    mask |= Mask{1} << a;
+  }
+  return mask;
+}
+
+KeptIndex::Plan KeptIndex::Begin(Mask asked, std::uint64_t items, std::uint64_t version,
+                                 const TableMaintenance& table) {
+  NoteAsked(asked);
+  const bool whole = table.LogIsWhole();
+  if (index_ != nullptr && index_->version() != version) {
+    if (!whole) scanned_.reset();
+    if (!whole || index_->IsWorn() || index_->bytes() + log_bytes_ > budget_) Set(nullptr);
+  }
+  const std::uint64_t room = LogRoomFor(items);
+  const std::uint64_t log_bytes = table.LogBytes(room, KeyWords(key_size_));
+  Plan plan;
+  if (index_ != nullptr && index_->Has(asked)) {
+    plan = {.follows = true, .log_room = room};
+  } else if (!Choose(asked, items, log_bytes)) {
+    return {};
+  } else if (index_ != nullptr && !lacked_) {
+    lacked_ = true;
+    return {};
+  } else {
+    plan.makes = index_ != nullptr || (scanned_ && (whole || scanned_ == version));
+    plan.log_room = room;
+  }
+  log_bytes_ = log_bytes;
+  return plan;
+}
+
+bool KeptIndex::Take(const Plan& plan, Mask asked, const HeldItems& items,
+                     const std::uint64_t* hash_seed, ThreadPool* threads) {
+  if (plan.log_room == 0) return false;
+  if (items.of_logged()) {
+    const AttributeIndex::Changes changes = index_->Read(items, threads);
+    {
+      const std::unique_lock lock(mutex_);
+      index_->Follow(changes, threads);
+    }
+    followed_.fetch_add(1, std::memory_order_relaxed);
+    KeepToBudget(asked);
+    return true;
+  }
+  const bool again = items.log_was_whole() || scanned_ == items.version() ||
+                     (index_ != nullptr && index_->version() == items.version());
+  Set(nullptr);  // a log has begun that is not its own
+  scanned_ = items.version();
+  if (!plan.makes || !again) return false;
+  const std::optional<Mask> mask = Choose(asked, items.count(), log_bytes_);
+  if (!mask) return false;
+  Set(std::make_unique<AttributeIndex>(items, key_size_, hash_seed, attributes_, *mask, threads));
+  made_.fetch_add(1, std::memory_order_relaxed);
+  lacked_ = false;
+  return true;
+}
+
+void KeptIndex::KeepToBudget(Mask asked) {
+  while (index_->bytes() + log_bytes_ > budget_) {
+    std::optional<std::uint32_t> oldest;
+    for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
+      const bool may_go = ((index_->mask() & ~asked) >> a & 1) != 0;
+      if (may_go && (!oldest || asked_at_[a] < asked_at_[*oldest])) oldest = a;
+    }
+    if (!oldest) return;
+    const std::unique_lock lock(mutex_);
+    index_->Drop(*oldest);
+  }
+}
+
+void KeptIndex::Set(std::unique_ptr<AttributeIndex> index) {
+  const std::unique_lock lock(mutex_);
+  index_.swap(index);
+}
+
+void KeptIndex::Drop() {
+  Set(nullptr);
+  scanned_.reset();
+}
+
+void KeptIndex::AddTo(StoreStats* stats) {
+  stats->search_indexes_made = made_;
+  stats->search_index_updates = followed_;
+  const std::shared_lock lock(mutex_);
+  stats->search_index_bytes = log_bytes_ + (index_ == nullptr ? 0 : index_->bytes());
+}
+
+}  // namespace gpm

@@ -1,0 +1,110 @@
+#ifndef GPM_ENGINE_KEPT_INDEX_H_
+#define GPM_ENGINE_KEPT_INDEX_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <vector>
+
+#include "engine/attribute_index.h"
+#include "engine/held_items.h"
+#include "engine/maintenance.h"
+#include "gpmstore/search.h"
+#include "gpmstore/stats.h"
+
+namespace gpm {
+
+/// The index that searches of a store keep from one to the next: when it is made, how it follows
+/// the batches that change items, what is in it, and when it goes.
+///
+/// - It is made by the second of two searches that had to look at all items, if it could have
+///   followed what changed between them; of the attributes that searches asked for, those asked for
+///   last first, as far as the budget goes. One that lacks attributes is made anew by the second
+///   search that wants them.
+/// - It follows: a search that finds it out of date brings it to the state of its own instant. For
+///   that, executor cpu logs the keys of changed items (ChangeLog), from the index's instant on.
+///   Other executors do not, and there an index is of use until something changes.
+/// - It is dropped, and made anew as the first time, when more changed than the log has room for
+///   (a sixteenth of the items, and some thousand), and when an error left it half done; at once,
+///   when many of its rows are late or vacant (AttributeIndex::IsWorn). Growth changes no item.
+/// - When it outgrows the budget, the attribute goes that was asked for the longest ago, but for
+///   those of the search at hand. Where that does not help, all of it goes, before the next change
+///   is followed: until then it takes more than the budget by what the log had room for.
+///
+/// Invariants:
+///  1. The table's change log, if there is one, began at the instant of `index_`, or, where that is
+///     null, of the last search that looked at all items (`scanned_`).
+///  2. Who has the turn (Snapshots::Turn) alone changes it, and so sees it stay as it is; `mutex_`
+///     keeps readers without the turn out meanwhile. Nothing that is traced is done under it.
+///
+/// Thread safety: Use and AddTo from any thread; the others by who has the turn.
+class KeptIndex {
+ public:
+  using Mask = AttributeIndex::Mask;
+
+  /// @param budget bytes of index and log, at most; 0: there is none @param attributes outlive it
+  KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes)
+      : budget_(budget), key_size_(key_size), attributes_(attributes) {}
+
+  bool enabled() const { return budget_ > 0; }
+  static Mask AskedBy(std::span<const Query> queries);
+
+  /// Calls use(index), if it is of the state with this Admission::changers, and has what is asked
+  /// for. @return whether it is
+  template <class UseIndex>
+  bool Use(Mask asked, std::uint64_t version, const UseIndex& use) {
+    const std::shared_lock lock(mutex_);
+    if (index_ == nullptr || index_->version() != version || !index_->Has(asked)) return false;
+    NoteAsked(asked);
+    use(*index_);
+    return true;
+  }
+
+  /// What a search does that can't use it as it is.
+  struct Plan {
+    bool follows = false;        ///< it wants what changed, and no more
+    bool makes = false;          ///< it may make an index, of all items
+    std::uint64_t log_room = 0;  ///< of the log that begins at its instant; 0: none does
+  };
+  /// @param items in the store, about @param version Admission::changers
+  Plan Begin(Mask asked, std::uint64_t items, std::uint64_t version, const TableMaintenance& table);
+  /// Follows, or makes an index, by what was held for the plan. @param hash_seed the pool's
+  /// @return whether there is an index of that instant that has what is asked for
+  /// @throws std::bad_alloc; then Drop is to be called
+  bool Take(const Plan& plan, Mask asked, const HeldItems& items, const std::uint64_t* hash_seed,
+            ThreadPool* threads);
+  /// It has missed something, or may have.
+  void Drop();
+
+  void AddTo(StoreStats* stats);
+
+ private:
+  /// Of the attributes that were asked for, what is to be indexed; nothing where that is too much.
+  std::optional<Mask> Choose(Mask asked, std::uint64_t items, std::uint64_t log_bytes) const;
+  void NoteAsked(Mask asked);
+  /// Drops attributes that are not asked for, while it takes too much.
+  void KeepToBudget(Mask asked);
+  void Set(std::unique_ptr<AttributeIndex> index);
+
+  const std::uint64_t budget_;
+  const std::uint32_t key_size_;
+  const std::span<const Attribute> attributes_;
+  std::shared_mutex mutex_;
+  std::unique_ptr<AttributeIndex> index_;  ///< or null
+  std::atomic<std::uint64_t> asked_{0};    ///< times that anything was asked for
+  /// Which of those was the last one, by attribute; 0: none was.
+  std::atomic<std::uint64_t> asked_at_[kMaxAttributes] = {};
+  std::atomic<std::uint64_t> made_{0};
+  std::atomic<std::uint64_t> followed_{0};
+  std::atomic<std::uint64_t> log_bytes_{0};
+  // Of who has the turn.
+  std::optional<std::uint64_t> scanned_;  ///< state of the last search of all items, without index
+  bool lacked_ = false;                   ///< attributes that a search wanted, since it was made
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_KEPT_INDEX_H_
