@@ -21,6 +21,9 @@ void AddPeersCommand(CLI::App& program);
 /// `workloads`: throughput and latency of our store over batch sizes, beside their bound.
 void AddWorkloadsCommand(CLI::App& program);
 
+/// `paper`: what a figure of GPHash's evaluation shows, of our store.
+void AddPaperCommand(CLI::App& program);
+
 /// `user`: a workload from a cold start with default options, as users meet it, beside `workloads`.
 void AddUserCommand(CLI::App& program);
 

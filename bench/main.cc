@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   gpm::bench::AddCpuCommand(program);
   gpm::bench::AddPeersCommand(program);
   gpm::bench::AddWorkloadsCommand(program);
+  gpm::bench::AddPaperCommand(program);
   gpm::bench::AddUserCommand(program);
   gpm::bench::AddAblationCommand(program);
   gpm::bench::AddRecoveryCommand(program);
