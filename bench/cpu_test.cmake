@@ -15,5 +15,5 @@ foreach(peer libcuckoo unordered_map)
   endif()
 endforeach()
 
-refuse_bench("no such peer; there are libcuckoo, unordered_map, and none" cpu ${small} --peer std)
+refuse_bench("no such peer; there are dash, libcuckoo, unordered_map, and none" cpu ${small} --peer std)
 refuse_bench("compiled for values of 128" cpu ${small} --peer libcuckoo --value-size 32)

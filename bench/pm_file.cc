@@ -38,7 +38,7 @@ int Populate(std::byte* address, std::uint64_t bytes) {
 
 }  // namespace
 
-PmFile::PmFile(std::uint64_t bytes) : bytes_(bytes) {
+PmFile::PmFile(std::uint64_t bytes, For user) : bytes_(bytes), user_(user) {
   const std::string folder = std::filesystem::path(TemporaryPoolPath()).parent_path();
   const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   int error = fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0 ? errno : 0;
@@ -55,6 +55,7 @@ PmFile::PmFile(std::uint64_t bytes) : bytes_(bytes) {
                 fmt::format("a file of {} bytes in {}: {}", bytes, folder, std::strerror(error)));
   }
   memory_ = static_cast<std::byte*>(address);
+  if (user_ == For::kCpu) return;
   try {
     RegisterHostMemory(memory_, bytes_);
   } catch (...) {
@@ -64,7 +65,7 @@ PmFile::PmFile(std::uint64_t bytes) : bytes_(bytes) {
 }
 
 PmFile::~PmFile() {
-  UnregisterHostMemory(memory_);
+  if (user_ == For::kGpu) UnregisterHostMemory(memory_);
   munmap(memory_, bytes_);
 }
 

@@ -6,12 +6,14 @@
 
 namespace gpm::bench {
 
-/// Zero bytes of a file without a name, where the store's own pools lie by default, mapped so that
-/// kernels read and write them (UVA): what stands for PM.
+/// Zero bytes of a file without a name, where the store's own pools lie by default, mapped, and by
+/// default so that kernels read and write them (UVA): what stands for PM.
 class PmFile {
  public:
+  enum class For { kGpu, kCpu };  ///< who is to reach it
+
   /// @throws Error(kIo) when there is no room, Error(kUnsupported) when the GPU can't reach it
-  explicit PmFile(std::uint64_t bytes);
+  explicit PmFile(std::uint64_t bytes, For user = For::kGpu);
   ~PmFile();
   PmFile(const PmFile&) = delete;
   PmFile& operator=(const PmFile&) = delete;
@@ -20,6 +22,7 @@ class PmFile {
 
  private:
   std::uint64_t bytes_;
+  For user_;
   std::byte* memory_ = nullptr;
 };
 

@@ -412,6 +412,34 @@ TEST_P(PeersTest, ManyBatchesAgreeWithAModel) {
   }
 }
 
+/// As published, without splits: displacement and stash come before a refusal (GPHash, FAST 2025,
+/// figure 7: 85% of the table, just before segments are split).
+TEST(DashTest, ASegmentIsNearlyFullWhenItRefuses) {
+  if (TestMemory() != Memory::kHost) GTEST_SKIP() << "a table on the CPU";
+  constexpr std::uint64_t kSegmentItems = 924;
+  constexpr int kSegments = 100;
+  double fill = 0;
+  for (int segment = 0; segment < kSegments; ++segment) {
+    const auto table =
+        FindPeer("dash", Memory::kHost).make({.items = 600, .max_batch = 1, .value_bytes = 16});
+    std::uint64_t inserted = 0;
+    for (Result result = Result::kOk; result == Result::kOk; ++inserted) {
+      const std::uint64_t key = test::Mix(test::TestSeed() + inserted + segment * 100'000ull);
+      const Bytes value(16);
+      Batch batch;
+      batch.op = Op::kInsert;
+      batch.keys = std::as_bytes(std::span(&key, 1));
+      batch.values = value;
+      batch.results = std::span(&result, 1);
+      table->Apply(batch);
+    }
+    fill += static_cast<double>(inserted - 1) / kSegmentItems / kSegments;
+  }
+  std::printf("fill when an insert is first refused: %.3f\n", fill);
+  EXPECT_GT(fill, 0.95);  // 0.94 without displacement, 0.82 without stash
+  EXPECT_LE(fill, 1.0);
+}
+
 std::vector<std::string> Contestants() {
   std::vector<std::string> names = PeerNames(TestMemory());
   names.push_back(kStore);
