@@ -150,9 +150,10 @@ class ShardedStore::Impl {
     });
   }
 
+  // First: where there is no memory for it, there is nothing yet that has to be removed.
+  const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
   ShardFolder folder_;
   std::unique_ptr<ShardSet> set_;
-  const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
   std::mutex turn_;
   std::shared_mutex use_;
   std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others
