@@ -70,7 +70,7 @@ Admission::Alone::~Alone() {
 
 bool Admission::Alone::IsAwaited() const {
   const MutexLock lock(admission_.mutex_);
-  return admission_.entering_ > 0;
+  return admission_.entering_ > 0 || admission_.alone_asked_ - admission_.alone_ended_ > 1;
 }
 
 Admission::Entered::Entered(Admission& admission) : admission_(admission), lock_(admission.mutex_) {

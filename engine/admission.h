@@ -91,7 +91,7 @@ class Admission {
     ~Alone() GPM_RELEASE();
     Alone(const Alone&) = delete;
     Alone& operator=(const Alone&) = delete;
-    /// Whether batches, or others who enter, wait for its end.
+    /// Whether anybody waits for its end, to enter or to be alone.
     bool IsAwaited() const;
 
    private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "engine/store_impl.h"
@@ -17,7 +18,10 @@ namespace gpm {
 /// What is next follows from the store as it then is.
 class Compaction {
  public:
-  explicit Compaction(StoreImpl& store) : store_(store) {}
+  explicit Compaction(StoreImpl& store) : store_(store) { ++store_.compactions_; }
+  ~Compaction() { --store_.compactions_; }
+  Compaction(const Compaction&) = delete;
+  Compaction& operator=(const Compaction&) = delete;
 
   /// @return whether there is more to do
   bool Turn() GPM_REQUIRES(store_state);
@@ -162,8 +166,8 @@ void StoreImpl::Compact() {
       const Admission::Alone alone(admission_, Admission::Telling::kLater);
       if (closed()) return;
       if (ExportHoldsCells()) continue;
+      compaction_cut_off_ = false;
       more = compaction.Turn();
-      compaction_unfinished_ = more;
       compaction.SetAwaited(more && alone.IsAwaited());
     }
     compaction.LetOthersRun();
@@ -171,7 +175,8 @@ void StoreImpl::Compact() {
 }
 
 bool StoreImpl::IsToCompact() const {
-  if (compaction_unfinished_) return true;
+  if (compactions_ > 0) return false;  // somebody does so, in turns
+  if (compaction_cut_off_) return true;
   if (space_.items() >= most_to_compact_) return false;
   const std::uint64_t slots = space_.Capacity();
   return static_cast<double>(space_.items()) < compact_below_ * static_cast<double>(slots) &&
@@ -186,28 +191,34 @@ void StoreImpl::CompactIfSparse() noexcept {
       return !closed() && !scope_is_open && health_.usable() && !admission_.left_behind() &&
              !space_.epochs().holds_cells();
     };
-    Compaction compaction(*this);
-    std::uint64_t slots = 0;  // before the first turn
+    std::optional<Compaction> compaction;  // from the first turn on
+    std::uint64_t slots = 0;               // before it
+    const auto goes_on = [&](bool scope_is_open) GPM_REQUIRES(store_state) {
+      const bool goes = may(scope_is_open);
+      if (!compaction) return goes && IsToCompact();
+      compaction_cut_off_ = !goes;
+      return goes;
+    };
     bool more = true;
     while (more) {
       {
         const Admission::Entered entered(admission_);
-        if (!may(entered.HasOpenScope()) || (slots == 0 && !IsToCompact())) return;
+        if (!goes_on(entered.HasOpenScope())) return;
       }
       {
         const Admission::Alone alone(admission_, Admission::Telling::kLater);
-        if (!may(false) || (slots == 0 && !IsToCompact())) return;
-        if (slots == 0) {
+        if (!goes_on(false)) return;
+        if (!compaction) {
+          compaction.emplace(*this);
           slots = space_.Capacity();
           most_to_compact_ = space_.items() / 4 * 3;
+          compaction_cut_off_ = false;
         }
-        compaction_unfinished_ = false;  // should it fail
-        more = compaction.Turn();
-        compaction_unfinished_ = more;
-        compaction.SetAwaited(more && alone.IsAwaited());
+        more = compaction->Turn();
+        compaction->SetAwaited(more && alone.IsAwaited());
         if (space_.Capacity() < slots) most_to_compact_ = ~std::uint64_t{0};
       }
-      compaction.LetOthersRun();
+      compaction->LetOthersRun();
     }
   } catch (const std::exception& error) {  // the batch that it came behind has ended well
     log_.Add(LogLevel::kWarning, [&] { return fmt::format("not compacted: {}", error.what()); });

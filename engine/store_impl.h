@@ -280,7 +280,8 @@ class StoreImpl {
   double displacing_seconds_ GPM_GUARDED_BY(store_state) = 0;
   /// CompactIfSparse compacted in vain: not again with so many items, or more.
   std::uint64_t most_to_compact_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
-  bool compaction_unfinished_ GPM_GUARDED_BY(store_state) = false;
+  std::atomic<unsigned> compactions_{0};  ///< under way, in turns
+  bool compaction_cut_off_ GPM_GUARDED_BY(store_state) = false;
   bool logged_want_of_space_ GPM_GUARDED_BY(store_state) = false;
   const HomeProcess process_;
   StoreImpl* next_abandoned_ = nullptr;

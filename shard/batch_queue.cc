@@ -12,10 +12,11 @@ namespace gpm {
 
 class BatchQueue::FlightTicket final : public Ticket::State {
  public:
-  FlightTicket(const HomeProcess& process, std::future<void> ended)
-      : process_(process), ended_(std::move(ended)) {}
+  FlightTicket(const HomeProcess& process, std::shared_ptr<Log> log, std::future<void> ended)
+      : process_(process), log_(std::move(log)), ended_(std::move(ended)) {}
   void Wait() override {
     process_.Check();
+    const Log::TellsAtEnd tells(*log_);
     ended_.get();
   }
   bool Done() override {
@@ -25,11 +26,12 @@ class BatchQueue::FlightTicket final : public Ticket::State {
 
  private:
   const HomeProcess process_;
+  const std::shared_ptr<Log> log_;
   const std::shared_future<void> ended_;
 };
 
-BatchQueue::BatchQueue(ShardSet& set, CarryOut carry_out)
-    : set_(set), carry_out_(std::move(carry_out)) {}
+BatchQueue::BatchQueue(ShardSet& set, std::shared_ptr<Log> log, CarryOut carry_out)
+    : set_(set), log_(std::move(log)), carry_out_(std::move(carry_out)) {}
 
 BatchQueue::~BatchQueue() {
   {
@@ -64,7 +66,7 @@ class BatchQueue::Place {
 Ticket BatchQueue::Begin(const Batch& batch) {
   const Place place(*this);
   Flight flight{std::make_unique<DividedBatch>(set_, batch), {}};
-  auto state = std::make_unique<FlightTicket>(set_.process(), flight.ended.get_future());
+  auto state = std::make_unique<FlightTicket>(set_.process(), log_, flight.ended.get_future());
   MutexLock lock(mutex_);
   if (HasThread()) {
     flights_.push_back(std::move(flight));

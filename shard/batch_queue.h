@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "engine/log.h"
 #include "gpmstore/store.h"
 #include "pm/mutex.h"
 #include "shard/divided_batch.h"
@@ -31,8 +32,9 @@ class BatchQueue {
   static constexpr std::uint64_t kMost = 2;
 
   using CarryOut = std::function<void(DividedBatch& batch)>;
+  /// @param log who waits for a batch tells it what was added
   /// @param carry_out what the thread does with each batch
-  BatchQueue(ShardSet& set, CarryOut carry_out);
+  BatchQueue(ShardSet& set, std::shared_ptr<Log> log, CarryOut carry_out);
   ~BatchQueue();  ///< carries out what has begun. REQUIRES: not in a child of the process
   BatchQueue(const BatchQueue&) = delete;
   BatchQueue& operator=(const BatchQueue&) = delete;
@@ -59,6 +61,7 @@ class BatchQueue {
   void Finish(Flight& flight) noexcept;
 
   ShardSet& set_;
+  const std::shared_ptr<Log> log_;
   const CarryOut carry_out_;
   Mutex mutex_;
   std::condition_variable changed_;  ///< when what follows does

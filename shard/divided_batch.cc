@@ -64,8 +64,8 @@ void DividedBatch::CarryOut(ShardSet::Call call) {
   } catch (...) {
     const std::exception_ptr failure = std::current_exception();
     try {
-      BringBack();            // of the others
-    } catch (const Error&) {  // the first one says more
+      BringBack();   // of the others
+    } catch (...) {  // the first one says more
     }
     std::rethrow_exception(failure);
   }

@@ -1,46 +1,80 @@
 #include "shard/export_gate.h"
 
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <thread>
+
 #include "gpmstore/error.h"
 
 namespace gpm {
 
-void ExportGate::RefuseExporter() {
-  if (exporter_ != std::this_thread::get_id()) return;
-  throw Error(ErrorCode::kBusy,
-              "this waits until the store's export has ended, and the calling thread has that "
-              "open; end it first");
+struct ExportGate::State {
+  std::mutex mutex;
+  std::condition_variable changed;          ///< when what follows does
+  std::optional<std::thread::id> exporter;  ///< who began the export that is open
+  std::uint64_t exports_waiting = 0;
+  std::uint64_t keeping_out = 0;
+  std::uint64_t keepers_waiting = 0;
+  std::uint64_t keepers_first = 0;  ///< so many go before the next export
+
+  /// @throws Error(kBusy) when the calling thread has an export open
+  void RefuseExporter() const {
+    if (exporter != std::this_thread::get_id()) return;
+    throw Error(ErrorCode::kBusy,
+                "this waits until the store's export has ended, and the calling thread has that "
+                "open; end it first");
+  }
+  void End() {
+    const std::lock_guard lock(mutex);
+    exporter.reset();
+    keepers_first = keepers_waiting;
+    changed.notify_all();
+  }
+};
+
+ExportGate::ExportGate() : state_(std::make_unique<State>()) {}
+ExportGate::~ExportGate() {
+  if (!process_.IsThis()) static_cast<void>(state_.release());
 }
 
 ExportGate::KeepsOut::KeepsOut(ExportGate& gate) : gate_(gate) {
-  MutexLock lock(gate.mutex_);
-  gate.RefuseExporter();
-  gate.changed_.wait(lock.native(), [&]() GPM_REQUIRES(gate.mutex_) { return !gate.exporter_; });
-  ++gate.keeping_out_;
+  State& state = *gate.state_;
+  std::unique_lock lock(state.mutex);
+  state.RefuseExporter();
+  ++state.keepers_waiting;
+  state.changed.wait(lock, [&] {
+    return !state.exporter && (state.exports_waiting == 0 || state.keepers_first > 0);
+  });
+  --state.keepers_waiting;
+  if (state.keepers_first > 0) --state.keepers_first;
+  ++state.keeping_out;
 }
 
 ExportGate::KeepsOut::~KeepsOut() {
-  const MutexLock lock(gate_.mutex_);
-  --gate_.keeping_out_;
-  gate_.changed_.notify_all();
+  State& state = *gate_.state_;
+  const std::lock_guard lock(state.mutex);
+  --state.keeping_out;
+  state.changed.notify_all();
 }
 
 std::shared_ptr<void> ExportGate::Begin(const std::shared_ptr<ExportGate>& gate) {
+  State& state = *gate->state_;
   {
-    MutexLock lock(gate->mutex_);
-    gate->RefuseExporter();
-    gate->changed_.wait(lock.native(), [&]() GPM_REQUIRES(gate->mutex_) {
-      return !gate->exporter_ && gate->keeping_out_ == 0;
+    std::unique_lock lock(state.mutex);
+    state.RefuseExporter();
+    ++state.exports_waiting;
+    state.changed.wait(lock, [&] {
+      return !state.exporter && state.keeping_out == 0 && state.keepers_first == 0;
     });
-    gate->exporter_ = std::this_thread::get_id();
+    --state.exports_waiting;
+    state.exporter = std::this_thread::get_id();
   }
-  const auto end = [](ExportGate* open) {
-    if (!open->process_.IsThis()) return;  // nobody waits, and the lock may be held for ever
-    const MutexLock lock(open->mutex_);
-    open->exporter_.reset();
-    open->changed_.notify_all();
-  };
   // (Should there be no memory for it, the deleter is called.)
-  return std::shared_ptr<void>(gate.get(), [gate, end](void*) { end(gate.get()); });
+  return std::shared_ptr<void>(&state, [gate](void*) {
+    if (gate->process_.IsThis()) gate->state_->End();  // else nobody waits for it
+  });
 }
 
 }  // namespace gpm

@@ -1,14 +1,9 @@
 #ifndef GPM_SHARD_EXPORT_GATE_H_
 #define GPM_SHARD_EXPORT_GATE_H_
 
-#include <condition_variable>
-#include <cstdint>
 #include <memory>
-#include <optional>
-#include <thread>
 
 #include "engine/home_process.h"
-#include "pm/mutex.h"
 
 namespace gpm {
 
@@ -16,9 +11,16 @@ namespace gpm {
 /// has ended. Such a call waits here first, where it holds nothing that the exporter's own batches
 /// need; and none of them is under way in any shard when an export begins.
 ///
+/// Neither side starves: who waited while an export was open goes before the next one.
+///
 /// Thread safety: any thread.
 class ExportGate {
  public:
+  ExportGate();
+  ~ExportGate();
+  ExportGate(const ExportGate&) = delete;
+  ExportGate& operator=(const ExportGate&) = delete;
+
   /// Waits until no export is open, and lets none begin during its life.
   class KeepsOut {
    public:
@@ -37,13 +39,9 @@ class ExportGate {
   static std::shared_ptr<void> Begin(const std::shared_ptr<ExportGate>& gate);
 
  private:
-  void RefuseExporter() GPM_REQUIRES(mutex_);
-
+  struct State;
   const HomeProcess process_;
-  Mutex mutex_;
-  std::condition_variable changed_;                                 ///< when what follows does
-  std::optional<std::thread::id> exporter_ GPM_GUARDED_BY(mutex_);  ///< who began the one
-  std::uint64_t keeping_out_ GPM_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<State> state_;  ///< in a child of the process, nobody's: threads may wait in it
 };
 
 }  // namespace gpm

@@ -43,6 +43,19 @@ std::vector<std::string> PathsOf(const ShardFolder& folder, std::uint64_t genera
   return paths;
 }
 
+/// The user's log, and what shards get in its place, who tell it while this store holds locks: it
+/// keeps what they say until the user's can be told.
+std::shared_ptr<Log> KeepLog(OpenOptions* open) {
+  auto log = std::make_shared<Log>(std::move(open->log));
+  open->log = nullptr;
+  if (log->enabled()) {
+    open->log = [log](LogLevel level, std::string_view message) {
+      log->Add(level, [&] { return std::string(message); });
+    };
+  }
+  return log;
+}
+
 std::string SnapshotPath(const std::string& folder, std::uint32_t shard) {
   return fmt::format("{}/{:04}.snap", folder, shard);
 }
@@ -98,8 +111,9 @@ class ShardedStore::Impl {
   };
 
   /// Opens the store in a folder.
-  Impl(const std::string& path, const OpenOptions& open, const ShardOptions& options)
-      : folder_(path, ShardFolder::Use::kWrite) {
+  Impl(const std::string& path, const OpenOptions& open, const ShardOptions& options,
+       std::shared_ptr<Log> log)
+      : log_(std::move(log)), folder_(path, ShardFolder::Use::kWrite) {
     const std::uint32_t shards = folder_.manifest().shards();
     RequireShards(path, folder_.manifest(), options.shards);
     folder_.RequirePools();
@@ -114,8 +128,9 @@ class ShardedStore::Impl {
 
   /// Creates one of pools that `make` makes. @param seed of the partition
   Impl(const std::string& path, std::uint32_t shards, std::array<std::uint64_t, 2> seed,
-       const OpenOptions& open, const std::function<Store(std::uint32_t, const std::string&)>& make)
-      : folder_(path, ShardFolder::Use::kCreate) {
+       const OpenOptions& open, std::shared_ptr<Log> log,
+       const std::function<Store(std::uint32_t, const std::string&)>& make)
+      : log_(std::move(log)), folder_(path, ShardFolder::Use::kCreate) {
     try {
       Manifest manifest;
       manifest.uuid = NewUuid();
@@ -138,13 +153,15 @@ class ShardedStore::Impl {
 
   ShardSet& set() { return *set_; }
   BatchQueue& in_flight() { return *in_flight_; }
+  Log& log() { return *log_; }
+  const std::shared_ptr<Log>& shared_log() const { return log_; }
   const ShardFolder& folder() const { return folder_; }
   std::uint32_t shards() const { return folder_.manifest().shards(); }
   const std::shared_ptr<ExportGate>& exports() const { return exports_; }
 
  private:
   void MakeQueue() {
-    in_flight_ = std::make_unique<BatchQueue>(*set_, [this](DividedBatch& batch) {
+    in_flight_ = std::make_unique<BatchQueue>(*set_, log_, [this](DividedBatch& batch) {
       const Beside beside = Beside::InFlight(*this);
       batch.CarryOut(ApplyTo);
     });
@@ -152,6 +169,7 @@ class ShardedStore::Impl {
 
   // First: where there is no memory for it, there is nothing yet that has to be removed.
   const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
+  const std::shared_ptr<Log> log_;
   ShardFolder folder_;
   std::unique_ptr<ShardSet> set_;
   std::mutex turn_;
@@ -171,12 +189,21 @@ ShardedStore& ShardedStore::operator=(ShardedStore&& other) noexcept {
   return *this;
 }
 
-ShardedStore::~ShardedStore() = default;
+ShardedStore::~ShardedStore() {
+  try {
+    Close();
+  } catch (...) {
+    // A destructor can't report it; Close can.
+  }
+}
 
 ShardedStore ShardedStore::Create(const std::string& folder, const CreateOptions& create,
-                                  const ShardOptions& options, const OpenOptions& open) {
+                                  const ShardOptions& options, const OpenOptions& given) {
   ValidateShardCount(options.shards);
-  ValidateForShards(open);
+  ValidateForShards(given);
+  OpenOptions open = given;
+  const std::shared_ptr<Log> log = KeepLog(&open);
+  const Log::TellsAtEnd tells(*log);
   std::array<std::uint64_t, 2> seed{};
   std::random_device random;
   for (std::size_t i = 0; i < seed.size(); ++i) {
@@ -184,16 +211,19 @@ ShardedStore ShardedStore::Create(const std::string& folder, const CreateOptions
                                : std::uint64_t{random()} << 32 | random();
   }
   return ShardedStore(std::make_unique<Impl>(
-      folder, options.shards, seed, open, [&](std::uint32_t shard, const std::string& path) {
+      folder, options.shards, seed, open, log, [&](std::uint32_t shard, const std::string& path) {
         return Store::Create(path, ShareOf(create, shard, options.shards),
                              ShareOf(open, options, shard, options.shards));
       }));
 }
 
-ShardedStore ShardedStore::Open(const std::string& folder, const OpenOptions& open,
+ShardedStore ShardedStore::Open(const std::string& folder, const OpenOptions& given,
                                 const ShardOptions& options) {
-  ValidateForShards(open);
-  return ShardedStore(std::make_unique<Impl>(folder, open, options));
+  ValidateForShards(given);
+  OpenOptions open = given;
+  const std::shared_ptr<Log> log = KeepLog(&open);
+  const Log::TellsAtEnd tells(*log);
+  return ShardedStore(std::make_unique<Impl>(folder, open, options, log));
 }
 
 ShardedStore ShardedStore::OpenOrCreate(const std::string& folder, const CreateOptions& create,
@@ -251,12 +281,14 @@ std::uint32_t ShardedStore::ShardOf(std::span<const std::byte> key) const {
 
 std::uint64_t ShardedStore::Apply(const Batch& batch) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Beside beside(impl);
   return impl.set().Run(batch, ApplyTo);
 }
 
 Ticket ShardedStore::ApplyAsync(const Batch& batch) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   ShardSet& set = impl.set();
   if (set.count() == 1) return set.store(set.first()).ApplyAsync(batch);
   set.Validate(batch);
@@ -271,6 +303,7 @@ std::uint64_t ShardedStore::Find(std::span<const std::byte> keys, std::span<std:
 std::uint64_t ShardedStore::Insert(std::span<const std::byte> keys,
                                    std::span<const std::byte> values, std::span<Result> results) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Beside beside(impl);
   return impl.set().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
                         InsertInto);
@@ -279,6 +312,7 @@ std::uint64_t ShardedStore::Insert(std::span<const std::byte> keys,
 std::uint64_t ShardedStore::BulkLoad(std::span<const std::byte> keys,
                                      std::span<const std::byte> values, std::span<Result> results) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Beside beside(impl);
   return impl.set().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
                         BulkLoadInto);
@@ -322,24 +356,28 @@ std::uint64_t ShardedStore::Accumulate(std::span<const std::byte> keys, Element 
 
 bool ShardedStore::Get(std::span<const std::byte> key, std::span<std::byte> value) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Beside beside(impl);
   return impl.set().InShard(ShardOf(key), [&](Store& store) { return store.Get(key, value); });
 }
 
 Result ShardedStore::Put(std::span<const std::byte> key, std::span<const std::byte> value) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Beside beside(impl);
   return impl.set().InShard(ShardOf(key), [&](Store& store) { return store.Put(key, value); });
 }
 
 bool ShardedStore::Delete(std::span<const std::byte> key) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Beside beside(impl);
   return impl.set().InShard(ShardOf(key), [&](Store& store) { return store.Delete(key); });
 }
 
 void ShardedStore::Reserve(std::uint64_t items) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   impl.set().ForAll([&](std::uint32_t shard) {
@@ -349,6 +387,7 @@ void ShardedStore::Reserve(std::uint64_t items) {
 
 void ShardedStore::Compact() {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
@@ -356,6 +395,7 @@ void ShardedStore::Compact() {
 
 void ShardedStore::ForEach(const Store::Visitor& visit) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const Impl::Alone alone(impl);
   for (std::uint32_t i = 0; i < impl.shards(); ++i) {
     impl.set().InShard(i, [&](Store& store) { store.ForEach(visit); });
@@ -364,6 +404,7 @@ void ShardedStore::ForEach(const Store::Visitor& visit) {
 
 SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOptions& options) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   std::vector<SearchResult> parts(impl.shards());
@@ -376,6 +417,7 @@ SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOp
 
 std::uint64_t ShardedStore::EraseWhere(const Query& query) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Beside beside(impl);
   std::atomic<std::uint64_t> erased{0};
@@ -386,6 +428,7 @@ std::uint64_t ShardedStore::EraseWhere(const Query& query) {
 
 Exporter ShardedStore::Export(const ExportOptions& options) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   if (!options.changed_since.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "export: snapshots of several shards keep no track of changes");
@@ -403,6 +446,7 @@ Exporter ShardedStore::Export(const ExportOptions& options) {
 
 SnapshotResult ShardedStore::Snapshot(const std::string& path) {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   const ExportGate::KeepsOut no_export(*impl.exports());
   const Impl::Alone alone(impl);
   RequireNoFile(path);
@@ -431,8 +475,11 @@ SnapshotResult ShardedStore::Snapshot(const std::string& path) {
 }
 
 ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::string& folder,
-                                   const OpenOptions& open, const ShardOptions& options) {
-  ValidateForShards(open);
+                                   const OpenOptions& given, const ShardOptions& options) {
+  ValidateForShards(given);
+  OpenOptions open = given;
+  const std::shared_ptr<Log> log = KeepLog(&open);
+  const Log::TellsAtEnd tells(*log);
   const ShardFolder from(snapshot, ShardFolder::Use::kRead);
   const Manifest& manifest = from.manifest();
   RequireShards(snapshot, manifest, options.shards);
@@ -444,7 +491,7 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
         fmt::format("{}: not the snapshot of shard {}: it was taken of another pool", file, i));
   }
   return ShardedStore(std::make_unique<Impl>(
-      folder, manifest.shards(), manifest.hash_seed, open,
+      folder, manifest.shards(), manifest.hash_seed, open, log,
       [&](std::uint32_t shard, const std::string& path) {
         const std::string files[] = {SnapshotPath(snapshot, shard)};
         return Store::Restore(files, path, ShareOf(open, options, shard, manifest.shards()));
@@ -457,6 +504,7 @@ StoreStats ShardedStore::ShardStats(std::uint32_t shard) const {
 
 StoreStats ShardedStore::Stats() const {
   Impl& impl = Opened();
+  const Log::TellsAtEnd tells(impl.log());
   std::vector<StoreStats> stats;
   for (std::uint32_t i = 0; i < impl.shards(); ++i) stats.push_back(impl.set().store(i).Stats());
   return SumStats(stats);
@@ -464,10 +512,15 @@ StoreStats ShardedStore::Stats() const {
 
 void ShardedStore::Close() {
   if (impl_ == nullptr) return;
+  const std::shared_ptr<Log> log = impl_->shared_log();
   const std::shared_ptr<ExportGate> exports = impl_->exports();
+  std::optional<Log::TellsAtEnd> tells;
   std::optional<ExportGate::KeepsOut> no_export;
   const bool is_here = impl_->set().process().IsThis();
-  if (is_here) no_export.emplace(*exports);
+  if (is_here) {
+    tells.emplace(*log);
+    no_export.emplace(*exports);
+  }
   const std::unique_ptr<Impl> impl = std::move(impl_);
   ShardSet& set = impl->set();
   if (!is_here) return;

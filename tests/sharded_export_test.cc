@@ -178,5 +178,93 @@ TEST_P(ShardedExportTest, AChildOfTheProcessLetsGoOfIt) {
   store.Compact();
 }
 
+/// Calls that keep exports out, and overlap, do not do so for ever; nor do exports keep them out.
+TEST_P(ShardedExportTest, NeitherSideStarves) {
+  ShardedStore store = NewStore();
+  Apply(store, Op::kInsert, Numbers(0, 100), 1);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  std::atomic<std::uint64_t> searches{0};
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      const std::vector<Query> all = {{}};
+      for (; !stop; ++searches) EXPECT_EQ(store.Search(all).counts[0], 100u);
+    });
+  }
+  for (int round = 0; round < 200; ++round) EXPECT_EQ(Rest(store.Export(), 64).size(), 100u);
+  stop = true;
+  for (std::thread& other : others) other.join();
+  others.clear();
+  stop = false;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back([&] {
+      while (!stop) EXPECT_EQ(Rest(store.Export(), 64).size(), 100u);
+    });
+  }
+  for (int round = 0; round < 200; ++round) store.Reserve(100);
+  stop = true;
+  for (std::thread& other : others) other.join();
+}
+
+TEST_P(ShardedExportTest, AChildDoesNotWaitForThoseWhoWait) {
+  if (test::TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "forks lose the GPU";
+  ShardedStore store = NewStore();
+  Apply(store, Op::kInsert, Numbers(0, 100), 1);
+  auto exporter = std::make_unique<Exporter>(store.Export());
+  std::thread waits([&] { store.Compact(); });
+  while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const pid_t child = test::Fork();
+  if (child == 0) {
+    alarm(200);
+    store.Close();
+    exporter.reset();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  exporter.reset();
+  waits.join();
+}
+
+/// What the shards say is told where the store holds no lock, so that it may be called then.
+TEST_P(ShardedExportTest, TheLogMayCallTheStore) {
+  ShardedStore* called = nullptr;
+  std::uint64_t told = 0;
+  OpenOptions open = TestOpenOptions();
+  open.log = [&](LogLevel, std::string_view message) {
+    ++told;
+    EXPECT_FALSE(message.empty());
+    if (called == nullptr) return;
+    Bytes value(kValueSize);
+    const std::string key = MakeKey(0, 8);
+    static_cast<void>(called->Get(std::as_bytes(std::span(key)), value));
+    EXPECT_GE(Rest(called->Export(), 1000).size(), 1u);
+    const std::vector<Query> all = {{}};
+    EXPECT_EQ(called->Search(all).counts[0], called->Stats().items);
+  };
+  ShardedStore store =
+      ShardedStore::Create(NewPath(), Shape(8, kValueSize), {.shards = GetParam()}, open);
+  called = &store;
+  Apply(store, Op::kInsert, Numbers(0, 3000), 1);
+  const std::uint64_t told_by_apply = told;
+  TestBatch batches[3] = {{8, kValueSize}, {8, kValueSize}, {8, kValueSize}};
+  std::vector<Ticket> tickets;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    for (const std::uint64_t number : Numbers(10'000 * (i + 1), 9000)) {
+      batches[i].Add(Op::kInsert, number, 1);
+    }
+    tickets.push_back(store.ApplyAsync(batches[i].Mixed()));
+  }
+  tickets.clear();
+  if (GetParam() > 1) {  // what one shard says of such a batch is told at the next call
+    EXPECT_GT(told, told_by_apply);
+  }
+  const std::uint64_t told_by_batches = told;
+  store.Compact();
+  EXPECT_GT(told, told_by_batches);
+  called = nullptr;
+}
+
 }  // namespace
 }  // namespace gpm

@@ -41,6 +41,9 @@ struct ShardOptions {
 /// CreateOptions::initial_capacity is for all, too: each gets its part, and four standard
 /// deviations more, since a hash does not divide evenly.
 ///
+/// The log is told when a call, or the wait for a ticket, has let go of all locks (with one shard,
+/// of a ticket, at the next call): it may call the store.
+///
 /// Memory: each array of a batch is in host memory or, with executor cuda, in any GPU's; with one
 /// shard, where Store takes it. With several, a batch is copied in and out by way of memory that
 /// the store keeps: as much as the arrays of the largest batch, for each thread that called at
