@@ -147,7 +147,7 @@ TEST_P(ShardedExportTest, OthersWaitForItsEndAndBatchesGoOn) {
     store.Snapshot(snapshot);
     std::filesystem::remove_all(snapshot);
   });
-  for (std::uint64_t round = 0; round < 20; ++round) {
+  for (std::uint64_t round = 0; round < 4; ++round) {
     Exporter exporter = store.Export();
     Apply(store, Op::kUpsert, Numbers(0, 500), round);
     Apply(store, Op::kInsert, Numbers(1000 + round * 10, 10), round);
@@ -191,7 +191,7 @@ TEST_P(ShardedExportTest, NeitherSideStarves) {
       for (; !stop; ++searches) EXPECT_EQ(store.Search(all).counts[0], 100u);
     });
   }
-  for (int round = 0; round < 200; ++round) EXPECT_EQ(Rest(store.Export(), 64).size(), 100u);
+  for (int round = 0; round < 40; ++round) EXPECT_EQ(Rest(store.Export(), 64).size(), 100u);
   stop = true;
   for (std::thread& other : others) other.join();
   others.clear();
@@ -201,7 +201,7 @@ TEST_P(ShardedExportTest, NeitherSideStarves) {
       while (!stop) EXPECT_EQ(Rest(store.Export(), 64).size(), 100u);
     });
   }
-  for (int round = 0; round < 200; ++round) store.Reserve(100);
+  for (int round = 0; round < 40; ++round) store.Reserve(100);
   stop = true;
   for (std::thread& other : others) other.join();
 }
