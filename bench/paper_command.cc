@@ -1,3 +1,6 @@
+// `gpmstore_bench paper`: what some figures of GPHash's evaluation show, of this store, by the
+// parts of `workloads` and `elastic`.
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

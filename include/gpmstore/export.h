@@ -36,8 +36,8 @@ struct ExportOptions {
 };
 
 /// The items of a store at one instant, page by page, while batches go on (Store::Export,
-/// ShardedStore::Export). Movable;
-/// destroying it, at any page, ends the export. A store can be closed when its exports have ended.
+/// ShardedStore::Export). Movable; destroying it, at any page, ends the export. A store can be
+/// closed when its exports have ended.
 ///
 /// Thread safety: one thread at a time.
 class Exporter {

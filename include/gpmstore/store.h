@@ -296,11 +296,10 @@ class Store {
   /// call, and still does when it is changed; which items those are is as for EraseWhere, and so is
   /// what an error or a crash leaves. Where the pool can't grow, those that found no space stay as
   /// they were, and the others are changed.
-  /// @param change change(key, value) edits an item's value in place (key_size and value_size
-  /// bytes,
-  ///        host memory, valid during the call), on the calling thread and with batches excluded:
-  ///        it must not call the store. What it throws leaves the items that it was not yet called
-  ///        for, and up to some thousand others, as they were
+  /// @param change change(key, value) edits an item's value in place (key_size and value_size bytes
+  ///        in host memory, valid during the call), on the calling thread and with batches
+  ///        excluded: it must not call the store. What it throws leaves the items that it was not
+  ///        yet called for, and up to some thousand others, as they were
   /// @return how many were changed @throws as Search and Apply; kNoSpace (some found none)
   using ValueEditor =
       std::function<void(std::span<const std::byte> key, std::span<std::byte> value)>;
