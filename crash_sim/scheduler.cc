@@ -12,7 +12,7 @@
 #include <utility>
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
@@ -60,7 +60,13 @@ class Stack {
     if (base_ == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "fiber stack");
     mprotect(base_, kGuardBytes, PROT_NONE);
   }
-  ~Stack() { munmap(base_, kGuardBytes + kStackBytes); }
+  ~Stack() {
+#if defined(__SANITIZE_ADDRESS__)
+    // Entry's frame is never left, and what is mapped here next must not pass for its variables.
+    ASAN_UNPOISON_MEMORY_REGION(bottom(), kStackBytes);
+#endif
+    munmap(base_, kGuardBytes + kStackBytes);
+  }
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
 

@@ -1,7 +1,10 @@
 #include "crash_sim/scheduler.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cstdint>
+#include <cstring>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -246,6 +249,26 @@ TEST(SchedulerTest, PartsOutsideARunAndTheirExceptions) {
   }}),
                std::out_of_range);
   EXPECT_EQ(sum, 103);
+}
+
+/// Sanitizers keep notes of what a stack's bytes are; nothing of them may stay.
+TEST(SchedulerTest, MemoryOfItsStacksCanBeUsedAgain) {
+  constexpr std::uintptr_t kBytes = 64 << 10;
+  std::uintptr_t place = 0;
+  {
+    Scheduler scheduler;
+    scheduler.RunParts(3, [&](std::size_t) {
+      scheduler.Yield();
+      const auto frame = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+      place = (frame / 4096 + 1) * 4096 - kBytes;
+    });
+  }
+  void* const wanted = reinterpret_cast<void*>(place);
+  void* const memory = mmap(wanted, kBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  ASSERT_EQ(memory, wanted) << "the stack is still there";
+  std::memset(memory, 1, kBytes);
+  munmap(memory, kBytes);
 }
 
 }  // namespace
