@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "engine/indexed_lists.h"
 #include "engine/match_lists.h"
 #include "engine/query_plan.h"
 #include "table/hash.h"
@@ -57,11 +58,10 @@ AttributeIndex::AttributeIndex(const HeldItems& items, std::uint32_t key_size,
                                const std::uint64_t* hash_seed,
                                std::span<const Attribute> attributes, Mask mask,
                                ThreadPool* threads)
-    : version_(items.version()),
+    : SearchIndex(items.version(), mask),
       key_size_(key_size),
       hash_seed_{hash_seed[0], hash_seed[1]},
       attributes_(attributes),
-      mask_(mask),
       items_(items.count()),
       made_rows_(items.count()),
       columns_(attributes.size()) {
@@ -157,12 +157,16 @@ void AttributeIndex::RemoveRow(std::uint32_t row) {
   }
 }
 
-AttributeIndex::Changes AttributeIndex::Read(const HeldItems& items, ThreadPool* threads) const {
+std::unique_ptr<SearchIndex::Changes> AttributeIndex::Read(HeldItems& items,
+                                                           ThreadPool* threads) const {
+  items.BringToHost();
   const std::vector<std::uint32_t> columns = ColumnsOf();
-  Changes changes{items, std::vector<std::uint64_t>(items.count() * columns.size())};
+  auto changes = std::make_unique<ReadChanges>();
+  changes->items = &items;
+  changes->numbers.resize(items.count() * columns.size());
   threads->Run(PartsOf(items.count(), kItemsAtOnce), [&](std::size_t part) {
     const std::uint64_t end = std::min(items.count(), (part + 1) * kItemsAtOnce);
-    std::uint64_t* number = changes.numbers.data() + part * kItemsAtOnce * columns.size();
+    std::uint64_t* number = changes->numbers.data() + part * kItemsAtOnce * columns.size();
     for (std::uint64_t i = part * kItemsAtOnce; i < end; ++i) {
       for (const std::uint32_t a : columns) {
         const Attribute& attribute = attributes_[a];
@@ -174,8 +178,9 @@ AttributeIndex::Changes AttributeIndex::Read(const HeldItems& items, ThreadPool*
   return changes;
 }
 
-void AttributeIndex::Follow(const Changes& changes, ThreadPool* threads) {
-  const HeldItems& items = changes.items;
+void AttributeIndex::Follow(const Changes& read, ThreadPool* threads) {
+  const auto& changes = static_cast<const ReadChanges&>(read);
+  const HeldItems& items = *changes.items;
   const std::vector<std::uint32_t> columns = ColumnsOf();
   std::vector<std::uint32_t> changed;  // rows that there were, of logged keys
   for (std::uint64_t i = 0; i < items.logged(); ++i) {
@@ -215,6 +220,11 @@ void AttributeIndex::Follow(const Changes& changes, ThreadPool* threads) {
     }
   });
   version_ = items.version();
+}
+
+std::unique_ptr<MatchedRows> AttributeIndex::Ask(std::span<const Query> queries, bool rows,
+                                                 std::uint64_t limit, ThreadPool* threads) const {
+  return std::make_unique<IndexedLists>(*this, queries, rows, limit, threads);
 }
 
 void AttributeIndex::Drop(std::uint32_t attribute) {

@@ -9,26 +9,21 @@
 
 #include "engine/attribute_column.h"
 #include "engine/held_items.h"
+#include "engine/search_index.h"
 #include "gpmstore/search.h"
 #include "pm/format.h"
 #include "pm/thread_pool.h"
 
 namespace gpm {
 
-/// The keys and some attributes of all items of one state, in host memory: for searches of that
-/// state, which then look at no value. It is made of all items, and from then on it can follow what
-/// changed, from one state to the next, at a cost that depends on the changes alone.
+/// A SearchIndex in host memory. It is made of all items, and follows at a cost that depends on the
+/// changes alone.
 ///
 /// An item is named by its *row*. An index is made with rows in the order of their keys, so that
 /// those in ascending order are as a search gives them back. Items that come later have *late*
 /// rows, in no order. A late row that falls vacant is taken again; the others stay vacant.
-///
-/// Thread safety: several threads may read it; Follow, and Drop, of who is alone.
-class AttributeIndex {
+class AttributeIndex : public SearchIndex {
  public:
-  /// What is indexed: attribute i, where bit i is set.
-  using Mask = std::uint32_t;
-
   /// Bytes of one of so many items.
   static std::uint64_t BytesFor(std::uint64_t items, std::uint32_t key_size,
                                 std::span<const Attribute> attributes, Mask mask);
@@ -40,32 +35,25 @@ class AttributeIndex {
   AttributeIndex(const HeldItems& items, std::uint32_t key_size, const std::uint64_t* hash_seed,
                  std::span<const Attribute> attributes, Mask mask, ThreadPool* threads);
 
-  /// Admission::changers of the state.
-  std::uint64_t version() const { return version_; }
-  std::uint64_t items() const { return items_; }
-  Mask mask() const { return mask_; }
-  bool Has(Mask mask) const { return (mask & ~mask_) == 0; }
-  std::uint64_t bytes() const;
-  /// Whether so many rows are late, or vacant, that one made anew takes less memory and time.
-  bool IsWorn() const {
+  std::uint64_t bytes() const override;
+  /// Many rows are late, or vacant.
+  bool IsWorn() const override {
     constexpr std::uint64_t kFew = 4096;
     return vacant_ + (next_.size() - made_rows_) > items_ / 4 + kFew;
   }
 
-  /// What changed up to a later state.
-  struct Changes {
-    const HeldItems& items;              ///< HeldItems::of_logged; of a log that began at `version`
-    std::vector<std::uint64_t> numbers;  ///< of each item, its indexed attributes
-  };
-  /// Reads values.
-  Changes Read(const HeldItems& items, ThreadPool* threads) const;
-  /// Brings it to that state. @throws std::bad_alloc; then it is of no use any more
-  void Follow(const Changes& changes, ThreadPool* threads);
-  /// An attribute is indexed no more.
-  void Drop(std::uint32_t attribute);
+  std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) const override;
+  void Follow(const Changes& changes, ThreadPool* threads) override;
+  void Drop(std::uint32_t attribute) override;
+  std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,
+                                   ThreadPool* threads) const override;
 
  private:
   friend class IndexedLists;
+  struct ReadChanges : Changes {
+    const HeldItems* items = nullptr;
+    std::vector<std::uint64_t> numbers;  ///< of each item, its indexed attributes
+  };
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   static constexpr std::uint32_t kVacant = kNone - 1;
   /// What becomes of a row.
@@ -90,11 +78,9 @@ class AttributeIndex {
   void Link(std::uint32_t row, const std::uint64_t* words);
   std::vector<std::uint32_t> ColumnsOf() const;
 
-  std::uint64_t version_;
   const std::uint32_t key_size_;
   const std::uint64_t hash_seed_[2];
   const std::span<const Attribute> attributes_;
-  Mask mask_;
   std::uint64_t items_ = 0;
   std::uint64_t made_rows_ = 0;  ///< those behind them are late
   std::uint64_t vacant_ = 0;     ///< of the rows that it was made with

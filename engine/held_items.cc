@@ -21,6 +21,7 @@ HeldItems::HeldItems(StoreImpl& store, For use, const std::string& changed_since
     shape.range_bits = std::max(RangeBitsFor(items), store_.snapshots_.base->range_bits);
   }
   Take(shape, use == For::kExport);  // a search soon lets go of all
+  BringToHost();
 }
 
 HeldItems::HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room)
@@ -50,8 +51,15 @@ void HeldItems::Take(const CopyShape& shape, bool names_cells) {
   copy_ = store_.executor_->MakeCopy(shape);
   store_.TakeInstant(shape, &copy_, &copying_, &version_);
   if (shape.changes_only) KeepBase(shape.range_bits);
+  if (names_cells) {
+    BringToHost();
+    store_.NameHeldCells(*copy_);
+  }
+}
+
+void HeldItems::BringToHost() {
+  if (keys_ != nullptr) return;
   copy_->Fetch();
-  if (names_cells) store_.NameHeldCells(*copy_);
   keys_ = reinterpret_cast<const std::byte*>(copy_->keys);
 }
 

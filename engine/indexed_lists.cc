@@ -21,7 +21,8 @@ bool IsMet(const Condition& condition, std::uint64_t number) {
 
 IndexedLists::IndexedLists(const AttributeIndex& index, std::span<const Query> queries, bool rows,
                            std::uint64_t limit, ThreadPool* threads)
-    : index_(index), limit_(limit), counts_(queries.size()) {
+    : index_(index), limit_(limit) {
+  counts_.resize(queries.size());
   parts_.resize(rows ? PartsOf(queries.size()) : 0);
   threads->Run(PartsOf(queries.size()), [&](std::size_t part) {
     const std::uint64_t end = std::min<std::uint64_t>(queries.size(), (part + 1) * kQueriesAtOnce);

@@ -12,21 +12,18 @@
 
 namespace gpm {
 
-/// What queries match, by an index: as MatchLists, but for values.
-///
-/// Thread safety: none while it is made; several threads may read it, while the index stays as it
+/// What queries match, by an index: as MatchLists, but for values. Read while the index stays as it
 /// is.
-class IndexedLists {
+class IndexedLists : public MatchedRows {
  public:
   /// @param index outlives it @param rows else counts alone @param limit rows of a query at most
   /// REQUIRES: the index has the attributes that conditions are on.
   IndexedLists(const AttributeIndex& index, std::span<const Query> queries, bool rows,
                std::uint64_t limit, ThreadPool* threads);
 
-  const std::vector<std::uint64_t>& counts() const { return counts_; }
-  const std::vector<std::uint64_t>& offsets() const { return offsets_; }
   /// REQUIRES: `values` is null.
-  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values, ThreadPool* threads) const;
+  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values,
+                ThreadPool* threads) const override;
 
  private:
   using Rows = std::vector<std::uint32_t>;
@@ -52,8 +49,6 @@ class IndexedLists {
 
   const AttributeIndex& index_;
   const std::uint64_t limit_;
-  std::vector<std::uint64_t> counts_;
-  std::vector<std::uint64_t> offsets_;
   std::vector<Rows> parts_;  ///< of some queries each
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "pm/format.h"
+#include "engine/attribute_index.h"
 
 namespace gpm {
 namespace {
@@ -33,9 +33,13 @@ void KeptIndex::NoteAsked(Mask asked) {
 }
 
 std::optional<KeptIndex::Mask> KeptIndex::Choose(Mask asked, std::uint64_t items,
-                                                 std::uint64_t log_bytes) const {
+                                                 std::uint64_t log_bytes,
+                                                 const TableMaintenance& table) const {
   const auto fits = [&](Mask mask) {
-    return log_bytes + AttributeIndex::BytesFor(items, key_size_, attributes_, mask) <= budget_;
+    const std::uint64_t bytes = table.MakesIndexes()
+                                    ? table.IndexBytes(items, ShapeOf(mask))
+                                    : AttributeIndex::BytesFor(items, key_size_, attributes_, mask);
+    return log_bytes + bytes <= budget_;
   };
   if (!AttributeIndex::CanBe(items) || !fits(asked)) return {};
   std::vector<std::uint32_t> others;
@@ -65,7 +69,7 @@ KeptIndex::Plan KeptIndex::Begin(Mask asked, std::uint64_t items, std::uint64_t 
   Plan plan;
   if (index_ != nullptr && index_->Has(asked)) {
     plan = {.follows = true, .log_room = room};
-  } else if (!Choose(asked, items, log_bytes)) {
+  } else if (!Choose(asked, items, log_bytes, table)) {
     return {};
   } else if (index_ != nullptr && !lacked_) {
     lacked_ = true;
@@ -78,14 +82,14 @@ KeptIndex::Plan KeptIndex::Begin(Mask asked, std::uint64_t items, std::uint64_t 
   return plan;
 }
 
-bool KeptIndex::Take(const Plan& plan, Mask asked, const HeldItems& items,
+bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMaintenance& table,
                      const std::uint64_t* hash_seed, ThreadPool* threads) {
   if (plan.log_room == 0) return false;
   if (items.of_logged()) {
-    const AttributeIndex::Changes changes = index_->Read(items, threads);
+    const auto changes = index_->Read(items, threads);
     {
       const std::unique_lock lock(mutex_);
-      index_->Follow(changes, threads);
+      index_->Follow(*changes, threads);
     }
     followed_.fetch_add(1, std::memory_order_relaxed);
     KeepToBudget(asked);
@@ -96,9 +100,18 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, const HeldItems& items,
   Set(nullptr);  // a log has begun that is not its own
   scanned_ = items.version();
   if (!plan.makes || !again) return false;
-  const std::optional<Mask> mask = Choose(asked, items.count(), log_bytes_);
+  const std::optional<Mask> mask = Choose(asked, items.count(), log_bytes_, table);
   if (!mask) return false;
-  Set(std::make_unique<AttributeIndex>(items, key_size_, hash_seed, attributes_, *mask, threads));
+  std::unique_ptr<SearchIndex> index;
+  if (table.MakesIndexes()) {
+    index = table.MakeIndex(items.copy(), ShapeOf(*mask), items.version());
+    if (index == nullptr) return false;
+  } else {
+    items.BringToHost();
+    index =
+        std::make_unique<AttributeIndex>(items, key_size_, hash_seed, attributes_, *mask, threads);
+  }
+  Set(std::move(index));
   made_.fetch_add(1, std::memory_order_relaxed);
   lacked_ = false;
   return true;
@@ -117,7 +130,7 @@ void KeptIndex::KeepToBudget(Mask asked) {
   }
 }
 
-void KeptIndex::Set(std::unique_ptr<AttributeIndex> index) {
+void KeptIndex::Set(std::unique_ptr<SearchIndex> index) {
   const std::unique_lock lock(mutex_);
   index_.swap(index);
 }

@@ -9,27 +9,28 @@
 #include <span>
 #include <vector>
 
-#include "engine/attribute_index.h"
 #include "engine/held_items.h"
 #include "engine/maintenance.h"
+#include "engine/search_index.h"
 #include "gpmstore/search.h"
 #include "gpmstore/stats.h"
+#include "pm/format.h"
 
 namespace gpm {
 
 /// The index that searches of a store keep from one to the next: when it is made, how it follows
-/// the batches that change items, what is in it, and when it goes.
+/// the batches that change items, what is in it, and when it goes. It is in host memory
+/// (AttributeIndex), or in that of an executor that makes indexes.
 ///
 /// - It is made by the second of two searches that had to look at all items, if it could have
 ///   followed what changed between them; of the attributes that searches asked for, those asked for
 ///   last first, as far as the budget goes. One that lacks attributes is made anew by the second
 ///   search that wants them.
 /// - It follows: a search that finds it out of date brings it to the state of its own instant. For
-///   that, executor cpu logs the keys of changed items (ChangeLog), from the index's instant on.
-///   Other executors do not, and there an index is of use until something changes.
+///   that the executor logs the keys of changed items (ChangeLog), from the index's instant on.
 /// - It is dropped, and made anew as the first time, when more changed than the log has room for
 ///   (a sixteenth of the items, and some thousand), and when an error left it half done; at once,
-///   when many of its rows are late or vacant (AttributeIndex::IsWorn). Growth changes no item.
+///   when it is worn (SearchIndex::IsWorn). Growth changes no item.
 /// - When it outgrows the budget, the attribute goes that was asked for the longest ago, but for
 ///   those of the search at hand. Where that does not help, all of it goes, before the next change
 ///   is followed: until then it takes more than the budget by what the log had room for.
@@ -43,7 +44,7 @@ namespace gpm {
 /// Thread safety: Use and AddTo from any thread; the others by who has the turn.
 class KeptIndex {
  public:
-  using Mask = AttributeIndex::Mask;
+  using Mask = SearchIndex::Mask;
 
   /// @param budget bytes of index and log, at most; 0: there is none @param attributes outlive it
   KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes)
@@ -71,11 +72,12 @@ class KeptIndex {
   };
   /// @param items in the store, about @param version Admission::changers
   Plan Begin(Mask asked, std::uint64_t items, std::uint64_t version, const TableMaintenance& table);
-  /// Follows, or makes an index, by what was held for the plan. @param hash_seed the pool's
+  /// Follows, or makes an index, by what was held for the plan. @param table as for Begin
+  /// @param hash_seed the pool's
   /// @return whether there is an index of that instant that has what is asked for
-  /// @throws std::bad_alloc; then Drop is to be called
-  bool Take(const Plan& plan, Mask asked, const HeldItems& items, const std::uint64_t* hash_seed,
-            ThreadPool* threads);
+  /// @throws Error(kGpu), std::bad_alloc; then Drop is to be called
+  bool Take(const Plan& plan, Mask asked, HeldItems& items, TableMaintenance& table,
+            const std::uint64_t* hash_seed, ThreadPool* threads);
   /// It has missed something, or may have.
   void Drop();
 
@@ -83,18 +85,20 @@ class KeptIndex {
 
  private:
   /// Of the attributes that were asked for, what is to be indexed; nothing where that is too much.
-  std::optional<Mask> Choose(Mask asked, std::uint64_t items, std::uint64_t log_bytes) const;
+  std::optional<Mask> Choose(Mask asked, std::uint64_t items, std::uint64_t log_bytes,
+                             const TableMaintenance& table) const;
+  IndexShape ShapeOf(Mask mask) const { return {attributes_, mask, KeyWords(key_size_)}; }
   void NoteAsked(Mask asked);
   /// Drops attributes that are not asked for, while it takes too much.
   void KeepToBudget(Mask asked);
-  void Set(std::unique_ptr<AttributeIndex> index);
+  void Set(std::unique_ptr<SearchIndex> index);
 
   const std::uint64_t budget_;
   const std::uint32_t key_size_;
   const std::span<const Attribute> attributes_;
   std::shared_mutex mutex_;
-  std::unique_ptr<AttributeIndex> index_;  ///< or null
-  std::atomic<std::uint64_t> asked_{0};    ///< times that anything was asked for
+  std::unique_ptr<SearchIndex> index_;   ///< or null
+  std::atomic<std::uint64_t> asked_{0};  ///< times that anything was asked for
   /// Which of those was the last one, by attribute; 0: none was.
   std::atomic<std::uint64_t> asked_at_[kMaxAttributes] = {};
   std::atomic<std::uint64_t> made_{0};

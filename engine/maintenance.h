@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cache/sizing.h"
+#include "engine/search_index.h"
+#include "gpmstore/options.h"
 #include "recovery/slot_scan.h"
 #include "table/layout.h"
 
@@ -63,8 +66,15 @@ struct CopyShape {
   /// The items of logged keys alone, if the change log tells them all; else all items.
   bool logged_only = false;
   /// Of the change log that the table has from then on, empty, in keys; 0: that stays as it is, if
-  /// there is one. Others than executor cpu have none.
+  /// there is one.
   std::uint64_t log_room = 0;
+};
+
+/// What an index in an executor's own memory is to have.
+struct IndexShape {
+  std::span<const Attribute> attributes;  ///< of the pool; they outlive it
+  SearchIndex::Mask mask = 0;             ///< of those, which
+  std::uint32_t key_words = 1;
 };
 
 /// What keeps a table, its queues, its directory and its cache in order, on the executor that runs
@@ -156,6 +166,20 @@ class TableMaintenance {
   virtual void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) = 0;
   /// Whether there is a change log that has told all so far; batches may run.
   virtual bool LogIsWhole() const { return false; }
+  /// Whether searches are to ask an index in the executor's own memory; else one in host memory.
+  virtual bool MakesIndexes() const { return false; }
+  /// Bytes of an index of so many items. REQUIRES, as MakeIndex: MakesIndexes().
+  virtual std::uint64_t IndexBytes(std::uint64_t /*items*/, const IndexShape& /*shape*/) const {
+    return 0;
+  }
+  /// Makes one of what was copied, of all items, while batches run. The values are held until then.
+  /// @param version Admission::changers at the instant @return null where memory is short
+  /// @throws Error(kGpu)
+  virtual std::unique_ptr<SearchIndex> MakeIndex(const TableCopy& /*copy*/,
+                                                 const IndexShape& /*shape*/,
+                                                 std::uint64_t /*version*/) {
+    return nullptr;
+  }
   /// Bytes of a change log with room for so many keys; 0: there is none on this executor.
   virtual std::uint64_t LogBytes(std::uint64_t /*keys*/, std::uint32_t /*key_words*/) const {
     return 0;

@@ -7,15 +7,13 @@
 
 #include "engine/held_items.h"
 #include "engine/query_plan.h"
+#include "engine/search_index.h"
 #include "pm/thread_pool.h"
 
 namespace gpm {
 
-/// The items that queries match: how many, and of each query those with the least keys, in order.
-/// All values are read once, for all queries.
-///
-/// Thread safety: none while it is made; several threads may read it.
-class MatchLists {
+/// What queries match, by a look at all items: all values are read once, for all queries.
+class MatchLists : public MatchedRows {
  public:
   struct Shape {
     std::uint64_t queries = 0;
@@ -28,12 +26,9 @@ class MatchLists {
   MatchLists(const HeldItems& items, const QueryPlan& plan, const Shape& shape,
              ThreadPool* threads);
 
-  const std::vector<std::uint64_t>& counts() const { return counts_; }
-  /// Rows of query i: [offsets[i], offsets[i + 1]).
-  const std::vector<std::uint64_t>& offsets() const { return offsets_; }
   std::uint64_t ItemOf(std::uint64_t row) const { return rows_[row].item; }
-  /// Copies the first `count` rows. @param keys, values for so many rows; values may be null
-  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values, ThreadPool* threads) const;
+  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values,
+                ThreadPool* threads) const override;
 
  private:
   struct Found {
@@ -54,8 +49,6 @@ class MatchLists {
 
   const HeldItems& items_;
   const Shape shape_;
-  std::vector<std::uint64_t> counts_;
-  std::vector<std::uint64_t> offsets_;
   std::vector<Row> rows_;
 };
 

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "engine/held_items.h"
-#include "engine/indexed_lists.h"
 #include "engine/kept_index.h"
 #include "engine/match_lists.h"
 #include "engine/query_plan.h"
@@ -35,34 +34,104 @@ std::uint64_t CountOk(const std::vector<Result>& results) {
   return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
 }
 
+[[noreturn]] void Refuse(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, "search: " + what);
+}
+
 /// @return rows that there is room for
 std::uint64_t CheckMatches(const Matches& matches, std::uint64_t queries, std::uint64_t key_size,
                            std::uint64_t value_size) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(ErrorCode::kInvalidArgument, "search: " + what);
-  };
   if (matches.counts.size() != queries) {
-    refuse(fmt::format("'counts' has {} elements, and there are {} queries", matches.counts.size(),
+    Refuse(fmt::format("'counts' has {} elements, and there are {} queries", matches.counts.size(),
                        queries));
   }
   if (!matches.offsets.empty() && matches.offsets.size() != queries + 1) {
-    refuse(fmt::format("'offsets' has {} elements; it must have {}, or none",
+    Refuse(fmt::format("'offsets' has {} elements; it must have {}, or none",
                        matches.offsets.size(), queries + 1));
   }
   const std::uint64_t room = matches.keys.size() / key_size;
   if (matches.keys.size() % key_size != 0 ||
       (!matches.values.empty() && matches.values.size() != room * value_size)) {
-    refuse(
+    Refuse(
         fmt::format("'keys' has {} bytes and 'values' {}; they must have {} and, if they are "
                     "wanted, {} for each row",
                     matches.keys.size(), matches.values.size(), key_size, value_size));
   }
-  RequireHostMemory(matches.counts.data(), matches.counts.size_bytes(), "counts");
-  RequireHostMemory(matches.offsets.data(), matches.offsets.size_bytes(), "offsets");
-  RequireHostMemory(matches.keys.data(), matches.keys.size(), "keys");
-  RequireHostMemory(matches.values.data(), matches.values.size(), "values");
   return room;
 }
+
+void CheckQueries(const QueryArray& queries, std::span<const Attribute> attributes) {
+  const std::size_t conditions = queries.attributes.size();
+  if (conditions == 0 || conditions > kMaxAttributes) {
+    Refuse(fmt::format("an array of queries has conditions on {} attributes; it must be on 1 to {}",
+                       conditions, kMaxAttributes));
+  }
+  if (queries.bounds.size() % (2 * conditions) != 0) {
+    Refuse(fmt::format("'bounds' has {} elements; it must have {} for each query",
+                       queries.bounds.size(), 2 * conditions));
+  }
+  for (const std::uint32_t attribute : queries.attributes) {
+    if (attribute >= attributes.size()) {
+      Refuse(
+          fmt::format("there is no attribute {}; the pool has {}", attribute, attributes.size()));
+    }
+  }
+}
+
+std::vector<Query> QueriesOf(const QueryArray& array, const std::uint64_t* bounds) {
+  std::vector<Query> queries(array.count());
+  for (Query& query : queries) {
+    for (const std::uint32_t attribute : array.attributes) {
+      query.push_back({attribute, bounds[0], bounds[1]});
+      bounds += 2;
+    }
+  }
+  return queries;
+}
+
+/// Sets an answer in host memory. @param room in rows
+void Answer(const MatchedRows& rows, std::uint64_t room, Matches* matches, ThreadPool* threads) {
+  std::copy(rows.counts().begin(), rows.counts().end(), matches->counts.begin());
+  matches->answered = matches->counts.size();
+  matches->rows = 0;
+  if (matches->offsets.empty()) return;
+  const std::vector<std::uint64_t>& offsets = rows.offsets();
+  matches->rows = offsets.back();
+  const auto beyond = std::upper_bound(offsets.begin(), offsets.end(), room);
+  matches->answered = static_cast<std::uint64_t>(beyond - offsets.begin()) - 1;
+  const std::uint64_t end = offsets[matches->answered];
+  std::transform(offsets.begin(), offsets.end(), matches->offsets.begin(),
+                 [&](std::uint64_t offset) { return std::min(offset, end); });
+  rows.CopyRows(end, matches->keys.data(),
+                matches->values.empty() ? nullptr : matches->values.data(), threads);
+}
+
+/// An array of the caller's, of which there is a copy in host memory, once it is asked for, where
+/// itself is in the memory of a device.
+template <class T>
+class ReachedArray {
+ public:
+  ReachedArray(Executor& executor, std::span<T> array, const char* name)
+      : executor_(executor), array_(array), on_device_(executor.IsOnDevice(array.data())) {
+    if (!on_device_) RequireHostMemory(array.data(), array.size_bytes(), name);
+  }
+  std::span<T> OnHost() {
+    if (!on_device_) return array_;
+    copy_.resize(array_.size());
+    return copy_;
+  }
+  void Deliver(Stream stream) const {
+    if (on_device_) {
+      executor_.CopyToDevice(array_.data(), copy_.data(), array_.size_bytes(), stream);
+    }
+  }
+
+ private:
+  Executor& executor_;
+  const std::span<T> array_;
+  const bool on_device_;
+  std::vector<T> copy_;
+};
 
 }  // namespace
 
@@ -81,24 +150,31 @@ template <class Use>
 void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool values,
                            std::uint64_t limit, const Use& use) {
   const QueryPlan plan(queries, attributes_);
+  SearchBy(
+      KeptIndex::AskedBy(queries), kept_index_.enabled() && !values,
+      [&](const SearchIndex& index) {
+        ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
+        use(*index.Ask(queries, rows, limit, &threads), &threads);
+      },
+      [&](const HeldItems& items, ThreadPool* threads) {
+        use(MatchLists(items, plan, ShapeOf(queries.size(), rows, limit), threads), threads);
+      });
+}
+
+MatchLists::Shape StoreImpl::ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const {
+  return {.queries = queries,
+          .key_size = key_size_,
+          .value_size = value_size_,
+          .rows = rows,
+          .limit = limit};
+}
+
+template <class Ask, class UseItems>
+void StoreImpl::SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask,
+                         const UseItems& use_items) {
   health_.Check();
-  const KeptIndex::Mask asked = KeptIndex::AskedBy(queries);
-  const bool indexed = kept_index_.enabled() && !values;
   const auto use_index = [&](std::uint64_t version) {
-    return indexed && kept_index_.Use(asked, version, [&](const AttributeIndex& index) {
-      ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
-      use(IndexedLists(index, queries, rows, limit, &threads), &threads);
-    });
-  };
-  const auto use_items = [&](const HeldItems& items, ThreadPool* threads) {
-    const MatchLists lists(items, plan,
-                           {.queries = queries.size(),
-                            .key_size = key_size_,
-                            .value_size = value_size_,
-                            .rows = rows,
-                            .limit = limit},
-                           threads);
-    use(lists, threads);
+    return indexed && kept_index_.Use(asked, version, ask);
   };
   // (Until it is asked how many have begun, no batch that may write has.)
   if (!use_index(admission_.changers())) {
@@ -117,14 +193,16 @@ bool StoreImpl::HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t
   KeptIndex::Plan plan;
   if (indexed) plan = kept_index_.Begin(asked, ItemsNow(), *version, *executor_);
   try {
-    const HeldItems items(*this, plan.follows, plan.log_room);
+    HeldItems items(*this, plan.follows, plan.log_room);
     *version = items.version();
     ThreadPool threads(ThreadsFor(items.count()));
     const bool has_index =
-        kept_index_.Take(plan, asked, items, pool_->superblock().hash_seed, &threads);
+        kept_index_.Take(plan, asked, items, *executor_, pool_->superblock().hash_seed, &threads);
     if (!items.of_logged()) search_scans_.fetch_add(1, std::memory_order_relaxed);
-    if (!has_index) use(items, &threads);
-    return has_index;
+    if (has_index) return true;
+    items.BringToHost();
+    use(items, &threads);
+    return false;
   } catch (...) {
     if (plan.log_room > 0) kept_index_.Drop();
     throw;
@@ -152,23 +230,63 @@ SearchResult StoreImpl::Search(std::span<const Query> queries, const SearchOptio
 
 void StoreImpl::Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches) {
   const std::uint64_t room = CheckMatches(*matches, queries.size(), key_size_, value_size_);
+  RequireHostMemory(matches->counts.data(), matches->counts.size_bytes(), "counts");
+  RequireHostMemory(matches->offsets.data(), matches->offsets.size_bytes(), "offsets");
+  RequireHostMemory(matches->keys.data(), matches->keys.size(), "keys");
+  RequireHostMemory(matches->values.data(), matches->values.size(), "values");
+  SearchInto(
+      queries, !matches->offsets.empty(), !matches->values.empty(), limit,
+      [&](const MatchedRows& rows, ThreadPool* threads) { Answer(rows, room, matches, threads); });
+}
+
+void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* matches,
+                       Stream stream) {
+  CheckQueries(queries, attributes_);
+  const std::uint64_t count = queries.count();
+  const std::uint64_t room = CheckMatches(*matches, count, key_size_, value_size_);
   const bool rows = !matches->offsets.empty();
-  SearchInto(queries, rows, !matches->values.empty(), limit,
-             [&](const auto& lists, ThreadPool* threads) {
-               std::copy(lists.counts().begin(), lists.counts().end(), matches->counts.begin());
-               matches->answered = queries.size();
-               matches->rows = 0;
-               if (!rows) return;
-               const std::vector<std::uint64_t>& offsets = lists.offsets();
-               matches->rows = offsets.back();
-               const auto beyond = std::upper_bound(offsets.begin(), offsets.end(), room);
-               matches->answered = static_cast<std::uint64_t>(beyond - offsets.begin()) - 1;
-               const std::uint64_t end = offsets[matches->answered];
-               std::transform(offsets.begin(), offsets.end(), matches->offsets.begin(),
-                              [&](std::uint64_t offset) { return std::min(offset, end); });
-               lists.CopyRows(end, matches->keys.data(),
-                              matches->values.empty() ? nullptr : matches->values.data(), threads);
-             });
+  RequireHostMemory(matches->values.data(), matches->values.size(), "values");
+  ReachedArray counts(*executor_, matches->counts, "counts");
+  ReachedArray offsets(*executor_, matches->offsets, "offsets");
+  ReachedArray keys(*executor_, matches->keys, "keys");
+  const bool bounds_on_device = executor_->IsOnDevice(queries.bounds.data());
+  if (!bounds_on_device) {
+    RequireHostMemory(queries.bounds.data(), queries.bounds.size_bytes(), "bounds");
+  }
+  const auto listed = [&] {
+    std::vector<std::byte> copy;
+    if (bounds_on_device) executor_->AwaitStream(stream);
+    return QueriesOf(queries, reinterpret_cast<const std::uint64_t*>(executor_->OnHost(
+                                  queries.bounds.data(), queries.bounds.size_bytes(), &copy)));
+  };
+  const auto answer = [&](const MatchedRows& found, ThreadPool* threads) {
+    Matches on_host = *matches;
+    on_host.counts = counts.OnHost();
+    on_host.offsets = offsets.OnHost();
+    on_host.keys = keys.OnHost();
+    Answer(found, room, &on_host, threads);
+    counts.Deliver(stream);
+    offsets.Deliver(stream);
+    keys.Deliver(stream);
+    executor_->AwaitStream(stream);
+    matches->answered = on_host.answered;
+    matches->rows = on_host.rows;
+  };
+  KeptIndex::Mask asked = 0;
+  for (const std::uint32_t attribute : queries.attributes) asked |= KeptIndex::Mask{1} << attribute;
+  SearchBy(
+      asked, kept_index_.enabled() && matches->values.empty(),
+      [&](const SearchIndex& index) {
+        if (index.AskArrays(queries, limit, matches, stream)) return;
+        ThreadPool threads(ThreadsFor(count * kItemsForQuery));
+        answer(*index.Ask(listed(), rows, limit, &threads), &threads);
+      },
+      [&](const HeldItems& items, ThreadPool* threads) {
+        const std::vector<Query> list = listed();
+        answer(
+            MatchLists(items, QueryPlan(list, attributes_), ShapeOf(count, rows, limit), threads),
+            threads);
+      });
 }
 
 template <class Change>

@@ -409,6 +409,12 @@ void Store::Search(std::span<const Query> queries, std::uint64_t limit, Matches*
   impl->Search(queries, limit, matches);
 }
 
+void Store::Search(const QueryArray& queries, std::uint64_t limit, Matches* matches,
+                   Stream stream) {
+  const std::shared_ptr<StoreImpl> impl = Opened();
+  impl->Search(queries, limit, matches, stream);
+}
+
 std::uint64_t Store::EraseWhere(const Query& query) {
   const std::shared_ptr<StoreImpl> impl = Opened();
   return impl->EraseWhere(query);

@@ -16,6 +16,7 @@
 #include "engine/health.h"
 #include "engine/home_process.h"
 #include "engine/kept_index.h"
+#include "engine/match_lists.h"
 #include "engine/log.h"
 #include "engine/resizer.h"
 #include "engine/snapshot.h"
@@ -87,6 +88,7 @@ class StoreImpl {
   bool ForEachUntil(const Store::StoppableVisitor& visit);
   SearchResult Search(std::span<const Query> queries, const SearchOptions& options);
   void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
+  void Search(const QueryArray& queries, std::uint64_t limit, Matches* matches, Stream stream);
   std::uint64_t EraseWhere(const Query& query);
   std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
@@ -158,10 +160,15 @@ class StoreImpl {
   friend class HeldItems;
   std::uint64_t ItemsNow();
   void AddSearchesTo(StoreStats* stats);
-  /// Calls use(lists, threads) with what queries match. @param values whether they are wanted
+  /// Calls use(rows, threads) with what queries match. @param values whether they are wanted
   template <class Use>
   void SearchInto(std::span<const Query> queries, bool rows, bool values, std::uint64_t limit,
                   const Use& use);
+  /// Calls ask(index) of an index that has what is asked for, or else use_items(items, threads).
+  /// @param indexed an index may do
+  template <class Ask, class UseItems>
+  void SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask, const UseItems& use_items);
+  MatchLists::Shape ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const;
   /// For a search that has the turn: holds items, for an index to be of their instant, or else
   /// calls use(items, threads) with all of them.
   /// @param indexed an index may do @param version Admission::changers; set to that of the instant

@@ -40,6 +40,48 @@ TEST_F(SearchTest, FindsWhatAPlainScanDoes) {
   }
 }
 
+TEST_F(SearchTest, AnArrayOfQueriesFindsAsTheyDo) {
+  for (const std::uint64_t index_bytes : {0, 1 << 20}) {
+    OpenOptions open = TestOpenOptions();
+    open.search_index_bytes = index_bytes;
+    ModelledStore store(NewPath(), SearchedShape(19, 40), open);
+    for (const std::uint64_t count : {0, 1, 3, 40, 700}) {
+      TestBatch batch = RandomBatch(store, 700);
+      store.Apply(batch);
+      std::vector<Query> queries(count);
+      for (Query& query : queries) query = RandomQuery();
+      ExpectMatchesOfArray(store, queries, {});
+      ExpectMatchesOfArray(store, queries, {.limit = Random(30), .values = true});
+      ExpectMatchesOfArray(store, queries, {.keys = false});
+      ExpectMatchesOfArray(store, queries, {.limit = Random(3)});
+    }
+    EXPECT_EQ(store.store().Stats().search_indexes_made > 0, index_bytes > 0);
+  }
+}
+
+TEST_F(SearchTest, AnArrayOfQueriesOfABadShape) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), TestOpenOptions());
+  store.Apply(Op::kInsert, Numbers(0, 10));
+  const std::vector<std::uint64_t> bounds{0, ~std::uint64_t{0}, 0, 5};
+  std::vector<std::uint64_t> counts{99};
+  const auto search = [&](const std::vector<std::uint32_t>& attributes, std::size_t numbers) {
+    Matches matches{.counts = counts};
+    store.store().Search({.attributes = attributes, .bounds = std::span(bounds).first(numbers)},
+                         kAllOnes, &matches);
+  };
+  EXPECT_EQ(ErrorOf([&] { search({}, 0); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { search({3}, 2); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { search({0}, 3); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(ErrorOf([&] { search({0}, 4); }), ErrorCode::kInvalidArgument);  // two, of one count
+  EXPECT_EQ(ErrorOf([&] { search(std::vector<std::uint32_t>(9), 0); }),
+            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(counts[0], 99u);
+  search({kSession, kSession}, 4);  // both have to be met
+  EXPECT_EQ(counts[0], PlainScan({{.attribute = kSession, .most = 5}}, store.store().attributes(),
+                                 store.model())
+                           .size());
+}
+
 TEST_F(SearchTest, MoreItemsThanAThreadTakes) {
   ModelledStore store(NewPath(), SearchedShape(8, 8), TestOpenOptions());
   TestBatch batch = store.NewBatch();

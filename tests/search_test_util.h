@@ -55,6 +55,46 @@ inline Rows PlainScan(const Query& query, const std::vector<Attribute>& attribut
   return rows;
 }
 
+/// Queries as an array with a condition on each of the test's attributes.
+struct QueryRows {
+  explicit QueryRows(const std::vector<Query>& queries) {
+    for (const Query& query : queries) {
+      std::vector<std::uint64_t> row;
+      for (std::uint32_t a = 0; a < attributes.size(); ++a) {
+        row.insert(row.end(), {0, ~std::uint64_t{0}});
+      }
+      for (const Condition& condition : query) {
+        std::uint64_t* const range = row.data() + 2 * condition.attribute;
+        range[0] = std::max(range[0], condition.least);
+        range[1] = std::min(range[1], condition.most);
+      }
+      bounds.insert(bounds.end(), row.begin(), row.end());
+    }
+  }
+  QueryArray array() const { return {.attributes = attributes, .bounds = bounds}; }
+
+  std::vector<std::uint32_t> attributes{kSession, kModel, kBoth};
+  std::vector<std::uint64_t> bounds;
+};
+
+/// An array of the queries has the same rows, and counts, as the queries.
+inline void ExpectMatchesOfArray(ModelledStore& store, const std::vector<Query>& queries,
+                                 const SearchOptions& options) {
+  const SearchResult right = store.store().Search(queries, options);
+  std::vector<std::uint64_t> counts(queries.size(), 99);
+  std::vector<std::uint64_t> offsets(options.keys ? queries.size() + 1 : 0, 99);
+  Bytes keys(right.keys.size(), std::byte{9});
+  Bytes values(right.values.size(), std::byte{9});
+  Matches matches{.counts = counts, .offsets = offsets, .keys = keys, .values = values};
+  store.store().Search(QueryRows(queries).array(), options.limit, &matches);
+  EXPECT_EQ(counts, right.counts);
+  EXPECT_EQ(offsets, right.offsets);
+  EXPECT_EQ(matches.answered, queries.size());
+  EXPECT_EQ(matches.rows, options.keys ? right.offsets.back() : 0);
+  EXPECT_EQ(keys, right.keys);
+  EXPECT_EQ(values, right.values);
+}
+
 inline void ExpectMatches(ModelledStore& store, const std::vector<Query>& queries,
                           const SearchOptions& options) {
   const std::uint64_t key_size = store.store().key_size();

@@ -6,7 +6,12 @@
 #include <span>
 #include <string_view>
 
+struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
+
 namespace gpm {
+
+/// A CUDA stream; null is the default stream. Ignored by the cpu executor.
+using Stream = CUstream_st*;
 
 /// Kind of one operation.
 enum class Op : std::uint8_t {

@@ -51,7 +51,18 @@ struct SearchResult {
   std::vector<std::byte> values;  ///< rows of value_size bytes, if they are wanted
 };
 
-/// The same, in arrays of the caller's, in host memory.
+/// Queries of one shape, in an array: each has a condition on each of some attributes.
+struct QueryArray {
+  std::span<const std::uint32_t> attributes{};  ///< their places, 1 to kMaxAttributes; host memory
+  /// Rows of 2 * attributes.size() numbers, a query each: `least` and `most` of each condition.
+  std::span<const std::uint64_t> bounds{};
+
+  std::uint64_t count() const {
+    return attributes.empty() ? 0 : bounds.size() / (2 * attributes.size());
+  }
+};
+
+/// The same, in arrays of the caller's, in host memory where nothing else is said.
 struct Matches {
   std::span<std::uint64_t> counts{};   ///< one for each query
   std::span<std::uint64_t> offsets{};  ///< and one more, or empty: counts alone are wanted

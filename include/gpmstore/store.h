@@ -18,16 +18,11 @@
 #include "gpmstore/snapshot.h"
 #include "gpmstore/stats.h"
 
-struct CUstream_st;  // cudaStream_t, so that this header needs no CUDA
-
 namespace gpm {
 
 class SnapshotFolder;
 class StoreImpl;
 struct DeviceView;
-
-/// A CUDA stream; null is the default stream. Ignored by the cpu executor.
-using Stream = CUstream_st*;
 
 template <class Visit>
 inline constexpr bool kSaysWhetherToGoOn = std::is_same_v<
@@ -284,6 +279,14 @@ class Store {
   /// @param limit as SearchOptions has it
   /// @throws also Error(kInvalidArgument) (lengths of arrays, or device memory)
   void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
+  /// The same for many queries of one shape. On executor cuda each array may be in the memory of
+  /// its device, too: those are read and written in the order of `stream`, and the call returns
+  /// when they are written. With an index the GPU answers, and neither queries nor rows pass
+  /// through host memory where all arrays are in device memory.
+  /// @throws also Error(kInvalidArgument) (no attribute, or more than kMaxAttributes; values in
+  ///         device memory, which are to be found by the keys)
+  void Search(const QueryArray& queries, std::uint64_t limit, Matches* matches,
+              Stream stream = nullptr);
 
   /// Erases what a query matches: an item if it matches at one instant of this call, and still does
   /// when it is erased. So every item goes that matches throughout, and none that does not match

@@ -1,0 +1,88 @@
+#ifndef GPM_ENGINE_SEARCH_INDEX_H_
+#define GPM_ENGINE_SEARCH_INDEX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gpmstore/batch.h"
+#include "gpmstore/search.h"
+#include "pm/thread_pool.h"
+
+namespace gpm {
+
+class HeldItems;
+
+/// What queries match: how many items, and of each query those with the least keys, in order.
+///
+/// Thread safety: several threads may read it.
+class MatchedRows {
+ public:
+  virtual ~MatchedRows() = default;
+  const std::vector<std::uint64_t>& counts() const { return counts_; }
+  /// Rows of query i: [offsets[i], offsets[i + 1]). Of counts alone, empty.
+  const std::vector<std::uint64_t>& offsets() const { return offsets_; }
+  /// Copies the first `count` rows. @param keys, values for so many rows, in host memory; values
+  /// may be null
+  virtual void CopyRows(std::uint64_t count, std::byte* keys, std::byte* values,
+                        ThreadPool* threads) const = 0;
+
+ protected:
+  std::vector<std::uint64_t> counts_;
+  std::vector<std::uint64_t> offsets_;
+};
+
+/// The keys and some attributes of all items of one state of a store, for searches of that state,
+/// which then look at no value. It can follow what changed, from one state to the next.
+///
+/// Thread safety: several threads may ask it; Follow, and Drop, of who is alone.
+class SearchIndex {
+ public:
+  /// What is indexed: attribute i, where bit i is set.
+  using Mask = std::uint32_t;
+
+  virtual ~SearchIndex() = default;
+  /// Admission::changers of the state.
+  std::uint64_t version() const { return version_; }
+  Mask mask() const { return mask_; }
+  bool Has(Mask mask) const { return (mask & ~mask_) == 0; }
+  virtual std::uint64_t bytes() const = 0;
+  /// Whether so much has changed that one made anew takes less memory and time.
+  virtual bool IsWorn() const = 0;
+
+  /// What changed up to a later state.
+  struct Changes {
+    virtual ~Changes() = default;
+  };
+  /// Reads what Follow wants of the values of changed items, while others ask.
+  /// @param items HeldItems::of_logged, of a log that began at `version`; they outlive it
+  virtual std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) const = 0;
+  /// Brings it to that state. @throws Error(kGpu), std::bad_alloc; then it is of no use any more
+  virtual void Follow(const Changes& changes, ThreadPool* threads) = 0;
+  /// An attribute is indexed no more.
+  virtual void Drop(std::uint32_t attribute) = 0;
+
+  /// @param rows else counts alone @param limit rows of a query at most
+  /// REQUIRES: it has the attributes that conditions are on. @throws Error(kGpu), std::bad_alloc
+  virtual std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows,
+                                           std::uint64_t limit, ThreadPool* threads) const = 0;
+  /// The same, of arrays of which some are in the memory of a device: sets `matches` as
+  /// Store::Search does, or, where it does not reach them, nothing.
+  /// @return whether it does @throws Error(kGpu), std::bad_alloc
+  virtual bool AskArrays(const QueryArray& /*queries*/, std::uint64_t /*limit*/,
+                         Matches* /*matches*/, Stream /*stream*/) const {
+    return false;
+  }
+
+ protected:
+  SearchIndex(std::uint64_t version, Mask mask) : version_(version), mask_(mask) {}
+
+  std::uint64_t version_;
+  Mask mask_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_SEARCH_INDEX_H_
