@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
+#include "ycsb/buffer.h"
 
 namespace gpm::bench {
 namespace {
@@ -106,6 +108,41 @@ std::vector<Query> SingleMatches(std::uint64_t count, std::uint64_t records) {
   return queries;
 }
 
+/// Queries of one shape in arrays of the GPU's memory, and room for what they match.
+class DeviceSearch {
+ public:
+  /// @param matches of each query
+  DeviceSearch(const std::vector<Query>& queries, std::uint64_t matches)
+      : counts_(ycsb::Memory::kDevice, 8 * queries.size()),
+        offsets_(ycsb::Memory::kDevice, 8 * (queries.size() + 1)),
+        keys_(ycsb::Memory::kDevice, 8 * matches * queries.size()) {
+    for (const Condition& condition : queries.front()) attributes_.push_back(condition.attribute);
+    std::vector<std::uint64_t> bounds;
+    for (const Query& query : queries) {
+      for (const Condition& condition : query) {
+        bounds.insert(bounds.end(), {condition.least, condition.most});
+      }
+    }
+    bounds_ = ycsb::Buffer(ycsb::Memory::kDevice, 8 * bounds.size());
+    bounds_.CopyFrom(std::as_bytes(std::span(bounds)));
+  }
+  /// @return rows
+  std::uint64_t Search(Store& store, bool keys) const {
+    Matches matches{.counts = counts_.as<std::uint64_t>()};
+    if (keys) {
+      matches.offsets = offsets_.as<std::uint64_t>();
+      matches.keys = keys_.bytes();
+    }
+    store.Search({.attributes = attributes_, .bounds = bounds_.as<const std::uint64_t>()},
+                 ~std::uint64_t{0}, &matches);
+    return matches.rows;
+  }
+
+ private:
+  std::vector<std::uint32_t> attributes_;
+  ycsb::Buffer bounds_, counts_, offsets_, keys_;
+};
+
 class SearchBench {
  public:
   SearchBench(const SearchArguments& arguments, bool indexed)
@@ -136,18 +173,23 @@ class SearchBench {
     const auto measure = [&](const char* what, const std::vector<Query>& queries,
                              std::uint64_t matches, const SearchOptions& options) {
       ShowProgress(what);
-      const std::uint64_t scans = store_.Stats().search_scans;
+      const StoreStats before = store_.Stats();
+      const bool on_device = before.executor == ExecutorKind::kCuda && !options.values;
+      std::optional<DeviceSearch> arrays;
+      if (on_device) arrays.emplace(queries, matches);
       std::vector<double> seconds;
       for (unsigned i = 0; i < arguments_.repeats; ++i) {
         const Clock::time_point start = Clock::now();
-        const SearchResult result = store_.Search(queries, options);
+        const std::uint64_t found = on_device ? arrays->Search(store_, options.keys)
+                                              : store_.Search(queries, options).offsets.back();
         seconds.push_back(SecondsSince(start));
-        Require(result.offsets.back() == matches * queries.size());
+        Require(found == matches * queries.size());
       }
       const double median = Median(seconds);
       rows.push_back({{"what", what},
                       {"indexed", indexed_},
-                      {"scanned", store_.Stats().search_scans > scans},
+                      {"scanned", store_.Stats().search_scans > before.search_scans},
+                      {"arrays", on_device ? "device" : "host"},
                       {"queries", queries.size()},
                       {"matches_each", matches},
                       {"seconds", median},

@@ -106,15 +106,6 @@ class BatchExecutor {
     return static_cast<const std::byte*>(array);
   }
 
-  /// Whether the host can't reach an array. @throws Error kInvalidArgument (nor can this executor),
-  /// kGpu
-  virtual bool IsOnDevice(const void* /*array*/) { return false; }
-  /// Copies from host memory to such an array, behind what the stream has. @throws Error(kGpu)
-  virtual void CopyToDevice(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/,
-                            Stream /*stream*/) {}
-  /// Waits for what the stream has. @throws Error(kGpu)
-  virtual void AwaitStream(Stream /*stream*/) {}
-
   /// Gives back erased slots: from then on they are empty.
   virtual void RecycleSlots(const Epochs::SlotRange& slots) = 0;
   /// How far the queues have come.

@@ -12,6 +12,7 @@
 #include "engine/query_plan.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
+#include "pm/gpu_host.h"
 
 namespace gpm {
 namespace {
@@ -106,13 +107,23 @@ void Answer(const MatchedRows& rows, std::uint64_t room, Matches* matches, Threa
                 matches->values.empty() ? nullptr : matches->values.data(), threads);
 }
 
+/// Whether an array is in the memory of the executor's GPU.
+bool IsInGpuOf(const Executor& executor, const void* array, const char* name) {
+  if (array == nullptr || executor.device() < 0 || !IsGpuMemory(array)) return false;
+  if (GpuOf(array) != executor.device()) {
+    Refuse(fmt::format("'{}' is in the memory of device {}, the store runs on device {}", name,
+                       GpuOf(array), executor.device()));
+  }
+  return true;
+}
+
 /// An array of the caller's, of which there is a copy in host memory, once it is asked for, where
 /// itself is in the memory of a device.
 template <class T>
 class ReachedArray {
  public:
-  ReachedArray(Executor& executor, std::span<T> array, const char* name)
-      : executor_(executor), array_(array), on_device_(executor.IsOnDevice(array.data())) {
+  ReachedArray(const Executor& executor, std::span<T> array, const char* name)
+      : array_(array), on_device_(IsInGpuOf(executor, array.data(), name)) {
     if (!on_device_) RequireHostMemory(array.data(), array.size_bytes(), name);
   }
   std::span<T> OnHost() {
@@ -121,13 +132,10 @@ class ReachedArray {
     return copy_;
   }
   void Deliver(Stream stream) const {
-    if (on_device_) {
-      executor_.CopyToDevice(array_.data(), copy_.data(), array_.size_bytes(), stream);
-    }
+    if (on_device_) CopyByGpu(array_.data(), copy_.data(), array_.size_bytes(), stream);
   }
 
  private:
-  Executor& executor_;
   const std::span<T> array_;
   const bool on_device_;
   std::vector<T> copy_;
@@ -249,13 +257,13 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
   ReachedArray counts(*executor_, matches->counts, "counts");
   ReachedArray offsets(*executor_, matches->offsets, "offsets");
   ReachedArray keys(*executor_, matches->keys, "keys");
-  const bool bounds_on_device = executor_->IsOnDevice(queries.bounds.data());
+  const bool bounds_on_device = IsInGpuOf(*executor_, queries.bounds.data(), "bounds");
   if (!bounds_on_device) {
     RequireHostMemory(queries.bounds.data(), queries.bounds.size_bytes(), "bounds");
   }
   const auto listed = [&] {
     std::vector<std::byte> copy;
-    if (bounds_on_device) executor_->AwaitStream(stream);
+    if (bounds_on_device) AwaitGpu(stream);
     return QueriesOf(queries, reinterpret_cast<const std::uint64_t*>(executor_->OnHost(
                                   queries.bounds.data(), queries.bounds.size_bytes(), &copy)));
   };
@@ -268,7 +276,7 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     counts.Deliver(stream);
     offsets.Deliver(stream);
     keys.Deliver(stream);
-    executor_->AwaitStream(stream);
+    if (executor_->device() >= 0) AwaitGpu(stream);
     matches->answered = on_host.answered;
     matches->rows = on_host.rows;
   };

@@ -374,6 +374,7 @@ void StoreImpl::Close() {
   admission_.FailUnfinished(failure);
   attempt([&] { cache_.Stop(*executor_); });
   keeper_.reset();
+  kept_index_.Drop();  // which may be in the executor's memory
   executor_.reset();
   pool_.reset();
   if (usable && failure) std::rethrow_exception(failure);

@@ -1,16 +1,18 @@
 #ifndef GPM_TABLE_CHANGE_LOG_H_
 #define GPM_TABLE_CHANGE_LOG_H_
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
-#include <cstring>
 
 #include "table/hash.h"
+#include "table/volatile_ops.h"
 
 namespace gpm {
 
 /// The keys of the items that have changed since an instant, for who follows the changes of a store
 /// (engine/kept_index.h): what it costs to look at them depends on how many they are, not on the
-/// table. In host memory, by the threads of executor cpu; a trivially copyable view.
+/// table. In the memory of the executor; a trivially copyable view.
 ///
 /// It stands beside the marks of a ChangeMap and shares nothing with them: an increment of a
 /// snapshot wants the ranges that changed since one instant, an index the keys since another, and
@@ -30,26 +32,42 @@ struct ChangeLog {
   std::uint64_t recent_mask = 0;    ///< of `recent`: a power of two, less 1
   std::uint32_t key_words = 0;
 
-  void Add(const KeyHash& hash, const std::uint64_t* key) const {
+  static std::uint64_t RecentFor(std::uint64_t room) {
+    return std::bit_ceil(std::max<std::uint64_t>(room, 1));
+  }
+  /// Of memory.
+  static std::uint64_t Bytes(std::uint64_t room, std::uint32_t key_words) {
+    return room * key_words * sizeof(std::uint64_t) + RecentFor(room) * sizeof(std::uint32_t);
+  }
+
+  /// By one of the threads that change the item.
+  GPM_HD void Add(const KeyHash& hash, const std::uint64_t* key) const {
     // Keys that change again and again are logged once: a place is written when the key is there.
     std::uint32_t* recently = recent + (hash.g & recent_mask);  // that this one's place is put to
     for (std::uint64_t way = 0; way < kWays; ++way) {
       std::uint32_t* const its = recent + ((hash.g ^ way) & recent_mask);
-      const std::uint32_t place = __atomic_load_n(its, __ATOMIC_ACQUIRE);
+      const std::uint32_t place = AtomicAcquire32(its);
       if (place == 0) {
         recently = its;
         break;
       }
-      if (std::memcmp(KeyAt(place - 1), key, key_words * sizeof *key) == 0) return;
+      if (IsAt(place - 1, key)) return;
     }
-    if (__atomic_load_n(logged, __ATOMIC_RELAXED) > room) return;
-    const std::uint64_t at = __atomic_fetch_add(logged, 1, __ATOMIC_RELAXED);
+    if (AtomicLoad(logged) > room) return;
+    const std::uint64_t at = AtomicAdd(logged, 1);
     if (at >= room) return;
-    std::memcpy(keys + at * key_words, key, key_words * sizeof *key);
-    __atomic_store_n(recently, static_cast<std::uint32_t>(at + 1), __ATOMIC_RELEASE);
+    for (std::uint32_t w = 0; w < key_words; ++w) keys[at * key_words + w] = key[w];
+    AtomicRelease32(recently, static_cast<std::uint32_t>(at + 1));
   }
-  const std::uint64_t* KeyAt(std::uint64_t at) const { return keys + at * key_words; }
-  std::uint64_t count() const { return __atomic_load_n(logged, __ATOMIC_RELAXED); }
+  GPM_HD bool IsAt(std::uint64_t place, const std::uint64_t* key) const {
+    for (std::uint32_t w = 0; w < key_words; ++w) {
+      if (AtomicLoad(KeyAt(place) + w) != key[w]) return false;
+    }
+    return true;
+  }
+  GPM_HD const std::uint64_t* KeyAt(std::uint64_t at) const { return keys + at * key_words; }
+  /// On the host, of a log there.
+  std::uint64_t count() const { return AtomicLoad(logged); }
   bool whole() const { return count() <= room; }
 };
 

@@ -49,7 +49,7 @@ struct TableView {
   /// names them. The reserved level is named, and takes nothing meanwhile.
   bool composed;
   ChangeMap changes;                  ///< the executor's
-  const ChangeLog* log;               ///< likewise, or null; of executor cpu alone
+  const ChangeLog* log;               ///< likewise, or null
   LevelView level_views[kMaxLevels];  ///< the newest is level 0
 
   GPM_HD bool inline_values() const { return cell_bytes == 0; }

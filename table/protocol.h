@@ -221,9 +221,7 @@ class Operations : public TableProbe<Group, Media> {
     group_.Sync();
     if (group_.IsLeader()) {
       if (table_.changes.enabled()) table_.changes.Mark(work->candidates.hash);
-#ifndef __CUDA_ARCH__
       if (table_.log != nullptr) table_.log->Add(work->candidates.hash, work->key);
-#endif
       const std::uint64_t reference = work->fresh.reference;
       switch (work->change) {
         case Change::kUpdate:

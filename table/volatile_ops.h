@@ -26,6 +26,26 @@ GPM_HD inline std::uint32_t AtomicLoad32(const std::uint32_t* word) {
 #endif
 }
 
+/// What was written before AtomicRelease32 of the word is seen after it.
+GPM_HD inline std::uint32_t AtomicAcquire32(const std::uint32_t* word) {
+#ifdef __CUDA_ARCH__
+  const std::uint32_t value = AtomicLoad32(word);
+  __threadfence();
+  return value;
+#else
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
+}
+
+GPM_HD inline void AtomicRelease32(std::uint32_t* word, std::uint32_t value) {
+#ifdef __CUDA_ARCH__
+  __threadfence();
+  *const_cast<volatile std::uint32_t*>(word) = value;
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
 GPM_HD inline void AtomicAdd32(std::uint32_t* word, std::uint32_t amount) {
 #ifdef __CUDA_ARCH__
   atomicAdd(word, amount);

@@ -194,7 +194,7 @@ class CpuExecutor : public Executor {
   void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) override;
   bool LogIsWhole() const override { return log_ != nullptr && log_->view().whole(); }
   std::uint64_t LogBytes(std::uint64_t keys, std::uint32_t key_words) const override {
-    return CpuChangeLog::Bytes(keys, key_words);
+    return ChangeLog::Bytes(keys, key_words);
   }
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;

@@ -29,15 +29,13 @@ struct CpuMarks {
 /// A ChangeLog and its memory, of which only what is written to is taken from the system.
 class CpuChangeLog {
  public:
-  static std::uint64_t Bytes(std::uint64_t room, std::uint32_t key_words) {
-    return room * key_words * sizeof(std::uint64_t) + RecentOf(room) * sizeof(std::uint32_t);
-  }
   /// @throws std::bad_alloc
   CpuChangeLog(std::uint64_t room, std::uint32_t key_words)
       : keys_(new std::uint64_t[room * key_words]),
-        recent_(static_cast<std::uint32_t*>(std::calloc(RecentOf(room), sizeof(std::uint32_t)))) {
+        recent_(static_cast<std::uint32_t*>(
+            std::calloc(ChangeLog::RecentFor(room), sizeof(std::uint32_t)))) {
     if (recent_ == nullptr) throw std::bad_alloc();
-    view_ = {keys_.get(), &logged_, recent_.get(), room, RecentOf(room) - 1, key_words};
+    view_ = {keys_.get(), &logged_, recent_.get(), room, ChangeLog::RecentFor(room) - 1, key_words};
   }
   CpuChangeLog(const CpuChangeLog&) = delete;
   CpuChangeLog& operator=(const CpuChangeLog&) = delete;
@@ -47,10 +45,6 @@ class CpuChangeLog {
   struct Free {
     void operator()(std::uint32_t* memory) const { std::free(memory); }
   };
-  static std::uint64_t RecentOf(std::uint64_t room) {
-    return std::bit_ceil(std::max<std::uint64_t>(room, 1));
-  }
-
   const std::unique_ptr<std::uint64_t[]> keys_;
   const std::unique_ptr<std::uint32_t[], Free> recent_;
   std::uint64_t logged_ = 0;

@@ -84,6 +84,8 @@ struct Workspace {
   std::uint64_t reads_shared = 0;          ///< in the phase that was reported last
 };
 
+class CudaTableCopy;
+
 /// Runs batches as kernels on one GPU, and the passes likewise.
 ///
 /// A batch of finds alone is looked up in the directory, where there is one, in the order in which
@@ -112,6 +114,7 @@ class CudaExecutor : public Executor {
   void SetTable(const TableView& table, bool keep) override {
     context_.table = table;
     context_.table.changes = Changes();
+    context_.table.log = log_.data();
     if (!keep) {
       context_.accelerators = {};
       has_directory_ = has_cache_ = false;
@@ -156,6 +159,14 @@ class CudaExecutor : public Executor {
   bool TakeCopy(TableCopy* copy) override;
   void MarkAgain(const TableCopy& copy) override;
   void AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) override;
+  bool LogIsWhole() const override { return log_.data() != nullptr && LoggedKeys() <= log_room_; }
+  std::uint64_t LogBytes(std::uint64_t keys, std::uint32_t key_words) const override {
+    return ChangeLog::Bytes(keys, key_words);
+  }
+  bool MakesIndexes() const override { return true; }
+  std::uint64_t IndexBytes(std::uint64_t items, const IndexShape& shape) const override;
+  std::unique_ptr<SearchIndex> MakeIndex(const TableCopy& copy, const IndexShape& shape,
+                                         std::uint64_t version) override;
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
@@ -213,6 +224,10 @@ class CudaExecutor : public Executor {
  private:
   void Synchronize();
   ChangeMap Changes() const { return {marks_.data(), range_bits_}; }
+  std::uint64_t LoggedKeys() const;
+  /// The log that comes with a copy is the table's from now on, and the copy gets the one of
+  /// before.
+  void ChangeLogs(CudaTableCopy* copy);
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
   static void LoadBatchKernels();
@@ -261,8 +276,12 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint64_t> left_;  ///< of DrainLevel and MoveCells; behind it, cells taken
   DeviceArray<std::uint64_t> zero_;  ///< cells taken of what ReturnCells queues
   DeviceArray<std::uint32_t> used_;
-  DeviceArray<std::uint8_t> marks_;      ///< of the ChangeMap
-  std::uint32_t range_bits_ = 0;         ///< of that
+  DeviceArray<std::uint8_t> marks_;  ///< of the ChangeMap
+  std::uint32_t range_bits_ = 0;     ///< of that
+  DeviceArray<ChangeLog> log_;       ///< one, once there is a log
+  DeviceArray<std::uint64_t> log_keys_, log_count_;
+  DeviceArray<std::uint32_t> log_recent_;
+  std::uint64_t log_room_ = 0;
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun

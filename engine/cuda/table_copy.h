@@ -18,10 +18,22 @@ class CudaTableCopy : public TableCopy {
         device_keys(bytes),
         device_references(bytes),
         device_marks(bytes),
+        log_keys(bytes),
+        log_count(bytes),
+        log_recent(bytes),
         executor_(executor) {
     counts.Reserve(2);
     device_keys.Reserve(shape.room * shape.key_words);
     device_references.Reserve(shape.room);
+    if (shape.log_room > 0) {
+      log_keys.Reserve(shape.log_room * shape.key_words);
+      log_count.Reserve(1);
+      const std::uint64_t recent = ChangeLog::RecentFor(shape.log_room);
+      log_recent.Reserve(recent);
+      CheckCuda(cudaMemsetAsync(log_count.data(), 0, 8, stream_), "cudaMemsetAsync");
+      CheckCuda(cudaMemsetAsync(log_recent.data(), 0, 4 * recent, stream_), "cudaMemsetAsync");
+      CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+    }
     if (shape.range_bits == 0) return;
     const std::uint64_t ranges = std::uint64_t{1} << shape.range_bits;
     device_marks.Reserve(ranges);
@@ -44,6 +56,8 @@ class CudaTableCopy : public TableCopy {
   DeviceArray<std::uint64_t> device_keys;
   DeviceArray<std::uint64_t> device_references;
   DeviceArray<std::uint8_t> device_marks;  ///< for the table; once it was taken, those of before
+  DeviceArray<std::uint64_t> log_keys, log_count;  ///< of the change log, likewise
+  DeviceArray<std::uint32_t> log_recent;           ///< likewise
 
  private:
   /// (By the copier: the driver's own copy of so much to pageable memory keeps batches from being

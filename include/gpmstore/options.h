@@ -149,10 +149,10 @@ struct OpenOptions {
   CacheOptions cache{};  ///< directory and cache, in the executor's memory
   AccessOptions access{};
   SnapshotSchedule snapshot{};
-  /// What searches by attributes (Store::Search) may keep in host memory from one to the next, in
-  /// bytes: an index of the keys of all items and of the attributes that are asked for. The second
-  /// search makes it; those after it look there alone. It follows what batches change (on executor
-  /// cuda it is made anew), and may take a little more until the next change, when items are added.
+  /// What searches by attributes (Store::Search) may keep from one to the next, in bytes of the
+  /// executor's memory: an index of the keys of all items and of the attributes that are asked for.
+  /// The second search makes it; those after it look there alone. It follows what batches change,
+  /// and may take a little more until the next change, when items are added.
   /// 0: each search looks at all items (docs/SEARCH.md).
   std::uint64_t search_index_bytes = 0;
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was

@@ -104,7 +104,8 @@ struct StoreStats {
   std::string snapshot_error;            ///< of the last of those, if it failed; else empty
   std::uint64_t searches = 0;            ///< calls of Search that ended well, since open
   std::uint64_t search_scans = 0;        ///< of those, that looked at all items
-  std::uint64_t search_index_bytes = 0;  ///< of host memory, that searches keep; may be out of date
+  /// Of the executor's memory, that searches keep; may be out of date.
+  std::uint64_t search_index_bytes = 0;
   std::uint64_t search_indexes_made = 0;   ///< of all items, since open
   std::uint64_t search_index_updates = 0;  ///< searches that brought the index up to date
   std::uint64_t gpu_bytes = 0;             ///< GPU memory this store allocated

@@ -83,6 +83,33 @@ struct ItemArrays {
   bool changes_only;
 };
 
+/// One thread of a warp that has an item gets a place for it.
+__device__ inline std::uint64_t PlaceForItem(const ItemArrays& to) {
+  // One for the threads that are here together: they all write the same word.
+  const auto together = cooperative_groups::coalesced_threads();
+  std::uint64_t at = 0;
+  if (together.thread_rank() == 0) at = AtomicAdd(to.items, together.size());
+  return together.shfl(at, 0) + together.thread_rank();
+}
+
+/// Copies the items of logged keys, a thread for each.
+__global__ void __launch_bounds__(kBlockThreads)
+    CopyLogged(const __grid_constant__ TableContext context, const std::uint64_t* keys,
+               std::uint64_t logged, const __grid_constant__ ItemArrays to) {
+  const TableView& table = context.table;
+  const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < logged;
+       i += std::uint64_t{gridDim.x} * blockDim.x) {
+    const std::uint64_t* const key = keys + i * table.key_words;
+    std::uint64_t reference = 0;
+    if (!FindItem(operations, operations.Locate(key), key, &reference)) continue;
+    const std::uint64_t at = PlaceForItem(to);
+    for (std::uint32_t w = 0; w < table.key_words; ++w) to.keys[at * table.key_words + w] = key[w];
+    to.references[at] = reference;
+  }
+}
+
 /// Copies the items of some buckets, or of the marked ranges of hashes, a thread for each slot.
 __global__ void __launch_bounds__(kBlockThreads)
     CopyItems(const __grid_constant__ TableContext context,
@@ -109,11 +136,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         *table.changes.MarkOf(HashKey(table.hash_seed, key.words, table.key_words)) == 0) {
       continue;
     }
-    // One for the threads of a warp that are here together: they all write the same word.
-    const auto together = cooperative_groups::coalesced_threads();
-    std::uint64_t at = 0;
-    if (together.thread_rank() == 0) at = AtomicAdd(to.items, together.size());
-    at = together.shfl(at, 0) + together.thread_rank();
+    const std::uint64_t at = PlaceForItem(to);
     if (at >= to.room) continue;
     for (std::uint32_t w = 0; w < table.key_words; ++w) {
       to.keys[at * table.key_words + w] = key.words[w];

@@ -1,0 +1,387 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "engine/cuda/search/asking.h"
+#include "engine/cuda/search/device_index.h"
+#include "engine/cuda/search/launches.cuh"
+#include "pm/gpu_host.h"
+
+namespace gpm {
+namespace {
+
+/// Candidates that are looked at together, or those of one query, if they are more.
+constexpr std::uint64_t kCandidatesAtOnce = std::uint64_t{1} << 24;
+/// Rows whose keys are copied to the host together.
+constexpr std::uint64_t kRowsAtOnce = std::uint64_t{1} << 22;
+
+std::uint32_t BitsFor(std::uint64_t numbers) {
+  return static_cast<std::uint32_t>(std::max(1, static_cast<int>(std::bit_width(numbers - 1))));
+}
+
+}  // namespace
+
+struct Asking::Call {
+  const SearchTiers& tiers;
+  const TierQueries& queries;
+  std::uint64_t count;
+  std::uint64_t limit;
+  std::uint32_t key_size;
+  const AnswerPlaces& places;
+  cudaStream_t stream;
+};
+
+Asking::Asking(DeviceMemory* memory)
+    : memory_(memory),
+      bounds_(memory),
+      begins_(memory),
+      counts_(memory),
+      offsets_(memory),
+      found_counts_(memory),
+      starts_(memory),
+      capped_(memory),
+      candidates_(memory),
+      single_(memory),
+      rows_(memory),
+      matches_(memory),
+      sorted_(memory),
+      flags_(memory),
+      keys_(memory),
+      library_(memory),
+      sums_(memory) {
+  sums_.Reserve(1);
+  static_assert(sizeof(SearchSums) <= sizeof(Told));
+}
+
+const std::uint64_t* Asking::Bounds(const std::uint64_t* bounds, std::uint64_t count,
+                                    bool on_device, cudaStream_t stream) {
+  if (on_device || count == 0) return bounds;
+  bounds_.Reserve(count);
+  CheckCuda(cudaMemcpyAsync(bounds_.data(), bounds, count * sizeof *bounds, cudaMemcpyHostToDevice,
+                            stream),
+            "cudaMemcpyAsync to the device");
+  return bounds_.data();
+}
+
+SearchSums Asking::ReadSums(cudaStream_t stream) {
+  CheckCuda(cudaMemcpyAsync(told_->words, sums_.data(), sizeof(SearchSums), cudaMemcpyDeviceToHost,
+                            stream),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
+  SearchSums sums;
+  std::memcpy(&sums, told_->words, sizeof sums);
+  return sums;
+}
+
+void Asking::KeepRows(std::uint64_t rows, std::uint64_t kept, cudaStream_t stream) {
+  if (rows <= rows_.size()) return;
+  if (kept == 0) {
+    rows_.Reserve(rows);
+    return;
+  }
+  DeviceArray<std::uint32_t> more(memory_);
+  more.Reserve(rows);
+  CheckCuda(cudaMemcpyAsync(more.data(), rows_.data(), kept * sizeof(std::uint32_t),
+                            cudaMemcpyDeviceToDevice, stream),
+            "cudaMemcpyAsync");
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
+  rows_ = std::move(more);
+}
+
+AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries,
+                            std::uint64_t count, std::uint64_t limit, std::uint32_t key_size,
+                            const AnswerPlaces& places, cudaStream_t stream) {
+  const Call call{tiers, queries, count, limit, key_size, places, stream};
+  const bool rows = places.offsets != nullptr;
+  AnswerTotals totals{.answered = count};
+  try {
+    if (rows) CheckCuda(cudaMemsetAsync(places.offsets, 0, 8, stream), "cudaMemsetAsync");
+    if (count > 0) totals.rows = AnswerSome(call);
+    totals.given = totals.rows;
+    if (rows && totals.rows > places.room) {
+      LaunchFor("CountAnswered", 1, stream, CountAnswered, places.offsets, count, places.room,
+                sums_.data());
+      const SearchSums sums = ReadSums(stream);
+      totals.answered = sums.answered;
+      totals.given = sums.given;
+      LaunchFor("CutOffsets", count - totals.answered, stream, CutOffsets, places.offsets,
+                totals.answered, count);
+    }
+    CheckCuda(cudaStreamSynchronize(stream), "a search");
+    return totals;
+  } catch (...) {
+    cudaStreamSynchronize(stream);  // what runs still writes to arrays of the caller's
+    throw;
+  }
+}
+
+std::uint64_t Asking::AnswerSome(const Call& call) {
+  const std::uint64_t count = call.count;
+  const cudaStream_t stream = call.stream;
+  const AnswerPlaces& places = call.places;
+  const bool rows = places.offsets != nullptr;
+  candidates_.Reserve(count);
+  single_.Reserve(count);
+  found_counts_.Reserve(count);
+  begins_.Reserve(count + 1);
+  if (rows && places.keys == nullptr) KeepRows(count, 0, stream);
+  CheckCuda(cudaMemsetAsync(sums_.data(), 0, sizeof(SearchSums), stream), "cudaMemsetAsync");
+  CheckCuda(cudaMemsetAsync(begins_.data(), 0, 8, stream), "cudaMemsetAsync");
+  LaunchFor("FindCandidates", count, stream, FindCandidates, call.tiers, call.queries, count,
+            candidates_.data(), single_.data(), found_counts_.data(), sums_.data());
+  CallCubWith(&library_, "DeviceScan", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceScan::InclusiveSum(storage, bytes,
+                                         static_cast<const std::uint64_t*>(found_counts_.data()),
+                                         begins_.data() + 1, static_cast<int>(count), stream);
+  });
+  const RowsOut out{places.keys == nullptr ? rows_.data() : nullptr, places.keys, places.room,
+                    call.key_size};
+  LaunchFor("AnswerSingles", count, stream, AnswerSingles, call.tiers, count, single_.data(),
+            begins_.data(), sums_.data(), places.counts, places.offsets, out);
+  const SearchSums sums = ReadSums(stream);
+  if (sums.many != 0) return AnswerAll(call, sums);
+  if (!rows) return 0;
+  if (call.limit > 0) return sums.candidates;
+  CheckCuda(cudaMemsetAsync(places.offsets, 0, 8 * (count + 1), stream), "cudaMemsetAsync");
+  return 0;
+}
+
+std::uint64_t Asking::AnswerAll(const Call& call, const SearchSums& sums) {
+  CheckCuda(cudaMemsetAsync(call.places.counts, 0, 8 * call.count, call.stream), "cudaMemsetAsync");
+  const bool unordered = sums.unordered != 0;
+  if (sums.candidates <= kCandidatesAtOnce) {
+    return AnswerGroup(call, 0, call.count, 0, sums.candidates, 0, unordered);
+  }
+  std::vector<std::uint64_t> begins(call.count + 1);
+  CheckCuda(cudaMemcpyAsync(begins.data(), begins_.data(), 8 * begins.size(),
+                            cudaMemcpyDeviceToHost, call.stream),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  std::uint64_t rows = 0;
+  for (std::uint64_t first = 0; first < call.count;) {
+    const auto behind = std::upper_bound(begins.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                                         begins.end(), begins[first] + kCandidatesAtOnce);
+    const auto fit = static_cast<std::uint64_t>(behind - begins.begin()) - 1;
+    const std::uint64_t last = std::max(first + 1, fit);
+    rows = AnswerGroup(call, first, last, begins[first], begins[last], rows, unordered);
+    first = last;
+  }
+  return rows;
+}
+
+std::uint64_t Asking::AnswerGroup(const Call& call, std::uint64_t first, std::uint64_t last,
+                                  std::uint64_t begin, std::uint64_t end, std::uint64_t before,
+                                  bool unordered) {
+  const std::uint64_t queries = last - first;
+  const std::uint64_t candidates = end - begin;
+  const cudaStream_t stream = call.stream;
+  const QueryGroup group{first, queries, begins_.data(), candidates_.data(), single_.data()};
+  if (call.places.offsets == nullptr) {
+    LaunchFor("CountMatches", candidates, stream, CountMatches, call.tiers, call.queries, group,
+              begin, candidates, call.places.counts);
+    return 0;
+  }
+  matches_.Reserve(candidates);
+  sorted_.Reserve(candidates);
+  flags_.Reserve(candidates);
+  LaunchFor("LookAtCandidates", candidates, stream, LookAtCandidates, call.tiers, call.queries,
+            group, begin, candidates, sorted_.data(), flags_.data());
+  std::uint64_t matched = 0;
+  if (candidates > 0) {
+    CallCubWith(&library_, "DeviceSelect", [&](void* storage, std::size_t& bytes) {
+      return cub::DeviceSelect::Flagged(
+          storage, bytes, static_cast<const std::uint64_t*>(sorted_.data()),
+          static_cast<const std::uint8_t*>(flags_.data()), matches_.data(), &sums_.data()->matched,
+          static_cast<std::int64_t>(candidates), stream);
+    });
+    matched = ReadSums(stream).matched;
+  }
+  if (unordered && matched > 1) {
+    SortMatches(matched, BitsFor(call.tiers.rows()), queries > 1 ? BitsFor(queries) : 0, stream);
+  }
+  starts_.Reserve(queries);
+  capped_.Reserve(queries);
+  LaunchFor("FindStarts", queries, stream, FindStarts, matches_.data(), matched, queries,
+            call.limit, before, starts_.data(), call.places.counts + first, capped_.data());
+  std::uint64_t* const offsets = call.places.offsets + first;
+  CallCubWith(&library_, "DeviceScan", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceScan::InclusiveSum(storage, bytes,
+                                         static_cast<const std::uint64_t*>(capped_.data()),
+                                         offsets + 1, static_cast<int>(queries), stream);
+  });
+  std::uint64_t rows = 0;
+  CheckCuda(
+      cudaMemcpyAsync(told_->words, offsets + queries, sizeof rows, cudaMemcpyDeviceToHost, stream),
+      "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
+  std::memcpy(&rows, told_->words, sizeof rows);
+  const bool keeps = call.places.keys == nullptr;
+  if (keeps) KeepRows(rows, before, stream);
+  LaunchFor(
+      "PutRows", rows - before, stream, PutRows, call.tiers, matches_.data(), starts_.data(),
+      offsets, queries, before, rows - before,
+      RowsOut{keeps ? rows_.data() : nullptr, call.places.keys, call.places.room, call.key_size});
+  return rows;
+}
+
+void Asking::SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint32_t query_bits,
+                         cudaStream_t stream) {
+  const auto sort = [&](std::uint32_t from_bit, std::uint32_t to_bit) {
+    CallCubWith(&library_, "DeviceRadixSort", [&](void* storage, std::size_t& bytes) {
+      return cub::DeviceRadixSort::SortKeys(
+          storage, bytes, static_cast<const std::uint64_t*>(matches_.data()), sorted_.data(),
+          static_cast<std::int64_t>(count), static_cast<int>(from_bit), static_cast<int>(to_bit),
+          stream);
+    });
+    std::swap(matches_, sorted_);
+  };
+  sort(0, row_bits);
+  if (query_bits > 0) sort(32, 32 + query_bits);
+}
+
+void Asking::CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
+                      std::byte* keys, cudaStream_t stream) {
+  keys_.Reserve(std::min(count, kRowsAtOnce) * key_size);
+  for (std::uint64_t first = 0; first < count; first += kRowsAtOnce) {
+    const std::uint64_t n = std::min(kRowsAtOnce, count - first);
+    LaunchFor("PutKeys", n, stream, PutKeys, tiers,
+              static_cast<const std::uint32_t*>(rows_.data() + first), n,
+              RowsOut{nullptr, keys_.data(), n, key_size});
+    CheckCuda(cudaMemcpyAsync(keys + first * key_size, keys_.data(), n * key_size,
+                              cudaMemcpyDeviceToHost, stream),
+              "cudaMemcpyAsync to the host");
+  }
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
+}
+
+namespace {
+
+/// An Asking, until this ends.
+class Borrowed {
+ public:
+  explicit Borrowed(const DeviceIndex& index) : index_(index), asking_(index.TakeAsking()) {}
+  ~Borrowed() { index_.ReturnAsking(std::move(asking_)); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  Asking* operator->() const { return asking_.get(); }
+
+ private:
+  const DeviceIndex& index_;
+  std::unique_ptr<Asking> asking_;
+};
+
+void FetchNumbers(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to,
+                  cudaStream_t stream) {
+  if (count == 0) return;
+  CheckCuda(cudaMemcpyAsync(to, from, 8 * count, cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
+}
+
+/// What queries in host memory match.
+class DeviceRows : public MatchedRows {
+ public:
+  DeviceRows(const DeviceIndex& index, std::span<const Query> queries, bool rows,
+             std::uint64_t limit)
+      : index_(index), asking_(index) {
+    const std::uint64_t count = queries.size();
+    TierQueries of;
+    const std::vector<std::uint64_t> bounds = BoundsOf(queries, &of);
+    const cudaStream_t stream = asking_->stream();
+    of.bounds = asking_->Bounds(bounds.data(), bounds.size(), false, stream);
+    asking_->counts().Reserve(count);
+    asking_->offsets().Reserve(count + 1);
+    AnswerPlaces places;
+    places.counts = asking_->counts().data();
+    if (rows) places.offsets = asking_->offsets().data();
+    asking_->Answer(index.tiers(), of, count, limit, index.executor().key_size(), places, stream);
+    counts_.resize(count);
+    FetchNumbers(places.counts, count, counts_.data(), stream);
+    if (!rows) return;
+    offsets_.resize(count + 1);
+    FetchNumbers(places.offsets, count + 1, offsets_.data(), stream);
+  }
+
+  void CopyRows(std::uint64_t count, std::byte* keys, std::byte* /*values*/,
+                ThreadPool* /*threads*/) const override {
+    const CurrentDevice current = index_.executor().Activate();
+    asking_->CopyKeys(index_.tiers(), count, index_.executor().key_size(), keys, asking_->stream());
+  }
+
+ private:
+  /// Of queries with conditions on this and that: each gets one on all of their attributes.
+  static std::vector<std::uint64_t> BoundsOf(std::span<const Query> queries, TierQueries* of) {
+    SearchIndex::Mask mask = 0;
+    for (const Query& query : queries) {
+      for (const Condition& condition : query) mask |= SearchIndex::Mask{1} << condition.attribute;
+    }
+    std::uint32_t place[kMaxAttributes] = {};
+    for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
+      if ((mask >> a & 1) == 0) continue;
+      place[a] = of->conditions;
+      of->attributes[of->conditions++] = a;
+    }
+    std::vector<std::uint64_t> bounds(queries.size() * 2 * of->conditions);
+    for (std::size_t i = 1; i < bounds.size(); i += 2) bounds[i] = ~std::uint64_t{0};
+    for (std::size_t q = 0; q < queries.size(); ++q) {
+      for (const Condition& condition : queries[q]) {
+        std::uint64_t* const range =
+            bounds.data() + 2 * (q * of->conditions + place[condition.attribute]);
+        range[0] = std::max(range[0], condition.least);
+        range[1] = std::min(range[1], condition.most);
+      }
+    }
+    return bounds;
+  }
+
+  const DeviceIndex& index_;
+  const Borrowed asking_;
+};
+
+}  // namespace
+
+std::unique_ptr<MatchedRows> DeviceIndex::Ask(std::span<const Query> queries, bool rows,
+                                              std::uint64_t limit, ThreadPool*) const {
+  const CurrentDevice current = executor_.Activate();
+  return std::make_unique<DeviceRows>(*this, queries, rows, limit);
+}
+
+bool DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit, Matches* matches,
+                            Stream stream) const {
+  const CurrentDevice current = executor_.Activate();
+  const Borrowed asking(*this);
+  const std::uint64_t count = queries.count();
+  const std::uint32_t key_size = executor_.key_size();
+  TierQueries of;
+  of.conditions = static_cast<std::uint32_t>(queries.attributes.size());
+  std::copy(queries.attributes.begin(), queries.attributes.end(), of.attributes);
+  of.bounds = asking->Bounds(queries.bounds.data(), queries.bounds.size(),
+                             IsGpuMemory(queries.bounds.data()), stream);
+  const auto place = [&](std::span<std::uint64_t> array, DeviceArray<std::uint64_t>* own) {
+    if (array.empty()) return static_cast<std::uint64_t*>(nullptr);
+    if (IsGpuMemory(array.data())) return array.data();
+    own->Reserve(array.size());
+    return own->data();
+  };
+  AnswerPlaces places;
+  places.counts = place(matches->counts, &asking->counts());
+  places.offsets = place(matches->offsets, &asking->offsets());
+  const bool keys_on_device = IsGpuMemory(matches->keys.data());
+  places.room = matches->keys.size() / key_size;
+  if (keys_on_device) places.keys = matches->keys.data();
+  const AnswerTotals totals = asking->Answer(tiers_, of, count, limit, key_size, places, stream);
+  if (places.counts != matches->counts.data()) {
+    FetchNumbers(places.counts, count, matches->counts.data(), stream);
+  }
+  if (places.offsets != matches->offsets.data()) {
+    FetchNumbers(places.offsets, count + 1, matches->offsets.data(), stream);
+  }
+  if (!keys_on_device && totals.given > 0) {
+    asking->CopyKeys(tiers_, totals.given, key_size, matches->keys.data(), stream);
+  }
+  matches->answered = totals.answered;
+  matches->rows = totals.rows;
+  return true;
+}
+
+}  // namespace gpm

@@ -1,0 +1,109 @@
+#ifndef GPM_ENGINE_CUDA_SEARCH_ASKING_H_
+#define GPM_ENGINE_CUDA_SEARCH_ASKING_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/cuda/memory.h"
+#include "engine/search_tiers.h"
+
+namespace gpm {
+
+/// What the host is told of a search. All begins at 0.
+struct SearchSums {
+  std::uint64_t candidates;  ///< rows to be looked at; a query's only one counts if it matches
+  std::uint64_t many;        ///< some query has several
+  std::uint64_t unordered;   ///< some query's are not in the order of keys
+  std::uint64_t matched;     ///< of a group of queries
+  std::uint64_t answered;    ///< queries whose rows there is room for
+  std::uint64_t given;       ///< rows of those
+};
+
+/// Where an answer goes, in GPU memory.
+struct AnswerPlaces {
+  std::uint64_t* counts = nullptr;
+  std::uint64_t* offsets = nullptr;        ///< and one more; null: counts alone are wanted
+  std::byte* keys = nullptr;               ///< null: rows are kept, for CopyKeys
+  std::uint64_t room = ~std::uint64_t{0};  ///< keys
+};
+
+/// What an answer came to.
+struct AnswerTotals {
+  std::uint64_t rows = 0;  ///< in all
+  std::uint64_t answered =
+      0;                    ///< queries whose rows there is room for; the others' offsets give none
+  std::uint64_t given = 0;  ///< rows of those
+};
+
+/// Answers queries by the tiers of an index: a thread for each query finds the rows that it has to
+/// look at; where one is all that any has to look at, that is the answer. Else all those rows are
+/// looked at, some queries at a time, and those that match are sorted by query and key, unless they
+/// are in order. (After GHSH, Ren et al. 2021, 4.1, which expands queries into queues so that each
+/// node is read once; sorted arrays need no queues, since a query's rows lie side by side.)
+///
+/// It keeps the arrays that it needs. Thread safety: one thread at a time, with the device current.
+class Asking {
+ public:
+  explicit Asking(DeviceMemory* memory);
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+  /// The caller's queries, in GPU memory: a copy of them, if they are not there.
+  const std::uint64_t* Bounds(const std::uint64_t* bounds, std::uint64_t count, bool on_device,
+                              cudaStream_t stream);
+  /// Waits for the stream. @param limit rows of a query at most
+  /// @throws Error(kGpu); then the stream has ended
+  AnswerTotals Answer(const SearchTiers& tiers, const TierQueries& queries, std::uint64_t count,
+                      std::uint64_t limit, std::uint32_t key_size, const AnswerPlaces& places,
+                      cudaStream_t stream);
+  /// Copies keys of the kept rows to host memory, from the first one on.
+  void CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
+                std::byte* keys, cudaStream_t stream);
+
+  cudaStream_t stream() const { return stream_; }
+  // For answers that go to host memory.
+  DeviceArray<std::uint64_t>& counts() { return counts_; }
+  DeviceArray<std::uint64_t>& offsets() { return offsets_; }
+
+ private:
+  struct Call;
+
+  /// @return rows
+  std::uint64_t AnswerSome(const Call& call);
+  /// Where some query has several candidates.
+  std::uint64_t AnswerAll(const Call& call, const SearchSums& sums);
+  /// Of queries [first, last), whose candidates are [begin, end). @param before rows of those
+  /// before
+  /// @return rows, with those
+  std::uint64_t AnswerGroup(const Call& call, std::uint64_t first, std::uint64_t last,
+                            std::uint64_t begin, std::uint64_t end, std::uint64_t before,
+                            bool unordered);
+  void SortMatches(std::uint64_t count, std::uint32_t row_bits, std::uint32_t query_bits,
+                   cudaStream_t stream);
+  SearchSums ReadSums(cudaStream_t stream);
+  void KeepRows(std::uint64_t rows, std::uint64_t kept, cudaStream_t stream);
+
+  struct Told {
+    std::uint64_t words[8];
+  };
+
+  DeviceMemory* const memory_;
+  CudaStream stream_;
+  DeviceArray<std::uint64_t> bounds_, begins_, counts_, offsets_, found_counts_, starts_, capped_;
+  DeviceArray<TierCandidates> candidates_;
+  DeviceArray<std::uint32_t> single_;
+  DeviceArray<std::uint32_t> rows_;              ///< kept
+  DeviceArray<std::uint64_t> matches_, sorted_;  ///< by query and place
+  DeviceArray<std::uint8_t> flags_;
+  DeviceArray<std::byte> keys_;
+  DeviceArray<std::byte> library_;  ///< temporary storage of CUB
+  DeviceArray<SearchSums> sums_;
+  PinnedBox<Told> told_;
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_SEARCH_ASKING_H_

@@ -1,0 +1,187 @@
+#include <bit>
+
+#include "engine/cuda/search/asking.h"
+#include "engine/cuda/search/device_index.h"
+#include "engine/cuda/search/launches.cuh"
+#include "engine/held_items.h"
+
+namespace gpm {
+namespace {
+
+constexpr std::uint64_t kFewRows = 4096;
+constexpr std::uint64_t kShareWorn = 2;
+
+std::uint64_t WordsOfBits(std::uint64_t bits) { return (bits + 31) / 32; }
+
+const std::byte* PoolOf(const CudaExecutor& executor) {
+  const TableView& table = executor.context().table;
+  return table.inline_values() ? nullptr : table.base;
+}
+
+}  // namespace
+
+/// What was read of changed items.
+struct DeviceIndex::ReadChanges : Changes {
+  const CudaTableCopy* copy = nullptr;
+  const StagedItems* found = nullptr;
+  std::uint64_t version = 0;
+};
+
+std::uint64_t DeviceIndex::BytesFor(std::uint64_t items, const IndexShape& shape) {
+  std::uint64_t bytes = items * shape.key_words * sizeof(std::uint64_t) + 4 * WordsOfBits(items);
+  for (std::uint32_t a = 0; a < shape.attributes.size(); ++a) {
+    const std::uint64_t number = shape.attributes[a].bytes > 4 ? 8 : 4;
+    if ((shape.mask >> a & 1) != 0) bytes += items * (number + sizeof(std::uint32_t));
+  }
+  return bytes;
+}
+
+DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const CudaTableCopy& copy,
+                         const IndexShape& shape, std::uint64_t version)
+    : SearchIndex(version, shape.mask),
+      executor_(executor),
+      memory_(memory),
+      builder_(std::make_unique<TierBuilder>(memory, shape, PoolOf(executor))),
+      found_(std::make_unique<StagedItems>(memory)),
+      base_(memory),
+      delta_(memory),
+      next_delta_(memory),
+      merged_(memory),
+      dead_bits_(memory),
+      places_(memory),
+      kept_(memory),
+      stay_(memory),
+      died_(memory) {
+  // What so many items need to be sorted is not kept.
+  TierBuilder builder(memory, shape, PoolOf(executor));
+  StagedItems items(memory);
+  builder.Stage(copy, mask_, &items);
+  builder.Build(items, mask_, false, &base_);
+  const std::uint64_t words = WordsOfBits(base_.rows);
+  dead_bits_.Reserve(words);
+  died_.Reserve(1);
+  if (words > 0) {
+    CheckCuda(cudaMemsetAsync(dead_bits_.data(), 0, 4 * words, builder.stream()),
+              "cudaMemsetAsync");
+  }
+  builder.Await();
+  SetViews();
+}
+
+DeviceIndex::~DeviceIndex() = default;
+
+void DeviceIndex::SetViews() {
+  tiers_.key_words = builder_->shape().key_words;
+  tiers_.base = base_.View();
+  tiers_.base.dead = dead_bits_.data();
+  tiers_.delta = delta_.View();
+  tiers_.places = places_.data();
+}
+
+std::uint64_t DeviceIndex::bytes() const {
+  return base_.bytes() + delta_.bytes() + 4 * (dead_bits_.size() + places_.size());
+}
+
+bool DeviceIndex::IsWorn() const {
+  const std::uint64_t items = base_.rows - dead_ + delta_.rows;
+  return dead_ + delta_.rows > items / kShareWorn + kFewRows;
+}
+
+std::unique_ptr<SearchIndex::Changes> DeviceIndex::Read(HeldItems& items, ThreadPool*) const {
+  const CurrentDevice current = executor_.Activate();
+  auto changes = std::make_unique<ReadChanges>();
+  changes->copy = static_cast<const CudaTableCopy*>(&items.copy());
+  changes->found = found_.get();
+  changes->version = items.version();
+  builder_->Stage(*changes->copy, mask_, found_.get());
+  builder_->Await();
+  return changes;
+}
+
+void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
+  const CurrentDevice current = executor_.Activate();
+  const auto& changes = static_cast<const ReadChanges&>(read);
+  const StagedItems& found = *changes.found;
+  const cudaStream_t stream = builder_->stream();
+  const std::uint32_t words = tiers_.key_words;
+
+  // What was logged is forgotten.
+  stay_.Reserve(delta_.rows);
+  if (delta_.rows > 0) {
+    CheckCuda(cudaMemsetAsync(stay_.data(), 1, delta_.rows, stream), "cudaMemsetAsync");
+  }
+  CheckCuda(cudaMemsetAsync(died_.data(), 0, 8, stream), "cudaMemsetAsync");
+  LaunchFor("ForgetKeys", changes.copy->logged, stream, ForgetKeys, tiers_,
+            changes.copy->log_keys.data(), changes.copy->logged, dead_bits_.data(), stay_.data(),
+            died_.data());
+  std::uint64_t died = 0;
+  CheckCuda(cudaMemcpyAsync(&died, died_.data(), sizeof died, cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync to the host");
+  builder_->Await();
+  dead_ += died;
+  const std::uint32_t kept = builder_->Select(stay_.data(), delta_.rows, &kept_);
+
+  // What stays, and what was found.
+  IndexShape shape = builder_->shape();
+  shape.mask = mask_;
+  merged_.Reserve(std::uint64_t{kept} + found.count, shape);
+  const auto append = [&](auto* to, const auto* from, std::uint64_t count) {
+    if (count == 0) return;
+    CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, stream),
+              "cudaMemcpyAsync");
+  };
+  LaunchFor("GatherKeys", std::uint64_t{kept} * words, stream, GatherKeys, delta_.keys.data(),
+            words, kept_.data(), std::uint64_t{kept}, merged_.keys.data());
+  append(merged_.keys.data() + std::uint64_t{kept} * words, found.keys.data(),
+         std::uint64_t{found.count} * words);
+  for (std::uint32_t a = 0; a < shape.attributes.size(); ++a) {
+    if ((mask_ >> a & 1) == 0) continue;
+    std::uint64_t* const to = merged_.numbers[a].data();
+    if (shape.attributes[a].bytes > sizeof(std::uint32_t)) {
+      LaunchFor("GatherNumbers", kept, stream, GatherNumbers<std::uint64_t, std::uint64_t>,
+                delta_.wide[a].data(), kept_.data(), std::uint64_t{kept}, to);
+    } else {
+      LaunchFor("GatherNumbers", kept, stream, GatherNumbers<std::uint32_t, std::uint64_t>,
+                delta_.narrow[a].data(), kept_.data(), std::uint64_t{kept}, to);
+    }
+    append(to + kept, found.numbers[a].data(), found.count);
+  }
+
+  builder_->Build(merged_, mask_, true, &next_delta_);
+  std::swap(delta_, next_delta_);
+  places_.Reserve(delta_.rows);
+  SetViews();
+  LaunchFor("FindPlaces", delta_.rows, stream, FindPlaces, tiers_, places_.data());
+  builder_->Await();
+  version_ = changes.version;
+}
+
+void DeviceIndex::Drop(std::uint32_t attribute) {
+  const CurrentDevice current = executor_.Activate();
+  for (TierArrays* tier : {&base_, &delta_, &next_delta_}) tier->Drop(attribute);
+  mask_ &= ~(Mask{1} << attribute);
+  SetViews();
+}
+
+std::unique_ptr<Asking> DeviceIndex::TakeAsking() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!askings_.empty()) {
+      auto asking = std::move(askings_.back());
+      askings_.pop_back();
+      return asking;
+    }
+  }
+  return std::make_unique<Asking>(memory_);
+}
+
+void DeviceIndex::ReturnAsking(std::unique_ptr<Asking> asking) const noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    askings_.push_back(std::move(asking));
+  } catch (const std::bad_alloc&) {
+    // The next search makes one.
+  }
+}
+
+}  // namespace gpm

@@ -1,0 +1,38 @@
+#ifndef GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_
+#define GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_
+
+#include <algorithm>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+#include <cub/device/device_select.cuh>
+
+#include "engine/cuda/executor.h"
+#include "engine/cuda/kernels/sort.cuh"
+#include "engine/cuda/launch.h"
+#include "engine/cuda/search/kernels.cuh"
+
+namespace gpm {
+
+/// Launches a grid-stride kernel for so many things, if there are any.
+template <class... Parameters>
+void LaunchFor(const char* name, std::uint64_t things, cudaStream_t stream,
+               void (*kernel)(Parameters...),
+               const std::type_identity_t<Parameters>&... arguments) {
+  if (things == 0) return;
+  const std::uint64_t blocks =
+      std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(things, kSearchThreads));
+  Launch(name, kernel, blocks, kSearchThreads, stream, arguments...);
+}
+
+/// Calls CUB twice: call(storage, bytes) says how much storage it takes, and then has it.
+template <class Call>
+void CallCubWith(DeviceArray<std::byte>* library, const char* name, const Call& call) {
+  std::size_t bytes = 0;
+  CallCub(name, [&] { return call(nullptr, bytes); });
+  library->Reserve(std::max<std::size_t>(bytes, 1));
+  CallCub(name, [&] { return call(library->data(), bytes); });
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_

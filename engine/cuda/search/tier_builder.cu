@@ -1,0 +1,197 @@
+#include <algorithm>
+
+#include "engine/cuda/search/launches.cuh"
+#include "engine/cuda/search/tier_builder.h"
+
+namespace gpm {
+namespace {
+
+bool IsIndexed(SearchIndex::Mask mask, std::uint32_t attribute) {
+  return (mask >> attribute & 1) != 0;
+}
+
+}  // namespace
+
+TierArrays::TierArrays(DeviceMemory* memory) : keys(memory) {
+  for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
+    wide[a] = DeviceArray<std::uint64_t>(memory);
+    narrow[a] = DeviceArray<std::uint32_t>(memory);
+    order[a] = DeviceArray<std::uint32_t>(memory);
+  }
+}
+
+SearchTier TierArrays::View() const {
+  SearchTier tier;
+  tier.rows = rows;
+  tier.keys = keys.data();
+  for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
+    tier.columns[a] = {wide[a].data(), narrow[a].data(), order[a].data()};
+  }
+  return tier;
+}
+
+std::uint64_t TierArrays::bytes() const {
+  std::uint64_t bytes = keys.size() * sizeof(std::uint64_t);
+  for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
+    bytes += wide[a].size() * sizeof(std::uint64_t) +
+             (narrow[a].size() + order[a].size()) * sizeof(std::uint32_t);
+  }
+  return bytes;
+}
+
+void TierArrays::Drop(std::uint32_t attribute) {
+  wide[attribute] = DeviceArray<std::uint64_t>();
+  narrow[attribute] = DeviceArray<std::uint32_t>();
+  order[attribute] = DeviceArray<std::uint32_t>();
+}
+
+StagedItems::StagedItems(DeviceMemory* memory) : keys(memory) {
+  for (auto& array : numbers) array = DeviceArray<std::uint64_t>(memory);
+}
+
+void StagedItems::Reserve(std::uint64_t items, const IndexShape& shape) {
+  count = static_cast<std::uint32_t>(items);
+  keys.Reserve(items * shape.key_words);
+  for (std::uint32_t a = 0; a < shape.attributes.size(); ++a) {
+    if (IsIndexed(shape.mask, a)) numbers[a].Reserve(items);
+  }
+}
+
+TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool)
+    : shape_(shape),
+      pool_(pool),
+      rows_(memory),
+      other_rows_(memory),
+      numbers_(memory),
+      sorted_(memory),
+      flags_(memory),
+      selected_(memory),
+      library_(memory) {
+  selected_.Reserve(1);
+}
+
+void TierBuilder::Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
+                       std::uint32_t bits) {
+  sorted_.Reserve(count);
+  other_rows_.Reserve(count);
+  CallCubWith(&library_, "DeviceRadixSort", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceRadixSort::SortPairs(
+        storage, bytes, numbers, sorted_.data(), static_cast<const std::uint32_t*>(items),
+        other_rows_.data(), static_cast<int>(count), 0, static_cast<int>(bits), stream_);
+  });
+  CheckCuda(cudaMemcpyAsync(items, other_rows_.data(), std::uint64_t{count} * 4,
+                            cudaMemcpyDeviceToDevice, stream_),
+            "cudaMemcpyAsync");
+}
+
+void TierBuilder::SortByKey(const StagedItems& items) {
+  rows_.Reserve(items.count);
+  numbers_.Reserve(items.count);
+  LaunchFor("CountUp", items.count, stream_, CountUp, rows_.data(), items.count);
+  for (std::uint32_t word = shape_.key_words; word-- > 0;) {
+    LaunchFor("TakeWord", items.count, stream_, TakeWord, items.keys.data(), shape_.key_words, word,
+              rows_.data(), items.count, numbers_.data());
+    Sort(numbers_.data(), rows_.data(), items.count, 64);
+  }
+}
+
+void TierBuilder::Stage(const CudaTableCopy& copy, SearchIndex::Mask mask, StagedItems* items) {
+  IndexShape shape = shape_;
+  shape.mask = mask;
+  items->Reserve(copy.items, shape);
+  const std::uint32_t count = items->count;
+  if (count == 0) return;
+  const std::uint64_t words = std::uint64_t{count} * shape_.key_words;
+  LaunchFor("OrderWords", words, stream_, OrderWords, copy.device_keys.data(), words,
+            items->keys.data());
+  NumbersOfValues to;
+  for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
+    if (!IsIndexed(mask, a)) continue;
+    const Attribute& attribute = shape_.attributes[a];
+    to.field[to.fields++] = {attribute.offset, attribute.bytes, items->numbers[a].data()};
+  }
+  if (to.fields == 0) return;
+  const std::uint64_t* references = copy.device_references.data();
+  const std::uint32_t* order = nullptr;
+  if (pool_ != nullptr) {
+    rows_.Reserve(count);
+    LaunchFor("CountUp", count, stream_, CountUp, rows_.data(), count);
+    Sort(references, rows_.data(), count, 64);
+    references = sorted_.data();
+    order = rows_.data();
+  }
+  LaunchFor("ReadNumbers", count, stream_, ReadNumbers, pool_, references, order,
+            std::uint64_t{count}, to);
+}
+
+std::uint32_t TierBuilder::SelectRows(const std::uint32_t* from, const std::uint8_t* flags,
+                                      std::uint32_t count, DeviceArray<std::uint32_t>* to) {
+  to->Reserve(count);
+  CallCubWith(&library_, "DeviceSelect", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceSelect::Flagged(storage, bytes, from, flags, to->data(), selected_.data(),
+                                      static_cast<int>(count), stream_);
+  });
+  std::uint32_t selected = 0;
+  CheckCuda(cudaMemcpyAsync(&selected, selected_.data(), sizeof selected, cudaMemcpyDeviceToHost,
+                            stream_),
+            "cudaMemcpyAsync to the host");
+  Await();
+  return selected;
+}
+
+std::uint32_t TierBuilder::Select(const std::uint8_t* flags, std::uint32_t count,
+                                  DeviceArray<std::uint32_t>* rows) {
+  if (count == 0) return 0;
+  rows_.Reserve(count);
+  LaunchFor("CountUp", count, stream_, CountUp, rows_.data(), count);
+  return SelectRows(rows_.data(), flags, count, rows);
+}
+
+void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool unique,
+                        TierArrays* tier) {
+  tier->rows = items.count;
+  if (items.count == 0) return;
+  SortByKey(items);
+  if (unique) {
+    flags_.Reserve(items.count);
+    LaunchFor("FlagFirstOfKey", items.count, stream_, FlagFirstOfKey, items.keys.data(),
+              shape_.key_words, rows_.data(), items.count, flags_.data());
+    tier->rows = SelectRows(rows_.data(), flags_.data(), items.count, &other_rows_);
+    std::swap(rows_, other_rows_);
+  }
+  const std::uint32_t rows = tier->rows;
+  tier->keys.Reserve(std::uint64_t{rows} * shape_.key_words);
+  LaunchFor("GatherKeys", std::uint64_t{rows} * shape_.key_words, stream_, GatherKeys,
+            items.keys.data(), shape_.key_words, rows_.data(), std::uint64_t{rows},
+            tier->keys.data());
+  // (The sorts of numbers below take the room of `rows_`, which is not needed again.)
+  for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
+    if (!IsIndexed(mask, a)) continue;
+    if (shape_.attributes[a].bytes > sizeof(std::uint32_t)) {
+      tier->wide[a].Reserve(rows);
+      LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
+                items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->wide[a].data());
+    } else {
+      tier->narrow[a].Reserve(rows);
+      LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint32_t>,
+                items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->narrow[a].data());
+    }
+  }
+  for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
+    if (!IsIndexed(mask, a)) continue;
+    const bool wide = shape_.attributes[a].bytes > sizeof(std::uint32_t);
+    const std::uint64_t* numbers = tier->wide[a].data();
+    if (!wide) {
+      numbers_.Reserve(rows);
+      LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint32_t, std::uint64_t>,
+                tier->narrow[a].data(), static_cast<const std::uint32_t*>(nullptr),
+                std::uint64_t{rows}, numbers_.data());
+      numbers = numbers_.data();
+    }
+    tier->order[a].Reserve(rows);
+    LaunchFor("CountUp", rows, stream_, CountUp, tier->order[a].data(), rows);
+    Sort(numbers, tier->order[a].data(), rows, wide ? 64 : 32);
+  }
+}
+
+}  // namespace gpm

@@ -1,0 +1,80 @@
+#ifndef GPM_ENGINE_CUDA_SEARCH_TIER_BUILDER_H_
+#define GPM_ENGINE_CUDA_SEARCH_TIER_BUILDER_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "engine/cuda/memory.h"
+#include "engine/cuda/table_copy.h"
+#include "engine/maintenance.h"
+#include "engine/search_tiers.h"
+
+namespace gpm {
+
+/// A SearchTier and its memory.
+struct TierArrays {
+  explicit TierArrays(DeviceMemory* memory);
+  SearchTier View() const;
+  std::uint64_t bytes() const;
+  /// An attribute is indexed no more.
+  void Drop(std::uint32_t attribute);
+
+  std::uint32_t rows = 0;
+  DeviceArray<std::uint64_t> keys;
+  DeviceArray<std::uint64_t> wide[kMaxAttributes];  ///< by attribute, of those of 8 bytes
+  DeviceArray<std::uint32_t> narrow[kMaxAttributes];
+  DeviceArray<std::uint32_t> order[kMaxAttributes];
+};
+
+/// Items in any order, with what a tier is to have of them.
+struct StagedItems {
+  explicit StagedItems(DeviceMemory* memory);
+  void Reserve(std::uint64_t items, const IndexShape& shape);
+
+  std::uint32_t count = 0;
+  DeviceArray<std::uint64_t> keys;                     ///< ordered words
+  DeviceArray<std::uint64_t> numbers[kMaxAttributes];  ///< by attribute; of those indexed
+};
+
+/// Makes tiers, by sorts, on a stream of its own. What it needs for that it keeps.
+///
+/// Thread safety: one thread at a time, with the device current.
+class TierBuilder {
+ public:
+  /// @param pool base of the pool; null: values are inline @param memory outlives it
+  TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool);
+
+  /// Takes keys from the copy, and reads the attributes, in the order of addresses.
+  void Stage(const CudaTableCopy& copy, SearchIndex::Mask mask, StagedItems* items);
+  /// Makes a tier of them. @param unique of several with one key, which are equal, one is taken
+  void Build(const StagedItems& items, SearchIndex::Mask mask, bool unique, TierArrays* tier);
+  /// Selects numbers 0, 1, ... that have a flag into `rows`. @return how many
+  std::uint32_t Select(const std::uint8_t* flags, std::uint32_t count,
+                       DeviceArray<std::uint32_t>* rows);
+  void Await() { CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  cudaStream_t stream() const { return stream_; }
+  const IndexShape& shape() const { return shape_; }
+
+ private:
+  /// Sorts by 64-bit numbers, stably. @param to one behind the other as `items` has them then
+  void Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
+            std::uint32_t bits);
+  /// Puts rows of items into `rows_`, in the order of their keys.
+  void SortByKey(const StagedItems& items);
+  std::uint32_t SelectRows(const std::uint32_t* from, const std::uint8_t* flags,
+                           std::uint32_t count, DeviceArray<std::uint32_t>* to);
+
+  const IndexShape shape_;
+  const std::byte* const pool_;
+  CudaStream stream_;
+  DeviceArray<std::uint32_t> rows_, other_rows_;
+  DeviceArray<std::uint64_t> numbers_, sorted_;
+  DeviceArray<std::uint8_t> flags_;
+  DeviceArray<std::uint32_t> selected_;  ///< how many
+  DeviceArray<std::byte> library_;       ///< temporary storage of CUB
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_SEARCH_TIER_BUILDER_H_

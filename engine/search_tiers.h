@@ -1,0 +1,204 @@
+#ifndef GPM_ENGINE_SEARCH_TIERS_H_
+#define GPM_ENGINE_SEARCH_TIERS_H_
+
+#include <cstdint>
+
+#include "gpmstore/options.h"
+#include "pm/format.h"
+
+namespace gpm {
+
+/// A search index in sorted arrays, which a GPU asks with one thread a query
+/// (engine/cuda/search/device_index.h): two *tiers* of items, each in the order of its keys.
+/// Of the *base*, some rows are dead: their items have changed since it was made. What became of
+/// those, and what has come since, is in the *delta*. Trivially copyable views, of the same memory
+/// on host and device.
+///
+/// A row is named by its number in the base, or, of the delta, by that behind the base's last.
+/// Keys are in *ordered words*: as numbers, one word after the other, they have the order of the
+/// keys' bytes.
+
+/// The word whose order as a number is that of the bytes of `word`, or the other way round.
+GPM_HD inline std::uint64_t OrderedWord(std::uint64_t word) {
+  word = (word & 0x00FF00FF00FF00FFull) << 8 | (word >> 8 & 0x00FF00FF00FF00FFull);
+  word = (word & 0x0000FFFF0000FFFFull) << 16 | (word >> 16 & 0x0000FFFF0000FFFFull);
+  return word << 32 | word >> 32;
+}
+
+/// @return less than 0, 0, or more, as of memcmp
+GPM_HD inline int CompareOrdered(const std::uint64_t* x, const std::uint64_t* y,
+                                 std::uint32_t words) {
+  for (std::uint32_t w = 0; w < words; ++w) {
+    if (x[w] != y[w]) return x[w] < y[w] ? -1 : 1;
+  }
+  return 0;
+}
+
+/// The first of `count` numbers, 0, 1, ..., for which is_before says no; none before it may be one.
+template <class IsBefore>
+GPM_HD std::uint32_t PartitionPoint(std::uint32_t count, const IsBefore& is_before) {
+  std::uint32_t first = 0;
+  while (count > 0) {
+    const std::uint32_t half = count / 2;
+    if (is_before(first + half)) {
+      first += half + 1;
+      count -= half + 1;
+    } else {
+      count = half;
+    }
+  }
+  return first;
+}
+
+/// One attribute of a tier's rows.
+struct TierColumn {
+  const std::uint64_t* wide = nullptr;    ///< its number by row, if it has 8 bytes; else null
+  const std::uint32_t* narrow = nullptr;  ///< if it has 4
+  const std::uint32_t* order = nullptr;   ///< rows in the order of (number, row)
+
+  GPM_HD std::uint64_t NumberOf(std::uint32_t row) const {
+    return wide != nullptr ? wide[row] : narrow[row];
+  }
+  /// The first place of the order, of `rows`, whose number is not less.
+  GPM_HD std::uint32_t First(std::uint32_t rows, std::uint64_t number) const {
+    return PartitionPoint(rows, [&](std::uint32_t i) { return NumberOf(order[i]) < number; });
+  }
+  /// The first place from `first` on whose number is more. (Most ranges are short.)
+  GPM_HD std::uint32_t Behind(std::uint32_t rows, std::uint32_t first, std::uint64_t number) const {
+    std::uint32_t step = 1;
+    const auto is_in = [&](std::uint32_t i) { return NumberOf(order[i]) <= number; };
+    while (step < rows - first && is_in(first + step - 1)) {
+      first += step;
+      step *= 2;
+    }
+    const std::uint32_t count = step < rows - first ? step : rows - first;
+    return first + PartitionPoint(count, [&](std::uint32_t i) { return is_in(first + i); });
+  }
+};
+
+/// Some items, by row.
+struct SearchTier {
+  std::uint32_t rows = 0;
+  const std::uint64_t* keys = nullptr;   ///< ordered words of each
+  const std::uint32_t* dead = nullptr;   ///< a bit for each row, or null
+  TierColumn columns[kMaxAttributes]{};  ///< by attribute
+
+  GPM_HD bool IsDead(std::uint32_t row) const {
+    return dead != nullptr && (dead[row / 32] >> (row % 32) & 1) != 0;
+  }
+  /// Rows with a smaller key. @param key ordered words
+  GPM_HD std::uint32_t RowsBefore(const std::uint64_t* key, std::uint32_t words) const {
+    return PartitionPoint(rows, [&](std::uint32_t row) {
+      return CompareOrdered(keys + std::uint64_t{row} * words, key, words) < 0;
+    });
+  }
+  /// @return `rows`: there is none
+  GPM_HD std::uint32_t RowOf(const std::uint64_t* key, std::uint32_t words) const {
+    const std::uint32_t row = RowsBefore(key, words);
+    const bool has =
+        row < rows && CompareOrdered(keys + std::uint64_t{row} * words, key, words) == 0;
+    return has ? row : rows;
+  }
+};
+
+/// Conditions that each of some queries has on the same attributes.
+struct TierQueries {
+  std::uint32_t conditions = 0;                ///< none: all items match
+  std::uint32_t attributes[kMaxAttributes]{};  ///< of each
+  const std::uint64_t* bounds = nullptr;       ///< by query: least and most of each condition
+
+  GPM_HD const std::uint64_t* BoundsOf(std::uint64_t query) const {
+    return bounds + query * 2 * conditions;
+  }
+};
+
+/// What a query looks at: the rows in a range of one attribute's order, in each tier.
+struct TierCandidates {
+  static constexpr std::uint32_t kAllRows = kMaxAttributes;
+
+  std::uint32_t attribute = kAllRows;  ///< kAllRows: of no attribute, but in the order of keys
+  std::uint32_t base_first = 0;
+  std::uint32_t base_count = 0;
+  std::uint32_t delta_first = 0;
+  std::uint32_t delta_count = 0;
+  bool ordered = true;  ///< the base's are in the order of keys, and so are the delta's
+
+  GPM_HD std::uint64_t count() const { return std::uint64_t{base_count} + delta_count; }
+};
+
+/// Both tiers.
+struct SearchTiers {
+  std::uint32_t key_words = 1;
+  SearchTier base;
+  SearchTier delta;
+  const std::uint32_t* places = nullptr;  ///< of each row of the delta: rows of the base before it
+
+  GPM_HD std::uint64_t rows() const { return std::uint64_t{base.rows} + delta.rows; }
+  GPM_HD const std::uint64_t* KeyOf(std::uint32_t row) const {
+    return row < base.rows ? base.keys + std::uint64_t{row} * key_words
+                           : delta.keys + std::uint64_t{row - base.rows} * key_words;
+  }
+  GPM_HD std::uint64_t NumberOf(std::uint32_t attribute, std::uint32_t row) const {
+    return row < base.rows ? base.columns[attribute].NumberOf(row)
+                           : delta.columns[attribute].NumberOf(row - base.rows);
+  }
+
+  /// The condition that the fewest rows meet decides.
+  GPM_HD TierCandidates CandidatesOf(const TierQueries& queries, std::uint64_t query) const {
+    TierCandidates all;
+    all.base_count = base.rows;
+    all.delta_count = delta.rows;
+    const std::uint64_t* bounds = queries.BoundsOf(query);
+    for (std::uint32_t c = 0; c < queries.conditions; ++c, bounds += 2) {
+      if (bounds[0] > bounds[1]) return {};
+      const std::uint32_t attribute = queries.attributes[c];
+      TierCandidates its;
+      its.attribute = attribute;
+      its.ordered = bounds[0] == bounds[1];
+      its.base_first = base.columns[attribute].First(base.rows, bounds[0]);
+      its.base_count =
+          base.columns[attribute].Behind(base.rows, its.base_first, bounds[1]) - its.base_first;
+      its.delta_first = delta.columns[attribute].First(delta.rows, bounds[0]);
+      its.delta_count =
+          delta.columns[attribute].Behind(delta.rows, its.delta_first, bounds[1]) - its.delta_first;
+      if (its.count() < all.count()) all = its;
+    }
+    return all;
+  }
+  GPM_HD std::uint32_t CandidateAt(const TierCandidates& candidates, std::uint64_t i) const {
+    const bool of_base = i < candidates.base_count;
+    const SearchTier& tier = of_base ? base : delta;
+    auto at = static_cast<std::uint32_t>(
+        of_base ? candidates.base_first + i : candidates.delta_first + i - candidates.base_count);
+    if (candidates.attribute != TierCandidates::kAllRows) {
+      at = tier.columns[candidates.attribute].order[at];
+    }
+    return of_base ? at : base.rows + at;
+  }
+  /// Whether the row's item meets all conditions of the query.
+  GPM_HD bool IsMatch(const TierQueries& queries, std::uint64_t query, std::uint32_t row) const {
+    if (row < base.rows && base.IsDead(row)) return false;
+    const std::uint64_t* bounds = queries.BoundsOf(query);
+    for (std::uint32_t c = 0; c < queries.conditions; ++c, bounds += 2) {
+      const std::uint64_t number = NumberOf(queries.attributes[c], row);
+      if (number < bounds[0] || number > bounds[1]) return false;
+    }
+    return true;
+  }
+
+  /// A row's place in the order of the keys of all rows; RowAt has it back.
+  GPM_HD std::uint32_t PlaceOf(std::uint32_t row) const {
+    if (row >= base.rows) return places[row - base.rows] + (row - base.rows);
+    return row + PartitionPoint(delta.rows, [&](std::uint32_t d) { return places[d] <= row; });
+  }
+  GPM_HD std::uint32_t RowAt(std::uint32_t place) const {
+    const std::uint32_t before =
+        PartitionPoint(delta.rows, [&](std::uint32_t d) { return places[d] + d < place; });
+    const bool is_of_delta = before < delta.rows && places[before] + before == place;
+    return is_of_delta ? base.rows + before : place - before;
+  }
+};
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_SEARCH_TIERS_H_
