@@ -5,7 +5,7 @@
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
 #                                                 pair, user, middle, host_arrays, large, elastic,
-#                                                 python, embedding; stress_begin and stress_end, for a
+#                                                 search, python, embedding; stress_begin and stress_end, for a
 #                                                 stress that goes on between two calls (the first:
 #                                                 stress_begin beside; the second: stress_end, ...)
 set -uo pipefail
@@ -31,7 +31,8 @@ run() { # run NAME COMMAND...: a line with the outcome, the log in $out
 }
 
 gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_compose_test cuda_copier_test
-  cuda_grouping_test store_test row_operations_test space_test draining_test
+  cuda_grouping_test cuda_search_test search_test export_test capacity_test store_test
+  row_operations_test space_test draining_test
   composed_growth_test snapshot_test snapshot_schedule_test recovery_test model_test
   cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test)
 
@@ -59,6 +60,10 @@ phase_sanitizer() {
       "$build/tests/cache_test" --gtest_filter='CacheTest.*'
     run "$tool-model_test" env GPM_TEST_OPS=60000 timeout 240 compute-sanitizer --tool "$tool" \
       --error-exitcode 9 "$build/tests/model_test"
+    run "$tool-cuda_search_test" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$build/tests/cuda_search_test" --gtest_filter='-*ManyItems*'
+    run "$tool-search_index_test" timeout 240 compute-sanitizer --tool "$tool" \
+      --error-exitcode 9 "$build/tests/search_test" --gtest_filter='SearchIndexTest.FollowsWhatChanges'
   done
 }
 
@@ -218,6 +223,10 @@ phase_large() { # 160 M items, a pool of some 30 GB
 phase_elastic() { # loading from empty, and back
   bench elastic-large elastic --batch 1048576 --steps 32 --growths 2,1.25
   bench elastic-small elastic --batch 4096 --steps 1000
+}
+
+phase_search() { # by attributes, with and without an index
+  bench search search --executor cuda
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader

@@ -304,8 +304,10 @@ bool CudaExecutor::TakeCopy(TableCopy* copy) {
 std::uint64_t CudaExecutor::LoggedKeys() const {
   const CurrentDevice current = Activate();
   std::uint64_t logged = 0;
-  CheckCuda(cudaMemcpy(&logged, log_count_.data(), sizeof logged, cudaMemcpyDeviceToHost),
-            "cudaMemcpy to the host");
+  CheckCuda(
+      cudaMemcpyAsync(&logged, log_count_.data(), sizeof logged, cudaMemcpyDeviceToHost, *stream_),
+      "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(*stream_), "cudaStreamSynchronize");
   return logged;
 }
 

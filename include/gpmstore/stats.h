@@ -100,10 +100,10 @@ struct StoreStats {
   std::uint64_t snapshots = 0;        ///< taken since open
   std::uint64_t snapshot_bytes = 0;   ///< of their files
   double snapshot_pause_seconds = 0;  ///< that batches were excluded for at the last one's instant
-  std::uint64_t snapshot_failures = 0;   ///< of OpenOptions::snapshot, since open
-  std::string snapshot_error;            ///< of the last of those, if it failed; else empty
-  std::uint64_t searches = 0;            ///< calls of Search that ended well, since open
-  std::uint64_t search_scans = 0;        ///< of those, that looked at all items
+  std::uint64_t snapshot_failures = 0;  ///< of OpenOptions::snapshot, since open
+  std::string snapshot_error;           ///< of the last of those, if it failed; else empty
+  std::uint64_t searches = 0;           ///< calls of Search that ended well, since open
+  std::uint64_t search_scans = 0;       ///< of those, that looked at all items
   /// Of the executor's memory, that searches keep; may be out of date.
   std::uint64_t search_index_bytes = 0;
   std::uint64_t search_indexes_made = 0;   ///< of all items, since open

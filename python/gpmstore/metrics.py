@@ -28,7 +28,7 @@ _GAUGES = {
     "pm_bytes": "Bytes of the medium that the pool takes",
     "gpu_bytes": "GPU memory that the store allocated",
     "gpu_bytes_kept": "GPU memory that it keeps for its next arrays",
-    "search_index_bytes": "Host memory that searches keep",
+    "search_index_bytes": "Memory of the executor that searches keep",
     "cache.bytes": "Memory of the executor that the cache takes",
     "snapshot_pause_seconds": "Time that the last snapshot excluded batches",
     "buckets_to_drain": "Buckets of the oldest level whose items are still to be moved up",

@@ -2,9 +2,10 @@
 #include <bit>
 #include <cstring>
 
+#include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/asking.h"
+#include "engine/cuda/search/asking_kernels.cuh"
 #include "engine/cuda/search/device_index.h"
-#include "engine/cuda/search/launches.cuh"
 #include "pm/gpu_host.h"
 
 namespace gpm {
@@ -52,6 +53,8 @@ Asking::Asking(DeviceMemory* memory)
   sums_.Reserve(1);
   static_assert(sizeof(SearchSums) <= sizeof(Told));
 }
+
+void Asking::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(FindCandidates)); }
 
 const std::uint64_t* Asking::Bounds(const std::uint64_t* bounds, std::uint64_t count,
                                     bool on_device, cudaStream_t stream) {

@@ -48,6 +48,7 @@ struct AnswerTotals {
 class Asking {
  public:
   explicit Asking(DeviceMemory* memory);
+  static void LoadKernels();
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
 

@@ -1,5 +1,4 @@
-#include <bit>
-
+#include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/asking.h"
 #include "engine/cuda/search/device_index.h"
 #include "engine/cuda/search/launches.cuh"
@@ -16,6 +15,35 @@ std::uint64_t WordsOfBits(std::uint64_t bits) { return (bits + 31) / 32; }
 const std::byte* PoolOf(const CudaExecutor& executor) {
   const TableView& table = executor.context().table;
   return table.inline_values() ? nullptr : table.base;
+}
+
+/// Marks the base's rows with these keys dead, and says of the delta's whether they stay.
+/// @param keys as tables have them @param stay a byte for each row of the delta, 1 at first
+/// @param dead the base's bits @param died how many more of them are set
+__global__ void ForgetKeys(const __grid_constant__ SearchTiers tiers, const std::uint64_t* keys,
+                           std::uint64_t count, std::uint32_t* dead, std::uint8_t* stay,
+                           std::uint64_t* died) {
+  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
+    std::uint64_t key[kMaxKeyWords];
+    for (std::uint32_t w = 0; w < tiers.key_words; ++w) {
+      key[w] = OrderedWord(keys[i * tiers.key_words + w]);
+    }
+    const std::uint32_t row = tiers.base.RowOf(key, tiers.key_words);
+    if (row < tiers.base.rows) {
+      const std::uint32_t bit = 1u << (row % 32);
+      if ((atomicOr(&dead[row / 32], bit) & bit) == 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(died), 1ull);
+      }
+    }
+    const std::uint32_t late = tiers.delta.RowOf(key, tiers.key_words);
+    if (late < tiers.delta.rows) stay[late] = 0;
+  }
+}
+
+__global__ void FindPlaces(const __grid_constant__ SearchTiers tiers, std::uint32_t* places) {
+  for (std::uint64_t d = FirstOfGrid(); d < tiers.delta.rows; d += GridStep()) {
+    places[d] = tiers.base.RowsBefore(tiers.delta.keys + d * tiers.key_words, tiers.key_words);
+  }
 }
 
 }  // namespace
@@ -52,6 +80,9 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
       kept_(memory),
       stay_(memory),
       died_(memory) {
+  TierBuilder::LoadKernels();
+  Asking::LoadKernels();
+  LoadKernelsBeside(reinterpret_cast<const void*>(FindPlaces));
   // What so many items need to be sorted is not kept.
   TierBuilder builder(memory, shape, PoolOf(executor));
   StagedItems items(memory);
@@ -79,7 +110,8 @@ void DeviceIndex::SetViews() {
 }
 
 std::uint64_t DeviceIndex::bytes() const {
-  return base_.bytes() + delta_.bytes() + 4 * (dead_bits_.size() + places_.size());
+  return base_.bytes() + delta_.bytes() + next_delta_.bytes() +
+         4 * (dead_bits_.size() + places_.size());
 }
 
 bool DeviceIndex::IsWorn() const {
@@ -130,21 +162,12 @@ void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
     CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, stream),
               "cudaMemcpyAsync");
   };
-  LaunchFor("GatherKeys", std::uint64_t{kept} * words, stream, GatherKeys, delta_.keys.data(),
-            words, kept_.data(), std::uint64_t{kept}, merged_.keys.data());
+  builder_->Restage(delta_, mask_, kept_, kept, &merged_);
   append(merged_.keys.data() + std::uint64_t{kept} * words, found.keys.data(),
          std::uint64_t{found.count} * words);
   for (std::uint32_t a = 0; a < shape.attributes.size(); ++a) {
     if ((mask_ >> a & 1) == 0) continue;
-    std::uint64_t* const to = merged_.numbers[a].data();
-    if (shape.attributes[a].bytes > sizeof(std::uint32_t)) {
-      LaunchFor("GatherNumbers", kept, stream, GatherNumbers<std::uint64_t, std::uint64_t>,
-                delta_.wide[a].data(), kept_.data(), std::uint64_t{kept}, to);
-    } else {
-      LaunchFor("GatherNumbers", kept, stream, GatherNumbers<std::uint32_t, std::uint64_t>,
-                delta_.narrow[a].data(), kept_.data(), std::uint64_t{kept}, to);
-    }
-    append(to + kept, found.numbers[a].data(), found.count);
+    append(merged_.numbers[a].data() + kept, found.numbers[a].data(), found.count);
   }
 
   builder_->Build(merged_, mask_, true, &next_delta_);

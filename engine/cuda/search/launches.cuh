@@ -9,9 +9,17 @@
 #include "engine/cuda/executor.h"
 #include "engine/cuda/kernels/sort.cuh"
 #include "engine/cuda/launch.h"
-#include "engine/cuda/search/kernels.cuh"
 
 namespace gpm {
+
+/// How the kernels of search indexes are launched.
+
+inline constexpr unsigned kSearchThreads = 256;
+
+__device__ inline std::uint64_t FirstOfGrid() {
+  return blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
+}
+__device__ inline std::uint64_t GridStep() { return std::uint64_t{gridDim.x} * blockDim.x; }
 
 /// Launches a grid-stride kernel for so many things, if there are any.
 template <class... Parameters>

@@ -1,7 +1,8 @@
 #include <algorithm>
 
-#include "engine/cuda/search/launches.cuh"
+#include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/tier_builder.h"
+#include "engine/cuda/search/tier_kernels.cuh"
 
 namespace gpm {
 namespace {
@@ -70,6 +71,8 @@ TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const st
   selected_.Reserve(1);
 }
 
+void TierBuilder::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(CountUp)); }
+
 void TierBuilder::Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
                        std::uint32_t bits) {
   sorted_.Reserve(count);
@@ -137,6 +140,24 @@ std::uint32_t TierBuilder::SelectRows(const std::uint32_t* from, const std::uint
             "cudaMemcpyAsync to the host");
   Await();
   return selected;
+}
+
+void TierBuilder::Restage(const TierArrays& tier, SearchIndex::Mask mask,
+                          const DeviceArray<std::uint32_t>& rows, std::uint32_t count,
+                          StagedItems* items) {
+  const std::uint64_t n = count;
+  LaunchFor("GatherKeys", n * shape_.key_words, stream_, GatherKeys, tier.keys.data(),
+            shape_.key_words, rows.data(), n, items->keys.data());
+  for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
+    if (!IsIndexed(mask, a)) continue;
+    if (shape_.attributes[a].bytes > sizeof(std::uint32_t)) {
+      LaunchFor("GatherNumbers", n, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
+                tier.wide[a].data(), rows.data(), n, items->numbers[a].data());
+    } else {
+      LaunchFor("GatherNumbers", n, stream_, GatherNumbers<std::uint32_t, std::uint64_t>,
+                tier.narrow[a].data(), rows.data(), n, items->numbers[a].data());
+    }
+  }
 }
 
 std::uint32_t TierBuilder::Select(const std::uint8_t* flags, std::uint32_t count,

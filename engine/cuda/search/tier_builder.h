@@ -45,10 +45,16 @@ class TierBuilder {
   /// @param pool base of the pool; null: values are inline @param memory outlives it
   TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool);
 
+  /// So that none is loaded while batches run. REQUIRES, as Asking's: the device is current.
+  static void LoadKernels();
+
   /// Takes keys from the copy, and reads the attributes, in the order of addresses.
   void Stage(const CudaTableCopy& copy, SearchIndex::Mask mask, StagedItems* items);
   /// Makes a tier of them. @param unique of several with one key, which are equal, one is taken
   void Build(const StagedItems& items, SearchIndex::Mask mask, bool unique, TierArrays* tier);
+  /// Puts rows of a tier into the first `count` of the items.
+  void Restage(const TierArrays& tier, SearchIndex::Mask mask,
+               const DeviceArray<std::uint32_t>& rows, std::uint32_t count, StagedItems* items);
   /// Selects numbers 0, 1, ... that have a flag into `rows`. @return how many
   std::uint32_t Select(const std::uint8_t* flags, std::uint32_t count,
                        DeviceArray<std::uint32_t>* rows);

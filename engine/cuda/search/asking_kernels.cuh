@@ -1,139 +1,19 @@
-#ifndef GPM_ENGINE_CUDA_SEARCH_KERNELS_CUH_
-#define GPM_ENGINE_CUDA_SEARCH_KERNELS_CUH_
+#ifndef GPM_ENGINE_CUDA_SEARCH_ASKING_KERNELS_CUH_
+#define GPM_ENGINE_CUDA_SEARCH_ASKING_KERNELS_CUH_
 
 #include <cooperative_groups.h>
 
 #include <cub/block/block_reduce.cuh>
 
 #include "engine/cuda/search/asking.h"
+#include "engine/cuda/search/launches.cuh"
 #include "engine/search_tiers.h"
-#include "pm/format.h"
-#include "table/key_rows.h"
 
 namespace gpm {
 
-/// The kernels that make an index in GPU memory, and ask it. All are grid-stride loops of one
-/// thread a thing, but where something else is said.
+/// The kernels that ask tiers: grid-stride loops of one thread a thing.
 
-inline constexpr unsigned kSearchThreads = 256;
 inline constexpr std::uint32_t kNoRow = ~std::uint32_t{0};
-
-__device__ inline std::uint64_t FirstOfGrid() {
-  return blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
-}
-__device__ inline std::uint64_t GridStep() { return std::uint64_t{gridDim.x} * blockDim.x; }
-
-// What an index is made of.
-
-__global__ void CountUp(std::uint32_t* numbers, std::uint32_t count) {
-  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
-    numbers[i] = static_cast<std::uint32_t>(i);
-  }
-}
-
-/// Makes the ordered words of keys.
-__global__ void OrderWords(const std::uint64_t* keys, std::uint64_t words, std::uint64_t* ordered) {
-  for (std::uint64_t i = FirstOfGrid(); i < words; i += GridStep())
-    ordered[i] = OrderedWord(keys[i]);
-}
-
-/// Where ReadNumbers finds numbers in values, and puts them.
-struct NumbersOfValues {
-  struct Field {
-    std::uint32_t offset;
-    std::uint32_t bytes;
-    std::uint64_t* numbers;  ///< by item
-  };
-  std::uint32_t fields = 0;
-  Field field[kMaxAttributes]{};
-};
-
-/// Reads the attributes of items from their values.
-/// @param base of the pool; null: values are inline, and so the references themselves
-/// @param items the item of each reference; null: they are in the order of items
-__global__ void ReadNumbers(const std::byte* base, const std::uint64_t* references,
-                            const std::uint32_t* items, std::uint64_t count,
-                            const __grid_constant__ NumbersOfValues to) {
-  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
-    const std::uint64_t item = items == nullptr ? i : items[i];
-    const std::uint64_t reference = references[i];
-    // A cell is whole words.
-    const std::uint64_t* const words =
-        base == nullptr ? &reference : reinterpret_cast<const std::uint64_t*>(base + reference);
-    for (std::uint32_t f = 0; f < to.fields; ++f) {
-      const NumbersOfValues::Field field = to.field[f];
-      const std::uint32_t shift = 8 * (field.offset % 8);
-      std::uint64_t number = words[field.offset / 8] >> shift;
-      if (shift + 8 * field.bytes > 64) number |= words[field.offset / 8 + 1] << (64 - shift);
-      if (field.bytes < 8) number &= (std::uint64_t{1} << (8 * field.bytes)) - 1;
-      field.numbers[item] = number;
-    }
-  }
-}
-
-/// One word of the keys of some rows, to sort by.
-__global__ void TakeWord(const std::uint64_t* keys, std::uint32_t words, std::uint32_t word,
-                         const std::uint32_t* rows, std::uint32_t count, std::uint64_t* taken) {
-  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
-    taken[i] = keys[std::uint64_t{rows[i]} * words + word];
-  }
-}
-
-/// Flags those of sorted rows whose key the one before does not have.
-__global__ void FlagFirstOfKey(const std::uint64_t* keys, std::uint32_t words,
-                               const std::uint32_t* rows, std::uint32_t count,
-                               std::uint8_t* flags) {
-  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
-    flags[i] = i == 0 || CompareOrdered(keys + std::uint64_t{rows[i]} * words,
-                                        keys + std::uint64_t{rows[i - 1]} * words, words) != 0;
-  }
-}
-
-/// Copies rows of some words. @param rows of `from`, in the order in which they are wanted
-__global__ void GatherKeys(const std::uint64_t* from, std::uint32_t words,
-                           const std::uint32_t* rows, std::uint64_t count, std::uint64_t* to) {
-  for (std::uint64_t i = FirstOfGrid(); i < count * words; i += GridStep()) {
-    to[i] = from[std::uint64_t{rows[i / words]} * words + i % words];
-  }
-}
-template <class From, class To>
-__global__ void GatherNumbers(const From* from, const std::uint32_t* rows, std::uint64_t count,
-                              To* to) {
-  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
-    to[i] = static_cast<To>(from[rows == nullptr ? i : rows[i]]);
-  }
-}
-
-/// Marks the base's rows with these keys dead, and says of the delta's whether they stay.
-/// @param keys as tables have them @param stay a byte for each row of the delta, 1 at first
-/// @param dead the base's bits @param died how many more of them are set
-__global__ void ForgetKeys(const __grid_constant__ SearchTiers tiers, const std::uint64_t* keys,
-                           std::uint64_t count, std::uint32_t* dead, std::uint8_t* stay,
-                           std::uint64_t* died) {
-  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) {
-    std::uint64_t key[kMaxKeyWords];
-    for (std::uint32_t w = 0; w < tiers.key_words; ++w) {
-      key[w] = OrderedWord(keys[i * tiers.key_words + w]);
-    }
-    const std::uint32_t row = tiers.base.RowOf(key, tiers.key_words);
-    if (row < tiers.base.rows) {
-      const std::uint32_t bit = 1u << (row % 32);
-      if ((atomicOr(&dead[row / 32], bit) & bit) == 0) {
-        atomicAdd(reinterpret_cast<unsigned long long*>(died), 1ull);
-      }
-    }
-    const std::uint32_t late = tiers.delta.RowOf(key, tiers.key_words);
-    if (late < tiers.delta.rows) stay[late] = 0;
-  }
-}
-
-__global__ void FindPlaces(const __grid_constant__ SearchTiers tiers, std::uint32_t* places) {
-  for (std::uint64_t d = FirstOfGrid(); d < tiers.delta.rows; d += GridStep()) {
-    places[d] = tiers.base.RowsBefore(tiers.delta.keys + d * tiers.key_words, tiers.key_words);
-  }
-}
-
-// How it is asked (engine/cuda/search/asking.cu).
 
 /// Where rows go.
 struct RowsOut {
@@ -330,4 +210,4 @@ __global__ void CutOffsets(std::uint64_t* offsets, std::uint64_t first, std::uin
 
 }  // namespace gpm
 
-#endif  // GPM_ENGINE_CUDA_SEARCH_KERNELS_CUH_
+#endif  // GPM_ENGINE_CUDA_SEARCH_ASKING_KERNELS_CUH_
