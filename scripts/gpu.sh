@@ -226,7 +226,7 @@ phase_elastic() { # loading from empty, and back
 }
 
 phase_search() { # by attributes, with and without an index
-  bench search search --executor cuda
+  bench search search
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
