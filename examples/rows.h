@@ -1,17 +1,13 @@
 #ifndef GPM_EXAMPLES_ROWS_H_
 #define GPM_EXAMPLES_ROWS_H_
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "gpmstore/typed_store.h"
@@ -178,62 +174,6 @@ class MapRows : public Rows<Row> {
  private:
   std::unordered_map<std::uint64_t, Row> map_;
 };
-
-/// Where an application has its store.
-struct StoreOptions {
-  std::string pool = "pinned:";
-  gpm::OpenOptions open{};
-};
-
-/// --pool, --executor, --threads and --cache. @param options outlives the parsing
-inline void AddStoreOptions(CLI::App& app, StoreOptions* options) {
-  app.add_option("--pool", options->pool,
-                 "Pool file, made if it is not there; by default memory that goes with the process")
-      ->option_text("FILE");
-  const std::map<std::string, gpm::ExecutorKind> executors{{"auto", gpm::ExecutorKind::kAuto},
-                                                           {"cpu", gpm::ExecutorKind::kCpu},
-                                                           {"cuda", gpm::ExecutorKind::kCuda}};
-  app.add_option("--executor", options->open.executor,
-                 "What carries out batches; auto, the default: cuda when it can")
-      ->transform(CLI::CheckedTransformer(executors))
-      ->option_text("auto|cpu|cuda");
-  app.add_option("--threads", options->open.threads,
-                 "Threads of executor cpu; 0, the default: all cores")
-      ->check(CLI::Range(0u, 4096u));
-  app.add_option_function<double>(
-         "--cache",
-         [options](double fraction) {
-           options->open.cache.directory = true;
-           options->open.cache.fraction = fraction;
-         },
-         "Share of the buckets whose values are cached (GPHash has 0.2); by default the store's "
-         "own "
-         "choice, on executor cpu none")
-      ->check(CLI::Range(0.0, 1.0));
-}
-
-/// A number that looks random and follows from another (splitmix64, by S. Vigna).
-constexpr std::uint64_t Mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-/// From 0 to less than 1.
-constexpr double Uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
-
-/// Parses arguments and runs what they ask for. @return of main: 0, 1 if `run` says that something
-/// is wrong, 2 after an error
-template <class Run>
-int Main(CLI::App& app, int argc, char** argv, Run&& run) {
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return run() ? 0 : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(), error.what());
-    return 2;
-  }
-}
 
 }  // namespace examples
 

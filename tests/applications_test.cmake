@@ -39,7 +39,7 @@ set(dlrm ${DLRM} --executor ${EXECUTOR})
 
 if(EXECUTOR STREQUAL cuda)
   execute_process(COMMAND ${pagerank} --scale 1 OUTPUT_QUIET ERROR_VARIABLE error)
-  if(error MATCHES "without CUDA|no CUDA device")
+  if(error MATCHES "without CUDA|has 0 usable CUDA devices")
     message(NOTICE "no CUDA device")
     return()
   endif()

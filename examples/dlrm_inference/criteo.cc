@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
+#include <random>
 #include <stdexcept>
 #include <string_view>
-
-#include "../rows.h"
 
 namespace {
 
@@ -104,8 +104,9 @@ void WriteCriteo(const std::vector<Impression>& impressions, const std::string& 
 
 std::vector<Impression> DrawCriteo(std::size_t lines, std::uint64_t seed) {
   std::vector<Impression> impressions(lines);
-  std::uint64_t state = examples::Mix(seed);
-  const auto draw = [&state] { return examples::Uniform(examples::Mix(++state)); };
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform;
+  const auto draw = [&] { return uniform(random); };
   for (Impression& impression : impressions) {
     impression.is_clicked = draw() < 0.25;
     for (auto& number : impression.numbers) {
@@ -115,7 +116,7 @@ std::vector<Impression> DrawCriteo(std::size_t lines, std::uint64_t seed) {
     }
     for (std::size_t column = 0; column < kCategories; ++column) {
       const std::uint64_t rank = DrawRank(draw(), kValues[column]);
-      const auto value = static_cast<std::uint32_t>(examples::Mix(CategoryKey(column, rank)));
+      const auto value = static_cast<std::uint32_t>((rank + 1) * 2654435761);  // all differ
       impression.keys[column] = CategoryKey(column, draw() < kEmpty ? 0 : std::uint64_t{value} + 1);
     }
   }

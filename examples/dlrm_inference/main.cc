@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "../rows.h"
+#include "../store_options.h"
 #include "criteo.h"
 #include "model.h"
 

@@ -3,24 +3,38 @@
 #include <algorithm>
 #include <cmath>
 
-#include "../rows.h"
+namespace {
+
+/// A generator of random numbers whose whole state is a word (splitmix64, by S. Vigna).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed * 0xd1342543de82ef95) {}
+  /// From -0.5 to 0.5.
+  float Draw() {
+    std::uint64_t x = state_ += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return static_cast<float>(x >> 40) * 0x1p-24F - 0.5F;
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace
 
 Embedding InitialEmbedding(std::uint64_t key) {
+  Random random(key);
   Embedding embedding;
-  std::uint64_t state = examples::Mix(key);
-  for (float& weight : embedding) {
-    weight = static_cast<float>(examples::Uniform(examples::Mix(++state)) - 0.5);
-  }
+  for (float& weight : embedding) weight = random.Draw();
   return embedding;
 }
 
 Layer::Layer(std::size_t inputs, std::size_t outputs, std::uint64_t seed)
     : weights_((inputs + 1) * outputs) {
-  const double scale = 2 / std::sqrt(static_cast<double>(inputs));
-  std::uint64_t state = examples::Mix(seed);
-  for (float& weight : weights_) {
-    weight = static_cast<float>((examples::Uniform(examples::Mix(++state)) - 0.5) * scale);
-  }
+  const float scale = 2 / std::sqrt(static_cast<float>(inputs));
+  Random random(seed);
+  for (float& weight : weights_) weight = random.Draw() * scale;
 }
 
 void Layer::Apply(std::span<const float> inputs, bool rectifies, std::span<float> outputs) const {

@@ -1,12 +1,12 @@
 #include "graph.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <fstream>
+#include <random>
 #include <stdexcept>
 #include <utility>
-
-#include "../rows.h"
 
 namespace {
 
@@ -43,9 +43,10 @@ bool TakeNumber(const char** at, const char* end, std::uint32_t* number) {
 }  // namespace
 
 std::uint64_t Graph::Digest(std::uint64_t seed) const {
-  std::uint64_t digest = examples::Mix(seed);
+  std::uint64_t digest = seed;
   for (const Edge& edge : edges) {
-    digest = examples::Mix(digest ^ (std::uint64_t{numbers[edge.from]} << 32 | numbers[edge.to]));
+    digest ^= std::uint64_t{numbers[edge.from]} << 32 | numbers[edge.to];
+    digest = std::rotl(digest * 0x9e3779b97f4a7c15, 29);
   }
   return digest;
 }
@@ -84,10 +85,11 @@ void WriteEdges(const Graph& graph, const std::string& path) {
 
 Graph DrawGraph(unsigned scale, unsigned edge_factor, std::uint64_t seed) {
   std::vector<Graph::Edge> edges(edge_factor * (std::size_t{1} << scale));
-  std::uint64_t state = examples::Mix(seed);
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> uniform;
   for (auto& edge : edges) {
     for (unsigned level = 0; level < scale; ++level) {
-      const double drawn = examples::Uniform(examples::Mix(++state));
+      const double drawn = uniform(random);
       const bool to_upper = drawn >= 0.57 && (drawn < 0.76 || drawn >= 0.95);
       const bool from_upper = drawn >= 0.76;
       edge.to = edge.to << 1 | to_upper;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "../rows.h"
+#include "../store_options.h"
 #include "graph.h"
 #include "page_rank.h"
 
