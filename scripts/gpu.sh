@@ -5,8 +5,9 @@
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
 #                                                 pair, user, middle, host_arrays, large, elastic,
-#                                                 search, python, embedding; stress_begin and stress_end, for a
-#                                                 stress that goes on between two calls (the first:
+#                                                 search, python, embedding, applications;
+#                                                 stress_begin and stress_end, for a stress that
+#                                                 goes on between two calls (the first:
 #                                                 stress_begin beside; the second: stress_end, ...)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -143,6 +144,17 @@ phase_replay() { # every executor, every batch size: the same results, and those
       "$data/workload$w.run.txt.gz" | cmp - "/tmp/replay-$w-cpu-1" &&
       echo "ok     replay-$w equals the dictionary" || failed=1
   done
+}
+
+phase_applications() { # GPHash's figure 10, on data that is drawn; the results are checked
+  local pool=/dev/shm/gpmstore_application.pool name
+  for name in "pagerank --scale ${SCALE:-20}" "dlrm_inference --lines 1000000 --passes 2"; do
+    rm -f "$pool"
+    # shellcheck disable=SC2086  # name and options
+    run "${name%% *}" timeout 300 "$build/examples/${name%% *}"/$name --executor cuda --pool "$pool"
+    cat "$out/${name%% *}.log"
+  done
+  rm -f "$pool"
 }
 
 phase_speed() { # 16 M records, 8-byte keys, 128-byte values, pool on tmpfs

@@ -1,5 +1,6 @@
 # Installs the build into a prefix of its own, and configures, builds and runs what embeds it:
 #  - examples/embed, without a CUDA toolkit in reach; tests/embedder likewise, with warnings as errors
+#  - examples/pagerank and examples/dlrm_inference (what they do: applications_test)
 #  - examples/device_view, where there is CUDA (built only: there may be no GPU)
 #  - examples/ranks, where there is MPI
 #  - tests/embedder by pkg-config, where there is pkg-config
@@ -31,6 +32,11 @@ build(examples/embed -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 run_on_pool(${WORK_DIR}/embed/embed)
 build(tests/embedder -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
 run_on_pool(${WORK_DIR}/embedder/embedder)
+
+foreach(name pagerank dlrm_inference)
+  build(examples/${name} -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+  run(${WORK_DIR}/${name}/${name} --help)
+endforeach()
 
 if(MPIRUN)  # of two processes
   build(examples/ranks -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
