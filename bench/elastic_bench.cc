@@ -185,12 +185,12 @@ class ElasticRun {
   double slowest_ = 0;                ///< seconds, of the step's calls
 };
 
-/// What a run was as a whole.
-json Summary(const json& steps) {
+/// What a run was as a whole. @param growing steps, the first ones
+json Summary(const json& steps, unsigned growing) {
   double lowest = 1, most_bytes_of_item = 0, slowest = 0, seconds = 0, operations = 0;
   for (const json& step : steps) {
     const double items = step.at("items");
-    if (step.at("resizes") > 0 && step.at("step") <= steps.size() / 2) {
+    if (step.at("resizes") > 0 && step.at("step") <= growing) {
       lowest = std::min<double>(lowest, step.at("load_factor"));
       most_bytes_of_item = std::max(most_bytes_of_item, step.at("pm_bytes").get<double>() / items);
     }
@@ -259,18 +259,19 @@ json MeasureElastic(const ElasticOptions& options) {
     pool.Made();
     ElasticRun run(options, store);
     json steps = json::array();
-    for (unsigned step = 0; step < options.steps; ++step) {
-      ShowProgress(fmt::format("growth {}, step {} of {}", growth, step + 1, options.steps));
+    const unsigned last = options.only_grows ? options.steps / 2 : options.steps;
+    for (unsigned step = 0; step < last; ++step) {
+      ShowProgress(fmt::format("growth {}, step {} of {}", growth, step + 1, last));
       steps.push_back(run.Step(step));
       steps.back()["growth"] = growth;
-      if (step + 1 == options.steps / 2 && !report.contains("rebuild")) {
+      if (step + 1 == options.steps / 2 && !options.only_grows && !report.contains("rebuild")) {
         const double seconds = Rebuild(options, open, run.items());
         report["rebuild"] = {{"items", run.items().size()},
                              {"seconds", seconds},
                              {"mops", static_cast<double>(run.items().size()) / seconds / 1e6}};
       }
     }
-    report["runs"].push_back(Summary(steps));
+    report["runs"].push_back(Summary(steps, options.steps / 2));
     report["runs"].back()["growth"] = growth;
     report["store"] = StoreFacts(store.Stats());
     for (json& step : steps) report["steps"].push_back(std::move(step));

@@ -19,6 +19,7 @@ struct ElasticOptions {
   std::uint64_t batch = 1'000'000;
   unsigned steps = 20;  ///< of both halves, an even number
   double erases = 0.4;
+  bool only_grows = false;  ///< ends after the first half, and rebuilds nothing
   std::vector<double> growths;  ///< OpenOptions::growth, one run each
   double growth_pause = OpenOptions{}.growth_pause;
   double grow_above = OpenOptions{}.grow_above;
@@ -32,7 +33,7 @@ struct ElasticOptions {
 
 /// Runs it, for each growth, from an empty pool without an initial capacity.
 /// @return a report: rows of `steps`, of each growth's run as a whole (`runs`), and what loading
-///         the items that there are at most into a new pool takes (`rebuild`)
+///         the items that there are at most into a new pool takes (`rebuild`; not if it only grows)
 /// @throws Error, as Store; kDamaged for wrong results
 nlohmann::json MeasureElastic(const ElasticOptions& options);
 

@@ -1,0 +1,59 @@
+#ifndef GPM_BENCH_PAPER_FIGURES_H_
+#define GPM_BENCH_PAPER_FIGURES_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "gpmstore/options.h"
+
+namespace gpm::bench {
+
+/// The paper's setup (GPHash, FAST'25, section 4.1): records loaded, operations of a batch, and the
+/// share of the buckets that is cached.
+inline constexpr double kPaperRecords = 16e6;
+inline constexpr std::uint64_t kPaperBatch = std::uint64_t{1} << 12;
+inline constexpr double kPaperCacheFraction = 0.2;
+
+struct PaperArguments {
+  std::string figure;
+  double scale = 1;
+  unsigned repeats = 3;
+  ExecutorKind executor = ExecutorKind::kAuto;
+  unsigned threads = 0;  ///< of the cpu executor; 0: all cores
+  std::string commit;
+  std::string json;
+
+  std::uint64_t records() const { return static_cast<std::uint64_t>(kPaperRecords * scale); }
+  std::uint64_t batch() const;  ///< the paper's, or all records where there are fewer
+};
+
+/// What one of the paper's figures shows, of our store: docs/EVALUATION.md.
+struct Figure {
+  std::string name;  ///< the paper's number
+  std::string what;
+  /// Adds to a report's `rows`, each with its `series`, and what else there is, such as `store`.
+  /// @throws Error, as Store; kDamaged for wrong results
+  void (*measure)(const PaperArguments& arguments, nlohmann::json& report);
+};
+
+/// All of them, in order.
+const std::vector<Figure>& Figures();
+
+// What is measured, by what it is measured with.
+
+// WorkloadBench.
+void MeasureFigure5(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFigure6(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFigure13(const PaperArguments& arguments, nlohmann::json& report);
+// MeasureElastic.
+void MeasureFigure7(const PaperArguments& arguments, nlohmann::json& report);
+
+/// The highest load factor of a table that starts small, looked at as in figure 7.
+double MaximumLoadFactor(const PaperArguments& arguments, const Geometry& geometry);
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_PAPER_FIGURES_H_

@@ -1,0 +1,108 @@
+// Throughput and latency: by the parts of `workloads`.
+
+#include <nlohmann/json.hpp>
+
+#include "bench/kv_adapter.h"
+#include "bench/paper/figures.h"
+#include "bench/report.h"
+#include "bench/workload_bench.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+
+WorkloadOptions OptionsOf(const PaperArguments& arguments) {
+  WorkloadOptions options;
+  options.records = arguments.records();
+  options.operations = options.records;
+  options.warm_up = options.records / 2;
+  options.batches = {arguments.batch()};
+  options.repeats = arguments.repeats;
+  options.executor = arguments.executor;
+  options.threads = arguments.threads;
+  options.pool = TemporaryPoolPath();
+  options.roofline = false;
+  return options;
+}
+
+/// As the paper has it, what is cached is a fifth of the buckets; the directory is ours.
+Configuration PaperConfiguration() {
+  Configuration configuration;
+  configuration.name = "directory, cache 0.2";
+  configuration.cache.refresh_interval = 0;
+  configuration.cache.directory = true;  // without it there is no cache
+  configuration.cache.fraction = kPaperCacheFraction;
+  return configuration;
+}
+
+/// Adds the rows of workloads, each with its series and what the rows of this figure differ in.
+void AddThroughput(const WorkloadOptions& options, const std::vector<std::string>& workloads,
+                   const std::string& series, json& report) {
+  WorkloadBench bench(options);
+  for (const std::string& workload : workloads) {
+    for (json& row : bench.Measure(workload, {PaperConfiguration()})) {
+      row["series"] = series.empty() ? workload : series;
+      row["key_size"] = options.key_size;
+      row["value_size"] = options.value_size;
+      row["theta"] = options.theta;
+      row["geometry"] = GeometryName(options.geometry);
+      report["rows"].push_back(std::move(row));
+    }
+  }
+  report["store"] = StoreFacts(bench.stats());
+}
+
+/// Throughput and latency over batch sizes.
+void MeasureBatches(const PaperArguments& arguments, std::uint32_t key_size, json& report) {
+  WorkloadOptions options = OptionsOf(arguments);
+  options.key_size = key_size;
+  options.batches.clear();
+  for (unsigned log = 10; log <= 20; log += 2) {
+    const std::uint64_t batch = std::uint64_t{1} << log;
+    if (batch <= options.records) options.batches.push_back(batch);
+  }
+  AddThroughput(options,
+                {"find", "find-missing", "insert", "update", "erase", "c", "b", "a", "d", "f"}, "",
+                report);
+}
+
+}  // namespace
+
+void MeasureFigure5(const PaperArguments& arguments, json& report) {
+  MeasureBatches(arguments, 8, report);
+}
+
+void MeasureFigure6(const PaperArguments& arguments, json& report) {
+  MeasureBatches(arguments, 32, report);
+}
+
+void MeasureFigure12(const PaperArguments& arguments, json& report) {
+  for (const std::uint32_t key_size : {8u, 16u, 32u, 64u, 128u}) {
+    WorkloadOptions options = OptionsOf(arguments);
+    options.key_size = key_size;
+    AddThroughput(options, {"c"}, "key size", report);
+  }
+  for (const double theta : {0.5, 0.7, 0.9, 0.99}) {
+    WorkloadOptions options = OptionsOf(arguments);
+    options.theta = theta;
+    AddThroughput(options, {"c"}, "skew", report);
+  }
+}
+
+// Geometries of 32 slots, which a warp reads at once.
+void MeasureFigure13(const PaperArguments& arguments, json& report) {
+  for (const char* name :
+       {"1L-1H-32S", "1L-2H-16S", "2L-1H-16S", "1L-4H-8S", "2L-2H-8S", "2L-4H-4S"}) {
+    WorkloadOptions options = OptionsOf(arguments);
+    options.geometry = ParseGeometry(name);
+    const std::size_t first = report.at("rows").size();
+    AddThroughput(options, {"insert", "c"}, name, report);
+    const double most = MaximumLoadFactor(arguments, options.geometry);
+    for (std::size_t i = first; i < report.at("rows").size(); ++i) {
+      report["rows"][i]["maximum_load_factor"] = most;
+    }
+  }
+}
+
+}  // namespace gpm::bench
