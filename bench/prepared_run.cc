@@ -199,13 +199,18 @@ Batch PreparedRun::View(std::uint64_t first, std::uint64_t rows, std::optional<O
 
 double PreparedRun::Apply(Store& store, std::size_t part, std::uint64_t batch,
                           const BatchDone& done) {
+  return Apply([&](const Batch& view) { store.Apply(view); }, part, batch, done);
+}
+
+double PreparedRun::Apply(const ApplyBatch& apply, std::size_t part, std::uint64_t batch,
+                          const BatchDone& done) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   for (std::uint64_t first = starts_[part]; first < starts_[part + 1]; first += batch) {
     const std::uint64_t rows = std::min(batch, starts_[part + 1] - first);
     Batch view = View(first, rows, source_.only_kind());
     if (source_.reads()) view.found = found_.bytes().first(rows * value_size_);
-    store.Apply(view);
+    apply(view);
     if (done) done(rows);
   }
   return std::chrono::duration<double>(Clock::now() - start).count();

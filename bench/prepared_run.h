@@ -91,6 +91,10 @@ class PreparedRun {
   /// @return seconds @throws as Store::Apply
   using BatchDone = std::function<void(std::uint64_t operations)>;
   double Apply(Store& store, std::size_t part, std::uint64_t batch, const BatchDone& done = {});
+  /// The same by a function that applies a batch. @throws what it throws
+  using ApplyBatch = std::function<void(const Batch& batch)>;
+  double Apply(const ApplyBatch& apply, std::size_t part, std::uint64_t batch,
+               const BatchDone& done = {});
 
   /// Inserts a part by one call of Store::BulkLoad. REQUIRES: a part of a load.
   /// @return seconds @throws as Store::BulkLoad

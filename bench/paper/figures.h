@@ -50,6 +50,8 @@ void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure13(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureElastic.
 void MeasureFigure7(const PaperArguments& arguments, nlohmann::json& report);
+// Counted accesses, of executor cpu alone.
+void MeasureFigure8(const PaperArguments& arguments, nlohmann::json& report);
 
 /// The highest load factor of a table that starts small, looked at as in figure 7.
 double MaximumLoadFactor(const PaperArguments& arguments, const Geometry& geometry);

@@ -41,6 +41,7 @@ const std::vector<Figure>& Figures() {
       {"5", "workloads over batch sizes, keys of 8 bytes", MeasureFigure5},
       {"6", "workloads over batch sizes, keys of 32 bytes", MeasureFigure6},
       {"7", "load factor over inserts", MeasureFigure7},
+      {"8", "accesses to persistent memory and time, by phase", MeasureFigure8},
       {"12", "key sizes, skew", MeasureFigure12},
       {"13", "geometries", MeasureFigure13}};
   return figures;
