@@ -240,19 +240,21 @@ json CacheBench::Theta() {
 json CacheBench::Load() {
   json rows = json::array();
   for (const std::string& workload : options_.workloads) {
-    for (const bool beside : {true, false}) rows.push_back(LoadOnce(workload, beside));
+    for (const double fraction : options_.load_fractions) {
+      for (const bool beside : {true, false}) rows.push_back(LoadOnce(workload, fraction, beside));
+    }
     runs_.erase({workload, options_.theta, true});
   }
   return rows;
 }
 
-json CacheBench::LoadOnce(const std::string& workload, bool beside) {
+json CacheBench::LoadOnce(const std::string& workload, double fraction, bool beside) {
   const std::uint64_t batch = min_batch();
   PreparedRun& old = Run(workload, options_.theta);
   PreparedRun& shifted = Run(workload, options_.theta, true);
   ShowProgress(
       fmt::format("loading, workload {}, {} batches", workload, beside ? "beside" : "between"));
-  Store store = pool_.Open(MakeCacheOptions(kPolicy, kFraction, true));
+  Store store = pool_.Open(MakeCacheOptions(kPolicy, fraction, true));
   WarmUp(store, old, batch);
   // Twice what was counted of the old operations: the new ones decide now.
   ApplyPart(store, shifted, kWarmUp, batch);
@@ -309,7 +311,9 @@ json CacheBench::LoadOnce(const std::string& workload, bool beside) {
   return {{"workload", workload},
           {"mode", beside ? "beside" : "between"},
           {"batch", batch},
+          {"fraction", fraction},
           {"blocks", cache.frames},
+          {"cache_bytes", cache.bytes},
           {"hit_rate_before", hits_before},
           {"hit_rate_after", HitRate(pass, cache)},
           {"load_begin_ms", load_begin * 1e3},

@@ -33,6 +33,7 @@ struct CacheBenchOptions {
   std::vector<std::string> workloads = {"c", "a"};        ///< of Sizes and Load
   std::vector<CachePolicy> policies;                      ///< of Sizes, beside no cache
   std::vector<double> fractions = {0.05, 0.1, 0.2, 0.4};  ///< of Sizes
+  std::vector<double> load_fractions = {0.2};             ///< of Load
   std::vector<double> thetas = {0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2};  ///< of Theta
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;
@@ -61,8 +62,8 @@ class CacheBench {
   nlohmann::json Sizes();
   /// The same over the skew, for workload C and a fifth of the buckets, and without a cache.
   nlohmann::json Theta();
-  /// Throughput over time: other keys become popular, and the cache is loaded anew, beside the
-  /// batches and between them.
+  /// Throughput over time, for each size of the cache: other keys become popular, and it is loaded
+  /// anew, beside the batches and between them.
   nlohmann::json Load();
   /// Workload A and inserts into an empty pool, with a cache as it is by default and without.
   nlohmann::json Cost();
@@ -98,7 +99,7 @@ class CacheBench {
   double Mops(double seconds) const;
   std::vector<double> Mops(const std::vector<double>& seconds) const;
 
-  nlohmann::json LoadOnce(const std::string& workload, bool beside);
+  nlohmann::json LoadOnce(const std::string& workload, double fraction, bool beside);
   // Mops/s, with a cache that is loaded every so often, or without.
   double UpdateOnce(std::uint64_t batch, bool cached);
   double InsertOnce(PreparedRun& run, std::uint64_t batch, bool cached);

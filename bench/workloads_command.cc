@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "bench/ablation.h"
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
@@ -45,27 +47,6 @@ struct UserArguments : Arguments {
   std::string memory = "auto";
   bool no_workloads = false;
 };
-
-/// The steps of the ablation, each with what the one before it has. Those that are measured are the
-/// ones that OpenOptions can turn off; the executor cpu has no more than the first three.
-std::vector<Configuration> AblationSteps() {
-  CacheOptions none;
-  none.refresh_interval = 0;
-  none.directory = false;
-  none.policy = CachePolicy::kOff;
-  CacheOptions directory = none;
-  directory.directory = true;
-  CacheOptions hot_values = directory;
-  hot_values.policy = CachePolicy::kTinyLfu;
-  hot_values.fraction = 0.2;
-  constexpr AccessOptions kAsTheyCome{.by_address = false, .combine = false};
-  constexpr AccessOptions kOrdered{.by_address = true, .combine = false};
-  return {{"no accelerators", none, kAsTheyCome},
-          {"+ directory", directory, kAsTheyCome},
-          {"+ hot values", hot_values, kAsTheyCome},
-          {"+ ordering", hot_values, kOrdered},
-          {"+ combining", hot_values, AccessOptions{}}};
-}
 
 void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   WorkloadOptions& bench = arguments.bench;
@@ -178,9 +159,10 @@ void PrintRows(const json& rows, bool ablation) {
 }
 
 /// Measures, prints and writes; the one loop of both commands.
-/// @param ablation each row has its factor over the first configuration, and over GPHash
-void Run(Arguments& arguments, const char* name, std::vector<Configuration> configurations,
-         bool ablation) {
+/// @param alone what is measured; none: the steps of the ablation, of which each row has its factor
+///        over the first, and over GPHash
+void Run(Arguments& arguments, const char* name, const std::optional<Configuration>& alone) {
+  const bool ablation = !alone;
   WorkloadOptions& options = arguments.bench;
   options.roofline = !arguments.no_roofline;
   options.geometry = ParseGeometry(arguments.geometry);
@@ -195,10 +177,8 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
   report["benchmark"] = name;
   report["rows"] = json::array();
   const StoreStats& stats = bench.stats();
-  if (stats.executor == ExecutorKind::kCpu) {
-    std::erase_if(configurations,
-                  [&](const Configuration& step) { return ablation && step.access.by_address; });
-  }
+  const std::vector<Configuration> configurations =
+      ablation ? AblationSteps(stats.executor) : std::vector<Configuration>{*alone};
   const bool compares = ComparesWithPublished(options, stats);
   if (ablation) report["published"] = PublishedFacts(options.key_size);
   if (table) {
@@ -209,11 +189,10 @@ void Run(Arguments& arguments, const char* name, std::vector<Configuration> conf
   }
   for (const std::string& workload : arguments.workloads) {
     json rows = bench.Measure(workload, configurations);
-    const std::size_t rows_each = rows.size() / configurations.size();
-    for (std::size_t i = 0; ablation && i < rows.size(); ++i) {
-      json& row = rows[i];
+    if (ablation) AddFactors(configurations.size(), rows);
+    for (json& row : rows) {
+      if (!ablation) break;
       const auto mops = row.at("mops").get<double>();
-      row["factor"] = mops / rows[i % rows_each].at("mops").get<double>();
       const std::optional<double> published =
           PublishedMops(kGpHash, workload, options.key_size, row.at("batch").get<std::uint64_t>());
       if (compares && published) row["over_gphash"] = mops / *published;
@@ -253,7 +232,7 @@ void RunWorkloads(WorkloadsArguments& arguments) {
     configuration.name = fmt::format("cache {}", arguments.cache);
     configuration.cache.fraction = arguments.cache;
   }
-  Run(arguments, "workloads", {configuration}, false);
+  Run(arguments, "workloads", configuration);
 }
 
 /// Adds to the rows what `workloads` measures of the same, and their share of it.
@@ -393,7 +372,7 @@ void AddAblationCommand(CLI::App& program) {
                                   std::uint64_t{1} << 20};
       DropTooLarge(*arguments);
     }
-    Run(*arguments, "ablation", AblationSteps(), true);
+    Run(*arguments, "ablation", {});
   });
 }
 

@@ -46,10 +46,16 @@ const std::vector<Figure>& Figures();
 // WorkloadBench.
 void MeasureFigure5(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure6(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFigure9(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure13(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureElastic.
 void MeasureFigure7(const PaperArguments& arguments, nlohmann::json& report);
+// CacheBench.
+void MeasureFigure11(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFigure15(const PaperArguments& arguments, nlohmann::json& report);
+// MeasureRecovery.
+void MeasureFigure14(const PaperArguments& arguments, nlohmann::json& report);
 // Counted accesses, of executor cpu alone.
 void MeasureFigure8(const PaperArguments& arguments, nlohmann::json& report);
 

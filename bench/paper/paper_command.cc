@@ -42,8 +42,12 @@ const std::vector<Figure>& Figures() {
       {"6", "workloads over batch sizes, keys of 32 bytes", MeasureFigure6},
       {"7", "load factor over inserts", MeasureFigure7},
       {"8", "accesses to persistent memory and time, by phase", MeasureFigure8},
+      {"9", "one accelerator more at each step", MeasureFigure9},
+      {"11", "policies and sizes of the cache", MeasureFigure11},
       {"12", "key sizes, skew", MeasureFigure12},
-      {"13", "geometries", MeasureFigure13}};
+      {"13", "geometries", MeasureFigure13},
+      {"14", "resizing and opening over items", MeasureFigure14},
+      {"15", "loading caches of several sizes", MeasureFigure15}};
   return figures;
 }
 

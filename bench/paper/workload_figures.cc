@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/ablation.h"
 #include "bench/kv_adapter.h"
 #include "bench/paper/figures.h"
 #include "bench/report.h"
@@ -75,6 +76,20 @@ void MeasureFigure5(const PaperArguments& arguments, json& report) {
 
 void MeasureFigure6(const PaperArguments& arguments, json& report) {
   MeasureBatches(arguments, 32, report);
+}
+
+void MeasureFigure9(const PaperArguments& arguments, json& report) {
+  WorkloadBench bench(OptionsOf(arguments));
+  const std::vector<Configuration> steps = AblationSteps(bench.stats().executor);
+  for (const char* workload : {"insert", "a", "b", "c", "d", "f"}) {
+    json rows = bench.Measure(workload, steps);
+    AddFactors(steps.size(), rows);
+    for (json& row : rows) {
+      row["series"] = row.at("configuration");
+      report["rows"].push_back(std::move(row));
+    }
+  }
+  report["store"] = StoreFacts(bench.stats());
 }
 
 void MeasureFigure12(const PaperArguments& arguments, json& report) {
