@@ -216,6 +216,7 @@ CreateOptions Shape(const ElasticOptions& options) {
   create.key_size = options.key_size;
   create.value_size = options.value_size;
   create.geometry = options.geometry;
+  create.initial_capacity = options.initial_capacity;
   return create;
 }
 
@@ -259,17 +260,19 @@ json MeasureElastic(const ElasticOptions& options) {
     pool.Made();
     ElasticRun run(options, store);
     json steps = json::array();
-    const unsigned last = options.only_grows ? options.steps / 2 : options.steps;
+    const bool shrinks = options.end == ElasticEnd::kShrunk;
+    const unsigned last = shrinks ? options.steps : options.steps / 2;
     for (unsigned step = 0; step < last; ++step) {
       ShowProgress(fmt::format("growth {}, step {} of {}", growth, step + 1, last));
       steps.push_back(run.Step(step));
       steps.back()["growth"] = growth;
-      if (step + 1 == options.steps / 2 && !options.only_grows && !report.contains("rebuild")) {
+      if (step + 1 == options.steps / 2 && shrinks && !report.contains("rebuild")) {
         const double seconds = Rebuild(options, open, run.items());
         report["rebuild"] = {{"items", run.items().size()},
                              {"seconds", seconds},
                              {"mops", static_cast<double>(run.items().size()) / seconds / 1e6}};
       }
+      if (options.end == ElasticEnd::kResized && steps.back().at("resizes") > 0) break;
     }
     report["runs"].push_back(Summary(steps, options.steps / 2));
     report["runs"].back()["growth"] = growth;

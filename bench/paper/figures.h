@@ -29,9 +29,9 @@ struct PaperArguments {
   std::uint64_t batch() const;  ///< the paper's, or all records where there are fewer
 };
 
-/// What one of the paper's figures shows, of our store: docs/EVALUATION.md.
+/// What one of the paper's figures shows, or what they lack, of our store: docs/EVALUATION.md.
 struct Figure {
-  std::string name;  ///< the paper's number
+  std::string name;  ///< the paper's number, or what the paper lacks
   std::string what;
   /// Adds to a report's `rows`, each with its `series`, and what else there is, such as `store`.
   /// @throws Error, as Store; kDamaged for wrong results
@@ -49,8 +49,10 @@ void MeasureFigure6(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure9(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure13(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureValues(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureElastic.
 void MeasureFigure7(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFill(const PaperArguments& arguments, nlohmann::json& report);
 // CacheBench.
 void MeasureFigure11(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure15(const PaperArguments& arguments, nlohmann::json& report);

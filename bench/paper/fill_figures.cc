@@ -6,6 +6,7 @@
 #include "bench/elastic_bench.h"
 #include "bench/kv_adapter.h"
 #include "bench/paper/figures.h"
+#include "bench/report.h"
 
 namespace gpm::bench {
 namespace {
@@ -15,16 +16,22 @@ using nlohmann::json;
 /// Inserts between two load factors of figure 7, or a 16th of all.
 constexpr std::uint64_t kFillStep = std::uint64_t{1} << 14;
 
-/// Load factors of a table that starts small, after each batch of inserts.
-json MeasureFill(const PaperArguments& arguments, const Geometry& geometry) {
+/// A table that grows by inserts alone, a batch at a time.
+ElasticOptions OptionsOf(const PaperArguments& arguments) {
   ElasticOptions options;
   options.pool = TemporaryPoolPath();
-  options.geometry = geometry;
   options.executor = arguments.executor;
   options.threads = arguments.threads;
   options.growths = {OpenOptions{}.growth};
   options.erases = 0;
-  options.only_grows = true;
+  options.end = ElasticEnd::kGrown;
+  return options;
+}
+
+/// Load factors of a table that starts small, after each batch of inserts.
+json MeasureLoadFactors(const PaperArguments& arguments, const Geometry& geometry) {
+  ElasticOptions options = OptionsOf(arguments);
+  options.geometry = geometry;
   options.batch = std::min(kFillStep, arguments.records() / 16);
   options.steps = 2 * static_cast<unsigned>(arguments.records() / options.batch);
   const json measured = MeasureElastic(options);
@@ -48,12 +55,44 @@ double MostOf(const json& rows) {
 }  // namespace
 
 double MaximumLoadFactor(const PaperArguments& arguments, const Geometry& geometry) {
-  return MostOf(MeasureFill(arguments, geometry).at("rows"));
+  return MostOf(MeasureLoadFactors(arguments, geometry).at("rows"));
 }
 
 void MeasureFigure7(const PaperArguments& arguments, json& report) {
-  report.update(MeasureFill(arguments, Geometry{}));
+  report.update(MeasureLoadFactors(arguments, Geometry{}));
   report["maximum_load_factor"] = MostOf(report.at("rows"));
+}
+
+// Inserts, and as many finds, at each fill that a table comes to before it grows.
+void MeasureFill(const PaperArguments& arguments, json& report) {
+  constexpr unsigned kSteps = 64;  // to the initial capacity; a table has room for more
+  ElasticOptions options = OptionsOf(arguments);
+  options.initial_capacity = arguments.records();
+  options.grow_above = 1;  // when no item can be moved to make room, and no earlier
+  options.end = ElasticEnd::kResized;
+  options.batch = std::max<std::uint64_t>(arguments.records() / kSteps, 1);
+  options.steps = 8 * kSteps;
+  std::vector<json> runs;
+  std::size_t steps = options.steps;  // before any of them has grown
+  for (unsigned repeat = 0; repeat < arguments.repeats; ++repeat) {
+    json measured = MeasureElastic(options);
+    report["store"] = measured.at("store");
+    runs.push_back(std::move(measured.at("steps")));
+    const auto grown =
+        std::ranges::find_if(runs.back(), [](const json& step) { return step.at("resizes") > 0; });
+    steps = std::min(steps, static_cast<std::size_t>(grown - runs.back().begin()));
+  }
+  for (std::size_t i = 0; i < steps; ++i) {
+    for (const std::string series : {"insert", "find"}) {
+      std::vector<double> mops;
+      for (const json& run : runs) mops.push_back(run[i].at(series + "_mops"));
+      report["rows"].push_back({{"series", series},
+                                {"batch", options.batch},
+                                {"items", runs[0][i].at("items")},
+                                {"load_factor", runs[0][i].at("load_factor")},
+                                {"mops", Median(mops)}});
+    }
+  }
 }
 
 }  // namespace gpm::bench

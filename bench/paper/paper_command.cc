@@ -47,7 +47,9 @@ const std::vector<Figure>& Figures() {
       {"12", "key sizes, skew", MeasureFigure12},
       {"13", "geometries", MeasureFigure13},
       {"14", "resizing and opening over items", MeasureFigure14},
-      {"15", "loading caches of several sizes", MeasureFigure15}};
+      {"15", "loading caches of several sizes", MeasureFigure15},
+      {"fill", "throughput over load factors", MeasureFill},
+      {"values", "throughput over value sizes", MeasureValues}};
   return figures;
 }
 

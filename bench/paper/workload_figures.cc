@@ -1,5 +1,6 @@
 // Throughput and latency: by the parts of `workloads`.
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bench/ablation.h"
@@ -117,6 +118,20 @@ void MeasureFigure13(const PaperArguments& arguments, json& report) {
     for (std::size_t i = first; i < report.at("rows").size(); ++i) {
       report["rows"][i]["maximum_load_factor"] = most;
     }
+  }
+}
+
+// As many records as there are, or as many as take no more bytes than those of the paper's values.
+void MeasureValues(const PaperArguments& arguments, json& report) {
+  for (const std::uint32_t value_size : {8u, 16u, 32u, 64u, 128u, 256u, 512u, 1024u}) {
+    WorkloadOptions options = OptionsOf(arguments);
+    const std::uint64_t records = options.records * WorkloadOptions{}.value_size / value_size;
+    options.value_size = value_size;
+    options.records = std::min(options.records, std::max<std::uint64_t>(records, 1));
+    options.operations = options.records;
+    options.warm_up = std::max<std::uint64_t>(options.records / 2, 1);
+    options.batches = {std::min(kPaperBatch, options.records)};
+    AddThroughput(options, {"find", "insert", "update", "c"}, "", report);
   }
 }
 
