@@ -1,0 +1,137 @@
+"""The plots of `gpmstore_bench paper`: what figures of GPHash's evaluation show, of our store."""
+
+from bench_plots import commands
+from bench_plots.common import (MARKERS, MOPS, batch_name, grouped_bars, legend_beside,
+                                 panels_of, plt, title, unique)
+
+
+def lines(axes, rows, x, y, series="series"):
+    """A line for each series, in the order of x."""
+    for i, name in enumerate(unique(r[series] for r in rows)):
+        line = sorted((r for r in rows if r[series] == name), key=lambda r: r[x])
+        axes.plot([r[x] for r in line], [r[y] for r in line], marker=MARKERS[i % len(MARKERS)],
+                  markersize=4, label=name)
+    axes.set_ylim(bottom=0)
+    axes.grid(True, alpha=0.3)
+    legend_beside(axes)
+
+
+def records_of(report):
+    """A title where rows differ in what title() says."""
+    return (f"{report['records'] / 1e6:g} M records, {report['store']['executor']}, "
+            f"{report['store']['medium']}")
+
+
+def one_plot(report, x, y, **labels):
+    figure, axes = plt.subplots(figsize=(8, 4.5))
+    lines(axes, report["rows"], x, y)
+    axes.set(title=title(report), **labels)
+    return figure, axes
+
+
+def plot_load_factors(report):
+    figure, axes = one_plot(report, "items", "load_factor", xlabel="items", ylabel="load factor")
+    axes.axhline(report["maximum_load_factor"], color="black", linewidth=0.8, linestyle="--")
+    return figure
+
+
+def plot_phases(report):
+    """Time by phase, stacked, and what an operation accesses."""
+    rows = report["rows"]
+    names = [f"{r['workload']}\n{r['series']}" for r in rows]
+    figure, (times, accesses, steps) = panels_of(3, 3.4)
+    bottoms = [0] * len(rows)
+    for i, phase in enumerate(unique(p["phase"] for r in rows for p in r["phases"])):
+        heights = [next((p["us"] for p in r["phases"] if p["phase"] == phase), 0) for r in rows]
+        times.bar(range(len(rows)), heights, 0.8, bottom=bottoms, label=phase, color=f"C{i}")
+        bottoms = [a + b for a, b in zip(bottoms, heights)]
+    times.set(ylabel="µs an operation, counted")
+    bytes_of = {"read_bytes": "read", "written_bytes": "written"}
+    grouped_bars(accesses, names, list(bytes_of),
+                 lambda name, key: rows[names.index(name)]["pm"][key], bytes_of.get)
+    accesses.set(ylabel="bytes an operation")
+    counts = {"swaps": "compare-and-swaps", "flushes": "flushes", "fences": "fences"}
+    grouped_bars(steps, names, list(counts),
+                 lambda name, key: rows[names.index(name)]["pm"][key], counts.get)
+    steps.set(ylabel="an operation")
+    for axes in (times, accesses, steps):
+        axes.set_xticks(range(len(rows)), names, rotation=60, ha="right", fontsize=7)
+        axes.grid(True, axis="y", alpha=0.3)
+        legend_beside(axes)
+    figure.suptitle(title(report))
+    return figure
+
+
+def plot_sizes_and_skew(report):
+    figure, panels = panels_of(2)
+    for axes, series, key, label in zip(panels, ("key size", "skew"), ("key_size", "theta"),
+                                        ("bytes of a key", "skew (theta)")):
+        lines(axes, [r for r in report["rows"] if r["series"] == series], key, "mops", "workload")
+        axes.set(xlabel=label, ylabel=MOPS)
+    figure.suptitle(records_of(report))
+    return figure
+
+
+def plot_geometries(report):
+    figure, panels = panels_of(2)
+    for axes, workload in zip(panels, unique(r["workload"] for r in report["rows"])):
+        for row in (r for r in report["rows"] if r["workload"] == workload):
+            axes.plot(row["maximum_load_factor"], row["mops"], "o", color="C0")
+            axes.annotate(row["geometry"], (row["maximum_load_factor"], row["mops"]), fontsize=7,
+                          xytext=(4, 4), textcoords="offset points")
+        axes.set(ylabel=MOPS, title=workload)
+        axes.set_ylim(bottom=0)
+        axes.grid(True, alpha=0.3)
+    panels[-1].set_xlabel("maximum load factor")
+    figure.suptitle(records_of(report))
+    return figure
+
+
+def plot_recovery(report):
+    rows = [{**r, "ms": 1e3 * r["seconds"]} for r in report["rows"]]
+    figure, axes = one_plot({**report, "rows": rows}, "items", "ms", xlabel="items",
+                            ylabel="milliseconds")
+    rest = [{**r, "ms": 1e3 * r["recovery_seconds"], "series": r["series"] + ", without mapping"}
+            for r in report["rows"]]
+    axes.set_prop_cycle(None)
+    for name in unique(r["series"] for r in rest):
+        line = sorted((r for r in rest if r["series"] == name), key=lambda r: r["items"])
+        axes.plot([r["items"] for r in line], [r["ms"] for r in line], ":", label=name)
+    legend_beside(axes)
+    return figure
+
+
+def plot_values(report):
+    figure, axes = one_plot(report, "value_size", "mops", xlabel="bytes of a value", ylabel=MOPS)
+    axes.set_xscale("log", base=2)
+    sizes = unique(r["value_size"] for r in report["rows"])
+    axes.set_xticks(sizes, sizes)
+    axes.set_title(records_of(report))
+    return figure
+
+
+def plot_fill(report):
+    batch = report["rows"][0]["batch"]
+    return one_plot(report, "load_factor", "mops", xlabel="load factor",
+                    ylabel=f"{MOPS}, batches of {batch_name(batch)}")[0]
+
+
+FIGURES = {
+    "5": commands.plot_latency,
+    "6": commands.plot_latency,
+    "7": plot_load_factors,
+    "8": plot_phases,
+    "9": commands.plot_ablation,
+    "11": lambda report: commands.plot_sizes({**report, "sizes": report["rows"]}),
+    "12": plot_sizes_and_skew,
+    "13": plot_geometries,
+    "14": plot_recovery,
+    "15": lambda report: commands.plot_load({**report, "load": report["rows"]}),
+    "fill": plot_fill,
+    "values": plot_values,
+}
+
+
+def plot(report):
+    """The figure that a report says it is of."""
+    return FIGURES[str(report["figure"])](report)

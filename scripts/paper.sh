@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Measures what the figures of GPHash's evaluation show (docs/EVALUATION.md), of the store on this
+# machine: OUT gets figureN.json and paper_figureN.svg of each.
+# Usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures "5 7 fill"]
+#
+# A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses. Without matplotlib
+# (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it, and
+# PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one.
+set -euo pipefail
+usage="usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures \"5 7 fill\"]"
+[[ $# -ge 1 && $1 != -* ]] || { echo "$usage" >&2; exit 2; }
+out=$1
+shift
+figures="5 6 7 8 9 11 12 13 14 15 fill values"
+executor=auto
+options=()
+while [[ $# -gt 0 ]]; do
+  [[ $# -ge 2 ]] || { echo "paper.sh: $1 has no value; $usage" >&2; exit 2; }
+  case $1 in
+    --scale | --repeats) options+=("$1" "$2") ;;
+    --executor) executor=$2 ;;
+    --figures) figures=$2 ;;
+    *)
+      echo "paper.sh: $1: $usage" >&2
+      exit 2
+      ;;
+  esac
+  shift 2
+done
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+python=${PYTHON:-python3}
+if [[ $python != none ]] && ! "$python" -c "import matplotlib" 2>/dev/null; then
+  echo "paper.sh: $python has no matplotlib (Debian: python3-matplotlib); PYTHON=none draws nothing" >&2
+  exit 2
+fi
+if [[ -z ${BENCH:-} ]]; then
+  cmake -S "$root" -B "$root/build" -G Ninja -DCMAKE_BUILD_TYPE=Release
+  cmake --build "$root/build" --target gpmstore_bench
+  BENCH=$root/build/bench/gpmstore_bench
+fi
+commit=$(git -C "$root" describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || echo unknown)
+
+mkdir -p "$out"
+reports=()
+for figure in $figures; do
+  of_figure=$executor
+  [[ $figure != 8 ]] || of_figure=cpu
+  "$BENCH" paper --figure "$figure" --executor "$of_figure" "${options[@]}" --commit "$commit" \
+    --json "$out/figure$figure.json"
+  reports+=("$out/figure$figure.json")
+done
+[[ $python == none ]] || "$python" "$root/scripts/plot_bench.py" "${reports[@]}" --out "$out"
