@@ -417,6 +417,38 @@ TEST_F(SearchIndexBudgetTest, AnIndexThatHasNoRoomIsNotMade) {
   }
 }
 
+TEST_F(SearchIndexBudgetTest, AnAttributeIsFixed) {
+  OpenOptions open = IndexedOptions();
+  open.search_indexed = {"model", "session"};
+  {
+    ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+    Load(store);
+    EXPECT_TRUE(Scans(store, Of(kModel)));  // makes an index of both
+    EXPECT_FALSE(Scans(store, Of(kModel)));
+    EXPECT_FALSE(Scans(store, Of(kSession)));
+    EXPECT_TRUE(Scans(store, Of(kBoth)));
+    EXPECT_TRUE(Scans(store, Of(kBoth)));  // makes one of all three
+    EXPECT_FALSE(Scans(store, Of(kBoth)));
+    EXPECT_FALSE(Scans(store, Of(kSession)));
+    EXPECT_EQ(store.store().Stats().search_indexes_made, 2u);
+  }
+  // It has room before what is asked for more.
+  open.search_indexed = {"model"};
+  open.search_index_bytes = BytesOf({Of(kModel)[0], Of(kSession)[0]});
+  {
+    ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+    Load(store);
+    EXPECT_TRUE(Scans(store, Of(kSession)));
+    EXPECT_TRUE(Scans(store, Of(kSession)));
+    EXPECT_FALSE(Scans(store, Of(kSession)));
+    EXPECT_FALSE(Scans(store, Of(kModel)));
+  }
+  open.search_indexed = {"model", "mode"};
+  const std::string path = NewPath();
+  EXPECT_EQ(ErrorOf([&] { Store::Create(path, SearchedShape(8, 40), open); }),
+            ErrorCode::kInvalidArgument);
+}
+
 TEST_F(SearchIndexBudgetTest, WhatWasAskedForTheLongestAgoHasNoRoom) {
   Query two = Of(kSession);
   two.push_back(Of(kModel)[0]);
