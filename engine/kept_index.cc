@@ -114,7 +114,12 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
     const auto changes = index_->Read(items, threads);
     {
       const std::unique_lock lock(mutex_);
-      index_->Follow(*changes, threads);
+      try {
+        index_->Follow(*changes, threads);
+      } catch (...) {
+        index_.reset();  // before anybody asks what is half done
+        throw;
+      }
     }
     followed_.fetch_add(1, std::memory_order_relaxed);
     KeepToBudget(asked);
@@ -130,7 +135,10 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
   std::unique_ptr<SearchIndex> index;
   if (table.MakesIndexes()) {
     index = table.MakeIndex(items.copy(), ShapeOf(*mask), items.version());
-    if (index == nullptr) return false;
+    if (index == nullptr) {
+      scanned_.reset();  // it is not tried at once again
+      return false;
+    }
   } else {
     items.BringToHost();
     index =

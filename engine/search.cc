@@ -24,6 +24,8 @@ constexpr unsigned kMostThreads = 16;
 constexpr std::uint64_t kItemsForQuery = 16;
 /// Of items that are looked at, or changed, while no batch runs: what that takes is short.
 constexpr std::uint64_t kChangedAtOnce = std::uint64_t{1} << 14;
+/// In a call: executors number them in 31 bits.
+constexpr std::uint64_t kMostQueries = std::uint64_t{1} << 31;
 constexpr std::uint64_t kRowsBytes = std::uint64_t{16} << 20;
 
 unsigned ThreadsFor(std::uint64_t items) {
@@ -66,6 +68,9 @@ void CheckQueries(const QueryArray& queries, std::span<const Attribute> attribut
   if (conditions == 0 || conditions > kMaxAttributes) {
     Refuse(fmt::format("an array of queries has conditions on {} attributes; it must be on 1 to {}",
                        conditions, kMaxAttributes));
+  }
+  if (queries.count() >= kMostQueries) {
+    Refuse(fmt::format("{} queries; there may be {} in a call", queries.count(), kMostQueries - 1));
   }
   if (queries.bounds.size() % (2 * conditions) != 0) {
     Refuse(fmt::format("'bounds' has {} elements; it must have {} for each query",
@@ -131,8 +136,11 @@ class ReachedArray {
     copy_.resize(array_.size());
     return copy_;
   }
-  void Deliver(Stream stream) const {
-    if (on_device_) CopyByGpu(array_.data(), copy_.data(), array_.size_bytes(), stream);
+  bool on_device() const { return on_device_; }
+  /// Gives the caller the first `count` elements of the copy.
+  void Deliver(Executor& executor, std::uint64_t count) const {
+    if (!on_device_ || count == 0) return;
+    executor.CopyToGpu(array_.data(), copy_.data(), count * sizeof(T));
   }
 
  private:
@@ -300,9 +308,12 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
   if (!bounds_on_device) {
     RequireHostMemory(queries.bounds.data(), queries.bounds.size_bytes(), "bounds");
   }
+  // (Nobody is to wait for the stream while he holds what others wait for.)
+  if (bounds_on_device || counts.on_device() || offsets.on_device() || keys.on_device()) {
+    executor_->AwaitStream(stream);
+  }
   const auto listed = [&] {
     std::vector<std::byte> copy;
-    if (bounds_on_device) AwaitGpu(stream);
     return QueriesOf(queries, reinterpret_cast<const std::uint64_t*>(executor_->OnHost(
                                   queries.bounds.data(), queries.bounds.size_bytes(), &copy)));
   };
@@ -312,10 +323,9 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     on_host.offsets = offsets.OnHost();
     on_host.keys = keys.OnHost();
     Answer(found, room, &on_host, threads);
-    counts.Deliver(stream);
-    offsets.Deliver(stream);
-    keys.Deliver(stream);
-    if (executor_->device() >= 0) AwaitGpu(stream);
+    counts.Deliver(*executor_, count);
+    offsets.Deliver(*executor_, on_host.offsets.size());
+    if (rows) keys.Deliver(*executor_, on_host.offsets.back() * key_size_);
     matches->answered = on_host.answered;
     matches->rows = on_host.rows;
   };

@@ -202,6 +202,24 @@ TEST_F(SearchIndexTest, IsNotMadeWhereItCouldNotFollow) {
   EXPECT_EQ(store.store().Stats().search_indexes_made, 0u);
 }
 
+/// A search counts the items before its own instant, and so the room of what it begins.
+TEST_F(SearchIndexTest, ABatchIsInFlightWhenTheLogBegins) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), IndexedOptions());
+  store.Apply(Op::kInsert, Numbers(0, 160'000));
+  ExpectMatches(store, AllAttributes(), {});
+  TestBatch erased = store.NewBatch();
+  for (std::uint64_t i = 60'000; i < 160'000; ++i) {
+    erased.Add(Op::kErase, i, 0);
+    store.model().erase(MakeKey(i, 8));
+  }
+  Ticket ticket = store.store().ApplyAsync(erased.Mixed());
+  ExpectMatches(store, AllAttributes(), {});
+  ticket.Wait();
+  store.Apply(Op::kUpdate, Numbers(0, 14'000), 3);
+  ExpectMatches(store, AllAttributes(), {});
+  ExpectMatches(store, AllAttributes(), {});
+}
+
 /// Items that come and go leave rows behind, and late ones.
 TEST_F(SearchIndexTest, IsMadeAnewWhenItIsWorn) {
   ModelledStore store(NewPath(), SearchedShape(8, 40), IndexedOptions());
