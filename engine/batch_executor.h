@@ -106,6 +106,11 @@ class BatchExecutor {
     return static_cast<const std::byte*>(array);
   }
 
+  /// Waits for what a stream has. @throws Error(kGpu)
+  virtual void AwaitStream(Stream /*stream*/) {}
+  /// Copies from host memory to an array in the memory of this executor's GPU. @throws Error(kGpu)
+  virtual void CopyToGpu(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
+
   /// Gives back erased slots: from then on they are empty.
   virtual void RecycleSlots(const Epochs::SlotRange& slots) = 0;
   /// How far the queues have come.

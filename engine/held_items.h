@@ -29,8 +29,8 @@ class HeldItems {
   /// @throws Error kInvalidArgument, kNotFound, kDamaged (of `changed_since`), kBusy, kGpu;
   ///         std::bad_alloc
   HeldItems(StoreImpl& store, For use, const std::string& changed_since = {});
-  /// For a search by who has the turn (Snapshots::Turn), and keeps it. Keys and references are where
-  /// the executor has copied them until BringToHost.
+  /// For a search by who has the turn (Snapshots::Turn), and keeps it. Keys and references are
+  /// where the executor has copied them until BringToHost.
   /// @param logged_only the items of logged keys alone, if the change log tells them all
   /// @param log_room of the log that begins at the instant; 0: none does
   /// @throws Error kGpu; std::bad_alloc. The change log may have begun anew then
@@ -39,7 +39,7 @@ class HeldItems {
   HeldItems(const HeldItems&) = delete;
   HeldItems& operator=(const HeldItems&) = delete;
 
-  /// Makes KeyOf, ValueOf and LoggedKey right, if they are not. @throws Error(kGpu), std::bad_alloc
+  /// Makes KeyOf, ValueOf and, of executor cpu, LoggedKey right, if they are not. @throws Error(kGpu), std::bad_alloc
   void BringToHost();
   const TableCopy& copy() const { return *copy_; }
 

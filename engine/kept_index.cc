@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "engine/attribute_index.h"
+#include "gpmstore/error.h"
 
 namespace gpm {
 namespace {
@@ -15,7 +16,29 @@ constexpr std::uint64_t kFewestLogged = 4096;
 
 std::uint64_t LogRoomFor(std::uint64_t items) { return items / kItemsForLogged + kFewestLogged; }
 
+SearchIndex::Mask MaskOf(std::span<const std::string> names,
+                         std::span<const Attribute> attributes) {
+  SearchIndex::Mask mask = 0;
+  for (const std::string& name : names) {
+    const auto named = std::find_if(attributes.begin(), attributes.end(),
+                                    [&](const Attribute& a) { return a.name == name; });
+    if (named == attributes.end()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "search_indexed: the pool has no attribute '" + name + "'");
+    }
+    mask |= SearchIndex::Mask{1} << (named - attributes.begin());
+  }
+  return mask;
+}
+
 }  // namespace
+
+KeptIndex::KeptIndex(std::uint64_t budget, std::uint32_t key_size,
+                     std::span<const Attribute> attributes, std::span<const std::string> fixed)
+    : budget_(budget),
+      key_size_(key_size),
+      attributes_(attributes),
+      fixed_(MaskOf(fixed, attributes)) {}
 
 KeptIndex::Mask KeptIndex::AskedBy(std::span<const Query> queries) {
   Mask asked = 0;
@@ -44,10 +67,11 @@ std::optional<KeptIndex::Mask> KeptIndex::Choose(Mask asked, std::uint64_t items
   if (!AttributeIndex::CanBe(items) || !fits(asked)) return {};
   std::vector<std::uint32_t> others;
   for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
-    if ((asked >> a & 1) == 0 && asked_at_[a] > 0) others.push_back(a);
+    const bool wanted = asked_at_[a] > 0 || (fixed_ >> a & 1) != 0;
+    if ((asked >> a & 1) == 0 && wanted) others.push_back(a);
   }
   std::sort(others.begin(), others.end(),
-            [&](std::uint32_t x, std::uint32_t y) { return asked_at_[x] > asked_at_[y]; });
+            [&](std::uint32_t x, std::uint32_t y) { return IsBefore(x, y); });
   Mask mask = asked;
   for (const std::uint32_t a : others) {
     if (!fits(mask | Mask{1} << a)) break;
@@ -75,7 +99,8 @@ KeptIndex::Plan KeptIndex::Begin(Mask asked, std::uint64_t items, std::uint64_t 
     lacked_ = true;
     return {};
   } else {
-    plan.makes = index_ != nullptr || (scanned_ && (whole || scanned_ == version));
+    plan.at_once = index_ == nullptr && fixed_ != 0 && (asked & ~fixed_) == 0;
+    plan.makes = plan.at_once || index_ != nullptr || (scanned_ && (whole || scanned_ == version));
     plan.log_room = room;
   }
   log_bytes_ = log_bytes;
@@ -89,13 +114,18 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
     const auto changes = index_->Read(items, threads);
     {
       const std::unique_lock lock(mutex_);
-      index_->Follow(*changes, threads);
+      try {
+        index_->Follow(*changes, threads);
+      } catch (...) {
+        index_.reset();  // before anybody asks what is half done
+        throw;
+      }
     }
     followed_.fetch_add(1, std::memory_order_relaxed);
     KeepToBudget(asked);
     return true;
   }
-  const bool again = items.log_was_whole() || scanned_ == items.version() ||
+  const bool again = plan.at_once || items.log_was_whole() || scanned_ == items.version() ||
                      (index_ != nullptr && index_->version() == items.version());
   Set(nullptr);  // a log has begun that is not its own
   scanned_ = items.version();
@@ -105,7 +135,10 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
   std::unique_ptr<SearchIndex> index;
   if (table.MakesIndexes()) {
     index = table.MakeIndex(items.copy(), ShapeOf(*mask), items.version());
-    if (index == nullptr) return false;
+    if (index == nullptr) {
+      scanned_.reset();  // it is not tried at once again
+      return false;
+    }
   } else {
     items.BringToHost();
     index =
@@ -122,7 +155,7 @@ void KeptIndex::KeepToBudget(Mask asked) {
     std::optional<std::uint32_t> oldest;
     for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
       const bool may_go = ((index_->mask() & ~asked) >> a & 1) != 0;
-      if (may_go && (!oldest || asked_at_[a] < asked_at_[*oldest])) oldest = a;
+      if (may_go && (!oldest || IsBefore(*oldest, a))) oldest = a;
     }
     if (!oldest) return;
     const std::unique_lock lock(mutex_);

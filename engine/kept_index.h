@@ -7,6 +7,7 @@
 #include <optional>
 #include <shared_mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/held_items.h"
@@ -26,6 +27,9 @@ namespace gpm {
 ///   followed what changed between them; of the attributes that searches asked for, those asked for
 ///   last first, as far as the budget goes. One that lacks attributes is made anew by the second
 ///   search that wants them.
+/// - Attributes may be fixed to be indexed: a search of those alone makes it at once, they have
+/// room
+///   before the others, and go after them.
 /// - It follows: a search that finds it out of date brings it to the state of its own instant. For
 ///   that the executor logs the keys of changed items (ChangeLog), from the index's instant on.
 /// - It is dropped, and made anew as the first time, when more changed than the log has room for
@@ -47,8 +51,10 @@ class KeptIndex {
   using Mask = SearchIndex::Mask;
 
   /// @param budget bytes of index and log, at most; 0: there is none @param attributes outlive it
-  KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes)
-      : budget_(budget), key_size_(key_size), attributes_(attributes) {}
+  /// @param fixed names of attributes (OpenOptions::search_indexed)
+  /// @throws Error(kInvalidArgument) there is no attribute of such a name
+  KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes,
+            std::span<const std::string> fixed);
 
   bool enabled() const { return budget_ > 0; }
   static Mask AskedBy(std::span<const Query> queries);
@@ -68,6 +74,7 @@ class KeptIndex {
   struct Plan {
     bool follows = false;        ///< it wants what changed, and no more
     bool makes = false;          ///< it may make an index, of all items
+    bool at_once = false;        ///< whatever came before
     std::uint64_t log_room = 0;  ///< of the log that begins at its instant; 0: none does
   };
   /// @param items in the store, about @param version Admission::changers
@@ -89,6 +96,12 @@ class KeptIndex {
                              const TableMaintenance& table) const;
   IndexShape ShapeOf(Mask mask) const { return {attributes_, mask, KeyWords(key_size_)}; }
   void NoteAsked(Mask asked);
+  /// Whether one attribute has room before another.
+  bool IsBefore(std::uint32_t attribute, std::uint32_t than) const {
+    const bool fixed = (fixed_ >> attribute & 1) != 0;
+    if (fixed != ((fixed_ >> than & 1) != 0)) return fixed;
+    return asked_at_[attribute] > asked_at_[than];
+  }
   /// Drops attributes that are not asked for, while it takes too much.
   void KeepToBudget(Mask asked);
   void Set(std::unique_ptr<SearchIndex> index);
@@ -96,6 +109,7 @@ class KeptIndex {
   const std::uint64_t budget_;
   const std::uint32_t key_size_;
   const std::span<const Attribute> attributes_;
+  const Mask fixed_;
   std::shared_mutex mutex_;
   std::unique_ptr<SearchIndex> index_;   ///< or null
   std::atomic<std::uint64_t> asked_{0};  ///< times that anything was asked for

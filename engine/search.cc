@@ -22,8 +22,10 @@ constexpr std::uint64_t kItemsForThread = std::uint64_t{1} << 16;
 constexpr unsigned kMostThreads = 16;
 /// To look a query up in an index takes about as long as to look at so many items.
 constexpr std::uint64_t kItemsForQuery = 16;
-/// Of items that are looked at, and changed, while no batch runs: what that takes is short.
+/// Of items that are looked at, or changed, while no batch runs: what that takes is short.
 constexpr std::uint64_t kChangedAtOnce = std::uint64_t{1} << 14;
+/// In a call: executors number them in 31 bits.
+constexpr std::uint64_t kMostQueries = std::uint64_t{1} << 31;
 constexpr std::uint64_t kRowsBytes = std::uint64_t{16} << 20;
 
 unsigned ThreadsFor(std::uint64_t items) {
@@ -66,6 +68,9 @@ void CheckQueries(const QueryArray& queries, std::span<const Attribute> attribut
   if (conditions == 0 || conditions > kMaxAttributes) {
     Refuse(fmt::format("an array of queries has conditions on {} attributes; it must be on 1 to {}",
                        conditions, kMaxAttributes));
+  }
+  if (queries.count() >= kMostQueries) {
+    Refuse(fmt::format("{} queries; there may be {} in a call", queries.count(), kMostQueries - 1));
   }
   if (queries.bounds.size() % (2 * conditions) != 0) {
     Refuse(fmt::format("'bounds' has {} elements; it must have {} for each query",
@@ -131,8 +136,11 @@ class ReachedArray {
     copy_.resize(array_.size());
     return copy_;
   }
-  void Deliver(Stream stream) const {
-    if (on_device_) CopyByGpu(array_.data(), copy_.data(), array_.size_bytes(), stream);
+  bool on_device() const { return on_device_; }
+  /// Gives the caller the first `count` elements of the copy.
+  void Deliver(Executor& executor, std::uint64_t count) const {
+    if (!on_device_ || count == 0) return;
+    executor.CopyToGpu(array_.data(), copy_.data(), count * sizeof(T));
   }
 
  private:
@@ -158,15 +166,55 @@ template <class Use>
 void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool values,
                            std::uint64_t limit, const Use& use) {
   const QueryPlan plan(queries, attributes_);
-  SearchBy(
-      KeptIndex::AskedBy(queries), kept_index_.enabled() && !values,
-      [&](const SearchIndex& index) {
-        ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
-        use(*index.Ask(queries, rows, limit, &threads), &threads);
-      },
-      [&](const HeldItems& items, ThreadPool* threads) {
-        use(MatchLists(items, plan, ShapeOf(queries.size(), rows, limit), threads), threads);
-      });
+  const KeptIndex::Mask asked = KeptIndex::AskedBy(queries);
+  const std::uint64_t most_found =
+      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kChangedAtOnce);
+  bool by_index = kept_index_.enabled();
+  bool answered = false;
+  const auto look_at_all = [&](const HeldItems& items, ThreadPool* threads) {
+    use(MatchLists(items, plan, ShapeOf(queries.size(), rows, limit), threads), threads);
+    answered = true;
+  };
+  // With values: the index has the keys, and their values are found while no batch runs, if they
+  // are few, and none has come between.
+  for (int tries = 0; values && by_index && !answered; ++tries) {
+    std::optional<FoundRows> found;
+    SearchBy(
+        asked, true,
+        [&](const SearchIndex& index) {
+          ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
+          const auto matched = index.Ask(queries, true, limit, &threads);
+          if (matched->offsets().back() > most_found) return;
+          found.emplace(*matched, index.version(), key_size_, value_size_, &threads);
+        },
+        look_at_all);
+    if (found && FindValues(&*found)) {
+      ThreadPool threads(1);
+      use(*found, &threads);
+      answered = true;
+    }
+    by_index = found && tries == 0;
+  }
+  if (!answered) {
+    SearchBy(
+        asked, kept_index_.enabled() && !values,
+        [&](const SearchIndex& index) {
+          ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
+          use(*index.Ask(queries, rows, limit, &threads), &threads);
+        },
+        look_at_all);
+  }
+  searches_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool StoreImpl::FindValues(FoundRows* rows) {
+  if (rows->results.empty()) return true;
+  const Admission::Alone alone(admission_);
+  health_.Check();
+  FinishBatches();
+  if (admission_.changers() != rows->version) return false;
+  RunAlone({.op = Op::kFind, .keys = rows->keys, .found = rows->values, .results = rows->results});
+  return CountOk(rows->results) == rows->results.size();
 }
 
 MatchLists::Shape StoreImpl::ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const {
@@ -192,7 +240,6 @@ void StoreImpl::SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask,
       if (HoldForSearch(indexed, asked, &version, use_items)) use_index(version);
     }
   }
-  searches_.fetch_add(1, std::memory_order_relaxed);
 }
 
 template <class UseItems>
@@ -261,9 +308,12 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
   if (!bounds_on_device) {
     RequireHostMemory(queries.bounds.data(), queries.bounds.size_bytes(), "bounds");
   }
+  // (Nobody is to wait for the stream while he holds what others wait for.)
+  if (bounds_on_device || counts.on_device() || offsets.on_device() || keys.on_device()) {
+    executor_->AwaitStream(stream);
+  }
   const auto listed = [&] {
     std::vector<std::byte> copy;
-    if (bounds_on_device) AwaitGpu(stream);
     return QueriesOf(queries, reinterpret_cast<const std::uint64_t*>(executor_->OnHost(
                                   queries.bounds.data(), queries.bounds.size_bytes(), &copy)));
   };
@@ -273,17 +323,20 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     on_host.offsets = offsets.OnHost();
     on_host.keys = keys.OnHost();
     Answer(found, room, &on_host, threads);
-    counts.Deliver(stream);
-    offsets.Deliver(stream);
-    keys.Deliver(stream);
-    if (executor_->device() >= 0) AwaitGpu(stream);
+    counts.Deliver(*executor_, count);
+    offsets.Deliver(*executor_, on_host.offsets.size());
+    if (rows) keys.Deliver(*executor_, on_host.offsets.back() * key_size_);
     matches->answered = on_host.answered;
     matches->rows = on_host.rows;
   };
+  if (!matches->values.empty()) {
+    SearchInto(listed(), rows, true, limit, answer);
+    return;
+  }
   KeptIndex::Mask asked = 0;
   for (const std::uint32_t attribute : queries.attributes) asked |= KeptIndex::Mask{1} << attribute;
   SearchBy(
-      asked, kept_index_.enabled() && matches->values.empty(),
+      asked, kept_index_.enabled(),
       [&](const SearchIndex& index) {
         if (index.AskArrays(queries, limit, matches, stream)) return;
         ThreadPool threads(ThreadsFor(count * kItemsForQuery));
@@ -295,6 +348,7 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
             MatchLists(items, QueryPlan(list, attributes_), ShapeOf(count, rows, limit), threads),
             threads);
       });
+  searches_.fetch_add(1, std::memory_order_relaxed);
 }
 
 template <class Change>

@@ -8,7 +8,7 @@
 
 namespace gpm {
 
-/// A search index in sorted arrays, which a GPU asks with one thread a query
+/// A search index in sorted arrays, which a GPU asks with many threads
 /// (engine/cuda/search/device_index.h): two *tiers* of items, each in the order of its keys.
 /// Of the *base*, some rows are dead: their items have changed since it was made. What became of
 /// those, and what has come since, is in the *delta*. Trivially copyable views, of the same memory

@@ -13,11 +13,12 @@
 #include "engine/cache_manager.h"
 #include "engine/draining.h"
 #include "engine/executor.h"
+#include "engine/found_rows.h"
 #include "engine/health.h"
 #include "engine/home_process.h"
 #include "engine/kept_index.h"
-#include "engine/match_lists.h"
 #include "engine/log.h"
+#include "engine/match_lists.h"
 #include "engine/resizer.h"
 #include "engine/snapshot.h"
 #include "engine/snapshot_keeper.h"
@@ -168,6 +169,8 @@ class StoreImpl {
   /// @param indexed an index may do
   template <class Ask, class UseItems>
   void SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask, const UseItems& use_items);
+  /// Finds the values of an index's rows, if nothing has changed since its state. @return whether
+  bool FindValues(FoundRows* rows);
   MatchLists::Shape ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const;
   /// For a search that has the turn: holds items, for an index to be of their instant, or else
   /// calls use(items, threads) with all of them.

@@ -27,6 +27,7 @@ class Array {
                 "cudaMemcpy");
     }
     on_device_ = on_device;
+    CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   void Set(const std::vector<T>& contents, cudaStream_t stream) {
     host_ = contents;

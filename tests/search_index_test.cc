@@ -70,8 +70,8 @@ TEST_F(SearchIndexTest, FindsWhatAPlainScanDoes) {
         EXPECT_EQ(store.store().Stats().search_scans, scans);
       }
       EXPECT_GT(store.store().Stats().search_index_bytes, 0u);
-      ExpectMatches(store, {RandomQuery()}, {.values = true});  // which looks at the values
-      EXPECT_EQ(store.store().Stats().search_scans, ++scans);
+      ExpectMatches(store, {RandomQuery()}, {.values = true});  // which are found by key
+      EXPECT_EQ(store.store().Stats().search_scans, scans);
       store.store().Compact();  // moves items, and changes none
       ExpectRandomMatches(store, 3);
       EXPECT_EQ(store.store().Stats().search_scans, scans);
@@ -168,6 +168,13 @@ TEST_F(SearchIndexTest, FollowsInALargerStore) {
     if (HasFatalFailure()) return;
   }
   EXPECT_EQ(store.store().Stats().search_scans, 2u);
+  ExpectMatches(store, {{{.attribute = kSession, .most = 900}}}, {.values = true});
+  ExpectMatches(store, {{}, {}}, {.limit = 100, .values = true});
+  EXPECT_EQ(store.store().Stats().search_scans, 2u);
+  ExpectMatches(store, {{}}, {.values = true});  // too many to be found while batches wait
+  EXPECT_EQ(store.store().Stats().search_scans, 3u);
+  ExpectMatches(store, {{}}, {});
+  EXPECT_EQ(store.store().Stats().search_scans, 3u) << "the index is still there";
 }
 
 /// More changes than are logged; then few again.
@@ -193,6 +200,24 @@ TEST_F(SearchIndexTest, IsNotMadeWhereItCouldNotFollow) {
   }
   EXPECT_EQ(store.store().Stats().search_scans, 4u);
   EXPECT_EQ(store.store().Stats().search_indexes_made, 0u);
+}
+
+/// A search counts the items before its own instant, and so the room of what it begins.
+TEST_F(SearchIndexTest, ABatchIsInFlightWhenTheLogBegins) {
+  ModelledStore store(NewPath(), SearchedShape(8, 40), IndexedOptions());
+  store.Apply(Op::kInsert, Numbers(0, 160'000));
+  ExpectMatches(store, AllAttributes(), {});
+  TestBatch erased = store.NewBatch();
+  for (std::uint64_t i = 60'000; i < 160'000; ++i) {
+    erased.Add(Op::kErase, i, 0);
+    store.model().erase(MakeKey(i, 8));
+  }
+  Ticket ticket = store.store().ApplyAsync(erased.Mixed());
+  ExpectMatches(store, AllAttributes(), {});
+  ticket.Wait();
+  store.Apply(Op::kUpdate, Numbers(0, 14'000), 3);
+  ExpectMatches(store, AllAttributes(), {});
+  ExpectMatches(store, AllAttributes(), {});
 }
 
 /// Items that come and go leave rows behind, and late ones.
@@ -408,6 +433,38 @@ TEST_F(SearchIndexBudgetTest, AnIndexThatHasNoRoomIsNotMade) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(Scans(store, Of(kSession)), !fits || i < 2);
     EXPECT_EQ(store.store().Stats().search_index_bytes, fits ? bytes : 0u);
   }
+}
+
+TEST_F(SearchIndexBudgetTest, AnAttributeIsFixed) {
+  OpenOptions open = IndexedOptions();
+  open.search_indexed = {"model", "session"};
+  {
+    ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+    Load(store);
+    EXPECT_TRUE(Scans(store, Of(kModel)));  // makes an index of both
+    EXPECT_FALSE(Scans(store, Of(kModel)));
+    EXPECT_FALSE(Scans(store, Of(kSession)));
+    EXPECT_TRUE(Scans(store, Of(kBoth)));
+    EXPECT_TRUE(Scans(store, Of(kBoth)));  // makes one of all three
+    EXPECT_FALSE(Scans(store, Of(kBoth)));
+    EXPECT_FALSE(Scans(store, Of(kSession)));
+    EXPECT_EQ(store.store().Stats().search_indexes_made, 2u);
+  }
+  // It has room before what is asked for more.
+  open.search_indexed = {"model"};
+  open.search_index_bytes = BytesOf({Of(kModel)[0], Of(kSession)[0]});
+  {
+    ModelledStore store(NewPath(), SearchedShape(8, 40), open);
+    Load(store);
+    EXPECT_TRUE(Scans(store, Of(kSession)));
+    EXPECT_TRUE(Scans(store, Of(kSession)));
+    EXPECT_FALSE(Scans(store, Of(kSession)));
+    EXPECT_FALSE(Scans(store, Of(kModel)));
+  }
+  open.search_indexed = {"model", "mode"};
+  const std::string path = NewPath();
+  EXPECT_EQ(ErrorOf([&] { Store::Create(path, SearchedShape(8, 40), open); }),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(SearchIndexBudgetTest, WhatWasAskedForTheLongestAgoHasNoRoom) {

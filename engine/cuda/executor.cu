@@ -134,6 +134,19 @@ const std::byte* CudaExecutor::OnHost(const void* array, std::size_t bytes,
   return copy->data();
 }
 
+void CudaExecutor::AwaitStream(Stream stream) {
+  const CurrentDevice current = Activate();
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
+void CudaExecutor::CopyToGpu(void* to, const void* from, std::size_t bytes) {
+  const CurrentDevice current = Activate();
+  const CudaStream stream;
+  CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
+            "cudaMemcpyAsync to the device");
+  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
+
 Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
   workspace->granted = grant.count;
   const std::uint32_t number = ++workspace->reports;

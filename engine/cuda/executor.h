@@ -178,6 +178,8 @@ class CudaExecutor : public Executor {
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
   const std::byte* OnHost(const void* array, std::size_t bytes,
                           std::vector<std::byte>* copy) override;
+  void AwaitStream(Stream stream) override;
+  void CopyToGpu(void* to, const void* from, std::size_t bytes) override;
 
   // For batches and device scopes.
   const TableContext& context() const { return context_; }
@@ -215,6 +217,8 @@ class CudaExecutor : public Executor {
   void ReturnWorkspace(std::unique_ptr<Workspace> workspace) noexcept;
   const AccessOptions& access() const { return access_; }
   std::uint64_t cell_bytes() const { return cell_bytes_; }
+  /// Where cells lie; null: values are inline. Others may change the table.
+  const std::byte* cells_base() const { return cell_bytes_ == 0 ? nullptr : mapping_.base(); }
   std::uint32_t value_size() const { return value_size_; }
   std::uint32_t key_size() const { return key_size_; }
   bool has_directory() const { return has_directory_; }

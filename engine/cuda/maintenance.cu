@@ -336,6 +336,7 @@ std::uint64_t CudaExecutor::IndexBytes(std::uint64_t items, const IndexShape& sh
 std::unique_ptr<SearchIndex> CudaExecutor::MakeIndex(const TableCopy& copy, const IndexShape& shape,
                                                      std::uint64_t version) {
   const CurrentDevice current = Activate();
+  if (!DeviceIndex::HasRoom(copy.items, shape)) return nullptr;
   try {
     return std::make_unique<DeviceIndex>(*this, &memory_, static_cast<const CudaTableCopy&>(copy),
                                          shape, version);

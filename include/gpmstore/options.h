@@ -155,6 +155,9 @@ struct OpenOptions {
   /// and may take a little more until the next change, when items are added.
   /// 0: each search looks at all items (docs/SEARCH.md).
   std::uint64_t search_index_bytes = 0;
+  /// Names of attributes that are indexed from the first search of one of them on, and before all
+  /// others; else which are follows the searches.
+  std::vector<std::string> search_indexed{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the
   /// pool to grow (once, until it has again). By the threads that call the store and the one that

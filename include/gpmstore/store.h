@@ -269,8 +269,9 @@ class Store {
   /// in host memory until it ends; the values of all items are then read once, for all queries. It
   /// takes turns with snapshots, exports and other searches. Until it ends, Reserve, Compact,
   /// Close, and a batch that lacks cells wait for it. A search that finds all in an index
-  /// (OpenOptions::search_index_bytes) does nothing of this; one that brings an index up to date
-  /// does it for the items that have changed alone.
+  /// (OpenOptions::search_index_bytes) does nothing of this, but that batches are excluded while
+  /// values are found, if any are wanted; one that brings an index up to date does it for the items
+  /// that have changed alone.
   /// @throws Error kInvalidArgument (a condition is on no attribute of the pool; values without
   ///         keys), kBusy (the calling thread has an export, or a device scope, open), kGpu;
   ///         std::bad_alloc

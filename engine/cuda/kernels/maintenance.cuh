@@ -105,6 +105,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     std::uint64_t reference = 0;
     if (!FindItem(operations, operations.Locate(key), key, &reference)) continue;
     const std::uint64_t at = PlaceForItem(to);
+    if (at >= to.room) continue;
     for (std::uint32_t w = 0; w < table.key_words; ++w) to.keys[at * table.key_words + w] = key[w];
     to.references[at] = reference;
   }

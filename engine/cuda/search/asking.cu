@@ -102,8 +102,8 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
     if (count > 0) totals.rows = AnswerSome(call);
     totals.given = totals.rows;
     if (rows && totals.rows > places.room) {
-      LaunchFor("CountAnswered", 1, stream, CountAnswered, places.offsets, count, places.room,
-                sums_.data());
+      Launch("CountAnswered", CountAnswered, 1, 1, stream, places.offsets, count, places.room,
+             sums_.data());
       const SearchSums sums = ReadSums(stream);
       totals.answered = sums.answered;
       totals.given = sums.given;
@@ -291,9 +291,9 @@ class DeviceRows : public MatchedRows {
     TierQueries of;
     const std::vector<std::uint64_t> bounds = BoundsOf(queries, &of);
     const cudaStream_t stream = asking_->stream();
-    of.bounds = asking_->Bounds(bounds.data(), bounds.size(), false, stream);
     asking_->counts().Reserve(count);
     asking_->offsets().Reserve(count + 1);
+    of.bounds = asking_->Bounds(bounds.data(), bounds.size(), false, stream);
     AnswerPlaces places;
     places.counts = asking_->counts().data();
     if (rows) places.offsets = asking_->offsets().data();
@@ -358,8 +358,6 @@ bool DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit, Matc
   TierQueries of;
   of.conditions = static_cast<std::uint32_t>(queries.attributes.size());
   std::copy(queries.attributes.begin(), queries.attributes.end(), of.attributes);
-  of.bounds = asking->Bounds(queries.bounds.data(), queries.bounds.size(),
-                             IsGpuMemory(queries.bounds.data()), stream);
   const auto place = [&](std::span<std::uint64_t> array, DeviceArray<std::uint64_t>* own) {
     if (array.empty()) return static_cast<std::uint64_t*>(nullptr);
     if (IsGpuMemory(array.data())) return array.data();
@@ -372,11 +370,13 @@ bool DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit, Matc
   const bool keys_on_device = IsGpuMemory(matches->keys.data());
   places.room = matches->keys.size() / key_size;
   if (keys_on_device) places.keys = matches->keys.data();
+  of.bounds = asking->Bounds(queries.bounds.data(), queries.bounds.size(),
+                             IsGpuMemory(queries.bounds.data()), stream);
   const AnswerTotals totals = asking->Answer(tiers_, of, count, limit, key_size, places, stream);
   if (places.counts != matches->counts.data()) {
     FetchNumbers(places.counts, count, matches->counts.data(), stream);
   }
-  if (places.offsets != matches->offsets.data()) {
+  if (places.offsets != nullptr && places.offsets != matches->offsets.data()) {
     FetchNumbers(places.offsets, count + 1, matches->offsets.data(), stream);
   }
   if (!keys_on_device && totals.given > 0) {

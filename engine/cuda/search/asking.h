@@ -65,6 +65,10 @@ class Asking {
                 std::byte* keys, cudaStream_t stream);
 
   cudaStream_t stream() const { return stream_; }
+  /// Of the arrays that depend on what queries match.
+  std::uint64_t bytes() const {
+    return 8 * (matches_.size() + sorted_.size()) + flags_.size() + 4 * rows_.size() + keys_.size();
+  }
   // For answers that go to host memory.
   DeviceArray<std::uint64_t>& counts() { return counts_; }
   DeviceArray<std::uint64_t>& offsets() { return offsets_; }

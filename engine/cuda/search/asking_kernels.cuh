@@ -158,7 +158,7 @@ __global__ void LookAtCandidates(const __grid_constant__ SearchTiers tiers,
 }
 
 /// Where the matches of each query of a group begin, and how many rows it gets.
-/// @param starts one more than queries @param counts of the group
+/// @param starts, counts of each query
 /// @param capped rows, and those of the queries before the group for its first one
 __global__ void FindStarts(const std::uint64_t* matches, std::uint64_t matched,
                            std::uint64_t queries, std::uint64_t limit, std::uint64_t before,

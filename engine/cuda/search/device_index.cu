@@ -8,14 +8,16 @@ namespace gpm {
 namespace {
 
 constexpr std::uint64_t kFewRows = 4096;
+/// Of what is kept for the next search.
+constexpr std::uint64_t kMostKeptBytes = std::uint64_t{64} << 20;
+/// To make it takes so many bytes of an item, and of each attribute, beside those that stay.
+constexpr std::uint64_t kBytesToMake = 48;
+constexpr std::uint64_t kAttributeBytesToMake = 8;
 constexpr std::uint64_t kShareWorn = 2;
+/// Of the GPU's memory, that batches and growth may want meanwhile.
+constexpr std::uint64_t kShareLeft = 32;
 
 std::uint64_t WordsOfBits(std::uint64_t bits) { return (bits + 31) / 32; }
-
-const std::byte* PoolOf(const CudaExecutor& executor) {
-  const TableView& table = executor.context().table;
-  return table.inline_values() ? nullptr : table.base;
-}
 
 /// Marks the base's rows with these keys dead, and says of the delta's whether they stay.
 /// @param keys as tables have them @param stay a byte for each row of the delta, 1 at first
@@ -64,12 +66,22 @@ std::uint64_t DeviceIndex::BytesFor(std::uint64_t items, const IndexShape& shape
   return bytes;
 }
 
+bool DeviceIndex::HasRoom(std::uint64_t items, const IndexShape& shape) {
+  const std::uint64_t made = BytesFor(items, shape);
+  const std::uint64_t to_make = items * (kBytesToMake + 8 * shape.key_words +
+                                         kAttributeBytesToMake * shape.attributes.size());
+  std::size_t free = 0;
+  std::size_t total = 0;
+  CheckCuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return made + to_make + total / kShareLeft <= free;
+}
+
 DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const CudaTableCopy& copy,
                          const IndexShape& shape, std::uint64_t version)
     : SearchIndex(version, shape.mask),
       executor_(executor),
       memory_(memory),
-      builder_(std::make_unique<TierBuilder>(memory, shape, PoolOf(executor))),
+      builder_(std::make_unique<TierBuilder>(memory, shape, executor.cells_base())),
       found_(std::make_unique<StagedItems>(memory)),
       base_(memory),
       delta_(memory),
@@ -84,7 +96,7 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
   Asking::LoadKernels();
   LoadKernelsBeside(reinterpret_cast<const void*>(FindPlaces));
   // What so many items need to be sorted is not kept.
-  TierBuilder builder(memory, shape, PoolOf(executor));
+  TierBuilder builder(memory, shape, executor.cells_base());
   StagedItems items(memory);
   builder.Stage(copy, mask_, &items);
   builder.Build(items, mask_, false, &base_);
@@ -110,8 +122,8 @@ void DeviceIndex::SetViews() {
 }
 
 std::uint64_t DeviceIndex::bytes() const {
-  return base_.bytes() + delta_.bytes() + next_delta_.bytes() +
-         4 * (dead_bits_.size() + places_.size());
+  return base_.bytes() + delta_.bytes() + next_delta_.bytes() + merged_.bytes() + found_->bytes() +
+         stay_.size() + 4 * kept_.size() + 4 * (dead_bits_.size() + places_.size());
 }
 
 bool DeviceIndex::IsWorn() const {
@@ -182,6 +194,9 @@ void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
 void DeviceIndex::Drop(std::uint32_t attribute) {
   const CurrentDevice current = executor_.Activate();
   for (TierArrays* tier : {&base_, &delta_, &next_delta_}) tier->Drop(attribute);
+  for (StagedItems* items : {&merged_, found_.get()}) {
+    items->numbers[attribute] = DeviceArray<std::uint64_t>();
+  }
   mask_ &= ~(Mask{1} << attribute);
   SetViews();
 }
@@ -199,6 +214,7 @@ std::unique_ptr<Asking> DeviceIndex::TakeAsking() const {
 }
 
 void DeviceIndex::ReturnAsking(std::unique_ptr<Asking> asking) const noexcept {
+  if (asking->bytes() > kMostKeptBytes) return;
   const std::lock_guard lock(mutex_);
   try {
     askings_.push_back(std::move(asking));

@@ -26,6 +26,8 @@ class Asking;
 class DeviceIndex : public SearchIndex {
  public:
   static std::uint64_t BytesFor(std::uint64_t items, const IndexShape& shape);
+  /// Whether memory is not short when so many items are indexed. REQUIRES: the device is current.
+  static bool HasRoom(std::uint64_t items, const IndexShape& shape);
   /// @param copy of all items; their values are held @param version Admission::changers
   /// @throws Error(kGpu), where memory is short, too
   DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const CudaTableCopy& copy,

@@ -58,6 +58,12 @@ void StagedItems::Reserve(std::uint64_t items, const IndexShape& shape) {
   }
 }
 
+std::uint64_t StagedItems::bytes() const {
+  std::uint64_t words = keys.size();
+  for (const auto& array : numbers) words += array.size();
+  return words * sizeof(std::uint64_t);
+}
+
 TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool)
     : shape_(shape),
       pool_(pool),

@@ -31,13 +31,15 @@ struct TierArrays {
 struct StagedItems {
   explicit StagedItems(DeviceMemory* memory);
   void Reserve(std::uint64_t items, const IndexShape& shape);
+  std::uint64_t bytes() const;
 
   std::uint32_t count = 0;
   DeviceArray<std::uint64_t> keys;                     ///< ordered words
   DeviceArray<std::uint64_t> numbers[kMaxAttributes];  ///< by attribute; of those indexed
 };
 
-/// Makes tiers, by sorts, on a stream of its own. What it needs for that it keeps.
+/// Makes tiers, of fewer than 2^31 rows, by sorts, on a stream of its own. What it needs for that
+/// it keeps.
 ///
 /// Thread safety: one thread at a time, with the device current.
 class TierBuilder {
