@@ -39,7 +39,8 @@ class HeldItems {
   HeldItems(const HeldItems&) = delete;
   HeldItems& operator=(const HeldItems&) = delete;
 
-  /// Makes KeyOf, ValueOf and, of executor cpu, LoggedKey right, if they are not. @throws Error(kGpu), std::bad_alloc
+  /// Makes KeyOf, ValueOf and, of executor cpu, LoggedKey right, if they are not. @throws
+  /// Error(kGpu), std::bad_alloc
   void BringToHost();
   const TableCopy& copy() const { return *copy_; }
 
