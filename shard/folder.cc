@@ -24,13 +24,23 @@ constexpr const char* kManifest = "/manifest.json";
 constexpr const char* kNewManifest = "/manifest.json.new";
 
 /// Names of files in a folder that are those of pools.
-std::vector<std::string> PoolFilesIn(const std::string& folder) {
+std::vector<std::string> PoolNamesIn(const std::string& folder) {
   std::vector<std::string> names = NamesIn(folder);
   std::erase_if(names, [](const std::string& name) { return !IsPoolFileName(name); });
   return names;
 }
 
 }  // namespace
+
+bool ShardFolder::HasManifest(const std::string& path) {
+  return access((path + kManifest).c_str(), F_OK) == 0;
+}
+
+std::vector<std::string> ShardFolder::PoolsIn(const std::string& path) {
+  std::vector<std::string> paths = PoolNamesIn(path);
+  for (std::string& name : paths) name = path + "/" + name;
+  return paths;
+}
 
 ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
   if (use == Use::kCreate) {
@@ -88,7 +98,7 @@ void ShardFolder::BeginCreation() {
   const std::string mark = path_ + kNewManifest;
   struct stat status {};
   if (lstat(mark.c_str(), &status) != 0) {
-    const std::vector<std::string> pools = PoolFilesIn(path_);
+    const std::vector<std::string> pools = PoolNamesIn(path_);
     if (!pools.empty()) {
       throw Error(ErrorCode::kExists,
                   fmt::format("{}{}: there is none, but pools are there, such as {}: put it back, "
@@ -132,7 +142,7 @@ void ShardFolder::SetManifest(const Manifest& manifest) {
 
 void ShardFolder::RemoveOthers() noexcept {
   try {
-    for (const std::string& name : PoolFilesIn(path_)) {
+    for (const std::string& name : PoolNamesIn(path_)) {
       const bool is_named =
           std::any_of(manifest_.pools.begin(), manifest_.pools.end(),
                       [&](const Manifest::PoolFile& pool) { return pool.file == name; });

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shard/manifest.h"
 
@@ -26,6 +27,12 @@ class ShardFolder {
     kWrite,   ///< by one store or process alone
     kCreate,  ///< the same: the folder is made, if it is not there, and has no manifest yet
   };
+
+  /// Whether there is a manifest in a folder, so that there is a store in it, or a snapshot of one.
+  static bool HasManifest(const std::string& path);
+  /// Paths of files in a folder that have names of pools, whatever the manifest says, in no order.
+  /// @throws Error(kIo)
+  static std::vector<std::string> PoolsIn(const std::string& path);
 
   /// @throws Error kNotFound (no folder, or none with a manifest), kExists (kCreate: there is a
   ///         store, or pools without manifest), kBusy, kDamaged (the manifest), kInvalidArgument
