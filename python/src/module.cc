@@ -8,6 +8,7 @@
 
 #include "gpmstore/version.h"
 #include "python/src/convert.h"
+#include "python/src/reader.h"
 #include "python/src/store.h"
 
 namespace gpm::python {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "python/src/calls.h"
 #include "python/src/convert.h"
 
 namespace gpm::python {
@@ -13,119 +14,8 @@ namespace {
 
 using Use = Gate::Use;
 using Kind = Gate::Kind;
-using VisitItem = std::function<bool(std::span<const std::byte>, std::span<const std::byte>)>;
-
-/// Runs `call` without the GIL.
-template <class Call>
-auto WithoutGil(const Call& call) {
-  const nb::gil_scoped_release released;
-  return call();
-}
-
-void CheckBytes(const char* name, std::size_t bytes, std::uint32_t expected) {
-  if (bytes == expected) return;
-  throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": it has " + std::to_string(bytes) +
-                                               " bytes; the store's have " +
-                                               std::to_string(expected));
-}
-
-/// Collects items into pages of at most `rows` and hands those to `visit`, with the GIL, which the
-/// caller does not have. @return whether all items were seen
-class Pages {
- public:
-  Pages(const nb::callable& visit, std::size_t rows, std::uint32_t key_size)
-      : visit_(visit), rows_(rows), key_size_(key_size) {
-    if (rows == 0) throw Error(ErrorCode::kInvalidArgument, "rows: it must be at least 1");
-  }
-
-  bool operator()(const std::function<bool(const VisitItem&)>& for_each) {
-    const bool all = for_each([&](auto key, auto value) {
-      keys_.insert(keys_.end(), key.begin(), key.end());
-      values_.insert(values_.end(), value.begin(), value.end());
-      return ++filled_ < rows_ || Show();
-    });
-    return all && (filled_ == 0 || Show());
-  }
-
- private:
-  bool Show() {
-    const nb::gil_scoped_acquire gil;
-    const nb::object answer = visit_(NewNumPyArray(keys_, filled_, key_size_ == 8),
-                                     NewNumPyArray(values_, filled_, false));
-    keys_.clear();
-    values_.clear();
-    filled_ = 0;
-    return !answer.is(nb::handle(Py_False));
-  }
-
-  const nb::callable& visit_;
-  const std::size_t rows_;
-  const std::uint32_t key_size_;
-  std::size_t filled_ = 0;
-  std::vector<std::byte> keys_;
-  std::vector<std::byte> values_;
-};
 
 }  // namespace
-
-Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size,
-               ExecutorKind executor) {
-  keys_ = Array(call.keys, {.name = "keys", .elements = Elements::kIntegers});
-  const std::size_t n = keys_.rows();
-  keys_.CheckRows(
-      n, key_size,
-      key_size == 8 ? "an int64 or uint64, or 8 bytes (uint8)" : "the bytes of a key (uint8)");
-  results_ =
-      Array(call.results, {.name = "results", .elements = Elements::kCodes, .written = true});
-  results_.CheckRows(n, 1, "a byte");
-  batch_.op = call.op;
-  batch_.keys = keys_.As<const std::byte>();
-  batch_.results = results_.As<Result>();
-  batch_.element = call.element;
-  if (!call.initial.is_none()) {
-    const auto row = nb::cast<nb::bytes>(call.initial[1]);
-    initial_row_ = {BytesOf(row).begin(), BytesOf(row).end()};
-    batch_.initial = {.from = nb::cast<InitialValue::From>(call.initial[0]),
-                      .row = initial_row_,
-                      .seed = nb::cast<std::uint64_t>(call.initial[2]),
-                      .first = nb::cast<float>(call.initial[3]),
-                      .second = nb::cast<float>(call.initial[4]),
-                      .drawn_bytes = nb::cast<std::uint32_t>(call.initial[5])};
-  }
-  if (!call.ops.is_none()) {
-    ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});
-    ops_.CheckRows(n, 1, "a byte");
-    batch_.ops = ops_.As<const Op>();
-  }
-  if (!call.values.is_none()) {
-    values_ = Array(call.values, {.name = "values"});
-    values_.CheckRows(n, value_size, "the bytes of a value");
-    batch_.values = values_.As<const std::byte>();
-  }
-  if (!call.found.is_none()) {
-    found_ = Array(call.found, {.name = "out", .written = true});
-    found_.CheckRows(n, value_size, "the bytes of a value");
-    batch_.found = found_.As<std::byte>();
-  }
-  for (const Array* input : {&keys_, &ops_, &values_}) {
-    found_.CheckApart(*input);
-    results_.CheckApart(*input);
-  }
-  found_.CheckApart(results_);
-  if (executor == ExecutorKind::kCuda) return;
-  for (const Array* array : {&keys_, &ops_, &values_, &found_, &results_}) {
-    if (!array->on_device()) continue;
-    throw Error(ErrorCode::kUnsupported, std::string(array->name()) +
-                                             ": the array is in the memory of a GPU, and this runs "
-                                             "on executor cpu; copy it to host memory");
-  }
-}
-
-std::optional<std::uint64_t> Arrays::CountNotOk() const {
-  if (results_.on_device()) return {};
-  return std::count_if(batch_.results.begin(), batch_.results.end(),
-                       [](Result result) { return result != Result::kOk; });
-}
 
 PyStore::PyStore(Store store)
     : store_(std::move(store)),
@@ -438,69 +328,6 @@ void PyExport::Close() {
     const std::lock_guard one_thread(mutex_);
     exporter_ = Exporter();
   });
-}
-
-PyReader::PyReader(const std::string& path)
-    : reader_(WithoutGil([&] { return PoolReader(path); })),
-      key_size_(reader_->key_size()),
-      value_size_(reader_->value_size()) {}
-
-PyReader::~PyReader() {
-  const nb::gil_scoped_release released;
-  reader_.reset();
-}
-
-std::optional<nb::bytes> PyReader::Get(const nb::bytes& key) {
-  CheckBytes("key", key.size(), key_size_);
-  std::vector<std::byte> value(value_size_);
-  const bool found = WithoutGil([&] {
-    const Use use(gate_, "the reader");
-    return reader_->Get(BytesOf(key), value);
-  });
-  if (!found) return {};
-  return PythonBytes(value);
-}
-
-std::optional<std::uint64_t> PyReader::Find(nb::handle keys, nb::handle found, nb::handle results) {
-  const Arrays arrays({.op = Op::kFind,
-                       .ops = nb::none(),
-                       .keys = keys,
-                       .values = nb::none(),
-                       .found = found,
-                       .results = results},
-                      key_size_, value_size_, ExecutorKind::kCpu);
-  return WithoutGil([&] {
-    const Use use(gate_, "the reader");
-    const Batch& batch = arrays.batch();
-    std::vector<std::byte> unwanted(batch.found.empty() ? value_size_ : 0);
-    for (std::size_t i = 0; i < batch.results.size(); ++i) {
-      const bool is_there =
-          reader_->Get(batch.keys.subspan(i * key_size_, key_size_),
-                       batch.found.empty() ? std::span(unwanted)
-                                           : batch.found.subspan(i * value_size_, value_size_));
-      batch.results[i] = is_there ? Result::kOk : Result::kNotFound;
-    }
-    return arrays.CountNotOk();
-  });
-}
-
-bool PyReader::ForEach(const nb::callable& visit, std::size_t rows) {
-  return WithoutGil([&] {
-    const Use use(gate_, "for_each");
-    return Pages(visit, rows,
-                 key_size_)([&](const VisitItem& item) { return reader_->ForEach(item); });
-  });
-}
-
-nb::dict PyReader::Stats() {
-  return DictOf(WithoutGil([&] {
-    const Use use(gate_, "the reader");
-    return reader_->Stats();
-  }));
-}
-
-void PyReader::Close() {
-  WithoutGil([&] { gate_.Close([&] { reader_.reset(); }); });
 }
 
 }  // namespace gpm::python

@@ -11,40 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "gpmstore/pool_reader.h"
 #include "gpmstore/store.h"
-#include "python/src/arrays.h"
+#include "python/src/batch_arrays.h"
 #include "python/src/gate.h"
 
 namespace gpm::python {
-
-/// What a batch is called with; null arrays are None.
-struct Call {
-  Op op = Op::kFind;
-  nb::handle ops;
-  nb::handle keys;
-  nb::handle values;
-  nb::handle found;
-  nb::handle results;
-  Element element = Element::kNone;
-  nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
-};
-
-/// The arrays of a batch, checked against a store's sizes and executor.
-class Arrays {
- public:
-  Arrays() = default;
-  /// @throws nb::type_error, Error(kInvalidArgument, kUnsupported) before anything is done
-  Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size, ExecutorKind executor);
-  const Batch& batch() const { return batch_; }
-  /// How many operations were not kOk; nothing where the results are in device memory.
-  std::optional<std::uint64_t> CountNotOk() const;
-
- private:
-  Array keys_, ops_, values_, found_, results_;
-  std::vector<std::byte> initial_row_;
-  Batch batch_{};
-};
 
 class PyTicket;
 
@@ -146,28 +117,6 @@ class PyExport {
   nb::object store_;
   std::mutex mutex_;
   Exporter exporter_;
-};
-
-/// A PoolReader for Python.
-class PyReader {
- public:
-  explicit PyReader(const std::string& path);
-  ~PyReader();
-
-  std::uint32_t key_size() const { return key_size_; }
-  std::uint32_t value_size() const { return value_size_; }
-  bool closed() const { return gate_.closed(); }
-  std::optional<nb::bytes> Get(const nb::bytes& key);
-  std::optional<std::uint64_t> Find(nb::handle keys, nb::handle found, nb::handle results);
-  bool ForEach(const nb::callable& visit, std::size_t rows);
-  nb::dict Stats();
-  void Close();
-
- private:
-  Gate gate_;
-  std::optional<PoolReader> reader_;
-  std::uint32_t key_size_;
-  std::uint32_t value_size_;
 };
 
 }  // namespace gpm::python
