@@ -100,10 +100,6 @@ AnyStore WorkPool::OpenAny(const OpenOptions& options, std::uint32_t shards) con
 AnyStore WorkPool::CreateAny(const CreateOptions& create, const OpenOptions& options,
                              std::uint32_t shards) {
   if (shards == 0) return Create(create, options);
-  if (path_ == Mapping::kPinnedPath) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--shards: shards can't be in pinned memory; name a folder");
-  }
   return CreateBy(true, [&](const std::string& path) {
     return AnyStore::Create(path, create, options, shards);
   });

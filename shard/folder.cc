@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gpmstore/error.h"
+#include "pm/mapping.h"
 #include "pm/pool.h"
 #include "snapshot/new_file.h"
 
@@ -43,6 +44,10 @@ std::vector<std::string> ShardFolder::PoolsIn(const std::string& path) {
 }
 
 ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
+  if (path == Mapping::kPinnedPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                path + ": shards can't be in pinned memory; name a folder");
+  }
   if (use == Use::kCreate) {
     made_ = mkdir(path.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);

@@ -238,10 +238,18 @@ void ShardedStore::Compact() {
 }
 
 void ShardedStore::ForEach(const Store::Visitor& visit) {
+  ForEachUntil([&](auto key, auto value) {
+    visit(key, value);
+    return true;
+  });
+}
+
+bool ShardedStore::ForEachUntil(const Store::StoppableVisitor& visit) {
   const Impl::Call<Impl::Alone> set(Opened());
   for (std::uint32_t i = 0; i < set->count(); ++i) {
-    set->InShard(i, [&](Store& store) { store.ForEach(visit); });
+    if (!set->InShard(i, [&](Store& store) { return store.ForEach(visit); })) return false;
   }
+  return true;
 }
 
 SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOptions& options) {

@@ -134,6 +134,23 @@ TEST_P(ShardedModelTest, ManyItemsAtOnceAreSpreadOverAllShards) {
   EXPECT_EQ(stats.operations[static_cast<std::size_t>(Op::kInsert)], 2 * kItems);
 }
 
+TEST_F(ShardedStoreTest, VisitsItemsUntilItIsEnough) {
+  ShardedStore store =
+      ShardedStore::Create(NewPath(), Shape(8, kValueSize), {.shards = 3}, TestOpenOptions());
+  TestBatch batch(8, kValueSize);
+  for (std::uint64_t i = 0; i < 100; ++i) batch.Add(Op::kInsert, i, i);
+  batch.ApplySingle(store, Op::kInsert);
+  for (const std::uint64_t enough : {1u, 60u, 100u, 101u}) {
+    std::set<std::string> seen;
+    const bool all = store.ForEach([&](auto key, auto) {
+      seen.insert(test::AsString(key));
+      return seen.size() < enough;
+    });
+    EXPECT_EQ(seen.size(), std::min<std::uint64_t>(enough, 100));
+    EXPECT_EQ(all, enough > 100);
+  }
+}
+
 TEST_F(ShardedStoreTest, SingleOperations) {
   ShardedStore store =
       ShardedStore::Create(NewPath(), Shape(16, kValueSize), {.shards = 3}, TestOpenOptions());

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -141,6 +142,11 @@ class ShardedStore {
 
   /// Calls `visit` for every item, one shard after the other, with batches excluded from all.
   void ForEach(const Store::Visitor& visit);
+  /// With a visitor that returns bool: until it returns false. @return whether it saw all items
+  template <StoppableVisit Visit>
+  bool ForEach(Visit&& visit) {
+    return ForEachUntil(std::ref(visit));
+  }
 
   /// Store::Search, at once in all shards: each is seen as at an instant of its own within the
   /// call, so that of a batch beside it the part in one shard may be seen, and that in another not.
@@ -179,6 +185,7 @@ class ShardedStore {
   class Impl;
   explicit ShardedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
+  bool ForEachUntil(const Store::StoppableVisitor& visit);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -16,7 +16,7 @@ from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, Inv
 from ._initial import Constant, Normal, Uniform
 from ._search import Matches
 from ._export import Export
-from ._open import create, open, open_or_create, restore
+from ._open import create, open, open_or_create, reshard, restore
 from ._reader import Reader
 from ._store import Store
 
@@ -25,5 +25,5 @@ __all__ = [
     "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "Matches", "NoSpaceError",
     "Normal",
     "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
-    "UnsupportedError", "__version__", "create", "open", "open_or_create", "restore",
+    "UnsupportedError", "__version__", "create", "open", "open_or_create", "reshard", "restore",
 ]

@@ -55,10 +55,10 @@ def _schedule(given: Any) -> dict[str, Any]:
 
 def create(path: Path, key_size: int = 8, value_size: int = 128,
            **options: Unpack[CreateOptions]) -> Store:
-    """Creates a pool and opens it.
+    """Creates a pool and opens it; with `shards`, so many pools, which are one store.
 
     path: a file that does not exist, a DAX device that holds nothing (else `overwrite`), or
-    "pinned:" for volatile memory. key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
+    "pinned:" for volatile memory; of shards a folder, which is made if it is not there. key_size: 1 to 255 bytes. value_size: 1 byte to 16 MiB.
     options: those of `CreateOptions` and `OpenOptions`. An `ExistsError` leaves what is there.
     """
     return _store(_core.create, path, {"key_size": key_size, "value_size": value_size, **options})
@@ -66,7 +66,8 @@ def create(path: Path, key_size: int = 8, value_size: int = 128,
 
 def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
                    **options: Unpack[CreateOptions]) -> Store:
-    """Opens the pool if it exists, which must have these sizes, and else creates it.
+    """Opens the pool if it exists, which must have these sizes, and else creates it; so the folder
+    of a store over several, with `shards`, of which it must have as many.
 
     What else `CreateOptions` has counts only if it is created.
     """
@@ -78,14 +79,25 @@ def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOpti
     """Creates a pool with what snapshots hold, and opens it.
 
     files: a whole snapshot, then its increments in their order; all are checked. Or a folder
-    of the option `snapshot`: the newest chain that is there, as far as it is whole.
-    path: a file that does not exist, or "pinned:". options: those of `OpenOptions`.
+    of the option `snapshot`: the newest chain that is there, as far as it is whole; or one that a
+    store over several shards wrote, of which as many shards are made.
+    path: a file that does not exist, or "pinned:"; of shards a folder. options: those of
+    `OpenOptions`.
     """
     if isinstance(files, (str, os.PathLike)):
         folder = os.fspath(files)
-        return _store(lambda pool, given: _core.restore_newest(folder, pool, given), path, options)
+        return _store(lambda pool, given: _core.restore_folder(folder, pool, given), path, options)
     names = [os.fspath(file) for file in files]
     return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
+
+
+def reshard(path: Path, shards: int, **options: Unpack[OpenOptions]) -> None:
+    """Divides a store over several pools, which nobody has open, among another number of them.
+
+    path: its folder, which needs room for both. A crash leaves the store with the old number or the
+    new one. options: those of `OpenOptions`.
+    """
+    _core.reshard(os.fspath(path), {**options, "shards": shards})
 
 
 @overload
@@ -93,7 +105,8 @@ def open(path: Path, *, read_only: Literal[False] = ..., **options: Unpack[OpenO
 @overload
 def open(path: Path, *, read_only: Literal[True]) -> Reader: ...
 def open(path: Path, *, read_only: bool = False, **options: Any) -> Store | Reader:
-    """Opens a pool, recovering it first if it was not closed in order.
+    """Opens a pool, or the folder of a store over several, recovering it first if it was not closed
+    in order.
 
     options: those of `OpenOptions`. read_only: as a `Reader`, which has none.
     """

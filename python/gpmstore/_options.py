@@ -47,6 +47,8 @@ class OpenOptions(TypedDict, total=False):
     access_dealt_up_to: int
     search_index_bytes: int  # of memory that searches may keep, for the next ones; 0: none
     snapshot: SnapshotSchedule | Path | None  # or its path alone, which then restores too
+    shards: int | None  # pools, in a folder, that items are spread over; to open: as many as it has
+    devices: list[int]  # of shards, on executor cuda: shard i uses devices[i % len(devices)]
     log: Callable[[str, str], None] | None  # gets "info" or "warning", and a message
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _arrays, _core
 from ._batch import Array, Found
+from ._errors import UnsupportedError
 from ._items import Items
 from ._options import Path
 
@@ -21,6 +22,9 @@ class Reader(Items):
 
     def __init__(self, path: Path) -> None:
         self.path = os.fspath(path)
+        if os.path.isdir(self.path):
+            raise UnsupportedError(f"{self.path}: a folder; a reader reads one pool, such as that "
+                                   "of one shard")
         self._core = _core.Reader(self.path)
 
     def find(self, keys: Array, out: Array = None, *, results: Array = None,

@@ -22,7 +22,7 @@ from ._search import Bound, Matches, Where, query_text
 
 
 class Store(Batches):
-    """A persistent key-value store in one pool.
+    """A persistent key-value store in one pool, or over several in a folder: its shards.
 
     Batches: `keys` are n keys, C-contiguous: n int64 or uint64 for 8-byte keys, else n rows of
     `key_size` bytes, such as (n, key_size) uint8 or n 'S16'. `values` are n rows of `value_size`
@@ -39,7 +39,14 @@ class Store(Batches):
     and after what is on it.
 
     `NAME_async` return a `Ticket` as soon as the batch has begun; the arrays belong to the batch
-    until it was waited for. Any thread may use a store. It belongs to the process that opened it:
+    until it was waited for.
+
+    Several shards work on a batch at once, each on a GPU of its own with `devices`. They have no
+    `capacity`, no cache that is asked to refresh, whole snapshots alone (in a folder), and take no
+    stream: on executor cuda a batch is in the order of the default stream. Each says so
+    (`UnsupportedError`, or `InvalidArgumentError` of an option).
+
+    Any thread may use a store. It belongs to the process that opened it:
     a fork gets `UnsupportedError`.
     """
 
@@ -50,6 +57,15 @@ class Store(Batches):
         self._exports: weakref.WeakSet[Export] = weakref.WeakSet()
         self.path = path
         _opened.add(self)
+
+    @property
+    def shards(self) -> int | None:
+        """Pools that the items are spread over; None: it is one pool, not in a folder."""
+        return self._core.shards or None
+
+    def shard_stats(self) -> list[dict[str, Any]]:
+        """`stats` of each shard by itself."""
+        return self._core.shard_stats()
 
     def insert_and_evict(self, keys: Array, values: Array, room: int | None = None, *,
                          with_values: bool = True, results: Array = None) -> Evicted:
@@ -123,7 +139,7 @@ class Store(Batches):
                  track_changes: bool = True) -> dict[str, Any]:
         """Writes a file with all items as they are at one instant, while batches go on.
 
-        path: a file that does not exist. base: the file of the snapshot that was taken of this store
+        path: a file that does not exist, of a store over several shards a folder. base: the file of the snapshot that was taken of this store
         last, since it was opened: only what changed since is written, and `restore` needs both.
         track_changes: whether the next snapshot may have this one as its base. Returns `items` in
         the store, `written` to the file, its `bytes`, and the `pause_seconds` that batches were

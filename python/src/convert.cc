@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
@@ -119,6 +120,14 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
   }
   if (name == "attributes") {
     create.attributes = AttributesOf(value);
+    return true;
+  }
+  if (name == "shards") {
+    if (!value.is_none()) options->shards.shards = ValueOf<std::uint32_t>(value, name);
+    return true;
+  }
+  if (name == "devices") {
+    options->shards.devices = ValueOf<std::vector<int>>(value, name);
     return true;
   }
   if (name == "executor") {

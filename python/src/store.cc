@@ -17,23 +17,44 @@ using Kind = Gate::Kind;
 
 }  // namespace
 
-PyStore::PyStore(Store store)
+PyStore::PyStore(AnyStore store)
     : store_(std::move(store)),
-      key_size_(store_.key_size()),
-      value_size_(store_.value_size()),
-      executor_(store_.Stats().executor) {}
+      key_size_(OnStore([](auto& opened) { return opened.key_size(); })),
+      value_size_(OnStore([](auto& opened) { return opened.value_size(); })),
+      shards_(std::holds_alternative<Store>(store_) ? 0 : std::get<ShardedStore>(store_).shards()),
+      executor_(OnStore([](auto& opened) { return opened.Stats().executor; })) {}
 
 PyStore::~PyStore() {
   const nb::gil_scoped_release released;
-  if (store_ && Gate::OnLogThread()) {  // collected there: closing it may have to wait for that
-    auto* const store = new Store(std::move(store_));
+  const bool open = OnStore([](auto& store) { return static_cast<bool>(store); });
+  if (open && Gate::OnLogThread()) {  // collected there: closing it may have to wait for that
+    auto* const store = new AnyStore(std::move(store_));
     try {
       std::thread([store] { delete store; }).detach();
     } catch (const std::exception&) {  // no thread: the pool is recovered when it is opened next
     }
     return;
   }
-  const Store closed = std::move(store_);
+  const AnyStore closed = std::move(store_);
+}
+
+Store& PyStore::OnePool(const char* call) {
+  if (Store* const store = std::get_if<Store>(&store_)) return *store;
+  throw Error(ErrorCode::kUnsupported,
+              std::string(call) + ": a store over several shards has none; one of one pool does");
+}
+
+Ticket PyStore::Begin(const Batch& batch, std::uintptr_t stream) {
+  if (shards_ == 0) {
+    return std::get<Store>(store_).ApplyAsync(batch, reinterpret_cast<Stream>(stream));
+  }
+  constexpr std::uintptr_t kLegacyDefault = 1;  // cudaStreamLegacy
+  if (stream > kLegacyDefault && executor_ == ExecutorKind::kCuda) {
+    throw Error(ErrorCode::kUnsupported,
+                "stream: a batch of a store over several shards is in the order of the default "
+                "stream; wait for what it needs on others, and call it on that");
+  }
+  return std::get<ShardedStore>(store_).ApplyAsync(batch);
 }
 
 nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle values,
@@ -46,7 +67,7 @@ nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle val
   ticket.arrays_ = std::move(arrays);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    ticket.ticket_ = store_.ApplyAsync(ticket.arrays_.batch(), reinterpret_cast<Stream>(stream));
+    ticket.ticket_ = Begin(ticket.arrays_.batch(), stream);
   });
   return made;
 }
@@ -59,7 +80,7 @@ std::optional<std::uint64_t> PyStore::Run(Op op, nb::handle ops, nb::handle keys
                       value_size_, executor_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+    Begin(arrays.batch(), stream).Wait();
     return arrays.CountNotOk();
   });
 }
@@ -76,7 +97,7 @@ std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle value
   return WithoutGil([&] {
     const Use use(gate_, "the store");
     const Batch& batch = arrays.batch();
-    store_.BulkLoad(batch.keys, batch.values, batch.results);
+    OnStore([&](auto& store) { store.BulkLoad(batch.keys, batch.values, batch.results); });
     return arrays.CountNotOk();
   });
 }
@@ -97,7 +118,7 @@ nb::tuple PyStore::ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::
   Evicted evicted{.keys = to_keys.As<std::byte>(), .values = to_values.As<std::byte>()};
   const std::optional<std::uint64_t> not_ok = WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.ApplyAndEvict(arrays.batch(), &evicted);
+    OnePool("a batch that evicts").ApplyAndEvict(arrays.batch(), &evicted);
     return arrays.CountNotOk();
   });
   return nb::make_tuple(evicted.count, not_ok ? nb::cast(*not_ok) : nb::none());
@@ -117,7 +138,7 @@ std::vector<double> PyStore::TimeFinds(nb::handle keys, nb::handle found, nb::ha
     std::vector<double> seconds;
     for (std::uint32_t i = 0; i < times; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+      Begin(arrays.batch(), stream).Wait();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       seconds.push_back(took.count());
     }
@@ -130,7 +151,7 @@ std::optional<nb::bytes> PyStore::Get(const nb::bytes& key) {
   std::vector<std::byte> value(value_size_);
   const bool found = WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Get(BytesOf(key), value);
+    return OnStore([&](auto& store) { return store.Get(BytesOf(key), value); });
   });
   if (!found) return {};
   return PythonBytes(value);
@@ -141,7 +162,7 @@ Result PyStore::Put(const nb::bytes& key, const nb::bytes& value) {
   CheckBytes("value", value.size(), value_size_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Put(BytesOf(key), BytesOf(value));
+    return OnStore([&](auto& store) { return store.Put(BytesOf(key), BytesOf(value)); });
   });
 }
 
@@ -149,28 +170,36 @@ bool PyStore::Delete(const nb::bytes& key) {
   CheckBytes("key", key.size(), key_size_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Delete(BytesOf(key));
+    return OnStore([&](auto& store) { return store.Delete(BytesOf(key)); });
   });
 }
 
 void PyStore::Reserve(std::uint64_t items) {
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.Reserve(items);
+    OnStore([&](auto& store) { store.Reserve(items); });
   });
 }
 
 void PyStore::Compact() {
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.Compact();
+    OnStore([](auto& store) { store.Compact(); });
   });
 }
 
 nb::dict PyStore::Snapshot(const std::string& path, const std::string& base, bool track_changes) {
   const SnapshotResult result = WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Snapshot(path, {.base = base, .track_changes = track_changes});
+    if (shards_ == 0) {
+      return OnePool("snapshot").Snapshot(path, {.base = base, .track_changes = track_changes});
+    }
+    if (!base.empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "snapshot: of a store over several shards there are whole ones alone; give no "
+                  "base");
+    }
+    return std::get<ShardedStore>(store_).Snapshot(path);
   });
   nb::dict dict;
   dict["items"] = result.items;
@@ -185,7 +214,7 @@ nb::object PyStore::RefreshCache() {
   nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    nb::inst_ptr<PyTicket>(made)->ticket_ = store_.RefreshCache();
+    nb::inst_ptr<PyTicket>(made)->ticket_ = OnePool("refresh_cache").RefreshCache();
   });
   return made;
 }
@@ -196,18 +225,20 @@ nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes
   nb::object made = nb::cast(new PyExport(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    nb::inst_ptr<PyExport>(made)->exporter_ = store_.Export({.score_bytes = score_bytes,
-                                                             .score_offset = score_offset,
-                                                             .least = least,
-                                                             .most = most,
-                                                             .where = QueryOf(where),
-                                                             .changed_since = changed_since});
+    const ExportOptions options{.score_bytes = score_bytes,
+                                .score_offset = score_offset,
+                                .least = least,
+                                .most = most,
+                                .where = QueryOf(where),
+                                .changed_since = changed_since};
+    nb::inst_ptr<PyExport>(made)->exporter_ =
+        OnStore([&](auto& store) { return store.Export(options); });
   });
   return made;
 }
 
-Query PyStore::QueryOf(const std::string& text) const {
-  return ParseQuery(text, store_.attributes());
+Query PyStore::QueryOf(const std::string& text) {
+  return OnStore([&](auto& store) { return ParseQuery(text, store.attributes()); });
 }
 
 nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
@@ -217,7 +248,7 @@ nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t>
     SearchOptions options{.keys = keys, .values = values};
     if (limit) options.limit = *limit;
     const Query one = QueryOf(query);
-    return store_.Search({&one, 1}, options);
+    return OnStore([&](auto& store) { return store.Search({&one, 1}, options); });
   });
   const std::size_t rows = result.keys.size() / key_size_;
   return nb::make_tuple(result.counts[0],
@@ -228,7 +259,7 @@ nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t>
 std::uint64_t PyStore::EraseWhere(const std::string& query) {
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.EraseWhere(QueryOf(query));
+    return OnStore([&](auto& store) { return store.EraseWhere(QueryOf(query)); });
   });
 }
 
@@ -241,8 +272,9 @@ bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
   } const at_end{*this};
   return WithoutGil([&] {
     const Use use(gate_, "for_each", Kind::kVisit);
-    return Pages(visit, rows,
-                 key_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
+    return Pages(visit, rows, key_size_)([&](const VisitItem& item) {
+      return OnStore([&](auto& store) { return store.ForEach(item); });
+    });
   });
 }
 
@@ -261,12 +293,24 @@ void PyStore::AwaitDropped() {
 nb::dict PyStore::Stats() {
   return DictOf(WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Stats();
+    return OnStore([](auto& store) { return store.Stats(); });
   }));
 }
 
+nb::list PyStore::ShardStats() {
+  nb::list list;
+  if (shards_ == 0) list.append(Stats());
+  for (std::uint32_t shard = 0; shard < shards_; ++shard) {
+    list.append(DictOf(WithoutGil([&] {
+      const Use use(gate_, "the store");
+      return std::get<ShardedStore>(store_).ShardStats(shard);
+    })));
+  }
+  return list;
+}
+
 void PyStore::Close() {
-  WithoutGil([&] { gate_.Close([&] { store_.Close(); }); });
+  WithoutGil([&] { gate_.Close([&] { OnStore([](auto& store) { store.Close(); }); }); });
 }
 
 PyTicket::~PyTicket() {

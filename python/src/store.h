@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
 #include "python/src/batch_arrays.h"
 #include "python/src/gate.h"
@@ -19,14 +21,17 @@ namespace gpm::python {
 
 class PyTicket;
 
-/// A Store for Python: what waits lets go of the GIL, and any thread may close it.
+/// A Store or ShardedStore for Python: what waits lets go of the GIL, and any thread may close it.
+/// Calls that a store over several shards does not have throw Error(kUnsupported).
 class PyStore {
  public:
-  explicit PyStore(Store store);
+  using AnyStore = std::variant<Store, ShardedStore>;
+  explicit PyStore(AnyStore store);
   ~PyStore();
 
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
+  std::uint32_t shards() const { return shards_; }  ///< 0: it is one pool
   bool closed() const { return gate_.closed(); }
   nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
                    nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
@@ -58,9 +63,11 @@ class PyStore {
   /// Python adds to it.
   std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
                                 std::uintptr_t stream, std::uint32_t times);
+  /// @param base,track_changes of one pool; of several shards there are whole snapshots alone
   nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
+  nb::list ShardStats();  ///< of each shard; of one pool its own
   void Close();
 
  private:
@@ -71,16 +78,25 @@ class PyStore {
     Arrays arrays;
     Ticket ticket;
   };
-  Query QueryOf(const std::string& text) const;
+  /// `call` of the store, whichever it is.
+  template <class Call>
+  auto OnStore(const Call& call) {
+    return std::visit(call, store_);
+  }
+  /// @throws Error(kUnsupported) naming `call`, where it is over several shards
+  Store& OnePool(const char* call);
+  Ticket Begin(const Batch& batch, std::uintptr_t stream);
+  Query QueryOf(const std::string& text);
   /// Waits for those that this thread's visitor dropped, or another's.
   void AwaitDropped();
 
   Gate gate_;
-  Store store_;
+  AnyStore store_;
   std::vector<Dropped> dropped_;  ///< guarded by the GIL
   std::vector<Exporter> dropped_exports_;
   std::uint32_t key_size_;
   std::uint32_t value_size_;
+  std::uint32_t shards_;
   ExecutorKind executor_;
 };
 
