@@ -268,6 +268,16 @@ std::uint64_t ShardedStore::EraseWhere(const Query& query) {
   return erased;
 }
 
+std::uint64_t ShardedStore::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
+  return Impl::WorkCall(Opened())->SumInTurn(
+      [&](Store& store) { return store.UpdateWhere(query, change); });
+}
+
+std::uint64_t ShardedStore::UpdateRowsWhere(const Query& query, const Store::RowsEditor& change) {
+  return Impl::WorkCall(Opened())->SumInTurn(
+      [&](Store& store) { return store.UpdateRowsWhere(query, change); });
+}
+
 Exporter ShardedStore::Export(const ExportOptions& options) {
   Impl& impl = Opened();
   const Log::TellsAtEnd tells(impl.log());

@@ -156,6 +156,12 @@ class ShardedStore {
   /// of them are.
   std::uint64_t EraseWhere(const Query& query);
 
+  /// Store::UpdateWhere, and UpdateRowsWhere, of one shard after the other, on the calling thread.
+  /// Batches are excluded from the shard whose items are edited; `change` must not call the store.
+  /// @return items that were changed. When it throws, those of later shards are as they were.
+  std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
+  std::uint64_t UpdateRowsWhere(const Query& query, const Store::RowsEditor& change);
+
   /// Store::Export, of one instant in all shards, for which batches are excluded; the items of one
   /// shard come behind those of another.
   /// @throws also Error(kInvalidArgument) with ExportOptions::changed_since

@@ -205,6 +205,26 @@ class Store(Batches):
             raise TypeError("erase_where: no condition; to erase all items give {}")
         return self._core.erase_where(query_text(where, conditions))
 
+    def update_where(self, where: Where | None = None, *, values: Any,
+                     **conditions: Bound) -> int:
+        """Changes the values of the items that match now, as `search` has it, and still do when it
+        is their turn; batches wait for some thousand at a time. Returns how many were changed.
+
+        values: one value for all of them, `value_size` bytes or what has a buffer of them; or a
+        function `values(keys, rows)` of n items at a time: n uint64, or (n, key_size) uint8, and
+        (n, value_size) uint8, which are copies. It edits `rows` in place, or returns n other rows
+        in host memory. It must not call the store (`BusyError`). What it raises leaves those n as
+        they were; items before them were changed. Without a condition it is all:
+        `update_where({}, values=...)`. NoSpaceError: some found no room, and stay as they were.
+        """
+        if where is None and not conditions:
+            raise TypeError("update_where: no condition; to update all items give {}")
+        query = query_text(where, conditions)
+        if not callable(values):
+            return self._core.update_where(query, bytes_of(values, "values"))
+        return self._core.update_where(
+            query, lambda keys, rows: _arrays.exported(values(keys, rows), "values", 0))
+
     def close(self) -> None:
         """Ends exports, completes running batches and closes. Closing again does nothing.
 

@@ -153,6 +153,8 @@ void BindStore(nb::module_& m) {
            nb::sig("def search(self, query: str, limit: int | None, keys: bool, values: bool) -> "
                    "tuple[int, object, object]"))
       .def("erase_where", &PyStore::EraseWhere, "query"_a)
+      .def("update_where", &PyStore::UpdateWhere, "query"_a, "values"_a,
+           nb::sig("def update_where(self, query: str, values: object) -> int"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
       .def("shard_stats", &PyStore::ShardStats, nb::sig("def shard_stats(self) -> list[dict]"))

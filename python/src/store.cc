@@ -263,7 +263,8 @@ std::uint64_t PyStore::EraseWhere(const std::string& query) {
   });
 }
 
-bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
+template <class Call>
+auto PyStore::Visit(const char* what, const Call& call) {
   struct AtEnd {
     PyStore& store;
     ~AtEnd() {
@@ -271,7 +272,46 @@ bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
     }
   } const at_end{*this};
   return WithoutGil([&] {
-    const Use use(gate_, "for_each", Kind::kVisit);
+    const Use use(gate_, what, Kind::kVisit);
+    return call();
+  });
+}
+
+std::uint64_t PyStore::UpdateWhere(const std::string& query, const nb::object& values) {
+  if (nb::isinstance<nb::bytes>(values)) {
+    const nb::bytes bytes = nb::borrow<nb::bytes>(values);
+    CheckBytes("values", bytes.size(), value_size_);
+    const std::span<const std::byte> row = BytesOf(bytes);
+    return WithoutGil([&] {
+      const Use use(gate_, "the store");
+      return OnStore([&](auto& store) {
+        return store.UpdateWhere(QueryOf(query), [&](auto, std::span<std::byte> value) {
+          std::copy(row.begin(), row.end(), value.begin());
+        });
+      });
+    });
+  }
+  const auto edit = [&](std::span<const std::byte> keys, std::span<std::byte> rows) {
+    const nb::gil_scoped_acquire gil;
+    const std::size_t n = keys.size() / key_size_;
+    const nb::object edited = NewNumPyArray(rows, n, false);
+    const nb::object given = values(NewNumPyArray(keys, n, key_size_ == 8), edited);
+    const Array made(given.is_none() ? edited : given, {.name = "values"});
+    made.CheckRows(n, value_size_, "the bytes of a value");
+    if (made.on_device()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "values: the function's array is in the memory of a GPU; copy it to host memory");
+    }
+    const auto bytes = made.As<const std::byte>();
+    std::copy(bytes.begin(), bytes.end(), rows.begin());
+  };
+  return Visit("update_where", [&] {
+    return OnStore([&](auto& store) { return store.UpdateRowsWhere(QueryOf(query), edit); });
+  });
+}
+
+bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
+  return Visit("for_each", [&] {
     return Pages(visit, rows, key_size_)([&](const VisitItem& item) {
       return OnStore([&](auto& store) { return store.ForEach(item); });
     });

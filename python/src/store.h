@@ -59,6 +59,9 @@ class PyStore {
   nb::tuple Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
                    bool values);
   std::uint64_t EraseWhere(const std::string& query);
+  /// @param values bytes of one value for all that match; or a function of n keys and n rows of
+  ///        values, which are copies, that gives back other rows, or None: it has edited those
+  std::uint64_t UpdateWhere(const std::string& query, const nb::object& values);
   /// Seconds that the library's own call takes to find the keys, each time: for benchmarks of what
   /// Python adds to it.
   std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
@@ -87,6 +90,9 @@ class PyStore {
   Store& OnePool(const char* call);
   Ticket Begin(const Batch& batch, std::uintptr_t stream);
   Query QueryOf(const std::string& text);
+  /// `call` without the GIL, while batches are excluded and the thread can't call the store.
+  template <class Call>
+  auto Visit(const char* what, const Call& call);
   /// Waits for those that this thread's visitor dropped, or another's.
   void AwaitDropped();
 
