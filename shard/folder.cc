@@ -75,7 +75,10 @@ ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
 ShardFolder::~ShardFolder() { Close(); }
 
 void ShardFolder::Close() noexcept {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (fd_ < 0) return;
+  // Closing alone would not, while a child of a fork still has it open.
+  if (getpid() == process_) flock(fd_, LOCK_UN);
+  close(std::exchange(fd_, -1));
 }
 
 void ShardFolder::Lock(Use use) {

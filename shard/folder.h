@@ -1,6 +1,8 @@
 #ifndef GPM_SHARD_FOLDER_H_
 #define GPM_SHARD_FOLDER_H_
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -64,6 +66,7 @@ class ShardFolder {
   void Close() noexcept;
 
   const std::string path_;
+  const pid_t process_ = getpid();  ///< whose lock it is
   int fd_ = -1;
   bool made_ = false;  ///< the folder
   Manifest manifest_;

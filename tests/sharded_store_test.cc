@@ -3,10 +3,14 @@
 #include "gpmstore/sharded_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -342,6 +346,23 @@ TEST_F(ShardedStoreTest, AChildOfTheProcessLeavesTheShardsAlone) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(folder); }), ErrorCode::kBusy);
   test::ExpectContents(store, model);
+}
+
+TEST_F(ShardedStoreTest, ClosingLetsGoOfTheFolderWhileAChildHasItOpen) {
+  if (test::TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "forks lose the GPU";
+  const std::string folder = NewPath();
+  ShardedStore store =
+      ShardedStore::Create(folder, Shape(8, kValueSize), {.shards = 2}, TestOpenOptions());
+  const pid_t child = test::Fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  store.Close();
+  EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(folder, TestOpenOptions()).Close(); }), std::nullopt);
+  kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
 }
 
 TEST(SumStatsTest, SumsAndLongest) {
