@@ -91,7 +91,7 @@ def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOpti
     return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
 
 
-def reshard(path: Path, shards: int, **options: Unpack[OpenOptions]) -> None:
+def reshard(path: Path, shards: int, **options: Any) -> None:
     """Divides a store over several pools, which nobody has open, among another number of them.
 
     path: its folder, which needs room for both. A crash leaves the store with the old number or the
