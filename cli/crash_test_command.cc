@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/any_store.h"
 #include "cli/common.h"
 #include "cli/crash/child.h"
 #include "cli/crash/jobs.h"
@@ -51,7 +52,8 @@ struct CrashArguments {
 };
 
 void CrashArguments::AddTo(CLI::App& app) {
-  app.add_option("--pool", pool, "Pool file; none may be there yet")->required();
+  app.add_option("--pool", pool, "Pool file, with --shards folder; none may be there yet")
+      ->required();
   app.add_option("--seed", seed, "Of the operations and of the times of the kills")
       ->capture_default_str();
   app.add_option("--executor", executor, "What runs batches: cpu or cuda")
@@ -67,6 +69,7 @@ void CrashArguments::AddTo(CLI::App& app) {
   app.add_option("--max-batch", max_batch, "Operations of a batch, at most")
       ->check(CLI::Range(std::size_t{1}, kMaxCrashBatch))
       ->capture_default_str();
+  create.AddShardsTo(app);
   create.AddSizesTo(app);
   create.AddLayoutTo(app);
 }
@@ -75,6 +78,7 @@ CrashOptions CrashArguments::Options() const {
   CrashOptions options;
   options.pool = pool;
   options.create = create.Options();
+  options.shards = create.shards;
   options.executor = Executor();
   options.seed = seed;
   options.rounds = rounds;
@@ -90,21 +94,23 @@ CrashOptions CrashArguments::Options() const {
 
 std::vector<std::string> CrashArguments::ForChild(const CrashOptions& options, const CrashRound& of,
                                                   std::uint64_t batches) const {
-  return {"gpmstore",
-          kChildCommand,
-          "--pool=" + options.pool,
-          "--executor=" + executor,
-          "--geometry=" + create.geometry,
-          fmt::format("--key-size={}", create.key_size),
-          fmt::format("--value-size={}", create.value_size),
-          fmt::format("--initial-capacity={}", create.initial_capacity),
-          fmt::format("--seed={}", of.seed),
-          fmt::format("--threads={}", of.threads),
-          fmt::format("--tickets={}", of.tickets),
-          fmt::format("--max-batch={}", of.max_batch),
-          fmt::format("--round={}", of.number),
-          fmt::format("--age={}", of.age),
-          fmt::format("--session-batches={}", batches)};
+  std::vector<std::string> words = {"gpmstore",
+                                    kChildCommand,
+                                    "--pool=" + options.pool,
+                                    "--executor=" + executor,
+                                    "--geometry=" + create.geometry,
+                                    fmt::format("--key-size={}", create.key_size),
+                                    fmt::format("--value-size={}", create.value_size),
+                                    fmt::format("--initial-capacity={}", create.initial_capacity),
+                                    fmt::format("--seed={}", of.seed),
+                                    fmt::format("--threads={}", of.threads),
+                                    fmt::format("--tickets={}", of.tickets),
+                                    fmt::format("--max-batch={}", of.max_batch),
+                                    fmt::format("--round={}", of.number),
+                                    fmt::format("--age={}", of.age),
+                                    fmt::format("--session-batches={}", batches)};
+  if (create.shards > 0) words.push_back(fmt::format("--shards={}", create.shards));
+  return words;
 }
 
 std::string CrashArguments::Replay(const CrashFailure& failure) const {
@@ -112,10 +118,10 @@ std::string CrashArguments::Replay(const CrashFailure& failure) const {
       "gpmstore crash-test --pool {}.replay --executor {} --seed {} --rounds {} --threads {} "
       "--tickets {} "
       "--max-batch {} --longest {} --rounds-per-pool {} --geometry {} --key-size {} "
-      "--value-size {} --initial-capacity {}",
+      "--value-size {} --initial-capacity {}{}",
       pool, executor, failure.seed, failure.rounds, threads, tickets, max_batch, longest_ms,
-      rounds_per_pool, create.geometry, create.key_size, create.value_size,
-      create.initial_capacity);
+      rounds_per_pool, create.geometry, create.key_size, create.value_size, create.initial_capacity,
+      create.shards > 0 ? fmt::format(" --shards {}", create.shards) : "");
 }
 
 int RunChild(const CrashArguments& arguments) {
@@ -128,7 +134,8 @@ int RunChild(const CrashArguments& arguments) {
   plan.round.max_batch = arguments.max_batch;
   plan.round.key_size = arguments.create.key_size;
   plan.round.value_size = arguments.create.value_size;
-  plan.round.scopes = arguments.Executor() == ExecutorKind::kCuda;
+  plan.round.shards = arguments.create.shards;
+  plan.round.scopes = HasScopes(arguments.Executor(), arguments.create.shards);
   plan.session_batches = arguments.session_batches;
   plan.create = arguments.create.Options();
   plan.open = MakeCrashOpening(plan.round);
@@ -155,10 +162,10 @@ std::uint64_t TryPool(const CrashOptions& options) {
   OpenOptions open;
   open.executor = options.executor;
   const RemovedOnSignal name(options.pool);
-  Store store = Store::Create(options.pool, options.create, open);
+  AnyStore store = AnyStore::Create(options.pool, options.create, open, options.shards);
   const std::uint64_t buckets = store.Stats().level_buckets[0];
   store.Close();
-  std::filesystem::remove(options.pool);
+  std::filesystem::remove_all(options.pool);
   return buckets;
 }
 
@@ -296,6 +303,7 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
         "3 when memory, or room for the pool, ran out: that says nothing about the store.\n\n"
         "Examples:\n"
         "  gpmstore crash-test --rounds 100 --seed 7 --pool /dev/shm/p\n"
+        "  gpmstore crash-test --shards 3 --pool /dev/shm/s\n"
         "  gpmstore crash-test --pool /dev/shm/p --executor cuda --threads 6 --max-batch 262144 "
         "--jobs 4");
     commands.push_back({test, [arguments] { return RunCrashTest(*arguments); }});

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "cli/any_store.h"
 #include "cli/common.h"
 #include "cli/validators.h"
 #include "gpmstore/error.h"
 #include "gpmstore/sharded_store.h"
-#include "gpmstore/store.h"
 #include "pm/format.h"
 #include "pm/mapping.h"
 #include "pm/upgrade.h"
@@ -33,11 +33,7 @@ int RunCreate(const PoolArguments& arguments) {
   open.threads = 1;
   CreateOptions create = arguments.create.Options();
   create.overwrite = arguments.overwrite;
-  if (arguments.create.shards > 0) {
-    ShardedStore::Create(arguments.pool, create, {.shards = arguments.create.shards}, open).Close();
-  } else {
-    Store::Create(arguments.pool, create, open).Close();
-  }
+  AnyStore::Create(arguments.pool, create, open, arguments.create.shards).Close();
   return kExitOk;
 }
 

@@ -6,10 +6,9 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/any_store.h"
 #include "cli/common.h"
-#include "cli/work_pool.h"
 #include "gpmstore/error.h"
-#include "gpmstore/store.h"
 #include "pm/mapping.h"
 #include "ycsb/report.h"
 
@@ -60,15 +59,7 @@ int RunRestore(const SnapshotArguments& arguments) {
   RefuseMemory(arguments.pool);
   OpenOptions open = arguments.open.Options();
   open.log = PrintWarning;
-  std::error_code ignored;
-  const std::string& first = arguments.files.front();
-  const bool is_folder =
-      arguments.files.size() == 1 && std::filesystem::is_directory(first, ignored);
-  // Of a store of shards, in a folder; else one that a store keeps.
-  const bool is_sharded = is_folder && std::filesystem::exists(first + "/manifest.json", ignored);
-  AnyStore store = is_sharded  ? AnyStore(ShardedStore::Restore(first, arguments.pool, open))
-                   : is_folder ? AnyStore(Store::RestoreNewest(first, arguments.pool, open))
-                               : AnyStore(Store::Restore(arguments.files, arguments.pool, open));
+  AnyStore store = AnyStore::Restore(arguments.files, arguments.pool, open);
   const StoreStats stats = store.Stats();
   store.Close();
   Print(fmt::format("{}: {} items in {}\n", arguments.pool, stats.items,

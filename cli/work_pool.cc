@@ -94,20 +94,14 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
 }
 
 AnyStore WorkPool::OpenAny(const OpenOptions& options, std::uint32_t shards) const {
-  std::error_code ignored;
-  if (shards == 0 && !std::filesystem::is_directory(path_, ignored)) return Open(options);
-  return ShardedStore::Open(path_, options, {.shards = shards});
+  return AnyStore::Open(path_, options, shards);
 }
 
 AnyStore WorkPool::CreateAny(const CreateOptions& create, const OpenOptions& options,
                              std::uint32_t shards) {
   if (shards == 0) return Create(create, options);
-  if (path_ == Mapping::kPinnedPath) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--shards: shards can't be in pinned memory; name a folder");
-  }
   return CreateBy(true, [&](const std::string& path) {
-    return ShardedStore::Create(path, create, {.shards = shards}, options);
+    return AnyStore::Create(path, create, options, shards);
   });
 }
 

@@ -3,35 +3,12 @@
 
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 
-#include "gpmstore/sharded_store.h"
+#include "cli/any_store.h"
 #include "gpmstore/store.h"
 #include "support/signals.h"
-#include "ycsb/target.h"
 
 namespace gpm::cli {
-
-/// A store of one pool, or one over several.
-class AnyStore {
- public:
-  AnyStore(Store store) : store_(std::move(store)) {}         // NOLINT: a store is one
-  AnyStore(ShardedStore store) : store_(std::move(store)) {}  // NOLINT
-
-  ycsb::Target target() {
-    return std::visit([](auto& store) { return ycsb::Target(store); }, store_);
-  }
-  StoreStats Stats() {
-    return std::visit([](auto& store) { return store.Stats(); }, store_);
-  }
-  void Close() {
-    std::visit([](auto& store) { store.Close(); }, store_);
-  }
-
- private:
-  std::variant<Store, ShardedStore> store_;
-};
 
 /// The pool that ycsb, replay or stress works on: one that is there already, a new one at a path,
 /// or a temporary one. Destroying it removes what this run created, unless it is kept; an existing

@@ -403,14 +403,11 @@ std::uint64_t StoreImpl::EraseWhere(const Query& query) {
   return erased;
 }
 
-std::uint64_t StoreImpl::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
+std::uint64_t StoreImpl::UpdateRowsWhere(const Query& query, const Store::RowsEditor& change) {
   std::uint64_t without = 0;
   const std::uint64_t updated = ChangeWhere(query, [&](MatchingItems items) GPM_REQUIRES(
                                                        store_state) {
-    for (std::uint64_t i = 0; i < items.count; ++i) {
-      change(std::span<const std::byte>(items.keys).subspan(i * key_size_, key_size_),
-             std::span(items.values).subspan(i * value_size_, value_size_));
-    }
+    if (items.count > 0) change(items.keys, items.values);
     std::vector<Result> results(items.count);
     RunAlone({.op = Op::kUpdate, .keys = items.keys, .values = items.values, .results = results});
     const std::uint64_t ok = CountOk(results);

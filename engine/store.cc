@@ -420,9 +420,19 @@ std::uint64_t Store::EraseWhere(const Query& query) {
   return impl->EraseWhere(query);
 }
 
-std::uint64_t Store::UpdateWhere(const Query& query, const ValueEditor& change) {
+std::uint64_t Store::UpdateRowsWhere(const Query& query, const RowsEditor& change) {
   const std::shared_ptr<StoreImpl> impl = Opened();
-  return impl->UpdateWhere(query, change);
+  return impl->UpdateRowsWhere(query, change);
+}
+
+std::uint64_t Store::UpdateWhere(const Query& query, const ValueEditor& change) {
+  const std::size_t key_bytes = key_size();
+  const std::size_t value_bytes = value_size();
+  return UpdateRowsWhere(query, [&](std::span<const std::byte> keys, std::span<std::byte> values) {
+    for (; !keys.empty(); keys = keys.subspan(key_bytes), values = values.subspan(value_bytes)) {
+      change(keys.first(key_bytes), values.first(value_bytes));
+    }
+  });
 }
 
 Ticket Store::RefreshCache() {

@@ -91,7 +91,7 @@ class StoreImpl {
   void Search(std::span<const Query> queries, std::uint64_t limit, Matches* matches);
   void Search(const QueryArray& queries, std::uint64_t limit, Matches* matches, Stream stream);
   std::uint64_t EraseWhere(const Query& query);
-  std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
+  std::uint64_t UpdateRowsWhere(const Query& query, const Store::RowsEditor& change);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
   /// Takes snapshots by a schedule from now on, in a folder that is empty or this pool's.
   /// @param changed whether the store may hold what the folder does not; else it is looked at

@@ -33,3 +33,6 @@ for size in 8:128 32:128 32:8 8:5; do
   "$build/cli/gpmstore" crash-test --rounds "$((kills / 4 + 1))" --seed "$seed" --pool "$pools/pool" \
     --key-size "${size%:*}" --value-size "${size#*:}" --max-batch 65536 --jobs 2
 done
+echo "-- 3 shards"
+"$build/cli/gpmstore" crash-test --rounds "$((kills / 4 + 1))" --seed "$seed" --pool "$pools/shards" \
+  --shards 3 --max-batch 65536 --jobs 2

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gpmstore/error.h"
+#include "pm/mapping.h"
 #include "pm/pool.h"
 #include "snapshot/new_file.h"
 
@@ -24,7 +25,7 @@ constexpr const char* kManifest = "/manifest.json";
 constexpr const char* kNewManifest = "/manifest.json.new";
 
 /// Names of files in a folder that are those of pools.
-std::vector<std::string> PoolFilesIn(const std::string& folder) {
+std::vector<std::string> PoolNamesIn(const std::string& folder) {
   std::vector<std::string> names = NamesIn(folder);
   std::erase_if(names, [](const std::string& name) { return !IsPoolFileName(name); });
   return names;
@@ -32,7 +33,21 @@ std::vector<std::string> PoolFilesIn(const std::string& folder) {
 
 }  // namespace
 
+bool ShardFolder::HasManifest(const std::string& path) {
+  return access((path + kManifest).c_str(), F_OK) == 0;
+}
+
+std::vector<std::string> ShardFolder::PoolsIn(const std::string& path) {
+  std::vector<std::string> paths = PoolNamesIn(path);
+  for (std::string& name : paths) name = path + "/" + name;
+  return paths;
+}
+
 ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
+  if (path == Mapping::kPinnedPath) {
+    throw Error(ErrorCode::kInvalidArgument,
+                path + ": shards can't be in pinned memory; name a folder");
+  }
   if (use == Use::kCreate) {
     made_ = mkdir(path.c_str(), 0777) == 0;
     if (!made_ && errno != EEXIST) ThrowFileError(path, "make", errno);
@@ -60,7 +75,10 @@ ShardFolder::ShardFolder(const std::string& path, Use use) : path_(path) {
 ShardFolder::~ShardFolder() { Close(); }
 
 void ShardFolder::Close() noexcept {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (fd_ < 0) return;
+  // Closing alone would not, while a child of a fork still has it open.
+  if (getpid() == process_) flock(fd_, LOCK_UN);
+  close(std::exchange(fd_, -1));
 }
 
 void ShardFolder::Lock(Use use) {
@@ -88,7 +106,7 @@ void ShardFolder::BeginCreation() {
   const std::string mark = path_ + kNewManifest;
   struct stat status {};
   if (lstat(mark.c_str(), &status) != 0) {
-    const std::vector<std::string> pools = PoolFilesIn(path_);
+    const std::vector<std::string> pools = PoolNamesIn(path_);
     if (!pools.empty()) {
       throw Error(ErrorCode::kExists,
                   fmt::format("{}{}: there is none, but pools are there, such as {}: put it back, "
@@ -132,7 +150,7 @@ void ShardFolder::SetManifest(const Manifest& manifest) {
 
 void ShardFolder::RemoveOthers() noexcept {
   try {
-    for (const std::string& name : PoolFilesIn(path_)) {
+    for (const std::string& name : PoolNamesIn(path_)) {
       const bool is_named =
           std::any_of(manifest_.pools.begin(), manifest_.pools.end(),
                       [&](const Manifest::PoolFile& pool) { return pool.file == name; });

@@ -1,8 +1,11 @@
 #ifndef GPM_SHARD_FOLDER_H_
 #define GPM_SHARD_FOLDER_H_
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shard/manifest.h"
 
@@ -26,6 +29,12 @@ class ShardFolder {
     kWrite,   ///< by one store or process alone
     kCreate,  ///< the same: the folder is made, if it is not there, and has no manifest yet
   };
+
+  /// Whether there is a manifest in a folder, so that there is a store in it, or a snapshot of one.
+  static bool HasManifest(const std::string& path);
+  /// Paths of files in a folder that have names of pools, whatever the manifest says, in no order.
+  /// @throws Error(kIo)
+  static std::vector<std::string> PoolsIn(const std::string& path);
 
   /// @throws Error kNotFound (no folder, or none with a manifest), kExists (kCreate: there is a
   ///         store, or pools without manifest), kBusy, kDamaged (the manifest), kInvalidArgument
@@ -57,6 +66,7 @@ class ShardFolder {
   void Close() noexcept;
 
   const std::string path_;
+  const pid_t process_ = getpid();  ///< whose lock it is
   int fd_ = -1;
   bool made_ = false;  ///< the folder
   Manifest manifest_;

@@ -103,6 +103,13 @@ class ShardSet {
       ThrowOf(shard, std::current_exception());
     }
   }
+  /// The sum of what `work` returns for each shard, one after the other.
+  template <class Work>
+  std::uint64_t SumInTurn(const Work& work) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < count(); ++i) sum += InShard(first_ + i, work);
+    return sum;
+  }
 
  private:
   [[noreturn]] void ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const;

@@ -1,47 +1,28 @@
 #include "gpmstore/sharded_store.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <random>
-#include <shared_mutex>
-#include <thread>
 #include <utility>
 
 #include "engine/export.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
-#include "shard/batch_queue.h"
-#include "shard/create.h"
 #include "shard/export_gate.h"
 #include "shard/folder.h"
 #include "shard/merge_matches.h"
 #include "shard/options.h"
 #include "shard/shard_set.h"
+#include "shard/sharded_impl.h"
 #include "shard/sum_stats.h"
 #include "snapshot/new_file.h"
 #include "snapshot/reader.h"
 
 namespace gpm {
 namespace {
-
-/// Threads that divide batches: as many as the copying of one can use.
-unsigned ThreadsOf(const OpenOptions& open) {
-  constexpr unsigned kMost = 16;
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  return open.threads > 0 ? open.threads : std::min(cores, kMost);
-}
-
-std::vector<std::string> PathsOf(const ShardFolder& folder, std::uint64_t generation,
-                                 std::uint32_t shards) {
-  std::vector<std::string> paths;
-  for (std::uint32_t i = 0; i < shards; ++i) paths.push_back(folder.PathOf(generation, i));
-  return paths;
-}
 
 /// The user's log, and what shards get in its place, who tell it while this store holds locks: it
 /// keeps what they say until the user's can be told.
@@ -61,121 +42,6 @@ std::string SnapshotPath(const std::string& folder, std::uint32_t shard) {
 }
 
 }  // namespace
-
-std::unique_ptr<ShardSet> MakeShards(
-    const ShardFolder& folder, std::uint32_t shards, const OpenOptions& open, Manifest* manifest,
-    const std::function<Store(std::uint32_t, const std::string&)>& make) {
-  manifest->pools.resize(shards);
-  auto set = std::make_unique<ShardSet>(manifest->partition(), 0,
-                                        PathsOf(folder, manifest->generation, shards),
-                                        ThreadsOf(open), make);
-  manifest->key_size = set->key_size();
-  manifest->value_size = set->value_size();
-  for (std::uint32_t i = 0; i < shards; ++i) {
-    manifest->pools[i] = {PoolFileName(manifest->generation, i),
-                          UuidText(set->store(i).impl()->PoolId())};
-  }
-  return set;
-}
-
-class ShardedStore::Impl {
- public:
-  /// Calls of batches are beside each other; what needs all shards at one instant is alone. Who
-  /// waits to be alone has the turn, so that those who come later wait behind it. Both come behind
-  /// the batches that are in flight.
-  class Beside {
-   public:
-    explicit Beside(Impl& impl) : Beside(impl, true) {}
-    /// Of a batch in flight, when it is carried out.
-    static Beside InFlight(Impl& impl) { return Beside(impl, false); }
-
-   private:
-    Beside(Impl& impl, bool waits) : lock_(impl.use_, std::defer_lock) {
-      if (waits) impl.in_flight_->Await();
-      const std::lock_guard turn(impl.turn_);
-      lock_.lock();
-    }
-    std::shared_lock<std::shared_mutex> lock_;
-  };
-  class Alone {
-   public:
-    explicit Alone(Impl& impl) {
-      impl.in_flight_->Await();
-      turn_ = std::unique_lock(impl.turn_);
-      lock_ = std::unique_lock(impl.use_);
-    }
-
-   private:
-    std::unique_lock<std::mutex> turn_;
-    std::unique_lock<std::shared_mutex> lock_;
-  };
-
-  /// Opens the store in a folder.
-  Impl(const std::string& path, const OpenOptions& open, const ShardOptions& options,
-       std::shared_ptr<Log> log)
-      : log_(std::move(log)), folder_(path, ShardFolder::Use::kWrite) {
-    const std::uint32_t shards = folder_.manifest().shards();
-    RequireShards(path, folder_.manifest(), options.shards);
-    folder_.RequirePools();
-    set_ = std::make_unique<ShardSet>(
-        folder_.manifest().partition(), 0, PathsOf(folder_, folder_.manifest().generation, shards),
-        ThreadsOf(open), [&](std::uint32_t shard, const std::string& pool) {
-          return Store::Open(pool, ShareOf(open, options, shard, shards));
-        });
-    folder_.RemoveOthers();
-    MakeQueue();
-  }
-
-  /// Creates one of pools that `make` makes. @param seed of the partition
-  Impl(const std::string& path, std::uint32_t shards, std::array<std::uint64_t, 2> seed,
-       const OpenOptions& open, std::shared_ptr<Log> log,
-       const std::function<Store(std::uint32_t, const std::string&)>& make)
-      : log_(std::move(log)), folder_(path, ShardFolder::Use::kCreate) {
-    try {
-      Manifest manifest;
-      manifest.uuid = NewUuid();
-      manifest.hash_seed = seed;
-      manifest.generation = 1;
-      set_ = MakeShards(folder_, shards, open, &manifest, make);
-      folder_.SetManifest(manifest);
-      MakeQueue();
-    } catch (...) {
-      set_.reset();
-      folder_.Abandon();
-      throw;
-    }
-  }
-
-  ~Impl() {
-    // In a child of the process, the queue's thread does not run.
-    if (!set_->process().IsThis()) static_cast<void>(in_flight_.release());
-  }
-
-  ShardSet& set() { return *set_; }
-  BatchQueue& in_flight() { return *in_flight_; }
-  Log& log() { return *log_; }
-  const std::shared_ptr<Log>& shared_log() const { return log_; }
-  const ShardFolder& folder() const { return folder_; }
-  std::uint32_t shards() const { return folder_.manifest().shards(); }
-  const std::shared_ptr<ExportGate>& exports() const { return exports_; }
-
- private:
-  void MakeQueue() {
-    in_flight_ = std::make_unique<BatchQueue>(*set_, log_, [this](DividedBatch& batch) {
-      const Beside beside = Beside::InFlight(*this);
-      batch.CarryOut(ApplyTo);
-    });
-  }
-
-  // First: where there is no memory for it, there is nothing yet that has to be removed.
-  const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
-  const std::shared_ptr<Log> log_;
-  ShardFolder folder_;
-  std::unique_ptr<ShardSet> set_;
-  std::mutex turn_;
-  std::shared_mutex use_;
-  std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others
-};
 
 ShardedStore::ShardedStore() noexcept = default;
 ShardedStore::ShardedStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -280,10 +146,7 @@ std::uint32_t ShardedStore::ShardOf(std::span<const std::byte> key) const {
 }
 
 std::uint64_t ShardedStore::Apply(const Batch& batch) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Beside beside(impl);
-  return impl.set().Run(batch, ApplyTo);
+  return Impl::BatchCall(Opened())->Run(batch, ApplyTo);
 }
 
 Ticket ShardedStore::ApplyAsync(const Batch& batch) {
@@ -302,20 +165,14 @@ std::uint64_t ShardedStore::Find(std::span<const std::byte> keys, std::span<std:
 
 std::uint64_t ShardedStore::Insert(std::span<const std::byte> keys,
                                    std::span<const std::byte> values, std::span<Result> results) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Beside beside(impl);
-  return impl.set().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                        InsertInto);
+  return Impl::BatchCall(Opened())->Run(
+      {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, InsertInto);
 }
 
 std::uint64_t ShardedStore::BulkLoad(std::span<const std::byte> keys,
                                      std::span<const std::byte> values, std::span<Result> results) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Beside beside(impl);
-  return impl.set().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                        BulkLoadInto);
+  return Impl::BatchCall(Opened())->Run(
+      {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, BulkLoadInto);
 }
 
 std::uint64_t ShardedStore::Update(std::span<const std::byte> keys,
@@ -355,75 +212,70 @@ std::uint64_t ShardedStore::Accumulate(std::span<const std::byte> keys, Element 
 }
 
 bool ShardedStore::Get(std::span<const std::byte> key, std::span<std::byte> value) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Beside beside(impl);
-  return impl.set().InShard(ShardOf(key), [&](Store& store) { return store.Get(key, value); });
+  return Impl::BatchCall(Opened())->InShard(ShardOf(key),
+                                            [&](Store& store) { return store.Get(key, value); });
 }
 
 Result ShardedStore::Put(std::span<const std::byte> key, std::span<const std::byte> value) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Beside beside(impl);
-  return impl.set().InShard(ShardOf(key), [&](Store& store) { return store.Put(key, value); });
+  return Impl::BatchCall(Opened())->InShard(ShardOf(key),
+                                            [&](Store& store) { return store.Put(key, value); });
 }
 
 bool ShardedStore::Delete(std::span<const std::byte> key) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Beside beside(impl);
-  return impl.set().InShard(ShardOf(key), [&](Store& store) { return store.Delete(key); });
+  return Impl::BatchCall(Opened())->InShard(ShardOf(key),
+                                            [&](Store& store) { return store.Delete(key); });
 }
 
 void ShardedStore::Reserve(std::uint64_t items) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const ExportGate::KeepsOut no_export(*impl.exports());
-  const Impl::Beside beside(impl);
-  impl.set().ForAll([&](std::uint32_t shard) {
-    impl.set().store(shard).Reserve(ShareOfItems(items, impl.shards()));
-  });
+  const Impl::WorkCall set(Opened());
+  set->ForAll(
+      [&](std::uint32_t shard) { set->store(shard).Reserve(ShareOfItems(items, set->count())); });
 }
 
 void ShardedStore::Compact() {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const ExportGate::KeepsOut no_export(*impl.exports());
-  const Impl::Beside beside(impl);
-  impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
+  const Impl::WorkCall set(Opened());
+  set->ForAll([&](std::uint32_t shard) { set->store(shard).Compact(); });
 }
 
 void ShardedStore::ForEach(const Store::Visitor& visit) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const Impl::Alone alone(impl);
-  for (std::uint32_t i = 0; i < impl.shards(); ++i) {
-    impl.set().InShard(i, [&](Store& store) { store.ForEach(visit); });
+  ForEachUntil([&](auto key, auto value) {
+    visit(key, value);
+    return true;
+  });
+}
+
+bool ShardedStore::ForEachUntil(const Store::StoppableVisitor& visit) {
+  const Impl::Call<Impl::Alone> set(Opened());
+  for (std::uint32_t i = 0; i < set->count(); ++i) {
+    if (!set->InShard(i, [&](Store& store) { return store.ForEach(visit); })) return false;
   }
+  return true;
 }
 
 SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOptions& options) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const ExportGate::KeepsOut no_export(*impl.exports());
-  const Impl::Beside beside(impl);
-  std::vector<SearchResult> parts(impl.shards());
-  impl.set().ForAll([&](std::uint32_t shard) {
-    parts[shard] = impl.set().store(shard).Search(queries, options);
-  });
+  const Impl::WorkCall set(Opened());
+  std::vector<SearchResult> parts(set->count());
+  set->ForAll(
+      [&](std::uint32_t shard) { parts[shard] = set->store(shard).Search(queries, options); });
   if (parts.size() == 1) return std::move(parts.front());
-  return MergeMatches(parts, options, key_size(), value_size());
+  return MergeMatches(parts, options, set->key_size(), set->value_size());
 }
 
 std::uint64_t ShardedStore::EraseWhere(const Query& query) {
-  Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const ExportGate::KeepsOut no_export(*impl.exports());
-  const Impl::Beside beside(impl);
+  const Impl::WorkCall set(Opened());
   std::atomic<std::uint64_t> erased{0};
-  impl.set().ForAll(
-      [&](std::uint32_t shard) { erased += impl.set().store(shard).EraseWhere(query); });
+  set->ForAll([&](std::uint32_t shard) { erased += set->store(shard).EraseWhere(query); });
   return erased;
+}
+
+std::uint64_t ShardedStore::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
+  return Impl::WorkCall(Opened())->SumInTurn(
+      [&](Store& store) { return store.UpdateWhere(query, change); });
+}
+
+std::uint64_t ShardedStore::UpdateRowsWhere(const Query& query, const Store::RowsEditor& change) {
+  return Impl::WorkCall(Opened())->SumInTurn(
+      [&](Store& store) { return store.UpdateRowsWhere(query, change); });
 }
 
 Exporter ShardedStore::Export(const ExportOptions& options) {
@@ -446,20 +298,18 @@ Exporter ShardedStore::Export(const ExportOptions& options) {
 
 SnapshotResult ShardedStore::Snapshot(const std::string& path) {
   Impl& impl = Opened();
-  const Log::TellsAtEnd tells(impl.log());
-  const ExportGate::KeepsOut no_export(*impl.exports());
-  const Impl::Alone alone(impl);
+  const Impl::Call<Impl::WithoutExport<Impl::Alone>> set(impl);
   RequireNoFile(path);
   ShardFolder folder(path, ShardFolder::Use::kCreate);
-  std::vector<SnapshotResult> results(impl.shards());
+  std::vector<SnapshotResult> results(set->count());
   try {
-    impl.set().ForAll([&](std::uint32_t shard) {
+    set->ForAll([&](std::uint32_t shard) {
       results[shard] =
-          impl.set().store(shard).Snapshot(SnapshotPath(path, shard), {.track_changes = false});
+          set->store(shard).Snapshot(SnapshotPath(path, shard), {.track_changes = false});
     });
     folder.SetManifest(impl.folder().manifest());
   } catch (...) {
-    for (std::uint32_t i = 0; i < impl.shards(); ++i) RemoveFile(SnapshotPath(path, i));
+    for (std::uint32_t i = 0; i < set->count(); ++i) RemoveFile(SnapshotPath(path, i));
     folder.Abandon();
     throw;
   }

@@ -98,7 +98,10 @@ SnapshotFolder::SnapshotFolder(const std::string& path) : path_(path) {
 SnapshotFolder::~SnapshotFolder() { LetGo(); }
 
 void SnapshotFolder::LetGo() noexcept {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
+  if (fd_ < 0) return;
+  // Closing alone would not, while a child of a fork still has it open.
+  if (getpid() == process_) flock(fd_, LOCK_UN);
+  close(std::exchange(fd_, -1));
 }
 
 std::string SnapshotFolder::FileOf(std::uint64_t chain, std::uint64_t place) const {

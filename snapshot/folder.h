@@ -1,6 +1,8 @@
 #ifndef GPM_SNAPSHOT_FOLDER_H_
 #define GPM_SNAPSHOT_FOLDER_H_
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -78,6 +80,7 @@ class SnapshotFolder {
   void WriteManifest(std::size_t first_chain);
 
   const std::string path_;
+  const pid_t process_ = getpid();  ///< whose lock it is
   int fd_ = -1;
   std::vector<SnapshotId> pools_;
   std::vector<Chain> chains_;

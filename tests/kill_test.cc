@@ -591,6 +591,14 @@ TEST_F(KillTest, TinyValuesOneLevel) {
 
 TEST_F(KillTest, AsManyKeysAsAByteHas) { CrashTest(4, "--key-size 1 --value-size 64 --threads 3"); }
 
+TEST_F(KillTest, Shards) {
+  CrashTest(20, "--shards 3 --key-size 8 --value-size 40 --rounds-per-pool 3 --longest 150",
+            {"kills_in_creation", "kills_in_running", "batches_in_flight", "resizes",
+             "snapshots_restored"});
+}
+
+TEST_F(KillTest, OneShard) { CrashTest(4, "--shards 1 --key-size 12 --value-size 8"); }
+
 /// Asks again and again, for a minute at most. @return whether it became true
 template <class Condition>
 bool Becomes(const Condition& condition) {

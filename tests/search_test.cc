@@ -355,6 +355,42 @@ TEST_F(SearchTest, AnUpdateThatThrowsChangesNothing) {
   store.Reopen();
 }
 
+/// Rows of n items at a time: those that match, each once; what it throws changes none of the rows.
+TEST_F(SearchTest, UpdatesRows) {
+  for (const std::uint32_t key_size : {8u, 13u}) {
+    ModelledStore store(NewPath(), SearchedShape(key_size, 40), TestOpenOptions());
+    for (std::uint64_t first = 0; first < 6000; first += 1000) {
+      store.Apply(Op::kInsert, Numbers(first, 1000), first);
+    }
+    const Query query = RandomQuery();
+    const Rows rows = PlainScan(query, store.store().attributes(), store.model());
+    Rows seen;
+    std::uint64_t calls = 0;
+    const auto edit = [&](std::span<const std::byte> keys, std::span<std::byte> values) {
+      ++calls;
+      ASSERT_GE(keys.size(), key_size);
+      ASSERT_EQ(keys.size() / key_size, values.size() / 40);
+      for (std::uint64_t i = 0; i < keys.size() / key_size; ++i) {
+        const auto value = values.subspan(i * 40, 40);
+        seen.emplace(AsString(keys.subspan(i * key_size, key_size)), AsString(value));
+        PutTag(77)({}, value);
+      }
+    };
+    EXPECT_EQ(store.store().UpdateRowsWhere(query, edit), rows.size());
+    EXPECT_EQ(seen, rows);
+    EXPECT_LE(calls, 1 + rows.size() / 1000);
+    for (const auto& [key, value] : rows) store.model()[key] = MakeValue(77, 40);
+    EXPECT_THROW(store.store().UpdateRowsWhere({},
+                                               [&](auto keys, auto values) {
+                                                 seen.clear();
+                                                 edit(keys, values);
+                                                 throw std::runtime_error("no");
+                                               }),
+                 std::runtime_error);
+    store.ExpectContents();
+  }
+}
+
 /// An item that another batch takes out of what is updated meanwhile stays as that left it.
 TEST_F(SearchTest, UpdatesNothingThatDoesNotMatchAnyMore) {
   const std::string path = NewPath();

@@ -191,6 +191,10 @@ TEST_F(ShardFolderTest, OpenOrCreate) {
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(NewPath()); }), ErrorCode::kNotFound);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Create(NewPath() + "/a/b", create, {.shards = 3}); }),
             ErrorCode::kIo);
+  EXPECT_EQ(ErrorOf([&] { ShardedStore::Create("pinned:", create, {.shards = 3}); }, &message),
+            ErrorCode::kInvalidArgument);
+  EXPECT_NE(message.find("name a folder"), std::string::npos) << message;
+  EXPECT_FALSE(fs::exists("pinned:"));
   // A missing pool is not created anew.
   fs::remove(folder + "/" + PoolFileName(1, 0));
   EXPECT_EQ(ErrorOf([&] { ShardedStore::OpenOrCreate(folder, create, {.shards = 3}); }),

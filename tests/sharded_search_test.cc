@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "gpmstore/sharded_store.h"
 #include "shard/merge_matches.h"
@@ -82,6 +87,63 @@ TEST_P(ShardedSearchTest, GivesWhatOneStoreDoes) {
     }
     EXPECT_EQ(sharded.Stats().items, 0u) << "one query matches all";
   }
+}
+
+TEST_P(ShardedSearchTest, UpdatesWhatOneStoreDoes) {
+  ShardedStore sharded = NewSharded(8);
+  Store one = Store::Create(NewPath(), SearchedShape(8), TestOpenOptions());
+  const std::vector<Query> queries = Queries(one.attributes());
+  ApplyTo(sharded, Op::kUpsert, Numbers(100, 2500));
+  ApplyTo(one, Op::kUpsert, Numbers(100, 2500));
+  const auto next_model = [](std::span<const std::byte>, std::span<std::byte> value) {
+    value[4] = static_cast<std::byte>((static_cast<unsigned>(value[4]) + 1) % 7);
+    value[20] ^= std::byte{0xFF};
+  };
+  const auto next_models = [&](std::span<const std::byte> keys, std::span<std::byte> values) {
+    for (std::size_t i = 0; i < keys.size() / 8; ++i) {
+      next_model({}, values.subspan(i * kValueSize, kValueSize));
+    }
+  };
+  for (const Query& query : queries) {
+    const std::uint64_t matching = one.Search({&query, 1}).counts[0];
+    EXPECT_EQ(sharded.UpdateWhere(query, next_model), matching);
+    EXPECT_EQ(one.UpdateWhere(query, next_model), matching);
+    ExpectSame(sharded.Search(queries, {.values = true}), one.Search(queries, {.values = true}));
+    EXPECT_EQ(sharded.UpdateRowsWhere(query, next_models), one.UpdateWhere(query, next_model));
+    ExpectSame(sharded.Search(queries, {.values = true}), one.Search(queries, {.values = true}));
+  }
+}
+
+/// What the editor throws ends it: the shards that it did not come to are as they were.
+TEST_P(ShardedSearchTest, AnUpdateThatThrowsGoesToNoOtherShard) {
+  ShardedStore store = NewSharded(8);
+  ApplyTo(store, Op::kInsert, Numbers(0, 500));
+  std::vector<std::string> keys;
+  const std::uint64_t enough = store.ShardStats(0).items + 1;  // the first one of shard 1
+  const auto change = [&](std::span<const std::byte> key, std::span<std::byte> value) {
+    keys.push_back(test::AsString(key));
+    value[23] = std::byte{0xAA};
+    if (keys.size() == enough) throw std::runtime_error("enough");
+  };
+  if (GetParam() == 1) {
+    EXPECT_EQ(store.UpdateWhere({}, change), 500u);
+  } else {
+    EXPECT_THROW(store.UpdateWhere({}, change), std::runtime_error);
+    std::set<std::uint32_t> shards;
+    for (const std::string& key : keys) shards.insert(store.ShardOf(std::as_bytes(std::span(key))));
+    EXPECT_EQ(shards, (std::set<std::uint32_t>{0, 1}));
+  }
+  std::uint64_t changed = 0;
+  store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
+    const bool has = value[23] == std::byte{0xAA};
+    changed += has ? 1 : 0;
+    EXPECT_EQ(has, store.ShardOf(key) == 0);
+  });
+  EXPECT_EQ(changed, store.ShardStats(0).items);
+  EXPECT_EQ(ErrorOf([&] { store.UpdateWhere({{.attribute = 9}}, change); }),
+            ErrorCode::kInvalidArgument);
+  const Exporter open = store.Export();
+  EXPECT_EQ(ErrorOf([&] { store.UpdateWhere({}, change); }), ErrorCode::kBusy);
 }
 
 TEST_P(ShardedSearchTest, AnIndexIsDividedAndGivesTheSame) {

@@ -3,10 +3,14 @@
 #include "gpmstore/sharded_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <thread>
 #include <tuple>
@@ -132,6 +136,23 @@ TEST_P(ShardedModelTest, ManyItemsAtOnceAreSpreadOverAllShards) {
   const StoreStats stats = store.Stats();
   EXPECT_EQ(stats.key_size, key_size);
   EXPECT_EQ(stats.operations[static_cast<std::size_t>(Op::kInsert)], 2 * kItems);
+}
+
+TEST_F(ShardedStoreTest, VisitsItemsUntilItIsEnough) {
+  ShardedStore store =
+      ShardedStore::Create(NewPath(), Shape(8, kValueSize), {.shards = 3}, TestOpenOptions());
+  TestBatch batch(8, kValueSize);
+  for (std::uint64_t i = 0; i < 100; ++i) batch.Add(Op::kInsert, i, i);
+  batch.ApplySingle(store, Op::kInsert);
+  for (const std::uint64_t enough : {1u, 60u, 100u, 101u}) {
+    std::set<std::string> seen;
+    const bool all = store.ForEach([&](auto key, auto) {
+      seen.insert(test::AsString(key));
+      return seen.size() < enough;
+    });
+    EXPECT_EQ(seen.size(), std::min<std::uint64_t>(enough, 100));
+    EXPECT_EQ(all, enough > 100);
+  }
 }
 
 TEST_F(ShardedStoreTest, SingleOperations) {
@@ -325,6 +346,23 @@ TEST_F(ShardedStoreTest, AChildOfTheProcessLeavesTheShardsAlone) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(folder); }), ErrorCode::kBusy);
   test::ExpectContents(store, model);
+}
+
+TEST_F(ShardedStoreTest, ClosingLetsGoOfTheFolderWhileAChildHasItOpen) {
+  if (test::TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "forks lose the GPU";
+  const std::string folder = NewPath();
+  ShardedStore store =
+      ShardedStore::Create(folder, Shape(8, kValueSize), {.shards = 2}, TestOpenOptions());
+  const pid_t child = test::Fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  store.Close();
+  EXPECT_EQ(ErrorOf([&] { ShardedStore::Open(folder, TestOpenOptions()).Close(); }), std::nullopt);
+  kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
 }
 
 TEST(SumStatsTest, SumsAndLongest) {

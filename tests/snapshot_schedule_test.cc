@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -509,6 +510,21 @@ TEST_F(SnapshotScheduleTest, AForkLetsGoOfTheFolder) {
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   for (const int fd : {ends[0], gone[0], gone[1]}) close(fd);
+}
+
+TEST_F(SnapshotScheduleTest, ClosingLetsGoOfTheFolderWhileAForkHasItOpen) {
+  if (TestExecutor() == ExecutorKind::kCuda) GTEST_SKIP() << "a GPU does not survive a fork";
+  Store store = Store::Create(pool_, Shape(8, 8), Scheduled());
+  const pid_t child = Fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
+  }
+  store.Close();
+  EXPECT_EQ(ErrorOf([&] { Store::Open(pool_, Scheduled()).Close(); }), std::nullopt);
+  kill(child, SIGKILL);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
 }
 
 /// A process that is killed: what its folder has is one of its states, and none before one that it

@@ -22,9 +22,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli/any_store.h"
 #include "cli/common.h"
 #include "cli/crash/answers.h"
 #include "cli/crash/gpu.h"
+#include "cli/crash/left_pools.h"
 #include "cli/crash/snapshot_check.h"
 #include "cli/crash/writer.h"
 #include "cli/out_of_memory.h"
@@ -42,15 +44,15 @@ static_assert(sizeof(CrashRecord) <= PIPE_BUF);
   throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
 }
 
-Store CreateOrOpen(const CrashChildPlan& plan) {
+AnyStore CreateOrOpen(const CrashChildPlan& plan) {
   CrashRecord record;
-  if (!std::filesystem::exists(plan.pool)) {
+  if (!IsStoreThere(plan.pool)) {
     Report(record);
-    return Store::Create(plan.pool, plan.create, plan.open);
+    return AnyStore::Create(plan.pool, plan.create, plan.open, plan.round.shards);
   }
   record.kind = CrashRecord::Kind::kOpening;
   Report(record);
-  return Store::Open(plan.pool, plan.open);
+  return AnyStore::Open(plan.pool, plan.open);
 }
 
 /// A thread that ends the process when its work fails: at once, as others may wait for it for ever.
@@ -82,7 +84,7 @@ void LoadCaches(Store& store, const std::atomic<bool>& done) {
 }
 
 /// Compacts the store, again and again.
-void Compact(Store& store, const std::atomic<bool>& done) {
+void Compact(AnyStore& store, const std::atomic<bool>& done) {
   constexpr std::chrono::milliseconds kPause{5};
   CrashRecord record;
   record.kind = CrashRecord::Kind::kCompacted;
@@ -99,7 +101,7 @@ class Snapshots {
   explicit Snapshots(const CrashChildPlan& plan)
       : plan_(plan), random_(plan.round.seed, plan.round.number) {}
 
-  void Take(Store& store, const std::atomic<bool>& done) {
+  void Take(AnyStore& store, const std::atomic<bool>& done) {
     constexpr std::chrono::milliseconds kPause{2};
     BeginChain();  // the store knows none from before it was opened
     while (!done) {
@@ -116,20 +118,20 @@ class Snapshots {
     chain_.clear();
   }
 
-  void TakeOne(Store& store) {
-    constexpr std::uint64_t kLongestChain = 5;
-    if (chain_.size() > random_.NextBelow(kLongestChain)) BeginChain();
+  void TakeOne(AnyStore& store) {
+    const std::uint64_t longest = plan_.round.shards > 0 ? 1 : 5;  // of shards, no increments
+    if (chain_.size() > random_.NextBelow(longest)) BeginChain();
     CrashRecord record;
     record.batch = chains_;
     record.digest[0] = chain_.size();
     const std::string file = CrashSnapshotFile(plan_.pool, chains_, chain_.size());
     record.kind = CrashRecord::Kind::kSnapshotBegun;
     Report(record);
-    store.Snapshot(file, {.base = chain_.empty() ? "" : chain_.back()});
+    store.Snapshot(file, chain_.empty() ? "" : chain_.back());
     chain_.push_back(file);
     record.kind = CrashRecord::Kind::kSnapshotTaken;
     Report(record);
-    for (const std::string& old : old_) std::filesystem::remove(old);
+    for (const std::string& old : old_) std::filesystem::remove_all(old);
     old_.clear();
   }
 
@@ -138,10 +140,12 @@ class Snapshots {
     CrashRecord record;
     record.kind = CrashRecord::Kind::kRestoring;
     Report(record);
-    Store::Restore(chain_, path, plan_.open).Close();
+    AnyStore::Restore(chain_, path, plan_.open).Close();
     record.kind = CrashRecord::Kind::kRestored;
     Report(record);
-    std::filesystem::remove(path);
+    const std::string gone = path + ".gone";
+    std::filesystem::rename(path, gone);  // a kill leaves no folder from which pools are missing
+    std::filesystem::remove_all(gone);
   }
 
   const CrashChildPlan& plan_;
@@ -171,13 +175,15 @@ class Session {
   }
 
   /// Every writer writes its batches, while the cache is loaded and the pool shrinks.
-  void Run(Store& store) {
+  void Run(AnyStore& store) {
     std::atomic<bool> done{false};
     std::vector<std::thread> writing;
     std::thread loading, compacting, copying;
     if (plan_.round.IsFirstLoad(0, 0) && !loaded_) writers_[0].Start(store, streams_[0]);
     loaded_ = true;
-    if (store.Stats().cache.frames > 0) loading = StartThread([&] { LoadCaches(store, done); });
+    if (store.one() != nullptr && store.Stats().cache.frames > 0) {
+      loading = StartThread([&] { LoadCaches(*store.one(), done); });
+    }
     if (plan_.round.compacts()) compacting = StartThread([&] { Compact(store, done); });
     if (plan_.round.snapshots()) copying = StartThread([&] { snapshots_.Take(store, done); });
     for (std::size_t t = 0; t < streams_.size(); ++t) {
@@ -192,7 +198,7 @@ class Session {
 
  private:
   /// The writers of a thread take turns, so that each has a batch in flight.
-  void RunThread(Store& store, std::size_t thread) {
+  void RunThread(AnyStore& store, std::size_t thread) {
     const std::size_t tickets = plan_.round.tickets;
     const std::size_t first = thread * tickets;
     const std::size_t end = std::min(first + tickets, writers_.size());
@@ -228,7 +234,7 @@ void RunCrashChild(const CrashChildPlan& plan) {
   if (plan.open.executor == ExecutorKind::kCuda) StartGpu();
   Session session(plan);
   for (;;) {
-    Store store = CreateOrOpen(plan);
+    AnyStore store = CreateOrOpen(plan);
     const RecoveryStats recovery = store.Stats().recovery;
     CrashRecord record;
     record.kind = CrashRecord::Kind::kOpened;

@@ -6,14 +6,12 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <thread>
 #include <utility>
 
 #include "cli/common.h"
+#include "cli/crash/left_pools.h"
 #include "gpmstore/error.h"
-#include "pm/format.h"
-#include "recovery/check.h"
 
 namespace gpm::cli {
 namespace {
@@ -32,8 +30,8 @@ void Require(bool holds, fmt::format_string<Arguments...> text, Arguments&&... a
   if (!holds) throw CrashViolation{{fmt::format(text, std::forward<Arguments>(arguments)...)}};
 }
 
-void RequireSound(const CheckReport& report) {
-  if (!report.defects.empty()) throw CrashViolation{report.defects};
+void RequireNone(const std::vector<std::string>& defects) {
+  if (!defects.empty()) throw CrashViolation{defects};
 }
 
 /// @throws Error(kNoSpace) when the child ended for lack of memory, or by the kernel's killer
@@ -47,28 +45,6 @@ void RequireMemory(const CrashProcess& child, int status) {
                           says_so ? "ran out of memory, or of room for its pool"
                                   : "was killed by another process, or for lack of memory"));
 }
-
-/// Looks, now and then, whether a pool that another process changes is being resized. What it reads
-/// may be half-written: it decides about the time of a kill only.
-class ResizeWatch {
- public:
-  explicit ResizeWatch(const std::string& pool) : pool_(pool, std::ios::binary) {}
-
-  bool ResizeUnderWay() {
-    Superblock in_force{};
-    for (int copy = 0; copy < 2; ++copy) {
-      Superblock superblock{};
-      pool_.clear();
-      pool_.seekg(copy * static_cast<std::streamoff>(kSuperblockBytes));
-      pool_.read(reinterpret_cast<char*>(&superblock), sizeof superblock);
-      if (superblock.sequence > in_force.sequence) in_force = superblock;
-    }
-    return in_force.level_count > in_force.geometry.levels;
-  }
-
- private:
-  std::ifstream pool_;
-};
 
 }  // namespace
 
@@ -110,7 +86,8 @@ CrashRounds::CrashRounds(const CrashOptions& options)
   round_.max_batch = options.max_batch;
   round_.key_size = options.create.key_size;
   round_.value_size = options.create.value_size;
-  round_.scopes = options.executor == ExecutorKind::kCuda;
+  round_.shards = options.shards;
+  round_.scopes = HasScopes(options.executor, options.shards);
   operations_.resize(round_.writers());
   std::filesystem::create_directory(CrashSnapshotFolder(options.pool));
   if (round_.scopes) answers_.emplace(options.pool + ".answers");
@@ -119,7 +96,7 @@ CrashRounds::CrashRounds(const CrashOptions& options)
 CrashRounds::~CrashRounds() {
   std::error_code ignored;
   if (keep_pool_) return;
-  std::filesystem::remove(options_.pool, ignored);
+  std::filesystem::remove_all(options_.pool, ignored);
   std::filesystem::remove_all(CrashSnapshotFolder(options_.pool), ignored);
 }
 
@@ -135,7 +112,7 @@ void CrashRounds::Run() {
 
 void CrashRounds::RunRound() {
   if (pool_exists_ && round_.age >= options_.rounds_per_pool) {
-    std::filesystem::remove(options_.pool);
+    std::filesystem::remove_all(options_.pool);
     pool_exists_ = false;
   }
   if (!pool_exists_) Renew();
@@ -143,11 +120,12 @@ void CrashRounds::RunRound() {
   const CrashTotals::Phase phase = RunAndKill();
   ++totals_.kills[phase];
   try {
-    AwaitRelease(options_.pool);
+    AwaitRelease(options_.pool, kPatience, *options_.stop);
     CheckSnapshots();
     if (phase == CrashTotals::kCreation && IsUnfinished()) {
       ++totals_.unfinished_pools;
-      std::filesystem::remove(options_.pool);
+      // What is left in a folder the next creation removes.
+      if (round_.shards == 0) std::filesystem::remove(options_.pool);
       return;
     }
     pool_exists_ = true;
@@ -319,36 +297,18 @@ CrashTotals::Phase CrashRounds::TakeRecords(const std::vector<CrashRecord>& reco
   return phase;
 }
 
-/// Waits until nobody has the pool open any more: the driver of a GPU may hold what a killed
-/// process had mapped for some time after the process is gone.
-void CrashRounds::AwaitRelease(const std::string& pool) const {
-  Pool::Options read_only;
-  read_only.read_only = true;
-  for (const Clock::time_point enough = Clock::now() + kPatience; Clock::now() < enough;) {
-    if (*options_.stop) throw CrashStopped{};
-    try {
-      Pool::Open(pool, read_only);
-      return;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kBusy) return;  // it is looked at next
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
 void CrashRounds::CheckSnapshots() {
   if (!snapshots_) return;
   const std::string restored = CrashRestoredPool(options_.pool);
-  if (std::filesystem::exists(restored)) AwaitRelease(restored);
-  const std::vector<std::string> defects = snapshots_->Check();
-  if (!defects.empty()) throw CrashViolation{defects};
+  if (std::filesystem::exists(restored)) AwaitRelease(restored, kPatience, *options_.stop);
+  RequireNone(snapshots_->Check());
   totals_.kills_in_snapshots += snapshots_->in_snapshot() ? 1 : 0;
   totals_.kills_in_restores += snapshots_->in_restore() ? 1 : 0;
   totals_.snapshots_restored += snapshots_->has_snapshot() ? 1 : 0;
   snapshots_.reset();
   for (const auto& entry :
        std::filesystem::directory_iterator(CrashSnapshotFolder(options_.pool))) {
-    std::filesystem::remove(entry);
+    std::filesystem::remove_all(entry);
   }
 }
 
@@ -363,8 +323,8 @@ bool CrashRounds::IsUnfinished() {
       return true;
     }
   };
-  if (!refuses([&] { CheckPool(options_.pool); })) return false;
-  Require(refuses([&] { Store::Open(options_.pool, DrawOpening()); }),
+  if (!refuses([&] { CheckPools(options_.pool); })) return false;
+  Require(refuses([&] { AnyStore::Open(options_.pool, DrawOpening()); }),
           "a store opens the pool that check refuses");
   return true;
 }
@@ -372,23 +332,20 @@ bool CrashRounds::IsUnfinished() {
 /// The crashed pool is sound and holds what it must, before anything writes to it: so recovery has
 /// to keep exactly that, and a failure leaves the pool as the kill did.
 void CrashRounds::CheckCrashed() {
-  const CheckReport report = CheckPool(options_.pool);
-  RequireSound(report);
-  if (report.insert_slots > 0) ++totals_.half_inserted_pools;
-  if (report.resizing) ++totals_.resizing_pools;
+  const LeftPools left = CheckPools(options_.pool);
+  RequireNone(left.defects);
+  totals_.half_inserted_pools += left.half_inserted_pools;
+  totals_.resizing_pools += left.resizing_pools;
   for (unsigned writer = 0; writer < round_.writers(); ++writer) {
     if (!round_.IsInScope(writer) || !oracle_.InFlight(writer)) continue;
     totals_.scope_answers += oracle_.AcknowledgeSome(writer, answers_->results());
   }
-  Pool::Options read_only;
-  read_only.read_only = true;
   oracle_.BeginItems();
-  VisitPool(*Pool::Open(options_.pool, read_only),
-            [&](auto key, auto value) { oracle_.Found(key, value); });
+  RequireNone(VisitPools(options_.pool, [&](auto key, auto value) { oracle_.Found(key, value); }));
   oracle_.EndItems();
   totals_.keys_compared += round_.keys();
   RequireNoDefects();
-  Require(report.items == oracle_.items(), "check counts {} items where there are {}", report.items,
+  Require(left.items == oracle_.items(), "check counts {} items where there are {}", left.items,
           oracle_.items());
 }
 
@@ -402,7 +359,7 @@ OpenOptions CrashRounds::DrawOpening() {
 
 /// Opening the pool changes nothing of what it holds, and closing it leaves nothing to recover.
 void CrashRounds::Reopen() {
-  Store store = Store::Open(options_.pool, DrawOpening());
+  AnyStore store = AnyStore::Open(options_.pool, DrawOpening());
   const StoreStats stats = store.Stats();
   totals_.slots_cleared += stats.recovery.insert_slots_cleared;
   totals_.resizes_continued += stats.recovery.resize_continued ? 1 : 0;
@@ -421,13 +378,15 @@ void CrashRounds::Reopen() {
           stats.value_cells, items);
   store.Close();
 
-  const CheckReport report = CheckPool(options_.pool);
-  RequireSound(report);
-  Require(report.clean, "the pool was closed, but is not marked so");
-  Require(report.items == items, "check counts {} items where there are {}", report.items, items);
+  const LeftPools left = CheckPools(options_.pool);
+  RequireNone(left.defects);
+  Require(left.clean, "the pool was closed, but is not marked so");
+  Require(left.items == items, "check counts {} items where there are {}", left.items, items);
+  Require(left.unnamed_pools == 0, "there are {} pools that the manifest does not name",
+          left.unnamed_pools);
 }
 
-void CrashRounds::FindEveryKey(Store& store) {
+void CrashRounds::FindEveryKey(AnyStore& store) {
   constexpr std::uint64_t kBatch = 8192;
   const std::size_t key_size = items_.key_size();
   const std::size_t value_size = items_.value_size();
@@ -447,8 +406,6 @@ void CrashRounds::FindEveryKey(Store& store) {
   }
 }
 
-void CrashRounds::RequireNoDefects() const {
-  if (!oracle_.defects().empty()) throw CrashViolation{oracle_.defects()};
-}
+void CrashRounds::RequireNoDefects() const { RequireNone(oracle_.defects()); }
 
 }  // namespace gpm::cli

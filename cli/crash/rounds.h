@@ -9,21 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "cli/any_store.h"
 #include "cli/crash/answers.h"
 #include "cli/crash/oracle.h"
 #include "cli/crash/process.h"
 #include "cli/crash/snapshot_check.h"
 #include "cli/crash/workload.h"
 #include "gpmstore/options.h"
-#include "gpmstore/store.h"
 #include "support/signals.h"
 #include "ycsb/generators.h"
 
 namespace gpm::cli {
 
 struct CrashOptions {
-  std::string pool;  ///< no file is there yet
+  std::string pool;  ///< no file is there yet; with shards, their folder
   CreateOptions create;
+  std::uint32_t shards = 0;  ///< 0: one pool
   ExecutorKind executor = ExecutorKind::kCpu;
   std::uint64_t seed = 0;
   std::uint64_t rounds = 0;
@@ -45,10 +46,10 @@ struct CrashTotals {
   enum Phase { kCreation, kOpening, kRunning, kClosing, kPhases };
   std::uint64_t rounds = 0;  ///< begun
   std::uint64_t kills[kPhases] = {};
-  std::uint64_t pools = 0;                ///< begun
+  std::uint64_t pools = 0;                ///< begun; with shards, folders, as the next
   std::uint64_t unfinished_pools = 0;     ///< left by a kill inside their creation, and refused
-  std::uint64_t half_inserted_pools = 0;  ///< crashed with slots in state INSERT
-  std::uint64_t resizing_pools = 0;       ///< crashed in the middle of a resize
+  std::uint64_t half_inserted_pools = 0;  ///< crashed with slots in state INSERT; of all shards
+  std::uint64_t resizing_pools = 0;       ///< crashed in the middle of a resize; likewise
   std::uint64_t batches = 0;              ///< acknowledged
   std::uint64_t operations = 0;           ///< of these
   std::uint64_t large_batches = 0;        ///< acknowledged, of 2^16 operations or more
@@ -73,6 +74,11 @@ struct CrashTotals {
 struct CrashViolation {
   std::vector<std::string> texts;
 };
+
+/// Whether a thread of the child has kernels of its own: a store over several shards has no scope.
+inline bool HasScopes(ExecutorKind executor, std::uint32_t shards) {
+  return executor == ExecutorKind::kCuda && shards == 0;
+}
 
 /// The rounds of `gpmstore crash-test`, seen from the parent: each starts a child on the pool,
 /// kills it at a random moment, and checks what it left. Destroying it removes the pool, unless it
@@ -110,13 +116,12 @@ class CrashRounds {
   void RunRound();
   CrashTotals::Phase RunAndKill();
   CrashTotals::Phase TakeRecords(const std::vector<CrashRecord>& records);
-  void AwaitRelease(const std::string& pool) const;
   void CheckSnapshots();
   bool IsUnfinished();
   void CheckCrashed();
   OpenOptions DrawOpening();
   void Reopen();
-  void FindEveryKey(Store& store);
+  void FindEveryKey(AnyStore& store);
   void RequireNoDefects() const;
 
   const CrashOptions options_;

@@ -8,9 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "cli/crash/left_pools.h"
 #include "gpmstore/error.h"
-#include "pm/pool.h"
-#include "recovery/check.h"
 
 namespace gpm::cli {
 namespace {
@@ -52,7 +51,7 @@ CrashSnapshotCheck::CrashSnapshotCheck(const CrashRound& round, const std::strin
   }
   if (in_snapshot_) {  // it may be complete
     const CrashRecord& last = records[*begun];
-    if (std::filesystem::exists(CrashSnapshotFile(pool_, last.batch, last.digest[0]))) {
+    if (IsStoreThere(CrashSnapshotFile(pool_, last.batch, last.digest[0]))) {
       complete = begun;
       taken_at_ = {*begun, kNever};
     }
@@ -106,7 +105,7 @@ void CrashSnapshotCheck::Tell(const CrashRecord& record, const CrashBatch* batch
   }
 }
 
-CrashSnapshotCheck::Held CrashSnapshotCheck::Visit(Store& store) {
+CrashSnapshotCheck::Held CrashSnapshotCheck::Visit(AnyStore& store) {
   Held held;
   store.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {
     const std::optional<std::uint64_t> number = values_.items().KeyNumber(key);
@@ -165,25 +164,25 @@ void CrashSnapshotCheck::Compare(const Held& held) {
 std::vector<std::string> CrashSnapshotCheck::Check() {
   const std::string restored = CrashRestoredPool(pool_);
   if (chain_.empty()) {
-    if (std::filesystem::exists(restored)) Defect("a pool was restored of nothing");
+    if (IsStoreThere(restored)) Defect("a pool was restored of nothing");
     return defects_;
   }
   try {
     OpenOptions open;
     open.executor = ExecutorKind::kCpu;
     const std::string again = restored + "-again";
-    Store store = Store::Restore(chain_, again, open);
+    AnyStore store = AnyStore::Restore(chain_, again, open);
     const Held held = Visit(store);
     store.Close();
-    for (const std::string& defect : CheckPool(again).defects) Defect("restored: " + defect);
-    std::filesystem::remove(again);
+    for (const std::string& defect : CheckPools(again).defects) Defect("restored: " + defect);
+    std::filesystem::remove_all(again);
     Compare(held);
-    if (!std::filesystem::exists(restored)) return defects_;
+    if (!IsStoreThere(restored)) return defects_;
     // What the child restored has its name: so it is whole.
-    for (const std::string& defect : CheckPool(restored).defects) {
+    for (const std::string& defect : CheckPools(restored).defects) {
       Defect("restored by the child: " + defect);
     }
-    Store whole = Store::Open(restored, open);
+    AnyStore whole = AnyStore::Open(restored, open);
     if (Visit(whole) != held) Defect("what the child restored is not what the snapshots hold");
     whole.Close();
   } catch (const Error& error) {

@@ -6,11 +6,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cli/any_store.h"
 #include "cli/crash/child.h"
 #include "cli/crash/oracle.h"
 #include "cli/crash/workload.h"
 #include "cli/key_log.h"
-#include "gpmstore/store.h"
 
 namespace gpm::cli {
 
@@ -48,7 +48,7 @@ class CrashSnapshotCheck {
   using Held = std::unordered_map<std::uint64_t, std::uint64_t>;
 
   KeyState StateOf(std::uint64_t key, std::uint64_t version);
-  Held Visit(Store& store);
+  Held Visit(AnyStore& store);
   void Compare(const Held& held);
   void CompareScope(unsigned writer, const std::vector<KeyState>& held);
   void Defect(std::string text) { defects_.push_back(std::move(text)); }

@@ -40,6 +40,7 @@ struct CrashRound {
   unsigned tickets = 1;          ///< batches that each has in flight; <= kMaxCrashTickets
   bool scopes = false;           ///< one more thread has kernels of its own, on a DeviceScope
   std::size_t max_batch = 4096;  ///< operations of a batch, at most; <= kMaxCrashBatch
+  std::uint32_t shards = 0;      ///< that the store is spread over; 0: it is one pool
   std::uint32_t key_size = 8;
   std::uint32_t value_size = 128;
 
@@ -58,7 +59,7 @@ struct CrashRound {
   bool erases() const { return age >= 3 && age % 2 == 1; }
   /// Snapshots are taken meanwhile, and restored.
   bool snapshots() const;
-  /// The pool shrinks meanwhile.
+  /// The store shrinks meanwhile.
   bool compacts() const { return age >= 2 && age % 4 != 0; }
 };
 

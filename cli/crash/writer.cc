@@ -56,7 +56,7 @@ void CrashWriter::Fill(const CrashBatch& made) {
   batch_.element = made.element;
 }
 
-void CrashWriter::Start(Store& store, Stream stream) {
+void CrashWriter::Start(AnyStore& store, Stream stream) {
   CrashRecord record;
   record.writer = number_;
   record.batch = next_batch_++;
@@ -86,18 +86,18 @@ void CrashWriter::Start(Store& store, Stream stream) {
   }
 }
 
-void CrashWriter::StartInScope(Store& store, Stream stream) {
+void CrashWriter::StartInScope(AnyStore& store, Stream stream) {
   const auto count = [&](auto... kinds) {
     return static_cast<std::uint64_t>(std::count_if(
         made_.operations.begin(), made_.operations.end(),
         [&](const CrashOperation& operation) { return (... || (operation.op == kinds)); }));
   };
-  gpu_->ApplyInScope(store, stream, count(Op::kInsert, Op::kUpdate, Op::kUpsert), count(Op::kErase),
-                     answers_);
+  gpu_->ApplyInScope(*store.one(), stream, count(Op::kInsert, Op::kUpdate, Op::kUpsert),
+                     count(Op::kErase), answers_);
 }
 
 /// A scope can't make room: what found none goes to the store in a batch.
-void CrashWriter::FinishWithoutRoom(Store& store) {
+void CrashWriter::FinishWithoutRoom(AnyStore& store) {
   std::vector<std::size_t> rows;
   std::vector<Op> ops;
   std::vector<std::byte> keys;
@@ -125,7 +125,7 @@ void CrashWriter::FinishWithoutRoom(Store& store) {
   for (std::size_t i = 0; i < rows.size(); ++i) batch_.results[rows[i]] = results[i];
 }
 
-void CrashWriter::Finish(Store& store) {
+void CrashWriter::Finish(AnyStore& store) {
   if (made_.operations.empty()) return;
   ticket_.Wait();
   ticket_ = Ticket();  // which would keep a closed store

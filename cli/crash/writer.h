@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
+#include "cli/any_store.h"
 #include "cli/crash/gpu.h"
 #include "cli/crash/workload.h"
-#include "gpmstore/store.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::cli {
@@ -23,15 +23,15 @@ class CrashWriter {
               std::span<Result> answers);
 
   /// Starts the next batch on a stream. REQUIRES: none is in flight. @throws Error as the store
-  void Start(Store& store, Stream stream);
+  void Start(AnyStore& store, Stream stream);
   /// Completes the batch in flight, if there is one, and reports its answers.
   /// @throws Error as the store; kNoSpace when an operation found no room
-  void Finish(Store& store);
+  void Finish(AnyStore& store);
 
  private:
   void Fill(const CrashBatch& made);
-  void StartInScope(Store& store, Stream stream);
-  void FinishWithoutRoom(Store& store);
+  void StartInScope(AnyStore& store, Stream stream);
+  void FinishWithoutRoom(AnyStore& store);
 
   const CrashRound round_;
   const unsigned number_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -141,6 +142,11 @@ class ShardedStore {
 
   /// Calls `visit` for every item, one shard after the other, with batches excluded from all.
   void ForEach(const Store::Visitor& visit);
+  /// With a visitor that returns bool: until it returns false. @return whether it saw all items
+  template <StoppableVisit Visit>
+  bool ForEach(Visit&& visit) {
+    return ForEachUntil(std::ref(visit));
+  }
 
   /// Store::Search, at once in all shards: each is seen as at an instant of its own within the
   /// call, so that of a batch beside it the part in one shard may be seen, and that in another not.
@@ -149,6 +155,12 @@ class ShardedStore {
   /// Store::EraseWhere of all shards, at once. @return items that were erased. When it throws, some
   /// of them are.
   std::uint64_t EraseWhere(const Query& query);
+
+  /// Store::UpdateWhere, and UpdateRowsWhere, of one shard after the other, on the calling thread.
+  /// Batches are excluded from the shard whose items are edited; `change` must not call the store.
+  /// @return items that were changed. When it throws, those of later shards are as they were.
+  std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
+  std::uint64_t UpdateRowsWhere(const Query& query, const Store::RowsEditor& change);
 
   /// Store::Export, of one instant in all shards, for which batches are excluded; the items of one
   /// shard come behind those of another.
@@ -179,6 +191,7 @@ class ShardedStore {
   class Impl;
   explicit ShardedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
+  bool ForEachUntil(const Store::StoppableVisitor& visit);
   std::unique_ptr<Impl> impl_;
 };
 

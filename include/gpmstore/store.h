@@ -308,6 +308,13 @@ class Store {
   using ValueEditor =
       std::function<void(std::span<const std::byte> key, std::span<std::byte> value)>;
   std::uint64_t UpdateWhere(const Query& query, const ValueEditor& change);
+  /// The same, some thousand items at a time.
+  /// @param change change(keys, values) edits n rows of value_size bytes in place, those of n >= 1
+  ///        keys: contiguous, in host memory, in no order. What it throws leaves those n as they
+  ///        were, and what it was not yet called for
+  using RowsEditor =
+      std::function<void(std::span<const std::byte> keys, std::span<std::byte> values)>;
+  std::uint64_t UpdateRowsWhere(const Query& query, const RowsEditor& change);
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
   /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.

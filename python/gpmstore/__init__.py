@@ -15,12 +15,15 @@ from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, Inv
                       IoError, NoSpaceError, NotFoundError, UnsupportedError)
 from ._initial import Constant, Normal, Uniform
 from ._search import Matches
-from ._store import Export, Reader, Store, create, open, open_or_create, restore
+from ._export import Export
+from ._open import create, open, open_or_create, reshard, restore
+from ._reader import Reader
+from ._store import Store
 
 __all__ = [
     "BusyError", "Constant", "DamagedError", "Error", "ErrorCode", "Evicted", "ExistsError",
     "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "Matches", "NoSpaceError",
     "Normal",
     "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
-    "UnsupportedError", "__version__", "create", "open", "open_or_create", "restore",
+    "UnsupportedError", "__version__", "create", "open", "open_or_create", "reshard", "restore",
 ]

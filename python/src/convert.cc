@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
@@ -121,6 +122,14 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
     create.attributes = AttributesOf(value);
     return true;
   }
+  if (name == "shards") {
+    if (!value.is_none()) options->shards.shards = ValueOf<std::uint32_t>(value, name);
+    return true;
+  }
+  if (name == "devices") {
+    options->shards.devices = ValueOf<std::vector<int>>(value, name);
+    return true;
+  }
   if (name == "executor") {
     open.executor = ExecutorOf(ValueOf<std::string>(value, name));
     return true;
@@ -155,6 +164,7 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
          set("cache_bytes", &open.cache.bytes) ||
          set_optional("cache_refresh_interval", &open.cache.refresh_interval) ||
          set("search_index_bytes", &open.search_index_bytes) ||
+         set("search_indexed", &open.search_indexed) ||
          set("access_by_address", &open.access.by_address) ||
          set("access_combine", &open.access.combine) ||
          set("access_dealt_up_to", &open.access.dealt_up_to);

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "gpmstore/options.h"
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/stats.h"
 
 namespace gpm::python {
@@ -20,6 +21,7 @@ namespace nb = nanobind;
 struct Options {
   CreateOptions create;
   OpenOptions open;
+  ShardOptions shards;
 };
 Options OptionsOf(const nb::dict& given, bool creates);
 

@@ -24,7 +24,8 @@ Gate::Use::Use(Gate& gate, const char* what, Kind kind)
     if (outer->kind_ == Kind::kClose && kind == Kind::kCall) throw closed();
     if (outer->kind_ == Kind::kVisit && kind != Kind::kLook) {
       throw Error(ErrorCode::kBusy,
-                  "for_each: its visitor can't call the store, which would wait for itself");
+                  std::string(outer->what_) +
+                      ": its function can't call the store, which would wait for itself");
     }
   } else if (gate.InHomeProcess()) {
     std::unique_lock lock(gate.mutex_);

@@ -6,8 +6,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
+#include <system_error>
+
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/version.h"
 #include "python/src/convert.h"
+#include "python/src/reader.h"
 #include "python/src/store.h"
 
 namespace gpm::python {
@@ -17,19 +22,37 @@ using nb::literals::operator""_a;
 
 enum class Existing { kNo, kYes, kEither };
 
+/// Whether a path names, or is to name, a folder of shards. @throws Error(kInvalidArgument)
+bool IsOfShards(const std::string& path, const Options& options) {
+  std::error_code ignored;
+  if (options.shards.shards > 0 || std::filesystem::is_directory(path, ignored)) return true;
+  if (options.shards.devices.empty()) return false;
+  throw Error(ErrorCode::kInvalidArgument,
+              "devices: they are those of shards; give shards too, or device");
+}
+
 /// @param existing whether the pool exists
-PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing existing) {
-  const Options options = OptionsOf(given, existing != Existing::kYes);
-  const nb::gil_scoped_release released;
+PyStore::AnyStore OpenAny(const std::string& path, const Options& options, Existing existing) {
+  const auto& [create, open, shards] = options;
+  const bool of_shards = IsOfShards(path, options);
   switch (existing) {
     case Existing::kNo:
-      return new PyStore(Store::Create(path, options.create, options.open));
+      if (shards.shards == 0) return Store::Create(path, create, open);
+      return ShardedStore::Create(path, create, shards, open);
     case Existing::kYes:
-      return new PyStore(Store::Open(path, options.open));
+      if (!of_shards) return Store::Open(path, open);
+      return ShardedStore::Open(path, open, shards);
     case Existing::kEither:
       break;
   }
-  return new PyStore(Store::OpenOrCreate(path, options.create, options.open));
+  if (!of_shards) return Store::OpenOrCreate(path, create, open);
+  return ShardedStore::OpenOrCreate(path, create, shards, open);
+}
+
+PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing existing) {
+  const Options options = OptionsOf(given, existing != Existing::kYes);
+  const nb::gil_scoped_release released;
+  return new PyStore(OpenAny(path, options, existing));
 }
 
 PyStore* RestoreStore(const nb::list& files, const std::string& path, const nb::dict& given) {
@@ -40,11 +63,21 @@ PyStore* RestoreStore(const nb::list& files, const std::string& path, const nb::
   return new PyStore(Store::Restore(names, path, options.open));
 }
 
-PyStore* RestoreNewestStore(const std::string& folder, const std::string& path,
-                            const nb::dict& given) {
+/// @param folder of snapshots that a store keeps, or that holds one of a store over several shards
+PyStore* RestoreFolder(const std::string& folder, const std::string& path, const nb::dict& given) {
   const Options options = OptionsOf(given, false);
   const nb::gil_scoped_release released;
+  std::error_code ignored;
+  if (std::filesystem::exists(folder + "/manifest.json", ignored)) {
+    return new PyStore(ShardedStore::Restore(folder, path, options.open, options.shards));
+  }
   return new PyStore(Store::RestoreNewest(folder, path, options.open));
+}
+
+void Reshard(const std::string& path, const nb::dict& given) {
+  const Options options = OptionsOf(given, false);
+  const nb::gil_scoped_release released;
+  ShardedStore::Reshard(path, options.shards, options.open);
 }
 
 void BindCodes(nb::module_& m) {
@@ -85,6 +118,7 @@ void BindStore(nb::module_& m) {
   nb::class_<PyStore>(m, "Store")
       .def_prop_ro("key_size", &PyStore::key_size)
       .def_prop_ro("value_size", &PyStore::value_size)
+      .def_prop_ro("shards", &PyStore::shards)
       .def_prop_ro("closed", &PyStore::closed)
       .def("start", &PyStore::Start, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
            "found"_a.none(), "results"_a, "stream"_a, "element"_a, "initial"_a.none(),
@@ -119,8 +153,11 @@ void BindStore(nb::module_& m) {
            nb::sig("def search(self, query: str, limit: int | None, keys: bool, values: bool) -> "
                    "tuple[int, object, object]"))
       .def("erase_where", &PyStore::EraseWhere, "query"_a)
+      .def("update_where", &PyStore::UpdateWhere, "query"_a, "values"_a,
+           nb::sig("def update_where(self, query: str, values: object) -> int"))
       .def("for_each", &PyStore::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyStore::Stats)
+      .def("shard_stats", &PyStore::ShardStats, nb::sig("def shard_stats(self) -> list[dict]"))
       .def("close", &PyStore::Close);
   nb::class_<PyReader>(m, "Reader")
       .def(nb::init<const std::string&>(), "path"_a)
@@ -152,8 +189,9 @@ NB_MODULE(_core, m) {
         "path"_a, "options"_a, nb::rv_policy::take_ownership);
   };
   m.def("restore", &RestoreStore, "files"_a, "path"_a, "options"_a, nb::rv_policy::take_ownership);
-  m.def("restore_newest", &RestoreNewestStore, "folder"_a, "path"_a, "options"_a,
+  m.def("restore_folder", &RestoreFolder, "folder"_a, "path"_a, "options"_a,
         nb::rv_policy::take_ownership);
+  m.def("reshard", &Reshard, "path"_a, "options"_a);
   bind("create", Existing::kNo);
   bind("open", Existing::kYes);
   bind("open_or_create", Existing::kEither);

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "python/src/calls.h"
 #include "python/src/convert.h"
 
 namespace gpm::python {
@@ -13,137 +14,47 @@ namespace {
 
 using Use = Gate::Use;
 using Kind = Gate::Kind;
-using VisitItem = std::function<bool(std::span<const std::byte>, std::span<const std::byte>)>;
-
-/// Runs `call` without the GIL.
-template <class Call>
-auto WithoutGil(const Call& call) {
-  const nb::gil_scoped_release released;
-  return call();
-}
-
-void CheckBytes(const char* name, std::size_t bytes, std::uint32_t expected) {
-  if (bytes == expected) return;
-  throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": it has " + std::to_string(bytes) +
-                                               " bytes; the store's have " +
-                                               std::to_string(expected));
-}
-
-/// Collects items into pages of at most `rows` and hands those to `visit`, with the GIL, which the
-/// caller does not have. @return whether all items were seen
-class Pages {
- public:
-  Pages(const nb::callable& visit, std::size_t rows, std::uint32_t key_size)
-      : visit_(visit), rows_(rows), key_size_(key_size) {
-    if (rows == 0) throw Error(ErrorCode::kInvalidArgument, "rows: it must be at least 1");
-  }
-
-  bool operator()(const std::function<bool(const VisitItem&)>& for_each) {
-    const bool all = for_each([&](auto key, auto value) {
-      keys_.insert(keys_.end(), key.begin(), key.end());
-      values_.insert(values_.end(), value.begin(), value.end());
-      return ++filled_ < rows_ || Show();
-    });
-    return all && (filled_ == 0 || Show());
-  }
-
- private:
-  bool Show() {
-    const nb::gil_scoped_acquire gil;
-    const nb::object answer = visit_(NewNumPyArray(keys_, filled_, key_size_ == 8),
-                                     NewNumPyArray(values_, filled_, false));
-    keys_.clear();
-    values_.clear();
-    filled_ = 0;
-    return !answer.is(nb::handle(Py_False));
-  }
-
-  const nb::callable& visit_;
-  const std::size_t rows_;
-  const std::uint32_t key_size_;
-  std::size_t filled_ = 0;
-  std::vector<std::byte> keys_;
-  std::vector<std::byte> values_;
-};
 
 }  // namespace
 
-Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size,
-               ExecutorKind executor) {
-  keys_ = Array(call.keys, {.name = "keys", .elements = Elements::kIntegers});
-  const std::size_t n = keys_.rows();
-  keys_.CheckRows(
-      n, key_size,
-      key_size == 8 ? "an int64 or uint64, or 8 bytes (uint8)" : "the bytes of a key (uint8)");
-  results_ =
-      Array(call.results, {.name = "results", .elements = Elements::kCodes, .written = true});
-  results_.CheckRows(n, 1, "a byte");
-  batch_.op = call.op;
-  batch_.keys = keys_.As<const std::byte>();
-  batch_.results = results_.As<Result>();
-  batch_.element = call.element;
-  if (!call.initial.is_none()) {
-    const auto row = nb::cast<nb::bytes>(call.initial[1]);
-    initial_row_ = {BytesOf(row).begin(), BytesOf(row).end()};
-    batch_.initial = {.from = nb::cast<InitialValue::From>(call.initial[0]),
-                      .row = initial_row_,
-                      .seed = nb::cast<std::uint64_t>(call.initial[2]),
-                      .first = nb::cast<float>(call.initial[3]),
-                      .second = nb::cast<float>(call.initial[4]),
-                      .drawn_bytes = nb::cast<std::uint32_t>(call.initial[5])};
-  }
-  if (!call.ops.is_none()) {
-    ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});
-    ops_.CheckRows(n, 1, "a byte");
-    batch_.ops = ops_.As<const Op>();
-  }
-  if (!call.values.is_none()) {
-    values_ = Array(call.values, {.name = "values"});
-    values_.CheckRows(n, value_size, "the bytes of a value");
-    batch_.values = values_.As<const std::byte>();
-  }
-  if (!call.found.is_none()) {
-    found_ = Array(call.found, {.name = "out", .written = true});
-    found_.CheckRows(n, value_size, "the bytes of a value");
-    batch_.found = found_.As<std::byte>();
-  }
-  for (const Array* input : {&keys_, &ops_, &values_}) {
-    found_.CheckApart(*input);
-    results_.CheckApart(*input);
-  }
-  found_.CheckApart(results_);
-  if (executor == ExecutorKind::kCuda) return;
-  for (const Array* array : {&keys_, &ops_, &values_, &found_, &results_}) {
-    if (!array->on_device()) continue;
-    throw Error(ErrorCode::kUnsupported, std::string(array->name()) +
-                                             ": the array is in the memory of a GPU, and this runs "
-                                             "on executor cpu; copy it to host memory");
-  }
-}
-
-std::optional<std::uint64_t> Arrays::CountNotOk() const {
-  if (results_.on_device()) return {};
-  return std::count_if(batch_.results.begin(), batch_.results.end(),
-                       [](Result result) { return result != Result::kOk; });
-}
-
-PyStore::PyStore(Store store)
+PyStore::PyStore(AnyStore store)
     : store_(std::move(store)),
-      key_size_(store_.key_size()),
-      value_size_(store_.value_size()),
-      executor_(store_.Stats().executor) {}
+      key_size_(OnStore([](auto& opened) { return opened.key_size(); })),
+      value_size_(OnStore([](auto& opened) { return opened.value_size(); })),
+      shards_(std::holds_alternative<Store>(store_) ? 0 : std::get<ShardedStore>(store_).shards()),
+      executor_(OnStore([](auto& opened) { return opened.Stats().executor; })) {}
 
 PyStore::~PyStore() {
   const nb::gil_scoped_release released;
-  if (store_ && Gate::OnLogThread()) {  // collected there: closing it may have to wait for that
-    auto* const store = new Store(std::move(store_));
+  const bool open = OnStore([](auto& store) { return static_cast<bool>(store); });
+  if (open && Gate::OnLogThread()) {  // collected there: closing it may have to wait for that
+    auto* const store = new AnyStore(std::move(store_));
     try {
       std::thread([store] { delete store; }).detach();
     } catch (const std::exception&) {  // no thread: the pool is recovered when it is opened next
     }
     return;
   }
-  const Store closed = std::move(store_);
+  const AnyStore closed = std::move(store_);
+}
+
+Store& PyStore::OnePool(const char* call) {
+  if (Store* const store = std::get_if<Store>(&store_)) return *store;
+  throw Error(ErrorCode::kUnsupported,
+              std::string(call) + ": a store over several shards has none; one of one pool does");
+}
+
+Ticket PyStore::Begin(const Batch& batch, std::uintptr_t stream) {
+  if (shards_ == 0) {
+    return std::get<Store>(store_).ApplyAsync(batch, reinterpret_cast<Stream>(stream));
+  }
+  constexpr std::uintptr_t kLegacyDefault = 1;  // cudaStreamLegacy
+  if (stream > kLegacyDefault && executor_ == ExecutorKind::kCuda) {
+    throw Error(ErrorCode::kUnsupported,
+                "stream: a batch of a store over several shards is in the order of the default "
+                "stream; wait for what it needs on others, and call it on that");
+  }
+  return std::get<ShardedStore>(store_).ApplyAsync(batch);
 }
 
 nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle values,
@@ -156,7 +67,7 @@ nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle val
   ticket.arrays_ = std::move(arrays);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    ticket.ticket_ = store_.ApplyAsync(ticket.arrays_.batch(), reinterpret_cast<Stream>(stream));
+    ticket.ticket_ = Begin(ticket.arrays_.batch(), stream);
   });
   return made;
 }
@@ -169,7 +80,7 @@ std::optional<std::uint64_t> PyStore::Run(Op op, nb::handle ops, nb::handle keys
                       value_size_, executor_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+    Begin(arrays.batch(), stream).Wait();
     return arrays.CountNotOk();
   });
 }
@@ -186,7 +97,7 @@ std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle value
   return WithoutGil([&] {
     const Use use(gate_, "the store");
     const Batch& batch = arrays.batch();
-    store_.BulkLoad(batch.keys, batch.values, batch.results);
+    OnStore([&](auto& store) { store.BulkLoad(batch.keys, batch.values, batch.results); });
     return arrays.CountNotOk();
   });
 }
@@ -207,7 +118,7 @@ nb::tuple PyStore::ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::
   Evicted evicted{.keys = to_keys.As<std::byte>(), .values = to_values.As<std::byte>()};
   const std::optional<std::uint64_t> not_ok = WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.ApplyAndEvict(arrays.batch(), &evicted);
+    OnePool("a batch that evicts").ApplyAndEvict(arrays.batch(), &evicted);
     return arrays.CountNotOk();
   });
   return nb::make_tuple(evicted.count, not_ok ? nb::cast(*not_ok) : nb::none());
@@ -227,7 +138,7 @@ std::vector<double> PyStore::TimeFinds(nb::handle keys, nb::handle found, nb::ha
     std::vector<double> seconds;
     for (std::uint32_t i = 0; i < times; ++i) {
       const auto start = std::chrono::steady_clock::now();
-      store_.ApplyAsync(arrays.batch(), reinterpret_cast<Stream>(stream)).Wait();
+      Begin(arrays.batch(), stream).Wait();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       seconds.push_back(took.count());
     }
@@ -240,7 +151,7 @@ std::optional<nb::bytes> PyStore::Get(const nb::bytes& key) {
   std::vector<std::byte> value(value_size_);
   const bool found = WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Get(BytesOf(key), value);
+    return OnStore([&](auto& store) { return store.Get(BytesOf(key), value); });
   });
   if (!found) return {};
   return PythonBytes(value);
@@ -251,7 +162,7 @@ Result PyStore::Put(const nb::bytes& key, const nb::bytes& value) {
   CheckBytes("value", value.size(), value_size_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Put(BytesOf(key), BytesOf(value));
+    return OnStore([&](auto& store) { return store.Put(BytesOf(key), BytesOf(value)); });
   });
 }
 
@@ -259,28 +170,36 @@ bool PyStore::Delete(const nb::bytes& key) {
   CheckBytes("key", key.size(), key_size_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Delete(BytesOf(key));
+    return OnStore([&](auto& store) { return store.Delete(BytesOf(key)); });
   });
 }
 
 void PyStore::Reserve(std::uint64_t items) {
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.Reserve(items);
+    OnStore([&](auto& store) { store.Reserve(items); });
   });
 }
 
 void PyStore::Compact() {
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    store_.Compact();
+    OnStore([](auto& store) { store.Compact(); });
   });
 }
 
 nb::dict PyStore::Snapshot(const std::string& path, const std::string& base, bool track_changes) {
   const SnapshotResult result = WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Snapshot(path, {.base = base, .track_changes = track_changes});
+    if (shards_ == 0) {
+      return OnePool("snapshot").Snapshot(path, {.base = base, .track_changes = track_changes});
+    }
+    if (!base.empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "snapshot: of a store over several shards there are whole ones alone; give no "
+                  "base");
+    }
+    return std::get<ShardedStore>(store_).Snapshot(path);
   });
   nb::dict dict;
   dict["items"] = result.items;
@@ -295,7 +214,7 @@ nb::object PyStore::RefreshCache() {
   nb::object made = nb::cast(new PyTicket(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    nb::inst_ptr<PyTicket>(made)->ticket_ = store_.RefreshCache();
+    nb::inst_ptr<PyTicket>(made)->ticket_ = OnePool("refresh_cache").RefreshCache();
   });
   return made;
 }
@@ -306,18 +225,20 @@ nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes
   nb::object made = nb::cast(new PyExport(nb::find(this)), nb::rv_policy::take_ownership);
   WithoutGil([&] {
     const Use use(gate_, "the store");
-    nb::inst_ptr<PyExport>(made)->exporter_ = store_.Export({.score_bytes = score_bytes,
-                                                             .score_offset = score_offset,
-                                                             .least = least,
-                                                             .most = most,
-                                                             .where = QueryOf(where),
-                                                             .changed_since = changed_since});
+    const ExportOptions options{.score_bytes = score_bytes,
+                                .score_offset = score_offset,
+                                .least = least,
+                                .most = most,
+                                .where = QueryOf(where),
+                                .changed_since = changed_since};
+    nb::inst_ptr<PyExport>(made)->exporter_ =
+        OnStore([&](auto& store) { return store.Export(options); });
   });
   return made;
 }
 
-Query PyStore::QueryOf(const std::string& text) const {
-  return ParseQuery(text, store_.attributes());
+Query PyStore::QueryOf(const std::string& text) {
+  return OnStore([&](auto& store) { return ParseQuery(text, store.attributes()); });
 }
 
 nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
@@ -327,7 +248,7 @@ nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t>
     SearchOptions options{.keys = keys, .values = values};
     if (limit) options.limit = *limit;
     const Query one = QueryOf(query);
-    return store_.Search({&one, 1}, options);
+    return OnStore([&](auto& store) { return store.Search({&one, 1}, options); });
   });
   const std::size_t rows = result.keys.size() / key_size_;
   return nb::make_tuple(result.counts[0],
@@ -338,11 +259,12 @@ nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t>
 std::uint64_t PyStore::EraseWhere(const std::string& query) {
   return WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.EraseWhere(QueryOf(query));
+    return OnStore([&](auto& store) { return store.EraseWhere(QueryOf(query)); });
   });
 }
 
-bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
+template <class Call>
+auto PyStore::Visit(const char* what, const Call& call) {
   struct AtEnd {
     PyStore& store;
     ~AtEnd() {
@@ -350,9 +272,49 @@ bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
     }
   } const at_end{*this};
   return WithoutGil([&] {
-    const Use use(gate_, "for_each", Kind::kVisit);
-    return Pages(visit, rows,
-                 key_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
+    const Use use(gate_, what, Kind::kVisit);
+    return call();
+  });
+}
+
+std::uint64_t PyStore::UpdateWhere(const std::string& query, const nb::object& values) {
+  if (nb::isinstance<nb::bytes>(values)) {
+    const nb::bytes bytes = nb::borrow<nb::bytes>(values);
+    CheckBytes("values", bytes.size(), value_size_);
+    const std::span<const std::byte> row = BytesOf(bytes);
+    return WithoutGil([&] {
+      const Use use(gate_, "the store");
+      return OnStore([&](auto& store) {
+        return store.UpdateWhere(QueryOf(query), [&](auto, std::span<std::byte> value) {
+          std::copy(row.begin(), row.end(), value.begin());
+        });
+      });
+    });
+  }
+  const auto edit = [&](std::span<const std::byte> keys, std::span<std::byte> rows) {
+    const nb::gil_scoped_acquire gil;
+    const std::size_t n = keys.size() / key_size_;
+    const nb::object edited = NewNumPyArray(rows, n, false);
+    const nb::object given = values(NewNumPyArray(keys, n, key_size_ == 8), edited);
+    const Array made(given.is_none() ? edited : given, {.name = "values"});
+    made.CheckRows(n, value_size_, "the bytes of a value");
+    if (made.on_device()) {
+      throw Error(ErrorCode::kUnsupported,
+                  "values: the function's array is in the memory of a GPU; copy it to host memory");
+    }
+    const auto bytes = made.As<const std::byte>();
+    std::copy(bytes.begin(), bytes.end(), rows.begin());
+  };
+  return Visit("update_where", [&] {
+    return OnStore([&](auto& store) { return store.UpdateRowsWhere(QueryOf(query), edit); });
+  });
+}
+
+bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
+  return Visit("for_each", [&] {
+    return Pages(visit, rows, key_size_)([&](const VisitItem& item) {
+      return OnStore([&](auto& store) { return store.ForEach(item); });
+    });
   });
 }
 
@@ -371,12 +333,24 @@ void PyStore::AwaitDropped() {
 nb::dict PyStore::Stats() {
   return DictOf(WithoutGil([&] {
     const Use use(gate_, "the store");
-    return store_.Stats();
+    return OnStore([](auto& store) { return store.Stats(); });
   }));
 }
 
+nb::list PyStore::ShardStats() {
+  nb::list list;
+  if (shards_ == 0) list.append(Stats());
+  for (std::uint32_t shard = 0; shard < shards_; ++shard) {
+    list.append(DictOf(WithoutGil([&] {
+      const Use use(gate_, "the store");
+      return std::get<ShardedStore>(store_).ShardStats(shard);
+    })));
+  }
+  return list;
+}
+
 void PyStore::Close() {
-  WithoutGil([&] { gate_.Close([&] { store_.Close(); }); });
+  WithoutGil([&] { gate_.Close([&] { OnStore([](auto& store) { store.Close(); }); }); });
 }
 
 PyTicket::~PyTicket() {
@@ -438,69 +412,6 @@ void PyExport::Close() {
     const std::lock_guard one_thread(mutex_);
     exporter_ = Exporter();
   });
-}
-
-PyReader::PyReader(const std::string& path)
-    : reader_(WithoutGil([&] { return PoolReader(path); })),
-      key_size_(reader_->key_size()),
-      value_size_(reader_->value_size()) {}
-
-PyReader::~PyReader() {
-  const nb::gil_scoped_release released;
-  reader_.reset();
-}
-
-std::optional<nb::bytes> PyReader::Get(const nb::bytes& key) {
-  CheckBytes("key", key.size(), key_size_);
-  std::vector<std::byte> value(value_size_);
-  const bool found = WithoutGil([&] {
-    const Use use(gate_, "the reader");
-    return reader_->Get(BytesOf(key), value);
-  });
-  if (!found) return {};
-  return PythonBytes(value);
-}
-
-std::optional<std::uint64_t> PyReader::Find(nb::handle keys, nb::handle found, nb::handle results) {
-  const Arrays arrays({.op = Op::kFind,
-                       .ops = nb::none(),
-                       .keys = keys,
-                       .values = nb::none(),
-                       .found = found,
-                       .results = results},
-                      key_size_, value_size_, ExecutorKind::kCpu);
-  return WithoutGil([&] {
-    const Use use(gate_, "the reader");
-    const Batch& batch = arrays.batch();
-    std::vector<std::byte> unwanted(batch.found.empty() ? value_size_ : 0);
-    for (std::size_t i = 0; i < batch.results.size(); ++i) {
-      const bool is_there =
-          reader_->Get(batch.keys.subspan(i * key_size_, key_size_),
-                       batch.found.empty() ? std::span(unwanted)
-                                           : batch.found.subspan(i * value_size_, value_size_));
-      batch.results[i] = is_there ? Result::kOk : Result::kNotFound;
-    }
-    return arrays.CountNotOk();
-  });
-}
-
-bool PyReader::ForEach(const nb::callable& visit, std::size_t rows) {
-  return WithoutGil([&] {
-    const Use use(gate_, "for_each");
-    return Pages(visit, rows,
-                 key_size_)([&](const VisitItem& item) { return reader_->ForEach(item); });
-  });
-}
-
-nb::dict PyReader::Stats() {
-  return DictOf(WithoutGil([&] {
-    const Use use(gate_, "the reader");
-    return reader_->Stats();
-  }));
-}
-
-void PyReader::Close() {
-  WithoutGil([&] { gate_.Close([&] { reader_.reset(); }); });
 }
 
 }  // namespace gpm::python

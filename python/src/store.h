@@ -9,53 +9,29 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "gpmstore/pool_reader.h"
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
-#include "python/src/arrays.h"
+#include "python/src/batch_arrays.h"
 #include "python/src/gate.h"
 
 namespace gpm::python {
 
-/// What a batch is called with; null arrays are None.
-struct Call {
-  Op op = Op::kFind;
-  nb::handle ops;
-  nb::handle keys;
-  nb::handle values;
-  nb::handle found;
-  nb::handle results;
-  Element element = Element::kNone;
-  nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
-};
-
-/// The arrays of a batch, checked against a store's sizes and executor.
-class Arrays {
- public:
-  Arrays() = default;
-  /// @throws nb::type_error, Error(kInvalidArgument, kUnsupported) before anything is done
-  Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size, ExecutorKind executor);
-  const Batch& batch() const { return batch_; }
-  /// How many operations were not kOk; nothing where the results are in device memory.
-  std::optional<std::uint64_t> CountNotOk() const;
-
- private:
-  Array keys_, ops_, values_, found_, results_;
-  std::vector<std::byte> initial_row_;
-  Batch batch_{};
-};
-
 class PyTicket;
 
-/// A Store for Python: what waits lets go of the GIL, and any thread may close it.
+/// A Store or ShardedStore for Python: what waits lets go of the GIL, and any thread may close it.
+/// Calls that a store over several shards does not have throw Error(kUnsupported).
 class PyStore {
  public:
-  explicit PyStore(Store store);
+  using AnyStore = std::variant<Store, ShardedStore>;
+  explicit PyStore(AnyStore store);
   ~PyStore();
 
   std::uint32_t key_size() const { return key_size_; }
   std::uint32_t value_size() const { return value_size_; }
+  std::uint32_t shards() const { return shards_; }  ///< 0: it is one pool
   bool closed() const { return gate_.closed(); }
   nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
                    nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
@@ -83,13 +59,18 @@ class PyStore {
   nb::tuple Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
                    bool values);
   std::uint64_t EraseWhere(const std::string& query);
+  /// @param values bytes of one value for all that match; or a function of n keys and n rows of
+  ///        values, which are copies, that gives back other rows, or None: it has edited those
+  std::uint64_t UpdateWhere(const std::string& query, const nb::object& values);
   /// Seconds that the library's own call takes to find the keys, each time: for benchmarks of what
   /// Python adds to it.
   std::vector<double> TimeFinds(nb::handle keys, nb::handle found, nb::handle results,
                                 std::uintptr_t stream, std::uint32_t times);
+  /// @param base,track_changes of one pool; of several shards there are whole snapshots alone
   nb::dict Snapshot(const std::string& path, const std::string& base, bool track_changes);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
+  nb::list ShardStats();  ///< of each shard; of one pool its own
   void Close();
 
  private:
@@ -100,16 +81,28 @@ class PyStore {
     Arrays arrays;
     Ticket ticket;
   };
-  Query QueryOf(const std::string& text) const;
+  /// `call` of the store, whichever it is.
+  template <class Call>
+  auto OnStore(const Call& call) {
+    return std::visit(call, store_);
+  }
+  /// @throws Error(kUnsupported) naming `call`, where it is over several shards
+  Store& OnePool(const char* call);
+  Ticket Begin(const Batch& batch, std::uintptr_t stream);
+  Query QueryOf(const std::string& text);
+  /// `call` without the GIL, while batches are excluded and the thread can't call the store.
+  template <class Call>
+  auto Visit(const char* what, const Call& call);
   /// Waits for those that this thread's visitor dropped, or another's.
   void AwaitDropped();
 
   Gate gate_;
-  Store store_;
+  AnyStore store_;
   std::vector<Dropped> dropped_;  ///< guarded by the GIL
   std::vector<Exporter> dropped_exports_;
   std::uint32_t key_size_;
   std::uint32_t value_size_;
+  std::uint32_t shards_;
   ExecutorKind executor_;
 };
 
@@ -146,28 +139,6 @@ class PyExport {
   nb::object store_;
   std::mutex mutex_;
   Exporter exporter_;
-};
-
-/// A PoolReader for Python.
-class PyReader {
- public:
-  explicit PyReader(const std::string& path);
-  ~PyReader();
-
-  std::uint32_t key_size() const { return key_size_; }
-  std::uint32_t value_size() const { return value_size_; }
-  bool closed() const { return gate_.closed(); }
-  std::optional<nb::bytes> Get(const nb::bytes& key);
-  std::optional<std::uint64_t> Find(nb::handle keys, nb::handle found, nb::handle results);
-  bool ForEach(const nb::callable& visit, std::size_t rows);
-  nb::dict Stats();
-  void Close();
-
- private:
-  Gate gate_;
-  std::optional<PoolReader> reader_;
-  std::uint32_t key_size_;
-  std::uint32_t value_size_;
 };
 
 }  // namespace gpm::python

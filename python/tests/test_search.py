@@ -51,9 +51,22 @@ def test_conditions(store, rows):
         assert keys.tolist() == sorted(keys.tolist(), key=lambda k: k.to_bytes(8, "little"))
         assert (values.view(FIELDS).reshape(-1) == rows[keys.astype(int)]).all()
     assert store.stats()["search_scans"] < store.stats()["searches"] == 16
-    assert store.stats()["search_indexes_made"] == 1
+    assert store.stats()["search_indexes_made"] == 2  # the second one has the model, too
     # Keys, numbers of 8 and of 4 bytes, and 4 for each; and little more, but for a log.
     assert 1000 * (8 + 12 + 8) < store.stats()["search_index_bytes"] < 1 << 18
+
+
+def test_attributes_that_are_fixed(path, rows):
+    options = {"search_index_bytes": 1 << 20, "executor": EXECUTOR}
+    with gpmstore.create(path, value_size=16, attributes=ATTRIBUTES, search_indexed=["model"],
+                         **options) as store:
+        store.insert(np.arange(1000), rows.view(np.uint8).reshape(1000, 16))
+        assert store.count(model=2) == store.count(model=2) == np.sum(rows["model"] == 2)
+        assert store.stats()["search_indexes_made"] == store.stats()["search_scans"] == 1
+    with pytest.raises(gpmstore.InvalidArgumentError, match="no attribute 'color'"):
+        gpmstore.open(path, search_indexed=["model", "color"], **options)
+    with pytest.raises(TypeError, match="search_indexed"):
+        gpmstore.open(path, search_indexed=[1], **options)
 
 
 def test_a_limit(store, rows):

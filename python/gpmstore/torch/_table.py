@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _store
+from .. import _open
 from .._batch import Outcome
 from .._core import Result
 from .._errors import InvalidArgumentError, NoSpaceError
 from .._initial import Constant, Initial, Normal, Uniform, element_of
+from .._store import Store
 from ._optimizers import Optimizer
 
 # The item that says what the rows are: its key, which is no id, and its first 16 bytes.
@@ -131,7 +132,7 @@ class Table:
                    if name not in _ONLY_CREATED and name != "snapshot"}
         self.version += 1
         if self._is_pinned():
-            restored = _store.restore([file], _PINNED, **options)
+            restored = _open.restore([file], _PINNED, **options)
             self._read_header(restored)
             self.store.close()
             self.store = restored
@@ -142,7 +143,7 @@ class Table:
         self.store.close()  # which gives back what it has of a GPU
         try:
             try:
-                with _store.restore([file], fresh, **options) as restored:
+                with _open.restore([file], fresh, **options) as restored:
                     self._read_header(restored)
                 os.replace(fresh, self.path)
             finally:
@@ -178,7 +179,7 @@ class Table:
     def _open(self) -> None:
         kind = type(self.optimizer).__name__
         try:
-            self.store = _store.open_or_create(self.path, 8, 4 * self.width, **self.options)
+            self.store = _open.open_or_create(self.path, 8, 4 * self.width, **self.options)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{error} (rows of dim {self.dim} with {kind} are values of "
                                        f"{4 * self.width} bytes, keys are 8)") from error
@@ -194,7 +195,7 @@ class Table:
         header = _HEADER.pack(_MAGIC, _VERSION, self.optimizer.code, self.dim, self.steps)
         return torch.frombuffer(bytearray(header.ljust(4 * self.width, b"\0")), dtype=torch.float32)
 
-    def _read_header(self, store: _store.Store) -> None:
+    def _read_header(self, store: Store) -> None:
         value = store.get(_HEADER_KEY)
         if value is None or value[:4] != _MAGIC:
             raise InvalidArgumentError(f"{store.path}: it has other items than an embedding's rows")

@@ -1,0 +1,47 @@
+#ifndef GPM_PYTHON_SRC_BATCH_ARRAYS_H_
+#define GPM_PYTHON_SRC_BATCH_ARRAYS_H_
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gpmstore/batch.h"
+#include "gpmstore/options.h"
+#include "python/src/arrays.h"
+
+namespace gpm::python {
+
+/// What a batch is called with; null arrays are None.
+struct Call {
+  Op op = Op::kFind;
+  nb::handle ops;
+  nb::handle keys;
+  nb::handle values;
+  nb::handle found;
+  nb::handle results;
+  Element element = Element::kNone;
+  nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
+};
+
+/// The arrays of a batch, checked against a store's sizes and executor.
+class Arrays {
+ public:
+  Arrays() = default;
+  /// @throws nb::type_error, Error(kInvalidArgument, kUnsupported) before anything is done
+  Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_size, ExecutorKind executor);
+  const Batch& batch() const { return batch_; }
+  /// How many operations were not kOk; nothing where the results are in device memory.
+  std::optional<std::uint64_t> CountNotOk() const;
+
+ private:
+  Array keys_, ops_, values_, found_, results_;
+  std::vector<std::byte> initial_row_;
+  Batch batch_{};
+};
+
+}  // namespace gpm::python
+
+#endif  // GPM_PYTHON_SRC_BATCH_ARRAYS_H_

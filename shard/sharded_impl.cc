@@ -1,0 +1,94 @@
+#include "shard/sharded_impl.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/store_impl.h"
+#include "shard/create.h"
+#include "shard/options.h"
+
+namespace gpm {
+namespace {
+
+/// Threads that divide batches: as many as the copying of one can use.
+unsigned ThreadsOf(const OpenOptions& open) {
+  constexpr unsigned kMost = 16;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  return open.threads > 0 ? open.threads : std::min(cores, kMost);
+}
+
+std::vector<std::string> PathsOf(const ShardFolder& folder, std::uint64_t generation,
+                                 std::uint32_t shards) {
+  std::vector<std::string> paths;
+  for (std::uint32_t i = 0; i < shards; ++i) paths.push_back(folder.PathOf(generation, i));
+  return paths;
+}
+
+}  // namespace
+
+std::unique_ptr<ShardSet> MakeShards(
+    const ShardFolder& folder, std::uint32_t shards, const OpenOptions& open, Manifest* manifest,
+    const std::function<Store(std::uint32_t, const std::string&)>& make) {
+  manifest->pools.resize(shards);
+  auto set = std::make_unique<ShardSet>(manifest->partition(), 0,
+                                        PathsOf(folder, manifest->generation, shards),
+                                        ThreadsOf(open), make);
+  manifest->key_size = set->key_size();
+  manifest->value_size = set->value_size();
+  for (std::uint32_t i = 0; i < shards; ++i) {
+    manifest->pools[i] = {PoolFileName(manifest->generation, i),
+                          UuidText(set->store(i).impl()->PoolId())};
+  }
+  return set;
+}
+
+ShardedStore::Impl::Impl(const std::string& path, const OpenOptions& open,
+                         const ShardOptions& options, std::shared_ptr<Log> log)
+    : log_(std::move(log)), folder_(path, ShardFolder::Use::kWrite) {
+  const std::uint32_t shards = folder_.manifest().shards();
+  RequireShards(path, folder_.manifest(), options.shards);
+  folder_.RequirePools();
+  set_ = std::make_unique<ShardSet>(
+      folder_.manifest().partition(), 0, PathsOf(folder_, folder_.manifest().generation, shards),
+      ThreadsOf(open), [&](std::uint32_t shard, const std::string& pool) {
+        return Store::Open(pool, ShareOf(open, options, shard, shards));
+      });
+  folder_.RemoveOthers();
+  MakeQueue();
+}
+
+ShardedStore::Impl::Impl(const std::string& path, std::uint32_t shards,
+                         std::array<std::uint64_t, 2> seed, const OpenOptions& open,
+                         std::shared_ptr<Log> log,
+                         const std::function<Store(std::uint32_t, const std::string&)>& make)
+    : log_(std::move(log)), folder_(path, ShardFolder::Use::kCreate) {
+  try {
+    Manifest manifest;
+    manifest.uuid = NewUuid();
+    manifest.hash_seed = seed;
+    manifest.generation = 1;
+    set_ = MakeShards(folder_, shards, open, &manifest, make);
+    folder_.SetManifest(manifest);
+    MakeQueue();
+  } catch (...) {
+    set_.reset();
+    folder_.Abandon();
+    throw;
+  }
+}
+
+ShardedStore::Impl::~Impl() {
+  // In a child of the process, the queue's thread does not run.
+  if (!set_->process().IsThis()) static_cast<void>(in_flight_.release());
+}
+
+void ShardedStore::Impl::MakeQueue() {
+  in_flight_ = std::make_unique<BatchQueue>(*set_, log_, [this](DividedBatch& batch) {
+    const Beside beside = Beside::InFlight(*this);
+    batch.CarryOut(ApplyTo);
+  });
+}
+
+}  // namespace gpm
