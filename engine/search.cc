@@ -1,4 +1,4 @@
-// How a store is searched by attributes (StoreImpl::Search, EraseWhere; docs/SEARCH.md).
+// How a store is searched by attributes (StoreImpl::Search; docs/SEARCH.md).
 
 #include <fmt/format.h>
 
@@ -22,19 +22,12 @@ constexpr std::uint64_t kItemsForThread = std::uint64_t{1} << 16;
 constexpr unsigned kMostThreads = 16;
 /// To look a query up in an index takes about as long as to look at so many items.
 constexpr std::uint64_t kItemsForQuery = 16;
-/// Of items that are looked at, or changed, while no batch runs: what that takes is short.
-constexpr std::uint64_t kChangedAtOnce = std::uint64_t{1} << 14;
 /// In a call: executors number them in 31 bits.
 constexpr std::uint64_t kMostQueries = std::uint64_t{1} << 31;
-constexpr std::uint64_t kRowsBytes = std::uint64_t{16} << 20;
 
 unsigned ThreadsFor(std::uint64_t items) {
   const unsigned most = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
   return static_cast<unsigned>(std::clamp<std::uint64_t>(items / kItemsForThread, 1, most));
-}
-
-std::uint64_t CountOk(const std::vector<Result>& results) {
-  return static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
 }
 
 [[noreturn]] void Refuse(const std::string& what) {
@@ -167,8 +160,6 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
                            std::uint64_t limit, const Use& use) {
   const QueryPlan plan(queries, attributes_);
   const KeptIndex::Mask asked = KeptIndex::AskedBy(queries);
-  const std::uint64_t most_found =
-      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kChangedAtOnce);
   bool by_index = kept_index_.enabled();
   bool answered = false;
   const auto look_at_all = [&](const HeldItems& items, ThreadPool* threads) {
@@ -184,7 +175,7 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
         [&](const SearchIndex& index) {
           ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
           const auto matched = index.Ask(queries, true, limit, &threads);
-          if (matched->offsets().back() > most_found) return;
+          if (matched->offsets().back() > RowsAtOnce()) return;
           found.emplace(*matched, index.version(), key_size_, value_size_, &threads);
         },
         look_at_all);
@@ -214,7 +205,8 @@ bool StoreImpl::FindValues(FoundRows* rows) {
   FinishBatches();
   if (admission_.changers() != rows->version) return false;
   RunAlone({.op = Op::kFind, .keys = rows->keys, .found = rows->values, .results = rows->results});
-  return CountOk(rows->results) == rows->results.size();
+  return std::all_of(rows->results.begin(), rows->results.end(),
+                     [](Result result) { return result == Result::kOk; });
 }
 
 MatchLists::Shape StoreImpl::ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const {
@@ -349,102 +341,6 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
             threads);
       });
   searches_.fetch_add(1, std::memory_order_relaxed);
-}
-
-template <class Change>
-std::uint64_t StoreImpl::ChangeWhere(const Query& query, const Change& change) {
-  const std::span<const Query> queries(&query, 1);
-  const QueryPlan plan(queries, attributes_);
-  const SearchResult found = Search(queries, {});
-  const std::uint64_t at_once =
-      std::clamp<std::uint64_t>(kRowsBytes / value_size_, 1, kChangedAtOnce);
-  std::uint64_t changed = 0;
-  for (std::uint64_t first = 0; first < found.counts[0]; first += at_once) {
-    const std::uint64_t n = std::min(at_once, found.counts[0] - first);
-    const auto keys = std::span(found.keys).subspan(first * key_size_, n * key_size_);
-    // Nobody comes between looking and changing.
-    const Admission::Alone alone(admission_);
-    health_.Check();
-    FinishBatches();
-    changed += change(FindMatching(keys, plan));
-  }
-  return changed;
-}
-
-StoreImpl::MatchingItems StoreImpl::FindMatching(std::span<const std::byte> keys,
-                                                 const QueryPlan& plan) {
-  const std::uint64_t n = keys.size() / key_size_;
-  MatchingItems items;
-  items.values.resize(n * value_size_);
-  items.keys.reserve(keys.size());
-  std::vector<Result> results(n);
-  RunAlone({.op = Op::kFind, .keys = keys, .found = items.values, .results = results});
-  for (std::uint64_t i = 0; i < n; ++i) {
-    if (results[i] != Result::kOk) continue;
-    const std::byte* const value = items.values.data() + i * value_size_;
-    plan.Ask(value, [&](std::uint32_t) {
-      const auto key = keys.subspan(i * key_size_, key_size_);
-      items.keys.insert(items.keys.end(), key.begin(), key.end());
-      std::memmove(items.values.data() + items.count++ * value_size_, value, value_size_);
-    });
-  }
-  items.values.resize(items.count * value_size_);
-  return items;
-}
-
-std::uint64_t StoreImpl::EraseWhere(const Query& query) {
-  const std::uint64_t erased =
-      ChangeWhere(query, [&](const MatchingItems& items) GPM_REQUIRES(store_state) {
-        std::vector<Result> results(items.count);
-        RunAlone({.op = Op::kErase, .keys = items.keys, .results = results});
-        return CountOk(results);
-      });
-  if (compact_below_ > 0 && erased > 0) CompactIfSparse();
-  return erased;
-}
-
-std::uint64_t StoreImpl::UpdateRowsWhere(const Query& query, const Store::RowsEditor& change) {
-  std::uint64_t without = 0;
-  const std::uint64_t updated = ChangeWhere(query, [&](MatchingItems items) GPM_REQUIRES(
-                                                       store_state) {
-    if (items.count > 0) change(items.keys, items.values);
-    std::vector<Result> results(items.count);
-    RunAlone({.op = Op::kUpdate, .keys = items.keys, .values = items.values, .results = results});
-    const std::uint64_t ok = CountOk(results);
-    without += items.count - ok;
-    return ok;
-  });
-  if (without > 0) {
-    throw Error(ErrorCode::kNoSpace,
-                fmt::format("an update by a query found no space for the new values of {} items; "
-                            "{} were changed",
-                            without, updated));
-  }
-  return updated;
-}
-
-void StoreImpl::RunAlone(const Batch& batch) {
-  if (batch.results.empty()) return;
-  InFlight in_flight(DemandOf(batch));
-  if (bound_ != nullptr && batch.op != Op::kFind) in_flight.watch = bound_->Watch(&batch, 0);
-  if (batch.op != Op::kFind) admission_.CountChanger();
-  space_.Reclaim();
-  space_.MakeRoomForSlots(in_flight.demand.most.slots);
-  in_flight.task = executor_->Prepare(batch, nullptr);
-  if (keeper_ != nullptr && batch.op != Op::kFind) keeper_->NoteChange();
-  try {
-    in_flight.task->Start({}, {}, {});
-    in_flight.progress = in_flight.task->Await();
-  } catch (...) {
-    if (in_flight.task->Touched()) admission_.SetLeftBehind();
-    throw;
-  }
-  admission_.Count(in_flight.progress);
-  admission_.CountOperations(in_flight);
-  if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
-  CarryOutRest(in_flight);
-  space_.Reclaim();
-  if (in_flight.watch != nullptr) in_flight.watch->Ended();
 }
 
 }  // namespace gpm

@@ -156,7 +156,7 @@ class StoreImpl {
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 
-  // Of a search (engine/search.cc).
+  // Of a search (engine/search.cc, engine/change_where.cc).
 
   friend class HeldItems;
   std::uint64_t ItemsNow();
@@ -179,6 +179,8 @@ class StoreImpl {
   template <class UseItems>
   bool HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t* version,
                      const UseItems& use);
+  /// Rows of values that are read or changed while batches are excluded, at most.
+  std::uint64_t RowsAtOnce() const;
   struct MatchingItems {
     std::uint64_t count = 0;
     std::vector<std::byte> keys;    ///< rows
