@@ -14,7 +14,7 @@ from ._batch import Evicted, Found, FoundOrInserted, Outcome, Ticket
 from ._errors import (BusyError, DamagedError, Error, ExistsError, GpuError, InvalidArgumentError,
                       IoError, NoSpaceError, NotFoundError, UnsupportedError)
 from ._initial import Constant, Normal, Uniform
-from ._search import Matches
+from ._search import ManyMatches, Matches
 from ._export import Export
 from ._open import create, open, open_or_create, reshard, restore
 from ._reader import Reader
@@ -22,8 +22,8 @@ from ._store import Store
 
 __all__ = [
     "BusyError", "Constant", "DamagedError", "Error", "ErrorCode", "Evicted", "ExistsError",
-    "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError", "Matches", "NoSpaceError",
-    "Normal",
+    "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError",
+    "ManyMatches", "Matches", "NoSpaceError",
     "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
     "UnsupportedError", "__version__", "create", "open", "open_or_create", "reshard", "restore",
 ]

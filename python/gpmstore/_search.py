@@ -24,6 +24,14 @@ class Matches(NamedTuple):
         return self.count > len(self.keys)
 
 
+class ManyMatches(NamedTuple):
+    """What many queries found: `counts, offsets, keys = store.search_many(...)`."""
+
+    counts: Any  # of each query, the items that match, in all: q int64
+    offsets: Any  # query i has rows offsets[i] to offsets[i + 1]: q + 1 int64; None: counts alone
+    keys: Any  # of each query in the order of their bytes: n int64, or (n, key_size) uint8; or None
+
+
 def query_text(where: Where | None, conditions: Mapping[str, Bound] | None = None) -> str:
     """A query as _core has it."""
     parts = []

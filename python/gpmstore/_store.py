@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 import weakref
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ._errors import Error, NoSpaceError
 from ._export import Export
 from ._items import Key, bytes_of, page_of
 from ._options import Path
-from ._search import Bound, Matches, Where, query_text
+from ._search import Bound, ManyMatches, Matches, Where, query_text
 
 
 class Store(Batches):
@@ -191,6 +191,39 @@ class Store(Batches):
         """
         count, keys, rows = self._core.search(query_text(where, conditions), limit, True, values)
         return Matches(keys, rows, count)
+
+    def search_many(self, attributes: Sequence[str], bounds: Array, *, keys: bool = True,
+                    limit: int | None = None, room: int | None = None,
+                    stream: Any = None) -> ManyMatches:
+        """What each of q queries matches, all as of one instant, as `search`:
+        `counts, offsets, keys = store.search_many(["session", "model"], bounds)`.
+
+        bounds: (q, 2 * len(attributes)) uint64 (int64 is taken for that), C-contiguous: of each
+        query the least and the most of each attribute, both included. On executor cuda it may be on
+        the GPU, and what is given back is there, too (torch, CuPy; of other libraries it is
+        NumPy's). keys: else `counts` alone. limit: rows of each query at most. room: keys that
+        there is room for at first, by default one a query; where there are more, it searches again.
+        """
+        q = _arrays.rows_of(bounds)
+        handle = _arrays.stream_of(bounds) if stream is None else _arrays.stream_handle(stream)
+        given = _arrays.exported(bounds, "bounds", handle)
+        counts = _arrays.empty(bounds, (q,), np.int64)
+        key_size = self._core.key_size
+        rows = q if room is None else room
+        while True:
+            offsets = found = None
+            if keys:
+                offsets = _arrays.empty(bounds, (q + 1,), np.int64)
+                found = (_arrays.empty(bounds, (rows,), np.int64) if key_size == 8 else
+                         _arrays.empty(bounds, (rows, key_size), np.uint8))
+            wanted = self._core.search_many(
+                list(attributes), given, _arrays.exported(counts, "counts", handle, True),
+                _arrays.exported(offsets, "offsets", handle, True),
+                _arrays.exported(found, "keys", handle, True), limit, handle)
+            if wanted <= rows or not keys:
+                return ManyMatches(counts, offsets, None if found is None else found[:wanted])
+            rows = wanted
+            given = _arrays.exported(bounds, "bounds", handle)
 
     def count(self, where: Where | None = None, **conditions: Bound) -> int:
         """How many items match; as `search`."""

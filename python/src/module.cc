@@ -149,6 +149,10 @@ void BindStore(nb::module_& m) {
            "changed_since"_a, "where"_a,
            nb::sig("def export(self, score_offset: int, score_bytes: int, least: int, most: int, "
                    "changed_since: str, where: str) -> Export"))
+      .def("search_many", &PyStore::SearchMany, "attributes"_a, "bounds"_a, "counts"_a,
+           "offsets"_a.none(), "keys"_a.none(), "limit"_a.none(), "stream"_a,
+           nb::sig("def search_many(self, attributes: list[str], bounds: object, counts: object, "
+                   "offsets: object, keys: object, limit: int | None, stream: int) -> int"))
       .def("search", &PyStore::Search, "query"_a, "limit"_a.none(), "keys"_a, "values"_a,
            nb::sig("def search(self, query: str, limit: int | None, keys: bool, values: bool) -> "
                    "tuple[int, object, object]"))

@@ -256,6 +256,36 @@ nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t>
                         values ? NewNumPyArray(result.values, rows, false) : nb::none());
 }
 
+std::uint64_t PyStore::SearchMany(const std::vector<std::string>& attributes, nb::handle bounds,
+                                  nb::handle counts, nb::handle offsets, nb::handle keys,
+                                  std::optional<std::uint64_t> limit, std::uintptr_t stream) {
+  const auto array = [](nb::handle given, const char* name, bool written) {
+    return given.is_none()
+               ? Array()
+               : Array(given, {.name = name, .elements = Elements::kIntegers, .written = written});
+  };
+  const Array its_bounds = array(bounds, "bounds", false);
+  its_bounds.CheckRows(its_bounds.rows(), 16 * attributes.size(),
+                       "two int64 or uint64 for each attribute");
+  const Array its_counts = array(counts, "counts", true);
+  const Array its_offsets = array(offsets, "offsets", true);
+  const Array its_keys = array(keys, "keys", true);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    Store& store = OnePool("search_many");
+    std::vector<std::uint32_t> places;
+    for (const std::string& name : attributes) {
+      places.push_back(ParseQuery(name + " = 0", store.attributes()).front().attribute);
+    }
+    Matches matches{.counts = its_counts.As<std::uint64_t>(),
+                    .offsets = its_offsets.As<std::uint64_t>(),
+                    .keys = its_keys.As<std::byte>()};
+    store.Search(QueryArray{.attributes = places, .bounds = its_bounds.As<const std::uint64_t>()},
+                 limit.value_or(SearchOptions{}.limit), &matches, reinterpret_cast<Stream>(stream));
+    return matches.rows;
+  });
+}
+
 std::uint64_t PyStore::EraseWhere(const std::string& query) {
   return WithoutGil([&] {
     const Use use(gate_, "the store");

@@ -58,6 +58,11 @@ class PyStore {
   /// @return how many match, and arrays of keys and of values, or None if they are not wanted
   nb::tuple Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
                    bool values);
+  /// @param bounds of each query least and most of each attribute @param offsets,keys None: counts
+  ///        alone are wanted @return rows that there have to be room for
+  std::uint64_t SearchMany(const std::vector<std::string>& attributes, nb::handle bounds,
+                           nb::handle counts, nb::handle offsets, nb::handle keys,
+                           std::optional<std::uint64_t> limit, std::uintptr_t stream);
   std::uint64_t EraseWhere(const std::string& query);
   /// @param values bytes of one value for all that match; or a function of n keys and n rows of
   ///        values, which are copies, that gives back other rows, or None: it has edited those

@@ -69,6 +69,38 @@ def test_attributes_that_are_fixed(path, rows):
         gpmstore.open(path, search_indexed=[1], **options)
 
 
+def test_many_queries(store, rows):
+    session, model = rows["session"].astype(np.int64), rows["model"].astype(np.int64)
+    random = np.random.default_rng(5)
+    for q in [0, 1, 300]:
+        least = random.integers(1, 20, q)
+        bounds = np.stack([least, least + random.integers(-1, 3, q), np.zeros(q, np.int64),
+                           random.integers(0, 5, q)], axis=1).astype(np.int64)
+        for limit in [None, 3]:
+            counts, offsets, keys = store.search_many(["session", "model"], bounds, limit=limit)
+            assert len(offsets) == q + 1 and offsets[0] == 0 and len(keys) == offsets[-1]
+            for i in range(q):
+                wanted = np.flatnonzero((session >= bounds[i, 0]) & (session <= bounds[i, 1])
+                                        & (model <= bounds[i, 3])).tolist()
+                wanted.sort(key=lambda k: k.to_bytes(8, "little"))
+                assert counts[i] == len(wanted)
+                assert keys[offsets[i]:offsets[i + 1]].tolist() == wanted[:limit]
+        alone = store.search_many(["session", "model"], bounds, keys=False)
+        assert alone.offsets is None and alone.keys is None
+        assert (alone.counts == counts).all()
+    assert store.search_many(("model",), bounds[:, :2].copy().view(np.uint64), room=0).keys.size > 0
+    for attributes, given, error in [
+        (["session"], bounds, gpmstore.InvalidArgumentError),
+        (["color"], bounds[:, :2].copy(), gpmstore.InvalidArgumentError),
+        ([], bounds, gpmstore.InvalidArgumentError),
+        (["session"], bounds[:, :2].astype(float), TypeError),
+        (["session"], bounds[:, :2], gpmstore.InvalidArgumentError),  # not contiguous
+        (["session"], [1, 2], TypeError),
+    ]:
+        with pytest.raises(error):
+            store.search_many(attributes, given)
+
+
 def test_a_limit(store, rows):
     all_keys, values, count = store.search(session=7)
     assert values is None
