@@ -157,8 +157,7 @@ void AttributeIndex::RemoveRow(std::uint32_t row) {
   }
 }
 
-std::unique_ptr<SearchIndex::Changes> AttributeIndex::Read(HeldItems& items,
-                                                           ThreadPool* threads) const {
+std::unique_ptr<SearchIndex::Changes> AttributeIndex::Read(HeldItems& items, ThreadPool* threads) {
   items.BringToHost();
   const std::vector<std::uint32_t> columns = ColumnsOf();
   auto changes = std::make_unique<ReadChanges>();

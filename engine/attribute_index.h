@@ -42,7 +42,7 @@ class AttributeIndex : public SearchIndex {
     return vacant_ + (next_.size() - made_rows_) > items_ / 4 + kFew;
   }
 
-  std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) const override;
+  std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) override;
   void Follow(const Changes& changes, ThreadPool* threads) override;
   void Drop(std::uint32_t attribute) override;
   std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,

@@ -38,7 +38,12 @@ KeptIndex::KeptIndex(std::uint64_t budget, std::uint32_t key_size,
     : budget_(budget),
       key_size_(key_size),
       attributes_(attributes),
-      fixed_(MaskOf(fixed, attributes)) {}
+      fixed_(MaskOf(fixed, attributes)) {
+  if (fixed_ != 0 && !enabled()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "search_indexed: there is no index, as search_index_bytes is 0");
+  }
+}
 
 KeptIndex::Mask KeptIndex::AskedBy(std::span<const Query> queries) {
   Mask asked = 0;

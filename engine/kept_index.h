@@ -52,7 +52,7 @@ class KeptIndex {
 
   /// @param budget bytes of index and log, at most; 0: there is none @param attributes outlive it
   /// @param fixed names of attributes (OpenOptions::search_indexed)
-  /// @throws Error(kInvalidArgument) there is no attribute of such a name
+  /// @throws Error(kInvalidArgument) there is no attribute of such a name, or no index
   KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes,
             std::span<const std::string> fixed);
 

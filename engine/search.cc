@@ -174,9 +174,12 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
         asked, true,
         [&](const SearchIndex& index) {
           ThreadPool threads(ThreadsFor(queries.size() * kItemsForQuery));
-          const auto matched = index.Ask(queries, true, limit, &threads);
-          if (matched->offsets().back() > RowsAtOnce()) return;
-          found.emplace(*matched, index.version(), key_size_, value_size_, &threads);
+          const auto counted = index.Ask(queries, false, limit, &threads);
+          std::uint64_t wanted = 0;
+          for (const std::uint64_t count : counted->counts()) wanted += std::min(count, limit);
+          if (wanted > RowsAtOnce()) return;
+          found.emplace(*index.Ask(queries, true, limit, &threads), index.version(), key_size_,
+                        value_size_, &threads);
         },
         look_at_all);
     if (found && FindValues(&*found)) {

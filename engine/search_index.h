@@ -56,9 +56,9 @@ class SearchIndex {
   struct Changes {
     virtual ~Changes() = default;
   };
-  /// Reads what Follow wants of the values of changed items, while others ask.
+  /// Reads what Follow wants of the values of changed items, while others ask; Follow is next.
   /// @param items HeldItems::of_logged, of a log that began at `version`; they outlive it
-  virtual std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) const = 0;
+  virtual std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) = 0;
   /// Brings it to that state. @throws Error(kGpu), std::bad_alloc; then it is of no use any more
   virtual void Follow(const Changes& changes, ThreadPool* threads) = 0;
   /// An attribute is indexed no more.

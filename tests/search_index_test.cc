@@ -465,6 +465,10 @@ TEST_F(SearchIndexBudgetTest, AnAttributeIsFixed) {
   const std::string path = NewPath();
   EXPECT_EQ(ErrorOf([&] { Store::Create(path, SearchedShape(8, 40), open); }),
             ErrorCode::kInvalidArgument);
+  open.search_indexed = {"model"};
+  open.search_index_bytes = 0;
+  EXPECT_EQ(ErrorOf([&] { Store::Create(NewPath(), SearchedShape(8, 40), open); }),
+            ErrorCode::kInvalidArgument);
 }
 
 TEST_F(SearchIndexBudgetTest, WhatWasAskedForTheLongestAgoHasNoRoom) {

@@ -75,6 +75,15 @@ TEST_F(SearchTest, AnArrayOfQueriesOfABadShape) {
   EXPECT_EQ(ErrorOf([&] { search({0}, 4); }), ErrorCode::kInvalidArgument);  // two, of one count
   EXPECT_EQ(ErrorOf([&] { search(std::vector<std::uint32_t>(9), 0); }),
             ErrorCode::kInvalidArgument);
+  // (Nothing of an array that is too long is looked at.)
+  const std::vector<std::uint32_t> one{0};
+  Matches matches{.counts = counts};
+  EXPECT_EQ(ErrorOf([&] {
+              store.store().Search(
+                  {.attributes = one, .bounds = {bounds.data(), std::size_t{1} << 32}}, kAllOnes,
+                  &matches);
+            }),
+            ErrorCode::kInvalidArgument);
   EXPECT_EQ(counts[0], 99u);
   search({kSession, kSession}, 4);  // both have to be met
   EXPECT_EQ(counts[0], PlainScan({{.attribute = kSession, .most = 5}}, store.store().attributes(),

@@ -156,7 +156,7 @@ struct OpenOptions {
   /// 0: each search looks at all items (docs/SEARCH.md).
   std::uint64_t search_index_bytes = 0;
   /// Names of attributes that are indexed from the first search of one of them on, and before all
-  /// others; else which are follows the searches.
+  /// others; else which are follows the searches. Only with search_index_bytes.
   std::vector<std::string> search_indexed{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the

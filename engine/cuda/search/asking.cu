@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <bit>
-#include <cstring>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+#include <cub/device/device_select.cuh>
 
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/asking.h"
@@ -18,6 +20,14 @@ constexpr std::uint64_t kRowsAtOnce = std::uint64_t{1} << 22;
 
 std::uint32_t BitsFor(std::uint64_t numbers) {
   return static_cast<std::uint32_t>(std::max(1, static_cast<int>(std::bit_width(numbers - 1))));
+}
+
+void FetchNumbers(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to,
+                  cudaStream_t stream) {
+  if (count == 0) return;
+  CheckCuda(cudaMemcpyAsync(to, from, 8 * count, cudaMemcpyDeviceToHost, stream),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
 }
 
 }  // namespace
@@ -51,7 +61,6 @@ Asking::Asking(DeviceMemory* memory)
       library_(memory),
       sums_(memory) {
   sums_.Reserve(1);
-  static_assert(sizeof(SearchSums) <= sizeof(Told));
 }
 
 void Asking::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(FindCandidates)); }
@@ -67,13 +76,11 @@ const std::uint64_t* Asking::Bounds(const std::uint64_t* bounds, std::uint64_t c
 }
 
 SearchSums Asking::ReadSums(cudaStream_t stream) {
-  CheckCuda(cudaMemcpyAsync(told_->words, sums_.data(), sizeof(SearchSums), cudaMemcpyDeviceToHost,
+  CheckCuda(cudaMemcpyAsync(told_.get(), sums_.data(), sizeof(SearchSums), cudaMemcpyDeviceToHost,
                             stream),
             "cudaMemcpyAsync to the host");
   CheckCuda(cudaStreamSynchronize(stream), "a search");
-  SearchSums sums;
-  std::memcpy(&sums, told_->words, sizeof sums);
-  return sums;
+  return *told_.get();
 }
 
 void Asking::KeepRows(std::uint64_t rows, std::uint64_t kept, cudaStream_t stream) {
@@ -156,10 +163,7 @@ std::uint64_t Asking::AnswerAll(const Call& call, const SearchSums& sums) {
     return AnswerGroup(call, 0, call.count, 0, sums.candidates, 0, unordered);
   }
   std::vector<std::uint64_t> begins(call.count + 1);
-  CheckCuda(cudaMemcpyAsync(begins.data(), begins_.data(), 8 * begins.size(),
-                            cudaMemcpyDeviceToHost, call.stream),
-            "cudaMemcpyAsync to the host");
-  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  FetchNumbers(begins_.data(), begins.size(), begins.data(), call.stream);
   std::uint64_t rows = 0;
   for (std::uint64_t first = 0; first < call.count;) {
     const auto behind = std::upper_bound(begins.begin() + static_cast<std::ptrdiff_t>(first) + 1,
@@ -213,11 +217,7 @@ std::uint64_t Asking::AnswerGroup(const Call& call, std::uint64_t first, std::ui
                                          offsets + 1, static_cast<int>(queries), stream);
   });
   std::uint64_t rows = 0;
-  CheckCuda(
-      cudaMemcpyAsync(told_->words, offsets + queries, sizeof rows, cudaMemcpyDeviceToHost, stream),
-      "cudaMemcpyAsync to the host");
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
-  std::memcpy(&rows, told_->words, sizeof rows);
+  FetchNumbers(offsets + queries, 1, &rows, stream);
   const bool keeps = call.places.keys == nullptr;
   if (keeps) KeepRows(rows, before, stream);
   LaunchFor(
@@ -272,14 +272,6 @@ class Borrowed {
   const DeviceIndex& index_;
   std::unique_ptr<Asking> asking_;
 };
-
-void FetchNumbers(const std::uint64_t* from, std::uint64_t count, std::uint64_t* to,
-                  cudaStream_t stream) {
-  if (count == 0) return;
-  CheckCuda(cudaMemcpyAsync(to, from, 8 * count, cudaMemcpyDeviceToHost, stream),
-            "cudaMemcpyAsync to the host");
-  CheckCuda(cudaStreamSynchronize(stream), "a search");
-}
 
 /// What queries in host memory match.
 class DeviceRows : public MatchedRows {

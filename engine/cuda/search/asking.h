@@ -91,10 +91,6 @@ class Asking {
   SearchSums ReadSums(cudaStream_t stream);
   void KeepRows(std::uint64_t rows, std::uint64_t kept, cudaStream_t stream);
 
-  struct Told {
-    std::uint64_t words[8];
-  };
-
   DeviceMemory* const memory_;
   CudaStream stream_;
   DeviceArray<std::uint64_t> bounds_, begins_, counts_, offsets_, found_counts_, starts_, capped_;
@@ -106,7 +102,7 @@ class Asking {
   DeviceArray<std::byte> keys_;
   DeviceArray<std::byte> library_;  ///< temporary storage of CUB
   DeviceArray<SearchSums> sums_;
-  PinnedBox<Told> told_;
+  PinnedBox<SearchSums> told_;
 };
 
 }  // namespace gpm

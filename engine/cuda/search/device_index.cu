@@ -53,7 +53,6 @@ __global__ void FindPlaces(const __grid_constant__ SearchTiers tiers, std::uint3
 /// What was read of changed items.
 struct DeviceIndex::ReadChanges : Changes {
   const CudaTableCopy* copy = nullptr;
-  const StagedItems* found = nullptr;
   std::uint64_t version = 0;
 };
 
@@ -81,8 +80,8 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
     : SearchIndex(version, shape.mask),
       executor_(executor),
       memory_(memory),
-      builder_(std::make_unique<TierBuilder>(memory, shape, executor.cells_base())),
-      found_(std::make_unique<StagedItems>(memory)),
+      builder_(memory, shape, executor.cells_base()),
+      found_(memory),
       base_(memory),
       delta_(memory),
       next_delta_(memory),
@@ -114,7 +113,7 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
 DeviceIndex::~DeviceIndex() = default;
 
 void DeviceIndex::SetViews() {
-  tiers_.key_words = builder_->shape().key_words;
+  tiers_.key_words = builder_.shape().key_words;
   tiers_.base = base_.View();
   tiers_.base.dead = dead_bits_.data();
   tiers_.delta = delta_.View();
@@ -122,7 +121,7 @@ void DeviceIndex::SetViews() {
 }
 
 std::uint64_t DeviceIndex::bytes() const {
-  return base_.bytes() + delta_.bytes() + next_delta_.bytes() + merged_.bytes() + found_->bytes() +
+  return base_.bytes() + delta_.bytes() + next_delta_.bytes() + merged_.bytes() + found_.bytes() +
          stay_.size() + 4 * kept_.size() + 4 * (dead_bits_.size() + places_.size());
 }
 
@@ -131,22 +130,20 @@ bool DeviceIndex::IsWorn() const {
   return dead_ + delta_.rows > items / kShareWorn + kFewRows;
 }
 
-std::unique_ptr<SearchIndex::Changes> DeviceIndex::Read(HeldItems& items, ThreadPool*) const {
+std::unique_ptr<SearchIndex::Changes> DeviceIndex::Read(HeldItems& items, ThreadPool*) {
   const CurrentDevice current = executor_.Activate();
   auto changes = std::make_unique<ReadChanges>();
   changes->copy = static_cast<const CudaTableCopy*>(&items.copy());
-  changes->found = found_.get();
   changes->version = items.version();
-  builder_->Stage(*changes->copy, mask_, found_.get());
-  builder_->Await();
+  builder_.Stage(*changes->copy, mask_, &found_);
+  builder_.Await();
   return changes;
 }
 
 void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
   const CurrentDevice current = executor_.Activate();
   const auto& changes = static_cast<const ReadChanges&>(read);
-  const StagedItems& found = *changes.found;
-  const cudaStream_t stream = builder_->stream();
+  const cudaStream_t stream = builder_.stream();
   const std::uint32_t words = tiers_.key_words;
 
   // What was logged is forgotten.
@@ -161,40 +158,40 @@ void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
   std::uint64_t died = 0;
   CheckCuda(cudaMemcpyAsync(&died, died_.data(), sizeof died, cudaMemcpyDeviceToHost, stream),
             "cudaMemcpyAsync to the host");
-  builder_->Await();
+  builder_.Await();
   dead_ += died;
-  const std::uint32_t kept = builder_->Select(stay_.data(), delta_.rows, &kept_);
+  const std::uint32_t kept = builder_.Select(stay_.data(), delta_.rows, &kept_);
 
   // What stays, and what was found.
-  IndexShape shape = builder_->shape();
+  IndexShape shape = builder_.shape();
   shape.mask = mask_;
-  merged_.Reserve(std::uint64_t{kept} + found.count, shape);
+  merged_.Reserve(std::uint64_t{kept} + found_.count, shape);
   const auto append = [&](auto* to, const auto* from, std::uint64_t count) {
     if (count == 0) return;
     CheckCuda(cudaMemcpyAsync(to, from, count * sizeof *to, cudaMemcpyDeviceToDevice, stream),
               "cudaMemcpyAsync");
   };
-  builder_->Restage(delta_, mask_, kept_, kept, &merged_);
-  append(merged_.keys.data() + std::uint64_t{kept} * words, found.keys.data(),
-         std::uint64_t{found.count} * words);
+  builder_.Restage(delta_, mask_, kept_, kept, &merged_);
+  append(merged_.keys.data() + std::uint64_t{kept} * words, found_.keys.data(),
+         std::uint64_t{found_.count} * words);
   for (std::uint32_t a = 0; a < shape.attributes.size(); ++a) {
     if ((mask_ >> a & 1) == 0) continue;
-    append(merged_.numbers[a].data() + kept, found.numbers[a].data(), found.count);
+    append(merged_.numbers[a].data() + kept, found_.numbers[a].data(), found_.count);
   }
 
-  builder_->Build(merged_, mask_, true, &next_delta_);
+  builder_.Build(merged_, mask_, true, &next_delta_);
   std::swap(delta_, next_delta_);
   places_.Reserve(delta_.rows);
   SetViews();
   LaunchFor("FindPlaces", delta_.rows, stream, FindPlaces, tiers_, places_.data());
-  builder_->Await();
+  builder_.Await();
   version_ = changes.version;
 }
 
 void DeviceIndex::Drop(std::uint32_t attribute) {
   const CurrentDevice current = executor_.Activate();
   for (TierArrays* tier : {&base_, &delta_, &next_delta_}) tier->Drop(attribute);
-  for (StagedItems* items : {&merged_, found_.get()}) {
+  for (StagedItems* items : {&merged_, &found_}) {
     items->numbers[attribute] = DeviceArray<std::uint64_t>();
   }
   mask_ &= ~(Mask{1} << attribute);

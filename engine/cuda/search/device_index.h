@@ -37,7 +37,7 @@ class DeviceIndex : public SearchIndex {
   std::uint64_t bytes() const override;
   /// Searches look at many dead rows, or follow a large delta.
   bool IsWorn() const override;
-  std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) const override;
+  std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) override;
   void Follow(const Changes& changes, ThreadPool* threads) override;
   void Drop(std::uint32_t attribute) override;
   std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,
@@ -59,9 +59,9 @@ class DeviceIndex : public SearchIndex {
 
   CudaExecutor& executor_;
   DeviceMemory* const memory_;
-  /// Of what follows, kept from one time to the next; by who has the turn (Snapshots::Turn).
-  const std::unique_ptr<TierBuilder> builder_;
-  const std::unique_ptr<StagedItems> found_;
+  // Of Read and Follow, kept from one time to the next: who asks does not look there.
+  TierBuilder builder_;
+  StagedItems found_;
   std::uint64_t dead_ = 0;  ///< rows of the base
   TierArrays base_;
   TierArrays delta_;

@@ -2,9 +2,6 @@
 #define GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_
 
 #include <algorithm>
-#include <cub/device/device_radix_sort.cuh>
-#include <cub/device/device_scan.cuh>
-#include <cub/device/device_select.cuh>
 
 #include "engine/cuda/executor.h"
 #include "engine/cuda/kernels/sort.cuh"

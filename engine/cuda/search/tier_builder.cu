@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_select.cuh>
 
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/tier_builder.h"
