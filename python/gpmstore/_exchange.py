@@ -30,7 +30,7 @@ class Exchange(Protocol):
 
     def leave(self, why: str) -> None:
         """This rank takes no further part, so that what the others call soon raises. Called once;
-        `why` is empty when the store was closed."""
+        `why` is empty when the store was closed, or could not be opened."""
 
 
 def _distributed() -> Any:
@@ -77,6 +77,8 @@ class TorchExchange:
                 raise InvalidArgumentError("init_method: torch.distributed is initialized already")
             if group is None:
                 group = distributed.new_group(backend="gloo", timeout=wait)
+            elif distributed.get_rank(group) < 0:
+                raise InvalidArgumentError("group: this rank is none of it")
             elif distributed.get_backend(group) != "gloo":
                 raise UnsupportedError(
                     f"group: its backend is {distributed.get_backend(group)}, and the bytes go by "
@@ -91,8 +93,6 @@ class TorchExchange:
         self._group = group
         self.rank: int = distributed.get_rank(group)
         self.ranks: int = distributed.get_world_size(group)
-        if self.rank < 0:
-            raise InvalidArgumentError("group: this rank is none of it")
 
     @property
     def device(self) -> int | None:

@@ -233,10 +233,10 @@ def _store(make: Callable[[str, Any, dict[str, Any], float], _core.DistributedSt
             options.setdefault("device", device)
         if nccl is None:
             nccl = _core.NCCL and device is not None and options.get("executor") != "cpu"
-        seconds = getattr(exchange, "timeout", 60.0) if nccl else 0.0
         log = prepared(options)
         path = os.fspath(folder)
-        return DistributedStore(make(path, exchange, options, seconds), path, log)
     except BaseException:
-        exchange.leave("the store was not opened")
+        exchange.leave("")  # for which the others would wait
         raise
+    seconds = getattr(exchange, "timeout", 60.0) if nccl else 0.0
+    return DistributedStore(make(path, exchange, options, seconds), path, log)

@@ -30,29 +30,32 @@ constexpr bool kHasNccl = false;
 using MakeStore = DistributedStore (*)(const std::string& folder, std::unique_ptr<Exchange>,
                                        const Options&);
 
-/// The exchange of an object, which with NCCL takes arrays in the memory of this rank's GPU.
-/// @param nccl_seconds until a rank that does not come is given up; 0: without NCCL
-std::unique_ptr<Exchange> ExchangeOf(nb::object object, const Options& options,
-                                     double nccl_seconds) {
-  auto exchange = std::make_unique<PyExchange>(std::move(object));
-  if (nccl_seconds == 0) return exchange;
+/// With NCCL, an exchange that takes arrays in the memory of this rank's GPU.
+/// @param seconds until a rank that does not come is given up
+std::unique_ptr<Exchange> OverNccl(std::unique_ptr<Exchange> exchange, int device, double seconds) {
 #ifdef GPM_PYTHON_NCCL
-  const nb::gil_scoped_release released;
-  return MakeNcclExchange(std::move(exchange), options.open.device,
-                          std::chrono::milliseconds(static_cast<std::int64_t>(nccl_seconds * 1e3)));
+  return MakeNcclExchange(std::move(exchange), device,
+                          std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
 #else
-  static_cast<void>(options);
+  static_cast<void>(exchange);
+  static_cast<void>(device);
+  static_cast<void>(seconds);
   throw Error(ErrorCode::kUnsupported,
-              "nccl: this package was built without NCCL; build it where NCCL and a CUDA compiler "
-              "are, with -DGPM_NCCL=ON");
+              "nccl: this package was built without NCCL; build it with -DGPM_NCCL=ON where NCCL "
+              "and a CUDA compiler are");
 #endif
 }
 
+/// @param nccl_seconds 0: without NCCL
 PyDistributed* Make(MakeStore make, bool creates, const std::string& folder, nb::object object,
                     const nb::dict& given, double nccl_seconds) {
+  // First, as this rank leaves the others with it when anything is wrong.
+  std::unique_ptr<Exchange> exchange = std::make_unique<PyExchange>(std::move(object));
   const Options options = OptionsOf(given, creates);
-  std::unique_ptr<Exchange> exchange = ExchangeOf(std::move(object), options, nccl_seconds);
   const nb::gil_scoped_release released;
+  if (nccl_seconds > 0) {
+    exchange = OverNccl(std::move(exchange), options.open.device, nccl_seconds);
+  }
   return new PyDistributed(make(folder, std::move(exchange), options));
 }
 

@@ -3,8 +3,11 @@
 import multiprocessing
 import multiprocessing.connection
 import os
+import threading
 import time
 import traceback
+
+from gpmstore.distributed import TorchExchange
 
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE = 120.0  # seconds until a test gives up processes
@@ -18,16 +21,14 @@ class PipeExchange:
         self.ranks = len(pipes)
         self.timeout = timeout
         self._pipes = pipes  # of each other rank
-        self.left = []  # why it had to leave, each time
 
     def all_to_all(self, send, receive):
         receive[self.rank][:] = send[self.rank]
-        missing = [peer for peer in range(self.ranks) if peer != self.rank]
+        others = [peer for peer in range(self.ranks) if peer != self.rank]
         # (A part that is larger than a pipe's buffer waits until it is read.)
-        parts = {peer: [bytes(send[peer])] for peer in missing}
-        writes = [threading_send(self._pipes[peer], parts[peer][0]) for peer in missing]
+        writes = [_sending(self._pipes[peer], bytes(send[peer])) for peer in others]
         deadline = time.monotonic() + self.timeout
-        for peer in missing:
+        for peer in others:
             if not self._pipes[peer].poll(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError(f"rank {peer} has not come for {self.timeout} s")
             try:
@@ -41,15 +42,12 @@ class PipeExchange:
             write.join()
 
     def leave(self, why):
-        self.left.append(why)
         for pipe in self._pipes:
             if pipe is not None:
                 pipe.close()
 
 
-def threading_send(pipe, part):
-    import threading
-
+def _sending(pipe, part):
     def send():
         try:
             pipe.send_bytes(part)
@@ -59,13 +57,6 @@ def threading_send(pipe, part):
     thread = threading.Thread(target=send, daemon=True)
     thread.start()
     return thread
-
-
-def torch_exchange(rank, ranks, meeting, timeout):
-    from gpmstore.distributed import TorchExchange
-
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return TorchExchange(init_method=f"file://{meeting}", rank=rank, ranks=ranks, timeout=timeout)
 
 
 def _work(rank, make, work, arguments, answers):
@@ -93,7 +84,9 @@ class _Torch:
         self.timeout = timeout
 
     def __call__(self, rank):
-        return torch_exchange(rank, self.ranks, self.meeting, self.timeout)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        return TorchExchange(init_method=f"file://{self.meeting}", rank=rank, ranks=self.ranks,
+                             timeout=self.timeout)
 
 
 def run(kind, ranks, folder, work, *arguments, timeout=60.0):
