@@ -8,10 +8,21 @@
 #include <thread>
 
 #include "gpmstore/error.h"
+#include "pm/memory_nodes.h"
 #include "shard/manifest.h"
 #include "table/hash.h"
 
 namespace gpm {
+
+namespace {
+
+int NodeNear(int device) {
+  const MemoryNodes& nodes = MemoryNodes::Here();
+  const int node = nodes.WithMemory().size() < 2 ? -1 : nodes.NodeOfGpu(device);
+  return node < 0 ? kMemoryAnywhere : node;
+}
+
+}  // namespace
 
 std::uint64_t ShareOfItems(std::uint64_t items, std::uint32_t shards) {
   if (shards == 1 || items == 0) return items;
@@ -40,6 +51,10 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
       return options.devices[i % options.devices.size()];
     };
     share.device = device_of(shard);
+    // Its pool lies next to it, also if it is made by executor cpu.
+    if (open.executor == ExecutorKind::kCpu && open.memory_node == kMemoryNearGpu) {
+      share.memory_node = NodeNear(share.device);
+    }
     beside = 0;
     for (std::uint32_t i = 0; i < shards; ++i) beside += device_of(i) == share.device;
   }

@@ -1,0 +1,59 @@
+#include "pm/memory_nodes.h"
+
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <string>
+
+#include "pm/gpu_host.h"
+
+namespace gpm {
+namespace {
+
+const MemoryNodes* replaced = nullptr;
+
+constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
+constexpr std::size_t kMaxNodes = 1024;
+
+}  // namespace
+
+std::vector<int> MemoryNodes::WithMemory() const {
+  // Such as "0-1,4".
+  std::ifstream file("/sys/devices/system/node/has_memory");
+  std::vector<int> nodes;
+  for (int first = 0; file >> first;) {
+    int last = first;
+    if (file.peek() == '-') file.get() && file >> last;
+    for (int node = first; node <= last; ++node) nodes.push_back(node);
+    if (file.peek() == ',') file.get();
+  }
+  return nodes.empty() ? std::vector<int>{0} : nodes;
+}
+
+int MemoryNodes::NodeOfGpu(int device) const {
+  const std::string bus = GpuBusId(device);
+  int node = -1;  // what the system says, too, where it does not know
+  if (!bus.empty()) std::ifstream("/sys/bus/pci/devices/" + bus + "/numa_node") >> node;
+  return node;
+}
+
+bool MemoryNodes::Prefer(void* address, std::size_t bytes, int node) const {
+  if (node < 0 || static_cast<std::size_t>(node) >= kMaxNodes) return false;
+  std::array<unsigned long, kMaxNodes / kWordBits> mask{};
+  const auto bit = static_cast<std::size_t>(node);
+  mask[bit / kWordBits] = 1ul << (bit % kWordBits);
+  // (The kernel takes one bit less than it is told.)
+  return syscall(SYS_mbind, address, bytes, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, 0) == 0;
+}
+
+const MemoryNodes& MemoryNodes::Here() {
+  static const MemoryNodes here;
+  return replaced != nullptr ? *replaced : here;
+}
+
+void MemoryNodes::Replace(const MemoryNodes* nodes) { replaced = nodes; }
+
+}  // namespace gpm
