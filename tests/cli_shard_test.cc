@@ -103,7 +103,7 @@ TEST_F(CliShardTest, DevicesThatCantBeAreRefused) {
       "replay --run " GPM_TEST_DATA "/workloada.run.txt.gz --shards 2 --pool " + makes};
   for (const std::string& command : commands) {
     for (const char* list :
-         {"''", "a", "0,", ",0", "0,,0", "-1", "'0 0'", "1.5", "0x1", "'0;1'", "99999999999"}) {
+         {"' '", "a", "0,", ",0", "0,,0", "-1", "'0 0'", "1.5", "0x1", "'0;1'", "99999999999"}) {
       ExpectRefused(command + " --devices=" + list, "must be numbers of CUDA devices");
     }
     const int there = GpuCount();

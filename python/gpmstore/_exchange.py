@@ -41,8 +41,8 @@ def _distributed() -> Any:
             "torch is not installed, by which ranks meet; install torch, or give an exchange of "
             "your own (gpmstore.distributed.Exchange)") from error
     if not distributed.is_available():
-        raise UnsupportedError("this build of torch has no torch.distributed; install one that has, "
-                               "or give an exchange of your own")
+        raise UnsupportedError("this build of torch has no torch.distributed; install one that "
+                               "has, or give an exchange of your own")
     return distributed
 
 
@@ -54,8 +54,8 @@ class TorchExchange:
     "file:///shared/folder/name" or "tcp://host:port", and `rank` and `ranks` which one this is;
     torch.distributed stays initialized, with gloo, when the store is closed.
 
-    group: a process group of gloo, of which this rank is one; it is used for nothing else meanwhile.
-    By default a new one, of all ranks. timeout: seconds that a rank is waited for.
+    group: a process group of gloo, of which this rank is one; it is used for nothing else
+    meanwhile. By default a new one, of all ranks. timeout: seconds that a rank is waited for.
     """
 
     def __init__(self, group: Any = None, *, init_method: str | None = None,

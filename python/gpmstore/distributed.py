@@ -1,6 +1,6 @@
 """A store that several processes have open together, one a GPU or one a machine.
 
-    # torchrun --nproc-per-node 4 program.py
+    # One of the processes that torchrun started:
     from gpmstore import distributed
 
     with distributed.open_or_create("/dev/shm/rows", value_size=128, shards=8) as store:
@@ -55,8 +55,8 @@ class DistributedStore(Calls):
     Calls that are collective are made by all ranks, in the same order. Each rank gives arrays of
     its own, of any length, also 0: all parts together are one batch. Operations on one key take
     effect in the order of the ranks, and of one rank's in the order of its part. Parts may be of
-    different kinds (one rank finds what another inserts). When a call returns, on any rank, all that
-    all of them asked for is durable as far as the medium promises.
+    different kinds (one rank finds what another inserts). When a call returns, on any rank, all
+    that they asked for is durable as far as the medium promises.
 
     Arrays are as a `Store`'s: NumPy's, or torch's and others'; those on a GPU where NCCL joins the
     ranks (`open`), in the order of the default stream.
@@ -67,8 +67,8 @@ class DistributedStore(Calls):
     the timeout) only `close` is of use, on all ranks; each operation of the batch has happened or
     not. What the shards have is sound, and the store can be opened again.
 
-    One thread at a time uses it: a call beside another is a `BusyError`, and so is one from within a
-    `for_each` or a log. It belongs to the process that opened it.
+    One thread at a time uses it: a call beside another is a `BusyError`, and so is one from within
+    a `for_each` or a log. It belongs to the process that opened it.
     """
 
     def __init__(self, core: _core.DistributedStore, path: str, log: object = None) -> None:
@@ -152,7 +152,6 @@ class DistributedStore(Calls):
         """Collective. n booleans: which of n keys are there."""
         return self._find(self._run, keys, False, None, None, None).found
 
-    @_collective
     def reserve(self, items: int) -> None:
         """Collective. Makes room for `items` items in all, on all ranks together. Raises
         NoSpaceError."""
@@ -193,7 +192,8 @@ def create(folder: Path, key_size: int = 8, value_size: int = 128, *, shards: in
     """Collective. Rank 0 creates a store over `shards` pools, and all ranks open it.
 
     folder: one that does not exist, or is empty, and that all ranks reach by this name. shards: at
-    least as many as there are ranks; rank r of n gets those from r * shards // n on. Else as `open`.
+    least as many as there are ranks; rank r of n gets those from r * shards // n on. The rest is as
+    in `open`.
     """
     return _store(_core.create_distributed, folder, exchange, nccl,
                   {"key_size": key_size, "value_size": value_size, "shards": shards, **options})
@@ -214,10 +214,11 @@ def open(folder: Path, *, exchange: Exchange | None = None, nccl: bool | None = 
     with `shards`. Any number of ranks does, up to that of the shards.
 
     exchange: what joins the ranks, and belongs to the store from now on; by default
-    `TorchExchange()`, for processes that torchrun started. nccl: arrays on GPUs are taken, and go by
-    NCCL: the package was built with it, and each rank has a GPU of its own; by default where that
-    was built, the executor is not cpu, and torchrun's LOCAL_RANK says which GPU it is. options:
-    those of `OpenOptions`, for this rank's shards together; `device` is by default that GPU.
+    `TorchExchange()`, for processes that torchrun started. nccl: arrays on GPUs are taken, and go
+    by NCCL: the package was built with it, and each rank has a GPU of its own; by default where
+    that was built, the executor is not cpu, and torchrun's LOCAL_RANK says which GPU it is.
+    options: those of `OpenOptions`, for this rank's shards together; `device` is by default that
+    GPU.
     """
     return _store(_core.open_distributed, folder, exchange, nccl, dict(options))
 
