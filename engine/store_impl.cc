@@ -62,19 +62,21 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log*
 
 /// The node that a pool's pages are to be of; -1: any.
 int ChooseMemoryNode(const OpenOptions& open) {
+  const bool near_gpu = open.memory_node == kMemoryNearGpu;
   if (open.memory_node == kMemoryAnywhere) return -1;
+  if (near_gpu && open.executor == ExecutorKind::kCpu) return -1;
   const MemoryNodes& nodes = MemoryNodes::Here();
   const std::vector<int> there = nodes.WithMemory();
   const auto is_there = [&](int node) {
     return std::find(there.begin(), there.end(), node) != there.end();
   };
-  if (open.memory_node != kMemoryNearGpu) {
+  if (!near_gpu) {
     if (is_there(open.memory_node)) return open.memory_node;
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("memory_node: {}; the machine's memory has the nodes {}",
                             open.memory_node, fmt::join(there, ", ")));
   }
-  if (there.size() < 2 || open.executor == ExecutorKind::kCpu) return -1;
+  if (there.size() < 2) return -1;
   const int near = nodes.NodeOfGpu(open.device);
   return is_there(near) ? near : -1;
 }

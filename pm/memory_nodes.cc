@@ -18,9 +18,7 @@ const MemoryNodes* replaced = nullptr;
 constexpr std::size_t kWordBits = 8 * sizeof(unsigned long);
 constexpr std::size_t kMaxNodes = 1024;
 
-}  // namespace
-
-std::vector<int> MemoryNodes::WithMemory() const {
+std::vector<int> ReadNodes() {
   // Such as "0-1,4".
   std::ifstream file("/sys/devices/system/node/has_memory");
   std::vector<int> nodes;
@@ -31,6 +29,13 @@ std::vector<int> MemoryNodes::WithMemory() const {
     if (file.peek() == ',') file.get();
   }
   return nodes.empty() ? std::vector<int>{0} : nodes;
+}
+
+}  // namespace
+
+std::vector<int> MemoryNodes::WithMemory() const {
+  static const std::vector<int> nodes = ReadNodes();
+  return nodes;
 }
 
 int MemoryNodes::NodeOfGpu(int device) const {

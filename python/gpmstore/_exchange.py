@@ -12,7 +12,10 @@ from ._errors import InvalidArgumentError, IoError, UnsupportedError
 
 class Exchange(Protocol):
     """What joins ranks: any object with these serves. All ranks make the same calls, in the same
-    order, each by one thread at a time."""
+    order, each by one thread at a time.
+
+    It may also have a `device`, this rank's GPU, and a `timeout`, for which NCCL waits then.
+    """
 
     rank: int  # of this process, from 0
     ranks: int  # in all
@@ -109,7 +112,8 @@ class TorchExchange:
             raise IoError("this rank has left")
         receive[self.rank][:] = send[self.rank]
         # Each rank begins with another one.
-        begin, works, peer = self._begin, [], self.rank
+        begin, peer = self._begin, self.rank
+        works: list[tuple[int, Any]] = []
         deadline = time.monotonic() + self.timeout
         try:
             for step in range(1, self.ranks):
@@ -129,7 +133,7 @@ class TorchExchange:
             works.clear()  # which refer to the memory
 
     @staticmethod
-    def _begin(works: list[Any], call: Any, part: memoryview, peer: int) -> None:
+    def _begin(works: list[tuple[int, Any]], call: Any, part: memoryview, peer: int) -> None:
         if len(part) == 0:
             return
         import torch

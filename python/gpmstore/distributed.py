@@ -186,26 +186,26 @@ class DistributedStore(Calls):
         return f"{super().__repr__()[:-1]}, rank {self.rank} of {self.ranks}>"
 
 
-def create(folder: Path, key_size: int = 8, value_size: int = 128, *, shards: int,
+def create(folder: Path, key_size: int = 8, value_size: int = 128, *,
            exchange: Exchange | None = None, nccl: bool | None = None,
            **options: Unpack[CreateOptions]) -> DistributedStore:
     """Collective. Rank 0 creates a store over `shards` pools, and all ranks open it.
 
-    folder: one that does not exist, or is empty, and that all ranks reach by this name. shards: at
-    least as many as there are ranks; rank r of n gets those from r * shards // n on. The rest is as
-    in `open`.
+    folder: one that does not exist, or is empty, and that all ranks reach by this name. options:
+    those of `CreateOptions`; `shards` has to be given, at least as many as there are ranks: rank r
+    of n gets those from r * shards // n on. The rest is as in `open`.
     """
     return _store(_core.create_distributed, folder, exchange, nccl,
-                  {"key_size": key_size, "value_size": value_size, "shards": shards, **options})
+                  {"key_size": key_size, "value_size": value_size, **options})
 
 
-def open_or_create(folder: Path, key_size: int = 8, value_size: int = 128, *, shards: int,
+def open_or_create(folder: Path, key_size: int = 8, value_size: int = 128, *,
                    exchange: Exchange | None = None, nccl: bool | None = None,
                    **options: Unpack[CreateOptions]) -> DistributedStore:
     """Collective. Opens the store if rank 0 finds one, which must have these sizes and as many
     shards, and else creates it. Else as `create`."""
     return _store(_core.open_or_create_distributed, folder, exchange, nccl,
-                  {"key_size": key_size, "value_size": value_size, "shards": shards, **options})
+                  {"key_size": key_size, "value_size": value_size, **options})
 
 
 def open(folder: Path, *, exchange: Exchange | None = None, nccl: bool | None = None,

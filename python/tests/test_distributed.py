@@ -277,6 +277,11 @@ def work_more_ranks(exchange, folder):
     return not os.path.exists(os.path.join(folder, "store"))
 
 
+def work_no_shards(exchange, folder):
+    with pytest.raises(gpmstore.InvalidArgumentError, match="shards"):
+        distributed.create(os.path.join(folder, "store"), exchange=exchange)
+
+
 def work_wrong_option(exchange, folder):
     """One rank gives an option that there is none of."""
     if exchange.rank == 1:
@@ -291,6 +296,7 @@ def work_wrong_option(exchange, folder):
 def test_opening_that_fails(kind, folder):
     assert ranks.run(kind, 2, folder, work_opening, folder) == ["not found"] * 2
     assert ranks.run(kind, 3, folder, work_more_ranks, folder) == [True] * 3
+    ranks.run(kind, 2, folder, work_no_shards, folder)
     ranks.run(kind, 2, folder, work_wrong_option, folder)
 
 
