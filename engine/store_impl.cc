@@ -62,23 +62,16 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log*
 
 /// The node that a pool's pages are to be of; -1: any.
 int ChooseMemoryNode(const OpenOptions& open) {
-  const bool near_gpu = open.memory_node == kMemoryNearGpu;
-  if (open.memory_node == kMemoryAnywhere) return -1;
-  if (near_gpu && open.executor == ExecutorKind::kCpu) return -1;
+  constexpr int kAny = -1;
+  if (open.memory_node == kMemoryAnywhere) return kAny;
   const MemoryNodes& nodes = MemoryNodes::Here();
-  const std::vector<int> there = nodes.WithMemory();
-  const auto is_there = [&](int node) {
-    return std::find(there.begin(), there.end(), node) != there.end();
-  };
-  if (!near_gpu) {
-    if (is_there(open.memory_node)) return open.memory_node;
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("memory_node: {}; the machine's memory has the nodes {}",
-                            open.memory_node, fmt::join(there, ", ")));
+  if (open.memory_node == kMemoryNearGpu) {
+    return open.executor == ExecutorKind::kCpu ? kAny : nodes.NodeNear(open.device).value_or(kAny);
   }
-  if (there.size() < 2) return -1;
-  const int near = nodes.NodeOfGpu(open.device);
-  return is_there(near) ? near : -1;
+  if (nodes.HasMemory(open.memory_node)) return open.memory_node;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("memory_node: {}; the machine's memory has the nodes {}",
+                          open.memory_node, fmt::join(nodes.WithMemory(), ", ")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 #include <string>
@@ -52,6 +53,17 @@ bool MemoryNodes::Prefer(void* address, std::size_t bytes, int node) const {
   mask[bit / kWordBits] = 1ul << (bit % kWordBits);
   // (The kernel takes one bit less than it is told.)
   return syscall(SYS_mbind, address, bytes, MPOL_PREFERRED, mask.data(), kMaxNodes + 1, 0) == 0;
+}
+
+std::optional<int> MemoryNodes::NodeNear(int device) const {
+  if (WithMemory().size() < 2) return {};
+  const int node = NodeOfGpu(device);
+  return HasMemory(node) ? std::optional(node) : std::nullopt;
+}
+
+bool MemoryNodes::HasMemory(int node) const {
+  const std::vector<int> nodes = WithMemory();
+  return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
 }
 
 const MemoryNodes& MemoryNodes::Here() {

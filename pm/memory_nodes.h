@@ -2,6 +2,7 @@
 #define GPM_PM_MEMORY_NODES_H_
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace gpm {
@@ -21,6 +22,11 @@ class MemoryNodes {
   /// may be of a file in memory, and stay its, whoever touches them first (mbind, MPOL_PREFERRED).
   /// @param address of a page @return whether the system does so
   virtual bool Prefer(void* address, std::size_t bytes, int node) const;
+
+  /// The node of memory that a device's pools are to be in; none where there is one node alone.
+  std::optional<int> NodeNear(int device) const;
+  /// Whether a node has memory.
+  bool HasMemory(int node) const;
 
   /// This machine's.
   static const MemoryNodes& Here();

@@ -14,16 +14,6 @@
 
 namespace gpm {
 
-namespace {
-
-int NodeNear(int device) {
-  const MemoryNodes& nodes = MemoryNodes::Here();
-  const int node = nodes.WithMemory().size() < 2 ? -1 : nodes.NodeOfGpu(device);
-  return node < 0 ? kMemoryAnywhere : node;
-}
-
-}  // namespace
-
 std::uint64_t ShareOfItems(std::uint64_t items, std::uint32_t shards) {
   if (shards == 1 || items == 0) return items;
   const double mean = static_cast<double>(items) / shards;
@@ -53,7 +43,7 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
     share.device = device_of(shard);
     // Its pool lies next to it, also if it is made by executor cpu.
     if (open.executor == ExecutorKind::kCpu && open.memory_node == kMemoryNearGpu) {
-      share.memory_node = NodeNear(share.device);
+      share.memory_node = MemoryNodes::Here().NodeNear(share.device).value_or(kMemoryAnywhere);
     }
     beside = 0;
     for (std::uint32_t i = 0; i < shards; ++i) beside += device_of(i) == share.device;

@@ -189,7 +189,7 @@ TEST_F(MemoryNodesTest, AStoreThatIsOpenedAgainGrowsOnItsNode) {
 
 TEST_F(MemoryNodesTest, EachShardIsNextToItsGpu) {
   if (GpuCount() > 0) GTEST_SKIP() << "executor auto would use a GPU of this machine";
-  TestNodes nodes({0, 1}, {{0, 0}, {1, 1}, {2, 1}});
+  TestNodes nodes({0, 1}, {{0, 0}, {1, 1}, {2, 1}, {3, 2}});
   const std::string folder = NewPath();
   const auto nodes_of = [](const ShardedStore& store) {
     Nodes of;
@@ -213,6 +213,7 @@ TEST_F(MemoryNodesTest, EachShardIsNextToItsGpu) {
   OpenOptions open{.executor = ExecutorKind::kCpu};
   EXPECT_EQ(nodes_of(ShardedStore::Open(folder, open)), Nodes(4, -1));
   EXPECT_EQ(nodes_of(ShardedStore::Open(folder, open, {.devices = {9}})), Nodes(4, -1));
+  EXPECT_EQ(nodes_of(ShardedStore::Open(folder, open, {.devices = {3}})), Nodes(4, -1));
   open.memory_node = 0;
   EXPECT_EQ(nodes_of(ShardedStore::Open(folder, open, {.devices = {1}})), Nodes(4, 0));
 }
