@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "gpmstore/error.h"
 #include "shard/folder.h"
 
 namespace gpm::cli {
@@ -13,24 +14,38 @@ bool IsFolder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
+void RequireNoDevices(const std::string& path, const ShardOptions& shards) {
+  if (shards.devices.empty()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              path +
+                  ": --devices has no effect: it is one pool, on one GPU; a folder of shards, "
+                  "which --shards makes, has several");
+}
+
 }  // namespace
 
 AnyStore AnyStore::Create(const std::string& path, const CreateOptions& create,
-                          const OpenOptions& open, std::uint32_t shards) {
-  if (shards == 0) return Store::Create(path, create, open);
-  return ShardedStore::Create(path, create, {.shards = shards}, open);
+                          const OpenOptions& open, const ShardOptions& shards) {
+  if (shards.shards > 0) return ShardedStore::Create(path, create, shards, open);
+  RequireNoDevices(path, shards);
+  return Store::Create(path, create, open);
 }
 
-AnyStore AnyStore::Open(const std::string& path, const OpenOptions& open, std::uint32_t shards) {
-  if (shards == 0 && !IsFolder(path)) return Store::Open(path, open);
-  return ShardedStore::Open(path, open, {.shards = shards});
+AnyStore AnyStore::Open(const std::string& path, const OpenOptions& open,
+                        const ShardOptions& shards) {
+  if (shards.shards > 0 || IsFolder(path)) return ShardedStore::Open(path, open, shards);
+  RequireNoDevices(path, shards);
+  return Store::Open(path, open);
 }
 
 AnyStore AnyStore::Restore(std::span<const std::string> files, const std::string& path,
-                           const OpenOptions& open) {
-  if (files.size() != 1 || !IsFolder(files[0])) return Store::Restore(files, path, open);
-  if (ShardFolder::HasManifest(files[0])) return ShardedStore::Restore(files[0], path, open);
-  return Store::RestoreNewest(files[0], path, open);
+                           const OpenOptions& open, const ShardOptions& shards) {
+  const bool is_folder = files.size() == 1 && IsFolder(files[0]);
+  if (is_folder && ShardFolder::HasManifest(files[0])) {
+    return ShardedStore::Restore(files[0], path, open, shards);
+  }
+  RequireNoDevices(path, shards);
+  return is_folder ? Store::RestoreNewest(files[0], path, open) : Store::Restore(files, path, open);
 }
 
 }  // namespace gpm::cli

@@ -25,15 +25,18 @@ class AnyStore {
   AnyStore(Store store) : store_(std::move(store)) {}         // NOLINT: a store is one
   AnyStore(ShardedStore store) : store_(std::move(store)) {}  // NOLINT
 
-  /// @param shards 0: a pool at this path; else a folder of so many
+  /// @param shards how many, in a folder; 0: a pool at this path
+  /// @throws Error(kInvalidArgument) where one pool is given devices; so do the others
   static AnyStore Create(const std::string& path, const CreateOptions& create,
-                         const OpenOptions& open, std::uint32_t shards);
+                         const OpenOptions& open, const ShardOptions& shards);
   /// @param shards 0: as many as there are
-  static AnyStore Open(const std::string& path, const OpenOptions& open, std::uint32_t shards = 0);
+  static AnyStore Open(const std::string& path, const OpenOptions& open,
+                       const ShardOptions& shards = {});
   /// @param files of the snapshot and its increments, or one folder: that of a snapshot of shards,
   ///        or of those that a store keeps, of which the newest is meant
+  /// @param shards their devices, if there are several
   static AnyStore Restore(std::span<const std::string> files, const std::string& path,
-                          const OpenOptions& open);
+                          const OpenOptions& open, const ShardOptions& shards = {});
 
   /// The store, if it is one of one pool; else null.
   Store* one() { return std::get_if<Store>(&store_); }

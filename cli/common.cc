@@ -62,6 +62,33 @@ Attribute AttributeOf(const std::string& text) {
       fmt::format("--attribute {}: must be NAME:OFFSET:BYTES, such as session:0:8", Quoted(text)));
 }
 
+/// Of "0,1".
+std::vector<int> DevicesOf(const std::string& text) {
+  std::vector<int> devices;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (;;) {
+    int device = -1;
+    const auto [stop, error] = std::from_chars(at, end, device);
+    if (error != std::errc{} || device < 0 || (stop != end && *stop != ',')) {
+      RefuseArgument(fmt::format(
+          "--devices {}: must be numbers of CUDA devices with commas between, such as 0,1",
+          Quoted(text)));
+    }
+    devices.push_back(device);
+    if (stop == end) break;
+    at = stop + 1;
+  }
+  const int there = GpuCount();
+  for (const int device : devices) {
+    if (device < there) continue;
+    RefuseArgument(fmt::format("--devices {}: there is no CUDA device {}; this {} {}", Quoted(text),
+                               device, BuiltWithCuda() ? "machine has" : "build, without CUDA, has",
+                               there == 0 ? "none" : fmt::format("0 to {}", there - 1)));
+  }
+  return devices;
+}
+
 }  // namespace
 
 void PrintWarning(LogLevel level, std::string_view message) {
@@ -214,6 +241,27 @@ void CreateArguments::AddShardsTo(CLI::App& app) {
                  "Spread the items over so many pools, in a folder, which POOL names; default: one "
                  "pool, or as many as an existing folder has")
       ->check(WholeNumber(1, kMaxShards));
+}
+
+void CreateArguments::AddDevicesTo(CLI::App& app) {
+  devices_option = app.add_option(
+      "--devices", devices,
+      "GPUs of the shards, in turn, such as 0,1: where their batches run, on executor cuda; their "
+      "pools take memory next to them; default: the first GPU");
+}
+
+ShardOptions CreateArguments::Shards(ExecutorKind executor) const {
+  ShardOptions options;
+  options.shards = shards;
+  if (!Given(devices_option)) return options;
+  RequireDevicesEffect(executor);
+  options.devices = DevicesOf(devices);
+  return options;
+}
+
+void CreateArguments::RequireDevicesEffect(ExecutorKind executor) const {
+  if (!Given(devices_option) || executor != ExecutorKind::kCpu) return;
+  RefuseArgument("--devices has no effect: executor cpu uses no GPU");
 }
 
 void CreateArguments::AddAttributesTo(CLI::App& app) {

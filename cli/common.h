@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpmstore/options.h"
+#include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
 #include "ycsb/phase_report.h"
 
@@ -97,16 +98,26 @@ struct CreateArguments {
   CLI::Option* value_size_option = nullptr;
   CLI::Option* geometry_option = nullptr;
   CLI::Option* initial_capacity_option = nullptr;
+  CLI::Option* devices_option = nullptr;
   std::uint32_t shards = 0;  ///< 0: one pool
+  std::string devices;       ///< such as "0,1"
   std::vector<std::string> attributes;
 
   void AddShardsTo(CLI::App& app);
+  void AddDevicesTo(CLI::App& app);
   void AddKeySizeTo(CLI::App& app, std::uint32_t least_key = 1);
   void AddSizesTo(CLI::App& app, std::uint32_t least_key = 1);  ///< key and value size
   void AddLayoutTo(CLI::App& app);                              ///< geometry and initial capacity
   void AddAttributesTo(CLI::App& app);
   /// @throws Error(kInvalidArgument) for a geometry, or an attribute, that can't be used
   CreateOptions Options() const;
+  /// Of --shards and --devices.
+  /// @param executor that is to run batches; kAuto also where none is
+  /// @throws Error(kInvalidArgument) for devices that are not there, or are of no use to it
+  ShardOptions Shards(ExecutorKind executor = ExecutorKind::kAuto) const;
+  /// @param executor of the store that was opened
+  /// @throws Error(kInvalidArgument) for --devices which it has no use for
+  void RequireDevicesEffect(ExecutorKind executor) const;
   /// @throws Error(kInvalidArgument) when what was given is not what the existing pool is, or says
   ///         how a new one is made
   void RequireMatch(const std::string& pool, const StoreStats& stats) const;

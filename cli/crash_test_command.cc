@@ -162,7 +162,7 @@ std::uint64_t TryPool(const CrashOptions& options) {
   OpenOptions open;
   open.executor = options.executor;
   const RemovedOnSignal name(options.pool);
-  AnyStore store = AnyStore::Create(options.pool, options.create, open, options.shards);
+  AnyStore store = AnyStore::Create(options.pool, options.create, open, {.shards = options.shards});
   const std::uint64_t buckets = store.Stats().level_buckets[0];
   store.Close();
   std::filesystem::remove_all(options.pool);

@@ -33,7 +33,7 @@ int RunCreate(const PoolArguments& arguments) {
   open.threads = 1;
   CreateOptions create = arguments.create.Options();
   create.overwrite = arguments.overwrite;
-  AnyStore::Create(arguments.pool, create, open, arguments.create.shards).Close();
+  AnyStore::Create(arguments.pool, create, open, arguments.create.Shards()).Close();
   return kExitOk;
 }
 
@@ -55,7 +55,7 @@ int RunCompact(const PoolArguments& arguments) {
 int RunReshard(const PoolArguments& arguments) {
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;
-  ShardedStore::Reshard(arguments.pool, {.shards = arguments.create.shards}, open);
+  ShardedStore::Reshard(arguments.pool, arguments.create.Shards(), open);
   Print(fmt::format("{}: {} shards\n", arguments.pool, arguments.create.shards));
   return kExitOk;
 }
@@ -86,12 +86,14 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
     arguments->create.AddLayoutTo(*create);
     arguments->create.AddAttributesTo(*create);
     arguments->create.AddShardsTo(*create);
+    arguments->create.AddDevicesTo(*create);
     create->add_flag("--overwrite", arguments->overwrite,
                      "Take a DAX device also where it is not empty: what it holds is lost");
     create->footer(
         "Examples:\n"
         "  gpmstore create /dev/shm/p --value-size 100\n"
         "  gpmstore create /dev/shm/s --shards 4\n"
+        "  gpmstore create /dev/shm/s --shards 4 --devices 0,1\n"
         "  gpmstore create /dev/shm/b --attribute session:0:8 --attribute model:8:4\n"
         "  gpmstore create p --key-size 32 --geometry 1L-2H-16S --initial-capacity 1000000");
   }
@@ -113,6 +115,7 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
     const auto [reshard, arguments] = add("reshard", "Divide a store over another number of pools",
                                           "Folder of shards that no store has open", RunReshard);
     arguments->create.AddShardsTo(*reshard);
+    arguments->create.AddDevicesTo(*reshard);
     CLI::Option* const shards = reshard->get_option("--shards");
     shards->required()->description("Pools that the items are spread over: 1 to 1024");
     reshard->footer(

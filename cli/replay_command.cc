@@ -87,8 +87,10 @@ int RunReplay(ReplayArguments& arguments) {
   if (!pool.existed()) {
     for (const Part& part : parts) ycsb::RequireKeysFit(part.trace, create.key_size);
   }
-  AnyStore store = pool.existed() ? pool.OpenAny(open, arguments.create.shards)
-                                  : pool.CreateAny(create, open, arguments.create.shards);
+  const ShardOptions shards = arguments.create.Shards(open.executor);
+  AnyStore store =
+      pool.existed() ? pool.OpenAny(open, shards) : pool.CreateAny(create, open, shards);
+  arguments.create.RequireDevicesEffect(store.Stats().executor);
   if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
   ycsb::ReplayOptions options;
   options.batch_lines = arguments.batch;
@@ -148,6 +150,7 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
   a.create.AddKeySizeTo(*replay);
   a.create.AddLayoutTo(*replay);
   a.create.AddShardsTo(*replay);
+  a.create.AddDevicesTo(*replay);
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the traces' inserts; 0: it starts "
       "small");

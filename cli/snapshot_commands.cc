@@ -20,6 +20,7 @@ struct SnapshotArguments {
   std::vector<std::string> files;
   std::vector<std::string> base;
   OpenArguments open;
+  CreateArguments create;  ///< --devices alone
 };
 
 void RefuseMemory(const std::string& pool) {
@@ -59,8 +60,10 @@ int RunRestore(const SnapshotArguments& arguments) {
   RefuseMemory(arguments.pool);
   OpenOptions open = arguments.open.Options();
   open.log = PrintWarning;
-  AnyStore store = AnyStore::Restore(arguments.files, arguments.pool, open);
+  AnyStore store = AnyStore::Restore(arguments.files, arguments.pool, open,
+                                     arguments.create.Shards(open.executor));
   const StoreStats stats = store.Stats();
+  arguments.create.RequireDevicesEffect(stats.executor);
   store.Close();
   Print(fmt::format("{}: {} items in {}\n", arguments.pool, stats.items,
                     ycsb::BytesText(stats.pm_bytes)));
@@ -108,6 +111,7 @@ void AddSnapshotCommands(CLI::App& app, Commands& commands) {
       ->expected(2, CLI::detail::expected_max_vector_size)
       ->type_name("TEXT ... POOL");
   arguments->open.AddTo(*command);
+  arguments->create.AddDevicesTo(*command);
   command->footer(
       "All files are checked before anything is done. The pool gets its name when it is complete.\n"
       "Of a folder the newest chain is restored, up to the first file that is damaged or missing;\n"

@@ -93,14 +93,13 @@ Store WorkPool::Create(const CreateOptions& create, const OpenOptions& options) 
                   [&](const std::string& path) { return Store::Create(path, create, options); });
 }
 
-AnyStore WorkPool::OpenAny(const OpenOptions& options, std::uint32_t shards) const {
+AnyStore WorkPool::OpenAny(const OpenOptions& options, const ShardOptions& shards) const {
   return AnyStore::Open(path_, options, shards);
 }
 
 AnyStore WorkPool::CreateAny(const CreateOptions& create, const OpenOptions& options,
-                             std::uint32_t shards) {
-  if (shards == 0) return Create(create, options);
-  return CreateBy(true, [&](const std::string& path) {
+                             const ShardOptions& shards) {
+  return CreateBy(shards.shards > 0, [&](const std::string& path) {
     return AnyStore::Create(path, create, options, shards);
   });
 }

@@ -45,8 +45,9 @@ class WorkPool {
   /// The same of a pool, or of a folder of shards. @param shards 0: of as many as there are, and of
   /// a new one, a pool
   /// @throws as Open and Create, and their like of ShardedStore
-  AnyStore OpenAny(const OpenOptions& options, std::uint32_t shards) const;
-  AnyStore CreateAny(const CreateOptions& create, const OpenOptions& options, std::uint32_t shards);
+  AnyStore OpenAny(const OpenOptions& options, const ShardOptions& shards) const;
+  AnyStore CreateAny(const CreateOptions& create, const OpenOptions& options,
+                     const ShardOptions& shards);
 
  private:
   /// Chooses the path, has `make` create the store there, and keeps what is to be removed.

@@ -100,8 +100,9 @@ ycsb::WorkloadSpec MakeSpec(YcsbArguments& arguments) {
 
 AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::WorkloadSpec& spec) {
   const OpenOptions open = arguments.open.Options();
+  const ShardOptions shards = arguments.create.Shards(open.executor);
   if (pool.existed()) {
-    AnyStore store = pool.OpenAny(open, arguments.create.shards);
+    AnyStore store = pool.OpenAny(open, shards);
     const StoreStats stats = store.Stats();
     arguments.create.RequireMatch(arguments.pool, stats);
     if (!arguments.property_file.empty() && arguments.create.value_size != stats.value_size) {
@@ -112,6 +113,7 @@ AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::Work
           stats.value_size));
     }
     arguments.open.RequireEffect(stats);
+    arguments.create.RequireDevicesEffect(stats.executor);
     return store;
   }
   CreateOptions create = arguments.create.Options();
@@ -119,8 +121,9 @@ AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::Work
     create.initial_capacity =
         open.capacity.items > 0 ? std::min(spec.records, open.capacity.items) : spec.records;
   }
-  AnyStore store = pool.CreateAny(create, open, arguments.create.shards);
+  AnyStore store = pool.CreateAny(create, open, shards);
   arguments.open.RequireEffect(store.Stats());
+  arguments.create.RequireDevicesEffect(store.Stats().executor);
   return store;
 }
 
@@ -272,6 +275,7 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
   a.create.AddSizesTo(*ycsb, ycsb::kLeastKeyBytes);
   a.create.AddLayoutTo(*ycsb);
   a.create.AddShardsTo(*ycsb);
+  a.create.AddDevicesTo(*ycsb);
   a.create.initial_capacity_option->description(
       "Items that a new pool holds without resizing; default: the records; 0: it starts small");
   a.open.AddTo(*ycsb);

@@ -11,6 +11,7 @@
 #include "pm/attributes.h"
 #include "pm/clock.h"
 #include "pm/gpu_host.h"
+#include "pm/memory_nodes.h"
 #include "pm/tracer.h"
 #include "recovery/check.h"
 #include "recovery/recover.h"
@@ -57,6 +58,20 @@ std::unique_ptr<Executor> MakeExecutor(const OpenOptions& open, Pool& pool, Log*
   auto executor = MakeCudaExecutor(open, mapping);
   mapping.RegisterGpu(open.device);
   return executor;
+}
+
+/// The node that a pool's pages are to be of; -1: any.
+int ChooseMemoryNode(const OpenOptions& open) {
+  constexpr int kAny = -1;
+  if (open.memory_node == kMemoryAnywhere) return kAny;
+  const MemoryNodes& nodes = MemoryNodes::Here();
+  if (open.memory_node == kMemoryNearGpu) {
+    return open.executor == ExecutorKind::kCpu ? kAny : nodes.NodeNear(open.device).value_or(kAny);
+  }
+  if (nodes.HasMemory(open.memory_node)) return open.memory_node;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("memory_node: {}; the machine's memory has the nodes {}",
+                          open.memory_node, fmt::join(nodes.WithMemory(), ", ")));
 }
 
 }  // namespace
@@ -124,9 +139,11 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   const Growth growth{create.geometry, open.growth};
   config.levels = growth.Reach(
       growth.Smallest(), static_cast<double>(create.initial_capacity) / Space::kComfortableLoad);
-  auto pool = Pool::Create(
-      path, config,
-      Pool::Options{.max_bytes = open.max_bytes, .overwrite = create.overwrite, .tracer = tracer});
+  auto pool = Pool::Create(path, config,
+                           Pool::Options{.max_bytes = open.max_bytes,
+                                         .overwrite = create.overwrite,
+                                         .memory_node = ChooseMemoryNode(open),
+                                         .tracer = tracer});
   pool->mapping().RemoveOnClose(true);  // until there is a store, too
   std::unique_ptr<StoreImpl> store(new StoreImpl(std::move(pool), open));
   const Admission::Alone alone(store->admission_);
@@ -148,7 +165,9 @@ void StoreImpl::RemoveOnClose() { pool_->mapping().RemoveOnClose(true); }
 
 std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
                                            PmTracer* tracer) {
-  auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes, .tracer = tracer});
+  auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes,
+                                             .memory_node = ChooseMemoryNode(open),
+                                             .tracer = tracer});
   try {
     const Superblock& superblock = pool->superblock();
     const std::uint64_t sequence = superblock.clean != 0 ? superblock.sequence : 0;

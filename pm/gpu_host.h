@@ -20,6 +20,10 @@ int GpuCount();
 /// What the driver calls a device; "none" when there is none of that number.
 std::string GpuName(int device);
 
+/// Its place on the PCI bus, as the system names it, such as "0000:3b:00.0"; "" when there is none
+/// of that number.
+std::string GpuBusId(int device);
+
 /// Makes a device current in the calling thread.
 void UseGpu(int device);
 

@@ -1,6 +1,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "gpmstore/error.h"
@@ -33,6 +35,18 @@ std::string GpuName(int device) {
   if (cudaGetDeviceProperties(&properties, device) == cudaSuccess) return properties.name;
   cudaGetLastError();
   return "none";
+}
+
+std::string GpuBusId(int device) {
+  char id[32] = {};
+  if (cudaDeviceGetPCIBusId(id, sizeof id, device) != cudaSuccess) {
+    cudaGetLastError();
+    return {};
+  }
+  std::string bus = id;
+  std::transform(bus.begin(), bus.end(), bus.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return bus;
 }
 
 void UseGpu(int device) {

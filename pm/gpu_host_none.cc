@@ -9,6 +9,8 @@ int GpuCount() { return 0; }
 
 std::string GpuName(int) { return "none"; }
 
+std::string GpuBusId(int) { return {}; }
+
 void UseGpu(int) {}
 
 void RegisterHostMemory(void*, std::size_t) {

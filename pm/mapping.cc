@@ -26,6 +26,7 @@
 #include "pm/clock.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "pm/memory_nodes.h"
 
 namespace gpm {
 namespace {
@@ -152,6 +153,7 @@ Mapping::Mapping(const std::string& path, const Options& options)
                              std::max(file_bytes_, kPageBytes));
     medium_ = DescribeMedium(medium_.medium, persist_);
     if (persists) medium_.survives_power_loss = BuiltWithPmem();
+    ChooseMemory(options.memory_node);
     if (options.tracer != nullptr) persist_ = Persist(options.tracer);
     if (file_bytes_ > 0) {
       steps_.push_back({0, RoundUp(file_bytes_, kPageBytes)});
@@ -279,6 +281,12 @@ void Mapping::Reserve(std::uint64_t max_bytes) {
     }
     max_bytes_ = less;
   }
+}
+
+void Mapping::ChooseMemory(int node) {
+  if (node < 0 || read_only_ || !InMemory()) return;
+  // What the system refuses for the reserved range it would refuse for each step.
+  if (MemoryNodes::Here().Prefer(base_, reserved_bytes_, node)) medium_.memory_node = node;
 }
 
 void Mapping::Grow(std::uint64_t bytes) {
@@ -523,6 +531,9 @@ void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threa
   }
   // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
   if (InMemory()) madvise(address, step.bytes, MADV_HUGEPAGE);
+  if (medium_.memory_node >= 0) {
+    MemoryNodes::Here().Prefer(address, step.bytes, medium_.memory_node);
+  }
   try {
     if (InMemory() && populate) Populate(step, !anonymous_, threads);
     if (gpu_registered_) RegisterHostMemory(address, step.bytes);

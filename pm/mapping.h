@@ -56,6 +56,7 @@ class Mapping {
     bool create = false;         ///< create the file; it must not exist
     unsigned mode = 0644;        ///< permissions of a new file, before the umask
     bool read_only = false;      ///< map for reading what there is, and nothing more
+    int memory_node = -1;        ///< of which new pages in memory are taken; -1: of any
     PmTracer* tracer = nullptr;  ///< carries out every access to the bytes mapped; outlives this
   };
 
@@ -164,6 +165,8 @@ class Mapping {
   std::uint64_t DeviceBytes(const Options& options) const;
   void DetectMedium();
   void Reserve(std::uint64_t max_bytes);
+  /// Of a reserved range that has nothing mapped yet.
+  void ChooseMemory(int node);
   /// Extends the file and maps a step behind its end, or leaves everything as it was. Changes no
   /// field: the thread that makes room ahead calls it, too.
   /// @param file_end of the file before @param threads that populate it, at most

@@ -102,9 +102,11 @@ std::unique_ptr<Pool> Pool::Create(const std::string& path, const PoolConfig& co
                     "need {} bytes",
                     path, options.max_bytes, needed));
   }
-  auto mapping = std::make_unique<Mapping>(
-      path,
-      Mapping::Options{.max_bytes = options.max_bytes, .create = true, .tracer = options.tracer});
+  auto mapping =
+      std::make_unique<Mapping>(path, Mapping::Options{.max_bytes = options.max_bytes,
+                                                       .create = true,
+                                                       .memory_node = options.memory_node,
+                                                       .tracer = options.tracer});
   mapping->Grow(needed);
   if (mapping->is_device()) {
     if (!options.overwrite && !IsEmptyDevice(*mapping)) {
@@ -123,9 +125,11 @@ std::unique_ptr<Pool> Pool::Create(const std::string& path, const PoolConfig& co
 }
 
 std::unique_ptr<Pool> Pool::Open(const std::string& path, const Options& options) {
-  auto mapping = std::make_unique<Mapping>(path, Mapping::Options{.max_bytes = options.max_bytes,
-                                                                  .read_only = options.read_only,
-                                                                  .tracer = options.tracer});
+  auto mapping =
+      std::make_unique<Mapping>(path, Mapping::Options{.max_bytes = options.max_bytes,
+                                                       .read_only = options.read_only,
+                                                       .memory_node = options.memory_node,
+                                                       .tracer = options.tracer});
   if (IsEmptyDevice(*mapping)) {
     throw Error(ErrorCode::kNotFound, path + ": the device is empty; create the pool first");
   }

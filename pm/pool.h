@@ -42,6 +42,7 @@ class Pool {
     std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
     bool read_only = false;       ///< nothing is written, not even on close (offline check, dump)
     bool overwrite = false;       ///< create on a device, whatever it holds
+    int memory_node = -1;         ///< Mapping::Options
     PmTracer* tracer = nullptr;   ///< carries out every access to the pool's bytes; outlives it
   };
 

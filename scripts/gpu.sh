@@ -193,7 +193,7 @@ phase_pair() { # beside $BASE, a gpmstore_bench of another commit: medians on on
 phase_python() { # arrays of the libraries that are there; the package is $PYTHONPATH's
   run python timeout 400 python3 -m pytest -q -p no:cacheprovider python/tests/test_gpu_arrays.py \
     python/tests/test_store.py python/tests/test_items.py python/tests/test_rows.py \
-    python/tests/test_torch.py python/tests/test_examples.py
+    python/tests/test_torch.py python/tests/test_examples.py python/tests/test_gpu_ranks.py
 }
 
 phase_embedding() { # figures of gpmstore.torch and of what Python adds to a find

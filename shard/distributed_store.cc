@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/home_process.h"
 #include "shard/collective.h"
 #include "shard/folder.h"
 #include "shard/options.h"
@@ -45,7 +46,7 @@ class DistributedStore::Impl {
  public:
   Impl(const std::string& path, std::unique_ptr<Exchange> exchange, const OpenOptions& open,
        const ShardOptions& options)
-      : exchange_(std::move(exchange)), threads_(ThreadsFor(open)) {
+      : exchange_(std::move(exchange)), threads_(std::make_unique<ThreadPool>(ThreadsFor(open))) {
     const std::uint32_t rank = exchange_->rank();
     const std::uint32_t ranks = exchange_->ranks();
     std::string text;
@@ -66,16 +67,28 @@ class DistributedStore::Impl {
       for (std::uint32_t i = first; i < end; ++i) {
         paths.push_back(fmt::format("{}/{}", path, manifest_.pools[i].file));
       }
-      set_.emplace(manifest_.partition(), first, std::move(paths), threads_.threads(),
+      set_.emplace(manifest_.partition(), first, std::move(paths), threads_->threads(),
                    [&](std::uint32_t shard, const std::string& pool) {
                      return Store::Open(pool, ShareOf(open, options, shard - first, end - first));
                    });
     });
     if (folder_) folder_->RemoveOthers();
-    collective_.emplace(*exchange_, set_->partition(), set_->key_size(), set_->value_size(),
-                        threads_, set_->device(set_->first()));
+    collective_ =
+        std::make_unique<Collective>(*exchange_, set_->partition(), set_->key_size(),
+                                     set_->value_size(), *threads_, set_->device(set_->first()));
   }
+  /// In a child of the process, its threads do not run, and can't be joined; what joins the ranks,
+  /// and what is on a GPU, is the parent's.
+  ~Impl() {
+    if (process_.IsThis()) return;
+    static_cast<void>(collective_.release());
+    static_cast<void>(threads_.release());
+    static_cast<void>(exchange_.release());
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
+  const HomeProcess& process() const { return process_; }
   Exchange& exchange() { return *exchange_; }
   ShardSet& set() { return *set_; }
   Collective& collective() { return *collective_; }
@@ -92,12 +105,13 @@ class DistributedStore::Impl {
     return open.threads > 0 ? open.threads : 1;
   }
 
+  const HomeProcess process_;
   std::unique_ptr<Exchange> exchange_;
-  ThreadPool threads_;
+  std::unique_ptr<ThreadPool> threads_;
   std::optional<ShardFolder> folder_;  ///< of rank 0
   Manifest manifest_;
   std::optional<ShardSet> set_;
-  std::optional<Collective> collective_;
+  std::unique_ptr<Collective> collective_;
 };
 
 DistributedStore::DistributedStore() noexcept = default;
@@ -149,9 +163,12 @@ DistributedStore DistributedStore::Open(const std::string& folder,
 }
 
 DistributedStore::Impl& DistributedStore::Opened() const {
-  if (impl_ != nullptr) return *impl_;
-  throw Error(ErrorCode::kInvalidArgument,
-              "the store is empty: it was closed, moved from, or never opened");
+  if (impl_ == nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the store is empty: it was closed, moved from, or never opened");
+  }
+  impl_->process().Check();
+  return *impl_;
 }
 
 std::uint32_t DistributedStore::rank() const { return Opened().exchange().rank(); }
@@ -195,14 +212,24 @@ StoreStats DistributedStore::Stats() const {
 ExchangeStats DistributedStore::Exchanged() const { return Opened().collective().stats(); }
 
 void DistributedStore::ForEach(const Store::Visitor& visit) {
-  Impl& impl = Opened();
-  impl.ForEachShard(
-      [&](std::uint32_t i) { impl.set().InShard(i, [&](Store& store) { store.ForEach(visit); }); });
+  ForEachUntil([&](auto key, auto value) {
+    visit(key, value);
+    return true;
+  });
+}
+
+bool DistributedStore::ForEachUntil(const Store::StoppableVisitor& visit) {
+  ShardSet& set = Opened().set();
+  for (std::uint32_t i = set.first(); i < set.first() + set.count(); ++i) {
+    if (!set.InShard(i, [&](Store& store) { return store.ForEach(visit); })) return false;
+  }
+  return true;
 }
 
 void DistributedStore::Close() {
   if (impl_ == nullptr) return;
   const std::unique_ptr<Impl> impl = std::move(impl_);
+  if (!impl->process().IsThis()) return;
   impl->set().ForAll([&](std::uint32_t i) { impl->set().store(i).Close(); });
 }
 

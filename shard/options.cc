@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "gpmstore/error.h"
+#include "pm/memory_nodes.h"
 #include "shard/manifest.h"
 #include "table/hash.h"
 
@@ -40,6 +41,10 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
       return options.devices[i % options.devices.size()];
     };
     share.device = device_of(shard);
+    // Its pool lies next to it, also if it is made by executor cpu.
+    if (open.executor == ExecutorKind::kCpu && open.memory_node == kMemoryNearGpu) {
+      share.memory_node = MemoryNodes::Here().NodeNear(share.device).value_or(kMemoryAnywhere);
+    }
     beside = 0;
     for (std::uint32_t i = 0; i < shards; ++i) beside += device_of(i) == share.device;
   }

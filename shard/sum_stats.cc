@@ -26,6 +26,8 @@ void AddTo(StoreStats& sum, const StoreStats& shard) {
   }
   for (std::size_t i = 0; i < kOpKinds; ++i) sum.operations[i] += shard.operations[i];
 
+  if (shard.medium.memory_node != sum.medium.memory_node) sum.medium.memory_node = -1;
+
   RecoveryStats& recovery = sum.recovery;
   recovery.was_clean &= shard.recovery.was_clean;
   recovery.resize_continued |= shard.recovery.resize_continued;

@@ -88,6 +88,46 @@ TEST_F(CliShardTest, WrongUseIsRefused) {
   ExpectRefused("put " + folder + " 1 v", "000001-0001.pool");
 }
 
+TEST_F(CliShardTest, DevicesThatCantBeAreRefused) {
+  const std::string folder = Created("--shards 2");
+  const std::string snapshot = NewPath();
+  EXPECT_EQ(Run("snapshot " + folder + " " + snapshot).status, 0);
+  const std::string makes = NewPath();
+  const std::string ycsb = "ycsb -w a --records 10 --operations 10 --pool ";
+  const std::vector<std::string> commands = {
+      "create " + makes + " --shards 2",
+      "reshard " + folder + " --shards 3",
+      "restore " + snapshot + " " + makes,
+      ycsb + makes + " --shards 2",
+      ycsb + folder,
+      "replay --run " GPM_TEST_DATA "/workloada.run.txt.gz --shards 2 --pool " + makes};
+  for (const std::string& command : commands) {
+    for (const char* list :
+         {"' '", "a", "0,", ",0", "0,,0", "-1", "'0 0'", "1.5", "0x1", "'0;1'", "99999999999"}) {
+      ExpectRefused(command + " --devices=" + list, "must be numbers of CUDA devices");
+    }
+    const int there = GpuCount();
+    ExpectRefused(command + " --devices " + std::to_string(there),
+                  "no CUDA device " + std::to_string(there));
+  }
+  for (std::size_t i = 2; i < commands.size(); ++i) {
+    ExpectRefused(commands[i] + " --executor cpu --devices 0", "executor cpu uses no GPU");
+  }
+  EXPECT_FALSE(std::filesystem::exists(makes));
+  EXPECT_EQ(RunJson("info " + folder).at("shards").size(), 2u);
+}
+
+TEST_F(CliShardTest, ShardsUseTheDevices) {
+  if (test::TestExecutor() != ExecutorKind::kCuda) GTEST_SKIP() << "of executor cuda";
+  const std::string all = GpuCount() > 1 ? "0,1" : "0,0";
+  const std::string folder = Created("--shards 3 --devices " + all);
+  const std::string options = "ycsb -w a --records 2000 --operations 2000 --verify all --pool ";
+  EXPECT_EQ(RunJson(options + folder + OnExecutor() + "--devices " + all).at("run").at("wrong"), 0);
+  ExpectRefused(options + NewPath() + OnExecutor() + "--devices 0", "it is one pool");
+  ExpectRefused("create " + NewPath() + " --devices 0", "it is one pool");
+  EXPECT_EQ(Run("reshard " + folder + " --shards 2 --devices 0").status, 0);
+}
+
 TEST_F(CliShardTest, YcsbOverShards) {
   const std::string folder = NewPath();
   const std::string options =

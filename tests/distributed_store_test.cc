@@ -1,7 +1,10 @@
 #include "gpmstore/distributed_store.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -11,6 +14,7 @@
 
 #include "gpmstore/error.h"
 #include "gpmstore/sharded_store.h"
+#include "tests/fork.h"
 #include "tests/ranks.h"
 #include "tests/test_util.h"
 
@@ -179,6 +183,41 @@ TEST_F(DistributedStoreTest, WhenARankHasLeftTheOthersCallsThrow) {
   EXPECT_EQ(test::ErrorOf([&] { stores_[1].Apply(batches[1]); }), ErrorCode::kInvalidArgument);
   ExpectNoErrors(Open(folder, 2));
   ExpectContents(model);
+}
+
+TEST_F(DistributedStoreTest, AVisitMayStop) {
+  ExpectNoErrors(Open(NewPath(), 1, 3, true));
+  TestBatch batch(kKeySize, kValueSize);
+  for (std::uint64_t key = 0; key < 30; ++key) batch.Add(Op::kInsert, key, key);
+  EXPECT_EQ(stores_[0].Apply(batch.Mixed()), 0u);
+  for (const int stop : {1, 12, 30, 31}) {
+    int seen = 0;
+    EXPECT_EQ(stores_[0].ForEach([&](auto, auto) { return ++seen < stop; }), stop > 30);
+    EXPECT_EQ(seen, std::min(stop, 30));
+  }
+}
+
+TEST_F(DistributedStoreTest, AChildOfTheProcessLeavesTheShardsAlone) {
+  const std::string folder = NewPath();
+  auto exchanges = MakeThreadExchanges(1);
+  DistributedStore store =
+      DistributedStore::Create(folder, std::move(exchanges[0]), kCreate, {.shards = 2},
+                               {.executor = ExecutorKind::kCpu, .threads = 3});
+  TestBatch batch(kKeySize, kValueSize);
+  for (std::uint64_t key = 0; key < 30; ++key) batch.Add(Op::kInsert, key, key);
+  EXPECT_EQ(store.Apply(batch.Mixed()), 0u);
+  const pid_t child = test::Fork();
+  if (child == 0) {
+    alarm(20);  // it may wait for threads that are not there
+    const bool refused = test::ErrorOf([&] { store.Stats(); }) == ErrorCode::kUnsupported;
+    store.Close();
+    _exit(refused && !store ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(test::ErrorOf([&] { ShardedStore::Open(folder); }), ErrorCode::kBusy);
+  EXPECT_EQ(store.Stats().items, 30u);
 }
 
 }  // namespace

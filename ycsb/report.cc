@@ -84,6 +84,7 @@ Json ToJson(const StoreStats& stats) {
   json["medium"] = MediumName(stats.medium.medium);
   json["survives_process_crash"] = stats.medium.survives_process_crash;
   json["survives_power_loss"] = stats.medium.survives_power_loss;
+  json["memory_node"] = stats.medium.memory_node;
   json["key_size"] = stats.key_size;
   json["value_size"] = stats.value_size;
   json["geometry"] = GeometryName(stats.geometry);

@@ -48,7 +48,7 @@ AnyStore CreateOrOpen(const CrashChildPlan& plan) {
   CrashRecord record;
   if (!IsStoreThere(plan.pool)) {
     Report(record);
-    return AnyStore::Create(plan.pool, plan.create, plan.open, plan.round.shards);
+    return AnyStore::Create(plan.pool, plan.create, plan.open, {.shards = plan.round.shards});
   }
   record.kind = CrashRecord::Kind::kOpening;
   Report(record);

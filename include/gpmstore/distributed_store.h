@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,6 +49,8 @@ struct ExchangeStats {
 /// ranks to carry out the batch in their GPUs' memory. Results there are not counted (kNotCounted).
 ///
 /// Thread safety: one thread at a time on each rank.
+///
+/// Processes: as Store's.
 class DistributedStore {
  public:
   DistributedStore() noexcept;  ///< empty
@@ -105,6 +108,11 @@ class DistributedStore {
   ExchangeStats Exchanged() const;
   /// Calls `visit` for the items of this rank's shards. Not beside a collective call.
   void ForEach(const Store::Visitor& visit);
+  /// With a visitor that returns bool: until it returns false. @return whether it saw all of them
+  template <StoppableVisit Visit>
+  bool ForEach(Visit&& visit) {
+    return ForEachUntil(std::ref(visit));
+  }
 
   /// Closes this rank's shards, and leaves the exchange: what the others call then throws.
   /// @throws as Store::Close
@@ -120,6 +128,7 @@ class DistributedStore {
                                       const OpenOptions& open);
   explicit DistributedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
+  bool ForEachUntil(const Store::StoppableVisitor& visit);
   std::unique_ptr<Impl> impl_;
 };
 

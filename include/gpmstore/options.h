@@ -118,12 +118,21 @@ struct Capacity {
   std::uint32_t score_bytes = 8;
 };
 
+/// OpenOptions::memory_node: the node next to the device, on executor cuda; or no one in
+/// particular.
+inline constexpr int kMemoryNearGpu = -1;
+inline constexpr int kMemoryAnywhere = -2;
+
 /// How a store is opened.
 struct OpenOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;         ///< cpu executor: worker threads; 0: one for each core
   std::uint64_t max_bytes = 0;  ///< the pool may grow up to here; 0: what the medium could hold
   int device = 0;               ///< cuda executor: device ordinal
+  /// Where a pool in memory (tmpfs, "pinned:") takes what it grows by, on a machine whose memory
+  /// has several nodes (NUMA): the number of one, as long as that has room; or one of the constants
+  /// above. What is there stays where it is. MediumInfo::memory_node says what came of it.
+  int memory_node = kMemoryNearGpu;
   /// When the table is full, it gets a level with so many times the buckets of the newest one, and
   /// the oldest is emptied into it: from 1.1 to 4. A small step leaves the table fuller, and moves
   /// items more often: with two levels it is 0.71 full after a growth by 1.25, and 0.44 by 2, which

@@ -23,6 +23,8 @@ struct ShardOptions {
   /// has, and any other number is refused (ShardedStore::Reshard).
   std::uint32_t shards = 0;
   /// Executor cuda: shard i uses device devices[i mod their number]. Empty: OpenOptions::device.
+  /// By default its pool takes memory next to that device (OpenOptions::memory_node), also when
+  /// executor cpu creates or fills it.
   std::vector<int> devices{};
 };
 

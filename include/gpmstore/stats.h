@@ -27,6 +27,9 @@ struct MediumInfo {
   bool survives_power_loss = false;
   bool gpu_can_register = false;  ///< whether this kind of memory can be mapped into a GPU
   bool needs_flush = false;       ///< stores are flushed through libpmem to become durable
+  /// Node of the machine's memory that the pool's new pages are taken of
+  /// (OpenOptions::memory_node); -1: as the system has it, or of shards different ones.
+  int memory_node = -1;
 };
 
 std::string_view MediumName(Medium medium);  ///< "dax", "tmpfs", "file", ...

@@ -9,14 +9,87 @@ from . import _arrays
 from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op
 from ._initial import Constant, Initial, Normal, Uniform, element_of
-from ._items import Items, numpy_dtype
+from ._items import Items, Rows, numpy_dtype
 
 
-class Batches(Items):
-    """The batches of a store: their calls, with and without waiting."""
+class Calls(Rows):
+    """What calls of batches do with their arguments. Who waits gives `_run` as `begin`."""
 
     # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
     _observer: Callable[[str, int, float], None] | None = None
+
+    def _run(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
+             ops: Array = None, stream: Any = None, element: Element = Element.NONE,
+             initial: tuple[Any, ...] | None = None) -> Any:
+        observer = self._observer
+        began = time.perf_counter() if observer else 0.0
+        failed = self._core.run(
+            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
+        if failed is not None:
+            outcome._failed = failed
+        if observer:
+            observer(op.name.lower() if ops is None else "mixed", outcome.operations,
+                     time.perf_counter() - began)
+        return outcome
+
+    def _bulk_load(self, keys: Array, values: Array, results: Array) -> Outcome:
+        outcome = Outcome(self._room_for_results(keys, results))
+        began = time.perf_counter()
+        outcome._failed = self._core.bulk_load(
+            _arrays.exported(keys, "keys", 0), _arrays.exported(values, "values", 0),
+            _arrays.exported(outcome.results, "results", 0, written=True))
+        if self._observer:
+            self._observer("bulk_load", outcome.operations, time.perf_counter() - began)
+        return outcome
+
+    def _find(self, begin: Callable[..., Any], keys: Array, out: Array, results: Array, dtype: Any,
+              stream: Any) -> Any:
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        return begin(Op.FIND, Found(results, out), keys, out=out, stream=stream)
+
+    def _write(self, begin: Callable[..., Any], op: Op, keys: Array, values: Array, results: Array,
+               stream: Any) -> Any:
+        if values is None and op != Op.ERASE:
+            raise TypeError(f"values: None; {op.name.lower()} needs n rows of values")
+        return begin(op, Outcome(self._room_for_results(keys, results)), keys, values,
+                     stream=stream)
+
+    def _find_or_insert(self, begin: Callable[..., Any], keys: Array, initial: Initial | Array,
+                        out: Array, results: Array, dtype: Any, stream: Any) -> Any:
+        is_rule = isinstance(initial, (Constant, Uniform, Normal))
+        if is_rule and dtype is None and out is None:
+            dtype = numpy_dtype(initial._dtype)
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        found = FoundOrInserted(results, out)
+        if not is_rule:
+            if initial is None:
+                raise TypeError("initial: None; give n rows of values, or how to make them")
+            return begin(Op.FIND_OR_INSERT, found, keys, initial, out, stream=stream)
+        element = Element.NONE if initial._dtype is None else element_of(initial._dtype)
+        return begin(Op.FIND_OR_INSERT, found, keys, None, out, stream=stream, element=element,
+                     initial=initial._core())
+
+    def _accumulate(self, begin: Callable[..., Any], keys: Array, rows: Array, dtype: Any,
+                    results: Array, stream: Any) -> Any:
+        if rows is None:
+            raise TypeError("rows: None; accumulate needs n rows")
+        element = element_of(getattr(rows, "dtype", None) if dtype is None else dtype)
+        return begin(Op.ACCUMULATE, Outcome(self._room_for_results(keys, results)), keys, rows,
+                     stream=stream, element=element)
+
+    def _apply(self, begin: Callable[..., Any], ops: Array, keys: Array, values: Array, out: Array,
+               results: Array, dtype: Any, stream: Any, element: Any) -> Any:
+        out = self._room_for_values(keys, out, dtype)
+        results = self._room_for_results(keys, results)
+        return begin(Op.FIND, Found(results, out), keys, values, out,
+                     _arrays.op_codes(ops, len(Op)), stream,
+                     Element.NONE if element is None else element_of(element))
+
+
+class Batches(Calls, Items):
+    """The batches of a store: their calls, with and without waiting."""
 
     def find(self, keys: Array, out: Array = None, *, results: Array = None, dtype: Any = None,
              stream: Any = None) -> Found:
@@ -90,22 +163,6 @@ class Batches(Items):
         """As `find_or_insert`, without waiting."""
         return self._find_or_insert(self._start, keys, initial, out, results, dtype, stream)
 
-    def _find_or_insert(self, begin: Callable[..., Any], keys: Array, initial: Initial | Array,
-                        out: Array, results: Array, dtype: Any, stream: Any) -> Any:
-        is_rule = isinstance(initial, (Constant, Uniform, Normal))
-        if is_rule and dtype is None and out is None:
-            dtype = numpy_dtype(initial._dtype)
-        out = self._room_for_values(keys, out, dtype)
-        results = self._room_for_results(keys, results)
-        found = FoundOrInserted(results, out)
-        if not is_rule:
-            if initial is None:
-                raise TypeError("initial: None; give n rows of values, or how to make them")
-            return begin(Op.FIND_OR_INSERT, found, keys, initial, out, stream=stream)
-        element = Element.NONE if initial._dtype is None else element_of(initial._dtype)
-        return begin(Op.FIND_OR_INSERT, found, keys, None, out, stream=stream, element=element,
-                     initial=initial._core())
-
     def accumulate(self, keys: Array, rows: Array, dtype: Any = None, *, results: Array = None,
                    stream: Any = None) -> Outcome:
         """Adds a row to the value of each of n keys, element by element; of a key that comes
@@ -120,14 +177,6 @@ class Batches(Items):
                          results: Array = None, stream: Any = None) -> Ticket[Outcome]:
         """As `accumulate`, without waiting."""
         return self._accumulate(self._start, keys, rows, dtype, results, stream)
-
-    def _accumulate(self, begin: Callable[..., Any], keys: Array, rows: Array, dtype: Any,
-                    results: Array, stream: Any) -> Any:
-        if rows is None:
-            raise TypeError("rows: None; accumulate needs n rows")
-        element = element_of(getattr(rows, "dtype", None) if dtype is None else dtype)
-        return begin(Op.ACCUMULATE, Outcome(self._room_for_results(keys, results)), keys, rows,
-                     stream=stream, element=element)
 
     def apply(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
               results: Array = None, dtype: Any = None, stream: Any = None,
@@ -148,42 +197,12 @@ class Batches(Items):
         """As `apply`, without waiting."""
         return self._apply(self._start, ops, keys, values, out, results, dtype, stream, element)
 
-    def _apply(self, begin: Callable[..., Any], ops: Array, keys: Array, values: Array, out: Array,
-               results: Array, dtype: Any, stream: Any, element: Any) -> Any:
-        out = self._room_for_values(keys, out, dtype)
-        results = self._room_for_results(keys, results)
-        return begin(Op.FIND, Found(results, out), keys, values, out,
-                     _arrays.op_codes(ops, len(Op)), stream,
-                     Element.NONE if element is None else element_of(element))
-
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Inserts many items: makes room for all of them first, then inserts in large batches.
 
         It runs on the default stream.
         """
-        outcome = Outcome(self._room_for_results(keys, results))
-        began = time.perf_counter()
-        outcome._failed = self._core.bulk_load(
-            _arrays.exported(keys, "keys", 0), _arrays.exported(values, "values", 0),
-            _arrays.exported(outcome.results, "results", 0, written=True))
-        if self._observer:
-            self._observer("bulk_load", outcome.operations, time.perf_counter() - began)
-        return outcome
-
-    # Who waits calls these with `_run`, who does not with `_start`.
-
-    def _find(self, begin: Callable[..., Any], keys: Array, out: Array, results: Array, dtype: Any,
-              stream: Any) -> Any:
-        out = self._room_for_values(keys, out, dtype)
-        results = self._room_for_results(keys, results)
-        return begin(Op.FIND, Found(results, out), keys, out=out, stream=stream)
-
-    def _write(self, begin: Callable[..., Any], op: Op, keys: Array, values: Array, results: Array,
-               stream: Any) -> Any:
-        if values is None and op != Op.ERASE:
-            raise TypeError(f"values: None; {op.name.lower()} needs n rows of values")
-        return begin(op, Outcome(self._room_for_results(keys, results)), keys, values,
-                     stream=stream)
+        return self._bulk_load(keys, values, results)
 
     def _start(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
                ops: Array = None, stream: Any = None, element: Element = Element.NONE,
@@ -199,20 +218,6 @@ class Batches(Items):
         ticket = self._core.start(
             *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
         return Ticket(ticket, outcome, self, done, began)
-
-    def _run(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
-             ops: Array = None, stream: Any = None, element: Element = Element.NONE,
-             initial: tuple[Any, ...] | None = None) -> Any:
-        observer = self._observer
-        began = time.perf_counter() if observer else 0.0
-        failed = self._core.run(
-            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
-        if failed is not None:
-            outcome._failed = failed
-        if observer:
-            observer(op.name.lower() if ops is None else "mixed", outcome.operations,
-                     time.perf_counter() - began)
-        return outcome
 
 
 def _arguments(op: Op, results: Array, keys: Array, values: Array, out: Array, ops: Array,

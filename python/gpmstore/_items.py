@@ -25,8 +25,8 @@ def page_of(value_size: int) -> int:
     return max(1, min(_PAGE, _PAGE_BYTES // value_size))
 
 
-class Items:
-    """Single items, iteration, closing."""
+class Rows:
+    """Arrays of keys and values, visits, closing."""
 
     _core: Any
     path: str
@@ -46,14 +46,6 @@ class Items:
     def closed(self) -> bool:
         return self._core.closed
 
-    def get(self, key: Key, default: Any = None) -> Any:
-        """The value of a key, `value_size` bytes; `default` when it is not there.
-
-        key: an int for 8-byte keys, or `key_size` bytes.
-        """
-        value = self._core.get(self._key_bytes(key))
-        return default if value is None else value
-
     def for_each(self, visit: Visit, rows: int | None = None) -> bool:
         """Calls `visit(keys, values)` for all items, in no order, in pages of at most `rows`; by
         default as many as make some 64 MiB, and no more than 65536.
@@ -65,6 +57,62 @@ class Items:
         if rows is None:
             rows = page_of(self.value_size)
         return self._core.for_each(visit, rows)
+
+    def stats(self) -> dict[str, Any]:
+        """Sizes, counters, medium, recovery and cache, as numbers, texts and dicts of those."""
+        return self._core.stats()
+
+    def contains(self, keys: Array) -> Array:
+        """n booleans: which of n keys are there."""
+        return self.find(keys, False).found
+
+    def close(self) -> None:
+        """Completes running batches and closes. Closing again does nothing.
+
+        Calls of other threads end first. From within a log or a visitor: `BusyError`.
+        """
+        self._core.close()
+
+    def __bool__(self) -> bool:
+        return True  # also without items
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = ", closed" if self.closed else ""
+        return (f"<gpmstore.{type(self).__name__} {self.path!r}, keys of {self.key_size} bytes, "
+                f"values of {self.value_size}{closed}>")
+
+    def _room_for_values(self, keys: Array, out: Array, dtype: Any) -> Array:
+        if out is False:
+            return None
+        if out is None:
+            return _arrays.rows_of_values(keys, self.value_size,
+                                          np.uint8 if dtype is None else dtype)
+        if dtype is not None:
+            raise TypeError("dtype: it is that of 'out', which was given")
+        return out
+
+    def _room_for_results(self, keys: Array, results: Array) -> Array:
+        if results is not None:
+            return results
+        return _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
+
+
+class Items(Rows):
+    """Single items, and iteration."""
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The value of a key, `value_size` bytes; `default` when it is not there.
+
+        key: an int for 8-byte keys, or `key_size` bytes.
+        """
+        value = self._core.get(self._key_bytes(key))
+        return default if value is None else value
 
     def pages(self, rows: int | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """All items of this instant, in no order, as arrays of at most `rows` (as in `for_each`).
@@ -85,26 +133,8 @@ class Items:
         """The keys of `items`."""
         return (key for key, _ in self.items())
 
-    def stats(self) -> dict[str, Any]:
-        """Sizes, counters, medium, recovery and cache, as numbers, texts and dicts of those."""
-        return self._core.stats()
-
-    def contains(self, keys: Array) -> Array:
-        """n booleans: which of n keys are there."""
-        return self.find(keys, False).found
-
-    def close(self) -> None:
-        """Completes running batches and closes. Closing again does nothing.
-
-        Calls of other threads end first. From within a log or a visitor: `BusyError`.
-        """
-        self._core.close()
-
     def __len__(self) -> int:
         return self.stats()["items"]
-
-    def __bool__(self) -> bool:
-        return True  # also without items
 
     def __contains__(self, key: Key) -> bool:
         return self.get(key) is not None
@@ -115,38 +145,12 @@ class Items:
             raise KeyError(key)
         return value
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        closed = ", closed" if self.closed else ""
-        return (f"<gpmstore.{type(self).__name__} {self.path!r}, keys of {self.key_size} bytes, "
-                f"values of {self.value_size}{closed}>")
-
     def _key_bytes(self, key: Key) -> bytes:
         if isinstance(key, (int, np.integer)):
             if self.key_size != 8:
                 raise TypeError(f"key: an int; the store's keys are {self.key_size} bytes")
             return int(key).to_bytes(8, "little", signed=bool(key < 0))
         return bytes_of(key, "key")
-
-    def _room_for_values(self, keys: Array, out: Array, dtype: Any) -> Array:
-        if out is False:
-            return None
-        if out is None:
-            return _arrays.rows_of_values(keys, self.value_size,
-                                          np.uint8 if dtype is None else dtype)
-        if dtype is not None:
-            raise TypeError("dtype: it is that of 'out', which was given")
-        return out
-
-    def _room_for_results(self, keys: Array, results: Array) -> Array:
-        if results is not None:
-            return results
-        return _arrays.empty(keys, (_arrays.rows_of(keys),), np.uint8)
 
 
 def numpy_dtype(dtype: Any) -> Any:

@@ -33,14 +33,20 @@ class _Log:
         return tell
 
 
-def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
-           options: dict[str, Any]) -> Store:
+def prepared(options: dict[str, Any]) -> object:
+    """Makes options what _core takes. Returns what has to live as long as the store."""
     log = None
     if callable(options.get("log")):
         log = _Log(options["log"])
         options["log"] = log.weak()
     if options.get("snapshot") is not None:
         options["snapshot"] = _schedule(options["snapshot"])
+    return log
+
+
+def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
+           options: dict[str, Any]) -> Store:
+    log = prepared(options)
     path = os.fspath(path)
     return Store(make(path, options), path, log)
 

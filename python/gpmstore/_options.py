@@ -37,6 +37,7 @@ class OpenOptions(TypedDict, total=False):
     score_offset: int  # capacity_policy score: where in a value it is,
     score_bytes: int  # and how long, 4 or 8: an unsigned number, little-endian; the lowest go first
     device: int  # executor cuda: device ordinal
+    memory_node: int | None  # (NUMA) that a pool in memory grows on; None: any; by default near device
     directory: bool | None  # by default on executor cuda; without one there is no cache
     cache_policy: Literal["off", "tinylfu", "lfu", "lru", "random"]
     cache_fraction: float | None  # of the buckets of which the values are cached

@@ -56,7 +56,7 @@ class Store(Batches):
         self._log = log
         self._exports: weakref.WeakSet[Export] = weakref.WeakSet()
         self.path = path
-        _opened.add(self)
+        close_at_exit(self)
 
     @property
     def shards(self) -> int | None:
@@ -276,7 +276,12 @@ class Store(Batches):
         return Ticket(self._core.refresh_cache(), None, self)
 
 
-_opened: weakref.WeakSet[Store] = weakref.WeakSet()
+_opened: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def close_at_exit(store: Any) -> None:
+    """Has a store closed when the program ends, if it is open then."""
+    _opened.add(store)
 
 
 @atexit.register

@@ -67,4 +67,13 @@ std::optional<std::uint64_t> Arrays::CountNotOk() const {
                        [](Result result) { return result != Result::kOk; });
 }
 
+void RequireDefaultStream(std::uintptr_t stream, ExecutorKind executor, const char* store) {
+  constexpr std::uintptr_t kLegacyDefault = 1;  // cudaStreamLegacy
+  if (stream <= kLegacyDefault || executor != ExecutorKind::kCuda) return;
+  throw Error(ErrorCode::kUnsupported,
+              std::string("stream: a batch of ") + store +
+                  " is in the order of the default stream; wait for what it needs on others, and "
+                  "call it on that");
+}
+
 }  // namespace gpm::python

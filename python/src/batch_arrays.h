@@ -42,6 +42,10 @@ class Arrays {
   Batch batch_{};
 };
 
+/// For a store whose batches are in the order of the default stream.
+/// @param store what it is, for the error @throws Error(kUnsupported) of another stream
+void RequireDefaultStream(std::uintptr_t stream, ExecutorKind executor, const char* store);
+
 }  // namespace gpm::python
 
 #endif  // GPM_PYTHON_SRC_BATCH_ARRAYS_H_

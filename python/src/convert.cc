@@ -146,6 +146,10 @@ bool Set(const std::string& name, nb::handle value, Options* options) {
     open.snapshot = ScheduleOf(value);
     return true;
   }
+  if (name == "memory_node") {
+    open.memory_node = value.is_none() ? kMemoryAnywhere : ValueOf<int>(value, name);
+    return true;
+  }
   if (name == "log") {
     open.log = LogOf(value);
     return true;
@@ -201,6 +205,7 @@ nb::dict DictOf(const StoreStats& stats) {
   medium["survives_power_loss"] = stats.medium.survives_power_loss;
   medium["gpu_can_register"] = stats.medium.gpu_can_register;
   medium["needs_flush"] = stats.medium.needs_flush;
+  medium["memory_node"] = stats.medium.memory_node;
   nb::dict recovery;
   recovery["was_clean"] = stats.recovery.was_clean;
   recovery["resize_continued"] = stats.recovery.resize_continued;

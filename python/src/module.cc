@@ -12,6 +12,7 @@
 #include "gpmstore/sharded_store.h"
 #include "gpmstore/version.h"
 #include "python/src/convert.h"
+#include "python/src/distributed.h"
 #include "python/src/reader.h"
 #include "python/src/store.h"
 
@@ -184,6 +185,7 @@ NB_MODULE(_core, m) {
   RegisterErrors(m);
   BindCodes(m);
   BindStore(m);
+  BindDistributed(m);
   const auto bind = [&](const char* name, Existing existing) {
     m.def(
         name,

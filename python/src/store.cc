@@ -48,12 +48,7 @@ Ticket PyStore::Begin(const Batch& batch, std::uintptr_t stream) {
   if (shards_ == 0) {
     return std::get<Store>(store_).ApplyAsync(batch, reinterpret_cast<Stream>(stream));
   }
-  constexpr std::uintptr_t kLegacyDefault = 1;  // cudaStreamLegacy
-  if (stream > kLegacyDefault && executor_ == ExecutorKind::kCuda) {
-    throw Error(ErrorCode::kUnsupported,
-                "stream: a batch of a store over several shards is in the order of the default "
-                "stream; wait for what it needs on others, and call it on that");
-  }
+  RequireDefaultStream(stream, executor_, "a store over several shards");
   return std::get<ShardedStore>(store_).ApplyAsync(batch);
 }
 

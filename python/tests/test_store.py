@@ -383,3 +383,15 @@ def test_overwrite_is_a_flag_of_creation(path):
         with pytest.raises(TypeError, match="overwrite"):
             gpmstore.create(path, overwrite=wrong)
     gpmstore.create(path, overwrite=True, executor=EXECUTOR).close()
+
+
+def test_memory_nodes(path):
+    with gpmstore.create(path, executor="cpu", memory_node=0) as store:
+        assert store.stats()["medium"]["memory_node"] in (0, -1)  # as far as the medium has nodes
+    for anywhere in ({}, {"memory_node": None}):
+        with gpmstore.open(path, executor="cpu", **anywhere) as store:
+            assert store.stats()["medium"]["memory_node"] == -1
+    with pytest.raises(gpmstore.InvalidArgumentError, match="memory_node: 999"):
+        gpmstore.open(path, memory_node=999)
+    with pytest.raises(TypeError, match="memory_node"):
+        gpmstore.open(path, memory_node="near")

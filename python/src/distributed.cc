@@ -1,0 +1,222 @@
+#include "python/src/distributed.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "python/src/calls.h"
+#include "python/src/convert.h"
+#include "python/src/exchange.h"
+#ifdef GPM_PYTHON_NCCL
+#include "gpmstore/nccl_exchange.h"
+#endif
+
+namespace gpm::python {
+namespace {
+
+using nb::literals::operator""_a;
+
+#ifdef GPM_PYTHON_NCCL
+constexpr bool kHasNccl = true;
+#else
+constexpr bool kHasNccl = false;
+#endif
+
+using MakeStore = DistributedStore (*)(const std::string& folder, std::unique_ptr<Exchange>,
+                                       const Options&);
+
+/// With NCCL, an exchange that takes arrays in the memory of this rank's GPU.
+/// @param seconds until a rank that does not come is given up
+std::unique_ptr<Exchange> OverNccl(std::unique_ptr<Exchange> exchange, int device, double seconds) {
+#ifdef GPM_PYTHON_NCCL
+  return MakeNcclExchange(std::move(exchange), device,
+                          std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3)));
+#else
+  static_cast<void>(exchange);
+  static_cast<void>(device);
+  static_cast<void>(seconds);
+  throw Error(ErrorCode::kUnsupported,
+              "nccl: this package was built without NCCL; build it with -DGPM_NCCL=ON where NCCL "
+              "and a CUDA compiler are");
+#endif
+}
+
+/// @param nccl_seconds 0: without NCCL
+PyDistributed* Make(MakeStore make, bool creates, const std::string& folder, nb::object object,
+                    const nb::dict& given, double nccl_seconds) {
+  // First, as this rank leaves the others with it when anything is wrong.
+  std::unique_ptr<Exchange> exchange = std::make_unique<PyExchange>(std::move(object));
+  const Options options = OptionsOf(given, creates);
+  const nb::gil_scoped_release released;
+  if (nccl_seconds > 0) {
+    exchange = OverNccl(std::move(exchange), options.open.device, nccl_seconds);
+  }
+  return new PyDistributed(make(folder, std::move(exchange), options));
+}
+
+}  // namespace
+
+PyDistributed::PyDistributed(DistributedStore store)
+    : store_(std::move(store)),
+      rank_(store_.rank()),
+      ranks_(store_.ranks()),
+      shards_(store_.shards()),
+      key_size_(store_.key_size()),
+      value_size_(store_.value_size()),
+      executor_(store_.Stats().executor) {}
+
+PyDistributed::~PyDistributed() {
+  const nb::gil_scoped_release released;
+  const DistributedStore closed = std::move(store_);
+}
+
+template <class Call>
+auto PyDistributed::Collective(const Call& call) {
+  return Alone([&] {
+    ++calls_;
+    return call();
+  });
+}
+
+template <class Call>
+auto PyDistributed::Alone(const Call& call) {
+  return WithoutGil([&] {
+    const std::unique_lock alone(one_call_, std::try_to_lock);
+    if (!alone) {
+      throw Error(ErrorCode::kBusy,
+                  "a distributed store is in a call: it takes one at a time on each rank");
+    }
+    return call();
+  });
+}
+
+std::optional<std::uint64_t> PyDistributed::Run(Op op, nb::handle ops, nb::handle keys,
+                                                nb::handle values, nb::handle found,
+                                                nb::handle results, std::uintptr_t stream,
+                                                Element element, nb::handle initial) {
+  const Arrays arrays({op, ops, keys, values, found, results, element, initial}, key_size_,
+                      value_size_, executor_);
+  RequireDefaultStream(stream, executor_, "a distributed store");
+  return Collective([&] {
+    store_.Apply(arrays.batch());
+    return arrays.CountNotOk();
+  });
+}
+
+std::optional<std::uint64_t> PyDistributed::BulkLoad(nb::handle keys, nb::handle values,
+                                                     nb::handle results) {
+  const Arrays arrays({.op = Op::kInsert,
+                       .ops = nb::none(),
+                       .keys = keys,
+                       .values = values,
+                       .found = nb::none(),
+                       .results = results},
+                      key_size_, value_size_, executor_);
+  return Collective([&] {
+    const Batch& batch = arrays.batch();
+    store_.BulkLoad(batch.keys, batch.values, batch.results);
+    return arrays.CountNotOk();
+  });
+}
+
+void PyDistributed::Refuse() {
+  constexpr std::byte kNoKey{};  // a key without a result, which no batch has
+  try {
+    Alone([&] { store_.Apply({.op = Op::kFind, .keys = std::span(&kNoKey, 1)}); });
+  } catch (const Error&) {  // as it has to be, or the others are gone
+  }
+}
+
+void PyDistributed::Reserve(std::uint64_t items) {
+  Collective([&] { store_.Reserve(items); });
+}
+
+void PyDistributed::Compact() {
+  Collective([&] { store_.Compact(); });
+}
+
+bool PyDistributed::ForEach(const nb::callable& visit, std::size_t rows) {
+  return Alone([&] {
+    return Pages(visit, rows,
+                 key_size_)([&](const VisitItem& item) { return store_.ForEach(item); });
+  });
+}
+
+nb::dict PyDistributed::Stats() {
+  return DictOf(Alone([&] { return store_.Stats(); }));
+}
+
+nb::dict PyDistributed::Exchanged() {
+  const ExchangeStats stats = Alone([&] { return store_.Exchanged(); });
+  nb::dict dict;
+  dict["split_seconds"] = stats.split_seconds;
+  dict["send_seconds"] = stats.send_seconds;
+  dict["local_seconds"] = stats.local_seconds;
+  dict["return_seconds"] = stats.return_seconds;
+  dict["asked"] = stats.asked;
+  dict["sent"] = stats.sent;
+  dict["carried_out"] = stats.carried_out;
+  return dict;
+}
+
+void PyDistributed::Close() {
+  Alone([&] {
+    closed_ = true;
+    store_.Close();
+  });
+}
+
+void BindDistributed(nb::module_& m) {
+  nb::class_<PyDistributed>(m, "DistributedStore")
+      .def_prop_ro("rank", &PyDistributed::rank)
+      .def_prop_ro("ranks", &PyDistributed::ranks)
+      .def_prop_ro("shards", &PyDistributed::shards)
+      .def_prop_ro("key_size", &PyDistributed::key_size)
+      .def_prop_ro("value_size", &PyDistributed::value_size)
+      .def_prop_ro("closed", &PyDistributed::closed)
+      .def_prop_ro("calls", &PyDistributed::calls)
+      .def("run", &PyDistributed::Run, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
+           "found"_a.none(), "results"_a, "stream"_a, "element"_a, "initial"_a.none(),
+           nb::sig("def run(self, op: Op, ops: object, keys: object, values: object, found: "
+                   "object, results: object, stream: int, element: Element, initial: tuple | None"
+                   ") -> int | None"))
+      .def("bulk_load", &PyDistributed::BulkLoad, "keys"_a, "values"_a, "results"_a)
+      .def("refuse", &PyDistributed::Refuse)
+      .def("reserve", &PyDistributed::Reserve, "items"_a)
+      .def("compact", &PyDistributed::Compact)
+      .def("for_each", &PyDistributed::ForEach, "visit"_a, "rows"_a)
+      .def("stats", &PyDistributed::Stats)
+      .def("exchanged", &PyDistributed::Exchanged)
+      .def("close", &PyDistributed::Close);
+  const auto bind = [&](const char* name, bool creates, MakeStore make) {
+    m.def(
+        name,
+        [=](const std::string& folder, const nb::object& exchange, const nb::dict& options,
+            double nccl_seconds) {
+          return Make(make, creates, folder, exchange, options, nccl_seconds);
+        },
+        "folder"_a, "exchange"_a, "options"_a, "nccl_seconds"_a, nb::rv_policy::take_ownership);
+  };
+  bind("create_distributed", true,
+       [](const std::string& folder, std::unique_ptr<Exchange> exchange, const Options& options) {
+         return DistributedStore::Create(folder, std::move(exchange), options.create,
+                                         options.shards, options.open);
+       });
+  bind("open_distributed", false,
+       [](const std::string& folder, std::unique_ptr<Exchange> exchange, const Options& options) {
+         return DistributedStore::Open(folder, std::move(exchange), options.open, options.shards);
+       });
+  bind("open_or_create_distributed", true,
+       [](const std::string& folder, std::unique_ptr<Exchange> exchange, const Options& options) {
+         return DistributedStore::OpenOrCreate(folder, std::move(exchange), options.create,
+                                               options.shards, options.open);
+       });
+  m.attr("NCCL") = nb::bool_(kHasNccl);
+}
+
+}  // namespace gpm::python

@@ -1,0 +1,69 @@
+#ifndef GPM_PYTHON_SRC_DISTRIBUTED_H_
+#define GPM_PYTHON_SRC_DISTRIBUTED_H_
+
+#include <nanobind/nanobind.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "gpmstore/distributed_store.h"
+#include "python/src/batch_arrays.h"
+
+namespace gpm::python {
+
+/// A DistributedStore for Python: calls let go of the GIL.
+///
+/// Thread safety: any thread, one at a time: a call beside another, or from within one (a visit, a
+/// log), is Error(kBusy), as the ranks' calls would be in no order.
+class PyDistributed {
+ public:
+  explicit PyDistributed(DistributedStore store);
+  ~PyDistributed();
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t ranks() const { return ranks_; }
+  std::uint32_t shards() const { return shards_; }
+  std::uint32_t key_size() const { return key_size_; }
+  std::uint32_t value_size() const { return value_size_; }
+  bool closed() const { return closed_; }
+  /// Calls that the other ranks know of: who raised before one was counted has to Refuse.
+  std::uint64_t calls() const { return calls_; }
+
+  std::optional<std::uint64_t> Run(Op op, nb::handle ops, nb::handle keys, nb::handle values,
+                                   nb::handle found, nb::handle results, std::uintptr_t stream,
+                                   Element element, nb::handle initial);
+  std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
+  /// Takes part in a batch which this rank can't make: the others' call throws kInvalidArgument.
+  void Refuse();
+  void Reserve(std::uint64_t items);
+  void Compact();
+  bool ForEach(const nb::callable& visit, std::size_t rows);
+  nb::dict Stats();
+  nb::dict Exchanged();
+  void Close();
+
+ private:
+  /// `call` without the GIL. @throws Error(kBusy)
+  template <class Call>
+  auto Alone(const Call& call);
+  /// The same of one that the other ranks make too.
+  template <class Call>
+  auto Collective(const Call& call);
+
+  std::mutex one_call_;
+  DistributedStore store_;
+  std::atomic<bool> closed_ = false;
+  std::atomic<std::uint64_t> calls_ = 0;
+  std::uint32_t rank_, ranks_, shards_, key_size_, value_size_;
+  ExecutorKind executor_;
+};
+
+/// `create`, `open` and `open_or_create` of the module, and their class.
+void BindDistributed(nb::module_& module);
+
+}  // namespace gpm::python
+
+#endif  // GPM_PYTHON_SRC_DISTRIBUTED_H_
