@@ -163,7 +163,7 @@ TEST_F(CudaSearchTest, ValuesAreFoundInGpuMemory) {
     const std::string its_keys = AsString(keys.Contents());
     const std::string its_values = AsString(values.Contents());
     std::uint64_t row = 0;
-    for (const auto& [key, value] : store.model()) {
+    for (const auto& [key, value] : Rows(store.model().begin(), store.model().end())) {
       ASSERT_EQ(its_keys.substr(8 * row, 8), key);
       ASSERT_EQ(its_values.substr(40 * row++, 40), value);
     }
