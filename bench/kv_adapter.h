@@ -56,6 +56,9 @@ class KvAdapter {
 
   /// Loads what caches there are with what was used most so far. Not measured.
   virtual void LoadCaches() {}
+
+  /// Slots that the table has now; 0: it has nothing of the kind, or does not say.
+  virtual std::uint64_t Slots() const { return 0; }
 };
 
 /// Applies all operations, `batch` of them at once. @return seconds of each batch
