@@ -227,7 +227,11 @@ ycsb::Memory MemoryOf(ExecutorKind executor) {
   return executor == ExecutorKind::kCuda ? ycsb::Memory::kDevice : ycsb::Memory::kHost;
 }
 
-void MeasureContest(const ContestOptions& options, json& report) {
+void MeasureContest(const ContestOptions& wanted, json& report) {
+  ContestOptions options = wanted;
+  if (options.open.threads == 0) {
+    options.open.threads = std::max(1u, std::thread::hardware_concurrency());
+  }
   const std::vector<Contestant> contestants = MakeContestants(options);
   const std::uint64_t most = std::min(options.records, options.operations);
   for (const std::uint64_t batch : options.batches) {
@@ -243,8 +247,7 @@ void MeasureContest(const ContestOptions& options, json& report) {
     report["contestants"].push_back(CapabilitiesFacts(contestant));
     AddLeftOut(contestant, kinds, report);
   }
-  ThreadPool threads(options.open.threads != 0 ? options.open.threads
-                                               : std::max(1u, std::thread::hardware_concurrency()));
+  ThreadPool threads(options.open.threads);
   Staging staging(MemoryOf(options.open.executor));
   for (const std::uint64_t batch : options.batches) {
     ShowProgress(fmt::format("batch {}: making operations", batch));

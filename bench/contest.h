@@ -48,7 +48,7 @@ ycsb::Memory MemoryOf(ExecutorKind executor);
 /// a
 ///         batch that is larger than records or operations, and when nobody is measured;
 ///         Error(kDamaged) naming who gave a wrong answer; as contestants
-void MeasureContest(const ContestOptions& options, nlohmann::json& report);
+void MeasureContest(const ContestOptions& wanted, nlohmann::json& report);
 
 }  // namespace gpm::bench
 

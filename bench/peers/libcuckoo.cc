@@ -28,6 +28,8 @@ class LibcuckooAdapter : public KvAdapter {
     });
   }
 
+  std::uint64_t Slots() const override { return map_.capacity(); }
+
  private:
   void ApplyPart(const Batch& batch, std::uint64_t first, std::uint64_t last) {
     const auto* keys = reinterpret_cast<const std::uint64_t*>(batch.keys.data());
