@@ -310,7 +310,7 @@ json MeasurePeer(ElasticOptions options) {
        .threads = options.threads != 0 ? options.threads
                                        : std::max(1u, std::thread::hardware_concurrency()),
        .most_items = std::max(added + options.batch, options.initial_capacity)});
-  if (adapter->Slots() == 0) {
+  if (adapter->SlotCount() == 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--peer {}: it does not say how many slots it has", peer.name));
   }
@@ -320,7 +320,7 @@ json MeasurePeer(ElasticOptions options) {
     ShowProgress(fmt::format("{}, step {}", peer.name, step + 1));
     json row = run.Step(step);
     if (run.full()) break;
-    const std::uint64_t slots = adapter->Slots();
+    const std::uint64_t slots = adapter->SlotCount();
     row["slowest_ms"] = 1e3 * run.slowest();
     row["items"] = run.items().size();
     row["slots"] = slots;

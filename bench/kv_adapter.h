@@ -58,7 +58,7 @@ class KvAdapter {
   virtual void LoadCaches() {}
 
   /// Slots that the table has now; 0: it has nothing of the kind, or does not say.
-  virtual std::uint64_t Slots() const { return 0; }
+  virtual std::uint64_t SlotCount() const { return 0; }
 };
 
 /// Applies all operations, `batch` of them at once. @return seconds of each batch

@@ -60,6 +60,8 @@ void MeasureFill(const PaperArguments& arguments, nlohmann::json& report);
 // CacheBench.
 void MeasureFigure11(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure15(const PaperArguments& arguments, nlohmann::json& report);
+// Examples on ApplicationTable.
+void MeasureFigure10(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureRecovery.
 void MeasureFigure14(const PaperArguments& arguments, nlohmann::json& report);
 // Counted accesses, of executor cpu alone.

@@ -59,6 +59,7 @@ const std::vector<Figure>& Figures() {
       {"7", "load factor over inserts", true, MeasureFigure7},
       {"8", "accesses to persistent memory and time, by phase", false, MeasureFigure8},
       {"9", "one accelerator more at each step", false, MeasureFigure9},
+      {"10", "PageRank and DLRM inference", true, MeasureFigure10},
       {"11", "policies and sizes of the cache", false, MeasureFigure11},
       {"12", "key sizes, skew", false, MeasureFigure12},
       {"13", "geometries", false, MeasureFigure13},

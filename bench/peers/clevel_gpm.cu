@@ -199,7 +199,7 @@ class ClevelAdapter : public KvAdapter {
     ApplyAndWait<1>(table_, KernelBatch(batch, value_bytes_), stream_);
   }
 
-  std::uint64_t Slots() const override { return slots_; }
+  std::uint64_t SlotCount() const override { return slots_; }
 
  private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {

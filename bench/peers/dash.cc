@@ -114,7 +114,7 @@ class DashAdapter : public KvAdapter {
     }
   }
 
-  std::uint64_t Slots() const override { return segments_ * kItems; }
+  std::uint64_t SlotCount() const override { return segments_ * kItems; }
 
   void Apply(const Batch& batch) override {
     const std::uint64_t n = batch.results.size();

@@ -291,7 +291,7 @@ class DyHashAdapter : public KvAdapter {
     }
   }
 
-  std::uint64_t Slots() const override {
+  std::uint64_t SlotCount() const override {
     std::uint64_t slots = 0;
     for (const Subtable& table : table_.tables) slots += table.size * kSlots;
     return slots;
@@ -347,7 +347,7 @@ class DyHashAdapter : public KvAdapter {
     return items;
   }
   double FillOf(const Counters& counters) const {
-    return static_cast<double>(ItemsOf(counters)) / static_cast<double>(Slots());
+    return static_cast<double>(ItemsOf(counters)) / static_cast<double>(SlotCount());
   }
 
   void Insert(const KernelBatch& batch) {

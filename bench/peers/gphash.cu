@@ -351,7 +351,7 @@ class GpHashAdapter : public KvAdapter {
     CheckCuda(cudaStreamSynchronize(stream_), "LoadFrames");
   }
 
-  std::uint64_t Slots() const override { return buckets_ * kSlots; }
+  std::uint64_t SlotCount() const override { return buckets_ * kSlots; }
 
  private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {

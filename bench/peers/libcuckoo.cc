@@ -28,7 +28,7 @@ class LibcuckooAdapter : public KvAdapter {
     });
   }
 
-  std::uint64_t Slots() const override { return map_.capacity(); }
+  std::uint64_t SlotCount() const override { return map_.capacity(); }
 
  private:
   void ApplyPart(const Batch& batch, std::uint64_t first, std::uint64_t last) {

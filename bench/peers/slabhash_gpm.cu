@@ -271,7 +271,7 @@ class SlabHashAdapter : public KvAdapter {
   }
 
   /// Of the slabs that chains have.
-  std::uint64_t Slots() const override {
+  std::uint64_t SlotCount() const override {
     unsigned long long used = 0;
     CheckCuda(
         cudaMemcpyAsync(&used, slab_count_.data(), sizeof(used), cudaMemcpyDeviceToHost, stream_),
