@@ -41,13 +41,6 @@ std::optional<Kind> WarmUpOf(Kind kind) {
   }
 }
 
-struct Contestant {
-  std::string name;
-  Capabilities can;
-  std::function<std::unique_ptr<KvAdapter>(std::uint64_t items, std::uint64_t batch, double fill)>
-      make;
-};
-
 /// Of one contestant, fill, batch size and workload.
 struct Measured {
   std::uint64_t operations = 0;
@@ -83,6 +76,7 @@ std::vector<Contestant> MakeContestants(const ContestOptions& options) {
     };
     contestants.push_back({name, peer.can, make});
   }
+  contestants.insert(contestants.end(), options.others.begin(), options.others.end());
   if (contestants.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "neither the store nor a peer: nobody is left");
   }

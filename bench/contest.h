@@ -2,6 +2,8 @@
 #define GPM_BENCH_CONTEST_H_
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -10,6 +12,16 @@
 #include "gpmstore/options.h"
 
 namespace gpm::bench {
+
+/// Who is measured.
+struct Contestant {
+  std::string name;
+  Capabilities can{};
+  /// @param items that it will hold @param batch operations of its largest batch @param fill as
+  ///        PeerSpec
+  std::function<std::unique_ptr<KvAdapter>(std::uint64_t items, std::uint64_t batch, double fill)>
+      make{};
+};
 
 /// What the store and peers do, one after the other, and who they are.
 struct ContestOptions {
@@ -24,6 +36,7 @@ struct ContestOptions {
   unsigned repeats = 3;
   std::vector<PeerPhase::Kind> kinds;  ///< beside inserts, which are always measured
   std::vector<std::string> peers;
+  std::vector<Contestant> others;  ///< beside those
   bool store = true;
   OpenOptions open;  ///< of the store; its executor, not auto, says whose peers there are
   std::string pool;  ///< of the store; empty: a temporary place in memory

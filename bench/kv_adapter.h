@@ -83,7 +83,7 @@ class StoreAdapter : public KvAdapter {
   void LoadCaches() override { store_.RefreshCache().Wait(); }
   StoreStats Stats() const { return store_.Stats(); }
 
- private:
+ protected:
   Store store_;
 };
 

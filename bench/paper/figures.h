@@ -49,6 +49,7 @@ const std::vector<Figure>& Figures();
 // MeasureContest.
 void MeasureFigure5(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure6(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureStreams(const PaperArguments& arguments, nlohmann::json& report);
 // WorkloadBench.
 void MeasureFigure9(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);

@@ -66,6 +66,7 @@ const std::vector<Figure>& Figures() {
       {"14", "resizing and opening over items", false, MeasureFigure14},
       {"15", "loading caches of several sizes", false, MeasureFigure15},
       {"fill", "throughput over load factors", false, MeasureFill},
+      {"streams", "throughput over streams that batches come from", false, MeasureStreams},
       {"values", "throughput over value sizes", false, MeasureValues}};
   return figures;
 }
