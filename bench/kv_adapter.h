@@ -81,6 +81,7 @@ class StoreAdapter : public KvAdapter {
   static Capabilities CapabilitiesOf(ycsb::Memory memory);
   void Apply(const Batch& batch) override { store_.Apply(batch); }
   void LoadCaches() override { store_.RefreshCache().Wait(); }
+  std::uint64_t SlotCount() const override { return Stats().capacity_slots; }
   StoreStats Stats() const { return store_.Stats(); }
 
  protected:

@@ -105,6 +105,11 @@ if(most_dash LESS 0.6)
   message(FATAL_ERROR "dash was only ${most_dash} full")
 endif()
 
+run_bench(paper --figure 7 ${small} --peers unordered_map)
+expect_rows(rows 16 series items load_factor)
+expect_rows(left_out 1 contestant why)
+expect_value("it does not say how many slots it has" left_out 0 why)
+
 # Two applications on each; only PageRank writes.
 run_bench(paper --figure 10 ${small})
 expect_rows(rows 6 series application items seconds find_mops find_batch_us_p50)

@@ -214,6 +214,15 @@ TEST_P(PeersTest, FindsWhatWasInsertedAndNothingElse) {
   ExpectAll(Apply(Op::kFind, NewKeys(20'000)), Result::kNotFound);
 }
 
+TEST_P(PeersTest, SlotsAreAsManyAsItems) {
+  Make(20'000);
+  if (adapter_->SlotCount() == 0) GTEST_SKIP() << "it does not say how many there are";
+  EXPECT_LT(adapter_->SlotCount(), 4u * 20'000);
+  Load(20'000);
+  EXPECT_GE(adapter_->SlotCount(), 20'000u);
+  EXPECT_LT(adapter_->SlotCount(), 4u * 20'000);
+}
+
 TEST_P(PeersTest, InsertsOfKeysThatAreThereChangeNothing) {
   if (!Has(Op::kInsert) || can_.inserts == Inserts::kNew) GTEST_SKIP() << "keys have to be new";
   Make(5000);

@@ -44,8 +44,10 @@ double Seconds(Clock::time_point since) {
 }
 
 /// The store or a peer, empty, with room for the items. @param name kStoreName or a peer's
+/// @param report as CacheBesidePeers
 std::unique_ptr<ApplicationTable> MakeTable(const PaperArguments& arguments,
-                                            const std::string& name, std::uint64_t items) {
+                                            const std::string& name, std::uint64_t items,
+                                            json& report) {
   const ycsb::Memory memory = MemoryOf(arguments.executor);
   if (name == kStoreName) {
     CreateOptions create;
@@ -54,7 +56,7 @@ std::unique_ptr<ApplicationTable> MakeTable(const PaperArguments& arguments,
     OpenOptions open;
     open.executor = arguments.executor;
     open.threads = arguments.threads;
-    open.cache = PaperCache();
+    open.cache = CacheBesidePeers(arguments.executor, report);
     return std::make_unique<ApplicationTable>(std::make_unique<StoreAdapter>("", create, open),
                                               StoreAdapter::CapabilitiesOf(memory), kMaxBatch,
                                               kValueBytes);
@@ -79,7 +81,7 @@ void Measure(const PaperArguments& arguments, const std::vector<std::string>& na
     json row = {{"series", name}, {"application", application}, {"items", items}};
     for (unsigned repeat = 1; repeat <= arguments.repeats; ++repeat) {
       ShowProgress(fmt::format("{}, {}, repeat {}", application, name, repeat));
-      const std::unique_ptr<ApplicationTable> table = MakeTable(arguments, name, items);
+      const std::unique_ptr<ApplicationTable> table = MakeTable(arguments, name, items, report);
       TableRows<Row> rows(name, table.get());
       try {
         seconds.push_back(run(rows));

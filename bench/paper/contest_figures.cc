@@ -16,20 +16,20 @@ namespace {
 using nlohmann::json;
 using Kind = PeerPhase::Kind;
 
-ContestOptions OptionsOf(const PaperArguments& arguments) {
+ContestOptions OptionsOf(const PaperArguments& arguments, json& report) {
   ContestOptions options;
   options.records = arguments.records();
   options.operations = options.records;
   options.repeats = arguments.repeats;
-  options.open.executor = arguments.executor;
+  options.open.executor = ResolveExecutor(arguments.executor);
   options.open.threads = arguments.threads;
-  options.open.cache = PaperCache();
+  options.open.cache = CacheBesidePeers(options.open.executor, report);
   return options;
 }
 
 /// Throughput and latency over batch sizes.
 void MeasureBatches(const PaperArguments& arguments, std::uint32_t key_size, json& report) {
-  ContestOptions options = OptionsOf(arguments);
+  ContestOptions options = OptionsOf(arguments, report);
   options.key_size = key_size;
   options.batches = arguments.batches;
   for (unsigned log = 10; arguments.batches.empty() && log <= 20; log += 2) {
@@ -67,6 +67,12 @@ CacheOptions PaperCache() {
   return cache;
 }
 
+CacheOptions CacheBesidePeers(ExecutorKind executor, json& report) {
+  const bool caches = executor == ExecutorKind::kCuda;
+  report["cached_fraction"] = caches ? kPaperCacheFraction : 0.0;
+  return caches ? PaperCache() : CacheOptions{};
+}
+
 std::vector<std::string> PaperPeers(const PaperArguments& arguments) {
   std::vector<std::string> names = arguments.peers;
   if (names.empty()) {
@@ -90,8 +96,7 @@ void MeasureFigure6(const PaperArguments& arguments, json& report) {
 
 // All operations of a workload are one call, which threads divide into batches.
 void MeasureStreams(const PaperArguments& arguments, json& report) {
-  ContestOptions options = OptionsOf(arguments);
-  options.open.executor = ResolveExecutor(arguments.executor);
+  ContestOptions options = OptionsOf(arguments, report);
   options.batches = {options.records};
   options.kinds = {Kind::kFind, Kind::kC, Kind::kA, Kind::kUpdate};
   options.store = false;

@@ -70,6 +70,9 @@ void MeasureFigure8(const PaperArguments& arguments, nlohmann::json& report);
 
 /// As the paper has it, what is cached is a fifth of the buckets; the directory is ours.
 CacheOptions PaperCache();
+/// That of the store beside peers: the paper's on a GPU, and by default on a CPU, where everything
+/// is in the same memory. REQUIRES: not auto. @param report says what is cached
+CacheOptions CacheBesidePeers(ExecutorKind executor, nlohmann::json& report);
 
 /// The peers beside the store in the figures of an executor that have some, by name: those of the
 /// arguments, or those that the paper measures and are written (with arrays in host memory: that

@@ -48,6 +48,19 @@ json MeasureLoadFactors(const PaperArguments& arguments, const Geometry& geometr
   return {{"rows", std::move(rows)}, {"store", measured.at("store")}};
 }
 
+/// Why a peer is not in figure 7; empty if it is.
+std::string WhyNotFilled(const Peer& peer) {
+  const ElasticOptions options;
+  std::string why = WhyNotItems(peer, options.key_size, options.value_size);
+  if (why.empty() && peer.can.builds_once) why = "one batch inserts all items";
+  if (why.empty() &&
+      peer.make({.items = 1000, .max_batch = 1, .value_bytes = options.value_size})->SlotCount() ==
+          0) {
+    why = "it does not say how many slots it has";
+  }
+  return why;
+}
+
 /// The same of a peer. One that grows starts small; of one that does not, with as many slots as
 /// there are records or a little more, the last is before the batch of which an insert finds no
 /// slot.
@@ -88,8 +101,14 @@ double MaximumLoadFactor(const PaperArguments& arguments, const Geometry& geomet
 void MeasureFigure7(const PaperArguments& arguments, json& report) {
   report.update(MeasureLoadFactors(arguments, Geometry{}));
   report["maximum_load_factor"] = {{kStoreName, MostOf(report.at("rows"))}};
+  report["left_out"] = json::array();
   for (const std::string& name : PaperPeers(arguments)) {
-    json rows = MeasurePeerLoadFactors(arguments, FindPeer(name, MemoryOf(arguments.executor)));
+    const Peer& peer = FindPeer(name, MemoryOf(arguments.executor));
+    if (const std::string why = WhyNotFilled(peer); !why.empty()) {
+      report["left_out"].push_back({{"contestant", name}, {"why", why}});
+      continue;
+    }
+    json rows = MeasurePeerLoadFactors(arguments, peer);
     report["maximum_load_factor"][name] = MostOf(rows);
     for (json& row : rows) report["rows"].push_back(std::move(row));
   }

@@ -44,6 +44,8 @@ class CarriedAdapter : public KvAdapter {
     Await();
   }
 
+  std::uint64_t SlotCount() const override { return index_->SlotCount(); }
+
  private:
   void Copy(void* to, const void* from, std::uint64_t bytes) {
     if (bytes == 0) return;
