@@ -70,6 +70,7 @@ std::vector<Contestant> MakeContestants(const ContestOptions& options) {
     const auto make = [&](std::uint64_t items, std::uint64_t batch, double fill) {
       return peer.make({.items = items,
                         .max_batch = batch,
+                        .key_bytes = options.key_size,
                         .value_bytes = options.value_size,
                         .fill = fill,
                         .threads = options.open.threads});

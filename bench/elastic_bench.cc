@@ -305,6 +305,7 @@ json MeasurePeer(ElasticOptions options) {
   const std::unique_ptr<KvAdapter> adapter = peer.make(
       {.items = std::max(options.initial_capacity, options.batch),
        .max_batch = options.batch,
+       .key_bytes = options.key_size,
        .value_bytes = options.value_size,
        .fill = options.peer_fill,
        .threads = options.threads != 0 ? options.threads

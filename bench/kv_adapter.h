@@ -28,6 +28,7 @@ struct Capabilities {
   ycsb::Memory memory = ycsb::Memory::kHost;
   std::vector<Op> kinds{};                         ///< of operations, that it has
   std::uint32_t key_bytes = 8;                     ///< 0: any number
+  std::uint32_t long_key_bytes = 0;                ///< of longer keys that it has, too; 0: none
   std::uint32_t value_unit = 1;                    ///< bytes: values have a multiple of these,
   std::uint32_t max_value_bytes = kMaxValueBytes;  ///< and at most so many
   bool mixed = true;        ///< a batch may have several kinds, but for erases, which stand alone

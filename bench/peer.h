@@ -15,7 +15,8 @@ namespace gpm::bench {
 struct PeerSpec {
   std::uint64_t items = 0;        ///< that it holds
   std::uint64_t max_batch = 0;    ///< operations of its largest batch
-  std::uint32_t value_bytes = 0;  ///< as its capabilities allow
+  std::uint32_t key_bytes = 8;    ///< as its capabilities allow, as well as
+  std::uint32_t value_bytes = 0;  ///< these
   /// Share of the slots that the items take, of a table in GPU memory or on PM that does not grow.
   double fill = 0.8;
   unsigned threads = 1;  ///< share a batch in host memory

@@ -72,7 +72,9 @@ PeerPhase::PeerPhase(const PeerWorkload& workload, Kind kind, bool split, Thread
   if (kind_ == Kind::kF) AddUpdates();
   if (split && IsMixed(kind_)) Split();
   keys_.resize(records_.size());
-  std::ranges::transform(records_, keys_.begin(), [&](std::uint64_t r) { return KeyOf(r); });
+  ForBlocks(threads_, keys_.size(), [&](std::uint64_t first, std::uint64_t end) {
+    for (std::uint64_t i = first; i < end; ++i) keys_[i] = KeyOf(records_[i]);
+  });
   FollowVersions(contents);
   FillArrays();
 }

@@ -173,7 +173,7 @@ void AddPeersCommand(CLI::App& program) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--key-size", options->key_size, "Bytes of a key")
-      ->check(CLI::IsMember({4u, 8u}))
+      ->check(CLI::IsMember({4u, 8u, 32u}))
       ->capture_default_str();
   command->add_option("--value-size", options->value_size, "Bytes of a value")
       ->check(CLI::Range(1u, 4096u))
