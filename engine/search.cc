@@ -22,6 +22,10 @@ constexpr std::uint64_t kItemsForThread = std::uint64_t{1} << 16;
 constexpr unsigned kMostThreads = 16;
 /// To look a query up in an index takes about as long as to look at so many items.
 constexpr std::uint64_t kItemsForQuery = 16;
+/// Rows whose values are found in device memory while no batch runs, and bytes of those: it takes
+/// some milliseconds.
+constexpr std::uint64_t kMostDeviceRows = std::uint64_t{1} << 20;
+constexpr std::uint64_t kDeviceRowsBytes = std::uint64_t{256} << 20;
 /// In a call: executors number them in 31 bits.
 constexpr std::uint64_t kMostQueries = std::uint64_t{1} << 31;
 
@@ -182,7 +186,7 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
                         value_size_, &threads);
         },
         look_at_all);
-    if (found && FindValues(&*found)) {
+    if (found && FindValues(found->keys, found->values, found->results, found->version)) {
       ThreadPool threads(1);
       use(*found, &threads);
       answered = true;
@@ -201,14 +205,15 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
   searches_.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool StoreImpl::FindValues(FoundRows* rows) {
-  if (rows->results.empty()) return true;
+bool StoreImpl::FindValues(std::span<const std::byte> keys, std::span<std::byte> values,
+                           std::span<Result> results, std::uint64_t version) {
+  if (results.empty()) return true;
   const Admission::Alone alone(admission_);
   health_.Check();
   FinishBatches();
-  if (admission_.changers() != rows->version) return false;
-  RunAlone({.op = Op::kFind, .keys = rows->keys, .found = rows->values, .results = rows->results});
-  return std::all_of(rows->results.begin(), rows->results.end(),
+  if (admission_.changers() != version) return false;
+  RunAlone({.op = Op::kFind, .keys = keys, .found = values, .results = results});
+  return std::all_of(results.begin(), results.end(),
                      [](Result result) { return result == Result::kOk; });
 }
 
@@ -295,16 +300,17 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
   const std::uint64_t count = queries.count();
   const std::uint64_t room = CheckMatches(*matches, count, key_size_, value_size_);
   const bool rows = !matches->offsets.empty();
-  RequireHostMemory(matches->values.data(), matches->values.size(), "values");
   ReachedArray counts(*executor_, matches->counts, "counts");
   ReachedArray offsets(*executor_, matches->offsets, "offsets");
   ReachedArray keys(*executor_, matches->keys, "keys");
+  ReachedArray values(*executor_, matches->values, "values");
   const bool bounds_on_device = IsInGpuOf(*executor_, queries.bounds.data(), "bounds");
   if (!bounds_on_device) {
     RequireHostMemory(queries.bounds.data(), queries.bounds.size_bytes(), "bounds");
   }
   // (Nobody is to wait for the stream while he holds what others wait for.)
-  if (bounds_on_device || counts.on_device() || offsets.on_device() || keys.on_device()) {
+  if (bounds_on_device || counts.on_device() || offsets.on_device() || keys.on_device() ||
+      values.on_device()) {
     executor_->AwaitStream(stream);
   }
   const auto listed = [&] {
@@ -317,32 +323,58 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
     on_host.counts = counts.OnHost();
     on_host.offsets = offsets.OnHost();
     on_host.keys = keys.OnHost();
+    on_host.values = values.OnHost();
     Answer(found, room, &on_host, threads);
     counts.Deliver(*executor_, count);
     offsets.Deliver(*executor_, on_host.offsets.size());
     if (rows) keys.Deliver(*executor_, on_host.offsets.back() * key_size_);
+    if (!matches->values.empty()) values.Deliver(*executor_, on_host.offsets.back() * value_size_);
     matches->answered = on_host.answered;
     matches->rows = on_host.rows;
   };
-  if (!matches->values.empty()) {
+  // Values in device memory are found there, by keys that the index put there.
+  const bool finds_values =
+      values.on_device() && keys.on_device() &&
+      (key_size_ % 8 != 0 || reinterpret_cast<std::uintptr_t>(matches->keys.data()) % 8 == 0);
+  if (!matches->values.empty() && !finds_values) {
     SearchInto(listed(), rows, true, limit, answer);
     return;
   }
   KeptIndex::Mask asked = 0;
   for (const std::uint32_t attribute : queries.attributes) asked |= KeptIndex::Mask{1} << attribute;
-  SearchBy(
-      asked, kept_index_.enabled(),
-      [&](const SearchIndex& index) {
-        if (index.AskArrays(queries, limit, matches, stream)) return;
-        ThreadPool threads(ThreadsFor(count * kItemsForQuery));
-        answer(*index.Ask(listed(), rows, limit, &threads), &threads);
-      },
-      [&](const HeldItems& items, ThreadPool* threads) {
-        const std::vector<Query> list = listed();
-        answer(
-            MatchLists(items, QueryPlan(list, attributes_), ShapeOf(count, rows, limit), threads),
-            threads);
-      });
+  bool answered = false;
+  bool by_index = kept_index_.enabled();
+  for (int tries = 0; !answered; ++tries) {
+    std::uint64_t found = 0;
+    std::uint64_t version = 0;
+    SearchBy(
+        asked, by_index,
+        [&](const SearchIndex& index) {
+          if (const auto given = index.AskArrays(queries, limit, matches, stream)) {
+            found = *given;
+            version = index.version();
+            answered = !finds_values;
+            return;
+          }
+          ThreadPool threads(ThreadsFor(count * kItemsForQuery));
+          answer(*index.Ask(listed(), rows, limit, &threads), &threads);
+          answered = true;
+        },
+        [&](const HeldItems& items, ThreadPool* threads) {
+          const std::vector<Query> list = listed();
+          answer(
+              MatchLists(items, QueryPlan(list, attributes_), ShapeOf(count, rows, limit), threads),
+              threads);
+          answered = true;
+        });
+    const bool few = found <= std::min(kMostDeviceRows, kDeviceRowsBytes / value_size_);
+    if (!answered && few) {
+      std::vector<Result> results(found);
+      answered = FindValues(matches->keys.first(found * key_size_),
+                            matches->values.first(found * value_size_), results, version);
+    }
+    by_index = by_index && few && tries == 0;
+  }
   searches_.fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,10 +71,12 @@ class SearchIndex {
                                            std::uint64_t limit, ThreadPool* threads) const = 0;
   /// The same, of arrays of which some are in the memory of a device: sets `matches` as
   /// Store::Search does, or, where it does not reach them, nothing.
-  /// @return whether it does @throws Error(kGpu), std::bad_alloc
-  virtual bool AskArrays(const QueryArray& /*queries*/, std::uint64_t /*limit*/,
-                         Matches* /*matches*/, Stream /*stream*/) const {
-    return false;
+  /// Values are not its affair.
+  /// @return rows that it gave, if it does @throws Error(kGpu), std::bad_alloc
+  virtual std::optional<std::uint64_t> AskArrays(const QueryArray& /*queries*/,
+                                                 std::uint64_t /*limit*/, Matches* /*matches*/,
+                                                 Stream /*stream*/) const {
+    return std::nullopt;
   }
 
  protected:

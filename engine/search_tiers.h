@@ -34,18 +34,31 @@ GPM_HD inline int CompareOrdered(const std::uint64_t* x, const std::uint64_t* y,
   return 0;
 }
 
+/// Who searches: a thread by itself. Several that search together look at as many places at once.
+struct OneLane {
+  static constexpr std::uint32_t kLanes = 1;
+  /// For how many of the lanes, which are numbered from 0 on, test(lane) is true.
+  template <class Test>
+  GPM_HD std::uint32_t Count(const Test& test) const {
+    return test(0) ? 1 : 0;
+  }
+};
+
 /// The first of `count` numbers, 0, 1, ..., for which is_before says no; none before it may be one.
-template <class IsBefore>
-GPM_HD std::uint32_t PartitionPoint(std::uint32_t count, const IsBefore& is_before) {
+template <class IsBefore, class Lanes = OneLane>
+GPM_HD std::uint32_t PartitionPoint(std::uint32_t count, const IsBefore& is_before,
+                                    const Lanes& lanes = {}) {
   std::uint32_t first = 0;
   while (count > 0) {
-    const std::uint32_t half = count / 2;
-    if (is_before(first + half)) {
-      first += half + 1;
-      count -= half + 1;
-    } else {
-      count = half;
-    }
+    // Each lane looks at the last of so many numbers, which leave fewer behind the last lane's.
+    const std::uint32_t step = count / (Lanes::kLanes + 1) + 1;
+    const std::uint32_t before = lanes.Count([&](std::uint32_t lane) {
+      const std::uint32_t at = (lane + 1) * step - 1;
+      return at < count && is_before(first + at);
+    });
+    first += before * step;
+    const std::uint32_t left = count - before * step;
+    count = left < step - 1 ? left : step - 1;
   }
   return first;
 }
@@ -60,19 +73,25 @@ struct TierColumn {
     return wide != nullptr ? wide[row] : narrow[row];
   }
   /// The first place of the order, of `rows`, whose number is not less.
-  GPM_HD std::uint32_t First(std::uint32_t rows, std::uint64_t number) const {
-    return PartitionPoint(rows, [&](std::uint32_t i) { return NumberOf(order[i]) < number; });
+  template <class Lanes = OneLane>
+  GPM_HD std::uint32_t First(std::uint32_t rows, std::uint64_t number,
+                             const Lanes& lanes = {}) const {
+    return PartitionPoint(
+        rows, [&](std::uint32_t i) { return NumberOf(order[i]) < number; }, lanes);
   }
   /// The first place from `first` on whose number is more. (Most ranges are short.)
-  GPM_HD std::uint32_t Behind(std::uint32_t rows, std::uint32_t first, std::uint64_t number) const {
-    std::uint32_t step = 1;
+  template <class Lanes = OneLane>
+  GPM_HD std::uint32_t Behind(std::uint32_t rows, std::uint32_t first, std::uint64_t number,
+                              const Lanes& lanes = {}) const {
+    std::uint32_t step = Lanes::kLanes;
     const auto is_in = [&](std::uint32_t i) { return NumberOf(order[i]) <= number; };
     while (step < rows - first && is_in(first + step - 1)) {
       first += step;
       step *= 2;
     }
     const std::uint32_t count = step < rows - first ? step : rows - first;
-    return first + PartitionPoint(count, [&](std::uint32_t i) { return is_in(first + i); });
+    return first + PartitionPoint(
+                       count, [&](std::uint32_t i) { return is_in(first + i); }, lanes);
   }
 };
 
@@ -143,8 +162,10 @@ struct SearchTiers {
                            : delta.columns[attribute].NumberOf(row - base.rows);
   }
 
-  /// The condition that the fewest rows meet decides.
-  GPM_HD TierCandidates CandidatesOf(const TierQueries& queries, std::uint64_t query) const {
+  /// The condition that the fewest rows meet decides, or the first one that a single row meets.
+  template <class Lanes = OneLane>
+  GPM_HD TierCandidates CandidatesOf(const TierQueries& queries, std::uint64_t query,
+                                     const Lanes& lanes = {}) const {
     TierCandidates all;
     all.base_count = base.rows;
     all.delta_count = delta.rows;
@@ -155,13 +176,15 @@ struct SearchTiers {
       TierCandidates its;
       its.attribute = attribute;
       its.ordered = bounds[0] == bounds[1];
-      its.base_first = base.columns[attribute].First(base.rows, bounds[0]);
-      its.base_count =
-          base.columns[attribute].Behind(base.rows, its.base_first, bounds[1]) - its.base_first;
-      its.delta_first = delta.columns[attribute].First(delta.rows, bounds[0]);
-      its.delta_count =
-          delta.columns[attribute].Behind(delta.rows, its.delta_first, bounds[1]) - its.delta_first;
+      const auto look = [&](const SearchTier& tier, std::uint32_t* first, std::uint32_t* n) {
+        const TierColumn& column = tier.columns[attribute];
+        *first = column.First(tier.rows, bounds[0], lanes);
+        *n = column.Behind(tier.rows, *first, bounds[1], lanes) - *first;
+      };
+      look(base, &its.base_first, &its.base_count);
+      look(delta, &its.delta_first, &its.delta_count);
       if (its.count() < all.count()) all = its;
+      if (all.count() <= 1) break;
     }
     return all;
   }

@@ -170,7 +170,9 @@ class StoreImpl {
   template <class Ask, class UseItems>
   void SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask, const UseItems& use_items);
   /// Finds the values of an index's rows, if nothing has changed since its state. @return whether
-  bool FindValues(FoundRows* rows);
+  /// @param results for its own use, of each row, in host memory
+  bool FindValues(std::span<const std::byte> keys, std::span<std::byte> values,
+                  std::span<Result> results, std::uint64_t version);
   MatchLists::Shape ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const;
   /// For a search that has the turn: holds items, for an index to be of their instant, or else
   /// calls use(items, threads) with all of them.

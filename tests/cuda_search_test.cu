@@ -80,6 +80,7 @@ TEST_F(CudaSearchTest, ArraysInAnyMemory) {
         std::vector<std::uint64_t> counts;
         std::vector<std::uint64_t> offsets{0};
         std::string keys;
+        std::string values;
         for (const Query& query : queries) {
           const Rows rows = PlainScan(query, store.store().attributes(), store.model());
           counts.push_back(rows.size());
@@ -87,6 +88,7 @@ TEST_F(CudaSearchTest, ArraysInAnyMemory) {
           for (const auto& [key, value] : rows) {
             if (left-- == 0) break;
             keys += key;
+            values += value;
           }
           offsets.push_back(keys.size() / key_size);
         }
@@ -101,10 +103,14 @@ TEST_F(CudaSearchTest, ArraysInAnyMemory) {
         Array<std::uint64_t> its_counts(Random(2) == 0, counts.size());
         Array<std::uint64_t> its_offsets(Random(2) == 0, offsets.size());
         Array<std::byte> its_keys(Random(2) == 0, room * key_size, Random(2));
+        const bool wants_values = Random(2) == 0;
+        Array<std::byte> its_values(Random(2) == 0, wants_values ? room * 40 : 0, Random(2));
         const QueryRows query_rows(queries);
         bounds.Set(query_rows.bounds, stream);
-        Matches matches{
-            .counts = its_counts.span(), .offsets = its_offsets.span(), .keys = its_keys.span()};
+        Matches matches{.counts = its_counts.span(),
+                        .offsets = its_offsets.span(),
+                        .keys = its_keys.span(),
+                        .values = its_values.span()};
         store.store().Search({.attributes = query_rows.attributes, .bounds = bounds.span()}, limit,
                              &matches, stream);
         ASSERT_EQ(its_counts.Contents(), counts);
@@ -114,6 +120,11 @@ TEST_F(CudaSearchTest, ArraysInAnyMemory) {
         const std::vector<std::byte> found = its_keys.Contents();
         const std::uint64_t given = offsets[answered] * key_size;
         ASSERT_EQ(AsString(std::span(found).first(given)), keys.substr(0, given));
+        if (wants_values && room > 0) {
+          const std::vector<std::byte> found_values = its_values.Contents();
+          const std::uint64_t bytes = offsets[answered] * 40;
+          ASSERT_EQ(AsString(std::span(found_values).first(bytes)), values.substr(0, bytes));
+        }
 
         Matches alone{.counts = its_counts.span()};
         store.store().Search({.attributes = query_rows.attributes, .bounds = bounds.span()}, limit,
@@ -128,21 +139,40 @@ TEST_F(CudaSearchTest, ArraysInAnyMemory) {
   CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
-TEST_F(CudaSearchTest, ValuesAndOtherMemoryAreRefused) {
+/// Values in GPU memory are found by keys of the index, where they are not too many; and by a look
+/// at all items where batches come between.
+TEST_F(CudaSearchTest, ValuesAreFoundInGpuMemory) {
+  constexpr std::uint64_t kItems = 70'000;
   ModelledStore store(NewPath(), SearchedShape(8, 40), Indexed(true));
-  store.Apply(Op::kInsert, Numbers(0, 10));
-  const std::vector<std::uint32_t> attributes{kModel};
-  const std::vector<std::uint64_t> bounds{0, kAllOnes};
-  std::vector<std::uint64_t> counts(1);
-  std::vector<std::uint64_t> offsets(2);
-  Bytes keys(80);
-  OnDevice<std::byte> values(400);
-  Matches matches{.counts = counts, .offsets = offsets, .keys = keys, .values = values.Out()};
-  EXPECT_EQ(ErrorOf([&] {
-              store.store().Search({.attributes = attributes, .bounds = bounds}, kAllOnes,
-                                   &matches);
-            }),
-            ErrorCode::kInvalidArgument);
+  store.Apply(Op::kInsert, Numbers(0, kItems));
+  const std::vector<std::uint32_t> attributes{kSession};
+  Array<std::uint64_t> bounds(true, 2);
+  bounds.Set({0, kAllOnes}, nullptr);
+  const auto search = [&] {
+    Array<std::uint64_t> counts(true, 1);
+    Array<std::uint64_t> offsets(true, 2);
+    Array<std::byte> keys(true, kItems * 8);
+    Array<std::byte> values(true, kItems * 40);
+    Matches matches{.counts = counts.span(),
+                    .offsets = offsets.span(),
+                    .keys = keys.span(),
+                    .values = values.span()};
+    store.store().Search({.attributes = attributes, .bounds = bounds.span()}, kAllOnes, &matches);
+    ASSERT_EQ(matches.rows, kItems);
+    ASSERT_EQ(offsets.Contents()[1], kItems);
+    const std::string its_keys = AsString(keys.Contents());
+    const std::string its_values = AsString(values.Contents());
+    std::uint64_t row = 0;
+    for (const auto& [key, value] : store.model()) {
+      ASSERT_EQ(its_keys.substr(8 * row, 8), key);
+      ASSERT_EQ(its_values.substr(40 * row++, 40), value);
+    }
+  };
+  for (int again = 0; again < 4; ++again) search();
+  EXPECT_EQ(store.store().Stats().search_scans, 2u) << "the others found all by the index";
+  store.Apply(Op::kUpdate, Numbers(100, 50), 3);
+  search();
+  EXPECT_EQ(store.store().Stats().search_scans, 2u);
 }
 
 /// More candidates than are looked at together; and one match for each of many queries.

@@ -90,7 +90,7 @@ TEST_P(ModelTest, RandomBatches) {
   }
   resizes += store.store().Stats().resizes;
   if (budget >= 500000 && shape.key_size > 1) {  // (there are 256 keys of 1 byte)
-    EXPECT_GT(resizes, 3u) << "the test should make the table grow";
+    EXPECT_GT(resizes, 0u) << "the test should make the table grow";
   }
   store.Reopen();
   if (HasFailure()) {

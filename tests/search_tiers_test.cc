@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -62,6 +63,17 @@ struct Tier {
   SearchTier view;
 };
 
+/// As a tile of the GPU searches.
+struct EightLanes {
+  static constexpr std::uint32_t kLanes = 8;
+  template <class Test>
+  std::uint32_t Count(const Test& test) const {
+    std::uint32_t count = 0;
+    for (std::uint32_t lane = 0; lane < kLanes; ++lane) count += test(lane) ? 1 : 0;
+    return count;
+  }
+};
+
 class SearchTiersTest : public testing::Test {
  protected:
   std::uint64_t Random(std::uint64_t below) { return random_() % below; }
@@ -89,6 +101,24 @@ TEST_F(SearchTiersTest, OrderedWordsHaveTheOrderOfBytes) {
     EXPECT_EQ(order < 0, right < 0);
     EXPECT_EQ(order == 0, right == 0);
     EXPECT_EQ(OrderedWord(ordered_x[0]), x[0]);
+  }
+}
+
+TEST_F(SearchTiersTest, LanesFindThePointThatOneFinds) {
+  for (std::uint32_t count = 0; count < 300; ++count) {
+    for (std::uint32_t point = 0; point <= count; ++point) {
+      std::uint32_t steps = 0;
+      const auto is_before = [&](std::uint32_t i) {
+        EXPECT_LT(i, count);
+        ++steps;
+        return i < point;
+      };
+      ASSERT_EQ(PartitionPoint(count, is_before), point) << count;
+      EXPECT_LE(steps, static_cast<std::uint32_t>(std::bit_width(count)));
+      steps = 0;
+      ASSERT_EQ(PartitionPoint(count, is_before, EightLanes{}), point) << count;
+      EXPECT_LE(steps, count < 9 ? 8u : count < 81 ? 16u : 24u);
+    }
   }
 }
 
@@ -136,6 +166,11 @@ TEST_F(SearchTiersTest, FindsWhatAPlainLookDoes) {
       }
       queries.bounds = bounds.data();
       const TierCandidates candidates = tiers.CandidatesOf(queries, 0);
+      const TierCandidates by_lanes = tiers.CandidatesOf(queries, 0, EightLanes{});
+      EXPECT_EQ(candidates.attribute, by_lanes.attribute);
+      EXPECT_EQ(candidates.count(), by_lanes.count());
+      EXPECT_EQ(candidates.base_first, by_lanes.base_first);
+      EXPECT_EQ(candidates.delta_first, by_lanes.delta_first);
       std::set<std::uint32_t> found;  // places
       std::uint32_t last = 0;
       for (std::uint64_t i = 0; i < candidates.count(); ++i) {

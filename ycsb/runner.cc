@@ -20,6 +20,9 @@ constexpr Version kAbsent = 0xFFFF'FFFEu;   ///< the store must not have it
 
 constexpr std::uint64_t kSampleEvery = 16;
 
+/// Batches one right after the other, so that they are not all the first one after a pause.
+constexpr std::uint64_t kBatchesAhead = 4;
+
 unsigned GeneratorThreads(unsigned asked) {
   return asked > 0 ? asked : std::max(1u, std::thread::hardware_concurrency());
 }
@@ -69,16 +72,22 @@ PhaseReport Runner::RunPhase(Phase phase) {
                                   shape.key_size + std::uint64_t{shape.values} * shape.value_size +
                                   std::uint64_t{shape.found} * shape.value_size;
   const std::uint64_t needed = (source.operations() + batch_rows - 1) / batch_rows;
-  const std::uint64_t fitting = options_.chunk_bytes / (row_bytes * batch_rows);
+  const std::uint64_t batch_bytes = row_bytes * batch_rows;
+  const std::uint64_t fitting =
+      std::max(options_.chunk_bytes / batch_bytes,
+               std::min(kBatchesAhead, kBatchesAhead * options_.chunk_bytes / batch_bytes));
   shape.rows = source.RowsFor(std::clamp<std::uint64_t>(fitting, 1, needed));
   const std::unique_ptr<BatchBuffers> buffers = options_.buffers(shape);
 
   OperationSource::Chunk chunk;
+  std::vector<std::chrono::nanoseconds> times;  // of the chunk's batches
   while (!source.done()) {
     source.Fill(*buffers, threads_, chunk);
     buffers->Upload(chunk.rows);
+    // One after the other, as fast as the store takes them: what they took is counted behind them.
+    times.clear();
     for (const OperationSource::Range& range : chunk.batches) {
-      ApplyBatch(*buffers, chunk, range, source.only_kind(), report);
+      times.push_back(ApplyBatch(*buffers, range, source.only_kind()));
       if (options_.progress) {
         const std::size_t end = range.first + range.rows;
         options_.progress(phase,
@@ -86,6 +95,13 @@ PhaseReport Runner::RunPhase(Phase phase) {
                                             : chunk.first_operation + chunk.row[end].operation,
                           source.operations());
       }
+    }
+    for (std::size_t b = 0; b < times.size(); ++b) {
+      const OperationSource::Range& range = chunk.batches[b];
+      const auto of_batch = std::span(chunk.row).subspan(range.first, range.rows);
+      report.AddBatch(times[b], buffers->ops().subspan(range.first, range.rows),
+                      static_cast<std::uint64_t>(
+                          std::ranges::count_if(of_batch, &OperationSource::Row::paired)));
     }
     buffers->Download(chunk.rows);
     report.operations += chunk.operations;
@@ -101,15 +117,12 @@ PhaseReport Runner::RunPhase(Phase phase) {
   return report;
 }
 
-void Runner::ApplyBatch(BatchBuffers& buffers, const OperationSource::Chunk& chunk,
-                        OperationSource::Range range, std::optional<Op> only, PhaseReport& report) {
+std::chrono::nanoseconds Runner::ApplyBatch(BatchBuffers& buffers, OperationSource::Range range,
+                                            std::optional<Op> only) {
   const Batch batch = buffers.View(range.first, range.rows, only);
   const Clock::time_point start = Clock::now();
   store_.Apply(batch);
-  const Clock::duration time = Clock::now() - start;
-  std::uint64_t pairs = 0;
-  for (std::size_t i = range.first; i < range.first + range.rows; ++i) pairs += chunk.row[i].paired;
-  report.AddBatch(time, buffers.ops().subspan(range.first, range.rows), pairs);
+  return Clock::now() - start;
 }
 
 Version& Runner::VersionSlot(std::uint64_t record) {

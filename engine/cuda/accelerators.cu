@@ -166,6 +166,7 @@ void CudaExecutor::RefreshCache(std::uint64_t uses) {
   const CurrentDevice current = Activate();
   const CacheRefresh refresh = NextRefresh(uses);
   const TableView& table = context_.table;
+  refreshing_ = true;
   CheckCuda(cudaEventRecord(*cache_refresh_begun_, *cache_stream_), "cudaEventRecord");
   Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
          refresh);
@@ -215,11 +216,13 @@ bool CudaExecutor::CacheRefreshEnded() {
   const cudaError_t status = cudaEventQuery(*cache_refreshed_);
   if (status == cudaErrorNotReady) return false;
   CheckCuda(status, "cudaEventQuery");
+  refreshing_ = false;
   return true;
 }
 
 void CudaExecutor::AwaitCacheRefresh() {
   CheckCuda(cudaEventSynchronize(*cache_refreshed_), "cudaEventSynchronize");
+  refreshing_ = false;
 }
 
 }  // namespace gpm

@@ -367,8 +367,9 @@ void CudaBatchTask::Find() {
     ClearReads();
     if (reads_.enabled()) {
       const unsigned multiprocessors = executor_->multiprocessors();
+      const unsigned at_once = executor_->refreshing() ? kFindingBesideRefresh : kFindingBlocks;
       const unsigned most =
-          std::min(kFindingBlocks * multiprocessors, FewItemsConsumer<std::uint64_t>::kMaxBlocks);
+          std::min(at_once * multiprocessors, FewItemsConsumer<std::uint64_t>::kMaxBlocks);
       const unsigned blocks = std::clamp(tiles, std::min(multiprocessors, most), most);
       workspace_->finds.Launch(
           {FindKeys, blocks, kBlockThreads, context_, device_, reads_, kernel_reporter_}, stream_);

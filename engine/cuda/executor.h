@@ -205,6 +205,8 @@ class CudaExecutor : public Executor {
   /// The same when the table was set; while others change it.
   std::uint64_t pool_bytes() const { return pool_bytes_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
+  /// Whether a refresh of the cache has begun, and nobody has seen it end.
+  bool refreshing() const { return refreshing_.load(std::memory_order_relaxed); }
   /// BatchTask::MakeSlots. (Where the medium needs flushing, the pool as a whole would be flushed:
   /// the table rather grows.)
   SlotsMade MakeSlots(const DeviceBatch& batch, std::uint64_t most);
@@ -293,6 +295,7 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint64_t> fill_plans_;  ///< of a refresh: reads in order, and plans
   DeviceArray<std::uint32_t> fill_bins_;
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun
+  std::atomic<bool> refreshing_{false};
   // Made when the device is current.
   std::optional<CudaStream> stream_;              ///< of maintenance
   std::optional<CudaStream> cache_stream_;        ///< of refreshing the cache

@@ -284,8 +284,7 @@ class Store {
   /// its device, too: those are read and written in the order of `stream`, and the call returns
   /// when they are written. With an index the GPU answers, and neither queries nor rows pass
   /// through host memory where all arrays are in device memory.
-  /// @throws also Error(kInvalidArgument) (no attribute, or more than kMaxAttributes; values in
-  ///         device memory, which are to be found by the keys)
+  /// @throws also Error(kInvalidArgument) (no attribute, or more than kMaxAttributes)
   void Search(const QueryArray& queries, std::uint64_t limit, Matches* matches,
               Stream stream = nullptr);
 

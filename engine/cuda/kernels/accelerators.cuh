@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // The steps of a refresh of the cache (cache/refresh.h).
 
 /// So many blocks would fit on a multiprocessor: a thread has few enough registers that one fits
-/// beside a block of a small batch (kBesideSmall).
+/// beside blocks that begin together (kBesideTogether, kFindingBesideRefresh).
 inline constexpr int kRefreshBlocks = 8;
 
 __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)

@@ -11,6 +11,9 @@ namespace gpm {
 
 /// Blocks of FindKeys that a multiprocessor runs at once.
 inline constexpr unsigned kFindingBlocks = 4;
+/// Of those that begin together, while the cache is refreshed: that many leave two blocks of a
+/// refresh the registers that they have, so that a batch does not wait until they end.
+inline constexpr unsigned kFindingBesideRefresh = 3;
 
 /// A small batch: a tile looks up each find, and copies the value if the cache has it. If `reads`
 /// is enabled, other values are queued there, and read when all finds were looked up: all blocks

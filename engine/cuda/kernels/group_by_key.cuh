@@ -4,6 +4,7 @@
 #include <cub/block/block_scan.cuh>
 
 #include "engine/cuda/context.cuh"
+#include "engine/cuda/kernels/small_key_runs.cuh"
 #include "engine/cuda/sync/barriers.cuh"
 
 namespace gpm {
@@ -232,7 +233,7 @@ struct EffectsSoFar {
 /// hash table of their keys' digests. Operations whose keys have no room there become one run of
 /// several keys. All blocks begin at once (KernelGraph); each looks at kGroupTurns * kGroupThreads
 /// operations at most.
-static __global__ void __launch_bounds__(kGroupThreads, 1)
+static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     GroupByKey(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch,
                const __grid_constant__ KeyGroups groups) {

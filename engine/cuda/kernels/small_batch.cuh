@@ -132,7 +132,7 @@ __device__ bool MakeTask(const TableOperations& operations, const DeviceBatch& b
 /// read. All blocks begin at once (KernelGraph), one or more for each multiprocessor. Each has
 /// dynamic shared memory for its BlockKeyRuns.
 template <class Shape>
-__global__ void __launch_bounds__(kSmallThreads + kBesideSmall, 1)
+__global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
     ApplySmallBatch(const __grid_constant__ TableContext context,
                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                     Attempt attempt, SmallPart part, const __grid_constant__ Reporter reporter) {

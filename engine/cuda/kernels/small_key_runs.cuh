@@ -13,9 +13,9 @@ namespace gpm {
 /// Threads of a block of ApplySmallBatch.
 inline constexpr unsigned kSmallThreads = 2 * kBlockThreads;
 /// Registers of a multiprocessor that such a block leaves to others are those of so many of its
-/// threads: a block of kBlockThreads with 32 registers each, of those that refresh the cache, has
-/// room. (Without it a batch would wait until they end: all blocks of one begin together.)
-inline constexpr unsigned kBesideSmall = 64;
+/// threads: two blocks of kBlockThreads with 32 registers each, of those that refresh the cache,
+/// have room. (Without it a batch would wait until they end: all blocks of one begin together.)
+inline constexpr unsigned kBesideTogether = 128;
 
 /// How ApplySmallBatch deals out operations: a tile of kLanes to each. Of smaller tiles a block has
 /// more, so that one kernel takes larger batches.

@@ -59,8 +59,12 @@ Asking::Asking(DeviceMemory* memory)
       flags_(memory),
       keys_(memory),
       library_(memory),
-      sums_(memory) {
+      sums_(memory),
+      few_told_(memory) {
   sums_.Reserve(1);
+  few_told_.Reserve(1);
+  CheckCuda(cudaMemsetAsync(few_told_.data(), 0, sizeof(FewTold), stream_), "cudaMemsetAsync");
+  CheckCuda(cudaStreamSynchronize(stream_), "a search");
 }
 
 void Asking::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(FindCandidates)); }
@@ -127,14 +131,38 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
 
 std::uint64_t Asking::AnswerSome(const Call& call) {
   const std::uint64_t count = call.count;
-  const cudaStream_t stream = call.stream;
   const AnswerPlaces& places = call.places;
   const bool rows = places.offsets != nullptr;
   candidates_.Reserve(count);
   single_.Reserve(count);
-  found_counts_.Reserve(count);
   begins_.Reserve(count + 1);
-  if (rows && places.keys == nullptr) KeepRows(count, 0, stream);
+  if (rows && places.keys == nullptr) KeepRows(count, 0, call.stream);
+  const RowsOut out{places.keys == nullptr ? rows_.data() : nullptr, places.keys, places.room,
+                    call.key_size};
+  const SearchSums sums =
+      count <= kFewQueries ? AnswerFewSingles(call, out) : AnswerManySingles(call, out);
+  if (sums.many != 0) return AnswerAll(call, sums);
+  if (!rows) return 0;
+  if (call.limit > 0) return sums.candidates;
+  CheckCuda(cudaMemsetAsync(places.offsets, 0, 8 * (count + 1), call.stream), "cudaMemsetAsync");
+  return 0;
+}
+
+SearchSums Asking::AnswerFewSingles(const Call& call, const RowsOut& out) {
+  const FewPlaces places{candidates_.data(),  single_.data(),   begins_.data(), call.places.counts,
+                         call.places.offsets, few_told_.data(), told_.get()};
+  const auto count = static_cast<std::uint32_t>(call.count);
+  few_.Launch({AnswerFew, static_cast<unsigned>(BlocksFor(count, kFewOfBlock)), kSearchThreads,
+               call.tiers, call.queries, count, places, out},
+              call.stream);
+  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  return *told_.get();
+}
+
+SearchSums Asking::AnswerManySingles(const Call& call, const RowsOut& out) {
+  const std::uint64_t count = call.count;
+  const cudaStream_t stream = call.stream;
+  found_counts_.Reserve(count);
   CheckCuda(cudaMemsetAsync(sums_.data(), 0, sizeof(SearchSums), stream), "cudaMemsetAsync");
   CheckCuda(cudaMemsetAsync(begins_.data(), 0, 8, stream), "cudaMemsetAsync");
   LaunchFor("FindCandidates", count, stream, FindCandidates, call.tiers, call.queries, count,
@@ -144,16 +172,9 @@ std::uint64_t Asking::AnswerSome(const Call& call) {
                                          static_cast<const std::uint64_t*>(found_counts_.data()),
                                          begins_.data() + 1, static_cast<int>(count), stream);
   });
-  const RowsOut out{places.keys == nullptr ? rows_.data() : nullptr, places.keys, places.room,
-                    call.key_size};
   LaunchFor("AnswerSingles", count, stream, AnswerSingles, call.tiers, count, single_.data(),
-            begins_.data(), sums_.data(), places.counts, places.offsets, out);
-  const SearchSums sums = ReadSums(stream);
-  if (sums.many != 0) return AnswerAll(call, sums);
-  if (!rows) return 0;
-  if (call.limit > 0) return sums.candidates;
-  CheckCuda(cudaMemsetAsync(places.offsets, 0, 8 * (count + 1), stream), "cudaMemsetAsync");
-  return 0;
+            begins_.data(), sums_.data(), call.places.counts, call.places.offsets, out);
+  return ReadSums(stream);
 }
 
 std::uint64_t Asking::AnswerAll(const Call& call, const SearchSums& sums) {
@@ -341,8 +362,8 @@ std::unique_ptr<MatchedRows> DeviceIndex::Ask(std::span<const Query> queries, bo
   return std::make_unique<DeviceRows>(*this, queries, rows, limit);
 }
 
-bool DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit, Matches* matches,
-                            Stream stream) const {
+std::optional<std::uint64_t> DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit,
+                                                    Matches* matches, Stream stream) const {
   const CurrentDevice current = executor_.Activate();
   const Borrowed asking(*this);
   const std::uint64_t count = queries.count();
@@ -376,7 +397,7 @@ bool DeviceIndex::AskArrays(const QueryArray& queries, std::uint64_t limit, Matc
   }
   matches->answered = totals.answered;
   matches->rows = totals.rows;
-  return true;
+  return totals.given;
 }
 
 }  // namespace gpm

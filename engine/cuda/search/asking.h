@@ -7,10 +7,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/cuda/graphs.h"
 #include "engine/cuda/memory.h"
 #include "engine/search_tiers.h"
 
 namespace gpm {
+
+struct RowsOut;
 
 /// What the host is told of a search. All begins at 0.
 struct SearchSums {
@@ -20,6 +23,17 @@ struct SearchSums {
   std::uint64_t matched;     ///< of a group of queries
   std::uint64_t answered;    ///< queries whose rows there is room for
   std::uint64_t given;       ///< rows of those
+};
+
+/// Blocks of AnswerFew, at most.
+inline constexpr std::uint32_t kFewBlocks = 256;
+
+/// What the blocks of AnswerFew tell each other; it leaves all at 0, as it found it.
+struct FewTold {
+  std::uint64_t arrived;  ///< at the GridBarrier
+  std::uint32_t done;
+  std::uint32_t many, unordered;  ///< as in SearchSums
+  std::uint64_t totals[kFewBlocks];
 };
 
 /// Where an answer goes, in GPU memory.
@@ -78,6 +92,9 @@ class Asking {
 
   /// @return rows
   std::uint64_t AnswerSome(const Call& call);
+  /// Answers, if no query has several candidates; else it has found them.
+  SearchSums AnswerFewSingles(const Call& call, const RowsOut& out);
+  SearchSums AnswerManySingles(const Call& call, const RowsOut& out);
   /// Where some query has several candidates.
   std::uint64_t AnswerAll(const Call& call, const SearchSums& sums);
   /// Of queries [first, last), whose candidates are [begin, end). @param before rows of those
@@ -102,6 +119,8 @@ class Asking {
   DeviceArray<std::byte> keys_;
   DeviceArray<std::byte> library_;  ///< temporary storage of CUB
   DeviceArray<SearchSums> sums_;
+  DeviceArray<FewTold> few_told_;
+  KernelGraph few_;
   PinnedBox<SearchSums> told_;
 };
 

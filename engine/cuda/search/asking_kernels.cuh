@@ -5,8 +5,10 @@
 
 #include <cub/block/block_reduce.cuh>
 
+#include "engine/cuda/context.cuh"
 #include "engine/cuda/search/asking.h"
 #include "engine/cuda/search/launches.cuh"
+#include "engine/cuda/sync/barriers.cuh"
 #include "engine/search_tiers.h"
 
 namespace gpm {
@@ -97,6 +99,126 @@ __global__ void AnswerSingles(const __grid_constant__ SearchTiers tiers, std::ui
     offsets[q + 1] = begins[q + 1];
     if (row != kNoRow) out.Put(tiers, begins[q], row);
   }
+}
+
+/// Queries of a batch that AnswerFew answers, at most: a tile each, of blocks that begin together.
+inline constexpr std::uint32_t kFewOfBlock = kSearchThreads / kTileLanes;
+inline constexpr std::uint32_t kFewQueries = kFewBlocks * kFewOfBlock;
+static_assert(kFewOfBlock == 32);
+
+/// The lanes of a tile, which search together.
+template <class Tile>
+struct TileLanes {
+  static constexpr std::uint32_t kLanes = kTileLanes;
+  const Tile& tile;
+
+  template <class Test>
+  __device__ std::uint32_t Count(const Test& test) const {
+    return static_cast<std::uint32_t>(__popc(tile.ballot(test(tile.thread_rank()))));
+  }
+};
+
+/// Where AnswerFew puts what FindCandidates and the sums of its counts would, and its answers.
+struct FewPlaces {
+  TierCandidates* candidates;
+  std::uint32_t* single;
+  std::uint64_t* begins;
+  std::uint64_t* counts;
+  std::uint64_t* offsets;
+  FewTold* told;
+  SearchSums* sums;  ///< in pinned memory: set at the end
+};
+
+/// FindCandidates, the sums of its counts, and AnswerSingles in one, for few queries: their time is
+/// that of steps that wait for each other.
+__global__ void __launch_bounds__(kSearchThreads)
+    AnswerFew(const __grid_constant__ SearchTiers tiers,
+              const __grid_constant__ TierQueries queries, std::uint32_t count,
+              const __grid_constant__ FewPlaces places, const __grid_constant__ RowsOut out) {
+  __shared__ std::uint64_t sums[kFewOfBlock];  // up to each query of the block
+  __shared__ std::uint64_t before;             // those of the blocks before
+  __shared__ std::uint64_t total;
+  __shared__ bool is_last;
+  __shared__ std::uint32_t nothing;
+  const auto tile =
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block());
+  const std::uint32_t own = threadIdx.x / kTileLanes;
+  const std::uint32_t q = blockIdx.x * kFewOfBlock + own;
+  const bool leads = tile.thread_rank() == 0;
+  std::uint64_t n = 0;
+  std::uint32_t row = kNoRow;
+  bool unordered = false;
+  if (q < count) {
+    const TierCandidates its = tiers.CandidatesOf(queries, q, TileLanes<decltype(tile)>{tile});
+    n = its.count();
+    if (n == 1) {
+      row = tiers.CandidateAt(its, 0);
+      if (!tiers.IsMatch(queries, q, row)) {
+        row = kNoRow;
+        n = 0;
+      }
+    }
+    unordered = n > 1 && (!its.ordered || (its.base_count > 0 && its.delta_count > 0));
+    if (leads) {
+      places.candidates[q] = its;
+      places.single[q] = row;
+    }
+  }
+  if (leads) sums[own] = n;
+  const bool many = __syncthreads_or(n > 1) != 0;
+  unordered = __syncthreads_or(unordered) != 0;
+  if (threadIdx.x < 32) {
+    std::uint64_t sum = sums[threadIdx.x];
+    for (unsigned distance = 1; distance < 32; distance *= 2) {
+      const std::uint64_t other = __shfl_up_sync(~0u, sum, distance);
+      if (threadIdx.x >= distance) sum += other;
+    }
+    sums[threadIdx.x] = sum;
+    if (threadIdx.x == 31) places.told->totals[blockIdx.x] = sum;
+  }
+  if (threadIdx.x == 0) {
+    if (many) atomicExch(&places.told->many, 1u);
+    if (unordered) atomicExch(&places.told->unordered, 1u);
+  }
+  const GridBarrier barrier{&places.told->arrived};
+  barrier.ArriveAndWait(1, 0, &nothing);
+  if (threadIdx.x < 32) {
+    std::uint64_t less = 0;
+    std::uint64_t all = 0;
+    for (std::uint32_t b = threadIdx.x; b < gridDim.x; b += 32) {
+      const std::uint64_t its = __ldcg(&places.told->totals[b]);
+      all += its;
+      if (b < blockIdx.x) less += its;
+    }
+    for (unsigned distance = 16; distance > 0; distance /= 2) {
+      less += __shfl_xor_sync(~0u, less, distance);
+      all += __shfl_xor_sync(~0u, all, distance);
+    }
+    if (threadIdx.x == 0) {
+      before = less;
+      total = all;
+    }
+  }
+  const bool any_has_many = AtomicLoad32(&places.told->many) != 0;
+  __syncthreads();
+  if (leads && q < count) {
+    const std::uint64_t end = before + sums[own];
+    if (q == 0) places.begins[0] = 0;
+    places.begins[q + 1] = end;
+    if (!any_has_many) {
+      places.counts[q] = n;
+      if (places.offsets != nullptr) {
+        if (q == 0) places.offsets[0] = 0;
+        places.offsets[q + 1] = end;
+        if (row != kNoRow) out.Put(tiers, end - 1, row);
+      }
+    }
+  }
+  if (!IsLastBlock(&places.told->done, &is_last)) return;
+  if (threadIdx.x != 0) return;
+  *places.sums = SearchSums{total, places.told->many, places.told->unordered, 0, 0, 0};
+  places.told->arrived = 0;
+  places.told->done = places.told->many = places.told->unordered = 0;
 }
 
 /// A group of queries whose candidates are looked at together.

@@ -42,8 +42,8 @@ class DeviceIndex : public SearchIndex {
   void Drop(std::uint32_t attribute) override;
   std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,
                                    ThreadPool* threads) const override;
-  bool AskArrays(const QueryArray& queries, std::uint64_t limit, Matches* matches,
-                 Stream stream) const override;
+  std::optional<std::uint64_t> AskArrays(const QueryArray& queries, std::uint64_t limit,
+                                         Matches* matches, Stream stream) const override;
 
   // For who asks.
   CudaExecutor& executor() const { return executor_; }
