@@ -8,8 +8,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 #include <utility>
 
+#include "bench/contest.h"
+#include "bench/peer.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
@@ -26,11 +29,14 @@ using nlohmann::json;
 constexpr std::uint64_t kBesideBatch = 4096;
 constexpr double kAloneBatches = 200;
 
-/// The workload, on one store.
+/// The workload, on one container.
 class ElasticRun {
  public:
-  ElasticRun(const ElasticOptions& options, Store& store)
-      : options_(options), store_(store), random_(options.seed) {
+  ElasticRun(const ElasticOptions& options, KvAdapter& target, const Capabilities& can)
+      : options_(options),
+        target_(target),
+        insertion_(can.Has(Op::kInsert) ? Op::kInsert : Op::kUpsert),
+        random_(options.seed) {
     const ycsb::BatchBuffers::Shape shape{.rows = options.batch,
                                           .key_size = options.key_size,
                                           .value_size = options.value_size,
@@ -41,8 +47,10 @@ class ElasticRun {
   }
 
   const std::vector<std::uint64_t>& items() const { return items_; }
+  bool full() const { return full_; }          ///< whether an insert found no slot
+  double slowest() const { return slowest_; }  ///< seconds, of the last step's calls
 
-  /// @param number of the step, from 0
+  /// Counts and throughputs. @param number of the step, from 0
   json Step(unsigned number) {
     const bool grows = number < options_.steps / 2;
     const auto fewer =
@@ -57,37 +65,40 @@ class ElasticRun {
     row["find_mops"] = Find(options_.batch);
     row["erase_count"] = std::min<std::uint64_t>(erases, items_.size());
     row["erase_mops"] = Erase(row["erase_count"]);
-    double compact = 0;
-    if (store_.Stats().load_factor < options_.compact_below) compact = Compact(&row);
-    const StoreStats stats = store_.Stats();
-    if (stats.items != items_.size()) {
-      throw Error(ErrorCode::kDamaged, fmt::format("the store counts {} items, there are {}",
-                                                   stats.items, items_.size()));
-    }
-    row["slowest_ms"] = 1e3 * slowest_;
-    row["compact_ms"] = 1e3 * compact;
-    row["items"] = stats.items;
-    row["load_factor"] = stats.load_factor;
-    row["resizes"] = stats.resizes;
-    row["composed_resizes"] = stats.composed_resizes;
-    row["resize_ms"] = 1e3 * stats.resize_seconds;
-    row["growth_ms"] = 1e3 * stats.growth_seconds;
-    row["composing_ms"] = 1e3 * stats.composing_seconds;
-    row["directory_ms"] = 1e3 * stats.directory_seconds;
-    row["pm_bytes"] = stats.pm_bytes;
-    // What those are made of, with the cells in use and the superblocks.
-    row["pm_bytes_ready"] = stats.pm_bytes_ready;
-    row["pm_bytes_free"] = stats.pm_bytes_free;
-    row["value_cells"] = stats.value_cells;
-    row["free_cells"] = stats.free_cells;
-    row["level_buckets"] = stats.level_buckets;
-    row["gpu_bytes"] = stats.gpu_bytes;
-    row["displaced_items"] = stats.displaced_items;
-    row["displacing_ms"] = 1e3 * stats.displacing_seconds;
-    row["pool_growths"] = stats.pool_growths;
-    row["pool_growth_waits"] = stats.pool_growth_waits;
-    row["pool_growth_wait_ms"] = 1e3 * stats.pool_growth_wait_seconds;
     return row;
+  }
+
+  /// Compacts the store beside batches of finds. @return seconds @param row gets their rates,
+  /// alone and beside it
+  double Compact(Store& store, json* row) {
+    const std::uint64_t count =
+        std::min<std::uint64_t>({kBesideBatch, options_.batch, items_.size()});
+    for (std::uint64_t i = 0; i < count; ++i) Put(i, items_[random_() % items_.size()], false);
+    const auto run = [&](const auto& more) {
+      const Clock::time_point start = Clock::now();
+      double batches = 0;
+      for (; more(batches); ++batches) Apply(Op::kFind, count);
+      return batches * static_cast<double>(count) / SecondsSince(start) / 1e6;
+    };
+    (*row)["alone_find_mops"] = run([](double batches) { return batches < kAloneBatches; });
+    const double slowest = std::exchange(slowest_, 0);
+    const Clock::time_point start = Clock::now();
+    auto compacting = std::async(std::launch::async, [&] { store.Compact(); });
+    (*row)["beside_find_mops"] = run([&](double) {
+      return compacting.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+    });
+    compacting.get();
+    (*row)["beside_slowest_ms"] = 1e3 * slowest_;
+    slowest_ = std::max(slowest_, slowest);
+    return SecondsSince(start);
+  }
+
+  /// Finds every item.
+  void FindAll() {
+    for (std::uint64_t first = 0; first < items_.size(); first += options_.batch) {
+      const std::uint64_t count = std::min<std::uint64_t>(options_.batch, items_.size() - first);
+      FindRecords(std::span(items_).subspan(first, count));
+    }
   }
 
  private:
@@ -95,22 +106,28 @@ class ElasticRun {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
+  /// Those that find no slot are not there.
   double Insert(std::uint64_t count) {
     for (std::uint64_t i = 0; i < count; ++i) Put(i, next_ + i, true);
-    const double mops = Apply(Op::kInsert, count);
-    for (std::uint64_t i = 0; i < count; ++i) items_.push_back(next_ + i);
+    const double mops = Apply(insertion_, count);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (buffers_->results()[i] == Result::kOk) items_.push_back(next_ + i);
+    }
     next_ += count;
     return mops;
   }
 
+  /// Of any items.
   double Find(std::uint64_t count) {
-    std::vector<std::uint64_t> records(count);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      records[i] = items_[random_() % items_.size()];
-      Put(i, records[i], false);
-    }
-    const double mops = Apply(Op::kFind, count);
-    for (std::uint64_t i = 0; i < count; ++i) {
+    std::vector<std::uint64_t> records(items_.empty() ? 0 : count);
+    for (std::uint64_t& record : records) record = items_[random_() % items_.size()];
+    return FindRecords(records);
+  }
+
+  double FindRecords(std::span<const std::uint64_t> records) {
+    for (std::uint64_t i = 0; i < records.size(); ++i) Put(i, records[i], false);
+    const double mops = Apply(Op::kFind, records.size());
+    for (std::uint64_t i = 0; i < records.size(); ++i) {
       if (!ycsb::CheckValue(records[i], 0, buffers_->found(i))) {
         throw Error(ErrorCode::kDamaged, fmt::format("record {} has a wrong value", records[i]));
       }
@@ -128,31 +145,6 @@ class ElasticRun {
     return Apply(Op::kErase, count);
   }
 
-  /// Compacts the store beside batches of finds. @return seconds @param row gets their rates,
-  /// alone and beside it
-  double Compact(json* row) {
-    const std::uint64_t count =
-        std::min<std::uint64_t>({kBesideBatch, options_.batch, items_.size()});
-    for (std::uint64_t i = 0; i < count; ++i) Put(i, items_[random_() % items_.size()], false);
-    const auto run = [&](const auto& more) {
-      const Clock::time_point start = Clock::now();
-      double batches = 0;
-      for (; more(batches); ++batches) Apply(Op::kFind, count);
-      return batches * static_cast<double>(count) / SecondsSince(start) / 1e6;
-    };
-    (*row)["alone_find_mops"] = run([](double batches) { return batches < kAloneBatches; });
-    const double slowest = std::exchange(slowest_, 0);
-    const Clock::time_point start = Clock::now();
-    auto compacting = std::async(std::launch::async, [&] { store_.Compact(); });
-    (*row)["beside_find_mops"] = run([&](double) {
-      return compacting.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-    });
-    compacting.get();
-    (*row)["beside_slowest_ms"] = 1e3 * slowest_;
-    slowest_ = std::max(slowest_, slowest);
-    return SecondsSince(start);
-  }
-
   void Put(std::uint64_t row, std::uint64_t record, bool value) {
     ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers_->key(row));
     if (value) ycsb::WriteValue(record, 0, buffers_->value(row));
@@ -163,27 +155,79 @@ class ElasticRun {
     if (count == 0) return 0;
     buffers_->Upload(count);
     const Clock::time_point start = Clock::now();
-    store_.Apply(buffers_->View(0, count, op));
+    target_.Apply(buffers_->View(0, count, op));
     const double seconds = SecondsSince(start);
     slowest_ = std::max(slowest_, seconds);
     buffers_->Download(count);
     const std::span<const Result> results = buffers_->results().first(count);
-    if (const auto wrong = std::ranges::find_if(results, [](Result r) { return r != Result::kOk; });
-        wrong != results.end()) {
-      throw Error(ErrorCode::kDamaged, fmt::format("operation {} of {} {} was not ok",
-                                                   wrong - results.begin(), count, OpName(op)));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (results[i] == Result::kOk) continue;
+      const bool no_space = op == insertion_ && results[i] == Result::kNoSpace;
+      full_ = full_ || no_space;
+      if (no_space && options_.end == ElasticEnd::kFull) continue;
+      throw Error(no_space ? ErrorCode::kNoSpace : ErrorCode::kDamaged,
+                  fmt::format("operation {} of {} {} was {}", i, count, OpName(op),
+                              ResultName(results[i])));
     }
     return static_cast<double>(count) / seconds / 1e6;
   }
 
   const ElasticOptions& options_;
-  Store& store_;
+  KvAdapter& target_;
+  const Op insertion_;
   std::mt19937_64 random_;
   std::unique_ptr<ycsb::BatchBuffers> buffers_;
   std::vector<std::uint64_t> items_;  ///< records that there are
   std::uint64_t next_ = 0;            ///< record to be inserted
   double slowest_ = 0;                ///< seconds, of the step's calls
+  bool full_ = false;
 };
+
+/// A store that is opened elsewhere.
+class OpenStore : public KvAdapter {
+ public:
+  explicit OpenStore(Store& store) : store_(store) {}
+  void Apply(const Batch& batch) override { store_.Apply(batch); }
+
+ private:
+  Store& store_;
+};
+
+/// A step of a store, compacted where that is asked for, and what it is like then.
+json StoreStep(const ElasticOptions& options, unsigned number, Store& store, ElasticRun& run) {
+  json row = run.Step(number);
+  double compact = 0;
+  if (store.Stats().load_factor < options.compact_below) compact = run.Compact(store, &row);
+  const StoreStats stats = store.Stats();
+  if (stats.items != run.items().size()) {
+    throw Error(ErrorCode::kDamaged, fmt::format("the store counts {} items, there are {}",
+                                                 stats.items, run.items().size()));
+  }
+  row["slowest_ms"] = 1e3 * run.slowest();
+  row["compact_ms"] = 1e3 * compact;
+  row["items"] = stats.items;
+  row["load_factor"] = stats.load_factor;
+  row["resizes"] = stats.resizes;
+  row["composed_resizes"] = stats.composed_resizes;
+  row["resize_ms"] = 1e3 * stats.resize_seconds;
+  row["growth_ms"] = 1e3 * stats.growth_seconds;
+  row["composing_ms"] = 1e3 * stats.composing_seconds;
+  row["directory_ms"] = 1e3 * stats.directory_seconds;
+  row["pm_bytes"] = stats.pm_bytes;
+  // What those are made of, with the cells in use and the superblocks.
+  row["pm_bytes_ready"] = stats.pm_bytes_ready;
+  row["pm_bytes_free"] = stats.pm_bytes_free;
+  row["value_cells"] = stats.value_cells;
+  row["free_cells"] = stats.free_cells;
+  row["level_buckets"] = stats.level_buckets;
+  row["gpu_bytes"] = stats.gpu_bytes;
+  row["displaced_items"] = stats.displaced_items;
+  row["displacing_ms"] = 1e3 * stats.displacing_seconds;
+  row["pool_growths"] = stats.pool_growths;
+  row["pool_growth_waits"] = stats.pool_growth_waits;
+  row["pool_growth_wait_ms"] = 1e3 * stats.pool_growth_wait_seconds;
+  return row;
+}
 
 /// What a run was as a whole. @param growing steps, the first ones
 json Summary(const json& steps, unsigned growing) {
@@ -244,9 +288,55 @@ double Rebuild(const ElasticOptions& options, const OpenOptions& open,
   return seconds;
 }
 
+json MeasurePeer(ElasticOptions options) {
+  options.executor = ResolveExecutor(options.executor);
+  const Peer& peer = FindPeer(options.peer, MemoryOf(options.executor));
+  RequireItems(peer, options.key_size, options.value_size);
+  if (!peer.can.Has(Op::kFind) || peer.can.builds_once ||
+      (options.erases > 0 && !peer.can.Has(Op::kErase))) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--peer {}: it has not the operations", peer.name));
+  }
+  options.gpu_arrays = peer.can.memory == ycsb::Memory::kDevice;
+  const bool shrinks = options.end == ElasticEnd::kShrunk;
+  const unsigned growing = options.steps / 2;
+  const auto added = static_cast<std::uint64_t>((1 - options.erases) * growing *
+                                                static_cast<double>(options.batch));
+  const std::unique_ptr<KvAdapter> adapter = peer.make(
+      {.items = std::max(options.initial_capacity, options.batch),
+       .max_batch = options.batch,
+       .key_bytes = options.key_size,
+       .value_bytes = options.value_size,
+       .fill = options.peer_fill,
+       .threads = options.threads != 0 ? options.threads
+                                       : std::max(1u, std::thread::hardware_concurrency()),
+       .most_items = std::max(added + options.batch, options.initial_capacity)});
+  if (adapter->SlotCount() == 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--peer {}: it does not say how many slots it has", peer.name));
+  }
+  ElasticRun run(options, *adapter, peer.can);
+  json steps = json::array();
+  for (unsigned step = 0; step < (shrinks ? options.steps : growing); ++step) {
+    ShowProgress(fmt::format("{}, step {}", peer.name, step + 1));
+    json row = run.Step(step);
+    if (run.full()) break;
+    const std::uint64_t slots = adapter->SlotCount();
+    row["slowest_ms"] = 1e3 * run.slowest();
+    row["items"] = run.items().size();
+    row["slots"] = slots;
+    row["load_factor"] = static_cast<double>(run.items().size()) / static_cast<double>(slots);
+    steps.push_back(std::move(row));
+  }
+  run.FindAll();
+  ShowProgress("");
+  return {{"steps", std::move(steps)}};
+}
+
 }  // namespace
 
 json MeasureElastic(const ElasticOptions& options) {
+  if (!options.peer.empty()) return MeasurePeer(options);
   json report = {{"steps", json::array()}, {"runs", json::array()}};
   for (const double growth : options.growths) {
     OpenOptions open;
@@ -258,13 +348,14 @@ json MeasureElastic(const ElasticOptions& options) {
     RemovedAtEnd pool(options.pool);
     Store store = Store::Create(options.pool, Shape(options), open);
     pool.Made();
-    ElasticRun run(options, store);
+    OpenStore target(store);
+    ElasticRun run(options, target, StoreAdapter::CapabilitiesOf({}));
     json steps = json::array();
     const bool shrinks = options.end == ElasticEnd::kShrunk;
     const unsigned last = shrinks ? options.steps : options.steps / 2;
     for (unsigned step = 0; step < last; ++step) {
       ShowProgress(fmt::format("growth {}, step {} of {}", growth, step + 1, last));
-      steps.push_back(run.Step(step));
+      steps.push_back(StoreStep(options, step, store, run));
       steps.back()["growth"] = growth;
       if (step + 1 == options.steps / 2 && shrinks && !report.contains("rebuild")) {
         const double seconds = Rebuild(options, open, run.items());

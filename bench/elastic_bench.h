@@ -15,6 +15,7 @@ enum class ElasticEnd : std::uint8_t {
   kShrunk,   ///< after both halves
   kGrown,    ///< after the first half
   kResized,  ///< the same, or when the table has grown for the first time
+  kFull,     ///< the same, or when an insert finds no slot
 };
 
 /// How a store grows and shrinks under DyHash's dynamic workload ("Dynamic Hash Tables on GPUs",
@@ -38,13 +39,21 @@ struct ElasticOptions {
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;  ///< 0: all cores
   bool gpu_arrays = false;
+  /// What is measured in the store's place; empty: the store. Of what the options say of stores a
+  /// peer has initial_capacity alone: the items that it is made for.
+  std::string peer;
+  double peer_fill = 0.8;  ///< PeerSpec::fill
 };
 
 /// Runs it, for each growth, from an empty pool.
 /// @return a report: rows of `steps`, of each growth's run as a whole (`runs`), and what loading
 ///         the items that there are at most into a new pool takes (`rebuild`; only if it shrinks
 ///         then)
-/// @throws Error, as Store; kDamaged for wrong results
+///         Of a peer: `steps` alone, each with its throughputs, the slowest batch, items, slots and
+///         load factor; a step in which the table was full is left out
+/// @throws Error, as Store; kDamaged for wrong results; of a peer kInvalidArgument when there is no
+///         such one, when it can't have such items or does not say how many slots it has, and
+///         kNoSpace when it is full and the end is not kFull
 nlohmann::json MeasureElastic(const ElasticOptions& options);
 
 }  // namespace gpm::bench

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/commands.h"
+#include "bench/contest.h"
 #include "bench/elastic_bench.h"
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
@@ -67,6 +68,22 @@ void Print(const json& report) {
              rebuild.at("mops").get<double>());
 }
 
+void PrintPeer(const json& report) {
+  fmt::print("{}, executor {}, {} + {} bytes; batches of {}, {} steps, erases {}\n",
+             report.at("peer").get<std::string>(), report.at("executor").get<std::string>(),
+             report.at("key_size").get<unsigned>(), report.at("value_size").get<unsigned>(),
+             report.at("batch").get<std::uint64_t>(), report.at("step_count").get<unsigned>(),
+             report.at("erases").get<double>());
+  fmt::print("\n{:>6}{:>12}{:>12}{:>6}{:>8}{:>8}{:>8}{:>9}\n", "step", "items", "slots", "fill",
+             "insert", "find", "erase", "slowest");
+  for (const json& row : report.at("steps")) {
+    const auto number = [&](const char* key) { return row.at(key).get<double>(); };
+    fmt::print("{:>6}{:>12}{:>12}{:>6.2f}{:>8.2f}{:>8.2f}{:>8.2f}{:>9.1f}\n", number("step"),
+               number("items"), number("slots"), number("load_factor"), number("insert_mops"),
+               number("find_mops"), number("erase_mops"), number("slowest_ms"));
+  }
+}
+
 void RunElastic(ElasticArguments& arguments) {
   ElasticOptions& options = arguments.options;
   if (options.pool.empty()) options.pool = TemporaryPoolPath();
@@ -88,8 +105,14 @@ void RunElastic(ElasticArguments& arguments) {
                  {"compact_below", options.compact_below},
                  {"arrays", options.gpu_arrays ? "device" : "host"},
                  {"seed", options.seed}});
+  if (!options.peer.empty()) {
+    report.update({{"peer", options.peer},
+                   {"executor", ExecutorName(ResolveExecutor(options.executor))},
+                   {"key_size", options.key_size},
+                   {"value_size", options.value_size}});
+  }
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") Print(report);
+  if (arguments.json != "-") options.peer.empty() ? Print(report) : PrintPeer(report);
 }
 
 }  // namespace
@@ -143,6 +166,10 @@ void AddElasticCommand(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed of what is found and erased")
       ->capture_default_str();
+  command->add_option(
+      "--peer", options.peer,
+      "Measured in the store's place, such as dyhash: one of those that `peers` has "
+      "and that says how many slots it has; made for as many items as a batch");
   AddExecutorOptions(*command, &options.executor, &options.threads);
   command
       ->add_option("--arrays", arguments->arrays,

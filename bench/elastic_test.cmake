@@ -9,3 +9,21 @@ expect_rows(steps 8 growth step items load_factor pm_bytes pm_bytes_ready pm_byt
 expect_rows(runs 2 growth lowest_load_factor_while_growing most_bytes_of_item mops slowest_ms
   last_pm_bytes)
 expect_keys(benchmark machine store rebuild batch erases grow_above compact_below seed)
+
+# A peer that grows in the store's place: of 5000 inserts and 2000 erases a step 3000 are left, in the end none.
+run_bench(elastic --executor cpu --batch 5000 --steps 4 --peer libcuckoo)
+expect_rows(steps 4 step items slots load_factor insert_mops find_mops erase_mops slowest_ms)
+expect_keys(benchmark machine peer executor key_size value_size batch erases seed)
+foreach(step_items 0:3000 1:6000 2:3000 3:0)
+  string(REPLACE ":" ";" pair ${step_items})
+  list(GET pair 0 step)
+  list(GET pair 1 items)
+  string(JSON found GET "${report}" steps ${step} items)
+  if(NOT found EQUAL items)
+    message(FATAL_ERROR "step ${step} leaves ${found} items, not ${items}")
+  endif()
+endforeach()
+refuse_bench("operation [0-9]+ of 5000 insert was no-space" elastic --executor cpu --batch 5000 --steps 8 --peer dash)
+refuse_bench("does not say how many slots" elastic --executor cpu --peer unordered_map)
+refuse_bench("no such peer; there are dash" elastic --executor cpu --peer dyhash)
+refuse_bench("keys of 8 or 32 bytes" elastic --executor cpu --peer libcuckoo --key-size 16)

@@ -28,6 +28,7 @@ struct Capabilities {
   ycsb::Memory memory = ycsb::Memory::kHost;
   std::vector<Op> kinds{};                         ///< of operations, that it has
   std::uint32_t key_bytes = 8;                     ///< 0: any number
+  std::uint32_t long_key_bytes = 0;                ///< of longer keys that it has, too; 0: none
   std::uint32_t value_unit = 1;                    ///< bytes: values have a multiple of these,
   std::uint32_t max_value_bytes = kMaxValueBytes;  ///< and at most so many
   bool mixed = true;        ///< a batch may have several kinds, but for erases, which stand alone
@@ -56,6 +57,9 @@ class KvAdapter {
 
   /// Loads what caches there are with what was used most so far. Not measured.
   virtual void LoadCaches() {}
+
+  /// Slots that the table has now; 0: it has nothing of the kind, or does not say.
+  virtual std::uint64_t SlotCount() const { return 0; }
 };
 
 /// Applies all operations, `batch` of them at once. @return seconds of each batch
@@ -78,9 +82,10 @@ class StoreAdapter : public KvAdapter {
   static Capabilities CapabilitiesOf(ycsb::Memory memory);
   void Apply(const Batch& batch) override { store_.Apply(batch); }
   void LoadCaches() override { store_.RefreshCache().Wait(); }
+  std::uint64_t SlotCount() const override { return Stats().capacity_slots; }
   StoreStats Stats() const { return store_.Stats(); }
 
- private:
+ protected:
   Store store_;
 };
 

@@ -33,25 +33,35 @@ const Peer& FindPeer(std::string_view name, ycsb::Memory memory) {
   const auto found = Peers().find(name);
   if (found != Peers().end() && found->second.can.memory == memory) return found->second;
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("--peer {}: there is no such peer; there are {}, and none", name,
+              fmt::format("--peer {}: {}; there are {}, and none", name,
+                          found == Peers().end() ? "there is no such peer"
+                          : memory == ycsb::Memory::kDevice
+                              ? "its batches are in host memory, for executor cpu, not cuda"
+                              : "its batches are in GPU memory, for executor cuda, not cpu",
                           fmt::join(PeerNames(memory), ", ")));
 }
 
-void RequireItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes) {
+std::string WhyNotItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes) {
   const Capabilities& can = peer.can;
-  if (can.key_bytes != 0 && can.key_bytes != key_bytes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--key-size {} with --peer {}: the peer has keys of {} bytes",
-                            key_bytes, peer.name, can.key_bytes));
+  if (can.key_bytes != 0 && can.key_bytes != key_bytes && can.long_key_bytes != key_bytes) {
+    return fmt::format(
+        "--key-size {} with --peer {}: the peer has keys of {} bytes", key_bytes, peer.name,
+        can.long_key_bytes == 0 ? std::to_string(can.key_bytes)
+                                : fmt::format("{} or {}", can.key_bytes, can.long_key_bytes));
   }
-  if (value_bytes % can.value_unit == 0 && value_bytes <= can.max_value_bytes) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("--value-size {} with --peer {}: the peer is compiled for values of {}; "
-                          "use that, or --peer none",
-                          value_bytes, peer.name,
-                          can.max_value_bytes == can.value_unit
-                              ? fmt::format("{} bytes", can.value_unit)
-                              : fmt::format("a multiple of {} bytes", can.value_unit)));
+  if (value_bytes % can.value_unit == 0 && value_bytes <= can.max_value_bytes) return {};
+  return fmt::format(
+      "--value-size {} with --peer {}: the peer is compiled for values of {}; use that, or --peer "
+      "none",
+      value_bytes, peer.name,
+      can.max_value_bytes == can.value_unit
+          ? fmt::format("{} bytes", can.value_unit)
+          : fmt::format("a multiple of {} bytes", can.value_unit));
+}
+
+void RequireItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes) {
+  const std::string why = WhyNotItems(peer, key_bytes, value_bytes);
+  if (!why.empty()) throw Error(ErrorCode::kInvalidArgument, why);
 }
 
 }  // namespace gpm::bench

@@ -15,10 +15,14 @@ namespace gpm::bench {
 struct PeerSpec {
   std::uint64_t items = 0;        ///< that it holds
   std::uint64_t max_batch = 0;    ///< operations of its largest batch
-  std::uint32_t value_bytes = 0;  ///< as its capabilities allow
+  std::uint32_t key_bytes = 8;    ///< as its capabilities allow, as well as
+  std::uint32_t value_bytes = 0;  ///< these
   /// Share of the slots that the items take, of a table in GPU memory or on PM that does not grow.
   double fill = 0.8;
   unsigned threads = 1;  ///< share a batch in host memory
+  /// That a table that grows may come to hold; 0: twice `items`. Memory of their values may be
+  /// taken beforehand.
+  std::uint64_t most_items = 0;
 };
 
 /// Another container that is measured beside the store. Adding one is one file in bench/peers/,
@@ -47,10 +51,13 @@ class RegisteredPeer {
 /// All that are known and take batches there, by name.
 std::vector<std::string> PeerNames(ycsb::Memory memory);
 
-/// @throws Error(kInvalidArgument), which lists the known ones, when none has the name
+/// @throws Error(kInvalidArgument), which lists those that take batches there, when none has the
+///         name, or the one that has it takes its batches elsewhere
 const Peer& FindPeer(std::string_view name, ycsb::Memory memory);
 
-/// @throws Error(kInvalidArgument) when the peer can't have such items, with what it can have
+/// Why the peer can't have such items, and what it can have; empty if it can.
+std::string WhyNotItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes);
+/// @throws Error(kInvalidArgument) with that
 void RequireItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes);
 
 }  // namespace gpm::bench

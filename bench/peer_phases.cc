@@ -19,8 +19,23 @@ using ycsb::Memory;
 
 constexpr std::uint64_t kBlockRows = 1 << 14;  ///< that a thread fills or checks at once
 constexpr std::uint64_t kStagedBytes = std::uint64_t{128} << 20;
-/// Versions of what updates write, so that it differs from what kA wrote.
-constexpr std::uint32_t kFirstUpdate = 1u << 30;
+/// Share of the operations of kD and kB that write.
+constexpr double kWrites = 0.05;
+
+using Kind = PeerPhase::Kind;
+
+/// Whether batches have finds and writes.
+bool IsMixed(Kind kind) {
+  return kind == Kind::kD || kind == Kind::kB || kind == Kind::kA || kind == Kind::kF;
+}
+bool UpdatesItems(Kind kind) {
+  return kind == Kind::kB || kind == Kind::kA || kind == Kind::kF || kind == Kind::kUpdate;
+}
+bool InsertsItems(Kind kind) { return kind == Kind::kInsert || kind == Kind::kD; }
+bool WritesValues(Kind kind) { return UpdatesItems(kind) || InsertsItems(kind); }
+bool FindsItems(Kind kind) { return !WritesValues(kind) ? kind != Kind::kErase : IsMixed(kind); }
+/// REQUIRES: WritesValues(kind).
+Op WriteOf(Kind kind) { return InsertsItems(kind) ? Op::kInsert : Op::kUpdate; }
 
 void ForBlocks(ThreadPool& threads, std::uint64_t n,
                const std::function<void(std::uint64_t, std::uint64_t)>& work) {
@@ -32,41 +47,40 @@ void ForBlocks(ThreadPool& threads, std::uint64_t n,
 }  // namespace
 
 const char* PeerPhase::NameOf(Kind kind) {
-  switch (kind) {
-    case Kind::kInsert:
-      return "insert";
-    case Kind::kFind:
-      return "find";
-    case Kind::kFindMissing:
-      return "find-missing";
-    case Kind::kC:
-      return "c";
-    case Kind::kA:
-      return "a";
-    case Kind::kUpdate:
-      return "update";
-  }
-  return "";
+  constexpr const char* kNames[] = {"insert", "find", "find-missing", "c",    "latest", "d", "b",
+                                    "a",      "f",    "update",       "erase"};
+  return kNames[static_cast<unsigned>(kind)];
 }
 
 bool PeerPhase::IsFor(Kind kind, const Capabilities& can) {
-  const bool updates = can.Has(Op::kUpdate) || can.Has(Op::kUpsert);
-  if (kind == Kind::kInsert) return can.Has(Op::kInsert) || can.Has(Op::kUpsert);
-  if (kind == Kind::kUpdate) return updates;
-  if (kind == Kind::kA) return updates && can.Has(Op::kFind);
-  return can.Has(Op::kFind);
+  if (UpdatesItems(kind) && !can.Has(Op::kUpdate) && !can.Has(Op::kUpsert)) return false;
+  if (InsertsItems(kind) && !can.Has(Op::kInsert) && !can.Has(Op::kUpsert)) return false;
+  if (kind == Kind::kD && can.builds_once) return false;
+  if (kind == Kind::kErase) return can.Has(Op::kErase);
+  return !FindsItems(kind) || can.Has(Op::kFind);
+}
+
+bool PeerPhase::IsSplitFor(Kind kind, const Capabilities& can) {
+  return IsMixed(kind) && (!can.mixed || !can.Has(WriteOf(kind)));
 }
 
 PeerPhase::PeerPhase(const PeerWorkload& workload, Kind kind, bool split, ThreadPool& threads,
-                     Staging& staging)
+                     Staging& staging, std::vector<ycsb::Version>& contents)
     : workload_(workload), kind_(kind), threads_(threads), staging_(staging) {
-  ChooseRecords(split);
-  FollowVersions();
+  ChooseRecords();
+  if (kind_ == Kind::kLatest || kind_ == Kind::kD) ChooseLatest();
+  if (kind_ == Kind::kF) AddUpdates();
+  if (split && IsMixed(kind_)) Split();
+  keys_.resize(records_.size());
+  ForBlocks(threads_, keys_.size(), [&](std::uint64_t first, std::uint64_t end) {
+    for (std::uint64_t i = first; i < end; ++i) keys_[i] = KeyOf(records_[i]);
+  });
+  FollowVersions(contents);
   FillArrays();
 }
 
 std::uint64_t PeerPhase::KeyOf(std::uint64_t record) const {
-  if (workload_.key_bytes == 8) return ycsb::FnvHash64(record);
+  if (workload_.key_bytes >= 8) return ycsb::FnvHash64(record);
   // A bijection of 32-bit words (Murmur's finalizer).
   auto x = static_cast<std::uint32_t>(record + 1);
   x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
@@ -74,71 +88,117 @@ std::uint64_t PeerPhase::KeyOf(std::uint64_t record) const {
   return x ^ (x >> 16);
 }
 
-std::uint32_t PeerPhase::VersionOf(std::uint64_t row) const {
-  const auto batch = static_cast<std::uint32_t>(row / workload_.batch);
-  if (kind_ == Kind::kA) return 1 + batch;
-  return kind_ == Kind::kUpdate ? kFirstUpdate + batch : 0;
+ycsb::Version PeerPhase::VersionOf(std::uint64_t row) const {
+  if (!UpdatesItems(kind_)) return 0;
+  const auto batch = static_cast<ycsb::Version>(row / workload_.batch);
+  // What a phase writes differs from what others wrote.
+  const auto phase = static_cast<ycsb::Version>(kind_) - static_cast<ycsb::Version>(Kind::kB);
+  return (phase << 30) + 1 + batch;
 }
 
-void PeerPhase::ChooseRecords(bool split) {
-  const std::uint64_t n = kind_ == Kind::kInsert ? workload_.records : workload_.operations;
+bool PeerPhase::Finds(std::uint64_t row) const {
+  return kinds_.empty() ? FindsItems(kind_) : kinds_[row] == Op::kFind;
+}
+
+/// Of operations, and what they are.
+void PeerPhase::ChooseRecords() {
+  operations_ = workload_.operations;
+  if (kind_ == Kind::kInsert) operations_ = workload_.records;
+  if (kind_ == Kind::kErase) operations_ = std::min(workload_.operations, workload_.records);
+  const bool in_order = kind_ == Kind::kInsert || kind_ == Kind::kErase;
+  const bool latest = kind_ == Kind::kLatest || kind_ == Kind::kD;
+  const bool skewed = latest || kind_ == Kind::kC || (IsMixed(kind_) && UpdatesItems(kind_));
+  const double writes = kind_ == Kind::kA || kind_ == Kind::kF ? 0.5 : kWrites;
   const ycsb::RecordZipfian zipfian(workload_.records, workload_.theta);
-  records_.resize(n);
-  keys_.resize(n);
-  if (kind_ == Kind::kA) kinds_.resize(n);
-  ForBlocks(threads_, n, [&](std::uint64_t first, std::uint64_t end) {
+  const ycsb::Zipfian ranks(workload_.records, workload_.theta);
+  records_.resize(operations_);
+  if (IsMixed(kind_)) kinds_.resize(operations_);
+  ForBlocks(threads_, operations_, [&](std::uint64_t first, std::uint64_t end) {
     ycsb::Random random(workload_.seed * 16 + static_cast<unsigned>(kind_), first);
     for (std::uint64_t i = first; i < end; ++i) {
       std::uint64_t record = i;
-      if (kind_ == Kind::kC || kind_ == Kind::kA) {
+      if (latest) {
+        record = ranks.Draw(random);  // before the newest record
+      } else if (skewed) {
         record = zipfian.Draw(random);
-      } else if (kind_ != Kind::kInsert) {
+      } else if (!in_order) {
         record = random.NextBelow(workload_.records);
       }
       if (kind_ == Kind::kFindMissing) record += workload_.records;
       records_[i] = record;
-      if (kind_ == Kind::kA) kinds_[i] = random.Next() >> 63 != 0 ? Op::kUpdate : Op::kFind;
+      if (IsMixed(kind_)) {
+        kinds_[i] = random.NextDouble() < writes ? WriteOf(kind_) : Op::kFind;
+      }
     }
   });
-  if (split && kind_ == Kind::kA) {
-    for (std::uint64_t first = 0; first < n; first += workload_.batch) {
-      const std::uint64_t end = std::min(n, first + workload_.batch);
-      std::vector<std::uint64_t> updated;
-      std::uint64_t row = first;
-      for (std::uint64_t i = first; i < end; ++i) {
-        if (kinds_[i] == Op::kUpdate) {
-          updated.push_back(records_[i]);
-        } else {
-          records_[row++] = records_[i];
-        }
-      }
-      finds_.push_back(row - first);
-      std::fill(kinds_.begin() + static_cast<std::ptrdiff_t>(first),
-                kinds_.begin() + static_cast<std::ptrdiff_t>(row), Op::kFind);
-      for (const std::uint64_t record : updated) {
-        kinds_[row] = Op::kUpdate;
-        records_[row++] = record;
-      }
-    }
-  }
-  for (std::uint64_t i = 0; i < n; ++i) keys_[i] = KeyOf(records_[i]);
 }
 
-void PeerPhase::FollowVersions() {
+/// Records of ranks that count from the newest one before a batch.
+void PeerPhase::ChooseLatest() {
+  for (std::uint64_t first = 0; first < records_.size(); first += workload_.batch) {
+    const std::uint64_t end = std::min<std::uint64_t>(records_.size(), first + workload_.batch);
+    const std::uint64_t newest = workload_.records + new_records_ - 1;
+    for (std::uint64_t i = first; i < end; ++i) {
+      records_[i] = Finds(i) ? newest - records_[i] : workload_.records + new_records_++;
+    }
+  }
+}
+
+/// A find, where it is one operation with an update, gets a row before that.
+void PeerPhase::AddUpdates() {
+  const std::vector<std::uint64_t> records = std::move(records_);
+  const std::vector<Op> kinds = std::move(kinds_);
+  records_.clear();
+  kinds_.clear();
+  for (std::uint64_t i = 0; i < records.size(); ++i) {
+    for (const Op op : {Op::kFind, Op::kUpdate}) {
+      if (op != Op::kFind && kinds[i] == Op::kFind) continue;
+      records_.push_back(records[i]);
+      kinds_.push_back(op);
+    }
+  }
+}
+
+/// Brings the finds of each batch to its front.
+void PeerPhase::Split() {
   const std::uint64_t n = records_.size();
+  for (std::uint64_t first = 0; first < n; first += workload_.batch) {
+    const std::uint64_t end = std::min(n, first + workload_.batch);
+    std::vector<std::uint64_t> written;
+    std::uint64_t row = first;
+    for (std::uint64_t i = first; i < end; ++i) {
+      if (Finds(i)) {
+        records_[row++] = records_[i];
+      } else {
+        written.push_back(records_[i]);
+      }
+    }
+    finds_.push_back(row - first);
+    for (std::uint64_t i = first; i < end; ++i) {
+      kinds_[i] = i < row ? Op::kFind : WriteOf(kind_);
+    }
+    std::ranges::copy(written, records_.begin() + static_cast<std::ptrdiff_t>(row));
+  }
+}
+
+void PeerPhase::FollowVersions(std::vector<ycsb::Version>& contents) {
+  const std::uint64_t n = records_.size();
+  contents.resize(workload_.records);
   versions_.assign(n, 0);
   written_.assign(n, Written::kNever);
-  if (kind_ != Kind::kA && kind_ != Kind::kUpdate) return;
-  std::vector<std::uint32_t> last(workload_.records, 0);
-  const auto writes = [&](std::uint64_t row) {
-    return kind_ == Kind::kUpdate || kinds_[row] == Op::kUpdate;
-  };
+  if (!UpdatesItems(kind_)) {
+    for (std::uint64_t row = 0; row < n; ++row) {
+      if (records_[row] < workload_.records) versions_[row] = contents[records_[row]];
+    }
+    return;
+  }
+  std::vector<ycsb::Version>& last = contents;
   for (std::uint64_t first = 0; first < n; first += workload_.batch) {
     const std::uint64_t end = std::min(n, first + workload_.batch);
     for (std::uint64_t row = first; row < end; ++row) versions_[row] = last[records_[row]];
     for (std::uint64_t row = first; row < end; ++row) {
       if (last[records_[row]] == VersionOf(row)) written_[row] = Written::kEarlier;
-      if (writes(row)) last[records_[row]] = VersionOf(row);
+      if (!Finds(row)) last[records_[row]] = VersionOf(row);
     }
     for (std::uint64_t row = first; row < end; ++row) {
       const bool in_batch = last[records_[row]] == VersionOf(row);
@@ -156,7 +216,7 @@ void PeerPhase::FillArrays() {
   const std::uint32_t value_bytes = workload_.value_bytes;
   std::vector<std::byte> keys(n * workload_.key_bytes);
   for (std::uint64_t i = 0; i < n; ++i) {
-    std::memcpy(&keys[i * workload_.key_bytes], &keys_[i], workload_.key_bytes);
+    ycsb::WriteKey(keys_[i], std::span(keys).subspan(i * workload_.key_bytes, workload_.key_bytes));
   }
   device_keys_ = Buffer::Untouched(memory, keys.size());
   device_keys_.CopyFrom(keys);
@@ -165,8 +225,9 @@ void PeerPhase::FillArrays() {
     device_ops_ = Buffer::Untouched(memory, n * sizeof(Op));
     device_ops_.CopyFrom(std::as_bytes(std::span(kinds_)));
   }
+  // What is updated or erased is looked for in the end.
   if (kind_ != Kind::kInsert) found_ = Buffer(memory, n * value_bytes);
-  if (kind_ != Kind::kInsert && kind_ != Kind::kA && kind_ != Kind::kUpdate) return;
+  if (!WritesValues(kind_)) return;
   values_ = Buffer::Untouched(memory, n * value_bytes);
   const std::uint64_t staged_rows =
       std::min(n, std::max(kBlockRows, kStagedBytes / value_bytes / kBlockRows * kBlockRows));
@@ -185,13 +246,14 @@ void PeerPhase::FillArrays() {
 
 Batch PeerPhase::All(const Capabilities& can) const {
   Batch all;
-  const auto first_of = [&](Op op, Op otherwise) { return can.Has(op) ? op : otherwise; };
-  if (kind_ == Kind::kInsert) all.op = first_of(Op::kInsert, Op::kUpsert);
-  if (kind_ == Kind::kUpdate) all.op = first_of(Op::kUpdate, Op::kUpsert);
+  if (WritesValues(kind_) && !IsMixed(kind_)) {
+    all.op = can.Has(WriteOf(kind_)) ? WriteOf(kind_) : Op::kUpsert;
+  }
+  if (kind_ == Kind::kErase) all.op = Op::kErase;
   all.keys = device_keys_.bytes();
   all.values = values_.bytes();
-  if (kind_ != Kind::kInsert && kind_ != Kind::kUpdate) all.found = found_.bytes();
-  if (kind_ == Kind::kA) all.ops = device_ops_.as<const Op>();
+  if (FindsItems(kind_)) all.found = found_.bytes();
+  if (IsMixed(kind_)) all.ops = device_ops_.as<const Op>();
   all.results = results_.as<Result>();
   return all;
 }
@@ -203,7 +265,7 @@ std::vector<double> PeerPhase::RunSplit(KvAdapter& adapter, const Capabilities& 
   for (const std::uint64_t finds : finds_) {
     const std::uint64_t rows = std::min(workload_.batch, keys_.size() - first);
     double sum = 0;
-    for (const Op op : {Op::kFind, can.Has(Op::kUpdate) ? Op::kUpdate : Op::kUpsert}) {
+    for (const Op op : {Op::kFind, can.Has(WriteOf(kind_)) ? WriteOf(kind_) : Op::kUpsert}) {
       const bool reads = op == Op::kFind;
       Batch part = PartOf(all, reads ? first : first + finds, reads ? finds : rows - finds,
                           workload_.key_bytes, workload_.value_bytes);
@@ -222,7 +284,7 @@ std::vector<double> PeerPhase::RunSplit(KvAdapter& adapter, const Capabilities& 
 
 std::vector<double> PeerPhase::Run(KvAdapter& adapter, const Capabilities& can) const {
   results_.Zero();
-  if (kind_ != Kind::kInsert) found_.Zero();
+  found_.Zero();
   const bool at_once = kind_ == Kind::kInsert && can.builds_once;
   const std::vector<double> seconds =
       finds_.empty() ? SecondsOfBatches(adapter, All(can), at_once ? keys_.size() : workload_.batch)
@@ -246,7 +308,7 @@ void PeerPhase::Rehearse(KvAdapter& adapter, const Capabilities& can) const {
   throw Error(ErrorCode::kDamaged, "a key was found before it was inserted");
 }
 
-void PeerPhase::CheckUpdated(KvAdapter& adapter) const {
+void PeerPhase::CheckAfterwards(KvAdapter& adapter) const {
   Batch finds = All({});
   finds.op = Op::kFind;
   finds.values = {};
@@ -257,14 +319,14 @@ void PeerPhase::CheckUpdated(KvAdapter& adapter) const {
   Check({.sequential = true}, true);
 }
 
-void PeerPhase::Check(const Capabilities& can, bool updated) const {
+void PeerPhase::Check(const Capabilities& can, bool afterwards) const {
   const std::uint64_t n = keys_.size();
   const std::uint32_t value_bytes = workload_.value_bytes;
-  const Result expected = kind_ == Kind::kFindMissing ? Result::kNotFound : Result::kOk;
+  const bool missing = kind_ == Kind::kFindMissing || (kind_ == Kind::kErase && afterwards);
+  const Result expected = missing ? Result::kNotFound : Result::kOk;
   std::vector<Result> results(n);
   results_.CopyTo(std::as_writable_bytes(std::span(results)));
-  const bool values =
-      updated || (kind_ != Kind::kInsert && kind_ != Kind::kUpdate && kind_ != Kind::kFindMissing);
+  const bool values = !missing && (FindsItems(kind_) || afterwards);
   std::span<std::byte> found;
   if (values) {
     found = staging_.Bytes(n * value_bytes);
@@ -278,17 +340,17 @@ void PeerPhase::Check(const Capabilities& can, bool updated) const {
     std::vector<std::byte> before(value_bytes), now(value_bytes);
     const auto is_right = [&](std::uint64_t row) {
       if (results[row] != expected) return false;
-      if (!values || (!updated && !kinds_.empty() && kinds_[row] != Op::kFind)) return true;
+      if (!values || (!afterwards && !Finds(row))) return true;
       const std::byte* const value = &found[row * value_bytes];
       const std::span<const std::uint64_t> key(&keys_[row], 1);
       const bool is_now = ordered && written_[row] == Written::kEarlier;
       FillValues(key,
-                 updated  ? last_versions_[row]
-                 : is_now ? VersionOf(row)
-                          : versions_[row],
+                 afterwards ? last_versions_[row]
+                 : is_now   ? VersionOf(row)
+                            : versions_[row],
                  value_bytes, before);
       if (std::memcmp(value, before.data(), value_bytes) == 0) return true;
-      if (updated || ordered || written_[row] == Written::kNever) return false;
+      if (afterwards || ordered || written_[row] == Written::kNever) return false;
       FillValues(key, VersionOf(row), value_bytes, now);
       if (can.whole_values) return std::memcmp(value, now.data(), value_bytes) == 0;
       for (std::uint32_t at = 0; at < value_bytes; at += 8) {
@@ -310,7 +372,7 @@ void PeerPhase::Check(const Capabilities& can, bool updated) const {
   if (wrong == n) return;
   throw Error(ErrorCode::kDamaged,
               fmt::format("{}{}: operation {} (key {}) gave {}{}", NameOf(kind_),
-                          updated ? ", found afterwards" : "", wrong, keys_[wrong],
+                          afterwards ? ", found afterwards" : "", wrong, keys_[wrong],
                           ResultName(results[wrong]),
                           results[wrong] == expected ? " and a wrong value" : ""));
 }

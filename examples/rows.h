@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <numeric>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -27,17 +28,25 @@ class Meter {
     seconds_.push_back(taken.count());
   }
 
+  /// Millions a second, in all calls; 0 if there were none.
+  double mops() const {
+    const double sum = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+    return sum > 0 ? static_cast<double>(operations_) / sum / 1e6 : 0;
+  }
+  double median_seconds() const {  ///< of a call; 0 if there were none
+    if (seconds_.empty()) return 0;
+    std::vector<double> sorted = seconds_;
+    std::ranges::sort(sorted);
+    return sorted[sorted.size() / 2];
+  }
+
   /// "  finds: 4096000 in 1000 batches, 12.3 M/s, median of a batch 0.333 ms"; nothing if there
   /// were no calls.
   void Print(const char* name) const {
     if (seconds_.empty()) return;
-    std::vector<double> sorted = seconds_;
-    std::ranges::sort(sorted);
-    double sum = 0;
-    for (const double seconds : sorted) sum += seconds;
     std::printf("  %s: %llu in %zu batches, %.2f M/s, median of a batch %.3f ms\n", name,
-                static_cast<unsigned long long>(operations_), sorted.size(),
-                static_cast<double>(operations_) / sum / 1e6, sorted[sorted.size() / 2] * 1e3);
+                static_cast<unsigned long long>(operations_), seconds_.size(), mops(),
+                median_seconds() * 1e3);
   }
 
  private:
@@ -77,6 +86,8 @@ class Rows {
     writes_ = {};
     LoadCache();
   }
+  const Meter& finds() const { return finds_; }
+  const Meter& writes() const { return writes_; }
   /// Says on the standard output what was measured.
   void Print() const {
     std::printf("%s\n", Describe().c_str());

@@ -1,24 +1,29 @@
 #!/usr/bin/env bash
-# Measures what the figures of GPHash's evaluation show (docs/EVALUATION.md), of the store on this
-# machine: OUT gets figureN.json and paper_figureN.svg of each.
+# Measures what the figures of GPHash's evaluation show (docs/EVALUATION.md), of the store and of
+# peers on this machine: OUT gets figureN.json and paper_figureN.svg of each.
 # Usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures "5 7 fill"]
+#   [--peers A,B] [--batches N,N]
 #
+# --peers is for figures 5, 6, 7 and 10, --batches for 5 and 6.
 # A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses. Without matplotlib
 # (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it, and
 # PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one.
 set -euo pipefail
-usage="usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures \"5 7 fill\"]"
+usage="usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures \"5 7 fill\"] [--peers A,B] [--batches N,N]"
 [[ $# -ge 1 && $1 != -* ]] || { echo "$usage" >&2; exit 2; }
 out=$1
 shift
-figures="5 6 7 8 9 11 12 13 14 15 fill values"
+figures="5 6 7 8 9 10 11 12 13 14 15 fill values streams"
 executor=auto
 options=()
+peers=()
+batches=()
 while [[ $# -gt 0 ]]; do
   [[ $# -ge 2 ]] || { echo "paper.sh: $1 has no value; $usage" >&2; exit 2; }
   case $1 in
     --scale | --repeats) options+=("$1" "$2") ;;
     --executor) executor=$2 ;;
+    --peers | --batches) declare -n list=${1#--} && list=("$1" "$2") ;;
     --figures) figures=$2 ;;
     *)
       echo "paper.sh: $1: $usage" >&2
@@ -46,7 +51,12 @@ reports=()
 for figure in $figures; do
   of_figure=$executor
   [[ $figure != 8 ]] || of_figure=cpu
-  "$BENCH" paper --figure "$figure" --executor "$of_figure" "${options[@]}" --commit "$commit" \
+  of=("${options[@]}")
+  case $figure in
+    5 | 6) of+=("${peers[@]}" "${batches[@]}") ;;
+    7 | 10) of+=("${peers[@]}") ;;
+  esac
+  "$BENCH" paper --figure "$figure" --executor "$of_figure" "${of[@]}" --commit "$commit" \
     --json "$out/figure$figure.json"
   reports+=("$out/figure$figure.json")
 done

@@ -11,6 +11,7 @@ Writes into DIR, of each report what it has:
   cache       cache_sizes_NAME, cache_theta_NAME, cache_load_NAME, cache_cost_NAME
   recovery    recovery_NAME    time of opening and resizing beside its bound
   elastic     elastic_NAME     load factor, bytes, throughput and slowest batch, step by step
+  peers       peers_NAME       the store and peers: throughput over median latency, or over the fill
   roofline    roofline_NAME    accesses a second by kind and order, a panel for each number of them
   cpu         cpu_NAME         the store beside the peer
   paper       paper_NAME       the figure that it is a report of
@@ -39,7 +40,8 @@ SECTIONS = {
         "cost": ("workload", "batch", "mops", "mops_no_cache"),
     },
     "recovery": {"rows": ("what", "seconds", "bound_seconds")},
-    "elastic": {"steps": ("growth", "step", "load_factor", "pm_bytes", "insert_mops", "slowest_ms")},
+    "elastic": {"steps": ("step", "load_factor", "insert_mops", "slowest_ms")},
+    "peers": {"rows": ("contestant", "workload", "batch", "mops")},
     "roofline": {"link": ("kind", "order", "accesses", "mops")},
     "cpu": {"phases": ("phase", "gpmstore_mops")},
     "paper": {"rows": ("series",)},
@@ -87,6 +89,10 @@ def read_report(path):
             raise NotAReport(f"{path}: '{section}' is no list of rows")
         check_rows(path, section, rows, keys)
         there += len(rows)
+    if kind == "peers":  # of earlier versions
+        for row in report["rows"]:
+            if "batch_us_median" in row:
+                row["latency_us_p50"] = row["batch_us_median"]
     if there == 0:
         raise NotAReport(f"{path}: a report of gpmstore_bench {kind} without rows")
     return report

@@ -62,6 +62,7 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
     adapter_ = FindPeer(GetParam(), TestMemory())
                    .make({.items = items,
                           .max_batch = kMaxBatch,
+                          .key_bytes = key_bytes_,
                           .value_bytes = value_bytes_,
                           .fill = fill,
                           .threads = 2});
@@ -77,7 +78,7 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
     for (std::uint64_t& key : keys) {
       ++last_key_;
       // Bijections, of as many bits as keys have, of which no reserved key is reached.
-      key = key_bytes_ == 8 ? test::Mix(last_key_) : last_key_ * 2654435761u & 0x7FFFFFFF;
+      key = key_bytes_ >= 8 ? test::Mix(last_key_) : last_key_ * 2654435761u & 0x7FFFFFFF;
     }
     return keys;
   }
@@ -123,7 +124,11 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
     Bytes key_rows(n * key_bytes_);
     Bytes values(n * value_bytes_);
     for (std::size_t i = 0; i < n; ++i) {
-      std::memcpy(&key_rows[i * key_bytes_], &keys[i], key_bytes_);
+      // What a longer key has behind a word tells as much.
+      for (std::uint32_t at = 0; at < key_bytes_; at += 8) {
+        const std::uint64_t word = at == 0 ? keys[i] : test::Mix(keys[i] + at);
+        std::memcpy(&key_rows[i * key_bytes_ + at], &word, std::min(key_bytes_ - at, 8u));
+      }
       const Bytes value = ValueOf(keys[i], version + i);
       std::ranges::copy(value, values.begin() + static_cast<std::ptrdiff_t>(i * value_bytes_));
     }
@@ -212,6 +217,25 @@ TEST_P(PeersTest, FindsWhatWasInsertedAndNothingElse) {
   adapter_->LoadCaches();
   ExpectVersions(keys, [](std::size_t i) { return i; });
   ExpectAll(Apply(Op::kFind, NewKeys(20'000)), Result::kNotFound);
+}
+
+TEST_P(PeersTest, LongerKeysAreAsGood) {
+  if (can_.long_key_bytes == 0) GTEST_SKIP() << "it has none";
+  key_bytes_ = can_.long_key_bytes;
+  Make(20'000);
+  const Keys keys = Load(20'000);
+  ExpectVersions(keys, [](std::size_t i) { return i; });
+  ExpectAll(Apply(Op::kFind, NewKeys(5000)), Result::kNotFound);
+  ExpectAll(Apply(Op::kInsert, keys, 7'000'000), Result::kExists);
+}
+
+TEST_P(PeersTest, SlotsAreAsManyAsItems) {
+  Make(20'000);
+  if (adapter_->SlotCount() == 0) GTEST_SKIP() << "it does not say how many there are";
+  EXPECT_LT(adapter_->SlotCount(), 4u * 20'000);
+  Load(20'000);
+  EXPECT_GE(adapter_->SlotCount(), 20'000u);
+  EXPECT_LT(adapter_->SlotCount(), 4u * 20'000);
 }
 
 TEST_P(PeersTest, InsertsOfKeysThatAreThereChangeNothing) {

@@ -21,7 +21,9 @@ struct PaperArguments {
   double scale = 1;
   unsigned repeats = 3;
   ExecutorKind executor = ExecutorKind::kAuto;
-  unsigned threads = 0;  ///< of the cpu executor; 0: all cores
+  unsigned threads = 0;                ///< of the cpu executor; 0: all cores
+  std::vector<std::string> peers;      ///< beside the store; empty: PaperPeers; "none": none
+  std::vector<std::uint64_t> batches;  ///< of figures 5 and 6; empty: 2^10, 2^12 ... 2^20
   std::string commit;
   std::string json;
 
@@ -29,10 +31,11 @@ struct PaperArguments {
   std::uint64_t batch() const;  ///< the paper's, or all records where there are fewer
 };
 
-/// What one of the paper's figures shows, or what they lack, of our store: docs/EVALUATION.md.
+/// What one of the paper's figures shows, or what they lack: docs/EVALUATION.md.
 struct Figure {
   std::string name;  ///< the paper's number, or what the paper lacks
   std::string what;
+  bool peers;  ///< whether peers are measured beside the store
   /// Adds to a report's `rows`, each with its `series`, and what else there is, such as `store`.
   /// @throws Error, as Store; kDamaged for wrong results
   void (*measure)(const PaperArguments& arguments, nlohmann::json& report);
@@ -43,9 +46,11 @@ const std::vector<Figure>& Figures();
 
 // What is measured, by what it is measured with.
 
-// WorkloadBench.
+// MeasureContest.
 void MeasureFigure5(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure6(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureStreams(const PaperArguments& arguments, nlohmann::json& report);
+// WorkloadBench.
 void MeasureFigure9(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure13(const PaperArguments& arguments, nlohmann::json& report);
@@ -56,10 +61,24 @@ void MeasureFill(const PaperArguments& arguments, nlohmann::json& report);
 // CacheBench.
 void MeasureFigure11(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure15(const PaperArguments& arguments, nlohmann::json& report);
+// Examples on ApplicationTable.
+void MeasureFigure10(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureRecovery.
 void MeasureFigure14(const PaperArguments& arguments, nlohmann::json& report);
 // Counted accesses, of executor cpu alone.
 void MeasureFigure8(const PaperArguments& arguments, nlohmann::json& report);
+
+/// As the paper has it, what is cached is a fifth of the buckets; the directory is ours.
+CacheOptions PaperCache();
+/// That of the store beside peers: the paper's on a GPU, and by default on a CPU, where everything
+/// is in the same memory. REQUIRES: not auto. @param report says what is cached
+CacheOptions CacheBesidePeers(ExecutorKind executor, nlohmann::json& report);
+
+/// The peers beside the store in the figures of an executor that have some, by name: those of the
+/// arguments, or those that the paper measures and are written (with arrays in host memory: that
+/// would be measured there). REQUIRES: the executor is not auto.
+/// @throws Error(kInvalidArgument) as FindPeer
+std::vector<std::string> PaperPeers(const PaperArguments& arguments);
 
 /// The highest load factor of a table that starts small, looked at as in figure 7.
 double MaximumLoadFactor(const PaperArguments& arguments, const Geometry& geometry);

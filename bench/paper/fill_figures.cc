@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "bench/contest.h"
 #include "bench/elastic_bench.h"
 #include "bench/kv_adapter.h"
 #include "bench/paper/figures.h"
+#include "bench/peer.h"
 #include "bench/report.h"
 
 namespace gpm::bench {
@@ -37,13 +39,51 @@ json MeasureLoadFactors(const PaperArguments& arguments, const Geometry& geometr
   const json measured = MeasureElastic(options);
   json rows = json::array();
   for (const json& step : measured.at("steps")) {
-    rows.push_back({{"series", GeometryName(geometry)},
+    rows.push_back({{"series", kStoreName},
                     {"geometry", GeometryName(geometry)},
                     {"items", step.at("items")},
                     {"load_factor", step.at("load_factor")},
                     {"resizes", step.at("resizes")}});
   }
   return {{"rows", std::move(rows)}, {"store", measured.at("store")}};
+}
+
+/// Why a peer is not in figure 7; empty if it is.
+std::string WhyNotFilled(const Peer& peer) {
+  const ElasticOptions options;
+  std::string why = WhyNotItems(peer, options.key_size, options.value_size);
+  if (why.empty() && peer.can.builds_once) why = "one batch inserts all items";
+  if (why.empty() &&
+      peer.make({.items = 1000, .max_batch = 1, .value_bytes = options.value_size})->SlotCount() ==
+          0) {
+    why = "it does not say how many slots it has";
+  }
+  return why;
+}
+
+/// The same of a peer. One that grows starts small; of one that does not, with as many slots as
+/// there are records or a little more, the last is before the batch of which an insert finds no
+/// slot.
+json MeasurePeerLoadFactors(const PaperArguments& arguments, const Peer& peer) {
+  ElasticOptions options = OptionsOf(arguments);
+  options.peer = peer.name;
+  options.batch = std::min(kFillStep, arguments.records() / 16);
+  options.steps = 2 * static_cast<unsigned>(arguments.records() / options.batch);
+  if (!peer.can.grows) {
+    options.initial_capacity = arguments.records();
+    options.peer_fill = 1;
+    options.steps *= 2;  // more than there are slots
+    options.end = ElasticEnd::kFull;
+  }
+  const json measured = MeasureElastic(options);
+  json rows = json::array();
+  for (const json& step : measured.at("steps")) {
+    rows.push_back({{"series", peer.name},
+                    {"items", step.at("items")},
+                    {"slots", step.at("slots")},
+                    {"load_factor", step.at("load_factor")}});
+  }
+  return rows;
 }
 
 double MostOf(const json& rows) {
@@ -60,7 +100,18 @@ double MaximumLoadFactor(const PaperArguments& arguments, const Geometry& geomet
 
 void MeasureFigure7(const PaperArguments& arguments, json& report) {
   report.update(MeasureLoadFactors(arguments, Geometry{}));
-  report["maximum_load_factor"] = MostOf(report.at("rows"));
+  report["maximum_load_factor"] = {{kStoreName, MostOf(report.at("rows"))}};
+  report["left_out"] = json::array();
+  for (const std::string& name : PaperPeers(arguments)) {
+    const Peer& peer = FindPeer(name, MemoryOf(arguments.executor));
+    if (const std::string why = WhyNotFilled(peer); !why.empty()) {
+      report["left_out"].push_back({{"contestant", name}, {"why", why}});
+      continue;
+    }
+    json rows = MeasurePeerLoadFactors(arguments, peer);
+    report["maximum_load_factor"][name] = MostOf(rows);
+    for (json& row : rows) report["rows"].push_back(std::move(row));
+  }
 }
 
 // Inserts, and as many finds, at each fill that a table comes to before it grows.

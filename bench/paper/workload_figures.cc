@@ -28,17 +28,10 @@ WorkloadOptions OptionsOf(const PaperArguments& arguments) {
   return options;
 }
 
-/// As the paper has it, what is cached is a fifth of the buckets; the directory is ours.
-Configuration PaperConfiguration() {
-  Configuration configuration;
-  configuration.name = "directory, cache 0.2";
-  configuration.cache.refresh_interval = 0;
-  configuration.cache.directory = true;  // without it there is no cache
-  configuration.cache.fraction = kPaperCacheFraction;
-  return configuration;
-}
+Configuration PaperConfiguration() { return {"directory, cache 0.2", PaperCache(), {}}; }
 
 /// Adds the rows of workloads, each with its series and what the rows of this figure differ in.
+/// @param series empty: that of a workload has its name
 void AddThroughput(const WorkloadOptions& options, const std::vector<std::string>& workloads,
                    const std::string& series, json& report) {
   WorkloadBench bench(options);
@@ -55,29 +48,7 @@ void AddThroughput(const WorkloadOptions& options, const std::vector<std::string
   report["store"] = StoreFacts(bench.stats());
 }
 
-/// Throughput and latency over batch sizes.
-void MeasureBatches(const PaperArguments& arguments, std::uint32_t key_size, json& report) {
-  WorkloadOptions options = OptionsOf(arguments);
-  options.key_size = key_size;
-  options.batches.clear();
-  for (unsigned log = 10; log <= 20; log += 2) {
-    const std::uint64_t batch = std::uint64_t{1} << log;
-    if (batch <= options.records) options.batches.push_back(batch);
-  }
-  AddThroughput(options,
-                {"find", "find-missing", "insert", "update", "erase", "c", "b", "a", "d", "f"}, "",
-                report);
-}
-
 }  // namespace
-
-void MeasureFigure5(const PaperArguments& arguments, json& report) {
-  MeasureBatches(arguments, 8, report);
-}
-
-void MeasureFigure6(const PaperArguments& arguments, json& report) {
-  MeasureBatches(arguments, 32, report);
-}
 
 void MeasureFigure9(const PaperArguments& arguments, json& report) {
   WorkloadBench bench(OptionsOf(arguments));

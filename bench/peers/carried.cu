@@ -20,7 +20,7 @@ class CarriedAdapter : public KvAdapter {
   CarriedAdapter(std::unique_ptr<KvAdapter> index, const PeerSpec& spec)
       : index_(std::move(index)),
         ops_(ycsb::Memory::kPinned, spec.max_batch * sizeof(Op)),
-        keys_(ycsb::Memory::kPinned, spec.max_batch * sizeof(std::uint64_t)),
+        keys_(ycsb::Memory::kPinned, spec.max_batch * spec.key_bytes),
         values_(ycsb::Memory::kPinned, spec.max_batch * spec.value_bytes),
         found_(ycsb::Memory::kPinned, spec.max_batch * spec.value_bytes),
         results_(ycsb::Memory::kPinned, spec.max_batch * sizeof(Result)) {}
@@ -43,6 +43,8 @@ class CarriedAdapter : public KvAdapter {
     Copy(batch.found.data(), carried.found.data(), carried.found.size());
     Await();
   }
+
+  std::uint64_t SlotCount() const override { return index_->SlotCount(); }
 
  private:
   void Copy(void* to, const void* from, std::uint64_t bytes) {
@@ -68,6 +70,7 @@ const RegisteredPeer libcuckoo({.name = "libcuckoo-carried",
                                 .can = {.memory = ycsb::Memory::kDevice,
                                         .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
                                                   Op::kErase},
+                                        .long_key_bytes = 32,
                                         .value_unit = 128,
                                         .max_value_bytes = 128,
                                         .grows = true},
@@ -76,15 +79,11 @@ const RegisteredPeer libcuckoo({.name = "libcuckoo-carried",
                                       FindPeer("libcuckoo", ycsb::Memory::kHost).make(spec), spec);
                                 }});
 
-Capabilities StoreCapabilities() {
-  Capabilities can = StoreAdapter::CapabilitiesOf(ycsb::Memory::kDevice);
-  can.key_bytes = sizeof(std::uint64_t);
-  return can;
-}
 const RegisteredPeer store({.name = "gpmstore-cpu-carried",
-                            .can = StoreCapabilities(),
+                            .can = StoreAdapter::CapabilitiesOf(ycsb::Memory::kDevice),
                             .make = [](const PeerSpec& spec) -> std::unique_ptr<KvAdapter> {
                               CreateOptions create;
+                              create.key_size = spec.key_bytes;
                               create.value_size = spec.value_bytes;
                               create.initial_capacity = spec.items;
                               OpenOptions open;

@@ -199,6 +199,8 @@ class ClevelAdapter : public KvAdapter {
     ApplyAndWait<1>(table_, KernelBatch(batch, value_bytes_), stream_);
   }
 
+  std::uint64_t SlotCount() const override { return slots_; }
+
  private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {
     const double slots = static_cast<double>(spec.items) / spec.fill;

@@ -114,6 +114,8 @@ class DashAdapter : public KvAdapter {
     }
   }
 
+  std::uint64_t SlotCount() const override { return segments_ * kItems; }
+
   void Apply(const Batch& batch) override {
     const std::uint64_t n = batch.results.size();
     const std::uint64_t parts = threads_.threads();

@@ -261,7 +261,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 class DyHashAdapter : public KvAdapter {
  public:
   explicit DyHashAdapter(const PeerSpec& spec)
-      : value_bytes_(spec.value_bytes), max_batch_(spec.max_batch), max_items_(2 * spec.items) {
+      : value_bytes_(spec.value_bytes),
+        max_batch_(spec.max_batch),
+        max_items_(spec.most_items != 0 ? spec.most_items : 2 * spec.items) {
     values_.Reserve(CellRing::CountOf(max_items_, max_batch_) * value_bytes_);
     cells_ =
         std::make_unique<CellRing>(values_.data(), value_bytes_, max_items_, max_batch_, stream_);
@@ -287,6 +289,12 @@ class DyHashAdapter : public KvAdapter {
     } else {
       ApplyAndWait<kSlots>(table_, kernel_batch, stream_);
     }
+  }
+
+  std::uint64_t SlotCount() const override {
+    std::uint64_t slots = 0;
+    for (const Subtable& table : table_.tables) slots += table.size * kSlots;
+    return slots;
   }
 
  private:
@@ -339,16 +347,14 @@ class DyHashAdapter : public KvAdapter {
     return items;
   }
   double FillOf(const Counters& counters) const {
-    std::uint64_t slots = 0;
-    for (const Subtable& table : table_.tables) slots += table.size * kSlots;
-    return static_cast<double>(ItemsOf(counters)) / static_cast<double>(slots);
+    return static_cast<double>(ItemsOf(counters)) / static_cast<double>(SlotCount());
   }
 
   void Insert(const KernelBatch& batch) {
     if (batch.n == 0) return;
     if (items_ + batch.n > max_items_) items_ = ItemsOf(ReadCounters());  // erases are not counted
     if (items_ + batch.n > max_items_) {
-      throw Error(ErrorCode::kNoSpace, "DyHash: values of twice as many items as it was made for");
+      throw Error(ErrorCode::kNoSpace, "DyHash: there is memory for the values of fewer items");
     }
     const unsigned per_warp = OperationsPerWarp(batch.n);
     const std::uint64_t warps = (batch.n + per_warp - 1) / per_warp;

@@ -351,6 +351,8 @@ class GpHashAdapter : public KvAdapter {
     CheckCuda(cudaStreamSynchronize(stream_), "LoadFrames");
   }
 
+  std::uint64_t SlotCount() const override { return buckets_ * kSlots; }
+
  private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {
     const double slots = static_cast<double>(spec.items) / spec.fill;

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <libcuckoo/cuckoohash_map.hh>
+#include <string_view>
 
 #include "bench/peer.h"
 #include "pm/thread_pool.h"
@@ -10,11 +12,22 @@ namespace {
 
 constexpr std::uint32_t kValueBytes = 128;
 using Value = std::array<std::byte, kValueBytes>;
+using ShortKey = std::uint64_t;
+using LongKey = std::array<std::byte, 32>;
 
-/// libcuckoo::cuckoohash_map from 8-byte keys to 128-byte values with its default hash: `threads`
+/// The standard library's, which libcuckoo takes by default.
+struct HashOf {
+  std::size_t operator()(ShortKey key) const { return std::hash<ShortKey>{}(key); }
+  std::size_t operator()(const LongKey& key) const {
+    return std::hash<std::string_view>{}({reinterpret_cast<const char*>(key.data()), key.size()});
+  }
+};
+
+/// libcuckoo::cuckoohash_map from such keys to 128-byte values: `threads`
 /// threads, each over its own part of a batch. Space for the items and a tenth more (a cuckoo table
 /// that is filled to the brim would grow), which the map rounds up to a power of two, is taken
 /// beforehand.
+template <class Key>
 class LibcuckooAdapter : public KvAdapter {
  public:
   explicit LibcuckooAdapter(const PeerSpec& spec)
@@ -28,9 +41,11 @@ class LibcuckooAdapter : public KvAdapter {
     });
   }
 
+  std::uint64_t SlotCount() const override { return map_.capacity(); }
+
  private:
   void ApplyPart(const Batch& batch, std::uint64_t first, std::uint64_t last) {
-    const auto* keys = reinterpret_cast<const std::uint64_t*>(batch.keys.data());
+    const auto* keys = reinterpret_cast<const Key*>(batch.keys.data());
     const auto* values = reinterpret_cast<const Value*>(batch.values.data());
     auto* found = reinterpret_cast<Value*>(batch.found.data());
     const std::span<Result> results = batch.results;
@@ -79,16 +94,21 @@ class LibcuckooAdapter : public KvAdapter {
   }
 
   ThreadPool threads_;
-  libcuckoo::cuckoohash_map<std::uint64_t, Value> map_;
+  libcuckoo::cuckoohash_map<Key, Value, HashOf> map_;
 };
 
 const RegisteredPeer registered({.name = "libcuckoo",
                                  .can = {.kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
                                                    Op::kErase},
+                                         .long_key_bytes = sizeof(LongKey),
                                          .value_unit = kValueBytes,
                                          .max_value_bytes = kValueBytes,
                                          .grows = true},
-                                 .make = MakePeer<LibcuckooAdapter>});
+                                 .make = [](const PeerSpec& spec) {
+                                   return spec.key_bytes == sizeof(LongKey)
+                                              ? MakePeer<LibcuckooAdapter<LongKey>>(spec)
+                                              : MakePeer<LibcuckooAdapter<ShortKey>>(spec);
+                                 }});
 
 }  // namespace
 }  // namespace gpm::bench

@@ -270,6 +270,16 @@ class SlabHashAdapter : public KvAdapter {
                         OperationsPerWarp(batch.results.size()), stream_);
   }
 
+  /// Of the slabs that chains have.
+  std::uint64_t SlotCount() const override {
+    unsigned long long used = 0;
+    CheckCuda(
+        cudaMemcpyAsync(&used, slab_count_.data(), sizeof(used), cudaMemcpyDeviceToHost, stream_),
+        "cudaMemcpy");
+    CheckCuda(cudaStreamSynchronize(stream_), "cudaMemcpy");
+    return std::min<std::uint64_t>(used, slabs_) * kSlots;
+  }
+
  private:
   const std::uint32_t value_bytes_;
   const std::uint64_t buckets_;

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
-#include <stdexcept>
 
 #include "../rows.h"
 #include "../store_options.h"
 #include "criteo.h"
-#include "model.h"
+#include "inference.h"
 
 namespace {
 
@@ -24,60 +23,9 @@ struct Arguments {
   examples::StoreOptions store;
 };
 
-/// Puts an embedding there for each value of a category in these lines.
-/// @throws std::runtime_error (there are others)
-void Load(std::span<const Impression> impressions, examples::Rows<Embedding>* rows) {
-  std::vector<std::uint64_t> keys;
-  for (const Impression& impression : impressions) {
-    keys.insert(keys.end(), impression.keys.begin(), impression.keys.end());
-  }
-  std::ranges::sort(keys);
-  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-  constexpr std::size_t kBatch = 1 << 16;
-  std::vector<Embedding> embeddings;
-  for (std::size_t first = 0; first < keys.size(); first += kBatch) {
-    const auto some = std::span(keys).subspan(first, std::min(kBatch, keys.size() - first));
-    embeddings.resize(some.size());
-    std::ranges::transform(some, embeddings.begin(), InitialEmbedding);
-    rows->Write(some, embeddings);
-  }
-  if (rows->items() != keys.size()) {
-    throw std::runtime_error("the pool has other items, too: it is of other lines");
-  }
-}
-
-struct Predictions {
-  std::vector<float> of_clicks;  ///< probabilities
-  std::uint64_t missing = 0;     ///< look-ups of embeddings that there are not
-};
-
-Predictions Predict(std::span<const Impression> impressions, std::size_t batch,
-                    examples::Rows<Embedding>* rows) {
-  const Model model;
-  Predictions predictions;
-  predictions.of_clicks.reserve(impressions.size());
-  std::vector<std::uint64_t> keys;
-  std::vector<Embedding> embeddings(batch * kCategories);
-  for (std::size_t first = 0; first < impressions.size(); first += batch) {
-    const auto some = impressions.subspan(first, std::min(batch, impressions.size() - first));
-    keys.clear();
-    for (const Impression& impression : some) {
-      keys.insert(keys.end(), impression.keys.begin(), impression.keys.end());
-    }
-    predictions.missing += rows->Find(keys, std::span(embeddings).first(keys.size()));
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      const std::span<const Embedding, kCategories> own(&embeddings[i * kCategories], kCategories);
-      predictions.of_clicks.push_back(model.Predict(some[i], own));
-    }
-  }
-  return predictions;
-}
-
 Predictions RunOn(examples::Rows<Embedding>* rows, std::span<const Impression> impressions,
                   const Arguments& arguments) {
-  const auto trained = static_cast<std::size_t>(
-      std::max(1.0, arguments.trained * static_cast<double>(impressions.size())));
-  Load(impressions.first(trained), rows);
+  LoadEmbeddings(impressions.first(TrainedLines(impressions.size(), arguments.trained)), rows);
   for (unsigned pass = 1; pass < arguments.passes; ++pass) {
     Predict(impressions, arguments.batch, rows);
   }
@@ -107,7 +55,7 @@ bool Run(const Arguments& arguments) {
   if (!arguments.check) return true;
   examples::MapRows<Embedding> map;
   const Predictions right = RunOn(&map, impressions, arguments);
-  const bool is_right = clicks == right.of_clicks && predictions.missing == right.missing;
+  const bool is_right = predictions == right;
   std::printf("predictions are %s those of the map\n",
               is_right ? "right: bit by bit" : "WRONG: not");
   return is_right;

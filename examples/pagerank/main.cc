@@ -1,7 +1,6 @@
 // PageRank of a graph that is in the store, and of the same in memory. See --help.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <numeric>
 
@@ -32,17 +31,6 @@ double Seconds(std::chrono::steady_clock::time_point since) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
 }
 
-/// The most that a rank differs by, as a share of what it should be.
-double Difference(const std::vector<double>& ranks, const std::vector<double>& right) {
-  double largest = 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] == right[i]) continue;  // perhaps 0
-    const double difference = std::abs(ranks[i] - right[i]) / right[i];
-    if (!(difference <= largest)) largest = difference;  // also if it is no number
-  }
-  return largest;
-}
-
 /// @return whether the ranks are right, as far as that is asked
 bool RunOn(examples::Rows<VertexRow>* rows, const Graph& graph, const Arguments& arguments) {
   PageRank page_rank(graph, arguments.damping, arguments.batch, rows);
@@ -68,7 +56,7 @@ bool RunOn(examples::Rows<VertexRow>* rows, const Graph& graph, const Arguments&
               std::accumulate(ranks.begin(), ranks.end(), 0.0));
   if (!arguments.check) return true;
   const double difference =
-      Difference(ranks, PlainPageRank(graph, arguments.damping, page_rank.iterations()));
+      LargestDifference(ranks, PlainPageRank(graph, arguments.damping, page_rank.iterations()));
   const bool is_right = difference <= arguments.tolerance;
   std::printf("ranks are %s: they differ by at most %.3g of what a plain computation has\n",
               is_right ? "right" : "WRONG", difference);

@@ -220,3 +220,13 @@ std::vector<double> PlainPageRank(const Graph& graph, double damping, std::uint6
   }
   return ranks;
 }
+
+double LargestDifference(const std::vector<double>& ranks, const std::vector<double>& right) {
+  double largest = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == right[i]) continue;  // perhaps 0
+    const double difference = std::abs(ranks[i] - right[i]) / right[i];
+    if (!(difference <= largest)) largest = difference;  // also if it is no number
+  }
+  return largest;
+}

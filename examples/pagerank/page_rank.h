@@ -71,4 +71,7 @@ class PageRank {
 /// The same of a graph in memory, edge by edge.
 std::vector<double> PlainPageRank(const Graph& graph, double damping, std::uint64_t iterations);
 
+/// The most that a rank differs by, as a share of what it should be.
+double LargestDifference(const std::vector<double>& ranks, const std::vector<double>& right);
+
 #endif  // GPM_EXAMPLES_PAGERANK_PAGE_RANK_H_

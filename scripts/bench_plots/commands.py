@@ -28,6 +28,53 @@ def plot_latency(report):
     return figure
 
 
+def contestants_of(axes, rows, x, contestants):
+    """A line for each contestant, in the order of x, with the same colour in all panels."""
+    for i, name in enumerate(contestants):
+        line = sorted((r for r in rows if r["contestant"] == name and r.get(x)),
+                      key=lambda r: r["batch"] if x != "fill" else r["fill"])
+        if not line:
+            continue
+        axes.plot([r[x] for r in line], [r["mops"] for r in line], color=f"C{i}",
+                  marker=MARKERS[i % len(MARKERS)], markersize=4, label=name)
+    axes.grid(True, alpha=0.3)
+
+
+def plot_contest(report):
+    """Of the store and peers, a panel for each workload: throughput over the latency of a batch, or,
+    where tables are filled several times, over that."""
+    rows = report["rows"]
+    contestants = unique(r["contestant"] for r in rows)
+    by_fill = len(unique(r.get("fill") for r in rows)) > 1
+    shapes = unique((r["workload"], r["batch"] if by_fill else None) for r in rows)
+    columns = min(2, len(shapes))
+    figure, grid = plt.subplots(-(-len(shapes) // columns), columns, squeeze=False,
+                                figsize=(6 * columns, 3 * -(-len(shapes) // columns)),
+                                layout="constrained")
+    for axes in grid.flat[len(shapes):]:
+        axes.set_axis_off()
+    for axes, (workload, batch) in zip(grid.flat, shapes):
+        of_panel = [r for r in rows if r["workload"] == workload and batch in (None, r["batch"])]
+        if by_fill:
+            contestants_of(axes, of_panel, "fill", contestants)
+            axes.set(xlabel="fill", title=f"{workload}, batches of {batch_name(batch)}")
+            axes.set_ylim(bottom=0)
+        else:
+            contestants_of(axes, of_panel, "latency_us_p50", contestants)
+            axes.set(xscale="log", yscale="log", title=workload,
+                     xlabel="median latency of a batch, µs")
+            label_log_axis(axes.xaxis, [r.get("latency_us_p50") for r in of_panel])
+            label_log_axis(axes.yaxis, [r["mops"] for r in of_panel])
+        axes.set_ylabel(MOPS)
+    handles = {name: handle for axes in grid.flat
+               for handle, name in zip(*axes.get_legend_handles_labels())}
+    figure.legend([handles[name] for name in contestants if name in handles],
+                  [name for name in contestants if name in handles], fontsize=8,
+                  loc="outside right upper")
+    figure.suptitle(title(report))
+    return figure
+
+
 def plot_user(report):
     rows = {f"{r['workload']} {batch_name(r['batch'])}": r for r in report["rows"]}
     series = {"load_mops": "loading", "cold_mops": "cold", "mops": "then",
@@ -97,7 +144,8 @@ def plot_recovery(report):
 
 
 def plot_elastic(report):
-    panels = [("load_factor", 1, "load factor"), ("pm_bytes", 1e-6, "pool, MB"),
+    second = ("slots", 1e-6, "million slots") if "peer" in report else ("pm_bytes", 1e-6, "pool, MB")
+    panels = [("load_factor", 1, "load factor"), second,
               ("insert_mops", 1, "inserts, " + MOPS), ("slowest_ms", 1, "slowest batch, ms")]
     if any(row.get("gpu_bytes", 0) for row in report["steps"]):
         panels[2:2] = [("gpu_bytes", 1e-6, "GPU memory, MB")]
@@ -105,10 +153,10 @@ def plot_elastic(report):
     figure, grid = plt.subplots(2, len(panels) // 2, figsize=(5 * len(panels) // 2, 6),
                                 sharex=True)
     for axes, (key, unit, label) in zip(grid.flat, panels):
-        for growth in unique(row["growth"] for row in report["steps"]):
-            rows = [row for row in report["steps"] if row["growth"] == growth]
+        for growth in unique(row.get("growth") for row in report["steps"]):
+            rows = [row for row in report["steps"] if row.get("growth") == growth]
             axes.plot([row["step"] for row in rows], [unit * row[key] for row in rows],
-                      marker=".", label=f"growth {growth:g}")
+                      marker=".", label=report.get("peer") or f"growth {growth:g}")
         if key == "insert_mops" and "rebuild" in report:
             axes.axhline(report["rebuild"]["mops"], color="black", linewidth=0.8, linestyle="--",
                          label="a new pool, loaded at once")
@@ -247,6 +295,7 @@ PLOTS = {
               "cache_cost": plot_cost},
     "recovery": {"recovery": plot_recovery},
     "elastic": {"elastic": plot_elastic},
+    "peers": {"peers": plot_contest},
     "roofline": {"roofline": plot_roofline},
     "cpu": {"cpu": plot_cpu},
 }

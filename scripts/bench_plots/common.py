@@ -14,6 +14,10 @@ MARKERS = "osD^vP*X<>"
 
 def title(report):
     store = report.get("store")
+    if not store and "key_size" in report:  # of peers alone
+        amount = (f"{report['records'] / 1e6:g} M records" if "records" in report
+                  else f"{report['peer']}, batches of {report['batch']:g}")
+        return f"{amount} of {report['key_size']} + {report['value_size']} bytes, {report['executor']}"
     if not store:
         return f"range of {report['range_bytes'] / 2**20:g} MiB, {report['executor']}, {report['medium']}"
     amount = (f"{report['records'] / 1e6:g} M records" if "records" in report

@@ -1,4 +1,5 @@
-"""The plots of `gpmstore_bench paper`: what figures of GPHash's evaluation show, of our store."""
+"""The plots of `gpmstore_bench paper`: what figures of GPHash's evaluation show, of our store and of
+peers."""
 
 from bench_plots import commands
 from bench_plots.common import (MARKERS, MOPS, batch_name, grouped_bars, legend_beside,
@@ -31,8 +32,29 @@ def one_plot(report, x, y, **labels):
 
 def plot_load_factors(report):
     figure, axes = one_plot(report, "items", "load_factor", xlabel="items", ylabel="load factor")
-    axes.axhline(report["maximum_load_factor"], color="black", linewidth=0.8, linestyle="--")
+    for i, most in enumerate(report["maximum_load_factor"][name]
+                             for name in unique(r["series"] for r in report["rows"])):
+        axes.axhline(most, color=f"C{i}", linewidth=0.8, linestyle="--")
     return figure
+
+
+def plot_applications(report):
+    applications = unique(r["application"] for r in report["rows"])
+    figure, panels = panels_of(2)
+    for axes, key, label in zip(panels, ("find_mops", "write_mops"), ("finds", "writes")):
+        of = {(r["application"], r["series"]): r.get(key) for r in report["rows"]}
+        grouped_bars(axes, applications, unique(r["series"] for r in report["rows"]),
+                     lambda application, series: of.get((application, series)))
+        axes.set(ylabel=f"{label}, {MOPS}")
+        legend_beside(axes)
+    figure.suptitle(records_of(report))
+    return figure
+
+
+def plot_streams(report):
+    batch = report["rows"][0]["batch"]
+    return one_plot(report, "streams", "mops", xlabel="threads, each with a stream",
+                    ylabel=f"{MOPS}, batches of {batch_name(batch)}")[0]
 
 
 def plot_phases(report):
@@ -117,17 +139,19 @@ def plot_fill(report):
 
 
 FIGURES = {
-    "5": commands.plot_latency,
-    "6": commands.plot_latency,
+    "5": commands.plot_contest,
+    "6": commands.plot_contest,
     "7": plot_load_factors,
     "8": plot_phases,
     "9": commands.plot_ablation,
+    "10": plot_applications,
     "11": lambda report: commands.plot_sizes({**report, "sizes": report["rows"]}),
     "12": plot_sizes_and_skew,
     "13": plot_geometries,
     "14": plot_recovery,
     "15": lambda report: commands.plot_load({**report, "load": report["rows"]}),
     "fill": plot_fill,
+    "streams": plot_streams,
     "values": plot_values,
 }
 

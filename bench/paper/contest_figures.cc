@@ -1,0 +1,130 @@
+// Throughput and latency of the store, of peers, and of the store on several streams: by the parts
+// of `peers`.
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "bench/contest.h"
+#include "bench/paper/figures.h"
+#include "bench/peer.h"
+#include "bench/report.h"
+#include "bench/streams_adapter.h"
+
+namespace gpm::bench {
+namespace {
+
+using nlohmann::json;
+using Kind = PeerPhase::Kind;
+
+ContestOptions OptionsOf(const PaperArguments& arguments, json& report) {
+  ContestOptions options;
+  options.records = arguments.records();
+  options.operations = options.records;
+  options.repeats = arguments.repeats;
+  options.open.executor = ResolveExecutor(arguments.executor);
+  options.open.threads = arguments.threads;
+  options.open.cache = CacheBesidePeers(options.open.executor, report);
+  return options;
+}
+
+/// Throughput and latency over batch sizes.
+void MeasureBatches(const PaperArguments& arguments, std::uint32_t key_size, json& report) {
+  ContestOptions options = OptionsOf(arguments, report);
+  options.key_size = key_size;
+  options.batches = arguments.batches;
+  for (unsigned log = 10; arguments.batches.empty() && log <= 20; log += 2) {
+    const std::uint64_t batch = std::uint64_t{1} << log;
+    if (batch <= options.records) options.batches.push_back(batch);
+  }
+  options.kinds = {Kind::kInsert, Kind::kFind, Kind::kFindMissing, Kind::kUpdate, Kind::kErase,
+                   Kind::kC,      Kind::kB,    Kind::kA,           Kind::kD,      Kind::kF};
+  report["left_out"] = json::array();
+  for (const std::string& name : PaperPeers(arguments)) {
+    const Peer& peer = FindPeer(name, MemoryOf(arguments.executor));
+    const std::string why = WhyNotItems(peer, key_size, options.value_size);
+    if (why.empty()) {
+      options.peers.push_back(name);
+    } else {
+      report["left_out"].push_back({{"contestant", name}, {"why", why}});
+    }
+  }
+  MeasureContest(options, report);
+  for (json& row : report.at("rows")) {
+    row["series"] = row.at("contestant");
+    row["key_size"] = key_size;
+    row["value_size"] = options.value_size;
+    row["theta"] = options.theta;
+  }
+}
+
+}  // namespace
+
+CacheOptions PaperCache() {
+  CacheOptions cache;
+  cache.refresh_interval = 0;
+  cache.directory = true;  // without it there is no cache
+  cache.fraction = kPaperCacheFraction;
+  return cache;
+}
+
+CacheOptions CacheBesidePeers(ExecutorKind executor, json& report) {
+  const bool caches = executor == ExecutorKind::kCuda;
+  report["cached_fraction"] = caches ? kPaperCacheFraction : 0.0;
+  return caches ? PaperCache() : CacheOptions{};
+}
+
+std::vector<std::string> PaperPeers(const PaperArguments& arguments) {
+  std::vector<std::string> names = arguments.peers;
+  if (names.empty()) {
+    names =
+        arguments.executor == ExecutorKind::kCuda
+            ? std::vector<std::string>{"gphash", "slabhash-gpm", "clevel-gpm", "libcuckoo-carried"}
+            : std::vector<std::string>{"dash", "libcuckoo"};
+  }
+  std::erase(names, "none");
+  for (const std::string& name : names) FindPeer(name, MemoryOf(arguments.executor));
+  return names;
+}
+
+void MeasureFigure5(const PaperArguments& arguments, json& report) {
+  MeasureBatches(arguments, 8, report);
+}
+
+void MeasureFigure6(const PaperArguments& arguments, json& report) {
+  MeasureBatches(arguments, 32, report);
+}
+
+// All operations of a workload are one call, which threads divide into batches.
+void MeasureStreams(const PaperArguments& arguments, json& report) {
+  ContestOptions options = OptionsOf(arguments, report);
+  options.batches = {options.records};
+  options.kinds = {Kind::kFind, Kind::kC, Kind::kA, Kind::kUpdate};
+  options.store = false;
+  std::map<std::string, unsigned> streams;
+  for (const unsigned threads : {1u, 2u, 4u, 8u}) {
+    const auto make = [&, threads](std::uint64_t items, std::uint64_t,
+                                   double) -> std::unique_ptr<KvAdapter> {
+      CreateOptions create;
+      create.key_size = options.key_size;
+      create.value_size = options.value_size;
+      create.initial_capacity = items;
+      return std::make_unique<StreamsAdapter>(threads, arguments.batch(), "", create, options.open);
+    };
+    options.others.push_back({std::to_string(threads),
+                              StreamsAdapter::CapabilitiesOf(MemoryOf(options.open.executor)),
+                              make});
+    streams[options.others.back().name] = threads;
+  }
+  MeasureContest(options, report);
+  for (json& row : report.at("rows")) {
+    row["series"] = row.at("workload");
+    row["streams"] = streams.at(row.at("contestant"));
+    row["batch"] = arguments.batch();
+    for (const char* key : {"contestant", "fill", "latency_us_p50", "latency_us_p99"}) {
+      row.erase(key);
+    }
+  }
+  report.erase("contestants");
+}
+
+}  // namespace gpm::bench
