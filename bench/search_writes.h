@@ -1,0 +1,32 @@
+#ifndef GPM_BENCH_SEARCH_WRITES_H_
+#define GPM_BENCH_SEARCH_WRITES_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "gpmstore/options.h"
+
+namespace gpm::bench {
+
+struct SearchWritesOptions {
+  std::string pool;  ///< a file that does not exist, and goes at the end
+  ExecutorKind executor = ExecutorKind::kAuto;
+  unsigned threads = 0;
+  std::uint32_t value_size = 128;  ///< 12 at least
+  std::uint64_t records = 0;
+  unsigned repeats = 3;
+};
+
+/// What an index of two attributes (of 8 and 4 bytes) costs inserts and updates: batches of 2^12,
+/// and of a 32nd of the records, a round of which is a 32nd of the records, without an index, with
+/// one, and with the search that brings it up to date behind each round. Arrays are in GPU memory
+/// with executor cuda.
+/// @return a row of each: kind, batch, indexed, and operations a second without and with that
+///         search, medians of the rounds
+/// @throws Error(kDamaged): an index was made anew, or a batch did not do what it must
+nlohmann::json MeasureWritesBesideIndex(const SearchWritesOptions& options);
+
+}  // namespace gpm::bench
+
+#endif  // GPM_BENCH_SEARCH_WRITES_H_
