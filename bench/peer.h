@@ -19,6 +19,8 @@ struct PeerSpec {
   /// Share of the slots that the items take, of a table in GPU memory or on PM that does not grow.
   double fill = 0.8;
   unsigned threads = 1;  ///< share a batch in host memory
+  /// What it is searched by: fields of values, of 4 bytes; none for a peer that has no searches.
+  std::vector<Attribute> attributes{};
 };
 
 /// Another container that is measured beside the store. Adding one is one file in bench/peers/,
