@@ -9,6 +9,7 @@
 
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
+#include "gpmstore/search.h"
 #include "gpmstore/store.h"
 #include "ycsb/buffer.h"
 
@@ -21,6 +22,13 @@ enum class Inserts {
   kAny,         ///< of several inserts of a key in a batch one alone is ok, and its value is there
 };
 
+/// What an adapter gives back of the items of which an attribute is a number.
+enum class Searches {
+  kNone,
+  kKeys,    ///< how many there are, and their keys
+  kValues,  ///< and their values, in host memory
+};
+
 /// What an adapter can do, and what it can't. By default what the store promises of a batch that
 /// is carried out by threads at once.
 struct Capabilities {
@@ -31,8 +39,9 @@ struct Capabilities {
   std::uint32_t long_key_bytes = 0;                ///< of longer keys that it has, too; 0: none
   std::uint32_t value_unit = 1;                    ///< bytes: values have a multiple of these,
   std::uint32_t max_value_bytes = kMaxValueBytes;  ///< and at most so many
-  bool mixed = true;        ///< a batch may have several kinds, but for erases, which stand alone
-  bool sequential = false;  ///< operations on a key take effect in batch order, else in any
+  bool mixed = true;          ///< a batch may have several kinds, but for erases, which stand alone
+  bool mixed_erases = false;  ///< a batch may have erases, too, of keys that it has once
+  bool sequential = false;    ///< operations on a key take effect in batch order, else in any
   Inserts inserts = Inserts::kAny;
   /// A value that two operations of a batch write, or one writes and one reads, is of one of them.
   /// Else its words are, each on its own.
@@ -40,6 +49,8 @@ struct Capabilities {
   bool builds_once = false;  ///< one batch inserts all items, into a container without any
   bool grows = false;        ///< holds more items than it was made for
   bool durable = false;      ///< what a batch did outlives the process, if its file does
+  /// Searches are calls of their own: none runs beside a batch.
+  Searches searches = Searches::kNone;
 
   bool Has(Op op) const { return std::ranges::find(kinds, op) != kinds.end(); }
 };
@@ -54,6 +65,13 @@ class KvAdapter {
   /// it returns. A table that is full says kNoSpace. REQUIRES: a batch within the capabilities, of
   /// which arrays in GPU memory are 16-byte aligned, but for kinds and results.
   virtual void Apply(const Batch& batch) = 0;
+
+  /// Finds the items of each query, those of one in any order: counts, offsets and keys, and values
+  /// if there is room for any. REQUIRES: a query wants one attribute to be a number (`least` and
+  /// `most` are the same), and has [0, 2^64) for others; arrays are where those of batches are, or
+  /// in host memory if values are wanted, and have room for all; what the capabilities allow.
+  /// @throws Error(kInvalidArgument), Error(kNoSpace) for keys without room
+  virtual void Search(const QueryArray& queries, Matches* matches);
 
   /// Loads what caches there are with what was used most so far. Not measured.
   virtual void LoadCaches() {}
@@ -81,6 +99,7 @@ class StoreAdapter : public KvAdapter {
   /// @param memory where the arrays of batches are to be
   static Capabilities CapabilitiesOf(ycsb::Memory memory);
   void Apply(const Batch& batch) override { store_.Apply(batch); }
+  void Search(const QueryArray& queries, Matches* matches) override;
   void LoadCaches() override { store_.RefreshCache().Wait(); }
   std::uint64_t SlotCount() const override { return Stats().capacity_slots; }
   StoreStats Stats() const { return store_.Stats(); }

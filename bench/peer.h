@@ -23,6 +23,8 @@ struct PeerSpec {
   /// That a table that grows may come to hold; 0: twice `items`. Memory of their values may be
   /// taken beforehand.
   std::uint64_t most_items = 0;
+  /// What it is searched by: fields of values, of 4 bytes; none for a peer that has no searches.
+  std::vector<Attribute> attributes{};
 };
 
 /// Another container that is measured beside the store. Adding one is one file in bench/peers/,

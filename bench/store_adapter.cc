@@ -6,6 +6,7 @@
 
 #include "bench/kv_adapter.h"
 #include "bench/removed_at_end.h"
+#include "gpmstore/error.h"
 #include "support/signals.h"
 
 namespace gpm::bench {
@@ -60,6 +61,17 @@ Batch PartOf(const Batch& all, std::uint64_t first, std::uint64_t rows, std::uin
   return part;
 }
 
+void KvAdapter::Search(const QueryArray&, Matches*) {
+  throw Error(ErrorCode::kUnsupported, "there is no search by attributes");
+}
+
+void StoreAdapter::Search(const QueryArray& queries, Matches* matches) {
+  store_.Search(queries, ~std::uint64_t{0}, matches);
+  if (matches->answered == queries.count()) return;
+  throw Error(ErrorCode::kNoSpace,
+              std::to_string(matches->rows) + " items match, and there is no room for their keys");
+}
+
 StoreAdapter::StoreAdapter(const std::string& path, const CreateOptions& create,
                            const OpenOptions& open)
     : store_(CreateUnlinked(path, create, open)) {}
@@ -68,9 +80,11 @@ Capabilities StoreAdapter::CapabilitiesOf(ycsb::Memory memory) {
   return {.memory = memory,
           .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase},
           .key_bytes = 0,
+          .mixed_erases = true,
           .sequential = true,
           .grows = true,
-          .durable = true};
+          .durable = true,
+          .searches = Searches::kValues};
 }
 
 }  // namespace gpm::bench

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -56,6 +57,7 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
       create.key_size = key_bytes_;
       create.value_size = value_bytes_;
       create.initial_capacity = items;
+      create.attributes = Attributes();
       adapter_ = std::make_unique<StoreAdapter>(NewPath(), create, test::TestOpenOptions());
       return;
     }
@@ -65,7 +67,13 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
                           .key_bytes = key_bytes_,
                           .value_bytes = value_bytes_,
                           .fill = fill,
-                          .threads = 2});
+                          .threads = 2,
+                          .attributes = Attributes()});
+  }
+  /// The first words of a value.
+  std::vector<Attribute> Attributes() const {
+    if (can_.searches == Searches::kNone) return {};
+    return {{"a", 0, 4}, {"b", 4, 4}, {"c", 8, 4}, {"d", 12, 4}};
   }
 
   bool Has(Op op) const { return can_.Has(op); }
@@ -120,17 +128,22 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
   /// Applies one batch. @param kinds of operations; one: that of all @param version row i writes
   /// version + i
   Answers Apply(const std::vector<Op>& kinds, const Keys& keys, std::uint64_t version) {
+    Bytes values(keys.size() * value_bytes_);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Bytes value = ValueOf(keys[i], version + i);
+      std::ranges::copy(value, values.begin() + static_cast<std::ptrdiff_t>(i * value_bytes_));
+    }
+    return Apply(kinds, keys, values);
+  }
+  Answers Apply(const std::vector<Op>& kinds, const Keys& keys, const Bytes& values) {
     const std::size_t n = keys.size();
     Bytes key_rows(n * key_bytes_);
-    Bytes values(n * value_bytes_);
     for (std::size_t i = 0; i < n; ++i) {
       // What a longer key has behind a word tells as much.
       for (std::uint32_t at = 0; at < key_bytes_; at += 8) {
         const std::uint64_t word = at == 0 ? keys[i] : test::Mix(keys[i] + at);
         std::memcpy(&key_rows[i * key_bytes_ + at], &word, std::min(key_bytes_ - at, 8u));
       }
-      const Bytes value = ValueOf(keys[i], version + i);
-      std::ranges::copy(value, values.begin() + static_cast<std::ptrdiff_t>(i * value_bytes_));
     }
     const auto place = [](std::span<const std::byte> rows) {
       Buffer buffer(TestMemory(), rows.size());
@@ -163,6 +176,9 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
   }
   Answers Apply(Op kind, const Keys& keys, std::uint64_t version = 0) {
     return Apply(std::vector<Op>{kind}, keys, version);
+  }
+  Answers Apply(Op kind, const Keys& keys, const Bytes& values) {
+    return Apply(std::vector<Op>{kind}, keys, values);
   }
   std::span<const std::byte> Row(const Answers& answers, std::size_t i) const {
     return std::span(answers.found).subspan(i * value_bytes_, value_bytes_);
@@ -434,6 +450,98 @@ TEST_P(PeersTest, ManyBatchesAgreeWithAModel) {
       }
     }
   }
+}
+
+/// Searches of all attributes in one call, after batches of each kind, against a look at all items.
+/// Queries of two attributes come so often that a peer may regroup what it has an index of.
+TEST_P(PeersTest, SearchesFindWhatMatches) {
+  if (can_.searches == Searches::kNone) GTEST_SKIP() << "nothing is searched";
+  Make(12'000);
+  const Keys keys = Load(9000);
+  std::unordered_map<std::uint64_t, Bytes> model;
+  for (std::size_t i = 0; i < keys.size(); ++i) model[keys[i]] = ValueOf(keys[i], i);
+  // A few values for all: an attribute that is a number has many items, and some are changed.
+  const Keys owners = Some(keys, 30);
+  const auto rewrite = [&](const Keys& changed) {
+    Bytes rows(changed.size() * value_bytes_);
+    for (std::size_t i = 0; i < changed.size(); ++i) {
+      Bytes value = ValueOf(owners[random_() % owners.size()], 7);
+      std::memcpy(&value[4], &i, 4);  // attribute b: each its own
+      model[changed[i]] = value;
+      std::ranges::copy(value, rows.begin() + static_cast<std::ptrdiff_t>(i * value_bytes_));
+    }
+    ExpectAll(Apply(Op::kUpdate, changed, rows), Result::kOk);
+  };
+  const auto expect = [&](std::size_t n, std::uint32_t attributes) {
+    std::vector<std::uint64_t> bounds;
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted;
+    std::vector<const Bytes*> values;
+    for (const auto& [key, value] : model) values.push_back(&value);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto attribute = static_cast<std::uint32_t>(random_() % attributes);
+      std::uint32_t number = static_cast<std::uint32_t>(random_());
+      if (i % 8 != 0) std::memcpy(&number, &(*values[random_() % values.size()])[4 * attribute], 4);
+      wanted.emplace_back(attribute, number);
+      for (std::uint32_t a = 0; a < 4; ++a) {
+        const bool is = a == attribute;
+        bounds.insert(bounds.end(), {is ? number : 0, is ? number : ~std::uint64_t{0}});
+      }
+    }
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Keys> right;
+    for (const auto& [key, value] : model) {
+      for (std::uint32_t a = 0; a < 4; ++a) {
+        std::uint32_t number;
+        std::memcpy(&number, &value[4 * a], 4);
+        right[{a, number}].push_back(key);
+      }
+    }
+    std::uint64_t rows = 0;
+    for (const auto& query : wanted) rows += right[query].size();
+    Buffer placed(TestMemory(), 8 * bounds.size());
+    placed.CopyFrom(std::as_bytes(std::span(bounds)));
+    const Buffer counts(TestMemory(), 8 * n), offsets(TestMemory(), 8 * (n + 1));
+    const Buffer found(TestMemory(), 8 * rows);
+    const std::uint32_t all[] = {0, 1, 2, 3};
+    Matches matches{.counts = counts.as<std::uint64_t>(),
+                    .offsets = offsets.as<std::uint64_t>(),
+                    .keys = found.bytes()};
+    adapter_->Search({.attributes = all, .bounds = placed.as<const std::uint64_t>()}, &matches);
+    EXPECT_EQ(matches.rows, rows);
+    EXPECT_EQ(matches.answered, n);
+    Keys host_counts(n), host_offsets(n + 1), host_keys(rows);
+    counts.CopyTo(std::as_writable_bytes(std::span(host_counts)));
+    offsets.CopyTo(std::as_writable_bytes(std::span(host_offsets)));
+    found.CopyTo(std::as_writable_bytes(std::span(host_keys)));
+    std::uint64_t at = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      Keys& expected = right[wanted[i]];
+      ASSERT_EQ(host_counts[i], expected.size()) << "query " << i;
+      ASSERT_EQ(host_offsets[i], at);
+      const auto begin = host_keys.begin() + static_cast<std::ptrdiff_t>(at);
+      std::sort(begin, begin + static_cast<std::ptrdiff_t>(expected.size()));
+      std::ranges::sort(expected);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(), begin)) << "query " << i;
+      at += expected.size();
+    }
+    EXPECT_EQ(host_offsets[n], at);
+    if (rows == 0) return;
+    matches.keys = found.bytes().first(8 * (rows - 1));
+    EXPECT_THROW(
+        adapter_->Search({.attributes = all, .bounds = placed.as<const std::uint64_t>()}, &matches),
+        Error);
+  };
+  expect(500, 4);
+  rewrite(Keys(keys.begin(), keys.begin() + 4000));
+  expect(40, 4);
+  const Keys erased(keys.begin() + 1000, keys.begin() + 2500);
+  ExpectAll(Apply(Op::kErase, erased), Result::kOk);
+  for (const std::uint64_t key : erased) model.erase(key);
+  expect(40, 4);
+  for (int i = 0; i < 4; ++i) expect(300, 1);
+  expect(1, 4);
+  ExpectAll(Apply(Insertion(), erased, 500), Result::kOk);
+  for (std::size_t i = 0; i < erased.size(); ++i) model[erased[i]] = ValueOf(erased[i], 500 + i);
+  expect(200, 4);
 }
 
 /// As published, without splits: displacement and stash come before a refusal (GPHash, FAST 2025,

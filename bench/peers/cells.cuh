@@ -4,33 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bench/peers/cells.h"
 #include "bench/peers/device.cuh"
 
 namespace gpm::bench::peers {
-
-/// Cells for values that slots only refer to, by number from 1 on; 0 is none. Which are free is
-/// kept in GPU memory, in a ring: who wants one takes it from the front, and cells that are given
-/// back come to the end. There are as many cells as slots, and those of a batch more: so none of
-/// those that a batch gives back is taken before it ends, and nobody finds another value in a cell
-/// that he was referred to; and there is always one.
-
-/// What kernels see of them.
-struct Cells {
-  std::byte* memory;  ///< of all cells: GPU memory or PM
-  std::uint64_t cell_bytes;
-  std::uint32_t* ring;
-  std::uint64_t ring_size;
-  unsigned long long* counters;  ///< how many were taken, and were put into the ring, ever
-
-  __device__ std::byte* AddressOf(std::uint64_t cell) const {
-    return memory + (cell - 1) * cell_bytes;
-  }
-  /// By one thread.
-  __device__ std::uint64_t Take() const { return ring[atomicAdd(&counters[0], 1ull) % ring_size]; }
-  __device__ void Give(std::uint64_t cell) const {
-    ring[atomicAdd(&counters[1], 1ull) % ring_size] = static_cast<std::uint32_t>(cell);
-  }
-};
 
 /// Copies the values that the operations of a warp found, all of them in flight together, eight
 /// lanes each. What several of them found is read once: so it is where each thread reads its own,
@@ -110,7 +87,9 @@ static __global__ void FillRing(Cells cells, std::uint64_t count) {
   if (i == 0) cells.counters[1] = count;
 }
 
-/// Owns the ring. Thread safety: none.
+/// Owns the ring of cells for values that slots only refer to, in GPU memory. There are as many
+/// cells as slots, and those of a batch more: so nobody finds another value in a cell that he was
+/// referred to, within a batch. Thread safety: none.
 class CellRing {
  public:
   /// How many cells a table needs. @param max_batch operations of the largest batch
@@ -140,7 +119,7 @@ class CellRing {
 
  private:
   DeviceArray<std::uint32_t> ring_;
-  DeviceArray<unsigned long long> counters_;
+  DeviceArray<std::uint64_t> counters_;
   Cells cells_{};
   std::uint64_t max_batch_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "bench/peers/shared_words.h"
 #include "engine/cuda/memory.h"
 #include "gpmstore/batch.h"
 
@@ -49,18 +50,6 @@ struct KernelBatch {
   __device__ std::byte* FoundOf(std::uint64_t i) const { return found + i * value_bytes; }
 };
 
-/// A word that others write meanwhile: the load and the store that are asked for, and no others.
-template <class Word>
-__device__ Word LoadWord(const Word* word) {
-  return *const_cast<const volatile Word*>(word);
-}
-template <class Word>
-__device__ void StoreWord(Word* word, Word value) {
-  *const_cast<volatile Word*>(word) = value;
-}
-__device__ inline bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
-  return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
-}
 __device__ inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired) {
   return atomicExch(reinterpret_cast<unsigned long long*>(word), desired);
 }
