@@ -45,6 +45,8 @@ void ZeroDevice(std::byte* address, std::uint64_t bytes) {
 }
 void Copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
   Check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "copying operations");
+  // (From pageable memory it returns when bytes are on their way, which other streams overtake.)
+  Check(cudaStreamSynchronize(nullptr), "copying operations");
 }
 #else
 std::byte* AllocateForGpu(Memory, std::uint64_t) {

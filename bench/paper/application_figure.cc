@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <thread>
 
 #include "bench/application_table.h"
@@ -87,6 +88,9 @@ void Measure(const PaperArguments& arguments, const std::vector<std::string>& na
         seconds.push_back(run(rows));
       } catch (const Error& error) {
         throw Error(error.code(), fmt::format("{}, {}: {}", application, name, error.what()));
+      } catch (const std::runtime_error& error) {  // the application's
+        throw Error(ErrorCode::kDamaged,
+                    fmt::format("{}, {}: {}", application, name, error.what()));
       }
       find_mops.push_back(rows.finds().mops());
       find_us.push_back(rows.finds().median_seconds() * 1e6);
