@@ -80,7 +80,13 @@ const RegisteredPeer libcuckoo({.name = "libcuckoo-carried",
                                 }});
 
 const RegisteredPeer store({.name = "gpmstore-cpu-carried",
-                            .can = StoreAdapter::CapabilitiesOf(ycsb::Memory::kDevice),
+                            .can =
+                                [] {
+                                  Capabilities can =
+                                      StoreAdapter::CapabilitiesOf(ycsb::Memory::kDevice);
+                                  can.searches = Searches::kNone;  // nobody carries those
+                                  return can;
+                                }(),
                             .make = [](const PeerSpec& spec) -> std::unique_ptr<KvAdapter> {
                               CreateOptions create;
                               create.key_size = spec.key_bytes;
