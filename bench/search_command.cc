@@ -11,10 +11,13 @@
 #include <vector>
 
 #include "bench/commands.h"
+#include "bench/contest.h"
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
+#include "bench/search_contest.h"
+#include "bench/search_writes.h"
 #include "gpmstore/error.h"
 #include "ycsb/buffer.h"
 
@@ -32,14 +35,9 @@ struct SearchArguments {
   unsigned repeats = 3;
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;
+  std::vector<std::string> peers;
   std::string json;
 };
-
-/// Of Ren et al. 2021, GHSH: shares of inserts, deletions, searches by attribute, modifications.
-struct Mix {
-  double inserts, erases, searches, updates;
-};
-constexpr Mix kMixes[] = {{.4, .4, 0, .2}, {.2, .2, .5, .1}, {.1, .1, .7, .1}};
 
 constexpr std::uint32_t kNumber = 0;  ///< attribute: 0 to records - 1, each in one item
 constexpr std::uint32_t kGroup = 1;   ///< attribute: one of kGroups
@@ -111,11 +109,12 @@ std::vector<Query> SingleMatches(std::uint64_t count, std::uint64_t records) {
 /// Queries of one shape in arrays of the GPU's memory, and room for what they match.
 class DeviceSearch {
  public:
-  /// @param matches of each query
-  DeviceSearch(const std::vector<Query>& queries, std::uint64_t matches)
+  /// @param matches of each query @param value_size 0: no values are wanted
+  DeviceSearch(const std::vector<Query>& queries, std::uint64_t matches, std::uint32_t value_size)
       : counts_(ycsb::Memory::kDevice, 8 * queries.size()),
         offsets_(ycsb::Memory::kDevice, 8 * (queries.size() + 1)),
-        keys_(ycsb::Memory::kDevice, 8 * matches * queries.size()) {
+        keys_(ycsb::Memory::kDevice, 8 * matches * queries.size()),
+        values_(ycsb::Memory::kDevice, value_size * matches * queries.size()) {
     for (const Condition& condition : queries.front()) attributes_.push_back(condition.attribute);
     std::vector<std::uint64_t> bounds;
     for (const Query& query : queries) {
@@ -132,6 +131,7 @@ class DeviceSearch {
     if (keys) {
       matches.offsets = offsets_.as<std::uint64_t>();
       matches.keys = keys_.bytes();
+      matches.values = values_.bytes();
     }
     store.Search({.attributes = attributes_, .bounds = bounds_.as<const std::uint64_t>()},
                  ~std::uint64_t{0}, &matches);
@@ -140,7 +140,7 @@ class DeviceSearch {
 
  private:
   std::vector<std::uint32_t> attributes_;
-  ycsb::Buffer bounds_, counts_, offsets_, keys_;
+  ycsb::Buffer bounds_, counts_, offsets_, keys_, values_;
 };
 
 class SearchBench {
@@ -174,9 +174,11 @@ class SearchBench {
                              std::uint64_t matches, const SearchOptions& options) {
       ShowProgress(what);
       const StoreStats before = store_.Stats();
-      const bool on_device = before.executor == ExecutorKind::kCuda && !options.values;
+      const bool on_device = before.executor == ExecutorKind::kCuda;
       std::optional<DeviceSearch> arrays;
-      if (on_device) arrays.emplace(queries, matches);
+      if (on_device) {
+        arrays.emplace(queries, matches, options.values ? arguments_.value_size : 0);
+      }
       std::vector<double> seconds;
       for (unsigned i = 0; i < arguments_.repeats; ++i) {
         const Clock::time_point start = Clock::now();
@@ -215,7 +217,7 @@ class SearchBench {
       measure("1 query, keys", range(matches), matches, {});
     }
     measure("1 query, keys", range(most), most, {});
-    if (!indexed_) measure("1 query, values", range(most), most, {.values = true});
+    measure("1 query, values", range(most), most, {.values = true});
     return rows;
   }
   double build_seconds() const { return build_seconds_; }
@@ -223,7 +225,7 @@ class SearchBench {
 
   /// Rounds of a batch that writes, and a search of what it left, in which each number is in one
   /// item.
-  json RunMix(const Mix& mix) {
+  json RunMix(const SearchMix& mix) {
     ShowProgress("mixes");
     const auto part = [&](double share) {
       return static_cast<std::uint64_t>(share * static_cast<double>(arguments_.batch));
@@ -298,7 +300,25 @@ void Print(const json& report) {
   }
 }
 
+/// @throws Error(kInvalidArgument), before anything is measured
+void CheckPeers(SearchArguments& arguments) {
+  arguments.executor = ResolveExecutor(arguments.executor);
+  const std::vector<std::string> names = SearchingPeers(arguments.executor, arguments.value_size);
+  if (arguments.peers.empty()) arguments.peers = names;
+  if (arguments.peers == std::vector<std::string>{"none"}) arguments.peers.clear();
+  for (const std::string& name : arguments.peers) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--peers: {} is none that searches by attributes on executor {}, in values of "
+                    "{} bytes; there are: {}",
+                    name, ExecutorName(arguments.executor), arguments.value_size,
+                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  }
+}
+
 void RunSearch(SearchArguments& arguments) {
+  CheckPeers(arguments);
   if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
   json report{{"benchmark", "search"}, {"machine", MachineFacts()}, {"batch", arguments.batch}};
   report["searches"] = json::array();
@@ -307,18 +327,35 @@ void RunSearch(SearchArguments& arguments) {
     SearchBench scanning(arguments, false);
     report["store"] = scanning.Facts();
     for (const json& row : scanning.Searches()) report["searches"].push_back(row);
-    for (const Mix& mix : kMixes) report["mixes"].push_back(scanning.RunMix(mix));
+    for (const SearchMix& mix : kSearchMixes) report["mixes"].push_back(scanning.RunMix(mix));
   }
   {
     SearchBench indexed(arguments, true);
     for (const json& row : indexed.Searches()) report["searches"].push_back(row);
     report["index_build_seconds"] = indexed.build_seconds();
     report["index_bytes"] = indexed.IndexBytes();
-    for (const Mix& mix : kMixes) report["mixes"].push_back(indexed.RunMix(mix));
+    for (const SearchMix& mix : kSearchMixes) report["mixes"].push_back(indexed.RunMix(mix));
   }
+  report["writes"] = MeasureWritesBesideIndex({.pool = arguments.pool,
+                                               .executor = arguments.executor,
+                                               .threads = arguments.threads,
+                                               .value_size = arguments.value_size,
+                                               .records = arguments.records,
+                                               .repeats = arguments.repeats});
+  report.update(MeasureSearchContest({.records = arguments.records,
+                                      .value_size = arguments.value_size,
+                                      .batch = arguments.batch,
+                                      .repeats = arguments.repeats,
+                                      .executor = arguments.executor,
+                                      .threads = arguments.threads,
+                                      .peers = arguments.peers}));
   ShowProgress("");
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
-  if (arguments.json != "-") Print(report);
+  if (arguments.json != "-") {
+    Print(report);
+    PrintWritesBesideIndex(report.at("writes"));
+    PrintSearchContest(report);
+  }
 }
 
 }  // namespace
@@ -336,6 +373,10 @@ void AddSearchCommand(CLI::App& program) {
   command->add_option("--repeats", arguments->repeats, "Of each search, and rounds of each mix")
       ->check(CLI::Range(1u, 1000u))
       ->capture_default_str();
+  command
+      ->add_option("--peers", arguments->peers,
+                   "Measured beside the store, or none; by default those that search by attributes")
+      ->delimiter(',');
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
       ->check(CLI::Range(12u, kMaxValueBytes))
       ->capture_default_str();

@@ -1,5 +1,7 @@
 #include "bench/search_writes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -144,6 +146,16 @@ json MeasureWritesBesideIndex(const SearchWritesOptions& options) {
     }
   }
   return rows;
+}
+
+void PrintWritesBesideIndex(const json& rows) {
+  fmt::print("\n{:<8}{:>9}{:>9}{:>14}{:>26}\n", "", "batch", "index", "operations/s",
+             "and a search each round");
+  for (const json& row : rows) {
+    fmt::print("{:<8}{:>9}{:>9}{:>14.0f}{:>26.0f}\n", row.at("kind").get<std::string>(),
+               row.at("batch").get<std::uint64_t>(), row.at("indexed").get<bool>() ? "yes" : "no",
+               row.at("ops_per_s").get<double>(), row.at("with_search_ops_per_s").get<double>());
+  }
 }
 
 }  // namespace gpm::bench

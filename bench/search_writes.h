@@ -26,6 +26,7 @@ struct SearchWritesOptions {
 ///         search, medians of the rounds
 /// @throws Error(kDamaged): an index was made anew, or a batch did not do what it must
 nlohmann::json MeasureWritesBesideIndex(const SearchWritesOptions& options);
+void PrintWritesBesideIndex(const nlohmann::json& rows);
 
 }  // namespace gpm::bench
 
