@@ -63,6 +63,9 @@ PreparedRun::PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint3
     throw Error(ErrorCode::kInvalidArgument,
                 "a prepared run of which some finds find nothing: all must, or none");
   }
+  if (source_.searches()) {
+    throw Error(ErrorCode::kUnsupported, "a prepared run has no searches by attributes");
+  }
   std::uint64_t operation = 0;
   for (const std::uint64_t part : spec.parts) {
     starts_.push_back(starts_.back() + source_.RowsOf(operation, operation + part));

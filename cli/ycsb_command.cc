@@ -99,7 +99,8 @@ ycsb::WorkloadSpec MakeSpec(YcsbArguments& arguments) {
 }
 
 AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::WorkloadSpec& spec) {
-  const OpenOptions open = arguments.open.Options();
+  OpenOptions open = arguments.open.Options();
+  if (spec.mix.search > 0) open.search_index_bytes = ~std::uint64_t{0};
   const ShardOptions shards = arguments.create.Shards(open.executor);
   if (pool.existed()) {
     AnyStore store = pool.OpenAny(open, shards);
@@ -120,6 +121,19 @@ AnyStore OpenOrCreate(YcsbArguments& arguments, WorkPool& pool, const ycsb::Work
   if (arguments.create.initial_capacity_option->count() == 0) {
     create.initial_capacity =
         open.capacity.items > 0 ? std::min(spec.records, open.capacity.items) : spec.records;
+  }
+  if (spec.mix.search > 0) {
+    if (arguments.create.shards > 0) {
+      throw Error(ErrorCode::kUnsupported,
+                  "--shards: a workload with searches runs on one pool, not on several shards");
+    }
+    create.attributes = {ycsb::RecordAttribute()};
+    if (create.value_size < ycsb::kLeastSearchedBytes) {
+      RefuseArgument(fmt::format(
+          "--value-size {}: the workload searches by the numbers of records, which values of at "
+          "least {} bytes have",
+          create.value_size, ycsb::kLeastSearchedBytes));
+    }
   }
   AnyStore store = pool.CreateAny(create, open, shards);
   arguments.open.RequireEffect(store.Stats());
@@ -240,8 +254,8 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
   YcsbArguments& a = *arguments;
   ycsb->add_option(
       "-w,--workload", a.workload,
-      "a, b, c, d, f (YCSB's), load, find, find-missing, insert, update, erase or churn; e "
-      "is refused, as a hash index can't scan");
+      "a, b, c, d, f (YCSB's), load, find, find-missing, insert, update, erase, churn, ghsh1, "
+      "ghsh2 or ghsh3 (with searches by an attribute); e is refused, as a hash index can't scan");
   ycsb->add_option("-P,--property-file", a.property_file,
                    "YCSB property file; -w replaces its mix and distribution, and options its "
                    "counts and sizes. Values have fieldcount * fieldlength bytes");

@@ -271,6 +271,27 @@ TEST_F(CliTest, KeysThatAreNotWholeWords) {
             0);
 }
 
+TEST_F(CliTest, YcsbSearchesByAnAttribute) {
+  const std::string on = OnExecutor();
+  const std::string pool = NewPath();
+  const std::string small = " --records 2000 --operations 2000 --batch 300 --verify all";
+  const Json json = RunJson("ycsb -w ghsh2 --value-size 24 --keep --pool " + pool + small + on);
+  EXPECT_EQ(json["run"]["wrong"], 0);
+  EXPECT_EQ(json["run"]["verified"], 2000);
+  EXPECT_EQ(json["workload"]["mix"]["search"], 0.5);
+  EXPECT_GT(json["run"]["outcomes"]["search"]["ok"], 800);
+  EXPECT_GT(json["run"]["latency_us"]["search"]["count"], 800);
+  const Ran ran = Run("ycsb -w ghsh3" + small + on);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("outcomes search"), std::string::npos) << ran.out;
+
+  ExpectRefused("ycsb -w ghsh2 --value-size 23" + small + on, "at least 24 bytes");
+  ExpectRefused("ycsb -w ghsh2 --shards 2" + small + on, "one pool");
+  const std::string plain = NewPath();
+  ASSERT_EQ(Run("ycsb -w load --records 2000 --keep --pool " + plain + on).status, 0);
+  ExpectRefused("ycsb -w ghsh2 --pool " + plain + small + on, "record:8:8");
+}
+
 TEST_F(CliTest, YcsbRunsAndReports) {
   const std::string directory = NewPath();
   std::filesystem::create_directory(directory);

@@ -34,7 +34,7 @@ TEST(Items, KeysAndValues) {
   for (std::uint64_t i = 0; i < 10'000; ++i) {
     ASSERT_FALSE(present.contains(KeyWord(i, KeyOrder::kHashed, true)));
   }
-  for (const std::size_t size : {1, 3, 7, 8, 9, 16, 100, 128}) {
+  for (const std::size_t size : {1, 3, 7, 8, 9, 16, 24, 100, 128}) {
     test::Bytes value(size);
     WriteValue(17, 3, value);
     EXPECT_TRUE(CheckValue(17, 3, value)) << size;
@@ -131,6 +131,15 @@ TEST_F(PropertiesTest, DeletesAreAProportionToo) {
   EXPECT_NE(Refused("\ndeleteproportion=2\n").find("from 0 to 1"), std::string::npos);
 }
 
+TEST_F(PropertiesTest, SearchesAreAProportionToo) {
+  const PropertyWorkload workload = Read(
+      "recordcount=10\nreadproportion=0\nupdateproportion=0.1\ninsertproportion=0.1\n"
+      "deleteproportion=0.1\nsearchproportion=0.7\n");
+  EXPECT_NEAR(workload.spec.mix.search, 0.7, 1e-12);
+  EXPECT_TRUE(workload.warnings.empty());
+  EXPECT_NE(Refused("\nsearchproportion=2\n").find("from 0 to 1"), std::string::npos);
+}
+
 TEST_F(PropertiesTest, NamesThatNobodyKnowsWarn) {
   const std::vector<std::string> warnings =
       Read("recordcount=10\noperationcuont=20\nRequestDistribution=uniform\nredis.host=here\n" +
@@ -193,7 +202,7 @@ TEST(Workload, PresetsAreYcsbs) {
   EXPECT_DOUBLE_EQ(PresetWorkload("f").mix.read_modify_write, 0.5);
   EXPECT_TRUE(PresetWorkload("load").load_only());
   for (const char* name : {"a", "b", "c", "d", "f", "load", "find", "find-missing", "insert",
-                           "update", "erase", "churn"}) {
+                           "update", "erase", "churn", "ghsh1", "ghsh2", "ghsh3"}) {
     ValidateWorkload(PresetWorkload(name));
   }
   std::string message;
@@ -440,6 +449,88 @@ TEST_F(RunnerTest, ErasesInAMixVerify) {
   EXPECT_GT(ok(Op::kErase), 1500u);
   EXPECT_GT(ok(Op::kFind), 3000u);
   EXPECT_EQ(outcome.items, spec.records + ok(Op::kInsert) - ok(Op::kErase));
+}
+
+/// Of a pool that has the attribute, and others.
+Store SearchedStore(const std::string& path) {
+  CreateOptions create;
+  create.value_size = 32;
+  create.attributes = {{"first", 0, 8}, RecordAttribute()};
+  OpenOptions open = test::TestOpenOptions();
+  open.search_index_bytes = 64 << 20;
+  return Store::Create(path, create, open);
+}
+
+TEST_F(RunnerTest, SearchesVerify) {
+  for (const char* name : {"ghsh2", "ghsh3"}) {
+    for (const std::size_t batch : {1, 7, 500, 4096}) {
+      WorkloadSpec spec = PresetWorkload(name);
+      spec.records = 500;
+      spec.operations = batch == 1 ? 500 : 5000;
+      spec.seed = test::TestSeed();
+      Store store = SearchedStore(NewPath());
+      RunnerOptions options;
+      options.batch_rows = batch;
+      options.verify = Verify::kAll;
+      options.chunk_bytes = 1 << 18;
+      Runner runner(store, spec, options);
+      ASSERT_EQ(runner.Load().wrong, 0u);
+      const PhaseReport run = runner.Run();
+      EXPECT_EQ(run.wrong, 0u) << run.first_wrong;
+      EXPECT_EQ(run.verified, spec.operations);
+      EXPECT_EQ(run.store_operations, spec.operations);
+      EXPECT_EQ(run.batches, (spec.operations + batch - 1) / batch);
+      const auto& searches = run.outcomes[kSearchKind];
+      const double share = static_cast<double>(searches[0] + searches[1]);
+      EXPECT_NEAR(share, static_cast<double>(spec.operations) * spec.mix.search,
+                  static_cast<double>(spec.operations) / 10);
+      EXPECT_EQ(run.op_latency[kSearchKind].count(), searches[0] + searches[1]);
+      EXPECT_GT(searches[0], 0u);
+      // Some are of records that the batch erased.
+      EXPECT_GE(searches[1], batch == 4096 ? 1u : 0u);
+    }
+  }
+}
+
+TEST_F(RunnerTest, VerificationSeesWrongMatches) {
+  WorkloadSpec spec = PresetWorkload("find");
+  spec.mix = {.search = 1};
+  spec.records = 100;
+  spec.operations = 2000;
+  spec.distribution = Distribution::kSequential;
+  Store store = SearchedStore(NewPath());
+  RunnerOptions options;
+  options.batch_rows = 300;
+  Runner runner(store, spec, options);
+  ASSERT_EQ(runner.Load().wrong, 0u);
+  ASSERT_EQ(runner.Run().wrong, 0u);
+  // Behind the runner's back: 3 and 4 change places, 5 goes, and 7 becomes a second 8.
+  test::Bytes key(8);
+  test::Bytes value(32);
+  Result result;
+  for (const auto& [record, as] : {std::pair{3, 4}, {4, 3}, {7, 8}}) {
+    WriteKey(KeyWord(static_cast<std::uint64_t>(record), spec.order), key);
+    WriteValue(static_cast<std::uint64_t>(as), 0, value);
+    store.Update(key, value, {&result, 1});
+    ASSERT_EQ(result, Result::kOk);
+  }
+  WriteKey(KeyWord(5, spec.order), key);
+  store.Erase(key, {&result, 1});
+  ASSERT_EQ(result, Result::kOk);
+  const PhaseReport run = runner.Run();
+  EXPECT_GE(run.wrong, 5 * 20u);  // what follows a second match may lack room
+  EXPECT_EQ(run.outcomes[kSearchKind][1], 2 * 20u);
+  EXPECT_NE(run.first_wrong.find("search of record 3: it found another key"), std::string::npos)
+      << run.first_wrong;
+}
+
+TEST_F(RunnerTest, SearchesNeedTheAttributeAndOnePool) {
+  Store store = Store::Create(NewPath(), {}, test::TestOpenOptions());
+  std::string message;
+  EXPECT_EQ(ErrorOf([&] { Runner(store, PresetWorkload("ghsh2"), {}); }, &message),
+            ErrorCode::kInvalidArgument);
+  EXPECT_NE(message.find("record:8:8"), std::string::npos) << message;
+  Runner(store, PresetWorkload("ghsh1"), {});
 }
 
 TEST_F(RunnerTest, ReadModifyWriteIsOneOperation) {

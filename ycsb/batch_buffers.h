@@ -10,12 +10,19 @@
 #include <vector>
 
 #include "gpmstore/batch.h"
+#include "gpmstore/search.h"
 
 namespace gpm::ycsb {
 
+/// The searches of a batch: one condition each, that a number is one. Room for one match each.
+struct SearchBatch {
+  QueryArray queries;
+  Matches matches;
+};
+
 /// The arrays that a run's batches are views of: generated into, applied from and verified in host
-/// memory. A class that keeps a copy of them elsewhere (GPU memory) overrides the three virtual
-/// functions; those are called in the order Upload, View for each batch, Download, of which only
+/// memory. A class that keeps a copy of them elsewhere (GPU memory) overrides the virtual
+/// functions; those are called in the order Upload, views for each batch, Download, of which only
 /// what happens to a View is timed.
 ///
 /// Thread safety: distinct rows may be written by several threads.
@@ -27,6 +34,7 @@ class BatchBuffers {
     std::uint32_t value_size = 8;  ///< bytes
     bool values = true;            ///< some operation writes a value
     bool found = true;             ///< some operation reads one
+    bool searches = false;         ///< some operation is a search
   };
 
   explicit BatchBuffers(const Shape& shape);
@@ -40,6 +48,16 @@ class BatchBuffers {
   std::span<std::byte> values() { return values_; }  ///< empty when the shape has none
   std::span<std::byte> found() { return found_; }    ///< empty when the shape has none
   std::span<Result> results() { return results_; }
+  /// Of searches: two numbers a row, that the attribute is from and to; the matches of a row; where
+  /// they begin (OffsetAt), and the rows' room for keys that matched. Empty when the shape has
+  /// none.
+  std::span<std::uint64_t> bounds() { return bounds_; }
+  std::span<std::uint64_t> counts() { return counts_; }
+  std::span<std::uint64_t> offsets() { return offsets_; }
+  std::span<std::byte> matched() { return matched_; }
+  /// Where the offset of a row's first match is, the next one's behind it; each batch has one more
+  /// than it has searches. @param batch its number in the buffers
+  static std::size_t OffsetAt(std::size_t row, std::size_t batch) { return row + batch; }
   std::span<std::byte> key(std::size_t row) {
     return keys().subspan(row * shape_.key_size, shape_.key_size);
   }
@@ -50,12 +68,16 @@ class BatchBuffers {
     return found().subspan(row * shape_.value_size, shape_.value_size);
   }
 
-  /// The first `rows` rows of ops, keys and values were written.
+  /// The first `rows` rows of ops, keys, values and bounds were written.
   virtual void Upload(std::size_t rows);
   /// A batch of the rows [first, first + rows).
   /// @param only the one kind of all operations in it; without, ops() says
   virtual Batch View(std::size_t first, std::size_t rows, std::optional<Op> only);
-  /// found and results of the first `rows` rows are about to be read.
+  /// The searches of batch `batch`: the rows [first, first + rows).
+  /// @param attribute the place of the attribute, which outlives what is returned
+  virtual SearchBatch SearchView(std::size_t first, std::size_t rows, std::size_t batch,
+                                 const std::uint32_t& attribute);
+  /// found, results and what searches gave, of the first `rows` rows are about to be read.
   virtual void Download(std::size_t rows);
 
  private:
@@ -65,6 +87,10 @@ class BatchBuffers {
   std::vector<std::byte> values_;
   std::vector<std::byte> found_;
   std::vector<Result> results_;
+  std::vector<std::uint64_t> bounds_;
+  std::vector<std::uint64_t> counts_;
+  std::vector<std::uint64_t> offsets_;
+  std::vector<std::byte> matched_;
 };
 
 /// Makes the buffers of a run; the default is host memory.

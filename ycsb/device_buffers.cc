@@ -8,12 +8,17 @@ DeviceBatchBuffers::DeviceBatchBuffers(const Shape& shape, Memory memory)
       device_keys_(memory, keys().size()),
       device_values_(memory, values().size()),
       device_found_(memory, found().size()),
-      device_results_(memory, results().size()) {}
+      device_results_(memory, results().size()),
+      device_bounds_(memory, bounds().size_bytes()),
+      device_counts_(memory, counts().size_bytes()),
+      device_offsets_(memory, offsets().size_bytes()),
+      device_matched_(memory, matched().size()) {}
 
 void DeviceBatchBuffers::Upload(std::size_t rows) {
   device_ops_.CopyFrom(std::as_bytes(ops().first(rows)));
   device_keys_.CopyFrom(keys().first(rows * shape().key_size));
   if (shape().values) device_values_.CopyFrom(values().first(rows * shape().value_size));
+  if (shape().searches) device_bounds_.CopyFrom(std::as_bytes(bounds().first(2 * rows)));
 }
 
 Batch DeviceBatchBuffers::View(std::size_t first, std::size_t rows, std::optional<Op> only) {
@@ -35,9 +40,25 @@ Batch DeviceBatchBuffers::View(std::size_t first, std::size_t rows, std::optiona
   return batch;
 }
 
+SearchBatch DeviceBatchBuffers::SearchView(std::size_t first, std::size_t rows, std::size_t batch,
+                                           const std::uint32_t& attribute) {
+  const std::size_t key_size = shape().key_size;
+  return {
+      .queries = {.attributes = {&attribute, 1},
+                  .bounds = device_bounds_.as<const std::uint64_t>().subspan(2 * first, 2 * rows)},
+      .matches = {
+          .counts = device_counts_.as<std::uint64_t>().subspan(first, rows),
+          .offsets = device_offsets_.as<std::uint64_t>().subspan(OffsetAt(first, batch), rows + 1),
+          .keys = device_matched_.bytes().subspan(first * key_size, rows * key_size)}};
+}
+
 void DeviceBatchBuffers::Download(std::size_t rows) {
   if (shape().found) device_found_.CopyTo(found().first(rows * shape().value_size));
   device_results_.CopyTo(std::as_writable_bytes(results().first(rows)));
+  if (!shape().searches) return;
+  device_counts_.CopyTo(std::as_writable_bytes(counts().first(rows)));
+  device_offsets_.CopyTo(std::as_writable_bytes(offsets()));
+  device_matched_.CopyTo(matched().first(rows * shape().key_size));
 }
 
 }  // namespace gpm::ycsb

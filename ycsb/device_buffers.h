@@ -15,6 +15,8 @@ class DeviceBatchBuffers : public BatchBuffers {
 
   void Upload(std::size_t rows) override;
   Batch View(std::size_t first, std::size_t rows, std::optional<Op> only) override;
+  SearchBatch SearchView(std::size_t first, std::size_t rows, std::size_t batch,
+                         const std::uint32_t& attribute) override;
   void Download(std::size_t rows) override;
 
  private:
@@ -23,6 +25,10 @@ class DeviceBatchBuffers : public BatchBuffers {
   Buffer device_values_;
   Buffer device_found_;
   Buffer device_results_;
+  Buffer device_bounds_;
+  Buffer device_counts_;
+  Buffer device_offsets_;
+  Buffer device_matched_;
 };
 
 }  // namespace gpm::ycsb

@@ -15,7 +15,14 @@ constexpr std::size_t kWordBytes = 8;
 
 std::uint64_t FirstWord(std::uint64_t record, Version version) { return Mix64(record) ^ version; }
 
+/// The word at byte `at` of a value of `size` bytes, behind the first one.
+std::uint64_t WordAt(std::size_t at, std::uint64_t record, std::uint64_t first, std::size_t size) {
+  return at == kRecordAt && size >= kLeastSearchedBytes ? record : Mix64(first + at);
+}
+
 }  // namespace
+
+Attribute RecordAttribute() { return {"record", kRecordAt, kRecordBytes}; }
 
 std::uint64_t KeyWord(std::uint64_t record, KeyOrder order, bool missing) {
   const std::uint64_t word = order == KeyOrder::kHashed ? FnvHash64(record) : record;
@@ -42,11 +49,11 @@ void WriteValue(std::uint64_t record, Version version, std::span<std::byte> valu
   std::memcpy(value.data(), &first, std::min(kWordBytes, value.size()));
   std::size_t at = kWordBytes;
   for (; at + kWordBytes <= value.size(); at += kWordBytes) {
-    const std::uint64_t next = Mix64(first + at);
+    const std::uint64_t next = WordAt(at, record, first, value.size());
     std::memcpy(value.data() + at, &next, kWordBytes);
   }
   if (at < value.size()) {
-    const std::uint64_t next = Mix64(first + at);
+    const std::uint64_t next = WordAt(at, record, first, value.size());
     std::memcpy(value.data() + at, &next, value.size() - at);
   }
 }
@@ -64,7 +71,7 @@ bool CheckValue(std::uint64_t record, std::optional<Version> version,
     return false;
   }
   for (std::size_t at = kWordBytes; at < value.size(); at += kWordBytes) {
-    const std::uint64_t next = Mix64(first + at);
+    const std::uint64_t next = WordAt(at, record, first, value.size());
     if (std::memcmp(value.data() + at, &next, std::min(kWordBytes, value.size() - at)) != 0) {
       return false;
     }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "gpmstore/options.h"
 #include "ycsb/workload.h"
 
 namespace gpm::ycsb {
@@ -29,8 +30,17 @@ void WriteKey(std::uint64_t word, std::span<std::byte> key);
 /// Version of a value: 0 when it was loaded, otherwise a number from the operation that wrote it.
 using Version = std::uint32_t;
 
-/// Writes the value of one version of a record: the first 8 bytes say which version it is, all
-/// others are mixed from those. So a torn value is told from a whole one.
+/// Where values of kLeastSearchedBytes and more have the number of their record: items are searched
+/// by it.
+inline constexpr std::uint32_t kRecordAt = 8;
+inline constexpr std::uint32_t kRecordBytes = 8;
+inline constexpr std::uint32_t kLeastSearchedBytes = 24;
+/// The attribute over it, by the name that it gets in new pools.
+Attribute RecordAttribute();
+
+/// Writes the value of one version of a record: the first 8 bytes say which version it is, the next
+/// 8 are the record's number (of values of kLeastSearchedBytes and more), all others are mixed from
+/// the first. So a torn value is told from a whole one.
 void WriteValue(std::uint64_t record, Version version, std::span<std::byte> value);
 
 /// Whether `value` is whole and the record's, and of this version. Without a version (not known

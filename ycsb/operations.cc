@@ -91,6 +91,8 @@ bool OperationSource::writes() const {
          spec_.mix.read_modify_write > 0;
 }
 
+bool OperationSource::searches() const { return phase_ == Phase::kRun && spec_.mix.search > 0; }
+
 std::optional<Op> OperationSource::only_kind() const {
   const Mix& mix = spec_.mix;
   if (phase_ == Phase::kLoad || mix.insert == 1) return Op::kInsert;
@@ -122,7 +124,9 @@ OperationSource::Kind OperationSource::KindOf(std::uint64_t operation) const {
   if ((u -= mix.read_modify_write) < 0) return Kind::kReadModifyWrite;
   if ((u -= mix.missing) < 0) return Kind::kMissing;
   if ((u -= mix.erase) < 0) return Kind::kErase;
+  if ((u -= mix.search) < 0) return Kind::kSearch;
   // Shares that were rounded can sum to a little less than 1: any kind that there is will do.
+  if (mix.search > 0) return Kind::kSearch;
   return mix.find > 0 ? Kind::kFind : Kind::kUpdate;
 }
 
@@ -156,9 +160,16 @@ void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
                              paired};
     ++chunk.rows;
   };
+  const auto add_search = [&](std::uint64_t record) {
+    searches_.push_back({.record = record,
+                         .oldest = next_erased_,
+                         .operation = static_cast<std::uint32_t>(next_ - chunk.first_operation),
+                         .search = true});
+  };
   while (next_ < operations_ && chunk.rows + RowsFor(1) <= buffers.shape().rows) {
     const std::size_t first = chunk.rows;
-    for (; next_ < operations_ && chunk.rows - first < batch_rows_; ++next_) {
+    searches_.clear();
+    for (; next_ < operations_ && chunk.rows - first + searches_.size() < batch_rows_; ++next_) {
       const std::uint64_t last = next_record_ == 0 ? 0 : next_record_ - 1;
       switch (kinds_[next_ - chunk.first_operation]) {
         case Kind::kFind:
@@ -181,13 +192,21 @@ void OperationSource::Plan(BatchBuffers& buffers, Chunk& chunk) {
         case Kind::kInsert:
           add(Op::kInsert, next_record_++, false, false);
           break;
+        case Kind::kSearch:
+          add_search(last);
+          break;
         case Kind::kReadModifyWrite:
           add(Op::kFind, last, false, false);
           add(Op::kUpdate, last, false, true);
           break;
       }
     }
-    chunk.batches.push_back({first, chunk.rows - first});
+    chunk.batches.push_back(
+        {first, chunk.rows - first, searches_.size(), next_ - chunk.first_operation});
+    for (const Row& search : searches_) {
+      buffers.ops()[chunk.rows] = Op::kFind;
+      chunk.row[chunk.rows++] = search;
+    }
   }
   chunk.operations = next_ - chunk.first_operation;
 }
@@ -210,6 +229,7 @@ void OperationSource::FillRows(BatchBuffers& buffers, Chunk& chunk, std::size_t 
         if (successor <= last) row.record = successor;
       }
     }
+    if (row.search) buffers.bounds()[2 * i] = buffers.bounds()[2 * i + 1] = row.record;
     WriteKey(KeyWord(row.record, spec_.order, row.missing), buffers.key(i));
     if (op == Op::kInsert || op == Op::kUpdate) {
       WriteValue(row.record, VersionOf(operation), buffers.value(i));

@@ -28,6 +28,8 @@ enum class Phase {
 /// that was inserted in its stead, so many records further on as were loaded: it takes over its
 /// popularity. Where that has not come yet, the operation is on the erased one (Row::gone).
 ///
+/// The searches of a batch come behind its other operations, so they see what those leave.
+///
 /// Thread safety: one thread at a time; Fill itself spreads its work over the thread pool.
 class OperationSource {
  public:
@@ -38,12 +40,16 @@ class OperationSource {
     std::uint32_t operation = 0;  ///< counted from the first of its chunk
     bool missing = false;         ///< the key is not the record's but one never inserted
     bool paired = false;          ///< the update of a read-modify-write
+    bool search = false;          ///< for the record; its op has no meaning
 
     bool gone() const { return record < oldest; }  ///< whether the record was erased before
   };
+  /// Rows of a batch: [first, first + rows), and behind those its searches.
   struct Range {
     std::size_t first = 0;
     std::size_t rows = 0;
+    std::size_t searches = 0;
+    std::uint64_t operations_end = 0;  ///< counted from the chunk's first
   };
   /// Some batches that were generated together.
   struct Chunk {
@@ -61,7 +67,8 @@ class OperationSource {
 
   bool reads() const;   ///< whether some operation finds
   bool writes() const;  ///< whether some operation writes a value
-  /// The one kind of all rows, where there is only one.
+  bool searches() const;
+  /// The one kind of all rows, where there is only one and no search.
   std::optional<Op> only_kind() const;
   std::uint64_t operations() const { return operations_; }
   bool done() const { return next_ == operations_; }
@@ -70,7 +77,7 @@ class OperationSource {
 
   /// Fills `buffers` with the next whole batches, as many as fit (the last may be short).
   /// REQUIRES: !done(); the buffers have RowsFor(1) rows at least, and arrays for values if
-  /// writes().
+  /// writes(), for searches if searches().
   void Fill(BatchBuffers& buffers, ThreadPool& threads, Chunk& chunk);
 
   /// The version of the values that an operation writes.
@@ -80,7 +87,15 @@ class OperationSource {
   std::uint64_t RowsOf(std::uint64_t first, std::uint64_t end) const;
 
  private:
-  enum class Kind : std::uint8_t { kFind, kMissing, kUpdate, kInsert, kErase, kReadModifyWrite };
+  enum class Kind : std::uint8_t {
+    kFind,
+    kMissing,
+    kUpdate,
+    kInsert,
+    kErase,
+    kSearch,
+    kReadModifyWrite,
+  };
   Kind KindOf(std::uint64_t operation) const;
   /// Of as many of the next operations as the buffers may take.
   void ChooseKinds(std::size_t rows, ThreadPool& threads);
@@ -93,6 +108,7 @@ class OperationSource {
   std::size_t batch_rows_;
   std::uint64_t operations_;
   std::vector<Kind> kinds_;        ///< of the operations that are planned next
+  std::vector<Row> searches_;      ///< of the batch that is planned
   std::uint64_t next_ = 0;         ///< operation
   std::uint64_t next_record_ = 0;  ///< that an insert takes
   std::uint64_t next_erased_ = 0;  ///< that an erase takes

@@ -13,7 +13,7 @@ namespace gpm::ycsb {
 namespace {
 
 /// Of YCSB's Client, CoreWorkload, measurements and status reports, of which many have no meaning
-/// here; and deleteproportion.
+/// here; and deleteproportion and searchproportion.
 constexpr auto kNames = std::to_array<std::string_view>({
     "core_workload_insertion_retry_interval",
     "core_workload_insertion_retry_limit",
@@ -58,6 +58,7 @@ constexpr auto kNames = std::to_array<std::string_view>({
     "requestdistribution",
     "scanlengthdistribution",
     "scanproportion",
+    "searchproportion",
     "status",
     "status.interval",
     "table",

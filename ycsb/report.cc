@@ -28,13 +28,17 @@ Json ToJson(const Histogram& histogram) {
   return json;
 }
 
+std::string_view KindName(std::size_t kind) {
+  return kind == kSearchKind ? "search" : OpName(static_cast<Op>(kind));
+}
+
 /// Calls visit(name, histogram) for the batches and for each kind of operation that there was.
 template <class Visit>
 void ForEachLatency(const PhaseReport& report, Visit&& visit) {
   visit(std::string("batch"), report.batch_latency);
-  for (std::size_t op = 0; op < kOpKinds; ++op) {
-    if (report.op_latency[op].count() > 0) {
-      visit(std::string(OpName(static_cast<Op>(op))), report.op_latency[op]);
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    if (report.op_latency[kind].count() > 0) {
+      visit(std::string(KindName(kind)), report.op_latency[kind]);
     }
   }
   if (report.read_modify_write_latency.count() > 0) {
@@ -62,12 +66,12 @@ Json ToJson(const PhaseReport& report) {
     latency[name] = ToJson(histogram);
   });
   Json& outcomes = json["outcomes"] = Json::object();
-  for (std::size_t op = 0; op < kOpKinds; ++op) {
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
     for (std::size_t result = 0; result < kResults; ++result) {
-      const std::uint64_t count = report.outcomes[op][result];
+      const std::uint64_t count = report.outcomes[kind][result];
       if (count == 0) continue;
-      outcomes[std::string(OpName(static_cast<Op>(op)))]
-              [std::string(ResultName(static_cast<Result>(result)))] = count;
+      outcomes[std::string(KindName(kind))][std::string(ResultName(static_cast<Result>(result)))] =
+          count;
     }
   }
   json["verified"] = report.verified;
@@ -132,12 +136,13 @@ Json ToJson(const WorkloadSpec& spec) {
   json["order"] = spec.order == KeyOrder::kHashed ? "hashed" : "ordered";
   json["seed"] = spec.seed;
   Json& mix = json["mix"] = Json::object();
-  const std::array<std::pair<const char*, double>, 6> shares = {
+  const std::array<std::pair<const char*, double>, 7> shares = {
       {{"find", spec.mix.find},
        {"find-missing", spec.mix.missing},
        {"update", spec.mix.update},
        {"insert", spec.mix.insert},
        {"erase", spec.mix.erase},
+       {"search", spec.mix.search},
        {"read-modify-write", spec.mix.read_modify_write}}};
   for (const auto& [name, share] : shares) {
     if (share > 0) mix[name] = share;
@@ -209,16 +214,16 @@ std::string PhaseTable(const std::string& title, const PhaseReport& report) {
     }
     text += fmt::format("{:>12.1f}\n", Microseconds(histogram.max()));
   });
-  for (std::size_t op = 0; op < kOpKinds; ++op) {
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
     std::string counts;
     for (std::size_t result = 0; result < kResults; ++result) {
-      const std::uint64_t count = report.outcomes[op][result];
+      const std::uint64_t count = report.outcomes[kind][result];
       if (count > 0) {
         counts += fmt::format(", {} {}", count, ResultName(static_cast<Result>(result)));
       }
     }
     if (!counts.empty()) {
-      text += fmt::format("  outcomes {:<9}{}\n", OpName(static_cast<Op>(op)), counts.substr(1));
+      text += fmt::format("  outcomes {:<9}{}\n", KindName(kind), counts.substr(1));
     }
   }
   return text;

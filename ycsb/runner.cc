@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -27,6 +28,21 @@ unsigned GeneratorThreads(unsigned asked) {
   return asked > 0 ? asked : std::max(1u, std::thread::hardware_concurrency());
 }
 
+/// The place of the attribute over the records' numbers, whatever its name.
+std::uint32_t FindRecordAttribute(Target store) {
+  store.RequireSearches();
+  const std::vector<Attribute> attributes = store.Stats().attributes;
+  const Attribute wanted = RecordAttribute();
+  for (std::uint32_t place = 0; place < attributes.size(); ++place) {
+    const Attribute& one = attributes[place];
+    if (one.offset == wanted.offset && one.bytes == wanted.bytes) return place;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("the workload searches by the numbers of records, and the pool has no "
+                          "attribute over them: it is created with {}:{}:{}",
+                          wanted.name, wanted.offset, wanted.bytes));
+}
+
 }  // namespace
 
 Runner::Runner(Target store, const WorkloadSpec& spec, const RunnerOptions& options)
@@ -42,6 +58,7 @@ Runner::Runner(Target store, const WorkloadSpec& spec, const RunnerOptions& opti
                 fmt::format("a batch of {} operations can't be run: it has from 1 to {}",
                             options_.batch_rows, kMaxBatchRows));
   }
+  if (spec_.mix.search > 0) attribute_ = FindRecordAttribute(store);
   if (!options_.buffers) {
     options_.buffers = [](const BatchBuffers::Shape& shape) {
       return std::make_unique<BatchBuffers>(shape);
@@ -68,9 +85,12 @@ PhaseReport Runner::RunPhase(Phase phase) {
   shape.value_size = store_.value_size();
   shape.values = source.writes();
   shape.found = source.reads();
-  const std::uint64_t row_bytes = sizeof(Op) + sizeof(Result) + sizeof(OperationSource::Row) +
-                                  shape.key_size + std::uint64_t{shape.values} * shape.value_size +
-                                  std::uint64_t{shape.found} * shape.value_size;
+  shape.searches = source.searches();
+  const std::uint64_t row_bytes =
+      sizeof(Op) + sizeof(Result) + sizeof(OperationSource::Row) + shape.key_size +
+      std::uint64_t{shape.values} * shape.value_size +
+      std::uint64_t{shape.found} * shape.value_size +
+      std::uint64_t{shape.searches} * (5 * sizeof(std::uint64_t) + shape.key_size);
   const std::uint64_t needed = (source.operations() + batch_rows - 1) / batch_rows;
   const std::uint64_t batch_bytes = row_bytes * batch_rows;
   const std::uint64_t fitting =
@@ -79,6 +99,7 @@ PhaseReport Runner::RunPhase(Phase phase) {
   shape.rows = source.RowsFor(std::clamp<std::uint64_t>(fitting, 1, needed));
   const std::unique_ptr<BatchBuffers> buffers = options_.buffers(shape);
 
+  if (source.searches()) PrepareSearches();
   OperationSource::Chunk chunk;
   std::vector<std::chrono::nanoseconds> times;  // of the chunk's batches
   while (!source.done()) {
@@ -87,13 +108,9 @@ PhaseReport Runner::RunPhase(Phase phase) {
     // One after the other, as fast as the store takes them: what they took is counted behind them.
     times.clear();
     for (const OperationSource::Range& range : chunk.batches) {
-      times.push_back(ApplyBatch(*buffers, range, source.only_kind()));
+      times.push_back(ApplyBatch(*buffers, range, times.size(), source.only_kind()));
       if (options_.progress) {
-        const std::size_t end = range.first + range.rows;
-        options_.progress(phase,
-                          end == chunk.rows ? chunk.first_operation + chunk.operations
-                                            : chunk.first_operation + chunk.row[end].operation,
-                          source.operations());
+        options_.progress(phase, chunk.first_operation + range.operations_end, source.operations());
       }
     }
     for (std::size_t b = 0; b < times.size(); ++b) {
@@ -101,7 +118,8 @@ PhaseReport Runner::RunPhase(Phase phase) {
       const auto of_batch = std::span(chunk.row).subspan(range.first, range.rows);
       report.AddBatch(times[b], buffers->ops().subspan(range.first, range.rows),
                       static_cast<std::uint64_t>(
-                          std::ranges::count_if(of_batch, &OperationSource::Row::paired)));
+                          std::ranges::count_if(of_batch, &OperationSource::Row::paired)),
+                      range.searches);
     }
     buffers->Download(chunk.rows);
     report.operations += chunk.operations;
@@ -117,12 +135,28 @@ PhaseReport Runner::RunPhase(Phase phase) {
   return report;
 }
 
-std::chrono::nanoseconds Runner::ApplyBatch(BatchBuffers& buffers, OperationSource::Range range,
+std::chrono::nanoseconds Runner::ApplyBatch(BatchBuffers& buffers,
+                                            const OperationSource::Range& range, std::size_t batch,
                                             std::optional<Op> only) {
-  const Batch batch = buffers.View(range.first, range.rows, only);
+  const Batch operations = buffers.View(range.first, range.rows, only);
+  SearchBatch searches;
+  if (range.searches > 0) {
+    searches = buffers.SearchView(range.first + range.rows, range.searches, batch, attribute_);
+  }
   const Clock::time_point start = Clock::now();
-  store_.Apply(batch);
+  if (range.rows > 0) store_.Apply(operations);
+  if (range.searches > 0) store_.Search(searches.queries, &searches.matches);
   return Clock::now() - start;
+}
+
+void Runner::PrepareSearches() {
+  const std::array<std::uint64_t, 2> nothing = {~std::uint64_t{0}, ~std::uint64_t{0}};
+  std::array<std::uint64_t, 1> count;
+  Matches matches{.counts = count};
+  // By the second search of an attribute an index is made.
+  for (int i = 0; i < 2; ++i) {
+    store_.Search({.attributes = {&attribute_, 1}, .bounds = nothing}, &matches);
+  }
 }
 
 Version& Runner::VersionSlot(std::uint64_t record) {
@@ -135,46 +169,87 @@ Version& Runner::VersionSlot(std::uint64_t record) {
 
 void Runner::VerifyChunk(BatchBuffers& buffers, const OperationSource& source,
                          const OperationSource::Chunk& chunk, PhaseReport& report) {
-  report.AddOutcomes(buffers.ops().first(chunk.rows), buffers.results().first(chunk.rows));
-  if (options_.verify == Verify::kNone) return;
-
-  // Operations on a key take effect in order, so the version that a find must see is the last one
-  // written before it.
-  for (std::size_t i = 0; i < chunk.rows; ++i) {
-    const OperationSource::Row& row = chunk.row[i];
-    const Op op = buffers.ops()[i];
-    const Result result = buffers.results()[i];
-    const std::uint64_t operation = chunk.first_operation + row.operation;
-    Version missing = kAbsent;
-    Version& version = row.missing ? missing : VersionSlot(row.record);
-    const bool known = version != kUnknown;
-    Result expected = Result::kOk;
-    if (op == Op::kInsert) {
-      expected = version == kAbsent ? Result::kOk : Result::kExists;
-      if (result == Result::kNoSpace) expected = result;
-    } else if (version == kAbsent) {
-      expected = Result::kNotFound;
+  for (std::size_t b = 0; b < chunk.batches.size(); ++b) {
+    const OperationSource::Range& range = chunk.batches[b];
+    const std::size_t searches = range.first + range.rows;
+    report.AddOutcomes(buffers.ops().subspan(range.first, range.rows),
+                       buffers.results().subspan(range.first, range.rows));
+    const bool verify = options_.verify != Verify::kNone;
+    for (std::size_t i = range.first; verify && i < searches; ++i) {
+      VerifyOperation(buffers, source, i, chunk, report);
     }
-    bool right = !known || result == expected;
-    if (known) ++report.verified;
-    const bool compare = options_.verify == Verify::kAll || i % kSampleEvery == 0;
-    if (right && op == Op::kFind && result == Result::kOk && compare) {
-      if (!known) ++report.verified;
-      ++report.values_compared;
-      right =
-          CheckValue(row.record, known ? std::optional(version) : std::nullopt, buffers.found(i));
+    for (std::size_t i = searches; i < searches + range.searches; ++i) {
+      const Result result = buffers.counts()[i] > 0 ? Result::kOk : Result::kNotFound;
+      ++report.outcomes[kSearchKind][static_cast<std::size_t>(result)];
+      if (verify) VerifySearch(buffers, i, searches, b, chunk, report);
     }
-    if (!right && report.wrong++ == 0) {
-      report.first_wrong = fmt::format(
-          "operation {}, {} of record {}: {}", operation, OpName(op), row.record,
-          result == expected
-              ? "the value is not the one written last"
-              : fmt::format("{}, but it must be {}", ResultName(result), ResultName(expected)));
-    }
-    if (result != Result::kOk) continue;
-    if (op == Op::kErase) version = kAbsent;
-    if (op == Op::kInsert || op == Op::kUpdate) version = source.VersionOf(operation);
   }
+}
+
+/// Operations on a key take effect in order, so the version that a find must see is the last one
+/// written before it.
+void Runner::VerifyOperation(BatchBuffers& buffers, const OperationSource& source, std::size_t i,
+                             const OperationSource::Chunk& chunk, PhaseReport& report) {
+  const OperationSource::Row& row = chunk.row[i];
+  const Op op = buffers.ops()[i];
+  const Result result = buffers.results()[i];
+  const std::uint64_t operation = chunk.first_operation + row.operation;
+  Version missing = kAbsent;
+  Version& version = row.missing ? missing : VersionSlot(row.record);
+  const bool known = version != kUnknown;
+  Result expected = Result::kOk;
+  if (op == Op::kInsert) {
+    expected = version == kAbsent ? Result::kOk : Result::kExists;
+    if (result == Result::kNoSpace) expected = result;
+  } else if (version == kAbsent) {
+    expected = Result::kNotFound;
+  }
+  bool right = !known || result == expected;
+  if (known) ++report.verified;
+  const bool compare = options_.verify == Verify::kAll || i % kSampleEvery == 0;
+  if (right && op == Op::kFind && result == Result::kOk && compare) {
+    if (!known) ++report.verified;
+    ++report.values_compared;
+    right = CheckValue(row.record, known ? std::optional(version) : std::nullopt, buffers.found(i));
+  }
+  if (!right && report.wrong++ == 0) {
+    report.first_wrong = fmt::format(
+        "operation {}, {} of record {}: {}", operation, OpName(op), row.record,
+        result == expected
+            ? "the value is not the one written last"
+            : fmt::format("{}, but it must be {}", ResultName(result), ResultName(expected)));
+  }
+  if (result != Result::kOk) return;
+  if (op == Op::kErase) version = kAbsent;
+  if (op == Op::kInsert || op == Op::kUpdate) version = source.VersionOf(operation);
+}
+
+void Runner::VerifySearch(BatchBuffers& buffers, std::size_t i, std::size_t first,
+                          std::size_t batch, const OperationSource::Chunk& chunk,
+                          PhaseReport& report) {
+  const OperationSource::Row& row = chunk.row[i];
+  const Version version = VersionSlot(row.record);
+  const std::uint64_t count = buffers.counts()[i];
+  const auto offset = buffers.offsets().subspan(BatchBuffers::OffsetAt(i, batch), 2);
+  bool right = version == kUnknown ? count <= 1 : count == (version == kAbsent ? 0 : 1);
+  right = right && offset[1] == offset[0] + count;
+  bool right_key = true;
+  if (right && count == 1) {
+    const std::size_t key_size = buffers.shape().key_size;
+    right_key =
+        offset[0] <= i - first &&
+        std::ranges::equal(buffers.matched().subspan((first + offset[0]) * key_size, key_size),
+                           buffers.key(i));
+  }
+  ++report.verified;
+  if ((right && right_key) || report.wrong++ > 0) return;
+  report.first_wrong = fmt::format("operation {}, search of record {}: {}",
+                                   chunk.first_operation + row.operation, row.record,
+                                   right ? "it found another key"
+                                         : fmt::format("{} matches, but there must be {}", count,
+                                                       version == kUnknown  ? "at most one"
+                                                       : version == kAbsent ? "none"
+                                                                            : "one"));
 }
 
 }  // namespace gpm::ycsb

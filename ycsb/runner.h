@@ -40,7 +40,9 @@ struct RunnerOptions {
 /// Thread safety: one thread; nothing else may change the store meanwhile when contents_known.
 class Runner {
  public:
-  /// @throws Error(kInvalidArgument) for a workload or batch size that can't be run
+  /// @throws Error(kInvalidArgument) for a workload or batch size that can't be run, or one with
+  ///         searches on a pool without an attribute over the records' numbers; kUnsupported: on
+  ///         several pools
   Runner(Target store, const WorkloadSpec& spec, const RunnerOptions& options);
 
   /// Inserts records 0 ... records - 1.
@@ -52,16 +54,24 @@ class Runner {
 
  private:
   PhaseReport RunPhase(Phase phase);
-  /// @return what the batch took
-  std::chrono::nanoseconds ApplyBatch(BatchBuffers& buffers, OperationSource::Range range,
-                                      std::optional<Op> only);
+  /// Its operations, and then its searches. @return what both took
+  std::chrono::nanoseconds ApplyBatch(BatchBuffers& buffers, const OperationSource::Range& range,
+                                      std::size_t batch, std::optional<Op> only);
+  /// Searches of nothing, so that the store makes its index, if it keeps one.
+  void PrepareSearches();
   void VerifyChunk(BatchBuffers& buffers, const OperationSource& source,
                    const OperationSource::Chunk& chunk, PhaseReport& report);
+  void VerifyOperation(BatchBuffers& buffers, const OperationSource& source, std::size_t i,
+                       const OperationSource::Chunk& chunk, PhaseReport& report);
+  /// @param first the row of its batch's first search
+  void VerifySearch(BatchBuffers& buffers, std::size_t i, std::size_t first, std::size_t batch,
+                    const OperationSource::Chunk& chunk, PhaseReport& report);
   Version& VersionSlot(std::uint64_t record);
 
   Target store_;
   WorkloadSpec spec_;
   RunnerOptions options_;
+  std::uint32_t attribute_ = 0;  ///< the place of the one over the records' numbers
   ThreadPool threads_;
   std::vector<Version> versions_;  ///< last version written of each record, or one of two marks
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "gpmstore/error.h"
 #include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
 
@@ -22,6 +23,17 @@ class Target {
 
   std::uint64_t Apply(const Batch& batch) const {
     return Visit([&](auto& store) { return store.Apply(batch); });
+  }
+  /// @throws as Store::Search; Error(kUnsupported) for a store over several pools
+  void Search(const QueryArray& queries, Matches* matches) const {
+    RequireSearches();
+    std::get<Store*>(store_)->Search(queries, ~std::uint64_t{0}, matches);
+  }
+  /// @throws Error(kUnsupported) where Search does
+  void RequireSearches() const {
+    if (std::holds_alternative<Store*>(store_)) return;
+    throw Error(ErrorCode::kUnsupported,
+                "a workload with searches runs on one pool, not on several shards");
   }
   std::uint32_t key_size() const {
     return Visit([](auto& store) { return store.key_size(); });

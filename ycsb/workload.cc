@@ -81,6 +81,12 @@ WorkloadSpec PresetWorkload(std::string_view name) {
     spec.mix = {.erase = 1};
   } else if (name == "churn") {
     spec.mix = {.find = 0.5, .update = 0.1, .insert = 0.2, .erase = 0.2};
+  } else if (name == "ghsh1") {
+    spec.mix = {.update = 0.2, .insert = 0.4, .erase = 0.4};
+  } else if (name == "ghsh2") {
+    spec.mix = {.update = 0.1, .insert = 0.2, .erase = 0.2, .search = 0.5};
+  } else if (name == "ghsh3") {
+    spec.mix = {.update = 0.1, .insert = 0.1, .erase = 0.1, .search = 0.7};
   } else if (name == "load") {
     spec.mix = {.insert = 1};
     spec.operations = 0;
@@ -89,7 +95,7 @@ WorkloadSpec PresetWorkload(std::string_view name) {
   } else {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("there is no workload {}; there are a, b, c, d, f, load, find, "
-                            "find-missing, insert, update, erase and churn",
+                            "find-missing, insert, update, erase, churn, ghsh1, ghsh2 and ghsh3",
                             Quoted(name)));
   }
   if (name == "d") {
@@ -113,13 +119,14 @@ PropertyWorkload ReadPropertyWorkload(const Properties& properties) {
   spec.mix.update = properties.Fraction("updateproportion", 0.05);
   spec.mix.insert = properties.Fraction("insertproportion", 0);
   spec.mix.erase = properties.Fraction("deleteproportion", 0);
+  spec.mix.search = properties.Fraction("searchproportion", 0);
   spec.mix.read_modify_write = properties.Fraction("readmodifywriteproportion", 0);
   // YCSB takes the proportions as weights.
   const double sum = spec.mix.find + spec.mix.update + spec.mix.insert + spec.mix.erase +
-                     spec.mix.read_modify_write;
+                     spec.mix.search + spec.mix.read_modify_write;
   if (!(sum > 0)) properties.Refuse("readproportion", "the proportions are all 0");
   for (double* share : {&spec.mix.find, &spec.mix.update, &spec.mix.insert, &spec.mix.erase,
-                        &spec.mix.read_modify_write}) {
+                        &spec.mix.search, &spec.mix.read_modify_write}) {
     *share /= sum;
   }
 
@@ -181,8 +188,8 @@ void ValidateWorkload(const WorkloadSpec& spec) {
     throw Error(ErrorCode::kInvalidArgument, message);
   };
   const Mix& mix = spec.mix;
-  const double sum =
-      mix.find + mix.missing + mix.update + mix.insert + mix.erase + mix.read_modify_write;
+  const double sum = mix.find + mix.missing + mix.update + mix.insert + mix.erase + mix.search +
+                     mix.read_modify_write;
   if (std::abs(sum - 1) > 1e-9) refuse(fmt::format("the operations' shares sum to {}, not 1", sum));
   if (spec.records > kMaxRecords || spec.operations > kMaxRecords) {
     refuse(

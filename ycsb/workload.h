@@ -34,13 +34,15 @@ bool HasSkew(Distribution distribution);
 enum class KeyOrder { kHashed, kOrdered };
 
 /// Shares of the operations in the run phase; they sum to 1. `missing` is a find of a key that is
-/// never inserted; a read-modify-write is a find and then an update of the same key.
+/// never inserted; a read-modify-write is a find and then an update of the same key; a search is
+/// for the item whose value has a record's number (RecordAttribute).
 struct Mix {
   double find = 0;
   double missing = 0;
   double update = 0;
   double insert = 0;
   double erase = 0;
+  double search = 0;
   double read_modify_write = 0;
 };
 
@@ -67,7 +69,8 @@ struct WorkloadSpec {
 /// new records; erase: each record once, in the order of the records); and churn, where records
 /// come and go: half finds, a tenth updates, a fifth inserts and as many erases (the second mix of
 /// GHSH's evaluation, with finds for its attribute searches), of which finds and updates choose
-/// uniformly.
+/// uniformly. And ghsh1, ghsh2 and ghsh3, the mixes of GHSH's evaluation (Ren et al. 2021) with
+/// searches by an attribute, of records chosen uniformly.
 /// @throws Error(kInvalidArgument) for other names; for e with the reason why it is refused
 WorkloadSpec PresetWorkload(std::string_view name);
 
@@ -78,8 +81,8 @@ struct PropertyWorkload {
   std::vector<std::string> warnings;  ///< of properties that neither this nor YCSB knows
 };
 
-/// Reads YCSB's core properties, and deleteproportion, which YCSB lacks. Unknown properties are
-/// ignored, as YCSB does, but for a warning.
+/// Reads YCSB's core properties, and deleteproportion and searchproportion, which YCSB lacks.
+/// Unknown properties are ignored, as YCSB does, but for a warning.
 /// @throws Error(kInvalidArgument) with file and line for a value that can't be honoured, such as
 ///         scans (a hash index has no key order)
 PropertyWorkload ReadPropertyWorkload(const Properties& properties);
