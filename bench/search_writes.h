@@ -24,7 +24,7 @@ struct SearchWritesOptions {
 /// with executor cuda.
 /// @return a row of each: kind, batch, indexed, and operations a second without and with that
 ///         search, medians of the rounds
-/// @throws Error(kDamaged): an index was made anew, or a batch did not do what it must
+/// @throws Error(kDamaged): a search had no index, or a batch did not do what it must
 nlohmann::json MeasureWritesBesideIndex(const SearchWritesOptions& options);
 void PrintWritesBesideIndex(const nlohmann::json& rows);
 
