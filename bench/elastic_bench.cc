@@ -15,6 +15,7 @@
 #include "bench/peer.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
+#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/items.h"
@@ -102,10 +103,6 @@ class ElasticRun {
   }
 
  private:
-  static double SecondsSince(Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
   /// Those that find no slot are not there.
   double Insert(std::uint64_t count) {
     for (std::uint64_t i = 0; i < count; ++i) Put(i, next_ + i, true);

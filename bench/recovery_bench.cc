@@ -16,6 +16,7 @@
 
 #include "bench/report.h"
 #include "bench/roofline.h"
+#include "bench/seconds_since.h"
 #include "bench/workload_bench.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/items.h"
@@ -25,10 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Starts that process and waits for its end. @throws Error(kIo), Error(kDamaged) when it ended in
 ///         another way

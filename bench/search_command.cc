@@ -18,6 +18,7 @@
 #include "bench/report.h"
 #include "bench/search_contest.h"
 #include "bench/search_writes.h"
+#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
 #include "ycsb/buffer.h"
 
@@ -44,12 +45,8 @@ constexpr std::uint32_t kGroup = 1;   ///< attribute: one of kGroups
 constexpr std::uint32_t kGroups = 1000;
 constexpr std::uint64_t kMostMatches = 1'000'000;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 void Require(bool right) {
-  if (!right) throw Error(ErrorCode::kDamaged, "a search, or a batch, did not do what it must");
+  if (!right) throw Error(ErrorCode::kDamaged, "a search did not find what it must");
 }
 
 /// Which of the numbers below `records` a key's item has: a permutation, as 2^61 - 1 is a prime.
@@ -57,14 +54,13 @@ std::uint64_t NumberOf(std::uint64_t key, std::uint64_t records) {
   return key % records * (((std::uint64_t{1} << 61) - 1) % records) % records;
 }
 
-/// A batch in host memory.
-class Rows {
+/// Items to be inserted, in host memory.
+class Items {
  public:
-  Rows(std::uint32_t value_size, std::uint64_t records)
+  Items(std::uint32_t value_size, std::uint64_t records)
       : value_size_(value_size), records_(records) {}
 
-  void Add(Op op, std::uint64_t key) {
-    ops_.push_back(op);
+  void Add(std::uint64_t key) {
     keys_.push_back(key);
     values_.resize(values_.size() + value_size_);
     std::byte* const value = values_.data() + values_.size() - value_size_;
@@ -73,25 +69,22 @@ class Rows {
     std::memcpy(value, &number, sizeof number);
     std::memcpy(value + sizeof number, &group, sizeof group);
   }
-  void Apply(Store& store) {
-    results_.resize(ops_.size());
-    Require(store.Apply({.ops = ops_,
+  void InsertInto(Store& store) {
+    std::vector<Result> results(keys_.size());
+    Require(store.Apply({.op = Op::kInsert,
                          .keys = std::as_bytes(std::span(keys_)),
                          .values = values_,
-                         .results = results_}) == 0);
-    ops_.clear();
+                         .results = results}) == 0);
     keys_.clear();
     values_.clear();
   }
-  std::size_t size() const { return ops_.size(); }
+  std::size_t size() const { return keys_.size(); }
 
  private:
   const std::uint32_t value_size_;
   const std::uint64_t records_;
-  std::vector<Op> ops_;
   std::vector<std::uint64_t> keys_;
   std::vector<std::byte> values_;
-  std::vector<Result> results_;
 };
 
 /// Queries that have one match each.
@@ -159,10 +152,10 @@ class SearchBench {
         }()) {
     pool_.Made();
     ShowProgress("loading");
-    Rows rows(arguments.value_size, arguments.records);
+    Items items(arguments.value_size, arguments.records);
     for (std::uint64_t key = 0; key < arguments.records; ++key) {
-      rows.Add(Op::kInsert, key);
-      if (rows.size() == kRowsAtOnce || key + 1 == arguments.records) rows.Apply(store_);
+      items.Add(key);
+      if (items.size() == kItemsAtOnce || key + 1 == arguments.records) items.InsertInto(store_);
     }
   }
 
@@ -223,56 +216,13 @@ class SearchBench {
   double build_seconds() const { return build_seconds_; }
   std::uint64_t IndexBytes() const { return store_.Stats().search_index_bytes; }
 
-  /// Rounds of a batch that writes, and a search of what it left, in which each number is in one
-  /// item.
-  json RunMix(const SearchMix& mix) {
-    ShowProgress("mixes");
-    const auto part = [&](double share) {
-      return static_cast<std::uint64_t>(share * static_cast<double>(arguments_.batch));
-    };
-    Rows rows(arguments_.value_size, arguments_.records);
-    std::mt19937_64 random(2);
-    std::uint64_t operations = 0;
-    // What the mix before left for an index to follow is not this one's.
-    if (mix.searches > 0) (void)store_.Search(SingleMatches(1, arguments_.records));
-    const StoreStats before = store_.Stats();
-    const Clock::time_point start = Clock::now();
-    for (unsigned round = 0; round < arguments_.repeats; ++round) {
-      for (std::uint64_t i = part(mix.inserts); i > 0; --i) rows.Add(Op::kInsert, next_key_++);
-      for (std::uint64_t i = part(mix.erases); i > 0; --i) rows.Add(Op::kErase, first_key_++);
-      for (std::uint64_t i = part(mix.updates); i > 0; --i) {
-        rows.Add(Op::kUpdate, first_key_ + random() % (next_key_ - first_key_));
-      }
-      operations += rows.size();
-      rows.Apply(store_);
-      if (mix.searches == 0) continue;
-      const std::vector<Query> queries = SingleMatches(part(mix.searches), arguments_.records);
-      const SearchResult found = store_.Search(queries);
-      Require(std::all_of(found.counts.begin(), found.counts.end(),
-                          [](std::uint64_t count) { return count == 1; }));
-      operations += queries.size();
-    }
-    const double seconds = SecondsSince(start);
-    const StoreStats after = store_.Stats();
-    return {{"indexed", indexed_},
-            {"search_scans", after.search_scans - before.search_scans},
-            {"index_updates", after.search_index_updates - before.search_index_updates},
-            {"inserts", mix.inserts},
-            {"erases", mix.erases},
-            {"searches", mix.searches},
-            {"updates", mix.updates},
-            {"ops_per_s", static_cast<double>(operations) / seconds}};
-  }
-
  private:
-  static constexpr std::size_t kRowsAtOnce = std::size_t{1} << 18;
+  static constexpr std::size_t kItemsAtOnce = std::size_t{1} << 18;
 
   const SearchArguments& arguments_;
   const bool indexed_;
   RemovedAtEnd pool_;
   Store store_;
-  std::uint64_t first_key_ = 0;
-  std::uint64_t next_key_ = arguments_.records;
   double build_seconds_ = 0;
 };
 
@@ -289,15 +239,6 @@ void Print(const json& report) {
   fmt::print("\nthe search that made the index: {:.3f} s; its bytes: {}\n",
              report.at("index_build_seconds").get<double>(),
              report.at("index_bytes").get<std::uint64_t>());
-  fmt::print("\n{:>8}{:>8}{:>8}{:>8}{:>9}{:>9}{:>14}\n", "insert", "erase", "search", "update",
-             "index", "scans", "operations/s");
-  for (const json& mix : report.at("mixes")) {
-    fmt::print("{:>8.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>9}{:>9}{:>14.0f}\n",
-               mix.at("inserts").get<double>(), mix.at("erases").get<double>(),
-               mix.at("searches").get<double>(), mix.at("updates").get<double>(),
-               mix.at("indexed").get<bool>() ? "yes" : "no",
-               mix.at("search_scans").get<std::uint64_t>(), mix.at("ops_per_s").get<double>());
-  }
 }
 
 /// @throws Error(kInvalidArgument), before anything is measured
@@ -322,19 +263,16 @@ void RunSearch(SearchArguments& arguments) {
   if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
   json report{{"benchmark", "search"}, {"machine", MachineFacts()}, {"batch", arguments.batch}};
   report["searches"] = json::array();
-  report["mixes"] = json::array();
   {
     SearchBench scanning(arguments, false);
     report["store"] = scanning.Facts();
     for (const json& row : scanning.Searches()) report["searches"].push_back(row);
-    for (const SearchMix& mix : kSearchMixes) report["mixes"].push_back(scanning.RunMix(mix));
   }
   {
     SearchBench indexed(arguments, true);
     for (const json& row : indexed.Searches()) report["searches"].push_back(row);
     report["index_build_seconds"] = indexed.build_seconds();
     report["index_bytes"] = indexed.IndexBytes();
-    for (const SearchMix& mix : kSearchMixes) report["mixes"].push_back(indexed.RunMix(mix));
   }
   report["writes"] = MeasureWritesBesideIndex({.pool = arguments.pool,
                                                .executor = arguments.executor,

@@ -13,6 +13,7 @@
 #include "bench/contest.h"
 #include "bench/peer.h"
 #include "bench/report.h"
+#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
 #include "ycsb/buffer.h"
 
@@ -27,12 +28,11 @@ constexpr std::uint32_t kGroup = 1;
 constexpr std::uint64_t kRowsAtOnce = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostMatches = 1'000'000;
 constexpr double kPeerFill = 0.6;
+/// The store without an index.
+constexpr const char* kScanningName = "gpmstore-scanning";
 
 void Require(bool right) {
   if (!right) throw Error(ErrorCode::kDamaged, "a search, or a batch, did not do what it must");
-}
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 /// Numbers [0, 1) are of group 0, the next 10 of group 1, and so on as long as a whole group is
@@ -56,13 +56,15 @@ std::unique_ptr<KvAdapter> MakeContestant(const SearchContestOptions& options,
                                           const std::string& name, Capabilities* can) {
   const ycsb::Memory memory = MemoryOf(options.executor);
   const std::vector<Attribute> attributes{{"number", 0, 4}, {"group", 4, 4}};
-  if (name == kStoreName) {
+  if (name == kStoreName || name == kScanningName) {
     *can = StoreAdapter::CapabilitiesOf(memory);
     OpenOptions open;
     open.executor = options.executor;
     open.threads = options.threads;
-    open.search_index_bytes = ~std::uint64_t{0};
-    open.search_indexed = {"number", "group"};
+    if (name == kStoreName) {
+      open.search_index_bytes = ~std::uint64_t{0};
+      open.search_indexed = {"number", "group"};
+    }
     return std::make_unique<StoreAdapter>("",
                                           CreateOptions{.value_size = options.value_size,
                                                         .initial_capacity = options.records,
@@ -303,7 +305,7 @@ std::vector<std::string> SearchingPeers(ExecutorKind executor, std::uint32_t val
 json MeasureSearchContest(const SearchContestOptions& options) {
   json searches = json::array();
   json mixes = json::array();
-  std::vector<std::string> names{kStoreName};
+  std::vector<std::string> names{kStoreName, kScanningName};
   names.insert(names.end(), options.peers.begin(), options.peers.end());
   for (const std::string& name : names) {
     try {
@@ -318,19 +320,19 @@ json MeasureSearchContest(const SearchContestOptions& options) {
 }
 
 void PrintSearchContest(const json& contest) {
-  fmt::print("\n{:<12}{:<14}{:>9}{:>9}{:>12}{:>14}{:>14}\n", "", "", "queries", "matches", "ms",
+  fmt::print("\n{:<19}{:<14}{:>9}{:>9}{:>12}{:>14}{:>14}\n", "", "", "queries", "matches", "ms",
              "queries/s", "matches/s");
   for (const json& row : contest.at("contest_searches")) {
-    fmt::print("{:<12}{:<14}{:>9}{:>9}{:>12.3f}{:>14.0f}{:>14.0f}\n",
+    fmt::print("{:<19}{:<14}{:>9}{:>9}{:>12.3f}{:>14.0f}{:>14.0f}\n",
                row.at("contestant").get<std::string>(), row.at("what").get<std::string>(),
                row.at("queries").get<std::uint64_t>(), row.at("matches_each").get<std::uint64_t>(),
                1e3 * row.at("seconds").get<double>(), row.at("queries_per_s").get<double>(),
                row.at("matches_per_s").get<double>());
   }
-  fmt::print("\n{:<12}{:>8}{:>8}{:>8}{:>8}{:>14}\n", "", "insert", "erase", "search", "update",
+  fmt::print("\n{:<19}{:>8}{:>8}{:>8}{:>8}{:>14}\n", "", "insert", "erase", "search", "update",
              "operations/s");
   for (const json& mix : contest.at("contest_mixes")) {
-    fmt::print("{:<12}{:>8.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>14.0f}\n",
+    fmt::print("{:<19}{:>8.1f}{:>8.1f}{:>8.1f}{:>8.1f}{:>14.0f}\n",
                mix.at("contestant").get<std::string>(), mix.at("inserts").get<double>(),
                mix.at("erases").get<double>(), mix.at("searches").get<double>(),
                mix.at("updates").get<double>(), mix.at("ops_per_s").get<double>());

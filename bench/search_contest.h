@@ -31,12 +31,13 @@ struct SearchContestOptions {
 /// The peers that an executor has, not auto, and that search by attributes of such values.
 std::vector<std::string> SearchingPeers(ExecutorKind executor, std::uint32_t value_size);
 
-/// The store, with an index of both attributes, and peers, on the same queries, arrays and
-/// operations. Items have two attributes of 4 bytes: a number, which no other item has, and a group
-/// of 1, 10, 100, ... items. What is searched for is one attribute's number, as a hash finds it:
-/// 2^12 and 2^20 items at once, and one group. Then come the mixes: of a round, operations that
-/// change items are one batch, or one of each kind where a contestant can't mix them; the searches
-/// are one call behind them, for items that are there. All counts and keys are checked.
+/// The store, with an index of both attributes and without one, and peers, on the same queries,
+/// arrays and operations. Items have two attributes of 4 bytes: a number, which no other item has,
+/// and a group of 1, 10, 100, ... items. What is searched for is one attribute's number, as a hash
+/// finds it: 2^12 and 2^20 items at once, and one group. Then come the mixes: of a round,
+/// operations that change items are one batch, or one of each kind where a contestant can't mix
+/// them; the searches are one call behind them, for items that are there. All counts and keys are
+/// checked.
 /// @return contest_searches and contest_mixes, each with rows by contestant
 /// @throws Error(kInvalidArgument) (a peer that there is not, or that has no searches),
 ///         Error(kDamaged) (a wrong answer, with the contestant's name)

@@ -11,6 +11,7 @@
 
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
+#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
 #include "ycsb/buffer.h"
@@ -28,10 +29,6 @@ constexpr std::uint64_t kKeySize = 8;
 
 void Require(bool right, const char* what) {
   if (!right) throw Error(ErrorCode::kDamaged, what);
-}
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 /// A store with two attributes, and the operations of a round, where its executor takes them best.

@@ -15,6 +15,7 @@
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
+#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
 #include "ycsb/device_buffers.h"
@@ -40,10 +41,6 @@ struct SnapshotArguments {
   unsigned writers = 0;
   std::string json;
 };
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::unique_ptr<ycsb::BatchBuffers> MakeBuffers(const SnapshotArguments& arguments,
                                                 std::uint64_t rows, bool on_gpu) {

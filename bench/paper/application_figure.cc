@@ -16,6 +16,7 @@
 #include "bench/paper/figures.h"
 #include "bench/peer.h"
 #include "bench/report.h"
+#include "bench/seconds_since.h"
 #include "examples/dlrm_inference/inference.h"
 #include "examples/pagerank/page_rank.h"
 #include "gpmstore/error.h"
@@ -39,10 +40,6 @@ constexpr double kTolerance = 1e-9;
 /// @throws Error(kDamaged) when what comes out is not right
 template <class Row>
 using Run = std::function<double(examples::Rows<Row>& rows)>;
-
-double Seconds(Clock::time_point since) {
-  return std::chrono::duration<double>(Clock::now() - since).count();
-}
 
 /// The store or a peer, empty, with room for the items. @param name kStoreName or a peer's
 /// @param report as CacheBesidePeers
@@ -132,7 +129,7 @@ void MeasurePageRank(const PaperArguments& arguments, const std::vector<std::str
         rows.StartMeasuring();
         const Clock::time_point start = Clock::now();
         while (page_rank.iterations() < kIterations) page_rank.Iterate();
-        const double seconds = Seconds(start);
+        const double seconds = SecondsSince(start);
         const double difference = LargestDifference(page_rank.Ranks(), right);
         if (!(difference <= kTolerance)) {
           throw Error(ErrorCode::kDamaged, fmt::format("a rank differs by {:.3g}", difference));
@@ -160,7 +157,7 @@ void MeasureDlrm(const PaperArguments& arguments, const std::vector<std::string>
         rows.StartMeasuring();
         const Clock::time_point start = Clock::now();
         const Predictions predictions = Predict(lines, kLines, &rows);
-        const double seconds = Seconds(start);
+        const double seconds = SecondsSince(start);
         if (predictions != right) {
           throw Error(ErrorCode::kDamaged, "predictions are not those of a std::unordered_map");
         }
