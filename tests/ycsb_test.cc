@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "gpmstore/sharded_store.h"
 #include "tests/test_util.h"
 #include "ycsb/generators.h"
 #include "ycsb/histogram.h"
@@ -461,6 +462,43 @@ Store SearchedStore(const std::string& path) {
   return Store::Create(path, create, open);
 }
 
+/// Changes records of a workload's store without its runner.
+class BehindTheRunnersBack {
+ public:
+  struct As {
+    std::uint64_t record;
+    Version version = 0;
+  };
+
+  BehindTheRunnersBack(Store& store, const WorkloadSpec& spec, std::size_t value_size)
+      : store_(store), order_(spec.order), key_(8), value_(value_size) {}
+
+  /// The record's value becomes that of another, or of another version.
+  void Update(std::uint64_t record, As as) {
+    WriteValue(as.record, as.version, value_);
+    Result result;
+    store_.Update(KeyOf(record), value_, {&result, 1});
+    EXPECT_EQ(result, Result::kOk);
+  }
+
+  void Erase(std::uint64_t record) {
+    Result result;
+    store_.Erase(KeyOf(record), {&result, 1});
+    EXPECT_EQ(result, Result::kOk);
+  }
+
+ private:
+  const test::Bytes& KeyOf(std::uint64_t record) {
+    WriteKey(KeyWord(record, order_), key_);
+    return key_;
+  }
+
+  Store& store_;
+  const KeyOrder order_;
+  test::Bytes key_;
+  test::Bytes value_;
+};
+
 TEST_F(RunnerTest, SearchesVerify) {
   for (const char* name : {"ghsh2", "ghsh3"}) {
     for (const std::size_t batch : {1, 7, 500, 4096}) {
@@ -504,19 +542,12 @@ TEST_F(RunnerTest, VerificationSeesWrongMatches) {
   Runner runner(store, spec, options);
   ASSERT_EQ(runner.Load().wrong, 0u);
   ASSERT_EQ(runner.Run().wrong, 0u);
-  // Behind the runner's back: 3 and 4 change places, 5 goes, and 7 becomes a second 8.
-  test::Bytes key(8);
-  test::Bytes value(32);
-  Result result;
-  for (const auto& [record, as] : {std::pair{3, 4}, {4, 3}, {7, 8}}) {
-    WriteKey(KeyWord(static_cast<std::uint64_t>(record), spec.order), key);
-    WriteValue(static_cast<std::uint64_t>(as), 0, value);
-    store.Update(key, value, {&result, 1});
-    ASSERT_EQ(result, Result::kOk);
-  }
-  WriteKey(KeyWord(5, spec.order), key);
-  store.Erase(key, {&result, 1});
-  ASSERT_EQ(result, Result::kOk);
+  // 3 and 4 change places, 5 goes, and 7 becomes a second 8.
+  BehindTheRunnersBack back(store, spec, 32);
+  back.Update(3, {.record = 4});
+  back.Update(4, {.record = 3});
+  back.Update(7, {.record = 8});
+  back.Erase(5);
   const PhaseReport run = runner.Run();
   EXPECT_GE(run.wrong, 5 * 20u);  // what follows a second match may lack room
   EXPECT_EQ(run.outcomes[kSearchKind][1], 2 * 20u);
@@ -531,6 +562,12 @@ TEST_F(RunnerTest, SearchesNeedTheAttributeAndOnePool) {
             ErrorCode::kInvalidArgument);
   EXPECT_NE(message.find("record:8:8"), std::string::npos) << message;
   Runner(store, PresetWorkload("ghsh1"), {});
+  CreateOptions create;
+  create.attributes = {RecordAttribute()};
+  ShardedStore shards =
+      ShardedStore::Create(NewPath(), create, {.shards = 2}, test::TestOpenOptions());
+  EXPECT_EQ(ErrorOf([&] { Runner(shards, PresetWorkload("ghsh2"), {}); }), ErrorCode::kUnsupported);
+  Runner(shards, PresetWorkload("ghsh1"), {});
 }
 
 TEST_F(RunnerTest, ReadModifyWriteIsOneOperation) {
@@ -560,17 +597,9 @@ TEST_F(RunnerTest, VerificationSeesWrongValuesAndLostRecords) {
   options.verify = Verify::kAll;
   Runner runner(store, spec, options);
   ASSERT_EQ(runner.Load().wrong, 0u);
-  // Behind the runner's back: record 3 gets another value, record 5 goes.
-  test::Bytes key(8);
-  test::Bytes value(32);
-  Result result;
-  WriteKey(KeyWord(3, spec.order), key);
-  WriteValue(3, 9, value);
-  store.Update(key, value, {&result, 1});
-  ASSERT_EQ(result, Result::kOk);
-  WriteKey(KeyWord(5, spec.order), key);
-  store.Erase(key, {&result, 1});
-  ASSERT_EQ(result, Result::kOk);
+  BehindTheRunnersBack back(store, spec, 32);
+  back.Update(3, {.record = 3, .version = 9});
+  back.Erase(5);
   const PhaseReport run = runner.Run();
   EXPECT_EQ(run.wrong, 40u);  // 20 finds of each
   EXPECT_EQ(run.values_compared, 1980u);
@@ -581,9 +610,7 @@ TEST_F(RunnerTest, VerificationSeesWrongValuesAndLostRecords) {
   options.contents_known = false;
   EXPECT_EQ(Runner(store, spec, options).Run().wrong, 0u);
   // ... but not another record's.
-  WriteKey(KeyWord(7, spec.order), key);
-  WriteValue(8, 0, value);
-  store.Update(key, value, {&result, 1});
+  back.Update(7, {.record = 8});
   EXPECT_EQ(Runner(store, spec, options).Run().wrong, 20u);
 }
 

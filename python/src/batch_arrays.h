@@ -26,6 +26,16 @@ struct Call {
   nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
 };
 
+/// A call of one kind that writes values and gives none back.
+inline Call Writes(Op op, nb::handle keys, nb::handle values, nb::handle results) {
+  return {.op = op,
+          .ops = nb::none(),
+          .keys = keys,
+          .values = values,
+          .found = nb::none(),
+          .results = results};
+}
+
 /// The arrays of a batch, checked against a store's sizes and executor.
 class Arrays {
  public:

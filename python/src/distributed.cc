@@ -110,13 +110,8 @@ std::optional<std::uint64_t> PyDistributed::Run(Op op, nb::handle ops, nb::handl
 
 std::optional<std::uint64_t> PyDistributed::BulkLoad(nb::handle keys, nb::handle values,
                                                      nb::handle results) {
-  const Arrays arrays({.op = Op::kInsert,
-                       .ops = nb::none(),
-                       .keys = keys,
-                       .values = values,
-                       .found = nb::none(),
-                       .results = results},
-                      key_size_, value_size_, executor_);
+  const Arrays arrays(Writes(Op::kInsert, keys, values, results), key_size_, value_size_,
+                      executor_);
   return Collective([&] {
     const Batch& batch = arrays.batch();
     store_.BulkLoad(batch.keys, batch.values, batch.results);

@@ -82,13 +82,8 @@ std::optional<std::uint64_t> PyStore::Run(Op op, nb::handle ops, nb::handle keys
 
 std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle values,
                                                nb::handle results) {
-  const Arrays arrays({.op = Op::kInsert,
-                       .ops = nb::none(),
-                       .keys = keys,
-                       .values = values,
-                       .found = nb::none(),
-                       .results = results},
-                      key_size_, value_size_, executor_);
+  const Arrays arrays(Writes(Op::kInsert, keys, values, results), key_size_, value_size_,
+                      executor_);
   return WithoutGil([&] {
     const Use use(gate_, "the store");
     const Batch& batch = arrays.batch();
@@ -99,13 +94,7 @@ std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle value
 
 nb::tuple PyStore::ApplyAndEvict(Op op, nb::handle keys, nb::handle values, nb::handle results,
                                  nb::handle evicted_keys, nb::handle evicted_values) {
-  const Arrays arrays({.op = op,
-                       .ops = nb::none(),
-                       .keys = keys,
-                       .values = values,
-                       .found = nb::none(),
-                       .results = results},
-                      key_size_, value_size_, executor_);
+  const Arrays arrays(Writes(op, keys, values, results), key_size_, value_size_, executor_);
   const Array to_keys(evicted_keys, {.name = "evicted keys", .written = true});
   const Array to_values = evicted_values.is_none()
                               ? Array()

@@ -1,4 +1,4 @@
-"""What the tests share: a folder for pools, a seed that is printed, and keys and values."""
+"""What the tests share: a folder for pools, a seed that is printed, keys, values, and a model."""
 
 import os
 import random
@@ -8,6 +8,7 @@ import tempfile
 import numpy as np
 import pytest
 
+from gpmstore import Op, Result
 
 EXECUTOR = os.environ.get("GPM_TEST_EXECUTOR") or "cpu"  # of the tests that do not need cpu
 
@@ -49,3 +50,28 @@ def make_keys(n, key_size=8, first=0):
 def make_values(n, value_size=128, salt=0):
     return ((np.arange(n * value_size, dtype=np.uint64) * np.uint64(2654435761) +
              np.uint64(salt)) >> np.uint64(7)).astype(np.uint8).reshape(n, value_size)
+
+
+def applied(model, ops, keys, rows):
+    """Applies operations to a dictionary, one by one. Returns results, and what is to be found."""
+    results, values = [], []
+    for op, key, row in zip(ops, keys, rows):
+        there, result, value = key in model, Result.OK, None
+        if op in (Op.INSERT, Op.FIND_OR_INSERT):
+            result = Result.EXISTS if there else Result.OK
+            model.setdefault(key, row)
+        elif op == Op.UPSERT:
+            model[key] = row
+        elif not there:
+            result = Result.NOT_FOUND
+        elif op == Op.UPDATE:
+            model[key] = row
+        elif op == Op.ERASE:
+            del model[key]
+        elif op == Op.ACCUMULATE:
+            model[key] = model[key] + row
+        if op == Op.FIND_OR_INSERT or (op == Op.FIND and there):
+            value = model[key]
+        results.append(int(result))
+        values.append(value)
+    return results, values

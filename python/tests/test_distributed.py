@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import gpmstore
-from gpmstore import Op, Result, distributed
+from gpmstore import Op, distributed
 
 import ranks
-from conftest import make_keys, make_values
+from conftest import applied, make_keys, make_values
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples/ranks/count.py")
@@ -51,31 +51,6 @@ def part_of(seed, rank, round_):
     return ops, keys, rows
 
 
-def applied(model, ops, keys, rows):
-    """Applies operations one by one. Returns results, and values that are to be found."""
-    results, values = [], []
-    for op, key, row in zip(ops, keys.tolist(), rows):
-        there, result, value = key in model, Result.OK, None
-        if op in (Op.INSERT, Op.FIND_OR_INSERT):
-            result = Result.EXISTS if there else Result.OK
-            model.setdefault(key, row)
-        elif op == Op.UPSERT:
-            model[key] = row
-        elif not there:
-            result = Result.NOT_FOUND
-        elif op == Op.UPDATE:
-            model[key] = row
-        elif op == Op.ERASE:
-            del model[key]
-        elif op == Op.ACCUMULATE:
-            model[key] = model[key] + row
-        if op == Op.FIND_OR_INSERT or (op == Op.FIND and there):
-            value = model[key]
-        results.append(result)
-        values.append(value)
-    return results, values
-
-
 def items_of(store):
     """Of this rank's shards."""
     items = {}
@@ -94,10 +69,11 @@ def work_as_a_dictionary(exchange, folder, seed, rounds):
             ops, keys, rows = part_of(seed, store.rank, round_)
             found = store.apply(ops, keys, rows, element=np.float32, dtype=np.float32)
             for rank in range(store.ranks):
-                results, values = applied(model, *part_of(seed, rank, round_))
+                ops, keys, rows = part_of(seed, rank, round_)
+                results, values = applied(model, ops, keys.tolist(), rows)
                 if rank != store.rank:
                     continue
-                assert found.results.tolist() == [int(result) for result in results]
+                assert found.results.tolist() == results
                 assert all(value is None or (value == row).all()
                            for value, row in zip(values, found.values))
         return {key: row.tobytes() for key, row in model.items()}, items_of(store)

@@ -10,7 +10,7 @@ import pytest
 import gpmstore
 from gpmstore import Op, Result
 
-from conftest import EXECUTOR, make_keys, make_values
+from conftest import EXECUTOR, applied, make_keys, make_values
 
 VALUE_SIZE = 32
 
@@ -65,28 +65,9 @@ def test_a_batch_is_sequential_for_each_key(store, rng):
     rows = rng.random((n, VALUE_SIZE // 4), np.float32)
     out = store.apply(ops, keys, rows, element=np.float32, dtype=np.float32)
     model = {}
-    for i in range(n):
-        key, op, row = int(keys[i]), Op(ops[i]), rows[i]
-        there = key in model
-        expected = Result.OK
-        if op in (Op.INSERT, Op.FIND_OR_INSERT):
-            if there:
-                expected = Result.EXISTS
-            else:
-                model[key] = row
-        elif op == Op.UPSERT:
-            model[key] = row
-        elif not there:
-            expected = Result.NOT_FOUND
-        elif op == Op.UPDATE:
-            model[key] = row
-        elif op == Op.ERASE:
-            del model[key]
-        elif op == Op.ACCUMULATE:
-            model[key] = model[key] + row
-        assert out.results[i] == expected
-        if op == Op.FIND_OR_INSERT or (op == Op.FIND and there):
-            assert (out.values[i] == model[key]).all()
+    results, values = applied(model, ops, keys.tolist(), rows)
+    assert out.results.tolist() == results
+    assert all(value is None or (value == row).all() for value, row in zip(values, out.values))
     assert contents(store) == {key: row.tobytes() for key, row in model.items()}
 
 

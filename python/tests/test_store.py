@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gpmstore
-from conftest import EXECUTOR, make_keys, make_values
+from conftest import EXECUTOR, applied, make_keys, make_values
 from gpmstore import Op, Result
 
 
@@ -197,27 +197,15 @@ def test_random_batches_against_a_dict(path, rng, key_size, value_size):
         ops = rng.integers(0, 5, n).astype(np.uint8)
         values = rng.integers(0, 256, (n, value_size), dtype=np.uint8)
         found = store.apply(ops, keys, values)
-        for i in range(n):
-            key, value, there = keys[i].tobytes(), values[i].tobytes(), None
-            there = model.get(key)
-            expected = Result.OK
-            if ops[i] == Op.INSERT and there is not None:
-                expected = Result.EXISTS
-            elif ops[i] in (Op.FIND, Op.UPDATE, Op.ERASE) and there is None:
-                expected = Result.NOT_FOUND
-            elif ops[i] == Op.FIND:
-                assert found.values[i].tobytes() == there
-            elif ops[i] == Op.ERASE:
-                del model[key]
-            else:
-                model[key] = value
-            assert found.results[i] == expected, (batch, i)
+        as_keys = keys.tolist() if key_size == 8 else [key.tobytes() for key in keys]
+        results, there = applied(model, ops, as_keys, values)
+        assert found.results.tolist() == results, batch
+        assert all(value is None or (value == row).all()
+                   for value, row in zip(there, found.values))
         if batch % 20 == 19:
             store.close()
             store = gpmstore.open(path, executor=EXECUTOR, threads=2)
-            as_bytes = {k if isinstance(k, bytes) else k.to_bytes(8, "little"): v
-                        for k, v in store.items()}
-            assert as_bytes == model
+            assert dict(store.items()) == {key: row.tobytes() for key, row in model.items()}
     store.close()
 
 
