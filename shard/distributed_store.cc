@@ -8,29 +8,24 @@
 
 #include "engine/home_process.h"
 #include "shard/collective.h"
+#include "shard/collective_search.h"
 #include "shard/folder.h"
 #include "shard/options.h"
 #include "shard/shard_set.h"
+#include "shard/shard_snapshots.h"
 #include "shard/sum_stats.h"
 #include "shard/together.h"
+#include "snapshot/new_file.h"
 
 namespace gpm {
 namespace {
 
 /// Rank 0's text, on all ranks.
 std::string Broadcast(Exchange& exchange, const std::string& text) {
-  const std::uint64_t mine = exchange.rank() == 0 ? text.size() : 0;
-  std::vector<std::uint64_t> sizes(exchange.ranks());
-  exchange.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(sizes)));
-  std::string received(sizes.front(), '\0');
-  std::vector<std::span<const std::byte>> send(exchange.ranks());
-  std::vector<std::span<std::byte>> receive(exchange.ranks());
-  if (exchange.rank() == 0) {
-    for (std::span<const std::byte>& each : send) each = std::as_bytes(std::span(text));
-  }
-  receive.front() = std::as_writable_bytes(std::span(received));
-  exchange.AllToAll(send, receive);
-  return received;
+  const std::vector<std::span<const std::byte>> send(exchange.ranks(),
+                                                     std::as_bytes(std::span(text)));
+  const std::vector<std::byte> received = SendBytes(exchange, send).front();
+  return {reinterpret_cast<const char*>(received.data()), received.size()};
 }
 
 void RequireShardsFor(const Exchange& exchange, const std::string& path, std::uint32_t shards) {
@@ -91,6 +86,7 @@ class DistributedStore::Impl {
   const HomeProcess& process() const { return process_; }
   Exchange& exchange() { return *exchange_; }
   ShardSet& set() { return *set_; }
+  const Manifest& manifest() const { return manifest_; }
   Collective& collective() { return *collective_; }
   std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
     return collective_->Apply(mine, [&](const Batch& batch) { set_->Run(batch, call); });
@@ -128,15 +124,13 @@ DistributedStore& DistributedStore::operator=(DistributedStore&& other) noexcept
 
 DistributedStore::~DistributedStore() = default;
 
-DistributedStore DistributedStore::MakeAndOpen(Make make, const std::string& folder,
+template <class Make>
+DistributedStore DistributedStore::MakeAndOpen(const std::string& folder,
                                                std::unique_ptr<Exchange> exchange,
-                                               const CreateOptions& create,
-                                               const ShardOptions& shards,
-                                               const OpenOptions& open) {
+                                               const OpenOptions& open, const ShardOptions& shards,
+                                               const Make& make) {
   Together(*exchange, [&] {
-    ValidateShardCount(shards.shards);
-    RequireShardsFor(*exchange, folder, shards.shards);
-    if (exchange->rank() == 0) make(folder, create, shards, open).Close();
+    if (exchange->rank() == 0) make(*exchange).Close();
   });
   return Open(folder, std::move(exchange), open, shards);
 }
@@ -145,7 +139,11 @@ DistributedStore DistributedStore::Create(const std::string& folder,
                                           std::unique_ptr<Exchange> exchange,
                                           const CreateOptions& create, const ShardOptions& shards,
                                           const OpenOptions& open) {
-  return MakeAndOpen(ShardedStore::Create, folder, std::move(exchange), create, shards, open);
+  return MakeAndOpen(folder, std::move(exchange), open, shards, [&](const Exchange& ranks) {
+    ValidateShardCount(shards.shards);
+    RequireShardsFor(ranks, folder, shards.shards);
+    return ShardedStore::Create(folder, create, shards, open);
+  });
 }
 
 DistributedStore DistributedStore::OpenOrCreate(const std::string& folder,
@@ -153,7 +151,21 @@ DistributedStore DistributedStore::OpenOrCreate(const std::string& folder,
                                                 const CreateOptions& create,
                                                 const ShardOptions& shards,
                                                 const OpenOptions& open) {
-  return MakeAndOpen(ShardedStore::OpenOrCreate, folder, std::move(exchange), create, shards, open);
+  return MakeAndOpen(folder, std::move(exchange), open, shards, [&](const Exchange& ranks) {
+    ValidateShardCount(shards.shards);
+    RequireShardsFor(ranks, folder, shards.shards);
+    return ShardedStore::OpenOrCreate(folder, create, shards, open);
+  });
+}
+
+DistributedStore DistributedStore::Restore(const std::string& snapshot, const std::string& folder,
+                                           std::unique_ptr<Exchange> exchange,
+                                           const OpenOptions& open, const ShardOptions& shards) {
+  return MakeAndOpen(folder, std::move(exchange), open, shards, [&](const Exchange& ranks) {
+    const ShardFolder from(snapshot, ShardFolder::Use::kRead);
+    RequireShardsFor(ranks, snapshot, from.manifest().shards());
+    return ShardedStore::Restore(snapshot, folder, open, shards);
+  });
 }
 
 DistributedStore DistributedStore::Open(const std::string& folder,
@@ -176,6 +188,10 @@ std::uint32_t DistributedStore::ranks() const { return Opened().exchange().ranks
 std::uint32_t DistributedStore::shards() const { return Opened().set().partition().shards; }
 std::uint32_t DistributedStore::key_size() const { return Opened().set().key_size(); }
 std::uint32_t DistributedStore::value_size() const { return Opened().set().value_size(); }
+const std::vector<Attribute>& DistributedStore::attributes() const {
+  ShardSet& set = Opened().set();
+  return set.store(set.first()).attributes();
+}
 
 std::uint64_t DistributedStore::Apply(const Batch& mine) { return Opened().Run(mine, ApplyTo); }
 
@@ -200,6 +216,62 @@ void DistributedStore::Compact() {
   Together(impl.exchange(), [&] {
     impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
   });
+}
+
+SearchResult DistributedStore::Search(std::span<const Query> mine, const SearchOptions& options) {
+  Impl& impl = Opened();
+  return SearchTogether(impl.exchange(), impl.set(), mine, options);
+}
+
+std::uint64_t DistributedStore::EraseWhere(const Query& query) {
+  Impl& impl = Opened();
+  return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
+    return impl.set().SumAtOnce([&](Store& store) { return store.EraseWhere(query); });
+  });
+}
+
+std::uint64_t DistributedStore::UpdateRowsWhere(const Query& query,
+                                                const Store::RowsEditor& change) {
+  Impl& impl = Opened();
+  return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
+    return impl.set().SumInTurn([&](Store& store) { return store.UpdateRowsWhere(query, change); });
+  });
+}
+
+std::uint64_t DistributedStore::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
+  Impl& impl = Opened();
+  return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
+    return impl.set().SumInTurn([&](Store& store) { return store.UpdateWhere(query, change); });
+  });
+}
+
+SnapshotResult DistributedStore::Snapshot(const std::string& path) {
+  Impl& impl = Opened();
+  Exchange& exchange = impl.exchange();
+  ShardSet& set = impl.set();
+  std::optional<ShardFolder> folder;  // of rank 0, for all
+  bool begun = false;                 // what is in the folder is this snapshot's
+  try {
+    Together(exchange, [&] {
+      if (exchange.rank() != 0) return;
+      RequireNoFile(path);
+      folder.emplace(path, ShardFolder::Use::kCreate);
+    });
+    begun = true;
+    SnapshotResult mine;
+    Together(exchange, [&] { mine = SnapshotShards(set, path); });
+    Together(exchange, [&] {
+      if (folder) folder->SetManifest(impl.manifest());
+    });
+    return SumSnapshots(GatherObjects(exchange, mine));
+  } catch (...) {
+    if (begun) {
+      RemoveShardSnapshots(path, folder ? 0 : set.first(),
+                           folder ? set.partition().shards : set.first() + set.count());
+    }
+    if (folder) folder->Abandon();
+    throw;
+  }
 }
 
 StoreStats DistributedStore::Stats() const {

@@ -1,6 +1,7 @@
 #ifndef GPM_SHARD_SHARD_SET_H_
 #define GPM_SHARD_SHARD_SET_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -103,7 +104,14 @@ class ShardSet {
       ThrowOf(shard, std::current_exception());
     }
   }
-  /// The sum of what `work` returns for each shard, one after the other.
+  /// The sum of what `work` returns for each shard, for all of them at once. @throws as ForAll
+  template <class Work>
+  std::uint64_t SumAtOnce(const Work& work) {
+    std::atomic<std::uint64_t> sum{0};
+    ForAll([&](std::uint32_t shard) { sum += work(store(shard)); });
+    return sum;
+  }
+  /// The same, one after the other.
   template <class Work>
   std::uint64_t SumInTurn(const Work& work) {
     std::uint64_t sum = 0;

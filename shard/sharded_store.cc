@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <random>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "shard/merge_matches.h"
 #include "shard/options.h"
 #include "shard/shard_set.h"
+#include "shard/shard_snapshots.h"
 #include "shard/sharded_impl.h"
 #include "shard/sum_stats.h"
 #include "snapshot/new_file.h"
@@ -35,10 +35,6 @@ std::shared_ptr<Log> KeepLog(OpenOptions* open) {
     };
   }
   return log;
-}
-
-std::string SnapshotPath(const std::string& folder, std::uint32_t shard) {
-  return fmt::format("{}/{:04}.snap", folder, shard);
 }
 
 }  // namespace
@@ -263,9 +259,7 @@ SearchResult ShardedStore::Search(std::span<const Query> queries, const SearchOp
 
 std::uint64_t ShardedStore::EraseWhere(const Query& query) {
   const Impl::WorkCall set(Opened());
-  std::atomic<std::uint64_t> erased{0};
-  set->ForAll([&](std::uint32_t shard) { erased += set->store(shard).EraseWhere(query); });
-  return erased;
+  return set->SumAtOnce([&](Store& store) { return store.EraseWhere(query); });
 }
 
 std::uint64_t ShardedStore::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
@@ -301,27 +295,15 @@ SnapshotResult ShardedStore::Snapshot(const std::string& path) {
   const Impl::Call<Impl::WithoutExport<Impl::Alone>> set(impl);
   RequireNoFile(path);
   ShardFolder folder(path, ShardFolder::Use::kCreate);
-  std::vector<SnapshotResult> results(set->count());
   try {
-    set->ForAll([&](std::uint32_t shard) {
-      results[shard] =
-          set->store(shard).Snapshot(SnapshotPath(path, shard), {.track_changes = false});
-    });
+    const SnapshotResult result = SnapshotShards(impl.set(), path);
     folder.SetManifest(impl.folder().manifest());
+    return result;
   } catch (...) {
-    for (std::uint32_t i = 0; i < set->count(); ++i) RemoveFile(SnapshotPath(path, i));
+    RemoveShardSnapshots(path, 0, set->count());
     folder.Abandon();
     throw;
   }
-  SnapshotResult sum;
-  for (const SnapshotResult& result : results) {
-    sum.items += result.items;
-    sum.written += result.written;
-    sum.bytes += result.bytes;
-    sum.seconds = std::max(sum.seconds, result.seconds);
-  }
-  sum.pause_seconds = sum.seconds;
-  return sum;
 }
 
 ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::string& folder,
@@ -334,7 +316,7 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
   const Manifest& manifest = from.manifest();
   RequireShards(snapshot, manifest, options.shards);
   for (std::uint32_t i = 0; i < manifest.shards(); ++i) {
-    const std::string file = SnapshotPath(snapshot, i);
+    const std::string file = ShardSnapshotPath(snapshot, i);
     if (UuidText(SnapshotFile(file).header().pool) == manifest.pools[i].uuid) continue;
     throw Error(
         ErrorCode::kDamaged,
@@ -343,7 +325,7 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
   return ShardedStore(std::make_unique<Impl>(
       folder, manifest.shards(), manifest.hash_seed, open, log,
       [&](std::uint32_t shard, const std::string& path) {
-        const std::string files[] = {SnapshotPath(snapshot, shard)};
+        const std::string files[] = {ShardSnapshotPath(snapshot, shard)};
         return Store::Restore(files, path, ShareOf(open, options, shard, manifest.shards()));
       }));
 }

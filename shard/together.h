@@ -19,6 +19,11 @@ std::vector<T> GatherObjects(Exchange& exchange, const T& mine) {
   return all;
 }
 
+/// All to all of bytes of which the others do not know how many: send[i] goes to rank i.
+/// @return what each rank sent here
+/// @throws as Exchange::AllToAll; std::bad_alloc: this rank leaves the exchange then
+std::vector<std::vector<std::byte>> SendBytes(Exchange& exchange, Exchange::Send send);
+
 /// Each rank does something of its own, and returns when all have.
 /// @throws what `local` throws; to the others an Error that names the rank; kIo (Exchange)
 void Together(Exchange& exchange, const std::function<void()>& local);

@@ -14,8 +14,8 @@
 
 #include "gpmstore/error.h"
 #include "gpmstore/sharded_store.h"
+#include "tests/distributed_test.h"
 #include "tests/fork.h"
-#include "tests/ranks.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -28,38 +28,9 @@ constexpr std::uint32_t kKeySize = 16;
 constexpr std::uint32_t kValueSize = 40;
 constexpr CreateOptions kCreate{.key_size = kKeySize, .value_size = kValueSize};
 
-/// Ranks that are threads of this process.
-class DistributedStoreTest : public test::PoolTest {
+class DistributedStoreTest : public test::DistributedTest {
  protected:
-  using Errors = std::vector<std::optional<ErrorCode>>;
-
-  Errors OnAll(const std::function<void(std::uint32_t)>& action) {
-    return test::OnAllRanks(ranks_, action, &messages_);
-  }
-  /// Opens, or creates, with so many ranks; stores of those that threw are empty.
-  Errors Open(const std::string& folder, std::uint32_t ranks, std::uint32_t shards = 0,
-              bool create = false) {
-    ranks_ = ranks;
-    stores_.clear();
-    stores_.resize(ranks);
-    auto exchanges = MakeThreadExchanges(ranks);
-    return OnAll([&](std::uint32_t i) {
-      const OpenOptions open = test::TestOpenOptions();
-      stores_[i] = create ? DistributedStore::Create(folder, std::move(exchanges[i]), kCreate,
-                                                     {.shards = shards}, open)
-                          : DistributedStore::Open(folder, std::move(exchanges[i]), open,
-                                                   {.shards = shards});
-    });
-  }
-  void ExpectNoErrors(const Errors& errors) {
-    for (std::uint32_t i = 0; i < ranks_; ++i) EXPECT_FALSE(errors[i]) << messages_[i];
-  }
-  void ExpectAll(ErrorCode code, const Errors& errors, const std::string& word) {
-    for (std::uint32_t i = 0; i < ranks_; ++i) {
-      EXPECT_EQ(errors[i], code);
-      EXPECT_NE(messages_[i].find(word), std::string::npos) << messages_[i];
-    }
-  }
+  DistributedStoreTest() : DistributedTest(kCreate) {}
 
   /// All ranks apply a random part of a batch.
   void ApplyRandom(std::mt19937_64& random, Model* model) {
@@ -90,10 +61,6 @@ class DistributedStoreTest : public test::PoolTest {
     EXPECT_EQ(visited, model.size());
     EXPECT_EQ(items, model.size());
   }
-
-  std::uint32_t ranks_ = 0;
-  std::vector<DistributedStore> stores_;
-  std::vector<std::string> messages_;
 };
 
 TEST_F(DistributedStoreTest, OtherNumbersOfRanksFindTheSameStore) {

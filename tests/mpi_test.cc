@@ -115,11 +115,19 @@ class SharedStore {
       }
     }
   }
+  /// Each rank finds all items.
   void ExpectItems(const test::Model& model) {
-    const std::uint64_t mine = store.Stats().items;
-    std::uint64_t all = 0;
-    MPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-    EXPECT_EQ(all, model.size());
+    const std::vector<Query> all = {{}};
+    const SearchResult found = store.Search(all, {.values = true});
+    ASSERT_EQ(found.counts[0], model.size());
+    const auto row = [](const std::vector<std::byte>& rows, std::size_t i, std::size_t bytes) {
+      return test::AsString(std::span(rows).subspan(i * bytes, bytes));
+    };
+    for (std::size_t i = 0; i < model.size(); ++i) {
+      const auto item = model.find(row(found.keys, i, store.key_size()));
+      ASSERT_NE(item, model.end());
+      EXPECT_EQ(row(found.values, i, store.value_size()), item->second);
+    }
   }
 
   DistributedStore store;

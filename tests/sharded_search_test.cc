@@ -12,48 +12,20 @@
 
 #include "gpmstore/sharded_store.h"
 #include "shard/merge_matches.h"
+#include "tests/searched_items.h"
 #include "tests/test_util.h"
 
 namespace gpm {
 namespace {
 
+using test::ApplyTo;
 using test::ErrorOf;
+using test::ExpectSame;
+using test::kSearchedValueSize;
 using test::Numbers;
-using test::TestBatch;
+using test::SearchedShape;
+using test::SomeQueries;
 using test::TestOpenOptions;
-
-constexpr std::uint32_t kValueSize = 24;
-
-CreateOptions SearchedShape(std::uint32_t key_size) {
-  CreateOptions create = test::Shape(key_size, kValueSize);
-  create.attributes = {{"session", 0, 4}, {"model", 4, 4}};
-  return create;
-}
-std::uint64_t Tag(std::uint64_t session, std::uint64_t model) { return session | model << 32; }
-
-/// @param kind of items with these numbers, in sessions and models that follow from them
-template <class AnyStore>
-void ApplyTo(AnyStore& store, Op kind, const std::vector<std::uint64_t>& numbers) {
-  TestBatch batch(store.key_size(), store.value_size());
-  for (const std::uint64_t i : numbers) batch.Add(kind, i, Tag(i % 40, i % 7));
-  batch.ApplySingle(store, kind);
-}
-
-std::vector<Query> Queries(const std::vector<Attribute>& attributes) {
-  std::vector<Query> queries;
-  for (const char* text : {"session = 7", "model < 3", "session = 7 and model = 0", "session > 50",
-                           "", "session >= 38 and model > 1"}) {
-    queries.push_back(ParseQuery(text, attributes));
-  }
-  return queries;
-}
-
-void ExpectSame(const SearchResult& a, const SearchResult& b) {
-  EXPECT_EQ(a.counts, b.counts);
-  EXPECT_EQ(a.offsets, b.offsets);
-  EXPECT_EQ(a.keys, b.keys);
-  EXPECT_EQ(a.values, b.values);
-}
 
 class ShardedSearchTest : public test::PoolTest,
                           public ::testing::WithParamInterface<std::uint32_t> {
@@ -70,7 +42,7 @@ TEST_P(ShardedSearchTest, GivesWhatOneStoreDoes) {
     ShardedStore sharded = NewSharded(key_size);
     Store one = Store::Create(NewPath(), SearchedShape(key_size), TestOpenOptions());
     EXPECT_EQ(sharded.attributes(), one.attributes());
-    const std::vector<Query> queries = Queries(one.attributes());
+    const std::vector<Query> queries = SomeQueries(one.attributes());
     for (const std::uint64_t items : {0u, 3u, 2500u}) {
       ApplyTo(sharded, Op::kUpsert, Numbers(100, items));
       ApplyTo(one, Op::kUpsert, Numbers(100, items));
@@ -92,7 +64,7 @@ TEST_P(ShardedSearchTest, GivesWhatOneStoreDoes) {
 TEST_P(ShardedSearchTest, UpdatesWhatOneStoreDoes) {
   ShardedStore sharded = NewSharded(8);
   Store one = Store::Create(NewPath(), SearchedShape(8), TestOpenOptions());
-  const std::vector<Query> queries = Queries(one.attributes());
+  const std::vector<Query> queries = SomeQueries(one.attributes());
   ApplyTo(sharded, Op::kUpsert, Numbers(100, 2500));
   ApplyTo(one, Op::kUpsert, Numbers(100, 2500));
   const auto next_model = [](std::span<const std::byte>, std::span<std::byte> value) {
@@ -101,7 +73,7 @@ TEST_P(ShardedSearchTest, UpdatesWhatOneStoreDoes) {
   };
   const auto next_models = [&](std::span<const std::byte> keys, std::span<std::byte> values) {
     for (std::size_t i = 0; i < keys.size() / 8; ++i) {
-      next_model({}, values.subspan(i * kValueSize, kValueSize));
+      next_model({}, values.subspan(i * kSearchedValueSize, kSearchedValueSize));
     }
   };
   for (const Query& query : queries) {
@@ -151,7 +123,7 @@ TEST_P(ShardedSearchTest, AnIndexIsDividedAndGivesTheSame) {
   open.search_index_bytes = std::uint64_t{8} << 20;
   ShardedStore sharded = NewSharded(8, open);
   ApplyTo(sharded, Op::kInsert, Numbers(1, 3000));
-  const std::vector<Query> queries = Queries(sharded.attributes());
+  const std::vector<Query> queries = SomeQueries(sharded.attributes());
   const SearchResult scanned = sharded.Search(queries);
   for (int again = 0; again < 3; ++again) ExpectSame(sharded.Search(queries), scanned);
   const StoreStats stats = sharded.Stats();
@@ -179,7 +151,7 @@ TEST_P(ShardedSearchTest, BesideBatches) {
     std::uint64_t there = 0;
     for (std::uint64_t row = 0; row < found.counts[0]; ++row) {
       std::uint32_t session = 0;
-      std::memcpy(&session, found.values.data() + row * kValueSize, sizeof session);
+      std::memcpy(&session, found.values.data() + row * kSearchedValueSize, sizeof session);
       ASSERT_EQ(session, 7u);
       const auto key = std::span(found.keys).subspan(row * 8, 8);
       for (std::uint64_t i = 0; i < right.counts[0]; ++i) {

@@ -7,12 +7,15 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gpmstore/batch.h"
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
 #include "gpmstore/options.h"
+#include "gpmstore/search.h"
 #include "gpmstore/sharded_store.h"
+#include "gpmstore/snapshot.h"
 #include "gpmstore/stats.h"
 #include "gpmstore/store.h"
 
@@ -73,6 +76,13 @@ class DistributedStore {
                                        const CreateOptions& create, const ShardOptions& shards,
                                        const OpenOptions& open = {});
 
+  /// Collective: rank 0 makes a store of a snapshot (ShardedStore::Restore), and all open it. One
+  /// rank's work, so a store that one process opens is restored sooner.
+  /// @throws as those, on all ranks
+  static DistributedStore Restore(const std::string& snapshot, const std::string& folder,
+                                  std::unique_ptr<Exchange> exchange, const OpenOptions& open = {},
+                                  const ShardOptions& shards = {});
+
   DistributedStore(DistributedStore&&) noexcept;
   DistributedStore& operator=(DistributedStore&&) noexcept;
   ~DistributedStore();  ///< closes; an error is lost
@@ -81,9 +91,10 @@ class DistributedStore {
 
   std::uint32_t rank() const;
   std::uint32_t ranks() const;
-  std::uint32_t shards() const;      ///< of all ranks
-  std::uint32_t key_size() const;    ///< bytes
-  std::uint32_t value_size() const;  ///< bytes
+  std::uint32_t shards() const;                      ///< of all ranks
+  std::uint32_t key_size() const;                    ///< bytes
+  std::uint32_t value_size() const;                  ///< bytes
+  const std::vector<Attribute>& attributes() const;  ///< of the values
 
   /// Collective. Parts may be of different kinds, and may be empty; those that say of which element
   /// values are, or what initial values are, say the same. Of a batch that only finds, each rank
@@ -91,9 +102,8 @@ class DistributedStore {
   /// @param mine this rank's part
   /// @return how many operations of `mine` were not kOk, as Store::Apply
   /// @throws Error kInvalidArgument (a part, or parts that do not fit together) and kUnsupported
-  /// (an
-  ///         array in GPU memory, which some rank can't take): nothing was applied; kIo (Exchange),
-  ///         and as Store::Apply
+  ///         (an array in GPU memory, which some rank can't take): nothing was applied; kIo
+  ///         (Exchange), and as Store::Apply
   std::uint64_t Apply(const Batch& mine);
   /// Collective: Store::BulkLoad of all parts. @return and throws as Apply
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
@@ -102,6 +112,29 @@ class DistributedStore {
   void Reserve(std::uint64_t items);
   /// Collective: Store::Compact of all shards. @throws as that
   void Compact();
+
+  /// Collective: Store::Search of all shards, for each rank's own queries, of which it may have
+  /// none. It sees what the collective calls before it left, as no batch runs meanwhile.
+  /// @return for `mine`, as ShardedStore::Search
+  /// @throws Error kInvalidArgument (a query of some rank), kIo (Exchange), and as Store::Search
+  SearchResult Search(std::span<const Query> mine, const SearchOptions& options = {});
+  /// Collective: Store::EraseWhere of all shards. @param query the same on all ranks
+  /// @return items that were erased, on all ranks together
+  /// @throws Error kInvalidArgument (a query; not the same on all ranks): nothing was erased; kIo
+  ///         (Exchange), and as Store::EraseWhere: then some are
+  std::uint64_t EraseWhere(const Query& query);
+  /// Collective: Store::UpdateRowsWhere of all shards. @param query the same on all ranks
+  /// @param change is called for the items of this rank's shards, and must not call the store
+  /// @return items that were changed, on all ranks together @throws as EraseWhere; what `change` of
+  ///         this rank does
+  std::uint64_t UpdateRowsWhere(const Query& query, const Store::RowsEditor& change);
+  std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
+
+  /// Collective: ShardedStore::Snapshot, each rank of its shards.
+  /// @param folder that does not exist, and that all ranks reach by this name; the same on all
+  /// @return sums over all ranks; seconds of the rank that took longest @throws as that, on all
+  /// ranks
+  SnapshotResult Snapshot(const std::string& folder);
 
   /// Of this rank's shards.
   StoreStats Stats() const;
@@ -120,12 +153,11 @@ class DistributedStore {
 
  private:
   class Impl;
-  using Make = ShardedStore (*)(const std::string&, const CreateOptions&, const ShardOptions&,
-                                const OpenOptions&);
-  static DistributedStore MakeAndOpen(Make make, const std::string& folder,
-                                      std::unique_ptr<Exchange> exchange,
-                                      const CreateOptions& create, const ShardOptions& shards,
-                                      const OpenOptions& open);
+  /// @param make what rank 0 makes of the exchange
+  template <class Make>
+  static DistributedStore MakeAndOpen(const std::string& folder, std::unique_ptr<Exchange> exchange,
+                                      const OpenOptions& open, const ShardOptions& shards,
+                                      const Make& make);
   explicit DistributedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
   bool ForEachUntil(const Store::StoppableVisitor& visit);

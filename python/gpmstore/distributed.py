@@ -23,33 +23,43 @@ from ._initial import Initial
 from ._items import Visit
 from ._open import prepared
 from ._options import CreateOptions, OpenOptions, Path
+from ._queries import Queries
+from ._search import Bound, Matches, Where
 from ._store import close_at_exit
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["DistributedStore", "Exchange", "TorchExchange", "create", "open", "open_or_create"]
+__all__ = ["DistributedStore", "Exchange", "TorchExchange", "create", "open", "open_or_create",
+           "restore"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def _collective(method: Method) -> Method:
-    """What one rank raises before the others know of the call, they are told of."""
+def _told(refuse: str) -> Callable[[Method], Method]:
+    """Of collective calls: what one rank raises before the others know of it, they are told of."""
 
-    @functools.wraps(method)
-    def call(self: DistributedStore, *args: Any, **kwargs: Any) -> Any:
-        calls = self._core.calls
-        try:
-            return method(self, *args, **kwargs)
-        except Exception:
-            if self._core.calls == calls:
-                self._core.refuse()
-            raise
+    def collective(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: DistributedStore, *args: Any, **kwargs: Any) -> Any:
+            calls = self._core.calls
+            try:
+                return method(self, *args, **kwargs)
+            except Exception:
+                if self._core.calls == calls:
+                    getattr(self._core, refuse)()
+                raise
 
-    return call  # type: ignore[return-value]
+        return call  # type: ignore[return-value]
+
+    return collective
 
 
-class DistributedStore(Calls):
+_batch = _told("refuse_batch")
+_other = _told("refuse_other")
+
+
+class DistributedStore(Calls, Queries):
     """One rank's side of a store over several shards, each of which some rank has.
 
     Calls that are collective are made by all ranks, in the same order. Each rank gives arrays of
@@ -93,34 +103,34 @@ class DistributedStore(Calls):
         """Of all ranks."""
         return self._core.shards
 
-    @_collective
+    @_batch
     def find(self, keys: Array, out: Array = None, *, results: Array = None,
              dtype: Any = None) -> Found:
         """Collective. Finds n keys, as `Store.find`."""
         return self._find(self._run, keys, out, results, dtype, None)
 
-    @_collective
+    @_batch
     def insert(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Collective. Adds n items; a key that is there keeps its value (`Result.EXISTS`)."""
         return self._write(self._run, Op.INSERT, keys, values, results, None)
 
-    @_collective
+    @_batch
     def update(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Collective. Replaces the values of n keys; one that is not there is
         `Result.NOT_FOUND`."""
         return self._write(self._run, Op.UPDATE, keys, values, results, None)
 
-    @_collective
+    @_batch
     def upsert(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Collective. Inserts or updates n items."""
         return self._write(self._run, Op.UPSERT, keys, values, results, None)
 
-    @_collective
+    @_batch
     def erase(self, keys: Array, *, results: Array = None) -> Outcome:
         """Collective. Removes n items; one that is not there is `Result.NOT_FOUND`."""
         return self._write(self._run, Op.ERASE, keys, None, results, None)
 
-    @_collective
+    @_batch
     def find_or_insert(self, keys: Array, initial: Initial | Array, out: Array = None, *,
                        results: Array = None, dtype: Any = None) -> FoundOrInserted:
         """Collective. Finds n keys, and adds those that are missing, as `Store.find_or_insert`.
@@ -129,37 +139,74 @@ class DistributedStore(Calls):
         """
         return self._find_or_insert(self._run, keys, initial, out, results, dtype, None)
 
-    @_collective
+    @_batch
     def accumulate(self, keys: Array, rows: Array, dtype: Any = None, *,
                    results: Array = None) -> Outcome:
         """Collective. Adds a row to the value of each of n keys, as `Store.accumulate`; `dtype` is
         the same on all ranks."""
         return self._accumulate(self._run, keys, rows, dtype, results, None)
 
-    @_collective
+    @_batch
     def apply(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
               results: Array = None, dtype: Any = None, element: Any = None) -> Found:
         """Collective. Runs a batch of mixed kinds, as `Store.apply`."""
         return self._apply(self._run, ops, keys, values, out, results, dtype, None, element)
 
-    @_collective
+    @_batch
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:
         """Collective. Inserts many items: makes room for all of them first."""
         return self._bulk_load(keys, values, results)
 
-    @_collective
+    @_batch
     def contains(self, keys: Array) -> Array:
         """Collective. n booleans: which of n keys are there."""
         return self._find(self._run, keys, False, None, None, None).found
 
+    @_other
     def reserve(self, items: int) -> None:
         """Collective. Makes room for `items` items in all, on all ranks together. Raises
         NoSpaceError."""
         self._core.reserve(items)
 
+    @_other
     def compact(self) -> None:
         """Collective. Gives back what the items do not need, as `Store.compact`."""
         self._core.compact()
+
+    @_other
+    def search(self, where: Where | None = None, *, values: bool = False, limit: int | None = None,
+               **conditions: Bound) -> Matches:
+        """Collective. The items of all ranks that match this rank's query, as `Store.search`; the
+        others' may be another one. It sees what the collective calls before it left."""
+        return super().search(where, values=values, limit=limit, **conditions)
+
+    @_other
+    def count(self, where: Where | None = None, **conditions: Bound) -> int:
+        """Collective. How many items of all ranks match; as `search`."""
+        return super().count(where, **conditions)
+
+    @_other
+    def erase_where(self, where: Where | None = None, **conditions: Bound) -> int:
+        """Collective. Erases the items of all ranks that match a query, which is the same on all.
+        Returns how many went, in all."""
+        return super().erase_where(where, **conditions)
+
+    @_other
+    def update_where(self, where: Where | None = None, *, values: Any, **conditions: Bound) -> int:
+        """Collective. Changes the values of the items of all ranks that match a query, which is the
+        same on all. Returns how many were changed, in all.
+
+        values: as of `Store.update_where`, for the items of this rank's shards. What a function
+        raises on one rank is an error of the others' call; they have changed theirs.
+        """
+        return super().update_where(where, values=values, **conditions)
+
+    @_other
+    def snapshot(self, folder: Path) -> dict[str, Any]:
+        """Collective. Writes all items to a new folder, of the same name on all ranks, each rank
+        those of its shards. `restore`, and `gpmstore.restore` of one process, make a store of it.
+        Returns as `Store.snapshot`, of all ranks together."""
+        return self._core.snapshot(os.fspath(folder))
 
     def stats(self) -> dict[str, Any]:
         """Not collective. `Store.stats` of this rank's shards together: `items` is theirs."""
@@ -221,6 +268,14 @@ def open(folder: Path, *, exchange: Exchange | None = None, nccl: bool | None = 
     GPU.
     """
     return _store(_core.open_distributed, folder, exchange, nccl, dict(options))
+
+
+def restore(snapshot: Path, folder: Path, *, exchange: Exchange | None = None,
+            nccl: bool | None = None, **options: Unpack[OpenOptions]) -> DistributedStore:
+    """Collective. Rank 0 makes a store of the snapshot of one (`DistributedStore.snapshot`, or of
+    `gpmstore.open` of a folder), and all ranks open it. Else as `open`."""
+    return _store(functools.partial(_core.restore_distributed, os.fspath(snapshot)), folder,
+                  exchange, nccl, dict(options))
 
 
 def _store(make: Callable[[str, Any, dict[str, Any], float], _core.DistributedStore],

@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +14,7 @@
 #include "python/src/calls.h"
 #include "python/src/convert.h"
 #include "python/src/exchange.h"
+#include "python/src/queries.h"
 #ifdef GPM_PYTHON_NCCL
 #include "gpmstore/nccl_exchange.h"
 #endif
@@ -27,8 +30,14 @@ constexpr bool kHasNccl = true;
 constexpr bool kHasNccl = false;
 #endif
 
-using MakeStore = DistributedStore (*)(const std::string& folder, std::unique_ptr<Exchange>,
-                                       const Options&);
+using MakeStore = std::function<DistributedStore(const std::string& folder,
+                                                 std::unique_ptr<Exchange>, const Options&)>;
+
+/// What was raised, of a text that says where, too.
+std::string LastLine(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
 
 /// With NCCL, an exchange that takes arrays in the memory of this rank's GPU.
 /// @param seconds until a rank that does not come is given up
@@ -47,8 +56,8 @@ std::unique_ptr<Exchange> OverNccl(std::unique_ptr<Exchange> exchange, int devic
 }
 
 /// @param nccl_seconds 0: without NCCL
-PyDistributed* Make(MakeStore make, bool creates, const std::string& folder, nb::object object,
-                    const nb::dict& given, double nccl_seconds) {
+PyDistributed* Make(const MakeStore& make, bool creates, const std::string& folder,
+                    nb::object object, const nb::dict& given, double nccl_seconds) {
   // First, as this rank leaves the others with it when anything is wrong.
   std::unique_ptr<Exchange> exchange = std::make_unique<PyExchange>(std::move(object));
   const Options options = OptionsOf(given, creates);
@@ -86,11 +95,14 @@ auto PyDistributed::Collective(const Call& call) {
 template <class Call>
 auto PyDistributed::Alone(const Call& call) {
   return WithoutGil([&] {
-    const std::unique_lock alone(one_call_, std::try_to_lock);
-    if (!alone) {
+    if (in_call_.exchange(true)) {
       throw Error(ErrorCode::kBusy,
                   "a distributed store is in a call: it takes one at a time on each rank");
     }
+    const struct AtEnd {
+      std::atomic<bool>& in_call;
+      ~AtEnd() { in_call = false; }
+    } at_end{in_call_};
     return call();
   });
 }
@@ -119,11 +131,19 @@ std::optional<std::uint64_t> PyDistributed::BulkLoad(nb::handle keys, nb::handle
   });
 }
 
-void PyDistributed::Refuse() {
+void PyDistributed::RefuseBatch() {
   constexpr std::byte kNoKey{};  // a key without a result, which no batch has
   try {
     Alone([&] { store_.Apply({.op = Op::kFind, .keys = std::span(&kNoKey, 1)}); });
   } catch (const Error&) {  // as it has to be, or the others are gone
+  }
+}
+
+void PyDistributed::RefuseOther() {
+  constexpr std::uint32_t kNoAttribute = ~std::uint32_t{0};
+  try {
+    Alone([&] { store_.EraseWhere({{.attribute = kNoAttribute}}); });
+  } catch (const Error&) {
   }
 }
 
@@ -133,6 +153,49 @@ void PyDistributed::Reserve(std::uint64_t items) {
 
 void PyDistributed::Compact() {
   Collective([&] { store_.Compact(); });
+}
+
+Query PyDistributed::QueryOf(const std::string& text) {
+  return Alone([&] { return ParseQuery(text, store_.attributes()); });
+}
+
+nb::tuple PyDistributed::Search(const std::string& query, std::optional<std::uint64_t> limit,
+                                bool keys, bool values) {
+  const SearchOptions options = SearchOptionsOf(limit, keys, values);
+  const Query one = QueryOf(query);
+  return MatchesOf(Collective([&] {
+                     return store_.Search({&one, 1}, options);
+                   }),
+                   options, key_size_);
+}
+
+std::uint64_t PyDistributed::EraseWhere(const std::string& query) {
+  const Query one = QueryOf(query);
+  return Collective([&] { return store_.EraseWhere(one); });
+}
+
+std::uint64_t PyDistributed::UpdateWhere(const std::string& query, const nb::object& values) {
+  const Store::RowsEditor edit = EditorOf(values, key_size_, value_size_);
+  const Query one = QueryOf(query);
+  std::exception_ptr raised;
+  const auto tell = [&](std::span<const std::byte> keys, std::span<std::byte> rows) {
+    try {
+      edit(keys, rows);
+    } catch (const nb::python_error& error) {
+      raised = std::current_exception();
+      throw Error(ErrorCode::kIo, LastLine(error.what()));  // for the other ranks
+    }
+  };
+  try {
+    return Collective([&] { return store_.UpdateRowsWhere(one, tell); });
+  } catch (const Error&) {
+    if (raised) std::rethrow_exception(raised);
+    throw;
+  }
+}
+
+nb::dict PyDistributed::Snapshot(const std::string& folder) {
+  return DictOf(Collective([&] { return store_.Snapshot(folder); }));
 }
 
 bool PyDistributed::ForEach(const nb::callable& visit, std::size_t rows) {
@@ -181,14 +244,22 @@ void BindDistributed(nb::module_& m) {
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> int | None"))
       .def("bulk_load", &PyDistributed::BulkLoad, "keys"_a, "values"_a, "results"_a)
-      .def("refuse", &PyDistributed::Refuse)
+      .def("refuse_batch", &PyDistributed::RefuseBatch)
+      .def("refuse_other", &PyDistributed::RefuseOther)
       .def("reserve", &PyDistributed::Reserve, "items"_a)
       .def("compact", &PyDistributed::Compact)
+      .def("search", &PyDistributed::Search, "query"_a, "limit"_a.none(), "keys"_a, "values"_a,
+           nb::sig("def search(self, query: str, limit: int | None, keys: bool, values: bool) -> "
+                   "tuple"))
+      .def("erase_where", &PyDistributed::EraseWhere, "query"_a)
+      .def("update_where", &PyDistributed::UpdateWhere, "query"_a, "values"_a,
+           nb::sig("def update_where(self, query: str, values: object) -> int"))
+      .def("snapshot", &PyDistributed::Snapshot, "folder"_a)
       .def("for_each", &PyDistributed::ForEach, "visit"_a, "rows"_a)
       .def("stats", &PyDistributed::Stats)
       .def("exchanged", &PyDistributed::Exchanged)
       .def("close", &PyDistributed::Close);
-  const auto bind = [&](const char* name, bool creates, MakeStore make) {
+  const auto bind = [&](const char* name, bool creates, const MakeStore& make) {
     m.def(
         name,
         [=](const std::string& folder, const nb::object& exchange, const nb::dict& options,
@@ -211,6 +282,19 @@ void BindDistributed(nb::module_& m) {
          return DistributedStore::OpenOrCreate(folder, std::move(exchange), options.create,
                                                options.shards, options.open);
        });
+  m.def(
+      "restore_distributed",
+      [](const std::string& snapshot, const std::string& folder, const nb::object& exchange,
+         const nb::dict& given, double nccl_seconds) {
+        return Make(
+            [&](const std::string& path, std::unique_ptr<Exchange> ranks, const Options& options) {
+              return DistributedStore::Restore(snapshot, path, std::move(ranks), options.open,
+                                               options.shards);
+            },
+            false, folder, exchange, given, nccl_seconds);
+      },
+      "snapshot"_a, "folder"_a, "exchange"_a, "options"_a, "nccl_seconds"_a,
+      nb::rv_policy::take_ownership);
   m.attr("NCCL") = nb::bool_(kHasNccl);
 }
 

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
+#include <string>
 
 #include "gpmstore/distributed_store.h"
 #include "python/src/batch_arrays.h"
@@ -37,9 +37,17 @@ class PyDistributed {
                                    Element element, nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
   /// Takes part in a batch which this rank can't make: the others' call throws kInvalidArgument.
-  void Refuse();
+  void RefuseBatch();
+  /// The same of any other collective call.
+  void RefuseOther();
   void Reserve(std::uint64_t items);
   void Compact();
+  /// @param query as ParseQuery has it @return as PyStore::Search
+  nb::tuple Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
+                   bool values);
+  std::uint64_t EraseWhere(const std::string& query);
+  std::uint64_t UpdateWhere(const std::string& query, const nb::object& values);
+  nb::dict Snapshot(const std::string& folder);
   bool ForEach(const nb::callable& visit, std::size_t rows);
   nb::dict Stats();
   nb::dict Exchanged();
@@ -52,8 +60,9 @@ class PyDistributed {
   /// The same of one that the other ranks make too.
   template <class Call>
   auto Collective(const Call& call);
+  Query QueryOf(const std::string& text);
 
-  std::mutex one_call_;
+  std::atomic<bool> in_call_ = false;
   DistributedStore store_;
   std::atomic<bool> closed_ = false;
   std::atomic<std::uint64_t> calls_ = 0;

@@ -8,6 +8,7 @@
 
 #include "python/src/calls.h"
 #include "python/src/convert.h"
+#include "python/src/queries.h"
 
 namespace gpm::python {
 namespace {
@@ -173,7 +174,7 @@ void PyStore::Compact() {
 }
 
 nb::dict PyStore::Snapshot(const std::string& path, const std::string& base, bool track_changes) {
-  const SnapshotResult result = WithoutGil([&] {
+  return DictOf(WithoutGil([&] {
     const Use use(gate_, "the store");
     if (shards_ == 0) {
       return OnePool("snapshot").Snapshot(path, {.base = base, .track_changes = track_changes});
@@ -184,14 +185,7 @@ nb::dict PyStore::Snapshot(const std::string& path, const std::string& base, boo
                   "base");
     }
     return std::get<ShardedStore>(store_).Snapshot(path);
-  });
-  nb::dict dict;
-  dict["items"] = result.items;
-  dict["written"] = result.written;
-  dict["bytes"] = result.bytes;
-  dict["pause_seconds"] = result.pause_seconds;
-  dict["seconds"] = result.seconds;
-  return dict;
+  }));
 }
 
 nb::object PyStore::RefreshCache() {
@@ -227,17 +221,13 @@ Query PyStore::QueryOf(const std::string& text) {
 
 nb::tuple PyStore::Search(const std::string& query, std::optional<std::uint64_t> limit, bool keys,
                           bool values) {
-  SearchResult result = WithoutGil([&] {
+  const SearchOptions options = SearchOptionsOf(limit, keys, values);
+  const SearchResult result = WithoutGil([&] {
     const Use use(gate_, "the store");
-    SearchOptions options{.keys = keys, .values = values};
-    if (limit) options.limit = *limit;
     const Query one = QueryOf(query);
     return OnStore([&](auto& store) { return store.Search({&one, 1}, options); });
   });
-  const std::size_t rows = result.keys.size() / key_size_;
-  return nb::make_tuple(result.counts[0],
-                        keys ? NewNumPyArray(result.keys, rows, key_size_ == 8) : nb::none(),
-                        values ? NewNumPyArray(result.values, rows, false) : nb::none());
+  return MatchesOf(result, options, key_size_);
 }
 
 std::uint64_t PyStore::SearchMany(const std::vector<std::string>& attributes, nb::handle bounds,
@@ -292,33 +282,7 @@ auto PyStore::Visit(const char* what, const Call& call) {
 }
 
 std::uint64_t PyStore::UpdateWhere(const std::string& query, const nb::object& values) {
-  if (nb::isinstance<nb::bytes>(values)) {
-    const nb::bytes bytes = nb::borrow<nb::bytes>(values);
-    CheckBytes("values", bytes.size(), value_size_);
-    const std::span<const std::byte> row = BytesOf(bytes);
-    return WithoutGil([&] {
-      const Use use(gate_, "the store");
-      return OnStore([&](auto& store) {
-        return store.UpdateWhere(QueryOf(query), [&](auto, std::span<std::byte> value) {
-          std::copy(row.begin(), row.end(), value.begin());
-        });
-      });
-    });
-  }
-  const auto edit = [&](std::span<const std::byte> keys, std::span<std::byte> rows) {
-    const nb::gil_scoped_acquire gil;
-    const std::size_t n = keys.size() / key_size_;
-    const nb::object edited = NewNumPyArray(rows, n, false);
-    const nb::object given = values(NewNumPyArray(keys, n, key_size_ == 8), edited);
-    const Array made(given.is_none() ? edited : given, {.name = "values"});
-    made.CheckRows(n, value_size_, "the bytes of a value");
-    if (made.on_device()) {
-      throw Error(ErrorCode::kUnsupported,
-                  "values: the function's array is in the memory of a GPU; copy it to host memory");
-    }
-    const auto bytes = made.As<const std::byte>();
-    std::copy(bytes.begin(), bytes.end(), rows.begin());
-  };
+  const Store::RowsEditor edit = EditorOf(values, key_size_, value_size_);
   return Visit("update_where", [&] {
     return OnStore([&](auto& store) { return store.UpdateRowsWhere(QueryOf(query), edit); });
   });

@@ -1,5 +1,6 @@
 """What the tests share: a folder for pools, a seed that is printed, keys, values, and a model."""
 
+import importlib.util
 import os
 import random
 import shutil
@@ -11,6 +12,15 @@ import pytest
 from gpmstore import Op, Result
 
 EXECUTOR = os.environ.get("GPM_TEST_EXECUTOR") or "cpu"  # of the tests that do not need cpu
+NO_TORCH = "torch is not installed"
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+@pytest.fixture(params=["pipes", pytest.param("torch", marks=pytest.mark.skipif(
+    not HAS_TORCH, reason=NO_TORCH))])
+def kind(request):
+    """What joins ranks (ranks.run)."""
+    return request.param
 
 
 @pytest.fixture

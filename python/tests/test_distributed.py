@@ -1,6 +1,5 @@
 """Stores that several processes have open together."""
 
-import importlib.util
 import os
 import pathlib
 import signal
@@ -16,7 +15,7 @@ import gpmstore
 from gpmstore import Op, distributed
 
 import ranks
-from conftest import applied, make_keys, make_values
+from conftest import HAS_TORCH, NO_TORCH, applied, make_keys, make_values
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples/ranks/count.py")
@@ -25,14 +24,6 @@ import count
 
 VALUE_SIZE = 32
 KEYS = make_keys(200)
-NO_TORCH = "torch is not installed"
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-
-
-@pytest.fixture(params=["pipes", pytest.param("torch", marks=pytest.mark.skipif(
-    not HAS_TORCH, reason=NO_TORCH))])
-def kind(request):
-    return request.param
 
 
 def opened(exchange, folder, shards=5, **options):
