@@ -16,6 +16,7 @@
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/report.h"
+#include "bench/scale_bounds.h"
 #include "bench/scale_rank.h"
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
@@ -110,6 +111,31 @@ json Row(const ScaleWork& work, std::uint32_t of, double operations,
   return row;
 }
 
+/// What bounds so many ranks: of the one that is slowest at it.
+json MeasureBounds(const ScaleArguments& arguments, std::uint32_t ranks) {
+  ShowProgress(fmt::format("bounds of {} ranks", ranks));
+  StartLine start(ranks);
+  std::vector<std::unique_ptr<Exchange>> exchanges = MakeExchanges(arguments, ranks, &start);
+  ScaleBoundsOfRank::Inboxes inboxes(ranks);
+  std::vector<std::unique_ptr<ScaleBoundsOfRank>> all(ranks);
+  std::vector<ScaleBounds> measured(ranks);
+  OnAll(ranks, &start, [&](std::uint32_t i) {
+    all[i] = std::make_unique<ScaleBoundsOfRank>(arguments, i, ranks, std::move(exchanges[i]),
+                                                 &start, &inboxes);
+    measured[i] = all[i]->Measure();
+  });
+  OnAll(ranks, &start, [&](std::uint32_t i) { all[i].reset(); });
+  ScaleBounds slowest = measured.front();
+  for (const ScaleBounds& rank : measured) {
+    for (double ScaleBounds::*rate :
+         {&ScaleBounds::copy, &ScaleBounds::to_others, &ScaleBounds::from_host,
+          &ScaleBounds::to_host, &ScaleBounds::multisplit, &ScaleBounds::exchange}) {
+      slowest.*rate = std::min(slowest.*rate, rank.*rate);
+    }
+  }
+  return ToJson(slowest, ranks);
+}
+
 /// A store of so many ranks, each a thread, that is there for this alone.
 /// @param of how many ranks; 0: a Store
 void MeasureRanks(const ScaleArguments& arguments, std::uint32_t of, json* report) {
@@ -161,6 +187,24 @@ void Print(const json& report) {
     }
     fmt::print("\n");
   }
+  fmt::print(
+      "\nWhat bounds it, with all ranks at once, in GB/s of each: copies in its own memory (read "
+      "and "
+      "written), to the\nothers, and over the link to the host; a multisplit of such a batch (read "
+      "and written), and an exchange.\n\n{:>7}{:>9}{:>11}{:>11}{:>9}{:>22}{:>22}\n",
+      "ranks", "copy", "to others", "from host", "to host", "multisplit (of copy)",
+      "exchange (of copies)");
+  for (const json& row : report.at("bounds")) {
+    const auto rate = [&](const char* what) { return row.at(what).get<double>(); };
+    const auto share = [&](const char* what, const char* of) {
+      return rate(of) > 0 ? rate(what) / rate(of) : 0;
+    };
+    fmt::print("{:>7}{:>9.1f}{:>11.1f}{:>11.1f}{:>9.1f}{:>15.1f} ({:.2f}){:>15.1f} ({:.2f})\n",
+               row.at("ranks").get<unsigned>(), rate("copy_gb_s"), rate("to_others_gb_s"),
+               rate("from_host_gb_s"), rate("to_host_gb_s"), rate("multisplit_gb_s"),
+               share("multisplit_gb_s", "copy_gb_s"), rate("exchange_gb_s"),
+               share("exchange_gb_s", "to_others_gb_s"));
+  }
 }
 
 void Run(ScaleArguments& arguments) {
@@ -178,7 +222,8 @@ void Run(ScaleArguments& arguments) {
                  {"records", arguments.records}, {"batch", arguments.batch},
                  {"strong", arguments.strong},   {"devices", arguments.devices},
                  {"memory", arguments.memory},   {"exchange", arguments.exchange},
-                 {"seed", arguments.seed},       {"rows", json::array()}};
+                 {"seed", arguments.seed},       {"rows", json::array()},
+                 {"bounds", json::array()}};
   const auto remove = [&] {
     std::error_code ignored;
     std::filesystem::remove_all(arguments.folder, ignored);
@@ -186,6 +231,7 @@ void Run(ScaleArguments& arguments) {
   for (const std::uint32_t ranks : arguments.ranks) {
     try {
       MeasureRanks(arguments, ranks, &report);
+      if (ranks > 0) report["bounds"].push_back(MeasureBounds(arguments, ranks));
     } catch (...) {
       remove();
       throw;

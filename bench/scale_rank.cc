@@ -24,8 +24,7 @@ ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::u
                      std::unique_ptr<Exchange> exchange, StartLine* start)
     : arguments_(arguments),
       records_(arguments.strong ? arguments.records : arguments.records * ranks),
-      batch_(arguments.strong ? std::max<std::uint64_t>(arguments.batch / ranks, 1)
-                              : arguments.batch),
+      batch_(arguments.BatchOf(ranks)),
       rank_(rank),
       ranks_(ranks),
       start_(*start),

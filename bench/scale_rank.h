@@ -1,6 +1,7 @@
 #ifndef GPM_BENCH_SCALE_RANK_H_
 #define GPM_BENCH_SCALE_RANK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -30,6 +31,10 @@ struct ScaleArguments {
   std::uint64_t seed = 1;
   std::string json;
 
+  /// Operations of a rank's part.
+  std::uint64_t BatchOf(std::uint32_t of_ranks) const {
+    return strong ? std::max<std::uint64_t>(batch / of_ranks, 1) : batch;
+  }
   int DeviceOf(std::uint32_t rank) const {
     return devices.empty() ? 0 : devices[rank % devices.size()];
   }

@@ -5,7 +5,8 @@
 #   scripts/gpu.sh BUILD_DIR OUT_DIR PHASE...     phases: tests, forced_pmem, sanitizer,
 #                                                 kills, stress, stress_sanitizer, replay, speed,
 #                                                 pair, user, middle, host_arrays, large, elastic,
-#                                                 search, python, embedding, applications;
+#                                                 search, python, embedding, applications,
+#                                                 several;
 #                                                 stress_begin and stress_end, for a stress that
 #                                                 goes on between two calls (the first:
 #                                                 stress_begin beside; the second: stress_end, ...)
@@ -35,7 +36,8 @@ gpu_tests=(cuda_test cuda_streams_test cuda_queues_test cuda_compose_test cuda_c
   cuda_grouping_test cuda_search_test search_test export_test capacity_test store_test
   row_operations_test space_test draining_test
   composed_growth_test snapshot_test snapshot_schedule_test recovery_test model_test
-  cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test)
+  cache_test fault_test failure_test kill_test typed_store_test profiler_test ycsb_test
+  cuda_splitter_test cuda_shard_test shard_test memory_nodes_test peers_test cli_test)
 
 phase_tests() {
   run device_view_example "$build/examples/device_view/device_view"
@@ -239,6 +241,20 @@ phase_elastic() { # loading from empty, and back
 
 phase_search() { # by attributes, with and without an index
   bench search search
+}
+
+phase_several() { # on a machine of several GPUs: the tests that use more than one, and what they gain
+  local name exchange exchanges=(threads)
+  if [ -x "$build/tests/nccl_test" ]; then exchanges+=(nccl); fi
+  for name in cuda_splitter_test cuda_shard_test shard_test "${exchanges[@]:1}"; do
+    run "$name" timeout 300 "$build/tests/${name/#nccl/nccl_test}"
+  done
+  for exchange in "${exchanges[@]}"; do
+    bench "scale-$exchange" scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 \
+      --exchange "$exchange" --ranks 0,1,2,4
+  done
+  bench scale-strong scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 --strong --ranks 1,2,4
+  bench scale-host scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 --memory host --ranks 0,1,2,4
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader

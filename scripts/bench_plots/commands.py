@@ -169,6 +169,48 @@ def plot_elastic(report):
     return figure
 
 
+def plot_scale(report):
+    """Throughput over ranks, beside as many stores as there are ranks; where the time of the most
+    ranks goes; and what bounds it."""
+    rows = report["rows"]
+    ranks = unique(row["ranks"] for row in rows)
+    works = unique(row["work"] for row in rows)
+    most = [row for row in rows if row["ranks"] == max(ranks) and "split_ms" in row]
+    figure, (by_ranks, by_phase, bounds) = plt.subplots(1, 3, figsize=(16, 4.2),
+                                                        layout="constrained")
+    for i, work in enumerate(works):
+        line = {row["ranks"]: row["mops"] for row in rows if row["work"] == work}
+        through = {n: mops for n, mops in line.items() if n > 0}
+        by_ranks.plot(through.keys(), through.values(), marker=MARKERS[i], color=f"C{i}",
+                      label=work)
+        if 0 in line and through:
+            by_ranks.plot([1, max(through)], [line[0], line[0] * max(through)], color=f"C{i}",
+                          linewidth=0.8, linestyle="--")
+    by_ranks.set(xlabel="ranks (dashed: as many stores)", ylabel=MOPS, ylim=(0, None),
+                 xticks=[n for n in ranks if n > 0])
+    by_ranks.legend(fontsize=8)
+    end = [0.0] * len(most)
+    for phase in ("split", "send", "local", "return"):
+        times = [row[f"{phase}_ms"] for row in most]
+        by_phase.barh(range(len(most)), times, left=end, label=phase)
+        end = [a + b for a, b in zip(end, times)]
+    by_phase.set_yticks(range(len(most)), [row["work"] for row in most])
+    by_phase.set(xlabel="ms of a batch", title=f"{max(ranks)} ranks")
+    by_phase.legend(fontsize=8)
+    limits = report.get("bounds", [])
+    names = ["copy", "multisplit", "to_others", "exchange", "from_host", "to_host"]
+    if limits:
+        grouped_bars(bounds, [name.replace("_", " ") for name in names],
+                     [row["ranks"] for row in limits],
+                     lambda name, n: next(row[name.replace(" ", "_") + "_gb_s"] for row in limits
+                                          if row["ranks"] == n), "{} ranks".format)
+        bounds.tick_params(axis="x", labelsize=8)
+        bounds.legend(fontsize=8)
+    bounds.set(ylabel="GB/s of each rank")
+    figure.suptitle(title(report))
+    return figure
+
+
 def plot_sizes(report):
     rows = report["sizes"]
     if not rows:
@@ -295,6 +337,7 @@ PLOTS = {
               "cache_cost": plot_cost},
     "recovery": {"recovery": plot_recovery},
     "elastic": {"elastic": plot_elastic},
+    "scale": {"scale": plot_scale},
     "peers": {"peers": plot_contest},
     "roofline": {"roofline": plot_roofline},
     "cpu": {"cpu": plot_cpu},
