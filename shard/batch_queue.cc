@@ -5,7 +5,6 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/home_process.h"
 #include "engine/ticket.h"
 
 namespace gpm {
@@ -30,8 +29,8 @@ class BatchQueue::FlightTicket final : public Ticket::State {
   const std::shared_future<void> ended_;
 };
 
-BatchQueue::BatchQueue(ShardSet& set, std::shared_ptr<Log> log, CarryOut carry_out)
-    : set_(set), log_(std::move(log)), carry_out_(std::move(carry_out)) {}
+BatchQueue::BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log)
+    : process_(process), log_(std::move(log)) {}
 
 BatchQueue::~BatchQueue() {
   {
@@ -63,10 +62,10 @@ class BatchQueue::Place {
   BatchQueue& queue_;
 };
 
-Ticket BatchQueue::Begin(const Batch& batch) {
+Ticket BatchQueue::Begin(const std::function<CarryOut()>& divide) {
   const Place place(*this);
-  Flight flight{std::make_unique<DividedBatch>(set_, batch), {}};
-  auto state = std::make_unique<FlightTicket>(set_.process(), log_, flight.ended.get_future());
+  Flight flight{divide(), {}};
+  auto state = std::make_unique<FlightTicket>(process_, log_, flight.ended.get_future());
   MutexLock lock(mutex_);
   if (HasThread()) {
     flights_.push_back(std::move(flight));
@@ -104,11 +103,11 @@ void BatchQueue::Work() {
 void BatchQueue::Finish(Flight& flight) noexcept {
   std::exception_ptr error;
   try {
-    carry_out_(*flight.batch);
+    flight.carry_out();
   } catch (...) {
     error = std::current_exception();
   }
-  flight.batch.reset();  // which waits for what a GPU still does after an error
+  flight.carry_out = nullptr;  // which waits for what a GPU still does after an error
   if (error) {
     flight.ended.set_exception(error);
   } else {

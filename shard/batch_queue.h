@@ -9,15 +9,15 @@
 #include <memory>
 #include <thread>
 
+#include "engine/home_process.h"
 #include "engine/log.h"
 #include "gpmstore/store.h"
 #include "pm/mutex.h"
-#include "shard/divided_batch.h"
 
 namespace gpm {
 
-/// Batches in flight over several shards. A thread of the queue carries them out, while who begins
-/// the next one divides it.
+/// Batches in flight over several shards, or ranks. A thread of the queue carries them out, while
+/// who begins the next one divides it.
 ///
 /// Thread safety: any thread, but for destruction. A ticket may outlive the queue.
 ///
@@ -31,26 +31,26 @@ class BatchQueue {
   /// One that is carried out, and one that is divided meanwhile.
   static constexpr std::uint64_t kMost = 2;
 
-  using CarryOut = std::function<void(DividedBatch& batch)>;
+  /// Carries out a batch, which it holds.
+  using CarryOut = std::function<void()>;
   /// @param log who waits for a batch tells it what was added
-  /// @param carry_out what the thread does with each batch
-  BatchQueue(ShardSet& set, std::shared_ptr<Log> log, CarryOut carry_out);
+  BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log);
   ~BatchQueue();  ///< carries out what has begun. REQUIRES: not in a child of the process
   BatchQueue(const BatchQueue&) = delete;
   BatchQueue& operator=(const BatchQueue&) = delete;
 
   /// Divides a batch, and leaves it to the thread; waits before where kMost are in flight. Where no
   /// thread can be had, the batch is carried out before this returns.
-  /// @param batch as of DividedBatch; its arrays stay until the ticket was waited for
-  /// @throws what dividing throws, with nothing applied; what carrying out throws, the ticket does
-  Ticket Begin(const Batch& batch);
+  /// @param divide what it returns is destroyed when it was carried out
+  /// @throws what `divide` throws, with nothing applied; what carrying out throws, the ticket does
+  Ticket Begin(const std::function<CarryOut()>& divide);
 
   /// Waits until the batches that began before have ended.
   void Await();
 
  private:
   struct Flight {
-    std::unique_ptr<DividedBatch> batch;
+    CarryOut carry_out;
     std::promise<void> ended;
   };
   class FlightTicket;
@@ -58,11 +58,10 @@ class BatchQueue {
 
   bool HasThread() GPM_REQUIRES(mutex_);  ///< starts it, if it can
   void Work();                            ///< the thread's
-  void Finish(Flight& flight) noexcept;
+  static void Finish(Flight& flight) noexcept;
 
-  ShardSet& set_;
+  const HomeProcess process_;
   const std::shared_ptr<Log> log_;
-  const CarryOut carry_out_;
   Mutex mutex_;
   std::condition_variable changed_;  ///< when what follows does
   /// Which the thread is to carry out; the first one stays here until it has ended.

@@ -7,6 +7,9 @@
 #include <vector>
 
 #include "engine/home_process.h"
+#include "engine/log.h"
+#include "pm/gpu_host.h"
+#include "shard/batch_queue.h"
 #include "shard/collective.h"
 #include "shard/collective_search.h"
 #include "shard/folder.h"
@@ -71,11 +74,13 @@ class DistributedStore::Impl {
     collective_ =
         std::make_unique<Collective>(*exchange_, set_->partition(), set_->key_size(),
                                      set_->value_size(), *threads_, set_->device(set_->first()));
+    in_flight_ = std::make_unique<BatchQueue>(process_, std::make_shared<Log>(nullptr));
   }
   /// In a child of the process, its threads do not run, and can't be joined; what joins the ranks,
   /// and what is on a GPU, is the parent's.
   ~Impl() {
     if (process_.IsThis()) return;
+    static_cast<void>(in_flight_.release());
     static_cast<void>(collective_.release());
     static_cast<void>(threads_.release());
     static_cast<void>(exchange_.release());
@@ -84,12 +89,21 @@ class DistributedStore::Impl {
   Impl& operator=(const Impl&) = delete;
 
   const HomeProcess& process() const { return process_; }
+  BatchQueue& in_flight() { return *in_flight_; }
   Exchange& exchange() { return *exchange_; }
   ShardSet& set() { return *set_; }
   const Manifest& manifest() const { return manifest_; }
   Collective& collective() { return *collective_; }
   std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
     return collective_->Apply(mine, [&](const Batch& batch) { set_->Run(batch, call); });
+  }
+  Ticket Begin(const Batch& mine) {
+    return in_flight_->Begin([&] {
+      return [this, mine] {
+        if (const int device = set_->device(set_->first()); device >= 0) UseGpu(device);
+        Run(mine, ApplyTo);
+      };
+    });
   }
   template <class Work>
   void ForEachShard(const Work& work) {
@@ -108,6 +122,7 @@ class DistributedStore::Impl {
   Manifest manifest_;
   std::optional<ShardSet> set_;
   std::unique_ptr<Collective> collective_;
+  std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others
 };
 
 DistributedStore::DistributedStore() noexcept = default;
@@ -183,6 +198,12 @@ DistributedStore::Impl& DistributedStore::Opened() const {
   return *impl_;
 }
 
+DistributedStore::Impl& DistributedStore::Idle() const {
+  Impl& impl = Opened();
+  impl.in_flight().Await();
+  return impl;
+}
+
 std::uint32_t DistributedStore::rank() const { return Opened().exchange().rank(); }
 std::uint32_t DistributedStore::ranks() const { return Opened().exchange().ranks(); }
 std::uint32_t DistributedStore::shards() const { return Opened().set().partition().shards; }
@@ -193,17 +214,27 @@ const std::vector<Attribute>& DistributedStore::attributes() const {
   return set.store(set.first()).attributes();
 }
 
-std::uint64_t DistributedStore::Apply(const Batch& mine) { return Opened().Run(mine, ApplyTo); }
+std::uint64_t DistributedStore::Apply(const Batch& mine) { return Idle().Run(mine, ApplyTo); }
+
+Ticket DistributedStore::ApplyAsync(const Batch& mine) {
+  Impl& impl = Opened();
+  if (!impl.exchange().AnyThread()) {
+    throw Error(ErrorCode::kUnsupported,
+                "batches in flight: only the thread that made the exchange may use it; MPI takes "
+                "others from MPI_Init_thread's level MPI_THREAD_SERIALIZED on");
+  }
+  return impl.Begin(mine);
+}
 
 std::uint64_t DistributedStore::BulkLoad(std::span<const std::byte> keys,
                                          std::span<const std::byte> values,
                                          std::span<Result> results) {
-  return Opened().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                      BulkLoadInto);
+  return Idle().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
+                    BulkLoadInto);
 }
 
 void DistributedStore::Reserve(std::uint64_t items) {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   Together(impl.exchange(), [&] {
     impl.set().ForAll([&](std::uint32_t shard) {
       impl.set().store(shard).Reserve(ShareOfItems(items, shards()));
@@ -212,19 +243,19 @@ void DistributedStore::Reserve(std::uint64_t items) {
 }
 
 void DistributedStore::Compact() {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   Together(impl.exchange(), [&] {
     impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
   });
 }
 
 SearchResult DistributedStore::Search(std::span<const Query> mine, const SearchOptions& options) {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   return SearchTogether(impl.exchange(), impl.set(), mine, options);
 }
 
 std::uint64_t DistributedStore::EraseWhere(const Query& query) {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
     return impl.set().SumAtOnce([&](Store& store) { return store.EraseWhere(query); });
   });
@@ -232,21 +263,21 @@ std::uint64_t DistributedStore::EraseWhere(const Query& query) {
 
 std::uint64_t DistributedStore::UpdateRowsWhere(const Query& query,
                                                 const Store::RowsEditor& change) {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
     return impl.set().SumInTurn([&](Store& store) { return store.UpdateRowsWhere(query, change); });
   });
 }
 
 std::uint64_t DistributedStore::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
     return impl.set().SumInTurn([&](Store& store) { return store.UpdateWhere(query, change); });
   });
 }
 
 SnapshotResult DistributedStore::Snapshot(const std::string& path) {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   Exchange& exchange = impl.exchange();
   ShardSet& set = impl.set();
   std::optional<ShardFolder> folder;  // of rank 0, for all
@@ -275,13 +306,13 @@ SnapshotResult DistributedStore::Snapshot(const std::string& path) {
 }
 
 StoreStats DistributedStore::Stats() const {
-  Impl& impl = Opened();
+  Impl& impl = Idle();
   std::vector<StoreStats> stats;
   impl.ForEachShard([&](std::uint32_t i) { stats.push_back(impl.set().store(i).Stats()); });
   return SumStats(stats);
 }
 
-ExchangeStats DistributedStore::Exchanged() const { return Opened().collective().stats(); }
+ExchangeStats DistributedStore::Exchanged() const { return Idle().collective().stats(); }
 
 void DistributedStore::ForEach(const Store::Visitor& visit) {
   ForEachUntil([&](auto key, auto value) {
@@ -291,7 +322,7 @@ void DistributedStore::ForEach(const Store::Visitor& visit) {
 }
 
 bool DistributedStore::ForEachUntil(const Store::StoppableVisitor& visit) {
-  ShardSet& set = Opened().set();
+  ShardSet& set = Idle().set();
   for (std::uint32_t i = set.first(); i < set.first() + set.count(); ++i) {
     if (!set.InShard(i, [&](Store& store) { return store.ForEach(visit); })) return false;
   }
@@ -302,6 +333,7 @@ void DistributedStore::Close() {
   if (impl_ == nullptr) return;
   const std::unique_ptr<Impl> impl = std::move(impl_);
   if (!impl->process().IsThis()) return;
+  impl->in_flight().Await();
   impl->set().ForAll([&](std::uint32_t i) { impl->set().store(i).Close(); });
 }
 

@@ -42,6 +42,10 @@ class MpiExchange final : public Exchange {
 
   std::uint32_t rank() const override { return rank_; }
   std::uint32_t ranks() const override { return ranks_; }
+  bool AnyThread() const override {
+    int level = MPI_THREAD_SINGLE;
+    return MPI_Query_thread(&level) == MPI_SUCCESS && level >= MPI_THREAD_SERIALIZED;
+  }
 
   void AllToAll(Send send, Receive receive) override {
     if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);

@@ -65,6 +65,7 @@ class NcclExchange final : public Exchange {
 
   std::uint32_t rank() const override { return host_->rank(); }
   std::uint32_t ranks() const override { return host_->ranks(); }
+  bool AnyThread() const override { return host_->AnyThread(); }
 
   void AllToAll(Send send, Receive receive) override {
     RequireUse();

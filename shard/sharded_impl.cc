@@ -7,6 +7,7 @@
 
 #include "engine/store_impl.h"
 #include "shard/create.h"
+#include "shard/divided_batch.h"
 #include "shard/options.h"
 
 namespace gpm {
@@ -56,7 +57,7 @@ ShardedStore::Impl::Impl(const std::string& path, const OpenOptions& open,
         return Store::Open(pool, ShareOf(open, options, shard, shards));
       });
   folder_.RemoveOthers();
-  MakeQueue();
+  in_flight_ = std::make_unique<BatchQueue>(set_->process(), log_);
 }
 
 ShardedStore::Impl::Impl(const std::string& path, std::uint32_t shards,
@@ -71,7 +72,7 @@ ShardedStore::Impl::Impl(const std::string& path, std::uint32_t shards,
     manifest.generation = 1;
     set_ = MakeShards(folder_, shards, open, &manifest, make);
     folder_.SetManifest(manifest);
-    MakeQueue();
+    in_flight_ = std::make_unique<BatchQueue>(set_->process(), log_);
   } catch (...) {
     set_.reset();
     folder_.Abandon();
@@ -84,10 +85,13 @@ ShardedStore::Impl::~Impl() {
   if (!set_->process().IsThis()) static_cast<void>(in_flight_.release());
 }
 
-void ShardedStore::Impl::MakeQueue() {
-  in_flight_ = std::make_unique<BatchQueue>(*set_, log_, [this](DividedBatch& batch) {
-    const Beside beside = Beside::InFlight(*this);
-    batch.CarryOut(ApplyTo);
+Ticket ShardedStore::Impl::Begin(const Batch& batch) {
+  return in_flight_->Begin([&] {
+    auto divided = std::make_shared<DividedBatch>(*set_, batch);
+    return [this, divided = std::move(divided)] {
+      const Beside beside = Beside::InFlight(*this);
+      divided->CarryOut(ApplyTo);
+    };
   });
 }
 

@@ -98,9 +98,10 @@ class ShardedStore::Impl {
   std::uint32_t shards() const { return folder_.manifest().shards(); }
   const std::shared_ptr<ExportGate>& exports() const { return exports_; }
 
- private:
-  void MakeQueue();
+  /// A batch that is valid, of several shards; its arrays stay until the ticket was waited for.
+  Ticket Begin(const Batch& batch);
 
+ private:
   // First: where there is no memory for it, there is nothing yet that has to be removed.
   const std::shared_ptr<ExportGate> exports_ = std::make_shared<ExportGate>();
   const std::shared_ptr<Log> log_;

@@ -151,7 +151,7 @@ Ticket ShardedStore::ApplyAsync(const Batch& batch) {
   ShardSet& set = impl.set();
   if (set.count() == 1) return set.store(set.first()).ApplyAsync(batch);
   set.Validate(batch);
-  return batch.results.empty() ? Ticket() : impl.in_flight().Begin(batch);
+  return batch.results.empty() ? Ticket() : impl.Begin(batch);
 }
 
 std::uint64_t ShardedStore::Find(std::span<const std::byte> keys, std::span<std::byte> found,

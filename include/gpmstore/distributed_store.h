@@ -105,6 +105,12 @@ class DistributedStore {
   ///         (an array in GPU memory, which some rank can't take): nothing was applied; kIo
   ///         (Exchange), and as Store::Apply
   std::uint64_t Apply(const Batch& mine);
+  /// Collective: Apply, by a thread of this rank's, one batch after the other: two are in flight at
+  /// most, and a third one waits. What is called later comes behind it, on all ranks; another rank
+  /// may take part by Apply. Results are the ticket's wait away: it throws what Apply would.
+  /// @param mine its arrays stay as they are until the ticket was waited for
+  /// @throws Error(kUnsupported) the exchange takes one thread alone (Exchange::AnyThread)
+  [[nodiscard]] Ticket ApplyAsync(const Batch& mine);
   /// Collective: Store::BulkLoad of all parts. @return and throws as Apply
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
                          std::span<Result> results);
@@ -136,7 +142,7 @@ class DistributedStore {
   /// ranks
   SnapshotResult Snapshot(const std::string& folder);
 
-  /// Of this rank's shards.
+  /// Of this rank's shards, behind batches in flight.
   StoreStats Stats() const;
   ExchangeStats Exchanged() const;
   /// Calls `visit` for the items of this rank's shards. Not beside a collective call.
@@ -147,7 +153,8 @@ class DistributedStore {
     return ForEachUntil(std::ref(visit));
   }
 
-  /// Closes this rank's shards, and leaves the exchange: what the others call then throws.
+  /// Ends batches in flight, closes this rank's shards, and leaves the exchange: what the others
+  /// call then throws.
   /// @throws as Store::Close
   void Close();
 
@@ -160,6 +167,7 @@ class DistributedStore {
                                       const Make& make);
   explicit DistributedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
+  Impl& Idle() const;  ///< the same, when batches in flight have ended
   bool ForEachUntil(const Store::StoppableVisitor& visit);
   std::unique_ptr<Impl> impl_;
 };

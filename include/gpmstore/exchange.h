@@ -34,6 +34,9 @@ class Exchange {
   virtual std::uint32_t rank() const = 0;   ///< of the caller, from 0
   virtual std::uint32_t ranks() const = 0;  ///< in all
 
+  /// Whether any thread of this rank may use it, one at a time, or the one that made it alone.
+  virtual bool AnyThread() const { return true; }
+
   /// All to all: every rank i gets what send[i] says, and what it sends here goes to receive[i].
   /// Returns when all that is for this rank is there, and what it sends may be changed.
   /// @param send, receive host memory, an array for each rank, the caller itself too; receive[i]

@@ -19,7 +19,9 @@ namespace gpm {
 ///
 /// @param communicator is duplicated: what else is sent over it does not matter. All its ranks call
 ///        this. MPI is initialized, and not finalized while the exchange lives. Its threads' level
-///        has to allow that the thread which uses the exchange calls MPI.
+///        has to allow that the thread which uses the exchange calls MPI: for batches in flight
+///        (DistributedStore::ApplyAsync) that is another one, so MPI_THREAD_SERIALIZED, or MULTIPLE
+///        where the process calls MPI itself meanwhile.
 /// @throws Error kIo
 std::unique_ptr<Exchange> MakeMpiExchange(MPI_Comm communicator,
                                           std::chrono::milliseconds timeout = kExchangeTimeout);

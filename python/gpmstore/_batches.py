@@ -13,7 +13,8 @@ from ._items import Items, Rows, numpy_dtype
 
 
 class Calls(Rows):
-    """What calls of batches do with their arguments. Who waits gives `_run` as `begin`."""
+    """What calls of batches do with their arguments. Who waits gives `_run` as `begin`, and who
+    does not `_start`."""
 
     # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
     _observer: Callable[[str, int, float], None] | None = None
@@ -31,6 +32,21 @@ class Calls(Rows):
             observer(op.name.lower() if ops is None else "mixed", outcome.operations,
                      time.perf_counter() - began)
         return outcome
+
+    def _start(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
+               ops: Array = None, stream: Any = None, element: Element = Element.NONE,
+               initial: tuple[Any, ...] | None = None) -> Ticket[Any]:
+        done = None
+        if observer := self._observer:
+            name = op.name.lower() if ops is None else "mixed"
+
+            def done(seconds: float) -> None:
+                observer(name, outcome.operations, seconds)
+
+        began = time.perf_counter()
+        ticket = self._core.start(
+            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
+        return Ticket(ticket, outcome, self, done, began)
 
     def _bulk_load(self, keys: Array, values: Array, results: Array) -> Outcome:
         outcome = Outcome(self._room_for_results(keys, results))
@@ -203,21 +219,6 @@ class Batches(Calls, Items):
         It runs on the default stream.
         """
         return self._bulk_load(keys, values, results)
-
-    def _start(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
-               ops: Array = None, stream: Any = None, element: Element = Element.NONE,
-               initial: tuple[Any, ...] | None = None) -> Ticket[Any]:
-        done = None
-        if observer := self._observer:
-            name = op.name.lower() if ops is None else "mixed"
-
-            def done(seconds: float) -> None:
-                observer(name, outcome.operations, seconds)
-
-        began = time.perf_counter()
-        ticket = self._core.start(
-            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
-        return Ticket(ticket, outcome, self, done, began)
 
 
 def _arguments(op: Op, results: Array, keys: Array, values: Array, out: Array, ops: Array,

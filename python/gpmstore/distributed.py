@@ -15,7 +15,7 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from . import _core
-from ._batch import Array, Found, FoundOrInserted, Outcome
+from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
 from ._batches import Calls
 from ._core import Op
 from ._exchange import Exchange, TorchExchange
@@ -151,6 +151,56 @@ class DistributedStore(Calls, Queries):
               results: Array = None, dtype: Any = None, element: Any = None) -> Found:
         """Collective. Runs a batch of mixed kinds, as `Store.apply`."""
         return self._apply(self._run, ops, keys, values, out, results, dtype, None, element)
+
+    @_batch
+    def find_async(self, keys: Array, out: Array = None, *, results: Array = None,
+                   dtype: Any = None) -> Ticket[Found]:
+        """Collective. As `find`, without waiting: a thread of this rank's carries it out, and what
+        is called later comes behind it. Other ranks may take part by `find`. So of the calls below.
+        """
+        return self._find(self._start, keys, out, results, dtype, None)
+
+    @_batch
+    def insert_async(self, keys: Array, values: Array, *,
+                     results: Array = None) -> Ticket[Outcome]:
+        """Collective. As `insert`, without waiting."""
+        return self._write(self._start, Op.INSERT, keys, values, results, None)
+
+    @_batch
+    def update_async(self, keys: Array, values: Array, *,
+                     results: Array = None) -> Ticket[Outcome]:
+        """Collective. As `update`, without waiting."""
+        return self._write(self._start, Op.UPDATE, keys, values, results, None)
+
+    @_batch
+    def upsert_async(self, keys: Array, values: Array, *,
+                     results: Array = None) -> Ticket[Outcome]:
+        """Collective. As `upsert`, without waiting."""
+        return self._write(self._start, Op.UPSERT, keys, values, results, None)
+
+    @_batch
+    def erase_async(self, keys: Array, *, results: Array = None) -> Ticket[Outcome]:
+        """Collective. As `erase`, without waiting."""
+        return self._write(self._start, Op.ERASE, keys, None, results, None)
+
+    @_batch
+    def find_or_insert_async(self, keys: Array, initial: Initial | Array, out: Array = None, *,
+                             results: Array = None, dtype: Any = None) -> Ticket[FoundOrInserted]:
+        """Collective. As `find_or_insert`, without waiting."""
+        return self._find_or_insert(self._start, keys, initial, out, results, dtype, None)
+
+    @_batch
+    def accumulate_async(self, keys: Array, rows: Array, dtype: Any = None, *,
+                         results: Array = None) -> Ticket[Outcome]:
+        """Collective. As `accumulate`, without waiting."""
+        return self._accumulate(self._start, keys, rows, dtype, results, None)
+
+    @_batch
+    def apply_async(self, ops: Array, keys: Array, values: Array = None, out: Array = None, *,
+                    results: Array = None, dtype: Any = None,
+                    element: Any = None) -> Ticket[Found]:
+        """Collective. As `apply`, without waiting."""
+        return self._apply(self._start, ops, keys, values, out, results, dtype, None, element)
 
     @_batch
     def bulk_load(self, keys: Array, values: Array, *, results: Array = None) -> Outcome:

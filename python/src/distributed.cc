@@ -120,6 +120,39 @@ std::optional<std::uint64_t> PyDistributed::Run(Op op, nb::handle ops, nb::handl
   });
 }
 
+nb::object PyDistributed::Start(Op op, nb::handle ops, nb::handle keys, nb::handle values,
+                                nb::handle found, nb::handle results, std::uintptr_t stream,
+                                Element element, nb::handle initial) {
+  Arrays arrays({op, ops, keys, values, found, results, element, initial}, key_size_, value_size_,
+                executor_);
+  RequireDefaultStream(stream, executor_, "a distributed store");
+  nb::object made = nb::cast(new PyDistributedTicket(nb::find(this), std::move(arrays)),
+                             nb::rv_policy::take_ownership);
+  auto& ticket = *nb::inst_ptr<PyDistributedTicket>(made);
+  Collective([&] { ticket.ticket_ = store_.ApplyAsync(ticket.arrays_.batch()); });
+  return made;
+}
+
+PyDistributedTicket::~PyDistributedTicket() {
+  const nb::gil_scoped_release released;
+  ticket_ = Ticket();
+}
+
+bool PyDistributedTicket::Done() {
+  return WithoutGil([&] {
+    const std::unique_lock one_thread(mutex_, std::try_to_lock);
+    return one_thread && ticket_.Done();  // else somebody waits for it
+  });
+}
+
+std::optional<std::uint64_t> PyDistributedTicket::Wait() {
+  return WithoutGil([&] {
+    const std::unique_lock one_thread(mutex_);
+    ticket_.Wait();
+    return arrays_.CountNotOk();
+  });
+}
+
 std::optional<std::uint64_t> PyDistributed::BulkLoad(nb::handle keys, nb::handle values,
                                                      nb::handle results) {
   const Arrays arrays(Writes(Op::kInsert, keys, values, results), key_size_, value_size_,
@@ -230,6 +263,9 @@ void PyDistributed::Close() {
 }
 
 void BindDistributed(nb::module_& m) {
+  nb::class_<PyDistributedTicket>(m, "DistributedTicket")
+      .def("wait", &PyDistributedTicket::Wait)
+      .def("done", &PyDistributedTicket::Done);
   nb::class_<PyDistributed>(m, "DistributedStore")
       .def_prop_ro("rank", &PyDistributed::rank)
       .def_prop_ro("ranks", &PyDistributed::ranks)
@@ -243,6 +279,11 @@ void BindDistributed(nb::module_& m) {
            nb::sig("def run(self, op: Op, ops: object, keys: object, values: object, found: "
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> int | None"))
+      .def("start", &PyDistributed::Start, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
+           "found"_a.none(), "results"_a, "stream"_a, "element"_a, "initial"_a.none(),
+           nb::sig("def start(self, op: Op, ops: object, keys: object, values: object, found: "
+                   "object, results: object, stream: int, element: Element, initial: tuple | None"
+                   ") -> DistributedTicket"))
       .def("bulk_load", &PyDistributed::BulkLoad, "keys"_a, "values"_a, "results"_a)
       .def("refuse_batch", &PyDistributed::RefuseBatch)
       .def("refuse_other", &PyDistributed::RefuseOther)

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "gpmstore/distributed_store.h"
 #include "python/src/batch_arrays.h"
@@ -35,6 +37,9 @@ class PyDistributed {
   std::optional<std::uint64_t> Run(Op op, nb::handle ops, nb::handle keys, nb::handle values,
                                    nb::handle found, nb::handle results, std::uintptr_t stream,
                                    Element element, nb::handle initial);
+  /// Begins a batch. @return a PyDistributedTicket
+  nb::object Start(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
+                   nb::handle results, std::uintptr_t stream, Element element, nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
   /// Takes part in a batch which this rank can't make: the others' call throws kInvalidArgument.
   void RefuseBatch();
@@ -68,6 +73,25 @@ class PyDistributed {
   std::atomic<std::uint64_t> calls_ = 0;
   std::uint32_t rank_, ranks_, shards_, key_size_, value_size_;
   ExecutorKind executor_;
+};
+
+/// A batch in flight, with its arrays; keeps the store. Dropping it waits.
+/// Thread safety: any thread.
+class PyDistributedTicket {
+ public:
+  PyDistributedTicket(nb::object store, Arrays arrays)
+      : store_(std::move(store)), arrays_(std::move(arrays)) {}
+  ~PyDistributedTicket();
+  bool Done();
+  /// @return operations that were not OK; nothing where the results are in device memory
+  std::optional<std::uint64_t> Wait();
+
+ private:
+  friend class PyDistributed;
+  const nb::object store_;
+  Arrays arrays_;
+  std::mutex mutex_;
+  Ticket ticket_;
 };
 
 /// `create`, `open` and `open_or_create` of the module, and their class.

@@ -1,0 +1,200 @@
+// Batches in flight of a store that several ranks have open together.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <deque>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpmstore/distributed_store.h"
+#include "tests/distributed_test.h"
+#include "tests/fork.h"
+#include "tests/test_util.h"
+
+namespace gpm {
+namespace {
+
+using test::ErrorOf;
+using test::Model;
+using test::TestBatch;
+
+constexpr std::uint32_t kKeySize = 16;
+constexpr std::uint32_t kValueSize = 40;
+
+class DistributedAsyncTest : public test::DistributedTest {
+ protected:
+  DistributedAsyncTest() : DistributedTest({.key_size = kKeySize, .value_size = kValueSize}) {}
+
+  static TestBatch Inserts(std::uint64_t first, std::uint64_t count) {
+    TestBatch batch(kKeySize, kValueSize);
+    for (std::uint64_t i = first; i < first + count; ++i) batch.Add(Op::kInsert, i, i);
+    return batch;
+  }
+};
+
+TEST_F(DistributedAsyncTest, BatchesInFlightAreSequential) {
+  for (const std::uint32_t ranks : {1u, 2u, 3u}) {
+    SCOPED_TRACE(ranks);
+    std::mt19937_64 random(test::TestSeed() + ranks);
+    ExpectNoErrors(Open(NewPath(), ranks, 4, true));
+    constexpr int kBatches = 25;
+    std::vector<std::deque<TestBatch>> parts(ranks);  // of each rank
+    std::vector<std::vector<Batch>> batches(ranks);
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      for (int i = 0; i < kBatches; ++i) {
+        TestBatch& part = parts[rank].emplace_back(kKeySize, kValueSize);
+        for (std::uint64_t j = random() % 600; j > 0; --j) {
+          part.Add(static_cast<Op>(random() % kOpKinds), random() % 300, random());
+        }
+      }
+      for (TestBatch& part : parts[rank]) batches[rank].push_back(part.Mixed());
+    }
+    ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+      std::vector<Ticket> tickets;
+      std::mt19937_64 of_rank(rank);
+      for (const Batch& batch : batches[rank]) {
+        if (of_rank() % 4 == 0) {  // which the other ranks need not do
+          stores_[rank].Apply(batch);
+          continue;
+        }
+        tickets.push_back(stores_[rank].ApplyAsync(batch));
+        if (of_rank() % 4 == 0) tickets[of_rank() % tickets.size()].Wait();
+      }
+      for (auto ticket = tickets.rbegin(); ticket != tickets.rend(); ++ticket) {
+        ticket->Wait();
+        ticket->Wait();
+        EXPECT_TRUE(ticket->Done());
+      }
+    }));
+    Model model;
+    for (int i = 0; i < kBatches; ++i) {
+      for (std::uint32_t rank = 0; rank < ranks; ++rank) parts[rank][i].Compare(model);
+    }
+    const std::vector<Query> all = {{}};
+    ExpectNoErrors(OnAll(
+        [&](std::uint32_t rank) { EXPECT_EQ(stores_[rank].Search(all).counts[0], model.size()); }));
+  }
+}
+
+TEST_F(DistributedAsyncTest, CallsComeBehindWhatIsInFlight) {
+  ExpectNoErrors(Open(NewPath(), 2, 3, true));
+  std::vector<TestBatch> parts;
+  for (std::uint64_t rank = 0; rank < 2; ++rank) parts.push_back(Inserts(4000 * rank, 4000));
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    DistributedStore& store = stores_[rank];
+    Ticket ticket = store.ApplyAsync(parts[rank].Mixed());
+    const std::vector<Query> all = {{}};
+    EXPECT_EQ(store.Search(all).counts[0], 8000u);
+    EXPECT_TRUE(ticket.Done());
+    store.EraseWhere({});
+    ticket = store.ApplyAsync(parts[rank].Mixed());
+    EXPECT_GT(store.Stats().items, 2000u);  // of one or two shards of three
+    EXPECT_EQ(store.Exchanged().asked, 8000u);
+    store.EraseWhere({});
+    ticket = store.ApplyAsync(parts[rank].Mixed());
+    std::uint64_t seen = 0;
+    store.ForEach([&](auto, auto) { ++seen; });
+    EXPECT_EQ(seen, store.Stats().items);
+    store.EraseWhere({});
+    ticket = store.ApplyAsync(parts[rank].Mixed());
+    store.Close();
+    ticket.Wait();
+  }));
+  for (const TestBatch& part : parts) {
+    Model model;
+    part.Compare(model);
+  }
+}
+
+TEST_F(DistributedAsyncTest, ATicketThrowsWhatApplyWould) {
+  ExpectNoErrors(Open(NewPath(), 2, 3, true));
+  std::vector<TestBatch> parts;
+  std::vector<TestBatch> more;
+  for (std::uint64_t rank = 0; rank < 2; ++rank) {
+    parts.push_back(Inserts(50 * rank, 50));
+    more.push_back(Inserts(1000 + 50 * rank, 50));
+  }
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    Batch wrong = parts[rank].Mixed();
+    if (rank == 1) wrong.keys = wrong.keys.subspan(1);
+    Ticket first = stores_[rank].ApplyAsync(wrong);
+    Ticket second = stores_[rank].ApplyAsync(more[rank].Mixed());
+    EXPECT_EQ(ErrorOf([&] { first.Wait(); }), ErrorCode::kInvalidArgument);
+    second.Wait();
+    const std::vector<Query> all = {{}};
+    EXPECT_EQ(stores_[rank].Search(all).counts[0], 100u);
+  }));
+  // A rank that is gone.
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    if (rank == 1) return stores_[1].Close();
+    Ticket ticket = stores_[0].ApplyAsync(parts[0].Mixed());
+    EXPECT_EQ(ErrorOf([&] { ticket.Wait(); }), ErrorCode::kIo);
+  }));
+}
+
+TEST_F(DistributedAsyncTest, ATicketOutlivesItsStore) {
+  ExpectNoErrors(Open(NewPath(), 2, 3, true));
+  std::vector<TestBatch> parts;
+  for (std::uint64_t rank = 0; rank < 2; ++rank) parts.push_back(Inserts(500 * rank, 500));
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    Ticket ticket = stores_[rank].ApplyAsync(parts[rank].Mixed());
+    { const DistributedStore gone = std::exchange(stores_[rank], DistributedStore()); }
+    ticket.Wait();
+  }));
+  for (const TestBatch& part : parts) {
+    Model model;
+    part.Compare(model);
+  }
+}
+
+/// One thread's exchange.
+class OneThread final : public Exchange {
+ public:
+  explicit OneThread(std::unique_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
+  std::uint32_t rank() const override { return exchange_->rank(); }
+  std::uint32_t ranks() const override { return exchange_->ranks(); }
+  bool AnyThread() const override { return false; }
+  void AllToAll(Send send, Receive receive) override { exchange_->AllToAll(send, receive); }
+  void Leave(const std::string& why) override { exchange_->Leave(why); }
+
+ private:
+  const std::unique_ptr<Exchange> exchange_;
+};
+
+TEST_F(DistributedAsyncTest, AnExchangeOfOneThreadHasNone) {
+  auto exchange = std::make_unique<OneThread>(std::move(MakeThreadExchanges(1)[0]));
+  DistributedStore store = DistributedStore::Create(
+      NewPath(), std::move(exchange), {.key_size = kKeySize, .value_size = kValueSize},
+      {.shards = 2}, test::TestOpenOptions());
+  TestBatch part = Inserts(0, 30);
+  EXPECT_EQ(ErrorOf([&] { static_cast<void>(store.ApplyAsync(part.Mixed())); }),
+            ErrorCode::kUnsupported);
+  EXPECT_EQ(store.Apply(part.Mixed()), 0u);
+}
+
+TEST_F(DistributedAsyncTest, AChildOfTheProcessLeavesBatchesInFlightAlone) {
+  ExpectNoErrors(Open(NewPath(), 1, 2, true));
+  TestBatch part = Inserts(0, 2000);
+  Ticket ticket = stores_[0].ApplyAsync(part.Mixed());
+  const pid_t child = test::Fork();
+  if (child == 0) {
+    alarm(20);  // it may wait for threads that are not there
+    const bool refused = ErrorOf([&] { ticket.Wait(); }) == ErrorCode::kUnsupported;
+    stores_[0].Close();
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  ticket.Wait();
+  EXPECT_EQ(stores_[0].Stats().items, 2000u);
+}
+
+}  // namespace
+}  // namespace gpm
