@@ -253,13 +253,13 @@ TEST_F(DistributedSearchTest, OfASnapshotThatFailsNothingIsLeft) {
   EXPECT_FALSE(std::filesystem::exists(other));
 }
 
-/// One rank, which is told that it gets more than there is memory for.
+/// One rank, which is told that it gets more than a vector can have.
 class TooMuch final : public Exchange {
  public:
   std::uint32_t rank() const override { return 0; }
   std::uint32_t ranks() const override { return 1; }
   void AllToAll(Send, Receive receive) override {
-    std::fill(receive[0].begin(), receive[0].end(), std::byte{0x3F});
+    std::fill(receive[0].begin(), receive[0].end(), std::byte{0xFF});
   }
   void Leave(const std::string& why) override { left = why; }
   std::string left;
