@@ -17,6 +17,7 @@ using nb::dlpack::dtype_code;
 using AnyArray = nb::ndarray<nb::ro>;
 
 std::string DtypeName(const nb::dlpack::dtype& dtype) {
+  if (static_cast<dtype_code>(dtype.code) == dtype_code::Bool) return "bool";
   const auto name = [&] {
     switch (static_cast<dtype_code>(dtype.code)) {
       case dtype_code::Int:
@@ -29,8 +30,6 @@ std::string DtypeName(const nb::dlpack::dtype& dtype) {
         return "bfloat";
       case dtype_code::Complex:
         return "complex";
-      case dtype_code::Bool:
-        return "bool";
       default:
         return "elements of bits ";
     }

@@ -242,8 +242,32 @@ def test_torch_on_the_cpu(store):
         store.find(keys, weights)
     with pytest.raises(ValueError, match="not C-contiguous"):
         store.find(torch.arange(10)[::2])
+    with pytest.raises(ValueError, match=r"values: the array of shape \(100, 32\) is not C-contig"):
+        store.update(keys, torch.zeros(32, 100).T)
     with pytest.raises(TypeError, match="float32; keys are integers"):
         store.find(rows)
+    with pytest.raises(TypeError, match="bool; keys are integers"):
+        store.find(keys > 3)
+    with pytest.raises(TypeError, match="results: an array of int16; it must be uint8"):
+        store.find(keys, results=torch.zeros(100, dtype=torch.int16))
+    with pytest.raises(ValueError, match=r"values: an array of float64 of shape \(100, 32\) has 256"):
+        store.update(keys, rows.double())
+    with pytest.raises(ValueError, match="values: .* has 99 rows; it must have 100"):
+        store.update(keys, rows[:99])
+    with pytest.raises(ValueError, match="ops: a single number"):
+        store.apply(torch.tensor(1, dtype=torch.uint8), keys)
+    with pytest.raises(BufferError, match="meta"):
+        store.update(keys, torch.empty(100, 32, device="meta"))
+    for shown in (torch.complex(rows, rows)[:, :16].conj(), torch.complex(rows, rows).conj().imag):
+        with pytest.raises(ValueError, match="other numbers than it shows"):
+            store.update(keys, shown)
+    with pytest.raises(ValueError, match="out: it shares memory with 'results'"):
+        both = torch.zeros(100, 128, dtype=torch.uint8)
+        store.find(keys, both, results=both.view(-1)[:100])
+    assert torch.equal(store.find(keys, dtype=torch.float32).values, rows)
+    assert store.find(keys[:0]).values.shape == (0, 128)
+    as_bytes = keys.view(torch.uint8).reshape(100, 8)
+    assert store.find(as_bytes, torch.zeros(100, 4, 32, dtype=torch.uint8)).count == 100
 
 
 def test_cupy_and_torch_on_a_gpu(path):
