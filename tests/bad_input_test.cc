@@ -1,10 +1,9 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
-#include <fstream>
-
 #include "pm/pool.h"
 #include "pm/text.h"
+#include "tests/files.h"
 #include "tests/test_util.h"
 
 /// Bad input gives a gpm::Error with the right code and a message that names the cause, and changes
@@ -38,14 +37,6 @@ class BadInputTest : public PoolTest {
     for (std::uint64_t i = 0; i < 300; ++i) batch.Add(Op::kInsert, i, i);
     store.Apply(batch.Mixed());
     return path;
-  }
-
-  static std::string ReadFile(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
-  static void WriteFile(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
   }
 
   /// Opening, and checking, a file is refused with this code, naming `cause`; the file stays as it

@@ -5,26 +5,18 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/files.h"
 #include "tests/test_util.h"
 
 /// Runs the gpmstore command as a user runs it.
 namespace gpm {
 
 using Json = nlohmann::json;
-
-inline std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
-
-inline void WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using test::ReadFile;
+using test::WriteFile;
 
 /// Name of the executor that this run of the tests is for.
 inline std::string Executor() { return std::string(ExecutorName(test::TestExecutor())); }

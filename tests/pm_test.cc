@@ -3,14 +3,12 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -21,6 +19,7 @@
 #include "pm/mapping.h"
 #include "pm/medium.h"
 #include "pm/persist.h"
+#include "tests/file_size_limit.h"
 #include "tests/test_util.h"
 
 /// The lowest layer: checksums, mapping, locking, growth, media. The tests about mappings run on
@@ -421,25 +420,6 @@ TEST_P(MappingTest, GpuRegistrationNamesWhatWorks) {
   mapping.Grow(8 * kMiB);  // and the mapping goes on to work
   mapping.base()[8 * kMiB - 1] = std::byte{1};
 }
-
-/// Makes this process unable to extend files beyond `bytes`, for its lifetime.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(std::uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    rlimit limit = before_;
-    limit.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
 
 TEST_P(MappingTest, FailedGrowthChangesNothing) {
   Mapping mapping(path_, Creating());

@@ -6,20 +6,15 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <iterator>
 #include <map>
 
 #include "pm/pool.h"
+#include "tests/files.h"
 #include "tests/levels.h"
 #include "tests/test_util.h"
 
 namespace gpm::test {
 namespace {
-
-std::string FileBytes(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 class PoolReaderTest : public PoolTest {
  protected:
@@ -82,13 +77,13 @@ TEST_F(PoolReaderTest, ReadsPoolsThatWereClosedInOrderOrNot) {
       pool->SetClean(false);
       test::AddLevel(*pool);
     }
-    const std::string before = FileBytes(path);
+    const std::string before = ReadFile(path);
     {
       const PoolReader pool(path);
       EXPECT_FALSE(pool.Stats().recovery.was_clean);
       ExpectItems(pool);
     }
-    EXPECT_TRUE(FileBytes(path) == before);
+    EXPECT_TRUE(ReadFile(path) == before);
     Store store = Store::Open(path, TestOpenOptions());
     EXPECT_TRUE(store.Stats().recovery.resize_continued);
     EXPECT_EQ(store.Stats().items, kItems);

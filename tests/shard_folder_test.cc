@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "gpmstore/sharded_store.h"
 #include "shard/manifest.h"
+#include "tests/files.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -18,19 +18,13 @@ namespace fs = std::filesystem;
 using test::ErrorOf;
 using test::Model;
 using test::Numbers;
+using test::ReadFile;
 using test::Shape;
 using test::TestBatch;
 using test::TestOpenOptions;
+using test::WriteFile;
 
 constexpr std::uint32_t kValueSize = 24;
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
-void WriteText(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 class ShardFolderTest : public test::PoolTest {
  protected:
@@ -119,14 +113,14 @@ TEST_F(ShardFolderTest, ManifestsThatNoStoreWroteAreRefused) {
 TEST_F(ShardFolderTest, DamagedAndForeignFilesAreRefusedByName) {
   const std::string folder = NewStore(3);
   const std::string manifest = folder + "/manifest.json";
-  const std::string text = ReadText(manifest);
+  const std::string text = ReadFile(manifest);
   const auto pool = [&](std::uint32_t i) { return folder + "/" + PoolFileName(1, i); };
 
-  WriteText(manifest, text.substr(0, text.size() / 2));
+  WriteFile(manifest, text.substr(0, text.size() / 2));
   ExpectRefused(folder, ErrorCode::kDamaged, manifest);
   nlohmann::ordered_json other = nlohmann::ordered_json::parse(text);
   other["gpmstore_shards_version"] = 2;
-  WriteText(manifest, other.dump());
+  WriteFile(manifest, other.dump());
   ExpectRefused(folder, ErrorCode::kDamaged, "version 2");
   fs::remove(manifest);
   ExpectRefused(folder, ErrorCode::kNotFound, manifest);
@@ -136,7 +130,7 @@ TEST_F(ShardFolderTest, DamagedAndForeignFilesAreRefusedByName) {
                     &message),
             ErrorCode::kExists);
   EXPECT_NE(message.find(manifest), std::string::npos) << message;
-  WriteText(manifest, text);
+  WriteFile(manifest, text);
   ExpectWhole(folder, 3);
 
   fs::rename(pool(1), folder + "/away");
@@ -144,8 +138,8 @@ TEST_F(ShardFolderTest, DamagedAndForeignFilesAreRefusedByName) {
   fs::copy(pool(2), pool(1));
   ExpectRefused(folder, ErrorCode::kDamaged, pool(1));
   fs::remove(pool(1));
-  const std::string kept = ReadText(folder + "/away");
-  WriteText(pool(1), kept.substr(0, 10'000));
+  const std::string kept = ReadFile(folder + "/away");
+  WriteFile(pool(1), kept.substr(0, 10'000));
   ExpectRefused(folder, ErrorCode::kDamaged, pool(1));
   fs::remove(pool(1));
   fs::rename(folder + "/away", pool(1));
@@ -201,7 +195,7 @@ TEST_F(ShardFolderTest, OpenOrCreate) {
             ErrorCode::kNotFound);
 
   const std::string file = NewPath();
-  WriteText(file, "text");
+  WriteFile(file, "text");
   ExpectRefused(file, ErrorCode::kInvalidArgument, file);
   const std::string empty = NewPath();
   fs::create_directory(empty);

@@ -18,17 +18,14 @@
 #include <thread>
 #include <vector>
 
+#include "tests/files.h"
 #include "tests/test_util.h"
 
 namespace gpm {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ReadFile(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-}
+using test::ReadFile;
 
 void MakeFile(const std::string& path) { std::ofstream(path) << "x"; }
 

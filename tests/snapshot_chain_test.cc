@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <thread>
 
 #include "engine/store_impl.h"
@@ -14,6 +13,7 @@
 #include "snapshot/chain_items.h"
 #include "snapshot/format.h"
 #include "snapshot/reader.h"
+#include "tests/files.h"
 #include "tests/snapshot_fixture.h"
 #include "tests/test_util.h"
 
@@ -267,14 +267,6 @@ TEST_F(SnapshotTest, ChainsOutOfOrderAreRefusedByName) {
   }
 }
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-void Write(const std::string& path, const std::string& contents) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << contents;
-}
-
 /// Calls visit(key, value) for each item of a chain, of which pieces are as small as they can be.
 template <class Visit>
 void VisitPieces(const std::vector<std::string>& files, unsigned threads, const Visit& visit) {
@@ -365,7 +357,7 @@ TEST_F(SnapshotTest, DamageIsRefusedByName) {
   const std::string target = NewPath();
   const std::vector<std::string> chain{whole, increment};
   for (const std::string& file : chain) {
-    const std::string right = Contents(file);
+    const std::string right = ReadFile(file);
     std::fstream bytes(file, std::ios::binary | std::ios::in | std::ios::out);
     const auto put = [&](std::uint64_t at, char byte) {
       bytes.seekp(static_cast<std::streamoff>(at));
@@ -382,7 +374,7 @@ TEST_F(SnapshotTest, DamageIsRefusedByName) {
       expect_refused(at);
       put(at, right[at]);
     }
-    ASSERT_EQ(Contents(file), right);
+    ASSERT_EQ(ReadFile(file), right);
     put(right.size(), '\0');
     expect_refused(right.size());
     for (std::uint64_t length = right.size(); length-- > 0 && !HasFatalFailure();) {
@@ -391,7 +383,7 @@ TEST_F(SnapshotTest, DamageIsRefusedByName) {
     }
     EXPECT_EQ(ErrorOf([&] { Store::Restore(chain, target, TestOpenOptions()); }),
               ErrorCode::kDamaged);
-    Write(file, right);
+    WriteFile(file, right);
   }
   EXPECT_FALSE(std::filesystem::exists(target));
   ExpectRestores({whole, increment}, store.model());
@@ -405,10 +397,10 @@ TEST_F(SnapshotTest, BlocksOfOtherFilesAreRefused) {
   const std::string again = NewPath();
   store.store().Snapshot(file);
   store.store().Snapshot(again);
-  std::string contents = Contents(file);
+  std::string contents = ReadFile(file);
   ASSERT_GT(contents.size(), 2 * kBlockBytes);
-  contents.replace(kPageBytes, kBlockBytes, Contents(again), kPageBytes, kBlockBytes);
-  Write(file, contents);
+  contents.replace(kPageBytes, kBlockBytes, ReadFile(again), kPageBytes, kBlockBytes);
+  WriteFile(file, contents);
   EXPECT_EQ(ErrorOf([&] { Store::Restore(std::vector{file}, NewPath(), TestOpenOptions()); }),
             ErrorCode::kDamaged);
   ExpectRestores({again}, store.model());

@@ -9,8 +9,6 @@
 
 #include <atomic>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -18,6 +16,7 @@
 #include "engine/store_impl.h"
 #include "snapshot/folder.h"
 #include "snapshot/reader.h"
+#include "tests/files.h"
 #include "tests/fork.h"
 #include "tests/test_util.h"
 
@@ -120,17 +119,10 @@ class SnapshotScheduleTest : public PoolTest {
   std::string warnings_;
 };
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-void Write(const std::string& path, const std::string& contents) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << contents;
-}
 void Damage(const std::string& path) {
-  std::string contents = Contents(path);
+  std::string contents = ReadFile(path);
   contents[contents.size() / 2] ^= 1;
-  Write(path, contents);
+  WriteFile(path, contents);
 }
 
 TEST_F(SnapshotScheduleTest, KeepsIncrementsAndTheLastChains) {
@@ -321,10 +313,10 @@ TEST_F(SnapshotScheduleTest, OfADamagedChainTheOneBeforeCounts) {
 }
 TEST_F(SnapshotScheduleTest, AFileThatTheManifestDoesNotNameYetCounts) {
   MakeTwoChains();
-  const std::string last = Contents(File("000002-0002.snap"));
+  const std::string last = ReadFile(File("000002-0002.snap"));
   fs::remove(File("000002-0002.snap"));
   ExpectRestored(2, "000002-0002.snap");  // which it names no more
-  Write(File("000002-0002.snap"), last);
+  WriteFile(File("000002-0002.snap"), last);
   ExpectRestored(3, "");
 }
 
@@ -332,7 +324,7 @@ TEST_F(SnapshotScheduleTest, AFileThatTheManifestDoesNotNameYetCounts) {
 TEST_F(SnapshotScheduleTest, ADamagedManifestIsMadeAnew) {
   MakeTwoChains();
   const std::string path = File("MANIFEST");
-  const std::string right = Contents(path);
+  const std::string right = ReadFile(path);
   const auto expect_read = [&](bool warns) {
     const SnapshotFolder folder(folder_);
     ASSERT_EQ(folder.chains().size(), 2u);
@@ -345,9 +337,9 @@ TEST_F(SnapshotScheduleTest, ADamagedManifestIsMadeAnew) {
   for (std::size_t at = 0; at < right.size() && !HasFailure(); ++at) {
     std::string wrong = right;
     wrong[at] = static_cast<char>(wrong[at] ^ 1);
-    Write(path, wrong);
+    WriteFile(path, wrong);
     expect_read(true);
-    Write(path, right.substr(0, at));
+    WriteFile(path, right.substr(0, at));
     expect_read(true);
   }
   ExpectRestored(3, "MANIFEST");
@@ -408,7 +400,7 @@ TEST_F(SnapshotScheduleTest, OtherSnapshotsBeginAnotherChain) {
   Keep(store.store());
   EXPECT_TRUE(Files().contains("000002-0001.snap"));
   // A file in the way of the next.
-  Write(File("000002-0002.snap"), "");
+  WriteFile(File("000002-0002.snap"), "");
   store.Apply(Op::kUpdate, Numbers(0, 10), 3);
   Keep(store.store());
   EXPECT_TRUE(Files().contains("000003-0000.snap") || Files().contains("000004-0000.snap"));
@@ -420,8 +412,8 @@ TEST_F(SnapshotScheduleTest, OtherSnapshotsBeginAnotherChain) {
 TEST_F(SnapshotScheduleTest, WhatACrashLeftIsRemoved) {
   MakeTwoChains();
   const std::set<std::string> files = Files();
-  Write(File("000002-0003.snap.partial-0123456789abcdef"), "x");
-  Write(File("something else"), "x");
+  WriteFile(File("000002-0003.snap.partial-0123456789abcdef"), "x");
+  WriteFile(File("something else"), "x");
   Store store = Store::Open(pool_, Scheduled());
   EXPECT_FALSE(Files().contains("000002-0003.snap.partial-0123456789abcdef"));
   EXPECT_TRUE(Files().contains("something else"));
@@ -450,7 +442,7 @@ TEST_F(SnapshotScheduleTest, SchedulesThatCantBeAreRefused) {
   EXPECT_EQ(ErrorOf([&] { Store::Create(pool_, Shape(8, 8), open); }), ErrorCode::kIo);
   EXPECT_FALSE(fs::exists(pool_));
   open.snapshot.path = NewPath();
-  Write(open.snapshot.path, "a file");
+  WriteFile(open.snapshot.path, "a file");
   EXPECT_TRUE(ErrorOf([&] { Store::Create(pool_, Shape(8, 8), open); }).has_value());
   EXPECT_FALSE(fs::exists(pool_));
 }

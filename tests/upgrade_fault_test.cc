@@ -1,10 +1,10 @@
-#include <fstream>
 #include <iterator>
 #include <new>
 
 #include "pm/upgrade.h"
 #include "recovery/check.h"
 #include "tests/fault_injection.h"
+#include "tests/files.h"
 #include "tests/old_pools.h"
 #include "tests/test_util.h"
 
@@ -18,29 +18,22 @@ TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
   if (TestExecutor() != ExecutorKind::kCpu) GTEST_SKIP() << "upgrades need no executor";
   const std::string path = NewPath();
   const std::string directory = std::filesystem::path(path).parent_path();
-  const auto read = [&] {
-    std::ifstream file(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  };
-  const auto write = [&](const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-  };
   {
     ModelledStore store(path, Shape(8, 24), TestOpenOptions());
     store.Apply(Op::kInsert, Numbers(0, 100));
     store.store().Close();
   }
   std::mt19937_64 random(TestSeed());
-  const std::string old = OldPool(read(), 2, random);
-  write(old);
+  const std::string old = OldPool(ReadFile(path), 2, random);
+  WriteFile(path, old);
   EXPECT_TRUE(UpgradePool(path));
-  const std::string upgraded = read();
+  const std::string upgraded = ReadFile(path);
   // Another owner than new files get, where that can be.
   const bool root = geteuid() == 0;
   ASSERT_TRUE(!root || chown(path.c_str(), 1234, 2345) == 0);
   int failed = 0;
   for (std::uint64_t k = 1;; ++k) {
-    write(old);
+    WriteFile(path, old);
     const Fault fault(GetParam(), k, k % 2 == 0 ? EIO : ENOSPC);
     bool threw = false;
     try {
@@ -55,7 +48,7 @@ TEST_P(UpgradeFaultTest, EveryCallFailsOnce) {
     if (!fault.hit()) break;
     SCOPED_TRACE(testing::Message() << "call " << k << ", " << fault.call());
     failed += threw ? 1 : 0;
-    const std::string now = read();
+    const std::string now = ReadFile(path);
     const bool directory_is_not_durable = threw && std::string(fault.call()) == "fsync";
     // (Where there is no room for whole huge pages, the new pool is shorter.)
     const bool done = now != old;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,8 @@
 
 #include "pm/pool.h"
 #include "recovery/check.h"
+#include "tests/file_size_limit.h"
+#include "tests/files.h"
 #include "tests/levels.h"
 #include "tests/old_pools.h"
 #include "tests/test_util.h"
@@ -45,14 +46,8 @@ class UpgradeTest : public test::PoolTest {
     path_ = NewPath();
   }
 
-  std::string Read() const {
-    std::ifstream file(path_, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  void Write(const std::string& bytes) const { WriteTo(path_, bytes); }
-  static void WriteTo(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-  }
+  std::string Read() const { return test::ReadFile(path_); }
+  void Write(const std::string& bytes) const { test::WriteFile(path_, bytes); }
   std::string Copy() const { return path_ + ".gpmstore-upgrade"; }
   std::string Directory() const { return std::filesystem::path(path_).parent_path(); }
   std::ptrdiff_t Files() const {
@@ -322,19 +317,14 @@ TEST_F(UpgradeTest, WhatFailsLeavesThePoolAsItWas) {
     ExpectRefused(ErrorCode::kBusy, "in use");
   }
   {
-    struct rlimit before {};
-    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-    struct rlimit limit = before;
-    limit.rlim_cur = 64 * 1024;
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const test::FileSizeLimit limit(64 * 1024);
     ExpectRefused(ErrorCode::kNoSpace, "no upgraded pool, of");
-    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   }
-  WriteTo(Copy(), "a file of the user's");
+  test::WriteFile(Copy(), "a file of the user's");
   ExpectRefused(ErrorCode::kExists, "no upgrade left it");
   std::string other = good;
   other[offsetof(Superblock, uuid)] ^= 1;
-  WriteTo(Copy(), other);
+  test::WriteFile(Copy(), other);
   ExpectRefused(ErrorCode::kExists, "no upgrade left it");
   std::filesystem::remove(Copy());
   std::filesystem::create_directory(Copy());
@@ -410,7 +400,7 @@ TEST_F(UpgradeTest, ReplacesWhatAKilledOneLeft) {
   for (const std::string& left : {std::string(), std::string(100'000, '\0'), upgraded.substr(0, 50),
                                   std::string(8, '\0') + upgraded.substr(8), upgraded}) {
     Write(good);
-    WriteTo(Copy(), left);
+    test::WriteFile(Copy(), left);
     EXPECT_TRUE(UpgradePool(path_));
     EXPECT_TRUE(Read() == upgraded);
     EXPECT_EQ(Files(), 1);

@@ -1,0 +1,23 @@
+#ifndef GPM_TESTS_FILES_H_
+#define GPM_TESTS_FILES_H_
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace gpm::test {
+
+/// All bytes of a file; none if there is no file.
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+/// Gives a file these bytes and no others.
+inline void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+}  // namespace gpm::test
+
+#endif  // GPM_TESTS_FILES_H_
