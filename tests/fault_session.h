@@ -23,7 +23,7 @@ struct FaultShape {
   std::uint32_t key_size;
   std::uint32_t value_size;
   bool directory;
-  const char* parent;  ///< where the pools are; null: gtest's directory
+  bool on_tmpfs;  ///< else in gtest's directory
 };
 
 /// A pool without a store, and what it holds.

@@ -47,10 +47,10 @@ void SayWhatWasTried(int signal) {
 }
 
 constexpr FaultShape kShapes[] = {
-    {"Cells", 8, 40, false, nullptr},
-    {"InlineWithCache", 16, 8, true, "/dev/shm"},
-    {"CellsWithCache", 8, 24, true, nullptr},
-    {"CellsOnTmpfs", 32, 100, false, "/dev/shm"},
+    {"Cells", 8, 40, false, false},
+    {"InlineWithCacheOnTmpfs", 16, 8, true, true},
+    {"CellsWithCache", 8, 24, true, false},
+    {"CellsOnTmpfs", 32, 100, false, true},
 };
 
 using FaultParam = std::tuple<const Story*, const FaultShape*, FaultKind>;
@@ -58,6 +58,7 @@ using FaultParam = std::tuple<const Story*, const FaultShape*, FaultKind>;
 class FaultTest : public PoolTest, public ::testing::WithParamInterface<FaultParam> {
  protected:
   void SetUp() override {
+    if (std::get<1>(GetParam())->on_tmpfs) parent_ = kTmpfs;
     PoolTest::SetUp();
     for (const int signal : {SIGALRM, SIGABRT, SIGSEGV, SIGBUS}) {
       std::signal(signal, SayWhatWasTried);

@@ -76,9 +76,7 @@ class PoolTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (TestExecutor() == ExecutorKind::kCuda && GpuCount() == 0) GTEST_SKIP() << "no CUDA device";
-    // Of the media that tests can use, a GPU registers only tmpfs.
-    std::string pattern = TestExecutor() == ExecutorKind::kCuda ? "/dev/shm/" : testing::TempDir();
-    pattern += "gpmstore_test_XXXXXX";
+    std::string pattern = parent_ + "gpmstore_test_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr) << pattern << ": " << std::strerror(errno);
     directory_ = pattern;
   }
@@ -86,6 +84,10 @@ class PoolTest : public ::testing::Test {
     std::error_code ignored;
     if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
   }
+
+  static constexpr const char* kTmpfs = "/dev/shm/";
+  /// Of the media that tests can use, a GPU registers only tmpfs.
+  std::string parent_ = TestExecutor() == ExecutorKind::kCuda ? kTmpfs : testing::TempDir();
 
   /// A path in the test's directory where no file is.
   std::string NewPath() { return directory_ + "/pool" + std::to_string(next_path_++); }
