@@ -575,6 +575,35 @@ TEST(DashTest, ASegmentIsNearlyFullWhenItRefuses) {
   EXPECT_LE(fill, 1.0);
 }
 
+/// Of all peers that there are, also where there is no GPU to make them.
+TEST(PeerItemsTest, OtherSizesOfKeysAreRefused) {
+  std::vector<std::string> with_two_sizes;
+  for (const Memory memory : {Memory::kHost, Memory::kDevice}) {
+    for (const std::string& name : PeerNames(memory)) {
+      const Peer& peer = FindPeer(name, memory);
+      const Capabilities& can = peer.can;
+      for (const std::uint32_t bytes : {4u, 8u, 16u, 31u, 32u, 64u}) {
+        const bool has =
+            can.key_bytes == 0 || bytes == can.key_bytes || bytes == can.long_key_bytes;
+        const std::string why = WhyNotItems(peer, bytes, can.value_unit);
+        EXPECT_EQ(why.empty(), has) << name << ": " << why;
+        if (has) continue;
+        EXPECT_NE(why.find("--key-size " + std::to_string(bytes)), std::string::npos) << why;
+        EXPECT_THROW(RequireItems(peer, bytes, can.value_unit), Error);
+      }
+      if (can.long_key_bytes == 0) continue;
+      with_two_sizes.push_back(name);
+      EXPECT_NE(WhyNotItems(peer, 16, can.value_unit).find("keys of 8 or 32 bytes"),
+                std::string::npos);
+    }
+  }
+  std::vector<std::string> expected = {"libcuckoo"};
+  if (!PeerNames(Memory::kDevice).empty()) {
+    expected.insert(expected.end(), {"clevel-gpm", "gphash", "libcuckoo-carried", "slabhash-gpm"});
+  }
+  EXPECT_EQ(with_two_sizes, expected);
+}
+
 /// All of them, with each of their sizes of keys. (The store has any, which its own tests test.)
 std::vector<Contestant> Contestants() {
   std::vector<std::string> names = PeerNames(TestMemory());
