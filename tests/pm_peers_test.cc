@@ -188,7 +188,8 @@ class PmPeersTest : public testing::Test {
   void SetUp() override { random_.seed(test::TestSeed()); }
 
   /// Keys that nobody had yet. Of longer ones a third have the fold of the one before, and so all
-  /// that follows from it; another third differ from it in one word, and have zeros.
+  /// that follows from it, and two of its words; another third differ from it in one word, which is
+  /// often 0.
   Keys NewKeys(std::size_t n) {
     Keys keys(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -196,10 +197,12 @@ class PmPeersTest : public testing::Test {
       do {
         for (std::uint64_t& word : key.words) word = random_();
         if constexpr (kWords > 1) {
-          if (i % 3 == 1) SetFold(key, keys[i - 1].Fold());
+          if (i % 3 != 0) key = keys[i - 1];
+          if (i % 3 == 1) {
+            key.words[random_() % (kWords - 1)] = random_();
+            SetFold(key, keys[i - 1].Fold());
+          }
           if (i % 3 == 2) {
-            key = keys[i - 1];
-            for (unsigned k = 1; k < kWords; ++k) key.words[k] = 0;
             key.words[1 + random_() % (kWords - 1)] = random_() % 2 == 0 ? 0 : random_();
           }
         }
@@ -310,6 +313,21 @@ TYPED_TEST(PmPeersTest, ManyBatchesAgreeWithAModel) {
     this->peer_->Check();
   }
   EXPECT_EQ(this->peer_->cells.Used(), model.size());
+}
+
+/// In a table so small that many of the others are looked for where the key is.
+TYPED_TEST(PmPeersTest, EveryBitOfAKeyCounts) {
+  this->Make(20);
+  const auto keys = this->NewKeys(1);
+  this->ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
+  typename TestFixture::Keys others;
+  for (unsigned bit = 0; bit < 64 * TypeParam::kWords; ++bit) {
+    others.push_back(keys[0]);
+    others.back().words[bit / 64] ^= std::uint64_t{1} << bit % 64;
+  }
+  this->ExpectAll(this->Apply(Op::kFind, others), Result::kNotFound);
+  this->ExpectAll(this->Apply(Op::kErase, others), Result::kNotFound);
+  this->ExpectVersions(keys, 0);
 }
 
 TYPED_TEST(PmPeersTest, AFullTableSaysSoAndLosesNothing) {
