@@ -1,7 +1,6 @@
 #ifndef GPM_BENCH_PEERS_GPHASH_TABLE_H_
 #define GPM_BENCH_PEERS_GPHASH_TABLE_H_
 
-#include <algorithm>
 #include <cstdint>
 
 #include "bench/peers/cells.h"

@@ -122,7 +122,8 @@ struct SlabHashTable {
     }
     return same;
   }
-  /// The same of any slot: waits for the reference.
+  /// The same of any slot: waits for the reference. (Who writes it waits for nobody meanwhile, nor
+  /// for this warp, which does one operation after another.)
   GPM_HD bool AwaitKey(std::uint64_t slab, unsigned slot, const KeyType& key) const {
     if constexpr (kWords == 1) {
       return true;  // written at once
@@ -195,7 +196,8 @@ struct SlabHashTable {
     return cell;
   }
 
-  /// By one thread: claims an empty slot, and writes the key and then the reference.
+  /// By one thread: claims an empty slot by the first word of the key, and writes the others and
+  /// then the reference, behind which all of them are seen.
   GPM_HD bool TryFill(std::uint64_t slab, unsigned slot, const KeyType& key,
                       std::uint64_t cell) const {
     std::uint64_t* const words = slabs[slab].words;
