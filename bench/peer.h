@@ -44,6 +44,17 @@ std::unique_ptr<KvAdapter> MakePeer(const PeerSpec& spec) {
   return std::make_unique<Adapter>(spec);
 }
 
+/// Bytes of the longer keys that peers have.
+inline constexpr std::uint32_t kLongKeyBytes = 32;
+
+/// Peer::make of an adapter that is a template on the words of 8 bytes of its keys, which are of 8
+/// or kLongKeyBytes bytes.
+template <template <unsigned kWords> class Adapter>
+std::unique_ptr<KvAdapter> MakePeerByKey(const PeerSpec& spec) {
+  return spec.key_bytes == kLongKeyBytes ? MakePeer<Adapter<kLongKeyBytes / 8>>(spec)
+                                         : MakePeer<Adapter<1>>(spec);
+}
+
 /// Makes a peer known, before main() begins.
 class RegisteredPeer {
  public:

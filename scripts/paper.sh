@@ -4,7 +4,7 @@
 # Usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures "5 7 fill"]
 #   [--peers A,B] [--batches N,N]
 #
-# --peers is for figures 5, 6, 7 and 10, --batches for 5 and 6.
+# --peers is for figures 5, 6, 7, 10 and 12, --batches for 5 and 6.
 # A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses. Without matplotlib
 # (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it, and
 # PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one.
@@ -54,7 +54,7 @@ for figure in $figures; do
   of=("${options[@]}")
   case $figure in
     5 | 6) of+=("${peers[@]}" "${batches[@]}") ;;
-    7 | 10) of+=("${peers[@]}") ;;
+    7 | 10 | 12) of+=("${peers[@]}") ;;
   esac
   "$BENCH" paper --figure "$figure" --executor "$of_figure" "${of[@]}" --commit "$commit" \
     --json "$out/figure$figure.json"

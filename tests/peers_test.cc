@@ -29,8 +29,19 @@ Memory TestMemory() {
   return test::TestExecutor() == ExecutorKind::kCuda ? Memory::kDevice : Memory::kHost;
 }
 
+/// Who is tested, with keys of which size.
+struct Contestant {
+  std::string name;
+  std::uint32_t key_bytes;
+};
+
+Capabilities CapabilitiesOf(const std::string& name) {
+  return name == kStore ? StoreAdapter::CapabilitiesOf(TestMemory())
+                        : FindPeer(name, TestMemory()).can;
+}
+
 /// A contestant with keys, values and batches of a test.
-class PeersTest : public test::PoolTest, public testing::WithParamInterface<std::string> {
+class PeersTest : public test::PoolTest, public testing::WithParamInterface<Contestant> {
  protected:
   using Keys = std::vector<std::uint64_t>;
   struct Answers {
@@ -41,18 +52,14 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
   void SetUp() override {
     PoolTest::SetUp();
     if (IsSkipped()) return;
-    if (GetParam() == kStore) {
-      can_ = StoreAdapter::CapabilitiesOf(TestMemory());
-    } else {
-      can_ = FindPeer(GetParam(), TestMemory()).can;
-    }
-    key_bytes_ = can_.key_bytes == 0 ? 8 : can_.key_bytes;
+    can_ = CapabilitiesOf(GetParam().name);
+    key_bytes_ = GetParam().key_bytes;
     value_bytes_ = std::min<std::uint32_t>(128, can_.max_value_bytes);
     random_.seed(test::TestSeed());
   }
 
   void Make(std::uint64_t items, double fill = 0.8) {
-    if (GetParam() == kStore) {
+    if (GetParam().name == kStore) {
       CreateOptions create;
       create.key_size = key_bytes_;
       create.value_size = value_bytes_;
@@ -61,7 +68,7 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
       adapter_ = std::make_unique<StoreAdapter>(NewPath(), create, test::TestOpenOptions());
       return;
     }
-    adapter_ = FindPeer(GetParam(), TestMemory())
+    adapter_ = FindPeer(GetParam().name, TestMemory())
                    .make({.items = items,
                           .max_batch = kMaxBatch,
                           .key_bytes = key_bytes_,
@@ -87,6 +94,8 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
       ++last_key_;
       // Bijections, of as many bits as keys have, of which no reserved key is reached.
       key = key_bytes_ >= 8 ? test::Mix(last_key_) : last_key_ * 2654435761u & 0x7FFFFFFF;
+      // Longer keys are in pairs that differ in their last words alone: see WriteKey.
+      if (key_bytes_ > 8) key = (test::Mix(last_key_ / 2) & ~std::uint64_t{1}) | last_key_ % 2;
     }
     return keys;
   }
@@ -95,6 +104,16 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
     Keys some(n);
     for (std::uint64_t& key : some) key = keys[random_() % keys.size()];
     return some;
+  }
+
+  /// The key of a number, at `row`. Words of longer keys follow from the number, all but the last
+  /// without its lowest bit.
+  void WriteKey(std::uint64_t number, std::byte* row) const {
+    for (std::uint32_t at = 0; at < key_bytes_; at += 8) {
+      std::uint64_t word = number;
+      if (key_bytes_ > 8) word = test::Mix((at + 8 < key_bytes_ ? number | 1 : number) + at);
+      std::memcpy(row + at, &word, std::min(key_bytes_ - at, 8u));
+    }
   }
 
   /// The value of a key in a version: each word of it says both.
@@ -138,13 +157,7 @@ class PeersTest : public test::PoolTest, public testing::WithParamInterface<std:
   Answers Apply(const std::vector<Op>& kinds, const Keys& keys, const Bytes& values) {
     const std::size_t n = keys.size();
     Bytes key_rows(n * key_bytes_);
-    for (std::size_t i = 0; i < n; ++i) {
-      // What a longer key has behind a word tells as much.
-      for (std::uint32_t at = 0; at < key_bytes_; at += 8) {
-        const std::uint64_t word = at == 0 ? keys[i] : test::Mix(keys[i] + at);
-        std::memcpy(&key_rows[i * key_bytes_ + at], &word, std::min(key_bytes_ - at, 8u));
-      }
-    }
+    for (std::size_t i = 0; i < n; ++i) WriteKey(keys[i], &key_rows[i * key_bytes_]);
     const auto place = [](std::span<const std::byte> rows) {
       Buffer buffer(TestMemory(), rows.size());
       buffer.CopyFrom(rows);
@@ -233,16 +246,6 @@ TEST_P(PeersTest, FindsWhatWasInsertedAndNothingElse) {
   adapter_->LoadCaches();
   ExpectVersions(keys, [](std::size_t i) { return i; });
   ExpectAll(Apply(Op::kFind, NewKeys(20'000)), Result::kNotFound);
-}
-
-TEST_P(PeersTest, LongerKeysAreAsGood) {
-  if (can_.long_key_bytes == 0) GTEST_SKIP() << "it has none";
-  key_bytes_ = can_.long_key_bytes;
-  Make(20'000);
-  const Keys keys = Load(20'000);
-  ExpectVersions(keys, [](std::size_t i) { return i; });
-  ExpectAll(Apply(Op::kFind, NewKeys(5000)), Result::kNotFound);
-  ExpectAll(Apply(Op::kInsert, keys, 7'000'000), Result::kExists);
 }
 
 TEST_P(PeersTest, SlotsAreAsManyAsItems) {
@@ -572,13 +575,49 @@ TEST(DashTest, ASegmentIsNearlyFullWhenItRefuses) {
   EXPECT_LE(fill, 1.0);
 }
 
-std::vector<std::string> Contestants() {
+/// Of all peers that there are, also where there is no GPU to make them.
+TEST(PeerItemsTest, OtherSizesOfKeysAreRefused) {
+  std::vector<std::string> with_two_sizes;
+  for (const Memory memory : {Memory::kHost, Memory::kDevice}) {
+    for (const std::string& name : PeerNames(memory)) {
+      const Peer& peer = FindPeer(name, memory);
+      const Capabilities& can = peer.can;
+      for (const std::uint32_t bytes : {4u, 8u, 16u, 31u, 32u, 64u}) {
+        const bool has =
+            can.key_bytes == 0 || bytes == can.key_bytes || bytes == can.long_key_bytes;
+        const std::string why = WhyNotItems(peer, bytes, can.value_unit);
+        EXPECT_EQ(why.empty(), has) << name << ": " << why;
+        if (has) continue;
+        EXPECT_NE(why.find("--key-size " + std::to_string(bytes)), std::string::npos) << why;
+        EXPECT_THROW(RequireItems(peer, bytes, can.value_unit), Error);
+      }
+      if (can.long_key_bytes == 0) continue;
+      with_two_sizes.push_back(name);
+      EXPECT_NE(WhyNotItems(peer, 16, can.value_unit).find("keys of 8 or 32 bytes"),
+                std::string::npos);
+    }
+  }
+  std::vector<std::string> expected = {"libcuckoo"};
+  if (!PeerNames(Memory::kDevice).empty()) {
+    expected.insert(expected.end(), {"clevel-gpm", "gphash", "libcuckoo-carried", "slabhash-gpm"});
+  }
+  EXPECT_EQ(with_two_sizes, expected);
+}
+
+/// All of them, with each of their sizes of keys. (The store has any, which its own tests test.)
+std::vector<Contestant> Contestants() {
   std::vector<std::string> names = PeerNames(TestMemory());
   names.push_back(kStore);
-  return names;
+  std::vector<Contestant> contestants;
+  for (const std::string& name : names) {
+    const Capabilities can = CapabilitiesOf(name);
+    contestants.push_back({name, can.key_bytes == 0 ? 8 : can.key_bytes});
+    if (can.long_key_bytes != 0) contestants.push_back({name, can.long_key_bytes});
+  }
+  return contestants;
 }
 INSTANTIATE_TEST_SUITE_P(All, PeersTest, testing::ValuesIn(Contestants()), [](const auto& test) {
-  std::string name = test.param;
+  std::string name = test.param.name + "_" + std::to_string(test.param.key_bytes);
   std::ranges::replace(name, '-', '_');
   return name;
 });

@@ -27,6 +27,34 @@ ContestOptions OptionsOf(const PaperArguments& arguments, json& report) {
   return options;
 }
 
+/// Adds the rows of the store and of those peers that can have such items, with the sizes and the
+/// skew of their keys; `left_out` says why others can't.
+/// @return what else MeasureContest reports
+json AddContest(const PaperArguments& arguments, ContestOptions options, json& report) {
+  for (const std::string& name : PaperPeers(arguments)) {
+    const Peer& peer = FindPeer(name, MemoryOf(options.open.executor));
+    const std::string why = WhyNotItems(peer, options.key_size, options.value_size);
+    if (why.empty()) {
+      options.peers.push_back(name);
+    } else {
+      report["left_out"].push_back(
+          {{"contestant", name}, {"key_size", options.key_size}, {"why", why}});
+    }
+  }
+  json part = {{"rows", json::array()}, {"left_out", json::array()}};
+  MeasureContest(options, part);
+  for (json& row : part.at("rows")) {
+    row["key_size"] = options.key_size;
+    row["value_size"] = options.value_size;
+    row["theta"] = options.theta;
+    report["rows"].push_back(std::move(row));
+  }
+  for (json& entry : part.at("left_out")) report["left_out"].push_back(std::move(entry));
+  part.erase("rows");
+  part.erase("left_out");
+  return part;
+}
+
 /// Throughput and latency over batch sizes.
 void MeasureBatches(const PaperArguments& arguments, std::uint32_t key_size, json& report) {
   ContestOptions options = OptionsOf(arguments, report);
@@ -39,22 +67,8 @@ void MeasureBatches(const PaperArguments& arguments, std::uint32_t key_size, jso
   options.kinds = {Kind::kInsert, Kind::kFind, Kind::kFindMissing, Kind::kUpdate, Kind::kErase,
                    Kind::kC,      Kind::kB,    Kind::kA,           Kind::kD,      Kind::kF};
   report["left_out"] = json::array();
-  for (const std::string& name : PaperPeers(arguments)) {
-    const Peer& peer = FindPeer(name, MemoryOf(arguments.executor));
-    const std::string why = WhyNotItems(peer, key_size, options.value_size);
-    if (why.empty()) {
-      options.peers.push_back(name);
-    } else {
-      report["left_out"].push_back({{"contestant", name}, {"why", why}});
-    }
-  }
-  MeasureContest(options, report);
-  for (json& row : report.at("rows")) {
-    row["series"] = row.at("contestant");
-    row["key_size"] = key_size;
-    row["value_size"] = options.value_size;
-    row["theta"] = options.theta;
-  }
+  report.update(AddContest(arguments, options, report));
+  for (json& row : report.at("rows")) row["series"] = row.at("contestant");
 }
 
 }  // namespace
@@ -92,6 +106,36 @@ void MeasureFigure5(const PaperArguments& arguments, json& report) {
 
 void MeasureFigure6(const PaperArguments& arguments, json& report) {
   MeasureBatches(arguments, 32, report);
+}
+
+void MeasureFigure12(const PaperArguments& arguments, json& report) {
+  ContestOptions options = OptionsOf(arguments, report);
+  options.open.cache = PaperCache();  // on a CPU, too: what skew brings, a cache brings
+  report["cached_fraction"] = kPaperCacheFraction;
+  options.batches = {arguments.batch()};
+  options.kinds = {Kind::kC};
+  report["left_out"] = json::array();
+  json rows = json::array();
+  const auto add = [&](const char* series) {
+    report.update(AddContest(arguments, options, report));
+    for (json& row : report.at("rows")) {
+      if (row.at("workload") != PeerPhase::NameOf(Kind::kC)) continue;  // inserts come first
+      row["series"] = series;
+      rows.push_back(std::move(row));
+    }
+    report["rows"] = json::array();
+  };
+  const std::uint32_t key_size = options.key_size;
+  for (const std::uint32_t bytes : {8u, 16u, 32u, 64u, 128u}) {
+    options.key_size = bytes;
+    add("key size");
+  }
+  options.key_size = key_size;
+  for (const double theta : {0.5, 0.7, 0.9, 0.99}) {
+    options.theta = theta;
+    add("skew");
+  }
+  report["rows"] = std::move(rows);
 }
 
 // All operations of a workload are one call, which threads divide into batches.

@@ -49,10 +49,10 @@ const std::vector<Figure>& Figures();
 // MeasureContest.
 void MeasureFigure5(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure6(const PaperArguments& arguments, nlohmann::json& report);
+void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureStreams(const PaperArguments& arguments, nlohmann::json& report);
 // WorkloadBench.
 void MeasureFigure9(const PaperArguments& arguments, nlohmann::json& report);
-void MeasureFigure12(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure13(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureValues(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureElastic.

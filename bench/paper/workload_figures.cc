@@ -64,19 +64,6 @@ void MeasureFigure9(const PaperArguments& arguments, json& report) {
   report["store"] = StoreFacts(bench.stats());
 }
 
-void MeasureFigure12(const PaperArguments& arguments, json& report) {
-  for (const std::uint32_t key_size : {8u, 16u, 32u, 64u, 128u}) {
-    WorkloadOptions options = OptionsOf(arguments);
-    options.key_size = key_size;
-    AddThroughput(options, {"c"}, "key size", report);
-  }
-  for (const double theta : {0.5, 0.7, 0.9, 0.99}) {
-    WorkloadOptions options = OptionsOf(arguments);
-    options.theta = theta;
-    AddThroughput(options, {"c"}, "skew", report);
-  }
-}
-
 // Geometries of 32 slots, which a warp reads at once.
 void MeasureFigure13(const PaperArguments& arguments, json& report) {
   for (const char* name :

@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "bench/peers/shared_words.h"
+#include "bench/peers/tiles.h"
 #include "engine/cuda/memory.h"
-#include "gpmstore/batch.h"
 
 /// What peers in GPU memory, and on PM that a GPU reaches, share.
 namespace gpm::bench::peers {
@@ -18,59 +18,6 @@ namespace gpm::bench::peers {
 namespace cg = cooperative_groups;
 
 inline constexpr unsigned kBlockThreads = 256;
-inline constexpr unsigned kWarpThreads = 32;
-
-/// A Batch as kernels see it.
-struct KernelBatch {
-  const Op* ops;  ///< or null: all are `op`
-  Op op;
-  const std::byte* keys;
-  const std::byte* values;
-  std::byte* found;
-  Result* results;
-  std::uint64_t n;
-  std::uint32_t value_bytes;
-
-  KernelBatch(const Batch& batch, std::uint32_t bytes)
-      : ops(batch.ops.empty() ? nullptr : batch.ops.data()),
-        op(batch.op),
-        keys(batch.keys.data()),
-        values(batch.values.data()),
-        found(batch.found.data()),
-        results(batch.results.data()),
-        n(batch.results.size()),
-        value_bytes(bytes) {}
-
-  __device__ Op KindOf(std::uint64_t i) const { return ops == nullptr ? op : ops[i]; }
-  template <class Key>
-  __device__ Key KeyOf(std::uint64_t i) const {
-    return reinterpret_cast<const Key*>(keys)[i];
-  }
-  __device__ const std::byte* ValueOf(std::uint64_t i) const { return values + i * value_bytes; }
-  __device__ std::byte* FoundOf(std::uint64_t i) const { return found + i * value_bytes; }
-};
-
-__device__ inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired) {
-  return atomicExch(reinterpret_cast<unsigned long long*>(word), desired);
-}
-
-/// A number in [0, n) from the high bits of a hash.
-__device__ inline std::uint64_t Reduce(std::uint64_t hash, std::uint64_t n) {
-  return __umul64hi(hash, n);
-}
-
-/// Copies a value by all lanes of a tile. REQUIRES: rows that are 16-byte aligned and a multiple of
-/// 16 bytes.
-template <class Tile>
-__device__ void CopyValue(const Tile& tile, std::byte* to, const std::byte* from,
-                          std::uint32_t bytes) {
-  for (std::uint32_t at = tile.thread_rank(); at < bytes / 16; at += tile.size()) {
-    reinterpret_cast<uint4*>(to)[at] = reinterpret_cast<const uint4*>(from)[at];
-  }
-}
-
-/// The first lane of those that voted. REQUIRES: one did.
-__device__ inline unsigned FirstOf(unsigned votes) { return __ffs(static_cast<int>(votes)) - 1; }
 
 /// Kernel: a tile of kLanes lanes carries out an operation, by table.Apply(tile, batch, i), which
 /// all lanes call and which returns the same to all.

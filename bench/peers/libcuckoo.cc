@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kValueBytes = 128;
 using Value = std::array<std::byte, kValueBytes>;
 using ShortKey = std::uint64_t;
-using LongKey = std::array<std::byte, 32>;
+using LongKey = std::array<std::byte, kLongKeyBytes>;
 
 /// The standard library's, which libcuckoo takes by default.
 struct HashOf {
@@ -100,12 +100,12 @@ class LibcuckooAdapter : public KvAdapter {
 const RegisteredPeer registered({.name = "libcuckoo",
                                  .can = {.kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
                                                    Op::kErase},
-                                         .long_key_bytes = sizeof(LongKey),
+                                         .long_key_bytes = kLongKeyBytes,
                                          .value_unit = kValueBytes,
                                          .max_value_bytes = kValueBytes,
                                          .grows = true},
                                  .make = [](const PeerSpec& spec) {
-                                   return spec.key_bytes == sizeof(LongKey)
+                                   return spec.key_bytes == kLongKeyBytes
                                               ? MakePeer<LibcuckooAdapter<LongKey>>(spec)
                                               : MakePeer<LibcuckooAdapter<ShortKey>>(spec);
                                  }});

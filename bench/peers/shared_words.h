@@ -5,7 +5,8 @@
 
 #include "pm/annotate.h"
 
-/// Words of 4 and 8 bytes that others write meanwhile, in GPU memory or, for tests, on the host.
+/// Words of 4 and 8 bytes that others write meanwhile, in GPU memory, on PM that a GPU reaches or,
+/// for tests, on the host.
 namespace gpm::bench::peers {
 
 /// The load and the store that are asked for, and no others.
@@ -23,6 +24,47 @@ GPM_HD void StoreWord(Word* word, Word value) {
   *const_cast<volatile Word*>(word) = value;
 #else
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
+/// Two words that are loaded or stored at once, though another may see one of them alone.
+struct alignas(16) WordPair {
+  std::uint64_t first;
+  std::uint64_t second;
+};
+/// REQUIRES: 16-byte aligned words, here and below.
+GPM_HD inline WordPair LoadPair(const std::uint64_t* words) {
+#ifdef __CUDA_ARCH__
+  const ulonglong2 pair = __ldcv(reinterpret_cast<const ulonglong2*>(words));
+  return {pair.x, pair.y};
+#else
+  return {LoadWord(&words[0]), LoadWord(&words[1])};
+#endif
+}
+/// What a cache may have, as it was when the kernel began or later.
+GPM_HD inline WordPair LoadCachedPair(const std::uint64_t* words) {
+#ifdef __CUDA_ARCH__
+  const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(words);
+  return {pair.x, pair.y};
+#else
+  return LoadPair(words);
+#endif
+}
+GPM_HD inline void StorePair(std::uint64_t* words, WordPair pair) {
+#ifdef __CUDA_ARCH__
+  __stwt(reinterpret_cast<ulonglong2*>(words), make_ulonglong2(pair.first, pair.second));
+#else
+  StoreWord(&words[0], pair.first);
+  StoreWord(&words[1], pair.second);
+#endif
+}
+
+/// @return the old word
+GPM_HD inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired) {
+#ifdef __CUDA_ARCH__
+  return atomicExch(reinterpret_cast<unsigned long long*>(word), desired);
+#else
+  return __atomic_exchange_n(word, desired, __ATOMIC_SEQ_CST);
 #endif
 }
 
@@ -47,6 +89,14 @@ GPM_HD inline bool Cas(std::uint32_t* word, std::uint32_t expected, std::uint32_
 GPM_HD inline void Fence() {
 #ifdef __CUDA_ARCH__
   __threadfence();
+#else
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+/// The same for PM, where it orders persists (GPHash, FAST 2025, section 3.2.3).
+GPM_HD inline void SystemFence() {
+#ifdef __CUDA_ARCH__
+  __threadfence_system();
 #else
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
