@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "bench/kv_adapter.h"
 #include "bench/options.h"
 #include "bench/report.h"
+#include "pm/clock.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {
@@ -124,7 +124,7 @@ void RunCache(CacheArguments& arguments) {
     throw Error(ErrorCode::kInvalidArgument,
                 "records, operations with two warm-ups, and inserts are below 2^32 each");
   }
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   CacheBench bench(options);
   json report = {{"benchmark", "cache"},
                  {"machine", MachineFacts()},
@@ -159,8 +159,7 @@ void RunCache(CacheArguments& arguments) {
     if (table) section.print(report[name]);
     std::fflush(stdout);
   }
-  report["seconds"] =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report["seconds"] = SecondsSince(start);
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
 }
 

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +15,7 @@
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "ycsb/buffer.h"
 #include "ycsb/items.h"
 
@@ -95,13 +95,13 @@ class Measurement {
   }
   double Apply(Op op) {
     const bool finds = op == Op::kFind;
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = Clock::now();
     store_.Apply({.op = op,
                   .keys = keys_.bytes(),
                   .values = finds ? std::span<std::byte>() : values_.bytes(),
                   .found = finds ? values_.bytes() : std::span<std::byte>(),
                   .results = results_.as<Result>()});
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return SecondsSince(start);
   }
 
   const CapacityArguments& arguments_;

@@ -15,15 +15,14 @@
 #include "bench/peer.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
-#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/items.h"
 
 namespace gpm::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 /// Operations of the batches beside a compaction, and batches by which their rate is taken before.

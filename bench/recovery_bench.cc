@@ -16,15 +16,14 @@
 
 #include "bench/report.h"
 #include "bench/roofline.h"
-#include "bench/seconds_since.h"
 #include "bench/workload_bench.h"
+#include "pm/clock.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/items.h"
 
 namespace gpm::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 /// Starts that process and waits for its end. @throws Error(kIo), Error(kDamaged) when it ended in

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -11,6 +10,7 @@
 #include "bench/options.h"
 #include "bench/report.h"
 #include "bench/roofline.h"
+#include "pm/clock.h"
 
 namespace gpm::bench {
 namespace {
@@ -62,7 +62,7 @@ void PrintBounds(const json& rows) {
 void RunRoofline(RooflineArguments& arguments) {
   RooflineOptions& options = arguments.roofline;
   if (options.threads == 0) options.threads = std::max(1u, std::thread::hardware_concurrency());
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   const Roofline roofline = MeasureRoofline(options);
   json report = ToJson(roofline);
   report["benchmark"] = "roofline";
@@ -70,8 +70,7 @@ void RunRoofline(RooflineArguments& arguments) {
   report["repeats"] = options.repeats;
   report["threads"] = options.threads;
   report["bounds"] = SimpleBounds(roofline);
-  report["seconds"] =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report["seconds"] = SecondsSince(start);
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
   if (arguments.json == "-") return;
 

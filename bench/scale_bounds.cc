@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "bench/report.h"
-#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/gpu_host.h"
 #include "ycsb/items.h"
 
@@ -89,7 +88,7 @@ double ScaleBoundsOfRank::Rate(std::uint64_t bytes, const std::function<void()>&
   std::vector<double> seconds;
   for (unsigned repeat = 0; repeat <= kRepeats; ++repeat) {
     start_.Wait();
-    const auto start = std::chrono::steady_clock::now();
+    const Clock::time_point start = Clock::now();
     work();
     if (repeat > 0) seconds.push_back(SecondsSince(start));
   }
@@ -118,7 +117,13 @@ double ScaleBoundsOfRank::MeasureMultisplit() {
     splitter_->Finish();
   });
   const std::vector<std::uint64_t>& starts = splitter_->Starts();
-  const std::vector<std::byte> keys = splitter_->Sample(ordered, kKeyBytes, rows_);
+  std::vector<std::byte> keys(ordered.size());
+  if (on_gpu()) {
+    CopyByGpu(keys.data(), ordered.data(), keys.size(), splitter_->stream());
+    AwaitGpu(splitter_->stream());
+  } else {
+    std::copy(ordered.begin(), ordered.end(), keys.begin());
+  }
   for (std::uint32_t shard = 0; shard < ranks_; ++shard) {
     for (std::uint64_t i = starts[shard]; i < starts[shard + 1]; ++i) {
       if (partition_.Of(keys.data() + i * kKeyBytes, kKeyBytes) == shard) continue;

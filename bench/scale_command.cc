@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -36,10 +37,11 @@ constexpr ScaleWork kWorks[] = {
     {"A, Zipf", Op::kFind, true, true, true},
 };
 
-/// Calls work(rank) on a thread for each. @throws what one threw, when all have ended
+/// Calls work(rank) on a thread for each. @throws what one threw first, when all have ended
 /// @param start where none waits for one that threw
 void OnAll(std::uint32_t ranks, StartLine* start, const std::function<void(std::uint32_t)>& work) {
-  std::vector<std::exception_ptr> errors(ranks);
+  std::mutex mutex;
+  std::exception_ptr first;
   {
     std::vector<std::jthread> threads;
     for (std::uint32_t i = 0; i < ranks; ++i) {
@@ -47,15 +49,14 @@ void OnAll(std::uint32_t ranks, StartLine* start, const std::function<void(std::
         try {
           work(i);
         } catch (...) {
-          errors[i] = std::current_exception();
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
           start->Leave();
         }
       });
     }
   }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  if (first) std::rethrow_exception(first);
 }
 
 json Row(const char* name, std::uint32_t ranks, double operations, double seconds) {
@@ -122,8 +123,8 @@ json MeasureBounds(const ScaleArguments& arguments, std::uint32_t ranks) {
   OnAll(ranks, &start, [&](std::uint32_t i) {
     all[i] = std::make_unique<ScaleBoundsOfRank>(arguments, i, ranks, std::move(exchanges[i]),
                                                  &start, &inboxes);
-    measured[i] = all[i]->Measure();
   });
+  OnAll(ranks, &start, [&](std::uint32_t i) { measured[i] = all[i]->Measure(); });
   OnAll(ranks, &start, [&](std::uint32_t i) { all[i].reset(); });
   ScaleBounds slowest = measured.front();
   for (const ScaleBounds& rank : measured) {

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "bench/report.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/gpu_host.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/items.h"
@@ -120,14 +120,13 @@ void ScaleRank::Put(std::uint64_t row, std::uint64_t record, bool value) {
 
 double ScaleRank::Timed(const Batch& batch) {
   start_.Wait();
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   if (alone_) {
     alone_.Apply(batch);
   } else {
     store_.Apply(batch);
   }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = SecondsSince(start);
   of_alone_.local_seconds += seconds;
   of_alone_.asked += batch.results.size();
   of_alone_.sent = of_alone_.carried_out = of_alone_.asked;

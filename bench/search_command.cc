@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,14 +17,13 @@
 #include "bench/report.h"
 #include "bench/search_contest.h"
 #include "bench/search_writes.h"
-#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 struct SearchArguments {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -13,14 +12,13 @@
 #include "bench/contest.h"
 #include "bench/peer.h"
 #include "bench/report.h"
-#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::uint32_t kNumber = 0;  ///< attributes

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -11,15 +10,14 @@
 
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
-#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
 #include "gpmstore/store.h"
+#include "pm/clock.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::uint64_t kSmallBatch = std::uint64_t{1} << 12;

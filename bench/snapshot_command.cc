@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,8 +14,8 @@
 #include "bench/options.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
-#include "bench/seconds_since.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/gpu_host.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/items.h"
@@ -24,7 +23,6 @@
 namespace gpm::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 struct SnapshotArguments {

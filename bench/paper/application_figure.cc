@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -16,16 +15,15 @@
 #include "bench/paper/figures.h"
 #include "bench/peer.h"
 #include "bench/report.h"
-#include "bench/seconds_since.h"
 #include "examples/dlrm_inference/inference.h"
 #include "examples/pagerank/page_rank.h"
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 
 namespace gpm::bench {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kValueBytes = sizeof(VertexRow);
 static_assert(sizeof(Embedding) == kValueBytes);
