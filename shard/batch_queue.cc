@@ -29,8 +29,8 @@ class BatchQueue::FlightTicket final : public Ticket::State {
   const std::shared_future<void> ended_;
 };
 
-BatchQueue::BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log)
-    : process_(process), log_(std::move(log)) {}
+BatchQueue::BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log, bool has_thread)
+    : process_(process), log_(std::move(log)), has_thread_(has_thread) {}
 
 BatchQueue::~BatchQueue() {
   {
@@ -62,12 +62,12 @@ class BatchQueue::Place {
   BatchQueue& queue_;
 };
 
-Ticket BatchQueue::Begin(const std::function<CarryOut()>& divide) {
+Ticket BatchQueue::Begin(const std::function<CarryOut()>& prepare) {
   const Place place(*this);
-  Flight flight{divide(), {}};
+  Flight flight{prepare(), {}};
   auto state = std::make_unique<FlightTicket>(process_, log_, flight.ended.get_future());
   MutexLock lock(mutex_);
-  if (HasThread()) {
+  if (StartsThread()) {
     flights_.push_back(std::move(flight));
   } else {
     lock.Unlock();
@@ -76,7 +76,8 @@ Ticket BatchQueue::Begin(const std::function<CarryOut()>& divide) {
   return Ticket(std::move(state));
 }
 
-bool BatchQueue::HasThread() {
+bool BatchQueue::StartsThread() {
+  if (!has_thread_) return false;
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
   } catch (const std::system_error&) {

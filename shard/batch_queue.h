@@ -17,7 +17,7 @@
 namespace gpm {
 
 /// Batches in flight over several shards, or ranks. A thread of the queue carries them out, while
-/// who begins the next one divides it.
+/// who begins the next one prepares it.
 ///
 /// Thread safety: any thread, but for destruction. A ticket may outlive the queue.
 ///
@@ -28,22 +28,24 @@ namespace gpm {
 ///  3. When a batch has ended, nothing reads or writes the caller's arrays any more.
 class BatchQueue {
  public:
-  /// One that is carried out, and one that is divided meanwhile.
+  /// One that is carried out, and one that is prepared meanwhile.
   static constexpr std::uint64_t kMost = 2;
 
   /// Carries out a batch, which it holds.
   using CarryOut = std::function<void()>;
   /// @param log who waits for a batch tells it what was added
-  BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log);
+  /// @param has_thread else batches are carried out before Begin returns
+  BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log, bool has_thread = true);
   ~BatchQueue();  ///< carries out what has begun. REQUIRES: not in a child of the process
   BatchQueue(const BatchQueue&) = delete;
   BatchQueue& operator=(const BatchQueue&) = delete;
 
-  /// Divides a batch, and leaves it to the thread; waits before where kMost are in flight. Where no
-  /// thread can be had, the batch is carried out before this returns.
-  /// @param divide what it returns is destroyed when it was carried out
-  /// @throws what `divide` throws, with nothing applied; what carrying out throws, the ticket does
-  Ticket Begin(const std::function<CarryOut()>& divide);
+  /// Prepares a batch, and leaves it to the thread; waits before where kMost are in flight. Where
+  /// no thread can be had, the batch is carried out before this returns.
+  /// @param prepare what it returns is destroyed when it was carried out
+  /// @throws what `prepare` throws, and std::bad_alloc, with nothing applied; what carrying out
+  ///         throws, the ticket does
+  Ticket Begin(const std::function<CarryOut()>& prepare);
 
   /// Waits until the batches that began before have ended.
   void Await();
@@ -54,19 +56,20 @@ class BatchQueue {
     std::promise<void> ended;
   };
   class FlightTicket;
-  class Place;  ///< of a batch that is being divided: one of kMost
+  class Place;  ///< of a batch that is being prepared: one of kMost
 
-  bool HasThread() GPM_REQUIRES(mutex_);  ///< starts it, if it can
-  void Work();                            ///< the thread's
+  bool StartsThread() GPM_REQUIRES(mutex_);  ///< if it is not there yet; whether it is
+  void Work();                               ///< the thread's
   static void Finish(Flight& flight) noexcept;
 
   const HomeProcess process_;
   const std::shared_ptr<Log> log_;
+  const bool has_thread_;
   Mutex mutex_;
   std::condition_variable changed_;  ///< when what follows does
   /// Which the thread is to carry out; the first one stays here until it has ended.
   std::deque<Flight> flights_ GPM_GUARDED_BY(mutex_);
-  std::uint64_t beginning_ GPM_GUARDED_BY(mutex_) = 0;  ///< batches that are being divided
+  std::uint64_t beginning_ GPM_GUARDED_BY(mutex_) = 0;  ///< batches that are being prepared
   std::uint64_t ended_ GPM_GUARDED_BY(mutex_) = 0;      ///< of the thread's
   bool stop_ GPM_GUARDED_BY(mutex_) = false;
   std::thread thread_;  ///< from the first batch on

@@ -1,15 +1,13 @@
 #include "shard/collective_search.h"
 
-#include <fmt/format.h>
-
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "engine/query_plan.h"
-#include "gpmstore/error.h"
 #include "shard/merge_matches.h"
-#include "shard/together.h"
 
 namespace gpm {
 namespace {
@@ -120,17 +118,61 @@ SearchResult ResultOf(std::span<const std::byte> bytes) {
   return result;
 }
 
-std::vector<std::span<const std::byte>> SpansOf(const std::vector<Bytes>& parts) {
-  return {parts.begin(), parts.end()};
+/// What a search of some of the queries would have given.
+SearchResult Slice(const SearchResult& all, std::size_t first, std::size_t count,
+                   std::uint32_t key_size, std::uint32_t value_size) {
+  const auto part = [](const auto& rows, std::size_t from, std::size_t to) {
+    using Rows = std::decay_t<decltype(rows)>;
+    return Rows(rows.begin() + static_cast<std::ptrdiff_t>(from),
+                rows.begin() + static_cast<std::ptrdiff_t>(to));
+  };
+  SearchResult some;
+  some.counts = part(all.counts, first, first + count);
+  if (all.offsets.empty()) return some;
+  const std::uint64_t begin = all.offsets[first];
+  const std::uint64_t end = all.offsets[first + count];
+  for (std::size_t i = first; i <= first + count; ++i) {
+    some.offsets.push_back(all.offsets[i] - begin);
+  }
+  some.keys = part(all.keys, begin * key_size, end * key_size);
+  if (!all.values.empty()) some.values = part(all.values, begin * value_size, end * value_size);
+  return some;
 }
 
-/// Of this rank's shards.
-SearchResult SearchShards(ShardSet& set, const Request& request) {
-  std::vector<SearchResult> parts(set.count());
-  set.ForAll([&](std::uint32_t shard) {
-    parts[shard - set.first()] = set.store(shard).Search(request.queries, request.options);
-  });
-  return MergeMatches(parts, request.options, set.key_size(), set.value_size());
+/// Looks in this rank's shards for what each rank asks: once for all that ask in one way.
+std::vector<Bytes> Answers(ShardSet& set, const std::vector<Bytes>& asked) {
+  std::vector<Request> requests;
+  for (const Bytes& bytes : asked) requests.push_back(RequestOf(bytes));
+  std::vector<Bytes> answers(requests.size());
+  std::vector<char> answered(requests.size());
+  for (std::size_t first = 0; first < requests.size(); ++first) {
+    if (answered[first] != 0) continue;
+    const SearchOptions& options = requests[first].options;
+    std::vector<std::size_t> ranks;
+    std::vector<Query> queries;
+    for (std::size_t rank = first; rank < requests.size(); ++rank) {
+      const SearchOptions& other = requests[rank].options;
+      if (other.limit != options.limit || other.keys != options.keys ||
+          other.values != options.values) {
+        continue;
+      }
+      ranks.push_back(rank);
+      queries.insert(queries.end(), requests[rank].queries.begin(), requests[rank].queries.end());
+    }
+    std::vector<SearchResult> parts(set.count());
+    set.ForAll([&](std::uint32_t shard) {
+      parts[shard - set.first()] = set.store(shard).Search(queries, options);
+    });
+    const SearchResult found = MergeMatches(parts, options, set.key_size(), set.value_size());
+    std::size_t at = 0;
+    for (const std::size_t rank : ranks) {
+      const std::size_t count = requests[rank].queries.size();
+      answers[rank] = BytesOf(Slice(found, at, count, set.key_size(), set.value_size()));
+      answered[rank] = 1;
+      at += count;
+    }
+  }
+  return answers;
 }
 
 /// @throws Error(kInvalidArgument)
@@ -142,33 +184,27 @@ void Validate(const ShardSet& set, std::span<const Query> queries) {
 
 SearchResult SearchTogether(Exchange& exchange, ShardSet& set, std::span<const Query> mine,
                             const SearchOptions& options) {
-  Together(exchange, [&] { Validate(set, mine); });
-  const Bytes asked = BytesOf(mine, options);
-  const std::vector<std::span<const std::byte>> to_all(exchange.ranks(), asked);
-  const std::vector<Bytes> requests = SendBytes(exchange, to_all);
-  std::vector<Bytes> answers;
-  Together(exchange, [&] {
-    for (const Bytes& bytes : requests) {
-      answers.push_back(BytesOf(SearchShards(set, RequestOf(bytes))));
-    }
+  std::vector<Bytes> asked;
+  BeginTogether(exchange, CollectiveCall::kSearch, [&] {
+    Validate(set, mine);
+    asked.push_back(BytesOf(mine, options));
   });
+  asked = SendBytes(exchange, asked);
+  Together(exchange, [&] { asked = Answers(set, asked); });
   std::vector<SearchResult> parts;
-  for (const Bytes& bytes : SendBytes(exchange, SpansOf(answers))) parts.push_back(ResultOf(bytes));
+  for (const Bytes& bytes : SendBytes(exchange, asked)) parts.push_back(ResultOf(bytes));
   return MergeMatches(parts, options, set.key_size(), set.value_size());
 }
 
-std::uint64_t ChangeTogether(Exchange& exchange, ShardSet& set, const Query& query,
-                             const std::function<std::uint64_t()>& change) {
+std::uint64_t ChangeTogether(Exchange& exchange, ShardSet& set, CollectiveCall call,
+                             const Query& query, const std::function<std::uint64_t()>& change) {
   const std::span<const Query> mine(&query, 1);
-  Together(exchange, [&] { Validate(set, mine); });
-  const Bytes asked = BytesOf(mine, {});
-  const std::vector<std::span<const std::byte>> to_all(exchange.ranks(), asked);
-  const std::vector<Bytes> theirs = SendBytes(exchange, to_all);
-  for (std::uint32_t rank = 1; rank < theirs.size(); ++rank) {  // the same on every rank
-    if (theirs[rank] == theirs.front()) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("the query of rank {} is not that of rank 0", rank));
-  }
+  Bytes asked;
+  BeginTogether(exchange, call, [&] {
+    Validate(set, mine);
+    asked = BytesOf(mine, {});
+  });
+  RequireSame(exchange, "query", asked);
   std::uint64_t changed = 0;
   Together(exchange, [&] { changed = change(); });
   std::uint64_t sum = 0;

@@ -8,6 +8,7 @@
 #include "gpmstore/exchange.h"
 #include "gpmstore/search.h"
 #include "shard/shard_set.h"
+#include "shard/together.h"
 
 namespace gpm {
 
@@ -23,11 +24,11 @@ SearchResult SearchTogether(Exchange& exchange, ShardSet& set, std::span<const Q
                             const SearchOptions& options);
 
 /// Changes what matches a query, which all ranks give: `change` does it in this rank's shards.
-/// @return the sum of what `change` returned on all ranks
+/// @param call kErase or kUpdate @return the sum of what `change` returned on all ranks
 /// @throws Error kInvalidArgument (no query that the shards know; not the same on all ranks), with
 ///         nothing changed; as Together: then each rank has done its part, or failed in it
-std::uint64_t ChangeTogether(Exchange& exchange, ShardSet& set, const Query& query,
-                             const std::function<std::uint64_t()>& change);
+std::uint64_t ChangeTogether(Exchange& exchange, ShardSet& set, CollectiveCall call,
+                             const Query& query, const std::function<std::uint64_t()>& change);
 
 }  // namespace gpm
 

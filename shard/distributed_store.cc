@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,11 +25,14 @@
 namespace gpm {
 namespace {
 
+std::vector<std::byte> BytesOf(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
 /// Rank 0's text, on all ranks.
 std::string Broadcast(Exchange& exchange, const std::string& text) {
-  const std::vector<std::span<const std::byte>> send(exchange.ranks(),
-                                                     std::as_bytes(std::span(text)));
-  const std::vector<std::byte> received = SendBytes(exchange, send).front();
+  const std::vector<std::byte> received = SendBytes(exchange, {BytesOf(text)}).front();
   return {reinterpret_cast<const char*>(received.data()), received.size()};
 }
 
@@ -43,8 +48,10 @@ void RequireShardsFor(const Exchange& exchange, const std::string& path, std::ui
 class DistributedStore::Impl {
  public:
   Impl(const std::string& path, std::unique_ptr<Exchange> exchange, const OpenOptions& open,
-       const ShardOptions& options)
-      : exchange_(std::move(exchange)), threads_(std::make_unique<ThreadPool>(ThreadsFor(open))) {
+       const ShardOptions& options, std::shared_ptr<Log> log)
+      : log_(std::move(log)),
+        exchange_(std::move(exchange)),
+        threads_(std::make_unique<ThreadPool>(ThreadsFor(open))) {
     const std::uint32_t rank = exchange_->rank();
     const std::uint32_t ranks = exchange_->ranks();
     std::string text;
@@ -74,7 +81,7 @@ class DistributedStore::Impl {
     collective_ =
         std::make_unique<Collective>(*exchange_, set_->partition(), set_->key_size(),
                                      set_->value_size(), *threads_, set_->device(set_->first()));
-    in_flight_ = std::make_unique<BatchQueue>(process_, std::make_shared<Log>(nullptr));
+    in_flight_ = std::make_unique<BatchQueue>(process_, log_, exchange_->AnyThread());
   }
   /// In a child of the process, its threads do not run, and can't be joined; what joins the ranks,
   /// and what is on a GPU, is the parent's.
@@ -88,7 +95,19 @@ class DistributedStore::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  /// A call, from its begin, which waits for batches in flight, to its end, when the log is told.
+  class Call {
+   public:
+    explicit Call(Impl& impl) : impl_(impl), tells_(*impl.log_) { impl.in_flight_->Await(); }
+    Impl* operator->() const { return &impl_; }
+
+   private:
+    Impl& impl_;
+    const Log::TellsAtEnd tells_;
+  };
+
   const HomeProcess& process() const { return process_; }
+  const std::shared_ptr<Log>& log() const { return log_; }
   BatchQueue& in_flight() { return *in_flight_; }
   Exchange& exchange() { return *exchange_; }
   ShardSet& set() { return *set_; }
@@ -98,12 +117,15 @@ class DistributedStore::Impl {
     return collective_->Apply(mine, [&](const Batch& batch) { set_->Run(batch, call); });
   }
   Ticket Begin(const Batch& mine) {
-    return in_flight_->Begin([&] {
-      return [this, mine] {
-        if (const int device = set_->device(set_->first()); device >= 0) UseGpu(device);
-        Run(mine, ApplyTo);
-      };
-    });
+    try {
+      return in_flight_->Begin([&]() -> BatchQueue::CarryOut {
+        return [this, mine, caller = std::this_thread::get_id()] { RunInFlight(mine, caller); };
+      });
+    } catch (const std::exception& error) {  // the other ranks make it
+      in_flight_->Await();
+      exchange_->Leave(error.what());
+      throw;
+    }
   }
   template <class Work>
   void ForEachShard(const Work& work) {
@@ -111,11 +133,20 @@ class DistributedStore::Impl {
   }
 
  private:
+  /// @param caller a thread whose current device stays as it is
+  void RunInFlight(const Batch& mine, std::thread::id caller) {
+    const int device = set_->device(set_->first());
+    OrLeave(*exchange_, [&] {
+      if (device >= 0 && std::this_thread::get_id() != caller) UseGpu(device);
+    });
+    Run(mine, ApplyTo);
+  }
   static unsigned ThreadsFor(const OpenOptions& open) {
     return open.threads > 0 ? open.threads : 1;
   }
 
   const HomeProcess process_;
+  const std::shared_ptr<Log> log_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<ThreadPool> threads_;
   std::optional<ShardFolder> folder_;  ///< of rank 0
@@ -137,7 +168,13 @@ DistributedStore& DistributedStore::operator=(DistributedStore&& other) noexcept
   return *this;
 }
 
-DistributedStore::~DistributedStore() = default;
+DistributedStore::~DistributedStore() {
+  try {
+    Close();
+  } catch (...) {
+    // A destructor can't report it; Close can.
+  }
+}
 
 template <class Make>
 DistributedStore DistributedStore::MakeAndOpen(const std::string& folder,
@@ -184,9 +221,12 @@ DistributedStore DistributedStore::Restore(const std::string& snapshot, const st
 }
 
 DistributedStore DistributedStore::Open(const std::string& folder,
-                                        std::unique_ptr<Exchange> exchange, const OpenOptions& open,
-                                        const ShardOptions& shards) {
-  return DistributedStore(std::make_unique<Impl>(folder, std::move(exchange), open, shards));
+                                        std::unique_ptr<Exchange> exchange,
+                                        const OpenOptions& given, const ShardOptions& shards) {
+  OpenOptions open = given;
+  const std::shared_ptr<Log> log = KeepLog(&open);
+  const Log::TellsAtEnd tells(*log);
+  return DistributedStore(std::make_unique<Impl>(folder, std::move(exchange), open, shards, log));
 }
 
 DistributedStore::Impl& DistributedStore::Opened() const {
@@ -196,12 +236,6 @@ DistributedStore::Impl& DistributedStore::Opened() const {
   }
   impl_->process().Check();
   return *impl_;
-}
-
-DistributedStore::Impl& DistributedStore::Idle() const {
-  Impl& impl = Opened();
-  impl.in_flight().Await();
-  return impl;
 }
 
 std::uint32_t DistributedStore::rank() const { return Opened().exchange().rank(); }
@@ -214,105 +248,115 @@ const std::vector<Attribute>& DistributedStore::attributes() const {
   return set.store(set.first()).attributes();
 }
 
-std::uint64_t DistributedStore::Apply(const Batch& mine) { return Idle().Run(mine, ApplyTo); }
+std::uint64_t DistributedStore::Apply(const Batch& mine) {
+  return Impl::Call(Opened())->Run(mine, ApplyTo);
+}
 
 Ticket DistributedStore::ApplyAsync(const Batch& mine) {
   Impl& impl = Opened();
-  if (!impl.exchange().AnyThread()) {
-    throw Error(ErrorCode::kUnsupported,
-                "batches in flight: only the thread that made the exchange may use it; MPI takes "
-                "others from MPI_Init_thread's level MPI_THREAD_SERIALIZED on");
-  }
+  const Log::TellsAtEnd tells(*impl.log());
   return impl.Begin(mine);
 }
 
 std::uint64_t DistributedStore::BulkLoad(std::span<const std::byte> keys,
                                          std::span<const std::byte> values,
                                          std::span<Result> results) {
-  return Idle().Run({.op = Op::kInsert, .keys = keys, .values = values, .results = results},
-                    BulkLoadInto);
+  return Impl::Call(Opened())->Run(
+      {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, BulkLoadInto);
 }
 
 void DistributedStore::Reserve(std::uint64_t items) {
-  Impl& impl = Idle();
-  Together(impl.exchange(), [&] {
-    impl.set().ForAll([&](std::uint32_t shard) {
-      impl.set().store(shard).Reserve(ShareOfItems(items, shards()));
+  const Impl::Call impl(Opened());
+  BeginTogether(impl->exchange(), CollectiveCall::kReserve, [] {});
+  Together(impl->exchange(), [&] {
+    impl->set().ForAll([&](std::uint32_t shard) {
+      impl->set().store(shard).Reserve(ShareOfItems(items, shards()));
     });
   });
 }
 
 void DistributedStore::Compact() {
-  Impl& impl = Idle();
-  Together(impl.exchange(), [&] {
-    impl.set().ForAll([&](std::uint32_t shard) { impl.set().store(shard).Compact(); });
+  const Impl::Call impl(Opened());
+  BeginTogether(impl->exchange(), CollectiveCall::kCompact, [] {});
+  Together(impl->exchange(), [&] {
+    impl->set().ForAll([&](std::uint32_t shard) { impl->set().store(shard).Compact(); });
   });
 }
 
 SearchResult DistributedStore::Search(std::span<const Query> mine, const SearchOptions& options) {
-  Impl& impl = Idle();
-  return SearchTogether(impl.exchange(), impl.set(), mine, options);
+  const Impl::Call impl(Opened());
+  return SearchTogether(impl->exchange(), impl->set(), mine, options);
 }
 
 std::uint64_t DistributedStore::EraseWhere(const Query& query) {
-  Impl& impl = Idle();
-  return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
-    return impl.set().SumAtOnce([&](Store& store) { return store.EraseWhere(query); });
+  const Impl::Call impl(Opened());
+  return ChangeTogether(impl->exchange(), impl->set(), CollectiveCall::kErase, query, [&] {
+    return impl->set().SumAtOnce([&](Store& store) { return store.EraseWhere(query); });
   });
 }
 
 std::uint64_t DistributedStore::UpdateRowsWhere(const Query& query,
                                                 const Store::RowsEditor& change) {
-  Impl& impl = Idle();
-  return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
-    return impl.set().SumInTurn([&](Store& store) { return store.UpdateRowsWhere(query, change); });
+  const Impl::Call impl(Opened());
+  return ChangeTogether(impl->exchange(), impl->set(), CollectiveCall::kUpdate, query, [&] {
+    return impl->set().SumInTurn(
+        [&](Store& store) { return store.UpdateRowsWhere(query, change); });
   });
 }
 
 std::uint64_t DistributedStore::UpdateWhere(const Query& query, const Store::ValueEditor& change) {
-  Impl& impl = Idle();
-  return ChangeTogether(impl.exchange(), impl.set(), query, [&] {
-    return impl.set().SumInTurn([&](Store& store) { return store.UpdateWhere(query, change); });
+  const Impl::Call impl(Opened());
+  return ChangeTogether(impl->exchange(), impl->set(), CollectiveCall::kUpdate, query, [&] {
+    return impl->set().SumInTurn([&](Store& store) { return store.UpdateWhere(query, change); });
   });
 }
 
 SnapshotResult DistributedStore::Snapshot(const std::string& path) {
-  Impl& impl = Idle();
-  Exchange& exchange = impl.exchange();
-  ShardSet& set = impl.set();
+  const Impl::Call impl(Opened());
+  Exchange& exchange = impl->exchange();
+  std::vector<std::byte> place;
+  BeginTogether(exchange, CollectiveCall::kSnapshot,
+                [&] { place = BytesOf(std::filesystem::absolute(path).string()); });
+  RequireSame(exchange, "folder", place);
   std::optional<ShardFolder> folder;  // of rank 0, for all
-  bool begun = false;                 // what is in the folder is this snapshot's
   try {
     Together(exchange, [&] {
       if (exchange.rank() != 0) return;
       RequireNoFile(path);
       folder.emplace(path, ShardFolder::Use::kCreate);
     });
-    begun = true;
     SnapshotResult mine;
-    Together(exchange, [&] { mine = SnapshotShards(set, path); });
+    ShardSnapshots files(impl->set(), path);
+    Together(exchange, [&] { mine = files.Write(); });
+    const SnapshotResult sum = SumSnapshots(GatherObjects(exchange, mine));
+    // With the manifest it is whole, and whether it has that only rank 0 knows for sure.
+    if (!folder) files.Keep();
     Together(exchange, [&] {
-      if (folder) folder->SetManifest(impl.manifest());
+      if (!folder) return;
+      folder->SetManifest(impl->manifest());
+      files.Keep();
+      folder.reset();
     });
-    return SumSnapshots(GatherObjects(exchange, mine));
+    return sum;
   } catch (...) {
-    if (begun) {
-      RemoveShardSnapshots(path, folder ? 0 : set.first(),
-                           folder ? set.partition().shards : set.first() + set.count());
+    if (folder) {
+      RemoveShardSnapshots(path, impl->set().partition().shards);
+      folder->Abandon();
     }
-    if (folder) folder->Abandon();
     throw;
   }
 }
 
 StoreStats DistributedStore::Stats() const {
-  Impl& impl = Idle();
+  const Impl::Call impl(Opened());
   std::vector<StoreStats> stats;
-  impl.ForEachShard([&](std::uint32_t i) { stats.push_back(impl.set().store(i).Stats()); });
+  impl->ForEachShard([&](std::uint32_t i) { stats.push_back(impl->set().store(i).Stats()); });
   return SumStats(stats);
 }
 
-ExchangeStats DistributedStore::Exchanged() const { return Idle().collective().stats(); }
+ExchangeStats DistributedStore::Exchanged() const {
+  return Impl::Call(Opened())->collective().stats();
+}
 
 void DistributedStore::ForEach(const Store::Visitor& visit) {
   ForEachUntil([&](auto key, auto value) {
@@ -322,7 +366,8 @@ void DistributedStore::ForEach(const Store::Visitor& visit) {
 }
 
 bool DistributedStore::ForEachUntil(const Store::StoppableVisitor& visit) {
-  ShardSet& set = Idle().set();
+  const Impl::Call impl(Opened());
+  ShardSet& set = impl->set();
   for (std::uint32_t i = set.first(); i < set.first() + set.count(); ++i) {
     if (!set.InShard(i, [&](Store& store) { return store.ForEach(visit); })) return false;
   }
@@ -331,8 +376,11 @@ bool DistributedStore::ForEachUntil(const Store::StoppableVisitor& visit) {
 
 void DistributedStore::Close() {
   if (impl_ == nullptr) return;
+  const std::shared_ptr<Log> log = impl_->log();
+  std::optional<Log::TellsAtEnd> tells;
+  if (impl_->process().IsThis()) tells.emplace(*log);
   const std::unique_ptr<Impl> impl = std::move(impl_);
-  if (!impl->process().IsThis()) return;
+  if (!tells) return;
   impl->in_flight().Await();
   impl->set().ForAll([&](std::uint32_t i) { impl->set().store(i).Close(); });
 }

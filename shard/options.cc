@@ -76,4 +76,15 @@ void ValidateShardCount(std::uint32_t shards) {
               fmt::format("a store can't have {} shards: it has from 1 to {}", shards, kMaxShards));
 }
 
+std::shared_ptr<Log> KeepLog(OpenOptions* open) {
+  auto log = std::make_shared<Log>(std::move(open->log));
+  open->log = nullptr;
+  if (log->enabled()) {
+    open->log = [log](LogLevel level, std::string_view message) {
+      log->Add(level, [&] { return std::string(message); });
+    };
+  }
+  return log;
+}
+
 }  // namespace gpm

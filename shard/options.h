@@ -2,7 +2,9 @@
 #define GPM_SHARD_OPTIONS_H_
 
 #include <cstdint>
+#include <memory>
 
+#include "engine/log.h"
 #include "gpmstore/options.h"
 #include "gpmstore/sharded_store.h"
 
@@ -21,6 +23,10 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
 void ValidateForShards(const OpenOptions& open);
 /// @throws Error(kInvalidArgument) for a number of shards that no store can have
 void ValidateShardCount(std::uint32_t shards);
+
+/// The user's log, and what shards get in its place, who tell it while this store holds locks: it
+/// keeps what they say until the user's can be told.
+std::shared_ptr<Log> KeepLog(OpenOptions* open);
 
 }  // namespace gpm
 

@@ -1,6 +1,7 @@
 #include "shard/shard_snapshots.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -13,26 +14,33 @@ std::string ShardSnapshotPath(const std::string& folder, std::uint32_t shard) {
   return fmt::format("{}/{:04}.snap", folder, shard);
 }
 
-SnapshotResult SnapshotShards(ShardSet& set, const std::string& folder) {
-  std::vector<SnapshotResult> results(set.count());
-  try {
-    set.ForAll([&](std::uint32_t shard) {
-      results[shard - set.first()] =
-          set.store(shard).Snapshot(ShardSnapshotPath(folder, shard), {.track_changes = false});
-    });
-  } catch (...) {
-    RemoveShardSnapshots(folder, set.first(), set.first() + set.count());
-    throw;
-  }
+SnapshotResult ShardSnapshots::Write() {
+  std::vector<SnapshotResult> results(set_.count());
+  set_.ForAll([&](std::uint32_t shard) {
+    const std::uint32_t i = shard - set_.first();
+    results[i] =
+        set_.store(shard).Snapshot(ShardSnapshotPath(folder_, shard), {.track_changes = false});
+    written_[i] = 1;
+  });
   return SumSnapshots(results);
 }
 
-void RemoveShardSnapshots(const std::string& folder, std::uint32_t first,
-                          std::uint32_t end) noexcept {
+ShardSnapshots::~ShardSnapshots() {
+  bool removes = false;
   try {
-    for (std::uint32_t shard = first; shard < end; ++shard) {
-      RemoveFile(ShardSnapshotPath(folder, shard));
+    for (std::uint32_t i = 0; i < written_.size(); ++i) {
+      if (written_[i] == 0) continue;
+      removes = true;
+      RemoveFile(ShardSnapshotPath(folder_, set_.first() + i));
     }
+  } catch (const std::exception&) {  // no memory for a name
+  }
+  if (removes) rmdir(folder_.c_str());
+}
+
+void RemoveShardSnapshots(const std::string& folder, std::uint32_t shards) noexcept {
+  try {
+    for (std::uint32_t i = 0; i < shards; ++i) RemoveFile(ShardSnapshotPath(folder, i));
   } catch (const std::exception&) {  // no memory for a name
   }
 }

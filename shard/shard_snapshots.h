@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "gpmstore/snapshot.h"
 #include "shard/shard_set.h"
@@ -13,13 +14,29 @@ namespace gpm {
 /// The file of a shard in the folder of a store's snapshot.
 std::string ShardSnapshotPath(const std::string& folder, std::uint32_t shard);
 
-/// Writes a snapshot of each of these shards to a folder that is there, at once. No batch runs
-/// meanwhile. @return their sum @throws as Store::Snapshot; then there is no file of them
-SnapshotResult SnapshotShards(ShardSet& set, const std::string& folder);
+/// The files of a snapshot that some shards write. Those that were written go with this, and the
+/// folder, if it is empty then, unless they are kept.
+class ShardSnapshots {
+ public:
+  /// @param set, folder outlive it
+  ShardSnapshots(ShardSet& set, const std::string& folder)
+      : set_(set), folder_(folder), written_(set.count()) {}
+  ~ShardSnapshots();
+  ShardSnapshots(const ShardSnapshots&) = delete;
+  ShardSnapshots& operator=(const ShardSnapshots&) = delete;
 
-/// Removes files of shards [first, end); errors are lost.
-void RemoveShardSnapshots(const std::string& folder, std::uint32_t first,
-                          std::uint32_t end) noexcept;
+  /// All at once, while no batch runs. @return their sum @throws as Store::Snapshot
+  SnapshotResult Write();
+  void Keep() { written_.assign(set_.count(), 0); }
+
+ private:
+  ShardSet& set_;
+  const std::string& folder_;
+  std::vector<char> written_;  ///< of each shard, whether it was and is to go
+};
+
+/// Removes the files of all shards of a folder; errors are lost.
+void RemoveShardSnapshots(const std::string& folder, std::uint32_t shards) noexcept;
 
 /// Of snapshots that were taken at once, while no batch ran.
 SnapshotResult SumSnapshots(std::span<const SnapshotResult> parts);

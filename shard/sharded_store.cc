@@ -22,23 +22,6 @@
 #include "snapshot/reader.h"
 
 namespace gpm {
-namespace {
-
-/// The user's log, and what shards get in its place, who tell it while this store holds locks: it
-/// keeps what they say until the user's can be told.
-std::shared_ptr<Log> KeepLog(OpenOptions* open) {
-  auto log = std::make_shared<Log>(std::move(open->log));
-  open->log = nullptr;
-  if (log->enabled()) {
-    open->log = [log](LogLevel level, std::string_view message) {
-      log->Add(level, [&] { return std::string(message); });
-    };
-  }
-  return log;
-}
-
-}  // namespace
-
 ShardedStore::ShardedStore() noexcept = default;
 ShardedStore::ShardedStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ShardedStore::ShardedStore(ShardedStore&&) noexcept = default;
@@ -296,11 +279,12 @@ SnapshotResult ShardedStore::Snapshot(const std::string& path) {
   RequireNoFile(path);
   ShardFolder folder(path, ShardFolder::Use::kCreate);
   try {
-    const SnapshotResult result = SnapshotShards(impl.set(), path);
+    ShardSnapshots files(impl.set(), path);
+    const SnapshotResult result = files.Write();
     folder.SetManifest(impl.folder().manifest());
+    files.Keep();
     return result;
   } catch (...) {
-    RemoveShardSnapshots(path, 0, set->count());
     folder.Abandon();
     throw;
   }

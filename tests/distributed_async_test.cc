@@ -138,6 +138,23 @@ TEST_F(DistributedAsyncTest, ATicketThrowsWhatApplyWould) {
   }));
 }
 
+TEST_F(DistributedAsyncTest, TheLogMayCallTheStoreWhenATicketWasWaitedFor) {
+  DistributedStore store;
+  std::vector<std::uint64_t> items;
+  OpenOptions open = test::TestOpenOptions();
+  open.log = [&](LogLevel, std::string_view) {
+    if (store) items.push_back(store.Stats().items);
+  };
+  store = DistributedStore::Create(NewPath(), std::move(MakeThreadExchanges(1)[0]),
+                                   {.key_size = kKeySize, .value_size = kValueSize}, {.shards = 3},
+                                   open);
+  TestBatch part = Inserts(0, 20'000);  // which growing tells of
+  Ticket ticket = store.ApplyAsync(part.Mixed());
+  ticket.Wait();
+  ASSERT_FALSE(items.empty());
+  EXPECT_EQ(items.back(), 20'000u);
+}
+
 TEST_F(DistributedAsyncTest, ATicketOutlivesItsStore) {
   ExpectNoErrors(Open(NewPath(), 2, 3, true));
   std::vector<TestBatch> parts;
@@ -167,15 +184,21 @@ class OneThread final : public Exchange {
   const std::unique_ptr<Exchange> exchange_;
 };
 
-TEST_F(DistributedAsyncTest, AnExchangeOfOneThreadHasNone) {
+TEST_F(DistributedAsyncTest, WithAnExchangeOfOneThreadItEndsAtOnce) {
   auto exchange = std::make_unique<OneThread>(std::move(MakeThreadExchanges(1)[0]));
   DistributedStore store = DistributedStore::Create(
       NewPath(), std::move(exchange), {.key_size = kKeySize, .value_size = kValueSize},
       {.shards = 2}, test::TestOpenOptions());
   TestBatch part = Inserts(0, 30);
-  EXPECT_EQ(ErrorOf([&] { static_cast<void>(store.ApplyAsync(part.Mixed())); }),
-            ErrorCode::kUnsupported);
-  EXPECT_EQ(store.Apply(part.Mixed()), 0u);
+  Ticket ticket = store.ApplyAsync(part.Mixed());
+  EXPECT_TRUE(ticket.Done());
+  ticket.Wait();
+  Model model;
+  part.Compare(model);
+  Batch wrong = part.Mixed();
+  wrong.keys = wrong.keys.subspan(1);
+  ticket = store.ApplyAsync(wrong);
+  EXPECT_EQ(ErrorOf([&] { ticket.Wait(); }), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(DistributedAsyncTest, AChildOfTheProcessLeavesBatchesInFlightAlone) {

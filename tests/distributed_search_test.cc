@@ -204,53 +204,166 @@ TEST_F(DistributedSearchTest, ASnapshotIsRestoredByAnyNumberOfRanks) {
   }
 }
 
-/// Does something once the ranks have met for the first time of a call.
+/// Does something when its ranks have met so many times.
 class Disturbed final : public Exchange {
  public:
   explicit Disturbed(std::unique_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
   std::uint32_t rank() const override { return exchange_->rank(); }
   std::uint32_t ranks() const override { return exchange_->ranks(); }
   void AllToAll(Send send, Receive receive) override {
+    const bool last = meetings > 0 && --meetings == 0;
+    if (last && !afterwards) disturb();
     exchange_->AllToAll(send, receive);
-    if (disturb) std::exchange(disturb, nullptr)();
+    if (last && afterwards) disturb();
   }
   void Leave(const std::string& why) override { exchange_->Leave(why); }
+  int meetings = 0;  ///< before, or after, the last of which `disturb` is called; 0: never
+  bool afterwards = false;
   std::function<void()> disturb;
 
  private:
   const std::unique_ptr<Exchange> exchange_;
 };
 
-TEST_F(DistributedSearchTest, OfASnapshotThatFailsNothingIsLeft) {
-  const std::string store = NewPath();
-  ExpectNoErrors(Open(store, 3, kShards, true));
-  Fill(100);
+class DisturbedRankTest : public DistributedSearchTest {
+ protected:
+  /// A store of three ranks, of which rank 1 can be disturbed.
+  void OpenFilled() {
+    store_ = NewPath();
+    ExpectNoErrors(Open(store_, 3, kShards, true));
+    Fill(100);
+    OpenDisturbed();
+  }
+  void OpenDisturbed() {
+    stores_.clear();
+    stores_.resize(3);
+    auto exchanges = MakeThreadExchanges(3);
+    auto disturbed = std::make_unique<Disturbed>(std::move(exchanges[1]));
+    rank_1_ = disturbed.get();
+    exchanges[1] = std::move(disturbed);
+    ExpectNoErrors(OnAll([&](std::uint32_t i) {
+      stores_[i] = DistributedStore::Open(store_, std::move(exchanges[i]), test::TestOpenOptions());
+    }));
+  }
+  void Disturb(int meetings, bool afterwards, std::function<void()> disturb) {
+    rank_1_->meetings = meetings;
+    rank_1_->afterwards = afterwards;
+    rank_1_->disturb = std::move(disturb);
+  }
+  Errors SnapshotTo(const std::string& folder) {
+    return OnAll([&](std::uint32_t i) { stores_[i].Snapshot(folder); });
+  }
+  static void ExpectWhole(const std::string& snapshot, const std::string& folder) {
+    EXPECT_EQ(ShardedStore::Restore(snapshot, folder, test::TestOpenOptions()).Stats().items, 100u);
+  }
+
+  std::string store_;
+  Disturbed* rank_1_ = nullptr;
+};
+
+// The ranks of a snapshot meet when it begins, twice to compare the folder, when that is there,
+// when the files are, to add up, and when the manifest is.
+constexpr int kFolderIsThere = 4;
+constexpr int kFilesAreThere = 5;
+constexpr int kManifestIsThere = 7;
+
+TEST_F(DisturbedRankTest, OfASnapshotThatFailsNothingIsLeft) {
+  OpenFilled();
   const std::string nowhere = NewPath() + "/of/none";
-  ExpectAll(ErrorCode::kIo, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(nowhere); }), nowhere);
-  stores_.clear();
-  stores_.resize(3);
-  auto exchanges = MakeThreadExchanges(3);
-  auto disturbed = std::make_unique<Disturbed>(std::move(exchanges[1]));
-  Disturbed& rank_1 = *disturbed;
-  exchanges[1] = std::move(disturbed);
-  ExpectNoErrors(OnAll([&](std::uint32_t i) {
-    stores_[i] = DistributedStore::Open(store, std::move(exchanges[i]), test::TestOpenOptions());
-  }));
+  ExpectAll(ErrorCode::kIo, SnapshotTo(nowhere), nowhere);
   const std::string folder = NewPath();
-  rank_1.disturb = [&] { std::ofstream(folder + "/0001.snap") << "in the way"; };
-  ExpectAll(ErrorCode::kExists, OnAll([&](std::uint32_t i) { stores_[i].Snapshot(folder); }),
-            "0001.snap");
+  Disturb(kFolderIsThere, true, [&] { std::ofstream(folder + "/0001.snap") << "in the way"; });
+  ExpectAll(ErrorCode::kExists, SnapshotTo(folder), "0001.snap");
   EXPECT_NE(messages_[2].find("rank 1"), std::string::npos) << messages_[2];
   EXPECT_FALSE(std::filesystem::exists(folder));
-  ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Snapshot(folder); }));
-  // A rank that is gone.
+  Disturb(kFilesAreThere, true,
+          [&] { std::filesystem::create_directories(folder + "/manifest.json/in/the/way"); });
+  ExpectAll(ErrorCode::kIo, SnapshotTo(folder), "manifest.json");
+  EXPECT_NE(messages_[2].find("rank 0"), std::string::npos) << messages_[2];
+  std::filesystem::remove_all(folder + "/manifest.json");
+  EXPECT_TRUE(!std::filesystem::exists(folder) || std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
+  ExpectNoErrors(SnapshotTo(folder));
+  ExpectWhole(folder, NewPath());
+}
+
+TEST_F(DisturbedRankTest, ASnapshotIsWholeOrNotThereWhenARankIsLost) {
+  for (int meeting = 1; meeting <= kManifestIsThere; ++meeting) {
+    SCOPED_TRACE(meeting);
+    OpenFilled();
+    const std::string folder = NewPath();
+    Disturb(meeting, false, [&] {
+      rank_1_->Leave("enough");
+      throw Error(ErrorCode::kIo, "rank 1 has had enough");
+    });
+    ExpectAll(ErrorCode::kIo, SnapshotTo(folder), "enough");
+    if (meeting == kManifestIsThere) {
+      ExpectWhole(folder, NewPath());
+    } else {
+      EXPECT_FALSE(std::filesystem::exists(folder));
+    }
+  }
+}
+
+TEST_F(DisturbedRankTest, NobodyWaitsForARankThatIsLostInASearch) {
+  const std::vector<Query> all = {{}};
+  for (int meeting = 1; meeting <= 6; ++meeting) {
+    SCOPED_TRACE(meeting);
+    OpenFilled();
+    Disturb(meeting, false, [&] {
+      rank_1_->Leave("enough");
+      throw Error(ErrorCode::kIo, "rank 1 has had enough");
+    });
+    ExpectAll(ErrorCode::kIo, OnAll([&](std::uint32_t i) { stores_[i].Search(all); }), "enough");
+  }
+}
+
+TEST_F(DistributedSearchTest, SnapshotsGoToOneFolderAndLeaveOthersAlone) {
+  ExpectNoErrors(Open(NewPath(), 2, kShards, true));
+  Fill(100);
+  const std::string old = NewPath();
   const std::string other = NewPath();
-  stores_[1].Close();
-  const Errors errors = OnAll([&](std::uint32_t i) {
-    if (i != 1) stores_[i].Snapshot(other);
-  });
-  for (const std::uint32_t i : {0u, 2u}) EXPECT_EQ(errors[i], ErrorCode::kIo);
+  ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Snapshot(old); }));
+  ExpectAll(ErrorCode::kInvalidArgument,
+            OnAll([&](std::uint32_t i) { stores_[i].Snapshot(i == 1 ? old : other); }),
+            "the folder of rank 1");
   EXPECT_FALSE(std::filesystem::exists(other));
+  EXPECT_EQ(ShardedStore::Restore(old, NewPath(), test::TestOpenOptions()).Stats().items, 100u);
+}
+
+TEST_F(DistributedSearchTest, RanksThatMakeDifferentCallsAreTold) {
+  ExpectNoErrors(Open(NewPath(), 2, kShards, true));
+  Fill(100);
+  const std::vector<Query> all = {{}};
+  const auto keep = [](auto, auto) { FAIL() << "it is not called"; };
+  using Call = std::function<void(DistributedStore&)>;
+  const std::pair<Call, Call> different[] = {
+      {[&](auto& store) { store.EraseWhere({}); },
+       [&](auto& store) { store.UpdateWhere({}, keep); }},
+      {[&](auto& store) { store.Search(all); }, [&](auto& store) { store.EraseWhere({}); }},
+      {[&](auto& store) { store.Reserve(10); }, [&](auto& store) { store.Compact(); }},
+      {[&](auto& store) { store.Compact(); }, [&](auto& store) { store.Snapshot("never"); }},
+  };
+  for (const auto& [first, second] : different) {
+    ExpectAll(ErrorCode::kInvalidArgument,
+              OnAll([&](std::uint32_t i) { (i == 0 ? first : second)(stores_[i]); }),
+              "rank 1 makes another call");
+  }
+  EXPECT_EQ(Items(), 100u);
+}
+
+TEST_F(DistributedSearchTest, WhatIsNoExceptionIsTold) {
+  ExpectNoErrors(Open(NewPath(), 2, kShards, true));
+  Fill(100);
+  const Errors errors = OnAll([&](std::uint32_t i) {
+    const auto change = [&](auto, auto) {
+      if (i == 1) throw 7;
+    };
+    if (i == 0) return static_cast<void>(stores_[0].UpdateWhere({}, change));
+    EXPECT_THROW(stores_[1].UpdateWhere({}, change), int);
+  });
+  EXPECT_EQ(errors[0], ErrorCode::kIo);
+  EXPECT_NE(messages_[0].find("rank 1: it threw"), std::string::npos) << messages_[0];
 }
 
 /// One rank, which is told that it gets more than a vector can have.
@@ -267,8 +380,7 @@ class TooMuch final : public Exchange {
 
 TEST(SendBytesTest, WhoHasNoMemoryForItLeaves) {
   TooMuch exchange;
-  const std::vector<std::span<const std::byte>> send(1);
-  EXPECT_ANY_THROW(SendBytes(exchange, send));
+  EXPECT_ANY_THROW(SendBytes(exchange, {{}}));
   EXPECT_NE(exchange.left, "");
 }
 

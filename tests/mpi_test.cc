@@ -108,7 +108,7 @@ class SharedStore {
   void Apply(std::vector<test::TestBatch>& parts, test::Model* model) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (i == store.rank()) {
-        store.Apply(parts[i].Mixed());
+        store.ApplyAsync(parts[i].Mixed()).Wait();
         parts[i].Compare(*model);
       } else {
         for (std::size_t j = 0; j < parts[i].size(); ++j) parts[i].ApplyOne(*model, j);
@@ -280,7 +280,7 @@ static int CheckKilled(const std::string& folder) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "check") return gpm::CheckKilled(argv[2]);
   int level = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
   if (argc == 3 && std::string_view(argv[1]) == "kill") return gpm::ChangeUntilKilled(argv[2]);
   testing::InitGoogleTest(&argc, argv);
   const int failed = RUN_ALL_TESTS();

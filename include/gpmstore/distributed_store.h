@@ -51,7 +51,13 @@ struct ExchangeStats {
 /// have executor cuda, each array of each part may be in that of any GPU; one is enough for all
 /// ranks to carry out the batch in their GPUs' memory. Results there are not counted (kNotCounted).
 ///
-/// Thread safety: one thread at a time on each rank.
+/// How long a rank may take for its part of a call that is not a batch (to open, restore, reserve,
+/// compact, change, write a snapshot) beside the others is up to the exchange's timeout.
+///
+/// The log is told when a call, or the wait for a ticket, has let go of all locks.
+///
+/// Thread safety: one thread at a time on each rank, but for tickets. A thread of the store's uses
+/// the exchange while batches are in flight, and no other then.
 ///
 /// Processes: as Store's.
 class DistributedStore {
@@ -76,9 +82,10 @@ class DistributedStore {
                                        const CreateOptions& create, const ShardOptions& shards,
                                        const OpenOptions& open = {});
 
-  /// Collective: rank 0 makes a store of a snapshot (ShardedStore::Restore), and all open it. One
-  /// rank's work, so a store that one process opens is restored sooner.
-  /// @throws as those, on all ranks
+  /// Collective: rank 0 makes a store of a snapshot (ShardedStore::Restore), for which the others
+  /// wait, and all open it.
+  /// @throws as those, on all ranks; kIo where that takes longer than the exchange's timeout: the
+  ///         store is there then, to be opened
   static DistributedStore Restore(const std::string& snapshot, const std::string& folder,
                                   std::unique_ptr<Exchange> exchange, const OpenOptions& open = {},
                                   const ShardOptions& shards = {});
@@ -107,9 +114,11 @@ class DistributedStore {
   std::uint64_t Apply(const Batch& mine);
   /// Collective: Apply, by a thread of this rank's, one batch after the other: two are in flight at
   /// most, and a third one waits. What is called later comes behind it, on all ranks; another rank
-  /// may take part by Apply. Results are the ticket's wait away: it throws what Apply would.
+  /// may take part by Apply. The ticket throws what Apply would, and may be waited for by any
+  /// thread. Where the exchange takes one thread alone (Exchange::AnyThread), the batch has ended
+  /// when this returns.
   /// @param mine its arrays stay as they are until the ticket was waited for
-  /// @throws Error(kUnsupported) the exchange takes one thread alone (Exchange::AnyThread)
+  /// @throws std::bad_alloc: this rank has left the exchange
   [[nodiscard]] Ticket ApplyAsync(const Batch& mine);
   /// Collective: Store::BulkLoad of all parts. @return and throws as Apply
   std::uint64_t BulkLoad(std::span<const std::byte> keys, std::span<const std::byte> values,
@@ -134,10 +143,12 @@ class DistributedStore {
   /// @return items that were changed, on all ranks together @throws as EraseWhere; what `change` of
   ///         this rank does
   std::uint64_t UpdateRowsWhere(const Query& query, const Store::RowsEditor& change);
+  /// The same, of one item at a time.
   std::uint64_t UpdateWhere(const Query& query, const Store::ValueEditor& change);
 
   /// Collective: ShardedStore::Snapshot, each rank of its shards.
-  /// @param folder that does not exist, and that all ranks reach by this name; the same on all
+  /// @param folder that does not exist, and that all ranks reach by this name, which is the same on
+  ///        all. After kIo of the exchange the snapshot may be there, whole.
   /// @return sums over all ranks; seconds of the rank that took longest @throws as that, on all
   /// ranks
   SnapshotResult Snapshot(const std::string& folder);
@@ -167,7 +178,6 @@ class DistributedStore {
                                       const Make& make);
   explicit DistributedStore(std::unique_ptr<Impl> impl);
   Impl& Opened() const;
-  Impl& Idle() const;  ///< the same, when batches in flight have ended
   bool ForEachUntil(const Store::StoppableVisitor& visit);
   std::unique_ptr<Impl> impl_;
 };

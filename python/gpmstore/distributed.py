@@ -18,6 +18,7 @@ from . import _core
 from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
 from ._batches import Calls
 from ._core import Op
+from ._errors import BusyError
 from ._exchange import Exchange, TorchExchange
 from ._initial import Initial
 from ._items import Visit
@@ -45,6 +46,8 @@ def _told(refuse: str) -> Callable[[Method], Method]:
             calls = self._core.calls
             try:
                 return method(self, *args, **kwargs)
+            except BusyError:  # another call goes on, which the others make too
+                raise
             except Exception:
                 if self._core.calls == calls:
                     getattr(self._core, refuse)()
@@ -156,7 +159,8 @@ class DistributedStore(Calls, Queries):
     def find_async(self, keys: Array, out: Array = None, *, results: Array = None,
                    dtype: Any = None) -> Ticket[Found]:
         """Collective. As `find`, without waiting: a thread of this rank's carries it out, and what
-        is called later comes behind it. Other ranks may take part by `find`. So of the calls below.
+        is called later comes behind it. Other ranks may take part by `find`. Arrays, on a GPU
+        too, are filled when the ticket was waited for, and not before. So of the calls below.
         """
         return self._find(self._start, keys, out, results, dtype, None)
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "python/src/calls.h"
@@ -80,8 +81,33 @@ PyDistributed::PyDistributed(DistributedStore store)
       executor_(store_.Stats().executor) {}
 
 PyDistributed::~PyDistributed() {
+  if (PyExchange::InCall()) {  // collected there: closing it waits for this thread
+    struct Rest {
+      DistributedStore store;
+      std::vector<Dropped> dropped;
+    };
+    auto* const rest = new Rest{std::move(store_), std::move(dropped_)};
+    try {
+      std::thread([rest] {
+        rest->store = DistributedStore();
+        const nb::gil_scoped_acquire gil;
+        delete rest;
+      }).detach();
+    } catch (const std::exception&) {  // no thread: the pools are recovered when they are opened
+    }
+    return;
+  }
   const nb::gil_scoped_release released;
   const DistributedStore closed = std::move(store_);
+}
+
+void PyDistributed::AwaitDropped() {
+  if (dropped_.empty() || PyExchange::InCall()) return;
+  std::vector<Dropped> dropped = std::move(dropped_);
+  dropped_.clear();
+  WithoutGil([&] {
+    for (Dropped& one : dropped) one.ticket = Ticket();
+  });
 }
 
 template <class Call>
@@ -94,8 +120,9 @@ auto PyDistributed::Collective(const Call& call) {
 
 template <class Call>
 auto PyDistributed::Alone(const Call& call) {
+  AwaitDropped();
   return WithoutGil([&] {
-    if (in_call_.exchange(true)) {
+    if (PyExchange::InCall() || in_call_.exchange(true)) {
       throw Error(ErrorCode::kBusy,
                   "a distributed store is in a call: it takes one at a time on each rank");
     }
@@ -134,23 +161,37 @@ nb::object PyDistributed::Start(Op op, nb::handle ops, nb::handle keys, nb::hand
 }
 
 PyDistributedTicket::~PyDistributedTicket() {
+  if (PyExchange::InCall()) {
+    store().dropped_.push_back({std::move(arrays_), std::move(ticket_)});
+    return;
+  }
   const nb::gil_scoped_release released;
   ticket_ = Ticket();
 }
 
 bool PyDistributedTicket::Done() {
   return WithoutGil([&] {
-    const std::unique_lock one_thread(mutex_, std::try_to_lock);
-    return one_thread && ticket_.Done();  // else somebody waits for it
+    std::unique_lock one_thread(mutex_, std::defer_lock);
+    if (AtHome() && !one_thread.try_lock()) return false;  // somebody waits for it
+    return ticket_.Done();
   });
 }
 
 std::optional<std::uint64_t> PyDistributedTicket::Wait() {
-  return WithoutGil([&] {
-    const std::unique_lock one_thread(mutex_);
-    ticket_.Wait();
-    return arrays_.CountNotOk();
-  });
+  if (!raised_.is_valid()) {
+    try {
+      return WithoutGil([&] {
+        std::unique_lock one_thread(mutex_, std::defer_lock);
+        if (AtHome()) one_thread.lock();
+        ticket_.Wait();
+        return arrays_.CountNotOk();
+      });
+    } catch (const nb::python_error& error) {
+      raised_ = nb::borrow(error.value());
+    }
+  }
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised_.ptr())), raised_.ptr());
+  throw nb::python_error();
 }
 
 std::optional<std::uint64_t> PyDistributed::BulkLoad(nb::handle keys, nb::handle values,

@@ -2,6 +2,7 @@
 #define GPM_PYTHON_SRC_DISTRIBUTED_H_
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gpmstore/distributed_store.h"
 #include "python/src/batch_arrays.h"
@@ -59,6 +61,13 @@ class PyDistributed {
   void Close();
 
  private:
+  friend class PyDistributedTicket;
+  /// A ticket that was dropped where nobody may wait for it.
+  struct Dropped {
+    Arrays arrays;
+    Ticket ticket;
+  };
+  void AwaitDropped();
   /// `call` without the GIL. @throws Error(kBusy)
   template <class Call>
   auto Alone(const Call& call);
@@ -69,14 +78,16 @@ class PyDistributed {
 
   std::atomic<bool> in_call_ = false;
   DistributedStore store_;
+  std::vector<Dropped> dropped_;  ///< guarded by the GIL
   std::atomic<bool> closed_ = false;
   std::atomic<std::uint64_t> calls_ = 0;
   std::uint32_t rank_, ranks_, shards_, key_size_, value_size_;
   ExecutorKind executor_;
 };
 
-/// A batch in flight, with its arrays; keeps the store. Dropping it waits.
-/// Thread safety: any thread.
+/// A batch in flight, with its arrays; keeps the store. Dropping it waits, but from within a call
+/// of the exchange, as the garbage collector may: then the store does later. Thread safety: any
+/// thread.
 class PyDistributedTicket {
  public:
   PyDistributedTicket(nb::object store, Arrays arrays)
@@ -88,10 +99,16 @@ class PyDistributedTicket {
 
  private:
   friend class PyDistributed;
+  PyDistributed& store() const { return *nb::inst_ptr<PyDistributed>(store_); }
+  /// In a fork the mutex may be a thread's that is not there.
+  bool AtHome() const { return getpid() == home_; }
+
+  const pid_t home_ = getpid();
   const nb::object store_;
   Arrays arrays_;
   std::mutex mutex_;
   Ticket ticket_;
+  nb::object raised_;  ///< by the exchange, which each wait raises
 };
 
 /// `create`, `open` and `open_or_create` of the module, and their class.

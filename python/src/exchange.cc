@@ -40,6 +40,8 @@ class Views {
   nb::list list_;
 };
 
+thread_local bool in_call = false;
+
 std::string TextOf(const nb::python_error& error) {
   try {
     const std::string text = nb::str(error.value()).c_str();
@@ -73,6 +75,10 @@ PyExchange::~PyExchange() {
 void PyExchange::AllToAll(Send send, Receive receive) {
   if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);
   const nb::gil_scoped_acquire gil;
+  const struct InObject {
+    InObject() { in_call = true; }
+    ~InObject() { in_call = false; }
+  } in_object;
   try {
     const Views sent(send);
     const Views received(receive);
@@ -84,6 +90,8 @@ void PyExchange::AllToAll(Send send, Receive receive) {
     throw Error(ErrorCode::kIo, "exchange: " + text);
   }
 }
+
+bool PyExchange::InCall() { return in_call; }
 
 void PyExchange::Leave(const std::string& why) {
   const nb::gil_scoped_acquire gil;

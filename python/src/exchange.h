@@ -29,6 +29,9 @@ class PyExchange final : public Exchange {
   std::uint32_t ranks() const override { return ranks_; }
   void AllToAll(Send send, Receive receive) override;
   void Leave(const std::string& why) override;
+  /// Whether this thread is in a call of such an object: a batch in flight may hang on it, so that
+  /// it must wait for none.
+  static bool InCall();
 
  private:
   /// @param failure of later calls. With the GIL; raises nothing

@@ -283,8 +283,13 @@ auto PyStore::Visit(const char* what, const Call& call) {
 
 std::uint64_t PyStore::UpdateWhere(const std::string& query, const nb::object& values) {
   const Store::RowsEditor edit = EditorOf(values, key_size_, value_size_);
-  return Visit("update_where", [&] {
+  const auto update = [&] {
     return OnStore([&](auto& store) { return store.UpdateRowsWhere(QueryOf(query), edit); });
+  };
+  if (!nb::isinstance<nb::bytes>(values)) return Visit("update_where", update);
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    return update();
   });
 }
 

@@ -1,6 +1,12 @@
 """Batches in flight of stores that several processes have open together."""
 
+import concurrent.futures
+import gc
 import os
+import queue
+import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -81,3 +87,156 @@ def work_each_call(exchange, folder):
 
 def test_each_call(kind, folder):
     assert ranks.run(kind, 2, folder, work_each_call, folder) == [True, True]
+
+
+class Joined:
+    """One of two ranks of a process, which calls `inside` in each exchange, if there is one."""
+
+    ranks = 2
+
+    def __init__(self, rank, queues):
+        self.rank = rank
+        self.queues = queues
+        self.inside = None
+
+    @classmethod
+    def pair(cls):
+        queues = [queue.Queue(), queue.Queue()]
+        return [cls(rank, queues) for rank in range(2)]
+
+    def all_to_all(self, send, receive):
+        if self.inside is not None:
+            self.inside()
+        other = 1 - self.rank
+        self.queues[other].put(bytes(send[other]))
+        receive[self.rank][:] = send[self.rank]
+        part = self.queues[self.rank].get(timeout=30)
+        if part is None:
+            raise ConnectionError(f"rank {other} has left")
+        receive[other][:] = part
+
+    def leave(self, why):
+        self.queues[1 - self.rank].put(None)
+
+
+def on_both(exchanges, folder, work, **options):
+    """What work(store, exchange) returns on each rank, a thread."""
+    def one(exchange):
+        with distributed.open_or_create(os.path.join(folder, "store"), value_size=VALUE_SIZE,
+                                        shards=2, exchange=exchange, executor="cpu", threads=1,
+                                        **options) as store:
+            return work(store, exchange)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return [future.result(timeout=60) for future in
+                [pool.submit(one, exchange) for exchange in exchanges]]
+
+
+def rows_of(keys):
+    return np.ones((len(keys), VALUE_SIZE), np.uint8)
+
+
+def test_a_ticket_that_is_collected_in_an_exchange_is_waited_for_later(folder):
+    def work(store, exchange):
+        keys = make_keys(100, first=100 * store.rank)
+        ring = [store.upsert_async(keys, rows_of(keys))]
+        ring.append(ring)
+        collected = threading.Event()
+
+        def collect():
+            gc.collect()
+            collected.set()
+
+        exchange.inside = collect
+        del ring
+        second = store.find_async(keys)
+        assert collected.wait(30)
+        exchange.inside = None
+        assert second.wait().found.all()
+        return store.count()
+
+    assert on_both(Joined.pair(), folder, work) == [200, 200]
+
+
+def test_each_wait_raises_the_same(folder):
+    class Enough(BaseException):
+        pass
+
+    def work(store, exchange):
+        def raises():
+            raise Enough("enough")
+
+        keys = make_keys(10)
+        if store.rank == 0:
+            exchange.inside = raises
+        ticket = store.upsert_async(keys, rows_of(keys))
+        for _ in range(3):
+            with pytest.raises(Enough if store.rank == 0 else gpmstore.IoError):
+                ticket.wait()
+        return ticket.done()
+
+    assert on_both(Joined.pair(), folder, work) == [True, True]
+
+
+def test_an_exchange_and_a_log_do_not_wait_for_their_own_batch(folder):
+    errors, said = [], []
+    stores = []
+
+    def log(level, message):
+        said.append(len(stores) and stores[0].stats()["items"])
+
+    def work(store, exchange):
+        if store.rank == 0:
+            stores.append(store)
+
+            def asks():
+                try:
+                    store.stats()
+                except gpmstore.BusyError as error:
+                    errors.append(error)
+
+            exchange.inside = asks
+        keys = make_keys(20000, first=20000 * store.rank)
+        store.upsert_async(keys, rows_of(keys)).wait()  # it grows, and says so
+        exchange.inside = None
+        return store.count()
+
+    exchanges = Joined.pair()
+    assert on_both(exchanges, folder, work, log=log) == [40000, 40000]
+    assert errors and said and said[-1] > 0
+
+
+def test_a_fork_of_who_waits_is_refused(folder):
+    held, go_on = threading.Event(), threading.Event()
+
+    def work(store, exchange):
+        keys = make_keys(10, first=10 * store.rank)
+        if store.rank == 1:
+            held.wait(30)
+            assert store.upsert(keys, rows_of(keys)).failed == 0
+            return True
+
+        def hold():
+            exchange.inside = None
+            held.set()
+            go_on.wait(30)
+
+        exchange.inside = hold
+        ticket = store.upsert_async(keys, rows_of(keys))
+        waits = threading.Thread(target=ticket.wait)
+        waits.start()
+        held.wait(30)
+        time.sleep(0.05)  # until it waits
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            try:
+                ticket.wait()
+            except gpmstore.UnsupportedError:
+                os._exit(0)
+            os._exit(1)
+        go_on.set()
+        waits.join()
+        return os.waitpid(child, 0)[1] == 0
+
+    assert on_both(Joined.pair(), folder, work) == [True, True]
