@@ -105,12 +105,12 @@ class Joined:
         self.queues[1 - self.rank].put(None)
 
 
-def on_both(exchanges, folder, work, **options):
-    """What work(store, exchange) returns on each rank, a thread."""
+def on_both(exchanges, folder, work, log=None):
+    """What work(store, exchange) returns on each rank, a thread. log: of rank 0."""
     def one(exchange):
         with distributed.open_or_create(os.path.join(folder, "store"), value_size=VALUE_SIZE,
                                         shards=2, exchange=exchange, executor="cpu", threads=1,
-                                        **options) as store:
+                                        log=log if exchange.rank == 0 else None) as store:
             return work(store, exchange)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
