@@ -47,6 +47,8 @@ std::uint64_t BlockBytes(const struct statfs& system) {
 /// What a thread populates at a time, at most, and how many threads do.
 constexpr std::uint64_t kPartBytes = 32 * kMiB;
 constexpr std::uint64_t kMaxPopulatingThreads = 8;
+/// A growth by more than this is worth two threads.
+constexpr std::uint64_t kOverlappedBytes = 2 * RoomAhead::kStepBytes;
 
 /// Threads that make room that somebody waits for, and that is made ahead, beside batches.
 std::uint64_t AllThreads() {
@@ -66,7 +68,7 @@ constexpr std::uint64_t RoundDown(std::uint64_t n, std::uint64_t multiple) {
 template <class Work>
 void InParts(const MappedStep& range, std::uint64_t threads, const Work& work) {
   const std::uint64_t part_bytes =
-      std::min(RoundUp(range.bytes / threads + 1, kHugePageBytes), kPartBytes);
+      std::min(RoundUp((range.bytes + threads - 1) / threads, kHugePageBytes), kPartBytes);
   const std::uint64_t first = range.offset / part_bytes;
   const std::uint64_t parts = (range.end() - 1) / part_bytes - first + 1;
   threads = std::min(threads, parts);
@@ -309,6 +311,8 @@ void Mapping::Grow(std::uint64_t bytes) {
     ++growth_times_.waits;
     growth_times_.wait_seconds += SecondsSince(start);
   };
+  // Of what is much, one part gets its pages while another is registered.
+  if (gpu_registered_ && bytes > mapped_bytes_ + kOverlappedBytes) MakeReady(bytes, true);
   const bool waited = ahead_ != nullptr && ahead_->Take(bytes, &steps_);
   if (ahead_ != nullptr && !steps_.empty() && steps_.back().end() > mapped_bytes_) {
     SetEnd(steps_.back().end());
@@ -334,7 +338,13 @@ void Mapping::Extend(std::uint64_t bytes) {
     const MappedStep step{mapped_bytes_, end - mapped_bytes_};
     try {
       steps_.reserve(steps_.size() + 1);
-      MakeStep(file_bytes_, step, AllThreads());
+      FillStep(file_bytes_, step, AllThreads());
+      try {
+        RegisterStep(step);
+      } catch (...) {
+        Discard(file_bytes_, step);
+        throw;
+      }
       want_of_space_.clear();
     } catch (const Error& error) {
       // A GPU that can't map more is a medium that is full, too.
@@ -373,10 +383,20 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   if (end <= mapped_bytes_) return;
   try {
     if (ahead_ == nullptr) {
-      ahead_ = std::make_unique<RoomAhead>([this](const MappedStep& step, bool hurry) {
-        if (gpu_registered_) UseGpu(gpu_device_);
-        MakeStep(step.offset, step, hurry ? AllThreads() : FewThreads());
-      });
+      // (Half as many steps as threads, so that each has two huge pages for every start.)
+      ahead_ = std::make_unique<RoomAhead>(
+          RoomAhead::Stages{
+              .fill =
+                  [this](const MappedStep& range, bool hurry) {
+                    FillStep(range.offset, range, hurry ? AllThreads() : FewThreads());
+                  },
+              .finish =
+                  [this](const MappedStep& step) {
+                    if (gpu_registered_) UseGpu(gpu_device_);
+                    RegisterStep(step);
+                  },
+              .discard = [this](const MappedStep& range) { Discard(range.offset, range); }},
+          std::max<std::uint64_t>(FewThreads() / 2, 1));
     }
   } catch (const std::exception&) {  // no memory, no thread: room is made when it is wanted
     return;
@@ -404,16 +424,25 @@ std::uint64_t Mapping::PossibleFileBytes() const {
   return std::max(most, there);
 }
 
-void Mapping::MakeStep(std::uint64_t file_end, const MappedStep& step,
+void Mapping::FillStep(std::uint64_t file_end, const MappedStep& step,
                        std::uint64_t threads) const {
   if (!anonymous_) AllocateFile(file_end, step.end());
   try {
     MapStep(step, true, threads);
   } catch (...) {
-    // Nothing beyond the old size was used, so that giving it back (or failing to) loses nothing.
-    if (!anonymous_) std::ignore = ftruncate(fd_, static_cast<off_t>(file_end));
+    Discard(file_end, step);
     throw;
   }
+}
+
+void Mapping::RegisterStep(const MappedStep& step) const {
+  if (gpu_registered_ && step.bytes > 0) RegisterHostMemory(base_ + step.offset, step.bytes);
+}
+
+void Mapping::Discard(std::uint64_t file_end, const MappedStep& step) const noexcept {
+  Unmap(step.offset, step.bytes);
+  // Nothing beyond the old size was used, so that giving it back (or failing to) loses nothing.
+  if (!anonymous_) std::ignore = ftruncate(fd_, static_cast<off_t>(file_end));
 }
 
 void Mapping::Unmap(std::uint64_t offset, std::uint64_t bytes) const {
@@ -427,10 +456,10 @@ void Mapping::DropReady() noexcept {
   if (ready.empty()) return;
   for (const MappedStep& step : ready) {
     if (gpu_registered_) UnregisterHostMemory(base_ + step.offset);
-    Unmap(step.offset, step.bytes);
   }
   // (A file that stays longer than what is mapped is as good: it holds zeros there.)
-  if (!anonymous_) std::ignore = ftruncate(fd_, static_cast<off_t>(file_bytes_));
+  const std::uint64_t first = ready.front().offset;
+  Discard(file_bytes_, {first, ready.back().end() - first});
 }
 
 void Mapping::Shrink(std::uint64_t bytes) {
@@ -524,7 +553,6 @@ void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threa
   if (mmap(address, step.bytes, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, flags, fd_,
            static_cast<off_t>(anonymous_ ? 0 : step.offset)) == MAP_FAILED) {
     const int error = errno;
-    Unmap(step.offset, step.bytes);
     throw Error(error == ENOMEM ? ErrorCode::kNoSpace : ErrorCode::kIo,
                 fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, step.end(),
                             Reason(error)));
@@ -534,13 +562,7 @@ void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threa
   if (medium_.memory_node >= 0) {
     MemoryNodes::Here().Prefer(address, step.bytes, medium_.memory_node);
   }
-  try {
-    if (InMemory() && populate) Populate(step, !anonymous_, threads);
-    if (gpu_registered_) RegisterHostMemory(address, step.bytes);
-  } catch (...) {
-    Unmap(step.offset, step.bytes);
-    throw;
-  }
+  if (InMemory() && populate) Populate(step, !anonymous_, threads);
 }
 
 void Mapping::MakeHuge(const MappedStep& part) const {

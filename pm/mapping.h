@@ -167,10 +167,13 @@ class Mapping {
   void Reserve(std::uint64_t max_bytes);
   /// Of a reserved range that has nothing mapped yet.
   void ChooseMemory(int node);
-  /// Extends the file and maps a step behind its end, or leaves everything as it was. Changes no
-  /// field: the thread that makes room ahead calls it, too.
+  /// Extends the file and maps a step behind its end, which the GPU does not see yet, or leaves
+  /// everything as it was. Changes no field: a thread that makes room ahead calls it, too.
   /// @param file_end of the file before @param threads that populate it, at most
-  void MakeStep(std::uint64_t file_end, const MappedStep& step, std::uint64_t threads) const;
+  void FillStep(std::uint64_t file_end, const MappedStep& step, std::uint64_t threads) const;
+  void RegisterStep(const MappedStep& step) const;
+  /// Leaves nothing of what FillStep did, of one step or of several.
+  void Discard(std::uint64_t file_end, const MappedStep& step) const noexcept;
   void AllocateFile(std::uint64_t file_end, std::uint64_t end) const;
   void MapStep(const MappedStep& step, bool populate, std::uint64_t threads) const;
   /// What is mapped ends here from now on, with the steps.

@@ -7,7 +7,20 @@
 
 namespace gpm {
 
-RoomAhead::RoomAhead(Make make) : make_(std::move(make)), thread_([this] { Work(); }) {}
+RoomAhead::RoomAhead(Stages stages, std::uint64_t fill_steps)
+    : stages_(std::move(stages)), fill_steps_(fill_steps), filler_([this] { Fill(); }) {
+  try {
+    finisher_ = std::thread([this] { Finish(); });
+  } catch (...) {
+    {
+      const MutexLock lock(mutex_);
+      stop_ = true;
+      changed_.notify_all();
+    }
+    filler_.join();
+    throw;
+  }
+}
 
 RoomAhead::~RoomAhead() {
   {
@@ -15,13 +28,14 @@ RoomAhead::~RoomAhead() {
     stop_ = true;
     changed_.notify_all();
   }
-  thread_.join();
+  filler_.join();
+  finisher_.join();
 }
 
 void RoomAhead::Want(std::uint64_t from, std::uint64_t end) {
   const MutexLock lock(mutex_);
-  if (ready_.empty() && !Pending()) end_ = wanted_ = from;
-  if (end <= wanted_ || failed_at_ == end_) return;
+  if (ready_.empty() && !Pending()) end_ = filled_ = wanted_ = from;
+  if (end <= wanted_ || failed_at_ == filled_) return;
   wanted_ = end;
   changed_.notify_all();
 }
@@ -41,9 +55,9 @@ bool RoomAhead::Take(std::uint64_t bytes, std::vector<MappedStep>* steps) {
 
 std::vector<MappedStep> RoomAhead::Drop() noexcept {
   MutexLock lock(mutex_);
-  wanted_ = end_;  // (The thread sees it when the step under way is made.)
-  changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return !making_; });
-  end_ = wanted_ = 0;
+  wanted_ = end_;  // (The threads see it when what is under way is made.)
+  changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return !Pending(); });
+  end_ = filled_ = wanted_ = 0;
   return std::exchange(ready_, {});
 }
 
@@ -73,15 +87,6 @@ std::uint64_t RoomAhead::WantedEnd(std::uint64_t from) {
   return std::max({from, end_, wanted_});
 }
 
-bool RoomAhead::TryMake(const MappedStep& step, bool hurry) const noexcept {
-  try {
-    make_(step, hurry);
-    return true;
-  } catch (...) {  // who wants the room meets it too
-    return false;
-  }
-}
-
 bool RoomAhead::TryReserve() noexcept {
   try {
     ready_.reserve(ready_.size() + 1);
@@ -91,32 +96,72 @@ bool RoomAhead::TryReserve() noexcept {
   }
 }
 
-void RoomAhead::Work() {
+std::uint64_t RoomAhead::StepBytes() const {
+  // Of a large pool in larger steps, since each is a GPU registration; and where much is wanted.
+  const std::uint64_t left = std::max(wanted_, filled_) - end_;  // (Drop may want less.)
+  const std::uint64_t much = std::max(end_ / kStepsOfPool, left / kStepsOfWant);
+  return std::clamp(much / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
+}
+
+void RoomAhead::Fill() {
   MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return stop_ || wanted_ > end_; });
+    std::uint64_t most = 0;
+    changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) {
+      most = fill_steps_ * StepBytes();
+      // (Not far ahead of the other thread: who drops all waits for both.)
+      return stop_ || (wanted_ > filled_ && filled_ - end_ <= most);
+    });
     if (stop_) return;
-    // Of a large pool in larger steps, since each is a GPU registration; and where much is wanted.
-    const std::uint64_t much = std::max(end_ / kStepsOfPool, (wanted_ - end_) / kStepsOfWant);
-    const std::uint64_t most =
-        std::clamp(much / kStepBytes * kStepBytes, kStepBytes, kMostStepBytes);
-    const MappedStep step{end_, std::min(wanted_ - end_, most)};
+    const MappedStep range{filled_, std::min(wanted_ - filled_, most)};
     const bool hurry = hurry_;
+    filling_ = true;
+    lock.Unlock();
+    bool made = true;
+    try {
+      stages_.fill(range, hurry);
+    } catch (...) {  // who wants the room meets it too
+      made = false;
+    }
+    lock.Lock();
+    filling_ = false;
+    if (made) {
+      filled_ = range.end();
+      wanted_ = std::max(wanted_, filled_);
+    } else {
+      wanted_ = failed_at_ = filled_;
+    }
+    changed_.notify_all();
+  }
+}
+
+void RoomAhead::Finish() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return stop_ || filled_ > end_; });
+    if (stop_) return;
+    const MappedStep step{end_, std::min(filled_ - end_, StepBytes())};
+    finishing_ = true;
     bool made = TryReserve();
-    making_ = true;
     if (made) {
       lock.Unlock();
-      made = TryMake(step, hurry);
+      try {
+        stages_.finish(step);
+      } catch (...) {  // who wants the room meets it too
+        made = false;
+      }
       lock.Lock();
     }
-    making_ = false;
     if (made) {
       ready_.push_back(step);  // for which memory was reserved: nobody else adds any
       end_ = step.end();
-      wanted_ = std::max(wanted_, end_);
     } else {
-      wanted_ = failed_at_ = end_;
+      wanted_ = filled_;  // so that no more gets pages
+      changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return !filling_; });
+      stages_.discard({end_, filled_ - end_});
+      wanted_ = filled_ = failed_at_ = end_;
     }
+    finishing_ = false;
     changed_.notify_all();
   }
 }

@@ -1,6 +1,7 @@
 #ifndef GPM_PM_ROOM_AHEAD_H_
 #define GPM_PM_ROOM_AHEAD_H_
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -19,16 +20,19 @@ struct MappedStep {
   std::uint64_t end() const { return offset + bytes; }
 };
 
-/// Makes room behind the end of a mapping before it is wanted, by a thread of its own, step by
-/// step. What is ready is nobody's until it is taken.
+/// Makes room behind the end of a mapping before it is wanted, by two threads of its own: one gives
+/// it its pages, the other registers what has them, step by step, so that both go on at once. What
+/// is ready is nobody's until it is taken.
 ///
-/// Thread safety: one owner calls; its thread works beside it.
+/// Thread safety: one owner calls; its threads work beside it.
 ///
 /// Invariants:
-///  1. The steps that are ready lie side by side, from the mapping's end to `end_`. The thread
-///     works on the bytes behind `end_`, and on no others.
-///  2. A step that failed has left nothing. It is not tried again until the mapping ends elsewhere:
-///     who wants the room then meets the same failure, and tells of it.
+///  1. The steps that are ready lie side by side, from the mapping's end to `end_`; behind them
+///  lies
+///     what has its pages, up to `filled_`. One thread works on the bytes behind `filled_`, the
+///     other on those between the two, and on no others.
+///  2. What failed has left nothing. It is not tried again until the mapping ends elsewhere: who
+///     wants the room then meets the same failure, and tells of it.
 ///  3. At most what was last wanted is made, and nothing after that was taken or dropped.
 class RoomAhead {
  public:
@@ -41,12 +45,20 @@ class RoomAhead {
   static constexpr std::uint64_t kStepsOfWant = 32;
   static constexpr std::uint64_t kMostStepBytes = std::uint64_t{256} << 20;
 
-  /// Makes a step, or throws and leaves nothing of it. @param hurry somebody waits for it
-  using Make = std::function<void(const MappedStep& step, bool hurry)>;
+  /// What makes a range ready, in two stages, which run beside each other on different ranges.
+  struct Stages {
+    /// Gives it its pages, or throws and leaves nothing of it. @param hurry somebody waits for it
+    std::function<void(const MappedStep& range, bool hurry)> fill;
+    /// Makes a step of what has its pages ready, or throws and leaves it as it was.
+    std::function<void(const MappedStep& step)> finish;
+    /// Leaves nothing of what has its pages, and is not ready. Throws nothing.
+    std::function<void(const MappedStep& range)> discard;
+  };
 
+  /// @param fill_steps so many at a time are given their pages
   /// @throws std::bad_alloc, std::system_error (no thread)
-  explicit RoomAhead(Make make);
-  /// Ends the step under way first. REQUIRES: everything was dropped.
+  RoomAhead(Stages stages, std::uint64_t fill_steps);
+  /// Ends what is under way first. REQUIRES: everything was dropped.
   ~RoomAhead();
   RoomAhead(const RoomAhead&) = delete;
   RoomAhead& operator=(const RoomAhead&) = delete;
@@ -73,24 +85,32 @@ class RoomAhead {
   std::uint64_t WantedEnd(std::uint64_t from);
 
  private:
-  void Work();
-  bool TryMake(const MappedStep& step, bool hurry) const noexcept;
+  void Fill();
+  void Finish();
   bool TryReserve() noexcept GPM_REQUIRES(mutex_);
+  /// How large a step is, that begins at `end_`.
+  std::uint64_t StepBytes() const GPM_REQUIRES(mutex_);
   /// Whether there is, or will be, a step that is not ready.
-  bool Pending() const GPM_REQUIRES(mutex_) { return making_ || wanted_ > end_; }
+  bool Pending() const GPM_REQUIRES(mutex_) {
+    return filling_ || finishing_ || std::max(wanted_, filled_) > end_;
+  }
 
-  const Make make_;
+  const Stages stages_;
+  const std::uint64_t fill_steps_;
   Mutex mutex_;
   std::condition_variable changed_;  ///< notified when anything that follows is
   std::vector<MappedStep> ready_ GPM_GUARDED_BY(mutex_);
   std::uint64_t end_ GPM_GUARDED_BY(mutex_) = 0;     ///< of what is ready
+  std::uint64_t filled_ GPM_GUARDED_BY(mutex_) = 0;  ///< end of what has its pages
   std::uint64_t wanted_ GPM_GUARDED_BY(mutex_) = 0;  ///< until here
   std::uint64_t failed_at_ GPM_GUARDED_BY(mutex_) = ~std::uint64_t{0};
-  bool making_ GPM_GUARDED_BY(mutex_) = false;
+  bool filling_ GPM_GUARDED_BY(mutex_) = false;
+  bool finishing_ GPM_GUARDED_BY(mutex_) = false;
   bool hurry_ GPM_GUARDED_BY(mutex_) = false;
   bool stop_ GPM_GUARDED_BY(mutex_) = false;
   RoomAhead* next_abandoned_ = nullptr;
-  std::thread thread_;  // last: it uses the others
+  std::thread filler_;  // last: they use the others
+  std::thread finisher_;
 };
 
 }  // namespace gpm

@@ -6,9 +6,14 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <future>
+#include <mutex>
 #include <numeric>
 #include <optional>
+#include <random>
+#include <set>
 #include <thread>
 
 #include "engine/store_impl.h"
@@ -199,6 +204,148 @@ TEST(PinnedRoomAhead, IsTakenAsOfAFile) {
   mapping.MakeReady(12 * kMiB);
   mapping.Shrink(4 * kMiB);
   EXPECT_EQ(mapping.pool_bytes(), 4 * kMiB);
+}
+
+/// Stages that note what they did to each step's bytes, and fail where they are told to.
+class NotingStages {
+ public:
+  static constexpr std::uint64_t kStep = RoomAhead::kStepBytes;
+  enum class State { kNothing, kFilled, kReady };
+
+  RoomAhead::Stages stages() {
+    return {.fill = [this](const MappedStep& range, bool) { Change(range, State::kFilled); },
+            .finish = [this](const MappedStep& step) { Change(step, State::kReady); },
+            .discard = [this](const MappedStep& range) { Change(range, State::kNothing); }};
+  }
+  /// The steps, of kStep, at which each stage fails from now on.
+  void FailAt(std::set<std::uint64_t> fills, std::set<std::uint64_t> finishes) {
+    const std::lock_guard lock(mutex_);
+    fails_[0] = std::move(fills);
+    fails_[1] = std::move(finishes);
+  }
+  /// Nobody has what lies behind `end` any more.
+  void Forget(std::uint64_t end) {
+    const std::lock_guard lock(mutex_);
+    states_.resize(end / kStep);
+  }
+  std::vector<State> states() {
+    const std::lock_guard lock(mutex_);
+    return states_;
+  }
+  int wrong() {
+    const std::lock_guard lock(mutex_);
+    return wrong_;
+  }
+
+ private:
+  void Change(const MappedStep& range, State to) {
+    const std::lock_guard lock(mutex_);
+    for (std::uint64_t s = range.offset / kStep; s < range.end() / kStep; ++s) {
+      if (to != State::kNothing && fails_[to == State::kReady ? 1 : 0].contains(s)) {
+        throw Error(ErrorCode::kNoSpace, "as told");
+      }
+    }
+    for (std::uint64_t s = range.offset / kStep; s < range.end() / kStep; ++s) {
+      if (to == State::kFilled && states_.size() == s) states_.push_back(State::kNothing);
+      const State from = to == State::kFilled ? State::kNothing : State::kFilled;
+      if (s >= states_.size() || states_[s] != from)
+        ++wrong_;
+      else
+        states_[s] = to;
+    }
+    while (!states_.empty() && states_.back() == State::kNothing) states_.pop_back();
+  }
+  std::mutex mutex_;
+  std::vector<State> states_;
+  std::set<std::uint64_t> fails_[2];
+  int wrong_ = 0;
+};
+
+constexpr std::uint64_t kStep = NotingStages::kStep;
+
+TEST(RoomAheadStages, OneStepIsFilledWhileAnotherIsFinished) {
+  std::promise<void> second_begun;
+  std::future<void> begun = second_begun.get_future();
+  bool beside = false;
+  RoomAhead ahead({.fill =
+                       [&](const MappedStep& range, bool) {
+                         if (range.offset == kStep) second_begun.set_value();
+                       },
+                   .finish =
+                       [&](const MappedStep& step) {
+                         if (step.offset > 0) return;
+                         beside =
+                             begun.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+                       },
+                   .discard = [](const MappedStep&) {}},
+                  1);
+  ahead.Want(0, 2 * kStep);
+  ahead.Await();
+  EXPECT_TRUE(beside);
+  EXPECT_EQ(ahead.ReadyEnd(0), 2 * kStep);
+  EXPECT_EQ(ahead.Drop().size(), 2u);
+}
+
+TEST(RoomAheadStages, WhatCanNotBeFinishedIsDiscardedWithAllBehindIt) {
+  for (const std::uint64_t fill_steps : {1, 4}) {
+    NotingStages notes;
+    notes.FailAt({}, {3});
+    RoomAhead ahead(notes.stages(), fill_steps);
+    ahead.Want(0, 8 * kStep);
+    ahead.Await();
+    EXPECT_EQ(ahead.ReadyEnd(0), 3 * kStep);
+    EXPECT_EQ(ahead.WantedEnd(0), 3 * kStep);
+    EXPECT_EQ(notes.states(), std::vector(3, NotingStages::State::kReady));
+    notes.FailAt({}, {});
+    ahead.Want(0, 8 * kStep);
+    EXPECT_EQ(ahead.WantedEnd(0), 3 * kStep) << "tried again";
+    std::vector<MappedStep> steps;
+    ahead.Take(8 * kStep, &steps);
+    EXPECT_EQ(steps.size(), 3u);
+    notes.Forget(5 * kStep);
+    ahead.Want(5 * kStep, 6 * kStep);  // who wanted the room has made it
+    ahead.Await();
+    EXPECT_EQ(ahead.ReadyEnd(0), 6 * kStep);
+    EXPECT_EQ(ahead.Drop().size(), 1u);
+    EXPECT_EQ(notes.wrong(), 0);
+  }
+}
+
+TEST(RoomAheadStages, AnyOrderOfCallsAndFailuresLeavesStepsSideBySide) {
+  std::mt19937_64 random(7);
+  const auto draw = [&](std::uint64_t n) { return random() % n; };
+  NotingStages notes;
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    notes.Forget(0);
+    RoomAhead ahead(notes.stages(), 1 + draw(4));
+    std::uint64_t end = 0;  // of the mapping
+    for (int call = 0; call < 12; ++call) {
+      if (draw(3) == 0) notes.FailAt({end / kStep + draw(9)}, {end / kStep + draw(9)});
+      ahead.Want(end, end + (1 + draw(8)) * kStep);
+      if (draw(2) == 0) ahead.Await();
+      std::vector<MappedStep> steps;
+      if (draw(4) == 0) {
+        steps = ahead.Drop();
+      } else {
+        ahead.Take(end + draw(9) * kStep, &steps);
+      }
+      std::uint64_t next = end;
+      for (const MappedStep& step : steps) {
+        ASSERT_EQ(step.offset, next);
+        next = step.end();
+      }
+      const std::vector<NotingStages::State> states = notes.states();
+      ASSERT_GE(states.size(), next / kStep);
+      for (std::uint64_t s = end / kStep; s < next / kStep; ++s) {
+        ASSERT_EQ(states[s], NotingStages::State::kReady) << "step " << s;
+      }
+      end = next;
+    }
+    const std::vector<MappedStep> rest = ahead.Drop();
+    ASSERT_EQ(notes.states().size(), rest.empty() ? end / kStep : rest.back().end() / kStep);
+    ASSERT_EQ(notes.wrong(), 0);
+  }
 }
 
 /// Of stores.
