@@ -28,6 +28,7 @@ std::string GpuBusId(int device);
 void UseGpu(int device);
 
 /// Makes [address, address + bytes) readable and writable by kernels, at the same address.
+/// Takes its turn at the driver (DriverTurns).
 /// @param address page-aligned host memory
 /// @throws Error(kUnsupported) when the memory can't be registered, naming what can
 void RegisterHostMemory(void* address, std::size_t bytes);

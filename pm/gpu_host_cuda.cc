@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/driver_turns.h"
 #include "pm/gpu_host.h"
 
 namespace gpm {
@@ -65,8 +66,10 @@ void RegisterHostMemory(void* address, std::size_t bytes) {
         ErrorCode::kUnsupported,
         "no CUDA device or driver, so no memory can be mapped into a GPU; use executor cpu");
   }
-  const cudaError_t error =
-      cudaHostRegister(address, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+  const cudaError_t error = [&] {
+    const DriverTurns::Registering turn;
+    return cudaHostRegister(address, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
+  }();
   if (error != cudaSuccess) {
     throw Error(
         ErrorCode::kUnsupported,
@@ -139,6 +142,7 @@ void AwaitGpu(CUstream_st* stream) {
 }
 
 void UnregisterHostMemory(void* address) noexcept {
+  const DriverTurns::Registering turn;
   if (cudaHostUnregister(address) != cudaSuccess) cudaGetLastError();
 }
 

@@ -37,12 +37,12 @@ struct MappedStep {
 class RoomAhead {
  public:
   /// Steps, in bytes: small, so that who waits for one does not wait long, nor does what else asks
-  /// the kernel or the driver of the GPU meanwhile (a batch asks it where its arrays are); of pools
-  /// from 1 to 16 GiB a 64th, so that there are few GPU registrations, and a 32nd of what is still
-  /// wanted where that is more.
+  /// the kernel or the driver of the GPU meanwhile (DriverTurns); of pools of more than 4 GiB a
+  /// 256th, so that there are few GPU registrations, and a 128th of what is still wanted where that
+  /// is more.
   static constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
-  static constexpr std::uint64_t kStepsOfPool = 64;
-  static constexpr std::uint64_t kStepsOfWant = 32;
+  static constexpr std::uint64_t kStepsOfPool = 256;
+  static constexpr std::uint64_t kStepsOfWant = 128;
   static constexpr std::uint64_t kMostStepBytes = std::uint64_t{256} << 20;
 
   /// What makes a range ready, in two stages, which run beside each other on different ranges.

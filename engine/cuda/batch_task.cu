@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/cuda/batch_task.h"
+#include "pm/driver_turns.h"
 #include "table/key_rows.h"
 
 namespace gpm {
@@ -97,6 +98,7 @@ const T* CudaBatchTask::Input(std::span<const T> array, Place place, DeviceArray
 void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, std::byte* to,
                            cudaStream_t stream) {
   if (place == Place::kPageable && bytes > HostCopier::kLeftToDriver) {
+    const DriverTurns::Break pause;
     executor_->Copier().ToDevice(to, static_cast<const std::byte*>(from), bytes, stream);
   } else {
     CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream),
@@ -130,6 +132,7 @@ void CudaBatchTask::Start(const Epochs::SlotRange& recycle, const CellGrant& gra
 
 void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& grant,
                             const BucketRange& drain) {
+  const DriverTurns::Launching turn;
   Workspace& w = *workspace_;
   w.ContinueOn(stream_);
   if (!places_.InputsOnDevice()) {
@@ -283,6 +286,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   const CurrentDevice current = executor_->Activate();
   const auto carry_out = [&](bool final, const CellGrant& cells) {
     try {
+      const DriverTurns::Launching turn;
       MakeContext(cells);  // the table, and its queues, may have grown
       DrainBeside({});
       CarryOut(true, final);
@@ -316,6 +320,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
 }
 
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
+  const DriverTurns::Launching turn;
   const CurrentDevice current = Activate();
   auto task = std::make_shared<CudaBatchTask>(this, batch,
                                               BatchPlaces::Of(batch, key_size_, device_), stream);

@@ -8,6 +8,7 @@
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/device_index.h"
 #include "engine/cuda/table_copy.h"
+#include "pm/driver_turns.h"
 
 /// The cuda executor's passes over the table, its queues and its locks.
 namespace gpm {
@@ -426,6 +427,7 @@ std::uint64_t CudaExecutor::RequeueCells(const CellGrant& free, const CellGrant&
 }
 
 void CudaExecutor::SortCells(const CellGrant& cells) {
+  const DriverTurns::Launching turn;
   const CurrentDevice current = Activate();
   const auto count = static_cast<int>(cells.count);
   std::size_t bytes = 0;
