@@ -65,8 +65,8 @@ GPM_HD std::uint32_t PartitionPoint(std::uint32_t count, const IsBefore& is_befo
 
 /// One attribute of a tier's rows.
 struct TierColumn {
-  const std::uint64_t* wide = nullptr;    ///< its number by row, if it has 8 bytes; else null
-  const std::uint32_t* narrow = nullptr;  ///< if it has 4
+  const std::uint64_t* wide = nullptr;    ///< its number by row, if some need 8 bytes; else null
+  const std::uint32_t* narrow = nullptr;  ///< if all fit into 4
   const std::uint32_t* order = nullptr;   ///< rows in the order of (number, row)
 
   GPM_HD std::uint64_t NumberOf(std::uint32_t row) const {

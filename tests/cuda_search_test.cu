@@ -64,6 +64,49 @@ class CudaSearchTest : public SearchTest {
   }
 };
 
+/// Columns have 4 bytes an item until a number needs more, in what was made first and in what
+/// changed.
+TEST_F(CudaSearchTest, NumbersThatNeedEightBytesComeAndGo) {
+  constexpr std::uint64_t kItems = 3000;
+  constexpr std::uint64_t kWide = std::uint64_t{1} << 33;
+  constexpr std::uint64_t kMostNarrow = 0xFFFF'FFFF;
+  CreateOptions create = Shape(8, 40);
+  create.attributes = {{"number", 0, 8}};
+  ModelledStore store(NewPath(), create, Indexed(true));
+  const auto put = [&](Op kind, std::uint64_t count, std::uint64_t add) {
+    TestBatch batch(8, 40);
+    for (std::uint64_t i = 0; i < count; ++i) batch.Add(kind, i, i + add);
+    batch.ApplySingle(store.store(), kind);
+  };
+  /// @param wide items with such numbers @param first of them, item 0
+  const auto expect = [&](std::uint64_t wide, std::uint64_t from_500, std::uint64_t first) {
+    const auto range = [](std::uint64_t least, std::uint64_t most) {
+      return Query{{.attribute = 0, .least = least, .most = most}};
+    };
+    const std::vector<Query> queries = {range(0, kMostNarrow), range(kMostNarrow + 1, kAllOnes),
+                                        range(500, kAllOnes), range(kWide, kWide),
+                                        range(kMostNarrow, kMostNarrow + 1)};
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(store.store().Search(queries, {.keys = false}).counts,
+                (std::vector<std::uint64_t>{kItems - wide, wide, from_500, first, 0}));
+    }
+  };
+  put(Op::kInsert, kItems, 0);
+  expect(0, kItems - 500, 0);
+  put(Op::kUpdate, 100, kWide);
+  expect(100, kItems - 500 + 100, 1);
+  put(Op::kUpdate, 50, 0);
+  put(Op::kUpdate, 1, kWide);
+  expect(51, kItems - 500 + 51, 1);
+  put(Op::kUpdate, kItems, kWide);
+  expect(kItems, kItems, 1);
+  put(Op::kUpdate, kItems - 1, 0);
+  expect(1, kItems - 500, 0);  // (the one is the last, which is past 500 anyway)
+  put(Op::kUpdate, kItems, 0);
+  expect(0, kItems - 500, 0);
+  EXPECT_GE(store.store().Stats().search_index_updates, 2u);
+}
+
 TEST_F(CudaSearchTest, ArraysInAnyMemory) {
   cudaStream_t stream = nullptr;
   CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_reduce.cuh>
 #include <cub/device/device_select.cuh>
+#include <limits>
 
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/tier_builder.h"
@@ -75,8 +77,10 @@ TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const st
       sorted_(memory),
       flags_(memory),
       selected_(memory),
+      most_(memory),
       library_(memory) {
   selected_.Reserve(1);
+  most_.Reserve(1);
 }
 
 void TierBuilder::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(CountUp)); }
@@ -158,7 +162,7 @@ void TierBuilder::Restage(const TierArrays& tier, SearchIndex::Mask mask,
             shape_.key_words, rows.data(), n, items->keys.data());
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
-    if (shape_.attributes[a].bytes > sizeof(std::uint32_t)) {
+    if (tier.wide[a].data() != nullptr) {
       LaunchFor("GatherNumbers", n, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
                 tier.wide[a].data(), rows.data(), n, items->numbers[a].data());
     } else {
@@ -174,6 +178,19 @@ std::uint32_t TierBuilder::Select(const std::uint8_t* flags, std::uint32_t count
   rows_.Reserve(count);
   LaunchFor("CountUp", count, stream_, CountUp, rows_.data(), count);
   return SelectRows(rows_.data(), flags, count, rows);
+}
+
+bool TierBuilder::IsWide(const StagedItems& items, std::uint32_t attribute) {
+  if (shape_.attributes[attribute].bytes <= sizeof(std::uint32_t)) return false;
+  CallCubWith(&library_, "DeviceReduce", [&](void* storage, std::size_t& bytes) {
+    return cub::DeviceReduce::Max(storage, bytes, items.numbers[attribute].data(), most_.data(),
+                                  static_cast<int>(items.count), stream_);
+  });
+  std::uint64_t most = 0;
+  CheckCuda(cudaMemcpyAsync(&most, most_.data(), sizeof most, cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  Await();
+  return most > std::numeric_limits<std::uint32_t>::max();
 }
 
 void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool unique,
@@ -196,11 +213,13 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool u
   // (The sorts of numbers below take the room of `rows_`, which is not needed again.)
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
-    if (shape_.attributes[a].bytes > sizeof(std::uint32_t)) {
+    if (IsWide(items, a)) {
+      tier->narrow[a] = DeviceArray<std::uint32_t>();
       tier->wide[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->wide[a].data());
     } else {
+      tier->wide[a] = DeviceArray<std::uint64_t>();
       tier->narrow[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint32_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->narrow[a].data());
@@ -208,7 +227,7 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool u
   }
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
-    const bool wide = shape_.attributes[a].bytes > sizeof(std::uint32_t);
+    const bool wide = tier->wide[a].data() != nullptr;
     const std::uint64_t* numbers = tier->wide[a].data();
     if (!wide) {
       numbers_.Reserve(rows);

@@ -22,8 +22,8 @@ struct TierArrays {
 
   std::uint32_t rows = 0;
   DeviceArray<std::uint64_t> keys;
-  DeviceArray<std::uint64_t> wide[kMaxAttributes];  ///< by attribute, of those of 8 bytes
-  DeviceArray<std::uint32_t> narrow[kMaxAttributes];
+  DeviceArray<std::uint64_t> wide[kMaxAttributes];    ///< by attribute; none where
+  DeviceArray<std::uint32_t> narrow[kMaxAttributes];  ///< all its numbers fit into 4 bytes
   DeviceArray<std::uint32_t> order[kMaxAttributes];
 };
 
@@ -68,6 +68,8 @@ class TierBuilder {
   /// Sorts by 64-bit numbers, stably. @param to one behind the other as `items` has them then
   void Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
             std::uint32_t bits);
+  /// Whether some number of an attribute needs more than 4 bytes.
+  bool IsWide(const StagedItems& items, std::uint32_t attribute);
   /// Puts rows of items into `rows_`, in the order of their keys.
   void SortByKey(const StagedItems& items);
   std::uint32_t SelectRows(const std::uint32_t* from, const std::uint8_t* flags,
@@ -80,6 +82,7 @@ class TierBuilder {
   DeviceArray<std::uint64_t> numbers_, sorted_;
   DeviceArray<std::uint8_t> flags_;
   DeviceArray<std::uint32_t> selected_;  ///< how many
+  DeviceArray<std::uint64_t> most_;      ///< the largest number
   DeviceArray<std::byte> library_;       ///< temporary storage of CUB
 };
 
