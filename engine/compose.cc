@@ -175,7 +175,13 @@ void StoreImpl::RunParts(std::uint64_t inserts, const Parts& parts) {
     }
     left -= std::min(left, cells);
     if (!part->results.empty()) {
-      in_flight->task = executor_->Prepare(*part, nullptr);
+      try {
+        in_flight->task = executor_->Prepare(*part, nullptr);
+      } catch (const Error&) {
+        if (running.empty()) throw;
+        end_all();  // whose memory it can have
+        in_flight->task = executor_->Prepare(*part, nullptr);
+      }
       in_flight->grant = space_.Grant(cells);
       in_flight->task->Start({}, in_flight->grant, {});
     }

@@ -311,8 +311,11 @@ void Mapping::Grow(std::uint64_t bytes) {
     ++growth_times_.waits;
     growth_times_.wait_seconds += SecondsSince(start);
   };
-  // Of what is much, one part gets its pages while another is registered.
-  if (gpu_registered_ && bytes > mapped_bytes_ + kOverlappedBytes) MakeReady(bytes, true);
+  // Of what is much, one part gets its pages while another is registered. (What can't fit is not
+  // begun.)
+  if (gpu_registered_ && bytes > mapped_bytes_ + kOverlappedBytes && bytes <= PossibleFileBytes()) {
+    MakeReady(bytes, true);
+  }
   const bool waited = ahead_ != nullptr && ahead_->Take(bytes, &steps_);
   if (ahead_ != nullptr && !steps_.empty() && steps_.back().end() > mapped_bytes_) {
     SetEnd(steps_.back().end());

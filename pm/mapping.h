@@ -117,7 +117,7 @@ class Mapping {
   /// ready, and then what is not.
   /// @throws Error kNoSpace (past max_bytes, or the medium is full), kInvalidArgument (read only),
   ///         kIo, kUnsupported (GPU registration); nothing changed then, the file's size included,
-  ///         but that what was ready is mapped
+  ///         but that what was ready is mapped, and of a large growth with a GPU what could be made
   void Grow(std::uint64_t bytes);
 
   /// Begins to make [0, bytes) ready for Grow, but no more than doubles what is mapped; returns at

@@ -69,7 +69,8 @@ std::uint64_t StagedItems::bytes() const {
 }
 
 TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool)
-    : shape_(shape),
+    : memory_(memory),
+      shape_(shape),
       pool_(pool),
       rows_(memory),
       other_rows_(memory),
@@ -214,12 +215,12 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool u
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
     if (IsWide(items, a)) {
-      tier->narrow[a] = DeviceArray<std::uint32_t>();
+      tier->narrow[a] = DeviceArray<std::uint32_t>(memory_);
       tier->wide[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint64_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->wide[a].data());
     } else {
-      tier->wide[a] = DeviceArray<std::uint64_t>();
+      tier->wide[a] = DeviceArray<std::uint64_t>(memory_);
       tier->narrow[a].Reserve(rows);
       LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint64_t, std::uint32_t>,
                 items.numbers[a].data(), rows_.data(), std::uint64_t{rows}, tier->narrow[a].data());

@@ -75,6 +75,7 @@ class TierBuilder {
   std::uint32_t SelectRows(const std::uint32_t* from, const std::uint8_t* flags,
                            std::uint32_t count, DeviceArray<std::uint32_t>* to);
 
+  DeviceMemory* const memory_;
   const IndexShape shape_;
   const std::byte* const pool_;
   CudaStream stream_;
