@@ -213,7 +213,7 @@ CrashWorkload::CrashWorkload(std::uint64_t seed)
   if (start_ == Start::kCreation) {
     // The store chooses the first levels, which are not small.
     shape_.geometry = Geometry{1, 1, 2};
-    shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 16;
+    shape_.max_bytes = shape_.max_bytes_later = kSmallPoolBytes;
     shape_.keys = 3 + static_cast<std::uint32_t>(random_() % 64);
     if (random_() % 2 == 0) initial_capacity_ = 20;
   } else if (start_ == Start::kUnluckyKeys) {
@@ -222,14 +222,14 @@ CrashWorkload::CrashWorkload(std::uint64_t seed)
     shape_.grow_above = 0;
     shape_.levels = FirstLevels(shape_, 2);
     shape_.threads = 1;
-    shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 16;
+    shape_.max_bytes = shape_.max_bytes_later = kSmallPoolBytes;
   } else if (start_ == Start::kCrowd) {
     shape_.geometry = Geometry{1, 2, 4};
     shape_.growth = 1.5;
     shape_.grow_above = 0;
     shape_.growth_pause = OpenOptions{}.growth_pause;
     shape_.levels = FirstLevels(shape_, 2);
-    shape_.max_bytes = shape_.max_bytes_later = kMaxPoolBytes / 16;
+    shape_.max_bytes = shape_.max_bytes_later = kSmallPoolBytes;
   }
   promises_.push_back(
       Promise{.acknowledged = {}, .in_flight = {}, .being_created = start_ == Start::kCreation});

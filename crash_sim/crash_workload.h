@@ -16,6 +16,8 @@ namespace gpm::crash {
 /// The largest pool that a workload uses: what scratch pools are made for. (A table with one place
 /// of two slots for each key grows several times before it has room for all.)
 inline constexpr std::uint64_t kMaxPoolBytes = 2048 * 1024;
+/// One that small tables can fill.
+inline constexpr std::uint64_t kSmallPoolBytes = 128 * 1024;
 
 /// A sequence of sessions of a small store, from a seed: batches, orderly closes and process
 /// crashes, each by a thread of its own, on a pool that existed, empty, or that is created, or that

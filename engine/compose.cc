@@ -22,8 +22,6 @@ constexpr std::uint64_t kMostSlots = 8;
 constexpr std::uint64_t kBatch = std::uint64_t{1} << 22;
 /// One more is begun while one runs.
 constexpr std::size_t kAtOnce = 2;
-/// Where inserts come part by part, cells are added for so many parts at a time.
-constexpr std::uint64_t kPartsOfCells = 8;
 
 Batch Part(const Batch& all, std::uint64_t first, std::uint64_t count) {
   const std::uint64_t n = all.results.size();
@@ -128,67 +126,31 @@ bool StoreImpl::Compose(const Batch& inserts, bool* results_on_host) {
   return true;
 }
 
-bool StoreImpl::ComposeParts(std::uint64_t inserts, const Parts& parts) {
+bool StoreImpl::ComposeParts(std::uint64_t inserts, const NextPart& next) {
   snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   const std::optional<LevelSizes> sizes = SizesToCompose(inserts);
   if (!sizes) return false;
   pool_->mapping().MakeReady(EndOfComposed(*sizes, inserts), true);
-  return ComposeLevels(*sizes, inserts,
-                       [&]() GPM_REQUIRES(store_state) { RunParts(inserts, parts); });
+  return ComposeLevels(*sizes, inserts, [&]() GPM_REQUIRES(store_state) { RunParts(next); });
 }
 
-void StoreImpl::RunParts(std::uint64_t inserts, const Parts& parts) {
-  std::deque<std::unique_ptr<InFlight>> running;
-  const auto end_first = [&]() GPM_REQUIRES(store_state) {
-    const std::unique_ptr<InFlight> first = std::move(running.front());
-    running.pop_front();
-    if (first->task == nullptr) return parts.ended();  // an empty part
-    if (!first->ended) EndComposed(*first);
-    if (first->progress.shortages() > 0) {
-      for (const auto& other : running) {  // beside which nothing is resumed
-        if (other->task != nullptr && !std::exchange(other->ended, true)) EndComposed(*other);
-      }
-      Resume(*first, true);
+void StoreImpl::RunParts(const NextPart& next) {
+  while (const std::optional<Batch> part = next()) {
+    InFlight in_flight(DemandOf(*part));
+    const std::uint64_t cells = space_.MissingCells(in_flight.demand.most.cells);
+    if (cells > 0 && !space_.AddCells(cells)) {
+      LogWantOfSpace();
+      throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for the values of {} items more",
+                                                   pool_->mapping().path(), part->results.size()));
     }
-    admission_.CountOperations(*first);
-    parts.ended();
-  };
-  const auto end_all = [&]() GPM_REQUIRES(store_state) {
-    while (!running.empty()) end_first();
-  };
-  std::uint64_t left = inserts;
-  while (const std::optional<Batch> part = parts.next()) {
-    auto in_flight = std::make_unique<InFlight>(DemandOf(*part));
-    const std::uint64_t cells = in_flight->demand.most.cells;
-    if (space_.MissingCells(cells) > 0) {
-      end_all();  // nobody uses the queue of cells while it grows
-      // For several parts: room for the first ones is soon there.
-      const std::uint64_t missing =
-          space_.MissingCells(std::max(cells, std::min(kPartsOfCells * cells, left)));
-      if (!space_.AddCells(missing) && space_.MissingCells(cells) > 0) {
-        LogWantOfSpace();
-        throw Error(ErrorCode::kNoSpace,
-                    fmt::format("{}: no room for the values of {} items more",
-                                pool_->mapping().path(), part->results.size()));
-      }
-    }
-    left -= std::min(left, cells);
-    if (!part->results.empty()) {
-      try {
-        in_flight->task = executor_->Prepare(*part, nullptr);
-      } catch (const Error&) {
-        if (running.empty()) throw;
-        end_all();  // whose memory it can have
-        in_flight->task = executor_->Prepare(*part, nullptr);
-      }
-      in_flight->grant = space_.Grant(cells);
-      in_flight->task->Start({}, in_flight->grant, {});
-    }
-    running.push_back(std::move(in_flight));
-    if (running.size() > kPartsAtOnce) end_first();
+    in_flight.task = executor_->Prepare(*part, nullptr);
+    in_flight.grant = space_.Grant(in_flight.demand.most.cells);
+    in_flight.task->Start({}, in_flight.grant, {});
+    EndComposed(in_flight);
+    if (in_flight.progress.shortages() > 0) Resume(in_flight, true);
+    admission_.CountOperations(in_flight);
   }
-  end_all();
   space_.epochs().Quiesced(executor_->Positions());
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -42,12 +41,15 @@ class Loading {
     StoreImpl& impl = *store_.impl();
     const std::uint64_t total = chain_.newest().total_items;
     if (impl.executor().kind() == ExecutorKind::kCuda) items_.RegisterGpu();
-    const StoreImpl::Parts parts{.next = [this] { return Next(); }, .ended = [this] { Ended(); }};
-    if (!impl.MayCompose(total) || !impl.ComposeParts(total, parts)) {
+    const auto next = [this] {
+      Note();
+      return Next();
+    };
+    if (!impl.MayCompose(total) || !impl.ComposeParts(total, next)) {
       impl.Reserve(total);
       while (const std::optional<Batch> batch = Next()) {
-        if (!batch->results.empty()) store_.Apply(*batch);
-        Ended();
+        store_.Apply(*batch);
+        Note();
         if (!left_.empty()) break;
       }
     } else if (!left_.empty()) {
@@ -71,50 +73,42 @@ class Loading {
     bool empty() const { return keys.empty(); }
   };
 
-  /// A piece that was handed out, and what became of its items.
-  struct Part {
-    ChainItems::Piece piece;
-    std::vector<Result> results;
-  };
-  static_assert(StoreImpl::kPartsAtOnce < ChainItems::kBuffers);
-
-  /// Inserts of the next piece, or none. An empty one is one, too: they are given back in order.
+  /// Inserts of the next piece, or none: the one before is not used any more.
   std::optional<Batch> Next() {
-    const std::optional<ChainItems::Piece> piece = items_.Next();
-    if (!piece) return {};
-    Part& part = parts_.emplace_back();
-    part.piece = *piece;
-    part.results.assign(piece->items, Result::kInvalid);
-    return Batch{.op = Op::kInsert,
-                 .keys = {piece->keys, piece->items * key_size_},
-                 .values = {piece->values, piece->items * value_size_},
-                 .results = part.results};
+    for (;;) {
+      if (piece_) items_.GiveBack();
+      piece_ = items_.Next();
+      if (!piece_) return {};
+      if (piece_->items == 0) continue;
+      results_.assign(piece_->items, Result::kInvalid);
+      return Batch{.op = Op::kInsert,
+                   .keys = {piece_->keys, piece_->items * key_size_},
+                   .values = {piece_->values, piece_->items * value_size_},
+                   .results = results_};
+    }
   }
 
-  /// Counts the items of the first piece that are in the store, keeps those that lacked room, and
-  /// gives it back.
-  void Ended() {
-    const Part& part = parts_.front();
-    const std::vector<Result>& results = part.results;
+  /// Counts the items of the last piece that are in the store, and keeps those that lacked room.
+  void Note() {
     const auto ok =
-        static_cast<std::uint64_t>(std::count(results.begin(), results.end(), Result::kOk));
+        static_cast<std::uint64_t>(std::count(results_.begin(), results_.end(), Result::kOk));
     loaded_ += ok;
-    for (std::uint64_t i = 0; ok < results.size() && i < results.size(); ++i) {
-      if (results[i] != Result::kNoSpace) continue;
-      const std::byte* const key = part.piece.keys + i * key_size_;
-      const std::byte* const value = part.piece.values + i * value_size_;
+    for (std::uint64_t i = 0; ok < results_.size() && i < results_.size(); ++i) {
+      if (results_[i] != Result::kNoSpace) continue;
+      const std::byte* const key = piece_->keys + i * key_size_;
+      const std::byte* const value = piece_->values + i * value_size_;
       left_.keys.insert(left_.keys.end(), key, key + key_size_);
       left_.values.insert(left_.values.end(), value, value + value_size_);
     }
-    parts_.pop_front();
-    items_.GiveBack();
+    results_.clear();
   }
 
   void InsertLeft() {
     const Rows rows = std::exchange(left_, {});
-    std::vector<Result> results(rows.keys.size() / key_size_, Result::kInvalid);
-    store_.Apply({.op = Op::kInsert, .keys = rows.keys, .values = rows.values, .results = results});
-    for (const Result result : results) {
+    results_.assign(rows.keys.size() / key_size_, Result::kInvalid);
+    store_.Apply(
+        {.op = Op::kInsert, .keys = rows.keys, .values = rows.values, .results = results_});
+    for (const Result result : results_) {
       loaded_ += result == Result::kOk ? 1 : 0;
       if (result == Result::kNoSpace) left_ = rows;
     }
@@ -125,8 +119,9 @@ class Loading {
   const std::uint64_t value_size_;
   ChainItems& items_;
   Store& store_;
-  std::deque<Part> parts_;    ///< that have not ended
-  std::uint64_t loaded_ = 0;  ///< items
+  std::optional<ChainItems::Piece> piece_;
+  std::vector<Result> results_;  ///< of the last piece, until they are noted
+  std::uint64_t loaded_ = 0;     ///< items
   Rows left_;
 };
 

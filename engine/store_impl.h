@@ -41,15 +41,7 @@ class WordMap;
 class StoreImpl {
  public:
   using InFlight = gpm::InFlight;
-  /// Inserts that come part by part.
-  struct Parts {
-    /// The next part, which may be empty, or none. It may throw.
-    std::function<std::optional<Batch>()> next;
-    /// The first part that has not ended so far has ended: its results are in host memory.
-    std::function<void()> ended;
-  };
-  /// Parts that have not ended, at most, when the next one is asked for.
-  static constexpr std::uint64_t kPartsAtOnce = 1;
+  using NextPart = std::function<std::optional<Batch>()>;
 
   /// @param tracer carries out every access to the pool, for tests; outlives the store
   static std::unique_ptr<StoreImpl> Create(const std::string& path, const CreateOptions& create,
@@ -88,8 +80,10 @@ class StoreImpl {
   /// The same of inserts that come part by part: cells are added as parts need them, while room is
   /// made ready for those that follow. What finds no slot is kNoSpace, and not in the store.
   /// @param inserts in all, at most
-  /// @throws Error(kNoSpace), kGpu, what `parts.next` throws; no item is in the store then
-  bool ComposeParts(std::uint64_t inserts, const Parts& parts);
+  /// @param next the next part, or none. It may throw: none of them is in the store then. A part
+  ///        has ended, and its results are in host memory, when `next` is called again
+  /// @throws Error(kNoSpace), kGpu, what `next` throws; no item is in the store then
+  bool ComposeParts(std::uint64_t inserts, const NextPart& next);
   void ForEach(const Store::Visitor& visit);
   /// @return false when `visit` stopped it
   bool ForEachUntil(const Store::StoppableVisitor& visit);
@@ -259,8 +253,7 @@ class StoreImpl {
       GPM_REQUIRES(store_state);
   /// Waits for a part's end, and takes back what it left.
   void EndComposed(InFlight& in_flight) GPM_REQUIRES(store_state);
-  /// @param inserts in all, at most
-  void RunParts(std::uint64_t inserts, const Parts& parts) GPM_REQUIRES(store_state);
+  void RunParts(const NextPart& next) GPM_REQUIRES(store_state);
   bool PaysToCompose(std::uint64_t inserts) const GPM_REQUIRES(store_state);
   /// Levels for so many inserts, if there may be room for them and the values.
   std::optional<LevelSizes> SizesToCompose(std::uint64_t inserts) GPM_REQUIRES(store_state);
