@@ -1,11 +1,9 @@
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
-#include "engine/item_uses.h"
-#include "engine/word_map.h"
 #include "pm/gpu_host.h"
 #include "shard/multisplit.h"
+#include "shard/row_parts.h"
 #include "shard/splitter.h"
 
 namespace gpm {
@@ -13,7 +11,7 @@ namespace {
 
 class HostSplitter final : public Splitter {
  public:
-  explicit HostSplitter(ThreadPool& threads) : threads_(threads) {}
+  explicit HostSplitter(ThreadPool& threads) : threads_(threads), split_(threads) {}
 
   int device() const override { return -1; }
   Stream stream() const override { return nullptr; }
@@ -22,21 +20,21 @@ class HostSplitter final : public Splitter {
   std::span<std::byte> Take(std::size_t bytes) override {
     if (next_ == buffers_.size()) buffers_.emplace_back();
     Buffer& buffer = buffers_[next_++];
-    if (bytes > buffer.bytes) {
+    if (bytes > buffer.lines * sizeof(Line)) {
       buffer = {};
-      buffer.memory.reset(new std::byte[bytes]);
-      buffer.bytes = bytes;
+      // What a shard or a rank gets differs from batch to batch: not each new most is allocated.
+      const std::size_t lines = (bytes + bytes / 8) / sizeof(Line) + 1;
+      buffer.memory.reset(new Line[lines]);
+      buffer.lines = lines;
     }
-    return {buffer.memory.get(), bytes};
+    return {reinterpret_cast<std::byte*>(buffer.memory.get()), bytes};
   }
 
   void Divide(std::span<const std::byte> keys, std::uint32_t key_size, const Partition& partition,
               bool once) override {
-    split_ = Multisplit(keys, key_size, partition, threads_);
-    twins_.clear();
-    if (once) KeepOne(keys, key_size);
+    split_.Divide(keys, key_size, partition, once);
   }
-  const std::vector<std::uint64_t>& Starts() override { return split_.starts; }
+  const std::vector<std::uint64_t>& Starts() override { return split_.starts(); }
   std::vector<std::byte> Sample(std::span<const std::byte> rows, std::size_t row_bytes,
                                 std::size_t most) override {
     const std::size_t n = rows.size() / row_bytes;
@@ -48,32 +46,27 @@ class HostSplitter final : public Splitter {
   }
 
   void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) override {
-    std::span<const std::uint32_t> order = split_.order;
-    for (const std::span<std::byte> part : to) {
-      GatherRows(from, row_bytes, order.first(part.size() / row_bytes), part, threads_);
-      order = order.subspan(part.size() / row_bytes);
-    }
+    if (!from.empty()) split_.Gather(from, row_bytes, to);
   }
   void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) override {
-    if (to.empty()) return;
-    std::span<const std::uint32_t> order = split_.order;
-    for (const std::span<std::byte> part : from) {
-      ScatterRows(part, row_bytes, order.first(part.size() / row_bytes), to, threads_);
-      order = order.subspan(part.size() / row_bytes);
-    }
-    for (const auto& [twin, kept] : twins_) {
-      std::memcpy(&to[twin * row_bytes], &to[kept * row_bytes], row_bytes);
-    }
+    if (!to.empty()) split_.Scatter(from, row_bytes, to);
   }
   void MapKinds(std::span<const Op> ops, Op op, const KindMap& as,
                 std::span<std::byte> to) override {
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      const auto kind = static_cast<std::uint8_t>(ops.empty() ? op : ops[i]);
-      to[i] = static_cast<std::byte>(kind < kOpKinds ? as[kind] : kind);
-    }
+    const auto map = [=, kinds = ops.data(), to = to.data()](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        const auto kind = static_cast<std::uint8_t>(kinds == nullptr ? op : kinds[i]);
+        to[i] = static_cast<std::byte>(kind < kOpKinds ? as[kind] : kind);
+      }
+    };
+    RowParts::Of(to.size(), 2, threads_)
+        .Run(threads_, [&](std::size_t, std::size_t begin, std::size_t end) { map(begin, end); });
   }
   void Clear(std::span<std::byte> bytes) override {
-    std::fill(bytes.begin(), bytes.end(), std::byte{});
+    RowParts::Of(bytes.size(), 1, threads_)
+        .Run(threads_, [&](std::size_t, std::size_t begin, std::size_t end) {
+          std::fill(bytes.data() + begin, bytes.data() + end, std::byte{});
+        });
   }
   void Carry(std::uint32_t, int, const Batch& part, const Work& work) override {
     work(part, nullptr);
@@ -81,40 +74,18 @@ class HostSplitter final : public Splitter {
   void Finish() override {}
 
  private:
-  struct Buffer {
-    std::unique_ptr<std::byte[]> memory;
-    std::size_t bytes = 0;
+  struct alignas(64) Line {
+    std::byte bytes[64];
   };
-
-  /// Takes operations on keys of earlier ones out of the order.
-  void KeepOne(std::span<const std::byte> keys, std::uint32_t key_size) {
-    WordMap firsts;  // of a key's id: the index of its first operation, plus one
-    const auto key = [&](std::uint32_t i) { return keys.data() + std::uint64_t{i} * key_size; };
-    std::size_t kept = 0;
-    std::size_t j = 0;
-    for (std::size_t shard = 1; shard < split_.starts.size(); ++shard) {
-      for (; j < split_.starts[shard]; ++j) {
-        const std::uint32_t index = split_.order[j];
-        std::uint64_t& of_key = firsts.At(IdOfKey(key(index), key_size));
-        if (of_key == 0) of_key = std::uint64_t{index} + 1;
-        const auto first = static_cast<std::uint32_t>(of_key - 1);
-        if (first != index && std::memcmp(key(first), key(index), key_size) == 0) {
-          twins_.emplace_back(index, first);
-        } else {
-          split_.order[kept++] = index;
-        }
-      }
-      split_.starts[shard] = kept;
-    }
-    split_.order.resize(kept);
-  }
+  struct Buffer {
+    std::unique_ptr<Line[]> memory;
+    std::size_t lines = 0;
+  };
 
   ThreadPool& threads_;
   std::vector<Buffer> buffers_;
   std::size_t next_ = 0;
-  Split split_;
-  /// Operations that are not divided, and those that are and have the same answer.
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> twins_;
+  Multisplit split_;
 };
 
 }  // namespace

@@ -18,12 +18,15 @@ struct Partition {
 
   /// @param key `key_size` bytes, 1 to kMaxKeyBytes, at any alignment @return below `shards`
   GPM_HD std::uint32_t Of(const std::byte* key, std::uint32_t key_size) const {
+    return OfHash(HashOf(key, key_size));
+  }
+  GPM_HD KeyHash HashOf(const std::byte* key, std::uint32_t key_size) const {
     std::uint64_t words[KeyWords(kMaxKeyBytes)];
     const std::uint32_t count = KeyWords(key_size);
     for (std::uint32_t i = 0; i < count; ++i) {
       words[i] = LoadWord(key + 8 * i, key_size - 8 * i);
     }
-    return OfHash(HashKey(seed, words, count));
+    return HashKey(seed, words, count);
   }
   /// @param hash HashKey of the key's words, with `seed`
   GPM_HD std::uint32_t OfHash(const KeyHash& hash) const {

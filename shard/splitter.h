@@ -52,7 +52,7 @@ class Splitter {
   virtual std::vector<std::byte> Sample(std::span<const std::byte> rows, std::size_t row_bytes,
                                         std::size_t most) = 0;
 
-  /// An array in parts, which follow each other.
+  /// An array in parts, which follow each other; the rows of a shard are all in one.
   using Parts = std::span<const std::span<std::byte>>;
   /// Rows in the order of the last Divide, as many as `to` has.
   /// @param from in the order of the batch @param to of Take, or of another splitter's

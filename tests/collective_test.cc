@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
@@ -32,7 +33,7 @@ class CollectiveTest : public test::PoolTest {
  protected:
   struct Rank {
     std::unique_ptr<Exchange> exchange;
-    ThreadPool threads{1};
+    ThreadPool threads{3};
     std::unique_ptr<Collective> collective;
     Store store;
     Collective::Local local = [this](const Batch& batch) { store.Apply(batch); };
@@ -117,6 +118,29 @@ TEST_F(CollectiveTest, PartsOfAllRanksAreOneBatch) {
   }
 }
 
+TEST_F(CollectiveTest, LargePartsThatSeveralThreadsDivide) {
+  std::mt19937_64 random(test::TestSeed());
+  for (const auto& [ranks, key_size] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{2, 8}, {3, 12}, {7, 8}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks, keys of " + std::to_string(key_size));
+    MakeRanks(ranks, key_size, 40);
+    Model model;
+    // Keys of which some come several times; then few; and a small part beside large ones.
+    for (const std::uint64_t keys : {100'000u, 100u, 100'000u}) {
+      std::vector<TestBatch> parts;
+      for (std::uint32_t i = 0; i < ranks; ++i) {
+        TestBatch& part = parts.emplace_back(key_size, 40);
+        const std::uint64_t count = model.empty() || i > 0 ? 30'001 : 3;
+        for (std::uint64_t j = 0; j < count; ++j) {
+          part.Add(static_cast<Op>(random() % kOpKinds), random() % keys, random());
+        }
+      }
+      ApplyAndCompare(parts, &model);
+    }
+    ExpectOwned(model, key_size);
+  }
+}
+
 TEST_F(CollectiveTest, PartsMayBeOfDifferentKinds) {
   constexpr std::uint32_t kValueSize = 20;
   MakeRanks(3, 8, kValueSize);
@@ -159,11 +183,13 @@ TEST_F(CollectiveTest, FindsOfOneKeyAreSentOnce) {
         part.Add(Op::kInsert, 20 * i + key, 20 * i + key);
     }
     ApplyAndCompare(inserts, &model);
-    // Rank 0 looks for 70 keys often, of which ten are not there; rank 1 for each once.
+    // Rank 0 looks for 70 keys often, of which ten are not there; rank 1 for each once; rank 2 as
+    // rank 0, in a part that several threads divide.
     std::atomic<std::uint64_t> received = 0;
     std::vector<TestBatch> parts(3, TestBatch(key_size, 40));
     for (std::uint64_t j = 0; j < 3000; ++j) parts[0].Add(Op::kFind, j % 70, 0);
     for (std::uint64_t j = 0; j < 70; ++j) parts[1].Add(Op::kFind, j, 0);
+    for (std::uint64_t j = 0; j < 60'000; ++j) parts[2].Add(Op::kFind, j % 70, 0);
     std::vector<Batch> batches;
     for (TestBatch& part : parts) {
       batches.push_back(part.Mixed());
@@ -177,7 +203,7 @@ TEST_F(CollectiveTest, FindsOfOneKeyAreSentOnce) {
     }
     OnAll([&](std::uint32_t i) { ranks_[i]->Apply(batches[i]); });
     for (const TestBatch& part : parts) part.Compare(model);
-    EXPECT_EQ(received, 70u + 70u);
+    EXPECT_EQ(received, 3 * 70u);
   }
 }
 

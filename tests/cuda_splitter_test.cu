@@ -9,7 +9,6 @@
 #include <set>
 #include <vector>
 
-#include "shard/multisplit.h"
 #include "shard/splitter.h"
 #include "tests/cuda_shard_test_util.cuh"
 
@@ -40,6 +39,19 @@ class SplitterTest : public test::PoolTest {
     for (std::byte& byte : some) byte = static_cast<std::byte>(random_());
     return some;
   }
+  /// The host's splitter divides keys in host memory.
+  void DivideOnHost(std::span<const std::byte> keys, std::uint32_t key_size,
+                    const Partition& partition) {
+    host_->Begin();
+    host_->Divide(keys, key_size, partition, false);
+  }
+  /// The order of the host's last Divide.
+  std::vector<std::uint32_t> HostOrder(std::size_t n) {
+    std::vector<std::uint32_t> numbers(n), order(n);
+    std::iota(numbers.begin(), numbers.end(), 0u);
+    host_->Gather(std::as_bytes(std::span(numbers)), 4, std::as_writable_bytes(std::span(order)));
+    return order;
+  }
   /// The order of the last Divide, of all operations that it has.
   std::vector<std::uint32_t> Order(std::size_t n, std::size_t divided) {
     std::vector<std::uint32_t> numbers(n);
@@ -56,7 +68,8 @@ class SplitterTest : public test::PoolTest {
   }
 
   std::mt19937_64 random_{test::TestSeed()};
-  ThreadPool threads_{1};
+  ThreadPool threads_{2};
+  std::unique_ptr<Splitter> host_ = MakeHostSplitter(threads_);
   std::unique_ptr<Splitter> splitter_;
 };
 
@@ -67,7 +80,7 @@ TEST_F(SplitterTest, DividesAsTheHostDoes) {
         SCOPED_TRACE(testing::Message() << n << " keys of " << key_size << ", " << shards);
         const Partition partition{{random_(), random_()}, shards};
         const std::vector<std::byte> keys = SomeKeys(n, key_size, 3000);
-        const Split expected = Multisplit(keys, key_size, partition, threads_);
+        DivideOnHost(keys, key_size, partition);
         std::vector<std::byte> behind_a_byte(keys.size() + 1);
         std::copy(keys.begin(), keys.end(), behind_a_byte.begin() + 1);
         for (const std::size_t first : {0u, 1u}) {
@@ -75,8 +88,8 @@ TEST_F(SplitterTest, DividesAsTheHostDoes) {
           splitter_->Begin();
           splitter_->Divide(rows.bytes().subspan(n == 0 ? 0 : first, keys.size()), key_size,
                             partition, false);
-          EXPECT_EQ(splitter_->Starts(), expected.starts);
-          EXPECT_EQ(Order(n, n), expected.order);
+          EXPECT_EQ(splitter_->Starts(), host_->Starts());
+          EXPECT_EQ(Order(n, n), HostOrder(n));
         }
       }
     }
@@ -88,12 +101,12 @@ TEST_F(SplitterTest, LargeBatchesAndOneHotKey) {
   for (const std::uint64_t numbers : {std::uint64_t{1}, std::uint64_t{1} << 40}) {
     const std::size_t n = 1'000'003;
     const std::vector<std::byte> keys = SomeKeys(n, 8, numbers);
-    const Split expected = Multisplit(keys, 8, partition, threads_);
+    DivideOnHost(keys, 8, partition);
     Placed rows(Placed::kDevice, keys);
     splitter_->Begin();
     splitter_->Divide(rows.bytes(), 8, partition, false);
-    EXPECT_EQ(splitter_->Starts(), expected.starts);
-    EXPECT_TRUE(Order(n, n) == expected.order);
+    EXPECT_EQ(splitter_->Starts(), host_->Starts());
+    EXPECT_TRUE(Order(n, n) == HostOrder(n));
   }
 }
 
@@ -141,12 +154,12 @@ TEST_F(SplitterTest, RowsOfAllSizesFromAndToAnywhere) {
   const Partition partition{{1, 2}, 3};
   for (const std::size_t n : {1u, 7u, 4099u}) {
     const std::vector<std::byte> keys = SomeKeys(n, 8, 1000);
-    const Split split = Multisplit(keys, 8, partition, threads_);
+    DivideOnHost(keys, 8, partition);
     Placed key_rows(Placed::kPageable, keys);
     for (const std::size_t row_bytes : {1u, 2u, 4u, 5u, 8u, 12u, 16u, 24u, 100u, 128u, 1040u}) {
       const std::vector<std::byte> rows = SomeBytes(n * row_bytes);
       std::vector<std::byte> expected(rows.size());
-      GatherRows(rows, row_bytes, split.order, expected, threads_);
+      host_->Gather(rows, row_bytes, expected);
       for (int where = 0; where < Placed::kWays; ++where) {
         SCOPED_TRACE(testing::Message() << n << " rows of " << row_bytes << " in " << where);
         Placed from(static_cast<Placed::Where>(where), rows);

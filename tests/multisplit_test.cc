@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,48 +31,119 @@ std::string SomeKeys(std::size_t n, std::uint32_t key_size, std::uint64_t number
   return keys;
 }
 
-/// The split is what a loop over the batch for each shard finds.
-void ExpectSplit(const std::string& keys, std::uint32_t key_size, const Partition& partition,
-                 unsigned threads) {
-  SCOPED_TRACE(testing::Message() << keys.size() / key_size << " keys of " << key_size << " bytes, "
-                                  << partition.shards << " shards, " << threads << " threads");
-  const auto bytes = std::as_bytes(std::span(keys));
-  ThreadPool pool(threads);
-  const Split split = Multisplit(bytes, key_size, partition, pool);
-  std::vector<std::uint64_t> starts;
-  std::vector<std::uint32_t> order;
-  for (std::uint32_t shard = 0; shard < partition.shards; ++shard) {
-    starts.push_back(order.size());
-    for (std::size_t i = 0; i < keys.size() / key_size; ++i) {
-      if (partition.Of(bytes.data() + i * key_size, key_size) == shard) {
-        order.push_back(static_cast<std::uint32_t>(i));
-      }
-    }
+/// Zeros at an address that is a line's, or some bytes behind one.
+class Rows {
+ public:
+  Rows(std::size_t bytes, std::size_t behind) : memory_(bytes + 64 + behind) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    rows_ = std::span(memory_).subspan((64 - address % 64) % 64 + behind, bytes);
   }
-  starts.push_back(order.size());
-  EXPECT_EQ(split.starts, starts);
-  EXPECT_EQ(split.order, order);
+  std::span<std::byte> bytes() const { return rows_; }
+
+ private:
+  test::Bytes memory_;
+  std::span<std::byte> rows_;
+};
+
+/// Numbers of operations in the order of the last Divide.
+std::vector<std::uint32_t> OrderOf(Multisplit& split, std::size_t n) {
+  std::vector<std::uint32_t> numbers(n);
+  std::iota(numbers.begin(), numbers.end(), 0u);
+  std::vector<std::uint32_t> order(split.starts().back());
+  const auto to = std::as_writable_bytes(std::span(order));
+  split.Gather(std::as_bytes(std::span(numbers)), 4, Multisplit::Parts(&to, 1));
+  return order;
+}
+
+/// The split is what a loop over the batch for each shard finds.
+void ExpectSplit(Multisplit& split, const std::string& keys, std::uint32_t key_size,
+                 const Partition& partition) {
+  const std::size_t n = keys.size() / key_size;
+  SCOPED_TRACE(testing::Message() << n << " keys of " << key_size << " bytes, " << partition.shards
+                                  << " shards");
+  const auto bytes = std::as_bytes(std::span(keys));
+  split.Divide(bytes, key_size, partition, false);
+  std::vector<std::vector<std::uint32_t>> expected(partition.shards);
+  for (std::size_t i = 0; i < n; ++i) {
+    expected[partition.Of(bytes.data() + i * key_size, key_size)].push_back(
+        static_cast<std::uint32_t>(i));
+  }
+  std::vector<std::uint64_t> starts{0};
+  std::vector<std::uint32_t> order;
+  for (const std::vector<std::uint32_t>& shard : expected) {
+    order.insert(order.end(), shard.begin(), shard.end());
+    starts.push_back(order.size());
+  }
+  EXPECT_EQ(split.starts(), starts);
+  EXPECT_EQ(OrderOf(split, n), order);
 }
 
 TEST(MultisplitTest, KeepsBatchOrderWithinEachShard) {
-  for (const std::uint32_t key_size : {1u, 8u, 12u, 16u, 36u, 255u}) {
-    for (const std::uint32_t shards : {1u, 2u, 3u, 7u, 64u}) {
-      for (const unsigned threads : {1u, 3u}) {
-        ExpectSplit(SomeKeys(13001, key_size, 5000), key_size, PartitionOf(shards), threads);
+  for (const unsigned threads : {1u, 3u}) {
+    ThreadPool pool(threads);
+    Multisplit split(pool);  // one for all, so that some batches are smaller than the one before
+    for (const std::uint32_t key_size : {1u, 8u, 12u, 16u, 36u, 255u}) {
+      const std::string keys = SomeKeys(70'001, key_size, 5000);
+      for (const std::uint32_t shards : {1u, 2u, 3u, 7u, 64u}) {
+        ExpectSplit(split, keys, key_size, PartitionOf(shards));
+        ExpectSplit(split, keys.substr(0, 13'001 * key_size), key_size, PartitionOf(shards));
       }
     }
   }
 }
 
 TEST(MultisplitTest, TakesNoKeysAndFewerKeysThanShards) {
+  ThreadPool pool(2);
+  Multisplit split(pool);
   for (const std::size_t n : {0u, 1u, 2u}) {
-    ExpectSplit(SomeKeys(n, 8, 100), 8, PartitionOf(1), 2);
-    ExpectSplit(SomeKeys(n, 8, 100), 8, PartitionOf(7), 2);
+    ExpectSplit(split, SomeKeys(n, 8, 100), 8, PartitionOf(1));
+    ExpectSplit(split, SomeKeys(n, 8, 100), 8, PartitionOf(7));
   }
 }
 
 TEST(MultisplitTest, OneHotKeyGoesToOneShardInOrder) {
-  ExpectSplit(SomeKeys(20000, 16, 1), 16, PartitionOf(4), 3);
+  ThreadPool pool(3);
+  Multisplit split(pool);
+  ExpectSplit(split, SomeKeys(100'000, 16, 1), 16, PartitionOf(4));
+}
+
+TEST(MultisplitTest, EachKeyOnceAndItsAnswerForAll) {
+  ThreadPool pool(4);
+  Multisplit split(pool);
+  for (const std::uint32_t key_size : {8u, 13u, 32u}) {
+    for (const std::size_t n : {90'001u, 501u, 0u}) {
+      for (const std::uint64_t numbers : {1u, 40u, 100'000u}) {
+        SCOPED_TRACE(testing::Message()
+                     << n << " keys of " << key_size << " bytes, of " << numbers);
+        const Partition partition = PartitionOf(7);
+        const std::string keys = SomeKeys(n, key_size, numbers);
+        const auto bytes = std::as_bytes(std::span(keys));
+        split.Divide(bytes, key_size, partition, true);
+        const auto key = [&](std::size_t i) { return keys.substr(i * key_size, key_size); };
+        std::set<std::string> distinct;
+        for (std::size_t i = 0; i < n; ++i) distinct.insert(key(i));
+        const std::vector<std::uint32_t> order = OrderOf(split, n);
+        ASSERT_EQ(order.size(), distinct.size());
+        for (std::uint32_t shard = 0; shard < partition.shards; ++shard) {
+          for (std::uint64_t j = split.starts()[shard]; j < split.starts()[shard + 1]; ++j) {
+            EXPECT_EQ(distinct.erase(key(order[j])), 1u);
+            EXPECT_EQ(partition.Of(bytes.data() + order[j] * key_size, key_size), shard);
+            if (j > split.starts()[shard]) {
+              EXPECT_LT(order[j - 1], order[j]);
+            }
+          }
+        }
+        // The answer to a key is the key.
+        test::Bytes answers(order.size() * key_size);
+        const std::span<std::byte> all = answers;
+        split.Gather(bytes, key_size, Multisplit::Parts(&all, 1));
+        std::string back(keys.size(), '?');
+        split.Scatter(Multisplit::Parts(&all, 1), key_size,
+                      std::as_writable_bytes(std::span(back)));
+        EXPECT_TRUE(back == keys);
+      }
+    }
+  }
 }
 
 TEST(MultisplitTest, ShardsAreEven) {
@@ -100,24 +174,47 @@ TEST(MultisplitTest, AnotherSeedIsAnotherPartition) {
   EXPECT_LT(equal, 350);
 }
 
-TEST(MultisplitTest, ScatterUndoesGather) {
-  std::mt19937_64 random(test::TestSeed());
-  for (const std::size_t row_bytes : {1u, 5u, 8u, 128u}) {
-    for (const std::size_t n : {0u, 1u, 9001u}) {
-      std::vector<std::uint32_t> order(n);
-      for (std::size_t i = 0; i < n; ++i) order[i] = static_cast<std::uint32_t>(i);
-      std::shuffle(order.begin(), order.end(), random);
-      test::Bytes rows(n * row_bytes);
-      for (std::byte& byte : rows) byte = static_cast<std::byte>(random());
-      ThreadPool threads(3);
-      test::Bytes gathered(rows.size());
-      GatherRows(rows, row_bytes, order, gathered, threads);
-      for (std::size_t j = 0; j < n; ++j) {
-        ASSERT_EQ(std::memcmp(&gathered[j * row_bytes], &rows[order[j] * row_bytes], row_bytes), 0);
+TEST(MultisplitTest, RowsOfAllSizesGoThereAndBack) {
+  ThreadPool pool(3);
+  Multisplit split(pool);
+  const Partition partition = PartitionOf(7);
+  struct Case {
+    std::size_t n, row_bytes;
+  };
+  // The last two are of more than 32 MiB.
+  for (const auto [n, row_bytes] :
+       {Case{0, 8}, Case{1, 128}, Case{9001, 5}, Case{9001, 8}, Case{400'001, 1}, Case{70'001, 24},
+        Case{1201, 1040}, Case{280'001, 128}, Case{35'001, 1008}}) {
+    const std::string keys = SomeKeys(n, 8, 1'000'000);
+    split.Divide(std::as_bytes(std::span(keys)), 8, partition, false);
+    const std::vector<std::uint32_t> order = OrderOf(split, n);
+    for (const std::size_t behind : {0u, 16u, 1u}) {
+      SCOPED_TRACE(testing::Message()
+                   << n << " rows of " << row_bytes << " bytes, " << behind << " behind a line");
+      const Rows from(n * row_bytes, behind), gathered(n * row_bytes, behind),
+          back(n * row_bytes, behind);
+      std::uint64_t word = test::TestSeed();
+      for (std::byte& byte : from.bytes()) {
+        word = word * 6364136223846793005 + 1442695040888963407;
+        byte = static_cast<std::byte>(word >> 56);
       }
-      test::Bytes back(rows.size());
-      ScatterRows(gathered, row_bytes, order, back, threads);
-      EXPECT_EQ(back, rows);
+      // In parts of two shards, none and one, three, and one.
+      std::vector<std::span<std::byte>> parts;
+      std::uint32_t first = 0;
+      for (const std::uint32_t end : {2u, 2u, 3u, 6u, 7u}) {
+        const std::uint64_t begin = split.starts()[first];
+        parts.push_back(
+            gathered.bytes().subspan(begin * row_bytes, (split.starts()[end] - begin) * row_bytes));
+        first = end;
+      }
+      split.Gather(from.bytes(), row_bytes, parts);
+      for (std::size_t j = 0; j < n; ++j) {
+        ASSERT_EQ(std::memcmp(gathered.bytes().data() + j * row_bytes,
+                              from.bytes().data() + order[j] * row_bytes, row_bytes),
+                  0);
+      }
+      split.Scatter(parts, row_bytes, back.bytes());
+      EXPECT_TRUE(std::equal(back.bytes().begin(), back.bytes().end(), from.bytes().begin()));
     }
   }
 }

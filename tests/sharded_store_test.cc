@@ -75,14 +75,17 @@ TEST_P(ShardedModelTest, BatchesEqualAModel) {
   const auto [shards, key_size] = GetParam();
   const std::string folder = NewPath();
   std::mt19937_64 random(test::TestSeed());
-  ShardedStore store = ShardedStore::Create(folder, Shape(key_size, kValueSize), {.shards = shards},
-                                            TestOpenOptions());
+  OpenOptions open = TestOpenOptions();
+  open.threads = 4;
+  ShardedStore store =
+      ShardedStore::Create(folder, Shape(key_size, kValueSize), {.shards = shards}, open);
   EXPECT_EQ(store.shards(), shards);
   Model model;
   for (int round = 0; round < 30; ++round) {
-    // Few keys, so that one comes often in a batch, or many.
+    // Few keys, so that one comes often in a batch, or many; and twice a large batch, which several
+    // threads divide.
     const std::uint64_t keys = round % 3 == 0 ? 5 : 3000;
-    const std::size_t n = round % 5 == 0 ? random() % 3 : random() % 6000;
+    const std::size_t n = round / 2 == 5 ? 50'001 : round % 5 == 0 ? random() % 3 : random() % 6000;
     const bool single = round % 2 == 1;
     const auto kind = static_cast<Op>(random() % kOpKinds);
     TestBatch batch(key_size, kValueSize);
