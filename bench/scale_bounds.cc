@@ -11,6 +11,7 @@
 #include "gpmstore/error.h"
 #include "pm/clock.h"
 #include "pm/gpu_host.h"
+#include "shard/options.h"
 #include "ycsb/items.h"
 
 namespace gpm::bench {
@@ -39,7 +40,7 @@ ScaleBoundsOfRank::ScaleBoundsOfRank(const ScaleArguments& arguments, std::uint3
       start_(*start),
       inboxes_(*inboxes),
       exchange_(std::move(exchange)),
-      threads_(std::max(arguments.threads, 1u)) {
+      threads_(ThreadsToDivide({.threads = arguments.threads}, ranks)) {
   if (on_gpu()) UseGpu(device_);
   splitter_ = on_gpu() ? MakeGpuSplitter(device_, 0) : MakeHostSplitter(threads_);
   const ycsb::Memory memory = on_gpu() ? ycsb::Memory::kDevice : ycsb::Memory::kHost;

@@ -1,7 +1,10 @@
 #include "gpmstore/distributed_store.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <thread>
@@ -36,6 +39,14 @@ std::string Broadcast(Exchange& exchange, const std::string& text) {
   return {reinterpret_cast<const char*>(received.data()), received.size()};
 }
 
+/// Ranks on the machine of this one, which is one of them. All ranks call it.
+std::uint32_t RanksHere(Exchange& exchange) {
+  std::array<char, 64> mine{};  // the machine's name
+  gethostname(mine.data(), mine.size());
+  const auto all = GatherObjects(exchange, mine);
+  return static_cast<std::uint32_t>(std::count(all.begin(), all.end(), mine));
+}
+
 void RequireShardsFor(const Exchange& exchange, const std::string& path, std::uint32_t shards) {
   if (shards >= exchange.ranks()) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -51,7 +62,7 @@ class DistributedStore::Impl {
        const ShardOptions& options, std::shared_ptr<Log> log)
       : log_(std::move(log)),
         exchange_(std::move(exchange)),
-        threads_(std::make_unique<ThreadPool>(ThreadsFor(open))) {
+        threads_(std::make_unique<ThreadPool>(ThreadsToDivide(open, RanksHere(*exchange_)))) {
     const std::uint32_t rank = exchange_->rank();
     const std::uint32_t ranks = exchange_->ranks();
     std::string text;
@@ -72,7 +83,8 @@ class DistributedStore::Impl {
       for (std::uint32_t i = first; i < end; ++i) {
         paths.push_back(fmt::format("{}/{}", path, manifest_.pools[i].file));
       }
-      set_.emplace(manifest_.partition(), first, std::move(paths), threads_->threads(),
+      set_.emplace(manifest_.partition(), first, std::move(paths),
+                   end - first > 1 ? threads_->threads() : 1,
                    [&](std::uint32_t shard, const std::string& pool) {
                      return Store::Open(pool, ShareOf(open, options, shard - first, end - first));
                    });
@@ -140,9 +152,6 @@ class DistributedStore::Impl {
       if (device >= 0 && std::this_thread::get_id() != caller) UseGpu(device);
     });
     Run(mine, ApplyTo);
-  }
-  static unsigned ThreadsFor(const OpenOptions& open) {
-    return open.threads > 0 ? open.threads : 1;
   }
 
   const HomeProcess process_;

@@ -58,6 +58,12 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
   return share;
 }
 
+unsigned ThreadsToDivide(const OpenOptions& open, std::uint32_t ranks) {
+  constexpr unsigned kMost = 16;  // as many as the copying of one batch can use
+  return open.threads > 0 ? open.threads
+                          : std::clamp(std::thread::hardware_concurrency() / ranks, 1u, kMost);
+}
+
 void ValidateForShards(const OpenOptions& open) {
   const auto refuse = [](const char* message) {
     throw Error(ErrorCode::kInvalidArgument, message);

@@ -19,6 +19,10 @@ CreateOptions ShareOf(const CreateOptions& create, std::uint32_t shard, std::uin
 OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::uint32_t shard,
                     std::uint32_t shards);
 
+/// Threads that divide batches in host memory, and bring rows together and back.
+/// @param ranks that do so on this machine at once
+unsigned ThreadsToDivide(const OpenOptions& open, std::uint32_t ranks);
+
 /// @throws Error(kInvalidArgument) for what a store over several pools can't do
 void ValidateForShards(const OpenOptions& open);
 /// @throws Error(kInvalidArgument) for a number of shards that no store can have

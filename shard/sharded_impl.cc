@@ -1,7 +1,5 @@
 #include "shard/sharded_impl.h"
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,13 +10,6 @@
 
 namespace gpm {
 namespace {
-
-/// Threads that divide batches: as many as the copying of one can use.
-unsigned ThreadsOf(const OpenOptions& open) {
-  constexpr unsigned kMost = 16;
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  return open.threads > 0 ? open.threads : std::min(cores, kMost);
-}
 
 std::vector<std::string> PathsOf(const ShardFolder& folder, std::uint64_t generation,
                                  std::uint32_t shards) {
@@ -35,7 +26,7 @@ std::unique_ptr<ShardSet> MakeShards(
   manifest->pools.resize(shards);
   auto set = std::make_unique<ShardSet>(manifest->partition(), 0,
                                         PathsOf(folder, manifest->generation, shards),
-                                        ThreadsOf(open), make);
+                                        ThreadsToDivide(open, 1), make);
   manifest->key_size = set->key_size();
   manifest->value_size = set->value_size();
   for (std::uint32_t i = 0; i < shards; ++i) {
@@ -53,7 +44,7 @@ ShardedStore::Impl::Impl(const std::string& path, const OpenOptions& open,
   folder_.RequirePools();
   set_ = std::make_unique<ShardSet>(
       folder_.manifest().partition(), 0, PathsOf(folder_, folder_.manifest().generation, shards),
-      ThreadsOf(open), [&](std::uint32_t shard, const std::string& pool) {
+      ThreadsToDivide(open, 1), [&](std::uint32_t shard, const std::string& pool) {
         return Store::Open(pool, ShareOf(open, options, shard, shards));
       });
   folder_.RemoveOthers();

@@ -33,13 +33,14 @@ class DistributedStoreTest : public test::DistributedTest {
   DistributedStoreTest() : DistributedTest(kCreate) {}
 
   /// All ranks apply a random part of a batch.
-  void ApplyRandom(std::mt19937_64& random, Model* model) {
+  /// @param most operations of a part
+  void ApplyRandom(std::mt19937_64& random, Model* model, std::uint64_t most = 400) {
     std::vector<TestBatch> parts;
     std::vector<Batch> batches;
     for (std::uint32_t i = 0; i < ranks_; ++i) {
       TestBatch& part = parts.emplace_back(kKeySize, kValueSize);
-      for (std::uint64_t j = random() % 400; j > 0; --j) {
-        part.Add(static_cast<Op>(random() % kOpKinds), random() % 500, random());
+      for (std::uint64_t j = random() % most; j > 0; --j) {
+        part.Add(static_cast<Op>(random() % kOpKinds), random() % (most + 100), random());
       }
     }
     for (TestBatch& part : parts) batches.push_back(part.Mixed());
@@ -78,6 +79,7 @@ TEST_F(DistributedStoreTest, OtherNumbersOfRanksFindTheSameStore) {
     }
     ExpectContents(model);
     for (int round = 0; round < 8; ++round) ApplyRandom(random, &model);
+    ApplyRandom(random, &model, 60'000);
     ExpectContents(model);
     for (DistributedStore& store : stores_) store.Close();
   }
