@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/epochs.h"
@@ -83,6 +84,17 @@ class BatchTask {
   virtual Progress Resume(bool final_attempt, const CellGrant& grant) = 0;
 };
 
+/// Room for results, where an executor writes them fastest: perhaps not where the host can read.
+class ResultArray {
+ public:
+  virtual ~ResultArray() = default;
+  std::span<Result> results;
+};
+struct HostResults : ResultArray {
+  explicit HostResults(std::uint64_t count) : array(count) { results = array; }
+  std::vector<Result> array;
+};
+
 /// Runs batches on a table.
 ///
 /// Thread safety: SortCells by one thread at a time; everything else by any thread, while batches
@@ -104,6 +116,12 @@ class BatchExecutor {
   virtual const std::byte* OnHost(const void* array, std::size_t /*bytes*/,
                                   std::vector<std::byte>* /*copy*/) {
     return static_cast<const std::byte*>(array);
+  }
+
+  /// Room for the results of a batch of which its counts say enough. @throws Error(kGpu),
+  /// std::bad_alloc
+  virtual std::unique_ptr<ResultArray> MakeResults(std::uint64_t count) {
+    return std::make_unique<HostResults>(count);
   }
 
   /// Waits for what a stream has. @throws Error(kGpu)

@@ -99,8 +99,8 @@ std::uint64_t StoreImpl::UpdateRowsWhere(const Query& query, const Store::RowsEd
   return updated;
 }
 
-void StoreImpl::RunAlone(const Batch& batch) {
-  if (batch.results.empty()) return;
+std::uint64_t StoreImpl::RunAlone(const Batch& batch) {
+  if (batch.results.empty()) return 0;
   InFlight in_flight(DemandOf(batch));
   if (bound_ != nullptr && batch.op != Op::kFind) in_flight.watch = bound_->Watch(&batch, 0);
   if (batch.op != Op::kFind) admission_.CountChanger();
@@ -118,9 +118,11 @@ void StoreImpl::RunAlone(const Batch& batch) {
   admission_.Count(in_flight.progress);
   admission_.CountOperations(in_flight);
   if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
+  const std::uint64_t found = in_flight.progress.found;
   CarryOutRest(in_flight);
   space_.Reclaim();
   if (in_flight.watch != nullptr) in_flight.watch->Ended();
+  return found;
 }
 
 }  // namespace gpm

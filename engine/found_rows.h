@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "engine/search_index.h"
-#include "gpmstore/batch.h"
 #include "pm/thread_pool.h"
 
 namespace gpm {
@@ -20,23 +19,22 @@ struct FoundRows : public MatchedRows {
       : version(of_version) {
     counts_ = rows.counts();
     offsets_ = rows.offsets();
-    results.resize(offsets_.back());
-    keys.resize(results.size() * key_size);
-    values.resize(results.size() * value_size);
-    rows.CopyRows(results.size(), keys.data(), nullptr, threads);
+    const std::uint64_t count = offsets_.back();
+    keys.resize(count * key_size);
+    values.resize(count * value_size);
+    rows.CopyRows(count, keys.data(), nullptr, threads);
   }
   void CopyRows(std::uint64_t count, std::byte* to_keys, std::byte* to_values,
                 ThreadPool* /*threads*/) const override {
     if (count == 0) return;
-    std::memcpy(to_keys, keys.data(), count * (keys.size() / results.size()));
+    std::memcpy(to_keys, keys.data(), count * (keys.size() / offsets_.back()));
     if (to_values == nullptr) return;
-    std::memcpy(to_values, values.data(), count * (values.size() / results.size()));
+    std::memcpy(to_values, values.data(), count * (values.size() / offsets_.back()));
   }
 
   const std::uint64_t version;
   std::vector<std::byte> keys;
   std::vector<std::byte> values;
-  std::vector<Result> results;
 };
 
 }  // namespace gpm

@@ -186,7 +186,7 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
                         value_size_, &threads);
         },
         look_at_all);
-    if (found && FindValues(found->keys, found->values, found->results, found->version)) {
+    if (found && FindValues(found->keys, found->values, found->version)) {
       ThreadPool threads(1);
       use(*found, &threads);
       answered = true;
@@ -206,15 +206,16 @@ void StoreImpl::SearchInto(std::span<const Query> queries, bool rows, bool value
 }
 
 bool StoreImpl::FindValues(std::span<const std::byte> keys, std::span<std::byte> values,
-                           std::span<Result> results, std::uint64_t version) {
-  if (results.empty()) return true;
+                           std::uint64_t version) {
+  const std::uint64_t count = keys.size() / key_size_;
+  if (count == 0) return true;
+  const std::unique_ptr<ResultArray> made = executor_->MakeResults(count);
   const Admission::Alone alone(admission_);
   health_.Check();
   FinishBatches();
   if (admission_.changers() != version) return false;
-  RunAlone({.op = Op::kFind, .keys = keys, .found = values, .results = results});
-  return std::all_of(results.begin(), results.end(),
-                     [](Result result) { return result == Result::kOk; });
+  return RunAlone({.op = Op::kFind, .keys = keys, .found = values, .results = made->results}) ==
+         count;
 }
 
 MatchLists::Shape StoreImpl::ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const {
@@ -369,9 +370,8 @@ void StoreImpl::Search(const QueryArray& queries, std::uint64_t limit, Matches* 
         });
     const bool few = found <= std::min(kMostDeviceRows, kDeviceRowsBytes / value_size_);
     if (!answered && few) {
-      std::vector<Result> results(found);
       answered = FindValues(matches->keys.first(found * key_size_),
-                            matches->values.first(found * value_size_), results, version);
+                            matches->values.first(found * value_size_), version);
     }
     by_index = by_index && few && tries == 0;
   }

@@ -170,9 +170,8 @@ class StoreImpl {
   template <class Ask, class UseItems>
   void SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask, const UseItems& use_items);
   /// Finds the values of an index's rows, if nothing has changed since its state. @return whether
-  /// @param results for its own use, of each row, in host memory
   bool FindValues(std::span<const std::byte> keys, std::span<std::byte> values,
-                  std::span<Result> results, std::uint64_t version);
+                  std::uint64_t version);
   MatchLists::Shape ShapeOf(std::uint64_t queries, bool rows, std::uint64_t limit) const;
   /// For a search that has the turn: holds items, for an index to be of their instant, or else
   /// calls use(items, threads) with all of them.
@@ -195,8 +194,9 @@ class StoreImpl {
   /// Those of the keys whose values match.
   MatchingItems FindMatching(std::span<const std::byte> keys, const QueryPlan& plan)
       GPM_REQUIRES(store_state);
-  /// Runs a batch of finds, updates or erases to its end. @throws as Wait
-  void RunAlone(const Batch& batch) GPM_REQUIRES(store_state);
+  /// Runs a batch of finds, updates or erases to its end. @return operations that found their key
+  /// in its first phase, which is the only one of finds @throws as Wait
+  std::uint64_t RunAlone(const Batch& batch) GPM_REQUIRES(store_state);
 
   // Of a snapshot, by who has the turn.
 

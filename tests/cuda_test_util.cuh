@@ -22,6 +22,7 @@ class OnDevice {
   explicit OnDevice(std::size_t size) : size_(size) {
     array_.Reserve(size);
     CheckCuda(cudaMemset(array_.data(), 0xA5, Bytes()), "cudaMemset");
+    CheckCuda(cudaStreamSynchronize(nullptr), "cudaMemset");  // other streams do not wait for it
   }
   T* data() const { return array_.data(); }
   std::vector<T> Host() const {

@@ -134,6 +134,23 @@ const std::byte* CudaExecutor::OnHost(const void* array, std::size_t bytes,
   return copy->data();
 }
 
+namespace {
+
+struct DeviceResults : ResultArray {
+  DeviceResults(DeviceMemory* memory, std::uint64_t count) : array(memory) {
+    array.Reserve(count);
+    results = {array.data(), count};
+  }
+  DeviceArray<Result> array;
+};
+
+}  // namespace
+
+std::unique_ptr<ResultArray> CudaExecutor::MakeResults(std::uint64_t count) {
+  const CurrentDevice current = Activate();
+  return std::make_unique<DeviceResults>(&memory_, count);
+}
+
 void CudaExecutor::AwaitStream(Stream stream) {
   const CurrentDevice current = Activate();
   CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

@@ -178,6 +178,7 @@ class CudaExecutor : public Executor {
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
   const std::byte* OnHost(const void* array, std::size_t bytes,
                           std::vector<std::byte>* copy) override;
+  std::unique_ptr<ResultArray> MakeResults(std::uint64_t count) override;
   void AwaitStream(Stream stream) override;
   void CopyToGpu(void* to, const void* from, std::size_t bytes) override;
 

@@ -109,8 +109,11 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
   const bool rows = places.offsets != nullptr;
   AnswerTotals totals{.answered = count};
   try {
-    if (rows) CheckCuda(cudaMemsetAsync(places.offsets, 0, 8, stream), "cudaMemsetAsync");
-    if (count > 0) totals.rows = AnswerSome(call);
+    if (count > 0) {
+      totals.rows = AnswerSome(call);
+    } else if (rows) {
+      ClearOffsets(call, 1);
+    }
     totals.given = totals.rows;
     if (rows && totals.rows > places.room) {
       Launch("CountAnswered", CountAnswered, 1, 1, stream, places.offsets, count, places.room,
@@ -120,8 +123,8 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
       totals.given = sums.given;
       LaunchFor("CutOffsets", count - totals.answered, stream, CutOffsets, places.offsets,
                 totals.answered, count);
+      CheckCuda(cudaStreamSynchronize(stream), "a search");
     }
-    CheckCuda(cudaStreamSynchronize(stream), "a search");
     return totals;
   } catch (...) {
     cudaStreamSynchronize(stream);  // what runs still writes to arrays of the caller's
@@ -144,15 +147,20 @@ std::uint64_t Asking::AnswerSome(const Call& call) {
   if (sums.many != 0) return AnswerAll(call, sums);
   if (!rows) return 0;
   if (call.limit > 0) return sums.candidates;
-  CheckCuda(cudaMemsetAsync(places.offsets, 0, 8 * (count + 1), call.stream), "cudaMemsetAsync");
+  ClearOffsets(call, count + 1);
   return 0;
+}
+
+void Asking::ClearOffsets(const Call& call, std::uint64_t count) {
+  CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8 * count, call.stream), "cudaMemsetAsync");
+  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
 }
 
 SearchSums Asking::AnswerFewSingles(const Call& call, const RowsOut& out) {
   const FewPlaces places{candidates_.data(),  single_.data(),   begins_.data(), call.places.counts,
                          call.places.offsets, few_told_.data(), told_.get()};
   const auto count = static_cast<std::uint32_t>(call.count);
-  few_.Launch({AnswerFew, static_cast<unsigned>(BlocksFor(count, kFewOfBlock)), kSearchThreads,
+  few_.Launch({AnswerFew, static_cast<unsigned>(BlocksFor(count, kFewOfBlock)), kStrideThreads,
                call.tiers, call.queries, count, places, out},
               call.stream);
   CheckCuda(cudaStreamSynchronize(call.stream), "a search");
@@ -179,6 +187,15 @@ SearchSums Asking::AnswerManySingles(const Call& call, const RowsOut& out) {
 
 std::uint64_t Asking::AnswerAll(const Call& call, const SearchSums& sums) {
   CheckCuda(cudaMemsetAsync(call.places.counts, 0, 8 * call.count, call.stream), "cudaMemsetAsync");
+  if (call.places.offsets != nullptr) {
+    CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8, call.stream), "cudaMemsetAsync");
+  }
+  const std::uint64_t rows = AnswerGroups(call, sums);
+  CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+  return rows;
+}
+
+std::uint64_t Asking::AnswerGroups(const Call& call, const SearchSums& sums) {
   const bool unordered = sums.unordered != 0;
   if (sums.candidates <= kCandidatesAtOnce) {
     return AnswerGroup(call, 0, call.count, 0, sums.candidates, 0, unordered);

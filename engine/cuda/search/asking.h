@@ -90,6 +90,8 @@ class Asking {
  private:
   struct Call;
 
+  // Each of these waits for the stream.
+
   /// @return rows
   std::uint64_t AnswerSome(const Call& call);
   /// Answers, if no query has several candidates; else it has found them.
@@ -97,6 +99,12 @@ class Asking {
   SearchSums AnswerManySingles(const Call& call, const RowsOut& out);
   /// Where some query has several candidates.
   std::uint64_t AnswerAll(const Call& call, const SearchSums& sums);
+  void ClearOffsets(const Call& call, std::uint64_t count);
+
+  // These do not.
+
+  /// Answers groups of queries.
+  std::uint64_t AnswerGroups(const Call& call, const SearchSums& sums);
   /// Of queries [first, last), whose candidates are [begin, end). @param before rows of those
   /// before
   /// @return rows, with those

@@ -6,8 +6,8 @@
 #include <cub/block/block_reduce.cuh>
 
 #include "engine/cuda/context.cuh"
+#include "engine/cuda/kernels/grid_stride.cuh"
 #include "engine/cuda/search/asking.h"
-#include "engine/cuda/search/launches.cuh"
 #include "engine/cuda/sync/barriers.cuh"
 #include "engine/search_tiers.h"
 
@@ -45,12 +45,12 @@ struct RowsOut {
 /// stay together.
 /// @param single the row, where there is one, and it matches; else kNoRow
 /// @param counts candidates, or, where there was one, whether it matches
-__global__ void __launch_bounds__(kSearchThreads)
+__global__ void __launch_bounds__(kStrideThreads)
     FindCandidates(const __grid_constant__ SearchTiers tiers,
                    const __grid_constant__ TierQueries queries, std::uint64_t count,
                    TierCandidates* candidates, std::uint32_t* single, std::uint64_t* counts,
                    SearchSums* sums) {
-  using Reduce = cub::BlockReduce<std::uint64_t, kSearchThreads>;
+  using Reduce = cub::BlockReduce<std::uint64_t, kStrideThreads>;
   __shared__ typename Reduce::TempStorage storage;
   std::uint64_t total = 0;
   bool many = false;
@@ -102,7 +102,7 @@ __global__ void AnswerSingles(const __grid_constant__ SearchTiers tiers, std::ui
 }
 
 /// Queries of a batch that AnswerFew answers, at most: a tile each, of blocks that begin together.
-inline constexpr std::uint32_t kFewOfBlock = kSearchThreads / kTileLanes;
+inline constexpr std::uint32_t kFewOfBlock = kStrideThreads / kTileLanes;
 inline constexpr std::uint32_t kFewQueries = kFewBlocks * kFewOfBlock;
 static_assert(kFewOfBlock == 32);
 
@@ -131,7 +131,7 @@ struct FewPlaces {
 
 /// FindCandidates, the sums of its counts, and AnswerSingles in one, for few queries: their time is
 /// that of steps that wait for each other.
-__global__ void __launch_bounds__(kSearchThreads)
+__global__ void __launch_bounds__(kStrideThreads)
     AnswerFew(const __grid_constant__ SearchTiers tiers,
               const __grid_constant__ TierQueries queries, std::uint32_t count,
               const __grid_constant__ FewPlaces places, const __grid_constant__ RowsOut out) {

@@ -1,7 +1,7 @@
+#include "engine/cuda/kernels/grid_stride.cuh"
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/asking.h"
 #include "engine/cuda/search/device_index.h"
-#include "engine/cuda/search/launches.cuh"
 #include "engine/held_items.h"
 
 namespace gpm {
@@ -80,7 +80,7 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
     : SearchIndex(version, shape.mask),
       executor_(executor),
       memory_(memory),
-      builder_(memory, shape, executor.cells_base()),
+      builder_(memory, shape, executor),
       found_(memory),
       base_(memory),
       delta_(memory),
@@ -95,7 +95,7 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
   Asking::LoadKernels();
   LoadKernelsBeside(reinterpret_cast<const void*>(FindPlaces));
   // What so many items need to be sorted is not kept.
-  TierBuilder builder(memory, shape, executor.cells_base());
+  TierBuilder builder(memory, shape, executor);
   StagedItems items(memory);
   builder.Stage(copy, mask_, &items);
   builder.Build(items, mask_, false, &base_);

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <bit>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_reduce.cuh>
 #include <cub/device/device_select.cuh>
 #include <limits>
 
+#include "engine/cuda/kernels/read_numbers.cuh"
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/tier_builder.h"
 #include "engine/cuda/search/tier_kernels.cuh"
@@ -68,10 +70,11 @@ std::uint64_t StagedItems::bytes() const {
   return words * sizeof(std::uint64_t);
 }
 
-TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool)
+TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape,
+                         const CudaExecutor& executor)
     : memory_(memory),
       shape_(shape),
-      pool_(pool),
+      executor_(executor),
       rows_(memory),
       other_rows_(memory),
       numbers_(memory),
@@ -84,7 +87,7 @@ TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape, const st
   most_.Reserve(1);
 }
 
-void TierBuilder::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(CountUp)); }
+void TierBuilder::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(TakeWord)); }
 
 void TierBuilder::Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
                        std::uint32_t bits) {
@@ -103,7 +106,7 @@ void TierBuilder::Sort(const std::uint64_t* numbers, std::uint32_t* items, std::
 void TierBuilder::SortByKey(const StagedItems& items) {
   rows_.Reserve(items.count);
   numbers_.Reserve(items.count);
-  LaunchFor("CountUp", items.count, stream_, CountUp, rows_.data(), items.count);
+  LaunchFor("CountUp", items.count, stream_, CountUp<std::uint32_t>, rows_.data(), items.count);
   for (std::uint32_t word = shape_.key_words; word-- > 0;) {
     LaunchFor("TakeWord", items.count, stream_, TakeWord, items.keys.data(), shape_.key_words, word,
               rows_.data(), items.count, numbers_.data());
@@ -124,20 +127,22 @@ void TierBuilder::Stage(const CudaTableCopy& copy, SearchIndex::Mask mask, Stage
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
     const Attribute& attribute = shape_.attributes[a];
-    to.field[to.fields++] = {attribute.offset, attribute.bytes, items->numbers[a].data()};
+    to.Add(attribute.offset, attribute.bytes, items->numbers[a].data());
   }
-  if (to.fields == 0) return;
+  if (to.empty()) return;
   const std::uint64_t* references = copy.device_references.data();
   const std::uint32_t* order = nullptr;
-  if (pool_ != nullptr) {
+  if (executor_.cells_base() != nullptr) {
     rows_.Reserve(count);
-    LaunchFor("CountUp", count, stream_, CountUp, rows_.data(), count);
-    Sort(references, rows_.data(), count, 64);
+    LaunchFor("CountUp", count, stream_, CountUp<std::uint32_t>, rows_.data(), count);
+    // (Where others have let the pool grow meanwhile, the order is another, and all that it is for
+    // is speed.)
+    Sort(references, rows_.data(), count,
+         static_cast<std::uint32_t>(std::bit_width(executor_.pool_bytes())));
     references = sorted_.data();
     order = rows_.data();
   }
-  LaunchFor("ReadNumbers", count, stream_, ReadNumbers, pool_, references, order,
-            std::uint64_t{count}, to);
+  LaunchReadNumbers(executor_.cells_base(), references, order, count, to, stream_);
 }
 
 std::uint32_t TierBuilder::SelectRows(const std::uint32_t* from, const std::uint8_t* flags,
@@ -177,7 +182,7 @@ std::uint32_t TierBuilder::Select(const std::uint8_t* flags, std::uint32_t count
                                   DeviceArray<std::uint32_t>* rows) {
   if (count == 0) return 0;
   rows_.Reserve(count);
-  LaunchFor("CountUp", count, stream_, CountUp, rows_.data(), count);
+  LaunchFor("CountUp", count, stream_, CountUp<std::uint32_t>, rows_.data(), count);
   return SelectRows(rows_.data(), flags, count, rows);
 }
 
@@ -238,7 +243,7 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool u
       numbers = numbers_.data();
     }
     tier->order[a].Reserve(rows);
-    LaunchFor("CountUp", rows, stream_, CountUp, tier->order[a].data(), rows);
+    LaunchFor("CountUp", rows, stream_, CountUp<std::uint32_t>, tier->order[a].data(), rows);
     Sort(numbers, tier->order[a].data(), rows, wide ? 64 : 32);
   }
 }

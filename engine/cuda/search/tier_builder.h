@@ -44,8 +44,8 @@ struct StagedItems {
 /// Thread safety: one thread at a time, with the device current.
 class TierBuilder {
  public:
-  /// @param pool base of the pool; null: values are inline @param memory outlives it
-  TierBuilder(DeviceMemory* memory, const IndexShape& shape, const std::byte* pool);
+  /// @param memory outlives it, as does the executor
+  TierBuilder(DeviceMemory* memory, const IndexShape& shape, const CudaExecutor& executor);
 
   /// So that none is loaded while batches run. REQUIRES, as Asking's: the device is current.
   static void LoadKernels();
@@ -77,7 +77,7 @@ class TierBuilder {
 
   DeviceMemory* const memory_;
   const IndexShape shape_;
-  const std::byte* const pool_;
+  const CudaExecutor& executor_;
   CudaStream stream_;
   DeviceArray<std::uint32_t> rows_, other_rows_;
   DeviceArray<std::uint64_t> numbers_, sorted_;

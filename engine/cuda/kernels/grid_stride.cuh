@@ -1,5 +1,5 @@
-#ifndef GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_
-#define GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_
+#ifndef GPM_ENGINE_CUDA_KERNELS_GRID_STRIDE_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_GRID_STRIDE_CUH_
 
 #include <algorithm>
 
@@ -9,14 +9,20 @@
 
 namespace gpm {
 
-/// How the kernels of search indexes are launched.
+/// Grid-stride kernels of one thread a thing, and how they are launched.
 
-inline constexpr unsigned kSearchThreads = 256;
+inline constexpr unsigned kStrideThreads = 256;
 
 __device__ inline std::uint64_t FirstOfGrid() {
   return blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
 }
 __device__ inline std::uint64_t GridStep() { return std::uint64_t{gridDim.x} * blockDim.x; }
+
+/// 0, 1, 2, ...
+template <class T>
+__global__ void CountUp(T* numbers, T count) {
+  for (std::uint64_t i = FirstOfGrid(); i < count; i += GridStep()) numbers[i] = static_cast<T>(i);
+}
 
 /// Launches a grid-stride kernel for so many things, if there are any.
 template <class... Parameters>
@@ -25,8 +31,8 @@ void LaunchFor(const char* name, std::uint64_t things, cudaStream_t stream,
                const std::type_identity_t<Parameters>&... arguments) {
   if (things == 0) return;
   const std::uint64_t blocks =
-      std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(things, kSearchThreads));
-  Launch(name, kernel, blocks, kSearchThreads, stream, arguments...);
+      std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(things, kStrideThreads));
+  Launch(name, kernel, blocks, kStrideThreads, stream, arguments...);
 }
 
 /// Calls CUB twice: call(storage, bytes) says how much storage it takes, and then has it.
@@ -40,4 +46,4 @@ void CallCubWith(DeviceArray<std::byte>* library, const char* name, const Call& 
 
 }  // namespace gpm
 
-#endif  // GPM_ENGINE_CUDA_SEARCH_LAUNCHES_CUH_
+#endif  // GPM_ENGINE_CUDA_KERNELS_GRID_STRIDE_CUH_
