@@ -270,6 +270,7 @@ void Admission::FailUnfinished(const std::exception_ptr& error) noexcept {
   const MutexLock lock(mutex_);
   for (const auto& [id, in_flight] : unfinished_) {
     in_flight->task.reset();
+    in_flight->watch.reset();
     in_flight->error = error;
   }
   unfinished_.clear();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/epochs.h"
+#include "engine/item_ranks.h"
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
 #include "gpmstore/store.h"
@@ -123,6 +124,10 @@ class BatchExecutor {
   virtual std::unique_ptr<ResultArray> MakeResults(std::uint64_t count) {
     return std::make_unique<HostResults>(count);
   }
+
+  /// Ranks of the items, by this executor's own kernels; null where it has none. The executor
+  /// outlives them. @throws Error(kGpu), std::bad_alloc
+  virtual std::unique_ptr<ItemRanks> MakeItemRanks(const RankedItems& /*items*/) { return nullptr; }
 
   /// Waits for what a stream has. @throws Error(kGpu)
   virtual void AwaitStream(Stream /*stream*/) {}

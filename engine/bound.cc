@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/host_item_ranks.h"
 #include "gpmstore/error.h"
 #include "pm/text.h"
 
@@ -19,8 +20,6 @@ constexpr std::pair<EvictionPolicy, std::string_view> kPolicies[] = {
     {EvictionPolicy::kOldest, "oldest"},
     {EvictionPolicy::kScore, "score"},
 };
-
-constexpr unsigned kMostThreads = 16;
 
 // Of what a pool takes for its items, to know how many fit into so many bytes.
 constexpr double kFullTable = 0.8;  ///< share of the slots in use when it grows
@@ -41,6 +40,13 @@ double BytesOfItem(std::uint32_t key_size, std::uint32_t value_size, const Growt
   const double cells =
       InlineValues(value_size) ? 0 : static_cast<double>(CellBytes(value_size)) * (1 + kFreeCells);
   return slots * slot_bytes + cells;
+}
+
+/// By the executor's own kernels, if it has some, else by threads.
+std::unique_ptr<ItemRanks> MakeRanks(const RankedItems& items, BatchExecutor& executor) {
+  std::unique_ptr<ItemRanks> ranks = executor.MakeItemRanks(items);
+  if (ranks == nullptr) ranks = std::make_unique<HostItemRanks>(items, executor);
+  return ranks;
 }
 
 /// Bytes of a pool that has hardly any items.
@@ -131,13 +137,8 @@ Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::
   return in_items;
 }
 
-Bound::Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size)
-    : capacity_(capacity),
-      threads_(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads)),
-      uses_(capacity.policy, threads_),
-      victims_(key_size, threads_),
-      executor_(executor),
-      key_size_(key_size) {}
+Bound::Bound(const RankedItems& items, BatchExecutor& executor)
+    : capacity_(items.capacity), uses_(capacity_.policy, MakeRanks(items, executor)) {}
 
 Bound::Turn::Turn(Bound& bound, bool wait) : bound_(bound), lock_(bound.turn_, std::defer_lock) {
   if (bound.turn_of_ == std::this_thread::get_id()) return;
@@ -174,41 +175,10 @@ class Bound::BatchUses : public BatchWatch {
   BatchUses& operator=(const BatchUses&) = delete;
 
   void Ended() noexcept override {
-    if (number_ == 0) return;
-    std::vector<std::uint64_t> uses;
-    try {
-      uses = Uses();
-    } catch (...) {  // its items are as if used longer ago
-      uses.clear();
-    }
-    bound_.uses_.End(std::exchange(number_, 0), std::move(uses));
+    if (number_ != 0) bound_.uses_.End(std::exchange(number_, 0), batch_);
   }
 
  private:
-  std::vector<std::uint64_t> Uses() const {
-    const std::uint64_t n = batch_.results.size();
-    std::vector<std::byte> copies[3];
-    BatchExecutor& executor = bound_.executor_;
-    const std::byte* const keys =
-        executor.OnHost(batch_.keys.data(), batch_.keys.size(), &copies[0]);
-    const auto* const results =
-        reinterpret_cast<const Result*>(executor.OnHost(batch_.results.data(), n, &copies[1]));
-    const auto* const ops =
-        batch_.ops.empty()
-            ? nullptr
-            : reinterpret_cast<const Op*>(executor.OnHost(batch_.ops.data(), n, &copies[2]));
-    constexpr std::uint64_t kPart = 4096;
-    std::vector<std::uint64_t> uses(n);
-    bound_.threads_.Run((n + kPart - 1) / kPart, [&](std::size_t part) {
-      for (std::uint64_t i = part * kPart; i < std::min(n, (part + 1) * kPart); ++i) {
-        const UseKind kind = UseOf(ops == nullptr ? batch_.op : ops[i], results[i]);
-        if (kind == UseKind::kNone) continue;
-        uses[i] = ItemUses::Use(IdOfKey(keys + i * bound_.key_size_, bound_.key_size_), kind);
-      }
-    });
-    return uses;
-  }
-
   Bound& bound_;
   Batch batch_{};
   std::uint64_t number_ = 0;  ///< of ItemUses; 0: nobody wants to know

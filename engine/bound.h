@@ -9,10 +9,8 @@
 
 #include "engine/admission.h"
 #include "engine/item_uses.h"
-#include "engine/victims.h"
 #include "gpmstore/options.h"
 #include "gpmstore/stats.h"
-#include "pm/thread_pool.h"
 #include "table/geometry.h"
 
 namespace gpm {
@@ -34,12 +32,11 @@ Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::
 /// Thread safety: any thread.
 class Bound {
  public:
-  Bound(const Capacity& capacity, BatchExecutor& executor, std::uint32_t key_size);
+  /// @param items of what capacity, in items, and of which pool @param executor outlives it
+  Bound(const RankedItems& items, BatchExecutor& executor);
 
   const Capacity& capacity() const { return capacity_; }
   ItemUses& uses() { return uses_; }
-  Victims& victims() { return victims_; }  ///< of who has the turn
-  ThreadPool& threads() { return threads_; }
 
   /// Who begins a batch that may add items.
   class Turn {
@@ -71,11 +68,7 @@ class Bound {
   class BatchUses;
 
   const Capacity capacity_;
-  ThreadPool threads_;
   ItemUses uses_;
-  Victims victims_;
-  BatchExecutor& executor_;
-  const std::uint32_t key_size_;
   std::mutex turn_;
   std::atomic<std::thread::id> turn_of_{};
   std::atomic<std::uint64_t> reserved_{0};

@@ -100,7 +100,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
 void StoreImpl::SetCapacity(const Capacity& given) {
   const Capacity capacity = CapacityInItems(given, key_size_, value_size_, resizer_.growth());
   if (capacity.items == 0) return;
-  bound_ = std::make_unique<Bound>(capacity, *executor_, key_size_);
+  const std::byte* const cells = InlineValues(value_size_) ? nullptr : pool_->base();
+  bound_ = std::make_unique<Bound>(RankedItems{capacity, key_size_, cells}, *executor_);
   const Admission::Entered entered(admission_);
   space_.SetMostItems(capacity.items);
 }
@@ -393,7 +394,8 @@ void StoreImpl::Close() {
   admission_.FailUnfinished(failure);
   attempt([&] { cache_.Stop(*executor_); });
   keeper_.reset();
-  kept_index_.Drop();  // which may be in the executor's memory
+  kept_index_.Drop();  // which may be in the executor's memory, as may be
+  if (bound_ != nullptr) bound_->uses().Drop();
   executor_.reset();
   pool_.reset();
   if (usable && failure) std::rethrow_exception(failure);

@@ -32,7 +32,6 @@ namespace gpm {
 
 class HeldItems;
 class QueryPlan;
-class WordMap;
 
 /// A store: a pool, an executor, and who may use them when. It leads a batch from its admission to
 /// its end, and makes room where that lacks.
@@ -134,18 +133,13 @@ class StoreImpl {
 
   // Of a store with a capacity (engine/evict.cc).
 
-  struct BatchKeys;
   /// Makes sure that so many items more leave no more than the capacity, by evicting others.
   /// REQUIRES: the caller has the turn (Bound::Turn), and has not begun the batch.
   /// @param batch null: a scope, of which nobody knows the keys
   void MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
   void TakeTurn(std::optional<Bound::Turn>* turn);
-  BatchKeys LookAtKeys(const Batch& batch, Stream stream);
-  /// The keys of the items that go first, at most so many: of those that were chosen before, or by
-  /// LookAtItems. @param kept ids of those that stay
-  std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const WordMap& kept);
-  /// Chooses at least so many of all items, if there are so many.
-  void LookAtItems(std::uint64_t wanted);
+  /// The keys of the items that go first, at most so many. @param kept stay; null: none
+  std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const KeysOfBatch* kept);
   /// @param evicted they are added to what it has @return items that were evicted
   std::uint64_t Evict(const std::vector<std::byte>& victims, Evicted* evicted);
   /// Starts a batch of finds and erases of the store's own.

@@ -9,7 +9,7 @@
 #include <thread>
 #include <tuple>
 
-#include "engine/item_uses.h"
+#include "engine/item_ranks.h"
 #include "engine/victims.h"
 #include "engine/word_map.h"
 #include "tests/test_util.h"

@@ -179,6 +179,7 @@ class CudaExecutor : public Executor {
   const std::byte* OnHost(const void* array, std::size_t bytes,
                           std::vector<std::byte>* copy) override;
   std::unique_ptr<ResultArray> MakeResults(std::uint64_t count) override;
+  std::unique_ptr<ItemRanks> MakeItemRanks(const RankedItems& items) override;
   void AwaitStream(Stream stream) override;
   void CopyToGpu(void* to, const void* from, std::size_t bytes) override;
 

@@ -102,7 +102,7 @@ EvictionPolicy EvictionPolicyOf(std::string_view name);
 /// evicts follows from the batches before it alone, in the order in which they were started; it
 /// is the same on both executors.
 ///
-/// Uses are in host memory, and not in the pool: of what was in it when it was opened none are
+/// Uses are not in the pool, but volatile: of what was in it when it was opened none are
 /// known, and it goes first. Nor do operations of a DeviceView count as uses.
 struct Capacity {
   std::uint64_t items = 0;  ///< 0: as many as the pool has room for

@@ -1,0 +1,410 @@
+#include <algorithm>
+#include <bit>
+#include <cub/device/device_merge_sort.cuh>
+#include <cub/device/device_radix_sort.cuh>
+#include <mutex>
+#include <utility>
+
+#include "engine/cuda/kernels/item_ranks.cuh"
+#include "engine/cuda/kernels/read_numbers.cuh"
+#include "engine/cuda/load_kernels.h"
+#include "engine/cuda/table_copy.h"
+#include "pm/driver_turns.h"
+
+namespace gpm {
+namespace {
+
+/// Ranks in GPU memory: 24 bytes for each place, of which items take 0.4 to 0.8, and 16 for each
+/// item while some are chosen, with kScore 24, which are kept. Every eviction looks at all items.
+class CudaItemRanks : public ItemRanks {
+ public:
+  CudaItemRanks(const RankedItems& of, CudaExecutor& executor, DeviceMemory* memory)
+      : of_(of),
+        executor_(executor),
+        memory_(memory),
+        look_(memory),
+        there_(memory),
+        missing_(memory),
+        known_(memory),
+        ids_(memory),
+        ranks_(memory),
+        rows_(memory),
+        chosen_(memory),
+        chosen_keys_(memory),
+        last_(memory),
+        counters_(memory),
+        library_(memory) {
+    LoadKernelsBeside(reinterpret_cast<const void*>(NoteUses));
+    last_.Reserve(1);
+    counters_.Reserve(kCounters);
+    Clear(counters_.data(), kCounters);
+    MakeRoom(0);
+  }
+
+  std::unique_ptr<NotedUses> Note(const Batch& batch) override;
+  void Take(std::uint64_t batch, const NotedUses& noted) override;
+  std::unique_ptr<KeysOfBatch> LookAt(const Batch& batch, const Find& find) override;
+  void ReadScores(TableCopy* items) override;
+  std::vector<std::byte> Choose(TableCopy* items, std::uint64_t wanted,
+                                const KeysOfBatch* kept) override;
+
+ private:
+  /// Copies of arrays that kernels do not reach.
+  struct Inputs {
+    explicit Inputs(DeviceMemory* memory) : keys(memory), ops(memory), results(memory) {}
+    DeviceArray<std::byte> keys, ops, results;
+  };
+  struct Buffers {
+    explicit Buffers(DeviceMemory* memory) : inputs(memory), uses(memory) {}
+    Inputs inputs;
+    DeviceArray<std::uint64_t> uses;
+    CudaStream stream;
+    CudaEvent taken;  ///< recorded behind what takes the uses
+  };
+  struct Uses;
+  struct Keys : KeysOfBatch {
+    IdPlaces places;  ///< of those that are there; until the next LookAt
+  };
+  struct Known {
+    explicit Known(DeviceMemory* memory)
+        : ids(memory), batches(memory), uses(memory), anew(memory) {}
+    DeviceArray<std::uint64_t> ids, batches;
+    DeviceArray<std::uint32_t> uses, anew;
+  };
+  enum Counter { kAdded, kKnown, kChosen, kThere, kMissing, kCounters };
+
+  static constexpr std::uint64_t kFewestPlaces = std::uint64_t{1} << 12;
+  /// More may be chosen than are wanted, if some have the same rank and id.
+  static constexpr std::uint64_t kRoomForEqual = 64;
+
+  template <class T>
+  const T* Reach(std::span<const T> array, DeviceArray<std::byte>* copy, cudaStream_t stream);
+  OperationArrays Reach(const Batch& batch, Inputs* inputs, cudaStream_t stream);
+  template <class T>
+  void Clear(T* array, std::uint64_t count) {
+    CheckCuda(cudaMemsetAsync(array, 0, count * sizeof(T), stream_), "cudaMemsetAsync");
+  }
+  /// Waits for all before. @return counters from this one on
+  std::array<std::uint64_t, 2> Read(Counter first);
+  KnownUses View(const Known& known) const {
+    return {{known.ids.data(), known.ids.size()},
+            known.batches.data(),
+            known.uses.data(),
+            known.anew.data(),
+            counters_.data() + kAdded};
+  }
+  Known MakePlaces(std::uint64_t places);
+  /// Makes room for so many ids more, and forgets those of which nothing is known.
+  void MakeRoom(std::uint64_t ids);
+  /// How many there are of which something is known.
+  void CountKnownIds(bool halve) {
+    Clear(counters_.data() + kKnown, 1);
+    LaunchFor("CountKnown", known_.ids.size(), stream_, CountKnown, View(known_), halve,
+              counters_.data() + kKnown);
+  }
+  void FindLast(std::uint64_t items, std::uint64_t wanted);
+  void FindDigits(std::uint64_t items, bool of_id, std::uint32_t bits);
+  void ReturnNote(std::unique_ptr<Buffers> note) noexcept;
+
+  const RankedItems of_;
+  CudaExecutor& executor_;
+  DeviceMemory* const memory_;
+  Inputs look_;
+  DeviceArray<std::uint64_t> there_, missing_;  ///< places of ids, of LookAt
+  Known known_;
+  std::uint64_t most_added_ = 0;            ///< ids in known_, at most
+  std::uint64_t newest_ = 0;                ///< batch that was taken
+  DeviceArray<std::uint64_t> ids_, ranks_;  ///< of all items
+  DeviceArray<std::uint32_t> rows_;         ///< of items in the order of addresses
+  DeviceArray<ChosenItem> chosen_;
+  DeviceArray<std::byte> chosen_keys_;
+  DeviceArray<LastChosen> last_;
+  DeviceArray<std::uint64_t> counters_;
+  DeviceArray<std::byte> library_;
+  CudaStream stream_;
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<std::unique_ptr<Buffers>> notes_;
+};
+
+/// Ids with their kinds, in batch order; when they are taken, places instead of ids.
+struct CudaItemRanks::Uses : NotedUses {
+  Uses(CudaItemRanks& of, std::unique_ptr<Buffers> made) : ranks(of), note(std::move(made)) {}
+  ~Uses() override { ranks.ReturnNote(std::move(note)); }
+  CudaItemRanks& ranks;
+  std::unique_ptr<Buffers> note;
+  std::uint64_t count = 0;
+  bool begin_anew = false;  ///< some of them may
+};
+
+void CudaItemRanks::ReturnNote(std::unique_ptr<Buffers> note) noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    notes_.push_back(std::move(note));
+  } catch (const std::bad_alloc&) {  // the next batch makes one
+  }
+}
+
+template <class T>
+const T* CudaItemRanks::Reach(std::span<const T> array, DeviceArray<std::byte>* copy,
+                              cudaStream_t stream) {
+  if (array.empty()) return nullptr;
+  cudaPointerAttributes attributes{};
+  CheckCuda(cudaPointerGetAttributes(&attributes, array.data()), "cudaPointerGetAttributes");
+  switch (attributes.type) {
+    case cudaMemoryTypeDevice:
+    case cudaMemoryTypeManaged:
+      return array.data();
+    case cudaMemoryTypeHost:
+      if (attributes.devicePointer == nullptr) break;
+      return static_cast<const T*>(attributes.devicePointer);
+    default:
+      break;
+  }
+  copy->Reserve(array.size_bytes());
+  const auto* const bytes = reinterpret_cast<const std::byte*>(array.data());
+  if (array.size_bytes() > HostCopier::kLeftToDriver) {
+    executor_.Copier().ToDevice(copy->data(), bytes, array.size_bytes(), stream);
+  } else {
+    CheckCuda(
+        cudaMemcpyAsync(copy->data(), bytes, array.size_bytes(), cudaMemcpyHostToDevice, stream),
+        "cudaMemcpyAsync to the device");
+  }
+  return reinterpret_cast<const T*>(copy->data());
+}
+
+OperationArrays CudaItemRanks::Reach(const Batch& batch, Inputs* inputs, cudaStream_t stream) {
+  OperationArrays arrays;
+  arrays.keys = Reach(std::span<const std::byte>(batch.keys), &inputs->keys, stream);
+  arrays.ops = Reach(std::span<const Op>(batch.ops), &inputs->ops, stream);
+  arrays.op = batch.op;
+  arrays.count = batch.results.size();
+  arrays.key_size = of_.key_size;
+  return arrays;
+}
+
+std::array<std::uint64_t, 2> CudaItemRanks::Read(Counter first) {
+  std::array<std::uint64_t, 2> counts{};
+  CheckCuda(cudaMemcpyAsync(counts.data(), counters_.data() + first, sizeof counts,
+                            cudaMemcpyDeviceToHost, stream_),
+            "cudaMemcpyAsync to the host");
+  CheckCuda(cudaStreamSynchronize(stream_), "a kernel of item ranks");
+  return counts;
+}
+
+CudaItemRanks::Known CudaItemRanks::MakePlaces(std::uint64_t places) {
+  Known known(memory_);
+  known.ids.Reserve(places);
+  known.batches.Reserve(places);
+  known.uses.Reserve(places);
+  known.anew.Reserve(places);
+  Clear(known.ids.data(), places);
+  Clear(known.batches.data(), places);
+  Clear(known.uses.data(), places);
+  Clear(known.anew.data(), places);
+  Clear(counters_.data() + kAdded, 1);
+  return known;
+}
+
+void CudaItemRanks::MakeRoom(std::uint64_t ids) {
+  const auto fits = [&] { return 5 * (most_added_ + ids) <= 4 * known_.ids.size(); };
+  if (fits() && known_.ids.size() > 0) return;
+  CountKnownIds(false);
+  const auto [added, known] = Read(kAdded);
+  most_added_ = added;
+  if (fits() && known_.ids.size() > 0) return;
+  Known next = MakePlaces(std::max(kFewestPlaces, 2 * (known + ids)));
+  LaunchFor("MoveKnown", known_.ids.size(), stream_, MoveKnown, View(known_), View(next));
+  Read(kAdded);  // the former are not in use any more
+  known_ = std::move(next);
+  most_added_ = known;
+}
+
+std::unique_ptr<NotedUses> CudaItemRanks::Note(const Batch& batch) {
+  const CurrentDevice current = executor_.Activate();
+  std::unique_ptr<Buffers> note;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!notes_.empty()) {
+      note = std::move(notes_.back());
+      notes_.pop_back();
+    }
+  }
+  if (note == nullptr) note = std::make_unique<Buffers>(memory_);
+  auto uses = std::make_unique<Uses>(*this, std::move(note));
+  const cudaStream_t stream = uses->note->stream;
+  CheckCuda(cudaStreamWaitEvent(stream, uses->note->taken, 0), "cudaStreamWaitEvent");
+  uses->count = batch.results.size();
+  uses->begin_anew = !batch.ops.empty() || Inserts(batch.op) || batch.op == Op::kErase;
+  uses->note->uses.Reserve(uses->count);
+  OperationArrays arrays = Reach(batch, &uses->note->inputs, stream);
+  arrays.results =
+      Reach(std::span<const Result>(batch.results), &uses->note->inputs.results, stream);
+  {
+    const DriverTurns::Launching turn;
+    LaunchFor("NoteUses", uses->count, stream, NoteUses, arrays, uses->note->uses.data());
+  }
+  // The batch's arrays are its caller's then.
+  CheckCuda(cudaStreamSynchronize(stream), "NoteUses");
+  return uses;
+}
+
+void CudaItemRanks::Take(std::uint64_t batch, const NotedUses& noted) {
+  const CurrentDevice current = executor_.Activate();
+  const auto& taken = static_cast<const Uses&>(noted);
+  std::uint64_t* const uses = taken.note->uses.data();
+  MakeRoom(taken.count);
+  most_added_ += taken.count;
+  newest_ = batch;
+  const KnownUses known = View(known_);
+  const DriverTurns::Launching turn;
+  LaunchFor("PlaceUses", taken.count, stream_, PlaceUses, known, uses, taken.count);
+  if (taken.begin_anew) {
+    LaunchFor("BeginAnew", taken.count, stream_, BeginAnew, known, uses, taken.count);
+  }
+  LaunchFor("CountUses", taken.count, stream_, CountUses, known, uses, taken.count, batch,
+            of_.capacity.policy);
+  if (taken.begin_anew) {
+    LaunchFor("EndAnew", taken.count, stream_, EndAnew, known, uses, taken.count);
+  }
+  CheckCuda(cudaEventRecord(taken.note->taken, stream_), "cudaEventRecord");
+}
+
+std::unique_ptr<KeysOfBatch> CudaItemRanks::LookAt(const Batch& batch, const Find& find) {
+  const CurrentDevice current = executor_.Activate();
+  const std::uint64_t n = batch.results.size();
+  look_.results.Reserve(n);
+  auto* const results = reinterpret_cast<Result*>(look_.results.data());
+  find({results, n});
+  OperationArrays arrays = Reach(batch, &look_, stream_);
+  arrays.results = results;
+  const std::uint64_t places = 2 * n;
+  there_.Reserve(places);
+  missing_.Reserve(places);
+  Clear(there_.data(), places);
+  Clear(missing_.data(), places);
+  Clear(counters_.data() + kThere, 2);
+  auto keys = std::make_unique<Keys>();
+  keys->places = {there_.data(), places};
+  {
+    const DriverTurns::Launching turn;
+    LaunchFor("TellKeys", n, stream_, TellKeys, arrays, keys->places,
+              IdPlaces{missing_.data(), places}, counters_.data() + kThere);
+  }
+  const auto [there, missing] = Read(kThere);
+  keys->there = there;
+  keys->missing = missing;
+  return keys;
+}
+
+void CudaItemRanks::ReadScores(TableCopy* items) {
+  const CurrentDevice current = executor_.Activate();
+  const auto& copy = static_cast<const CudaTableCopy&>(*items);
+  const std::uint64_t count = copy.items;
+  ranks_.Reserve(count);
+  NumbersOfValues to;
+  to.Add(of_.capacity.score_offset, of_.capacity.score_bytes, ranks_.data());
+  const std::uint64_t* references = copy.device_references.data();
+  const std::uint32_t* order = nullptr;
+  if (of_.cells != nullptr && count > 0) {  // by their addresses
+    rows_.Reserve(2 * count);
+    ids_.Reserve(count);
+    LaunchFor("CountUp", count, stream_, CountUp<std::uint32_t>, rows_.data(),
+              static_cast<std::uint32_t>(count));
+    CallCubWith(&library_, "DeviceRadixSort", [&](void* storage, std::size_t& bytes) {
+      return cub::DeviceRadixSort::SortPairs(storage, bytes, references, ids_.data(),
+                                             static_cast<const std::uint32_t*>(rows_.data()),
+                                             rows_.data() + count, static_cast<std::int64_t>(count),
+                                             0, std::bit_width(executor_.mapped_bytes()), stream_);
+    });
+    references = ids_.data();
+    order = rows_.data() + count;
+  }
+  LaunchReadNumbers(of_.cells, references, order, count, to, stream_);
+  CheckCuda(cudaStreamSynchronize(stream_), "ReadNumbers");
+}
+
+void CudaItemRanks::FindDigits(std::uint64_t items, bool of_id, std::uint32_t bits) {
+  for (Digit digit{of_id, bits, bits}; digit.end > 0; digit.end = digit.shift) {
+    digit.shift = digit.end - std::min(digit.end, LastChosen::kDigitBits);
+    LaunchFor("CountDigits", items, stream_, CountDigits, ranks_.data(), ids_.data(), items, digit,
+              last_.data());
+    Launch("PickDigit", PickDigit, 1, kStrideThreads, stream_, digit, last_.data());
+  }
+}
+
+void CudaItemRanks::FindLast(std::uint64_t items, std::uint64_t wanted) {
+  Clear(last_.data(), 1);
+  CheckCuda(cudaMemcpyAsync(&last_.data()->lacking, &wanted, sizeof wanted, cudaMemcpyHostToDevice,
+                            stream_),
+            "cudaMemcpyAsync to the device");
+  std::uint32_t bits = 64;
+  switch (of_.capacity.policy) {
+    case EvictionPolicy::kLru:
+    case EvictionPolicy::kOldest:
+      bits = static_cast<std::uint32_t>(std::bit_width(newest_));
+      break;
+    case EvictionPolicy::kLfu:
+      break;
+    case EvictionPolicy::kScore:
+      bits = 8 * of_.capacity.score_bytes;
+      break;
+  }
+  FindDigits(items, false, bits);
+  FindDigits(items, true, 64);
+}
+
+std::vector<std::byte> CudaItemRanks::Choose(TableCopy* items, std::uint64_t wanted,
+                                             const KeysOfBatch* kept) {
+  const CurrentDevice current = executor_.Activate();
+  const auto& copy = static_cast<const CudaTableCopy&>(*items);
+  const std::uint64_t count = copy.items;
+  wanted = std::min(wanted, count);
+  const ItemKeys keys{copy.device_keys.data(), count, copy.shape.key_words, of_.key_size};
+  ids_.Reserve(count);
+  ranks_.Reserve(count);
+  const std::uint64_t room = wanted + kRoomForEqual;
+  chosen_.Reserve(room);
+  chosen_keys_.Reserve(wanted * of_.key_size);
+  Clear(counters_.data() + kChosen, 1);
+  {
+    const DriverTurns::Launching turn;
+    LaunchFor("RankItems", count, stream_, RankItems, keys, View(known_),
+              kept == nullptr ? IdPlaces{} : static_cast<const Keys*>(kept)->places,
+              of_.capacity.policy, ids_.data(), ranks_.data());
+    FindLast(count, wanted);
+    LaunchFor("CollectChosen", count, stream_, CollectChosen, ranks_.data(), ids_.data(), count,
+              last_.data(), chosen_.data(), room, counters_.data() + kChosen);
+    CountKnownIds(of_.capacity.policy == EvictionPolicy::kLfu);
+  }
+  const auto [known, collected] = Read(kKnown);
+  const std::uint64_t n = std::min(collected, room);
+  const std::uint64_t taken = std::min(n, wanted);
+  if (n > 0) {
+    CallCubWith(&library_, "DeviceMergeSort", [&](void* storage, std::size_t& bytes) {
+      return cub::DeviceMergeSort::SortKeys(storage, bytes, chosen_.data(), n, GoesBefore{keys},
+                                            stream_);
+    });
+  }
+  LaunchFor("CopyChosenKeys", taken * of_.key_size, stream_, CopyChosenKeys, keys, chosen_.data(),
+            taken, chosen_keys_.data());
+  std::vector<std::byte> chosen(taken * of_.key_size);
+  if (taken > 0) {
+    executor_.Copier().ToHost(chosen.data(), chosen_keys_.data(), chosen.size(), stream_);
+  }
+  if (known > kMostRanksOfItem * count + kFewRanks) {
+    Known next = MakePlaces(std::max(kFewestPlaces, 2 * count));
+    LaunchFor("MoveKnownOf", count, stream_, MoveKnownOf, keys, View(known_), View(next));
+    most_added_ = Read(kAdded)[0];
+    known_ = std::move(next);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::unique_ptr<ItemRanks> CudaExecutor::MakeItemRanks(const RankedItems& items) {
+  const CurrentDevice current = Activate();
+  return std::make_unique<CudaItemRanks>(items, *this, &memory_);
+}
+
+}  // namespace gpm
