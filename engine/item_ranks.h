@@ -55,7 +55,7 @@ GPM_HD inline std::uint64_t IdOfKey(const std::byte* key, std::uint32_t key_size
   constexpr std::uint32_t kMostWords = 32;
   std::uint64_t words[kMostWords];
   const std::uint32_t count = (key_size + 7) / 8;
-  if (key_size == 8) {
+  if (key_size == 8) {  // most are, and in kernels the word then stays in a register
     std::memcpy(words, key, 8);
   } else {
     words[count - 1] = 0;
@@ -100,13 +100,14 @@ class KeysOfBatch {
 
 /// How the items of a store rank, as its policy has it, by how batches used them: and so which go
 /// first. In host memory, looked through by threads (engine/host_item_ranks.h), or in that of a
-/// GPU, by kernels (engine/cuda/item_ranks.h). Volatile: of what was in the pool when it was opened
-/// nothing is known.
+/// GPU, by kernels (engine/cuda/item_ranks.cu). Volatile: of what was in the pool when it was
+/// opened nothing is known.
 ///
 /// Both give the same ranks, and choose the same items: by rank, among equals by id, and then by
-/// key.
+/// key. (Where a DeviceView erased many items, they may forget those at another eviction.)
 ///
-/// Thread safety: Note by any thread, LookAt by one at a time, everything else by one at a time.
+/// Thread safety: Note by any thread; LookAt by one at a time, and everything else by one at a
+/// time, each beside the others.
 class ItemRanks {
  public:
   virtual ~ItemRanks() = default;

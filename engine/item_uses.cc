@@ -25,9 +25,9 @@ void ItemUses::End(std::uint64_t number, const Batch& batch) noexcept {
   running_.erase(number);
   try {
     if (uses != nullptr) waiting_.emplace(number, std::move(uses));
-    TakeEnded();
   } catch (...) {
   }
+  TakeEnded();
 }
 
 void ItemUses::Forget(std::uint64_t number) noexcept {
@@ -35,12 +35,15 @@ void ItemUses::Forget(std::uint64_t number) noexcept {
   running_.erase(number);
 }
 
-void ItemUses::TakeEnded() {
+void ItemUses::TakeEnded() noexcept {
   while (!waiting_.empty()) {
     const auto first = waiting_.begin();
     if (!running_.empty() && *running_.begin() < first->first) return;
     const auto ended = waiting_.extract(first);
-    ranks_->Take(ended.key(), *ended.mapped());
+    try {
+      ranks_->Take(ended.key(), *ended.mapped());
+    } catch (...) {  // as is said of End
+    }
   }
 }
 

@@ -34,7 +34,7 @@ class ItemUses {
   std::uint64_t Begin();
   /// It has ended. What fails is as if it had used its items longer ago.
   void End(std::uint64_t number, const Batch& batch) noexcept;
-  /// It has ended, and nobody knows how; takes little time.
+  /// It has ended, and nobody knows how.
   void Forget(std::uint64_t number) noexcept;
 
   /// Nothing is called any more but this: the executor, whose memory the ranks may be in, goes.
@@ -58,7 +58,7 @@ class ItemUses {
   }
 
  private:
-  void TakeEnded() GPM_REQUIRES(mutex_);
+  void TakeEnded() noexcept GPM_REQUIRES(mutex_);
 
   const EvictionPolicy policy_;
   std::unique_ptr<ItemRanks> ranks_;  ///< mutex_ is held, but for Note and LookAt

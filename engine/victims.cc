@@ -7,7 +7,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "engine/item_uses.h"
+#include "engine/item_ranks.h"
 
 namespace gpm {
 namespace {

@@ -108,8 +108,8 @@ TEST_F(CudaCapacityTest, EvictsWhatTheCpuDoes) {
   }
 }
 
-/// Items that come once and go, many times as many as stay, and finds of some that stay: what is
-/// known of them outlives the places that are made anew.
+/// Items that come once and go, many times as many as stay, and finds of some that stay, more in a
+/// batch than there are items: what is known of them outlives the places that are made anew.
 TEST_F(CudaCapacityTest, WhatIsUsedOutlivesManyTurnovers) {
   constexpr std::uint64_t kItems = 20'000;
   constexpr std::uint64_t kUsed = 500;
@@ -125,6 +125,10 @@ TEST_F(CudaCapacityTest, WhatIsUsedOutlivesManyTurnovers) {
     }
     stores.Apply(batch, Placed::kDevice, false);
     for (std::uint64_t i = 0; i < kUsed; ++i) ASSERT_EQ(batch.result(i), Result::kOk);
+    if (first % (5 * kItems) != kUsed) continue;
+    TestBatch finds(8, kBytesOfValue);
+    for (std::uint64_t i = 0; i < 10 * kItems; ++i) finds.Add(Op::kFind, i % (2 * kUsed), 0);
+    stores.Apply(finds, Placed::kDevice, true);
   }
   EXPECT_GT(stores.evicted(), 15 * kItems);
 }

@@ -14,8 +14,9 @@
 namespace gpm {
 namespace {
 
-/// Ranks in GPU memory: 24 bytes for each place, of which items take 0.4 to 0.8, and 16 for each
-/// item while some are chosen, with kScore 24, which are kept. Every eviction looks at all items.
+/// Ranks in GPU memory: 24 bytes for each place, of which items take an eighth to 0.8. What is
+/// needed to choose some is kept from one eviction to the next: 16 bytes for each item, with kScore
+/// 24, beside what a batch's keys take. Every eviction looks at all items.
 class CudaItemRanks : public ItemRanks {
  public:
   CudaItemRanks(const RankedItems& of, CudaExecutor& executor, DeviceMemory* memory)
@@ -38,7 +39,7 @@ class CudaItemRanks : public ItemRanks {
     last_.Reserve(1);
     counters_.Reserve(kCounters);
     Clear(counters_.data(), kCounters);
-    MakeRoom(0);
+    known_ = MakePlaces(kFewestPlaces);
   }
 
   std::unique_ptr<NotedUses> Note(const Batch& batch) override;
@@ -71,9 +72,12 @@ class CudaItemRanks : public ItemRanks {
     DeviceArray<std::uint64_t> ids, batches;
     DeviceArray<std::uint32_t> uses, anew;
   };
-  enum Counter { kAdded, kKnown, kChosen, kThere, kMissing, kCounters };
+  enum Counter { kAdded, kUnplaced, kKnown, kChosen, kThere, kMissing, kCounters };
 
   static constexpr std::uint64_t kFewestPlaces = std::uint64_t{1} << 12;
+  /// Of ids that there are, as many places are made, and as many are too many.
+  static constexpr std::uint64_t kPlacesOfId = 2;
+  static constexpr std::uint64_t kMostPlacesOfId = 8;
   /// More may be chosen than are wanted, if some have the same rank and id.
   static constexpr std::uint64_t kRoomForEqual = 64;
 
@@ -94,14 +98,22 @@ class CudaItemRanks : public ItemRanks {
             counters_.data() + kAdded};
   }
   Known MakePlaces(std::uint64_t places);
-  /// Makes room for so many ids more, and forgets those of which nothing is known.
-  void MakeRoom(std::uint64_t ids);
-  /// How many there are of which something is known.
-  void CountKnownIds(bool halve) {
-    Clear(counters_.data() + kKnown, 1);
-    LaunchFor("CountKnown", known_.ids.size(), stream_, CountKnown, View(known_), halve,
-              counters_.data() + kKnown);
+  bool Fits(std::uint64_t ids) const { return 5 * (most_added_ + ids) <= 4 * known_.ids.size(); }
+  /// Makes room for the ids of uses.
+  void MakeRoom(const std::uint64_t* uses, std::uint64_t count);
+  /// So many places; ids of which nothing is known are forgotten.
+  void MovePlaces(std::uint64_t places);
+  /// After items were chosen: what takes memory in vain is forgotten.
+  /// @param known ids of which something is known
+  void Forget(const ItemKeys& items, std::uint64_t known);
+  template <class... Arguments>
+  void Count(Counter counter, std::uint64_t things, const char* name, auto* kernel,
+             const Arguments&... arguments) {
+    Clear(counters_.data() + counter, 1);
+    LaunchFor(name, things, stream_, kernel, View(known_), arguments...,
+              counters_.data() + counter);
   }
+  void CountKnownIds() { Count(kKnown, known_.ids.size(), "CountKnown", CountKnown); }
   void FindLast(std::uint64_t items, std::uint64_t wanted);
   void FindDigits(std::uint64_t items, bool of_id, std::uint32_t bits);
   void ReturnNote(std::unique_ptr<Buffers> note) noexcept;
@@ -205,18 +217,40 @@ CudaItemRanks::Known CudaItemRanks::MakePlaces(std::uint64_t places) {
   return known;
 }
 
-void CudaItemRanks::MakeRoom(std::uint64_t ids) {
-  const auto fits = [&] { return 5 * (most_added_ + ids) <= 4 * known_.ids.size(); };
-  if (fits() && known_.ids.size() > 0) return;
-  CountKnownIds(false);
-  const auto [added, known] = Read(kAdded);
-  most_added_ = added;
-  if (fits() && known_.ids.size() > 0) return;
-  Known next = MakePlaces(std::max(kFewestPlaces, 2 * (known + ids)));
+void CudaItemRanks::MovePlaces(std::uint64_t places) {
+  Known next = MakePlaces(places);
   LaunchFor("MoveKnown", known_.ids.size(), stream_, MoveKnown, View(known_), View(next));
-  Read(kAdded);  // the former are not in use any more
+  most_added_ = Read(kAdded)[0];  // and the former are not in use any more
   known_ = std::move(next);
-  most_added_ = known;
+}
+
+void CudaItemRanks::MakeRoom(const std::uint64_t* uses, std::uint64_t count) {
+  std::uint64_t more = count;  // at most
+  if (!Fits(more)) {
+    Count(kUnplaced, count, "CountUnplaced", CountUnplaced, uses, count);
+    const auto [added, unplaced] = Read(kAdded);
+    most_added_ = added;
+    more = unplaced;
+  }
+  if (!Fits(more)) {
+    CountKnownIds();
+    MovePlaces(std::max(kFewestPlaces, kPlacesOfId * (Read(kKnown)[0] + more)));
+  }
+  most_added_ += more;
+}
+
+void CudaItemRanks::Forget(const ItemKeys& items, std::uint64_t known) {
+  try {
+    if (known > kMostRanksOfItem * items.count + kFewRanks) {
+      Known next = MakePlaces(std::max(kFewestPlaces, kPlacesOfId * items.count));
+      LaunchFor("MoveKnownOf", items.count, stream_, MoveKnownOf, items, View(known_), View(next));
+      most_added_ = Read(kAdded)[0];
+      known_ = std::move(next);
+    } else if (known_.ids.size() > kMostPlacesOfId * std::max(known, kFewestPlaces)) {
+      MovePlaces(kPlacesOfId * std::max(known, kFewestPlaces));
+    }
+  } catch (const Error&) {  // for want of memory: at the next eviction
+  }
 }
 
 std::unique_ptr<NotedUses> CudaItemRanks::Note(const Batch& batch) {
@@ -252,8 +286,7 @@ void CudaItemRanks::Take(std::uint64_t batch, const NotedUses& noted) {
   const CurrentDevice current = executor_.Activate();
   const auto& taken = static_cast<const Uses&>(noted);
   std::uint64_t* const uses = taken.note->uses.data();
-  MakeRoom(taken.count);
-  most_added_ += taken.count;
+  MakeRoom(uses, taken.count);
   newest_ = batch;
   const KnownUses known = View(known_);
   const DriverTurns::Launching turn;
@@ -305,7 +338,7 @@ void CudaItemRanks::ReadScores(TableCopy* items) {
   to.Add(of_.capacity.score_offset, of_.capacity.score_bytes, ranks_.data());
   const std::uint64_t* references = copy.device_references.data();
   const std::uint32_t* order = nullptr;
-  if (of_.cells != nullptr && count > 0) {  // by their addresses
+  if (of_.cells != nullptr && count > 0 && count <= ~std::uint32_t{0}) {  // by their addresses
     rows_.Reserve(2 * count);
     ids_.Reserve(count);
     LaunchFor("CountUp", count, stream_, CountUp<std::uint32_t>, rows_.data(),
@@ -374,7 +407,7 @@ std::vector<std::byte> CudaItemRanks::Choose(TableCopy* items, std::uint64_t wan
     FindLast(count, wanted);
     LaunchFor("CollectChosen", count, stream_, CollectChosen, ranks_.data(), ids_.data(), count,
               last_.data(), chosen_.data(), room, counters_.data() + kChosen);
-    CountKnownIds(of_.capacity.policy == EvictionPolicy::kLfu);
+    CountKnownIds();
   }
   const auto [known, collected] = Read(kKnown);
   const std::uint64_t n = std::min(collected, room);
@@ -391,12 +424,10 @@ std::vector<std::byte> CudaItemRanks::Choose(TableCopy* items, std::uint64_t wan
   if (taken > 0) {
     executor_.Copier().ToHost(chosen.data(), chosen_keys_.data(), chosen.size(), stream_);
   }
-  if (known > kMostRanksOfItem * count + kFewRanks) {
-    Known next = MakePlaces(std::max(kFewestPlaces, 2 * count));
-    LaunchFor("MoveKnownOf", count, stream_, MoveKnownOf, keys, View(known_), View(next));
-    most_added_ = Read(kAdded)[0];
-    known_ = std::move(next);
+  if (of_.capacity.policy == EvictionPolicy::kLfu) {
+    LaunchFor("HalveUses", known_.ids.size(), stream_, HalveUses, View(known_));
   }
+  Forget(keys, known);
   return chosen;
 }
 

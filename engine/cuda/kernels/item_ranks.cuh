@@ -58,7 +58,7 @@ struct KnownUses {
   std::uint32_t* uses = nullptr;
   std::uint32_t* anew = nullptr;  ///< of the batch that is taken: 1 + the last operation with which
                                   ///< the item begins anew, or is none; 0: there is none
-  std::uint64_t* added = nullptr;  ///< ids so far
+  std::uint64_t* added = nullptr;  ///< ids that have places
 };
 
 /// The operations of a batch, in memory that kernels reach.
@@ -179,15 +179,25 @@ __global__ void MoveKnownOf(const __grid_constant__ ItemKeys items,
   }
 }
 
-/// Counts the ids of which something is known; and, if it is to, makes uses count half.
-__global__ void CountKnown(const __grid_constant__ KnownUses known, bool halve,
-                           std::uint64_t* count) {
+/// Counts the ids of which something is known.
+__global__ void CountKnown(const __grid_constant__ KnownUses known, std::uint64_t* count) {
   for (std::uint64_t i = FirstOfGrid(); i < known.places.room; i += GridStep()) {
-    if (known.batches[i] == 0) continue;
-    AtomicAdd(count, 1);
-    if (halve) {
-      known.uses[i] = min(known.uses[i], static_cast<std::uint32_t>(kMostUses)) / 2;
-    }
+    if (known.batches[i] != 0) AtomicAdd(count, 1);
+  }
+}
+
+/// Counts the uses whose ids have no place.
+__global__ void CountUnplaced(const __grid_constant__ KnownUses known, const std::uint64_t* uses,
+                              std::uint64_t uses_count, std::uint64_t* count) {
+  for (std::uint64_t i = FirstOfGrid(); i < uses_count; i += GridStep()) {
+    if (uses[i] == 0) continue;
+    if (known.places.Find(uses[i] & ~kUseKindMask) == IdPlaces::kNone) AtomicAdd(count, 1);
+  }
+}
+
+__global__ void HalveUses(const __grid_constant__ KnownUses known) {
+  for (std::uint64_t i = FirstOfGrid(); i < known.places.room; i += GridStep()) {
+    known.uses[i] = min(known.uses[i], static_cast<std::uint32_t>(kMostUses)) / 2;
   }
 }
 
