@@ -56,12 +56,11 @@ class Placed {
     } else {
       device_.Reserve(bytes);
     }
-    const std::vector<std::byte> poison(bytes, std::byte{0xA5});
-    CheckCuda(cudaMemcpy(data(), poison.data(), bytes, cudaMemcpyDefault), "cudaMemcpy");
+    Fill(std::vector<std::byte>(bytes, std::byte{0xA5}).data());
   }
   template <class T>
   Placed(Where where, const std::vector<T>& contents) : Placed(where, contents.size() * sizeof(T)) {
-    CheckCuda(cudaMemcpy(data(), contents.data(), bytes_, cudaMemcpyDefault), "cudaMemcpy");
+    Fill(contents.data());
   }
   ~Placed() { cudaFreeHost(pinned_); }
   Placed(const Placed&) = delete;
@@ -81,6 +80,13 @@ class Placed {
   }
 
  private:
+  void Fill(const void* contents) {
+    CheckCuda(cudaMemcpy(data(), contents, bytes_, cudaMemcpyDefault), "cudaMemcpy");
+    // Of few bytes that are pageable, the GPU's copy may be made later still, and other streams,
+    // and those of other devices, do not wait for it.
+    CheckCuda(cudaStreamSynchronize(nullptr), "cudaMemcpy");
+  }
+
   Where where_;
   std::size_t bytes_;
   std::vector<std::byte> pageable_;
