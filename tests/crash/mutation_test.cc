@@ -21,7 +21,7 @@ constexpr std::uint64_t kMaxStates = 1'000'000;
 constexpr std::uint64_t kMaxSchedules = 200'000;
 constexpr std::uint64_t kMaxFrameSchedules = 2'000'000;
 /// More than one workload has, recoveries that are crashed in turn included.
-constexpr std::uint64_t kStatesOfOneWorkload = 20'000;
+constexpr std::uint64_t kStatesOfOneWorkload = 100'000;
 /// Enough to see that nothing is wrong with the step there.
 constexpr std::uint64_t kStatesWithTheStep = 1'000;
 
