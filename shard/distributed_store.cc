@@ -60,9 +60,9 @@ class DistributedStore::Impl {
  public:
   Impl(const std::string& path, std::unique_ptr<Exchange> exchange, const OpenOptions& open,
        const ShardOptions& options, std::shared_ptr<Log> log)
-      : log_(std::move(log)),
-        exchange_(std::move(exchange)),
-        threads_(std::make_unique<ThreadPool>(ThreadsToDivide(open, RanksHere(*exchange_)))) {
+      : log_(std::move(log)), exchange_(std::move(exchange)), threads_(OrLeave(*exchange_, [&] {
+          return std::make_unique<ThreadPool>(ThreadsToDivide(open, RanksHere(*exchange_)));
+        })) {
     const std::uint32_t rank = exchange_->rank();
     const std::uint32_t ranks = exchange_->ranks();
     std::string text;

@@ -53,7 +53,8 @@ class HostSplitter final : public Splitter {
   }
   void MapKinds(std::span<const Op> ops, Op op, const KindMap& as,
                 std::span<std::byte> to) override {
-    const auto map = [=, kinds = ops.data(), to = to.data()](std::size_t begin, std::size_t end) {
+    const auto map = [=, kinds = ops.empty() ? nullptr : ops.data(), to = to.data()](
+                         std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) {
         const auto kind = static_cast<std::uint8_t>(kinds == nullptr ? op : kinds[i]);
         to[i] = static_cast<std::byte>(kind < kOpKinds ? as[kind] : kind);

@@ -28,11 +28,12 @@ constexpr std::uint32_t kShared = std::uint32_t{1} << 31;
 constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
 /// Makes room, but none less: what is there need not be set to zero for each batch.
+/// @param more that is made room for, for larger batches
 template <class Element>
-void Reserve(std::size_t n, std::vector<Element>* elements) {
+void Reserve(std::size_t n, std::size_t more, std::vector<Element>* elements) {
   if (elements->size() >= n) return;
-  elements->clear();
-  elements->resize(n + n / 8);
+  *elements = {};
+  elements->resize(n + more);
 }
 
 bool AreMultiples(const std::byte* rows, std::size_t row_bytes, std::size_t of) {
@@ -76,10 +77,10 @@ struct FirstOfKey {
 void Multisplit::Divide(std::span<const std::byte> keys, std::uint32_t key_size,
                         const Partition& partition, bool once) {
   n_ = keys.size() / key_size;
-  Reserve(n_, &shard_of_);
-  Reserve(n_, &places_);
+  Reserve(n_, n_ / 8, &shard_of_);
+  Reserve(n_, n_ / 8, &places_);
   const std::size_t slots = once ? std::bit_ceil(2 * n_) : 0;
-  Reserve(slots, &firsts_);
+  Reserve(slots, 0, &firsts_);
   RowParts::Of(slots, sizeof kNone, threads_)
       .Run(threads_, [&](std::size_t, std::size_t begin, std::size_t end) {
         std::fill(firsts_.data() + begin, firsts_.data() + end, kNone);

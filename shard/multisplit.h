@@ -14,7 +14,7 @@ namespace gpm {
 /// The operations of a batch by shard (multisplit: Jünger, Hundt and Schmidt, WarpDrive, 2018,
 /// section V), and their rows there and back, in host memory, by several threads.
 ///
-/// Memory: 6 bytes for each operation, and 8 to 16 more where each key is divided once; kept from
+/// Memory: 7 bytes for each operation, and 8 to 16 more where each key is divided once; kept from
 /// batch to batch.
 ///
 /// Thread safety: one thread at a time.

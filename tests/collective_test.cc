@@ -151,9 +151,10 @@ TEST_F(CollectiveTest, PartsMayBeOfDifferentKinds) {
     finds.Add(Op::kFind, key + 50, 0);
     erases.Add(Op::kErase, key + 90, 0);
   }
-  const auto single = [](Batch batch, Op op) {
+  const std::vector<Op> cleared(100, Op::kUpsert);
+  const auto single = [&](Batch batch, Op op) {
     batch.op = op;
-    batch.ops = {};
+    batch.ops = std::span(cleared).first(0);  // which are there, but none is meant
     if (op == Op::kFind || op == Op::kErase) batch.values = {};
     if (op != Op::kFindOrInsert) batch.found = {};
     return batch;
