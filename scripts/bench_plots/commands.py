@@ -1,7 +1,12 @@
 """The plots of the commands of gpmstore_bench, but for those of `paper`."""
 
+import matplotlib
+
 from bench_plots.common import (MARKERS, MOPS, batch_name, grouped_bars, grouped_points,
                                 label_log_axis, legend_beside, panels_of, plt, title, unique)
+
+# Matplotlib 3.7 places a legend beside the panels; earlier ones, such as Debian 12's, in a corner.
+OUTSIDE = matplotlib.__version_info__ >= (3, 7)
 
 
 def plot_latency(report):
@@ -70,7 +75,7 @@ def plot_contest(report):
                for handle, name in zip(*axes.get_legend_handles_labels())}
     figure.legend([handles[name] for name in contestants if name in handles],
                   [name for name in contestants if name in handles], fontsize=8,
-                  loc="outside right upper")
+                  loc="outside right upper" if OUTSIDE else "upper right")
     figure.suptitle(title(report))
     return figure
 
