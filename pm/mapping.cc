@@ -1,23 +1,14 @@
 #include "pm/mapping.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <limits>
-#include <system_error>
-#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,99 +17,20 @@
 #include "pm/clock.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "pm/mapping_parts.h"
 #include "pm/memory_nodes.h"
 
 namespace gpm {
 namespace {
 
-constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kHugePageBytes = 2 * kMiB;
 constexpr std::uint64_t kMinDefaultBytes = 64 * kMiB;
 constexpr std::uint64_t kMaxDefaultBytes = kMiB * kMiB;
 /// More than a process can map, so that reserving it fails, and small enough not to overflow.
 constexpr std::uint64_t kAddressableBytes = std::uint64_t{1} << 57;
 /// How far a default reservation may shrink where address space is scarce (sanitizers, ulimit -v).
 constexpr std::uint64_t kLeastDefaultBytes = 1024 * kMiB;
-/// Bytes of what a file system counts its room in: of network file systems not f_bsize.
-std::uint64_t BlockBytes(const struct statfs& system) {
-  return static_cast<std::uint64_t>(system.f_frsize != 0 ? system.f_frsize : system.f_bsize);
-}
-
-/// What a thread populates at a time, at most, and how many threads do.
-constexpr std::uint64_t kPartBytes = 32 * kMiB;
-constexpr std::uint64_t kMaxPopulatingThreads = 8;
 /// A growth by more than this is worth two threads.
 constexpr std::uint64_t kOverlappedBytes = 2 * RoomAhead::kStepBytes;
-
-/// Threads that make room that somebody waits for, and that is made ahead, beside batches.
-std::uint64_t AllThreads() {
-  return std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, kMaxPopulatingThreads);
-}
-std::uint64_t FewThreads() {
-  return std::clamp<std::uint64_t>(std::thread::hardware_concurrency() / 2, 1,
-                                   kMaxPopulatingThreads);
-}
-
-constexpr std::uint64_t RoundDown(std::uint64_t n, std::uint64_t multiple) {
-  return n / multiple * multiple;
-}
-
-/// Calls work(part) for parts of a range that end at huge pages, by several threads where it is
-/// large, and returns when all have ended. @param work throws nothing
-template <class Work>
-void InParts(const MappedStep& range, std::uint64_t threads, const Work& work) {
-  const std::uint64_t part_bytes =
-      std::min(RoundUp((range.bytes + threads - 1) / threads, kHugePageBytes), kPartBytes);
-  const std::uint64_t first = range.offset / part_bytes;
-  const std::uint64_t parts = (range.end() - 1) / part_bytes - first + 1;
-  threads = std::min(threads, parts);
-  std::atomic<std::uint64_t> taken{0};
-  const auto work_on = [&] {
-    for (std::uint64_t k; (k = taken++) < parts;) {
-      const std::uint64_t from = std::max(range.offset, (first + k) * part_bytes);
-      work(MappedStep{from, std::min(range.end(), (first + k + 1) * part_bytes) - from});
-    }
-  };
-  std::vector<std::jthread> helpers;
-  try {
-    while (helpers.size() + 1 < threads) helpers.emplace_back(work_on);
-  } catch (const std::system_error&) {  // as many as there are
-  }
-  work_on();
-}
-
-#ifndef MADV_COLLAPSE  // Linux 6.1
-constexpr int MADV_COLLAPSE = 25;
-#endif
-
-std::string Reason(int error) { return std::strerror(error); }
-
-[[noreturn]] void ThrowOpenError(const std::string& path, bool create, int error) {
-  const auto fail = [&](ErrorCode code, std::string_view what) {
-    throw Error(code, fmt::format("{}: {}", path, what));
-  };
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      fail(ErrorCode::kNotFound, create ? "the directory for the new pool does not exist"
-                                        : "no such file; create the pool first");
-      break;
-    case EEXIST:
-      fail(ErrorCode::kExists, "exists already; open it, or create the pool under another name");
-      break;
-    case EISDIR:
-      fail(ErrorCode::kInvalidArgument, "is a directory; a pool is a regular file");
-      break;
-    case ENOSPC:
-    case EDQUOT:
-      fail(ErrorCode::kNoSpace, "no space left on the file system");
-      break;
-    default:
-      break;
-  }
-  throw Error(ErrorCode::kIo,
-              fmt::format("{}: can't {}: {}", path, create ? "create" : "open", Reason(error)));
-}
 
 std::uint64_t PhysicalBytes() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -169,80 +81,6 @@ Mapping::Mapping(const std::string& path, const Options& options)
 }
 
 Mapping::~Mapping() { Release(); }
-
-std::uint64_t Mapping::DeviceBytes(const Options& options) const {
-  const std::uint64_t most =
-      options.max_bytes == 0 ? device_->bytes : std::min(options.max_bytes, device_->bytes);
-  const std::uint64_t bytes = RoundDown(most, device_->alignment);
-  if (bytes > 0) return bytes;
-  throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("{}: a maximum of {} bytes is below the {} bytes in which this device of "
-                          "{} can be mapped",
-                          path_, most, device_->alignment, device_->bytes));
-}
-
-void Mapping::OpenFile(const Options& options) {
-  device_ = FindDaxDevice(path_);
-  const bool create = options.create && !device_;
-  // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.
-  const int flags = (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
-  fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, options.mode);
-  if (fd_ < 0) ThrowOpenError(path_, create, errno);
-  remove_on_close_ = create;
-
-  struct stat status {};
-  if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
-  if (S_ISDIR(status.st_mode)) ThrowOpenError(path_, create, EISDIR);
-  if (!S_ISREG(status.st_mode) && !device_) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: is a device, pipe or socket; a pool is a regular file, or a DAX "
-                            "device (/dev/dax0.0)",
-                            path_));
-  }
-  // Another process may look at a file that is being created. It finds that this is no pool, and
-  // closes it: its lock is gone soon.
-  constexpr int kAttempts = 1000;
-  constexpr auto kPause = std::chrono::milliseconds(2);
-  const auto lock = [&] { return flock(fd_, (read_only_ ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0; };
-  bool locked = lock();
-  for (int attempt = 1; create && !locked && attempt < kAttempts; ++attempt) {
-    std::this_thread::sleep_for(kPause);
-    locked = lock();
-  }
-  if (!locked) {
-    if (errno == EWOULDBLOCK) {
-      throw Error(
-          ErrorCode::kBusy,
-          fmt::format("{}: in use by another process or store; close it there first", path_));
-    }
-    throw Error(ErrorCode::kIo, fmt::format("{}: can't lock: {}", path_, Reason(errno)));
-  }
-  // Only now is the size certain: the holder of the lock is the one who changes it.
-  if (fstat(fd_, &status) != 0) ThrowOpenError(path_, create, errno);
-  file_bytes_ = device_ ? DeviceBytes(options) : static_cast<std::uint64_t>(status.st_size);
-}
-
-void Mapping::DetectMedium() {
-  medium_.medium = Medium::kHostPinned;
-  if (anonymous_) return;
-  if (device_) {
-    medium_.medium = Medium::kDaxDevice;
-    return;
-  }
-  struct statfs system {};
-  if (fstatfs(fd_, &system) != 0) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("{}: can't tell its file system: {}", path_, Reason(errno)));
-  }
-  medium_.medium = Medium::kTmpfs;
-  if (system.f_type == TMPFS_MAGIC) return;
-  // MAP_SYNC is granted for files on DAX only. Mapping a page that the file may not have is fine as
-  // long as nobody touches it.
-  void* probe = mmap(nullptr, kPageBytes, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE,
-                     MAP_SHARED_VALIDATE | MAP_SYNC, fd_, 0);
-  medium_.medium = probe != MAP_FAILED ? Medium::kDax : Medium::kFile;
-  if (probe != MAP_FAILED) munmap(probe, kPageBytes);
-}
 
 void Mapping::Reserve(std::uint64_t max_bytes) {
   const std::uint64_t there = std::max(RoundUp(file_bytes_, kPageBytes), kPageBytes);
@@ -407,26 +245,6 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   ahead_->Want(mapped_bytes_, end);
 }
 
-std::uint64_t Mapping::PossibleFileBytes() const {
-  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  if (anonymous_) return most;
-  if (device_) return file_bytes_;
-  // What is allocated, the step under way included. (First: what is allocated after this is not
-  // counted twice.)
-  struct stat status {};
-  constexpr std::uint64_t kStatBlockBytes = 512;
-  const std::uint64_t allocated =
-      fstat(fd_, &status) == 0 ? static_cast<std::uint64_t>(status.st_blocks) * kStatBlockBytes : 0;
-  const std::uint64_t there = std::max(std::max(file_bytes_, made_bytes()), allocated);
-  struct statfs system {};
-  if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {  // (Without a size there is no limit.)
-    most = there + system.f_bavail * BlockBytes(system);
-  }
-  struct rlimit limit {};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0) most = std::min<std::uint64_t>(most, limit.rlim_cur);
-  return std::max(most, there);
-}
-
 void Mapping::FillStep(std::uint64_t file_end, const MappedStep& step,
                        std::uint64_t threads) const {
   if (!anonymous_) AllocateFile(file_end, step.end());
@@ -496,147 +314,6 @@ void Mapping::Shrink(std::uint64_t bytes) {
   if (rest.bytes == 0) return;
   if (gpu_registered_) RegisterHostMemory(base_ + rest.offset, rest.bytes);
   steps_.push_back(rest);
-}
-
-void Mapping::AllocateFile(std::uint64_t file_end, std::uint64_t end) const {
-  // Going beyond it would raise SIGXFSZ, which ends a process that does not expect it.
-  struct rlimit limit {};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur) {
-    throw Error(ErrorCode::kNoSpace,
-                fmt::format("{}: can't extend the file from {} to {} bytes: this process may write "
-                            "files of {} bytes at most (ulimit -f)",
-                            path_, file_end, end, limit.rlim_cur));
-  }
-  // Some file systems fill up before they find that there is not enough, at the expense of
-  // everybody who writes meanwhile; so what can be foreseen is not tried. (Without a size there is
-  // no limit.)
-  struct statfs system {};
-  if (fstatfs(fd_, &system) == 0 && system.f_blocks > 0) {
-    const std::uint64_t available = system.f_bavail * BlockBytes(system);
-    if (available < end - file_end) {
-      throw Error(
-          ErrorCode::kNoSpace,
-          fmt::format("{}: can't extend the file from {} to {} bytes: the file system has {} "
-                      "bytes left",
-                      path_, file_end, end, available));
-    }
-  }
-  int error;
-  do {
-    // On tmpfs the blocks come when the step is mapped (Populate), so that they can be huge pages,
-    // which allocating them by file offset never gives.
-    if (medium_.medium == Medium::kTmpfs) {
-      error = ftruncate(fd_, static_cast<off_t>(end)) == 0 ? 0 : errno;
-      continue;
-    }
-    error = posix_fallocate(fd_, static_cast<off_t>(file_end), static_cast<off_t>(end - file_end));
-  } while (error == EINTR);
-  // On DAX, growth is durable before anything refers to it: stores are, and may be flushed without
-  // the file system's help. Also makes the directory entry of a new file durable.
-  if (error == 0 && medium_.medium == Medium::kDax && fsync(fd_) != 0) error = errno;
-  if (error == 0) return;
-  // What was allocated before it failed is given back.
-  const bool restored = ftruncate(fd_, static_cast<off_t>(file_end)) == 0;
-  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw Error(
-      full ? ErrorCode::kNoSpace : ErrorCode::kIo,
-      fmt::format("{}: can't extend the file from {} to {} bytes: {}{}", path_, file_end, end,
-                  Reason(error), restored ? "" : "; its old size could not be restored either"));
-}
-
-void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threads) const {
-  if (step.bytes == 0) return;
-  int flags = MAP_FIXED;
-  if (anonymous_) {
-    flags |= MAP_PRIVATE | MAP_ANONYMOUS;
-  } else {
-    flags |= medium_.medium == Medium::kDax ? MAP_SHARED_VALIDATE | MAP_SYNC : MAP_SHARED;
-  }
-  std::byte* const address = base_ + step.offset;
-  if (mmap(address, step.bytes, read_only_ ? PROT_READ : PROT_READ | PROT_WRITE, flags, fd_,
-           static_cast<off_t>(anonymous_ ? 0 : step.offset)) == MAP_FAILED) {
-    const int error = errno;
-    throw Error(error == ENOMEM ? ErrorCode::kNoSpace : ErrorCode::kIo,
-                fmt::format("{}: can't map bytes {} to {}: {}", path_, step.offset, step.end(),
-                            Reason(error)));
-  }
-  // Only a hint: kernels without huge pages for this memory refuse it, and that is as good.
-  if (InMemory()) madvise(address, step.bytes, MADV_HUGEPAGE);
-  if (medium_.memory_node >= 0) {
-    MemoryNodes::Here().Prefer(address, step.bytes, medium_.memory_node);
-  }
-  if (InMemory() && populate) Populate(step, !anonymous_, threads);
-}
-
-void Mapping::MakeHuge(const MappedStep& part) const {
-  std::byte* const end = base_ + RoundDown(part.end(), kHugePageBytes);
-  std::byte* const start = base_ + RoundUp(part.offset, kHugePageBytes);
-  // The kernel collapses what has at least one page; of the others it makes zeros, in place.
-  for (std::byte* extent = start; extent < end; extent += kHugePageBytes) {
-    if (madvise(extent, kPageBytes, MADV_POPULATE_WRITE) != 0) return;
-  }
-  if (start < end) madvise(start, static_cast<std::size_t>(end - start), MADV_COLLAPSE);
-}
-
-template <class Write>
-void Mapping::WriteInParts(Step step, std::uint64_t offset, std::uint64_t bytes,
-                           const Write& write) const {
-  if (bytes == 0) return;
-  const auto write_part = [&](const MappedStep& part) {
-    write(part);
-    persist_.Flush(step, base_ + part.offset, part.bytes);
-  };
-  if (persist_.tracer() != nullptr) {
-    write_part({offset, bytes});
-    return;
-  }
-  InParts({offset, bytes}, AllThreads(), [&](const MappedStep& part) {
-    write_part(part);
-    persist_.Fence(step);  // which is for the lines that this thread has flushed
-  });
-}
-
-void Mapping::Zero(Step step, std::uint64_t offset, std::uint64_t bytes) const {
-  WriteInParts(step, offset, bytes,
-               [&](const MappedStep& part) { persist_.Zero(base_ + part.offset, part.bytes); });
-}
-
-void Mapping::Copy(Step step, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) const {
-  WriteInParts(step, to, bytes, [&](const MappedStep& part) {
-    persist_.Copy(base_ + part.offset, base_ + (part.offset - to + from), part.bytes);
-  });
-}
-
-void Mapping::Populate() {
-  if (!InMemory()) return;
-  for (MappedStep step : steps_) {
-    if (!anonymous_) step.bytes = std::min(step.end(), file_bytes_) - step.offset;
-    Populate(step, false, AllThreads());
-  }
-}
-
-void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const {
-  std::atomic<int> failure{0};
-  InParts(step, threads, [&](const MappedStep& part) {
-    if (make_huge) MakeHuge(part);
-    int error = 0;
-    do {
-      error = madvise(base_ + part.offset, part.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
-    } while (error == EINTR || error == EAGAIN);
-    if (error != 0) failure = error;
-  });
-  int error = failure;
-  if (error == EINVAL && !anonymous_) {  // kernels before 5.14
-    error = posix_fallocate(fd_, static_cast<off_t>(step.offset), static_cast<off_t>(step.bytes));
-  } else if (error == EINVAL) {
-    error = 0;
-  }
-  if (error == 0) return;
-  // A file system that is full shows as EFAULT here: it would have been SIGBUS.
-  throw Error(
-      error == ENOMEM || error == EFAULT || error == ENOSPC ? ErrorCode::kNoSpace : ErrorCode::kIo,
-      fmt::format("{}: no memory for bytes {} to {}: {}", path_, step.offset, step.end(),
-                  error == EFAULT ? "the file system is full" : Reason(error)));
 }
 
 void Mapping::RegisterGpu(int device) {
