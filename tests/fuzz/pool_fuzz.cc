@@ -248,11 +248,13 @@ class Trial {
   }
 
   /// What a defect says, but for what may change while the pool is open: the number of its level,
-  /// when a level was added; and the place of a key's second copy, when either copy was displaced.
+  /// when a level was added; and the place of a key's second copy, when either copy was displaced,
+  /// and of an item that is wrong but for its word, which moves as any other (its table's keys may
+  /// have become shorter).
   static std::string Lasting(std::string defect) {
     if (defect.starts_with("level ")) defect.erase(0, defect.find(','));
-    if (const std::size_t copy = defect.find(": second copy"); copy != std::string::npos) {
-      defect.erase(0, copy);
+    for (const char* what : {": second copy", ": not all bytes behind the key's own"}) {
+      if (const std::size_t at = defect.find(what); at != std::string::npos) defect.erase(0, at);
     }
     return defect;
   }
