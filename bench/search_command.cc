@@ -34,6 +34,8 @@ struct SearchArguments {
   unsigned repeats = 3;
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;
+  bool no_store = false;
+  std::vector<std::uint64_t> queries = SearchContestOptions{}.queries;
   std::vector<std::string> peers;
   std::string json;
 };
@@ -245,6 +247,9 @@ void CheckPeers(SearchArguments& arguments) {
   const std::vector<std::string> names = SearchingPeers(arguments.executor, arguments.value_size);
   if (arguments.peers.empty()) arguments.peers = names;
   if (arguments.peers == std::vector<std::string>{"none"}) arguments.peers.clear();
+  if (arguments.no_store && arguments.peers.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--no-store without a peer: nobody is left");
+  }
   for (const std::string& name : arguments.peers) {
     if (std::ranges::find(names, name) != names.end()) continue;
     throw Error(
@@ -256,40 +261,48 @@ void CheckPeers(SearchArguments& arguments) {
   }
 }
 
+void MeasureStore(const SearchArguments& arguments, json* report) {
+  {
+    SearchBench scanning(arguments, false);
+    (*report)["store"] = scanning.Facts();
+    for (const json& row : scanning.Searches()) (*report)["searches"].push_back(row);
+  }
+  {
+    SearchBench indexed(arguments, true);
+    for (const json& row : indexed.Searches()) (*report)["searches"].push_back(row);
+    (*report)["index_build_seconds"] = indexed.build_seconds();
+    (*report)["index_bytes"] = indexed.IndexBytes();
+  }
+  (*report)["writes"] = MeasureWritesBesideIndex({.pool = arguments.pool,
+                                                  .executor = arguments.executor,
+                                                  .threads = arguments.threads,
+                                                  .value_size = arguments.value_size,
+                                                  .records = arguments.records,
+                                                  .repeats = arguments.repeats});
+}
+
 void RunSearch(SearchArguments& arguments) {
   CheckPeers(arguments);
   if (arguments.pool.empty()) arguments.pool = TemporaryPoolPath();
   json report{{"benchmark", "search"}, {"machine", MachineFacts()}, {"batch", arguments.batch}};
   report["searches"] = json::array();
-  {
-    SearchBench scanning(arguments, false);
-    report["store"] = scanning.Facts();
-    for (const json& row : scanning.Searches()) report["searches"].push_back(row);
-  }
-  {
-    SearchBench indexed(arguments, true);
-    for (const json& row : indexed.Searches()) report["searches"].push_back(row);
-    report["index_build_seconds"] = indexed.build_seconds();
-    report["index_bytes"] = indexed.IndexBytes();
-  }
-  report["writes"] = MeasureWritesBesideIndex({.pool = arguments.pool,
-                                               .executor = arguments.executor,
-                                               .threads = arguments.threads,
-                                               .value_size = arguments.value_size,
-                                               .records = arguments.records,
-                                               .repeats = arguments.repeats});
+  if (!arguments.no_store) MeasureStore(arguments, &report);
   report.update(MeasureSearchContest({.records = arguments.records,
                                       .value_size = arguments.value_size,
                                       .batch = arguments.batch,
                                       .repeats = arguments.repeats,
                                       .executor = arguments.executor,
                                       .threads = arguments.threads,
-                                      .peers = arguments.peers}));
+                                      .store = !arguments.no_store,
+                                      .peers = arguments.peers,
+                                      .queries = arguments.queries}));
   ShowProgress("");
   if (!arguments.json.empty()) WriteJson(report, arguments.json);
   if (arguments.json != "-") {
-    Print(report);
-    PrintWritesBesideIndex(report.at("writes"));
+    if (!arguments.no_store) {
+      Print(report);
+      PrintWritesBesideIndex(report.at("writes"));
+    }
     PrintSearchContest(report);
   }
 }
@@ -313,6 +326,13 @@ void AddSearchCommand(CLI::App& program) {
       ->add_option("--peers", arguments->peers,
                    "Measured beside the store, or none; by default those that search by attributes")
       ->delimiter(',');
+  command->add_flag("--no-store", arguments->no_store, "Peers alone");
+  command
+      ->add_option("--queries", arguments->queries,
+                   "Searches of one match each, at once, of store and peers")
+      ->delimiter(',')
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 26))
+      ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
       ->check(CLI::Range(12u, kMaxValueBytes))
       ->capture_default_str();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -109,7 +110,7 @@ class SearchContestant {
   }
 
   void Search(json* rows) {
-    const auto measure = [&](const char* what, const std::vector<std::uint32_t>& wanted,
+    const auto measure = [&](const std::string& what, const std::vector<std::uint32_t>& wanted,
                              std::uint32_t attribute, std::uint64_t matches) {
       ShowProgress(fmt::format("search, {}: {}", name_, what));
       std::vector<double> seconds;
@@ -127,11 +128,12 @@ class SearchContestant {
                        {"queries_per_s", queries / median},
                        {"matches_per_s", queries * static_cast<double>(matches) / median}});
     };
-    for (const std::uint64_t count : {std::uint64_t{1} << 12, std::uint64_t{1} << 20}) {
+    for (const std::uint64_t count : options_.queries) {
       std::vector<std::uint32_t> wanted(count);
       for (std::uint32_t& number : wanted) number = NumberOfSomeItem();
-      measure(count == std::uint64_t{1} << 12 ? "2^12 queries" : "2^20 queries", wanted, kNumber,
-              1);
+      measure(std::has_single_bit(count) ? fmt::format("2^{} queries", std::countr_zero(count))
+                                         : fmt::format("{} queries", count),
+              wanted, kNumber, 1);
     }
     for (std::size_t g = 0; g < groups_.sizes.size(); ++g) {
       measure("1 query", {static_cast<std::uint32_t>(g)}, kGroup, groups_.sizes[g]);
@@ -303,7 +305,8 @@ std::vector<std::string> SearchingPeers(ExecutorKind executor, std::uint32_t val
 json MeasureSearchContest(const SearchContestOptions& options) {
   json searches = json::array();
   json mixes = json::array();
-  std::vector<std::string> names{kStoreName, kScanningName};
+  std::vector<std::string> names;
+  if (options.store) names = {kStoreName, kScanningName};
   names.insert(names.end(), options.peers.begin(), options.peers.end());
   for (const std::string& name : names) {
     try {

@@ -25,7 +25,11 @@ struct SearchContestOptions {
   unsigned repeats = 3;
   ExecutorKind executor = ExecutorKind::kAuto;
   unsigned threads = 0;
+  bool store = true;  ///< it is measured, too
   std::vector<std::string> peers;
+  /// How many queries of one match each there are at once. A peer that has an index of what was
+  /// asked for is told by the first of them, which are not measured.
+  std::vector<std::uint64_t> queries{std::uint64_t{1} << 20, std::uint64_t{1} << 12};
 };
 
 /// The peers that an executor has, not auto, and that search by attributes of such values.
@@ -34,7 +38,7 @@ std::vector<std::string> SearchingPeers(ExecutorKind executor, std::uint32_t val
 /// The store, with an index of both attributes and without one, and peers, on the same queries,
 /// arrays and operations. Items have two attributes of 4 bytes: a number, which no other item has,
 /// and a group of 1, 10, 100, ... items. What is searched for is one attribute's number, as a hash
-/// finds it: 2^12 and 2^20 items at once, and one group. Then come the mixes: of a round,
+/// finds it: `queries` items at once, and one group. Then come the mixes: of a round,
 /// operations that change items are one batch, or one of each kind where a contestant can't mix
 /// them; the searches are one call behind them, for items that are there. All counts and keys are
 /// checked.

@@ -10,4 +10,8 @@ expect_rows(contest_mixes 6 contestant batches_a_round inserts erases searches u
 expect_rows(writes 8 kind batch indexed ops_per_s with_search_ops_per_s)
 expect_keys(benchmark machine store batch index_build_seconds index_bytes)
 
+run_bench(search --executor cpu --records 20000 --batch 500 --repeats 1 --queries 64)
+expect_rows(contest_searches 12 contestant what queries matches_each seconds queries_per_s matches_per_s)
+
 refuse_bench("--peers: ghsh is none that searches by attributes on executor cpu" search --executor cpu --peers ghsh)
+refuse_bench("nobody is left" search --executor cpu --no-store)

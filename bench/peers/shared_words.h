@@ -67,6 +67,13 @@ GPM_HD inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired)
   return __atomic_exchange_n(word, desired, __ATOMIC_SEQ_CST);
 #endif
 }
+GPM_HD inline std::uint32_t Exchange(std::uint32_t* word, std::uint32_t desired) {
+#ifdef __CUDA_ARCH__
+  return atomicExch(word, desired);
+#else
+  return __atomic_exchange_n(word, desired, __ATOMIC_SEQ_CST);
+#endif
+}
 
 GPM_HD inline bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
 #ifdef __CUDA_ARCH__
