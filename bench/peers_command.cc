@@ -185,6 +185,24 @@ void AddPeersCommand(CLI::App& program) {
       ->delimiter(',')
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
+  command
+      ->add_option_function<double>(
+          "--cached",
+          [options](double fraction) {
+            CacheOptions& cache = options->open.cache;
+            cache.directory = true;
+            cache.refresh_interval = 0;
+            cache.fraction = fraction;
+          },
+          "Share of the buckets of which the store caches values, as in `paper`; by default what a "
+          "store does")
+      ->check(CLI::Range(0.001, 1.0));
+  command->add_option("--dealt-up-to", options->open.access.dealt_up_to,
+                      "Bytes of the store's pool up to which a GPU deals accesses out, else puts "
+                      "them in order; 0: as it does by default");
+  command->add_flag("--ordering,!--no-ordering", options->open.access.by_address,
+                    "The store deals accesses out, or puts them in order; else they are made as "
+                    "they come");
   command->add_option("--theta", options->theta, "Skew of c, a, b, d and f")
       ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
       ->capture_default_str();

@@ -11,6 +11,8 @@ expect_rows(wins 12 workload batch fill winner mops gpmstore_mops)
 expect_keys(benchmark machine store executor records operations key_size value_size theta seed threads repeats)
 run_bench(peers ${small} --peers none --key-size 4 --value-size 4 --workloads c,a)
 expect_rows(rows 6 contestant workload batch fill operations mops mops_runs latency_us_p50 latency_us_p99)
+run_bench(peers ${small} --peers none --cached 0.2 --no-ordering --dealt-up-to 1 --workloads c)
+expect_rows(rows 4 contestant workload batch fill operations mops mops_runs latency_us_p50 latency_us_p99)
 run_bench(peers ${small} --no-store --peers libcuckoo --workloads find)
 expect_rows(rows 4 contestant workload batch fill operations mops mops_runs latency_us_p50 latency_us_p99)
 
