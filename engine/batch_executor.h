@@ -13,6 +13,7 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/options.h"
 #include "gpmstore/store.h"
+#include "recovery/slot_scan.h"
 #include "table/displacing.h"
 
 namespace gpm {
@@ -53,7 +54,8 @@ class BatchTask {
  public:
   virtual ~BatchTask() = default;
   /// Gives back the slots, drains the buckets and starts the batch, which may take the cells
-  /// granted. Called once.
+  /// granted. Called once. REQUIRES: where the grant is filled, BatchExecutor::FillCells did so,
+  /// and the batch has kFewestFilled operations at least.
   /// @param drain none where no level is being drained beside batches
   /// @throws Error(kGpu), std::bad_alloc
   virtual void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
@@ -80,7 +82,7 @@ class BatchTask {
   virtual SlotsMade MakeSlots(std::uint64_t /*most*/, std::uint64_t /*room*/) { return {}; }
   /// Runs what was left, to the end, while no other batch runs.
   /// @param final_attempt what still finds no room gets Result::kNoSpace
-  /// @param grant cells that it may take; what was left of the former grant is queued again
+  /// @param grant cells that it may take, not filled; what was left of the former is queued again
   /// @throws as Start; the batch is then not resumed again
   virtual Progress Resume(bool final_attempt, const CellGrant& grant) = 0;
 };
@@ -96,6 +98,14 @@ struct HostResults : ResultArray {
   std::vector<Result> array;
 };
 
+/// Values on their way to cells. Waits for that when it is destroyed.
+class CellFilling {
+ public:
+  virtual ~CellFilling() = default;
+  /// Returns when all are there. @throws Error(kGpu)
+  virtual void Await() = 0;
+};
+
 /// Runs batches on a table.
 ///
 /// Thread safety: SortCells by one thread at a time; everything else by any thread, while batches
@@ -107,6 +117,17 @@ class BatchExecutor {
   virtual ExecutorKind kind() const = 0;
   virtual unsigned threads() const = 0;
   virtual int device() const { return -1; }  ///< the CUDA device; -1 of executor cpu
+
+  /// Whether batches of inserts take filled grants, and of how many operations at least.
+  virtual bool TakesFilledCells() const { return false; }
+  static constexpr std::uint64_t kFewestFilled = std::uint64_t{1} << 15;
+  /// Begins to copy rows of values to cells, in order, beside batches that run: without their
+  /// threads. REQUIRES: the cells, as many, were granted, and nobody takes them
+  /// @return null where batches are to write their values themselves @throws Error(kGpu)
+  virtual std::unique_ptr<CellFilling> FillCells(std::span<const std::byte> /*values*/,
+                                                 CellRange /*cells*/) {
+    return nullptr;
+  }
 
   /// Makes a batch ready to start.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu

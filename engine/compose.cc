@@ -22,6 +22,8 @@ constexpr std::uint64_t kMostSlots = 8;
 constexpr std::uint64_t kBatch = std::uint64_t{1} << 22;
 /// One more is begun while one runs.
 constexpr std::size_t kAtOnce = 2;
+/// So many inserts pay to copy their values beside the kernels.
+constexpr std::uint64_t kFewestCopied = std::uint64_t{1} << 17;
 
 Batch Part(const Batch& all, std::uint64_t first, std::uint64_t count) {
   const std::uint64_t n = all.results.size();
@@ -79,7 +81,8 @@ bool StoreImpl::ComposeLevels(const LevelSizes& sizes, std::uint64_t inserts,
   const Clock::time_point start = Clock::now();
   if (!resizer_.BeginComposing(sizes)) return false;
   try {
-    run();
+    // (A refresh would read the values of items that may not have come yet.)
+    cache_.WithoutRefresh(*executor_, run);
     resizer_.EndComposing();
   } catch (...) {
     health_.AllOrUnusable("a bulk load was given up", [&]() GPM_REQUIRES(store_state) {
@@ -165,8 +168,21 @@ void StoreImpl::EndComposed(InFlight& in_flight) {
   if (progress.copy_failure) std::rethrow_exception(progress.copy_failure);
 }
 
+std::unique_ptr<CellFilling> StoreImpl::FillCells(const Batch& inserts, CellGrant* grant) {
+  const std::uint64_t n = inserts.results.size();
+  if (n < kFewestCopied || !executor_->TakesFilledCells()) return nullptr;
+  *grant = space_.GrantToFill(n);
+  if (!grant->filled()) return nullptr;
+  auto filling = executor_->FillCells(inserts.values, {grant->filled_from, grant->filled_from + n});
+  if (filling == nullptr) space_.epochs().TakeBack(*grant, n);
+  return filling;
+}
+
 std::vector<std::unique_ptr<InFlight>> StoreImpl::RunComposing(const Batch& inserts,
                                                                bool* results_on_host) {
+  const std::uint64_t n = inserts.results.size();
+  CellGrant filled;
+  const std::unique_ptr<CellFilling> filling = FillCells(inserts, &filled);
   std::vector<std::unique_ptr<InFlight>> left;
   std::deque<std::unique_ptr<InFlight>> running;
   const auto end_first = [&]() GPM_REQUIRES(store_state) {
@@ -175,8 +191,13 @@ std::vector<std::unique_ptr<InFlight>> StoreImpl::RunComposing(const Batch& inse
     EndComposed(*first);
     if (first->progress.shortages() > 0) left.push_back(std::move(first));
   };
-  for (std::uint64_t at = 0; at < inserts.results.size(); at += kBatch) {
-    const Batch part = Part(inserts, at, std::min(kBatch, inserts.results.size() - at));
+  // (Of equal parts none is small.)
+  const std::uint64_t parts = (n + kBatch - 1) / kBatch;
+  const std::uint64_t most = (n + parts - 1) / parts;
+  // (Beside the filling, which takes longer, one at a time is as good, and takes less memory.)
+  const std::size_t at_once = filling != nullptr ? 1 : kAtOnce;
+  for (std::uint64_t at = 0; at < n; at += most) {
+    const Batch part = Part(inserts, at, std::min(most, n - at));
     auto in_flight = std::make_unique<InFlight>(DemandOf(part));
     try {
       in_flight->task = executor_->Prepare(part, nullptr);
@@ -186,12 +207,19 @@ std::vector<std::unique_ptr<InFlight>> StoreImpl::RunComposing(const Batch& inse
       in_flight->task = executor_->Prepare(part, nullptr);
     }
     *results_on_host = in_flight->task->ResultsOnHost();
-    in_flight->grant = space_.Grant(in_flight->demand.most.cells);
+    const std::uint64_t cells = in_flight->demand.most.cells;
+    if (filling == nullptr) {
+      in_flight->grant = space_.Grant(cells);
+    } else {
+      in_flight->grant.count = cells;
+      in_flight->grant.filled_from = filled.filled_from + static_cast<std::uint32_t>(at);
+    }
     in_flight->task->Start({}, in_flight->grant, {});
     running.push_back(std::move(in_flight));
-    if (running.size() == kAtOnce) end_first();
+    if (running.size() == at_once) end_first();
   }
   while (!running.empty()) end_first();
+  if (filling != nullptr) filling->Await();
   space_.epochs().Quiesced(executor_->Positions());
   return left;
 }

@@ -135,7 +135,7 @@ class TableMaintenance {
   virtual std::vector<std::uint32_t> UsedCells() = 0;
   /// Frees the cells of the ranges that the last scan did not find in use.
   virtual void FreeUnused(const std::vector<CellRange>& ranges) = 0;
-  /// Frees all cells of a range just added.
+  /// Queues all cells of a range, in order; none of them is in use, or queued.
   virtual void FreeAll(CellRange range) = 0;
   /// Whether batches can run while a level is being drained: they bring the items of their keys up
   /// first (table/draining.h), and drain the buckets that they are given.

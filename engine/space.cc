@@ -127,6 +127,22 @@ CellGrant Space::Grant(std::uint64_t cells) {
   return epochs_.GrantCells(cells);
 }
 
+CellGrant Space::GrantToFill(std::uint64_t cells) {
+  if (epochs_.holds_cells() || unqueued_ || epochs_.available_cells() != cells_) return {};
+  std::vector<CellRange> ranges = CellRanges();
+  const auto run = std::find_if(ranges.begin(), ranges.end(), [&](const CellRange& range) {
+    return range.last - range.first >= cells;
+  });
+  if (run == ranges.end()) return {};
+  std::iter_swap(run, ranges.begin());
+  epochs_.DiscardCells(executor_.Positions());
+  for (const CellRange& range : ranges) executor_.FreeAll(range);
+  epochs_.Quiesced(executor_.Positions());
+  CellGrant grant = epochs_.GrantCells(cells);
+  grant.filled_from = static_cast<std::uint32_t>(ranges.front().first);
+  return grant;
+}
+
 void Space::Recount() {
   const ScanCounters found = executor_.ScanSlots(ScanMode::kTrust, CellRanges());
   executor_.GrowQueues(cells_, kMinSlotQueue, epochs_.head());

@@ -110,6 +110,10 @@ class Space {
   void Open() GPM_REQUIRES(store_state);
   /// Grants cells to a batch that the store runs itself.
   CellGrant Grant(std::uint64_t cells) GPM_REQUIRES(store_state);
+  /// Grants cells for values that others write (CellGrant::filled_from): such as lie side by side,
+  /// which needs all cells to be free, and queues them anew. When it throws, the queue has to be
+  /// made anew (Recount). @return none for want of such
+  CellGrant GrantToFill(std::uint64_t cells) GPM_REQUIRES(store_state);
   /// Finds out anew which items and cells there are. REQUIRES: everything was reclaimed.
   void Recount() GPM_REQUIRES(store_state);
   /// Queues the cells that the last scan did not find in use. @param items that it found

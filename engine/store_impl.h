@@ -245,6 +245,9 @@ class StoreImpl {
   /// @param results_on_host set to whether a host can read the results
   std::vector<std::unique_ptr<InFlight>> RunComposing(const Batch& inserts, bool* results_on_host)
       GPM_REQUIRES(store_state);
+  /// Begins to fill cells with the values of inserts, where that pays. @param grant set to those
+  std::unique_ptr<CellFilling> FillCells(const Batch& inserts, CellGrant* grant)
+      GPM_REQUIRES(store_state);
   /// Waits for a part's end, and takes back what it left.
   void EndComposed(InFlight& in_flight) GPM_REQUIRES(store_state);
   void RunParts(const NextPart& next) GPM_REQUIRES(store_state);

@@ -256,6 +256,12 @@ void Mapping::FillStep(std::uint64_t file_end, const MappedStep& step,
   }
 }
 
+std::uint64_t Mapping::EndOfStep(std::uint64_t offset) const {
+  return std::upper_bound(steps_.begin(), steps_.end(), offset,
+                          [](std::uint64_t at, const MappedStep& step) { return at < step.end(); })
+      ->end();
+}
+
 void Mapping::RegisterStep(const MappedStep& step) const {
   if (gpu_registered_ && step.bytes > 0) RegisterHostMemory(base_ + step.offset, step.bytes);
 }

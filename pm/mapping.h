@@ -88,6 +88,8 @@ class Mapping {
     return ahead_ == nullptr ? mapped_bytes_ : ahead_->ReadyEnd(mapped_bytes_);
   }
   const GrowthTimes& growth_times() const { return growth_times_; }
+  /// Where the range ends that was mapped, and registered with a GPU, with this byte, which is.
+  std::uint64_t EndOfStep(std::uint64_t offset) const;
   /// How large the file can become, as far as the file system and the limits of this process (not
   /// max_bytes) have room now; the largest number where that is not known.
   std::uint64_t PossibleFileBytes() const;

@@ -20,6 +20,12 @@ struct CellGrant {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
   std::uint64_t kept = 0;  ///< of those, the last ones: only for updates, which give one back
+  /// Not 0: the cells are those from this number on, for a batch of inserts alone. That of
+  /// operation i has its value already, or will have it before anything names it durably; it is for
+  /// no other. Which of the cells were used the results say.
+  std::uint32_t filled_from = 0;
+
+  GPM_HD bool filled() const { return filled_from != 0; }
 };
 
 /// Where one thread collects the cells that it retires, to queue them together, since the queue's

@@ -61,7 +61,7 @@ class Operations : public TableProbe<Group, Media> {
     work.hint = hint;
     // An item that was found is most likely still there, so that no lock is needed to add it.
     if (hint.slot.bucket != nullptr && !work.covered) work.lock_first = false;
-    GroupCommit(TeamOfOne(group_), *this, &work, true, NobodyWaits{}, [](bool) {});
+    ApplyAlone(&work);
     return work.outcome;
   }
 
@@ -129,6 +129,11 @@ class Operations : public TableProbe<Group, Media> {
     return work;
   }
 
+  /// Carries out an operation that was started, alone.
+  GPM_HD void ApplyAlone(Work* work) const {
+    GroupCommit(TeamOfOne(group_), *this, work, true, NobodyWaits{}, [](bool) {});
+  }
+
   /// Writes a value to a free cell of the grant before it is known whether it is wanted there.
   GPM_HD void WriteAhead(std::uint32_t cell, const std::byte* value) const {
     std::byte* const target = table_.Cell(cell * table_.cell_bytes);
@@ -137,7 +142,7 @@ class Operations : public TableProbe<Group, Media> {
   }
 
   /// Gives an operation, before it begins, a free cell of the grant that was counted as taken. It
-  /// queues the cell again if it does not need it.
+  /// queues the cell again if it does not need it, unless the grant is filled.
   /// @param written the value that the cell has already, or null
   GPM_HD void GiveCell(Work* work, std::uint32_t cell, const std::byte* written = nullptr) const {
     work->fresh.source = written;
@@ -566,7 +571,9 @@ class Operations : public TableProbe<Group, Media> {
     }
     if (work->locked) Unlock(work->candidates);
     work->locked = false;
-    if (work->fresh.has_cell && group_.IsLeader()) reclaim_.RetireCell(work->fresh.cell);
+    if (work->fresh.has_cell && !reclaim_.grant.filled() && group_.IsLeader()) {
+      reclaim_.RetireCell(work->fresh.cell);
+    }
     work->fresh.has_cell = false;
   }
 

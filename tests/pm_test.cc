@@ -228,6 +228,9 @@ TEST_P(MappingTest, GrowsByWhatIsAsked) {
   EXPECT_EQ(mapping.mapped_bytes(), 42 * kMiB);
   EXPECT_EQ(mapping.growth_times().growths, 2u);
   EXPECT_EQ(mapping.growth_times().waits, 2u);
+  EXPECT_EQ(mapping.EndOfStep(0), 40 * kMiB);
+  EXPECT_EQ(mapping.EndOfStep(40 * kMiB - 1), 40 * kMiB);
+  EXPECT_EQ(mapping.EndOfStep(40 * kMiB), 42 * kMiB);
 }
 
 TEST_P(MappingTest, StopsAtTheMaximum) {

@@ -305,6 +305,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
     return;
   }
   if (again) ClearReads();
+  const bool filled = context_.reclaim.grant.filled();
   const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
     Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
            stream, context_, device_, reads, reporter);
@@ -325,7 +326,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
       answer(Reads{}, stream_, kernel_reporter_);
     }
   } else {
-    if (!again) BringValues(stream_);
+    if (!again && !filled) BringValues(stream_);
     const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
     const std::uint32_t span =
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
@@ -333,6 +334,10 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
            context_, device_, reads_, span, final_attempt);
     ReadPlanned(reads_, false);
     answer(Reads{}, stream_, kernel_reporter_);
+  }
+  if (filled) {
+    Launch("QueueCellsLeft", QueueCellsLeft, kGridStrideBlocks, kBlockThreads, stream_, context_,
+           device_);
   }
   Finish();
 }
@@ -468,10 +473,12 @@ void CudaBatchTask::ClearReads() {
 /// out the runs that write.
 void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
+  const bool filled = context_.reclaim.grant.filled();
+  const SmQueues<std::uint32_t> cells = filled ? SmQueues<std::uint32_t>{} : cells_;
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
     const std::uint32_t positions = reads.last - reads.first;
     Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(positions, kBlockThreads), kBlockThreads,
-           stream, context_, device_, reads, pending_, cells_);
+           stream, context_, device_, reads, pending_, cells);
   };
   Reads reads = reads_;
   if (second_queues_.enabled()) {  // read for the first slice while the second one is looked up
@@ -488,9 +495,9 @@ void CudaBatchTask::SearchAndApply() {
     search(reads, stream_);
   }
   ForkAndRead(reads, false);
-  BringValues(w.side);
+  if (!filled) BringValues(w.side);
   Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kBusyBlocks,
-         kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells_);
+         kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells);
   Join();
 }
 

@@ -179,7 +179,8 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
   if (reads_.order.enabled()) {
     reads_.order.bin_shift = AddressOrder::ShiftFor(executor_->mapped_bytes() / reads_.cell_bytes);
   }
-  kernel_reporter_ = KernelsMayReport() ? reporter_ : Reporter{};
+  // (The kernel that queues what is left of a filled grant comes last.)
+  kernel_reporter_ = KernelsMayReport() && !grant.filled() ? reporter_ : Reporter{};
   if (!executor_->needs_flush() || strategy_.finds()) return;
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
@@ -287,7 +288,9 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   const auto carry_out = [&](bool final, const CellGrant& cells) {
     try {
       const DriverTurns::Launching turn;
+      const bool was_filled = context_.reclaim.grant.filled();
       MakeContext(cells);  // the table, and its queues, may have grown
+      if (was_filled) BringValues(stream_);
       DrainBeside({});
       CarryOut(true, final);
     } catch (...) {

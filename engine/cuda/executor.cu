@@ -165,7 +165,7 @@ void CudaExecutor::CopyToGpu(void* to, const void* from, std::size_t bytes) {
 }
 
 Reporter CudaExecutor::NextReport(const CellGrant& grant, Workspace* workspace) {
-  workspace->granted = grant.count;
+  workspace->granted = grant.filled() ? 0 : grant.count;  // of a filled one nothing is left
   const std::uint32_t number = ++workspace->reports;
   BatchSums* const sums = workspace->sums.data();
   return Reporter{sums + number % 2, sums + (number + 1) % 2, workspace->report.get(), number};

@@ -176,6 +176,9 @@ class CudaExecutor : public Executor {
   bool CacheRefreshEnded() override;
   void AwaitCacheRefresh() override;
   std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
+  bool TakesFilledCells() const override { return !needs_flush(); }
+  std::unique_ptr<CellFilling> FillCells(std::span<const std::byte> values,
+                                         CellRange cells) override;
   const std::byte* OnHost(const void* array, std::size_t bytes,
                           std::vector<std::byte>* copy) override;
   std::unique_ptr<ResultArray> MakeResults(std::uint64_t count) override;

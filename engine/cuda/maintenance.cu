@@ -174,8 +174,13 @@ void CudaExecutor::FreeUnused(const std::vector<CellRange>& ranges) {
 
 void CudaExecutor::FreeAll(CellRange range) {
   const CurrentDevice current = Activate();
-  Launch("FreeCells", FreeCells, kGridStrideBlocks, kBlockThreads, *stream_, context_, nullptr,
-         range);
+  const std::uint64_t tail = Positions().cells_tail;
+  Launch("QueueRange", QueueRange, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
+         tail, range);
+  const std::uint64_t end = tail + (range.last - range.first);
+  CheckCuda(cudaMemcpyAsync(&counters_.data()->cells_tail, &end, sizeof end, cudaMemcpyHostToDevice,
+                            *stream_),
+            "cudaMemcpyAsync to the device");
   Synchronize();
 }
 

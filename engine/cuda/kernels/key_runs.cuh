@@ -60,7 +60,12 @@ __device__ GPM_NOINLINE void ApplyOneByOne(const TableContext& context, const De
       plan.addends = &addends;
     }
     const Candidates candidates = operations.Locate(key);
-    const Outcome outcome = operations.Apply(candidates, key, plan);
+    auto work = operations.Start(candidates, key, plan, 1);
+    if (const CellGrant& grant = context.reclaim.grant; grant.filled()) {
+      operations.GiveCell(&work, grant.filled_from + i, value);
+    }
+    operations.ApplyAlone(&work);
+    const Outcome& outcome = work.outcome;
     shortage = outcome.shortage;
     items_added += ItemsAdded(plan, outcome);
     if (shortage != Shortage::kNothing && !run.final_attempt) break;

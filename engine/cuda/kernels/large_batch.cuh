@@ -164,6 +164,10 @@ struct KeyRunApplier {
       task.last = batch.order[p];
       task.uses = p - task.effect.first + 1;
       task.reads_old = ReadsOld(batch, task.effect);
+      if (const CellGrant& grant = context.reclaim.grant; grant.filled() && active) {
+        task.written = batch.order[task.effect.if_absent];
+        task.cell = grant.filled_from + task.written;
+      }
     }
     task.active = active;
     ApplyKeyRunTasks(TeamOfTiles<WholeBlock>(), operations, batch, io, task, NobodyReadsApart{});
@@ -232,6 +236,16 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     apply(active ? ends[own] : 0, active);
   }
   counts.AddTo(batch.sums);
+}
+
+/// Queues the cells of a filled grant whose values nobody inserted.
+__global__ void QueueCellsLeft(const __grid_constant__ TableContext context,
+                               const __grid_constant__ DeviceBatch batch) {
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < batch.count;
+       i += gridDim.x * blockDim.x) {
+    if (batch.results[i] == Result::kOk) continue;
+    context.reclaim.RetireCell(context.reclaim.grant.filled_from + i);
+  }
 }
 
 }  // namespace gpm

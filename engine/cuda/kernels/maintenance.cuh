@@ -241,6 +241,16 @@ __global__ void FreeCells(const __grid_constant__ TableContext context, const st
   }
 }
 
+/// Queues the cells of a range from a position on, in order.
+__global__ void QueueRange(const __grid_constant__ Reclaim reclaim, std::uint64_t position,
+                           CellRange range) {
+  for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x;
+       i < range.last - range.first; i += std::uint64_t{gridDim.x} * blockDim.x) {
+    reclaim.cell_ring[(position + i) & reclaim.cell_mask] =
+        static_cast<std::uint32_t>(range.first + i);
+  }
+}
+
 /// Copies ring positions [from, to) into another ring.
 template <class T>
 __global__ void MoveRing(T* other, std::uint64_t other_mask, const T* ring, std::uint64_t mask,
