@@ -210,9 +210,10 @@ struct SmQueueConsumer {
   }
 };
 
-/// The same for few items, whose number is known. A block that has done its own queue does not look
-/// for queues that no block has begun with: the last block takes those. In shared memory. All
-/// threads of the team, of all blocks of a kernel, call all functions.
+/// The same for few items, whose number is known. A block that has done its own queue, and the
+/// surplus with the others (of items side by side that is most of them), does not look for queues
+/// that no block has begun with: the last block takes those. In shared memory. All threads of the
+/// team, of all blocks of a kernel, call all functions.
 template <class Item, class Team = WholeBlock>
 struct FewItemsConsumer {
   using Lists = SmQueues<Item>;
@@ -247,6 +248,9 @@ struct FewItemsConsumer {
     std::uint32_t taken = 0;
     Team::Sync();
     if (!is_end && at.Take(lists, at.own, kGroups)) taken = min(kGroups, at.End() - at.first);
+    if (taken == 0 && !is_last && at.surplus != 0 && at.Take(lists, lists.queues, kGroups)) {
+      taken = min(kGroups, at.End() - at.first);
+    }
     if (taken == 0 && !is_last) Arrive(lists);
     if (taken == 0 && is_last && items != 0) taken = at.TakeSome(lists, kGroups);
     if (Team::Rank() == 0) {
