@@ -11,8 +11,11 @@ namespace gpm {
 /// The memory of a directory, a cache and its refreshes, in an executor.
 ///
 /// @tparam Array<T> owns elements there: Reserve(count), data()
-template <template <class> class Array>
+/// @tparam Values the same of bytes; or it stays (kStays): Reserve(count, whole) takes addresses
+template <template <class> class Array, class Values = Array<std::byte>>
 struct CacheMemory {
+  static constexpr bool kValuesStay = requires { Values::kStays; };
+
   CacheMemory() = default;
   /// @param memory what arrays are made of, or where they count it
   template <class Memory>
@@ -39,7 +42,7 @@ struct CacheMemory {
   Array<std::uint64_t> references, keys;
   // The cache and its refreshes.
   Array<std::uint32_t> frame_of, bucket_of, scores, tags, histogram, free, pending, fills;
-  Array<std::byte> values;
+  Values values;
   Array<CacheRefreshState> state;
   CacheShape shape;
   CachePolicy policy = CachePolicy::kOff;
@@ -70,7 +73,11 @@ struct CacheMemory {
     free.Reserve(shape.frames);
     pending.Reserve(shape.frames);
     tags.Reserve(std::uint64_t{shape.frames} * shape.slots);
-    values.Reserve(std::uint64_t{shape.frames} * shape.slots * shape.value_stride);
+    if constexpr (kValuesStay) {
+      values.Reserve(shape.values_bytes(), shape.limited);
+    } else {
+      values.Reserve(shape.values_bytes());
+    }
   }
   /// Makes room for the fingerprints of the level that is being drained, so many buckets.
   void ReserveDrained(std::uint64_t buckets) { drained.Reserve(buckets * shape.stride); }
@@ -126,10 +133,13 @@ struct CacheMemory {
       std::swap(tags, before->tags);
       std::swap(values, before->values);
     } else {
+      if constexpr (kValuesStay) std::swap(values, before->values);
       ReserveCache(before->policy);
       copy(bucket_of.data(), before->bucket_of.data(), frames);
       copy(tags.data(), before->tags.data(), frames * shape.slots);
-      copy(values.data(), before->values.data(), frames * shape.slots * shape.value_stride);
+      if constexpr (!kValuesStay) {
+        copy(values.data(), before->values.data(), before->shape.values_bytes());
+      }
       fill(bucket_of.data() + frames, 0xFF, shape.frames - frames);
       fill(tags.data() + frames * shape.slots, 0xFF, (shape.frames - frames) * shape.slots);
     }

@@ -157,6 +157,7 @@ struct CacheShape {
   std::uint32_t key_words = 0;     ///< of a key in the directory; 0: keys are not there
   std::uint32_t frames = 0;        ///< 0: no cache
   std::uint32_t value_stride = 0;  ///< 0 where values are inline
+  bool limited = false;            ///< it takes no byte more than it says
   CacheFillShape fill;
 
   // Of their memory, in all of their arrays.
@@ -172,6 +173,7 @@ struct CacheShape {
     return std::uint64_t{slots} * (value_stride + sizeof(std::uint32_t)) +
            3 * sizeof(std::uint32_t);
   }
+  std::uint64_t values_bytes() const { return std::uint64_t{frames} * slots * value_stride; }
   /// Slots that a refresh fills at once.
   std::uint64_t slots_at_once() const {
     return std::uint64_t{std::min(frames, fill.frames_at_once)} * slots;

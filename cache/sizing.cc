@@ -21,9 +21,10 @@ CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults
   shape.slots = table.slots;
   shape.stride = std::max(table.slots, DirectoryView::kPrintsInWord);
   shape.key_words = table.key_words;
+  shape.limited = options.bytes != 0;
   shape.value_stride =
       table.inline_values() ? 0 : static_cast<std::uint32_t>(RoundUp(table.value_size, 16));
-  if (options.bytes != 0 && shape.directory_bytes() > options.bytes) {
+  if (shape.limited && shape.directory_bytes() > options.bytes) {
     shape.key_words = 0;  // 8-byte keys are state words, which a directory without them can't tell
     if (table.key_words == 1 || shape.directory_bytes() > options.bytes) return {};
   }
@@ -35,7 +36,7 @@ CacheShape ShapeCache(const CacheOptions& options, const CacheDefaults& defaults
     shape.frames =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(shape.frames, shape.FramesIn(left)));
   };
-  if (options.bytes != 0) {
+  if (shape.limited) {
     limit(options.bytes, shape.directory_bytes() + shape.fixed_bytes());
   } else if (!options.fraction) {
     limit(defaults.cache_bytes, shape.fixed_bytes());

@@ -168,6 +168,7 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations, const F
   totals_.hits = std::max(totals_.hits, totals.hits);
   const double now = Now();
   const CacheNeed need = on_ ? schedule_.Advance(operations, totals_, now) : CacheNeed::kNothing;
+  const bool ready = !on_ || refreshing_ || executor.BackCache(operations == 0);
   {
     const MutexLock lock(mutex_);
     if (refreshing_ && executor.CacheRefreshEnded()) {
@@ -179,7 +180,7 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations, const F
       ++requested_;
     }
     if (refreshing_) return;
-    if (begun_ != requested_) {
+    if (begun_ != requested_ && ready) {
       begun_ = requested_;
       if (!on_) {
         ended_ = begun_;

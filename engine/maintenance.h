@@ -203,6 +203,9 @@ class TableMaintenance {
   virtual void BeginDraining() {}
 
   // A refresh of the cache (cache/refresh.h), while batches run. One thread at a time.
+  /// Whether its frames have the memory that there is for them, so that a refresh may begin.
+  /// @param wait until they have
+  virtual bool BackCache(bool /*wait*/) { return true; }
   /// Begins it. @param uses counted since the refresh before @throws Error(kGpu)
   virtual void RefreshCache(std::uint64_t uses) = 0;
   /// Makes uses count less that were counted so far. REQUIRES: no refresh is under way.

@@ -52,6 +52,10 @@ GPM_WRAP(cudaGetDevice, (int* device), (device))
 GPM_WRAP(cudaSetDevice, (int device), (device))
 GPM_WRAP(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr attribute, int device),
          (value, attribute, device))
+GPM_WRAP(cudaGetDriverEntryPointByVersion,
+         (const char* name, void** function, unsigned version, unsigned long long flags,
+          cudaDriverEntryPointQueryResult* found),
+         (name, function, version, flags, found))
 GPM_WRAP(cudaFuncGetAttributes, (cudaFuncAttributes * attributes, const void* function),
          (attributes, function))
 GPM_WRAP(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,

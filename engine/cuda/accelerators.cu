@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <system_error>
 
 #include "engine/cuda/executor.h"
 #include "engine/cuda/kernels/accelerators.cuh"
 #include "engine/cuda/load_kernels.h"
+#include "pm/driver_turns.h"
 
 /// What of the cuda executor keeps the directory and the cache.
 namespace gpm {
@@ -14,6 +16,11 @@ constexpr unsigned kFillBlocks = 32;
 /// Frames that are filled in one go: first the hottest, as a rule, then many.
 constexpr std::uint32_t kFilledFirst = 1u << 16;
 constexpr std::uint32_t kFilledAtOnce = 1u << 19;
+/// Memory for values that is taken at a time, while nobody launches, bytes: some 0.15 ms. Many
+/// small pieces cost finds more, as each makes the GPU forget translations, presumably.
+constexpr std::uint64_t kBackedAtOnce = std::uint64_t{128} << 20;
+/// So much of the device's memory, 1 / this, is left to batches and others.
+constexpr std::uint64_t kShareLeftFree = 16;
 /// Bins by which those are ordered, and what is counted beside (Reads::flags).
 constexpr std::uint32_t kFillBins = AddressOrder::kBins + Reads::kFlags;
 
@@ -43,10 +50,12 @@ void CudaExecutor::PrepareAccelerators() {
 void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
                                    std::uint32_t used) {
   const CurrentDevice current = Activate();
+  StopBacking(true);
   AwaitCacheRefresh();
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
-  cache_memory_ = CacheMemory<DeviceArray>(&memory_);
+  cache_memory_ = CudaCacheMemory(&memory_);
+  backs_more_ = false;
   fill_plans_ = DeviceArray<std::uint64_t>(&memory_);
   cache_memory_.Reserve(shape, policy);
   if (shape.buckets == 0) return;
@@ -63,6 +72,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   context_ = context;
   has_directory_ = true;
   has_cache_ = shape.frames != 0;
+  BeginBacking();
 }
 
 /// Makes the cache's memory one of a cache without values.
@@ -82,6 +92,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
                                 CachePolicy policy) {
   if (!has_directory_ || !cache_memory_.Precedes(shape)) return false;
   const CurrentDevice current = Activate();
+  StopBacking(true);
   // (Also what was launched of a refresh that could not be begun.)
   CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
   const auto drained = static_cast<std::uint32_t>(table.Buckets(table.levels));
@@ -93,7 +104,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
   bool keeps = cache_memory_.HasFramesFor(shape);
   const std::uint32_t frames = cache_memory_.shape.frames;
   try {
-    CacheMemory<DeviceArray> next(&memory_);
+    CudaCacheMemory next(&memory_);
     next.ReserveDirectory(shape);
     next.ReserveDrained(drained);
     next.TakeOver(cache_memory_, drained, copy, fill);
@@ -105,7 +116,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
     Synchronize();
     SetTable(table, false);
     cache_memory_ = std::move(next);
-    next = CacheMemory<DeviceArray>(&memory_);  // gives back what the former one has left
+    next = CudaCacheMemory(&memory_);  // gives back what the former one has left
     if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
     if (keeps) {
       Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,
@@ -122,6 +133,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
   context_.accelerators.directory.drained = cache_memory_.drained.data();
   has_directory_ = true;
   has_cache_ = shape.frames != 0;
+  BeginBacking();
   return true;
 }
 
@@ -147,7 +159,8 @@ std::uint64_t CudaExecutor::CacheBudget() const {
   std::size_t free_bytes = 0;
   std::size_t all_bytes = 0;
   CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
-  free_bytes += cache_memory_.shape.cache_bytes();  // of the one that is replaced
+  const CacheShape& shape = cache_memory_.shape;  // of the one that is replaced
+  free_bytes += shape.cache_bytes() - shape.values_bytes() + cache_memory_.values.backed();
   return std::min(all_bytes / 10, free_bytes / 2);
 }
 
@@ -156,8 +169,60 @@ CacheFillShape CudaExecutor::CacheFill() const {
           .bytes_per_slot = sizeof(ReadPlan) + sizeof(std::uint64_t)};
 }
 
+/// Backs what the cache lacks, beside all else.
+void CudaExecutor::BeginBacking() {
+  backs_more_ = cache_memory_.values.backed() < cache_memory_.shape.values_bytes();
+  if (!backs_more_) return;
+  stops_backing_ = ended_backing_ = false;
+  try {
+    backer_ = std::thread([this] { BackAll(); });
+  } catch (const std::system_error&) {
+    BackAll();
+  }
+}
+
+bool CudaExecutor::BackCache(bool wait) {
+  if (!backs_more_) return true;
+  if (!wait && !ended_backing_) return false;
+  StopBacking(false);
+  backs_more_ = false;
+  return true;
+}
+
+/// Where there is not enough, fewer frames are used.
+void CudaExecutor::BackAll() {
+  BackedMemory& values = cache_memory_.values;
+  try {
+    const CurrentDevice current = Activate();
+    std::size_t free_bytes = 0;
+    std::size_t all_bytes = 0;
+    CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+    const std::uint64_t room = free_bytes - std::min(free_bytes, all_bytes / kShareLeftFree);
+    const std::uint64_t most = std::min(cache_memory_.shape.values_bytes(), values.backed() + room);
+    while (!stops_backing_ && values.backed() < most) {
+      const DriverTurns::Registering turn;
+      values.Back(std::min(most, values.backed() + kBackedAtOnce));
+    }
+  } catch (const Error&) {
+  }
+  ended_backing_ = true;
+}
+
+/// Before what it works on changes. @param early not all needs to be there
+void CudaExecutor::StopBacking(bool early) {
+  if (!backer_.joinable()) return;
+  const DriverTurns::Break pause;
+  if (early) stops_backing_ = true;
+  backer_.join();
+}
+
+/// Of the frames that have memory. (Batches know the others' addresses, and find no bucket there.)
 CacheRefresh CudaExecutor::NextRefresh(std::uint64_t uses) {
   CacheView view = context_.accelerators.cache;
+  const std::uint64_t of_frame = std::uint64_t{cache_memory_.shape.slots} * view.value_stride;
+  view.size = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(view.size, cache_memory_.values.backed() / of_frame));
+  view.holds_all = view.size >= cache_memory_.shape.buckets;
   view.clock = clock_;
   return cache_memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++refreshes_, uses, view.size));
 }

@@ -26,6 +26,9 @@ class DeviceMemory {
   cudaError_t Allocate(void** memory, std::uint64_t bytes) noexcept;
   /// Waits for all that the device does, as cudaFree.
   void Free(void* memory, std::uint64_t bytes) noexcept;
+  /// Counts what was taken, or given back, in another way.
+  void Count(std::int64_t bytes) noexcept { bytes_ += static_cast<std::uint64_t>(bytes); }
+  int device() const { return device_; }
   /// Gives back what is kept.
   void GiveBack() noexcept;
   std::uint64_t bytes() const { return bytes_; }  ///< of arrays

@@ -104,6 +104,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
 }
 
 CudaExecutor::~CudaExecutor() {
+  StopBacking(true);
   int before = device_;
   cudaGetDevice(&before);
   cudaSetDevice(device_);

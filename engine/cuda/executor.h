@@ -8,9 +8,11 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "cache/memory.h"
+#include "engine/cuda/backed_memory.h"
 #include "engine/cuda/graphs.h"
 #include "engine/cuda/io/host_copier.h"
 #include "engine/cuda/io/report.cuh"
@@ -170,6 +172,7 @@ class CudaExecutor : public Executor {
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
+  bool BackCache(bool wait) override;
   void RefreshCache(std::uint64_t uses) override;
   void AgeCache(std::uint64_t uses) override;
   double CacheRefreshSeconds() override;
@@ -246,6 +249,9 @@ class CudaExecutor : public Executor {
   void PrepareAccelerators();
   CacheRefresh NextRefresh(std::uint64_t uses);
   void ClearCache();
+  void BackAll();
+  void BeginBacking();
+  void StopBacking(bool early);
   /// On the executor's stream.
   template <class T>
   void Fill(T* to, int byte, std::uint64_t count) {
@@ -296,7 +302,12 @@ class CudaExecutor : public Executor {
   DeviceArray<std::uint32_t> unsorted_;  ///< of SortCells: cells, then sorted
   DeviceArray<std::byte> sort_library_;
   std::atomic<std::uint32_t> clock_{0};  ///< batches begun
-  CacheMemory<DeviceArray> cache_memory_;
+  using CudaCacheMemory = CacheMemory<DeviceArray, BackedMemory>;
+  CudaCacheMemory cache_memory_;
+  bool backs_more_ = false;  ///< memory for the cache's values
+  std::thread backer_;       ///< which does that
+  std::atomic<bool> stops_backing_{false};
+  std::atomic<bool> ended_backing_{false};
   DeviceArray<std::uint64_t> fill_plans_;  ///< of a refresh: reads in order, and plans
   DeviceArray<std::uint32_t> fill_bins_;
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun

@@ -1,29 +1,10 @@
 #include "engine/cuda/load_kernels.h"
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-
 #include <vector>
 
+#include "engine/cuda/driver.h"
+
 namespace gpm {
-namespace {
-
-/// A function of the driver, which the library is not linked with; null if it has none.
-template <class Function>
-Function* DriverFunction(const char* name) {
-  constexpr unsigned kVersion = 12040;  // of CUDA, which has all that are asked for
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &found);
-  if (status != cudaSuccess) cudaGetLastError();
-  return status == cudaSuccess && found == cudaDriverEntryPointSuccess
-             ? reinterpret_cast<Function*>(function)
-             : nullptr;
-}
-
-}  // namespace
-
 bool LoadKernelsBeside(const void* kernel) {
   const auto module_of = DriverFunction<decltype(cuFuncGetModule)>("cuFuncGetModule");
   const auto count_of =
