@@ -90,10 +90,10 @@ CacheOptions CacheBesidePeers(ExecutorKind executor, json& report) {
 std::vector<std::string> PaperPeers(const PaperArguments& arguments) {
   std::vector<std::string> names = arguments.peers;
   if (names.empty()) {
-    names =
-        arguments.executor == ExecutorKind::kCuda
-            ? std::vector<std::string>{"gphash", "slabhash-gpm", "clevel-gpm", "libcuckoo-carried"}
-            : std::vector<std::string>{"dash", "libcuckoo"};
+    names = arguments.executor == ExecutorKind::kCuda
+                ? std::vector<std::string>{"gphash", "slabhash-gpm", "clevel-gpm", "dash-carried",
+                                           "libcuckoo-carried"}
+                : std::vector<std::string>{"dash", "libcuckoo"};
   }
   std::erase(names, "none");
   for (const std::string& name : names) FindPeer(name, MemoryOf(arguments.executor));

@@ -1,9 +1,10 @@
 // Data management assisted by the CPU (GPHash, FAST 2025, section 4.1): an index on the CPU, to
 // which each batch is carried from the GPU, and from which the answers are carried back. The
-// indexes are libcuckoo, with its items in DRAM, and our store with executor cpu.
+// indexes are Dash (dash.cc) and our store with executor cpu, with their items on PM, and
+// libcuckoo, with its items in DRAM.
 //
-// Left out: the paper's own indexes (Clevel, Dash and SEPH on the CPU), and overlapping the copies
-// with the work, which the paper does not do either.
+// Left out: the paper's other indexes (Clevel and SEPH on the CPU), and overlapping the copies with
+// the work, which the paper does not do either.
 
 #include <cuda_runtime_api.h>
 
@@ -66,18 +67,26 @@ class CarriedAdapter : public KvAdapter {
   ycsb::Buffer results_;
 };
 
-const RegisteredPeer libcuckoo({.name = "libcuckoo-carried",
-                                .can = {.memory = ycsb::Memory::kDevice,
-                                        .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
-                                                  Op::kErase},
-                                        .long_key_bytes = kLongKeyBytes,
-                                        .value_unit = 128,
-                                        .max_value_bytes = 128,
-                                        .grows = true},
-                                .make = [](const PeerSpec& spec) -> std::unique_ptr<KvAdapter> {
-                                  return std::make_unique<CarriedAdapter>(
-                                      FindPeer("libcuckoo", ycsb::Memory::kHost).make(spec), spec);
-                                }});
+/// @param name of a peer with batches in host memory
+std::unique_ptr<KvAdapter> MakeCarried(const char* name, const PeerSpec& spec) {
+  return std::make_unique<CarriedAdapter>(FindPeer(name, ycsb::Memory::kHost).make(spec), spec);
+}
+
+const RegisteredPeer dash({.name = "dash-carried",
+                           .can = {.memory = ycsb::Memory::kDevice,
+                                   .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
+                                             Op::kErase}},
+                           .make = [](const PeerSpec& spec) { return MakeCarried("dash", spec); }});
+
+const RegisteredPeer libcuckoo(
+    {.name = "libcuckoo-carried",
+     .can = {.memory = ycsb::Memory::kDevice,
+             .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase},
+             .long_key_bytes = kLongKeyBytes,
+             .value_unit = 128,
+             .max_value_bytes = 128,
+             .grows = true},
+     .make = [](const PeerSpec& spec) { return MakeCarried("libcuckoo", spec); }});
 
 const RegisteredPeer store({.name = "gpmstore-cpu-carried",
                             .can =
