@@ -18,10 +18,10 @@
 // its buckets (ghsh_queues.h). A free slot and an erased one are the same, and an erased one is
 // used again. The hash is the one of the other peers here.
 //
-// What the paper's 995 M queries a second are: section 6.4.2 has 838 and 732 M/s (harmonic means)
-// for searches by *key*, of 4-byte fields, which read about one node each. A search by one of two
-// attributes compares n / B items (B is a dimension's side), thousands; of these its table 1 has
-// 211 M/s in batches of 2^15, and no more.
+// The 995 M queries a second of the paper's abstract are presumably searches by *key*, of 4-byte
+// fields, which read about one node each: section 6.4.2 has 838 and 732 M/s for them (harmonic
+// means). A search by one of two attributes compares n / B items (B is a dimension's side),
+// thousands; its table 1, which can be of these, has 211 M/s in batches of 2^15.
 
 #include <array>
 #include <bit>

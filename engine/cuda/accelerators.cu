@@ -169,11 +169,12 @@ CacheFillShape CudaExecutor::CacheFill() const {
           .bytes_per_slot = sizeof(ReadPlan) + sizeof(std::uint64_t)};
 }
 
-/// Backs what the cache lacks, beside all else.
+/// Backs what the cache lacks, beside all else; but when levels are composed, not before the next
+/// batch.
 void CudaExecutor::BeginBacking() {
   backs_more_ = cache_memory_.values.backed() < cache_memory_.shape.values_bytes();
-  if (!backs_more_) return;
   stops_backing_ = ended_backing_ = false;
+  if (!backs_more_ || context_.table.composed) return;
   try {
     backer_ = std::thread([this] { BackAll(); });
   } catch (const std::system_error&) {
@@ -183,6 +184,7 @@ void CudaExecutor::BeginBacking() {
 
 bool CudaExecutor::BackCache(bool wait) {
   if (!backs_more_) return true;
+  if (!backer_.joinable() && !ended_backing_) BeginBacking();
   if (!wait && !ended_backing_) return false;
   StopBacking(false);
   backs_more_ = false;
