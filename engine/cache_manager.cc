@@ -168,7 +168,8 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations, const F
   totals_.hits = std::max(totals_.hits, totals.hits);
   const double now = Now();
   const CacheNeed need = on_ ? schedule_.Advance(operations, totals_, now) : CacheNeed::kNothing;
-  const bool ready = !on_ || refreshing_ || executor.BackCache(operations == 0);
+  const CacheShape* const shape =
+      on_ && !refreshing_ ? executor.BackCache(operations == 0) : nullptr;
   {
     const MutexLock lock(mutex_);
     if (refreshing_ && executor.CacheRefreshEnded()) {
@@ -180,13 +181,15 @@ void CacheManager::Advance(Executor& executor, std::uint64_t operations, const F
       ++requested_;
     }
     if (refreshing_) return;
-    if (begun_ != requested_ && ready) {
+    if (begun_ != requested_ && !on_) {
+      ended_ = begun_ = requested_;
+      return;
+    }
+    if (begun_ != requested_ && shape != nullptr) {
       begun_ = requested_;
-      if (!on_) {
-        ended_ = begun_;
-        return;
-      }
       refreshing_ = true;
+      stats_.frames = shape->frames;
+      stats_.bytes = shape->cache_bytes();
     }
   }
   if (refreshing_) {

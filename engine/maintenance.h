@@ -203,9 +203,9 @@ class TableMaintenance {
   virtual void BeginDraining() {}
 
   // A refresh of the cache (cache/refresh.h), while batches run. One thread at a time.
-  /// Whether its frames have the memory that there is for them, so that a refresh may begin.
-  /// @param wait until they have
-  virtual bool BackCache(bool /*wait*/) { return true; }
+  /// Has the frames that there is memory for, which executor cuda takes beside batches: a refresh
+  /// may begin then. @param wait until it has @return how large the cache is; null: not yet
+  virtual const CacheShape* BackCache(bool wait) = 0;
   /// Begins it. @param uses counted since the refresh before @throws Error(kGpu)
   virtual void RefreshCache(std::uint64_t uses) = 0;
   /// Makes uses count less that were counted so far. REQUIRES: no refresh is under way.

@@ -1,7 +1,8 @@
-// GPU memory at addresses that stay, and what of a cache is there when.
+// GPU memory at addresses that stay, and caches whose values are in it.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -133,6 +134,44 @@ TEST_F(BackedMemoryTest, ACacheGrowsWithItsTable) {
   const StoreStats grown = store.Stats();
   find(kItems);
   EXPECT_EQ(store.Stats().cache.hits - grown.cache.hits, kItems);
+}
+
+/// Where there is no memory for frames, there are none, and everything is found; later there is.
+TEST_F(BackedMemoryTest, ACacheIsAsLargeAsThereIsMemoryFor) {
+  constexpr std::uint64_t kItems = 100'000;
+  std::size_t free_bytes = 0;
+  std::size_t all_bytes = 0;
+  CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
+  DeviceArray<std::byte> others;
+  others.Reserve(free_bytes - all_bytes / 16);
+  OpenOptions open = test::TestOpenOptions();
+  open.cache.fraction = 1.0;
+  CreateOptions create;
+  create.value_size = test::kValueSize;
+  Store store = Store::Create(PoolPath(), create, open);
+  std::vector<std::uint64_t> keys(kItems);
+  std::iota(keys.begin(), keys.end(), 1);
+  std::vector<Value> values;
+  for (const std::uint64_t key : keys) values.push_back(ValueOf(key));
+  const auto insert_and_find = [&](std::uint64_t first, std::uint64_t count) {
+    std::vector<Result> results(count);
+    std::vector<Value> found(count);
+    const auto its_keys = std::as_bytes(std::span(keys).subspan(first, count));
+    const std::span<Value> its_values = std::span(values).subspan(first, count);
+    EXPECT_EQ(store.Insert(its_keys, std::as_bytes(its_values), results), 0u);
+    store.RefreshCache().Wait();
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(store.Find(its_keys, std::as_writable_bytes(std::span(found)), results), 0u);
+      EXPECT_TRUE(std::equal(found.begin(), found.end(), its_values.begin()));
+    }
+  };
+  insert_and_find(0, 2000);
+  EXPECT_EQ(store.Stats().cache.frames, 0u);
+  EXPECT_EQ(store.Stats().cache.hits, 0u);
+  others = DeviceArray<std::byte>();
+  insert_and_find(2000, kItems - 2000);  // for which the table grows
+  EXPECT_GT(store.Stats().cache.frames, 0u);
+  EXPECT_GT(store.Stats().cache.hits, 0u);
 }
 
 }  // namespace

@@ -213,13 +213,17 @@ __device__ void WriteFound(const DeviceWarp& warp, const Table<Key>& table,
   }
 }
 
-/// Operations of a warp.
+/// Operations of a warp, and the thread's own.
 struct Part {
   std::uint64_t first;
   std::uint32_t count;
-  __device__ Part(std::uint64_t n, unsigned per_warp)
+  bool is_one;
+  std::uint64_t i;
+  __device__ Part(const DeviceWarp& warp, std::uint64_t n, unsigned per_warp)
       : first(ThisThread() / kWarpThreads * per_warp),
-        count(first >= n ? 0 : static_cast<std::uint32_t>(umin64(n - first, per_warp))) {}
+        count(first >= n ? 0 : static_cast<std::uint32_t>(umin64(n - first, per_warp))),
+        is_one(warp.lane() < count),
+        i(first + warp.lane()) {}
   __device__ static std::uint64_t umin64(std::uint64_t x, std::uint64_t y) { return x < y ? x : y; }
 };
 
@@ -228,12 +232,10 @@ template <class Key>
 __global__ void __launch_bounds__(kBlockThreads)
     ApplyOperations(Table<Key> table, KernelBatch batch, unsigned per_warp) {
   const DeviceWarp warp;
-  const Part part(batch.n, per_warp);
+  const Part part(warp, batch.n, per_warp);
   if (part.count == 0) return;
-  const bool is_one = warp.lane() < part.count;
-  const std::uint64_t i = part.first + warp.lane();
-  const Key my_key = is_one ? batch.KeyOf<Key>(i) : kEmpty<Key>;
-  const Op my_op = is_one ? batch.KindOf(i) : Op::kFind;
+  const Key my_key = part.is_one ? batch.KeyOf<Key>(part.i) : kEmpty<Key>;
+  const Op my_op = part.is_one ? batch.KindOf(part.i) : Op::kFind;
   const bool is_reserved = Table<Key>::IsReserved(my_key);
   const std::uint32_t my_value =
       NewValues(warp, table, batch, part.first, part.count,
@@ -284,7 +286,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   Fence();
   WriteFound(warp, table, batch, part.first, part.count, found_any, my_found);
   if constexpr (!Table<Key>::kInPlace) GiveCells(warp, table, my_freed);
-  if (is_one) batch.results[i] = my_result;
+  if (part.is_one) batch.results[part.i] = my_result;
 }
 
 /// Kernel: a warp finds the keys of its lanes, beside which nothing is changed.
@@ -292,19 +294,17 @@ template <class Key>
 __global__ void __launch_bounds__(kBlockThreads)
     FindKeys(Table<Key> table, KernelBatch batch, unsigned per_warp) {
   const DeviceWarp warp;
-  const Part part(batch.n, per_warp);
+  const Part part(warp, batch.n, per_warp);
   if (part.count == 0) return;
-  const bool is_one = warp.lane() < part.count;
-  const std::uint64_t i = part.first + warp.lane();
-  const Key key = is_one ? batch.KeyOf<Key>(i) : kEmpty<Key>;
+  const Key key = part.is_one ? batch.KeyOf<Key>(part.i) : kEmpty<Key>;
   const std::uint32_t* const reference = table.FindEach(warp, key, part.count);
   const bool there = reference != nullptr;
   const std::uint32_t found = there ? Table<Key>::Refer(reference) : 0;
   WriteFound(warp, table, batch, part.first, part.count, there, found);
-  if (!is_one) return;
-  batch.results[i] = there                         ? Result::kOk
-                     : Table<Key>::IsReserved(key) ? Result::kInvalid
-                                                   : Result::kNotFound;
+  if (!part.is_one) return;
+  batch.results[part.i] = there                         ? Result::kOk
+                          : Table<Key>::IsReserved(key) ? Result::kInvalid
+                                                        : Result::kNotFound;
 }
 
 /// Kernel: a warp writes values of a bulk build, each to a cell of its own, if cells have them.
@@ -312,16 +312,14 @@ template <class Key>
 __global__ void __launch_bounds__(kBlockThreads)
     StoreValues(Table<Key> table, KernelBatch batch, unsigned per_warp, std::uint32_t* references) {
   const DeviceWarp warp;
-  const Part part(batch.n, per_warp);
+  const Part part(warp, batch.n, per_warp);
   if (part.count == 0) return;
-  const bool is_one = warp.lane() < part.count;
-  const std::uint64_t i = part.first + warp.lane();
-  const bool is_reserved = is_one && Table<Key>::IsReserved(batch.KeyOf<Key>(i));
+  const bool is_reserved = part.is_one && Table<Key>::IsReserved(batch.KeyOf<Key>(part.i));
   const std::uint32_t reference =
-      NewValues(warp, table, batch, part.first, part.count, is_one && !is_reserved);
-  if (!is_one) return;
-  references[i] = reference;
-  batch.results[i] = is_reserved ? Result::kInvalid : Result::kOk;
+      NewValues(warp, table, batch, part.first, part.count, part.is_one && !is_reserved);
+  if (!part.is_one) return;
+  references[part.i] = reference;
+  batch.results[part.i] = is_reserved ? Result::kInvalid : Result::kOk;
 }
 
 /// Kernel: the bucket of each item, and the item's number.

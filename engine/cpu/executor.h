@@ -200,6 +200,7 @@ class CpuExecutor : public Executor {
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
   void RefreshCache(std::uint64_t uses) override;
+  const CacheShape* BackCache(bool /*wait*/) override { return &cache_memory_.shape; }
   void AgeCache(std::uint64_t uses) override;
   bool CacheRefreshEnded() override { return true; }
   double CacheRefreshSeconds() override { return refresh_seconds_; }

@@ -173,26 +173,30 @@ CacheFillShape CudaExecutor::CacheFill() const {
 /// batch.
 void CudaExecutor::BeginBacking() {
   backs_more_ = cache_memory_.values.backed() < cache_memory_.shape.values_bytes();
-  stops_backing_ = ended_backing_ = false;
+  ended_backing_ = false;
   if (!backs_more_ || context_.table.composed) return;
   try {
-    backer_ = std::thread([this] { BackAll(); });
+    backer_ = std::jthread([this](const std::stop_token& stop) { BackAll(stop); });
   } catch (const std::system_error&) {
-    BackAll();
+    BackAll({});
   }
 }
 
-bool CudaExecutor::BackCache(bool wait) {
-  if (!backs_more_) return true;
+/// Batches know the addresses of frames that there is no memory for, and find no bucket there.
+const CacheShape* CudaExecutor::BackCache(bool wait) {
+  CacheShape& shape = cache_memory_.shape;
+  if (!backs_more_) return &shape;
   if (!backer_.joinable() && !ended_backing_) BeginBacking();
-  if (!wait && !ended_backing_) return false;
+  if (!wait && !ended_backing_) return nullptr;
   StopBacking(false);
   backs_more_ = false;
-  return true;
+  const std::uint64_t of_frame = shape.values_bytes() / shape.frames;
+  const std::uint64_t backed = cache_memory_.values.backed() / of_frame;
+  shape.frames = static_cast<std::uint32_t>(std::min<std::uint64_t>(shape.frames, backed));
+  return &shape;
 }
 
-/// Where there is not enough, fewer frames are used.
-void CudaExecutor::BackAll() {
+void CudaExecutor::BackAll(const std::stop_token& stop) {
   BackedMemory& values = cache_memory_.values;
   try {
     const CurrentDevice current = Activate();
@@ -201,11 +205,11 @@ void CudaExecutor::BackAll() {
     CheckCuda(cudaMemGetInfo(&free_bytes, &all_bytes), "cudaMemGetInfo");
     const std::uint64_t room = free_bytes - std::min(free_bytes, all_bytes / kShareLeftFree);
     const std::uint64_t most = std::min(cache_memory_.shape.values_bytes(), values.backed() + room);
-    while (!stops_backing_ && values.backed() < most) {
+    while (!stop.stop_requested() && values.backed() < most) {
       const DriverTurns::Registering turn;
       values.Back(std::min(most, values.backed() + kBackedAtOnce));
     }
-  } catch (const Error&) {
+  } catch (const Error&) {  // fewer frames, then
   }
   ended_backing_ = true;
 }
@@ -214,16 +218,13 @@ void CudaExecutor::BackAll() {
 void CudaExecutor::StopBacking(bool early) {
   if (!backer_.joinable()) return;
   const DriverTurns::Break pause;
-  if (early) stops_backing_ = true;
+  if (early) backer_.request_stop();
   backer_.join();
 }
 
-/// Of the frames that have memory. (Batches know the others' addresses, and find no bucket there.)
 CacheRefresh CudaExecutor::NextRefresh(std::uint64_t uses) {
   CacheView view = context_.accelerators.cache;
-  const std::uint64_t of_frame = std::uint64_t{cache_memory_.shape.slots} * view.value_stride;
-  view.size = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(view.size, cache_memory_.values.backed() / of_frame));
+  view.size = cache_memory_.shape.frames;
   view.holds_all = view.size >= cache_memory_.shape.buckets;
   view.clock = clock_;
   return cache_memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++refreshes_, uses, view.size));

@@ -172,7 +172,7 @@ class CudaExecutor : public Executor {
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
-  bool BackCache(bool wait) override;
+  const CacheShape* BackCache(bool wait) override;
   void RefreshCache(std::uint64_t uses) override;
   void AgeCache(std::uint64_t uses) override;
   double CacheRefreshSeconds() override;
@@ -249,7 +249,7 @@ class CudaExecutor : public Executor {
   void PrepareAccelerators();
   CacheRefresh NextRefresh(std::uint64_t uses);
   void ClearCache();
-  void BackAll();
+  void BackAll(const std::stop_token& stop);
   void BeginBacking();
   void StopBacking(bool early);
   /// On the executor's stream.
@@ -305,8 +305,7 @@ class CudaExecutor : public Executor {
   using CudaCacheMemory = CacheMemory<DeviceArray, BackedMemory>;
   CudaCacheMemory cache_memory_;
   bool backs_more_ = false;  ///< memory for the cache's values
-  std::thread backer_;       ///< which does that
-  std::atomic<bool> stops_backing_{false};
+  std::jthread backer_;      ///< which does that, while `cache_memory_` stays
   std::atomic<bool> ended_backing_{false};
   DeviceArray<std::uint64_t> fill_plans_;  ///< of a refresh: reads in order, and plans
   DeviceArray<std::uint32_t> fill_bins_;

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cstring>
-#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "engine/cuda/executor.h"
@@ -30,25 +30,14 @@ GpuFilling::GpuFilling(const std::vector<CopiedPiece>& pieces) {
 
 void GpuFilling::Await() { CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
-HostFilling::HostFilling(std::vector<CopiedPiece> pieces) : pieces_(std::move(pieces)) {
-  const unsigned threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads);
-  threads_.reserve(threads);
-  try {
-    while (threads_.size() < threads) threads_.emplace_back([this] { Copy(); });
-  } catch (const std::system_error&) {  // as many as there are
-  }
-}
-
-void HostFilling::Copy() {
-  for (std::size_t k = next_++; k < pieces_.size(); k = next_++) {
-    std::memcpy(pieces_[k].to, pieces_[k].from, pieces_[k].bytes);
-  }
-}
-
-void HostFilling::Await() {
-  Copy();
-  threads_.clear();
-}
+HostFilling::HostFilling(std::vector<CopiedPiece> pieces)
+    : pieces_(std::move(pieces)),
+      threads_(std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads)),
+      copying_(std::async([this] {
+        threads_.Run(pieces_.size(), [this](std::size_t k) {
+          std::memcpy(pieces_[k].to, pieces_[k].from, pieces_[k].bytes);
+        });
+      })) {}
 
 /// Rows are copied as they are where they lie as cells do. Others, and those in managed memory, are
 /// for kernels.

@@ -1,14 +1,14 @@
 #ifndef GPM_ENGINE_CUDA_IO_CELL_FILLING_H_
 #define GPM_ENGINE_CUDA_IO_CELL_FILLING_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
+#include <future>
 #include <vector>
 
 #include "engine/batch_executor.h"
 #include "engine/cuda/memory.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 
@@ -35,17 +35,15 @@ class GpuFilling : public CellFilling {
 /// Copies values from host memory, by threads: nothing goes over the link.
 class HostFilling : public CellFilling {
  public:
-  /// Begins at once; with no thread, when it is waited for. @throws std::bad_alloc
+  /// Begins at once, or, where the system has no thread for it, when it is waited for.
+  /// @throws std::bad_alloc
   explicit HostFilling(std::vector<CopiedPiece> pieces);
-  ~HostFilling() override { next_ = pieces_.size(); }  // the threads take no more
-  void Await() override;
+  void Await() override { copying_.get(); }
 
  private:
-  void Copy();
-
   const std::vector<CopiedPiece> pieces_;
-  std::atomic<std::size_t> next_{0};
-  std::vector<std::jthread> threads_;  // last: they use the others
+  ThreadPool threads_;
+  std::future<void> copying_;  ///< last: it uses the others, and its end is waited for
 };
 
 }  // namespace gpm
