@@ -1,7 +1,11 @@
-// What a failed allocation leaves of a store that evicts or exports: it can be used, keeps to its
-// capacity, and tells of what went.
+// What a failed allocation, or CUDA call, leaves of a store that evicts or exports: it can be used,
+// or opened again, keeps to its capacity, and tells of what went.
+// Environment: GPM_TEST_FAULTS, so that BatchesThatEvict tries one of so many k, by seed.
 
+#include <filesystem>
 #include <map>
+#include <optional>
+#include <vector>
 
 #include "tests/fault_injection.h"
 #include "tests/test_util.h"
@@ -71,6 +75,132 @@ TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
       ExpectSound(path, left);
     }
     EXPECT_FALSE(hit);
+  }
+}
+
+/// Batches that add, use, remove and evict items, of which one meets a fault, and batches after
+/// them.
+class EvictingSession {
+ public:
+  static constexpr std::uint64_t kCapacity = 1500;
+  static constexpr std::uint64_t kUsed = 100;
+
+  EvictingSession(const std::string& path, EvictionPolicy policy) : path_(path) {
+    open_ = TestOpenOptions();
+    open_.threads = 2;
+    open_.capacity = {.items = kCapacity, .policy = policy};
+    store_ = Store::Create(path_, Shape(8, kValueSize), open_);
+    // So many keys that there is soon no room for what is known of more of them.
+    for (std::uint64_t first = 1000; first < 4000; first += 500) {
+      Insert(Numbers(first, 500));
+    }
+  }
+
+  void MeetFault() {
+    TestBatch mixed(8, kValueSize);
+    for (const std::uint64_t key : Numbers(10'000, 600)) mixed.Add(Op::kInsert, key, key);
+    for (const std::uint64_t key : Numbers(0, kUsed)) {
+      mixed.Add(Op::kInsert, key, key);
+      mixed.Add(Op::kErase, key, key);
+      mixed.Add(Op::kUpsert, key, key);
+    }
+    Try([&] { store_->Apply(mixed.Mixed()); });
+    TestBatch finds(8, kValueSize);
+    for (const std::uint64_t key : Numbers(9'900, 300)) finds.Add(Op::kFind, key, key);
+    Try([&] { finds.CallFor(*store_, Op::kFind); });
+    TestBatch more(8, kValueSize);
+    for (const std::uint64_t key : Numbers(11'000, 400)) more.Add(Op::kInsert, key, key);
+    const Batch call = more.Mixed();
+    Bytes keys(8 * kCapacity), values(kValueSize * kCapacity);
+    Evicted evicted{.keys = keys, .values = values};
+    Try([&] { store_->InsertAndEvict(call.keys, call.values, call.results, &evicted); });
+  }
+
+  /// Some items are used again and again, and others come: those that are used stay.
+  void GoOn() {
+    if (failed_) {  // it says so from then on, or nothing is left of the fault
+      try {
+        Insert({20'000});
+      } catch (const Error&) {
+        store_.reset();
+        store_ = Store::Open(path_, open_);
+      }
+    }
+    TestBatch used(8, kValueSize);
+    for (const std::uint64_t key : Numbers(0, kUsed)) used.Add(Op::kUpsert, key, key);
+    EXPECT_EQ(used.CallFor(*store_, Op::kUpsert), 0u);
+    const bool by_use = open_.capacity.policy == EvictionPolicy::kLru ||
+                        open_.capacity.policy == EvictionPolicy::kLfu;
+    for (std::uint64_t first = 30'000; first < 33'000; first += 200) {
+      Insert(Numbers(first, 200));
+      TestBatch finds(8, kValueSize);
+      for (const std::uint64_t key : Numbers(0, kUsed)) finds.Add(Op::kFind, key, key);
+      const std::uint64_t missing = finds.CallFor(*store_, Op::kFind);
+      EXPECT_TRUE(missing == 0 || !by_use) << missing << " at " << first;
+    }
+    const std::uint64_t left = store_->Stats().items;
+    EXPECT_LE(left, kCapacity);
+    std::uint64_t seen = 0;
+    store_->ForEach([&](auto key, auto value) {
+      EXPECT_EQ(AsString(value), MakeValue(KeyNumber(key), kValueSize));
+      ++seen;
+    });
+    EXPECT_EQ(seen, left);
+    store_.reset();
+    ExpectSound(path_, left);
+  }
+
+ private:
+  void Insert(const std::vector<std::uint64_t>& keys) {
+    TestBatch batch(8, kValueSize);
+    for (const std::uint64_t key : keys) batch.Add(Op::kInsert, key, key);
+    batch.CallFor(*store_, Op::kInsert);
+  }
+  template <class Action>
+  void Try(const Action& action) {
+    try {
+      const Fault::Armed armed;
+      action();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kGpu) << error.what();
+      failed_ = true;
+    } catch (const std::bad_alloc&) {
+      failed_ = true;
+    }
+  }
+
+  const std::string path_;
+  OpenOptions open_;
+  std::optional<Store> store_;
+  bool failed_ = false;
+};
+
+TEST_F(CapacityFaultTest, BatchesThatEvict) {
+  const bool on_cuda = TestExecutor() == ExecutorKind::kCuda;
+  const std::uint64_t every = EnvironmentNumber("GPM_TEST_FAULTS", on_cuda ? 5 : 1);
+  const std::uint64_t seed = TestSeed();
+  for (const FaultKind kind : {FaultKind::kAllocation, FaultKind::kCudaCall}) {
+    if (kind == FaultKind::kCudaCall && !on_cuda) continue;
+    for (const EvictionPolicy policy : {EvictionPolicy::kLru, EvictionPolicy::kLfu,
+                                        EvictionPolicy::kOldest, EvictionPolicy::kScore}) {
+      bool hit = true;
+      std::uint64_t faults = 0;
+      for (std::uint64_t k = 1 + seed % every; hit && !HasFailure(); k += every) {
+        const std::string path = NewPath();
+        EvictingSession session(path, policy);
+        const Fault fault(kind, k);
+        session.MeetFault();
+        hit = fault.hit();
+        SCOPED_TRACE(testing::Message()
+                     << FaultKindName(kind) << " " << k << " (" << (hit ? fault.call() : "none")
+                     << "), " << EvictionPolicyName(policy) << ", seed " << seed);
+        session.GoOn();
+        std::filesystem::remove(path);
+        faults += hit ? 1 : 0;
+      }
+      EXPECT_FALSE(hit);
+      EXPECT_GT(faults, 0u);
+    }
   }
 }
 

@@ -68,11 +68,12 @@ class CudaItemRanks : public ItemRanks {
   };
   struct Known {
     explicit Known(DeviceMemory* memory)
-        : ids(memory), batches(memory), uses(memory), anew(memory) {}
+        : ids(memory), batches(memory), added(memory), uses(memory), anew(memory) {}
     DeviceArray<std::uint64_t> ids, batches;
+    DeviceArray<std::uint64_t> added;  ///< one: of these ids, whatever fails while others are made
     DeviceArray<std::uint32_t> uses, anew;
   };
-  enum Counter { kAdded, kUnplaced, kKnown, kChosen, kThere, kMissing, kCounters };
+  enum Counter { kUnplaced, kKnown, kChosen, kThere, kMissing, kCounters };
 
   static constexpr std::uint64_t kFewestPlaces = std::uint64_t{1} << 12;
   /// Of ids that there are, as many places are made, and as many are too many.
@@ -88,17 +89,21 @@ class CudaItemRanks : public ItemRanks {
   void Clear(T* array, std::uint64_t count) {
     CheckCuda(cudaMemsetAsync(array, 0, count * sizeof(T), stream_), "cudaMemsetAsync");
   }
-  /// Waits for all before. @return counters from this one on
-  std::array<std::uint64_t, 2> Read(Counter first);
+  /// Waits for all before. @return so many counters
+  template <std::size_t kCount>
+  std::array<std::uint64_t, kCount> Read(const std::uint64_t* first);
+  std::uint64_t ReadAdded(const Known& known) { return Read<1>(known.added.data())[0]; }
   KnownUses View(const Known& known) const {
     return {{known.ids.data(), known.ids.size()},
             known.batches.data(),
             known.uses.data(),
             known.anew.data(),
-            counters_.data() + kAdded};
+            known.added.data()};
   }
   Known MakePlaces(std::uint64_t places);
   bool Fits(std::uint64_t ids) const { return 5 * (most_added_ + ids) <= 4 * known_.ids.size(); }
+  /// What fails leaves kernels that read the uses.
+  void TakeUses(std::uint64_t batch, const Uses& taken);
   /// Makes room for the ids of uses.
   void MakeRoom(const std::uint64_t* uses, std::uint64_t count);
   /// So many places; ids of which nothing is known are forgotten.
@@ -125,6 +130,7 @@ class CudaItemRanks : public ItemRanks {
   DeviceArray<std::uint64_t> there_, missing_;  ///< places of ids, of LookAt
   Known known_;
   std::uint64_t most_added_ = 0;            ///< ids in known_, at most
+  bool ends_anew_ = true;                   ///< known_.anew is 0 again behind what was launched
   std::uint64_t newest_ = 0;                ///< batch that was taken
   DeviceArray<std::uint64_t> ids_, ranks_;  ///< of all items
   DeviceArray<std::uint32_t> rows_;         ///< of items in the order of addresses
@@ -194,10 +200,10 @@ OperationArrays CudaItemRanks::Reach(const Batch& batch, Inputs* inputs, cudaStr
   return arrays;
 }
 
-std::array<std::uint64_t, 2> CudaItemRanks::Read(Counter first) {
-  std::array<std::uint64_t, 2> counts{};
-  CheckCuda(cudaMemcpyAsync(counts.data(), counters_.data() + first, sizeof counts,
-                            cudaMemcpyDeviceToHost, stream_),
+template <std::size_t kCount>
+std::array<std::uint64_t, kCount> CudaItemRanks::Read(const std::uint64_t* first) {
+  std::array<std::uint64_t, kCount> counts{};
+  CheckCuda(cudaMemcpyAsync(counts.data(), first, sizeof counts, cudaMemcpyDeviceToHost, stream_),
             "cudaMemcpyAsync to the host");
   CheckCuda(cudaStreamSynchronize(stream_), "a kernel of item ranks");
   return counts;
@@ -209,18 +215,19 @@ CudaItemRanks::Known CudaItemRanks::MakePlaces(std::uint64_t places) {
   known.batches.Reserve(places);
   known.uses.Reserve(places);
   known.anew.Reserve(places);
+  known.added.Reserve(1);
   Clear(known.ids.data(), places);
   Clear(known.batches.data(), places);
   Clear(known.uses.data(), places);
   Clear(known.anew.data(), places);
-  Clear(counters_.data() + kAdded, 1);
+  Clear(known.added.data(), 1);
   return known;
 }
 
 void CudaItemRanks::MovePlaces(std::uint64_t places) {
   Known next = MakePlaces(places);
   LaunchFor("MoveKnown", known_.ids.size(), stream_, MoveKnown, View(known_), View(next));
-  most_added_ = Read(kAdded)[0];  // and the former are not in use any more
+  most_added_ = ReadAdded(next);  // and the former are not in use any more
   known_ = std::move(next);
 }
 
@@ -228,13 +235,13 @@ void CudaItemRanks::MakeRoom(const std::uint64_t* uses, std::uint64_t count) {
   std::uint64_t more = count;  // at most
   if (!Fits(more)) {
     Count(kUnplaced, count, "CountUnplaced", CountUnplaced, uses, count);
-    const auto [added, unplaced] = Read(kAdded);
-    most_added_ = added;
-    more = unplaced;
+    more = Read<1>(counters_.data() + kUnplaced)[0];
+    most_added_ = ReadAdded(known_);
   }
   if (!Fits(more)) {
     CountKnownIds();
-    MovePlaces(std::max(kFewestPlaces, kPlacesOfId * (Read(kKnown)[0] + more)));
+    MovePlaces(
+        std::max(kFewestPlaces, kPlacesOfId * (Read<1>(counters_.data() + kKnown)[0] + more)));
   }
   most_added_ += more;
 }
@@ -244,7 +251,7 @@ void CudaItemRanks::Forget(const ItemKeys& items, std::uint64_t known) {
     if (known > kMostRanksOfItem * items.count + kFewRanks) {
       Known next = MakePlaces(std::max(kFewestPlaces, kPlacesOfId * items.count));
       LaunchFor("MoveKnownOf", items.count, stream_, MoveKnownOf, items, View(known_), View(next));
-      most_added_ = Read(kAdded)[0];
+      most_added_ = ReadAdded(next);
       known_ = std::move(next);
     } else if (known_.ids.size() > kMostPlacesOfId * std::max(known, kFewestPlaces)) {
       MovePlaces(kPlacesOfId * std::max(known, kFewestPlaces));
@@ -285,9 +292,21 @@ std::unique_ptr<NotedUses> CudaItemRanks::Note(const Batch& batch) {
 void CudaItemRanks::Take(std::uint64_t batch, const NotedUses& noted) {
   const CurrentDevice current = executor_.Activate();
   const auto& taken = static_cast<const Uses&>(noted);
+  try {
+    TakeUses(batch, taken);
+    CheckCuda(cudaEventRecord(taken.note->taken, stream_), "cudaEventRecord");
+  } catch (...) {
+    cudaStreamSynchronize(stream_);  // another batch may have its uses there soon
+    throw;
+  }
+}
+
+void CudaItemRanks::TakeUses(std::uint64_t batch, const Uses& taken) {
   std::uint64_t* const uses = taken.note->uses.data();
   MakeRoom(uses, taken.count);
   newest_ = batch;
+  if (!ends_anew_) Clear(known_.anew.data(), known_.anew.size());
+  ends_anew_ = !taken.begin_anew;
   const KnownUses known = View(known_);
   const DriverTurns::Launching turn;
   LaunchFor("PlaceUses", taken.count, stream_, PlaceUses, known, uses, taken.count);
@@ -299,7 +318,7 @@ void CudaItemRanks::Take(std::uint64_t batch, const NotedUses& noted) {
   if (taken.begin_anew) {
     LaunchFor("EndAnew", taken.count, stream_, EndAnew, known, uses, taken.count);
   }
-  CheckCuda(cudaEventRecord(taken.note->taken, stream_), "cudaEventRecord");
+  ends_anew_ = true;
 }
 
 std::unique_ptr<KeysOfBatch> CudaItemRanks::LookAt(const Batch& batch, const Find& find) {
@@ -323,9 +342,14 @@ std::unique_ptr<KeysOfBatch> CudaItemRanks::LookAt(const Batch& batch, const Fin
     LaunchFor("TellKeys", n, stream_, TellKeys, arrays, keys->places,
               IdPlaces{missing_.data(), places}, counters_.data() + kThere);
   }
-  const auto [there, missing] = Read(kThere);
-  keys->there = there;
-  keys->missing = missing;
+  try {
+    const auto [there, missing] = Read<2>(counters_.data() + kThere);
+    keys->there = there;
+    keys->missing = missing;
+  } catch (...) {
+    cudaStreamSynchronize(stream_);  // the arrays are the caller's again
+    throw;
+  }
   return keys;
 }
 
@@ -409,7 +433,7 @@ std::vector<std::byte> CudaItemRanks::Choose(TableCopy* items, std::uint64_t wan
               last_.data(), chosen_.data(), room, counters_.data() + kChosen);
     CountKnownIds();
   }
-  const auto [known, collected] = Read(kKnown);
+  const auto [known, collected] = Read<2>(counters_.data() + kKnown);
   const std::uint64_t n = std::min(collected, room);
   const std::uint64_t taken = std::min(n, wanted);
   if (n > 0) {
