@@ -94,9 +94,9 @@ void CacheManager::Drop(Executor& executor) {
 
 void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32_t new_levels) {
   const Turn turn(*this, true);
-  executor.SetAccelerators(CacheShape{}, options_.policy, 0);
   CacheOptions options = options_;
   if (options.bytes != 0) {  // of all that the store takes
+    executor.SetAccelerators(CacheShape{}, options.policy, 0);
     options.bytes = std::max(options.bytes, executor.gpu_bytes() + 1) - executor.gpu_bytes();
   }
   CacheShape shape = ShapeCache(options, DefaultsOf(executor), table);

@@ -48,6 +48,8 @@ TEST_F(BackedMemoryTest, GrowsInPlace) {
     EXPECT_GE(memory.backed(), bytes);
     EXPECT_LT(memory.backed(), bytes + 4 * kMiB);
     EXPECT_EQ(device_.bytes(), memory.backed());
+    EXPECT_TRUE(memory.HasNoMoreThan(bytes));
+    EXPECT_FALSE(memory.HasNoMoreThan(bytes - bytes / 2 - 1));
     Set(memory, before, memory.backed() - before, 7);
     before = memory.backed();
   }
@@ -69,6 +71,7 @@ TEST_F(BackedMemoryTest, GivesBackWhatItHas) {
     BackedMemory whole(&device_);
     whole.Reserve(1000, true);
     EXPECT_EQ(whole.backed(), 1000u);
+    EXPECT_FALSE(whole.HasNoMoreThan(1000));
     EXPECT_EQ(device_.bytes(), memory.backed() + 1000);
     Set(whole, 0, 1000, 3);
     ExpectBytes(whole, 0, 1000, 3);
@@ -134,6 +137,39 @@ TEST_F(BackedMemoryTest, ACacheGrowsWithItsTable) {
   const StoreStats grown = store.Stats();
   find(kItems);
   EXPECT_EQ(store.Stats().cache.hits - grown.cache.hits, kItems);
+}
+
+/// A bulk load makes a cache anew, in the memory of the one that there was: nothing of what that
+/// held is found any more.
+TEST_F(BackedMemoryTest, ABulkLoadBeginsAnew) {
+  constexpr std::uint64_t kItems = 200'000;
+  CreateOptions create;
+  create.value_size = test::kValueSize;
+  create.capacity = kItems;
+  Store store = Store::Create(PoolPath(), create, test::TestOpenOptions());
+  std::vector<std::uint64_t> keys(kItems);
+  std::iota(keys.begin(), keys.end(), 1);
+  std::vector<Result> results(kItems);
+  std::vector<Value> found(kItems);
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    std::vector<Value> values;
+    for (const std::uint64_t key : keys) values.push_back(ValueOf(key + round * kItems));
+    EXPECT_EQ(
+        store.BulkLoad(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), results),
+        0u);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(found)),
+                           results),
+                0u);
+      EXPECT_TRUE(found == values);
+      store.RefreshCache().Wait();
+    }
+    const StoreStats before = store.Stats();
+    store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(found)), results);
+    EXPECT_TRUE(found == values);
+    EXPECT_EQ(store.Stats().cache.hits - before.cache.hits, kItems);
+    EXPECT_EQ(store.Erase(std::as_bytes(std::span(keys)), results), 0u);
+  }
 }
 
 /// Where there is no memory for frames, there are none, and everything is found; later there is.

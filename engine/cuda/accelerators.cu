@@ -54,10 +54,21 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   AwaitCacheRefresh();
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
-  cache_memory_ = CudaCacheMemory(&memory_);
+  CudaCacheMemory next(&memory_);
+  // What is backed already is taken over, where all of it is wanted.
+  if (cache_memory_.values.HasNoMoreThan(shape.values_bytes())) {
+    std::swap(next.values, cache_memory_.values);
+  }
+  cache_memory_ = std::move(next);
+  next = CudaCacheMemory(&memory_);  // gives back what the former one has left
   backs_more_ = false;
   fill_plans_ = DeviceArray<std::uint64_t>(&memory_);
-  cache_memory_.Reserve(shape, policy);
+  try {
+    cache_memory_.Reserve(shape, policy);
+  } catch (const Error&) {
+    cache_memory_ = CudaCacheMemory(&memory_);
+    throw;
+  }
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails
   context.accelerators = cache_memory_.View();

@@ -5,7 +5,6 @@
 #include "engine/cuda/driver.h"
 #include "engine/cuda/memory.h"
 #include "gpmstore/error.h"
-#include "pm/format.h"
 
 namespace gpm {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cuda/device_memory.h"
+#include "pm/format.h"
 
 namespace gpm {
 
@@ -34,6 +35,10 @@ class BackedMemory {
 
   std::byte* data() const { return data_; }
   std::uint64_t backed() const { return backed_; }  ///< bytes
+  /// Whether it is in pieces, of which one that backs so many bytes has as many or more.
+  bool HasNoMoreThan(std::uint64_t bytes) const {
+    return addresses_ != 0 && backed_ <= RoundUp(bytes, piece_);
+  }
 
   /// Takes addresses, if it has none. @param whole all of its memory, too, which has so many bytes
   /// exactly; else it is backed in pieces of some megabytes
