@@ -3,7 +3,7 @@
 # Usage: prove.sh [SEED]      into build; exit status 0 when nothing was found
 #
 # STATES (10 million), SCHEDULES (1 million) and KILLS (500) say how much; JOBS how many processes
-# explore at once. Some 15 minutes on 4 cores. Fuzzing is scripts/fuzz.sh; kills on a GPU are
+# explore at once. Some 20 minutes on 4 cores. Fuzzing is scripts/fuzz.sh; kills on a GPU are
 # scripts/gpu.sh's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,7 +12,8 @@ jobs=${JOBS:-$(nproc)}
 kills=${KILLS:-500}
 build=build
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo
-cmake --build "$build" --target gpmstore_cli schedule_explore
+cmake --build "$build" --target gpmstore_cli schedule_explore fault_test \
+  capacity_fault_test
 pools=$(mktemp -d /dev/shm/gpmstore_prove_XXXXXX)
 trap 'rmdir "$pools" 2>/dev/null || echo "kept: $pools"' EXIT
 
@@ -36,3 +37,8 @@ done
 echo "-- 3 shards"
 "$build/cli/gpmstore" crash-test --rounds "$((kills / 4 + 1))" --seed "$seed" --pool "$pools/shards" \
   --shards 3 --max-batch 65536 --jobs 2
+
+echo "== faults, seed $seed"
+for test in fault_test capacity_fault_test; do
+  GPM_TEST_FAULTS=1 GPM_TEST_SEED="$seed" "$build/tests/$test" --gtest_brief=1
+done

@@ -177,7 +177,7 @@ class EvictingSession {
 
 TEST_F(CapacityFaultTest, BatchesThatEvict) {
   const bool on_cuda = TestExecutor() == ExecutorKind::kCuda;
-  const std::uint64_t every = EnvironmentNumber("GPM_TEST_FAULTS", on_cuda ? 5 : 1);
+  const std::uint64_t every = EnvironmentNumber("GPM_TEST_FAULTS", 5);
   const std::uint64_t seed = TestSeed();
   for (const FaultKind kind : {FaultKind::kAllocation, FaultKind::kCudaCall}) {
     if (kind == FaultKind::kCudaCall && !on_cuda) continue;

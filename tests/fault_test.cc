@@ -117,8 +117,7 @@ TEST_P(FaultTest, EveryCallFailsOnce) {
   const FaultShape& shape = *std::get<1>(GetParam());
   const FaultKind kind = std::get<2>(GetParam());
   const PoolState prepared = Prepare(story, shape);
-  const std::uint64_t every =
-      EnvironmentNumber("GPM_TEST_FAULTS", TestExecutor() == ExecutorKind::kCuda ? 5 : 1);
+  const std::uint64_t every = EnvironmentNumber("GPM_TEST_FAULTS", 5);
   std::uint64_t hits = 0;
   for (const int error : {EIO, ENOSPC}) {
     if (error != EIO && kind != FaultKind::kSystemCall) break;
