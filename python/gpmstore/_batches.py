@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Callable
 
+import numpy as np
+
 from . import _arrays
 from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op
@@ -18,16 +20,22 @@ class Calls(Rows):
 
     # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
     _observer: Callable[[str, int, float], None] | None = None
+    _lends = False  # whether _core has run_lent
 
     def _run(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
              ops: Array = None, stream: Any = None, element: Element = Element.NONE,
              initial: tuple[Any, ...] | None = None) -> Any:
         observer = self._observer
         began = time.perf_counter() if observer else 0.0
-        failed = self._core.run(
-            *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
-        if failed is not None:
-            outcome._failed = failed
+        failed = NotImplemented
+        if self._lends and type(keys) is not np.ndarray:
+            failed = self._core.run_lent(op, ops, keys, values, out, outcome.results,
+                                         None if stream is None else _arrays.stream_handle(stream),
+                                         element, initial)
+        if failed is NotImplemented:
+            failed = self._core.run(
+                *_arguments(op, outcome.results, keys, values, out, ops, stream, element, initial))
+        outcome._failed = failed
         if observer:
             observer(op.name.lower() if ops is None else "mixed", outcome.operations,
                      time.perf_counter() - began)
@@ -106,6 +114,8 @@ class Calls(Rows):
 
 class Batches(Calls, Items):
     """The batches of a store: their calls, with and without waiting."""
+
+    _lends = True
 
     def find(self, keys: Array, out: Array = None, *, results: Array = None, dtype: Any = None,
              stream: Any = None) -> Found:

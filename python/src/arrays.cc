@@ -13,6 +13,7 @@
 namespace gpm::python {
 namespace {
 
+using nb::dlpack::dltensor;
 using nb::dlpack::dtype_code;
 using AnyArray = nb::ndarray<nb::ro>;
 
@@ -37,26 +38,26 @@ std::string DtypeName(const nb::dlpack::dtype& dtype) {
   return name + std::to_string(dtype.bits);
 }
 
-std::string ShapeName(const AnyArray& array) {
+std::string ShapeName(const dltensor& view) {
   std::string text = "(";
-  for (std::size_t i = 0; i < array.ndim(); ++i) {
-    text += std::to_string(array.shape(i)) + (i + 1 < array.ndim() ? ", " : "");
+  for (int i = 0; i < view.ndim; ++i) {
+    text += std::to_string(view.shape[i]) + (i + 1 < view.ndim ? ", " : "");
   }
-  return text + (array.ndim() == 1 ? ",)" : ")");
+  return text + (view.ndim == 1 ? ",)" : ")");
 }
 
 [[noreturn]] void Refuse(const char* name, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, std::string(name) + ": " + why);
 }
 
-bool IsContiguous(const AnyArray& array) {
-  if (array.size() == 0) return true;
+bool IsContiguous(const dltensor& view) {
   std::int64_t expected = 1;
-  for (std::size_t i = array.ndim(); i-- > 0;) {
-    if (array.shape(i) != 1 && array.stride(i) != expected) return false;
-    expected *= static_cast<std::int64_t>(array.shape(i));
+  bool in_order = true;
+  for (int i = view.ndim; i-- > 0;) {
+    if (view.shape[i] != 1 && view.strides[i] != expected) in_order = false;
+    expected *= view.shape[i];
   }
-  return true;
+  return in_order || expected == 0;
 }
 
 /// An array of a library that has no DLPack, such as Numba.
@@ -105,51 +106,63 @@ AnyArray Import(nb::handle source, const Expected& expected) {
   throw nb::type_error(text.c_str());
 }
 
-void CheckElements(const AnyArray& array, const Expected& expected) {
-  const auto code = static_cast<dtype_code>(array.dtype().code);
+dltensor ViewOf(const AnyArray& array) {
+  dltensor view;
+  // (The array reads, and Import has found it writable where it must be.)
+  view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  view.device = {array.device_type(), array.device_id()};
+  view.ndim = static_cast<std::int32_t>(array.ndim());
+  view.dtype = array.dtype();
+  view.shape = const_cast<std::int64_t*>(array.shape_ptr());
+  view.strides = const_cast<std::int64_t*>(array.stride_ptr());
+  return view;
+}
+
+void CheckElements(const nb::dlpack::dtype& dtype, const Expected& expected) {
+  const auto code = static_cast<dtype_code>(dtype.code);
   const bool integers = code == dtype_code::Int || code == dtype_code::UInt;
   const char* wanted = nullptr;
   if (expected.elements == Elements::kIntegers && !integers) {
     wanted = "keys are integers or rows of bytes (uint8)";
   }
-  if (expected.elements == Elements::kCodes && !(integers && array.dtype().bits == 8)) {
+  if (expected.elements == Elements::kCodes && !(integers && dtype.bits == 8)) {
     wanted = "it must be uint8";
   }
   if (wanted == nullptr) return;
   const std::string text =
-      std::string(expected.name) + ": an array of " + DtypeName(array.dtype()) + "; " + wanted;
+      std::string(expected.name) + ": an array of " + DtypeName(dtype) + "; " + wanted;
   throw nb::type_error(text.c_str());
 }
 
 }  // namespace
 
-Array::Array(nb::handle source, const Expected& expected)
-    : array_(Import(source, expected)), name_(expected.name) {
-  CheckElements(array_, expected);
-  const int device = array_.device_type();
+Array::Array(const Source& source, const Expected& expected) : name_(expected.name) {
+  if (source.lent == nullptr) kept_ = Import(source.object, expected);
+  view_ = source.lent == nullptr ? ViewOf(kept_) : *source.lent;
+  CheckElements(view_.dtype, expected);
+  const int device = view_.device.device_type;
   on_device_ = device == nb::device::cuda::value;
   if (!on_device_ && device != nb::device::cpu::value && device != nb::device::cuda_host::value &&
       device != nb::device::cuda_managed::value) {
     Refuse(name_, "the array is neither in host memory nor in that of a CUDA device");
   }
-  if (array_.ndim() == 0) Refuse(name_, "a single number; it must be an array of n rows");
-  if (!IsContiguous(array_)) {
-    Refuse(name_, "the array of shape " + ShapeName(array_) +
+  if (view_.ndim == 0) Refuse(name_, "a single number; it must be an array of n rows");
+  if (!IsContiguous(view_)) {
+    Refuse(name_, "the array of shape " + ShapeName(view_) +
                       " is not C-contiguous; numpy.ascontiguousarray, or .contiguous() of torch, "
                       "makes a copy that is");
   }
-  // (The view that reads is the array's, which Import has found writable where it must be.)
-  data_ = const_cast<void*>(static_cast<const void*>(array_.data()));
-  rows_ = array_.shape(0);
-  row_bytes_ = array_.itemsize();
-  for (std::size_t i = 1; i < array_.ndim(); ++i) row_bytes_ *= array_.shape(i);
+  data_ = static_cast<std::byte*>(view_.data) + view_.byte_offset;
+  rows_ = static_cast<std::size_t>(view_.shape[0]);
+  row_bytes_ = (std::size_t{view_.dtype.bits} * view_.dtype.lanes + 7) / 8;
+  for (int i = 1; i < view_.ndim; ++i) row_bytes_ *= static_cast<std::size_t>(view_.shape[i]);
   bytes_ = rows_ * row_bytes_;
 }
 
 void Array::CheckRows(std::size_t rows, std::size_t row_bytes, const char* one_row) const {
   if (row_bytes_ == row_bytes && rows_ == rows) return;
   const std::string is =
-      "an array of " + DtypeName(array_.dtype()) + " of shape " + ShapeName(array_) + " has ";
+      "an array of " + DtypeName(view_.dtype) + " of shape " + ShapeName(view_) + " has ";
   if (row_bytes_ != row_bytes) {
     Refuse(name_, is + std::to_string(row_bytes_) + " bytes a row; it must have " +
                       std::to_string(row_bytes) + ": " + one_row);

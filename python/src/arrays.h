@@ -26,17 +26,23 @@ struct Expected {
   bool written = false;
 };
 
-/// The memory of an array that Python gave, which is kept alive. Made, copied and destroyed with
-/// the GIL.
+/// An array that Python gave: an object with a buffer (NumPy), __dlpack__ or a capsule of it
+/// (torch, CuPy, JAX), or __cuda_array_interface__; or what is lent of one (LentTensors).
+struct Source {
+  Source(nb::handle given = {}) : object(given) {}
+  nb::handle object;
+  const nb::dlpack::dltensor* lent = nullptr;
+};
+
+/// The memory of an array that Python gave, which is kept alive, unless it is lent. Made, copied
+/// and destroyed with the GIL.
 class Array {
  public:
   Array() = default;
 
-  /// @param source an array with a buffer (NumPy), __dlpack__ or a capsule of it (torch, CuPy,
-  ///        JAX), or __cuda_array_interface__
   /// @throws nb::type_error when it is none, or has other elements;
   ///         Error(kInvalidArgument) when it is not C-contiguous, or read-only and to be written
-  Array(nb::handle source, const Expected& expected);
+  Array(const Source& source, const Expected& expected);
 
   const char* name() const { return name_; }
   std::size_t rows() const { return rows_; }
@@ -51,7 +57,8 @@ class Array {
   void CheckApart(const Array& other) const;
 
  private:
-  nb::ndarray<nb::ro> array_;
+  nb::ndarray<nb::ro> kept_;
+  nb::dlpack::dltensor view_;
   const char* name_ = "";
   void* data_ = nullptr;
   std::size_t rows_ = 0;

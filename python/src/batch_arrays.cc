@@ -32,17 +32,17 @@ Arrays::Arrays(const Call& call, std::uint32_t key_size, std::uint32_t value_siz
                       .second = nb::cast<float>(call.initial[4]),
                       .drawn_bytes = nb::cast<std::uint32_t>(call.initial[5])};
   }
-  if (!call.ops.is_none()) {
+  if (!call.ops.object.is_none()) {
     ops_ = Array(call.ops, {.name = "ops", .elements = Elements::kCodes});
     ops_.CheckRows(n, 1, "a byte");
     batch_.ops = ops_.As<const Op>();
   }
-  if (!call.values.is_none()) {
+  if (!call.values.object.is_none()) {
     values_ = Array(call.values, {.name = "values"});
     values_.CheckRows(n, value_size, "the bytes of a value");
     batch_.values = values_.As<const std::byte>();
   }
-  if (!call.found.is_none()) {
+  if (!call.found.object.is_none()) {
     found_ = Array(call.found, {.name = "out", .written = true});
     found_.CheckRows(n, value_size, "the bytes of a value");
     batch_.found = found_.As<std::byte>();

@@ -17,11 +17,11 @@ namespace gpm::python {
 /// What a batch is called with; null arrays are None.
 struct Call {
   Op op = Op::kFind;
-  nb::handle ops;
-  nb::handle keys;
-  nb::handle values;
-  nb::handle found;
-  nb::handle results;
+  Source ops;
+  Source keys;
+  Source values;
+  Source found;
+  Source results;
   Element element = Element::kNone;
   nb::handle initial = nb::none();  ///< None, or a tuple: the members of InitialValue
 };

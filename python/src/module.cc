@@ -131,6 +131,11 @@ void BindStore(nb::module_& m) {
            nb::sig("def run(self, op: Op, ops: object, keys: object, values: object, found: "
                    "object, results: object, stream: int, element: Element, initial: tuple | None"
                    ") -> int | None"))
+      .def("run_lent", &PyStore::RunLent, "op"_a, "ops"_a.none(), "keys"_a, "values"_a.none(),
+           "found"_a.none(), "results"_a, "stream"_a.none(), "element"_a, "initial"_a.none(),
+           nb::sig("def run_lent(self, op: Op, ops: object, keys: object, values: object, found: "
+                   "object, results: object, stream: int | None, element: Element, initial: tuple "
+                   "| None) -> object"))
       .def("bulk_load", &PyStore::BulkLoad, "keys"_a, "values"_a, "results"_a)
       .def("apply_and_evict", &PyStore::ApplyAndEvict, "op"_a, "keys"_a, "values"_a, "results"_a,
            "evicted_keys"_a, "evicted_values"_a.none(),

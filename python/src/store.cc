@@ -1,5 +1,7 @@
 #include "python/src/store.h"
 
+#include <nanobind/stl/optional.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -8,6 +10,7 @@
 
 #include "python/src/calls.h"
 #include "python/src/convert.h"
+#include "python/src/lent_tensors.h"
 #include "python/src/queries.h"
 
 namespace gpm::python {
@@ -53,6 +56,14 @@ Ticket PyStore::Begin(const Batch& batch, std::uintptr_t stream) {
   return std::get<ShardedStore>(store_).ApplyAsync(batch);
 }
 
+std::optional<std::uint64_t> PyStore::BeginAndWait(const Arrays& arrays, std::uintptr_t stream) {
+  return WithoutGil([&] {
+    const Use use(gate_, "the store");
+    Begin(arrays.batch(), stream).Wait();
+    return arrays.CountNotOk();
+  });
+}
+
 nb::object PyStore::Start(Op op, nb::handle ops, nb::handle keys, nb::handle values,
                           nb::handle found, nb::handle results, std::uintptr_t stream,
                           Element element, nb::handle initial) {
@@ -74,11 +85,18 @@ std::optional<std::uint64_t> PyStore::Run(Op op, nb::handle ops, nb::handle keys
                                           nb::handle initial) {
   const Arrays arrays({op, ops, keys, values, found, results, element, initial}, key_size_,
                       value_size_, executor_);
-  return WithoutGil([&] {
-    const Use use(gate_, "the store");
-    Begin(arrays.batch(), stream).Wait();
-    return arrays.CountNotOk();
-  });
+  return BeginAndWait(arrays, stream);
+}
+
+nb::object PyStore::RunLent(Op op, nb::handle ops, nb::handle keys, nb::handle values,
+                            nb::handle found, nb::handle results,
+                            std::optional<std::uintptr_t> stream, Element element,
+                            nb::handle initial) {
+  Call call{op, ops, keys, values, found, results, element, initial};
+  LentTensors tensors;
+  if (!tensors.Lend(&call, stream)) return nb::borrow(Py_NotImplemented);
+  const Arrays arrays(call, key_size_, value_size_, executor_);
+  return nb::cast(BeginAndWait(arrays, tensors.stream()));
 }
 
 std::optional<std::uint64_t> PyStore::BulkLoad(nb::handle keys, nb::handle values,

@@ -39,6 +39,12 @@ class PyStore {
   std::optional<std::uint64_t> Run(Op op, nb::handle ops, nb::handle keys, nb::handle values,
                                    nb::handle found, nb::handle results, std::uintptr_t stream,
                                    Element element, nb::handle initial);
+  /// Run, with tensors that are lent (LentTensors).
+  /// @param stream none: the current one of the first tensor on a GPU
+  /// @return as Run; or NotImplemented, where not all arrays are tensors that can be lent
+  nb::object RunLent(Op op, nb::handle ops, nb::handle keys, nb::handle values, nb::handle found,
+                     nb::handle results, std::optional<std::uintptr_t> stream, Element element,
+                     nb::handle initial);
   std::optional<std::uint64_t> BulkLoad(nb::handle keys, nb::handle values, nb::handle results);
   /// @return how many were evicted, and how many operations were not OK (nothing where the results
   ///         are in device memory)
@@ -94,6 +100,7 @@ class PyStore {
   /// @throws Error(kUnsupported) naming `call`, where it is over several shards
   Store& OnePool(const char* call);
   Ticket Begin(const Batch& batch, std::uintptr_t stream);
+  std::optional<std::uint64_t> BeginAndWait(const Arrays& arrays, std::uintptr_t stream);
   Query QueryOf(const std::string& text);
   /// `call` without the GIL, while batches are excluded and the thread can't call the store.
   template <class Call>

@@ -8,6 +8,7 @@ import pytest
 
 import gpmstore
 from conftest import EXECUTOR, make_keys, make_values
+from gpmstore._core import Element
 
 if EXECUTOR != "cuda":
     pytest.skip("GPM_TEST_EXECUTOR is not cuda", allow_module_level=True)
@@ -214,6 +215,70 @@ def test_a_batch_waits_for_the_stream_of_its_arrays(store):
     values = slow(torch, Torch().put(VALUES))
     store.insert_async(made, values, stream=other).wait()
     assert np.array_equal(store.find(KEYS).values, VALUES)
+
+
+@pytest.fixture
+def lends():
+    """Whether a find of tensors is lent them; it runs then."""
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this torch lends nothing")
+
+    def is_lent(store, keys, out, results, stream=None):
+        return store._core.run_lent(gpmstore.Op.FIND, None, keys, None, out, results, stream,
+                                    Element.NONE, None) is not NotImplemented
+
+    return is_lent
+
+
+@pytest.mark.parametrize("n", [1, 700, 3000, 40_000, 300_000])
+@pytest.mark.parametrize("side", [False, True])
+def test_tensors_are_lent_on_their_current_stream(store, lends, n, side):
+    """Calls that wait, with tensors that the current stream is still making."""
+    torch = pytest.importorskip("torch")
+    keys, values = make_keys(n), make_values(n)
+    with torch.cuda.stream(torch.cuda.Stream() if side else torch.cuda.default_stream()):
+        made_keys, made_values = slow(torch, Torch().put(keys)), slow(torch, Torch().put(values))
+        out = slow(torch, torch.full((n, 128), 0xA5, dtype=torch.uint8, device="cuda"))
+        results = slow(torch, torch.full((n,), 9, dtype=torch.uint8, device="cuda"))
+        assert store.insert(made_keys, made_values, results=results).failed == 0
+        made_keys = slow(torch, Torch().put(keys))
+        assert lends(store, made_keys, out, results)
+        assert np.array_equal(out.cpu().numpy(), values) and not bool(results.any())
+        assert store.find(made_keys, out.zero_(), results=results.fill_(9)).count == n
+        assert np.array_equal(out.cpu().numpy(), values)
+        floats = slow(torch, torch.zeros(n, 32, device="cuda"))
+        assert store.upsert(made_keys, floats).failed == 0
+        assert not bool(store.find(made_keys, dtype=torch.float32).values.any())
+
+
+def test_tensors_of_another_stream_are_exported(store, lends):
+    torch = pytest.importorskip("torch")
+    keys, values = Torch().put(KEYS), Torch().put(VALUES)
+    out, results = torch.empty_like(values), torch.empty(N, dtype=torch.uint8, device="cuda")
+    assert store.insert(keys, values).failed == 0
+    side = torch.cuda.Stream()
+    assert not lends(store, keys, out, results, side.cuda_stream)
+    with torch.cuda.stream(side):
+        assert lends(store, keys, out, results, side.cuda_stream)
+        assert not lends(store, keys, out, results, 0)
+    made = slow(torch, keys)  # for which that stream has to wait
+    assert store.find(made, out, results=results, stream=side).count == N
+    assert np.array_equal(out.cpu().numpy(), VALUES)
+
+
+def test_tensors_are_lent_wherever_they_are(store, lends):
+    torch = pytest.importorskip("torch")
+    keys, values = Torch().put(KEYS), Torch().put(VALUES)
+    assert store.insert(keys, values).failed == 0
+    for key_device in ("cpu", "cuda"):
+        for device in ("cpu", "cuda"):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                out = torch.zeros(N, 128, dtype=torch.uint8, device=device)
+                results = torch.full((N,), 9, dtype=torch.uint8, device=device)
+                assert lends(store, keys.to(key_device), out, results)
+            torch.cuda.synchronize()
+            assert np.array_equal(out.cpu().numpy(), VALUES) and not bool(results.any())
 
 
 def test_streams_of_all_libraries(store):
