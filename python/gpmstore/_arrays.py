@@ -113,13 +113,14 @@ def stream_handle(stream: Any) -> int:
 
 def rows_of(keys: Any) -> int:
     """How many keys there are."""
-    shape = getattr(keys, "shape", None)
-    if shape is None or not hasattr(shape, "__len__"):
-        raise TypeError(f"keys: not an array: {type(keys).__name__!r}; give a NumPy array, or one "
-                        "with __dlpack__ or __cuda_array_interface__")
-    if len(shape) == 0:
+    try:
+        return int(keys.shape[0])
+    except (AttributeError, IndexError, TypeError):
+        pass
+    if hasattr(getattr(keys, "shape", None), "__len__"):
         raise InvalidArgumentError("keys: a single number; it must be an array of n rows")
-    return int(shape[0])
+    raise TypeError(f"keys: not an array: {type(keys).__name__!r}; give a NumPy array, or one "
+                    "with __dlpack__ or __cuda_array_interface__")
 
 
 def op_codes(ops: Any, kinds: int) -> Any:
@@ -204,7 +205,8 @@ def _torch_exported(tensor: Any, name: str, stream: int, written: bool) -> Any:
 def empty(keys: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """A new array of the library and on the device of `keys`; of NumPy for other libraries."""
     if _is_torch(keys):
-        return _torch.empty(shape, dtype=_torch.dtype_of(dtype), device=keys.device)
+        # (It reads a tuple in half a microsecond more.)
+        return _torch.empty(*shape, dtype=_torch.dtype_of(dtype), device=keys.device)
     if _is_cupy(keys):
         with keys.device:
             return sys.modules["cupy"].empty(shape, dtype=dtype)
