@@ -14,6 +14,9 @@ from ._initial import Constant, Initial, Normal, Uniform, element_of
 from ._items import Items, Rows, numpy_dtype
 
 
+_FIND = Op.FIND  # an enumeration looks its members up
+
+
 class Calls(Rows):
     """What calls of batches do with their arguments. Who waits gives `_run` as `begin`, and who
     does not `_start`."""
@@ -70,7 +73,7 @@ class Calls(Rows):
               stream: Any) -> Any:
         out = self._room_for_values(keys, out, dtype)
         results = self._room_for_results(keys, results)
-        return begin(Op.FIND, Found(results, out), keys, out=out, stream=stream)
+        return begin(_FIND, Found(results, out), keys, None, out, None, stream)
 
     def _write(self, begin: Callable[..., Any], op: Op, keys: Array, values: Array, results: Array,
                stream: Any) -> Any:
