@@ -68,13 +68,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=16 << 20)
     parser.add_argument("--batch", type=int, default=1 << 20, help="ids of a step")
     parser.add_argument("--exponent", type=float, default=1.05)
-    parser.add_argument("--dims", type=lambda text: [int(dim) for dim in text.split(",")],
-                        default=[42, 128], help="weights of a row, separated by commas")
+    parser.add_argument("--dims", type=lambda text: [int(dim) for dim in text.split(",") if dim],
+                        default=[42, 128],
+                        help="weights of a row, separated by commas; '' for no steps")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adam")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--warm-up", type=int, default=10, help="steps before those")
     parser.add_argument("--finds", type=lambda text: [int(n) for n in text.split(",") if n],
                         default=[4096, 1 << 20], help="keys of a find; '' for none")
+    parser.add_argument("--threads", type=int, default=0, help="of finds on the CPU; 0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", default=shared, help="where pools are made")
     parser.add_argument("--json", help="a file for all figures")
@@ -191,7 +193,8 @@ def measure_parts(device: str, module: Any, draw: Callable[[], Any],
 def measure_finds(given: argparse.Namespace, pool: str) -> list[dict[str, Any]]:
     """Uniform keys that are there, values of 128 bytes."""
     device, report = given.device, []
-    with gpmstore.create(pool, executor=device, initial_capacity=given.rows) as store:
+    with gpmstore.create(pool, executor=device, initial_capacity=given.rows,
+                         threads=given.threads) as store:
         for first in range(0, given.rows, 1 << 20):
             keys = torch.arange(first, min(first + (1 << 20), given.rows), device=device)
             store.insert(keys, torch.zeros(len(keys), 32, device=device))

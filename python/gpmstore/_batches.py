@@ -13,7 +13,6 @@ from ._core import Element, Op
 from ._initial import Constant, Initial, Normal, Uniform, element_of
 from ._items import Items, Rows, numpy_dtype
 
-
 _FIND = Op.FIND  # an enumeration looks its members up
 
 
@@ -23,7 +22,7 @@ class Calls(Rows):
 
     # Told of each batch that has ended: its kind, operations and seconds (gpmstore.metrics).
     _observer: Callable[[str, int, float], None] | None = None
-    _lends = False  # whether _core has run_lent
+    _lends = False  # whether _core.run_lent is there, for tensors that need not be exported
 
     def _run(self, op: Op, outcome: Any, keys: Array, values: Array = None, out: Array = None,
              ops: Array = None, stream: Any = None, element: Element = Element.NONE,
