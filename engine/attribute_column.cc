@@ -1,5 +1,6 @@
 #include "engine/attribute_column.h"
 
+#include <functional>
 #include <numeric>
 
 #include "engine/parallel_sort.h"
@@ -56,30 +57,57 @@ void AttributeColumn::PutAll(ThreadPool* threads) {
   }
 }
 
-std::uint64_t AttributeColumn::BlockOf(std::uint64_t number, std::uint32_t row) const {
+void AttributeColumn::SetPartner(const AttributeColumn* partner, ThreadPool* threads) {
+  std::vector<Rank> ranks;
+  std::uint64_t count = 0;
+  for (const Block& block : blocks_) count += block.count;
+  ranks.reserve(count);
+  for (const Block& block : blocks_) {
+    for (std::uint32_t i = 0; i < block.count; ++i) {
+      const std::uint32_t row = block.rows[i];
+      ranks.push_back({NumberOf(row), partner == nullptr ? 0 : partner->NumberOf(row), row});
+    }
+  }
+  SortInParallel(ranks.begin(), ranks.end(), std::less<>(), threads);
+  partner_ = partner;
+  auto rank = ranks.begin();
+  for (std::uint64_t b = 0; b < blocks_.size(); ++b) {
+    SetFirst(b, *rank);
+    for (std::uint32_t i = 0; i < blocks_[b].count; ++i) blocks_[b].rows[i] = (rank++)->row;
+  }
+}
+
+void AttributeColumn::SetFirst(std::uint64_t block, const Rank& rank) {
+  firsts_[block] = rank.number;
+  blocks_[block].first_partner = rank.partner;
+  blocks_[block].first_row = rank.row;
+}
+
+std::uint64_t AttributeColumn::BlockOf(const Rank& rank) const {
   // Blocks [low, high) begin with that number.
-  const auto [low, high] = std::equal_range(firsts_.begin(), firsts_.end(), number);
+  const auto [low, high] = std::equal_range(firsts_.begin(), firsts_.end(), rank.number);
   const auto first = blocks_.begin() + (low - firsts_.begin());
   const auto last = blocks_.begin() + (high - firsts_.begin());
-  const auto behind = std::upper_bound(
-      first, last, row, [](std::uint32_t it, const Block& block) { return it < block.first_row; });
+  const auto behind = std::upper_bound(first, last, rank, [](const Rank& it, const Block& block) {
+    return it.partner != block.first_partner ? it.partner < block.first_partner
+                                             : it.row < block.first_row;
+  });
   const auto block = static_cast<std::uint64_t>(behind - blocks_.begin());
   return block == 0 ? 0 : block - 1;
 }
 
-std::uint32_t AttributeColumn::PlaceIn(const Block& block, std::uint64_t number,
-                                       std::uint32_t row) const {
+std::uint32_t AttributeColumn::PlaceIn(const Block& block, const Rank& rank) const {
   const std::uint32_t* const rows = block.rows.get();
-  const auto place = std::lower_bound(
-      rows, rows + block.count, row,
-      [&](std::uint32_t its, std::uint32_t) { return IsBefore(its, number, row); });
+  const auto place =
+      std::lower_bound(rows, rows + block.count, rank,
+                       [&](std::uint32_t its, const Rank& than) { return IsBefore(its, than); });
   return static_cast<std::uint32_t>(place - rows);
 }
 
-AttributeColumn::Place AttributeColumn::Find(std::uint64_t number, std::uint32_t row) const {
+AttributeColumn::Place AttributeColumn::Find(const Rank& rank) const {
   if (blocks_.empty()) return {};
-  const std::uint64_t block = BlockOf(number, row);
-  const std::uint32_t at = PlaceIn(blocks_[block], number, row);
+  const std::uint64_t block = BlockOf(rank);
+  const std::uint32_t at = PlaceIn(blocks_[block], rank);
   if (at == blocks_[block].count) return {block + 1, 0};
   return {block, at};
 }
@@ -102,11 +130,11 @@ void AttributeColumn::SetRoom(Block* block, std::uint32_t rows) {
 void AttributeColumn::InsertBlock(std::uint64_t at, Block block) {
   GrowTo<std::uint64_t>(&firsts_, firsts_.size() + 1, 0);
   if (blocks_.size() == blocks_.capacity()) blocks_.reserve(firsts_.capacity());
-  const std::uint64_t number = NumberOf(block.first_row);
   std::move_backward(firsts_.begin() + static_cast<std::ptrdiff_t>(at), firsts_.end() - 1,
                      firsts_.end());
-  firsts_[at] = number;
+  const Rank first = RankOf(block.first_row);
   blocks_.insert(blocks_.begin() + static_cast<std::ptrdiff_t>(at), std::move(block));
+  SetFirst(at, first);
 }
 
 void AttributeColumn::RemoveBlock(std::uint64_t at) {
@@ -115,13 +143,13 @@ void AttributeColumn::RemoveBlock(std::uint64_t at) {
 }
 
 void AttributeColumn::Put(std::uint32_t row) {
-  const std::uint64_t number = NumberOf(row);
+  const Rank rank = RankOf(row);
   if (blocks_.empty()) {
     Block block;
     block.first_row = row;
     InsertBlock(0, std::move(block));
   }
-  std::uint64_t b = BlockOf(number, row);
+  std::uint64_t b = BlockOf(rank);
   if (blocks_[b].count == kBlockRows) {
     Block half;
     constexpr std::uint32_t kHalf = kBlockRows / 2;
@@ -132,26 +160,24 @@ void AttributeColumn::Put(std::uint32_t row) {
     blocks_[b].count = kHalf;
     SetRoom(&blocks_[b], kHalf);
     InsertBlock(b + 1, std::move(half));
-    b = BlockOf(number, row);
+    b = BlockOf(rank);
   }
   Block& block = blocks_[b];
   if (block.count == block.room) SetRoom(&block, block.count + 1u);
   std::uint32_t* const rows = block.rows.get();
-  const std::uint32_t at = PlaceIn(block, number, row);
+  const std::uint32_t at = PlaceIn(block, rank);
   std::copy_backward(rows + at, rows + block.count, rows + block.count + 1);
   rows[at] = row;
   ++block.count;
-  if (at > 0) return;
-  firsts_[b] = number;
-  block.first_row = row;
+  if (at == 0) SetFirst(b, rank);
 }
 
 void AttributeColumn::Take(std::uint32_t row) {
-  const std::uint64_t number = NumberOf(row);
-  const std::uint64_t b = BlockOf(number, row);
+  const Rank rank = RankOf(row);
+  const std::uint64_t b = BlockOf(rank);
   Block& block = blocks_[b];
   std::uint32_t* const rows = block.rows.get();
-  const std::uint32_t at = PlaceIn(block, number, row);
+  const std::uint32_t at = PlaceIn(block, rank);
   std::copy(rows + at + 1, rows + block.count, rows + at);
   --block.count;
   if (block.count == 0) {

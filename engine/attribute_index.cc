@@ -177,46 +177,72 @@ std::unique_ptr<SearchIndex::Changes> AttributeIndex::Read(HeldItems& items, Thr
   return changes;
 }
 
-void AttributeIndex::Follow(const Changes& read, ThreadPool* threads) {
-  const auto& changes = static_cast<const ReadChanges&>(read);
-  const HeldItems& items = *changes.items;
-  const std::vector<std::uint32_t> columns = ColumnsOf();
+std::vector<AttributeIndex::Step> AttributeIndex::StepsOf(const HeldItems& items) {
   std::vector<std::uint32_t> changed;  // rows that there were, of logged keys
   for (std::uint64_t i = 0; i < items.logged(); ++i) {
     const std::uint32_t row = RowOf(items.LoggedKey(i));
     if (row != kNone) changed.push_back(row);
   }
   std::vector<Step> steps;
-  std::vector<std::uint32_t> kept;
   for (std::uint32_t i = 0; i < items.count(); ++i) {
     KeyBuffer key;
     std::memcpy(key.words, items.KeyOf(i), KeyWords(key_size_) * sizeof *key.words);
     const std::uint32_t row = RowOf(key.words);
     steps.push_back({row == kNone ? AddRow(key.words) : row, i, row == kNone});
-    kept.push_back(steps.back().row);
   }
-  std::sort(kept.begin(), kept.end());
+  // Of an item that is there twice, the first step says whether its row is new.
+  const auto is_before = [](const Step& x, const Step& y) { return x.row < y.row; };
+  std::stable_sort(steps.begin(), steps.end(), is_before);
+  const auto is_same = [](const Step& x, const Step& y) { return x.row == y.row; };
+  steps.erase(std::unique(steps.begin(), steps.end(), is_same), steps.end());
+  const std::uint64_t kept = steps.size();
   for (const std::uint32_t row : changed) {
-    if (IsVacant(row) || std::binary_search(kept.begin(), kept.end(), row)) continue;
+    const auto end = steps.begin() + static_cast<std::ptrdiff_t>(kept);
+    if (IsVacant(row) || std::binary_search(steps.begin(), end, Step{row, 0, false}, is_before)) {
+      continue;
+    }
     RemoveRow(row);
     steps.push_back({row, kNone, false});
   }
+  return steps;
+}
+
+void AttributeIndex::Follow(const Changes& read, ThreadPool* threads) {
+  const auto& changes = static_cast<const ReadChanges&>(read);
+  const HeldItems& items = *changes.items;
+  const std::vector<std::uint32_t> columns = ColumnsOf();
+  const std::vector<Step> steps = StepsOf(items);
+  const auto number_of = [&](const Step& step, std::size_t c) {
+    return changes.numbers[step.item * columns.size() + c];
+  };
+  const auto changes_number = [&](const Step& step, std::size_t c) {
+    return columns_[columns[c]]->NumberOf(step.row) != number_of(step, c);
+  };
+  // A row leaves the order of an attribute before its number, or the partner's, changes.
+  std::vector<std::vector<std::uint32_t>> moved(columns.size());
+  threads->Run(columns.size(), [&](std::size_t c) {
+    AttributeColumn& column = *columns_[columns[c]];
+    const auto partner = static_cast<std::size_t>(
+        std::find(columns.begin(), columns.end(), pairs().PartnerOf(columns[c])) - columns.begin());
+    for (const Step& step : steps) {
+      if (step.item != kNone) {
+        const bool moves = step.is_new || changes_number(step, c) ||
+                           (partner < columns.size() && changes_number(step, partner));
+        if (!moves) continue;
+        moved[c].push_back(step.row);
+      }
+      if (!step.is_new) column.Take(step.row);
+    }
+  });
   threads->Run(columns.size(), [&](std::size_t c) {
     AttributeColumn& column = *columns_[columns[c]];
     column.SetRows(next_.size());
     for (const Step& step : steps) {
-      if (step.item == kNone) {
-        column.Take(step.row);
-        continue;
-      }
-      const std::uint64_t number = changes.numbers[step.item * columns.size() + c];
-      if (!step.is_new) {
-        if (column.NumberOf(step.row) == number) continue;
-        column.Take(step.row);
-      }
-      column.SetNumber(step.row, number);
-      column.Put(step.row);
+      if (step.item != kNone) column.SetNumber(step.row, number_of(step, c));
     }
+  });
+  threads->Run(columns.size(), [&](std::size_t c) {
+    for (const std::uint32_t row : moved[c]) columns_[columns[c]]->Put(row);
   });
   version_ = items.version();
 }
@@ -226,9 +252,10 @@ std::unique_ptr<MatchedRows> AttributeIndex::Ask(std::span<const Query> queries,
   return std::make_unique<IndexedLists>(*this, queries, rows, limit, threads);
 }
 
-void AttributeIndex::Drop(std::uint32_t attribute) {
-  columns_[attribute].reset();
-  mask_ &= ~(Mask{1} << attribute);
+void AttributeIndex::SortByPair(std::uint32_t attribute, std::uint32_t partner,
+                                ThreadPool* threads) {
+  columns_[attribute]->SetPartner(
+      partner == AttributePairs::kNone ? nullptr : columns_[partner].get(), threads);
 }
 
 }  // namespace gpm

@@ -44,7 +44,6 @@ class AttributeIndex : public SearchIndex {
 
   std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) override;
   void Follow(const Changes& changes, ThreadPool* threads) override;
-  void Drop(std::uint32_t attribute) override;
   std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,
                                    ThreadPool* threads) const override;
 
@@ -62,6 +61,10 @@ class AttributeIndex : public SearchIndex {
     std::uint32_t item;  ///< of the changes, or kNone: it falls vacant
     bool is_new;
   };
+  void DropOrder(std::uint32_t attribute) override { columns_[attribute].reset(); }
+  void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) override;
+  /// What becomes of each row, once. Those that come, and go, have done so but for the columns.
+  std::vector<Step> StepsOf(const HeldItems& items);
 
   bool IsVacant(std::uint32_t row) const { return next_[row] == kVacant; }
   bool IsLate(std::uint32_t row) const { return row >= made_rows_; }

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "engine/pair_wishes.h"
+
 namespace gpm {
 namespace {
 
@@ -26,9 +28,11 @@ IndexedLists::IndexedLists(const AttributeIndex& index, std::span<const Query> q
   parts_.resize(rows ? PartsOf(queries.size()) : 0);
   threads->Run(PartsOf(queries.size()), [&](std::size_t part) {
     const std::uint64_t end = std::min<std::uint64_t>(queries.size(), (part + 1) * kQueriesAtOnce);
+    InVain in_vain;
     for (std::uint64_t i = part * kQueriesAtOnce; i < end; ++i) {
-      counts_[i] = Ask(queries[i], rows ? &parts_[part] : nullptr);
+      counts_[i] = Ask(queries[i], rows ? &parts_[part] : nullptr, &in_vain);
     }
+    Wish(in_vain);
   });
   if (!rows) return;
   offsets_.resize(queries.size() + 1);
@@ -37,22 +41,70 @@ IndexedLists::IndexedLists(const AttributeIndex& index, std::span<const Query> q
   }
 }
 
+IndexedLists::Lead IndexedLists::Meeting(const Condition& condition,
+                                         const Condition* partner) const {
+  Lead lead{&condition, partner};
+  const bool is_empty =
+      condition.least > condition.most || (partner != nullptr && partner->least > partner->most);
+  if (is_empty) return lead;
+  const AttributeColumn& column = ColumnOf(condition);
+  if (partner == nullptr) {
+    lead.first = column.First(condition.least);
+    lead.last = column.Behind(condition.most);
+  } else {
+    lead.first = column.FirstOfPair(condition.least, partner->least);
+    lead.last = column.BehindPair(condition.least, partner->most);
+  }
+  lead.rows = column.Between(lead.first, lead.last);
+  return lead;
+}
+
+const Condition* IndexedLists::PartnerOf(const Query& query, const Condition& condition) const {
+  const std::uint32_t partner = index_.pairs().PartnerOf(condition.attribute);
+  if (partner == AttributePairs::kNone || condition.least != condition.most) return nullptr;
+  const auto it = std::find_if(query.begin(), query.end(),
+                               [&](const Condition& other) { return other.attribute == partner; });
+  return it == query.end() ? nullptr : &*it;
+}
+
 IndexedLists::Lead IndexedLists::LeadOf(const Query& query) const {
   Lead lead{.rows = index_.items_};
+  const auto look_at = [&](const Condition& condition, const Condition* partner) {
+    const Lead its = Meeting(condition, partner);
+    if (lead.condition == nullptr || its.rows < lead.rows) lead = its;
+    return lead.rows > 1;
+  };
   for (const Condition& condition : query) {
-    if (condition.least > condition.most) return {.condition = &condition};
-    const AttributeColumn& column = ColumnOf(condition);
-    const Place first = column.First(condition.least);
-    const Place last = column.Behind(condition.most);
-    const std::uint64_t rows = column.Between(first, last);
-    if (lead.condition == nullptr || rows < lead.rows) lead = {&condition, first, last, rows};
+    const Condition* const partner = PartnerOf(query, condition);
+    if (partner != nullptr && !look_at(condition, partner)) return lead;
+  }
+  // (No fewer rows meet one of the pair alone.)
+  for (const Condition& condition : query) {
+    const bool is_looked_at = lead.partner == &condition || lead.condition == &condition;
+    if (!is_looked_at && !look_at(condition, nullptr)) return lead;
   }
   return lead;
 }
 
-std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows) const {
+bool IndexedLists::IsAscending(const Lead& lead) const {
+  if (lead.partner != nullptr) return lead.partner->least == lead.partner->most;
+  return lead.condition->least == lead.condition->most &&
+         !index_.pairs().Has(lead.condition->attribute);
+}
+
+void IndexedLists::Wish(const InVain& in_vain) const {
+  if (in_vain.rows < PairWishes::kFewRows || index_.wishes() == nullptr) return;
+  std::vector<PairWishes::Met> met;
+  for (const Condition& condition : *in_vain.query) {
+    met.push_back({condition, Meeting(condition, nullptr).rows});
+  }
+  index_.wishes()->Note(met, in_vain.rows, index_.items_);
+}
+
+std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows, InVain* in_vain) const {
   const Lead lead = LeadOf(query);
-  if (lead.rows == 0 || (rows == nullptr && query.size() <= 1)) return lead.rows;
+  const std::uint64_t conditions = lead.partner == nullptr ? 1 : 2;
+  if (lead.rows == 0 || (rows == nullptr && query.size() <= conditions)) return lead.rows;
   const std::size_t begin = rows == nullptr ? 0 : rows->size();
   std::uint64_t count = 0;
   const auto look_at = [&](std::uint32_t row) {
@@ -72,8 +124,14 @@ std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows) const {
   } else {
     ColumnOf(*lead.condition).ForEach(lead.first, lead.last, look_at);
   }
-  const bool ascending = all || lead.condition->least == lead.condition->most;
-  if (rows != nullptr) Order(rows, begin, ascending);
+  if (rows != nullptr) Order(rows, begin, all || IsAscending(lead));
+  if (lead.partner == nullptr && query.size() > 1 && lead.rows > count) {
+    in_vain->rows += lead.rows - count;
+    if (lead.rows - count > in_vain->most) {
+      in_vain->most = lead.rows - count;
+      in_vain->query = &query;
+    }
+  }
   return count;
 }
 

@@ -28,20 +28,36 @@ class IndexedLists : public MatchedRows {
  private:
   using Rows = std::vector<std::uint32_t>;
   using Place = AttributeColumn::Place;
-  /// The condition of a query that the fewest items meet, and where those are in its column. Null:
-  /// the query has no condition, and all rows do.
+  /// The condition of a query that the fewest items meet, with one on its attribute's partner, if
+  /// they are a pair, and where those are in its column. Null: the query has no condition, and all
+  /// rows do.
   struct Lead {
     const Condition* condition = nullptr;
+    const Condition* partner = nullptr;
     Place first{};
     Place last{};
+    std::uint64_t rows = 0;
+  };
+  /// Of some queries, which no pair narrows: rows that were looked at and do not match, and the
+  /// query with the most of them.
+  struct InVain {
+    const Query* query = nullptr;
+    std::uint64_t most = 0;
     std::uint64_t rows = 0;
   };
   const AttributeColumn& ColumnOf(const Condition& condition) const {
     return *index_.columns_[condition.attribute];
   }
+  /// The rows that meet a condition, with the other one, if that is not null.
+  Lead Meeting(const Condition& condition, const Condition* partner) const;
+  /// The query's condition on the partner, if the two are a pair; else null.
+  const Condition* PartnerOf(const Query& query, const Condition& condition) const;
   Lead LeadOf(const Query& query) const;
+  /// Whether rows of equal numbers are met in ascending order.
+  bool IsAscending(const Lead& lead) const;
   /// @param rows null: they are not wanted; else the first ones are put behind it
-  std::uint64_t Ask(const Query& query, Rows* rows) const;
+  std::uint64_t Ask(const Query& query, Rows* rows, InVain* in_vain) const;
+  void Wish(const InVain& in_vain) const;
   /// Puts rows from `begin` on in the order of their keys, and leaves out what is beyond the limit.
   /// @param ascending they are, by number
   void Order(Rows* rows, std::size_t begin, bool ascending) const;

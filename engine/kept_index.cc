@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <new>
 
 #include "engine/attribute_index.h"
 #include "gpmstore/error.h"
+#include "pm/text.h"
 
 namespace gpm {
 namespace {
@@ -16,33 +18,68 @@ constexpr std::uint64_t kFewestLogged = 4096;
 
 std::uint64_t LogRoomFor(std::uint64_t items) { return items / kItemsForLogged + kFewestLogged; }
 
-SearchIndex::Mask MaskOf(std::span<const std::string> names,
-                         std::span<const Attribute> attributes) {
-  SearchIndex::Mask mask = 0;
-  for (const std::string& name : names) {
-    const auto named = std::find_if(attributes.begin(), attributes.end(),
-                                    [&](const Attribute& a) { return a.name == name; });
-    if (named == attributes.end()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "search_indexed: the pool has no attribute '" + name + "'");
-    }
-    mask |= SearchIndex::Mask{1} << (named - attributes.begin());
+/// Between the names of a pair; no attribute's name has it.
+constexpr char kPairSign = '+';
+
+[[noreturn]] void RefuseFixed(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, "search_indexed: " + what);
+}
+
+std::uint32_t PlaceOf(const std::string& name, std::span<const Attribute> attributes) {
+  const auto named = std::find_if(attributes.begin(), attributes.end(),
+                                  [&](const Attribute& a) { return a.name == name; });
+  if (named == attributes.end()) RefuseFixed("the pool has no attribute " + Quoted(name));
+  return static_cast<std::uint32_t>(named - attributes.begin());
+}
+
+/// Sorts by it, if there is memory for it: that it can't changes no answer.
+void TryPair(SearchIndex& index, const AttributePair& pair, ThreadPool* threads) {
+  const auto bit = [](std::uint32_t attribute) { return SearchIndex::Mask{1} << attribute; };
+  if (!index.Has(bit(pair.first) | bit(pair.partner))) return;
+  try {
+    index.Pair(pair.first, pair.partner, threads);
+  } catch (const std::bad_alloc&) {
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu) throw;
   }
-  return mask;
 }
 
 }  // namespace
 
+KeptIndex::Fixed KeptIndex::FixedBy(std::span<const std::string> names,
+                                    std::span<const Attribute> attributes) {
+  Fixed fixed;
+  for (const std::string& name : names) {
+    const std::size_t sign = name.find(kPairSign);
+    const std::uint32_t first = PlaceOf(name.substr(0, sign), attributes);
+    fixed.mask |= Mask{1} << first;
+    if (sign == std::string::npos) continue;
+    const std::uint32_t partner = PlaceOf(name.substr(sign + 1), attributes);
+    fixed.mask |= Mask{1} << partner;
+    if (partner == first) RefuseFixed(Quoted(name) + " names one attribute twice");
+    if (fixed.pairs.Has(first) && fixed.pairs.PartnerOf(first) != partner) {
+      RefuseFixed(attributes[first].name + " is the first of two pairs, " +
+                  Quoted(attributes[first].name + kPairSign +
+                         attributes[fixed.pairs.PartnerOf(first)].name) +
+                  " and " + Quoted(name) + "; it can be of one");
+    }
+    fixed.pairs.Set(first, partner);
+  }
+  return fixed;
+}
+
 KeptIndex::KeptIndex(std::uint64_t budget, std::uint32_t key_size,
                      std::span<const Attribute> attributes, std::span<const std::string> fixed)
+    : KeptIndex(budget, key_size, attributes, FixedBy(fixed, attributes)) {}
+
+KeptIndex::KeptIndex(std::uint64_t budget, std::uint32_t key_size,
+                     std::span<const Attribute> attributes, const Fixed& fixed)
     : budget_(budget),
       key_size_(key_size),
       attributes_(attributes),
-      fixed_(MaskOf(fixed, attributes)) {
-  if (fixed_ != 0 && !enabled()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "search_indexed: there is no index, as search_index_bytes is 0");
-  }
+      fixed_(fixed.mask),
+      wishes_(fixed.pairs) {
+  if (fixed_ != 0 && !enabled()) RefuseFixed("there is no index, as search_index_bytes is 0");
 }
 
 KeptIndex::Mask KeptIndex::AskedBy(std::span<const Query> queries) {
@@ -127,7 +164,7 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
       }
     }
     followed_.fetch_add(1, std::memory_order_relaxed);
-    KeepToBudget(asked);
+    KeepToBudget(asked, threads);
     return true;
   }
   const bool again = plan.at_once || items.log_was_whole() || scanned_ == items.version() ||
@@ -149,13 +186,18 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
     index =
         std::make_unique<AttributeIndex>(items, key_size_, hash_seed, attributes_, *mask, threads);
   }
+  const AttributePairs pairs = wishes_.chosen();
+  for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
+    if (pairs.Has(a)) TryPair(*index, {a, pairs.PartnerOf(a)}, threads);
+  }
+  index->SetWishes(&wishes_);
   Set(std::move(index));
   made_.fetch_add(1, std::memory_order_relaxed);
   lacked_ = false;
   return true;
 }
 
-void KeptIndex::KeepToBudget(Mask asked) {
+void KeptIndex::KeepToBudget(Mask asked, ThreadPool* threads) {
   while (index_->bytes() + log_bytes_ > budget_) {
     std::optional<std::uint32_t> oldest;
     for (std::uint32_t a = 0; a < attributes_.size(); ++a) {
@@ -164,8 +206,14 @@ void KeptIndex::KeepToBudget(Mask asked) {
     }
     if (!oldest) return;
     const std::unique_lock lock(mutex_);
-    index_->Drop(*oldest);
+    index_->Drop(*oldest, threads);
   }
+}
+
+void KeptIndex::PairAsDue(ThreadPool* threads) {
+  const std::unique_lock lock(mutex_);
+  const std::optional<AttributePair> pair = wishes_.Take();
+  if (pair && index_ != nullptr) TryPair(*index_, *pair, threads);
 }
 
 void KeptIndex::Set(std::unique_ptr<SearchIndex> index) {
@@ -182,6 +230,7 @@ void KeptIndex::AddTo(StoreStats* stats) {
   stats->search_indexes_made = made_;
   stats->search_index_updates = followed_;
   const std::shared_lock lock(mutex_);
+  stats->search_pairs = index_ == nullptr ? 0 : index_->pairs().count();
   stats->search_index_bytes = log_bytes_ + (index_ == nullptr ? 0 : index_->bytes());
 }
 

@@ -12,6 +12,7 @@
 
 #include "engine/held_items.h"
 #include "engine/maintenance.h"
+#include "engine/pair_wishes.h"
 #include "engine/search_index.h"
 #include "gpmstore/search.h"
 #include "gpmstore/stats.h"
@@ -28,8 +29,10 @@ namespace gpm {
 ///   last first, as far as the budget goes. One that lacks attributes is made anew by the second
 ///   search that wants them.
 /// - Attributes may be fixed to be indexed: a search of those alone makes it at once, they have
-/// room
-///   before the others, and go after them.
+///   room before the others, and go after them.
+/// - Which attributes have a partner (AttributePairs) follows the queries, too, but for pairs that
+///   are fixed (PairWishes): the search after the one that makes a pair due sorts that attribute
+///   anew, before it asks. An index that is made has the pairs of the one before.
 /// - It follows: a search that finds it out of date brings it to the state of its own instant. For
 ///   that the executor logs the keys of changed items (ChangeLog), from the index's instant on.
 /// - It is dropped, and made anew as the first time, when more changed than the log has room for
@@ -42,17 +45,20 @@ namespace gpm {
 /// Invariants:
 ///  1. The table's change log, if there is one, began at the instant of `index_`, or, where that is
 ///     null, of the last search that looked at all items (`scanned_`).
-///  2. Who has the turn (Snapshots::Turn) alone changes it, and so sees it stay as it is; `mutex_`
-///     keeps readers without the turn out meanwhile. Nothing that is traced is done under it.
+///  2. Who has the turn (Snapshots::Turn) alone changes it, but for its pairs, and so sees the rest
+///     stay as it is; `mutex_` keeps readers without the turn out meanwhile. Pairs change under
+///     `mutex_`, by anybody: who searches waits for no turn. Nothing that is traced is done under
+///     it.
 ///
-/// Thread safety: Use and AddTo from any thread; the others by who has the turn.
+/// Thread safety: Use, PairAsDue and AddTo from any thread; the others by who has the turn.
 class KeptIndex {
  public:
   using Mask = SearchIndex::Mask;
 
   /// @param budget bytes of index and log, at most; 0: there is none @param attributes outlive it
-  /// @param fixed names of attributes (OpenOptions::search_indexed)
-  /// @throws Error(kInvalidArgument) there is no attribute of such a name, or no index
+  /// @param fixed names of attributes, and of pairs (OpenOptions::search_indexed)
+  /// @throws Error(kInvalidArgument) there is no attribute of such a name, or no such pair, or no
+  ///         index
   KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes,
             std::span<const std::string> fixed);
 
@@ -69,6 +75,11 @@ class KeptIndex {
     use(*index_);
     return true;
   }
+
+  /// Items among which a pair is due; 0: none is.
+  std::uint64_t ItemsToPair() const { return wishes_.DueItems(); }
+  /// Sorts by a pair that is due, if there is one, and the memory for it.
+  void PairAsDue(ThreadPool* threads);
 
   /// What a search does that can't use it as it is.
   struct Plan {
@@ -103,13 +114,21 @@ class KeptIndex {
     return asked_at_[attribute] > asked_at_[than];
   }
   /// Drops attributes that are not asked for, while it takes too much.
-  void KeepToBudget(Mask asked);
+  void KeepToBudget(Mask asked, ThreadPool* threads);
   void Set(std::unique_ptr<SearchIndex> index);
+  struct Fixed {
+    Mask mask = 0;
+    AttributePairs pairs;
+  };
+  static Fixed FixedBy(std::span<const std::string> names, std::span<const Attribute> attributes);
+  KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes,
+            const Fixed& fixed);
 
   const std::uint64_t budget_;
   const std::uint32_t key_size_;
   const std::span<const Attribute> attributes_;
   const Mask fixed_;
+  PairWishes wishes_;
   std::shared_mutex mutex_;
   std::unique_ptr<SearchIndex> index_;   ///< or null
   std::atomic<std::uint64_t> asked_{0};  ///< times that anything was asked for

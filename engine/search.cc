@@ -230,6 +230,10 @@ template <class Ask, class UseItems>
 void StoreImpl::SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask,
                          const UseItems& use_items) {
   health_.Check();
+  if (const std::uint64_t items = indexed ? kept_index_.ItemsToPair() : 0; items > 0) {
+    ThreadPool threads(ThreadsFor(items));
+    kept_index_.PairAsDue(&threads);
+  }
   const auto use_index = [&](std::uint64_t version) {
     return indexed && kept_index_.Use(asked, version, ask);
   };

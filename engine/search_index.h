@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/attribute_pairs.h"
 #include "gpmstore/batch.h"
 #include "gpmstore/search.h"
 #include "pm/thread_pool.h"
@@ -15,6 +16,7 @@
 namespace gpm {
 
 class HeldItems;
+class PairWishes;
 
 /// What queries match: how many items, and of each query those with the least keys, in order.
 ///
@@ -38,7 +40,11 @@ class MatchedRows {
 /// The keys and some attributes of all items of one state of a store, for searches of that state,
 /// which then look at no value. It can follow what changed, from one state to the next.
 ///
-/// Thread safety: several threads may ask it; Follow, and Drop, of who is alone.
+/// An attribute may have a *partner*, another one that is indexed (AttributePairs): a query that
+/// wants the first to equal a number looks at those rows alone that meet its condition on the
+/// partner, too. That takes no more memory. What queries find does not depend on it.
+///
+/// Thread safety: several threads may ask it; Follow, Drop and Pair, of who is alone, but for Read.
 class SearchIndex {
  public:
   /// What is indexed: attribute i, where bit i is set.
@@ -49,6 +55,7 @@ class SearchIndex {
   std::uint64_t version() const { return version_; }
   Mask mask() const { return mask_; }
   bool Has(Mask mask) const { return (mask & ~mask_) == 0; }
+  const AttributePairs& pairs() const { return pairs_; }
   virtual std::uint64_t bytes() const = 0;
   /// Whether so much has changed that one made anew takes less memory and time.
   virtual bool IsWorn() const = 0;
@@ -62,8 +69,16 @@ class SearchIndex {
   virtual std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) = 0;
   /// Brings it to that state. @throws Error(kGpu), std::bad_alloc; then it is of no use any more
   virtual void Follow(const Changes& changes, ThreadPool* threads) = 0;
-  /// An attribute is indexed no more.
-  virtual void Drop(std::uint32_t attribute) = 0;
+  /// An attribute is indexed no more, and is nobody's partner.
+  /// @throws Error(kGpu), std::bad_alloc; then nothing has changed, but perhaps partners
+  void Drop(std::uint32_t attribute, ThreadPool* threads);
+  /// Gives an attribute that partner, in place of another; or none (AttributePairs::kNone): sorts
+  /// its rows anew. REQUIRES: both are indexed. @throws Error(kGpu), std::bad_alloc; then nothing
+  /// has changed
+  void Pair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads);
+  /// Who is told which pairs queries lack. It outlives the index.
+  void SetWishes(PairWishes* wishes) { wishes_ = wishes; }
+  PairWishes* wishes() const { return wishes_; }
 
   /// @param rows else counts alone @param limit rows of a query at most
   /// REQUIRES: it has the attributes that conditions are on. @throws Error(kGpu), std::bad_alloc
@@ -81,9 +96,15 @@ class SearchIndex {
 
  protected:
   SearchIndex(std::uint64_t version, Mask mask) : version_(version), mask_(mask) {}
+  virtual void DropOrder(std::uint32_t attribute) = 0;
+  virtual void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) = 0;
 
   std::uint64_t version_;
   Mask mask_;
+
+ private:
+  AttributePairs pairs_;
+  PairWishes* wishes_ = nullptr;
 };
 
 }  // namespace gpm

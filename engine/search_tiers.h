@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/attribute_pairs.h"
 #include "gpmstore/options.h"
 #include "pm/format.h"
 
@@ -63,11 +64,27 @@ GPM_HD std::uint32_t PartitionPoint(std::uint32_t count, const IsBefore& is_befo
   return first;
 }
 
+/// From `first` on, the first of the numbers up to `count` for which is_in says no. (Most ranges
+/// are short.)
+template <class IsIn, class Lanes = OneLane>
+GPM_HD std::uint32_t EndOfRange(std::uint32_t first, std::uint32_t count, const IsIn& is_in,
+                                const Lanes& lanes = {}) {
+  std::uint32_t step = Lanes::kLanes;
+  while (step < count - first && is_in(first + step - 1)) {
+    first += step;
+    step *= 2;
+  }
+  const std::uint32_t left = step < count - first ? step : count - first;
+  return first + PartitionPoint(
+                     left, [&](std::uint32_t i) { return is_in(first + i); }, lanes);
+}
+
 /// One attribute of a tier's rows.
 struct TierColumn {
   const std::uint64_t* wide = nullptr;    ///< its number by row, if some need 8 bytes; else null
   const std::uint32_t* narrow = nullptr;  ///< if all fit into 4
-  const std::uint32_t* order = nullptr;   ///< rows in the order of (number, row)
+  /// Rows in the order of (number, row), or, with a partner, of (number, partner's number, row).
+  const std::uint32_t* order = nullptr;
 
   GPM_HD std::uint64_t NumberOf(std::uint32_t row) const {
     return wide != nullptr ? wide[row] : narrow[row];
@@ -79,19 +96,36 @@ struct TierColumn {
     return PartitionPoint(
         rows, [&](std::uint32_t i) { return NumberOf(order[i]) < number; }, lanes);
   }
-  /// The first place from `first` on whose number is more. (Most ranges are short.)
+  /// The first place from `first` on whose number is more.
   template <class Lanes = OneLane>
   GPM_HD std::uint32_t Behind(std::uint32_t rows, std::uint32_t first, std::uint64_t number,
                               const Lanes& lanes = {}) const {
-    std::uint32_t step = Lanes::kLanes;
-    const auto is_in = [&](std::uint32_t i) { return NumberOf(order[i]) <= number; };
-    while (step < rows - first && is_in(first + step - 1)) {
-      first += step;
-      step *= 2;
-    }
-    const std::uint32_t count = step < rows - first ? step : rows - first;
-    return first + PartitionPoint(
-                       count, [&](std::uint32_t i) { return is_in(first + i); }, lanes);
+    return EndOfRange(
+        first, rows, [&](std::uint32_t i) { return NumberOf(order[i]) <= number; }, lanes);
+  }
+  /// The same among rows with this number, by that of the partner's column.
+  template <class Lanes = OneLane>
+  GPM_HD std::uint32_t FirstOfPair(std::uint32_t rows, std::uint64_t number,
+                                   const TierColumn& partner, std::uint64_t least,
+                                   const Lanes& lanes = {}) const {
+    return PartitionPoint(
+        rows,
+        [&](std::uint32_t i) {
+          const std::uint64_t its = NumberOf(order[i]);
+          return its < number || (its == number && partner.NumberOf(order[i]) < least);
+        },
+        lanes);
+  }
+  template <class Lanes = OneLane>
+  GPM_HD std::uint32_t BehindPair(std::uint32_t rows, std::uint32_t first, std::uint64_t number,
+                                  const TierColumn& partner, std::uint64_t most,
+                                  const Lanes& lanes = {}) const {
+    return EndOfRange(
+        first, rows,
+        [&](std::uint32_t i) {
+          return NumberOf(order[i]) == number && partner.NumberOf(order[i]) <= most;
+        },
+        lanes);
   }
 };
 
@@ -125,6 +159,13 @@ struct TierQueries {
   std::uint32_t conditions = 0;                ///< none: all items match
   std::uint32_t attributes[kMaxAttributes]{};  ///< of each
   const std::uint64_t* bounds = nullptr;       ///< by query: least and most of each condition
+  /// Conditions on an attribute and on its partner, which go together in queries where the first is
+  /// an equality (SearchTiers::FindPairs).
+  struct Pair {
+    std::uint32_t first, partner;
+  };
+  std::uint32_t pairs = 0;
+  Pair pair[kMaxAttributes]{};
 
   GPM_HD const std::uint64_t* BoundsOf(std::uint64_t query) const {
     return bounds + query * 2 * conditions;
@@ -151,6 +192,7 @@ struct SearchTiers {
   SearchTier base;
   SearchTier delta;
   const std::uint32_t* places = nullptr;  ///< of each row of the delta: rows of the base before it
+  AttributePairs partners;                ///< of both tiers' orders
 
   GPM_HD std::uint64_t rows() const { return std::uint64_t{base.rows} + delta.rows; }
   GPM_HD const std::uint64_t* KeyOf(std::uint32_t row) const {
@@ -162,27 +204,78 @@ struct SearchTiers {
                            : delta.columns[attribute].NumberOf(row - base.rows);
   }
 
-  /// The condition that the fewest rows meet decides, or the first one that a single row meets.
+  /// Sets the pairs of the queries: each condition is of one at most.
+  void FindPairs(TierQueries* queries) const {
+    queries->pairs = 0;
+    for (std::uint32_t c = 0; c < queries->conditions; ++c) {
+      const std::uint32_t partner = partners.PartnerOf(queries->attributes[c]);
+      for (std::uint32_t d = 0; d < queries->conditions && queries->pairs < kMaxAttributes; ++d) {
+        if (queries->attributes[d] != partner) continue;
+        queries->pair[queries->pairs++] = {c, d};
+        break;
+      }
+    }
+  }
+  /// The rows that meet one condition.
   template <class Lanes = OneLane>
+  GPM_HD TierCandidates Meeting(std::uint32_t attribute, const std::uint64_t* bounds,
+                                const Lanes& lanes = {}) const {
+    TierCandidates its;
+    its.attribute = attribute;
+    its.ordered = bounds[0] == bounds[1] && !partners.Has(attribute);
+    const auto look = [&](const SearchTier& tier, std::uint32_t* first, std::uint32_t* n) {
+      const TierColumn& column = tier.columns[attribute];
+      *first = column.First(tier.rows, bounds[0], lanes);
+      *n = column.Behind(tier.rows, *first, bounds[1], lanes) - *first;
+    };
+    look(base, &its.base_first, &its.base_count);
+    look(delta, &its.delta_first, &its.delta_count);
+    return its;
+  }
+  /// Those that have a number of an attribute and meet the condition on its partner.
+  template <class Lanes = OneLane>
+  GPM_HD TierCandidates MeetingPair(std::uint32_t attribute, std::uint64_t number,
+                                    const std::uint64_t* bounds, const Lanes& lanes = {}) const {
+    TierCandidates its;
+    its.attribute = attribute;
+    its.ordered = bounds[0] == bounds[1];
+    const auto look = [&](const SearchTier& tier, std::uint32_t* first, std::uint32_t* n) {
+      const TierColumn& column = tier.columns[attribute];
+      const TierColumn& partner = tier.columns[partners.PartnerOf(attribute)];
+      *first = column.FirstOfPair(tier.rows, number, partner, bounds[0], lanes);
+      *n = column.BehindPair(tier.rows, *first, number, partner, bounds[1], lanes) - *first;
+    };
+    look(base, &its.base_first, &its.base_count);
+    look(delta, &its.delta_first, &its.delta_count);
+    return its;
+  }
+  /// The condition, or pair of them, that the fewest rows meet decides, or the first one that a
+  /// single row meets. @tparam kPairs whether pairs are looked at, first; else as if there were
+  /// none
+  template <bool kPairs, class Lanes = OneLane>
   GPM_HD TierCandidates CandidatesOf(const TierQueries& queries, std::uint64_t query,
                                      const Lanes& lanes = {}) const {
     TierCandidates all;
     all.base_count = base.rows;
     all.delta_count = delta.rows;
     const std::uint64_t* bounds = queries.BoundsOf(query);
+    std::uint32_t looked = 0;  // conditions of a pair, a bit for each: no fewer rows meet it alone
+    if constexpr (kPairs) {
+      for (std::uint32_t p = 0; p < queries.pairs; ++p) {
+        const TierQueries::Pair pair = queries.pair[p];
+        const std::uint64_t number = bounds[2 * pair.first];
+        if (number != bounds[2 * pair.first + 1]) continue;
+        const TierCandidates its =
+            MeetingPair(queries.attributes[pair.first], number, bounds + 2 * pair.partner, lanes);
+        if (its.count() < all.count()) all = its;
+        if (all.count() <= 1) return all;
+        looked |= 1u << pair.first | 1u << pair.partner;
+      }
+    }
     for (std::uint32_t c = 0; c < queries.conditions; ++c, bounds += 2) {
+      if (kPairs && (looked >> c & 1) != 0) continue;
       if (bounds[0] > bounds[1]) return {};
-      const std::uint32_t attribute = queries.attributes[c];
-      TierCandidates its;
-      its.attribute = attribute;
-      its.ordered = bounds[0] == bounds[1];
-      const auto look = [&](const SearchTier& tier, std::uint32_t* first, std::uint32_t* n) {
-        const TierColumn& column = tier.columns[attribute];
-        *first = column.First(tier.rows, bounds[0], lanes);
-        *n = column.Behind(tier.rows, *first, bounds[1], lanes) - *first;
-      };
-      look(base, &its.base_first, &its.base_count);
-      look(delta, &its.delta_first, &its.delta_count);
+      const TierCandidates its = Meeting(queries.attributes[c], bounds, lanes);
       if (its.count() < all.count()) all = its;
       if (all.count() <= 1) break;
     }

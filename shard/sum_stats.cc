@@ -13,7 +13,7 @@ void AddTo(StoreStats& sum, const StoreStats& shard) {
       &S::pm_bytes, &S::pm_bytes_ready, &S::pm_bytes_free, &S::pm_bytes_given_back,
       &S::pool_growths, &S::pool_growth_waits, &S::queue_bytes, &S::snapshots, &S::snapshot_bytes,
       &S::searches, &S::search_scans, &S::search_index_bytes, &S::search_indexes_made,
-      &S::search_index_updates, &S::gpu_bytes, &S::gpu_bytes_kept, &S::threads);
+      &S::search_index_updates, &S::search_pairs, &S::gpu_bytes, &S::gpu_bytes_kept, &S::threads);
   // What took this time kept the batches of one shard waiting: of all, the longest.
   const auto longest = [&](auto... field) {
     ((sum.*field = std::max(sum.*field, shard.*field)), ...);

@@ -165,7 +165,10 @@ struct OpenOptions {
   /// 0: each search looks at all items (docs/SEARCH.md).
   std::uint64_t search_index_bytes = 0;
   /// Names of attributes that are indexed from the first search of one of them on, and before all
-  /// others; else which are follows the searches. Only with search_index_bytes.
+  /// others; else which are follows the searches. "session+model" names a pair: both are indexed,
+  /// and queries that want an equal session look at those items alone that meet a condition on the
+  /// model, too. An attribute is the first of one pair at most, which stays its own; else which
+  /// pairs there are follows the searches. Only with search_index_bytes.
   std::vector<std::string> search_indexed{};
   /// Told when a pool was recovered, when a resize has begun and ended, when the cache was
   /// refreshed, why kAuto did not take the cuda executor, and when the medium has no room for the

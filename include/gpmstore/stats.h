@@ -111,7 +111,9 @@ struct StoreStats {
   std::uint64_t search_index_bytes = 0;
   std::uint64_t search_indexes_made = 0;   ///< of all items, since open
   std::uint64_t search_index_updates = 0;  ///< searches that brought the index up to date
-  std::uint64_t gpu_bytes = 0;             ///< GPU memory this store allocated
+  /// Attributes whose index goes on by another one's numbers (OpenOptions::search_indexed), now.
+  std::uint64_t search_pairs = 0;
+  std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
   /// Beside those: GPU memory that it keeps for its next arrays, a 512th of the device's at most;
   /// given back by Compact and Close. With CacheOptions::bytes none.
   std::uint64_t gpu_bytes_kept = 0;

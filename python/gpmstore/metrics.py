@@ -29,6 +29,7 @@ _GAUGES = {
     "gpu_bytes": "GPU memory that the store allocated",
     "gpu_bytes_kept": "GPU memory that it keeps for its next arrays",
     "search_index_bytes": "Memory of the executor that searches keep",
+    "search_pairs": "Pairs of attributes that are indexed",
     "cache.bytes": "Memory of the executor that the cache takes",
     "snapshot_pause_seconds": "Time that the last snapshot excluded batches",
     "buckets_to_drain": "Buckets of the oldest level whose items are still to be moved up",

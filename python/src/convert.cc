@@ -269,6 +269,7 @@ nb::dict DictOf(const StoreStats& stats) {
   dict["search_index_bytes"] = stats.search_index_bytes;
   dict["search_indexes_made"] = stats.search_indexes_made;
   dict["search_index_updates"] = stats.search_index_updates;
+  dict["search_pairs"] = stats.search_pairs;
   dict["gpu_bytes"] = stats.gpu_bytes;
   dict["gpu_bytes_kept"] = stats.gpu_bytes_kept;
   dict["key_size"] = stats.key_size;

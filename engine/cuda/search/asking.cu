@@ -8,6 +8,7 @@
 #include "engine/cuda/search/asking.h"
 #include "engine/cuda/search/asking_kernels.cuh"
 #include "engine/cuda/search/device_index.h"
+#include "engine/pair_wishes.h"
 #include "pm/gpu_host.h"
 
 namespace gpm {
@@ -67,7 +68,9 @@ Asking::Asking(DeviceMemory* memory)
   CheckCuda(cudaStreamSynchronize(stream_), "a search");
 }
 
-void Asking::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(FindCandidates)); }
+void Asking::LoadKernels() {
+  LoadKernelsBeside(reinterpret_cast<const void*>(FindCandidates<false>));
+}
 
 const std::uint64_t* Asking::Bounds(const std::uint64_t* bounds, std::uint64_t count,
                                     bool on_device, cudaStream_t stream) {
@@ -110,7 +113,7 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
   AnswerTotals totals{.answered = count};
   try {
     if (count > 0) {
-      totals.rows = AnswerSome(call);
+      AnswerSome(call, &totals);
     } else if (rows) {
       ClearOffsets(call, 1);
     }
@@ -132,7 +135,7 @@ AnswerTotals Asking::Answer(const SearchTiers& tiers, const TierQueries& queries
   }
 }
 
-std::uint64_t Asking::AnswerSome(const Call& call) {
+void Asking::AnswerSome(const Call& call, AnswerTotals* totals) {
   const std::uint64_t count = call.count;
   const AnswerPlaces& places = call.places;
   const bool rows = places.offsets != nullptr;
@@ -144,11 +147,13 @@ std::uint64_t Asking::AnswerSome(const Call& call) {
                     call.key_size};
   const SearchSums sums =
       count <= kFewQueries ? AnswerFewSingles(call, out) : AnswerManySingles(call, out);
-  if (sums.many != 0) return AnswerAll(call, sums);
-  if (!rows) return 0;
-  if (call.limit > 0) return sums.candidates;
-  ClearOffsets(call, count + 1);
-  return 0;
+  if (sums.many != 0) {
+    AnswerAll(call, sums, totals);
+  } else if (rows && call.limit > 0) {
+    totals->rows = sums.candidates;
+  } else if (rows) {
+    ClearOffsets(call, count + 1);
+  }
 }
 
 void Asking::ClearOffsets(const Call& call, std::uint64_t count) {
@@ -160,9 +165,16 @@ SearchSums Asking::AnswerFewSingles(const Call& call, const RowsOut& out) {
   const FewPlaces places{candidates_.data(),  single_.data(),   begins_.data(), call.places.counts,
                          call.places.offsets, few_told_.data(), told_.get()};
   const auto count = static_cast<std::uint32_t>(call.count);
-  few_.Launch({AnswerFew, static_cast<unsigned>(BlocksFor(count, kFewOfBlock)), kStrideThreads,
-               call.tiers, call.queries, count, places, out},
-              call.stream);
+  const auto launch = [&](auto* kernel, KernelGraph* graph) {
+    graph->Launch({kernel, static_cast<unsigned>(BlocksFor(count, kFewOfBlock)), kStrideThreads,
+                   call.tiers, call.queries, count, places, out},
+                  call.stream);
+  };
+  if (call.queries.pairs > 0) {
+    launch(AnswerFew<true>, &few_of_pairs_);
+  } else {
+    launch(AnswerFew<false>, &few_);
+  }
   CheckCuda(cudaStreamSynchronize(call.stream), "a search");
   return *told_.get();
 }
@@ -173,8 +185,10 @@ SearchSums Asking::AnswerManySingles(const Call& call, const RowsOut& out) {
   found_counts_.Reserve(count);
   CheckCuda(cudaMemsetAsync(sums_.data(), 0, sizeof(SearchSums), stream), "cudaMemsetAsync");
   CheckCuda(cudaMemsetAsync(begins_.data(), 0, 8, stream), "cudaMemsetAsync");
-  LaunchFor("FindCandidates", count, stream, FindCandidates, call.tiers, call.queries, count,
-            candidates_.data(), single_.data(), found_counts_.data(), sums_.data());
+  LaunchFor("FindCandidates", count, stream,
+            call.queries.pairs > 0 ? FindCandidates<true> : FindCandidates<false>, call.tiers,
+            call.queries, count, candidates_.data(), single_.data(), found_counts_.data(),
+            sums_.data());
   CallCubWith(&library_, "DeviceScan", [&](void* storage, std::size_t& bytes) {
     return cub::DeviceScan::InclusiveSum(storage, bytes,
                                          static_cast<const std::uint64_t*>(found_counts_.data()),
@@ -185,14 +199,21 @@ SearchSums Asking::AnswerManySingles(const Call& call, const RowsOut& out) {
   return ReadSums(stream);
 }
 
-std::uint64_t Asking::AnswerAll(const Call& call, const SearchSums& sums) {
+void Asking::AnswerAll(const Call& call, const SearchSums& sums, AnswerTotals* totals) {
   CheckCuda(cudaMemsetAsync(call.places.counts, 0, 8 * call.count, call.stream), "cudaMemsetAsync");
   if (call.places.offsets != nullptr) {
     CheckCuda(cudaMemsetAsync(call.places.offsets, 0, 8, call.stream), "cudaMemsetAsync");
   }
-  const std::uint64_t rows = AnswerGroups(call, sums);
+  totals->rows = AnswerGroups(call, sums);
+  // (How many match there is only known of rows.)
+  const bool few = sums.candidates < 2 * (totals->rows + call.count) + PairWishes::kFewRows;
+  if (call.queries.conditions > 1 && !few) {
+    totals->looked_at = sums.candidates;
+    const QueryGroup all{0, call.count, begins_.data(), candidates_.data(), single_.data()};
+    Launch("SampleQuery", SampleQuery, 1, kMaxAttributes, call.stream, call.tiers, call.queries,
+           all, sums.candidates, call.places.counts, sample_.get());
+  }
   CheckCuda(cudaStreamSynchronize(call.stream), "a search");
-  return rows;
 }
 
 std::uint64_t Asking::AnswerGroups(const Call& call, const SearchSums& sums) {
@@ -311,6 +332,26 @@ class Borrowed {
   std::unique_ptr<Asking> asking_;
 };
 
+/// Tells the index's wishes of rows that were looked at in vain, by the sample.
+void Wish(const DeviceIndex& index, const TierQueries& queries, const AnswerTotals& totals,
+          const QuerySample& sample) {
+  if (totals.looked_at == 0 || index.wishes() == nullptr) return;
+  for (std::uint32_t p = 0; p < queries.pairs; ++p) {
+    const std::uint64_t* const bounds = sample.bounds + 2 * queries.pair[p].first;
+    if (bounds[0] == bounds[1]) return;  // it was narrowed by a pair
+  }
+  std::vector<PairWishes::Met> met;
+  for (std::uint32_t c = 0; c < queries.conditions; ++c) {
+    met.push_back(
+        {{queries.attributes[c], sample.bounds[2 * c], sample.bounds[2 * c + 1]}, sample.rows[c]});
+  }
+  const double in_vain = 1 - static_cast<double>(sample.matches) /
+                                 static_cast<double>(std::max<std::uint64_t>(1, sample.candidates));
+  index.wishes()->Note(met,
+                       static_cast<std::uint64_t>(in_vain * static_cast<double>(totals.looked_at)),
+                       index.tiers().rows());
+}
+
 /// What queries in host memory match.
 class DeviceRows : public MatchedRows {
  public:
@@ -327,7 +368,10 @@ class DeviceRows : public MatchedRows {
     AnswerPlaces places;
     places.counts = asking_->counts().data();
     if (rows) places.offsets = asking_->offsets().data();
-    asking_->Answer(index.tiers(), of, count, limit, index.executor().key_size(), places, stream);
+    index.tiers().FindPairs(&of);
+    const AnswerTotals totals = asking_->Answer(index.tiers(), of, count, limit,
+                                                index.executor().key_size(), places, stream);
+    Wish(index, of, totals, asking_->sample());
     counts_.resize(count);
     FetchNumbers(places.counts, count, counts_.data(), stream);
     if (!rows) return;
@@ -388,6 +432,7 @@ std::optional<std::uint64_t> DeviceIndex::AskArrays(const QueryArray& queries, s
   TierQueries of;
   of.conditions = static_cast<std::uint32_t>(queries.attributes.size());
   std::copy(queries.attributes.begin(), queries.attributes.end(), of.attributes);
+  tiers_.FindPairs(&of);
   const auto place = [&](std::span<std::uint64_t> array, DeviceArray<std::uint64_t>* own) {
     if (array.empty()) return static_cast<std::uint64_t*>(nullptr);
     if (IsGpuMemory(array.data())) return array.data();
@@ -403,6 +448,7 @@ std::optional<std::uint64_t> DeviceIndex::AskArrays(const QueryArray& queries, s
   of.bounds = asking->Bounds(queries.bounds.data(), queries.bounds.size(),
                              IsGpuMemory(queries.bounds.data()), stream);
   const AnswerTotals totals = asking->Answer(tiers_, of, count, limit, key_size, places, stream);
+  Wish(*this, of, totals, asking->sample());
   if (places.counts != matches->counts.data()) {
     FetchNumbers(places.counts, count, matches->counts.data(), stream);
   }

@@ -36,6 +36,14 @@ struct FewTold {
   std::uint64_t totals[kFewBlocks];
 };
 
+/// Of queries that had many candidates, a typical one: that of the candidate in the middle.
+struct QuerySample {
+  std::uint64_t candidates;
+  std::uint64_t matches;
+  std::uint64_t bounds[2 * kMaxAttributes];  ///< least and most of each condition
+  std::uint64_t rows[kMaxAttributes];        ///< that meet it alone
+};
+
 /// Where an answer goes, in GPU memory.
 struct AnswerPlaces {
   std::uint64_t* counts = nullptr;
@@ -50,6 +58,9 @@ struct AnswerTotals {
   std::uint64_t answered =
       0;                    ///< queries whose rows there is room for; the others' offsets give none
   std::uint64_t given = 0;  ///< rows of those
+  /// Rows that were looked at, if many may have been so in vain, for want of a pair: there is a
+  /// sample then.
+  std::uint64_t looked_at = 0;
 };
 
 /// Answers queries by the tiers of an index: a thread for each query finds the rows that it has to
@@ -78,6 +89,8 @@ class Asking {
   void CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
                 std::byte* keys, cudaStream_t stream);
 
+  /// Of the last answer that looked at many rows.
+  const QuerySample& sample() const { return *sample_.get(); }
   cudaStream_t stream() const { return stream_; }
   /// Of the arrays that depend on what queries match.
   std::uint64_t bytes() const {
@@ -92,13 +105,13 @@ class Asking {
 
   // Each of these waits for the stream.
 
-  /// @return rows
-  std::uint64_t AnswerSome(const Call& call);
+  /// Sets the rows there are, and those looked at.
+  void AnswerSome(const Call& call, AnswerTotals* totals);
   /// Answers, if no query has several candidates; else it has found them.
   SearchSums AnswerFewSingles(const Call& call, const RowsOut& out);
   SearchSums AnswerManySingles(const Call& call, const RowsOut& out);
-  /// Where some query has several candidates.
-  std::uint64_t AnswerAll(const Call& call, const SearchSums& sums);
+  /// Where some query has several candidates. Sets the same.
+  void AnswerAll(const Call& call, const SearchSums& sums, AnswerTotals* totals);
   void ClearOffsets(const Call& call, std::uint64_t count);
 
   // These do not.
@@ -128,8 +141,9 @@ class Asking {
   DeviceArray<std::byte> library_;  ///< temporary storage of CUB
   DeviceArray<SearchSums> sums_;
   DeviceArray<FewTold> few_told_;
-  KernelGraph few_;
+  KernelGraph few_, few_of_pairs_;
   PinnedBox<SearchSums> told_;
+  PinnedBox<QuerySample> sample_;
 };
 
 }  // namespace gpm

@@ -13,7 +13,8 @@
 
 namespace gpm {
 
-/// The kernels that ask tiers: grid-stride loops of one thread a thing.
+/// The kernels that ask tiers: grid-stride loops of one thread a thing. @tparam kPairs whether some
+/// conditions are of a pair (TierQueries::pairs)
 
 inline constexpr std::uint32_t kNoRow = ~std::uint32_t{0};
 
@@ -45,6 +46,7 @@ struct RowsOut {
 /// stay together.
 /// @param single the row, where there is one, and it matches; else kNoRow
 /// @param counts candidates, or, where there was one, whether it matches
+template <bool kPairs>
 __global__ void __launch_bounds__(kStrideThreads)
     FindCandidates(const __grid_constant__ SearchTiers tiers,
                    const __grid_constant__ TierQueries queries, std::uint64_t count,
@@ -56,7 +58,7 @@ __global__ void __launch_bounds__(kStrideThreads)
   bool many = false;
   bool unordered = false;
   for (std::uint64_t q = FirstOfGrid(); q < count; q += GridStep()) {
-    const TierCandidates its = tiers.CandidatesOf(queries, q);
+    const TierCandidates its = tiers.CandidatesOf<kPairs>(queries, q);
     std::uint64_t n = its.count();
     std::uint32_t row = kNoRow;
     if (n == 1) {
@@ -131,6 +133,7 @@ struct FewPlaces {
 
 /// FindCandidates, the sums of its counts, and AnswerSingles in one, for few queries: their time is
 /// that of steps that wait for each other.
+template <bool kPairs>
 __global__ void __launch_bounds__(kStrideThreads)
     AnswerFew(const __grid_constant__ SearchTiers tiers,
               const __grid_constant__ TierQueries queries, std::uint32_t count,
@@ -149,7 +152,8 @@ __global__ void __launch_bounds__(kStrideThreads)
   std::uint32_t row = kNoRow;
   bool unordered = false;
   if (q < count) {
-    const TierCandidates its = tiers.CandidatesOf(queries, q, TileLanes<decltype(tile)>{tile});
+    const TierCandidates its =
+        tiers.CandidatesOf<kPairs>(queries, q, TileLanes<decltype(tile)>{tile});
     n = its.count();
     if (n == 1) {
       row = tiers.CandidateAt(its, 0);
@@ -262,6 +266,25 @@ __global__ void CountMatches(const __grid_constant__ SearchTiers tiers,
                 static_cast<unsigned long long>(same.size()));
     }
   }
+}
+
+/// Takes a sample of all queries of an answer, once their matches are counted. A thread for each
+/// condition. @param candidates in all @param sample in pinned memory
+__global__ void SampleQuery(const __grid_constant__ SearchTiers tiers,
+                            const __grid_constant__ TierQueries queries,
+                            const __grid_constant__ QueryGroup all, std::uint64_t candidates,
+                            const std::uint64_t* counts, QuerySample* sample) {
+  const std::uint64_t q = QueryGroup::At(all.begins, all.count, candidates / 2);
+  if (threadIdx.x == 0) {
+    sample->candidates = all.begins[q + 1] - all.begins[q];
+    sample->matches = counts[q];
+  }
+  if (threadIdx.x >= queries.conditions) return;
+  const std::uint64_t* const bounds = queries.BoundsOf(q) + 2 * threadIdx.x;
+  sample->bounds[2 * threadIdx.x] = bounds[0];
+  sample->bounds[2 * threadIdx.x + 1] = bounds[1];
+  sample->rows[threadIdx.x] =
+      bounds[0] > bounds[1] ? 0 : tiers.Meeting(queries.attributes[threadIdx.x], bounds).count();
 }
 
 /// A match as a number to sort by: the query, from 0 on, and the row's place.

@@ -1,3 +1,6 @@
+#include <new>
+#include <utility>
+
 #include "engine/cuda/kernels/grid_stride.cuh"
 #include "engine/cuda/load_kernels.h"
 #include "engine/cuda/search/asking.h"
@@ -13,6 +16,8 @@ constexpr std::uint64_t kMostKeptBytes = std::uint64_t{64} << 20;
 /// To make it takes so many bytes of an item, and of each attribute, beside those that stay.
 constexpr std::uint64_t kBytesToMake = 48;
 constexpr std::uint64_t kAttributeBytesToMake = 8;
+/// To sort by a pair takes so many bytes of an item.
+constexpr std::uint64_t kBytesToSort = 36;
 constexpr std::uint64_t kShareWorn = 2;
 /// Of the GPU's memory, that batches and growth may want meanwhile.
 constexpr std::uint64_t kShareLeft = 32;
@@ -98,7 +103,7 @@ DeviceIndex::DeviceIndex(CudaExecutor& executor, DeviceMemory* memory, const Cud
   TierBuilder builder(memory, shape, executor);
   StagedItems items(memory);
   builder.Stage(copy, mask_, &items);
-  builder.Build(items, mask_, false, &base_);
+  builder.Build(items, mask_, pairs(), false, &base_);
   const std::uint64_t words = WordsOfBits(base_.rows);
   dead_bits_.Reserve(words);
   died_.Reserve(1);
@@ -118,6 +123,7 @@ void DeviceIndex::SetViews() {
   tiers_.base.dead = dead_bits_.data();
   tiers_.delta = delta_.View();
   tiers_.places = places_.data();
+  tiers_.partners = pairs();
 }
 
 std::uint64_t DeviceIndex::bytes() const {
@@ -179,7 +185,7 @@ void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
     append(merged_.numbers[a].data() + kept, found_.numbers[a].data(), found_.count);
   }
 
-  builder_.Build(merged_, mask_, true, &next_delta_);
+  builder_.Build(merged_, mask_, pairs(), true, &next_delta_);
   std::swap(delta_, next_delta_);
   places_.Reserve(delta_.rows);
   SetViews();
@@ -188,14 +194,34 @@ void DeviceIndex::Follow(const Changes& read, ThreadPool*) {
   version_ = changes.version;
 }
 
-void DeviceIndex::Drop(std::uint32_t attribute) {
+void DeviceIndex::DropOrder(std::uint32_t attribute) {
   const CurrentDevice current = executor_.Activate();
   for (TierArrays* tier : {&base_, &delta_, &next_delta_}) tier->Drop(attribute);
   for (StagedItems* items : {&merged_, &found_}) {
     items->numbers[attribute] = DeviceArray<std::uint64_t>();
   }
-  mask_ &= ~(Mask{1} << attribute);
   SetViews();
+}
+
+void DeviceIndex::SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool*) {
+  const CurrentDevice current = executor_.Activate();
+  std::size_t free = 0;
+  std::size_t total = 0;
+  CheckCuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  if (tiers_.rows() * kBytesToSort + total / kShareLeft > free) throw std::bad_alloc();
+  // What so many rows need is not kept; and `builder_` may be reading what Follow wants.
+  TierBuilder of_base(memory_, builder_.shape(), executor_);
+  TierBuilder of_delta(memory_, builder_.shape(), executor_);
+  const std::pair<TierBuilder*, TierArrays*> both[] = {{&of_base, &base_}, {&of_delta, &delta_}};
+  for (const auto& [builder, tier] : both) {
+    if (tier->rows > 0) builder->SortByNumber(*tier, attribute, partner);
+  }
+  for (const auto& [builder, tier] : both) builder->Await();
+  for (const auto& [builder, tier] : both) {
+    if (tier->rows > 0) builder->PutOrder(attribute, tier);
+  }
+  for (const auto& [builder, tier] : both) builder->Await();
+  tiers_.partners.Set(attribute, partner);
 }
 
 std::unique_ptr<Asking> DeviceIndex::TakeAsking() const {

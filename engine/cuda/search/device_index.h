@@ -39,7 +39,6 @@ class DeviceIndex : public SearchIndex {
   bool IsWorn() const override;
   std::unique_ptr<Changes> Read(HeldItems& items, ThreadPool* threads) override;
   void Follow(const Changes& changes, ThreadPool* threads) override;
-  void Drop(std::uint32_t attribute) override;
   std::unique_ptr<MatchedRows> Ask(std::span<const Query> queries, bool rows, std::uint64_t limit,
                                    ThreadPool* threads) const override;
   std::optional<std::uint64_t> AskArrays(const QueryArray& queries, std::uint64_t limit,
@@ -55,6 +54,8 @@ class DeviceIndex : public SearchIndex {
  private:
   struct ReadChanges;
 
+  void DropOrder(std::uint32_t attribute) override;
+  void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) override;
   void SetViews();
 
   CudaExecutor& executor_;

@@ -89,17 +89,50 @@ TierBuilder::TierBuilder(DeviceMemory* memory, const IndexShape& shape,
 
 void TierBuilder::LoadKernels() { LoadKernelsBeside(reinterpret_cast<const void*>(TakeWord)); }
 
-void TierBuilder::Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
-                       std::uint32_t bits) {
+void TierBuilder::Sort(const std::uint64_t* numbers, std::uint32_t count, std::uint32_t bits) {
   sorted_.Reserve(count);
   other_rows_.Reserve(count);
   CallCubWith(&library_, "DeviceRadixSort", [&](void* storage, std::size_t& bytes) {
     return cub::DeviceRadixSort::SortPairs(
-        storage, bytes, numbers, sorted_.data(), static_cast<const std::uint32_t*>(items),
+        storage, bytes, numbers, sorted_.data(), static_cast<const std::uint32_t*>(rows_.data()),
         other_rows_.data(), static_cast<int>(count), 0, static_cast<int>(bits), stream_);
   });
-  CheckCuda(cudaMemcpyAsync(items, other_rows_.data(), std::uint64_t{count} * 4,
-                            cudaMemcpyDeviceToDevice, stream_),
+  std::swap(rows_, other_rows_);
+}
+
+const std::uint64_t* TierBuilder::NumbersOf(const TierArrays& tier, std::uint32_t attribute,
+                                            const std::uint32_t* rows) {
+  const std::uint64_t* const wide = tier.wide[attribute].data();
+  if (wide != nullptr && rows == nullptr) return wide;
+  const std::uint64_t count = tier.rows;
+  numbers_.Reserve(count);
+  if (wide != nullptr) {
+    LaunchFor("GatherNumbers", count, stream_, GatherNumbers<std::uint64_t, std::uint64_t>, wide,
+              rows, count, numbers_.data());
+  } else {
+    LaunchFor("GatherNumbers", count, stream_, GatherNumbers<std::uint32_t, std::uint64_t>,
+              tier.narrow[attribute].data(), rows, count, numbers_.data());
+  }
+  return numbers_.data();
+}
+
+void TierBuilder::SortByNumber(const TierArrays& tier, std::uint32_t attribute,
+                               std::uint32_t partner) {
+  rows_.Reserve(tier.rows);
+  LaunchFor("CountUp", tier.rows, stream_, CountUp<std::uint32_t>, rows_.data(), tier.rows);
+  const std::uint32_t* rows = nullptr;  // the first sort finds them one behind the other
+  for (const std::uint32_t by : {partner, attribute}) {
+    if (by == AttributePairs::kNone) continue;
+    const bool wide = tier.wide[by].data() != nullptr;
+    Sort(NumbersOf(tier, by, rows), tier.rows, wide ? 64 : 32);
+    rows = rows_.data();
+  }
+}
+
+void TierBuilder::PutOrder(std::uint32_t attribute, TierArrays* tier) {
+  tier->order[attribute].Reserve(tier->rows);
+  CheckCuda(cudaMemcpyAsync(tier->order[attribute].data(), rows_.data(),
+                            std::uint64_t{tier->rows} * 4, cudaMemcpyDeviceToDevice, stream_),
             "cudaMemcpyAsync");
 }
 
@@ -110,7 +143,7 @@ void TierBuilder::SortByKey(const StagedItems& items) {
   for (std::uint32_t word = shape_.key_words; word-- > 0;) {
     LaunchFor("TakeWord", items.count, stream_, TakeWord, items.keys.data(), shape_.key_words, word,
               rows_.data(), items.count, numbers_.data());
-    Sort(numbers_.data(), rows_.data(), items.count, 64);
+    Sort(numbers_.data(), items.count, 64);
   }
 }
 
@@ -137,8 +170,7 @@ void TierBuilder::Stage(const CudaTableCopy& copy, SearchIndex::Mask mask, Stage
     LaunchFor("CountUp", count, stream_, CountUp<std::uint32_t>, rows_.data(), count);
     // (Where others have let the pool grow meanwhile, the order is another, and all that it is for
     // is speed.)
-    Sort(references, rows_.data(), count,
-         static_cast<std::uint32_t>(std::bit_width(executor_.pool_bytes())));
+    Sort(references, count, static_cast<std::uint32_t>(std::bit_width(executor_.pool_bytes())));
     references = sorted_.data();
     order = rows_.data();
   }
@@ -199,8 +231,8 @@ bool TierBuilder::IsWide(const StagedItems& items, std::uint32_t attribute) {
   return most > std::numeric_limits<std::uint32_t>::max();
 }
 
-void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool unique,
-                        TierArrays* tier) {
+void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask,
+                        const AttributePairs& pairs, bool unique, TierArrays* tier) {
   tier->rows = items.count;
   if (items.count == 0) return;
   SortByKey(items);
@@ -216,7 +248,6 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool u
   LaunchFor("GatherKeys", std::uint64_t{rows} * shape_.key_words, stream_, GatherKeys,
             items.keys.data(), shape_.key_words, rows_.data(), std::uint64_t{rows},
             tier->keys.data());
-  // (The sorts of numbers below take the room of `rows_`, which is not needed again.)
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
     if (IsWide(items, a)) {
@@ -233,18 +264,8 @@ void TierBuilder::Build(const StagedItems& items, SearchIndex::Mask mask, bool u
   }
   for (std::uint32_t a = 0; a < shape_.attributes.size(); ++a) {
     if (!IsIndexed(mask, a)) continue;
-    const bool wide = tier->wide[a].data() != nullptr;
-    const std::uint64_t* numbers = tier->wide[a].data();
-    if (!wide) {
-      numbers_.Reserve(rows);
-      LaunchFor("GatherNumbers", rows, stream_, GatherNumbers<std::uint32_t, std::uint64_t>,
-                tier->narrow[a].data(), static_cast<const std::uint32_t*>(nullptr),
-                std::uint64_t{rows}, numbers_.data());
-      numbers = numbers_.data();
-    }
-    tier->order[a].Reserve(rows);
-    LaunchFor("CountUp", rows, stream_, CountUp<std::uint32_t>, tier->order[a].data(), rows);
-    Sort(numbers, tier->order[a].data(), rows, wide ? 64 : 32);
+    SortByNumber(*tier, a, pairs.PartnerOf(a));
+    PutOrder(a, tier);
   }
 }
 

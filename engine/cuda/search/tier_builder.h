@@ -53,7 +53,14 @@ class TierBuilder {
   /// Takes keys from the copy, and reads the attributes, in the order of addresses.
   void Stage(const CudaTableCopy& copy, SearchIndex::Mask mask, StagedItems* items);
   /// Makes a tier of them. @param unique of several with one key, which are equal, one is taken
-  void Build(const StagedItems& items, SearchIndex::Mask mask, bool unique, TierArrays* tier);
+  void Build(const StagedItems& items, SearchIndex::Mask mask, const AttributePairs& pairs,
+             bool unique, TierArrays* tier);
+  /// Sorts the rows of a tier that has its numbers by an attribute's, and, where those are equal,
+  /// by its partner's (or AttributePairs::kNone): for PutOrder, which is next. REQUIRES: it has
+  /// rows.
+  void SortByNumber(const TierArrays& tier, std::uint32_t attribute, std::uint32_t partner);
+  /// Gives the tier the attribute's order.
+  void PutOrder(std::uint32_t attribute, TierArrays* tier);
   /// Puts rows of a tier into the first `count` of the items.
   void Restage(const TierArrays& tier, SearchIndex::Mask mask,
                const DeviceArray<std::uint32_t>& rows, std::uint32_t count, StagedItems* items);
@@ -65,9 +72,11 @@ class TierBuilder {
   const IndexShape& shape() const { return shape_; }
 
  private:
-  /// Sorts by 64-bit numbers, stably. @param to one behind the other as `items` has them then
-  void Sort(const std::uint64_t* numbers, std::uint32_t* items, std::uint32_t count,
-            std::uint32_t bits);
+  /// Sorts `rows_` by 64-bit numbers, stably. @param numbers one for each, in their order
+  void Sort(const std::uint64_t* numbers, std::uint32_t count, std::uint32_t bits);
+  /// The numbers of a tier's rows. @param rows in whose order; null: one behind the other
+  const std::uint64_t* NumbersOf(const TierArrays& tier, std::uint32_t attribute,
+                                 const std::uint32_t* rows);
   /// Whether some number of an attribute needs more than 4 bytes.
   bool IsWide(const StagedItems& items, std::uint32_t attribute);
   /// Puts rows of items into `rows_`, in the order of their keys.
