@@ -5,8 +5,24 @@
 
 namespace gpm {
 
+namespace {
+
+bool IsEquality(const Condition& condition) { return condition.least == condition.most; }
+
+}  // namespace
+
+bool PairWishes::IsNarrowed(std::span<const Met> query) const {
+  return std::any_of(query.begin(), query.end(), [&](const Met& first) {
+    return IsEquality(first.condition) &&
+           std::any_of(query.begin(), query.end(), [&](const Met& it) {
+             return it.condition.attribute == chosen_.PartnerOf(first.condition.attribute);
+           });
+  });
+}
+
 std::optional<AttributePair> PairWishes::PairFor(std::span<const Met> query,
                                                  std::uint64_t items) const {
+  if (IsNarrowed(query)) return {};
   const auto is_fewer = [](const Met& x, const Met& y) { return x.rows < y.rows; };
   const Met* first = nullptr;
   const auto is_better = [&](const Met& it) {
@@ -16,8 +32,8 @@ std::optional<AttributePair> PairWishes::PairFor(std::span<const Met> query,
     return is_fewer(it, *first);
   };
   for (const Met& it : query) {
-    const bool is_equality = it.condition.least == it.condition.most;
-    if (is_equality && !fixed_.Has(it.condition.attribute) && is_better(it)) first = &it;
+    if (IsEquality(it.condition) && !fixed_.Has(it.condition.attribute) && is_better(it))
+      first = &it;
   }
   if (first == nullptr) return {};
   const Met* partner = nullptr;
@@ -32,7 +48,7 @@ std::optional<AttributePair> PairWishes::PairFor(std::span<const Met> query,
 void PairWishes::Note(std::span<const Met> query, std::uint64_t rows, std::uint64_t items) {
   const std::lock_guard lock(mutex_);
   const auto pair = PairFor(query, items);
-  if (!pair || chosen_.PartnerOf(pair->first) == pair->partner) return;
+  if (!pair) return;
   std::uint64_t& in_vain = in_vain_[pair->first][pair->partner];
   in_vain += std::min(rows, ~std::uint64_t{0} - in_vain);
   const std::uint32_t changes = std::min(changes_[pair->first], 24u);

@@ -50,7 +50,9 @@ class PairWishes {
   AttributePairs chosen() const;
 
  private:
-  /// The best pair for a query.
+  /// Whether a pair that is chosen narrows it, or would, if there had been memory to sort by it.
+  bool IsNarrowed(std::span<const Met> query) const;
+  /// The best pair for a query that none narrows.
   std::optional<AttributePair> PairFor(std::span<const Met> query, std::uint64_t items) const;
 
   const AttributePairs fixed_;

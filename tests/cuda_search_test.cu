@@ -57,9 +57,10 @@ class Array {
 
 class CudaSearchTest : public SearchTest {
  protected:
-  static OpenOptions Indexed(bool indexed) {
+  static OpenOptions Indexed(bool indexed, const std::vector<std::string>& fixed = {}) {
     OpenOptions open = TestOpenOptions();
     if (indexed) open.search_index_bytes = std::uint64_t{1} << 32;
+    open.search_indexed = fixed;
     return open;
   }
 };
@@ -110,9 +111,12 @@ TEST_F(CudaSearchTest, NumbersThatNeedEightBytesComeAndGo) {
 TEST_F(CudaSearchTest, ArraysInAnyMemory) {
   cudaStream_t stream = nullptr;
   CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  const std::vector<std::string> pairs{"session+model", "both+session", "model"};
   for (const std::uint32_t key_size : {8, 5, 32}) {
-    for (const bool indexed : {false, true}) {
-      ModelledStore store(NewPath(), SearchedShape(key_size, 40), Indexed(indexed));
+    for (const int kind : {0, 1, 2}) {
+      const bool indexed = kind > 0;
+      ModelledStore store(NewPath(), SearchedShape(key_size, 40),
+                          kind == 2 ? Indexed(true, pairs) : Indexed(indexed));
       for (int round = 0; round < 24; ++round) {
         TestBatch batch = RandomBatch(store, 300);
         store.Apply(batch);
@@ -177,6 +181,7 @@ TEST_F(CudaSearchTest, ArraysInAnyMemory) {
       const StoreStats stats = store.store().Stats();
       EXPECT_EQ(stats.search_indexes_made, indexed ? 1u : 0u);
       EXPECT_EQ(stats.search_index_updates > 0, indexed);
+      EXPECT_GE(stats.search_pairs, kind == 2 ? 2u : 0u);
     }
   }
   CheckCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
@@ -317,6 +322,65 @@ TEST_F(CudaSearchTest, ManyItemsAndQueries) {
     }
     for (std::uint64_t i = 0; i < right; ++i) {
       ASSERT_EQ(AsString(std::span(keys).subspan(8 * i, 8)), all[i]);
+    }
+  }
+}
+
+/// Few and many queries of arrays in GPU memory get a pair that they look in vain without, and
+/// find the same then.
+TEST_F(CudaSearchTest, ArraysGetPairs) {
+  constexpr std::uint64_t kSessions = 100;
+  constexpr std::uint64_t kModels = 500;
+  for (const bool keys : {false, true}) {
+    for (const std::size_t count : {1000u, 20'000u}) {
+      Store store = Store::Create(NewPath(), SearchedShape(8, 8), Indexed(true));
+      TestBatch batch(8, 8);
+      for (std::uint64_t i = 0; i < kSessions * kModels; ++i) {
+        batch.Add(Op::kInsert, i, Tag(i % kSessions, i / kSessions));
+      }
+      EXPECT_EQ(batch.CallFor(store, Op::kInsert), 0u);
+      const std::vector<std::uint32_t> attributes{kSession, kModel};
+      const auto search = [&] {
+        std::vector<std::uint64_t> bounds;
+        std::vector<std::uint64_t> right;
+        std::vector<std::string> right_keys;
+        for (std::size_t q = 0; q < count; ++q) {
+          const std::uint64_t session = Random(kSessions);
+          const std::uint64_t model = Random(kModels + 5);
+          bounds.insert(bounds.end(), {session, session, model, model});
+          right.push_back(model < kModels ? 1 : 0);
+          if (model < kModels) right_keys.push_back(MakeKey(model * kSessions + session, 8));
+        }
+        const OnDevice<std::uint64_t> its_bounds(bounds);
+        const OnDevice<std::uint64_t> counts(count);
+        const OnDevice<std::uint64_t> offsets(count + 1);
+        const OnDevice<std::byte> found(8 * count);
+        Matches matches{.counts = {counts.data(), count}};
+        if (keys) {
+          matches.offsets = {offsets.data(), count + 1};
+          matches.keys = found.Out();
+        }
+        store.Search({.attributes = attributes, .bounds = {its_bounds.data(), bounds.size()}},
+                     kAllOnes, &matches);
+        ASSERT_EQ(counts.Host(), right);
+        if (!keys) return;
+        ASSERT_EQ(matches.rows, right_keys.size());
+        const std::string all = AsString(found.Host());
+        for (std::size_t row = 0; row < right_keys.size(); ++row) {
+          ASSERT_EQ(all.substr(8 * row, 8), right_keys[row]);
+        }
+      };
+      for (int again = 0; again < 6; ++again) search();
+      EXPECT_EQ(store.Stats().search_pairs, 1u);
+      TestBatch changes(8, 8);  // the same items again: of a delta, and of dead rows
+      for (std::uint64_t i = 0; i < 700; ++i) {
+        changes.Add(Op::kUpdate, 7 * i, Tag(7 * i % kSessions, 7 * i / kSessions));
+      }
+      EXPECT_EQ(changes.CallFor(store, Op::kUpdate), 0u);
+      for (int again = 0; again < 2; ++again) search();
+      EXPECT_EQ(store.Stats().search_scans, 2u);
+      EXPECT_EQ(store.Stats().search_pairs, 1u);
+      if (HasFatalFailure()) return;
     }
   }
 }

@@ -336,10 +336,6 @@ class Borrowed {
 void Wish(const DeviceIndex& index, const TierQueries& queries, const AnswerTotals& totals,
           const QuerySample& sample) {
   if (totals.looked_at == 0 || index.wishes() == nullptr) return;
-  for (std::uint32_t p = 0; p < queries.pairs; ++p) {
-    const std::uint64_t* const bounds = sample.bounds + 2 * queries.pair[p].first;
-    if (bounds[0] == bounds[1]) return;  // it was narrowed by a pair
-  }
   std::vector<PairWishes::Met> met;
   for (std::uint32_t c = 0; c < queries.conditions; ++c) {
     met.push_back(
