@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/commands.h"
@@ -42,6 +44,7 @@ struct SearchArguments {
 
 constexpr std::uint32_t kNumber = 0;  ///< attribute: 0 to records - 1, each in one item
 constexpr std::uint32_t kGroup = 1;   ///< attribute: one of kGroups
+constexpr std::uint32_t kRank = 2;    ///< attribute: of the items of a group, each has another
 constexpr std::uint32_t kGroups = 1000;
 constexpr std::uint64_t kMostMatches = 1'000'000;
 
@@ -66,8 +69,10 @@ class Items {
     std::byte* const value = values_.data() + values_.size() - value_size_;
     const std::uint64_t number = NumberOf(key, records_);
     const auto group = static_cast<std::uint32_t>(number % kGroups);
+    const auto rank = static_cast<std::uint32_t>(number / kGroups);
     std::memcpy(value, &number, sizeof number);
     std::memcpy(value + sizeof number, &group, sizeof group);
+    std::memcpy(value + sizeof number + sizeof group, &rank, sizeof rank);
   }
   void InsertInto(Store& store) {
     std::vector<Result> results(keys_.size());
@@ -95,6 +100,18 @@ std::vector<Query> SingleMatches(std::uint64_t count, std::uint64_t records) {
     const std::uint64_t number = random() % records;
     query = {{.attribute = kNumber, .least = number, .most = number},
              {.attribute = kGroup, .least = number % kGroups, .most = number % kGroups}};
+  }
+  return queries;
+}
+
+/// Queries that have one match each, by two attributes that many items meet.
+std::vector<Query> PairMatches(std::uint64_t count, std::uint64_t records) {
+  std::mt19937_64 random(1);
+  std::vector<Query> queries(count);
+  for (Query& query : queries) {
+    const std::uint64_t number = random() % records;
+    query = {{.attribute = kGroup, .least = number % kGroups, .most = number % kGroups},
+             {.attribute = kRank, .least = number / kGroups, .most = number / kGroups}};
   }
   return queries;
 }
@@ -139,17 +156,14 @@ class DeviceSearch {
 class SearchBench {
  public:
   SearchBench(const SearchArguments& arguments, bool indexed)
-      : arguments_(arguments), indexed_(indexed), pool_(arguments.pool), store_([&] {
-          OpenOptions open;
-          open.executor = arguments.executor;
-          open.threads = arguments.threads;
-          open.search_index_bytes = indexed ? ~std::uint64_t{0} : 0;
-          return Store::Create(pool_.path(),
-                               {.value_size = arguments.value_size,
-                                .initial_capacity = arguments.records,
-                                .attributes = {{"number", 0, 8}, {"group", 8, 4}}},
-                               open);
-        }()) {
+      : arguments_(arguments),
+        indexed_(indexed),
+        pool_(arguments.pool),
+        store_(Store::Create(pool_.path(),
+                             {.value_size = arguments.value_size,
+                              .initial_capacity = arguments.records,
+                              .attributes = {{"number", 0, 8}, {"group", 8, 4}, {"rank", 12, 4}}},
+                             Options({}))) {
     pool_.Made();
     ShowProgress("loading");
     Items items(arguments.value_size, arguments.records);
@@ -165,31 +179,7 @@ class SearchBench {
     json rows = json::array();
     const auto measure = [&](const char* what, const std::vector<Query>& queries,
                              std::uint64_t matches, const SearchOptions& options) {
-      ShowProgress(what);
-      const StoreStats before = store_.Stats();
-      const bool on_device = before.executor == ExecutorKind::kCuda;
-      std::optional<DeviceSearch> arrays;
-      if (on_device) {
-        arrays.emplace(queries, matches, options.values ? arguments_.value_size : 0);
-      }
-      std::vector<double> seconds;
-      for (unsigned i = 0; i < arguments_.repeats; ++i) {
-        const Clock::time_point start = Clock::now();
-        const std::uint64_t found = on_device ? arrays->Search(store_, options.keys)
-                                              : store_.Search(queries, options).offsets.back();
-        seconds.push_back(SecondsSince(start));
-        Require(found == matches * queries.size());
-      }
-      const double median = Median(seconds);
-      rows.push_back({{"what", what},
-                      {"indexed", indexed_},
-                      {"scanned", store_.Stats().search_scans > before.search_scans},
-                      {"arrays", on_device ? "device" : "host"},
-                      {"queries", queries.size()},
-                      {"matches_each", matches},
-                      {"seconds", median},
-                      {"queries_per_s", static_cast<double>(queries.size()) / median},
-                      {"matches_per_s", static_cast<double>(matches * queries.size()) / median}});
+      rows.push_back(Measure(what, queries, matches, options));
     };
     const std::uint64_t most = std::min(kMostMatches, arguments_.records);
     const auto range = [](std::uint64_t matches) {
@@ -213,17 +203,90 @@ class SearchBench {
     measure("1 query, values", range(most), most, {.values = true});
     return rows;
   }
+  /// Queries that want two attributes to equal numbers, before the two are a pair and after.
+  json Pairs() {
+    json rows = json::array();
+    const auto measure = [&](const char* few, const char* many) {
+      const auto each = [&](const char* what, std::uint64_t queries) {
+        rows.push_back(Measure(what, PairMatches(queries, arguments_.records), 1, {}));
+      };
+      each(few, std::uint64_t{1} << 12);
+      // (Without a pair, that is 2^30 rows to look at.)
+      if (store_.Stats().executor == ExecutorKind::kCuda) each(many, std::uint64_t{1} << 20);
+    };
+    const auto search = [&](std::uint64_t queries) {
+      const Clock::time_point start = Clock::now();
+      (void)store_.Search(PairMatches(queries, arguments_.records), {.keys = false});
+      return SecondsSince(start);
+    };
+    // Both have another partner, and keep it.
+    Reopen({"group+number", "rank+number"});
+    (void)search(1);
+    measure("2^12, no pair", "2^20, no pair");
+    Reopen({"group", "rank"});
+    (void)search(1);
+    for (int i = 0; i < 1000 && store_.Stats().search_pairs == 0; ++i) {
+      pair_seconds_ = search(std::uint64_t{1} << 12);
+    }
+    Require(store_.Stats().search_pairs == 1);
+    measure("2^12, pair", "2^20, pair");
+    return rows;
+  }
+  /// Of the search that made the pair.
+  double pair_seconds() const { return pair_seconds_; }
   double build_seconds() const { return build_seconds_; }
   std::uint64_t IndexBytes() const { return store_.Stats().search_index_bytes; }
 
  private:
   static constexpr std::size_t kItemsAtOnce = std::size_t{1} << 18;
 
+  OpenOptions Options(std::vector<std::string> fixed) const {
+    OpenOptions open;
+    open.executor = arguments_.executor;
+    open.threads = arguments_.threads;
+    open.search_index_bytes = indexed_ ? ~std::uint64_t{0} : 0;
+    open.search_indexed = std::move(fixed);
+    return open;
+  }
+  void Reopen(std::vector<std::string> fixed) {
+    store_.Close();
+    store_ = Store::Open(pool_.path(), Options(std::move(fixed)));
+  }
+  json Measure(const char* what, const std::vector<Query>& queries, std::uint64_t matches,
+               const SearchOptions& options) {
+    ShowProgress(what);
+    const StoreStats before = store_.Stats();
+    const bool on_device = before.executor == ExecutorKind::kCuda;
+    std::optional<DeviceSearch> arrays;
+    if (on_device) {
+      arrays.emplace(queries, matches, options.values ? arguments_.value_size : 0);
+    }
+    std::vector<double> seconds;
+    for (unsigned i = 0; i < arguments_.repeats; ++i) {
+      const Clock::time_point start = Clock::now();
+      const std::uint64_t found = on_device ? arrays->Search(store_, options.keys)
+                                            : store_.Search(queries, options).offsets.back();
+      seconds.push_back(SecondsSince(start));
+      Require(found == matches * queries.size());
+    }
+    const double median = Median(seconds);
+    return {{"what", what},
+            {"indexed", indexed_},
+            {"scanned", store_.Stats().search_scans > before.search_scans},
+            {"arrays", on_device ? "device" : "host"},
+            {"queries", queries.size()},
+            {"matches_each", matches},
+            {"seconds", median},
+            {"queries_per_s", static_cast<double>(queries.size()) / median},
+            {"matches_per_s", static_cast<double>(matches * queries.size()) / median}};
+  }
+
   const SearchArguments& arguments_;
   const bool indexed_;
   RemovedAtEnd pool_;
   Store store_;
   double build_seconds_ = 0;
+  double pair_seconds_ = 0;
 };
 
 void Print(const json& report) {
@@ -236,9 +299,11 @@ void Print(const json& report) {
                row.at("matches_each").get<std::uint64_t>(), 1e3 * row.at("seconds").get<double>(),
                row.at("queries_per_s").get<double>(), row.at("matches_per_s").get<double>());
   }
-  fmt::print("\nthe search that made the index: {:.3f} s; its bytes: {}\n",
-             report.at("index_build_seconds").get<double>(),
-             report.at("index_bytes").get<std::uint64_t>());
+  fmt::print(
+      "\nthe search that made the index: {:.3f} s; its bytes: {}\n"
+      "the one that made the pair: {:.3f} s\n",
+      report.at("index_build_seconds").get<double>(), report.at("index_bytes").get<std::uint64_t>(),
+      report.at("pair_seconds").get<double>());
 }
 
 /// @throws Error(kInvalidArgument), before anything is measured
@@ -272,6 +337,8 @@ void MeasureStore(const SearchArguments& arguments, json* report) {
     for (const json& row : indexed.Searches()) (*report)["searches"].push_back(row);
     (*report)["index_build_seconds"] = indexed.build_seconds();
     (*report)["index_bytes"] = indexed.IndexBytes();
+    for (const json& row : indexed.Pairs()) (*report)["searches"].push_back(row);
+    (*report)["pair_seconds"] = indexed.pair_seconds();
   }
   (*report)["writes"] = MeasureWritesBesideIndex({.pool = arguments.pool,
                                                   .executor = arguments.executor,
@@ -334,7 +401,7 @@ void AddSearchCommand(CLI::App& program) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 26))
       ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(CLI::Range(12u, kMaxValueBytes))
+      ->check(CLI::Range(16u, kMaxValueBytes))
       ->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddPoolOption(*command, &arguments->pool);
