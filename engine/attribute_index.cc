@@ -252,10 +252,4 @@ std::unique_ptr<MatchedRows> AttributeIndex::Ask(std::span<const Query> queries,
   return std::make_unique<IndexedLists>(*this, queries, rows, limit, threads);
 }
 
-void AttributeIndex::SortByPair(std::uint32_t attribute, std::uint32_t partner,
-                                ThreadPool* threads) {
-  columns_[attribute]->SetPartner(
-      partner == AttributePairs::kNone ? nullptr : columns_[partner].get(), threads);
-}
-
 }  // namespace gpm

@@ -62,7 +62,13 @@ class AttributeIndex : public SearchIndex {
     bool is_new;
   };
   void DropOrder(std::uint32_t attribute) override { columns_[attribute].reset(); }
-  void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) override;
+  void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) override {
+    columns_[attribute]->SetPartner(columns_[partner].get(), threads);
+  }
+  std::uint32_t LosePartner(std::uint32_t attribute, ThreadPool* threads) override {
+    columns_[attribute]->SetPartner(nullptr, threads);
+    return AttributePairs::kNone;
+  }
   /// What becomes of each row, once. Those that come, and go, have done so but for the columns.
   std::vector<Step> StepsOf(const HeldItems& items);
 

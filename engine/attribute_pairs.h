@@ -21,6 +21,8 @@ struct AttributePair {
 class AttributePairs {
  public:
   static constexpr std::uint32_t kNone = kMaxAttributes;
+  /// It had one that is indexed no more: rows that have one number are in no order.
+  static constexpr std::uint32_t kLost = kMaxAttributes + 1;
 
   GPM_HD constexpr AttributePairs() {
     for (std::uint8_t& partner : partners_) partner = kNone;
@@ -28,14 +30,21 @@ class AttributePairs {
   GPM_HD constexpr std::uint32_t PartnerOf(std::uint32_t attribute) const {
     return partners_[attribute];
   }
-  GPM_HD constexpr bool Has(std::uint32_t attribute) const { return partners_[attribute] != kNone; }
-  /// @param partner or kNone
+  /// Whether it has one.
+  constexpr bool Has(std::uint32_t attribute) const {
+    return partners_[attribute] < kMaxAttributes;
+  }
+  /// Whether rows that have one number are in order by themselves.
+  GPM_HD constexpr bool IsByRow(std::uint32_t attribute) const {
+    return partners_[attribute] == kNone;
+  }
+  /// @param partner or kNone, or kLost
   constexpr void Set(std::uint32_t attribute, std::uint32_t partner) {
     partners_[attribute] = static_cast<std::uint8_t>(partner);
   }
   constexpr std::uint32_t count() const {
     std::uint32_t count = 0;
-    for (const std::uint8_t partner : partners_) count += partner != kNone ? 1 : 0;
+    for (const std::uint8_t partner : partners_) count += partner < kMaxAttributes ? 1 : 0;
     return count;
   }
 

@@ -89,7 +89,7 @@ IndexedLists::Lead IndexedLists::LeadOf(const Query& query) const {
 bool IndexedLists::IsAscending(const Lead& lead) const {
   if (lead.partner != nullptr) return lead.partner->least == lead.partner->most;
   return lead.condition->least == lead.condition->most &&
-         !index_.pairs().Has(lead.condition->attribute);
+         index_.pairs().IsByRow(lead.condition->attribute);
 }
 
 void IndexedLists::Wish(const InVain& in_vain) const {

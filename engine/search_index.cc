@@ -10,9 +10,7 @@ void SearchIndex::Pair(std::uint32_t attribute, std::uint32_t partner, ThreadPoo
 
 void SearchIndex::Drop(std::uint32_t attribute, ThreadPool* threads) {
   for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
-    if (a != attribute && pairs_.PartnerOf(a) == attribute) {
-      Pair(a, AttributePairs::kNone, threads);
-    }
+    if (pairs_.PartnerOf(a) == attribute) pairs_.Set(a, LosePartner(a, threads));
   }
   pairs_.Set(attribute, AttributePairs::kNone);
   DropOrder(attribute);

@@ -70,11 +70,10 @@ class SearchIndex {
   /// Brings it to that state. @throws Error(kGpu), std::bad_alloc; then it is of no use any more
   virtual void Follow(const Changes& changes, ThreadPool* threads) = 0;
   /// An attribute is indexed no more, and is nobody's partner.
-  /// @throws Error(kGpu), std::bad_alloc; then nothing has changed, but perhaps partners
+  /// @throws std::bad_alloc; then nothing has changed, but perhaps partners
   void Drop(std::uint32_t attribute, ThreadPool* threads);
-  /// Gives an attribute that partner, in place of another; or none (AttributePairs::kNone): sorts
-  /// its rows anew. REQUIRES: both are indexed. @throws Error(kGpu), std::bad_alloc; then nothing
-  /// has changed
+  /// Gives an attribute that partner, in place of another: sorts its rows anew. REQUIRES: both are
+  /// indexed. @throws Error(kGpu), std::bad_alloc; then nothing has changed
   void Pair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads);
   /// Who is told which pairs queries lack. It outlives the index.
   void SetWishes(PairWishes* wishes) { wishes_ = wishes; }
@@ -98,6 +97,9 @@ class SearchIndex {
   SearchIndex(std::uint64_t version, Mask mask) : version_(version), mask_(mask) {}
   virtual void DropOrder(std::uint32_t attribute) = 0;
   virtual void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) = 0;
+  /// The attribute's partner is about to go. @return AttributePairs::kNone: it needs none any more;
+  /// or kLost @throws std::bad_alloc; then nothing has changed
+  virtual std::uint32_t LosePartner(std::uint32_t attribute, ThreadPool* threads) = 0;
 
   std::uint64_t version_;
   Mask mask_;

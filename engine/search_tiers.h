@@ -222,7 +222,7 @@ struct SearchTiers {
                                 const Lanes& lanes = {}) const {
     TierCandidates its;
     its.attribute = attribute;
-    its.ordered = bounds[0] == bounds[1] && !partners.Has(attribute);
+    its.ordered = bounds[0] == bounds[1] && partners.IsByRow(attribute);
     const auto look = [&](const SearchTier& tier, std::uint32_t* first, std::uint32_t* n) {
       const TierColumn& column = tier.columns[attribute];
       *first = column.First(tier.rows, bounds[0], lanes);

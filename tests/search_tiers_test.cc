@@ -58,7 +58,7 @@ struct Tier {
     order.resize(view.rows);
     std::iota(order.begin(), order.end(), 0u);
     for (const std::uint32_t by : {pairs.PartnerOf(attribute), attribute}) {
-      if (by == AttributePairs::kNone) continue;
+      if (by >= kMaxAttributes) continue;
       std::stable_sort(order.begin(), order.end(), [&](std::uint32_t x, std::uint32_t y) {
         return NumberOf(by, x) < NumberOf(by, y);
       });
@@ -158,6 +158,12 @@ class RandomTiers {
     view_ = {kWords, base_.view, delta_->view, places_.data(), pairs};
   }
   const SearchTiers& view() const { return view_; }
+  /// Partners are indexed no more, for all that is known.
+  void LosePartners() {
+    for (const std::uint32_t attribute : {kWide, kNarrow}) {
+      if (view_.partners.Has(attribute)) view_.partners.Set(attribute, AttributePairs::kLost);
+    }
+  }
 
   /// Rows of a tier, dead ones too, that meet all conditions.
   static std::uint64_t Meeting(const Tier& tier, const TierQueries& queries) {
@@ -228,8 +234,9 @@ TEST_F(SearchTiersTest, FindsWhatAPlainLookDoes) {
     if (Random(2) == 0) pairs.Set(kWide, kNarrow);
     if (Random(2) == 0) pairs.Set(kNarrow, kWide);
     const Items items = RandomItems(Random(300));
-    const RandomTiers random(items, RandomItems(round % 3 == 0 ? 0 : Random(120)), pairs,
-                             [&] { return Random(3) > 0; });
+    RandomTiers random(items, RandomItems(round % 3 == 0 ? 0 : Random(120)), pairs,
+                       [&] { return Random(3) > 0; });
+    if (Random(4) == 0) random.LosePartners();
     const SearchTiers& tiers = random.view();
     std::set<std::uint32_t> all_places;
     for (std::uint32_t row = 0; row < tiers.rows(); ++row) {
@@ -259,7 +266,7 @@ TEST_F(SearchTiersTest, FindsWhatAPlainLookDoes) {
       tiers.FindPairs(&queries);
       for (std::uint32_t p = 0; p < queries.pairs; ++p) {
         const auto [first, partner] = queries.pair[p];
-        EXPECT_EQ(pairs.PartnerOf(queries.attributes[first]), queries.attributes[partner]);
+        EXPECT_EQ(tiers.partners.PartnerOf(queries.attributes[first]), queries.attributes[partner]);
         one_of_pair |= bounds[2 * first] == bounds[2 * first + 1];
       }
       const TierCandidates alone = tiers.CandidatesOf<false>(queries, 0);

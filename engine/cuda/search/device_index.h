@@ -56,6 +56,8 @@ class DeviceIndex : public SearchIndex {
 
   void DropOrder(std::uint32_t attribute) override;
   void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) override;
+  /// (To sort the base anew would want memory, at a time when that is short.)
+  std::uint32_t LosePartner(std::uint32_t, ThreadPool*) override { return AttributePairs::kLost; }
   void SetViews();
 
   CudaExecutor& executor_;

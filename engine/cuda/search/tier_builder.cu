@@ -122,7 +122,7 @@ void TierBuilder::SortByNumber(const TierArrays& tier, std::uint32_t attribute,
   LaunchFor("CountUp", tier.rows, stream_, CountUp<std::uint32_t>, rows_.data(), tier.rows);
   const std::uint32_t* rows = nullptr;  // the first sort finds them one behind the other
   for (const std::uint32_t by : {partner, attribute}) {
-    if (by == AttributePairs::kNone) continue;
+    if (by >= kMaxAttributes) continue;
     const bool wide = tier.wide[by].data() != nullptr;
     Sort(NumbersOf(tier, by, rows), tier.rows, wide ? 64 : 32);
     rows = rows_.data();

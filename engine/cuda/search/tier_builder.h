@@ -56,8 +56,8 @@ class TierBuilder {
   void Build(const StagedItems& items, SearchIndex::Mask mask, const AttributePairs& pairs,
              bool unique, TierArrays* tier);
   /// Sorts the rows of a tier that has its numbers by an attribute's, and, where those are equal,
-  /// by its partner's (or AttributePairs::kNone): for PutOrder, which is next. REQUIRES: it has
-  /// rows.
+  /// by its partner's (AttributePairs::PartnerOf), if it has one: for PutOrder, which is next.
+  /// REQUIRES: it has rows.
   void SortByNumber(const TierArrays& tier, std::uint32_t attribute, std::uint32_t partner);
   /// Gives the tier the attribute's order.
   void PutOrder(std::uint32_t attribute, TierArrays* tier);
