@@ -255,6 +255,7 @@ KEPT = []  # as types that lend stay
 class LendingArray(OtherArray):
     """Has what torch's tensors have, and DLPack for those to whom it can't be lent."""
     conjugated = requires_grad = False
+    device = 1  # a CPU; CUDA is 2
     lent = 0
 
     def is_conj(self):
@@ -275,7 +276,7 @@ def lend(array, to):
         shape[2 + i] = numbers.strides[i] // numbers.itemsize
     array.kept = shape
     view.data, view.byte_offset = numbers.ctypes.data - 8, 8
-    view.device_type, view.device_id, view.ndim = 1, 0, numbers.ndim
+    view.device_type, view.device_id, view.ndim = array.device, 0, numbers.ndim
     view.code, view.bits, view.lanes = {"i": 0, "u": 1, "f": 2}[numbers.dtype.kind], \
         8 * numbers.itemsize, 1
     view.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
@@ -337,6 +338,33 @@ def test_tables_of_other_types(store):
     assert is_lent(store, Lends(make_keys(N)), rows, results=Lends(np.zeros(N, np.uint8)))
     assert not is_lent(store, Lends(make_keys(N)), None, rows, Lends(np.zeros(N, np.uint8)),
                        op=Op.FIND)
+
+
+def test_the_current_stream_is_asked(store):
+    """Of arrays that say they are on a GPU, which executor cpu refuses when they are lent."""
+    @STREAM
+    def is_seven(device_type, device_id, to):
+        to[0] = 7
+        return int(device_type != 2)
+
+    class Lends(LendingArray):
+        __dlpack_c_exchange_api__ = capsule(table(stream=is_seven))
+
+    class Fails(LendingArray):
+        __dlpack_c_exchange_api__ = capsule(table())
+
+    KEPT.append(is_seven)
+    for kind in (Lends, Fails):
+        keys, results = kind(make_keys(N)), kind(np.zeros(N, np.uint8))
+        assert is_lent(store, keys, results=results, op=Op.FIND, stream=6)
+        keys.device = 2
+        for given in (None, 7):
+            if kind is Lends:
+                with pytest.raises(gpmstore.UnsupportedError, match="keys: .* memory of a GPU"):
+                    is_lent(store, keys, results=results, op=Op.FIND, stream=given)
+            else:
+                assert not is_lent(store, keys, results=results, op=Op.FIND, stream=given)
+        assert not is_lent(store, keys, results=results, op=Op.FIND, stream=6)
 
 
 def test_tables_that_are_of_no_use(store):
