@@ -16,11 +16,11 @@ namespace gpm::python {
 /// DLPack 1.3 has at their type (torch's, since 2.10). A tensor that is lent is described in place:
 /// no object is made, as __dlpack__ does.
 ///
-/// What holds: a lent tensor's memory stays where it is while its object lives, which the caller's
-/// arguments see to, and has the memory that it was lent with. What is not promised: that another
-/// thread does not resize it (`resize_`) or give it other memory (`set_`) during the call, which
-/// has let go of the GIL. That is the caller's to avoid, as for torch's own calls and for NumPy's
-/// `resize(refcheck=False)`. So a call that returns before it is done can't use this.
+/// The memory of a lent tensor stays where it is while the tensor's object lives, which the
+/// caller's arguments see to. That needs one thing of the caller: the call lets go of the GIL, and
+/// no other thread may resize the tensor meanwhile (`resize_`) or give it other memory (`set_`), as
+/// with torch's own calls, and with NumPy's `resize(refcheck=False)`. A call that returns before it
+/// is done can't use this, as then nothing holds the object.
 ///
 /// Thread safety: with the GIL.
 class LentTensors {
