@@ -47,7 +47,7 @@ class OpenOptions(TypedDict, total=False):
     access_combine: bool
     access_dealt_up_to: int
     search_index_bytes: int  # of memory that searches may keep, for the next ones; 0: none
-    search_indexed: list[str]  # attributes that the first search indexes, before others; pairs: "session+model"
+    search_indexed: list[str]  # names that the first search indexes, before others; "a+b": as a pair
     snapshot: SnapshotSchedule | Path | None  # or its path alone, which then restores too
     shards: int | None  # pools, in a folder, that items are spread over; to open: as many as it has
     devices: list[int]  # of shards, on executor cuda: shard i uses devices[i % len(devices)]

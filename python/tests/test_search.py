@@ -63,8 +63,14 @@ def test_attributes_that_are_fixed(path, rows):
         store.insert(np.arange(1000), rows.view(np.uint8).reshape(1000, 16))
         assert store.count(model=2) == store.count(model=2) == np.sum(rows["model"] == 2)
         assert store.stats()["search_indexes_made"] == store.stats()["search_scans"] == 1
-    with pytest.raises(gpmstore.InvalidArgumentError, match="no attribute 'color'"):
-        gpmstore.open(path, search_indexed=["model", "color"], **options)
+    with gpmstore.open(path, search_indexed=["session+model"], **options) as store:
+        match = (rows["session"] == 7) & (rows["model"] == 2)
+        assert store.count(session=7, model=2) == store.count(session=7, model=2) == np.sum(match)
+        assert store.stats()["search_pairs"] == store.stats()["search_scans"] == 1
+    for fixed, why in [(["model", "color"], "no attribute 'color'"),
+                       (["model+model"], "names one attribute twice")]:
+        with pytest.raises(gpmstore.InvalidArgumentError, match=why):
+            gpmstore.open(path, search_indexed=fixed, **options)
     with pytest.raises(TypeError, match="search_indexed"):
         gpmstore.open(path, search_indexed=[1], **options)
 
