@@ -69,15 +69,18 @@ KeptIndex::Fixed KeptIndex::FixedBy(std::span<const std::string> names,
 }
 
 KeptIndex::KeptIndex(std::uint64_t budget, std::uint32_t key_size,
-                     std::span<const Attribute> attributes, std::span<const std::string> fixed)
-    : KeptIndex(budget, key_size, attributes, FixedBy(fixed, attributes)) {}
+                     std::span<const Attribute> attributes, std::span<const std::string> fixed,
+                     const std::uint64_t* hash_seed)
+    : KeptIndex(budget, key_size, attributes, FixedBy(fixed, attributes), hash_seed) {}
 
 KeptIndex::KeptIndex(std::uint64_t budget, std::uint32_t key_size,
-                     std::span<const Attribute> attributes, const Fixed& fixed)
+                     std::span<const Attribute> attributes, const Fixed& fixed,
+                     const std::uint64_t* hash_seed)
     : budget_(budget),
       key_size_(key_size),
       attributes_(attributes),
       fixed_(fixed.mask),
+      hash_seed_{hash_seed[0], hash_seed[1]},
       wishes_(fixed.pairs) {
   if (fixed_ != 0 && !enabled()) RefuseFixed("there is no index, as search_index_bytes is 0");
 }
@@ -150,7 +153,7 @@ KeptIndex::Plan KeptIndex::Begin(Mask asked, std::uint64_t items, std::uint64_t 
 }
 
 bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMaintenance& table,
-                     const std::uint64_t* hash_seed, ThreadPool* threads) {
+                     ThreadPool* threads) {
   if (plan.log_room == 0) return false;
   if (items.of_logged()) {
     const auto changes = index_->Read(items, threads);
@@ -184,7 +187,7 @@ bool KeptIndex::Take(const Plan& plan, Mask asked, HeldItems& items, TableMainte
   } else {
     items.BringToHost();
     index =
-        std::make_unique<AttributeIndex>(items, key_size_, hash_seed, attributes_, *mask, threads);
+        std::make_unique<AttributeIndex>(items, key_size_, hash_seed_, attributes_, *mask, threads);
   }
   const AttributePairs pairs = wishes_.chosen();
   for (std::uint32_t a = 0; a < attributes_.size(); ++a) {

@@ -57,10 +57,11 @@ class KeptIndex {
 
   /// @param budget bytes of index and log, at most; 0: there is none @param attributes outlive it
   /// @param fixed names of attributes, and of pairs (OpenOptions::search_indexed)
+  /// @param hash_seed the pool's, two words
   /// @throws Error(kInvalidArgument) there is no attribute of such a name, or no such pair, or no
   ///         index
   KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes,
-            std::span<const std::string> fixed);
+            std::span<const std::string> fixed, const std::uint64_t* hash_seed);
 
   bool enabled() const { return budget_ > 0; }
   static Mask AskedBy(std::span<const Query> queries);
@@ -91,11 +92,10 @@ class KeptIndex {
   /// @param items in the store, about @param version Admission::changers
   Plan Begin(Mask asked, std::uint64_t items, std::uint64_t version, const TableMaintenance& table);
   /// Follows, or makes an index, by what was held for the plan. @param table as for Begin
-  /// @param hash_seed the pool's
   /// @return whether there is an index of that instant that has what is asked for
   /// @throws Error(kGpu), std::bad_alloc; then Drop is to be called
   bool Take(const Plan& plan, Mask asked, HeldItems& items, TableMaintenance& table,
-            const std::uint64_t* hash_seed, ThreadPool* threads);
+            ThreadPool* threads);
   /// It has missed something, or may have.
   void Drop();
 
@@ -122,12 +122,13 @@ class KeptIndex {
   };
   static Fixed FixedBy(std::span<const std::string> names, std::span<const Attribute> attributes);
   KeptIndex(std::uint64_t budget, std::uint32_t key_size, std::span<const Attribute> attributes,
-            const Fixed& fixed);
+            const Fixed& fixed, const std::uint64_t* hash_seed);
 
   const std::uint64_t budget_;
   const std::uint32_t key_size_;
   const std::span<const Attribute> attributes_;
   const Mask fixed_;
+  const std::uint64_t hash_seed_[2];
   PairWishes wishes_;
   std::shared_mutex mutex_;
   std::unique_ptr<SearchIndex> index_;   ///< or null

@@ -256,8 +256,7 @@ bool StoreImpl::HoldForSearch(bool indexed, KeptIndex::Mask asked, std::uint64_t
     HeldItems items(*this, plan.follows, plan.log_room);
     *version = items.version();
     ThreadPool threads(ThreadsFor(items.count()));
-    const bool has_index =
-        kept_index_.Take(plan, asked, items, *executor_, pool_->superblock().hash_seed, &threads);
+    const bool has_index = kept_index_.Take(plan, asked, items, *executor_, &threads);
     if (!items.of_logged()) search_scans_.fetch_add(1, std::memory_order_relaxed);
     if (has_index) return true;
     items.BringToHost();

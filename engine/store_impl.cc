@@ -91,7 +91,8 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       snapshots_(pool_->mapping().persist().tracer()),
       grow_above_(open.grow_above),
       compact_below_(open.compact_below),
-      kept_index_(open.search_index_bytes, key_size_, attributes_, open.search_indexed) {
+      kept_index_(open.search_index_bytes, key_size_, attributes_, open.search_indexed,
+                  pool_->superblock().hash_seed) {
   ValidateGrowth(open);
   RequireCacheCanBe(open.cache, executor_->kind());
   SetCapacity(open.capacity);

@@ -139,6 +139,9 @@ TEST_F(PairIndexTest, FollowsWhatChanges) {
     open.growth = 1.25;
     const std::uint32_t key_size = Random(2) == 0 ? 8 : 19;
     ModelledStore store(NewPath(), SearchedShape(key_size, 40), open);
+    TestBatch first = store.NewBatch();
+    for (int i = 0; i < 200; ++i) first.Add(Op::kUpsert, Random(3000), RandomTag());
+    store.Apply(first);
     const std::vector<Query> all{{Equal(kSession, 7)}, {Equal(kModel, 3)}, {Equal(kBoth, 5)}};
     for (int i = 0; i < 2; ++i) ExpectMatches(store, all, {});
     std::uint64_t keys = 200;
@@ -176,7 +179,7 @@ TEST_F(PairIndexTest, FollowsWhatChanges) {
 /// Of some ten thousand items, so that a column has many blocks.
 TEST_F(PairIndexTest, FollowsInALargerStore) {
   ModelledStore store(NewPath(), SearchedShape(8, 24),
-                      IndexedOptions({"model+session", "session"}));
+                      IndexedOptions({"model+session", "session+model"}));
   constexpr std::uint64_t kKeys = 40'000;
   TestBatch first = store.NewBatch();
   for (std::uint64_t i = 0; i < kKeys; ++i) first.Add(Op::kInsert, 3 * i, Tag(i % 5000, i % 3));
@@ -188,6 +191,7 @@ TEST_F(PairIndexTest, FollowsInALargerStore) {
       queries.push_back({{.attribute = kSession, .least = session, .most = session + Random(90)},
                          Equal(kModel, Random(3))});
       queries.push_back({Equal(kModel, Random(3)), Equal(kSession, session)});
+      queries.push_back({Equal(kSession, session)});
     }
     queries.push_back({Equal(kModel, Random(3))});
     ExpectMatches(store, queries, {.limit = Random(2) == 0 ? 1 + Random(60) : kAllOnes});
@@ -200,7 +204,7 @@ TEST_F(PairIndexTest, FollowsInALargerStore) {
     store.Apply(batch);
   }
   EXPECT_EQ(store.store().Stats().search_scans, 1u);
-  EXPECT_EQ(PairsOf(store.store()), 1u);
+  EXPECT_EQ(PairsOf(store.store()), 2u);
 }
 
 TEST_F(PairIndexTest, AreMadeBesideBatchesAndSearches) {
