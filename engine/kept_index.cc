@@ -215,8 +215,9 @@ void KeptIndex::KeepToBudget(Mask asked, ThreadPool* threads) {
 
 void KeptIndex::PairAsDue(ThreadPool* threads) {
   const std::unique_lock lock(mutex_);
+  if (index_ == nullptr) return;  // the next one gets it when it is there
   const std::optional<AttributePair> pair = wishes_.Take();
-  if (pair && index_ != nullptr) TryPair(*index_, *pair, threads);
+  if (pair) TryPair(*index_, *pair, threads);
 }
 
 void KeptIndex::Set(std::unique_ptr<SearchIndex> index) {
