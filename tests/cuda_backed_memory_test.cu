@@ -145,7 +145,7 @@ TEST_F(BackedMemoryTest, ABulkLoadBeginsAnew) {
   constexpr std::uint64_t kItems = 200'000;
   CreateOptions create;
   create.value_size = test::kValueSize;
-  create.capacity = kItems;
+  create.initial_capacity = kItems;
   Store store = Store::Create(PoolPath(), create, test::TestOpenOptions());
   std::vector<std::uint64_t> keys(kItems);
   std::iota(keys.begin(), keys.end(), 1);
