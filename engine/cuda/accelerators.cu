@@ -65,9 +65,9 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   fill_plans_ = DeviceArray<std::uint64_t>(&memory_);
   try {
     cache_memory_.Reserve(shape, policy);
-  } catch (const Error&) {
+  } catch (const Error&) {  // without what was taken over there may be memory
     cache_memory_ = CudaCacheMemory(&memory_);
-    throw;
+    cache_memory_.Reserve(shape, policy);
   }
   if (shape.buckets == 0) return;
   TableContext context = context_;  // the executor's own is as it was if something fails

@@ -73,17 +73,16 @@ bool IsTrue(const nb::object& answer) { return !answer.is(nb::handle(Py_False));
 
 /// Whether the package would take the tensor as it is. @throws nb::python_error
 bool MayBeUsed(const Lender& lender, nb::handle tensor, const dltensor& lent, bool written) {
-  // Of integers and booleans torch makes no views of negatives or conjugates, nor gradients.
+  if (IsTrue(lender.is_neg(tensor))) return false;
   switch (static_cast<nb::dlpack::dtype_code>(lent.dtype.code)) {
-    case nb::dlpack::dtype_code::Int:
+    case nb::dlpack::dtype_code::Int:  // which have neither conjugates nor gradients
     case nb::dlpack::dtype_code::UInt:
     case nb::dlpack::dtype_code::Bool:
       return true;
     default:
-      break;
+      return !IsTrue(lender.is_conj(tensor)) &&
+             !(written && IsTrue(nb::getattr(tensor, lender.requires_grad)));
   }
-  if (IsTrue(lender.is_conj(tensor)) || IsTrue(lender.is_neg(tensor))) return false;
-  return !written || !IsTrue(nb::getattr(tensor, lender.requires_grad));
 }
 
 /// @param to is filled @param stream as of LentTensors::Lend; the current one, where there is none

@@ -101,7 +101,7 @@ def cases(torch):
     for given in (keys, keys.to(torch.uint64), empty, torch.arange(9)[3:7], keys.view(2, 2),
                   torch.tensor(3), torch.arange(8)[::2], keys.int(), keys > 1, rows, bytes_of(N, 8),
                   bytes_of(N, 7), bytes_of(0, 7), bytes_of(8, N).T, keys.to("meta"),
-                  keys.as_subclass(Subclass), keys.to_sparse()):
+                  keys.as_subclass(Subclass), keys.to_sparse(), torch._neg_view(keys)):
         yield lambda store, given=given: store.find(given)
         yield lambda store, given=given: store.find(given, dtype=torch.float32)
         yield lambda store, given=given: store.erase(given)
