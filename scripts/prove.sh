@@ -3,8 +3,8 @@
 # Usage: prove.sh [SEED]      into build; exit status 0 when nothing was found
 #
 # STATES (10 million), SCHEDULES (1 million) and KILLS (500) say how much; JOBS how many processes
-# explore at once. Some 20 minutes on 4 cores. Fuzzing is scripts/fuzz.sh; kills on a GPU are
-# scripts/gpu.sh's.
+# explore at once. Some 15 minutes on 4 cores, and several more for all faults of fault_test and
+# capacity_fault_test. Fuzzing is scripts/fuzz.sh; kills on a GPU are scripts/gpu.sh's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seed=${1:-$((RANDOM * 32768 + RANDOM))}
