@@ -21,7 +21,8 @@ struct AttributePair {
 class AttributePairs {
  public:
   static constexpr std::uint32_t kNone = kMaxAttributes;
-  /// It had one that is indexed no more: rows that have one number are in no order.
+  /// It had one that is indexed no more, or was to get one and its rows may be half sorted: rows
+  /// that have one number are in no order.
   static constexpr std::uint32_t kLost = kMaxAttributes + 1;
 
   GPM_HD constexpr AttributePairs() {

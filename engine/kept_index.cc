@@ -32,7 +32,8 @@ std::uint32_t PlaceOf(const std::string& name, std::span<const Attribute> attrib
   return static_cast<std::uint32_t>(named - attributes.begin());
 }
 
-/// Sorts by it, if there is memory for it: that it can't changes no answer.
+/// Sorts by it, unless memory or the GPU fails: answers are right without a pair, too, and it is
+/// not tried again before the next index.
 void TryPair(SearchIndex& index, const AttributePair& pair, ThreadPool* threads) {
   const auto bit = [](std::uint32_t attribute) { return SearchIndex::Mask{1} << attribute; };
   if (!index.Has(bit(pair.first) | bit(pair.partner))) return;

@@ -73,7 +73,8 @@ class SearchIndex {
   /// @throws std::bad_alloc; then nothing has changed, but perhaps partners
   void Drop(std::uint32_t attribute, ThreadPool* threads);
   /// Gives an attribute that partner, in place of another: sorts its rows anew. REQUIRES: both are
-  /// indexed. @throws Error(kGpu), std::bad_alloc; then nothing has changed
+  /// indexed. @throws Error(kGpu), std::bad_alloc; then the attribute has the partner that it had,
+  /// or, where its rows may be half sorted, AttributePairs::kLost: answers stay right either way
   void Pair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads);
   /// Who is told which pairs queries lack. It outlives the index.
   void SetWishes(PairWishes* wishes) { wishes_ = wishes; }
@@ -96,7 +97,9 @@ class SearchIndex {
  protected:
   SearchIndex(std::uint64_t version, Mask mask) : version_(version), mask_(mask) {}
   virtual void DropOrder(std::uint32_t attribute) = 0;
+  /// Where it may fail half done, it calls SetLost before.
   virtual void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) = 0;
+  void SetLost(std::uint32_t attribute) { pairs_.Set(attribute, AttributePairs::kLost); }
   /// The attribute's partner is about to go. @return AttributePairs::kNone: it needs none any more;
   /// or kLost @throws std::bad_alloc; then nothing has changed
   virtual std::uint32_t LosePartner(std::uint32_t attribute, ThreadPool* threads) = 0;

@@ -217,6 +217,9 @@ void DeviceIndex::SortByPair(std::uint32_t attribute, std::uint32_t partner, Thr
     if (tier->rows > 0) builder->SortByNumber(*tier, attribute, partner);
   }
   for (const auto& [builder, tier] : both) builder->Await();
+  // Until both orders are there, rows that have one number are in no order to rely on.
+  SetLost(attribute);
+  tiers_.partners.Set(attribute, AttributePairs::kLost);
   for (const auto& [builder, tier] : both) {
     if (tier->rows > 0) builder->PutOrder(attribute, tier);
   }
