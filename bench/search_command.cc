@@ -203,7 +203,8 @@ class SearchBench {
     measure("1 query, values", range(most), most, {.values = true});
     return rows;
   }
-  /// Queries that want two attributes to equal numbers, before the two are a pair and after.
+  /// Queries that want two attributes to equal numbers, before the two are a pair and after; and
+  /// one that wants the first to, alone.
   json Pairs() {
     json rows = json::array();
     const auto measure = [&](const char* few, const char* many) {
@@ -225,11 +226,20 @@ class SearchBench {
     measure("2^12, no pair", "2^20, no pair");
     Reopen({"group", "rank"});
     (void)search(1);
+    const auto measure_first = [&](const char* what) {
+      rows.push_back(Measure(what,
+                             {{{.attribute = kGroup, .least = kGroups - 1, .most = kGroups - 1}}},
+                             arguments_.records / kGroups, {}));
+    };
+    measure_first("first, no pair");
     for (int i = 0; i < 1000 && store_.Stats().search_pairs == 0; ++i) {
       pair_seconds_ = search(std::uint64_t{1} << 12);
     }
     Require(store_.Stats().search_pairs == 1);
     measure("2^12, pair", "2^20, pair");
+    Reopen({"group+rank"});
+    (void)search(1);
+    measure_first("first, pair");
     return rows;
   }
   /// Of the search that made the pair.

@@ -3,7 +3,7 @@
 
 include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
 run_bench(search --executor cpu --records 20000 --batch 500 --repeats 2)
-expect_rows(searches 19 what indexed scanned queries matches_each seconds queries_per_s matches_per_s)
+expect_rows(searches 21 what indexed scanned queries matches_each seconds queries_per_s matches_per_s)
 # Groups of 1, 10, 100, 1000 and 10000 of the 20000 items.
 expect_rows(contest_searches 14 contestant what queries matches_each seconds queries_per_s matches_per_s)
 expect_rows(contest_mixes 6 contestant batches_a_round inserts erases searches updates ops_per_s)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 
 #include "engine/pair_wishes.h"
 
@@ -14,6 +15,29 @@ constexpr std::uint64_t kQueriesAtOnce = 1024;
 constexpr std::uint64_t kShareToSort = 32;
 
 std::uint64_t PartsOf(std::uint64_t count) { return (count + kQueriesAtOnce - 1) / kQueriesAtOnce; }
+
+/// Sorts numbers up to `most`. Many of them by counting their digits, the least one first.
+void SortNumbers(std::span<std::uint32_t> numbers, std::uint64_t most) {
+  constexpr std::size_t kFew = 256;
+  constexpr std::uint32_t kDigitBits = 11;
+  constexpr std::uint32_t kDigits = 1u << kDigitBits;
+  if (numbers.size() < kFew) {
+    std::sort(numbers.begin(), numbers.end());
+    return;
+  }
+  std::vector<std::uint32_t> others(numbers.size());
+  std::span<std::uint32_t> from = numbers;
+  std::span<std::uint32_t> to = others;
+  const auto bits = static_cast<std::uint32_t>(std::bit_width(most));
+  for (std::uint32_t shift = 0; shift < bits; shift += kDigitBits) {
+    std::uint32_t begins[kDigits] = {};
+    for (const std::uint32_t number : from) ++begins[number >> shift & (kDigits - 1)];
+    std::exclusive_scan(begins, begins + kDigits, begins, 0u);
+    for (const std::uint32_t number : from) to[begins[number >> shift & (kDigits - 1)]++] = number;
+    std::swap(from, to);
+  }
+  if (from.data() != numbers.data()) std::copy(from.begin(), from.end(), numbers.begin());
+}
 
 bool IsMet(const Condition& condition, std::uint64_t number) {
   return condition.least <= number && number <= condition.most;
@@ -144,7 +168,7 @@ void IndexedLists::Order(Rows* rows, std::size_t begin, bool ascending) const {
   const auto kept = from + static_cast<std::ptrdiff_t>(std::min(made, limit_));
   if (!ascending) {
     if (kept != late) std::nth_element(from, kept, late);
-    std::sort(from, kept);
+    SortNumbers({from, kept}, index_.made_rows_);
   }
   const auto end = rows->erase(kept, late);  // where the late ones begin now
   if (end == rows->end()) return;
