@@ -52,11 +52,11 @@ IndexedLists::IndexedLists(const AttributeIndex& index, std::span<const Query> q
   parts_.resize(rows ? PartsOf(queries.size()) : 0);
   threads->Run(PartsOf(queries.size()), [&](std::size_t part) {
     const std::uint64_t end = std::min<std::uint64_t>(queries.size(), (part + 1) * kQueriesAtOnce);
-    InVain in_vain;
+    Tally tally;
     for (std::uint64_t i = part * kQueriesAtOnce; i < end; ++i) {
-      counts_[i] = Ask(queries[i], rows ? &parts_[part] : nullptr, &in_vain);
+      counts_[i] = Ask(queries[i], rows ? &parts_[part] : nullptr, &tally);
     }
-    Wish(in_vain);
+    Wish(tally);
   });
   if (!rows) return;
   offsets_.resize(queries.size() + 1);
@@ -86,8 +86,9 @@ IndexedLists::Lead IndexedLists::Meeting(const Condition& condition,
 const Condition* IndexedLists::PartnerOf(const Query& query, const Condition& condition) const {
   const std::uint32_t partner = index_.pairs().PartnerOf(condition.attribute);
   if (partner == AttributePairs::kNone || condition.least != condition.most) return nullptr;
-  const auto it = std::find_if(query.begin(), query.end(),
-                               [&](const Condition& other) { return other.attribute == partner; });
+  const auto it = std::find_if(query.begin(), query.end(), [&](const Condition& other) {
+    return other.attribute == partner && (other.least > 0 || other.most < ~std::uint64_t{0});
+  });
   return it == query.end() ? nullptr : &*it;
 }
 
@@ -116,16 +117,22 @@ bool IndexedLists::IsAscending(const Lead& lead) const {
          index_.pairs().IsByRow(lead.condition->attribute);
 }
 
-void IndexedLists::Wish(const InVain& in_vain) const {
-  if (in_vain.rows < PairWishes::kFewRows || index_.wishes() == nullptr) return;
+void IndexedLists::Wish(const Tally& tally) const {
+  if (index_.wishes() == nullptr) return;
+  for (std::uint32_t a = 0; a < kMaxAttributes; ++a) {
+    if (tally.in_order[a] >= PairWishes::kFewRows) {
+      index_.wishes()->NoteInOrder(a, tally.in_order[a]);
+    }
+  }
+  if (tally.in_vain < PairWishes::kFewRows) return;
   std::vector<PairWishes::Met> met;
-  for (const Condition& condition : *in_vain.query) {
+  for (const Condition& condition : *tally.query) {
     met.push_back({condition, Meeting(condition, nullptr).rows});
   }
-  index_.wishes()->Note(met, in_vain.rows, index_.items_);
+  index_.wishes()->Note(met, tally.in_vain, index_.items_);
 }
 
-std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows, InVain* in_vain) const {
+std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows, Tally* tally) const {
   const Lead lead = LeadOf(query);
   const std::uint64_t conditions = lead.partner == nullptr ? 1 : 2;
   if (lead.rows == 0 || (rows == nullptr && query.size() <= conditions)) return lead.rows;
@@ -148,12 +155,18 @@ std::uint64_t IndexedLists::Ask(const Query& query, Rows* rows, InVain* in_vain)
   } else {
     ColumnOf(*lead.condition).ForEach(lead.first, lead.last, look_at);
   }
-  if (rows != nullptr) Order(rows, begin, all || IsAscending(lead));
-  if (lead.partner == nullptr && query.size() > 1 && lead.rows > count) {
-    in_vain->rows += lead.rows - count;
-    if (lead.rows - count > in_vain->most) {
-      in_vain->most = lead.rows - count;
-      in_vain->query = &query;
+  if (rows != nullptr) {
+    const bool ascending = all || IsAscending(lead);
+    Order(rows, begin, ascending);
+    if (ascending && !all && lead.partner == nullptr) {
+      tally->in_order[lead.condition->attribute] += std::min(count, limit_);
+    }
+  }
+  if (query.size() > 1 && lead.rows > count) {
+    tally->in_vain += lead.rows - count;
+    if (lead.rows - count > tally->most) {
+      tally->most = lead.rows - count;
+      tally->query = &query;
     }
   }
   return count;

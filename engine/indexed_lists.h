@@ -38,26 +38,27 @@ class IndexedLists : public MatchedRows {
     Place last{};
     std::uint64_t rows = 0;
   };
-  /// Of some queries, which no pair narrows: rows that were looked at and do not match, and the
-  /// query with the most of them.
-  struct InVain {
-    const Query* query = nullptr;
+  /// What the index's wishes are told of some queries.
+  struct Tally {
+    std::uint64_t in_vain = 0;     ///< rows that were looked at and do not match
+    const Query* query = nullptr;  ///< the one with the most of them
     std::uint64_t most = 0;
-    std::uint64_t rows = 0;
+    std::uint64_t in_order[kMaxAttributes] = {};  ///< rows given as an attribute has them in order
   };
   const AttributeColumn& ColumnOf(const Condition& condition) const {
     return *index_.columns_[condition.attribute];
   }
   /// The rows that meet a condition, with the other one, if that is not null.
   Lead Meeting(const Condition& condition, const Condition* partner) const;
-  /// The query's condition on the partner, if the two are a pair; else null.
+  /// The query's condition on the partner, if the two are a pair, and some number does not meet it;
+  /// else null.
   const Condition* PartnerOf(const Query& query, const Condition& condition) const;
   Lead LeadOf(const Query& query) const;
   /// Whether rows of equal numbers are met in ascending order.
   bool IsAscending(const Lead& lead) const;
   /// @param rows null: they are not wanted; else the first ones are put behind it
-  std::uint64_t Ask(const Query& query, Rows* rows, InVain* in_vain) const;
-  void Wish(const InVain& in_vain) const;
+  std::uint64_t Ask(const Query& query, Rows* rows, Tally* tally) const;
+  void Wish(const Tally& tally) const;
   /// Puts rows from `begin` on in the order of their keys, and leaves out what is beyond the limit.
   /// @param ascending they are, by number
   void Order(Rows* rows, std::size_t begin, bool ascending) const;

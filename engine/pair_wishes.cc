@@ -11,18 +11,19 @@ bool IsEquality(const Condition& condition) { return condition.least == conditio
 
 }  // namespace
 
-bool PairWishes::IsNarrowed(std::span<const Met> query) const {
+bool PairWishes::IsNarrowed(std::span<const Met> query, std::uint64_t items) const {
   return std::any_of(query.begin(), query.end(), [&](const Met& first) {
     return IsEquality(first.condition) &&
            std::any_of(query.begin(), query.end(), [&](const Met& it) {
-             return it.condition.attribute == chosen_.PartnerOf(first.condition.attribute);
+             return it.condition.attribute == chosen_.PartnerOf(first.condition.attribute) &&
+                    it.rows < items;
            });
   });
 }
 
 std::optional<AttributePair> PairWishes::PairFor(std::span<const Met> query,
                                                  std::uint64_t items) const {
-  if (IsNarrowed(query)) return {};
+  if (IsNarrowed(query, items)) return {};
   const auto is_fewer = [](const Met& x, const Met& y) { return x.rows < y.rows; };
   const Met* first = nullptr;
   const auto is_better = [&](const Met& it) {
@@ -53,8 +54,20 @@ void PairWishes::Note(std::span<const Met> query, std::uint64_t rows, std::uint6
   in_vain += std::min(rows, ~std::uint64_t{0} - in_vain);
   const std::uint32_t changes = std::min(changes_[pair->first], 24u);
   if (due_ || in_vain >> changes < items) return;
+  const std::uint64_t in_order = in_order_[pair->first].exchange(0, std::memory_order_relaxed);
+  if (!chosen_.Has(pair->first) && in_order > in_vain) {
+    in_vain = 0;
+    return;
+  }
   due_ = pair;
   due_items_.store(std::max<std::uint64_t>(items, 1), std::memory_order_relaxed);
+}
+
+std::uint64_t PairWishes::RowsToSample(std::uint64_t rows, std::uint64_t items) {
+  constexpr std::uint64_t kShareToSample = 16;
+  const std::uint64_t all = looked_at_.fetch_add(rows, std::memory_order_relaxed) + rows;
+  if (all < items / kShareToSample) return 0;
+  return looked_at_.exchange(0, std::memory_order_relaxed);
 }
 
 std::optional<AttributePair> PairWishes::Take() {
