@@ -204,12 +204,12 @@ struct SearchTiers {
                            : delta.columns[attribute].NumberOf(row - base.rows);
   }
 
-  /// Sets the pairs of the queries: each condition is of one at most.
+  /// Sets the pairs of the queries: each condition is the first of one at most.
   void FindPairs(TierQueries* queries) const {
     queries->pairs = 0;
     for (std::uint32_t c = 0; c < queries->conditions; ++c) {
       const std::uint32_t partner = partners.PartnerOf(queries->attributes[c]);
-      for (std::uint32_t d = 0; d < queries->conditions && queries->pairs < kMaxAttributes; ++d) {
+      for (std::uint32_t d = 0; d < queries->conditions; ++d) {
         if (queries->attributes[d] != partner) continue;
         queries->pair[queries->pairs++] = {c, d};
         break;

@@ -207,13 +207,18 @@ void Asking::AnswerAll(const Call& call, const SearchSums& sums, AnswerTotals* t
   totals->rows = AnswerGroups(call, sums);
   // (How many match there is only known of rows.)
   const bool few = sums.candidates < 2 * (totals->rows + call.count) + PairWishes::kFewRows;
-  if (call.queries.conditions > 1 && !few) {
-    totals->looked_at = sums.candidates;
-    const QueryGroup all{0, call.count, begins_.data(), candidates_.data(), single_.data()};
-    Launch("SampleQuery", SampleQuery, 1, kMaxAttributes, call.stream, call.tiers, call.queries,
-           all, sums.candidates, call.places.counts, sample_.get());
-  }
+  if (call.queries.conditions > 1 && !few) totals->looked_at = sums.candidates;
   CheckCuda(cudaStreamSynchronize(call.stream), "a search");
+}
+
+QuerySample Asking::Sample(const SearchTiers& tiers, const TierQueries& queries,
+                           std::uint64_t count, std::uint64_t looked_at,
+                           const std::uint64_t* counts, cudaStream_t stream) {
+  const QueryGroup all{0, count, begins_.data(), candidates_.data(), single_.data()};
+  Launch("SampleQuery", SampleQuery, 1, kMaxAttributes, stream, tiers, queries, all, looked_at,
+         counts, sample_.get());
+  CheckCuda(cudaStreamSynchronize(stream), "a search");
+  return *sample_.get();
 }
 
 std::uint64_t Asking::AnswerGroups(const Call& call, const SearchSums& sums) {
@@ -332,10 +337,15 @@ class Borrowed {
   std::unique_ptr<Asking> asking_;
 };
 
-/// Tells the index's wishes of rows that were looked at in vain, by the sample.
+/// Tells the index's wishes of rows that were looked at in vain, by a sample now and then.
+template <class TakeSample>
 void Wish(const DeviceIndex& index, const TierQueries& queries, const AnswerTotals& totals,
-          const QuerySample& sample) {
+          const TakeSample& take_sample) {
   if (totals.looked_at == 0 || index.wishes() == nullptr) return;
+  const std::uint64_t looked_at =
+      index.wishes()->RowsToSample(totals.looked_at, index.tiers().rows());
+  if (looked_at == 0) return;
+  const QuerySample sample = take_sample();
   std::vector<PairWishes::Met> met;
   for (std::uint32_t c = 0; c < queries.conditions; ++c) {
     met.push_back(
@@ -343,8 +353,7 @@ void Wish(const DeviceIndex& index, const TierQueries& queries, const AnswerTota
   }
   const double in_vain = 1 - static_cast<double>(sample.matches) /
                                  static_cast<double>(std::max<std::uint64_t>(1, sample.candidates));
-  index.wishes()->Note(met,
-                       static_cast<std::uint64_t>(in_vain * static_cast<double>(totals.looked_at)),
+  index.wishes()->Note(met, static_cast<std::uint64_t>(in_vain * static_cast<double>(looked_at)),
                        index.tiers().rows());
 }
 
@@ -367,7 +376,9 @@ class DeviceRows : public MatchedRows {
     index.tiers().FindPairs(&of);
     const AnswerTotals totals = asking_->Answer(index.tiers(), of, count, limit,
                                                 index.executor().key_size(), places, stream);
-    Wish(index, of, totals, asking_->sample());
+    Wish(index, of, totals, [&] {
+      return asking_->Sample(index.tiers(), of, count, totals.looked_at, places.counts, stream);
+    });
     counts_.resize(count);
     FetchNumbers(places.counts, count, counts_.data(), stream);
     if (!rows) return;
@@ -444,7 +455,8 @@ std::optional<std::uint64_t> DeviceIndex::AskArrays(const QueryArray& queries, s
   of.bounds = asking->Bounds(queries.bounds.data(), queries.bounds.size(),
                              IsGpuMemory(queries.bounds.data()), stream);
   const AnswerTotals totals = asking->Answer(tiers_, of, count, limit, key_size, places, stream);
-  Wish(*this, of, totals, asking->sample());
+  Wish(*this, of, totals,
+       [&] { return asking->Sample(tiers_, of, count, totals.looked_at, places.counts, stream); });
   if (places.counts != matches->counts.data()) {
     FetchNumbers(places.counts, count, matches->counts.data(), stream);
   }

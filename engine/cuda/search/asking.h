@@ -58,8 +58,7 @@ struct AnswerTotals {
   std::uint64_t answered =
       0;                    ///< queries whose rows there is room for; the others' offsets give none
   std::uint64_t given = 0;  ///< rows of those
-  /// Rows that were looked at, if many may have been so in vain, for want of a pair: there is a
-  /// sample then.
+  /// Rows that were looked at, if many may have been so in vain, for want of a pair; else 0.
   std::uint64_t looked_at = 0;
 };
 
@@ -89,8 +88,10 @@ class Asking {
   void CopyKeys(const SearchTiers& tiers, std::uint64_t count, std::uint32_t key_size,
                 std::byte* keys, cudaStream_t stream);
 
-  /// Of the last answer that looked at many rows.
-  const QuerySample& sample() const { return *sample_.get(); }
+  /// A typical query of those just answered, which looked at so many rows: one or more. Waits for
+  /// the stream. @param counts as they were answered @throws Error(kGpu)
+  QuerySample Sample(const SearchTiers& tiers, const TierQueries& queries, std::uint64_t count,
+                     std::uint64_t looked_at, const std::uint64_t* counts, cudaStream_t stream);
   cudaStream_t stream() const { return stream_; }
   /// Of the arrays that depend on what queries match.
   std::uint64_t bytes() const {
