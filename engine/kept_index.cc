@@ -132,7 +132,7 @@ KeptIndex::Plan KeptIndex::Begin(Mask asked, std::uint64_t items, std::uint64_t 
   const bool whole = table.LogIsWhole();
   if (index_ != nullptr && index_->version() != version) {
     if (!whole) scanned_.reset();
-    if (!whole || index_->IsWorn() || index_->bytes() + log_bytes_ > budget_) Set(nullptr);
+    if (!whole || IsToGo()) Set(nullptr);
   }
   const std::uint64_t room = LogRoomFor(items);
   const std::uint64_t log_bytes = table.LogBytes(room, KeyWords(key_size_));
@@ -210,15 +210,24 @@ void KeptIndex::KeepToBudget(Mask asked, ThreadPool* threads) {
     }
     if (!oldest) return;
     const std::unique_lock lock(mutex_);
-    index_->Drop(*oldest, threads);
+    try {
+      index_->Drop(*oldest, threads);
+    } catch (const std::bad_alloc&) {
+      return;  // nothing has gone, and all of it goes before the next change is followed
+    }
   }
 }
 
-void KeptIndex::PairAsDue(ThreadPool* threads) {
+void KeptIndex::PairAsDue(Mask asked, std::uint64_t version,
+                          unsigned (*threads_for)(std::uint64_t items)) {
+  if (wishes_.DueItems() == 0) return;
   const std::unique_lock lock(mutex_);
-  if (index_ == nullptr) return;  // the next one gets it when it is there
+  const std::uint64_t items = wishes_.DueItems();
+  if (items == 0 || index_ == nullptr || !index_->Has(asked)) return;
+  if (index_->version() != version && IsToGo()) return;  // the next one gets it
+  ThreadPool threads(threads_for(items));
   const std::optional<AttributePair> pair = wishes_.Take();
-  if (pair) TryPair(*index_, *pair, threads);
+  if (pair) TryPair(*index_, *pair, &threads);
 }
 
 void KeptIndex::Set(std::unique_ptr<SearchIndex> index) {

@@ -45,10 +45,10 @@ namespace gpm {
 /// Invariants:
 ///  1. The table's change log, if there is one, began at the instant of `index_`, or, where that is
 ///     null, of the last search that looked at all items (`scanned_`).
-///  2. Who has the turn (Snapshots::Turn) alone changes it, but for its pairs, and so sees the rest
-///     stay as it is; `mutex_` keeps readers without the turn out meanwhile. Pairs change under
-///     `mutex_`, by anybody: who searches waits for no turn. Nothing that is traced is done under
-///     it.
+///  2. `index_` is changed by who has the turn (Snapshots::Turn) and holds `mutex_`; so it can be
+///     read with either. Its pairs are changed by anybody who holds `mutex_`, as a search that
+///     finds a pair due waits for no turn; so they are read under `mutex_`.
+///  3. Nothing that is traced is done under `mutex_`.
 ///
 /// Thread safety: Use, PairAsDue and AddTo from any thread; the others by who has the turn.
 class KeptIndex {
@@ -77,10 +77,9 @@ class KeptIndex {
     return true;
   }
 
-  /// Items among which a pair is due; 0: none is.
-  std::uint64_t ItemsToPair() const { return wishes_.DueItems(); }
-  /// Sorts by a pair that is due, if there is one, and the memory for it.
-  void PairAsDue(ThreadPool* threads);
+  /// Sorts by a pair that is due, if there is one, and memory for it; and an index that such a
+  /// search will use. @param version as for Use @param threads_for to sort so many items
+  void PairAsDue(Mask asked, std::uint64_t version, unsigned (*threads_for)(std::uint64_t items));
 
   /// What a search does that can't use it as it is.
   struct Plan {
@@ -113,7 +112,9 @@ class KeptIndex {
     if (fixed != ((fixed_ >> than & 1) != 0)) return fixed;
     return asked_at_[attribute] > asked_at_[than];
   }
-  /// Drops attributes that are not asked for, while it takes too much.
+  /// Whether it is dropped before it follows the next change.
+  bool IsToGo() const { return index_->IsWorn() || index_->bytes() + log_bytes_ > budget_; }
+  /// Drops attributes that are not asked for, while it takes too much, and there is memory for it.
   void KeepToBudget(Mask asked, ThreadPool* threads);
   void Set(std::unique_ptr<SearchIndex> index);
   struct Fixed {

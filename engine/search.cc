@@ -230,15 +230,13 @@ template <class Ask, class UseItems>
 void StoreImpl::SearchBy(KeptIndex::Mask asked, bool indexed, const Ask& ask,
                          const UseItems& use_items) {
   health_.Check();
-  if (const std::uint64_t items = indexed ? kept_index_.ItemsToPair() : 0; items > 0) {
-    ThreadPool threads(ThreadsFor(items));
-    kept_index_.PairAsDue(&threads);
-  }
+  // (Until it is asked how many have begun, no batch that may write has.)
+  const std::uint64_t begun = admission_.changers();
+  if (indexed) kept_index_.PairAsDue(asked, begun, ThreadsFor);
   const auto use_index = [&](std::uint64_t version) {
     return indexed && kept_index_.Use(asked, version, ask);
   };
-  // (Until it is asked how many have begun, no batch that may write has.)
-  if (!use_index(admission_.changers())) {
+  if (!use_index(begun)) {
     const Snapshots::Turn turn(snapshots_);
     std::uint64_t version = admission_.changers();
     if (!use_index(version)) {

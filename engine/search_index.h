@@ -100,8 +100,8 @@ class SearchIndex {
   /// Where it may fail half done, it calls SetLost before.
   virtual void SortByPair(std::uint32_t attribute, std::uint32_t partner, ThreadPool* threads) = 0;
   void SetLost(std::uint32_t attribute) { pairs_.Set(attribute, AttributePairs::kLost); }
-  /// The attribute's partner is about to go. @return AttributePairs::kNone: it needs none any more;
-  /// or kLost @throws std::bad_alloc; then nothing has changed
+  /// The attribute's partner is about to go. @return AttributePairs::kNone, if its rows have been
+  /// put in order without one, else kLost @throws std::bad_alloc; then nothing has changed
   virtual std::uint32_t LosePartner(std::uint32_t attribute, ThreadPool* threads) = 0;
 
   std::uint64_t version_;
