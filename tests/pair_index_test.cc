@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <random>
 #include <set>
 #include <thread>
@@ -118,6 +119,60 @@ TEST_F(PairIndexTest, NoneOfWhatNoneHelps) {
   EXPECT_EQ(PairsOf(store), 0u);
 }
 
+/// A condition that all items meet, on the partner of an attribute, spares a query nothing: the
+/// pair with a third attribute comes.
+TEST_F(PairIndexTest, AConditionThatAllMeetNarrowsNothing) {
+  for (const std::uint64_t most : {kAllOnes, kAllOnes >> 32}) {
+    CreateOptions create = Shape(8, 24);
+    create.attributes = {{"a", 0, 4}, {"b", 4, 4}, {"c", 8, 4}};
+    Store store = Store::Create(NewPath(), create, IndexedOptions({"a+b", "c"}));
+    TestBatch batch(8, 24);
+    std::set<std::string> right;
+    for (std::uint64_t i = 0; i < kItems; ++i) {
+      std::string value = MakeValue(Tag(i % 100, i / 100), 24);
+      const auto c = static_cast<std::uint32_t>(i % 60);
+      std::memcpy(value.data() + 8, &c, sizeof c);
+      batch.Add(Op::kInsert, MakeKey(i, 8), value);
+      if (i % 100 == 7 && c == 27) right.insert(MakeKey(i, 8));
+    }
+    EXPECT_EQ(batch.CallFor(store, Op::kInsert), 0u);
+    const std::vector<Query> queries(
+        200, {Equal(0, 7), {.attribute = 1, .least = 0, .most = most}, Equal(2, 27)});
+    for (int i = 0; i < 4; ++i) {
+      const SearchResult result = store.Search(queries, {.limit = 3});
+      EXPECT_EQ(result.counts, std::vector<std::uint64_t>(200, right.size()));
+      EXPECT_EQ(AsString(std::span(result.keys).first(16)),
+                *right.begin() + *std::next(right.begin()));
+    }
+    EXPECT_EQ(PairsOf(store), 2u);
+  }
+}
+
+/// Rows of the first attribute of a pair alone, which are in the order of its partner's numbers.
+TEST_F(PairIndexTest, TheFirstOfAPairAlone) {
+  ModelledStore store(NewPath(), SearchedShape(8, 24), IndexedOptions({"session+model"}));
+  constexpr std::uint64_t kSessionRows = 500;  // so many that they are sorted by their digits
+  TestBatch first = store.NewBatch();
+  for (std::uint64_t i = 0; i < kItems; ++i) {
+    first.Add(Op::kInsert, 3 * i, Tag(i % (kItems / kSessionRows), Random(100)));
+  }
+  store.Apply(first);
+  for (int round = 0; round < 3; ++round) {
+    for (const std::uint64_t limit : {std::uint64_t{10}, kSessionRows - 100, kAllOnes}) {
+      ExpectMatches(store, {{Equal(kSession, 7)}, {Equal(kSession, 8)}}, {.limit = limit});
+      ExpectMatches(store, {{Equal(kSession, 7), {kModel, 10, 90}}}, {.limit = limit});
+    }
+    TestBatch batch = store.NewBatch();
+    for (int i = 0; i < 500; ++i) {
+      batch.Add(Random(3) == 0 ? Op::kErase : Op::kUpsert, Random(3 * kItems),
+                Tag(7 + Random(2), Random(100)));
+    }
+    store.Apply(batch);
+  }
+  EXPECT_EQ(PairsOf(store.store()), 1u);
+  EXPECT_EQ(store.store().Stats().search_scans, 1u);
+}
+
 TEST_F(PairIndexTest, AnIndexThatIsMadeAnewHasThem) {
   Store store = MakeGrid(NewPath(), IndexedOptions());
   for (int i = 0; i < 4; ++i) ExpectOneEach(store, OneOfGrid(2000, false), true);
@@ -167,7 +222,8 @@ TEST_F(PairIndexTest, FollowsWhatChanges) {
     }
     const StoreStats stats = store.store().Stats();
     EXPECT_EQ(stats.search_indexes_made, 1u);
-    if (fixed.empty()) {  // (On a GPU one query of each search is looked at: by chance, none helps.)
+    if (fixed
+            .empty()) {  // (On a GPU one query of each search is looked at: by chance, none helps.)
       EXPECT_TRUE(stats.search_pairs > 0 || TestExecutor() == ExecutorKind::kCuda);
     } else {
       // Attributes that are the first of no pair may have got a partner.
@@ -392,6 +448,39 @@ TEST_F(PairWishesTest, FixedOnesStay) {
   EXPECT_EQ(After(wishes, {Wants(0, 10), Range(2, 20)}, kAllOnes), std::nullopt);
   EXPECT_EQ(After(wishes, {Wants(0, 10), Wants(2, 20)}, kItems), (AttributePair{2, 0}));
   EXPECT_EQ(wishes.chosen().PartnerOf(0), 1u);
+}
+
+TEST_F(PairWishesTest, APartnerThatAllItemsMeetNarrowsNothing) {
+  AttributePairs fixed;
+  fixed.Set(0, 1);
+  PairWishes wishes(fixed);
+  EXPECT_EQ(After(wishes, {Wants(0, 10), Range(1, kItems - 1), Wants(2, 20)}, kAllOnes),
+            std::nullopt);
+  EXPECT_EQ(After(wishes, {Wants(0, 10), Range(1, kItems), Wants(2, 20)}, kItems),
+            (AttributePair{2, 0}));
+}
+
+TEST_F(PairWishesTest, RowsInOrderCountAgainstTheFirstPartner) {
+  PairWishes wishes({});
+  const std::vector<Met> query{Wants(0, 100), Range(1, 200)};
+  for (int i = 0; i < 5; ++i) {
+    wishes.NoteInOrder(0, kItems + 1);
+    wishes.NoteInOrder(1, kAllOnes / 8);
+    EXPECT_EQ(After(wishes, query, kItems), std::nullopt);
+  }
+  wishes.NoteInOrder(0, kItems);
+  EXPECT_EQ(After(wishes, query, kItems), (AttributePair{0, 1}));
+  wishes.NoteInOrder(0, 9 * kItems);
+  EXPECT_EQ(After(wishes, {Wants(0, 100), Range(2, 200)}, 2 * kItems), (AttributePair{0, 2}))
+      << "they are to be sorted anyway";
+}
+
+TEST_F(PairWishesTest, ASampleForASixteenthOfTheItems) {
+  PairWishes wishes({});
+  EXPECT_EQ(wishes.RowsToSample(60, 1600), 0u);
+  EXPECT_EQ(wishes.RowsToSample(50, 1600), 110u);
+  EXPECT_EQ(wishes.RowsToSample(99, 1600), 0u);
+  EXPECT_EQ(wishes.RowsToSample(1, 1600), 100u);
 }
 
 TEST_F(PairWishesTest, QueriesThatAlternateCostLittle) {
