@@ -2,6 +2,7 @@
 #define GPM_PYTHON_SRC_DISTRIBUTED_H_
 
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -14,7 +15,6 @@
 
 #include "gpmstore/distributed_store.h"
 #include "python/src/batch_arrays.h"
-#include "python/src/home_process.h"
 
 namespace gpm::python {
 
@@ -101,9 +101,9 @@ class PyDistributedTicket {
   friend class PyDistributed;
   PyDistributed& store() const { return *nb::inst_ptr<PyDistributed>(store_); }
   /// In a fork the mutex may be a thread's that is not there.
-  bool AtHome() const { return home_.IsThis(); }
+  bool AtHome() const { return getpid() == home_; }
 
-  const HomeProcess home_;
+  const pid_t home_ = getpid();
   const nb::object store_;
   Arrays arrays_;
   std::mutex mutex_;

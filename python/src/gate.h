@@ -1,11 +1,11 @@
 #ifndef GPM_PYTHON_SRC_GATE_H_
 #define GPM_PYTHON_SRC_GATE_H_
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <functional>
 #include <mutex>
-
-#include "python/src/home_process.h"
 
 namespace gpm::python {
 
@@ -79,7 +79,7 @@ class Gate {
   /// Whether this thread is in a visit, in which it can't wait.
   bool InVisit() const;
   /// Whether this is the process that made the gate, and not a fork of it.
-  bool InHomeProcess() const { return home_.IsThis(); }
+  bool InHomeProcess() const { return getpid() == home_; }
 
  private:
   /// The innermost use of this thread, if any.
@@ -87,7 +87,7 @@ class Gate {
 
   static thread_local const Use* innermost_;
   static thread_local bool in_log_;
-  const HomeProcess home_;
+  const pid_t home_ = getpid();
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int uses_ = 0;
