@@ -3,8 +3,8 @@
 # Usage: prove.sh [SEED]      into build; exit status 0 when nothing was found
 #
 # STATES (10 million), SCHEDULES (1 million) and KILLS (500) say how much; JOBS how many processes
-# explore at once. Some 15 minutes on 4 cores, and several more for all faults of fault_test and
-# capacity_fault_test. Fuzzing is scripts/fuzz.sh; kills on a GPU are scripts/gpu.sh's.
+# explore at once. Some 15 minutes on 4 cores, and several more for all faults. Fuzzing is
+# scripts/fuzz.sh; kills on a GPU are scripts/gpu.sh's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seed=${1:-$((RANDOM * 32768 + RANDOM))}
@@ -13,7 +13,7 @@ kills=${KILLS:-500}
 build=build
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo
 cmake --build "$build" --target gpmstore_cli schedule_explore fault_test \
-  capacity_fault_test
+  capacity_fault_test search_fault_test
 pools=$(mktemp -d /dev/shm/gpmstore_prove_XXXXXX)
 trap 'rmdir "$pools" 2>/dev/null || echo "kept: $pools"' EXIT
 
@@ -39,6 +39,6 @@ echo "-- 3 shards"
   --shards 3 --max-batch 65536 --jobs 2
 
 echo "== faults, seed $seed"
-for test in fault_test capacity_fault_test; do
+for test in fault_test capacity_fault_test search_fault_test; do
   GPM_TEST_FAULTS=1 GPM_TEST_SEED="$seed" "$build/tests/$test" --gtest_brief=1
 done

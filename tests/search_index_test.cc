@@ -95,11 +95,7 @@ TEST_F(SearchIndexTest, FollowsWhatChanges) {
     std::uint64_t keys = 200;
     for (int round = 0; round < 60; ++round) {
       keys += Random(200);
-      TestBatch batch = store.NewBatch();
-      static constexpr Op kKinds[] = {Op::kInsert, Op::kUpsert, Op::kUpdate, Op::kErase};
-      for (std::uint64_t n = 1 + Random(Random(4) == 0 ? 900 : 60); n > 0; --n) {
-        batch.Add(kKinds[Random(4)], Random(keys), RandomTag());
-      }
+      TestBatch batch = RandomBatch(store, 1 + Random(Random(4) == 0 ? 900 : 60), keys);
       store.Apply(batch);
       switch (Random(8)) {
         case 0: {

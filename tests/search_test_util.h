@@ -157,10 +157,11 @@ class SearchTest : public PoolTest {
     return query;
   }
 
-  TestBatch RandomBatch(const ModelledStore& store, std::uint64_t operations) {
+  TestBatch RandomBatch(const ModelledStore& store, std::uint64_t operations,
+                        std::uint64_t keys = 3000) {
     static constexpr Op kKinds[] = {Op::kInsert, Op::kUpsert, Op::kUpdate, Op::kErase};
     TestBatch batch = store.NewBatch();
-    for (; operations > 0; --operations) batch.Add(kKinds[Random(4)], Random(3000), RandomTag());
+    for (; operations > 0; --operations) batch.Add(kKinds[Random(4)], Random(keys), RandomTag());
     return batch;
   }
 
