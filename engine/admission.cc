@@ -172,7 +172,7 @@ void Admission::Withdraw(InFlight& in_flight, bool touched,
   }
   if (touched) positions = PositionsAfterFailure();
   const InFlightLock lock(*this);
-  left_behind_ |= touched;  // what it was given is found again when the pool is opened next
+  if (touched) SetLeftBehind();  // what it was given is found again when the pool is opened next
   draining_.Done(in_flight.drain, false);
   space_.epochs().End(in_flight.id, positions);
   active_.erase(in_flight.id);
@@ -227,7 +227,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
   CountOperations(*in_flight);
   Count(progress);
   if (!unfinished) in_flight->watch.reset();
-  left_behind_ |= behind;
+  if (behind) SetLeftBehind();
   auto node = active_.extract(in_flight->id);
   if (unfinished) unfinished_.insert(std::move(node));
   in_flight->ended = true;

@@ -143,8 +143,12 @@ class Admission {
   /// They can't be finished any more.
   void FailUnfinished(const std::exception_ptr& error) noexcept;
 
-  /// A batch failed on the executor: slots or cells may wait for recovery.
-  void SetLeftBehind() GPM_REQUIRES(store_state) { left_behind_ = true; }
+  /// A batch failed on the executor: slots or cells may wait for recovery, and what it added and
+  /// erased was not counted.
+  void SetLeftBehind() GPM_REQUIRES(store_state) {
+    left_behind_ = true;
+    space_.LoseCount();
+  }
   bool left_behind() const GPM_REQUIRES(store_state) { return left_behind_; }
 
   /// What batches found; and items that they added, of `space`.

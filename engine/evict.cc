@@ -25,12 +25,8 @@ constexpr std::uint64_t kRowsBytes = 64 << 20;
 void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream,
                         Evicted* evicted) {
   const std::uint64_t capacity = bound_->capacity().items;
-  const auto items = [&] {
-    const Admission::Entered entered(admission_);
-    return space_.items();
-  };
   health_.Check();
-  if (items() + bound_->reserved() + may_add <= capacity) return;
+  if (ItemsNow() + bound_->reserved() + may_add <= capacity) return;
   {  // What it evicts must not hang on how far the batches before it have come.
     const Admission::Alone alone(admission_, Admission::Telling::kLater);
     FinishBatches();
@@ -45,7 +41,7 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   const std::uint64_t missing = keys != nullptr ? keys->missing : may_add;
   const std::uint64_t stay = keys != nullptr ? keys->there : 0;
-  const std::uint64_t there = items();
+  const std::uint64_t there = ItemsNow();
   if (there + missing <= capacity) return;
   if (stay + missing > capacity) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -66,7 +62,7 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   ItemUses& uses = bound_->uses();
   std::uint64_t count = Evict(ChooseVictims(wanted, keys.get()), evicted);
-  if (const std::uint64_t now = items() + missing; now > capacity) {
+  if (const std::uint64_t now = ItemsNow() + missing; now > capacity) {
     // Kernels erased some that had been chosen before.
     uses.WithRanks([](ItemRanks& ranks) { ranks.ForgetSeen(); });
     count += Evict(ChooseVictims(now - capacity, keys.get()), evicted);
@@ -82,11 +78,7 @@ std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const Keys
   std::vector<std::byte> chosen =
       uses.WithRanks([&](ItemRanks& ranks) { return ranks.ChooseAgain(wanted, kept); });
   if (chosen.size() == wanted * key_size_) return chosen;
-  CopyShape shape{.key_words = (key_size_ + 7) / 8};
-  {
-    const Admission::Entered entered(admission_);
-    shape.room = RoomForCopy(space_.items());
-  }
+  const CopyShape shape{.room = RoomForCopy(ItemsNow()), .key_words = (key_size_ + 7) / 8};
   std::unique_ptr<TableCopy> copy = executor_->MakeCopy(shape);
   {
     const Admission::Alone alone(admission_, Admission::Telling::kLater);

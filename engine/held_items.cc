@@ -13,7 +13,7 @@ HeldItems::HeldItems(StoreImpl& store, For use, const std::string& changed_since
   const ProfilerRange range(use == For::kExport ? "export" : "search");
   store_.health_.Check();
   turn_.emplace(store_.snapshots_, use == For::kExport);
-  const std::uint64_t items = ItemsNow();
+  const std::uint64_t items = store_.ItemsNow();
   CopyShape shape{.room = RoomForCopy(items), .key_words = KeyWords(store_.key_size())};
   if (!changed_since.empty()) {
     store_.BeginHeader({.base = changed_since});  // refuses what is not the base
@@ -32,7 +32,7 @@ HeldItems::HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room)
   // (Should it be whole no more at the instant, there is more to copy, for which room is made
   // then.)
   shape.logged_only = logged_only && store_.executor_->LogIsWhole();
-  shape.room = shape.logged_only ? log_room : RoomForCopy(ItemsNow());
+  shape.room = shape.logged_only ? log_room : RoomForCopy(store_.ItemsNow());
   Take(shape, false);
 }
 
@@ -41,11 +41,6 @@ HeldItems::HeldItems(StoreImpl& store)
       key_stride_(std::uint64_t{8} * KeyWords(store.key_size())),
       pool_(InlineValues(store.value_size()) ? nullptr : store.pool_->base()),
       tracer_(store.pool_->mapping().persist().tracer()) {}
-
-std::uint64_t HeldItems::ItemsNow() {
-  const Admission::Entered entered(store_.admission_);
-  return store_.space_.items();
-}
 
 void HeldItems::Take(const CopyShape& shape, bool names_cells) {
   copy_ = store_.executor_->MakeCopy(shape);

@@ -74,7 +74,6 @@ class HeldItems {
 
  private:
   explicit HeldItems(StoreImpl& store);
-  std::uint64_t ItemsNow();
   void Take(const CopyShape& shape, bool names_cells);
   void KeepBase(std::uint32_t range_bits);
 

@@ -148,11 +148,6 @@ class ReachedArray {
 
 }  // namespace
 
-std::uint64_t StoreImpl::ItemsNow() {
-  const Admission::Entered entered(admission_);
-  return space_.items();
-}
-
 void StoreImpl::AddSearchesTo(StoreStats* stats) {
   stats->searches = searches_;
   stats->search_scans = search_scans_;

@@ -151,6 +151,12 @@ void Space::Recount() {
   FreeUnused(found.items);
 }
 
+void Space::CountItems() {
+  if (counted_) return;
+  items_ = static_cast<std::int64_t>(executor_.ScanSlots(ScanMode::kTrust, CellRanges()).items);
+  counted_ = true;
+}
+
 void Space::CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t items) {
   constexpr std::uint64_t kFew = 256;  // of which nothing follows for others
   constexpr double kForget = 0.95;
@@ -472,6 +478,7 @@ void Space::Open() {
 
 void Space::FreeUnused(std::uint64_t items) {
   items_ = static_cast<std::int64_t>(items);
+  counted_ = true;
   executor_.FreeUnused(CellRanges());
   epochs_.Quiesced(executor_.Positions());
 }

@@ -132,6 +132,11 @@ class Space {
   void ReleaseCells() GPM_REQUIRES(store_state);
 
   std::uint64_t items() const GPM_REQUIRES(store_state);
+  /// A batch has failed, and nobody knows what it added and erased, until CountItems.
+  void LoseCount() GPM_REQUIRES(store_state) { counted_ = false; }
+  bool counted() const GPM_REQUIRES(store_state) { return counted_; }
+  /// By who is alone: reads all slots, where the count was lost. @throws Error(kGpu), bad_alloc
+  void CountItems() GPM_REQUIRES(store_state);
   std::uint64_t cells() const GPM_REQUIRES(store_state) { return cells_; }
   std::uint64_t free_cells() const GPM_REQUIRES(store_state);
   std::uint64_t Capacity() const;  ///< slots of the addressable levels
@@ -188,6 +193,7 @@ class Space {
   const Growth growth_;
   Epochs epochs_ GPM_GUARDED_BY(store_state);
   std::int64_t items_ GPM_GUARDED_BY(store_state) = 0;
+  bool counted_ GPM_GUARDED_BY(store_state) = true;  ///< `items_` is what there is
   std::uint64_t most_items_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
   std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;  ///< in all segments
   /// Cells that were added when their queue could not grow.

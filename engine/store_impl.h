@@ -109,6 +109,10 @@ class StoreImpl {
   /// The pool goes when the store is destroyed (Mapping::RemoveOnClose).
   void RemoveOnClose();
   StoreStats Stats();
+  /// Items that there are. Where a batch has failed since they were counted, reads all slots, and
+  /// waits to be alone; not by who has a scope open. REQUIRES: the caller is not alone.
+  /// @throws Error(kGpu), std::bad_alloc
+  std::uint64_t ItemsNow();
   /// Waits until no room is being made ready, for tests.
   void AwaitReadyRoom();
   /// TableMaintenance::CountMisplacedCells, when all batches have ended.
@@ -153,7 +157,6 @@ class StoreImpl {
   // Of a search (engine/search.cc, engine/change_where.cc).
 
   friend class HeldItems;
-  std::uint64_t ItemsNow();
   void AddSearchesTo(StoreStats* stats);
   /// Calls use(rows, threads) with what queries match. @param values whether they are wanted
   template <class Use>

@@ -5,9 +5,21 @@
 
 namespace gpm {
 
-StoreStats StoreImpl::Stats() {
-  const Admission::Entered entered(admission_);
+std::uint64_t StoreImpl::ItemsNow() {
+  {
+    const Admission::Entered entered(admission_);
+    if (space_.counted() || entered.CallerHasOpenScope()) return space_.items();
+  }
+  const Admission::Alone alone(admission_, Admission::Telling::kLater);
   health_.Check();
+  space_.CountItems();
+  return space_.items();
+}
+
+StoreStats StoreImpl::Stats() {
+  health_.Check();
+  ItemsNow();  // where it has to be counted
+  const Admission::Entered entered(admission_);
   const Superblock& superblock = pool_->superblock();
   StoreStats stats;
   stats.items = space_.items();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -56,6 +58,33 @@ TEST_F(HostCopierTest, ArraysOfAllSizes) {
   for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{1}, kPiece - 1, kPiece,
                                     kPiece + 1, 17 * kPiece, turn, turn + 1, 3 * turn - 7}) {
     CopyBothWays(copier, count, ++seed);
+  }
+}
+
+/// Each part gets its bytes some time after the copy has begun.
+TEST_F(HostCopierTest, WhatStillComes) {
+  HostCopier copier(0, kPiece);
+  constexpr std::size_t kPart = 3 * kPiece + 100;
+  std::array<CudaEvent, 5> written;
+  const OnDevice<std::byte> device(written.size() * kPart);
+  const CudaStream writer;
+  const CudaStream reader;
+  for (std::size_t part = 0; part < written.size(); ++part) {
+    CheckCuda(cudaLaunchHostFunc(
+                  writer, [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(3)); },
+                  nullptr),
+              "cudaLaunchHostFunc");
+    CheckCuda(
+        cudaMemsetAsync(device.data() + part * kPart, static_cast<int>(part + 1), kPart, writer),
+        "cudaMemsetAsync");
+    CheckCuda(cudaEventRecord(written[part], writer), "cudaEventRecord");
+  }
+  std::vector<std::byte> host(written.size() * kPart);
+  copier.ToHost(host.data(), device.data(), host.size(), reader, [&](std::uint64_t end) {
+    CheckCuda(cudaStreamWaitEvent(reader, written[(end - 1) / kPart], 0), "cudaStreamWaitEvent");
+  });
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    ASSERT_EQ(host[i], static_cast<std::byte>(i / kPart + 1)) << i;
   }
 }
 

@@ -207,13 +207,14 @@ void CudaBatchTask::CopyChunks() {
   if (strategy_.chunk == 0 || places_.found != Place::kPageable) return;
   Workspace& w = *workspace_;
   const std::uint64_t bytes = strategy_.chunk * (batch_.found.size() / device_.count);
-  std::uint64_t at = 0;
-  for (std::uint32_t k = 0; at < batch_.found.size(); ++k, at += bytes) {
-    // (The copier is for other batches, too, until there is something to copy.)
-    CheckCuda(cudaEventSynchronize(w.chunks[k]), "cudaEventSynchronize");
-    executor_->Copier().ToHost(batch_.found.data() + at, w.found.data() + at,
-                               std::min(bytes, batch_.found.size() - at), w.answering);
-  }
+  // (The copier is for other batches, too, until there is something to copy.)
+  CheckCuda(cudaEventSynchronize(w.chunks[0]), "cudaEventSynchronize");
+  const auto await = [&](std::uint64_t end) {
+    CheckCuda(cudaStreamWaitEvent(w.answering, w.chunks[(end - 1) / bytes], 0),
+              "cudaStreamWaitEvent");
+  };
+  executor_->Copier().ToHost(batch_.found.data(), w.found.data(), batch_.found.size(), w.answering,
+                             await);
 }
 
 void CudaBatchTask::CopyToPageable() {

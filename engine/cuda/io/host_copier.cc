@@ -99,8 +99,9 @@ void HostCopier::ToDevice(std::byte* to, const std::byte* from, std::uint64_t by
 }
 
 void HostCopier::ToHost(std::byte* to, const std::byte* from, std::uint64_t bytes,
-                        cudaStream_t stream) {
+                        cudaStream_t stream, const std::function<void(std::uint64_t)>& await) {
   const auto begin = [&](const Piece& piece) {
+    if (await) await(piece.at + piece.bytes);
     CheckCuda(cudaMemcpyAsync(piece.buffer->bytes, from + piece.at, piece.bytes,
                               cudaMemcpyDeviceToHost, stream),
               "cudaMemcpyAsync to the host");

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -41,8 +42,12 @@ class HostCopier {
 
   /// Copies behind what the stream has; `from` is free again at the return. @throws Error(kGpu)
   void ToDevice(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
-  /// Copies behind what the stream has, and returns when that is done. @throws Error(kGpu)
-  void ToHost(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
+  /// Copies behind what the stream has, and returns when that is done.
+  /// @param await makes the stream wait until the bytes before a place are there, where they still
+  ///        come; threads of the copier call it, side by side
+  /// @throws Error(kGpu); what `await` throws
+  void ToHost(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream,
+              const std::function<void(std::uint64_t)>& await = {});
 
  private:
   struct Buffer {
