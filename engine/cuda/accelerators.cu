@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <system_error>
+#include <exception>
 
 #include "engine/cuda/executor.h"
 #include "engine/cuda/kernels/accelerators.cuh"
@@ -188,7 +188,7 @@ void CudaExecutor::BeginBacking() {
   if (!backs_more_ || context_.table.composed) return;
   try {
     backer_ = std::jthread([this](const std::stop_token& stop) { BackAll(stop); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     BackAll({});
   }
 }
@@ -220,7 +220,7 @@ void CudaExecutor::BackAll(const std::stop_token& stop) {
       const DriverTurns::Registering turn;
       values.Back(std::min(most, values.backed() + kBackedAtOnce));
     }
-  } catch (const Error&) {  // fewer frames, then
+  } catch (const std::exception&) {  // fewer frames, then
   }
   ended_backing_ = true;
 }
