@@ -91,13 +91,7 @@ json Row(const ScaleWork& work, std::uint32_t of, double operations,
   for (const ScaleRank::Measured& rank : measured) {
     const ExchangeStats& one = rank.exchanged;
     slowest = std::max(slowest, rank.batch);
-    sum.split_seconds += one.split_seconds;
-    sum.send_seconds += one.send_seconds;
-    sum.local_seconds += one.local_seconds;
-    sum.return_seconds += one.return_seconds;
-    sum.asked += one.asked;
-    sum.sent += one.sent;
-    sum.carried_out += one.carried_out;
+    sum += one;
     busiest = std::max(busiest, one.carried_out);
   }
   const double ranks = static_cast<double>(measured.size());
@@ -166,11 +160,12 @@ void MeasureRanks(const ScaleArguments& arguments, std::uint32_t of, json* repor
 }
 
 void Print(const json& report) {
-  fmt::print("{}: {} records and batches of {} {}, in {} memory; exchange: {}\n",
+  fmt::print("{}: {} records and batches of {} {}, {} in flight, in {} memory; exchange: {}\n",
              report.at("strong").get<bool>() ? "strong scaling" : "weak scaling",
              report.at("records").get<std::uint64_t>(), report.at("batch").get<std::uint64_t>(),
              report.at("strong").get<bool>() ? "in all" : "a rank",
-             report.at("memory").get<std::string>(), report.at("exchange").get<std::string>());
+             report.at("in_flight").get<unsigned>(), report.at("memory").get<std::string>(),
+             report.at("exchange").get<std::string>());
   fmt::print(
       "(0 ranks: a Store alone. Medians in ms: of batches, on the slowest rank; of their phases, "
       "the mean of the ranks.)\n\n");
@@ -219,11 +214,17 @@ void Run(ScaleArguments& arguments) {
   if (on_gpu && arguments.devices.empty()) {
     for (int i = 0; i < GpuCount(); ++i) arguments.devices.push_back(i);
   }
-  json report = {{"benchmark", "scale"},         {"machine", MachineFacts()},
-                 {"records", arguments.records}, {"batch", arguments.batch},
-                 {"strong", arguments.strong},   {"devices", arguments.devices},
-                 {"memory", arguments.memory},   {"exchange", arguments.exchange},
-                 {"seed", arguments.seed},       {"rows", json::array()},
+  json report = {{"benchmark", "scale"},
+                 {"machine", MachineFacts()},
+                 {"records", arguments.records},
+                 {"batch", arguments.batch},
+                 {"strong", arguments.strong},
+                 {"devices", arguments.devices},
+                 {"memory", arguments.memory},
+                 {"exchange", arguments.exchange},
+                 {"in_flight", arguments.in_flight},
+                 {"seed", arguments.seed},
+                 {"rows", json::array()},
                  {"bounds", json::array()}};
   const auto remove = [&] {
     std::error_code ignored;
@@ -273,6 +274,12 @@ void AddScaleCommand(CLI::App& program) {
                     "The same records and batches are divided by the ranks");
   command->add_option("--batches", arguments->batches, "Batches, of which the median counts")
       ->check(CLI::Range(1u, 10000u))
+      ->capture_default_str();
+  command
+      ->add_option("--in-flight", arguments->in_flight,
+                   "Batches that each rank has in flight, with arrays of their own; 1: each is "
+                   "waited for before the next one")
+      ->check(CLI::Range(1u, 16u))
       ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
       ->check(CLI::Range(1u, kMaxValueBytes))

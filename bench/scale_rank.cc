@@ -36,15 +36,18 @@ ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::u
   open.device = arguments.DeviceOf(rank);
   const ycsb::BatchBuffers::Shape shape{
       .rows = batch_, .key_size = kKeySize, .value_size = arguments.value_size};
-  if (arguments.memory == "device") {
-    UseGpu(open.device);
-    buffers_ = std::make_unique<ycsb::DeviceBatchBuffers>(shape);
-  } else {
-    buffers_ = std::make_unique<ycsb::BatchBuffers>(shape);
+  if (arguments.memory == "device") UseGpu(open.device);
+  for (unsigned i = 0; i < arguments.in_flight; ++i) {
+    if (arguments.memory == "device") {
+      buffers_.push_back(std::make_unique<ycsb::DeviceBatchBuffers>(shape));
+    } else {
+      buffers_.push_back(std::make_unique<ycsb::BatchBuffers>(shape));
+    }
   }
   const CreateOptions create{.key_size = kKeySize, .value_size = arguments.value_size};
   if (exchange == nullptr) {
     alone_ = Store::Create(arguments.folder, create, open);
+    streams_ = std::make_unique<Streams>(arguments.in_flight, alone_.Stats().executor);
   } else {
     store_ = DistributedStore::Create(arguments.folder, std::move(exchange), create,
                                       {.shards = ranks}, open);
@@ -54,18 +57,19 @@ ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::u
 double ScaleRank::Load() {
   const std::uint64_t all = (records_ + ranks_ - 1) / ranks_;
   double seconds = 0;
+  ycsb::BatchBuffers& buffers = *buffers_.front();
   for (std::uint64_t at = 0; at < all; at += batch_) {
     std::uint64_t n = 0;
     for (; n < std::min(batch_, all - at); ++n) {
       const std::uint64_t record = (at + n) * ranks_ + rank_;
       if (record >= records_) break;
-      Put(n, record, true);
+      Put(buffers, n, record, true);
     }
-    buffers_->Upload(n);
-    Batch batch = buffers_->View(0, n, Op::kInsert);
+    buffers.Upload(n);
+    Batch batch = buffers.View(0, n, Op::kInsert);
     batch.found = {};
-    seconds += Timed(batch);
-    Require(n, Result::kOk);
+    seconds += Timed(std::span(&batch, 1));
+    Require(buffers, n, Result::kOk);
   }
   return seconds;
 }
@@ -73,22 +77,26 @@ double ScaleRank::Load() {
 ScaleRank::Measured ScaleRank::Measure(const ScaleWork& work) {
   std::vector<double> batch_seconds;
   std::vector<ExchangeStats> exchanged;
-  for (std::uint64_t i = 0; i < batch_; ++i) {
-    buffers_->ops()[i] = i % 2 == 0 ? work.op : Op::kUpdate;
-  }
+  std::vector<Batch> round(buffers_.size());
   for (unsigned repeat = 0; repeat <= arguments_.batches; ++repeat) {
-    for (std::uint64_t i = 0; i < batch_; ++i) {
-      const std::uint64_t record = work.zipf ? zipf_.Draw(random_) : random_.NextBelow(records_);
-      Put(i, work.there ? record : records_ + record, work.writes());
+    for (std::size_t j = 0; j < round.size(); ++j) {
+      ycsb::BatchBuffers& buffers = *buffers_[j];
+      for (std::uint64_t i = 0; i < batch_; ++i) {
+        const std::uint64_t record = work.zipf ? zipf_.Draw(random_) : random_.NextBelow(records_);
+        buffers.ops()[i] = i % 2 == 0 ? work.op : Op::kUpdate;
+        Put(buffers, i, work.there ? record : records_ + record, work.writes());
+      }
+      buffers.Upload(batch_);
+      const auto only = work.updates_half ? std::nullopt : std::optional(work.op);
+      round[j] = buffers.View(0, batch_, only);
+      if (!work.writes()) round[j].values = {};
+      if (!work.finds()) round[j].found = {};
     }
-    buffers_->Upload(batch_);
-    const auto only = work.updates_half ? std::nullopt : std::optional(work.op);
-    Batch batch = buffers_->View(0, batch_, only);
-    if (!work.writes()) batch.values = {};
-    if (!work.finds()) batch.found = {};
-    const double took = Timed(batch);
-    const ExchangeStats of_batch = NewlyExchanged();
-    Require(batch_, work.there ? Result::kOk : Result::kNotFound);
+    const double took = Timed(round);
+    const ExchangeStats of_batch = NewlyExchanged(BatchesOfRound(round.size()));
+    for (const auto& buffers : buffers_) {
+      Require(*buffers, batch_, work.there ? Result::kOk : Result::kNotFound);
+    }
     if (repeat == 0) continue;  // memory is allocated
     batch_seconds.push_back(took);
     exchanged.push_back(of_batch);
@@ -113,45 +121,59 @@ ScaleRank::Measured ScaleRank::Measure(const ScaleWork& work) {
   return measured;
 }
 
-void ScaleRank::Put(std::uint64_t row, std::uint64_t record, bool value) {
-  ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers_->key(row));
-  if (value) ycsb::WriteValue(record, 0, buffers_->value(row));
+void ScaleRank::Put(ycsb::BatchBuffers& buffers, std::uint64_t row, std::uint64_t record,
+                    bool value) {
+  ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers.key(row));
+  if (value) ycsb::WriteValue(record, 0, buffers.value(row));
 }
 
-double ScaleRank::Timed(const Batch& batch) {
+Ticket ScaleRank::Begin(const Batch& batch, std::size_t stream) {
+  return alone_ ? alone_.ApplyAsync(batch, streams_->Of(stream)) : store_.ApplyAsync(batch);
+}
+
+double ScaleRank::Timed(std::span<const Batch> batches) {
+  const std::size_t n = batches.size();
+  std::vector<Ticket> tickets(n);
   start_.Wait();
   const Clock::time_point start = Clock::now();
-  if (alone_) {
-    alone_.Apply(batch);
+  if (n > 1) {
+    for (std::size_t i = 0; i < BatchesOfRound(n); ++i) {
+      if (i >= n) tickets[i % n].Wait();
+      tickets[i % n] = Begin(batches[i % n], i % n);
+    }
+    for (std::size_t i = 0; i < n; ++i) tickets[i].Wait();
+  } else if (alone_) {
+    alone_.Apply(batches.front());
   } else {
-    store_.Apply(batch);
+    store_.Apply(batches.front());
   }
   const double seconds = SecondsSince(start);
   of_alone_.local_seconds += seconds;
-  of_alone_.asked += batch.results.size();
+  of_alone_.asked += BatchesOfRound(n) * batches.front().results.size();
   of_alone_.sent = of_alone_.carried_out = of_alone_.asked;
-  return seconds;
+  return seconds / static_cast<double>(BatchesOfRound(n));
 }
 
-ExchangeStats ScaleRank::NewlyExchanged() {
+ExchangeStats ScaleRank::NewlyExchanged(std::size_t batches) {
   const ExchangeStats now = alone_ ? of_alone_ : store_.Exchanged();
   const ExchangeStats before = std::exchange(before_, now);
-  return {.split_seconds = now.split_seconds - before.split_seconds,
-          .send_seconds = now.send_seconds - before.send_seconds,
-          .local_seconds = now.local_seconds - before.local_seconds,
-          .return_seconds = now.return_seconds - before.return_seconds,
+  const auto n = static_cast<double>(batches);
+  return {.split_seconds = (now.split_seconds - before.split_seconds) / n,
+          .send_seconds = (now.send_seconds - before.send_seconds) / n,
+          .local_seconds = (now.local_seconds - before.local_seconds) / n,
+          .return_seconds = (now.return_seconds - before.return_seconds) / n,
           .asked = now.asked - before.asked,
           .sent = now.sent - before.sent,
           .carried_out = now.carried_out - before.carried_out};
 }
 
-void ScaleRank::Require(std::uint64_t rows, Result expected) {
-  buffers_->Download(rows);
+void ScaleRank::Require(ycsb::BatchBuffers& buffers, std::uint64_t rows, Result expected) {
+  buffers.Download(rows);
   for (std::uint64_t i = 0; i < rows; ++i) {
-    if (buffers_->results()[i] == expected) continue;
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("operation {}: {} instead of {}", i, ResultName(buffers_->results()[i]),
-                            ResultName(expected)));
+    const Result result = buffers.results()[i];
+    if (result == expected) continue;
+    throw Error(ErrorCode::kDamaged, fmt::format("operation {}: {} instead of {}", i,
+                                                 ResultName(result), ResultName(expected)));
   }
 }
 

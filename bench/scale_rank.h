@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bench/start_line.h"
+#include "bench/streams.h"
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
 #include "ycsb/batch_buffers.h"
@@ -22,6 +24,7 @@ struct ScaleArguments {
   std::uint64_t records = 1'000'000;
   std::uint64_t batch = std::uint64_t{1} << 16;
   unsigned batches = 9;
+  unsigned in_flight = 1;
   std::uint32_t value_size = 128;
   bool strong = false;
   std::string memory = "auto";
@@ -56,7 +59,8 @@ struct ScaleWork {
 /// used by a thread of its own.
 class ScaleRank {
  public:
-  /// What batches took: medians, in seconds, as ExchangeStats has them; and sums of operations.
+  /// What batches took: medians, in seconds, as ExchangeStats has them; and sums of operations. Of
+  /// several in flight, a round of some of each is measured, and divided by how many those are.
   struct Measured {
     double batch = 0;
     ExchangeStats exchanged;
@@ -80,11 +84,16 @@ class ScaleRank {
 
  private:
   /// Writes keys, and values if they are wanted.
-  void Put(std::uint64_t row, std::uint64_t record, bool value);
-  double Timed(const Batch& batch);
-  /// How much more it is than at the last call.
-  ExchangeStats NewlyExchanged();
-  void Require(std::uint64_t rows, Result expected);
+  static void Put(ycsb::BatchBuffers& buffers, std::uint64_t row, std::uint64_t record, bool value);
+  /// A round of batches. @return seconds for each
+  double Timed(std::span<const Batch> batches);
+  Ticket Begin(const Batch& batch, std::size_t stream);
+  /// How much more it is than at the last call, for each batch of a round.
+  ExchangeStats NewlyExchanged(std::size_t batches);
+  void Require(ycsb::BatchBuffers& buffers, std::uint64_t rows, Result expected);
+  /// Of a round. @param of different arrays
+  static std::size_t BatchesOfRound(std::size_t of) { return of == 1 ? 1 : kTurns * of; }
+  static constexpr std::size_t kTurns = 8;
 
   const ScaleArguments& arguments_;
   const std::uint64_t records_;
@@ -94,7 +103,8 @@ class ScaleRank {
   StartLine& start_;
   const ycsb::RecordZipfian zipf_;
   ycsb::Random random_;
-  std::unique_ptr<ycsb::BatchBuffers> buffers_;
+  std::vector<std::unique_ptr<ycsb::BatchBuffers>> buffers_;  ///< of each batch in flight
+  std::unique_ptr<Streams> streams_;                          ///< of those of a Store alone
   DistributedStore store_;
   Store alone_;
   ExchangeStats of_alone_;

@@ -1,10 +1,10 @@
 #ifndef GPM_BENCH_STREAMS_ADAPTER_H_
 #define GPM_BENCH_STREAMS_ADAPTER_H_
 
-#include <memory>
 #include <string>
 
 #include "bench/kv_adapter.h"
+#include "bench/streams.h"
 #include "pm/thread_pool.h"
 
 namespace gpm::bench {
@@ -17,18 +17,15 @@ class StreamsAdapter : public StoreAdapter {
   /// @param batch operations of a thread's batch @param path, create, open as StoreAdapter's
   StreamsAdapter(unsigned threads, std::uint64_t batch, const std::string& path,
                  const CreateOptions& create, const OpenOptions& open);
-  ~StreamsAdapter() override;
 
   /// Those of the store, of batches of which nobody knows which comes first.
   static Capabilities CapabilitiesOf(ycsb::Memory memory);
   void Apply(const Batch& batch) override;
 
  private:
-  class Streams;
-
   ThreadPool threads_;
   const std::uint64_t batch_;
-  std::unique_ptr<Streams> streams_;
+  const Streams streams_;
 };
 
 }  // namespace gpm::bench

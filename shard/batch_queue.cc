@@ -1,5 +1,6 @@
 #include "shard/batch_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <system_error>
@@ -29,8 +30,10 @@ class BatchQueue::FlightTicket final : public Ticket::State {
   const std::shared_future<void> ended_;
 };
 
-BatchQueue::BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log, bool has_thread)
-    : process_(process), log_(std::move(log)), has_thread_(has_thread) {}
+BatchQueue::BatchQueue(const HomeProcess& process, std::shared_ptr<Log> log, unsigned threads)
+    : process_(process), log_(std::move(log)), most_threads_(threads) {
+  threads_.reserve(threads);
+}
 
 BatchQueue::~BatchQueue() {
   {
@@ -38,7 +41,7 @@ BatchQueue::~BatchQueue() {
     stop_ = true;
     changed_.notify_all();
   }
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 class BatchQueue::Place {
@@ -46,7 +49,7 @@ class BatchQueue::Place {
   explicit Place(BatchQueue& queue) : queue_(queue) {
     MutexLock lock(queue.mutex_);
     queue.changed_.wait(lock.native(), [&]() GPM_REQUIRES(queue.mutex_) {
-      return queue.beginning_ + queue.flights_.size() < kMost;
+      return queue.beginning_ + queue.flights_.size() <= queue.most_threads_;
     });
     ++queue.beginning_;
   }
@@ -64,39 +67,49 @@ class BatchQueue::Place {
 
 Ticket BatchQueue::Begin(const std::function<CarryOut()>& prepare) {
   const Place place(*this);
-  Flight flight{prepare(), {}};
-  auto state = std::make_unique<FlightTicket>(process_, log_, flight.ended.get_future());
+  std::list<Flight> flight;
+  flight.push_back({0, false, prepare(), {}});
+  auto state = std::make_unique<FlightTicket>(process_, log_, flight.front().ended.get_future());
   MutexLock lock(mutex_);
-  if (StartsThread()) {
-    flights_.push_back(std::move(flight));
+  flight.front().number = next_++;
+  if (StartsThreads()) {
+    flights_.splice(flights_.end(), flight);
   } else {
     lock.Unlock();
-    Finish(flight);
+    Finish(flight.front());
   }
   return Ticket(std::move(state));
 }
 
-bool BatchQueue::StartsThread() {
-  if (!has_thread_) return false;
+bool BatchQueue::StartsThreads() {
   try {
-    if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
+    while (threads_.size() < most_threads_) {
+      threads_.emplace_back(
+          [this, thread = static_cast<unsigned>(threads_.size())] { Work(thread); });
+    }
   } catch (const std::system_error&) {
     return false;
   }
-  return true;
+  return most_threads_ > 0;
 }
 
-void BatchQueue::Work() {
+void BatchQueue::Work(unsigned thread) {
   MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return stop_ || !flights_.empty(); });
-    if (flights_.empty()) return;
-    Flight& first = flights_.front();
+    const auto next = [&]() GPM_REQUIRES(mutex_) {
+      return std::find_if(flights_.begin(), flights_.end(), [&](const Flight& flight) {
+        return !flight.taken && flight.number % most_threads_ == thread;
+      });
+    };
+    changed_.wait(lock.native(),
+                  [&]() GPM_REQUIRES(mutex_) { return stop_ || next() != flights_.end(); });
+    const auto flight = next();
+    if (flight == flights_.end()) return;
+    flight->taken = true;
     lock.Unlock();
-    Finish(first);
+    Finish(*flight);
     lock.Lock();
-    flights_.pop_front();
-    ++ended_;
+    flights_.erase(flight);
     changed_.notify_all();
   }
 }
@@ -104,7 +117,7 @@ void BatchQueue::Work() {
 void BatchQueue::Finish(Flight& flight) noexcept {
   std::exception_ptr error;
   try {
-    flight.carry_out();
+    flight.carry_out(flight.number);
   } catch (...) {
     error = std::current_exception();
   }
@@ -116,10 +129,21 @@ void BatchQueue::Finish(Flight& flight) noexcept {
   }
 }
 
+void BatchQueue::AwaitAll(MutexLock& lock) {
+  changed_.wait(lock.native(), [&, end = next_]() GPM_REQUIRES(mutex_) {
+    return flights_.empty() || flights_.front().number >= end;
+  });
+}
+
 void BatchQueue::Await() {
   MutexLock lock(mutex_);
-  const std::uint64_t last = ended_ + flights_.size();
-  changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) { return ended_ >= last; });
+  AwaitAll(lock);
+}
+
+std::uint64_t BatchQueue::AwaitAndCount() {
+  MutexLock lock(mutex_);
+  AwaitAll(lock);
+  return next_++;
 }
 
 }  // namespace gpm

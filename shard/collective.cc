@@ -198,8 +198,7 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
   try {
     Splitter& splitter = SplitterFor(on_gpu);
     splitter.Begin();
-    const bool only_finds = theirs.ops.empty() && theirs.op == Op::kFind;
-    const Route route = MakeRoute(splitter, mine.keys, only_finds);
+    const Route route = MakeRoute(splitter, mine.keys, OnlyFinds(theirs));
     Lap(&stats_.split_seconds);
     Send(splitter, route, lends, mine, &theirs);
     const std::span<std::byte> results = splitter.Take(route.all_received());

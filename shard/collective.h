@@ -20,6 +20,9 @@
 
 namespace gpm {
 
+/// Whether a batch is one of finds alone, as it says itself.
+inline bool OnlyFinds(const Batch& batch) { return batch.ops.empty() && batch.op == Op::kFind; }
+
 /// Batches of which each rank has a part (after WarpDrive, Juenger et al. 2018, section V): split
 /// by owner, all to all, a batch of what each rank owns, and the way back.
 ///

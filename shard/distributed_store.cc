@@ -23,6 +23,7 @@
 #include "shard/shard_snapshots.h"
 #include "shard/sum_stats.h"
 #include "shard/together.h"
+#include "shard/turns.h"
 #include "snapshot/new_file.h"
 
 namespace gpm {
@@ -90,18 +91,19 @@ class DistributedStore::Impl {
                    });
     });
     if (folder_) folder_->RemoveOthers();
-    collective_ =
-        std::make_unique<Collective>(*exchange_, set_->partition(), set_->key_size(),
-                                     set_->value_size(), *threads_, set_->device(set_->first()));
-    in_flight_ = std::make_unique<BatchQueue>(process_, log_, exchange_->AnyThread());
+    AddLane(*exchange_);
+    if ((twin_ = OrLeave(*exchange_, [&] { return exchange_->Twin(); }))) AddLane(*twin_);
+    in_flight_ = std::make_unique<BatchQueue>(process_, log_,
+                                              exchange_->AnyThread() ? unsigned(lanes_.size()) : 0);
   }
   /// In a child of the process, its threads do not run, and can't be joined; what joins the ranks,
   /// and what is on a GPU, is the parent's.
   ~Impl() {
     if (process_.IsThis()) return;
     static_cast<void>(in_flight_.release());
-    static_cast<void>(collective_.release());
+    for (std::unique_ptr<Collective>& lane : lanes_) static_cast<void>(lane.release());
     static_cast<void>(threads_.release());
+    static_cast<void>(twin_.release());
     static_cast<void>(exchange_.release());
   }
   Impl(const Impl&) = delete;
@@ -124,14 +126,21 @@ class DistributedStore::Impl {
   Exchange& exchange() { return *exchange_; }
   ShardSet& set() { return *set_; }
   const Manifest& manifest() const { return manifest_; }
-  Collective& collective() { return *collective_; }
+  ExchangeStats exchanged() const {
+    ExchangeStats sum;
+    for (const std::unique_ptr<Collective>& lane : lanes_) sum += lane->stats();
+    return sum;
+  }
+  /// REQUIRES: no batch is in flight.
   std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
-    return collective_->Apply(mine, [&](const Batch& batch) { set_->Run(batch, call); });
+    return Run(in_flight_->AwaitAndCount(), mine, call);
   }
   Ticket Begin(const Batch& mine) {
     try {
       return in_flight_->Begin([&]() -> BatchQueue::CarryOut {
-        return [this, mine, caller = std::this_thread::get_id()] { RunInFlight(mine, caller); };
+        return [this, mine, caller = std::this_thread::get_id()](std::uint64_t number) {
+          RunInFlight(number, mine, caller);
+        };
       });
     } catch (const std::exception& error) {  // the other ranks make it
       in_flight_->Await();
@@ -145,13 +154,29 @@ class DistributedStore::Impl {
   }
 
  private:
+  void AddLane(Exchange& exchange) {
+    OrLeave(*exchange_, [&] {
+      lanes_.push_back(std::make_unique<Collective>(exchange, set_->partition(), set_->key_size(),
+                                                    set_->value_size(), *threads_,
+                                                    set_->device(set_->first())));
+    });
+  }
+  /// @param number of the batch, which is the same on all ranks, and with it the exchange
+  std::uint64_t Run(std::uint64_t number, const Batch& mine, ShardSet::Call call) {
+    Turns::Turn turn(turns_, number);
+    return lanes_[number % lanes_.size()]->Apply(mine, [&](const Batch& batch) {
+      turn.Begin(OnlyFinds(batch));
+      set_->Run(batch, call);
+      turn.End();
+    });
+  }
   /// @param caller a thread whose current device stays as it is
-  void RunInFlight(const Batch& mine, std::thread::id caller) {
+  void RunInFlight(std::uint64_t number, const Batch& mine, std::thread::id caller) {
     const int device = set_->device(set_->first());
     OrLeave(*exchange_, [&] {
       if (device >= 0 && std::this_thread::get_id() != caller) UseGpu(device);
     });
-    Run(mine, ApplyTo);
+    Run(number, mine, ApplyTo);
   }
 
   const HomeProcess process_;
@@ -161,7 +186,9 @@ class DistributedStore::Impl {
   std::optional<ShardFolder> folder_;  ///< of rank 0
   Manifest manifest_;
   std::optional<ShardSet> set_;
-  std::unique_ptr<Collective> collective_;
+  std::unique_ptr<Exchange> twin_;  ///< for every second batch, where the ranks have one
+  std::vector<std::unique_ptr<Collective>> lanes_;  ///< by exchange
+  Turns turns_;
   std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others
 };
 
@@ -363,9 +390,7 @@ StoreStats DistributedStore::Stats() const {
   return SumStats(stats);
 }
 
-ExchangeStats DistributedStore::Exchanged() const {
-  return Impl::Call(Opened())->collective().stats();
-}
+ExchangeStats DistributedStore::Exchanged() const { return Impl::Call(Opened())->exchanged(); }
 
 void DistributedStore::ForEach(const Store::Visitor& visit) {
   ForEachUntil([&](auto key, auto value) {

@@ -79,7 +79,7 @@ ShardedStore::Impl::~Impl() {
 Ticket ShardedStore::Impl::Begin(const Batch& batch) {
   return in_flight_->Begin([&] {
     auto divided = std::make_shared<DividedBatch>(*set_, batch);
-    return [this, divided = std::move(divided)] {
+    return [this, divided = std::move(divided)](std::uint64_t) {
       const Beside beside = Beside::InFlight(*this);
       divided->CarryOut(ApplyTo);
     };

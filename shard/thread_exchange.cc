@@ -122,10 +122,42 @@ class Hub {
   std::atomic<bool> failed_ = false;  ///< failure_ is not empty
 };
 
+/// The hubs of exchanges that are twins.
+class Hubs {
+ public:
+  Hubs(std::uint32_t ranks, std::chrono::milliseconds timeout) : ranks_(ranks), timeout_(timeout) {}
+
+  /// Made when the first rank asks for it.
+  std::shared_ptr<Hub> At(std::size_t number) {
+    const MutexLock lock(mutex_);
+    while (hubs_.size() <= number) {
+      hubs_.push_back(std::make_shared<Hub>(ranks_, timeout_));
+      if (left_) hubs_.back()->Leave(left_->rank, left_->why);
+    }
+    return hubs_[number];
+  }
+  void Leave(std::uint32_t rank, const std::string& why) {
+    const MutexLock lock(mutex_);
+    for (const auto& hub : hubs_) hub->Leave(rank, why);
+    if (!left_) left_ = {rank, why};
+  }
+
+ private:
+  struct Left {
+    std::uint32_t rank;
+    std::string why;
+  };
+  const std::uint32_t ranks_;
+  const std::chrono::milliseconds timeout_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Hub>> hubs_ GPM_GUARDED_BY(mutex_);
+  std::optional<Left> left_ GPM_GUARDED_BY(mutex_);
+};
+
 class ThreadExchange final : public Exchange {
  public:
-  ThreadExchange(std::shared_ptr<Hub> hub, std::uint32_t rank)
-      : hub_(std::move(hub)), rank_(rank) {}
+  ThreadExchange(std::shared_ptr<Hubs> hubs, std::size_t number, std::uint32_t rank)
+      : hubs_(std::move(hubs)), number_(number), hub_(hubs_->At(number)), rank_(rank) {}
   ~ThreadExchange() override { hub_->Leave(rank_, ""); }
 
   std::uint32_t rank() const override { return rank_; }
@@ -137,7 +169,12 @@ class ThreadExchange final : public Exchange {
       });
     });
   }
-  void Leave(const std::string& why) override { hub_->Leave(rank_, why); }
+  /// (A twin has none of its own: two threads of a rank would have to ask in the same order.)
+  std::unique_ptr<Exchange> Twin() override {
+    if (number_ > 0) return nullptr;
+    return std::make_unique<ThreadExchange>(hubs_, ++twins_, rank_);
+  }
+  void Leave(const std::string& why) override { hubs_->Leave(rank_, why); }
   bool TakesGpuMemory(int device) const override { return device < GpuCount(); }
   /// Each copies what is for it, from the others' GPUs.
   void AllToAllOnGpu(Send send, Receive receive, CUstream_st* stream) override {
@@ -186,8 +223,11 @@ class ThreadExchange final : public Exchange {
     if (device != other && connected_.insert(other).second) ConnectGpus(device, other);
   }
 
+  const std::shared_ptr<Hubs> hubs_;
+  const std::size_t number_;  ///< of its hub; 0: the one that was made first
   const std::shared_ptr<Hub> hub_;
   const std::uint32_t rank_;
+  std::size_t twins_ = 0;    ///< that this rank has asked for
   std::set<int> connected_;  ///< devices of the others
 };
 
@@ -213,10 +253,10 @@ void Exchange::AllGather(std::span<const std::byte> mine, std::span<std::byte> a
 std::vector<std::unique_ptr<Exchange>> MakeThreadExchanges(std::uint32_t ranks,
                                                            std::chrono::milliseconds timeout) {
   if (ranks == 0) throw Error(ErrorCode::kInvalidArgument, "exchange: it needs at least one rank");
-  const auto hub = std::make_shared<Hub>(ranks, timeout);
+  const auto hubs = std::make_shared<Hubs>(ranks, timeout);
   std::vector<std::unique_ptr<Exchange>> exchanges;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    exchanges.push_back(std::make_unique<ThreadExchange>(hub, rank));
+    exchanges.push_back(std::make_unique<ThreadExchange>(hubs, 0, rank));
   }
   return exchanges;
 }

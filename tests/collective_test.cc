@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -16,6 +18,7 @@
 
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
+#include "shard/turns.h"
 #include "tests/ranks.h"
 #include "tests/test_util.h"
 
@@ -455,8 +458,94 @@ TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
   }
 }
 
+TEST_F(CollectiveTest, TwinsDoNotMixAndAreLeftTogether) {
+  constexpr std::uint32_t kRanks = 3;
+  auto exchanges = MakeThreadExchanges(kRanks);
+  const auto errors = test::OnAllRanks(
+      kRanks,
+      [&](std::uint32_t rank) {
+        Exchange& exchange = *exchanges[rank];
+        const std::unique_ptr<Exchange> twin = exchange.Twin();
+        EXPECT_EQ(twin->rank(), rank);
+        EXPECT_EQ(twin->ranks(), kRanks);
+        EXPECT_EQ(twin->Twin(), nullptr);
+        const auto meet = [&](Exchange& one, std::uint32_t number) {
+          std::array<std::uint32_t, kRanks> all{};
+          const std::uint32_t mine = number + rank;
+          one.AllGather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+          for (std::uint32_t i = 0; i < kRanks; ++i) EXPECT_EQ(all[i], number + i);
+        };
+        {
+          const std::jthread beside([&] {
+            for (std::uint32_t i = 0; i < 200; ++i) meet(*twin, 1'000'000 + 10 * i);
+          });
+          for (std::uint32_t i = 0; i < 200; ++i) meet(exchange, 10 * i);
+        }
+        // One that is let go of is nobody's loss.
+        { const std::unique_ptr<Exchange> unused = exchange.Twin(); }
+        meet(exchange, 5);
+        meet(*twin, 6);
+        if (rank == 1) twin->Leave("enough");
+        EXPECT_EQ(test::ErrorOf([&] { meet(*twin, 7); }), ErrorCode::kIo);
+        EXPECT_EQ(test::ErrorOf([&] { meet(*exchange.Twin(), 8); }), ErrorCode::kIo);
+        meet(exchange, 9);
+      },
+      &messages_);
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(errors[rank], ErrorCode::kIo);
+    EXPECT_NE(messages_[rank].find("rank 1 has left: enough"), std::string::npos);
+  }
+}
+
+TEST_F(CollectiveTest, BatchesHaveTheirTurns) {
+  using Turn = Turns::Turn;
+  Turns turns;
+  std::atomic<int> at{0};
+  const auto begins_at = [&](int place) {
+    const int now = at++;
+    EXPECT_EQ(now, place);
+  };
+  Turn finds0(turns, 0);
+  Turn finds1(turns, 1);
+  std::optional<Turn> unused2(std::in_place, turns, 2);
+  Turn writes3(turns, 3);
+  Turn finds4(turns, 4);
+  std::jthread last([&] {
+    finds4.Begin(true);
+    begins_at(4);
+  });
+  std::jthread writer([&] {
+    writes3.Begin(false);
+    begins_at(3);
+    std::this_thread::sleep_for(5ms);
+    writes3.End();
+  });
+  std::jthread second([&] {
+    finds1.Begin(true);  // as soon as the first has begun
+    begins_at(1);
+    finds1.End();
+  });
+  std::this_thread::sleep_for(20ms);
+  begins_at(0);
+  finds0.Begin(true);
+  second.join();
+  unused2.reset();
+  std::this_thread::sleep_for(20ms);
+  begins_at(2);
+  finds0.End();
+  finds0.End();
+  writer.join();
+  last.join();
+  finds4.End();
+  for (std::uint64_t i = 5; i < 50; ++i) {
+    Turn turn(turns, i);
+    turn.Begin(i % 3 == 0);
+  }
+}
+
 TEST_F(CollectiveTest, AnExchangeOfHostMemoryAloneSaysSo) {
   FailingExchange exchange(std::move(MakeThreadExchanges(1).front()), 0);
+  EXPECT_EQ(exchange.Twin(), nullptr);
   EXPECT_FALSE(exchange.TakesGpuMemory(0));
   EXPECT_FALSE(exchange.Lends(-1));
   EXPECT_EQ(test::ErrorOf([&] { exchange.AllToAllOnGpu({}, {}, nullptr); }),

@@ -4,8 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <random>
 #include <span>
 #include <string>
@@ -43,23 +47,27 @@ TEST_F(DistributedAsyncTest, BatchesInFlightAreSequential) {
     SCOPED_TRACE(ranks);
     std::mt19937_64 random(test::TestSeed() + ranks);
     ExpectNoErrors(Open(NewPath(), ranks, 4, true));
-    constexpr int kBatches = 25;
+    constexpr int kBatches = 40;
+    std::vector<bool> only_finds(kBatches);
+    for (int i = 0; i < kBatches; ++i) only_finds[i] = random() % 3 == 0;
     std::vector<std::deque<TestBatch>> parts(ranks);  // of each rank
     std::vector<std::vector<Batch>> batches(ranks);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       for (int i = 0; i < kBatches; ++i) {
         TestBatch& part = parts[rank].emplace_back(kKeySize, kValueSize);
         for (std::uint64_t j = random() % 600; j > 0; --j) {
-          part.Add(static_cast<Op>(random() % kOpKinds), random() % 300, random());
+          const auto op = static_cast<Op>(random() % kOpKinds);
+          part.Add(only_finds[i] ? Op::kFind : op, random() % 300, random());
         }
+        batches[rank].push_back(part.Mixed());
+        if (only_finds[i]) batches[rank].back().ops = {};
       }
-      for (TestBatch& part : parts[rank]) batches[rank].push_back(part.Mixed());
     }
     ExpectNoErrors(OnAll([&](std::uint32_t rank) {
       std::vector<Ticket> tickets;
       std::mt19937_64 of_rank(rank);
       for (const Batch& batch : batches[rank]) {
-        if (of_rank() % 4 == 0) {  // which the other ranks need not do
+        if (of_rank() % 6 == 0) {  // which the other ranks need not do
           stores_[rank].Apply(batch);
           continue;
         }
@@ -133,9 +141,107 @@ TEST_F(DistributedAsyncTest, ATicketThrowsWhatApplyWould) {
   // A rank that is gone.
   ExpectNoErrors(OnAll([&](std::uint32_t rank) {
     if (rank == 1) return stores_[1].Close();
-    Ticket ticket = stores_[0].ApplyAsync(parts[0].Mixed());
-    EXPECT_EQ(ErrorOf([&] { ticket.Wait(); }), ErrorCode::kIo);
+    Ticket first = stores_[0].ApplyAsync(parts[0].Mixed());
+    Ticket second = stores_[0].ApplyAsync(more[0].Mixed());
+    EXPECT_EQ(ErrorOf([&] { first.Wait(); }), ErrorCode::kIo);
+    EXPECT_EQ(ErrorOf([&] { second.Wait(); }), ErrorCode::kIo);
+    EXPECT_EQ(ErrorOf([&] { stores_[0].Apply(parts[0].Mixed()); }), ErrorCode::kIo);
   }));
+}
+
+/// An exchange whose twin is used, or left, before the first batch of its own has ended.
+class BesideItsTwin final : public Exchange {
+ public:
+  struct Meeting {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool twin_is_used = false;
+    bool late = false;  ///< it was not, while the other one waited
+  };
+
+  BesideItsTwin(std::unique_ptr<Exchange> exchange, std::shared_ptr<Meeting> meeting,
+                bool twin_fails, int waits_at)
+      : exchange_(std::move(exchange)),
+        meeting_(std::move(meeting)),
+        twin_fails_(twin_fails),
+        waits_at_(waits_at) {}
+  std::uint32_t rank() const override { return exchange_->rank(); }
+  std::uint32_t ranks() const override { return exchange_->ranks(); }
+  void AllToAll(Send send, Receive receive) override {
+    if (is_twin_) {
+      {
+        const std::lock_guard lock(meeting_->mutex);
+        meeting_->twin_is_used = true;
+        meeting_->changed.notify_all();
+      }
+      if (twin_fails_ && rank() == 1) throw std::bad_alloc();
+    } else if (opened_ && waits_at_-- == 0) {
+      std::unique_lock lock(meeting_->mutex);
+      meeting_->late |= !meeting_->changed.wait_for(lock, std::chrono::seconds(20),
+                                                    [&] { return meeting_->twin_is_used; });
+    }
+    exchange_->AllToAll(send, receive);
+  }
+  /// (The last that is called when a store is opened.)
+  std::unique_ptr<Exchange> Twin() override {
+    opened_ = true;
+    auto twin = std::make_unique<BesideItsTwin>(exchange_->Twin(), meeting_, twin_fails_, 0);
+    twin->is_twin_ = true;
+    return twin;
+  }
+  void Leave(const std::string& why) override { exchange_->Leave(why); }
+
+ private:
+  const std::unique_ptr<Exchange> exchange_;
+  const std::shared_ptr<Meeting> meeting_;
+  const bool twin_fails_;
+  int waits_at_;  ///< calls before the one that waits for the twin's first
+  bool is_twin_ = false;
+  bool opened_ = false;
+};
+
+TEST_F(DistributedAsyncTest, TwoBatchesAreUnderWayAtOnce) {
+  for (const bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    auto meeting = std::make_shared<BesideItsTwin::Meeting>();
+    auto exchanges = MakeThreadExchanges(2);
+    ranks_ = 2;
+    stores_.clear();
+    stores_.resize(2);
+    const std::string folder = NewPath();
+    std::vector<TestBatch> parts;
+    std::vector<TestBatch> finds;
+    for (std::uint64_t rank = 0; rank < 2; ++rank) {
+      parts.push_back(Inserts(400 * rank, 400));
+      finds.emplace_back(kKeySize, kValueSize);
+      for (std::uint64_t i = 0; i < 800; ++i) finds.back().Add(Op::kFind, i, 0);
+    }
+    ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+      // The first batch's keys wait for the second one's first call.
+      auto exchange =
+          std::make_unique<BesideItsTwin>(std::move(exchanges[rank]), meeting, fails, 2);
+      stores_[rank] = DistributedStore::Create(folder, std::move(exchange),
+                                               {.key_size = kKeySize, .value_size = kValueSize},
+                                               {.shards = 2}, test::TestOpenOptions());
+      Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
+      Batch second_batch = finds[rank].Mixed();
+      second_batch.ops = {};
+      Ticket second = stores_[rank].ApplyAsync(second_batch);
+      if (!fails) {
+        first.Wait();
+        return second.Wait();
+      }
+      // A rank that leaves one of them has left both. (The first batch may have ended before.)
+      EXPECT_ANY_THROW(second.Wait());
+      static_cast<void>(ErrorOf([&] { first.Wait(); }));
+      EXPECT_EQ(ErrorOf([&] { stores_[rank].Apply(parts[rank].Mixed()); }), ErrorCode::kIo);
+    }));
+    EXPECT_FALSE(meeting->late);
+    if (fails) continue;
+    Model model;
+    for (const TestBatch& part : parts) part.Compare(model);
+    for (const TestBatch& part : finds) part.Compare(model);
+  }
 }
 
 TEST_F(DistributedAsyncTest, TheLogMayCallTheStoreWhenATicketWasWaitedFor) {

@@ -21,15 +21,27 @@
 
 namespace gpm {
 
-/// What a rank's collective batches took so far; of one rank alone, all is `local_seconds`.
+/// What a rank's collective batches took so far; of one rank alone, all is `local_seconds`. Of
+/// batches that are in flight at once, times are added, though they overlap.
 struct ExchangeStats {
   double split_seconds = 0;   ///< agreeing on the batch, and dividing this rank's part by owner
   double send_seconds = 0;    ///< bringing rows together, and all to all, until the owner has them
-  double local_seconds = 0;   ///< the owner's batch, and waiting until all have ended theirs
+  double local_seconds = 0;   ///< the owner's batch, and waiting for its turn, and for the others
   double return_seconds = 0;  ///< the way back
   std::uint64_t asked = 0;    ///< operations of this rank's parts
   std::uint64_t sent = 0;     ///< of those, to any rank: finds of one key are sent once
   std::uint64_t carried_out = 0;  ///< operations that this rank carried out, for all
+
+  ExchangeStats& operator+=(const ExchangeStats& other) {
+    split_seconds += other.split_seconds;
+    send_seconds += other.send_seconds;
+    local_seconds += other.local_seconds;
+    return_seconds += other.return_seconds;
+    asked += other.asked;
+    sent += other.sent;
+    carried_out += other.carried_out;
+    return *this;
+  }
 };
 
 /// One rank's side of a store over several pools that several processes have open together: each
@@ -56,8 +68,8 @@ struct ExchangeStats {
 ///
 /// The log is told when a call, or the wait for a ticket, has let go of all locks.
 ///
-/// Thread safety: one thread at a time on each rank, but for tickets. A thread of the store's uses
-/// the exchange while batches are in flight, and no other then.
+/// Thread safety: one thread at a time on each rank, but for tickets. Threads of the store's use
+/// the exchange, and its twin, while batches are in flight, and no other then.
 ///
 /// Processes: as Store's.
 class DistributedStore {
@@ -112,11 +124,13 @@ class DistributedStore {
   ///         (an array in GPU memory, which some rank can't take): nothing was applied; kIo
   ///         (Exchange), and as Store::Apply
   std::uint64_t Apply(const Batch& mine);
-  /// Collective: Apply, by a thread of this rank's, one batch after the other: two are in flight at
-  /// most, and a third one waits. What is called later comes behind it, on all ranks; another rank
-  /// may take part by Apply. The ticket throws what Apply would, and may be waited for by any
-  /// thread. Where the exchange takes one thread alone (Exchange::AnyThread), the batch has ended
-  /// when this returns.
+  /// Collective: Apply, by threads of this rank's. What is called later comes behind it, on all
+  /// ranks; another rank may take part by Apply. Where the ranks have two exchanges
+  /// (Exchange::Twin), two batches are under way at once: one is divided and sent, or its answers
+  /// are, while the other is carried out; only batches that find are carried out at once. Else they
+  /// are one after the other. One more may have begun, and the next one waits. The ticket throws
+  /// what Apply would, and may be waited for by any thread. Where the exchange takes one thread
+  /// alone (Exchange::AnyThread), the batch has ended when this returns.
   /// @param mine its arrays stay as they are until the ticket was waited for
   /// @throws std::bad_alloc: this rank has left the exchange
   [[nodiscard]] Ticket ApplyAsync(const Batch& mine);

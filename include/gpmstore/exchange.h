@@ -65,6 +65,12 @@ class Exchange {
   /// @throws Error kIo, kGpu, kUnsupported; what `use` throws
   virtual void Lend(Receive mine, CUstream_st* stream, const Use& use);
 
+  /// Another exchange of the same ranks, for another thread of each: calls of the two may overlap.
+  /// All ranks call it; a rank that leaves one of them (Leave) has left both.
+  /// @return null, on all ranks, where there is none
+  /// @throws Error kIo; std::bad_alloc
+  virtual std::unique_ptr<Exchange> Twin() { return nullptr; }
+
   /// This rank has failed amid what all ranks do: its later calls throw, and the others' as when a
   /// rank has left.
   virtual void Leave(const std::string& why) = 0;

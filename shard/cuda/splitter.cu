@@ -20,8 +20,12 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr std::uint64_t kSampleBytes = std::uint64_t{64} << 10;
 
-std::uint64_t BlocksOf(std::uint64_t threads) {
-  return std::clamp<std::uint64_t>(BlocksFor(threads, kThreads), 1, kGridStrideBlocks);
+/// Of a kernel that reads or writes another GPU's memory: they fill the link, and leave room on the
+/// multiprocessors to what runs beside them for as long as that takes.
+constexpr unsigned kLinkBlocks = 256;
+
+std::uint64_t BlocksOf(std::uint64_t threads, unsigned most = kGridStrideBlocks) {
+  return std::clamp<std::uint64_t>(BlocksFor(threads, kThreads), 1, most);
 }
 
 /// Buffers that are given out one after the other, the same ones for each batch.
@@ -147,8 +151,8 @@ class GpuSplitter final : public Splitter {
     const std::byte* const rows = Here(from);
     const std::uint32_t* order = order_.data();
     for (const std::span<std::byte> part : to) {
-      Connect(part);
-      Move<false>(rows, row_bytes, order, part.size() / row_bytes, part.data());
+      const unsigned blocks = Connect(part) ? kLinkBlocks : kGridStrideBlocks;
+      Move<false>(rows, row_bytes, order, part.size() / row_bytes, part.data(), blocks);
       order += part.size() / row_bytes;
     }
     CheckCuda(cudaEventRecord(streams_->gathered, stream()), "cudaEventRecord");
@@ -165,8 +169,8 @@ class GpuSplitter final : public Splitter {
     std::byte* const rows = is_here ? to.data() : buffers_.Take(to.size()).data();
     const std::uint32_t* order = order_.data();
     for (const std::span<std::byte> part : from) {
-      Connect(part);
-      Move<true>(part.data(), row_bytes, order, part.size() / row_bytes, rows);
+      const unsigned blocks = Connect(part) ? kLinkBlocks : kGridStrideBlocks;
+      Move<true>(part.data(), row_bytes, order, part.size() / row_bytes, rows, blocks);
       order += part.size() / row_bytes;
     }
     if (once_) Move<false>(rows, row_bytes, twins_.data(), n_, rows);
@@ -246,10 +250,11 @@ class GpuSplitter final : public Splitter {
 
   CurrentDevice Activate() const { return CurrentDevice(device_, false); }
 
-  /// Makes another device's memory one that this one's kernels can use.
-  void Connect(std::span<const std::byte> array) {
+  /// Makes another device's memory one that this one's kernels can use. @return whether it is
+  bool Connect(std::span<const std::byte> array) {
     const int device = array.empty() ? device_ : GpuOf(array.data());
     if (device != device_ && connected_.insert(device).second) ConnectGpus(device_, device);
+    return device != device_;
   }
   /// An array where this device's kernels read it: itself, or a copy.
   const std::byte* Here(std::span<const std::byte> array) {
@@ -261,13 +266,13 @@ class GpuSplitter final : public Splitter {
 
   template <bool kScatter>
   void Move(const std::byte* from, std::size_t row_bytes, const std::uint32_t* order,
-            std::uint64_t rows, std::byte* to) {
+            std::uint64_t rows, std::byte* to, unsigned blocks = kGridStrideBlocks) {
     const auto by = [&]<class Word>(Word) {
       const auto row_words = static_cast<std::uint32_t>(row_bytes / sizeof(Word));
       const auto lanes_log2 = std::min(5u, static_cast<unsigned>(std::bit_width(row_words - 1)));
-      Launch("MoveRows", MoveRows<Word, kScatter>, BlocksOf(rows << lanes_log2), kThreads, stream(),
-             reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), row_words, order,
-             static_cast<std::uint32_t>(rows), lanes_log2);
+      Launch("MoveRows", MoveRows<Word, kScatter>, BlocksOf(rows << lanes_log2, blocks), kThreads,
+             stream(), reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), row_words,
+             order, static_cast<std::uint32_t>(rows), lanes_log2);
     };
     const auto bits =
         reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to) | row_bytes;
