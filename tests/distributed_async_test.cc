@@ -149,32 +149,30 @@ TEST_F(DistributedAsyncTest, ATicketThrowsWhatApplyWould) {
   }));
 }
 
-/// An exchange whose twin is used, or left, before the first batch of its own has ended.
+/// An exchange of which a twin is used, or left, before the first batch of its own has ended.
 class BesideItsTwin final : public Exchange {
  public:
   struct Meeting {
     std::mutex mutex;
     std::condition_variable changed;
+    bool twin_fails = false;  ///< of rank 1, once
     bool twin_is_used = false;
     bool late = false;  ///< it was not, while the other one waited
   };
 
-  BesideItsTwin(std::unique_ptr<Exchange> exchange, std::shared_ptr<Meeting> meeting,
-                bool twin_fails, int waits_at)
-      : exchange_(std::move(exchange)),
-        meeting_(std::move(meeting)),
-        twin_fails_(twin_fails),
-        waits_at_(waits_at) {}
+  BesideItsTwin(std::unique_ptr<Exchange> exchange, std::shared_ptr<Meeting> meeting, int waits_at)
+      : exchange_(std::move(exchange)), meeting_(std::move(meeting)), waits_at_(waits_at) {}
   std::uint32_t rank() const override { return exchange_->rank(); }
   std::uint32_t ranks() const override { return exchange_->ranks(); }
   void AllToAll(Send send, Receive receive) override {
     if (is_twin_) {
-      {
-        const std::lock_guard lock(meeting_->mutex);
-        meeting_->twin_is_used = true;
-        meeting_->changed.notify_all();
+      const std::lock_guard lock(meeting_->mutex);
+      meeting_->twin_is_used = true;
+      meeting_->changed.notify_all();
+      if (meeting_->twin_fails && rank() == 1) {
+        meeting_->twin_fails = false;
+        throw std::bad_alloc();
       }
-      if (twin_fails_ && rank() == 1) throw std::bad_alloc();
     } else if (opened_ && waits_at_-- == 0) {
       std::unique_lock lock(meeting_->mutex);
       meeting_->late |= !meeting_->changed.wait_for(lock, std::chrono::seconds(20),
@@ -185,7 +183,7 @@ class BesideItsTwin final : public Exchange {
   /// (The last that is called when a store is opened.)
   std::unique_ptr<Exchange> Twin() override {
     opened_ = true;
-    auto twin = std::make_unique<BesideItsTwin>(exchange_->Twin(), meeting_, twin_fails_, 0);
+    auto twin = std::make_unique<BesideItsTwin>(exchange_->Twin(), meeting_, 0);
     twin->is_twin_ = true;
     return twin;
   }
@@ -194,7 +192,6 @@ class BesideItsTwin final : public Exchange {
  private:
   const std::unique_ptr<Exchange> exchange_;
   const std::shared_ptr<Meeting> meeting_;
-  const bool twin_fails_;
   int waits_at_;  ///< calls before the one that waits for the twin's first
   bool is_twin_ = false;
   bool opened_ = false;
@@ -204,6 +201,7 @@ TEST_F(DistributedAsyncTest, TwoBatchesAreUnderWayAtOnce) {
   for (const bool fails : {false, true}) {
     SCOPED_TRACE(fails);
     auto meeting = std::make_shared<BesideItsTwin::Meeting>();
+    meeting->twin_fails = fails;
     auto exchanges = MakeThreadExchanges(2);
     ranks_ = 2;
     stores_.clear();
@@ -218,8 +216,7 @@ TEST_F(DistributedAsyncTest, TwoBatchesAreUnderWayAtOnce) {
     }
     ExpectNoErrors(OnAll([&](std::uint32_t rank) {
       // The first batch's keys wait for the second one's first call.
-      auto exchange =
-          std::make_unique<BesideItsTwin>(std::move(exchanges[rank]), meeting, fails, 2);
+      auto exchange = std::make_unique<BesideItsTwin>(std::move(exchanges[rank]), meeting, 2);
       stores_[rank] = DistributedStore::Create(folder, std::move(exchange),
                                                {.key_size = kKeySize, .value_size = kValueSize},
                                                {.shards = 2}, test::TestOpenOptions());

@@ -69,7 +69,7 @@ struct ExchangeStats {
 /// The log is told when a call, or the wait for a ticket, has let go of all locks.
 ///
 /// Thread safety: one thread at a time on each rank, but for tickets. Threads of the store's use
-/// the exchange, and its twin, while batches are in flight, and no other then.
+/// the exchange, and its twins, while batches are in flight, and no other then.
 ///
 /// Processes: as Store's.
 class DistributedStore {
@@ -125,12 +125,12 @@ class DistributedStore {
   ///         (Exchange), and as Store::Apply
   std::uint64_t Apply(const Batch& mine);
   /// Collective: Apply, by threads of this rank's. What is called later comes behind it, on all
-  /// ranks; another rank may take part by Apply. Where the ranks have two exchanges
-  /// (Exchange::Twin), two batches are under way at once: one is divided and sent, or its answers
-  /// are, while the other is carried out; only batches that find are carried out at once. Else they
-  /// are one after the other. One more may have begun, and the next one waits. The ticket throws
-  /// what Apply would, and may be waited for by any thread. Where the exchange takes one thread
-  /// alone (Exchange::AnyThread), the batch has ended when this returns.
+  /// ranks; another rank may take part by Apply. Where the ranks have more than one exchange
+  /// (Exchange::Twin), three batches are under way at once: one is divided and sent, or its answers
+  /// are, while another one is carried out; only batches that find are carried out at once. Else
+  /// they are one after the other. One more may have begun, and the next one waits. The ticket
+  /// throws what Apply would, and may be waited for by any thread. Where the exchange takes one
+  /// thread alone (Exchange::AnyThread), the batch has ended when this returns.
   /// @param mine its arrays stay as they are until the ticket was waited for
   /// @throws std::bad_alloc: this rank has left the exchange
   [[nodiscard]] Ticket ApplyAsync(const Batch& mine);

@@ -65,8 +65,8 @@ class Exchange {
   /// @throws Error kIo, kGpu, kUnsupported; what `use` throws
   virtual void Lend(Receive mine, CUstream_st* stream, const Use& use);
 
-  /// Another exchange of the same ranks, for another thread of each: calls of the two may overlap.
-  /// All ranks call it; a rank that leaves one of them (Leave) has left both.
+  /// One more exchange of the same ranks, for another thread of each: calls of the two may overlap.
+  /// All ranks call it; a rank that leaves one of them (Leave) has left all.
   /// @return null, on all ranks, where there is none
   /// @throws Error kIo; std::bad_alloc
   virtual std::unique_ptr<Exchange> Twin() { return nullptr; }
