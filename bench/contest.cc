@@ -47,6 +47,7 @@ struct Measured {
   std::vector<double> mops;        ///< of the repeats
   std::vector<double> latency;     ///< seconds of all whole batches
   std::optional<double> hit_rate;  ///< of the last repeat, of our store
+  PmCounts counts{};               ///< of the last repeat, where those are counted
 };
 using Figures = std::map<std::pair<std::string, Kind>, Measured>;  ///< by contestant
 
@@ -145,10 +146,12 @@ void RunContestant(const Contestant& contestant, const std::set<Kind>& kinds, co
       warm = warm_up;
     }
     const CacheStats before = ours != nullptr ? ours->Stats().cache : CacheStats{};
+    if constexpr (kCountsPm) StartPmCounts(adapter->Persistent());
     const std::vector<double> seconds = phase->Run(*adapter, can);
     const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
     Measured& measured = figures[{contestant.name, kind}];
     measured.operations = phase->operations();
+    if constexpr (kCountsPm) measured.counts = ReadPmCounts();
     measured.mops.push_back(static_cast<double>(phase->operations()) / sum / 1e6);
     const std::size_t whole = std::min<std::size_t>(phase->rows() / batch, seconds.size());
     measured.latency.insert(measured.latency.end(), seconds.begin(),
@@ -173,6 +176,24 @@ json CapabilitiesFacts(const Contestant& contestant) {
           {"builds_once", can.builds_once}};
 }
 
+/// What kernels did to persistent memory, an operation.
+json PmFacts(const Measured& measured) {
+  const PmCounts& counts = measured.counts;
+  const auto each = [&](unsigned long long total) {
+    return static_cast<double>(total) / static_cast<double>(measured.operations);
+  };
+  json facts = {{"fences", each(counts.fences)}};
+  constexpr const char* kPlaces[] = {"slots", "values", "log"};
+  constexpr const char* kAccesses[] = {"read", "written", "swapped"};
+  for (std::size_t place = 0; place < PmCounts::kPlaces; ++place) {
+    for (std::size_t access = 0; access < PmCounts::kAccesses; ++access) {
+      facts[kPlaces[place]][kAccesses[access]] = {{"count", each(counts.count[place][access])},
+                                                  {"bytes", each(counts.bytes[place][access])}};
+    }
+  }
+  return facts;
+}
+
 void AddRows(const std::vector<Contestant>& contestants, const std::set<Kind>& kinds,
              std::uint64_t batch, double fill, const Figures& figures, json& report) {
   for (const Kind kind : kinds) {
@@ -192,6 +213,7 @@ void AddRows(const std::vector<Contestant>& contestants, const std::set<Kind>& k
         row["latency_us_p99"] = Quantile(measured.latency, 0.99) * 1e6;
       }
       if (measured.hit_rate) row["hit_rate"] = *measured.hit_rate;
+      if constexpr (kCountsPm) row["pm"] = PmFacts(measured);
       report["rows"].push_back(std::move(row));
     }
   }

@@ -11,6 +11,7 @@
 #include "gpmstore/options.h"
 #include "gpmstore/search.h"
 #include "gpmstore/store.h"
+#include "pm/pm_counts.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
@@ -76,6 +77,9 @@ class KvAdapter {
   /// Loads what caches there are with what was used most so far. Not measured.
   virtual void LoadCaches() {}
 
+  /// What kernels access of it that is persistent, for those who count that; else nothing.
+  virtual CountedMemory Persistent() { return {}; }
+
   /// Slots that the table has now; 0: it has nothing of the kind, or does not say.
   virtual std::uint64_t SlotCount() const { return 0; }
 };
@@ -101,6 +105,7 @@ class StoreAdapter : public KvAdapter {
   void Apply(const Batch& batch) override { store_.Apply(batch); }
   void Search(const QueryArray& queries, Matches* matches) override;
   void LoadCaches() override { store_.RefreshCache().Wait(); }
+  CountedMemory Persistent() override;
   std::uint64_t SlotCount() const override { return Stats().capacity_slots; }
   StoreStats Stats() const { return store_.Stats(); }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace gpm::bench {
 
@@ -19,6 +20,7 @@ class PmFile {
   PmFile& operator=(const PmFile&) = delete;
 
   std::byte* data() const { return memory_; }
+  std::span<const std::byte> bytes() const { return {memory_, bytes_}; }
 
  private:
   std::uint64_t bytes_;

@@ -6,6 +6,7 @@
 
 #include "bench/kv_adapter.h"
 #include "bench/removed_at_end.h"
+#include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "support/signals.h"
 
@@ -64,6 +65,8 @@ Batch PartOf(const Batch& all, std::uint64_t first, std::uint64_t rows, std::uin
 void KvAdapter::Search(const QueryArray&, Matches*) {
   throw Error(ErrorCode::kUnsupported, "there is no search by attributes");
 }
+
+CountedMemory StoreAdapter::Persistent() { return {.all = store_.impl()->memory()}; }
 
 void StoreAdapter::Search(const QueryArray& queries, Matches* matches) {
   store_.Search(queries, ~std::uint64_t{0}, matches);

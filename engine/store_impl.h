@@ -126,6 +126,10 @@ class StoreImpl {
   bool closed() const { return pool_ == nullptr; }
 
   Executor& executor() { return *executor_; }
+  /// Where the pool is mapped, and what it grows into. REQUIRES: not closed.
+  std::span<const std::byte> memory() const {
+    return {pool_->base(), pool_->mapping().max_bytes()};
+  }
 
  private:
   StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open);

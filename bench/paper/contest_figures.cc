@@ -3,12 +3,14 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "bench/contest.h"
 #include "bench/paper/figures.h"
 #include "bench/peer.h"
 #include "bench/report.h"
 #include "bench/streams_adapter.h"
+#include "gpmstore/error.h"
 
 namespace gpm::bench {
 namespace {
@@ -136,6 +138,43 @@ void MeasureFigure12(const PaperArguments& arguments, json& report) {
     add("skew");
   }
   report["rows"] = std::move(rows);
+}
+
+void MeasureCountedContest(const PaperArguments& arguments, json& report) {
+  if constexpr (!kCountsPm) {
+    throw Error(ErrorCode::kUnsupported,
+                "--figure 8 counts accesses on a GPU in a build with -DGPM_COUNT_PM=ON alone; "
+                "--executor cpu counts those of that executor");
+  }
+  ContestOptions options = OptionsOf(arguments, report);
+  options.batches = {arguments.batch()};
+  options.kinds = {Kind::kFind, Kind::kFindMissing, Kind::kUpdate, Kind::kErase};
+  options.store = false;
+  options.peers = {"gphash", "slabhash-gpm", "clevel-gpm"};
+  for (const auto& [name, directory, fraction] : {std::tuple{"no directory", false, 0.0},
+                                                  {"cold", true, 0.0},
+                                                  {"warm", true, kPaperCacheFraction}}) {
+    OpenOptions open = options.open;
+    open.cache.directory = directory;
+    open.cache.fraction = fraction;
+    const auto make = [&options, open](std::uint64_t items, std::uint64_t,
+                                       double) -> std::unique_ptr<KvAdapter> {
+      CreateOptions create;
+      create.key_size = options.key_size;
+      create.value_size = options.value_size;
+      create.initial_capacity = items;
+      return std::make_unique<StoreAdapter>("", create, open);
+    };
+    options.others.push_back(
+        {name, StoreAdapter::CapabilitiesOf(MemoryOf(options.open.executor)), make});
+  }
+  MeasureContest(options, report);
+  for (json& row : report.at("rows")) {
+    row["series"] = row.at("contestant");
+    row["counted_mops"] = row.at("mops");  // counting is slow
+    for (const char* key : {"mops", "mops_runs", "latency_us_p50", "latency_us_p99"})
+      row.erase(key);
+  }
 }
 
 // All operations of a workload are one call, which threads divide into batches.

@@ -65,8 +65,10 @@ void MeasureFigure15(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure10(const PaperArguments& arguments, nlohmann::json& report);
 // MeasureRecovery.
 void MeasureFigure14(const PaperArguments& arguments, nlohmann::json& report);
-// Counted accesses, of executor cpu alone.
+// Counted accesses: on executor cpu by a tracer, on a GPU in a build that counts them.
 void MeasureFigure8(const PaperArguments& arguments, nlohmann::json& report);
+/// Figure 8 on a GPU, of the store and peers on PM. @throws Error(kUnsupported) in other builds
+void MeasureCountedContest(const PaperArguments& arguments, nlohmann::json& report);
 
 /// As the paper has it, what is cached is a fifth of the buckets; the directory is ours.
 CacheOptions PaperCache();

@@ -206,10 +206,7 @@ class PhasesBench {
 }  // namespace
 
 void MeasureFigure8(const PaperArguments& arguments, json& report) {
-  if (arguments.executor == ExecutorKind::kCuda) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--figure 8 counts what executor cpu does; --executor is cpu or auto");
-  }
+  if (arguments.executor == ExecutorKind::kCuda) return MeasureCountedContest(arguments, report);
   PhasesBench bench(arguments);
   json& rows = report["rows"];
   bench.AddRows("find", {kNoDirectory, kCold, kWarm}, rows);

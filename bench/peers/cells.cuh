@@ -37,7 +37,9 @@ __device__ void CopyFound(const Warp& warp, const Cells& cells, const KernelBatc
       const unsigned to = warp.shfl(sharers, some ? reader : 0);
       targets[round] = some && in_value ? to : 0;
       if (targets[round] != 0) {
-        chunks[round] = reinterpret_cast<const uint4*>(cells.AddressOf(from))[at];
+        const auto* const chunk = reinterpret_cast<const uint4*>(cells.AddressOf(from)) + at;
+        CountPm(PmPlace::kValues, PmAccess::kRead, chunk, sizeof *chunk);
+        chunks[round] = *chunk;
       }
     }
 #pragma unroll

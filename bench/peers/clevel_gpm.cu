@@ -42,6 +42,8 @@ class ClevelAdapter : public KvAdapter {
 
   std::uint64_t SlotCount() const override { return slots_; }
 
+  CountedMemory Persistent() override { return {.all = pm_.bytes()}; }
+
  private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {
     const double slots = static_cast<double>(spec.items) / spec.fill;

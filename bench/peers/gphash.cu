@@ -116,6 +116,8 @@ class GpHashAdapter : public KvAdapter {
 
   std::uint64_t SlotCount() const override { return buckets_ * kSlots; }
 
+  CountedMemory Persistent() override { return {.all = pm_.bytes()}; }
+
  private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {
     const double slots = static_cast<double>(spec.items) / spec.fill;

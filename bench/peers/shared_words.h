@@ -4,6 +4,9 @@
 #include <cstdint>
 
 #include "pm/annotate.h"
+#ifdef __CUDACC__
+#include "pm/count_pm.cuh"
+#endif
 
 /// Words of 4 and 8 bytes that others write meanwhile, in GPU memory, on PM that a GPU reaches or,
 /// for tests, on the host.
@@ -13,6 +16,7 @@ namespace gpm::bench::peers {
 template <class Word>
 GPM_HD Word LoadWord(const Word* word) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kRead, word, sizeof *word);
   return *const_cast<const volatile Word*>(word);
 #else
   return __atomic_load_n(word, __ATOMIC_ACQUIRE);
@@ -21,6 +25,7 @@ GPM_HD Word LoadWord(const Word* word) {
 template <class Word>
 GPM_HD void StoreWord(Word* word, Word value) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kWrite, word, sizeof *word);
   *const_cast<volatile Word*>(word) = value;
 #else
   __atomic_store_n(word, value, __ATOMIC_RELEASE);
@@ -35,6 +40,7 @@ struct alignas(16) WordPair {
 /// REQUIRES: 16-byte aligned words, here and below.
 GPM_HD inline WordPair LoadPair(const std::uint64_t* words) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kRead, words, sizeof(WordPair));
   const ulonglong2 pair = __ldcv(reinterpret_cast<const ulonglong2*>(words));
   return {pair.x, pair.y};
 #else
@@ -44,6 +50,7 @@ GPM_HD inline WordPair LoadPair(const std::uint64_t* words) {
 /// What a cache may have, as it was when the kernel began or later.
 GPM_HD inline WordPair LoadCachedPair(const std::uint64_t* words) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kRead, words, sizeof(WordPair));
   const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(words);
   return {pair.x, pair.y};
 #else
@@ -52,6 +59,7 @@ GPM_HD inline WordPair LoadCachedPair(const std::uint64_t* words) {
 }
 GPM_HD inline void StorePair(std::uint64_t* words, WordPair pair) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kWrite, words, sizeof pair);
   __stwt(reinterpret_cast<ulonglong2*>(words), make_ulonglong2(pair.first, pair.second));
 #else
   StoreWord(&words[0], pair.first);
@@ -62,6 +70,7 @@ GPM_HD inline void StorePair(std::uint64_t* words, WordPair pair) {
 /// @return the old word
 GPM_HD inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
   return atomicExch(reinterpret_cast<unsigned long long*>(word), desired);
 #else
   return __atomic_exchange_n(word, desired, __ATOMIC_SEQ_CST);
@@ -69,6 +78,7 @@ GPM_HD inline std::uint64_t Exchange(std::uint64_t* word, std::uint64_t desired)
 }
 GPM_HD inline std::uint32_t Exchange(std::uint32_t* word, std::uint32_t desired) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
   return atomicExch(word, desired);
 #else
   return __atomic_exchange_n(word, desired, __ATOMIC_SEQ_CST);
@@ -77,6 +87,7 @@ GPM_HD inline std::uint32_t Exchange(std::uint32_t* word, std::uint32_t desired)
 
 GPM_HD inline bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
   return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
 #else
   return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
@@ -85,6 +96,7 @@ GPM_HD inline bool Cas(std::uint64_t* word, std::uint64_t expected, std::uint64_
 }
 GPM_HD inline bool Cas(std::uint32_t* word, std::uint32_t expected, std::uint32_t desired) {
 #ifdef __CUDA_ARCH__
+  CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
   return atomicCAS(word, expected, desired) == expected;
 #else
   return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
@@ -103,6 +115,7 @@ GPM_HD inline void Fence() {
 /// The same for PM, where it orders persists (GPHash, FAST 2025, section 3.2.3).
 GPM_HD inline void SystemFence() {
 #ifdef __CUDA_ARCH__
+  CountPmFence();
   __threadfence_system();
 #else
   __atomic_thread_fence(__ATOMIC_SEQ_CST);

@@ -70,6 +70,11 @@ class SlabHashAdapter : public KvAdapter {
     return std::min<std::uint64_t>(used, slabs_) * kSlots;
   }
 
+  CountedMemory Persistent() override {
+    return {.all = pm_.bytes(),
+            .log = pm_.bytes().subspan(slabs_ * sizeof(Slab<kWords>), log_bytes_)};
+  }
+
  private:
   const std::uint32_t value_bytes_;
   const std::uint64_t buckets_;

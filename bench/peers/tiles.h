@@ -6,6 +6,9 @@
 
 #include "gpmstore/batch.h"
 #include "pm/annotate.h"
+#ifdef __CUDACC__
+#include "pm/count_pm.cuh"
+#endif
 #include "table/volatile_ops.h"
 
 /// What the lanes of a tile do together. Written for a `Tile` with thread_rank(), size(), sync(),
@@ -63,6 +66,10 @@ GPM_HD void CopyValue(const Tile& tile, std::byte* to, const std::byte* from, st
     std::uint64_t words[2];
   };
   for (std::uint32_t at = tile.thread_rank(); at < bytes / 16; at += tile.size()) {
+#ifdef __CUDA_ARCH__
+    CountPm(PmPlace::kValues, PmAccess::kRead, from + 16 * at, sizeof(Chunk));
+    CountPm(PmPlace::kValues, PmAccess::kWrite, to + 16 * at, sizeof(Chunk));
+#endif
     reinterpret_cast<Chunk*>(to)[at] = reinterpret_cast<const Chunk*>(from)[at];
   }
 }

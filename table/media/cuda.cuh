@@ -9,6 +9,7 @@
 #include <cuda/atomic>
 
 #include "pm/annotate.h"
+#include "pm/count_pm.cuh"
 #include "pm/steps.h"
 #include "table/group.h"
 #include "table/matching.h"
@@ -122,17 +123,21 @@ class CudaMedia {
       : dirty_(dirty), persists_(persists) {}
 
   __device__ std::uint64_t Load(const std::uint64_t* word) const {
+    CountPm(PmPlace::kSlots, PmAccess::kRead, word, sizeof *word);
     return *const_cast<const volatile std::uint64_t*>(word);
   }
   __device__ void Store(std::uint64_t* word, std::uint64_t value) const {
+    CountPm(PmPlace::kSlots, PmAccess::kWrite, word, sizeof *word);
     *const_cast<volatile std::uint64_t*>(word) = value;
   }
   /// One write over the link.
   __device__ void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
+    CountPm(PmPlace::kSlots, PmAccess::kWrite, pair, 2 * sizeof *pair);
     __stwt(reinterpret_cast<ulonglong2*>(pair), make_ulonglong2(first, second));
   }
   __device__ bool Cas(Step, std::uint64_t* word, std::uint64_t expected,
                       std::uint64_t desired) const {
+    CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
     // Device scope is enough: nothing else works on a pool meanwhile. (Over PCIe the GPU's atomics
     // on host memory are atomic among its own threads, not against the CPU.)
     return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
@@ -142,6 +147,7 @@ class CudaMedia {
   }
   __device__ void Fence(Step) const {
     if (persists_) {
+      CountPmFence();
       __threadfence_system();
     } else {
       __threadfence();
@@ -163,6 +169,7 @@ class CudaMedia {
   __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
                             std::uint32_t value_bytes) const {
     for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
+      CountPm(PmPlace::kValues, PmAccess::kWrite, cell + i, sizeof(uint4));
       *reinterpret_cast<uint4*>(cell + i) = LoadChunk(value + i, value_bytes - i);
     }
   }
@@ -170,6 +177,7 @@ class CudaMedia {
   __device__ void ReadCell(const Group& group, std::byte* value, const std::byte* cell,
                            std::uint32_t value_bytes) const {
     for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
+      CountPm(PmPlace::kValues, PmAccess::kRead, cell + i, sizeof(uint4));
       StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
     }
   }
