@@ -5,12 +5,19 @@
 // hashgraph-v1 counts the items of each bucket, scans, and scatters the items (version 1).
 // hashgraph-v2 brings the items into the order of their hashes first (version 2, as generalized: by
 // a radix sort), so that counting and scattering go through memory once.
+// hashgraph-ordered is version 2 that brings the keys of a batch of finds into that order, too
+// (ordered probing).
+// hashgraph-ellpack and hashgraph-sliced are version 1 with other rows: all as wide as the widest
+// one (Ellpack), which needs no table of rows, or 32 as wide as the widest of them (sliced).
 //
-// Left out: rows with spare places for inserts behind the build, Ellpack and sliced Ellpack,
-// ordered probing, and several GPUs. Values are copied to their items' places. Eight threads look
-// up a key, of which the paper has one: they copy the value, of 128 bytes and not 4.
+// Left out: rows with spare places for inserts behind the build, and several GPUs. Values are
+// copied to their items' places. Eight threads look up a key, of which the paper has one: they copy
+// the value, of 128 bytes and not 4; so the places of a row lie side by side in Ellpack, too.
+// Memory for rows of Ellpack that are as wide as those of random keys usually are is there
+// beforehand.
 
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_reduce.cuh>
 #include <cub/device/device_scan.cuh>
 
 #include "bench/peer.h"
@@ -23,15 +30,44 @@ namespace {
 
 constexpr unsigned kLanes = 8;  ///< of a find
 
-/// What kernels see of a table.
-struct HashGraphTable {
-  std::uint32_t* rows;  ///< first item of each bucket, and the end
-  std::uint64_t* keys;  ///< of items
-  std::byte* values;    ///< of items
-  std::uint64_t buckets;
+enum class Layout { kCsr, kEllpack, kSliced };
+constexpr std::uint64_t kSliceBuckets = 32;
 
-  __device__ std::uint32_t BucketOf(std::uint64_t key) const {
+/// What kernels see of a table. Places of a padded row behind its items have a key that is of
+/// another bucket.
+template <Layout kLayout>
+struct HashGraphTable {
+  static constexpr bool kPadded = kLayout != Layout::kCsr;
+
+  std::uint32_t* rows;    ///< CSR: first item of each bucket, and the end
+  std::uint64_t* slices;  ///< sliced Ellpack: first place of each slice, and the end
+  std::uint32_t width;    ///< Ellpack: places of a row
+  std::uint64_t* keys;    ///< of places
+  std::byte* values;      ///< of places
+  std::uint64_t buckets;
+  std::uint64_t no_key, other_no_key;  ///< the latter in the bucket of the first one
+
+  GPM_HD std::uint32_t BucketOf(std::uint64_t key) const {
     return static_cast<std::uint32_t>(Reduce(Scramble(key), buckets));
+  }
+  GPM_HD std::uint64_t NoKeyOf(std::uint32_t bucket) const {
+    return bucket == BucketOf(no_key) ? other_no_key : no_key;
+  }
+
+  struct Row {
+    std::uint64_t first;
+    std::uint32_t places;
+  };
+  __device__ Row RowOf(std::uint32_t bucket) const {
+    if constexpr (kLayout == Layout::kCsr) {
+      return {rows[bucket], rows[bucket + 1] - rows[bucket]};
+    } else if constexpr (kLayout == Layout::kEllpack) {
+      return {std::uint64_t{bucket} * width, width};
+    } else {
+      const std::uint64_t* const slice = slices + bucket / kSliceBuckets;
+      const auto places = static_cast<std::uint32_t>((slice[1] - slice[0]) / kSliceBuckets);
+      return {slice[0] + bucket % kSliceBuckets * places, places};
+    }
   }
 
   template <class Tile>
@@ -39,17 +75,22 @@ struct HashGraphTable {
     if (batch.KindOf(i) != Op::kFind) return Result::kInvalid;
     const std::uint64_t key = batch.KeyOf<std::uint64_t>(i);
     const std::uint32_t bucket = BucketOf(key);
-    const std::uint32_t end = rows[bucket + 1];
-    for (std::uint32_t first = rows[bucket]; first < end; first += kLanes) {
-      const std::uint32_t item = first + tile.thread_rank();
-      const unsigned match = tile.ballot(item < end && keys[item] == key);
-      if (match == 0) continue;
-      if (batch.found != nullptr) {
-        CopyValue(tile, batch.FoundOf(i),
-                  values + (first + FirstOf(match)) * std::uint64_t{batch.value_bytes},
-                  batch.value_bytes);
+    const Row row = RowOf(bucket);
+    const std::uint64_t no_key_here = kPadded ? NoKeyOf(bucket) : 0;
+    for (std::uint32_t first = 0; first < row.places; first += kLanes) {
+      const std::uint32_t place = first + tile.thread_rank();
+      const bool is_place = place < row.places;
+      const std::uint64_t there = is_place ? keys[row.first + place] : 0;
+      const unsigned match = tile.ballot(is_place && there == key);
+      if (match != 0) {
+        if (batch.found != nullptr) {
+          CopyValue(tile, batch.FoundOf(i),
+                    values + (row.first + first + FirstOf(match)) * batch.value_bytes,
+                    batch.value_bytes);
+        }
+        return Result::kOk;
       }
-      return Result::kOk;
+      if (kPadded && tile.any(is_place && there == no_key_here)) break;
     }
     return Result::kNotFound;
   }
@@ -60,8 +101,9 @@ __device__ std::uint64_t ThisThread() {
 }
 
 /// Kernel: the bucket of each item of a batch, and the item's number.
+template <Layout kLayout>
 __global__ void __launch_bounds__(kBlockThreads)
-    HashItems(HashGraphTable table, KernelBatch batch, std::uint32_t* buckets,
+    HashItems(HashGraphTable<kLayout> table, KernelBatch batch, std::uint32_t* buckets,
               std::uint32_t* numbers) {
   const std::uint64_t i = ThisThread();
   if (i >= batch.n) return;
@@ -79,48 +121,101 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Kernel: puts item numbers[i], of bucket buckets[i], into its bucket's row, kLanes threads an
 /// item.
 /// @param numbers or null: item i @param places counts what each row has already
+template <Layout kLayout>
 __global__ void __launch_bounds__(kBlockThreads)
-    ScatterItems(HashGraphTable table, KernelBatch batch, const std::uint32_t* buckets,
+    ScatterItems(HashGraphTable<kLayout> table, KernelBatch batch, const std::uint32_t* buckets,
                  const std::uint32_t* numbers, std::uint32_t* places) {
   const auto tile = cg::tiled_partition<kLanes>(cg::this_thread_block());
   const std::uint64_t i = ThisThread() / kLanes;
   if (i >= batch.n) return;
   const std::uint32_t bucket = buckets[i];
   const std::uint64_t item = numbers == nullptr ? i : numbers[i];
-  std::uint32_t place = 0;
+  std::uint64_t place = 0;
   if (tile.thread_rank() == 0) {
-    place = table.rows[bucket] + atomicAdd(&places[bucket], 1u);
+    place = table.RowOf(bucket).first + atomicAdd(&places[bucket], 1u);
     table.keys[place] = batch.KeyOf<std::uint64_t>(item);
     batch.results[item] = Result::kOk;
   }
   place = tile.shfl(place, 0);
-  CopyValue(tile, table.values + std::uint64_t{place} * batch.value_bytes, batch.ValueOf(item),
-            batch.value_bytes);
+  CopyValue(tile, table.values + place * batch.value_bytes, batch.ValueOf(item), batch.value_bytes);
 }
 
-/// @tparam kSorted version 2
-template <bool kSorted>
+/// Kernel: places of each slice, as many times its buckets as the fullest of those has items. A
+/// warp a slice.
+__global__ void __launch_bounds__(kBlockThreads)
+    MeasureSlices(const std::uint32_t* counts, std::uint64_t buckets, std::uint64_t slices,
+                  std::uint64_t* places) {
+  static_assert(kSliceBuckets == kWarpThreads);
+  const std::uint64_t bucket = ThisThread();
+  const std::uint64_t slice = bucket / kSliceBuckets;
+  if (slice >= slices) return;
+  const std::uint32_t widest = __reduce_max_sync(~0u, bucket < buckets ? counts[bucket] : 0);
+  if (bucket % kSliceBuckets == 0) places[slice] = kSliceBuckets * widest;
+}
+
+/// Kernel: no place has a key of its bucket.
+template <Layout kLayout>
+__global__ void __launch_bounds__(kBlockThreads)
+    ClearKeys(HashGraphTable<kLayout> table, std::uint64_t places) {
+  const std::uint32_t bucket = table.BucketOf(table.no_key);
+  const auto row = table.RowOf(bucket);
+  for (std::uint64_t i = ThisThread(); i < places; i += std::uint64_t{gridDim.x} * kBlockThreads) {
+    const bool in_row = i >= row.first && i < row.first + row.places;
+    table.keys[i] = in_row ? table.other_no_key : table.no_key;
+  }
+}
+
+/// Kernel: ApplyByTiles, of operations in another order.
+template <Layout kLayout>
+__global__ void __launch_bounds__(kBlockThreads)
+    FindInOrder(HashGraphTable<kLayout> table, KernelBatch batch, const std::uint32_t* order) {
+  const auto tile = cg::tiled_partition<kLanes>(cg::this_thread_block());
+  const std::uint64_t j = ThisThread() / kLanes;
+  if (j >= batch.n) return;
+  const std::uint64_t i = order[j];
+  const Result result = table.Apply(tile, batch, i);
+  if (tile.thread_rank() == 0) batch.results[i] = result;
+}
+
+/// @tparam kSorts version 2 @tparam kOrders finds, too
+template <Layout kLayout, bool kSorts, bool kOrders = false>
 class HashGraphAdapter : public KvAdapter {
  public:
   explicit HashGraphAdapter(const PeerSpec& spec)
-      : value_bytes_(spec.value_bytes), capacity_(spec.items) {
-    table_.buckets = std::max<std::uint64_t>(capacity_, 1);  // m = n
-    rows_.Reserve(table_.buckets + 1);
-    counts_.Reserve(table_.buckets + 1);
-    keys_.Reserve(capacity_);
-    values_.Reserve(capacity_ * value_bytes_);
-    buckets_.Reserve(capacity_);
-    numbers_.Reserve(capacity_);
-    if (kSorted) {
-      sorted_buckets_.Reserve(capacity_);
-      sorted_numbers_.Reserve(capacity_);
+      : value_bytes_(spec.value_bytes),
+        capacity_(spec.items),
+        most_(std::max(capacity_, kOrders ? spec.max_batch : 0)) {
+    table_.buckets = std::max<std::uint64_t>(capacity_, 2);  // m = n
+    for (table_.other_no_key = 1;
+         table_.BucketOf(table_.other_no_key) == table_.BucketOf(table_.no_key);) {
+      ++table_.other_no_key;
     }
-    workspace_.Reserve(std::max(Scan(nullptr), kSorted ? Sort(nullptr, capacity_) : 0));
-    table_.rows = rows_.data();
-    table_.keys = keys_.data();
-    table_.values = values_.data();
-    // Without items: all rows are empty.
-    CheckCuda(cudaMemsetAsync(rows_.data(), 0, RowBytes(), stream_), "cudaMemset");
+    counts_.Reserve(table_.buckets + 1);
+    buckets_.Reserve(most_);
+    numbers_.Reserve(most_);
+    if (kSorts || kOrders) {
+      sorted_buckets_.Reserve(most_);
+      sorted_numbers_.Reserve(most_);
+    }
+    std::uint64_t places = capacity_;
+    if constexpr (kLayout == Layout::kCsr) {
+      rows_.Reserve(table_.buckets + 1);
+      table_.rows = rows_.data();
+      // Without items: all rows are empty.
+      CheckCuda(cudaMemsetAsync(rows_.data(), 0, RowBytes(), stream_), "cudaMemset");
+    } else if constexpr (kLayout == Layout::kEllpack) {
+      constexpr std::uint64_t kUsualWidth = 12;
+      places = kUsualWidth * table_.buckets;
+    } else {
+      constexpr std::uint64_t kUsualWidth = 4;
+      places = kUsualWidth * table_.buckets;
+      sizes_.Reserve(Slices() + 1);
+      slices_.Reserve(Slices() + 1);
+      table_.slices = slices_.data();
+      CheckCuda(cudaMemsetAsync(slices_.data(), 0, SliceBytes(), stream_), "cudaMemset");
+    }
+    ReservePlaces(places);
+    workspace_.Reserve(std::max(AddUp(nullptr), kSorts || kOrders ? Sort(nullptr, most_) : 0));
     CheckCuda(cudaStreamSynchronize(stream_), "cudaMemset");
   }
 
@@ -128,6 +223,13 @@ class HashGraphAdapter : public KvAdapter {
     const KernelBatch kernel_batch(batch, value_bytes_);
     if (batch.ops.empty() && batch.op == Op::kInsert) {
       Build(kernel_batch);
+    } else if (kOrders && batch.results.size() > 0) {
+      Hash(kernel_batch);
+      Sort(workspace_.data(), kernel_batch.n);
+      FindInOrder<<<BlocksFor(kernel_batch.n * kLanes), kBlockThreads, 0, stream_>>>(
+          table_, kernel_batch, sorted_numbers_.data());
+      CheckCuda(cudaGetLastError(), "FindInOrder");
+      CheckCuda(cudaStreamSynchronize(stream_), "FindInOrder");
     } else {
       ApplyAndWait<kLanes>(table_, kernel_batch, stream_);
     }
@@ -135,13 +237,32 @@ class HashGraphAdapter : public KvAdapter {
 
  private:
   std::uint64_t RowBytes() const { return (table_.buckets + 1) * sizeof(std::uint32_t); }
+  std::uint64_t Slices() const { return (table_.buckets + kSliceBuckets - 1) / kSliceBuckets; }
+  std::uint64_t SliceBytes() const { return (Slices() + 1) * sizeof(std::uint64_t); }
+  void ReservePlaces(std::uint64_t places) {
+    keys_.Reserve(places);
+    values_.Reserve(places * value_bytes_);
+    table_.keys = keys_.data();
+    table_.values = values_.data();
+  }
 
-  /// Adds up counts to rows. @return bytes that it needs
-  std::size_t Scan(void* workspace) {
+  /// What rows are made of, from counts: where they begin, or how wide the widest is.
+  /// @return bytes that it needs
+  std::size_t AddUp(void* workspace) {
     std::size_t bytes = workspace == nullptr ? 0 : workspace_.size();
-    CheckCuda(cub::DeviceScan::ExclusiveSum(workspace, bytes, counts_.data(), rows_.data(),
-                                            table_.buckets + 1, stream_),
-              "ExclusiveSum");
+    if constexpr (kLayout == Layout::kCsr) {
+      CheckCuda(cub::DeviceScan::ExclusiveSum(workspace, bytes, counts_.data(), rows_.data(),
+                                              table_.buckets + 1, stream_),
+                "ExclusiveSum");
+    } else if constexpr (kLayout == Layout::kEllpack) {
+      CheckCuda(cub::DeviceReduce::Max(workspace, bytes, counts_.data(), widest_.get(),
+                                       table_.buckets, stream_),
+                "Max");
+    } else {
+      CheckCuda(cub::DeviceScan::ExclusiveSum(workspace, bytes, sizes_.data(), slices_.data(),
+                                              Slices() + 1, stream_),
+                "ExclusiveSum");
+    }
     return bytes;
   }
   /// Sorts items by bucket. @return bytes that it needs
@@ -155,34 +276,67 @@ class HashGraphAdapter : public KvAdapter {
               "SortPairs");
     return bytes;
   }
+  void Hash(const KernelBatch& batch) {
+    HashItems<<<BlocksFor(batch.n), kBlockThreads, 0, stream_>>>(table_, batch, buckets_.data(),
+                                                                 numbers_.data());
+    CheckCuda(cudaGetLastError(), "HashItems");
+  }
+
+  /// From counts.
+  void MakeRows() {
+    if constexpr (kLayout == Layout::kSliced) {
+      CheckCuda(cudaMemsetAsync(sizes_.data(), 0, SliceBytes(), stream_), "cudaMemset");
+      MeasureSlices<<<BlocksFor(Slices() * kSliceBuckets), kBlockThreads, 0, stream_>>>(
+          counts_.data(), table_.buckets, Slices(), sizes_.data());
+      CheckCuda(cudaGetLastError(), "MeasureSlices");
+    }
+    AddUp(workspace_.data());
+    if constexpr (HashGraphTable<kLayout>::kPadded) {
+      std::uint64_t places = 0;
+      if constexpr (kLayout == Layout::kSliced) {
+        CheckCuda(cudaMemcpyAsync(&places, slices_.data() + Slices(), sizeof places,
+                                  cudaMemcpyDeviceToHost, stream_),
+                  "cudaMemcpy");
+      }
+      CheckCuda(cudaStreamSynchronize(stream_), "the widest rows");
+      if constexpr (kLayout == Layout::kEllpack) {
+        table_.width = *widest_.get();
+        places = table_.buckets * table_.width;
+      }
+      ReservePlaces(places);
+      ClearKeys<<<BlocksFor(std::uint64_t{1} << 20), kBlockThreads, 0, stream_>>>(table_, places);
+      CheckCuda(cudaGetLastError(), "ClearKeys");
+    }
+  }
 
   void Build(const KernelBatch& batch) {
     if (batch.n > capacity_) {
       throw Error(ErrorCode::kInvalidArgument, "more items than the table is made for");
     }
     if (batch.n == 0) return;
-    const unsigned blocks = BlocksFor(batch.n);
-    HashItems<<<blocks, kBlockThreads, 0, stream_>>>(table_, batch, buckets_.data(),
-                                                     numbers_.data());
-    CheckCuda(cudaGetLastError(), "HashItems");
-    if (kSorted) Sort(workspace_.data(), batch.n);
-    const std::uint32_t* const buckets = kSorted ? sorted_buckets_.data() : buckets_.data();
+    Hash(batch);
+    if (kSorts) Sort(workspace_.data(), batch.n);
+    const std::uint32_t* const buckets = kSorts ? sorted_buckets_.data() : buckets_.data();
     CheckCuda(cudaMemsetAsync(counts_.data(), 0, RowBytes(), stream_), "cudaMemset");
-    CountItems<<<blocks, kBlockThreads, 0, stream_>>>(buckets, batch.n, counts_.data());
+    CountItems<<<BlocksFor(batch.n), kBlockThreads, 0, stream_>>>(buckets, batch.n, counts_.data());
     CheckCuda(cudaGetLastError(), "CountItems");
-    Scan(workspace_.data());
+    MakeRows();
     CheckCuda(cudaMemsetAsync(counts_.data(), 0, RowBytes(), stream_), "cudaMemset");
     ScatterItems<<<BlocksFor(batch.n * kLanes), kBlockThreads, 0, stream_>>>(
-        table_, batch, buckets, kSorted ? sorted_numbers_.data() : nullptr, counts_.data());
+        table_, batch, buckets, kSorts ? sorted_numbers_.data() : nullptr, counts_.data());
     CheckCuda(cudaGetLastError(), "ScatterItems");
     CheckCuda(cudaStreamSynchronize(stream_), "ScatterItems");
   }
 
   const std::uint32_t value_bytes_;
   const std::uint64_t capacity_;
+  const std::uint64_t most_;  ///< operations whose hashes are kept
   CudaStream stream_;
-  HashGraphTable table_{};
+  HashGraphTable<kLayout> table_{};
   DeviceArray<std::uint32_t> rows_;
+  DeviceArray<std::uint64_t> sizes_;  ///< places of slices, and a 0 behind them
+  DeviceArray<std::uint64_t> slices_;
+  PinnedBox<std::uint32_t> widest_;
   DeviceArray<std::uint32_t> counts_;  ///< of buckets, and a 0 behind them
   DeviceArray<std::uint64_t> keys_;
   DeviceArray<std::byte> values_;
@@ -201,10 +355,22 @@ const Capabilities kCan = {.memory = ycsb::Memory::kDevice,
                            .builds_once = true};
 const RegisteredPeer version1({.name = "hashgraph-v1",
                                .can = kCan,
-                               .make = MakePeer<HashGraphAdapter<false>>});
+                               .make = MakePeer<HashGraphAdapter<Layout::kCsr, false>>});
 const RegisteredPeer version2({.name = "hashgraph-v2",
                                .can = kCan,
-                               .make = MakePeer<HashGraphAdapter<true>>});
+                               .make = MakePeer<HashGraphAdapter<Layout::kCsr, true>>});
+const RegisteredPeer ordered({.name = "hashgraph-ordered",
+                              .can = kCan,
+                              .by_default = false,
+                              .make = MakePeer<HashGraphAdapter<Layout::kCsr, true, true>>});
+const RegisteredPeer ellpack({.name = "hashgraph-ellpack",
+                              .can = kCan,
+                              .by_default = false,
+                              .make = MakePeer<HashGraphAdapter<Layout::kEllpack, false>>});
+const RegisteredPeer sliced({.name = "hashgraph-sliced",
+                             .can = kCan,
+                             .by_default = false,
+                             .make = MakePeer<HashGraphAdapter<Layout::kSliced, false>>});
 
 }  // namespace
 }  // namespace gpm::bench::peers
