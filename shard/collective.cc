@@ -40,14 +40,6 @@ bool Collective::TakesGpuMemory() const {
   return device_ >= 0 && exchange_.TakesGpuMemory(device_);
 }
 
-Splitter& Collective::SplitterFor(bool on_gpu) {
-  std::unique_ptr<Splitter>& splitter = on_gpu ? gpu_ : host_;
-  if (splitter == nullptr) {
-    splitter = on_gpu ? MakeGpuSplitter(device_, 0) : MakeHostSplitter(threads_);
-  }
-  return *splitter;
-}
-
 Route Collective::MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds) {
   const bool send_once =
       only_finds && KeysRepeat(splitter.Sample(keys, key_size_, kSample), key_size_);
@@ -160,13 +152,14 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   scatter(Splitter::Parts(&results, 1), Splitter::Parts(&found, 1));
 }
 
-std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
+std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const AllEnded& all_ended) {
   stats_.asked += mine.results.size();
   lap_begun_ = std::chrono::steady_clock::now();
   if (exchange_.ranks() == 1) {
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();
     local(mine);
+    all_ended();
     Lap(&stats_.local_seconds);
     return CountNotOkOf(mine.results);
   }
@@ -184,19 +177,21 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local) {
     exchange_.Leave(error.what());
     throw;
   }
-  CarryOut(mine, terms, theirs, local);
+  CarryOut(mine, terms, theirs, local, all_ended);
   return CountNotOkOf(mine.results);
 }
 
 void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
-                          const Local& local) {
+                          const Local& local, const AllEnded& all_ended) {
   const bool on_gpu = IsOnGpu(terms);
   const bool lends = std::all_of(terms.begin(), terms.end(), [&](const Terms& part) {
     return (on_gpu ? part.lends_gpu : part.lends_host) != 0;
   });
+  std::unique_ptr<Splitter> taken;  // without it, what was enqueued has ended
   bool together = false;
   try {
-    Splitter& splitter = SplitterFor(on_gpu);
+    taken = splitters_.Take(on_gpu ? device_ : -1);
+    Splitter& splitter = *taken;
     splitter.Begin();
     const Route route = MakeRoute(splitter, mine.keys, OnlyFinds(theirs));
     Lap(&stats_.split_seconds);
@@ -210,13 +205,13 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
       if (!results.empty()) local(theirs);
     });
     together = false;
+    all_ended();
     Lap(&stats_.local_seconds);
     Return(splitter, route, lends, theirs, terms, mine);
+    splitters_.GiveBack(std::move(taken));
     Lap(&stats_.return_seconds);
   } catch (const std::exception& error) {
     if (!together) exchange_.Leave(error.what());
-    host_.reset();  // which waits for what was enqueued
-    gpu_.reset();
     throw;
   }
 }

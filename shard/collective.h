@@ -12,10 +12,9 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
-#include "pm/thread_pool.h"
 #include "shard/parcel.h"
 #include "shard/partition.h"
-#include "shard/splitter.h"
+#include "shard/splitter_pool.h"
 #include "shard/terms.h"
 
 namespace gpm {
@@ -34,16 +33,20 @@ class Collective {
  public:
   /// Carries out operations on keys that this rank owns. @throws anything
   using Local = std::function<void(const Batch&)>;
+  /// Called when all ranks have carried out what they own, before answers are sent; not when one
+  /// failed. Throws nothing.
+  using AllEnded = std::function<void()>;
 
   /// @param partition which shard a key belongs to; what is referred to outlives this
+  /// @param splitters of batches under way, here or elsewhere
   /// @param device on which batches are divided that have arrays in GPU memory; -1: the host alone
   Collective(Exchange& exchange, const Partition& partition, std::uint32_t key_size,
-             std::uint32_t value_size, ThreadPool& threads, int device = -1)
+             std::uint32_t value_size, SplitterPool& splitters, int device = -1)
       : exchange_(exchange),
         partition_(partition),
         key_size_(key_size),
         value_size_(value_size),
-        threads_(threads),
+        splitters_(splitters),
         device_(device),
         lends_gpu_(device >= 0 && exchange.Lends(device)) {}
 
@@ -63,7 +66,8 @@ class Collective {
   ///         kUnsupported (some rank does not take GPU memory): nothing was applied; kIo
   ///         (Exchange), kGpu, std::bad_alloc; and as Together: then each operation has happened or
   ///         not. A rank that fails otherwise than in `local` leaves the exchange.
-  std::uint64_t Apply(const Batch& mine, const Local& local);
+  std::uint64_t Apply(
+      const Batch& mine, const Local& local, const AllEnded& all_ended = [] {});
 
   const ExchangeStats& stats() const { return stats_; }
 
@@ -71,8 +75,7 @@ class Collective {
   bool TakesGpuMemory() const;
   /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
   void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
-                const Local& local);
-  Splitter& SplitterFor(bool on_gpu);
+                const Local& local, const AllEnded& all_ended);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);
@@ -93,10 +96,9 @@ class Collective {
   const Partition& partition_;
   const std::uint32_t key_size_;
   const std::uint32_t value_size_;
-  ThreadPool& threads_;
+  SplitterPool& splitters_;
   const int device_;
-  const bool lends_gpu_;                  ///< the exchange can, on this rank
-  std::unique_ptr<Splitter> host_, gpu_;  ///< made when they are first needed
+  const bool lends_gpu_;  ///< the exchange can, on this rank
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;
 };

@@ -11,7 +11,7 @@ DividedBatch::DividedBatch(ShardSet& set, const Batch& batch)
     : set_(set),
       batch_(batch),
       finds_(!batch.ops.empty() || batch.op == Op::kFind || batch.op == Op::kFindOrInsert),
-      splitter_(set.TakeSplitter(DeviceOf(batch))) {
+      splitter_(set.splitters().Take(DeviceOf(batch))) {
   const bool reads_values = !batch.ops.empty() || (batch.op != Op::kFind && batch.op != Op::kErase);
   splitter_->Begin();
   splitter_->Divide(batch.keys, set.key_size(), set.partition(), false);
@@ -70,7 +70,7 @@ void DividedBatch::CarryOut(ShardSet::Call call) {
     std::rethrow_exception(failure);
   }
   BringBack();
-  set_.GiveBack(std::move(splitter_));
+  set_.splitters().GiveBack(std::move(splitter_));
 }
 
 }  // namespace gpm

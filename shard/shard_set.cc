@@ -53,7 +53,8 @@ ShardSet::ShardSet(const Partition& partition, std::uint32_t first, std::vector<
       paths_(std::move(paths)),
       threads_(
           std::make_unique<ThreadPool>(std::max(threads, static_cast<unsigned>(paths_.size())))),
-      stores_(paths_.size()) {
+      stores_(paths_.size()),
+      splitters_(std::make_unique<SplitterPool>(*threads_, count())) {
   ForAll([&](std::uint32_t shard) { store(shard) = make(shard, paths_[shard - first_]); });
   key_size_ = stores_.front().key_size();
   value_size_ = stores_.front().value_size();
@@ -64,8 +65,6 @@ ShardSet::~ShardSet() {
   // In a child of the process, these threads do not run, and can't be joined.
   if (process_.IsThis()) return;
   static_cast<void>(threads_.release());
-  // What a splitter has on a GPU is the parent's.
-  for (std::unique_ptr<Splitter>& splitter : idle_) static_cast<void>(splitter.release());
 }
 
 void ShardSet::ThrowOf(std::uint32_t shard, const std::exception_ptr& error) const {
@@ -103,29 +102,6 @@ void ShardSet::ForAll(const std::function<void(std::uint32_t shard)>& work) {
 void ShardSet::Validate(const Batch& batch) const {
   ValidateBatch(batch, key_size_, value_size_);
   if (device(first_) < 0) RequireHostMemory(batch, "the shards are on executor cpu");
-}
-
-std::unique_ptr<Splitter> ShardSet::TakeSplitter(int device) {
-  {
-    const MutexLock lock(mutex_);
-    const auto idle = std::find_if(idle_.begin(), idle_.end(), [&](const auto& splitter) {
-      return splitter->device() == device;
-    });
-    if (idle != idle_.end()) {
-      std::unique_ptr<Splitter> splitter = std::move(*idle);
-      idle_.erase(idle);
-      return splitter;
-    }
-  }
-  return device < 0 ? MakeHostSplitter(*threads_) : MakeGpuSplitter(device, count());
-}
-
-void ShardSet::GiveBack(std::unique_ptr<Splitter> splitter) {
-  const MutexLock lock(mutex_);
-  try {
-    idle_.push_back(std::move(splitter));
-  } catch (const std::bad_alloc&) {  // the next batch makes its own
-  }
 }
 
 std::uint64_t ShardSet::Run(const Batch& batch, Call call) {

@@ -12,10 +12,9 @@
 
 #include "engine/home_process.h"
 #include "gpmstore/store.h"
-#include "pm/mutex.h"
 #include "pm/thread_pool.h"
 #include "shard/partition.h"
-#include "shard/splitter.h"
+#include "shard/splitter_pool.h"
 
 namespace gpm {
 
@@ -80,10 +79,7 @@ class ShardSet {
 
   /// @throws Error(kInvalidArgument), and kUnsupported for arrays that the shards can't reach
   void Validate(const Batch& batch) const;
-  /// One that nobody uses. @param device whose memory it works in; -1: the host's
-  std::unique_ptr<Splitter> TakeSplitter(int device);
-  /// For the next batch. REQUIRES: it has not failed.
-  void GiveBack(std::unique_ptr<Splitter> splitter);
+  SplitterPool& splitters() { return *splitters_; }
 
   /// The shard of a key. REQUIRES: it has key_size bytes.
   std::uint32_t ShardOf(std::span<const std::byte> key) const {
@@ -131,8 +127,7 @@ class ShardSet {
   std::vector<int> devices_;
   std::uint32_t key_size_ = 0;
   std::uint32_t value_size_ = 0;
-  Mutex mutex_;
-  std::vector<std::unique_ptr<Splitter>> idle_ GPM_GUARDED_BY(mutex_);  ///< used again
+  std::unique_ptr<SplitterPool> splitters_;
 };
 
 }  // namespace gpm

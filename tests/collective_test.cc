@@ -37,6 +37,7 @@ class CollectiveTest : public test::PoolTest {
   struct Rank {
     std::unique_ptr<Exchange> exchange;
     ThreadPool threads{3};
+    SplitterPool splitters{threads, 0};
     std::unique_ptr<Collective> collective;
     Store store;
     Collective::Local local = [this](const Batch& batch) { store.Apply(batch); };
@@ -51,7 +52,7 @@ class CollectiveTest : public test::PoolTest {
       auto rank = std::make_unique<Rank>();
       rank->exchange = std::move(exchange);
       rank->collective = std::make_unique<Collective>(*rank->exchange, kPartition, key_size,
-                                                      value_size, rank->threads);
+                                                      value_size, rank->splitters);
       rank->store = Store::Create(NewPath(), {.key_size = key_size, .value_size = value_size},
                                   test::TestOpenOptions());
       ranks_.push_back(std::move(rank));
@@ -391,7 +392,7 @@ TEST_F(CollectiveTest, ARankThatFailsAmidABatchEndsTheOthersCalls) {
     MakeRanks(3, 8, 16);
     ranks_[1]->exchange = std::make_unique<FailingExchange>(std::move(ranks_[1]->exchange), call);
     ranks_[1]->collective =
-        std::make_unique<Collective>(*ranks_[1]->exchange, kPartition, 8, 16, ranks_[1]->threads);
+        std::make_unique<Collective>(*ranks_[1]->exchange, kPartition, 8, 16, ranks_[1]->splitters);
     std::vector<TestBatch> parts(3, TestBatch(8, 16));
     for (std::uint64_t key = 0; key < 60; ++key) parts[key % 3].Add(Op::kInsert, key, key);
     std::vector<Batch> batches;

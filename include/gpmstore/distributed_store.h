@@ -126,7 +126,7 @@ class DistributedStore {
   std::uint64_t Apply(const Batch& mine);
   /// Collective: Apply, by threads of this rank's. What is called later comes behind it, on all
   /// ranks; another rank may take part by Apply. Where the ranks have more than one exchange
-  /// (Exchange::Twin), three batches are under way at once: one is divided and sent, or its answers
+  /// (Exchange::Twin), six batches are under way at once: one is divided and sent, or its answers
   /// are, while another one is carried out; only batches that find are carried out at once. Else
   /// they are one after the other. One more may have begun, and the next one waits. The ticket
   /// throws what Apply would, and may be waited for by any thread. Where the exchange takes one
