@@ -47,7 +47,8 @@ struct Measured {
   std::vector<double> mops;        ///< of the repeats
   std::vector<double> latency;     ///< seconds of all whole batches
   std::optional<double> hit_rate;  ///< of the last repeat, of our store
-  PmCounts counts{};               ///< of the last repeat, where those are counted
+  double carried = 0;              ///< share of the last repeat's time that carrying took
+  std::optional<PmCounts> counts;  ///< of the last repeat, where those are counted
 };
 using Figures = std::map<std::pair<std::string, Kind>, Measured>;  ///< by contestant
 
@@ -146,12 +147,15 @@ void RunContestant(const Contestant& contestant, const std::set<Kind>& kinds, co
       warm = warm_up;
     }
     const CacheStats before = ours != nullptr ? ours->Stats().cache : CacheStats{};
-    if constexpr (kCountsPm) StartPmCounts(adapter->Persistent());
+    const double carried = adapter->CarriedSeconds();
+    const bool counts = kCountsPm && !adapter->Persistent().all.empty();
+    if (counts) StartPmCounts(adapter->Persistent());
     const std::vector<double> seconds = phase->Run(*adapter, can);
     const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
     Measured& measured = figures[{contestant.name, kind}];
     measured.operations = phase->operations();
-    if constexpr (kCountsPm) measured.counts = ReadPmCounts();
+    measured.carried = (adapter->CarriedSeconds() - carried) / sum;
+    if (counts) measured.counts = ReadPmCounts();
     measured.mops.push_back(static_cast<double>(phase->operations()) / sum / 1e6);
     const std::size_t whole = std::min<std::size_t>(phase->rows() / batch, seconds.size());
     measured.latency.insert(measured.latency.end(), seconds.begin(),
@@ -177,10 +181,9 @@ json CapabilitiesFacts(const Contestant& contestant) {
 }
 
 /// What kernels did to persistent memory, an operation.
-json PmFacts(const Measured& measured) {
-  const PmCounts& counts = measured.counts;
+json PmFacts(const PmCounts& counts, std::uint64_t operations) {
   const auto each = [&](unsigned long long total) {
-    return static_cast<double>(total) / static_cast<double>(measured.operations);
+    return static_cast<double>(total) / static_cast<double>(operations);
   };
   json facts = {{"fences", each(counts.fences)}};
   constexpr const char* kPlaces[] = {"slots", "values", "log"};
@@ -213,7 +216,8 @@ void AddRows(const std::vector<Contestant>& contestants, const std::set<Kind>& k
         row["latency_us_p99"] = Quantile(measured.latency, 0.99) * 1e6;
       }
       if (measured.hit_rate) row["hit_rate"] = *measured.hit_rate;
-      if constexpr (kCountsPm) row["pm"] = PmFacts(measured);
+      if (measured.carried > 0) row["carried_share"] = measured.carried;
+      if (measured.counts) row["pm"] = PmFacts(*measured.counts, measured.operations);
       report["rows"].push_back(std::move(row));
     }
   }

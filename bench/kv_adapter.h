@@ -77,6 +77,9 @@ class KvAdapter {
   /// Loads what caches there are with what was used most so far. Not measured.
   virtual void LoadCaches() {}
 
+  /// What it took, until now, to carry batches and answers between GPU and host. 0: nobody did.
+  virtual double CarriedSeconds() const { return 0; }
+
   /// What kernels access of it that is persistent, for those who count that; else nothing.
   virtual CountedMemory Persistent() { return {}; }
 

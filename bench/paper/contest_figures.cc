@@ -150,7 +150,7 @@ void MeasureCountedContest(const PaperArguments& arguments, json& report) {
   options.batches = {arguments.batch()};
   options.kinds = {Kind::kFind, Kind::kFindMissing, Kind::kUpdate, Kind::kErase};
   options.store = false;
-  options.peers = {"gphash", "slabhash-gpm", "clevel-gpm"};
+  options.peers = {"gphash", "slabhash-gpm", "clevel-gpm", "dash-carried", "libcuckoo-carried"};
   for (const auto& [name, directory, fraction] : {std::tuple{"no directory", false, 0.0},
                                                   {"cold", true, 0.0},
                                                   {"warm", true, kPaperCacheFraction}}) {

@@ -8,6 +8,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
+
 #include "bench/peer.h"
 #include "engine/cuda/memory.h"
 #include "ycsb/buffer.h"
@@ -17,6 +19,8 @@ namespace {
 
 /// Carries batches through pinned memory, which is allocated for the largest one.
 class CarriedAdapter : public KvAdapter {
+  using Clock = std::chrono::steady_clock;
+
  public:
   CarriedAdapter(std::unique_ptr<KvAdapter> index, const PeerSpec& spec)
       : index_(std::move(index)),
@@ -28,6 +32,7 @@ class CarriedAdapter : public KvAdapter {
 
   void Apply(const Batch& batch) override {
     const std::uint64_t n = batch.results.size();
+    const Clock::time_point begun = Clock::now();
     Batch carried;
     carried.op = batch.op;
     carried.keys = Fetch(batch.keys, keys_);
@@ -39,11 +44,15 @@ class CarriedAdapter : public KvAdapter {
     carried.found = found_.bytes().first(batch.found.size());
     carried.results = results_.as<Result>().first(n);
     Await();
+    const Clock::time_point here = Clock::now();
     index_->Apply(carried);
+    const Clock::time_point applied = Clock::now();
     Copy(batch.results.data(), carried.results.data(), n * sizeof(Result));
     Copy(batch.found.data(), carried.found.data(), carried.found.size());
     Await();
+    carried_ += (here - begun) + (Clock::now() - applied);
   }
+  double CarriedSeconds() const override { return std::chrono::duration<double>(carried_).count(); }
 
   std::uint64_t SlotCount() const override { return index_->SlotCount(); }
 
@@ -59,6 +68,7 @@ class CarriedAdapter : public KvAdapter {
   }
 
   std::unique_ptr<KvAdapter> index_;
+  Clock::duration carried_{0};
   CudaStream stream_;
   ycsb::Buffer ops_;
   ycsb::Buffer keys_;
