@@ -167,7 +167,8 @@ void Print(const json& report) {
              report.at("in_flight").get<unsigned>(), report.at("memory").get<std::string>(),
              report.at("exchange").get<std::string>());
   fmt::print(
-      "(0 ranks: a Store alone. Medians in ms: of batches, on the slowest rank; of their phases, "
+      "(0 ranks: a Store alone, in flight on streams that have no order. Medians in ms: of "
+      "batches, on the slowest rank; of their phases, "
       "the mean of the ranks.)\n\n");
   fmt::print("{:>14}{:>7}{:>9}{:>10}{:>9}{:>9}{:>9}{:>9}{:>7}{:>9}\n", "", "ranks", "M/s",
              "batch, ms", "split", "send", "local", "return", "sent", "busiest");

@@ -36,7 +36,7 @@ ScaleRank::ScaleRank(const ScaleArguments& arguments, std::uint32_t rank, std::u
   open.device = arguments.DeviceOf(rank);
   const ycsb::BatchBuffers::Shape shape{
       .rows = batch_, .key_size = kKeySize, .value_size = arguments.value_size};
-  if (arguments.memory == "device") UseGpu(open.device);
+  if (arguments.executor != ExecutorKind::kCpu && GpuCount() > 0) UseGpu(open.device);
   for (unsigned i = 0; i < arguments.in_flight; ++i) {
     if (arguments.memory == "device") {
       buffers_.push_back(std::make_unique<ycsb::DeviceBatchBuffers>(shape));

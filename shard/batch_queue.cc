@@ -71,8 +71,9 @@ Ticket BatchQueue::Begin(const std::function<CarryOut()>& prepare) {
   flight.push_back({0, false, prepare(), {}});
   auto state = std::make_unique<FlightTicket>(process_, log_, flight.front().ended.get_future());
   MutexLock lock(mutex_);
+  const bool has_threads = StartsThreads();
   flight.front().number = next_++;
-  if (StartsThreads()) {
+  if (has_threads) {
     flights_.splice(flights_.end(), flight);
   } else {
     lock.Unlock();
@@ -129,20 +130,15 @@ void BatchQueue::Finish(Flight& flight) noexcept {
   }
 }
 
-void BatchQueue::AwaitAll(MutexLock& lock) {
+void BatchQueue::Await() {
+  MutexLock lock(mutex_);
   changed_.wait(lock.native(), [&, end = next_]() GPM_REQUIRES(mutex_) {
     return flights_.empty() || flights_.front().number >= end;
   });
 }
 
-void BatchQueue::Await() {
-  MutexLock lock(mutex_);
-  AwaitAll(lock);
-}
-
-std::uint64_t BatchQueue::AwaitAndCount() {
-  MutexLock lock(mutex_);
-  AwaitAll(lock);
+std::uint64_t BatchQueue::Count() {
+  const MutexLock lock(mutex_);
   return next_++;
 }
 

@@ -49,8 +49,8 @@ class BatchQueue {
 
   /// Waits until the batches that began before have ended.
   void Await();
-  /// The same, for a batch that the caller carries out. @return its number
-  std::uint64_t AwaitAndCount();
+  /// The number of a batch that the caller carries out. REQUIRES: none is in flight.
+  std::uint64_t Count();
 
  private:
   struct Flight {
@@ -63,7 +63,6 @@ class BatchQueue {
   class Place;  ///< of a batch that is being prepared
 
   bool StartsThreads() GPM_REQUIRES(mutex_);  ///< that are not there yet; whether all are
-  void AwaitAll(MutexLock& lock) GPM_REQUIRES(mutex_);
   void Work(unsigned thread);
   static void Finish(Flight& flight) noexcept;
 

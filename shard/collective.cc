@@ -158,7 +158,12 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const All
   if (exchange_.ranks() == 1) {
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();
-    local(mine);
+    try {
+      local(mine);
+    } catch (...) {
+      all_ended();
+      throw;
+    }
     all_ended();
     Lap(&stats_.local_seconds);
     return CountNotOkOf(mine.results);
@@ -201,11 +206,9 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
     theirs.found = splitter.Take(AnyWantsFound(terms) ? results.size() * value_size_ : 0);
     Lap(&stats_.send_seconds);
     together = true;  // what this throws it throws on all ranks
-    Together(exchange_, [&] {
-      if (!results.empty()) local(theirs);
-    });
+    Together(
+        exchange_, [&] { local(theirs); }, all_ended);
     together = false;
-    all_ended();
     Lap(&stats_.local_seconds);
     Return(splitter, route, lends, theirs, terms, mine);
     splitters_.GiveBack(std::move(taken));

@@ -31,10 +31,10 @@ inline bool OnlyFinds(const Batch& batch) { return batch.ops.empty() && batch.op
 /// Thread safety: one thread at a time. All ranks call the same functions in the same order.
 class Collective {
  public:
-  /// Carries out operations on keys that this rank owns. @throws anything
+  /// Carries out operations on keys that this rank owns, or none. @throws anything
   using Local = std::function<void(const Batch&)>;
-  /// Called when all ranks have carried out what they own, before answers are sent; not when one
-  /// failed. Throws nothing.
+  /// Called when all ranks have carried out what they own, well or not, before answers are sent;
+  /// not when a batch is refused, or a rank is lost before. Throws nothing.
   using AllEnded = std::function<void()>;
 
   /// @param partition which shard a key belongs to; what is referred to outlives this

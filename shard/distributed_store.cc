@@ -100,6 +100,8 @@ class DistributedStore::Impl {
                                                        set_->value_size(), splitters_,
                                                        set_->device(set_->first()))});
       } while (lanes_.size() < kLanes && (twin = exchange_->Twin()) != nullptr);
+      const auto lanes = GatherObjects(*exchange_, lanes_.size());
+      while (lanes_.size() > *std::min_element(lanes.begin(), lanes.end())) lanes_.pop_back();
     });
     in_flight_ = std::make_unique<BatchQueue>(process_, log_,
                                               exchange_->AnyThread() ? unsigned(lanes_.size()) : 0);
@@ -113,6 +115,7 @@ class DistributedStore::Impl {
       static_cast<void>(lane.collective.release());
       static_cast<void>(lane.twin.release());
     }
+    static_cast<void>(turns_.release());
     static_cast<void>(threads_.release());
     static_cast<void>(exchange_.release());
   }
@@ -143,8 +146,8 @@ class DistributedStore::Impl {
   }
   /// REQUIRES: no batch is in flight.
   std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
-    const std::uint64_t number = in_flight_->AwaitAndCount();
-    Turns::Turn turn(turns_, number);
+    const std::uint64_t number = in_flight_->Count();
+    Turns::Turn turn(*turns_, number);
     return Run(number, turn, mine, call);
   }
   Ticket Begin(const Batch& mine) {
@@ -181,21 +184,35 @@ class DistributedStore::Impl {
   /// @param number of the batch, which is the same on all ranks, and with it the lane
   std::uint64_t Run(std::uint64_t number, Turns::Turn& turn, const Batch& mine,
                     ShardSet::Call call) {
-    return lanes_[number % lanes_.size()].collective->Apply(
-        mine,
-        [&](const Batch& batch) {
-          turn.Begin(OnlyFinds(batch));
-          set_->Run(batch, call);
-        },
-        [&] { turn.End(); });
+    try {
+      return lanes_[number % lanes_.size()].collective->Apply(
+          mine,
+          [&](const Batch& batch) {
+            turn.Begin(OnlyFinds(batch));
+            if (!batch.results.empty()) set_->Run(batch, call);
+          },
+          [&] { turn.End(); });
+    } catch (const Error& error) {
+      const bool refused =
+          error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
+      if (!refused) turn.Break(error.what());
+      throw;
+    } catch (const std::exception& error) {
+      turn.Break(error.what());
+      throw;
+    }
   }
   /// @param caller a thread whose current device stays as it is
   void RunInFlight(std::uint64_t number, const Batch& mine, std::thread::id caller) {
-    Turns::Turn turn(turns_, number);
+    Turns::Turn turn(*turns_, number);
     const int device = set_->device(set_->first());
-    OrLeave(*exchange_, [&] {
+    try {
       if (device >= 0 && std::this_thread::get_id() != caller) UseGpu(device);
-    });
+    } catch (const std::exception& error) {
+      turn.Break(error.what());
+      exchange_->Leave(error.what());
+      throw;
+    }
     Run(number, turn, mine, ApplyTo);
   }
 
@@ -208,7 +225,7 @@ class DistributedStore::Impl {
   Manifest manifest_;
   std::optional<ShardSet> set_;
   std::vector<Lane> lanes_;  ///< of batch i: i mod their number
-  Turns turns_;
+  std::unique_ptr<Turns> turns_ = std::make_unique<Turns>();
   std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others
 };
 

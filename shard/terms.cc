@@ -113,7 +113,7 @@ Batch Agree(Exchange& exchange, const Batch& mine, const std::vector<Terms>& ter
       std::copy(mine.initial.row.begin(), mine.initial.row.end(), row.begin());
     }
     std::vector<std::byte> rows(terms.size() * value_size);
-    exchange.AllGather(row, rows);
+    OrLeave(exchange, [&] { exchange.AllGather(row, rows); });
     const std::byte* first = nullptr;
     for (std::size_t rank = 0; rank < terms.size(); ++rank) {
       if (terms[rank].n == 0 || terms[rank].has_initial == 0) continue;

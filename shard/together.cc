@@ -20,8 +20,10 @@ struct Status {
 };
 
 /// @param differs whether ranks that make different calls are told so
-void Meet(Exchange& exchange, CollectiveCall call, bool differs,
-          const std::function<void()>& local) {
+/// @param all_ended called when all have said how theirs ended
+void Meet(
+    Exchange& exchange, CollectiveCall call, bool differs, const std::function<void()>& local,
+    const std::function<void()>& all_ended = [] {}) {
   Status status{};
   status.call = call;
   std::exception_ptr failure;
@@ -41,6 +43,7 @@ void Meet(Exchange& exchange, CollectiveCall call, bool differs,
     failed(ErrorCode::kIo, "it threw what is no exception");
   }
   const std::vector<Status> all = GatherObjects(exchange, status);
+  all_ended();
   if (failure) std::rethrow_exception(failure);
   for (std::uint32_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].failed) {
@@ -84,8 +87,9 @@ void BeginTogether(Exchange& exchange, CollectiveCall call, const std::function<
   Meet(exchange, call, true, check);
 }
 
-void Together(Exchange& exchange, const std::function<void()>& local) {
-  Meet(exchange, CollectiveCall{}, false, local);
+void Together(Exchange& exchange, const std::function<void()>& local,
+              const std::function<void()>& all_ended) {
+  Meet(exchange, CollectiveCall{}, false, local, all_ended);
 }
 
 void RequireSame(Exchange& exchange, const char* what, const std::vector<std::byte>& mine) {

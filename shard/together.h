@@ -51,8 +51,11 @@ enum class CollectiveCall { kOpen, kReserve, kCompact, kSearch, kErase, kUpdate,
 void BeginTogether(Exchange& exchange, CollectiveCall call, const std::function<void()>& check);
 
 /// Each rank does something of its own, and returns when all have.
+/// @param all_ended called when all ranks have, well or not; throws nothing
 /// @throws what `local` throws; to the others an Error that names the rank; kIo (Exchange)
-void Together(Exchange& exchange, const std::function<void()>& local);
+void Together(
+    Exchange& exchange, const std::function<void()>& local,
+    const std::function<void()>& all_ended = [] {});
 
 /// @param what of the call these bytes are, for the error
 /// @throws Error(kInvalidArgument), on all ranks, when they are not the same on all; as SendBytes

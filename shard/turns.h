@@ -1,10 +1,16 @@
 #ifndef GPM_SHARD_TURNS_H_
 #define GPM_SHARD_TURNS_H_
 
+#include <fmt/format.h>
+
 #include <array>
+#include <cassert>
 #include <condition_variable>
 #include <cstdint>
+#include <optional>
+#include <string>
 
+#include "gpmstore/error.h"
 #include "pm/mutex.h"
 
 namespace gpm {
@@ -27,9 +33,13 @@ class Turns {
     Turn& operator=(const Turn&) = delete;
 
     /// Waits until those before have ended, or, of a batch that only finds, have begun such ones.
+    /// @throws Error(kIo) when one of them was lost
     void Begin(bool only_finds) { turns_.Begin(number_, only_finds); }
     /// Whether it began or not. May be called again.
     void End() { turns_.End(number_); }
+    /// It ends, if it has not yet, without having been carried out on all ranks: so no later one
+    /// is.
+    void Break(const char* why) { turns_.Break(number_, why); }
 
    private:
     Turns& turns_;
@@ -43,23 +53,36 @@ class Turns {
     MutexLock lock(mutex_);
     changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) {
       for (std::uint64_t before = first_; before < number; ++before) {
-        const State state = states_[before % kMost];
+        const State state = StateOf(before);
         if (state != State::kEnded && !(only_finds && state == State::kFinds)) return false;
       }
       return true;
     });
+    if (broken_) throw Error(ErrorCode::kIo, *broken_);
     if (!only_finds) return;
-    states_[number % kMost] = State::kFinds;
+    StateOf(number) = State::kFinds;
     changed_.notify_all();
   }
   void End(std::uint64_t number) {
     const MutexLock lock(mutex_);
+    EndLocked(number);
+  }
+  void Break(std::uint64_t number, const char* why) {
+    const MutexLock lock(mutex_);
+    if (number < first_ || StateOf(number) == State::kEnded) return;
+    if (!broken_) broken_ = fmt::format("a batch before was lost: {}", why);
+    EndLocked(number);
+  }
+  void EndLocked(std::uint64_t number) GPM_REQUIRES(mutex_) {
     if (number < first_) return;
-    states_[number % kMost] = State::kEnded;
-    for (; states_[first_ % kMost] == State::kEnded; ++first_) {
-      states_[first_ % kMost] = State::kAwaited;
-    }
+    StateOf(number) = State::kEnded;
+    for (; StateOf(first_) == State::kEnded; ++first_) StateOf(first_) = State::kAwaited;
     changed_.notify_all();
+  }
+  /// REQUIRES: it is not before first_.
+  State& StateOf(std::uint64_t number) GPM_REQUIRES(mutex_) {
+    assert(number - first_ < kMost);
+    return states_[number % kMost];
   }
 
   Mutex mutex_;
@@ -67,6 +90,7 @@ class Turns {
   std::uint64_t first_ GPM_GUARDED_BY(mutex_) = 0;  ///< all before have ended
   /// Of the batches from first_ on.
   std::array<State, kMost> states_ GPM_GUARDED_BY(mutex_){};
+  std::optional<std::string> broken_ GPM_GUARDED_BY(mutex_);  ///< why no batch is carried out
 };
 
 }  // namespace gpm

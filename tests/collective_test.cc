@@ -542,6 +542,18 @@ TEST_F(CollectiveTest, BatchesHaveTheirTurns) {
     Turn turn(turns, i);
     turn.Begin(i % 3 == 0);
   }
+  // Behind one that is lost no other begins; one that has ended is not lost any more.
+  Turn ended50(turns, 50);
+  ended50.Begin(false);
+  ended50.End();
+  ended50.Break("late");
+  Turn lost51(turns, 51);
+  Turn finds52(turns, 52);
+  lost51.Begin(false);
+  lost51.Break("why");
+  std::string message;
+  EXPECT_EQ(test::ErrorOf([&] { finds52.Begin(true); }, &message), ErrorCode::kIo);
+  EXPECT_NE(message.find("why"), std::string::npos) << message;
 }
 
 TEST_F(CollectiveTest, AnExchangeOfHostMemoryAloneSaysSo) {

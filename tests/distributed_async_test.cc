@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -152,93 +154,132 @@ TEST_F(DistributedAsyncTest, ATicketThrowsWhatApplyWould) {
 /// An exchange of which a twin is used, or left, before the first batch of its own has ended.
 class BesideItsTwin final : public Exchange {
  public:
+  enum class Fails { kNone, kTwin, kFirst };
+  /// Of a rank.
   struct Meeting {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool twin_fails = false;  ///< of rank 1, once
-    bool twin_is_used = false;
-    bool late = false;  ///< it was not, while the other one waited
+    Fails fails = Fails::kNone;  ///< once
+    int calls_of_twins = 1;      ///< that the first batch's keys wait for
+    std::mutex mutex{};
+    std::condition_variable changed{};
+    int calls = 0;      ///< of twins
+    bool late = false;  ///< they had not come, while the first batch waited
   };
 
-  BesideItsTwin(std::unique_ptr<Exchange> exchange, std::shared_ptr<Meeting> meeting, int waits_at)
-      : exchange_(std::move(exchange)), meeting_(std::move(meeting)), waits_at_(waits_at) {}
+  BesideItsTwin(std::unique_ptr<Exchange> exchange, Meeting& meeting, bool is_twin = false)
+      : exchange_(std::move(exchange)), meeting_(meeting), is_twin_(is_twin) {}
   std::uint32_t rank() const override { return exchange_->rank(); }
   std::uint32_t ranks() const override { return exchange_->ranks(); }
   void AllToAll(Send send, Receive receive) override {
+    std::unique_lock lock(meeting_.mutex);
+    // The last call of opening, terms, counts, keys.
+    const bool has_keys = !is_twin_ && opened_ && call_++ == 3;
     if (is_twin_) {
-      const std::lock_guard lock(meeting_->mutex);
-      meeting_->twin_is_used = true;
-      meeting_->changed.notify_all();
-      if (meeting_->twin_fails && rank() == 1) {
-        meeting_->twin_fails = false;
-        throw std::bad_alloc();
-      }
-    } else if (opened_ && waits_at_-- == 0) {
-      std::unique_lock lock(meeting_->mutex);
-      meeting_->late |= !meeting_->changed.wait_for(lock, std::chrono::seconds(20),
-                                                    [&] { return meeting_->twin_is_used; });
+      ++meeting_.calls;
+      meeting_.changed.notify_all();
+    } else if (has_keys) {
+      meeting_.late |= !meeting_.changed.wait_for(lock, std::chrono::seconds(20), [&] {
+        return meeting_.calls >= meeting_.calls_of_twins;
+      });
     }
+    const Fails fails = is_twin_ ? Fails::kTwin : has_keys ? Fails::kFirst : Fails::kNone;
+    if (fails != Fails::kNone && meeting_.fails == fails) {
+      meeting_.fails = Fails::kNone;
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      throw std::bad_alloc();
+    }
+    lock.unlock();
     exchange_->AllToAll(send, receive);
   }
-  /// (The last that is called when a store is opened.)
+  /// (The last that is called when a store is opened, but for how many there are.)
   std::unique_ptr<Exchange> Twin() override {
     opened_ = true;
-    auto twin = std::make_unique<BesideItsTwin>(exchange_->Twin(), meeting_, 0);
-    twin->is_twin_ = true;
-    return twin;
+    return std::make_unique<BesideItsTwin>(exchange_->Twin(), meeting_, true);
   }
   void Leave(const std::string& why) override { exchange_->Leave(why); }
 
  private:
   const std::unique_ptr<Exchange> exchange_;
-  const std::shared_ptr<Meeting> meeting_;
-  int waits_at_;  ///< calls before the one that waits for the twin's first
-  bool is_twin_ = false;
+  Meeting& meeting_;
+  const bool is_twin_;
   bool opened_ = false;
+  int call_ = 0;
 };
 
-TEST_F(DistributedAsyncTest, TwoBatchesAreUnderWayAtOnce) {
-  for (const bool fails : {false, true}) {
-    SCOPED_TRACE(fails);
-    auto meeting = std::make_shared<BesideItsTwin::Meeting>();
-    meeting->twin_fails = fails;
+class DistributedTwinsTest : public DistributedAsyncTest {
+ protected:
+  using Fails = BesideItsTwin::Fails;
+
+  /// Two ranks.
+  void Create(const std::string& folder) {
     auto exchanges = MakeThreadExchanges(2);
     ranks_ = 2;
     stores_.clear();
     stores_.resize(2);
-    const std::string folder = NewPath();
-    std::vector<TestBatch> parts;
-    std::vector<TestBatch> finds;
-    for (std::uint64_t rank = 0; rank < 2; ++rank) {
-      parts.push_back(Inserts(400 * rank, 400));
-      finds.emplace_back(kKeySize, kValueSize);
-      for (std::uint64_t i = 0; i < 800; ++i) finds.back().Add(Op::kFind, i, 0);
-    }
     ExpectNoErrors(OnAll([&](std::uint32_t rank) {
-      // The first batch's keys wait for the second one's first call.
-      auto exchange = std::make_unique<BesideItsTwin>(std::move(exchanges[rank]), meeting, 2);
-      stores_[rank] = DistributedStore::Create(folder, std::move(exchange),
-                                               {.key_size = kKeySize, .value_size = kValueSize},
-                                               {.shards = 2}, test::TestOpenOptions());
-      Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
-      Batch second_batch = finds[rank].Mixed();
-      second_batch.ops = {};
-      Ticket second = stores_[rank].ApplyAsync(second_batch);
-      if (!fails) {
-        first.Wait();
-        return second.Wait();
-      }
-      // A rank that leaves one of them has left both. (The first batch may have ended before.)
-      EXPECT_ANY_THROW(second.Wait());
-      static_cast<void>(ErrorOf([&] { first.Wait(); }));
-      EXPECT_EQ(ErrorOf([&] { stores_[rank].Apply(parts[rank].Mixed()); }), ErrorCode::kIo);
+      stores_[rank] = DistributedStore::Create(
+          folder, std::make_unique<BesideItsTwin>(std::move(exchanges[rank]), meetings_[rank]),
+          {.key_size = kKeySize, .value_size = kValueSize}, {.shards = 2}, test::TestOpenOptions());
     }));
-    EXPECT_FALSE(meeting->late);
-    if (fails) continue;
-    Model model;
-    for (const TestBatch& part : parts) part.Compare(model);
-    for (const TestBatch& part : finds) part.Compare(model);
   }
+
+  std::array<BesideItsTwin::Meeting, 2> meetings_;
+};
+
+TEST_F(DistributedTwinsTest, BatchesAreUnderWayAtOnce) {
+  Create(NewPath());
+  std::vector<TestBatch> parts;
+  std::vector<TestBatch> finds;
+  for (std::uint64_t rank = 0; rank < 2; ++rank) {
+    parts.push_back(Inserts(400 * rank, 400));
+    finds.emplace_back(kKeySize, kValueSize);
+    for (std::uint64_t i = 0; i < 800; ++i) finds.back().Add(Op::kFind, i, 0);
+  }
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
+    Batch second_batch = finds[rank].Mixed();
+    second_batch.ops = {};
+    Ticket second = stores_[rank].ApplyAsync(second_batch);
+    first.Wait();
+    second.Wait();
+  }));
+  for (const auto& meeting : meetings_) EXPECT_FALSE(meeting.late);
+  Model model;
+  for (const TestBatch& part : parts) part.Compare(model);
+  for (const TestBatch& part : finds) part.Compare(model);
+}
+
+TEST_F(DistributedTwinsTest, ARankThatLeavesOneHasLeftAll) {
+  meetings_[1].fails = Fails::kTwin;
+  Create(NewPath());
+  std::vector<TestBatch> parts;
+  for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
+    Ticket second = stores_[rank].ApplyAsync(parts[2 + rank].Mixed());
+    EXPECT_ANY_THROW(second.Wait());
+    static_cast<void>(ErrorOf([&] { first.Wait(); }));  // it may have ended before
+    EXPECT_EQ(ErrorOf([&] { stores_[rank].Apply(parts[rank].Mixed()); }), ErrorCode::kIo);
+  }));
+}
+
+TEST_F(DistributedTwinsTest, NothingIsCarriedOutBehindABatchThatIsLost) {
+  const std::string folder = NewPath();
+  meetings_[0].fails = Fails::kFirst;
+  for (auto& meeting : meetings_) meeting.calls_of_twins = 5;  // the second batch has all its rows
+  Create(folder);
+  std::vector<TestBatch> parts;
+  for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
+    Ticket second = stores_[rank].ApplyAsync(parts[2 + rank].Mixed());
+    EXPECT_ANY_THROW(first.Wait());
+    EXPECT_EQ(ErrorOf([&] { second.Wait(); }), ErrorCode::kIo);
+  }));
+  for (const auto& meeting : meetings_) EXPECT_FALSE(meeting.late);
+  stores_.clear();
+  ExpectNoErrors(Open(folder, 2));
+  EXPECT_EQ(stores_[0].Stats().items + stores_[1].Stats().items, 0u);
 }
 
 TEST_F(DistributedAsyncTest, TheLogMayCallTheStoreWhenATicketWasWaitedFor) {
@@ -307,7 +348,10 @@ TEST_F(DistributedAsyncTest, WithAnExchangeOfOneThreadItEndsAtOnce) {
 TEST_F(DistributedAsyncTest, AChildOfTheProcessLeavesBatchesInFlightAlone) {
   ExpectNoErrors(Open(NewPath(), 1, 2, true));
   TestBatch part = Inserts(0, 2000);
+  TestBatch large = Inserts(2000, 200'000);  // for whose turn the one behind it waits
+  Ticket first = stores_[0].ApplyAsync(large.Mixed());
   Ticket ticket = stores_[0].ApplyAsync(part.Mixed());
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
   const pid_t child = test::Fork();
   if (child == 0) {
     alarm(20);  // it may wait for threads that are not there
@@ -318,8 +362,9 @@ TEST_F(DistributedAsyncTest, AChildOfTheProcessLeavesBatchesInFlightAlone) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+  first.Wait();
   ticket.Wait();
-  EXPECT_EQ(stores_[0].Stats().items, 2000u);
+  EXPECT_EQ(stores_[0].Stats().items, 202'000u);
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ class Exchange {
   virtual void Lend(Receive mine, CUstream_st* stream, const Use& use);
 
   /// One more exchange of the same ranks, for another thread of each: calls of the two may overlap.
-  /// All ranks call it; a rank that leaves one of them (Leave) has left all.
+  /// All ranks call it; a rank that leaves one of them (Leave) has left all, also when other
+  /// threads are in calls of those.
   /// @return null, on all ranks, where there is none
   /// @throws Error kIo; std::bad_alloc
   virtual std::unique_ptr<Exchange> Twin() { return nullptr; }
