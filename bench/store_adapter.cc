@@ -66,7 +66,10 @@ void KvAdapter::Search(const QueryArray&, Matches*) {
   throw Error(ErrorCode::kUnsupported, "there is no search by attributes");
 }
 
-CountedMemory StoreAdapter::Persistent() { return {.all = store_.impl()->memory()}; }
+CountedMemory StoreAdapter::Persistent() {
+  if (Stats().executor != ExecutorKind::kCuda) return {};
+  return {.all = store_.impl()->memory()};
+}
 
 void StoreAdapter::Search(const QueryArray& queries, Matches* matches) {
   store_.Search(queries, ~std::uint64_t{0}, matches);

@@ -5,10 +5,10 @@
 #   [--peers A,B] [--batches N,N]
 #
 # --peers is for figures 5, 6, 7, 10 and 12, --batches for 5 and 6.
-# A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses. Without matplotlib
-# (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it, and
-# PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one; COMMIT says of
-# which commit that is, where it is not the one checked out.
+# A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses in any build. Without
+# matplotlib (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it,
+# and PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one; COMMIT
+# says of which commit that is, where it is not the one checked out.
 set -euo pipefail
 usage="usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures \"5 7 fill\"] [--peers A,B] [--batches N,N]"
 [[ $# -ge 1 && $1 != -* ]] || { echo "$usage" >&2; exit 2; }

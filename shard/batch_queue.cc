@@ -49,7 +49,9 @@ class BatchQueue::Place {
   explicit Place(BatchQueue& queue) : queue_(queue) {
     MutexLock lock(queue.mutex_);
     queue.changed_.wait(lock.native(), [&]() GPM_REQUIRES(queue.mutex_) {
-      return queue.beginning_ + queue.flights_.size() <= queue.most_threads_;
+      const std::uint64_t first =
+          queue.flights_.empty() ? queue.next_ : queue.flights_.front().number;
+      return queue.next_ + queue.beginning_ - first <= queue.most_threads_;
     });
     ++queue.beginning_;
   }

@@ -26,8 +26,8 @@ namespace gpm {
 ///  1. Batches have their numbers in the order in which Begin returned their tickets. Thread i of n
 ///     carries out, one after the other, those whose number mod n is i: so with one thread an
 ///     operation sees all of those before it on its key; with several it is up to the batches.
-///  2. At most one more batch than there are threads has begun and not ended, which bounds the
-///     memory that they take.
+///  2. From the first batch that has not ended to the last that has begun there is at most one more
+///     than there are threads, which bounds the memory that they take.
 ///  3. When a batch has ended, nothing reads or writes the caller's arrays any more.
 class BatchQueue {
  public:

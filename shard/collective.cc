@@ -152,19 +152,20 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   scatter(Splitter::Parts(&results, 1), Splitter::Parts(&found, 1));
 }
 
-std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const AllEnded& all_ended) {
+std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Steps& steps) {
   stats_.asked += mine.results.size();
   lap_begun_ = std::chrono::steady_clock::now();
   if (exchange_.ranks() == 1) {
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();
+    steps.agreed();
     try {
       local(mine);
     } catch (...) {
-      all_ended();
+      steps.all_ended();
       throw;
     }
-    all_ended();
+    steps.all_ended();
     Lap(&stats_.local_seconds);
     return CountNotOkOf(mine.results);
   }
@@ -176,18 +177,19 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const All
         GatherTerms(exchange_, mine, key_size_, value_size_,
                     {.device = device_, .takes_gpu = TakesGpuMemory(), .lends_gpu = lends_gpu_});
     theirs = Agree(exchange_, mine, terms, value_size_, &initial_row);
+    steps.agreed();
   } catch (const Error&) {  // which all ranks throw
     throw;
   } catch (const std::exception& error) {
     exchange_.Leave(error.what());
     throw;
   }
-  CarryOut(mine, terms, theirs, local, all_ended);
+  CarryOut(mine, terms, theirs, local, steps);
   return CountNotOkOf(mine.results);
 }
 
 void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
-                          const Local& local, const AllEnded& all_ended) {
+                          const Local& local, const Steps& steps) {
   const bool on_gpu = IsOnGpu(terms);
   const bool lends = std::all_of(terms.begin(), terms.end(), [&](const Terms& part) {
     return (on_gpu ? part.lends_gpu : part.lends_host) != 0;
@@ -207,7 +209,7 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
     Lap(&stats_.send_seconds);
     together = true;  // what this throws it throws on all ranks
     Together(
-        exchange_, [&] { local(theirs); }, all_ended);
+        exchange_, [&] { local(theirs); }, steps.all_ended);
     together = false;
     Lap(&stats_.local_seconds);
     Return(splitter, route, lends, theirs, terms, mine);

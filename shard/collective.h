@@ -33,9 +33,13 @@ class Collective {
  public:
   /// Carries out operations on keys that this rank owns, or none. @throws anything
   using Local = std::function<void(const Batch&)>;
-  /// Called when all ranks have carried out what they own, well or not, before answers are sent;
-  /// not when a batch is refused, or a rank is lost before. Throws nothing.
-  using AllEnded = std::function<void()>;
+  /// Called on the way; they throw nothing.
+  struct Steps {
+    std::function<void()> agreed = [] {};  ///< all ranks have said what their parts are
+    /// All ranks have carried out what they own, well or not, and answers are not sent yet. Not
+    /// when a batch is refused, or a rank is lost before.
+    std::function<void()> all_ended = [] {};
+  };
 
   /// @param partition which shard a key belongs to; what is referred to outlives this
   /// @param splitters of batches under way, here or elsewhere
@@ -66,8 +70,8 @@ class Collective {
   ///         kUnsupported (some rank does not take GPU memory): nothing was applied; kIo
   ///         (Exchange), kGpu, std::bad_alloc; and as Together: then each operation has happened or
   ///         not. A rank that fails otherwise than in `local` leaves the exchange.
-  std::uint64_t Apply(
-      const Batch& mine, const Local& local, const AllEnded& all_ended = [] {});
+  std::uint64_t Apply(const Batch& mine, const Local& local, const Steps& steps);
+  std::uint64_t Apply(const Batch& mine, const Local& local) { return Apply(mine, local, {}); }
 
   const ExchangeStats& stats() const { return stats_; }
 
@@ -75,7 +79,7 @@ class Collective {
   bool TakesGpuMemory() const;
   /// Of a batch that all ranks agreed on. @param theirs says which arrays are sent
   void CarryOut(const Batch& mine, const std::vector<Terms>& terms, Batch theirs,
-                const Local& local, const AllEnded& all_ended);
+                const Local& local, const Steps& steps);
   /// Divides this rank's part, and tells the others how much they get.
   Route MakeRoute(Splitter& splitter, std::span<const std::byte> keys, bool only_finds);
   void Deliver(const Splitter& splitter, const Parcel& parcel);

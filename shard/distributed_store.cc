@@ -174,8 +174,9 @@ class DistributedStore::Impl {
     std::unique_ptr<Exchange> twin;  ///< of the first lane none, which has the exchange itself
     std::unique_ptr<Collective> collective;
   };
-  /// Of ranks that can have more than one. (Over two H200s, 2^20 operations a rank, uniform finds
-  /// had 3330 M/s by two, 4243 by three, 4828 by six, of 5346 that the link between them allows.)
+  /// Of ranks that can have more than one. (Over two H200s, 2^20 operations a rank, one more in
+  /// flight: uniform finds had 3824 M/s by two, 4243 by three, 4828 by six, of 5346 that the link
+  /// between them allows.)
   static constexpr std::size_t kLanes = 6;
   static_assert(kLanes + 1 < Turns::kMost);
 
@@ -184,6 +185,7 @@ class DistributedStore::Impl {
   /// @param number of the batch, which is the same on all ranks, and with it the lane
   std::uint64_t Run(std::uint64_t number, Turns::Turn& turn, const Batch& mine,
                     ShardSet::Call call) {
+    turn.BeginToAgree();
     try {
       return lanes_[number % lanes_.size()].collective->Apply(
           mine,
@@ -191,7 +193,7 @@ class DistributedStore::Impl {
             turn.Begin(OnlyFinds(batch));
             if (!batch.results.empty()) set_->Run(batch, call);
           },
-          [&] { turn.End(); });
+          {.agreed = [&] { turn.Agreed(); }, .all_ended = [&] { turn.End(); }});
     } catch (const Error& error) {
       const bool refused =
           error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;

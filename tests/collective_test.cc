@@ -542,17 +542,31 @@ TEST_F(CollectiveTest, BatchesHaveTheirTurns) {
     Turn turn(turns, i);
     turn.Begin(i % 3 == 0);
   }
+  // They agree one after the other.
+  {
+    Turn former(turns, 50);
+    Turn latter(turns, 51);
+    std::atomic<bool> agreed{false};
+    std::jthread behind([&] {
+      latter.BeginToAgree();
+      EXPECT_TRUE(agreed);
+    });
+    former.BeginToAgree();
+    std::this_thread::sleep_for(10ms);
+    agreed = true;
+    former.Agreed();
+  }
   // Behind one that is lost no other begins; one that has ended is not lost any more.
-  Turn ended50(turns, 50);
-  ended50.Begin(false);
-  ended50.End();
-  ended50.Break("late");
-  Turn lost51(turns, 51);
-  Turn finds52(turns, 52);
-  lost51.Begin(false);
-  lost51.Break("why");
+  Turn ended52(turns, 52);
+  ended52.Begin(false);
+  ended52.End();
+  ended52.Break("late");
+  Turn lost53(turns, 53);
+  Turn finds54(turns, 54);
+  lost53.Begin(false);
+  lost53.Break("why");
   std::string message;
-  EXPECT_EQ(test::ErrorOf([&] { finds52.Begin(true); }, &message), ErrorCode::kIo);
+  EXPECT_EQ(test::ErrorOf([&] { finds54.Begin(true); }, &message), ErrorCode::kIo);
   EXPECT_NE(message.find("why"), std::string::npos) << message;
 }
 

@@ -157,8 +157,9 @@ class BesideItsTwin final : public Exchange {
   enum class Fails { kNone, kTwin, kFirst };
   /// Of a rank.
   struct Meeting {
-    Fails fails = Fails::kNone;  ///< once
-    int calls_of_twins = 1;      ///< that the first batch's keys wait for
+    Fails fails = Fails::kNone;            ///< once
+    int calls_of_twins = 1;                ///< that the first batch's keys wait for,
+    std::chrono::milliseconds lingers{0};  ///< and for how long then
     std::mutex mutex{};
     std::condition_variable changed{};
     int calls = 0;      ///< of twins
@@ -180,6 +181,9 @@ class BesideItsTwin final : public Exchange {
       meeting_.late |= !meeting_.changed.wait_for(lock, std::chrono::seconds(20), [&] {
         return meeting_.calls >= meeting_.calls_of_twins;
       });
+      lock.unlock();
+      std::this_thread::sleep_for(meeting_.lingers);
+      lock.lock();
     }
     const Fails fails = is_twin_ ? Fails::kTwin : has_keys ? Fails::kFirst : Fails::kNone;
     if (fails != Fails::kNone && meeting_.fails == fails) {
@@ -247,6 +251,31 @@ TEST_F(DistributedTwinsTest, BatchesAreUnderWayAtOnce) {
   Model model;
   for (const TestBatch& part : parts) part.Compare(model);
   for (const TestBatch& part : finds) part.Compare(model);
+}
+
+TEST_F(DistributedTwinsTest, ManyThatAreRefusedBehindASlowOne) {
+  for (auto& meeting : meetings_) {
+    meeting.calls_of_twins = 5;
+    meeting.lingers = std::chrono::milliseconds(100);
+  }
+  Create(NewPath());
+  std::vector<TestBatch> parts;
+  for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+  ExpectNoErrors(OnAll([&](std::uint32_t rank) {
+    DistributedStore& store = stores_[rank];
+    Ticket first = store.ApplyAsync(parts[rank].Mixed());
+    Batch wrong = parts[2 + rank].Mixed();
+    wrong.keys = wrong.keys.subspan(1);
+    std::vector<Ticket> refused;
+    for (int i = 0; i < 20; ++i) refused.push_back(store.ApplyAsync(wrong));
+    first.Wait();
+    for (Ticket& ticket : refused) {
+      EXPECT_EQ(ErrorOf([&] { ticket.Wait(); }), ErrorCode::kInvalidArgument);
+    }
+    store.Apply(parts[2 + rank].Mixed());
+  }));
+  Model model;
+  for (const TestBatch& part : parts) part.Compare(model);
 }
 
 TEST_F(DistributedTwinsTest, ARankThatLeavesOneHasLeftAll) {

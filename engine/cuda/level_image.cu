@@ -1,4 +1,5 @@
 #include "engine/cuda/executor.h"
+#include "pm/count_pm.cuh"
 
 namespace gpm {
 namespace {
@@ -8,6 +9,8 @@ __global__ void CopyLinesKernel(const uint4* from, uint4* to, std::uint64_t coun
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += step) {
+    CountPm(PmPlace::kSlots, PmAccess::kRead, from + i, sizeof *from);
+    CountPm(PmPlace::kSlots, PmAccess::kWrite, to + i, sizeof *to);
     to[i] = from[i];
   }
 }

@@ -10,6 +10,7 @@
 
 #include "engine/cuda/kernels/grid_stride.cuh"
 #include "gpmstore/options.h"
+#include "pm/count_pm.cuh"
 
 namespace gpm {
 
@@ -82,7 +83,9 @@ __global__ void ReadNumbers(const std::byte* base, const std::uint64_t* referenc
     const auto* const value = base == nullptr
                                   ? references + i
                                   : reinterpret_cast<const std::uint64_t*>(base + references[i]);
-    to.Put(tile, value[to.WordOf(tile.thread_rank())], items == nullptr ? i : items[i]);
+    const std::uint64_t* const word = value + to.WordOf(tile.thread_rank());
+    CountPm(PmPlace::kValues, PmAccess::kRead, word, sizeof *word);
+    to.Put(tile, *word, items == nullptr ? i : items[i]);
   }
 }
 
