@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -169,9 +170,22 @@ void Pool::Commit(Superblock next) {
   const int other = 1 - in_force_;
   next.sequence = superblock_.sequence + 1;
   next.crc = SuperblockCrc(next);
+  const Persist& persist = mapping_->persist();
+  // A crash may have torn the other copy. What it lacks may be in the new one, too: if of that no
+  // more than this became durable, the torn one would be whole, and in force, though what it names
+  // was used for something else since. Without its CRC it stays what it is.
+  std::byte* const target = base() + other * kSuperblockBytes;
+  Superblock torn;
+  std::memcpy(&torn, target, sizeof torn);
+  if (torn.crc != 0 && torn.crc != SuperblockCrc(torn)) {
+    torn.crc = 0;
+    constexpr std::size_t kVersionAndCrc = offsetof(Superblock, version);
+    persist.Write(target + kVersionAndCrc, &torn.version, sizeof(std::uint64_t));
+    persist.Flush(Step::kCommitCopyFlush, target + kVersionAndCrc, sizeof(std::uint64_t));
+  }
   // What the new state relies on (zeroed levels, drained items) is durable before the switch. A
   // copy that is torn by a crash has a wrong CRC, and the one in force stays in force.
-  mapping_->persist().Fence(Step::kCommitContentsFence);
+  persist.Fence(Step::kCommitContentsFence);
   WriteCopy(other, next);
   superblock_ = next;
   in_force_ = other;

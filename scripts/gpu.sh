@@ -246,13 +246,15 @@ phase_search() { # by attributes, with and without an index
 phase_several() { # on a machine of several GPUs: the tests that use more than one, and what they gain
   local name exchange exchanges=(threads)
   if [ -x "$build/tests/nccl_test" ]; then exchanges+=(nccl); fi
-  for name in cuda_splitter_test cuda_shard_test shard_test "${exchanges[@]:1}"; do
+  for name in cuda_splitter_test cuda_shard_test shard_test collective_test "${exchanges[@]:1}"; do
     run "$name" timeout 300 "$build/tests/${name/#nccl/nccl_test}"
   done
   for exchange in "${exchanges[@]}"; do
     bench "scale-$exchange" scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 \
       --exchange "$exchange" --ranks 0,1,2,4
   done
+  bench scale-in-flight scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 --in-flight 7 \
+    --ranks 0,1,2,4
   bench scale-strong scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 --strong --ranks 1,2,4
   bench scale-host scale --records "${SCALE_RECORDS:-16000000}" --batch 1048576 --memory host --ranks 0,1,2,4
 }

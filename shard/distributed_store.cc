@@ -222,10 +222,10 @@ class DistributedStore::Impl {
   const std::shared_ptr<Log> log_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<ThreadPool> threads_;
-  SplitterPool splitters_{*threads_, 0};
   std::optional<ShardFolder> folder_;  ///< of rank 0
   Manifest manifest_;
   std::optional<ShardSet> set_;
+  SplitterPool splitters_{*threads_, 0};
   std::vector<Lane> lanes_;  ///< of batch i: i mod their number
   std::unique_ptr<Turns> turns_ = std::make_unique<Turns>();
   std::unique_ptr<BatchQueue> in_flight_;  ///< goes first: its batches use all of the others

@@ -1,11 +1,15 @@
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
 
 #include "pm/pool.h"
 #include "pm/space.h"
 #include "pm/superblock.h"
+#include "pm/tracer.h"
 #include "tests/files.h"
 #include "tests/levels.h"
 #include "tests/pool_fixture.h"
@@ -118,6 +122,58 @@ TEST_F(PoolFileTest, TornSwitchLeavesTheOldState) {
       EXPECT_EQ(chosen, 1 - written);
     }
   }
+}
+
+/// What copies of the superblock are when a change is about to switch them.
+class AtContentsFence final : public PmTracer {
+ public:
+  std::string copies;
+
+  void Mapped(std::byte* base, std::uint64_t) override { base_ = base; }
+  std::uint64_t Load(const std::uint64_t* word) override { return *word; }
+  void Store(std::uint64_t* word, std::uint64_t value) override { *word = value; }
+  bool Cas(Step, std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) override {
+    return *word == expected && (*word = desired, true);
+  }
+  void Flush(Step, const void*, std::uint64_t) override {}
+  void Fence(Step step) override {
+    if (step != Step::kCommitContentsFence) return;
+    copies.assign(reinterpret_cast<const char*>(base_), 2 * kSuperblockBytes);
+  }
+  void Acquire(Step, std::uint32_t*) override {}
+  void Release(Step, std::uint32_t*) override {}
+  bool Shared(Step) override { return true; }
+  void Pause() override {}
+  void RunParts(std::size_t parts, const std::function<void(std::size_t)>& part) override {
+    for (std::size_t i = 0; i < parts; ++i) part(i);
+  }
+
+ private:
+  const std::byte* base_ = nullptr;
+};
+
+TEST_F(PoolFileTest, ATornCopyIsNotMadeWholeByTheNextChange) {
+  const std::string path = MakePool();
+  const std::string before = ReadFile(path);
+  AddLevel(*Pool::Open(path, {.max_bytes = 64 * kMiB}));
+  const std::string after = ReadFile(path);
+  const int written = SameBytes(CopyOf(before, 0), CopyOf(after, 0)) ? 1 : 0;
+  // A crash: all of the copy is durable, but one word, which the next change writes as this did.
+  const std::size_t word = written * kSuperblockBytes + offsetof(Superblock, level_count);
+  ASSERT_NE(before.substr(word, 8), after.substr(word, 8));
+  std::string torn = after;
+  torn.replace(word, 8, before, word, 8);
+  WriteFile(path, torn);
+  AtContentsFence tracer;
+  AddLevel(*Pool::Open(path, {.max_bytes = 64 * kMiB, .tracer = &tracer}));
+  ASSERT_EQ(ReadFile(path).substr(word, 8), after.substr(word, 8));
+  // Another one: of the change, which may have made use of space that the torn copy names, there is
+  // nothing but that word.
+  std::string crashed = tracer.copies;
+  ASSERT_EQ(crashed.size(), 2 * kSuperblockBytes);
+  crashed.replace(word, 8, after, word, 8);
+  EXPECT_EQ(ChooseSuperblock(reinterpret_cast<const std::byte*>(crashed.data()), after.size(), "x"),
+            1 - written);
 }
 
 TEST_F(PoolFileTest, Truncated) {
