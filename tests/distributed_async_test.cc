@@ -227,6 +227,13 @@ class DistributedTwinsTest : public DistributedAsyncTest {
     }));
   }
 
+  /// Inserts of each rank, and then others of each.
+  static std::vector<TestBatch> TwoBatches() {
+    std::vector<TestBatch> parts;
+    for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+    return parts;
+  }
+
   std::array<BesideItsTwin::Meeting, 2> meetings_;
 };
 
@@ -259,8 +266,7 @@ TEST_F(DistributedTwinsTest, ManyThatAreRefusedBehindASlowOne) {
     meeting.lingers = std::chrono::milliseconds(100);
   }
   Create(NewPath());
-  std::vector<TestBatch> parts;
-  for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+  std::vector<TestBatch> parts = TwoBatches();
   ExpectNoErrors(OnAll([&](std::uint32_t rank) {
     DistributedStore& store = stores_[rank];
     Ticket first = store.ApplyAsync(parts[rank].Mixed());
@@ -281,8 +287,7 @@ TEST_F(DistributedTwinsTest, ManyThatAreRefusedBehindASlowOne) {
 TEST_F(DistributedTwinsTest, ARankThatLeavesOneHasLeftAll) {
   meetings_[1].fails = Fails::kTwin;
   Create(NewPath());
-  std::vector<TestBatch> parts;
-  for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+  std::vector<TestBatch> parts = TwoBatches();
   ExpectNoErrors(OnAll([&](std::uint32_t rank) {
     Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
     Ticket second = stores_[rank].ApplyAsync(parts[2 + rank].Mixed());
@@ -297,8 +302,7 @@ TEST_F(DistributedTwinsTest, NothingIsCarriedOutBehindABatchThatIsLost) {
   meetings_[0].fails = Fails::kFirst;
   for (auto& meeting : meetings_) meeting.calls_of_twins = 5;  // the second batch has all its rows
   Create(folder);
-  std::vector<TestBatch> parts;
-  for (std::uint64_t i = 0; i < 4; ++i) parts.push_back(Inserts(400 * i, 400));
+  std::vector<TestBatch> parts = TwoBatches();
   ExpectNoErrors(OnAll([&](std::uint32_t rank) {
     Ticket first = stores_[rank].ApplyAsync(parts[rank].Mixed());
     Ticket second = stores_[rank].ApplyAsync(parts[2 + rank].Mixed());
