@@ -34,7 +34,7 @@ using nlohmann::json;
 constexpr ScaleWork kWorks[] = {
     {"find, uniform", Op::kFind, false, false, true}, {"find, Zipf", Op::kFind, false, true, true},
     {"missing", Op::kFind, false, false, false},      {"update", Op::kUpdate, false, false, true},
-    {"A, Zipf", Op::kFind, true, true, true},
+    {"A, Zipf", Op::kFind, true, true, true},         {"insert", Op::kInsert, false, false, false},
 };
 
 /// Calls work(rank) on a thread for each. @throws what one threw first, when all have ended

@@ -53,6 +53,9 @@ struct ScaleWork {
 
   bool writes() const { return updates_half || op != Op::kFind; }
   bool finds() const { return op == Op::kFind; }
+  /// New keys, for which room is reserved.
+  bool inserts() const { return op == Op::kInsert; }
+  Result expected() const { return there || inserts() ? Result::kOk : Result::kNotFound; }
 };
 
 /// One rank, with the arrays of its parts; or a Store alone, of which all is local work. Made and
@@ -74,8 +77,8 @@ class ScaleRank {
 
   /// Inserts this rank's records, as many batches on every rank. @return seconds
   double Load();
-  /// Batches of this rank's keys, of which the first does not count. @throws Error(kDamaged) when a
-  /// result is wrong
+  /// Batches of this rank's keys, of which the first does not count; inserts once. @throws
+  /// Error(kDamaged) when a result is wrong
   Measured Measure(const ScaleWork& work);
 
   StoreStats Stats() const { return alone_ ? alone_.Stats() : store_.Stats(); }
@@ -85,14 +88,18 @@ class ScaleRank {
  private:
   /// Writes keys, and values if they are wanted.
   static void Put(ycsb::BatchBuffers& buffers, std::uint64_t row, std::uint64_t record, bool value);
-  /// A round of batches. @return seconds for each
-  double Timed(std::span<const Batch> batches);
+  /// Some batches, so many in all. @return seconds for each
+  double Timed(std::span<const Batch> batches, std::size_t count);
+  void Reserve(std::uint64_t items) { alone_ ? alone_.Reserve(items) : store_.Reserve(items); }
   Ticket Begin(const Batch& batch, std::size_t stream);
   /// How much more it is than at the last call, for each batch of a round.
   ExchangeStats NewlyExchanged(std::size_t batches);
   void Require(ycsb::BatchBuffers& buffers, std::uint64_t rows, Result expected);
-  /// Of a round. @param of different arrays
-  static std::size_t BatchesOfRound(std::size_t of) { return of == 1 ? 1 : kTurns * of; }
+  /// Of a round of work.
+  std::size_t BatchesOfRound(const ScaleWork& work) const {
+    const std::size_t arrays = buffers_.size();
+    return arrays == 1 || work.inserts() ? arrays : kTurns * arrays;
+  }
   static constexpr std::size_t kTurns = 8;
 
   const ScaleArguments& arguments_;

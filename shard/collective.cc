@@ -79,15 +79,19 @@ void Collective::Send(Splitter& splitter, const Route& route, bool lends, const 
     std::span<const std::byte> rows;  ///< empty: zeros are sent
     std::size_t row_bytes;
     std::span<std::byte> received;
+    WantedRows wanted;
   };
   std::vector<Array> arrays;
-  const auto add = [&](std::span<const std::byte> rows, std::size_t row_bytes) {
+  const auto add = [&](std::span<const std::byte> rows, std::size_t row_bytes,
+                       const WantedRows& wanted = {}) {
     const std::span<std::byte> room = splitter.Take(route.all_received() * row_bytes);
-    arrays.push_back({rows, row_bytes, room});
+    arrays.push_back({rows, row_bytes, room, wanted});
     return room;
   };
   const auto gather = [&](const Array& array, Splitter::Parts to) {
-    if (!array.rows.empty()) return splitter.Gather(array.rows, array.row_bytes, to);
+    if (!array.rows.empty()) {
+      return splitter.Gather(array.rows, array.row_bytes, to, array.wanted);
+    }
     for (const std::span<std::byte> part : to) splitter.Clear(part);
   };
   theirs->keys = add(mine.keys, key_size_);
@@ -97,7 +101,9 @@ void Collective::Send(Splitter& splitter, const Route& route, bool lends, const 
     const std::span<std::byte> ops = add(kinds, sizeof(Op));
     theirs->ops = {reinterpret_cast<const Op*>(ops.data()), ops.size()};
   }
-  if (!theirs->values.empty()) theirs->values = add(mine.values, value_size_);
+  if (!theirs->values.empty()) {
+    theirs->values = add(mine.values, value_size_, WantedRows::Written(mine));
+  }
 
   Parcel parcel;
   if (lends) {
@@ -126,7 +132,9 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   const bool some_want_found = AnyWantsFound(terms);
   const auto scatter = [&](Splitter::Parts results, Splitter::Parts found) {
     splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
-    if (wants_found) splitter.Scatter(found, value_size_, mine.found);
+    if (wants_found) {
+      splitter.Scatter(found, value_size_, mine.found, WantedRows::Found(mine));
+    }
     splitter.Finish();
   };
   Parcel parcel;

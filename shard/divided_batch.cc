@@ -17,14 +17,16 @@ DividedBatch::DividedBatch(ShardSet& set, const Batch& batch)
   splitter_->Divide(batch.keys, set.key_size(), set.partition(), false);
   keys_ = Gather(batch.keys, set.key_size());
   ops_ = Gather(std::as_bytes(batch.ops), sizeof(Op));
-  values_ = Gather(reads_values ? batch.values : std::span<const std::byte>(), set.value_size());
+  values_ = Gather(reads_values ? batch.values : std::span<const std::byte>(), set.value_size(),
+                   WantedRows::Written(batch));
   found_ = splitter_->Take(finds_ ? batch.found.size() : 0);
   results_ = splitter_->Take(batch.results.size());
 }
 
-std::span<std::byte> DividedBatch::Gather(std::span<const std::byte> rows, std::size_t row_bytes) {
+std::span<std::byte> DividedBatch::Gather(std::span<const std::byte> rows, std::size_t row_bytes,
+                                          const WantedRows& wanted) {
   const std::span<std::byte> gathered = splitter_->Take(rows.size());
-  splitter_->Gather(rows, row_bytes, gathered);
+  splitter_->Gather(rows, row_bytes, gathered, wanted);
   return gathered;
 }
 
@@ -47,7 +49,8 @@ Batch DividedBatch::PartOf(std::uint32_t shard, std::span<const std::uint64_t> s
 
 void DividedBatch::BringBack() {
   splitter_->Scatter(results_, sizeof(Result), std::as_writable_bytes(batch_.results));
-  splitter_->Scatter(found_, set_.value_size(), finds_ ? batch_.found : std::span<std::byte>());
+  splitter_->Scatter(found_, set_.value_size(), finds_ ? batch_.found : std::span<std::byte>(),
+                     WantedRows::Found(batch_));
   splitter_->Finish();
 }
 

@@ -29,7 +29,8 @@ class DividedBatch {
   void CarryOut(ShardSet::Call call);
 
  private:
-  std::span<std::byte> Gather(std::span<const std::byte> rows, std::size_t row_bytes);
+  std::span<std::byte> Gather(std::span<const std::byte> rows, std::size_t row_bytes,
+                              const WantedRows& wanted = {});
   /// @param starts Splitter::Starts
   Batch PartOf(std::uint32_t shard, std::span<const std::uint64_t> starts) const;
   void BringBack();

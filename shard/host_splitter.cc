@@ -45,11 +45,13 @@ class HostSplitter final : public Splitter {
     return some;
   }
 
-  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) override {
-    if (!from.empty()) split_.Gather(from, row_bytes, to);
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to,
+              const WantedRows& wanted) override {
+    if (!from.empty()) split_.Gather(from, row_bytes, to, wanted);
   }
-  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) override {
-    if (!to.empty()) split_.Scatter(from, row_bytes, to);
+  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to,
+               const WantedRows& wanted) override {
+    if (!to.empty()) split_.Scatter(from, row_bytes, to, wanted);
   }
   void MapKinds(std::span<const Op> ops, Op op, const KindMap& as,
                 std::span<std::byte> to) override {

@@ -173,32 +173,37 @@ void Multisplit::ForRows(std::size_t row_bytes, bool streams, const Move& move) 
 // (What the loops read is in variables of their own: rows are bytes, which for the compiler might
 // be part of anything else.)
 
-void Multisplit::Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) {
+void Multisplit::Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to,
+                        const WantedRows& wanted) {
   const std::vector<std::byte*> rows_of = RowsOf(to, row_bytes);
   // Lines of several rows would be written in pieces.
   const bool lines = std::all_of(rows_of.begin(), rows_of.end(), [&](const std::byte* rows) {
     return AreMultiples(rows, row_bytes, kLineBytes);
   });
-  ForRows(row_bytes, lines,
-          [from = from.data(), rows = rows_of.data(), shard_of = shard_of_.data(),
-           places = places_.data()](std::size_t begin, std::size_t end, auto bytes, auto copy) {
-            for (std::size_t i = begin; i < end; ++i) {
-              if ((places[i] & kShared) != 0) continue;
-              copy(rows[shard_of[i]] + places[i] * std::size_t{bytes}, from + i * bytes, bytes);
-            }
-          });
+  ForRows(
+      row_bytes, lines,
+      [from = from.data(), rows = rows_of.data(), shard_of = shard_of_.data(),
+       places = places_.data(), wanted](std::size_t begin, std::size_t end, auto bytes, auto copy) {
+        for (std::size_t i = begin; i < end; ++i) {
+          if ((places[i] & kShared) != 0 || !wanted.Has(i)) continue;
+          copy(rows[shard_of[i]] + places[i] * std::size_t{bytes}, from + i * bytes, bytes);
+        }
+      });
 }
 
-void Multisplit::Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) {
+void Multisplit::Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to,
+                         const WantedRows& wanted) {
   const std::vector<std::byte*> rows_of = RowsOf(from, row_bytes);
-  ForRows(row_bytes, AreMultiples(to.data(), row_bytes, 16),
-          [to = to.data(), rows = rows_of.data(), shard_of = shard_of_.data(),
-           places = places_.data()](std::size_t begin, std::size_t end, auto bytes, auto copy) {
-            for (std::size_t i = begin; i < end; ++i) {
-              const std::size_t place = places[i] & ~kShared;
-              copy(to + i * bytes, rows[shard_of[i]] + place * bytes, bytes);
-            }
-          });
+  ForRows(
+      row_bytes, AreMultiples(to.data(), row_bytes, 16),
+      [to = to.data(), rows = rows_of.data(), shard_of = shard_of_.data(), places = places_.data(),
+       wanted](std::size_t begin, std::size_t end, auto bytes, auto copy) {
+        for (std::size_t i = begin; i < end; ++i) {
+          if (!wanted.Has(i)) continue;
+          const std::size_t place = places[i] & ~kShared;
+          copy(to + i * bytes, rows[shard_of[i]] + place * bytes, bytes);
+        }
+      });
 }
 
 }  // namespace gpm

@@ -8,6 +8,7 @@
 
 #include "pm/thread_pool.h"
 #include "shard/partition.h"
+#include "shard/wanted_rows.h"
 
 namespace gpm {
 
@@ -40,9 +41,11 @@ class Multisplit {
   /// all in one part.
   using Parts = std::span<const std::span<std::byte>>;
   /// Rows of all operations that have a place of their own, to that place.
-  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to);
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to,
+              const WantedRows& wanted = {});
   /// The way back, to all operations.
-  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to);
+  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to,
+               const WantedRows& wanted = {});
 
  private:
   /// Finds the shards of some operations, and their places among these, or whose place they share.

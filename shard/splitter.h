@@ -13,6 +13,7 @@
 #include "gpmstore/store.h"
 #include "pm/thread_pool.h"
 #include "shard/partition.h"
+#include "shard/wanted_rows.h"
 
 namespace gpm {
 
@@ -56,16 +57,21 @@ class Splitter {
   using Parts = std::span<const std::span<std::byte>>;
   /// Rows in the order of the last Divide, as many as `to` has.
   /// @param from in the order of the batch @param to of Take, or of another splitter's
-  virtual void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) = 0;
-  void Gather(std::span<const std::byte> from, std::size_t row_bytes, std::span<std::byte> to) {
-    Gather(from, row_bytes, Parts(&to, 1));
+  /// @param wanted its arrays lie as those of a batch do, here and below
+  virtual void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to,
+                      const WantedRows& wanted = {}) = 0;
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, std::span<std::byte> to,
+              const WantedRows& wanted = {}) {
+    Gather(from, row_bytes, Parts(&to, 1), wanted);
   }
-  /// The way back, of all rows; operations that were not divided get their row, too.
+  /// The way back; operations that were not divided get their row, too.
   /// @param from of Take, or of another splitter's, in the order of Divide
   /// @param to in the order of the batch; or none
-  virtual void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) = 0;
-  void Scatter(std::span<std::byte> from, std::size_t row_bytes, std::span<std::byte> to) {
-    Scatter(Parts(&from, 1), row_bytes, to);
+  virtual void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to,
+                       const WantedRows& wanted = {}) = 0;
+  void Scatter(std::span<std::byte> from, std::size_t row_bytes, std::span<std::byte> to,
+               const WantedRows& wanted = {}) {
+    Scatter(Parts(&from, 1), row_bytes, to, wanted);
   }
   /// What operations of each kind are sent as.
   using KindMap = std::array<std::uint8_t, kOpKinds>;

@@ -179,6 +179,60 @@ TEST_F(SplitterTest, RowsOfAllSizesFromAndToAnywhere) {
   }
 }
 
+TEST_F(SplitterTest, RowsThatAreNotWantedStay) {
+  constexpr std::size_t kKeys = 5003;
+  const Partition partition{{1, 2}, 3};
+  std::vector<std::byte> rows = SomeBytes(kKeys * 24);
+  for (const bool once : {false, true}) {
+    const std::vector<std::byte> keys = SomeKeys(kKeys, 8, once ? 900 : 1 << 30);
+    std::vector<Op> ops;
+    std::vector<Result> results;
+    for (std::size_t i = 0; i < kKeys; ++i) {
+      // Operations on one key are alike: it is once that one of them counts for all.
+      std::uint64_t key = 0;
+      std::memcpy(&key, keys.data() + 8 * i, 8);
+      ops.push_back(static_cast<Op>(key % (kOpKinds + 1)));
+      results.push_back(static_cast<Result>(key / 16 % 5));
+      for (std::size_t b = 0; b < 24; ++b) rows[24 * i + b] = static_cast<std::byte>(key + b);
+    }
+    for (int where = 0; where < Placed::kWays; ++where) {
+      SCOPED_TRACE(testing::Message() << "in " << where << (once ? ", once" : ""));
+      Placed key_rows(Placed::kDevice, keys), from(Placed::kDevice, rows);
+      Placed kinds(static_cast<Placed::Where>(where), ops);
+      Placed outcomes(static_cast<Placed::Where>(where), results);
+      const std::vector<std::byte> poison(rows.size(), std::byte{0xA5});
+      Placed to(Placed::kDevice, poison);
+      Batch batch;
+      batch.ops = {reinterpret_cast<const Op*>(kinds.data()), kKeys};
+      batch.results = {reinterpret_cast<Result*>(outcomes.data()), kKeys};
+      splitter_->Begin();
+      splitter_->Divide(key_rows.bytes(), 8, partition, once);
+      const std::uint64_t divided = splitter_->Starts().back();
+      const std::vector<std::uint32_t> order = Order(kKeys, divided);
+      const std::span<std::byte> values = splitter_->Take(divided * 24);
+      const std::span<std::byte> all = splitter_->Take(divided * 24);
+      CheckCuda(cudaMemset(values.data(), 0xA5, values.size()), "cudaMemset");
+      splitter_->Gather(from.bytes(), 24, values, WantedRows::Written(batch));
+      splitter_->Gather(from.bytes(), 24, all);
+      splitter_->Scatter(all, 24, to.bytes(), WantedRows::Found(batch));
+      splitter_->Finish();
+      std::vector<std::byte> gathered(values.size());
+      CheckCuda(cudaMemcpy(gathered.data(), values.data(), values.size(), cudaMemcpyDefault), "");
+      for (std::size_t j = 0; j < divided; ++j) {
+        const std::byte* const expected =
+            Writes(ops[order[j]]) ? rows.data() + 24 * order[j] : poison.data();
+        ASSERT_EQ(std::memcmp(&gathered[24 * j], expected, 24), 0) << j;
+      }
+      const auto found = to.Contents<std::byte>();
+      for (std::size_t i = 0; i < kKeys; ++i) {
+        const std::byte* const expected =
+            HasFound(ops[i], results[i]) ? rows.data() + 24 * i : poison.data();
+        ASSERT_EQ(std::memcmp(&found[24 * i], expected, 24), 0) << i;
+      }
+    }
+  }
+}
+
 TEST_F(SplitterTest, KindsSamplesAndZeros) {
   Splitter::KindMap as{};
   std::iota(as.begin(), as.end(), std::uint8_t{0});

@@ -6,6 +6,7 @@
 
 #include "shard/partition.h"
 #include "shard/splitter.h"
+#include "shard/wanted_rows.h"
 
 namespace gpm {
 
@@ -98,16 +99,23 @@ __global__ void FindStarts(const std::uint16_t* sorted, std::uint32_t n, std::ui
   }
 }
 
+/// kTwins: a kGather to operations from those that count for them.
+enum class Moving { kGather, kScatter, kTwins };
+
 /// Moves rows by an order: row order[j] to row j, or, for kScatter, row j to row order[j]. A row
 /// that stays where it is is left alone.
 /// @tparam Word of which rows consist @param lanes_log2 threads that move a row together
-template <class Word, bool kScatter>
+/// @param wanted by the operations that `order` names, or, for kTwins, that are ordered
+template <class Word, Moving kMoving>
 __global__ void MoveRows(const Word* from, Word* to, std::uint32_t row_words,
-                         const std::uint32_t* order, std::uint32_t rows, unsigned lanes_log2) {
+                         const std::uint32_t* order, std::uint32_t rows, unsigned lanes_log2,
+                         const __grid_constant__ WantedRows wanted) {
   const std::uint64_t lane = FirstOfThread() & ((1u << lanes_log2) - 1);
   for (std::uint64_t j = FirstOfThread() >> lanes_log2; j < rows;
        j += ThreadsInGrid() >> lanes_log2) {
     const std::uint64_t other = order[j];
+    if (!wanted.Has(kMoving == Moving::kTwins ? j : other)) continue;
+    constexpr bool kScatter = kMoving == Moving::kScatter;
     const Word* const source = from + (kScatter ? j : other) * row_words;
     Word* const target = to + (kScatter ? other : j) * row_words;
     if (source == target) continue;

@@ -145,20 +145,24 @@ class GpuSplitter final : public Splitter {
     return {sample, sample + some * row_bytes};
   }
 
-  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to) override {
+  void Gather(std::span<const std::byte> from, std::size_t row_bytes, Parts to,
+              const WantedRows& wanted) override {
     if (from.empty()) return;
     const CurrentDevice current = Activate();
     const std::byte* const rows = Here(from);
+    const WantedRows those = Here(wanted);
     const std::uint32_t* order = order_.data();
     for (const std::span<std::byte> part : to) {
       const unsigned blocks = Connect(part) ? kLinkBlocks : kGridStrideBlocks;
-      Move<false>(rows, row_bytes, order, part.size() / row_bytes, part.data(), blocks);
+      Move<Moving::kGather>(rows, row_bytes, order, part.size() / row_bytes, part.data(), those,
+                            blocks);
       order += part.size() / row_bytes;
     }
     CheckCuda(cudaEventRecord(streams_->gathered, stream()), "cudaEventRecord");
   }
 
-  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to) override {
+  void Scatter(Parts from, std::size_t row_bytes, std::span<std::byte> to,
+               const WantedRows& wanted) override {
     if (to.empty()) return;
     const CurrentDevice current = Activate();
     for (std::unique_ptr<Lane>& lane : lanes_) {
@@ -167,13 +171,15 @@ class GpuSplitter final : public Splitter {
     }
     const bool is_here = GpuOf(to.data()) == device_;
     std::byte* const rows = is_here ? to.data() : buffers_.Take(to.size()).data();
+    const WantedRows those = Here(wanted);
     const std::uint32_t* order = order_.data();
     for (const std::span<std::byte> part : from) {
       const unsigned blocks = Connect(part) ? kLinkBlocks : kGridStrideBlocks;
-      Move<true>(part.data(), row_bytes, order, part.size() / row_bytes, rows, blocks);
+      Move<Moving::kScatter>(part.data(), row_bytes, order, part.size() / row_bytes, rows, those,
+                             blocks);
       order += part.size() / row_bytes;
     }
-    if (once_) Move<false>(rows, row_bytes, twins_.data(), n_, rows);
+    if (once_) Move<Moving::kTwins>(rows, row_bytes, twins_.data(), n_, rows, those);
     if (!is_here) CopyByGpu(to.data(), rows, to.size(), stream());
   }
 
@@ -264,15 +270,28 @@ class GpuSplitter final : public Splitter {
     return copy.data();
   }
 
-  template <bool kScatter>
+  WantedRows Here(const WantedRows& wanted) {
+    const auto here = [&](const auto*& array) {
+      if (array == nullptr) return;
+      array = reinterpret_cast<std::remove_reference_t<decltype(array)>>(
+          Here(std::as_bytes(std::span(array, n_))));
+    };
+    WantedRows those = wanted;
+    here(those.ops);
+    here(those.results);
+    return those;
+  }
+
+  template <Moving kMoving>
   void Move(const std::byte* from, std::size_t row_bytes, const std::uint32_t* order,
-            std::uint64_t rows, std::byte* to, unsigned blocks = kGridStrideBlocks) {
+            std::uint64_t rows, std::byte* to, const WantedRows& wanted,
+            unsigned blocks = kGridStrideBlocks) {
     const auto by = [&]<class Word>(Word) {
       const auto row_words = static_cast<std::uint32_t>(row_bytes / sizeof(Word));
       const auto lanes_log2 = std::min(5u, static_cast<unsigned>(std::bit_width(row_words - 1)));
-      Launch("MoveRows", MoveRows<Word, kScatter>, BlocksOf(rows << lanes_log2, blocks), kThreads,
+      Launch("MoveRows", MoveRows<Word, kMoving>, BlocksOf(rows << lanes_log2, blocks), kThreads,
              stream(), reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), row_words,
-             order, static_cast<std::uint32_t>(rows), lanes_log2);
+             order, static_cast<std::uint32_t>(rows), lanes_log2, wanted);
     };
     const auto bits =
         reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to) | row_bytes;
