@@ -185,13 +185,14 @@ json PmFacts(const PmCounts& counts, std::uint64_t operations) {
   const auto each = [&](unsigned long long total) {
     return static_cast<double>(total) / static_cast<double>(operations);
   };
-  json facts = {{"fences", each(counts.fences)}};
+  json facts = {{"fences", each(counts.fences)}, {"fence_cycles", each(counts.fence_cycles)}};
   constexpr const char* kPlaces[] = {"slots", "values", "log"};
   constexpr const char* kAccesses[] = {"read", "written", "swapped"};
   for (std::size_t place = 0; place < PmCounts::kPlaces; ++place) {
     for (std::size_t access = 0; access < PmCounts::kAccesses; ++access) {
       facts[kPlaces[place]][kAccesses[access]] = {{"count", each(counts.count[place][access])},
-                                                  {"bytes", each(counts.bytes[place][access])}};
+                                                  {"bytes", each(counts.bytes[place][access])},
+                                                  {"cycles", each(counts.cycles[place][access])}};
     }
   }
   return facts;

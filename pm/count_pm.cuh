@@ -20,6 +20,7 @@ namespace {
 struct Counters {
   PmCounts counts;
   std::uintptr_t begin, end, log_begin, log_end;
+  unsigned long long seen_never;
 };
 __device__ Counters of_file;
 
@@ -54,24 +55,62 @@ void Require(cudaError_t status) {
 }  // namespace
 }  // namespace count_pm
 
+/// From an access's beginning to its end. A warp waits for it meanwhile, so what it would have had
+/// underway besides comes later: the times of accesses are those of one after the other.
+class CountedAccess {
+ public:
+  /// @param cycles what it took is added there; null: it is not counted
+  __device__ explicit CountedAccess(unsigned long long* cycles) : cycles_(cycles) {
+    begin_ = clock64();
+  }
+
+  /// It is over.
+  __device__ void End() const {
+    const long long end = clock64();
+    const unsigned active = __activemask();
+    if (cycles_ == nullptr || threadIdx.x % 32 != static_cast<unsigned>(__ffs(active)) - 1) return;
+    atomicAdd(cycles_, static_cast<unsigned long long>(end - begin_));
+  }
+  /// It is over as soon as what it read is there.
+  __device__ void End(std::uint64_t word) const {
+    // A branch on the word waits for it, and the clock is read behind the branch.
+    if (word == kNever) atomicAdd(&count_pm::of_file.seen_never, 1ull);
+    End();
+  }
+
+ private:
+  static constexpr std::uint64_t kNever = 0x9d3a'6f0b'71c2'e845;  ///< any word will do
+
+  unsigned long long* cycles_;
+  long long begin_;
+};
+
 /// A thread accesses so many bytes, in persistent memory or elsewhere.
-__device__ inline void CountPm(PmPlace place, PmAccess access, const void* address,
-                               std::size_t bytes) {
+__device__ inline CountedAccess CountPm(PmPlace place, PmAccess access, const void* address,
+                                        std::size_t bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   count_pm::Counters& counters = count_pm::of_file;
-  if (at < counters.begin || at >= counters.end) return;
+  if (at < counters.begin || at >= counters.end) return CountedAccess(nullptr);
   if (at >= counters.log_begin && at < counters.log_end) place = PmPlace::kLog;
   const auto p = static_cast<unsigned>(place);
   const auto a = static_cast<unsigned>(access);
   atomicAdd(&counters.counts.count[p][a], 1ull);
   atomicAdd(&counters.counts.bytes[p][a], static_cast<unsigned long long>(bytes));
+  return CountedAccess(&counters.counts.cycles[p][a]);
 }
-__device__ inline void CountPmFence() { atomicAdd(&count_pm::of_file.counts.fences, 1ull); }
+__device__ inline CountedAccess CountPmFence() {
+  atomicAdd(&count_pm::of_file.counts.fences, 1ull);
+  return CountedAccess(&count_pm::of_file.counts.fence_cycles);
+}
 
 #else
 
-__device__ inline void CountPm(PmPlace, PmAccess, const void*, std::size_t) {}
-__device__ inline void CountPmFence() {}
+struct CountedAccess {
+  __device__ void End() const {}
+  __device__ void End(std::uint64_t) const {}
+};
+__device__ inline CountedAccess CountPm(PmPlace, PmAccess, const void*, std::size_t) { return {}; }
+__device__ inline CountedAccess CountPmFence() { return {}; }
 
 #endif
 

@@ -29,15 +29,20 @@ struct PmCounts {
   unsigned long long count[kPlaces][kAccesses];
   unsigned long long bytes[kPlaces][kAccesses];
   unsigned long long fences;  ///< of the system's scope
+  /// Of the GPU's clock, by warps: what 32 threads read at once takes them once.
+  unsigned long long cycles[kPlaces][kAccesses];
+  unsigned long long fence_cycles;
 
   PmCounts& operator+=(const PmCounts& other) {
     for (std::size_t p = 0; p < kPlaces; ++p) {
       for (std::size_t a = 0; a < kAccesses; ++a) {
         count[p][a] += other.count[p][a];
         bytes[p][a] += other.bytes[p][a];
+        cycles[p][a] += other.cycles[p][a];
       }
     }
     fences += other.fences;
+    fence_cycles += other.fence_cycles;
     return *this;
   }
 };

@@ -38,8 +38,9 @@ __device__ void CopyFound(const Warp& warp, const Cells& cells, const KernelBatc
       targets[round] = some && in_value ? to : 0;
       if (targets[round] != 0) {
         const auto* const chunk = reinterpret_cast<const uint4*>(cells.AddressOf(from)) + at;
-        CountPm(PmPlace::kValues, PmAccess::kRead, chunk, sizeof *chunk);
+        const auto counted = CountPm(PmPlace::kValues, PmAccess::kRead, chunk, sizeof *chunk);
         chunks[round] = *chunk;
+        counted.End(chunks[round].x);
       }
     }
 #pragma unroll

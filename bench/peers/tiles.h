@@ -67,10 +67,17 @@ GPM_HD void CopyValue(const Tile& tile, std::byte* to, const std::byte* from, st
   };
   for (std::uint32_t at = tile.thread_rank(); at < bytes / 16; at += tile.size()) {
 #ifdef __CUDA_ARCH__
-    CountPm(PmPlace::kValues, PmAccess::kRead, from + 16 * at, sizeof(Chunk));
-    CountPm(PmPlace::kValues, PmAccess::kWrite, to + 16 * at, sizeof(Chunk));
+    const auto read = CountPm(PmPlace::kValues, PmAccess::kRead, from + 16 * at, sizeof(Chunk));
 #endif
-    reinterpret_cast<Chunk*>(to)[at] = reinterpret_cast<const Chunk*>(from)[at];
+    const Chunk chunk = reinterpret_cast<const Chunk*>(from)[at];
+#ifdef __CUDA_ARCH__
+    read.End(chunk.words[0]);
+    const auto written = CountPm(PmPlace::kValues, PmAccess::kWrite, to + 16 * at, sizeof(Chunk));
+#endif
+    reinterpret_cast<Chunk*>(to)[at] = chunk;
+#ifdef __CUDA_ARCH__
+    written.End();
+#endif
   }
 }
 

@@ -9,9 +9,12 @@ __global__ void CopyLinesKernel(const uint4* from, uint4* to, std::uint64_t coun
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += step) {
-    CountPm(PmPlace::kSlots, PmAccess::kRead, from + i, sizeof *from);
-    CountPm(PmPlace::kSlots, PmAccess::kWrite, to + i, sizeof *to);
-    to[i] = from[i];
+    const auto read = CountPm(PmPlace::kSlots, PmAccess::kRead, from + i, sizeof *from);
+    const uint4 chunk = from[i];
+    read.End(chunk.x);
+    const auto written = CountPm(PmPlace::kSlots, PmAccess::kWrite, to + i, sizeof *to);
+    to[i] = chunk;
+    written.End();
   }
 }
 

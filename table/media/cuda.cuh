@@ -123,32 +123,40 @@ class CudaMedia {
       : dirty_(dirty), persists_(persists) {}
 
   __device__ std::uint64_t Load(const std::uint64_t* word) const {
-    CountPm(PmPlace::kSlots, PmAccess::kRead, word, sizeof *word);
-    return *const_cast<const volatile std::uint64_t*>(word);
+    const auto counted = CountPm(PmPlace::kSlots, PmAccess::kRead, word, sizeof *word);
+    const std::uint64_t value = *const_cast<const volatile std::uint64_t*>(word);
+    counted.End(value);
+    return value;
   }
   __device__ void Store(std::uint64_t* word, std::uint64_t value) const {
-    CountPm(PmPlace::kSlots, PmAccess::kWrite, word, sizeof *word);
+    const auto counted = CountPm(PmPlace::kSlots, PmAccess::kWrite, word, sizeof *word);
     *const_cast<volatile std::uint64_t*>(word) = value;
+    counted.End();
   }
   /// One write over the link.
   __device__ void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
-    CountPm(PmPlace::kSlots, PmAccess::kWrite, pair, 2 * sizeof *pair);
+    const auto counted = CountPm(PmPlace::kSlots, PmAccess::kWrite, pair, 2 * sizeof *pair);
     __stwt(reinterpret_cast<ulonglong2*>(pair), make_ulonglong2(first, second));
+    counted.End();
   }
   __device__ bool Cas(Step, std::uint64_t* word, std::uint64_t expected,
                       std::uint64_t desired) const {
-    CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
+    const auto counted = CountPm(PmPlace::kSlots, PmAccess::kSwap, word, sizeof *word);
     // Device scope is enough: nothing else works on a pool meanwhile. (Over PCIe the GPU's atomics
     // on host memory are atomic among its own threads, not against the CPU.)
-    return atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired) == expected;
+    const std::uint64_t old =
+        atomicCAS(reinterpret_cast<unsigned long long*>(word), expected, desired);
+    counted.End(old);
+    return old == expected;
   }
   __device__ void Flush(Step, const void* address, std::size_t bytes) const {
     if (dirty_.lines != nullptr) Log(dirty_, address, bytes);
   }
   __device__ void Fence(Step) const {
     if (persists_) {
-      CountPmFence();
+      const auto counted = CountPmFence();
       __threadfence_system();
+      counted.End();
     } else {
       __threadfence();
     }
@@ -169,16 +177,20 @@ class CudaMedia {
   __device__ void WriteCell(const Group& group, std::byte* cell, const std::byte* value,
                             std::uint32_t value_bytes) const {
     for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
-      CountPm(PmPlace::kValues, PmAccess::kWrite, cell + i, sizeof(uint4));
-      *reinterpret_cast<uint4*>(cell + i) = LoadChunk(value + i, value_bytes - i);
+      const uint4 chunk = LoadChunk(value + i, value_bytes - i);
+      const auto counted = CountPm(PmPlace::kValues, PmAccess::kWrite, cell + i, sizeof chunk);
+      *reinterpret_cast<uint4*>(cell + i) = chunk;
+      counted.End();
     }
   }
   template <class Group>
   __device__ void ReadCell(const Group& group, std::byte* value, const std::byte* cell,
                            std::uint32_t value_bytes) const {
     for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
-      CountPm(PmPlace::kValues, PmAccess::kRead, cell + i, sizeof(uint4));
-      StoreChunk(value + i, __ldcv(reinterpret_cast<const uint4*>(cell + i)), value_bytes - i);
+      const auto counted = CountPm(PmPlace::kValues, PmAccess::kRead, cell + i, sizeof(uint4));
+      const uint4 chunk = __ldcv(reinterpret_cast<const uint4*>(cell + i));
+      counted.End(chunk.x);
+      StoreChunk(value + i, chunk, value_bytes - i);
     }
   }
   /// Copies a value between arrays of a batch.

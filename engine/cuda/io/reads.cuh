@@ -30,9 +30,10 @@ __device__ inline void CopyValues(const std::byte* source, std::byte* target,
         const auto from = reinterpret_cast<const std::byte*>(
             __shfl_sync(~0u, reinterpret_cast<std::uintptr_t>(source), owner));
         if (from == nullptr || at >= value_size) continue;
-        CountPm(PmPlace::kValues, PmAccess::kRead, from + at, sizeof(uint4));
+        const auto counted = CountPm(PmPlace::kValues, PmAccess::kRead, from + at, sizeof(uint4));
         chunk[r] = kShared ? __ldcv(reinterpret_cast<const uint4*>(from + at))
                            : LoadChunk(from + at, value_size - at);
+        counted.End(chunk[r].x);
       }
 #pragma unroll
       for (std::uint32_t r = 0; r < kInFlight; ++r) {

@@ -84,8 +84,10 @@ __global__ void ReadNumbers(const std::byte* base, const std::uint64_t* referenc
                                   ? references + i
                                   : reinterpret_cast<const std::uint64_t*>(base + references[i]);
     const std::uint64_t* const word = value + to.WordOf(tile.thread_rank());
-    CountPm(PmPlace::kValues, PmAccess::kRead, word, sizeof *word);
-    to.Put(tile, *word, items == nullptr ? i : items[i]);
+    const auto counted = CountPm(PmPlace::kValues, PmAccess::kRead, word, sizeof *word);
+    const std::uint64_t number = *word;
+    counted.End(number);
+    to.Put(tile, number, items == nullptr ? i : items[i]);
   }
 }
 
