@@ -37,26 +37,34 @@ void SetFold(Key<kWords>& key, std::uint64_t fold) {
   key.words[kWords - 1] = key.Fold() ^ fold;
 }
 
-/// GPHash with frames for a fifth of the buckets and more.
-template <unsigned kWordsOfKey>
+/// GPHash with frames for a fifth of the buckets and more; or without what figure 9 adds.
+template <unsigned kWordsOfKey, unsigned kLanesOfTile = kWarpThreads, bool kInPlace = true,
+          bool kCached = true>
 struct GpHash {
-  inline static const std::string kName = "gphash";
+  using Table = gphash::GpHashTable<kWordsOfKey, kInPlace, kCached>;
+  inline static const std::string kName = kLanesOfTile == 1 ? "gphash_threads"
+                                          : !kInPlace       ? "gphash_apart"
+                                          : !kCached        ? "gphash_uncached"
+                                                            : "gphash";
   static constexpr unsigned kWords = kWordsOfKey;
-  static constexpr unsigned kLanes = kWarpThreads;
+  static constexpr unsigned kLanes = kLanesOfTile;
 
   explicit GpHash(std::uint64_t slots)
       : top(slots / gphash::kSlots / 3 * 2 / 2 * 2 + 2),
         buckets(top + top / 2),
         frames(buckets.size() / 3),
         frame_of(buckets.size(), gphash::kNotCached),
+        bucket_of(frames.size(), gphash::kNotCached),
+        holders(frames.size()),
         uses(buckets.size()),
         writers(frames.size() * gphash::kSlots),
-        cells(kValueBytes,
+        cells(kValueBytes + Table::kKeyBytes,
               static_cast<std::uint32_t>(buckets.size() * gphash::kSlots + kMaxBatch)) {
     table = {buckets.data(),
              top,
              cells.view,
-             {frame_of.data(), uses.data(), frames.data(), writers.data()}};
+             {frame_of.data(), bucket_of.data(), holders.data(), uses.data(), frames.data(),
+              writers.data()}};
   }
   template <class Tile>
   Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i) const {
@@ -66,16 +74,22 @@ struct GpHash {
     return result;
   }
   void LoadCaches() {
-    std::ranges::fill(frame_of, gphash::kNotCached);
     std::vector<std::uint32_t> hottest(buckets.size());
     std::iota(hottest.begin(), hottest.end(), 0u);
     std::ranges::stable_sort(hottest, [&](auto a, auto b) { return uses[a] > uses[b]; });
-    RunTiles<kLanes>(1, [&](const auto& tile, unsigned) {
-      for (std::uint64_t y = 0; y < frames.size(); ++y) table.LoadFrame(tile, y, hottest[y]);
-    });
+    if constexpr (kCached) {
+      RunTiles<kLanes>(1, [&](const auto& tile, unsigned) { Load(tile, hottest); });
+    }
   }
-  /// Frames have what their buckets have, but for keys and references of free slots.
+  /// Loads the first of some buckets.
+  template <class Tile>
+  void Load(const Tile& tile, std::span<const std::uint32_t> of) const {
+    for (std::uint32_t y = 0; y < frames.size(); ++y) table.LoadFrame(tile, y, of[y]);
+  }
+  /// Nobody holds a frame, and frames have what their buckets have, but for keys and references of
+  /// free slots.
   void Check() {
+    for (const std::uint32_t count : holders) ASSERT_EQ(count, 0u);
     for (std::size_t x = 0; x < buckets.size(); ++x) {
       if (frame_of[x] == gphash::kNotCached) continue;
       gphash::Bucket<kWords>& frame = frames[frame_of[x]];
@@ -92,10 +106,10 @@ struct GpHash {
 
   std::uint64_t top;
   std::vector<gphash::Bucket<kWords>> buckets, frames;
-  std::vector<std::uint32_t> frame_of, uses;
+  std::vector<std::uint32_t> frame_of, bucket_of, holders, uses;
   std::vector<std::uint64_t> writers;
   HostCells cells;
-  gphash::GpHashTable<kWords> table;
+  Table table;
 };
 
 template <unsigned kWordsOfKey>
@@ -274,7 +288,10 @@ class PmPeersTest : public testing::Test {
   std::set<KeyType, Less> known_;
 };
 
-using Peers = testing::Types<GpHash<1>, GpHash<4>, SlabHash<1>, SlabHash<4>, Clevel<1>, Clevel<4>>;
+using Peers =
+    testing::Types<GpHash<1>, GpHash<4>, GpHash<1, 1, false, false>,
+                   GpHash<1, kWarpThreads, false, false>, GpHash<1, kWarpThreads, true, false>,
+                   SlabHash<1>, SlabHash<4>, Clevel<1>, Clevel<4>>;
 using SlabHashes = testing::Types<SlabHash<1>, SlabHash<4>>;
 struct PeerName {
   template <class Peer>
@@ -503,6 +520,50 @@ TEST_F(HalfWrittenTest, IsAwaitedByInserts) {
     ExpectAll(answers, same ? Result::kExists : Result::kOk);
     ExpectAll(Apply(Op::kFind, {key, other}), Result::kOk);
   }
+}
+
+/// While finds go on, frames are taken from buckets and given to others, again and again.
+TEST(GpHashTest, FramesAreLoadedBesideFinds) {
+  constexpr std::uint64_t kItems = 200;
+  GpHash<1> peer(400);
+  std::vector<Key<1>> keys(kItems);
+  std::vector<Value> values(kItems), found(kItems);
+  std::vector<Result> results(kItems);
+  for (std::uint64_t i = 0; i < kItems; ++i) {
+    keys[i] = {{test::Mix(i + 1)}};
+    values[i].words[0] = keys[i].words[0];
+  }
+  Batch batch;
+  batch.op = Op::kInsert;
+  batch.keys = std::as_bytes(std::span(keys));
+  batch.values = std::as_bytes(std::span(values));
+  batch.found = std::as_writable_bytes(std::span(found));
+  batch.results = results;
+  const auto apply = [&](const auto& tile, std::uint64_t i) {
+    const Result result = peer.Apply(tile, KernelBatch(batch, kValueBytes), i);
+    if (tile.thread_rank() == 0) results[i] = result;
+  };
+  RunTiles<kWarpThreads>(1, [&](const auto& tile, unsigned) {
+    for (std::uint64_t i = 0; i < kItems; ++i) apply(tile, i);
+  });
+  batch.op = Op::kFind;
+  std::vector<std::uint32_t> order(peer.buckets.size());
+  std::iota(order.begin(), order.end(), 0u);
+  RunTiles<kWarpThreads>(2, [&](const auto& tile, unsigned number) {
+    for (std::uint32_t round = 0; round < 6; ++round) {
+      if (number == 0) {
+        for (std::uint64_t i = 0; i < kItems; ++i) apply(tile, i);
+      } else {  // a bucket is in another frame than before, or in none
+        const std::size_t from = round % 3 * 7;
+        peer.Load(tile, std::span(order).subspan(from, peer.frames.size()));
+      }
+    }
+  });
+  for (std::uint64_t i = 0; i < kItems; ++i) {
+    ASSERT_EQ(ResultName(results[i]), ResultName(Result::kOk)) << i;
+    ASSERT_EQ(found[i].words[0], keys[i].words[0]) << i;
+  }
+  peer.Check();
 }
 
 /// A slot of GPHash that is being written has no key, whatever words it has.

@@ -9,8 +9,12 @@
 // fingerprint is that of the key that is looked for, which the paper does in searches and inserts
 // alike. Frames of BktCache have the keys.
 //
-// Left out: resizing and recovery; keys of other sizes and of variable length; loading the cache
-// beside operations, and the reference counts that this needs: it is loaded between batches.
+// Left out: resizing and recovery; keys of other sizes and of variable length. The cache is loaded
+// as published, by frames that are taken when nobody holds them any more; but between batches, as
+// an operation that writes a bucket while it is fetched would be missing in the frame.
+//
+// gphash-threads, gphash-apart and gphash-uncached are what section 4.4 takes away, one after the
+// other: BktCache, keys in place, and warps that cooperate.
 //
 // Otherwise than published, each in its favour: an update exchanges the reference instead of trying
 // a compare-and-swap; a warp has 32 operations where it finds, and else as few as fill the GPU; its
@@ -33,13 +37,13 @@ namespace {
 constexpr double kCachedShare = 0.2;  ///< of the buckets (section 4.1)
 
 /// Kernel: loads frame y with the y-th of the buckets, a warp a frame.
-template <unsigned kWords>
+template <class Table>
 __global__ void __launch_bounds__(kBlockThreads)
-    LoadFrames(GpHashTable<kWords> table, const std::uint32_t* hottest, std::uint64_t frames) {
+    LoadFrames(Table table, const std::uint32_t* hottest, std::uint64_t frames) {
   const auto warp = cg::tiled_partition<kWarpThreads>(cg::this_thread_block());
   const std::uint64_t thread = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x;
   const std::uint64_t frame = thread / kWarpThreads;
-  if (frame < frames) table.LoadFrame(warp, frame, hottest[frame]);
+  if (frame < frames) table.LoadFrame(warp, static_cast<std::uint32_t>(frame), hottest[frame]);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
@@ -48,7 +52,24 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (i < buckets) numbers[i] = static_cast<std::uint32_t>(i);
 }
 
-template <unsigned kWords>
+/// What a thread does that carries out an operation alone.
+template <class Table>
+struct ByThreads {
+  Table table;
+
+  template <class Tile>
+  __device__ Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i) const {
+    std::uint64_t cell = 0;
+    const Result result = table.Apply(tile, batch, i, &cell);
+    if (cell != 0 && batch.found != nullptr) {
+      CopyValue(tile, batch.FoundOf(i), table.cells.AddressOf(cell), batch.value_bytes);
+    }
+    return result;
+  }
+};
+
+/// @tparam Table a GpHashTable @tparam kLanes carry out an operation together: a warp's, or one
+template <class Table, unsigned kWords, bool kCached, unsigned kLanes>
 class GpHashAdapter : public KvAdapter {
  public:
   explicit GpHashAdapter(const PeerSpec& spec)
@@ -57,25 +78,13 @@ class GpHashAdapter : public KvAdapter {
         buckets_(top_buckets_ + top_buckets_ / 2),
         frames_count_(static_cast<std::uint64_t>(kCachedShare * static_cast<double>(buckets_))),
         pm_(buckets_ * sizeof(Bucket<kWords>) +
-            CellRing::CountOf(buckets_ * kSlots, spec.max_batch) * value_bytes_),
-        cells_(pm_.data() + buckets_ * sizeof(Bucket<kWords>), value_bytes_, buckets_ * kSlots,
-               spec.max_batch, stream_) {
-    frame_of_.Reserve(buckets_);
-    uses_.Reserve(buckets_);
-    frames_.Reserve(frames_count_ + 1);
-    writers_.Reserve((frames_count_ + 1) * kSlots);
-    CheckCuda(cudaMemsetAsync(writers_.data(), 0, writers_.size() * sizeof(std::uint64_t), stream_),
-              "cudaMemset");
-    static_assert(kNotCached == 0xFFFFFFFF);
-    CheckCuda(cudaMemsetAsync(frame_of_.data(), 0xFF, buckets_ * sizeof(kNotCached), stream_),
-              "cudaMemset");
-    CheckCuda(cudaMemsetAsync(uses_.data(), 0, buckets_ * sizeof(std::uint32_t), stream_),
-              "cudaMemset");
+            CellRing::CountOf(buckets_ * kSlots, spec.max_batch) *
+                (value_bytes_ + Table::kKeyBytes)),
+        cells_(pm_.data() + buckets_ * sizeof(Bucket<kWords>), value_bytes_ + Table::kKeyBytes,
+               buckets_ * kSlots, spec.max_batch, stream_) {
+    table_ = {reinterpret_cast<Bucket<kWords>*>(pm_.data()), top_buckets_, cells_.cells(), {}};
+    if constexpr (kCached) MakeCache();
     CheckCuda(cudaStreamSynchronize(stream_), "cudaMemset");
-    table_ = {reinterpret_cast<Bucket<kWords>*>(pm_.data()),
-              top_buckets_,
-              cells_.cells(),
-              {frame_of_.data(), uses_.data(), frames_.data(), writers_.data()}};
   }
 
   void Apply(const Batch& batch) override {
@@ -83,10 +92,36 @@ class GpHashAdapter : public KvAdapter {
     // Finds of a warp share the values that they read.
     const unsigned per_warp =
         batch.found.empty() ? OperationsPerWarp(batch.results.size()) : kWarpThreads;
-    ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), per_warp, stream_);
+    if constexpr (kLanes == kWarpThreads) {
+      ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), per_warp, stream_);
+    } else {
+      ApplyAndWait<kLanes>(ByThreads<Table>{table_}, KernelBatch(batch, value_bytes_), stream_);
+    }
   }
 
   void LoadCaches() override {
+    if constexpr (kCached) LoadHottest();
+  }
+
+  std::uint64_t SlotCount() const override { return buckets_ * kSlots; }
+
+  CountedMemory Persistent() override { return {.all = pm_.bytes()}; }
+
+ private:
+  void MakeCache() {
+    const auto make = [&](auto& array, std::uint64_t n, int byte) {
+      array.Reserve(n);
+      CheckCuda(cudaMemsetAsync(array.data(), byte, n * sizeof *array.data(), stream_),
+                "cudaMemset");
+      return array.data();
+    };
+    static_assert(kNotCached == 0xFFFFFFFF);
+    const std::uint64_t frames = frames_count_ + 1;
+    table_.cache = {make(frame_of_, buckets_, 0xFF), make(bucket_of_, frames, 0xFF),
+                    make(holders_, frames, 0),       make(uses_, buckets_, 0),
+                    make(frames_, frames, 0),        make(writers_, frames * kSlots, 0)};
+  }
+  void LoadHottest() {
     DeviceArray<std::uint32_t> numbers, hottest, sorted_uses;
     DeviceArray<std::byte> workspace;
     numbers.Reserve(buckets_);
@@ -104,8 +139,6 @@ class GpHashAdapter : public KvAdapter {
     sort();  // says what it needs
     workspace.Reserve(bytes);
     sort();
-    CheckCuda(cudaMemsetAsync(frame_of_.data(), 0xFF, buckets_ * sizeof(kNotCached), stream_),
-              "cudaMemset");
     if (frames_count_ > 0) {
       LoadFrames<<<BlocksFor(frames_count_ * kWarpThreads), kBlockThreads, 0, stream_>>>(
           table_, hottest.data(), frames_count_);
@@ -113,12 +146,6 @@ class GpHashAdapter : public KvAdapter {
     }
     CheckCuda(cudaStreamSynchronize(stream_), "LoadFrames");
   }
-
-  std::uint64_t SlotCount() const override { return buckets_ * kSlots; }
-
-  CountedMemory Persistent() override { return {.all = pm_.bytes()}; }
-
- private:
   static std::uint64_t TopBuckets(const PeerSpec& spec) {
     const double slots = static_cast<double>(spec.items) / spec.fill;
     const auto buckets = static_cast<std::uint64_t>(slots / kSlots / 1.5) + 1;
@@ -132,21 +159,41 @@ class GpHashAdapter : public KvAdapter {
   CudaStream stream_;
   PmFile pm_;
   CellRing cells_;
-  DeviceArray<std::uint32_t> frame_of_;
+  DeviceArray<std::uint32_t> frame_of_, bucket_of_, holders_;
   DeviceArray<std::uint32_t> uses_;
   DeviceArray<Bucket<kWords>> frames_;
   DeviceArray<std::uint64_t> writers_;
-  GpHashTable<kWords> table_{};
+  Table table_{};
 };
 
+template <unsigned kWords>
+using Published = GpHashAdapter<GpHashTable<kWords>, kWords, true, kWarpThreads>;
+template <bool kInPlace, unsigned kLanes>
+using Step = GpHashAdapter<GpHashTable<1, kInPlace, false>, 1, false, kLanes>;
+
+constexpr auto CapabilitiesOf = [](std::uint32_t long_key_bytes) {
+  return Capabilities{.memory = ycsb::Memory::kDevice,
+                      .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase},
+                      .long_key_bytes = long_key_bytes,
+                      .value_unit = 16,
+                      .inserts = Inserts::kNewInBatch,
+                      .durable = true};
+};
 const RegisteredPeer registered({.name = "gphash",
-                                 .can = {.memory = ycsb::Memory::kDevice,
-                                         .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase},
-                                         .long_key_bytes = kLongKeyBytes,
-                                         .value_unit = 16,
-                                         .inserts = Inserts::kNewInBatch,
-                                         .durable = true},
-                                 .make = MakePeerByKey<GpHashAdapter>});
+                                 .can = CapabilitiesOf(kLongKeyBytes),
+                                 .make = MakePeerByKey<Published>});
+const RegisteredPeer by_threads({.name = "gphash-threads",
+                                 .can = CapabilitiesOf(0),
+                                 .by_default = false,
+                                 .make = MakePeer<Step<false, 1>>});
+const RegisteredPeer apart({.name = "gphash-apart",
+                            .can = CapabilitiesOf(0),
+                            .by_default = false,
+                            .make = MakePeer<Step<false, kWarpThreads>>});
+const RegisteredPeer uncached({.name = "gphash-uncached",
+                               .can = CapabilitiesOf(0),
+                               .by_default = false,
+                               .make = MakePeer<Step<true, kWarpThreads>>});
 
 }  // namespace
 }  // namespace gpm::bench::peers::gphash
