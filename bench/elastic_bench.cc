@@ -304,6 +304,8 @@ json MeasurePeer(ElasticOptions options) {
        .key_bytes = options.key_size,
        .value_bytes = options.value_size,
        .fill = options.peer_fill,
+       .shrink_below = options.peer_bounds.empty() ? 0 : options.peer_bounds[0],
+       .grow_above = options.peer_bounds.empty() ? 0 : options.peer_bounds[1],
        .threads = options.threads != 0 ? options.threads
                                        : std::max(1u, std::thread::hardware_concurrency()),
        .most_items = std::max(added + options.batch, options.initial_capacity)});

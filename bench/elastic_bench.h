@@ -42,7 +42,8 @@ struct ElasticOptions {
   /// What is measured in the store's place; empty: the store. Of what the options say of stores a
   /// peer has initial_capacity alone: the items that it is made for.
   std::string peer;
-  double peer_fill = 0.8;  ///< PeerSpec::fill
+  double peer_fill = 0.8;             ///< PeerSpec::fill
+  std::vector<double> peer_bounds{};  ///< PeerSpec::shrink_below and grow_above; or none
 };
 
 /// Runs it, for each growth, from an empty pool.

@@ -107,6 +107,7 @@ void RunElastic(ElasticArguments& arguments) {
                  {"seed", options.seed}});
   if (!options.peer.empty()) {
     report.update({{"peer", options.peer},
+                   {"peer_bounds", options.peer_bounds},
                    {"executor", ExecutorName(ResolveExecutor(options.executor))},
                    {"key_size", options.key_size},
                    {"value_size", options.value_size}});
@@ -170,6 +171,13 @@ void AddElasticCommand(CLI::App& program) {
       "--peer", options.peer,
       "Measured in the store's place, such as dyhash: one of those that `peers` has "
       "and that says how many slots it has; made for as many items as a batch");
+  command
+      ->add_option("--peer-bounds", options.peer_bounds,
+                   "The load factors below and above which a peer that resizes itself does "
+                   "(DyHash's alpha and beta); none: as published")
+      ->delimiter(',')
+      ->expected(2)
+      ->check(CLI::Range(0.01, 1.0));
   AddExecutorOptions(*command, &options.executor, &options.threads);
   command
       ->add_option("--arrays", arguments->arrays,

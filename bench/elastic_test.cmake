@@ -13,7 +13,7 @@ expect_keys(benchmark machine store rebuild batch erases grow_above compact_belo
 # A peer that grows in the store's place: of 5000 inserts and 2000 erases a step 3000 are left, in the end none.
 run_bench(elastic --executor cpu --batch 5000 --steps 4 --peer libcuckoo)
 expect_rows(steps 4 step items slots load_factor insert_mops find_mops erase_mops slowest_ms)
-expect_keys(benchmark machine peer executor key_size value_size batch erases seed)
+expect_keys(benchmark machine peer peer_bounds executor key_size value_size batch erases seed)
 foreach(step_items 0:3000 1:6000 2:3000 3:0)
   string(REPLACE ":" ";" pair ${step_items})
   list(GET pair 0 step)

@@ -19,6 +19,9 @@ struct PeerSpec {
   std::uint32_t value_bytes = 0;  ///< these
   /// Share of the slots that the items take, of a table in GPU memory or on PM that does not grow.
   double fill = 0.8;
+  /// Load factors below and above which a table that resizes itself does; 0: as published.
+  double shrink_below = 0;
+  double grow_above = 0;
   unsigned threads = 1;  ///< share a batch in host memory
   /// That a table that grows may come to hold; 0: twice `items`. Memory of their values may be
   /// taken beforehand.

@@ -6,10 +6,11 @@
 // works for next, and nobody waits for a lock (algorithm 2). Keys of inserts are new: an insert
 // looks at one subtable only.
 //
-// Left out: halving the largest subtable where the fill is low (section 5.3, downsizing). An insert
-// that finds no place after kMaxEvictions leaves the item that it holds to the host, which doubles
-// the smallest subtable and inserts it again. Finds and erases are 16 threads each, as many as a
-// bucket has keys.
+// After a batch of inserts the smallest subtable is doubled where the fill is above beta, after one
+// of erases the largest one halved where it is below alpha (section 5.3). An insert that finds no
+// place after kMaxEvictions leaves the item that it holds to the host, which doubles the smallest
+// subtable and inserts it again. Of a subtable that is halved, the items that have no room are
+// inserted again. Finds and erases are 16 threads each, as many as a bucket has keys.
 
 #include "bench/peer.h"
 #include "bench/peers/cells.cuh"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr unsigned kTables = 3;   ///< d
 constexpr unsigned kSlots = 16;   ///< of a bucket
+constexpr double kMinFill = 0.4;  ///< alpha (section 6.1)
 constexpr double kMaxFill = 0.9;  ///< beta
 constexpr unsigned kMaxEvictions = 256;
 constexpr unsigned kMaxRounds = 1u << 20;  ///< of a warp: each but few end an eviction or an insert
@@ -258,22 +260,46 @@ __global__ void __launch_bounds__(kBlockThreads)
   table.tables[to].references[bucket * kSlots + i % kSlots] = from.references[i];
 }
 
+/// Kernel: brings the items of two buckets side by side to one of a subtable of half the size,
+/// which is empty (section 5.3, downsizing), by a thread. Those for which it has no room are left
+/// over.
+__global__ void __launch_bounds__(kBlockThreads)
+    MergeItems(Subtable from, DyHashTable table, unsigned to) {
+  const std::uint64_t bucket = blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x;
+  if (bucket >= from.size / 2) return;
+  unsigned taken = 0;
+  for (unsigned i = 0; i < 2 * kSlots; ++i) {
+    const std::uint64_t key = from.buckets[2 * bucket + i / kSlots].keys[i % kSlots];
+    const std::uint32_t reference = from.references[2 * bucket * kSlots + i];
+    if (key == kEmpty) continue;
+    if (taken < kSlots) {
+      table.tables[to].buckets[bucket].keys[taken] = key;
+      table.tables[to].references[bucket * kSlots + taken++] = reference;
+    } else {
+      const unsigned long long place =
+          atomicAdd(reinterpret_cast<unsigned long long*>(&table.counters->left_over), 1ull);
+      table.left_over[place] = {key, reference};
+      atomicAdd(reinterpret_cast<unsigned long long*>(&table.counters->items[to]), ~0ull);  // - 1
+    }
+  }
+}
+
 class DyHashAdapter : public KvAdapter {
  public:
   explicit DyHashAdapter(const PeerSpec& spec)
       : value_bytes_(spec.value_bytes),
         max_batch_(spec.max_batch),
-        max_items_(spec.most_items != 0 ? spec.most_items : 2 * spec.items) {
+        max_items_(spec.most_items != 0 ? spec.most_items : 2 * spec.items),
+        shrink_below_(spec.shrink_below != 0 ? spec.shrink_below : kMinFill),
+        grow_above_(spec.grow_above != 0 ? spec.grow_above : kMaxFill) {
     values_.Reserve(CellRing::CountOf(max_items_, max_batch_) * value_bytes_);
     cells_ =
         std::make_unique<CellRing>(values_.data(), value_bytes_, max_items_, max_batch_, stream_);
     counters_.Reserve(1);
-    left_over_.Reserve(max_batch_);
-    again_.Reserve(max_batch_);
+    ReserveLeftOver(max_batch_);
     table_.cells = cells_->cells();
     table_.counters = counters_.data();
-    table_.left_over = left_over_.data();
-    const double slots = static_cast<double>(spec.items) / std::min(spec.fill, kMaxFill);
+    const double slots = static_cast<double>(spec.items) / std::min(spec.fill, grow_above_);
     for (unsigned t = 0; t < kTables; ++t) {
       Allocate(t, static_cast<std::uint64_t>(slots / kSlots / kTables) + 1);
     }
@@ -288,6 +314,7 @@ class DyHashAdapter : public KvAdapter {
       Insert(kernel_batch);
     } else {
       ApplyAndWait<kSlots>(table_, kernel_batch, stream_);
+      if (batch.ops.empty() && batch.op == Op::kErase) Shrink();
     }
   }
 
@@ -333,6 +360,47 @@ class DyHashAdapter : public KvAdapter {
     CheckCuda(cudaStreamSynchronize(stream_), "MoveItems");
   }
 
+  /// Halves the largest subtable, and then the next, while there are so few items.
+  void Shrink() {
+    for (Counters counters = ReadCounters(); FillOf(counters) < shrink_below_;) {
+      unsigned largest = 0;
+      for (unsigned t = 1; t < kTables; ++t) {
+        if (table_.tables[t].size > table_.tables[largest].size) largest = t;
+      }
+      const Subtable from = table_.tables[largest];
+      if (from.size % 2 != 0) return;  // it was never doubled
+      const Memory old = std::move(memory_[largest]);
+      ReserveLeftOver(from.size * kSlots);
+      Allocate(largest, from.size / 2);
+      MergeItems<<<BlocksFor(from.size / 2), kBlockThreads, 0, stream_>>>(from, table_, largest);
+      CheckCuda(cudaGetLastError(), "MergeItems");
+      counters = ReadCounters();
+      InsertLeftOver(&counters);
+    }
+  }
+
+  /// Room for the items that a kernel leaves over. REQUIRES: there are none.
+  void ReserveLeftOver(std::uint64_t items) {
+    left_over_.Reserve(items);
+    again_.Reserve(items);
+    table_.left_over = left_over_.data();
+  }
+  /// Inserts the items that were left over, and grows for those that find no place.
+  void InsertLeftOver(Counters* counters) {
+    while (counters->left_over > 0) {
+      std::swap(left_over_, again_);
+      table_.left_over = left_over_.data();
+      CheckCuda(
+          cudaMemsetAsync(&counters_.data()->left_over, 0, sizeof(counters->left_over), stream_),
+          "cudaMemset");
+      InsertItems<<<BlocksFor(counters->left_over), kBlockThreads, 0, stream_>>>(
+          table_, again_.data(), counters->left_over);
+      CheckCuda(cudaGetLastError(), "InsertItems");
+      *counters = ReadCounters();
+      if (counters->left_over > 0) Grow();
+    }
+  }
+
   Counters ReadCounters() {
     Counters counters;
     CheckCuda(cudaMemcpyAsync(&counters, counters_.data(), sizeof(counters), cudaMemcpyDeviceToHost,
@@ -362,25 +430,16 @@ class DyHashAdapter : public KvAdapter {
                                                                                 per_warp);
     CheckCuda(cudaGetLastError(), "InsertBatch");
     Counters counters = ReadCounters();
-    while (counters.left_over > 0 || FillOf(counters) > kMaxFill) {
-      Grow();
-      if (counters.left_over == 0) continue;
-      std::swap(left_over_, again_);
-      table_.left_over = left_over_.data();
-      CheckCuda(
-          cudaMemsetAsync(&counters_.data()->left_over, 0, sizeof(counters.left_over), stream_),
-          "cudaMemset");
-      InsertItems<<<BlocksFor(counters.left_over), kBlockThreads, 0, stream_>>>(
-          table_, again_.data(), counters.left_over);
-      CheckCuda(cudaGetLastError(), "InsertItems");
-      counters = ReadCounters();
-    }
+    if (counters.left_over > 0) Grow();
+    InsertLeftOver(&counters);
+    while (FillOf(counters) > grow_above_) Grow();
     items_ = ItemsOf(counters);
   }
 
   const std::uint32_t value_bytes_;
   const std::uint64_t max_batch_;
   const std::uint64_t max_items_;
+  const double shrink_below_, grow_above_;
   std::uint64_t items_ = 0;  ///< at most, as far as inserts told
   CudaStream stream_;
   DyHashTable table_{};
