@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
+#include <utility>
 
 #include "bench/contest.h"
 #include "bench/paper/figures.h"
@@ -140,6 +141,51 @@ void MeasureFigure12(const PaperArguments& arguments, json& report) {
   report["rows"] = std::move(rows);
 }
 
+/// Shares of the time that warps waited for persistent memory; of what is carried to the CPU and
+/// back, of the time of its batches.
+json PhasesOf(const json& row) {
+  if (row.contains("carried_share")) {
+    const double carried = row.at("carried_share");
+    return {{{"phase", "transfer"}, {"share", carried}},
+            {{"phase", "on the CPU"}, {"share", 1 - carried}}};
+  }
+  const json& pm = row.at("pm");
+  const auto of = [&pm](const char* place, const char* access) {
+    return pm.at(place).at(access).at("cycles").get<double>();
+  };
+  const std::pair<const char*, double> phases[] = {
+      {"search", of("slots", "read")},
+      {"read values", of("values", "read")},
+      {"write values", of("values", "written")},
+      {"write slots", of("slots", "written") + of("slots", "swapped")},
+      {"log", of("log", "read") + of("log", "written") + of("log", "swapped")},
+      {"persist", pm.at("fence_cycles").get<double>()}};
+  double sum = 0;
+  for (const auto& [phase, cycles] : phases) sum += cycles;
+  json shares = json::array();
+  for (const auto& [phase, cycles] : phases) {
+    shares.push_back({{"phase", phase}, {"share", sum > 0 ? cycles / sum : 0}});
+  }
+  return shares;
+}
+
+void AddStepsOfGpHash(const PaperArguments& arguments, json& report) {
+  ContestOptions options = OptionsOf(arguments, report);
+  options.batches = {arguments.batch()};
+  options.kinds = {Kind::kInsert, Kind::kA, Kind::kB, Kind::kC, Kind::kD, Kind::kF};
+  options.store = false;
+  options.peers = {"gphash-threads", "gphash-apart", "gphash-uncached", "gphash"};
+  json part = {{"rows", json::array()}};
+  MeasureContest(options, part);
+  std::map<json, double> first;  // of each workload
+  for (json& row : part.at("rows")) {
+    const double mops = row.at("mops");
+    row["factor"] = mops / first.emplace(row.at("workload"), mops).first->second;
+    row["configuration"] = row["series"] = row.at("contestant");
+    report["rows"].push_back(std::move(row));
+  }
+}
+
 void MeasureCountedContest(const PaperArguments& arguments, json& report) {
   if constexpr (!kCountsPm) {
     throw Error(ErrorCode::kUnsupported,
@@ -171,6 +217,7 @@ void MeasureCountedContest(const PaperArguments& arguments, json& report) {
   MeasureContest(options, report);
   for (json& row : report.at("rows")) {
     row["series"] = row.at("contestant");
+    row["phases"] = PhasesOf(row);
     row["counted_mops"] = row.at("mops");  // counting is slow
     for (const char* key : {"mops", "mops_runs", "latency_us_p50", "latency_us_p99"})
       row.erase(key);

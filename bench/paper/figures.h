@@ -24,7 +24,6 @@ struct PaperArguments {
   unsigned threads = 0;                ///< of the cpu executor; 0: all cores
   std::vector<std::string> peers;      ///< beside the store; empty: PaperPeers; "none": none
   std::vector<std::uint64_t> batches;  ///< of figures 5 and 6; empty: 2^10, 2^12 ... 2^20
-  std::string commit;
   std::string json;
 
   std::uint64_t records() const { return static_cast<std::uint64_t>(kPaperRecords * scale); }
@@ -69,6 +68,9 @@ void MeasureFigure14(const PaperArguments& arguments, nlohmann::json& report);
 void MeasureFigure8(const PaperArguments& arguments, nlohmann::json& report);
 /// Figure 8 on a GPU, of the store and peers on PM. @throws Error(kUnsupported) in other builds
 void MeasureCountedContest(const PaperArguments& arguments, nlohmann::json& report);
+
+/// Figure 9 of GPHash itself, on a GPU: rows of what section 4.4 adds, one after the other.
+void AddStepsOfGpHash(const PaperArguments& arguments, nlohmann::json& report);
 
 /// As the paper has it, what is cached is a fifth of the buckets; the directory is ours.
 CacheOptions PaperCache();

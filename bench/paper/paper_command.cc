@@ -38,8 +38,7 @@ void RunPaper(PaperArguments arguments) {
   json report = {{"benchmark", "paper"},           {"figure", figure->name},
                  {"what", figure->what},           {"scale", arguments.scale},
                  {"records", arguments.records()}, {"repeats", arguments.repeats},
-                 {"commit", arguments.commit},     {"machine", MachineFacts()},
-                 {"rows", json::array()}};
+                 {"machine", MachineFacts()},      {"rows", json::array()}};
   figure->measure(arguments, report);
   ShowProgress("");
   if (arguments.json != "-") {
@@ -101,7 +100,6 @@ void AddPaperCommand(CLI::App& program) {
                    "Operations of a batch in figures 5 and 6, several sizes; by default 2^10, 2^12 "
                    "... 2^20")
       ->delimiter(',');
-  command->add_option("--commit", arguments->commit, "Noted in the report");
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddJsonOption(*command, &arguments->json);
   command->get_option("--json")->required();

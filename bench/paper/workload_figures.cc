@@ -62,6 +62,7 @@ void MeasureFigure9(const PaperArguments& arguments, json& report) {
     }
   }
   report["store"] = StoreFacts(bench.stats());
+  if (bench.stats().executor == ExecutorKind::kCuda) AddStepsOfGpHash(arguments, report);
 }
 
 // Geometries of 32 slots, which a warp reads at once.

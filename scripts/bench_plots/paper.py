@@ -57,16 +57,46 @@ def plot_streams(report):
                     ylabel=f"{MOPS}, batches of {batch_name(batch)}")[0]
 
 
+def stacked_phases(axes, rows, key):
+    bottoms = [0] * len(rows)
+    for i, phase in enumerate(unique(p["phase"] for r in rows for p in r["phases"])):
+        heights = [next((p[key] for p in r["phases"] if p["phase"] == phase), 0) for r in rows]
+        axes.bar(range(len(rows)), heights, 0.8, bottom=bottoms, label=phase, color=f"C{i}")
+        bottoms = [a + b for a, b in zip(bottoms, heights)]
+
+
+def name_phases(panels, rows):
+    for axes in panels:
+        axes.set_xticks(range(len(rows)), [f"{r['workload']}\n{r['series']}" for r in rows],
+                        rotation=60, ha="right", fontsize=7)
+        axes.grid(True, axis="y", alpha=0.3)
+        legend_beside(axes)
+
+
+def plot_phases_on_gpu(report):
+    """Shares of the time that is spent on persistent memory, by phase, and bytes of it."""
+    rows = report["rows"]
+    figure, (times, accesses) = panels_of(2, 3.4)
+    stacked_phases(times, rows, "share")
+    times.set(ylabel="share of the time")
+    for shift, kind in ((-0.2, "read"), (0.2, "written")):
+        accesses.bar([i + shift for i in range(len(rows))],
+                     [sum(r["pm"][place][kind]["bytes"] for place in ("slots", "values", "log"))
+                      if "pm" in r else 0 for r in rows], 0.4, label=kind)
+    accesses.set(ylabel="bytes an operation")
+    name_phases((times, accesses), rows)
+    figure.suptitle(records_of(report))
+    return figure
+
+
 def plot_phases(report):
     """Time by phase, stacked, and what an operation accesses."""
     rows = report["rows"]
+    if any("share" in p for r in rows for p in r["phases"]):
+        return plot_phases_on_gpu(report)
     names = [f"{r['workload']}\n{r['series']}" for r in rows]
     figure, (times, accesses, steps) = panels_of(3, 3.4)
-    bottoms = [0] * len(rows)
-    for i, phase in enumerate(unique(p["phase"] for r in rows for p in r["phases"])):
-        heights = [next((p["us"] for p in r["phases"] if p["phase"] == phase), 0) for r in rows]
-        times.bar(range(len(rows)), heights, 0.8, bottom=bottoms, label=phase, color=f"C{i}")
-        bottoms = [a + b for a, b in zip(bottoms, heights)]
+    stacked_phases(times, rows, "us")
     times.set(ylabel="µs an operation, counted")
     bytes_of = {"read_bytes": "read", "written_bytes": "written"}
     grouped_bars(accesses, names, list(bytes_of),
@@ -76,10 +106,7 @@ def plot_phases(report):
     grouped_bars(steps, names, list(counts),
                  lambda name, key: rows[names.index(name)]["pm"][key], counts.get)
     steps.set(ylabel="an operation")
-    for axes in (times, accesses, steps):
-        axes.set_xticks(range(len(rows)), names, rotation=60, ha="right", fontsize=7)
-        axes.grid(True, axis="y", alpha=0.3)
-        legend_beside(axes)
+    name_phases((times, accesses, steps), rows)
     figure.suptitle(title(report))
     return figure
 
