@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
+#include "bench/report.h"
+
 namespace gpm::bench {
 
 void AddExecutorOptions(CLI::App& command, ExecutorKind* executor, unsigned* threads,
@@ -26,6 +28,7 @@ void AddJsonOption(CLI::App& command, std::string* json) {
   command.add_option("--json", *json,
                      "File for the figures as JSON; - for the standard output, where they then "
                      "stand alone");
+  command.add_option("--commit", NotedCommit(), "Noted in the report");
 }
 
 }  // namespace gpm::bench

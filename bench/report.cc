@@ -80,7 +80,13 @@ nlohmann::json StoreFacts(const StoreStats& stats) {
           {"gpu_bytes", stats.gpu_bytes}};
 }
 
+std::string& NotedCommit() {
+  static std::string commit;
+  return commit;
+}
+
 void WriteJson(nlohmann::json report, const std::string& file) {
+  report["commit"] = NotedCommit();
   report["gpmstore_version"] = Version();
   if (file == "-") {
     std::cout << report.dump(2) << '\n' << std::flush;

@@ -27,8 +27,11 @@ nlohmann::json MachineFacts();
 /// factor, resizes, bytes of PM.
 nlohmann::json StoreFacts(const StoreStats& stats);
 
-/// Writes a report, with the version of the store. @param file "-" is stdout @throws Error(kIo)
-/// naming the file
+/// The commit that reports say they are of, as the command line has it.
+std::string& NotedCommit();
+
+/// Writes a report, with the version of the store and the commit. @param file "-" is stdout @throws
+/// Error(kIo) naming the file
 void WriteJson(nlohmann::json report, const std::string& file);
 
 /// Shows what is going on, on stderr and only when that is a terminal; empty clears the line.

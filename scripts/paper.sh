@@ -4,7 +4,9 @@
 # Usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures "5 7 fill"]
 #   [--peers A,B] [--batches N,N]
 #
-# --peers is for figures 5, 6, 7, 10 and 12, --batches for 5 and 6.
+# --peers is for figures 5, 6, 7, 10 and 12, --batches for 5 and 6. With --executor cuda there is more, of the
+# peers' own papers: peers (all beside the store), warpdrive (its figures 7 and 8), hashgraph (building and
+# finding), ghsh (12 to 14) and dyhash (11 to 15: its bounds, erases and batches).
 # A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses in any build. Without
 # matplotlib (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it,
 # and PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one; COMMIT
@@ -14,7 +16,9 @@ usage="usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures \
 [[ $# -ge 1 && $1 != -* ]] || { echo "$usage" >&2; exit 2; }
 out=$1
 shift
-figures="5 6 7 8 9 10 11 12 13 14 15 fill values streams"
+figures=
+scale=1
+repeats=3
 executor=auto
 options=()
 peers=()
@@ -22,7 +26,7 @@ batches=()
 while [[ $# -gt 0 ]]; do
   [[ $# -ge 2 ]] || { echo "paper.sh: $1 has no value; $usage" >&2; exit 2; }
   case $1 in
-    --scale | --repeats) options+=("$1" "$2") ;;
+    --scale | --repeats) options+=("$1" "$2") && declare "${1#--}=$2" ;;
     --executor) executor=$2 ;;
     --peers | --batches) declare -n list=${1#--} && list=("$1" "$2") ;;
     --figures) figures=$2 ;;
@@ -33,6 +37,10 @@ while [[ $# -gt 0 ]]; do
   esac
   shift 2
 done
+if [[ -z $figures ]]; then
+  figures="5 6 7 8 9 10 11 12 13 14 15 fill values streams"
+  [[ $executor != cuda ]] || figures+=" peers warpdrive hashgraph ghsh dyhash"
+fi
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=${PYTHON:-python3}
@@ -49,7 +57,55 @@ commit=${COMMIT:-$(git -C "$root" describe --always --dirty --abbrev=12 --exclud
 
 mkdir -p "$out"
 reports=()
+measure() { # measure NAME COMMAND...
+  "$BENCH" "${@:2}" --commit "$commit" --json "$out/$1.json"
+  reports+=("$out/$1.json")
+}
+scaled() { awk -v of="$1" -v scale="$scale" 'BEGIN { printf "%d", of * scale }'; }
+contest() { # contest NAME RECORDS OPTION...: of some peers alone, in one batch
+  measure "$1" peers --executor cuda --no-store --repeats "$repeats" --records "$2" --operations "$2" --batches "$2" "${@:3}"
+}
+
 for figure in $figures; do
+  millions=$(scaled 16777216)
+  sixteen=(--records "$(scaled 16000000)" --operations "$(scaled 4194304)" --batches "4096,$(scaled 1048576)")
+  case $figure in
+    peers)
+      measure peers peers --executor cuda --repeats "$repeats" "${sixteen[@]}"
+      continue
+      ;;
+    warpdrive)
+      groups=$(printf ",warpdrive-pairs-%s" 1 2 4 8 16 32)
+      contest warpdrive_fills "$millions" --key-size 4 --value-size 4 --fill 0.5,0.7,0.8,0.9,0.95 \
+        --workloads find,find-missing,c,update --peers "${groups#,}"
+      continue
+      ;;
+    hashgraph)
+      graphs=$(printf ",hashgraph-%s" v1 v2 ordered ellpack sliced)
+      contest hashgraph_words "$millions" --value-size 16 --workloads find,find-missing --peers "${graphs#,}"
+      measure hashgraph peers --executor cuda --no-store --repeats "$repeats" "${sixteen[@]}" \
+        --workloads find,find-missing,c --peers "${graphs#,}"
+      continue
+      ;;
+    ghsh)
+      for log in 20 22 24; do
+        contest "ghsh_$log" "$(scaled $((1 << log)))" --key-size 4 --value-size 4 --fill 0.65 \
+          --workloads find,find-missing --peers ghsh-words,warpdrive-pairs-4
+      done
+      measure ghsh_batches peers --executor cuda --no-store --repeats "$repeats" --key-size 4 --value-size 4 --fill 0.65 \
+        --records "$millions" --operations "$millions" --batches 32768,65536,131072 --workloads find \
+        --peers ghsh-words,warpdrive-pairs-4
+      continue
+      ;;
+    dyhash)
+      elastic=(elastic --executor cuda --peer dyhash --batch "$(scaled 1000000)")
+      measure dyhash "${elastic[@]}"
+      for alpha in 0.25 0.3 0.35 0.45; do measure "dyhash_alpha_$alpha" "${elastic[@]}" --peer-bounds "$alpha,0.9"; done
+      for beta in 0.75 0.8 0.85 0.95; do measure "dyhash_beta_$beta" "${elastic[@]}" --peer-bounds "0.4,$beta"; done
+      for erases in 0.1 0.2 0.3 0.5; do measure "dyhash_erases_$erases" "${elastic[@]}" --erases "$erases"; done
+      continue
+      ;;
+  esac
   of_figure=$executor
   [[ $figure != 8 ]] || of_figure=cpu
   of=("${options[@]}")
@@ -57,8 +113,6 @@ for figure in $figures; do
     5 | 6) of+=("${peers[@]}" "${batches[@]}") ;;
     7 | 10 | 12) of+=("${peers[@]}") ;;
   esac
-  "$BENCH" paper --figure "$figure" --executor "$of_figure" "${of[@]}" --commit "$commit" \
-    --json "$out/figure$figure.json"
-  reports+=("$out/figure$figure.json")
+  measure "figure$figure" paper --figure "$figure" --executor "$of_figure" "${of[@]}"
 done
 [[ $python == none ]] || "$python" "$root/scripts/plot_bench.py" "${reports[@]}" --out "$out"
