@@ -55,56 +55,89 @@ void Require(cudaError_t status) {
 }  // namespace
 }  // namespace count_pm
 
-/// From an access's beginning to its end. A warp waits for it meanwhile, so what it would have had
-/// underway besides comes later: the times of accesses are those of one after the other.
+/// Waits until a word is there that was loaded: a branch on it does, and the clock is read behind
+/// the branch.
+__device__ inline void AwaitForCount(std::uint64_t word) {
+  constexpr std::uint32_t kNever = 0x9d3a'6f0b;  // any will do
+  if (static_cast<std::uint32_t>(word) == kNever) atomicAdd(&count_pm::of_file.seen_never, 1ull);
+}
+
+/// By the threads of a warp that do the same: one alone adds what they all have.
+/// @param what tells apart what threads do
+template <class Add>
+__device__ inline void CountByWarp(unsigned what, const Add& add) {
+  const unsigned alike = __match_any_sync(__activemask(), what);
+  if (threadIdx.x % 32 == static_cast<unsigned>(__ffs(static_cast<int>(alike))) - 1) {
+    add(static_cast<unsigned long long>(__popc(alike)));
+  }
+}
+
+/// A thread accesses so many bytes, in persistent memory or elsewhere, from here to End. A warp
+/// waits for it meanwhile, so what it would have had underway besides comes later: times of
+/// accesses are those of one after the other.
 class CountedAccess {
  public:
-  /// @param cycles what it took is added there; null: it is not counted
-  __device__ explicit CountedAccess(unsigned long long* cycles) : cycles_(cycles) {
+  __device__ CountedAccess(PmPlace place, PmAccess access, const void* address, std::size_t bytes)
+      : at_(reinterpret_cast<std::uintptr_t>(address)),
+        bytes_(bytes),
+        place_(place),
+        access_(access) {
     begin_ = clock64();
   }
 
   /// It is over.
   __device__ void End() const {
-    const long long end = clock64();
-    const unsigned active = __activemask();
-    if (cycles_ == nullptr || threadIdx.x % 32 != static_cast<unsigned>(__ffs(active)) - 1) return;
-    atomicAdd(cycles_, static_cast<unsigned long long>(end - begin_));
+    const auto cycles = static_cast<unsigned long long>(clock64() - begin_);
+    count_pm::Counters& counters = count_pm::of_file;
+    if (at_ < counters.begin || at_ >= counters.end) return;
+    const bool logs = at_ >= counters.log_begin && at_ < counters.log_end;
+    const auto p = static_cast<unsigned>(logs ? PmPlace::kLog : place_);
+    const auto a = static_cast<unsigned>(access_);
+    CountByWarp(4 * p + a, [&](unsigned long long threads) {
+      atomicAdd(&counters.counts.count[p][a], threads);
+      atomicAdd(&counters.counts.bytes[p][a], threads * bytes_);
+      atomicAdd(&counters.counts.cycles[p][a], cycles);
+    });
   }
   /// It is over as soon as what it read is there.
   __device__ void End(std::uint64_t word) const {
-    // A branch on the word waits for it, and the clock is read behind the branch.
-    if (word == kNever) atomicAdd(&count_pm::of_file.seen_never, 1ull);
+    AwaitForCount(word);
     End();
   }
 
  private:
-  static constexpr std::uint64_t kNever = 0x9d3a'6f0b'71c2'e845;  ///< any word will do
-
-  unsigned long long* cycles_;
+  std::uintptr_t at_;
+  std::size_t bytes_;
+  PmPlace place_;
+  PmAccess access_;
   long long begin_;
 };
-
-/// A thread accesses so many bytes, in persistent memory or elsewhere.
 __device__ inline CountedAccess CountPm(PmPlace place, PmAccess access, const void* address,
                                         std::size_t bytes) {
-  const auto at = reinterpret_cast<std::uintptr_t>(address);
-  count_pm::Counters& counters = count_pm::of_file;
-  if (at < counters.begin || at >= counters.end) return CountedAccess(nullptr);
-  if (at >= counters.log_begin && at < counters.log_end) place = PmPlace::kLog;
-  const auto p = static_cast<unsigned>(place);
-  const auto a = static_cast<unsigned>(access);
-  atomicAdd(&counters.counts.count[p][a], 1ull);
-  atomicAdd(&counters.counts.bytes[p][a], static_cast<unsigned long long>(bytes));
-  return CountedAccess(&counters.counts.cycles[p][a]);
+  return {place, access, address, bytes};
 }
-__device__ inline CountedAccess CountPmFence() {
-  atomicAdd(&count_pm::of_file.counts.fences, 1ull);
-  return CountedAccess(&count_pm::of_file.counts.fence_cycles);
-}
+
+/// The same of a fence.
+class CountedFence {
+ public:
+  __device__ CountedFence() { begin_ = clock64(); }
+  __device__ void End() const {
+    const auto cycles = static_cast<unsigned long long>(clock64() - begin_);
+    PmCounts& counts = count_pm::of_file.counts;
+    CountByWarp(0, [&](unsigned long long threads) {
+      atomicAdd(&counts.fences, threads);
+      atomicAdd(&counts.fence_cycles, cycles);
+    });
+  }
+
+ private:
+  long long begin_;
+};
+__device__ inline CountedFence CountPmFence() { return {}; }
 
 #else
 
+__device__ inline void AwaitForCount(std::uint64_t) {}
 struct CountedAccess {
   __device__ void End() const {}
   __device__ void End(std::uint64_t) const {}

@@ -178,6 +178,7 @@ class CudaMedia {
                             std::uint32_t value_bytes) const {
     for (std::uint32_t i = 16 * group.Lane(); i < value_bytes; i += 16 * Group::kSize) {
       const uint4 chunk = LoadChunk(value + i, value_bytes - i);
+      AwaitForCount(chunk.x);
       const auto counted = CountPm(PmPlace::kValues, PmAccess::kWrite, cell + i, sizeof chunk);
       *reinterpret_cast<uint4*>(cell + i) = chunk;
       counted.End();
