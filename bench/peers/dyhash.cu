@@ -6,11 +6,11 @@
 // works for next, and nobody waits for a lock (algorithm 2). Keys of inserts are new: an insert
 // looks at one subtable only.
 //
-// After a batch of inserts the smallest subtable is doubled where the fill is above beta, after one
-// of erases the largest one halved where it is below alpha (section 5.3). An insert that finds no
-// place after kMaxEvictions leaves the item that it holds to the host, which doubles the smallest
-// subtable and inserts it again. Of a subtable that is halved, the items that have no room are
-// inserted again. Finds and erases are 16 threads each, as many as a bucket has keys.
+// Before a batch of inserts the smallest subtable is doubled where the fill would be above beta,
+// after one of erases the largest one halved where it is below alpha (section 5.3). An insert that
+// finds no place after kMaxEvictions leaves the item that it holds to the host, which doubles the
+// smallest subtable and inserts it again. Of a subtable that is halved, the items that have no room
+// are inserted again. Finds and erases are 16 threads each, as many as a bucket has keys.
 
 #include "bench/peer.h"
 #include "bench/peers/cells.cuh"
@@ -420,10 +420,16 @@ class DyHashAdapter : public KvAdapter {
 
   void Insert(const KernelBatch& batch) {
     if (batch.n == 0) return;
-    if (items_ + batch.n > max_items_) items_ = ItemsOf(ReadCounters());  // erases are not counted
+    const auto is_too_much = [&] {
+      return static_cast<double>(items_ + batch.n) > grow_above_ * static_cast<double>(SlotCount());
+    };
+    // (Erases are not counted before.)
+    if (is_too_much() || items_ + batch.n > max_items_) items_ = ItemsOf(ReadCounters());
     if (items_ + batch.n > max_items_) {
       throw Error(ErrorCode::kNoSpace, "DyHash: there is memory for the values of fewer items");
     }
+    // What can't fit is not tried: each insert would evict kMaxEvictions items in vain.
+    while (is_too_much()) Grow();
     const unsigned per_warp = OperationsPerWarp(batch.n);
     const std::uint64_t warps = (batch.n + per_warp - 1) / per_warp;
     InsertBatch<<<BlocksFor(warps * kWarpThreads), kBlockThreads, 0, stream_>>>(table_, batch,
@@ -432,7 +438,6 @@ class DyHashAdapter : public KvAdapter {
     Counters counters = ReadCounters();
     if (counters.left_over > 0) Grow();
     InsertLeftOver(&counters);
-    while (FillOf(counters) > grow_above_) Grow();
     items_ = ItemsOf(counters);
   }
 
