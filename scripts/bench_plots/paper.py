@@ -85,6 +85,10 @@ def plot_phases_on_gpu(report):
                       if "pm" in r else 0 for r in rows], 0.4, label=kind)
     accesses.set(ylabel="bytes an operation")
     name_phases((times, accesses), rows)
+    for axes in (times, accesses):
+        axes.set_xticks(range(len(rows)), [f"{r['workload']}, {r['series']}" for r in rows],
+                        rotation=90, fontsize=7)
+    figure.set_size_inches(4 + 0.2 * len(rows), 9)
     figure.suptitle(records_of(report))
     return figure
 
