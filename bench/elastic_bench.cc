@@ -293,6 +293,12 @@ json MeasurePeer(ElasticOptions options) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--peer {}: it has not the operations", peer.name));
   }
+  // A subtable that is halved makes the table up to 4/3 as full.
+  if (const auto& bounds = options.peer_bounds;
+      !bounds.empty() && 4 * bounds.at(0) >= 3 * bounds.at(1)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--peer-bounds: a table that has just shrunk would be above the upper one");
+  }
   options.gpu_arrays = peer.can.memory == ycsb::Memory::kDevice;
   const bool shrinks = options.end == ElasticEnd::kShrunk;
   const unsigned growing = options.steps / 2;

@@ -177,7 +177,8 @@ void AddElasticCommand(CLI::App& program) {
                    "(DyHash's alpha and beta); none: as published")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(CLI::Range(0.01, 1.0))
+      ->needs("--peer");
   AddExecutorOptions(*command, &options.executor, &options.threads);
   command
       ->add_option("--arrays", arguments->arrays,

@@ -73,8 +73,9 @@ __device__ inline void CountByWarp(unsigned what, const Add& add) {
 }
 
 /// A thread accesses so many bytes, in persistent memory or elsewhere, from here to End. A warp
-/// waits for it meanwhile, so what it would have had underway besides comes later: times of
-/// accesses are those of one after the other.
+/// waits there for what it reads, so what it would have had underway besides comes later: times of
+/// reads are those of one after the other. Writes are on their way when they end; the next fence
+/// waits for them.
 class CountedAccess {
  public:
   __device__ CountedAccess(PmPlace place, PmAccess access, const void* address, std::size_t bytes)

@@ -6,7 +6,8 @@
 #
 # --peers is for figures 5, 6, 7, 10 and 12, --batches for 5 and 6. With --executor cuda there is more, of the
 # peers' own papers: peers (all beside the store), warpdrive (its figures 7 and 8), hashgraph (building and
-# finding), ghsh (12 to 14) and dyhash (11 to 15: its bounds, erases and batches).
+# finding), ghsh (12 to 14) and dyhash (11 to 13, its bounds and erases, and 15, step by step). Their reports
+# have other names.
 # A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses in any build. Without
 # matplotlib (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it,
 # and PYTHON=none draws nothing. Builds gpmstore_bench into build, unless BENCH names one; COMMIT
@@ -61,15 +62,22 @@ measure() { # measure NAME COMMAND...
   "$BENCH" "${@:2}" --commit "$commit" --json "$out/$1.json"
   reports+=("$out/$1.json")
 }
-scaled() { awk -v of="$1" -v scale="$scale" 'BEGIN { printf "%d", of * scale }'; }
+scaled() { # scaled NUMBER [MOST]
+  awk -v of="$1" -v scale="$scale" -v most="${2:-1e18}" \
+    'BEGIN { n = int(of * scale); if (n < 1) n = 1; if (n > most) n = most; printf "%d", n }'
+}
 contest() { # contest NAME RECORDS OPTION...: of some peers alone, in one batch
   measure "$1" peers --executor cuda --no-store --repeats "$repeats" --records "$2" --operations "$2" --batches "$2" "${@:3}"
 }
 
 for figure in $figures; do
   millions=$(scaled 16777216)
-  sixteen=(--records "$(scaled 16000000)" --operations "$(scaled 4194304)" --batches "4096,$(scaled 1048576)")
+  sixteen=(--records "$(scaled 16000000)" --operations "$(scaled 4194304)"
+    --batches "$(scaled 1048576 4096),$(scaled 1048576)")
   case $figure in
+    peers | warpdrive | hashgraph | ghsh | dyhash)
+      [[ $executor == cuda ]] || { echo "paper.sh: figure $figure takes --executor cuda" >&2; exit 2; }
+      ;;&
     peers)
       measure peers peers --executor cuda --repeats "$repeats" "${sixteen[@]}"
       continue
@@ -93,12 +101,13 @@ for figure in $figures; do
           --workloads find,find-missing --peers ghsh-words,warpdrive-pairs-4
       done
       measure ghsh_batches peers --executor cuda --no-store --repeats "$repeats" --key-size 4 --value-size 4 --fill 0.65 \
-        --records "$millions" --operations "$millions" --batches 32768,65536,131072 --workloads find \
+        --records "$millions" --operations "$millions" \
+        --batches "$(scaled 32768),$(scaled 65536),$(scaled 131072)" --workloads find \
         --peers ghsh-words,warpdrive-pairs-4
       continue
       ;;
     dyhash)
-      elastic=(elastic --executor cuda --peer dyhash --batch "$(scaled 1000000)")
+      elastic=(elastic --executor cuda --peer dyhash --batch "$(scaled 1000000 16777216)")
       measure dyhash "${elastic[@]}"
       for alpha in 0.25 0.3 0.35 0.45; do measure "dyhash_alpha_$alpha" "${elastic[@]}" --peer-bounds "$alpha,0.9"; done
       for beta in 0.75 0.8 0.85 0.95; do measure "dyhash_beta_$beta" "${elastic[@]}" --peer-bounds "0.4,$beta"; done

@@ -13,7 +13,8 @@
 namespace gpm {
 
 /// A batch whose operations are in the order of the shards, in memory of the set: the caller's
-/// arrays are read when it is made, and written when it is carried out.
+/// arrays are read when it is made, its kinds also when it is carried out, and then the others are
+/// written.
 ///
 /// Thread safety: one thread at a time; batches beside each other.
 class DividedBatch {

@@ -56,7 +56,7 @@ struct DyHashTable {
   Subtable tables[kTables];
   Cells cells;
   Counters* counters;
-  Item* left_over;  ///< has room for those of a batch
+  Item* left_over;  ///< has room for those of a batch, or of the half of a subtable
 
   /// h_i(key), from the hash's high bits: so the items of bucket j go to 2j and 2j + 1 when the
   /// size is doubled (the paper's are a remainder, and go to j and j + size).
@@ -360,17 +360,21 @@ class DyHashAdapter : public KvAdapter {
     CheckCuda(cudaStreamSynchronize(stream_), "MoveItems");
   }
 
-  /// Halves the largest subtable, and then the next, while there are so few items.
+  /// Halves the largest subtable, and then the next, while there are so few items, and as long as
+  /// it has not to grow again for those that lose their places.
   void Shrink() {
-    for (Counters counters = ReadCounters(); FillOf(counters) < shrink_below_;) {
+    Counters counters = ReadCounters();
+    for (std::uint64_t before = ~std::uint64_t{0};
+         FillOf(counters) < shrink_below_ && SlotCount() < before;) {
+      before = SlotCount();
       unsigned largest = 0;
       for (unsigned t = 1; t < kTables; ++t) {
         if (table_.tables[t].size > table_.tables[largest].size) largest = t;
       }
       const Subtable from = table_.tables[largest];
-      if (from.size % 2 != 0) return;  // it was never doubled
+      if (from.size % 2 != 0) return;  // its buckets are no pairs
       const Memory old = std::move(memory_[largest]);
-      ReserveLeftOver(from.size * kSlots);
+      ReserveLeftOver(std::max(max_batch_, from.size * kSlots / 2));
       Allocate(largest, from.size / 2);
       MergeItems<<<BlocksFor(from.size / 2), kBlockThreads, 0, stream_>>>(from, table_, largest);
       CheckCuda(cudaGetLastError(), "MergeItems");

@@ -13,8 +13,8 @@
 // as published, by frames that are taken when nobody holds them any more; but between batches, as
 // an operation that writes a bucket while it is fetched would be missing in the frame.
 //
-// gphash-threads, gphash-apart and gphash-uncached are what section 4.4 takes away, one after the
-// other: BktCache, keys in place, and warps that cooperate.
+// gphash-uncached, gphash-apart and gphash-threads lack what section 4.4 adds, one thing more each:
+// BktCache, then keys in place, then warps that cooperate.
 //
 // Otherwise than published, each in its favour: an update exchanges the reference instead of trying
 // a compare-and-swap; a warp has 32 operations where it finds, and else as few as fill the GPU; its

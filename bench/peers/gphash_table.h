@@ -135,6 +135,7 @@ struct GpHashTable {
   template <class Tile>
   GPM_HD void LetGo(const Tile& tile, const Seen& seen) const {
     if constexpr (kCached) {
+      static_assert(Tile::size() == kWarpThreads, "each bucket has a lane that holds its frame");
       tile.sync();
       if (seen.own.slot != 0 || seen.own.frame == kNotCached) return;
       Fence();
