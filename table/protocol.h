@@ -118,7 +118,12 @@ class Operations : public TableProbe<Group, Media> {
     Work work;
     work.candidates = candidates;
     work.key = key;
-    work.plan = plan;
+    // (Part by part: a plan that was just made of words is not there as one vector until all stores
+    // before it are, which may miss the CPU's caches.)
+    work.plan.if_absent = plan.if_absent;
+    work.plan.if_present = plan.if_present;
+    work.plan.absent_value = plan.absent_value;
+    work.plan.present_value = plan.present_value;
     work.uses = uses;
     work.covered = directory_.Covers(candidates);
     // With a directory, every writer holds the key's lock. Without, inserts do: at once, or, for an
