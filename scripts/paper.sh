@@ -6,7 +6,7 @@
 #
 # --peers is for figures 5, 6, 7, 10 and 12, --batches for 5 and 6. With --executor cuda there is more, of the
 # peers' own papers: peers (all beside the store), warpdrive (its figures 7 and 8), hashgraph (building and
-# finding), ghsh (12 to 14) and dyhash (11 to 13, its bounds and erases, and 15, step by step). Their reports
+# finding), ghsh (12 to 14) and dyhash (11 to 15: its bounds, erases and batches, step by step). Their reports
 # have other names.
 # A GPU takes OUT/figure8.json from executor cpu, which alone counts accesses in any build. Without
 # matplotlib (Debian: python3-matplotlib) it does nothing; PYTHON names another python3 that has it,
@@ -107,7 +107,11 @@ for figure in $figures; do
       continue
       ;;
     dyhash)
-      elastic=(elastic --executor cuda --peer dyhash --batch "$(scaled 1000000 16777216)")
+      elastic=(elastic --executor cuda --peer dyhash)
+      for batch in 250000 500000 2000000; do
+        measure "dyhash_batch_$batch" "${elastic[@]}" --batch "$(scaled "$batch" 16777216)"
+      done
+      elastic+=(--batch "$(scaled 1000000 16777216)")
       measure dyhash "${elastic[@]}"
       for alpha in 0.25 0.3 0.35 0.45; do measure "dyhash_alpha_$alpha" "${elastic[@]}" --peer-bounds "$alpha,0.9"; done
       for beta in 0.75 0.8 0.85 0.95; do measure "dyhash_beta_$beta" "${elastic[@]}" --peer-bounds "0.4,$beta"; done
