@@ -79,11 +79,14 @@ ScaleRank::Measured ScaleRank::Measure(const ScaleWork& work) {
   std::vector<ExchangeStats> exchanged;
   std::vector<Batch> round(buffers_.size());
   const std::size_t count = BatchesOfRound(work);
+  const std::uint64_t all_of_round = count * batch_ * ranks_;
+  std::uint64_t repeats = arguments_.batches;
   std::uint64_t inserted = 0;
-  if (work.inserts()) {
-    Reserve(records_ + (arguments_.batches + std::uint64_t{1}) * count * batch_ * ranks_);
+  if (work.inserts()) {  // as many as there are: room for more takes longer than they do
+    repeats = std::clamp<std::uint64_t>(records_ / all_of_round, 1, repeats);
+    Reserve(records_ + (repeats + 1) * all_of_round);
   }
-  for (unsigned repeat = 0; repeat <= arguments_.batches; ++repeat) {
+  for (std::uint64_t repeat = 0; repeat <= repeats; ++repeat) {
     for (std::size_t j = 0; j < round.size(); ++j) {
       ycsb::BatchBuffers& buffers = *buffers_[j];
       for (std::uint64_t i = 0; i < batch_; ++i) {

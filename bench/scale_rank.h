@@ -77,8 +77,8 @@ class ScaleRank {
 
   /// Inserts this rank's records, as many batches on every rank. @return seconds
   double Load();
-  /// Batches of this rank's keys, of which the first does not count; inserts once. @throws
-  /// Error(kDamaged) when a result is wrong
+  /// Batches of this rank's keys, of which the first does not count. Work that inserts is measured
+  /// once: afterwards its keys are there. @throws Error(kDamaged) when a result is wrong
   Measured Measure(const ScaleWork& work);
 
   StoreStats Stats() const { return alone_ ? alone_.Stats() : store_.Stats(); }
@@ -88,14 +88,14 @@ class ScaleRank {
  private:
   /// Writes keys, and values if they are wanted.
   static void Put(ycsb::BatchBuffers& buffers, std::uint64_t row, std::uint64_t record, bool value);
-  /// Some batches, so many in all. @return seconds for each
+  /// Carries out `count` batches, those that are given again and again. @return seconds for each
   double Timed(std::span<const Batch> batches, std::size_t count);
   void Reserve(std::uint64_t items) { alone_ ? alone_.Reserve(items) : store_.Reserve(items); }
   Ticket Begin(const Batch& batch, std::size_t stream);
   /// How much more it is than at the last call, for each batch of a round.
   ExchangeStats NewlyExchanged(std::size_t batches);
   void Require(ycsb::BatchBuffers& buffers, std::uint64_t rows, Result expected);
-  /// Of a round of work.
+  /// How many a round of work has.
   std::size_t BatchesOfRound(const ScaleWork& work) const {
     const std::size_t arrays = buffers_.size();
     return arrays == 1 || work.inserts() ? arrays : kTurns * arrays;
