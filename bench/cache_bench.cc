@@ -103,7 +103,7 @@ PreparedRun& CacheBench::Run(const std::string& workload, double theta, bool shi
     spec.workload.theta = theta;
     spec.workload.seed = options_.seed;
     spec.parts = {options_.warm_up, options_.warm_up, options_.operations};
-    spec.record_shift = shift ? options_.records / 2 + 1 : 0;
+    spec.workload.record_shift = shift ? options_.records / 2 + 1 : 0;
     run = std::make_unique<PreparedRun>(spec, options_.key_size, options_.value_size, max_batch(),
                                         pool_.memory(), threads_);
   }

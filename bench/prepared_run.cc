@@ -55,10 +55,6 @@ PreparedRun::PreparedRun(const RunSpec& spec, std::uint32_t key_size, std::uint3
   } else {
     changes_items_ = mix.insert > 0 || mix.erase > 0;
   }
-  if (changes_items_ && spec.record_shift != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "a prepared run that inserts or erases can't have its records shifted");
-  }
   if (missing_ && mix.missing != 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "a prepared run of which some finds find nothing: all must, or none");
@@ -113,19 +109,15 @@ void PreparedRun::Generate(const RunSpec& spec) {
   ycsb::BatchBuffers buffers(shape);
   ycsb::OperationSource::Chunk chunk;
   // Versions are those of rows: where an operation has two, the source's are others.
-  const bool rewrites = spec.record_shift != 0 || spec.workload.mix.read_modify_write > 0;
+  const bool rewrites = spec.workload.mix.read_modify_write > 0;
   for (std::uint64_t start = 0; !source_.done(); start += chunk.rows) {
     source_.Fill(buffers, threads_, chunk);
     ForBlocks(threads_, chunk.rows, [&](std::uint64_t first, std::uint64_t end) {
       for (std::uint64_t i = first; i < end; ++i) {
-        std::uint64_t record = chunk.row[i].record;
+        const std::uint64_t record = chunk.row[i].record;
         const Op op = buffers.ops()[i];
-        if (rewrites) {
-          record = (record + spec.record_shift) % spec.workload.records;
-          ycsb::WriteKey(ycsb::KeyWord(record, spec.workload.order), buffers.key(i));
-          if (op != Op::kFind) {
-            ycsb::WriteValue(record, source_.VersionOf(start + i), buffers.value(i));
-          }
+        if (rewrites && op != Op::kFind) {
+          ycsb::WriteValue(record, source_.VersionOf(start + i), buffers.value(i));
         }
         kinds_[start + i] = op;
         records_[start + i] = static_cast<std::uint32_t>(record);

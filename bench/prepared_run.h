@@ -31,9 +31,6 @@ struct RunSpec {
   ycsb::WorkloadSpec workload;
   ycsb::Phase phase = ycsb::Phase::kRun;
   std::vector<std::uint64_t> parts;  ///< operations of each part; a read-modify-write is one
-  /// Added to every record (modulo their number), so that others are the popular ones. Of a
-  /// workload that inserts or erases: 0.
-  std::uint64_t record_shift = 0;
 };
 
 /// The operations of a YCSB phase, generated once, in the memory that batches are to be in, and

@@ -47,7 +47,7 @@ TEST(PreparedRunTest, IsWhatTheSourceGenerates) {
     ASSERT_EQ(chunk.rows, rows);
     for (const unsigned n : {1u, 3u}) {
       for (const std::uint64_t shift : {0, 123}) {
-        spec.record_shift = shift;
+        spec.workload.record_shift = shift;
         ThreadPool threads(n);
         const PreparedRun run = Prepare(spec, threads);
         std::uint64_t row = 0;
@@ -67,7 +67,7 @@ TEST(PreparedRunTest, IsWhatTheSourceGenerates) {
 TEST(PreparedRunTest, RefusesWhatItCannotPrepare) {
   ThreadPool one(1);
   RunSpec shifted = Spec("churn");
-  shifted.record_shift = 1;
+  shifted.workload.record_shift = 1;
   EXPECT_THROW(Prepare(shifted, one), Error);
   RunSpec mixed = Spec("c");
   mixed.workload.mix = {.find = 0.5, .missing = 0.5};

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
@@ -15,6 +18,8 @@
 
 namespace gpm::bench {
 namespace {
+
+constexpr unsigned kPhases = 8;  ///< at most, each of which has a seed
 
 /// A figure of each repeat.
 struct Figures {
@@ -61,7 +66,6 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
   }
   spec.records = options.records;
   ycsb::RunnerOptions run;
-  run.batch_rows = batch;
   run.generator_threads = options.threads;
   if (memory != "host") {
     const ycsb::Memory kind = memory == "device" ? ycsb::Memory::kDevice : ycsb::Memory::kPinned;
@@ -69,12 +73,7 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
       return std::make_unique<ycsb::DeviceBatchBuffers>(shape, kind);
     };
   }
-  run.progress = [&](ycsb::Phase, std::uint64_t done, std::uint64_t total) {
-    ShowProgress(fmt::format("user {}, batch {}: {} of {}", workload, batch, done, total));
-  };
-  Figures load;
-  Figures cold;
-  Figures after;
+  std::map<std::string, Figures> figures;  // by prefix
   std::vector<double> refreshes;
   StoreStats stats;
   for (unsigned repeat = 0; repeat < options.repeats; ++repeat) {
@@ -88,22 +87,48 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
                                  .geometry = options.geometry},
                                 open);
     pool.Made();
-    const auto measure = [&](Figures& figures, auto&& phase) {
-      const CacheStats before = store.Stats().cache;
-      const ycsb::PhaseReport report = phase();
-      stats = store.Stats();
-      figures.Add(report, before, stats.cache);
+    spec.seed = options.seed + kPhases * repeat;
+    spec.record_shift = 0;
+    std::string phase;
+    std::chrono::milliseconds pause{};
+    run.progress = [&](ycsb::Phase, std::uint64_t done, std::uint64_t total) {
+      ShowProgress(
+          fmt::format("user {}, batch {}: {} {} of {}", workload, batch, phase, done, total));
+      if (pause.count() > 0) std::this_thread::sleep_for(pause);
     };
-    spec.operations = std::min(kColdOperations, 16 * options.records);
-    spec.seed = options.seed + 2 * repeat;
+    const auto measure = [&](const std::string& name, const auto& apply) {
+      phase = name;
+      const CacheStats before = store.Stats().cache;
+      const ycsb::PhaseReport report = apply();
+      stats = store.Stats();
+      figures[name].Add(report, before, stats.cache);
+    };
+    const std::uint64_t some = std::min(kColdOperations, 16 * options.records);
+    run.batch_rows = batch;
+    run.contents_known = true;
+    spec.operations = some;
     ycsb::Runner first(store, spec, run);
-    measure(load, [&] { return first.Load(); });
-    measure(cold, [&] { return first.Run(); });
-    spec.operations = options.operations;
-    ++spec.seed;
-    ycsb::RunnerOptions again = run;
-    again.contents_known = false;  // the first runner's operations may have changed values
-    measure(after, [&] { return ycsb::Runner(store, spec, again).Run(); });
+    measure("load", [&] { return first.Load(); });
+    measure("cold", [&] { return first.Run(); });
+    run.contents_known = false;  // the first runner's operations may have changed values
+    const auto more = [&](const std::string& name, std::uint64_t rows, std::uint64_t operations) {
+      run.batch_rows = rows;
+      spec.operations = operations;
+      ++spec.seed;
+      ycsb::Runner runner(store, spec, run);
+      measure(name, [&] { return runner.Run(); });
+    };
+    more("", batch, options.operations);
+    more("small", kSmallBatch, std::min(some, kSmallBatches * kSmallBatch));
+    pause = std::chrono::milliseconds(1);
+    more("spaced", batch, std::min(some, kSpacedBatches * batch));
+    pause = {};
+    store.RefreshCache().Wait();
+    more("asked", batch, some);
+    if (ycsb::HasSkew(spec.distribution)) {
+      spec.record_shift = options.records / 2;
+      more("moved", batch, some);
+    }
     refreshes.push_back(static_cast<double>(stats.cache.refreshes));
     store.Close();
   }
@@ -112,9 +137,9 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
                         {"memory", memory},
                         {"refreshes", Median(refreshes)},
                         {"store", StoreFacts(stats)}};
-  load.AddTo(&row, "load_");
-  cold.AddTo(&row, "cold_");
-  after.AddTo(&row, "");
+  for (const auto& [name, of_phase] : figures) {
+    of_phase.AddTo(&row, name.empty() ? "" : name + "_");
+  }
   return row;
 }
 

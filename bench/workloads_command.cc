@@ -44,7 +44,7 @@ struct WorkloadsArguments : Arguments {
 };
 
 struct UserArguments : Arguments {
-  std::string memory = "auto";
+  std::vector<std::string> memory = {"auto"};
   bool no_workloads = false;
 };
 
@@ -235,8 +235,10 @@ void RunWorkloads(WorkloadsArguments& arguments) {
   Run(arguments, "workloads", configuration);
 }
 
-/// Adds to the rows what `workloads` measures of the same, and their share of it.
-void AddShareOfWorkloads(const WorkloadOptions& options, json& rows, json& report) {
+/// Adds to the rows whose arrays are in `memory` what `workloads` measures of the same, and their
+/// share of it.
+void AddShareOfWorkloads(const WorkloadOptions& options, const std::string& memory, json& rows,
+                         json& report) {
   WorkloadBench bench(options);
   Configuration configuration;
   configuration.name = "default";
@@ -244,6 +246,7 @@ void AddShareOfWorkloads(const WorkloadOptions& options, json& rows, json& repor
   json measured = json::array();
   std::string workload;
   for (json& row : rows) {
+    if (row.at("memory") != memory) continue;
     if (row.at("workload") != workload) {
       workload = row.at("workload");
       measured = bench.Measure(workload, {configuration});
@@ -257,6 +260,38 @@ void AddShareOfWorkloads(const WorkloadOptions& options, json& rows, json& repor
   report["workloads"] = bench.Facts();
 }
 
+void PrintUserRows(const json& rows) {
+  const auto begin = [](const json& row) {
+    fmt::print("{:<14}{:>9}{:>8}", row.at("workload").get<std::string>(),
+               row.at("batch").get<std::uint64_t>(), row.at("memory").get<std::string>());
+  };
+  fmt::print("{:<14}{:>9}{:>8}{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n", "workload",
+             "batch", "arrays", "load", "slowest ms", "cold", "hits", "then", "hits", "slowest ms",
+             "workloads", "share");
+  for (const json& row : rows) {
+    begin(row);
+    fmt::print("{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n", Cell(row, "load_mops", 2),
+               Cell(row, "load_slowest_ms", 2), Cell(row, "cold_mops", 2),
+               Cell(row, "cold_hit_rate", 3), Cell(row, "mops", 2), Cell(row, "hit_rate", 3),
+               Cell(row, "slowest_ms", 2), Cell(row, "workloads_mops", 2),
+               Cell(row, "of_workloads", 2));
+  }
+  fmt::print("\n{:<31}{:>22}{:>22}{:>17}{:>17}\n", "behind that, each batch in ms",
+             fmt::format("batches of {}", kSmallBatch), "1 ms between", "refresh asked",
+             "others popular");
+  fmt::print("{:<14}{:>9}{:>8}{:>11}{:>11}{:>11}{:>11}{:>10}{:>7}{:>10}{:>7}\n", "workload",
+             "batch", "arrays", "median", "slowest", "median", "slowest", "M/s", "hits", "M/s",
+             "hits");
+  for (const json& row : rows) {
+    begin(row);
+    fmt::print("{:>11}{:>11}{:>11}{:>11}{:>10}{:>7}{:>10}{:>7}\n", Cell(row, "small_median_ms", 3),
+               Cell(row, "small_slowest_ms", 3), Cell(row, "spaced_median_ms", 3),
+               Cell(row, "spaced_slowest_ms", 3), Cell(row, "asked_mops", 2),
+               Cell(row, "asked_hit_rate", 3), Cell(row, "moved_mops", 2),
+               Cell(row, "moved_hit_rate", 3));
+  }
+}
+
 void RunUser(UserArguments& arguments) {
   WorkloadOptions& options = arguments.bench;
   options.roofline = false;
@@ -268,13 +303,14 @@ void RunUser(UserArguments& arguments) {
   }
   if (arguments.warm_up->count() == 0) options.warm_up = options.operations / 2 + 1;
   if (options.pool.empty()) options.pool = TemporaryPoolPath();
-  if (arguments.memory == "auto") {
-    arguments.memory = options.executor != ExecutorKind::kCpu && GpuCount() > 0 ? "device" : "host";
-  }
+  const bool gpu = options.executor != ExecutorKind::kCpu && GpuCount() > 0;
+  std::ranges::replace(arguments.memory, "auto", gpu ? "device" : "host");
   json rows = json::array();
   for (const std::string& workload : arguments.workloads) {
-    for (const std::uint64_t batch : options.batches) {
-      rows.push_back(MeasureAsUser(options, workload, batch, arguments.memory));
+    for (const std::string& memory : arguments.memory) {
+      for (const std::uint64_t batch : options.batches) {
+        rows.push_back(MeasureAsUser(options, workload, batch, memory));
+      }
     }
   }
   json report;
@@ -283,24 +319,12 @@ void RunUser(UserArguments& arguments) {
   // (With arrays in host memory there is nothing to compare with: `workloads` has them where the
   // executor works.)
   const bool on_device = report["store"].at("executor") == ExecutorName(ExecutorKind::kCuda);
-  if (!arguments.no_workloads && on_device == (arguments.memory == "device")) {
-    AddShareOfWorkloads(options, rows, report);
+  const std::string worked_on = on_device ? "device" : "host";
+  if (!arguments.no_workloads && std::ranges::count(arguments.memory, worked_on) > 0) {
+    AddShareOfWorkloads(options, worked_on, rows, report);
   }
   ShowProgress("");
-  if (arguments.json != "-") {
-    fmt::print("{:<14}{:>9}{:>8}{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n", "workload",
-               "batch", "arrays", "load", "slowest ms", "cold", "hits", "then", "hits",
-               "slowest ms", "workloads", "share");
-    for (const json& row : rows) {
-      fmt::print("{:<14}{:>9}{:>8}{:>10}{:>11}{:>10}{:>7}{:>10}{:>7}{:>11}{:>11}{:>7}\n",
-                 row.at("workload").get<std::string>(), row.at("batch").get<std::uint64_t>(),
-                 row.at("memory").get<std::string>(), Cell(row, "load_mops", 2),
-                 Cell(row, "load_slowest_ms", 2), Cell(row, "cold_mops", 2),
-                 Cell(row, "cold_hit_rate", 3), Cell(row, "mops", 2), Cell(row, "hit_rate", 3),
-                 Cell(row, "slowest_ms", 2), Cell(row, "workloads_mops", 2),
-                 Cell(row, "of_workloads", 2));
-    }
-  }
+  if (arguments.json != "-") PrintUserRows(rows);
   report["benchmark"] = "user";
   report["records"] = options.records;
   report["operations"] = options.operations;
@@ -352,9 +376,11 @@ void AddUserCommand(CLI::App& program) {
   command->get_option("--workloads")->check(CLI::IsMember(UserWorkloads()));
   command
       ->add_option("--memory", arguments->memory,
-                   "Where the arrays of batches are: host, pinned (host memory that the GPU "
-                   "reaches), device, or auto, which is device with executor cuda")
+                   "Where the arrays of batches are, one after the other: host, pinned (host "
+                   "memory that the GPU reaches), device, or auto, which is device with executor "
+                   "cuda")
       ->check(CLI::IsMember({"auto", "host", "pinned", "device"}))
+      ->delimiter(',')
       ->capture_default_str();
   command->add_flag("--no-workloads", arguments->no_workloads, "Do not run `workloads` beside it");
   command->callback([arguments] { RunUser(*arguments); });

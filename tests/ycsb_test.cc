@@ -311,6 +311,27 @@ TEST(Operations, ZipfChoosesAmongTheRecordsThatWereLoaded) {
   EXPECT_EQ(ErrorOf([&] { ValidateWorkload(spec); }), ErrorCode::kInvalidArgument);
 }
 
+TEST(Operations, ShiftedRecordsAreThoseSoManyFurtherOn) {
+  WorkloadSpec spec = PresetWorkload("a");
+  spec.distribution = Distribution::kZipf;
+  spec.records = 1000;
+  spec.operations = 10'000;
+  spec.seed = test::TestSeed();
+  const WholeRun plain(spec);
+  spec.record_shift = 501;
+  WholeRun shifted(spec);
+  ASSERT_EQ(shifted.chunk.rows, plain.chunk.rows);
+  for (std::size_t i = 0; i < plain.chunk.rows; ++i) {
+    const std::uint64_t record = (plain.chunk.row[i].record + 501) % spec.records;
+    ASSERT_EQ(shifted.chunk.row[i].record, record);
+    std::array<std::byte, 8> key;
+    WriteKey(KeyWord(record, spec.order), key);
+    ASSERT_TRUE(std::ranges::equal(shifted.buffers.key(i), key));
+  }
+  spec.mix = {.find = 0.9, .insert = 0.1};
+  EXPECT_EQ(ErrorOf([&] { ValidateWorkload(spec); }), ErrorCode::kInvalidArgument);
+}
+
 TEST(Operations, MixAndRecordsAreAsAskedFor) {
   WorkloadSpec spec = PresetWorkload("d");
   spec.records = 1000;

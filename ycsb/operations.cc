@@ -223,6 +223,9 @@ void OperationSource::FillRows(BatchBuffers& buffers, Chunk& chunk, std::size_t 
       Random random(spec_.seed, operation);
       random.Next();  // the draw that chose the kind
       row.record = chooser.Choose(random, operation, last);
+      if (spec_.record_shift != 0) {
+        row.record = (row.record + spec_.record_shift) % spec_.records;
+      }
       if (row.gone()) {
         const std::uint64_t laps = (row.oldest - row.record + spec_.records - 1) / spec_.records;
         const std::uint64_t successor = row.record + laps * spec_.records;

@@ -207,6 +207,9 @@ void ValidateWorkload(const WorkloadSpec& spec) {
   if (mix.erase == 1 && spec.distribution != Distribution::kSequential) {
     refuse("erase takes each record once, in order: it has no distribution to choose");
   }
+  if (spec.record_shift != 0 && mix.insert + mix.erase > 0) {
+    refuse("the records of a workload that inserts or erases can't be shifted");
+  }
   if (HasSkew(spec.distribution) && !(spec.theta >= 0 && spec.theta <= Zipfian::kMaxTheta)) {
     refuse(fmt::format("--theta {}: the skew is from 0 (uniform) to {}", spec.theta,
                        Zipfian::kMaxTheta));

@@ -56,6 +56,9 @@ struct WorkloadSpec {
   std::uint64_t records = 1'000'000;     ///< loaded before the run
   std::uint64_t operations = 1'000'000;  ///< in the run; a read-modify-write is one
   std::uint64_t seed = 0;
+  /// Added to the record that is chosen, modulo those loaded, so that others are the popular ones.
+  /// 0 where operations insert or erase.
+  std::uint64_t record_shift = 0;
   double hotspot_data_fraction = 0.2;          ///< of the records are hot
   double hotspot_operation_fraction = 0.8;     ///< of the operations go to those
   double exponential_percentile = 95;          ///< per cent of the operations go to ...
