@@ -411,14 +411,22 @@ void CudaBatchTask::Find() {
   CopyRows(reads, kernel_reporter_);
 }
 
-/// Copies the rows of a chunk to pinned memory while others are looked up; those that go to
-/// pageable memory are copied by the host (CopyChunks).
+/// Copies the rows of a chunk to pinned memory, and keys from there, while others are looked up;
+/// rows that go to pageable memory are copied by the host (CopyChunks).
 void CudaBatchTask::FindInChunks() {
   Workspace& w = *workspace_;
   Reads reads = reads_;
+  if (KeysComeInChunks()) Fork();
   for (std::uint32_t k = 0; reads.first < device_.count; ++k) {
     reads.last = std::min(reads.first + strategy_.chunk, device_.count);
     const bool is_last = reads.last == device_.count;
+    if (KeysComeInChunks()) {
+      const std::uint64_t row = executor_->key_size();
+      CopyIn(batch_.keys.data() + reads.first * row, (reads.last - reads.first) * row, places_.keys,
+             w.keys.data() + reads.first * row, w.side);
+      CheckCuda(cudaEventRecord(w.chunks[k], w.side), "cudaEventRecord");
+      CheckCuda(cudaStreamWaitEvent(stream_, w.chunks[k], 0), "cudaStreamWaitEvent");
+    }
     SearchFinds(reads, stream_, Reporter{});
     ReadPlanned(reads, true);
     CopyRows(reads, is_last ? kernel_reporter_ : Reporter{});

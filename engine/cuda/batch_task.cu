@@ -142,7 +142,11 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.op = batch_.op;
   device_.element = batch_.element;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
-  PadKeys(Input(batch_.keys, places_.keys, &w.keys));
+  if (KeysComeInChunks()) {
+    device_.keys = reinterpret_cast<const std::uint64_t*>(w.keys.data());
+  } else {
+    PadKeys(Input(batch_.keys, places_.keys, &w.keys));
+  }
   device_.values = MakesValues()                  ? w.values.data()
                    : batch_.values.empty()        ? nullptr
                    : places_.values_at != nullptr ? places_.values_at

@@ -94,6 +94,11 @@ class CudaBatchTask : public BatchTask {
   void CarryOutSmall(const Attempt& attempt);
   void Find();
   void FindInChunks();
+  /// Whether FindInChunks brings the keys, too.
+  bool KeysComeInChunks() const {
+    return strategy_.chunk != 0 && places_.keys == BatchPlaces::Place::kPinned &&
+           !ArePadded(executor_->key_size());
+  }
   void SearchFinds(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
   template <class Item>
   std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Queues kind, SmQueues<Item>* queues);
