@@ -1,4 +1,5 @@
-# Runs scripts/paper.sh, small: it leaves a report of each figure, and where matplotlib is there a plot of each.
+# Runs scripts/paper.sh, small: it leaves a report of each figure, and of several ranks, and where
+# matplotlib is there a plot of each.
 # cmake -DSCRIPT=... -DBENCH=... -DPYTHON=... -DWORK_DIR=... -P this
 
 file(REMOVE_RECURSE ${WORK_DIR})
@@ -55,6 +56,11 @@ foreach(figure ${figures})
     message(FATAL_ERROR "figure ${figure} was not drawn")
   endif()
 endforeach()
+file(READ ${WORK_DIR}/gpus.json report)
+string(JSON of GET "${report}" benchmark)
+if(NOT of MATCHES "^scale$" OR (drawn EQUAL 0 AND NOT EXISTS ${WORK_DIR}/scale_gpus.svg))
+  message(FATAL_ERROR "gpus.json is of ${of}, or was not drawn")
+endif()
 if(NOT drawn EQUAL 0)
   message(STATUS "no matplotlib: nothing was drawn")
 endif()

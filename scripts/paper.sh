@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures what the figures of GPHash's evaluation show (docs/EVALUATION.md), of the store and of
-# peers on this machine: OUT gets figureN.json and paper_figureN.svg of each.
+# peers on this machine: OUT gets figureN.json and paper_figureN.svg of each, and gpus.json of a store
+# over two ranks (of GPUs, as far as there are two).
 # Usage: paper.sh OUT [--scale S] [--executor E] [--repeats N] [--figures "5 7 fill"]
 #   [--peers A,B] [--batches N,N]
 #
@@ -39,7 +40,7 @@ while [[ $# -gt 0 ]]; do
   shift 2
 done
 if [[ -z $figures ]]; then
-  figures="5 6 7 8 9 10 11 12 13 14 15 fill values streams"
+  figures="5 6 7 8 9 10 11 12 13 14 15 fill values streams gpus"
   [[ $executor != cuda ]] || figures+=" peers warpdrive hashgraph ghsh dyhash"
 fi
 
@@ -116,6 +117,12 @@ for figure in $figures; do
       for alpha in 0.25 0.3 0.35 0.45; do measure "dyhash_alpha_$alpha" "${elastic[@]}" --peer-bounds "$alpha,0.9"; done
       for beta in 0.75 0.8 0.85 0.95; do measure "dyhash_beta_$beta" "${elastic[@]}" --peer-bounds "0.4,$beta"; done
       for erases in 0.1 0.2 0.3 0.5; do measure "dyhash_erases_$erases" "${elastic[@]}" --erases "$erases"; done
+      continue
+      ;;
+    gpus)
+      records=$(scaled 4000000)
+      measure gpus scale --executor "$executor" --records "$((records > 1000 ? records : 1000))" \
+        --batch "$(scaled 1048576 16777216)" --batches 5 --in-flight 4 --ranks 0,1,2
       continue
       ;;
   esac

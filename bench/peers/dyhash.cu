@@ -11,6 +11,9 @@
 // finds no place after kMaxEvictions leaves the item that it holds to the host, which doubles the
 // smallest subtable and inserts it again. Of a subtable that is halved, the items that have no room
 // are inserted again. Finds and erases are 16 threads each, as many as a bucket has keys.
+//
+// Left out: keys of other sizes than 8 bytes (the paper's buckets have 32 of 4), and other numbers
+// of subtables than 3.
 
 #include "bench/peer.h"
 #include "bench/peers/cells.cuh"

@@ -26,7 +26,7 @@ struct HashOf {
 /// libcuckoo::cuckoohash_map from such keys to 128-byte values: `threads`
 /// threads, each over its own part of a batch. Space for the items and a tenth more (a cuckoo table
 /// that is filled to the brim would grow), which the map rounds up to a power of two, is taken
-/// beforehand.
+/// beforehand. In DRAM, as it persists nothing. Left out is what no workload asks for.
 template <class Key>
 class LibcuckooAdapter : public KvAdapter {
  public:
