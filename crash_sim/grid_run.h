@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "crash_sim/grid_media.h"
-#include "engine/cpu/executor.h"
+#include "engine/cpu/accelerators.h"
+#include "engine/cpu/maintenance.h"
 #include "engine/key_runs.h"
 #include "engine/resolve.h"
 

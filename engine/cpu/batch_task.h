@@ -7,7 +7,8 @@
 #include <numeric>
 #include <vector>
 
-#include "engine/cpu/executor.h"
+#include "engine/cpu/accelerators.h"
+#include "engine/cpu/maintenance.h"
 #include "engine/cpu/prefetch_window.h"
 #include "table/displacing.h"
 #include "table/initial_rows.h"
