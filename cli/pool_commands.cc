@@ -41,7 +41,7 @@ int RunCompact(const PoolArguments& arguments) {
   OpenOptions open;
   open.executor = ExecutorKind::kCpu;
   open.growth = arguments.growth;
-  Store store = Store::Open(arguments.pool, open);
+  AnyStore store = AnyStore::Open(arguments.pool, open);
   const std::uint64_t before = store.Stats().pm_bytes;
   store.Compact();
   const StoreStats stats = store.Stats();
@@ -99,8 +99,9 @@ void AddPoolCommands(CLI::App& app, Commands& commands) {
   }
   constexpr const char* kClosed = "Pool file that no store has open";
   {
-    const auto [compact, arguments] = add(
-        "compact", "Give back the space of a pool that its items do not need", kClosed, RunCompact);
+    const auto [compact, arguments] =
+        add("compact", "Give back the space of a pool that its items do not need",
+            "Pool file, or folder of shards, that no store has open", RunCompact);
     compact
         ->add_option("--growth", arguments->growth,
                      "How many times the buckets of the one before a level has: 1.1 to 4")

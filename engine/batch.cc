@@ -118,6 +118,10 @@ void ValidateInitialValue(const InitialValue& initial, Element element, std::uin
                            is_normal ? "mean" : "low", initial.first,
                            is_normal ? "deviation" : "high", initial.second));
       }
+      if (initial.drawn_bytes > value_size && initial.drawn_bytes != InitialValue{}.drawn_bytes) {
+        Refuse(fmt::format("{} bytes of its initial values can't be drawn: a value has {}",
+                           initial.drawn_bytes, value_size));
+      }
       if (initial.drawn_bytes < value_size && initial.drawn_bytes % ElementBytes(element) != 0) {
         Refuse(fmt::format("{} bytes of its initial values can't be drawn: {} has {} bytes",
                            initial.drawn_bytes, ElementName(element), ElementBytes(element)));

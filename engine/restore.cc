@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -187,6 +188,10 @@ Store Store::Restore(std::span<const std::string> files, const std::string& path
 Store Store::RestoreNewest(const std::string& folder, const std::string& path,
                            const OpenOptions& open) {
   ValidateSchedule(open.snapshot);
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {  // which SnapshotFolder would make
+    throw Error(ErrorCode::kNotFound, folder + ": there is no such folder of snapshots");
+  }
   return RestoreFrom(std::make_unique<SnapshotFolder>(folder), path, open);
 }
 

@@ -30,8 +30,12 @@ namespace {
     throw Error(code, fmt::format("{}: {}", path, what));
   };
   switch (error) {
+    case ENODEV:
+      fail(ErrorCode::kNotFound, "there is no such device");
+      break;
     case ENOENT:
     case ENOTDIR:
+      if (path.empty()) fail(ErrorCode::kNotFound, "the pool has no name");
       fail(ErrorCode::kNotFound, create ? "the directory for the new pool does not exist"
                                         : "no such file; create the pool first");
       break;
@@ -68,6 +72,9 @@ std::uint64_t Mapping::DeviceBytes(const Options& options) const {
 void Mapping::OpenFile(const Options& options) {
   device_ = FindDaxDevice(path_);
   const bool create = options.create && !device_;
+  if (create && path_.starts_with("/dev/dax")) {  // a file there would be lost with the system
+    ThrowOpenError(path_, false, ENODEV);
+  }
   // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.
   const int flags = (read_only_ ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NONBLOCK;
   fd_ = ::open(path_.c_str(), create ? flags | O_CREAT | O_EXCL : flags, options.mode);

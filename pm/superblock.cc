@@ -81,7 +81,10 @@ int ChooseSuperblock(const std::byte* copies, std::uint64_t pool_bytes, const st
   std::string defect[2] = {CopyDefect(copy[0]), CopyDefect(copy[1])};
   if (!defect[0].empty() && !defect[1].empty()) {
     // Copy A alone is written when a pool is created.
-    if (defect[1] == kEmptyCopy) defect[1] += "; perhaps the pool's creation was interrupted";
+    const bool is_foreign = copy[0].magic != 0 && copy[0].magic != kPoolMagic;
+    if (defect[1] == kEmptyCopy && !is_foreign) {
+      defect[1] += "; perhaps the pool's creation was interrupted";
+    }
     if (copy[0].magic != kPoolMagic && copy[1].magic != kPoolMagic) {
       throw Error(ErrorCode::kDamaged,
                   fmt::format("{}: not a GPMStore pool: superblock copy A: {}; "

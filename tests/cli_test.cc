@@ -88,6 +88,10 @@ TEST_F(CliTest, CompactAndUpgrade) {
   EXPECT_FALSE(std::filesystem::exists(pool + ".gpmstore-upgrade"));
   EXPECT_EQ(Run("upgrade " + pool).status, 0);
   ExpectRefused("compact " + NewPath(), "no such");
+  const std::string shards = NewPath();
+  EXPECT_EQ(Run("create --shards 2 " + shards).status, 0);
+  EXPECT_EQ(Run("put " + shards + " 42 hello").status, 0);
+  EXPECT_NE(Run("compact " + shards).out.find(": 1 items in"), std::string::npos);
   ExpectRefused("upgrade " + NewPath(), "no such");
 }
 

@@ -71,6 +71,13 @@ TEST_F(SysfsTest, OtherThingsAreNone) {
   EXPECT_EQ(ErrorOf([] { Mapping("/dev/null", Mapping::Options{}); }), ErrorCode::kInvalidArgument);
 }
 
+TEST_F(SysfsTest, NoFileIsMadeInADevicesPlace) {
+  const std::string none = "/dev/dax0.0-that-is-not-there";
+  EXPECT_EQ(ErrorOf([&] { Store::Create(none, {}, test::TestOpenOptions()); }),
+            ErrorCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(none));
+}
+
 class DaxDeviceTest : public PoolTest {
  protected:
   static constexpr std::uint64_t kBytes = 16 * kMiB;

@@ -36,6 +36,14 @@ TEST_F(PoolFileTest, InterruptedCreation) {
   std::string bytes = ReadFile(path);
   bytes.replace(0, 8, 8, '\0');  // what a crash before that word persisted leaves
   ExpectDamaged(bytes, {"creation was interrupted"});
+  bytes.replace(0, 5, "hello");  // somebody else's file
+  try {
+    WriteFile(path, bytes);
+    Pool::Open(path, {});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("interrupted"), std::string::npos) << error.what();
+  }
 }
 
 TEST_F(PoolFileTest, AnotherVersion) {

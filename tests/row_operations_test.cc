@@ -446,6 +446,8 @@ TEST_F(RowStoreTest, BadInputIsRefused) {
   InitialValue cut = InitialValue::Uniform(1, 0, 1);
   cut.drawn_bytes = 3;
   refuses(drawn(cut), "3 bytes of its initial values");
+  cut.drawn_bytes = 8;
+  refuses(drawn(cut), "a value has 6");
   refuses(drawn({.from = static_cast<InitialValue::From>(7)}), "sources");
   const std::array<Op, 2> ops = {find_or_insert, Op::kInsert};
   refuses({.ops = ops, .initial = InitialValue::Constant(std::span(rows).first(6))},

@@ -126,7 +126,8 @@ TEST_F(SnapshotTest, WrongBasesAreRefused) {
   store.Reopen();
   EXPECT_EQ(error(second), ErrorCode::kInvalidArgument);
   EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(first); }), ErrorCode::kExists);
-  EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(NewPath() + "/none/file"); }), ErrorCode::kIo);
+  EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(NewPath() + "/none/file"); }),
+            ErrorCode::kNotFound);
 }
 
 /// Each in a session of its own, which knows what changed since the one before by comparing alone.

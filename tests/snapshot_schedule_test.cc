@@ -347,6 +347,16 @@ TEST_F(SnapshotScheduleTest, ADamagedManifestIsMadeAnew) {
   ExpectRestored(3, "");
 }
 
+TEST_F(SnapshotScheduleTest, OfAFolderThatIsNotThereNothingIsRestored) {
+  const std::string none = NewPath();
+  EXPECT_EQ(ErrorOf([&] { Store::RestoreNewest(none, pool_, TestOpenOptions()); }),
+            ErrorCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(none));
+  ModelledStore store(pool_, Shape(8, 40), TestOpenOptions());
+  EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(none + "/whole.snap"); }), ErrorCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(none));
+}
+
 TEST_F(SnapshotScheduleTest, AFolderIsOfOnePool) {
   MakeTwoChains();
   const std::string other = NewPath();

@@ -130,8 +130,8 @@ class Store {
 
   /// Restore of the newest chain in a folder of OpenOptions::snapshot, as far as that is whole;
   /// else of one before: the log says what could not be used.
-  /// @throws Error kNotFound (there are no snapshots), kDamaged (none can be used), kBusy (a store
-  ///         has the folder), and as Restore
+  /// @throws Error kNotFound (no such folder, or no snapshots), kDamaged (none can be used), kBusy
+  ///         (a store has the folder), and as Restore
   static Store RestoreNewest(const std::string& folder, const std::string& path,
                              const OpenOptions& open = {});
 
@@ -246,8 +246,8 @@ class Store {
   /// @param path a file that does not exist
   /// @throws Error kExists; kInvalidArgument (`base` is not this store's last snapshot since it was
   ///         opened, or changes were not tracked: take a whole one, or name the `chain`; `chain` is
-  ///         of another pool); kNotFound, kDamaged (base, chain);
-  ///         kNoSpace, kIo, kGpu, kBusy
+  ///         of another pool); kNotFound (base, chain, the folder of `path`), kDamaged (base,
+  ///         chain); kNoSpace, kIo, kGpu, kBusy
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
 
   /// The items as they are at one instant of this call, for the caller to take page by page while

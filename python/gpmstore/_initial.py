@@ -32,7 +32,12 @@ class Constant:
     row: Any
 
     def _core(self) -> tuple[Any, ...]:
-        return From.CONSTANT, bytes(memoryview(self.row)), 0, 0.0, 0.0, 0
+        try:
+            row = bytes(memoryview(self.row))
+        except TypeError:
+            raise TypeError(f"Constant: {type(self.row).__name__!r}; give the bytes of a value, or "
+                            "an array of them") from None
+        return From.CONSTANT, row, 0, 0.0, 0.0, 0
 
     _dtype = None
 

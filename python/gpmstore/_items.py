@@ -149,8 +149,11 @@ class Items(Rows):
         if isinstance(key, (int, np.integer)):
             if self.key_size != 8:
                 raise TypeError(f"key: an int; the store's keys are {self.key_size} bytes")
-            return int(key).to_bytes(8, "little", signed=bool(key < 0))
-        return bytes_of(key, "key")
+            try:
+                return int(key).to_bytes(8, "little", signed=bool(key < 0))
+            except OverflowError:
+                raise OverflowError(f"key: {key}; an int is one of 64 bits") from None
+        return bytes_of(key, "key", "an int, or bytes" if self.key_size == 8 else "bytes")
 
 
 def numpy_dtype(dtype: Any) -> Any:
@@ -161,8 +164,8 @@ def numpy_dtype(dtype: Any) -> Any:
         return dtype
 
 
-def bytes_of(data: Any, name: str) -> bytes:
+def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
     try:
         return bytes(memoryview(data))
     except TypeError as error:
-        raise TypeError(f"{name}: {type(data).__name__!r}; give bytes") from error
+        raise TypeError(f"{name}: {type(data).__name__!r}; give {wanted}") from error

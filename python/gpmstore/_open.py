@@ -47,16 +47,16 @@ def prepared(options: dict[str, Any]) -> object:
 def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
            options: dict[str, Any]) -> Store:
     log = prepared(options)
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     return Store(make(path, options), path, log)
 
 
 def _schedule(given: Any) -> dict[str, Any]:
-    if isinstance(given, (str, os.PathLike)):
-        return {"path": os.fspath(given), "restore": True}
+    if isinstance(given, (str, bytes, os.PathLike)):
+        return {"path": os.fsdecode(given), "restore": True}
     if not isinstance(given, dict):
         raise TypeError("snapshot: it must be a path or a dict")
-    return {**given, "path": os.fspath(given.get("path", ""))}
+    return {**given, "path": os.fsdecode(given.get("path", ""))}
 
 
 def create(path: Path, key_size: int = 8, value_size: int = 128,
@@ -84,16 +84,18 @@ def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
 def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOptions]) -> Store:
     """Creates a pool with what snapshots hold, and opens it.
 
-    files: a whole snapshot, then its increments in their order; all are checked. Or a folder
+    files: a whole snapshot, or a list of one and its increments in their order; all are checked. Or a folder
     of the option `snapshot`: the newest chain that is there, as far as it is whole; or one that a
     store over several shards wrote, of which as many shards are made.
     path: a file that does not exist, or "pinned:"; of shards a folder. options: those of
     `OpenOptions`.
     """
-    if isinstance(files, (str, os.PathLike)):
-        folder = os.fspath(files)
+    if isinstance(files, (str, bytes, os.PathLike)) and os.path.isfile(files):
+        files = [files]
+    if isinstance(files, (str, bytes, os.PathLike)):
+        folder = os.fsdecode(files)
         return _store(lambda pool, given: _core.restore_folder(folder, pool, given), path, options)
-    names = [os.fspath(file) for file in files]
+    names = [os.fsdecode(file) for file in files]
     return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
 
 
@@ -103,7 +105,7 @@ def reshard(path: Path, shards: int, **options: Any) -> None:
     path: its folder, which needs room for both. A crash leaves the store with the old number or the
     new one. options: those of `OpenOptions`.
     """
-    _core.reshard(os.fspath(path), {**options, "shards": shards})
+    _core.reshard(os.fsdecode(path), {**options, "shards": shards})
 
 
 @overload

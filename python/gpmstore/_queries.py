@@ -9,6 +9,10 @@ from ._items import bytes_of
 from ._search import Bound, Matches, Where, query_text
 
 
+def _is_missing(where: Where | None) -> bool:
+    return where is None or isinstance(where, str) and not where.strip()
+
+
 class Queries:
     """Of stores: `search` and what goes with it."""
 
@@ -34,9 +38,9 @@ class Queries:
     def erase_where(self, where: Where | None = None, **conditions: Bound) -> int:
         """Erases the items that match now, as `search` has it, and still do when it is their turn;
         batches wait for some thousand at a time. Returns how many went. Without a condition it is
-        all: `erase_where({})`; `erase_where()` is a `TypeError`.
+        all: `erase_where({})`; `erase_where()`, or an empty text, is a `TypeError`.
         """
-        if where is None and not conditions:
+        if _is_missing(where) and not conditions:
             raise TypeError("erase_where: no condition; to erase all items give {}")
         return self._core.erase_where(query_text(where, conditions))
 
@@ -52,7 +56,7 @@ class Queries:
         they were; items before them were changed. Without a condition it is all:
         `update_where({}, values=...)`. NoSpaceError: some found no room, and stay as they were.
         """
-        if where is None and not conditions:
+        if _is_missing(where) and not conditions:
             raise TypeError("update_where: no condition; to update all items give {}")
         query = query_text(where, conditions)
         if not callable(values):

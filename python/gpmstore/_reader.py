@@ -21,7 +21,7 @@ class Reader(Items):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = os.fspath(path)
+        self.path = os.fsdecode(path)
         if os.path.isdir(self.path):
             raise UnsupportedError(f"{self.path}: a folder; a reader reads one pool, such as that "
                                    "of one shard")

@@ -146,7 +146,7 @@ class Store(Batches, Queries):
         the store, `written` to the file, its `bytes`, and the `pause_seconds` that batches were
         excluded for, of all `seconds`.
         """
-        return self._core.snapshot(os.fspath(path), "" if base is None else os.fspath(base),
+        return self._core.snapshot(os.fsdecode(path), "" if base is None else os.fsdecode(base),
                                    track_changes)
 
     def export(self, page: int | None = None, *, with_values: bool = True,
@@ -169,7 +169,7 @@ class Store(Batches, Queries):
         if page < 1:
             raise ValueError("page: it must be at least 1")
         offset, length = (0, 0) if score is None else score
-        since = "" if changed_since is None else os.fspath(changed_since)
+        since = "" if changed_since is None else os.fsdecode(changed_since)
         core = self._core.export(offset, length, least, most, since, query_text(where))
         export = Export(self, core, page, with_values)
         self._exports.add(export)

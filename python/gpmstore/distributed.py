@@ -260,7 +260,7 @@ class DistributedStore(Calls, Queries):
         """Collective. Writes all items to a new folder, of the same name on all ranks, each rank
         those of its shards. `restore`, and `gpmstore.restore` of one process, make a store of it.
         Returns as `Store.snapshot`, of all ranks together."""
-        return self._core.snapshot(os.fspath(folder))
+        return self._core.snapshot(os.fsdecode(folder))
 
     def stats(self) -> dict[str, Any]:
         """Not collective. `Store.stats` of this rank's shards together: `items` is theirs."""
@@ -328,7 +328,7 @@ def restore(snapshot: Path, folder: Path, *, exchange: Exchange | None = None,
             nccl: bool | None = None, **options: Unpack[OpenOptions]) -> DistributedStore:
     """Collective. Rank 0 makes a store of the snapshot of one (`DistributedStore.snapshot`, or of
     `gpmstore.open` of a folder), and all ranks open it. Else as `open`."""
-    return _store(functools.partial(_core.restore_distributed, os.fspath(snapshot)), folder,
+    return _store(functools.partial(_core.restore_distributed, os.fsdecode(snapshot)), folder,
                   exchange, nccl, dict(options))
 
 
@@ -344,7 +344,7 @@ def _store(make: Callable[[str, Any, dict[str, Any], float], _core.DistributedSt
         if nccl is None:
             nccl = _core.NCCL and device is not None and options.get("executor") != "cpu"
         log = prepared(options)
-        path = os.fspath(folder)
+        path = os.fsdecode(folder)
     except BaseException:
         exchange.leave("")  # for which the others would wait
         raise

@@ -85,6 +85,15 @@ def test_accumulate(path, rng, dtype):
         assert np.array_equal(store.find(keys, dtype=dtype).values, model)
 
 
+def test_initial_values_that_are_none(store):
+    keys = make_keys(1)
+    with pytest.raises(TypeError, match="Constant: 'float'; give the bytes"):
+        store.find_or_insert(keys, Constant(0.5))
+    with pytest.raises(gpmstore.InvalidArgumentError, match="a value has 128"):
+        store.find_or_insert(keys, Normal(elements=33))
+    assert len(store) == 0
+
+
 def test_accumulate_counters(path):
     with gpmstore.create(path, value_size=8, executor=EXECUTOR) as store:
         keys = make_keys(2)

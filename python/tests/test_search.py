@@ -125,6 +125,10 @@ def test_erase_and_export(store, rows):
     assert len(store) == 1000 - wanted.sum()
     with pytest.raises(TypeError, match="no condition"):
         store.erase_where()
+    with pytest.raises(TypeError, match="no condition"):
+        store.erase_where(" ")
+    with pytest.raises(TypeError, match="no condition"):
+        store.update_where("", values=bytes(store.value_size))
     assert store.erase_where({}) == 1000 - wanted.sum()
     assert len(store) == 0
 

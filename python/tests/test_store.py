@@ -171,7 +171,7 @@ def test_single_items(store):
                                         (1.5, TypeError), ("text", TypeError), (None, TypeError)])
 def test_bad_single_keys(store, key, error):
     for call in (store.get, store.delete, lambda k: store.put(k, bytes(128))):
-        with pytest.raises(error):
+        with pytest.raises(error, match="key: "):
             call(key)
 
 
@@ -259,6 +259,11 @@ def test_snapshots(store, path):
         assert np.array_equal(found.values[20:], values[20:])
     with pytest.raises(gpmstore.DamagedError, match="whole snapshot"):
         gpmstore.restore([increment], f"{path}.none", executor=EXECUTOR)
+    with gpmstore.restore(os.fsencode(whole), f"{path}.alone", executor=EXECUTOR) as restored:
+        assert len(restored) == n
+    with pytest.raises(gpmstore.NotFoundError, match="no such folder"):
+        gpmstore.restore(f"{path}.mistyped", f"{path}.none", executor=EXECUTOR)
+    assert not os.path.exists(f"{path}.mistyped")
 
 
 def test_snapshots_of_its_own(path):
