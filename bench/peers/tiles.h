@@ -81,6 +81,16 @@ GPM_HD void CopyValue(const Tile& tile, std::byte* to, const std::byte* from, st
   }
 }
 
+/// Adds what each lane of a warp has to a word, by all of them.
+GPM_HD inline void AddByWarp(std::uint64_t* word, unsigned amount) {
+#ifdef __CUDA_ARCH__
+  const unsigned sum = __reduce_add_sync(~0u, amount);
+  if (threadIdx.x % kWarpThreads == 0 && sum != 0) AtomicAdd(word, sum);
+#else
+  if (amount != 0) AtomicAdd(word, amount);
+#endif
+}
+
 /// The first lane of those that voted. REQUIRES: one did.
 GPM_HD inline unsigned FirstOf(unsigned votes) { return LowestBit(votes); }
 
