@@ -5,6 +5,7 @@
 #include <barrier>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <type_traits>
 #include <vector>

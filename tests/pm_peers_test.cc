@@ -20,17 +20,11 @@
 #include "bench/peers/slabhash_table.h"
 #include "tests/host_cells.h"
 #include "tests/host_warp.h"
+#include "tests/peer_batches.h"
 #include "tests/test_util.h"
 
 namespace gpm::bench::peers {
 namespace {
-
-constexpr std::uint32_t kValueBytes = 32;
-constexpr std::uint32_t kMaxBatch = 512;
-/// A row of a batch.
-struct alignas(16) Value {
-  std::uint64_t words[kValueBytes / 8];
-};
 
 /// The last word with which a key has this fold.
 template <unsigned kWords>
@@ -191,10 +185,7 @@ class PmPeersTest : public testing::Test {
   static constexpr unsigned kWords = Peer::kWords;
   using KeyType = Key<kWords>;
   using Keys = std::vector<KeyType>;
-  struct Answers {
-    std::vector<Result> results;
-    std::vector<Value> found;
-  };
+  using Answers = peers::Answers<Value>;
   struct Less {
     bool operator()(const KeyType& a, const KeyType& b) const {
       return std::ranges::lexicographical_compare(a.words, b.words);
@@ -226,61 +217,23 @@ class PmPeersTest : public testing::Test {
     }
     return keys;
   }
-  static Value ValueOf(const KeyType& key, std::uint64_t version) {
-    Value value;
-    for (unsigned k = 0; k < kValueBytes / 8; ++k) {
-      value.words[k] = test::Mix(key.Fold() + key.words[0] + k) + version;
-    }
-    return value;
-  }
+  static std::uint64_t SeedOf(const KeyType& key) { return key.Fold() + key.words[0]; }
 
   /// One batch, by two tiles at once. Row i writes version + i.
   /// @param kinds of its operations; one: that of all
   Answers Apply(const std::vector<Op>& kinds, const Keys& keys, std::uint64_t version = 0) {
-    const std::size_t n = keys.size();
-    EXPECT_LE(n, kMaxBatch);
-    std::vector<Value> values(n);
-    for (std::size_t i = 0; i < n; ++i) values[i] = ValueOf(keys[i], version + i);
-    Answers answers{std::vector<Result>(n), std::vector<Value>(n)};
-    Batch batch;
-    if (kinds.size() == 1) {
-      batch.op = kinds[0];
-    } else {
-      batch.ops = kinds;
-    }
-    batch.keys = std::as_bytes(std::span(keys));
-    batch.values = std::as_bytes(std::span(values));
-    batch.found = std::as_writable_bytes(std::span(answers.found));
-    batch.results = answers.results;
-    const KernelBatch rows(batch, kValueBytes);
-    constexpr unsigned kTiles = 2;
-    RunTiles<Peer::kLanes>(kTiles, [&](const auto& tile, unsigned number) {
-      for (std::uint64_t i = number; i < n; i += kTiles) {
-        const Result result = peer_->Apply(tile, rows, i);
-        if (tile.thread_rank() == 0) answers.results[i] = result;
-      }
-    });
-    return answers;
+    std::vector<Value> values;
+    for (const KeyType& key : keys) values.push_back(ValueOf<Value>(SeedOf(key), version++));
+    return ApplyByTwoTiles<Peer::kLanes>(*peer_, kinds, keys, values);
   }
   Answers Apply(Op op, const Keys& keys, std::uint64_t version = 0) {
     return Apply(std::vector<Op>{op}, keys, version);
-  }
-  /// The version of a whole value.
-  static std::uint64_t VersionOf(const KeyType& key, const Value& value) {
-    const std::uint64_t version = value.words[0] - ValueOf(key, 0).words[0];
-    EXPECT_TRUE(std::ranges::equal(value.words, ValueOf(key, version).words));
-    return version;
-  }
-  static void ExpectAll(const Answers& answers, Result expected) {
-    for (std::size_t i = 0; i < answers.results.size(); ++i) {
-      ASSERT_EQ(ResultName(answers.results[i]), ResultName(expected)) << "operation " << i;
-    }
   }
   void ExpectVersions(const Keys& keys, std::uint64_t first) {
     const Answers answers = Apply(Op::kFind, keys);
     ExpectAll(answers, Result::kOk);
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      ASSERT_EQ(VersionOf(keys[i], answers.found[i]), first + i) << i;
+      ASSERT_EQ(VersionOf(SeedOf(keys[i]), answers.found[i]), first + i) << i;
     }
   }
   void Make(std::uint64_t slots) { peer_ = std::make_unique<Peer>(slots); }
@@ -324,7 +277,7 @@ TYPED_TEST(PmPeersTest, ManyBatchesAgreeWithAModel) {
       ASSERT_EQ(ResultName(answers.results[i]), ResultName(expected))
           << OpName(op) << " " << i << " of round " << round;
       if (op == Op::kFind && there) {
-        ASSERT_EQ(this->VersionOf(keys[i], answers.found[i]), item->second) << i;
+        ASSERT_EQ(VersionOf(this->SeedOf(keys[i]), answers.found[i]), item->second) << i;
       }
       if (op == Op::kErase && there) model.erase(item);
       if ((op == Op::kUpdate && there) || (op == Op::kInsert && !there)) model[keys[i]] = base + i;
@@ -338,14 +291,14 @@ TYPED_TEST(PmPeersTest, ManyBatchesAgreeWithAModel) {
 TYPED_TEST(PmPeersTest, EveryBitOfAKeyCounts) {
   this->Make(20);
   const auto keys = this->NewKeys(1);
-  this->ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
+  ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
   typename TestFixture::Keys others;
   for (unsigned bit = 0; bit < 64 * TypeParam::kWords; ++bit) {
     others.push_back(keys[0]);
     others.back().words[bit / 64] ^= std::uint64_t{1} << bit % 64;
   }
-  this->ExpectAll(this->Apply(Op::kFind, others), Result::kNotFound);
-  this->ExpectAll(this->Apply(Op::kErase, others), Result::kNotFound);
+  ExpectAll(this->Apply(Op::kFind, others), Result::kNotFound);
+  ExpectAll(this->Apply(Op::kErase, others), Result::kNotFound);
   this->ExpectVersions(keys, 0);
 }
 
@@ -371,7 +324,7 @@ TYPED_TEST(PmPeersTest, AFullTableSaysSoAndLosesNothing) {
     const auto end = std::min(first + 60, in.size());
     const typename TestFixture::Keys part(in.begin() + static_cast<std::ptrdiff_t>(first),
                                           in.begin() + static_cast<std::ptrdiff_t>(end));
-    this->ExpectAll(this->Apply(Op::kFind, part), Result::kOk);
+    ExpectAll(this->Apply(Op::kFind, part), Result::kOk);
   }
   EXPECT_EQ(this->peer_->cells.Used(), in.size());
 }
@@ -410,7 +363,7 @@ TYPED_TEST(SlabHashTest, LongerChainsAreFuller) {
   for (const auto& [mean, load_factor] : {std::pair{12u, 0.69}, std::pair{34u, 0.82}}) {
     while (items < mean * chains) {
       const auto keys = this->NewKeys(std::min<std::size_t>(100, mean * chains - items));
-      this->ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
+      ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
       items += keys.size();
     }
     const auto slots = static_cast<double>(this->peer_->count * slabhash::kSlots);
@@ -421,7 +374,7 @@ TYPED_TEST(SlabHashTest, LongerChainsAreFuller) {
 TYPED_TEST(PmPeersTest, MixedBatchesReturnWhatWasThereOrIsWritten) {
   this->Make(600);
   const auto keys = this->NewKeys(9);
-  this->ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
+  ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
   this->ExpectVersions(keys, 0);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> versions;  // that may be there: first, end
   for (std::uint64_t i = 0; i < keys.size(); ++i) versions.emplace_back(i, i + 1);
@@ -439,10 +392,10 @@ TYPED_TEST(PmPeersTest, MixedBatchesReturnWhatWasThereOrIsWritten) {
       if (kinds.back() == Op::kUpdate) updated.insert(chosen.back());
     }
     const auto answers = this->Apply(kinds, batch, base);
-    this->ExpectAll(answers, Result::kOk);
+    ExpectAll(answers, Result::kOk);
     for (std::size_t i = fresh.size(); i < batch.size(); ++i) {
       if (kinds[i] != Op::kFind) continue;
-      const std::uint64_t version = this->VersionOf(batch[i], answers.found[i]);
+      const std::uint64_t version = VersionOf(this->SeedOf(batch[i]), answers.found[i]);
       const auto [first, end] = versions[chosen[i]];
       EXPECT_TRUE((version >= first && version < end) ||
                   (version >= base && version < base + batch.size()))
@@ -451,7 +404,7 @@ TYPED_TEST(PmPeersTest, MixedBatchesReturnWhatWasThereOrIsWritten) {
     for (const std::size_t k : updated) versions[k] = {base, base + batch.size()};
     const auto found = this->Apply(Op::kFind, keys);
     for (std::size_t k = 0; k < keys.size(); ++k) {
-      const std::uint64_t version = this->VersionOf(keys[k], found.found[k]);
+      const std::uint64_t version = VersionOf(this->SeedOf(keys[k]), found.found[k]);
       EXPECT_TRUE(version >= versions[k].first && version < versions[k].second) << version;
     }
     this->ExpectVersions(fresh, base);
