@@ -28,8 +28,14 @@ struct Figures {
   std::vector<double> slowest_ms;
   std::vector<double> hit_rate;
 
+  /// @param missing the workload's keys are not there
   /// @throws Error(kDamaged) for wrong results
-  void Add(const ycsb::PhaseReport& report, const CacheStats& before, const CacheStats& after) {
+  void Add(const ycsb::PhaseReport& report, bool missing, const CacheStats& before,
+           const CacheStats& after) {
+    const std::uint64_t lost = missing ? 0 : report.outcome(Result::kNotFound);
+    if (lost != 0) {
+      throw Error(ErrorCode::kDamaged, fmt::format("{} keys that are there were not found", lost));
+    }
     if (report.wrong != 0) {
       throw Error(ErrorCode::kDamaged,
                   fmt::format("{} of {} verified results were wrong, first {}", report.wrong,
@@ -101,7 +107,7 @@ nlohmann::json MeasureAsUser(const WorkloadOptions& options, const std::string& 
       const CacheStats before = store.Stats().cache;
       const ycsb::PhaseReport report = apply();
       stats = store.Stats();
-      figures[name].Add(report, before, stats.cache);
+      figures[name].Add(report, spec.mix.missing > 0, before, stats.cache);
     };
     const std::uint64_t some = std::min(kColdOperations, 16 * options.records);
     run.batch_rows = batch;

@@ -24,12 +24,11 @@ const std::vector<std::string>& UserWorkloads();
 /// with no word of how many items will come and no refresh asked for, is loaded in batches, and
 /// the workload then runs, cold, for kColdOperations, and for options.operations more. Behind that
 /// come, with the workload's operations:
-/// - "small": kSmallBatches of kSmallBatch, right behind;
+/// - "small": kSmallBatches of kSmallBatch;
 /// - "spaced": kSpacedBatches, with a millisecond of other work between them;
 /// - "asked": kColdOperations, behind a refresh that was asked for;
-/// - "moved": the same, after half of all records have taken over the others' popularity (where
-/// some are
-///   more popular).
+/// - "moved": the same, after the two halves of the records have exchanged their popularity (where
+///   some are more popular).
 /// @param options records, operations, repeats, sizes, distribution, executor and pool count
 /// @param memory where the arrays of batches are: "host", "pinned" or "device"
 /// @return a row, with what the store was at the end: medians of the repeats, which have a pool

@@ -13,5 +13,8 @@ run_bench(user ${small} --workloads find-missing --batches 1000 --no-workloads -
 expect_rows(rows 1 ${keys})
 expect_keys(benchmark machine)
 
+run_bench(user ${small} --workloads c --batches 1000 --no-workloads --memory host,host)
+expect_rows(rows 2 ${keys})
+
 refuse_bench("insert" user ${small} --workloads insert)
 refuse_bench("can't be opened again" user ${small} --pool pinned:)

@@ -72,7 +72,8 @@ std::uint64_t Mapping::DeviceBytes(const Options& options) const {
 void Mapping::OpenFile(const Options& options) {
   device_ = FindDaxDevice(path_);
   const bool create = options.create && !device_;
-  if (create && path_.starts_with("/dev/dax")) {  // a file there would be lost with the system
+  const bool is_device = path_.starts_with("/dev/dax") && path_.find('/', 5) == std::string::npos;
+  if (create && is_device) {  // of which there is none; a file there would be lost with the system
     ThrowOpenError(path_, false, ENODEV);
   }
   // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.

@@ -152,7 +152,7 @@ NewFile::NewFile(const std::string& path)
     RemoveFile(temporary_);
     fd_ = open(temporary_.c_str(), kFlags, 0666);
   }
-  if (fd_ < 0 && errno == ENOENT) {
+  if (fd_ < 0 && (errno == ENOENT || errno == ENOTDIR)) {
     throw Error(ErrorCode::kNotFound, path + ": the folder for it does not exist");
   }
   if (fd_ < 0) ThrowFileError(temporary_, "create", errno);

@@ -95,6 +95,44 @@ TEST_F(CudaTest, ArraysOfEverySizeMayBeAnywhere) {
   }
 }
 
+/// Who drains a level beside a batch needs all of the batch's keys, which of large batches of finds
+/// may come chunk by chunk.
+TEST_F(CudaTest, FindsWithKeysInPinnedMemorySeeWhatIsBelow) {
+  constexpr std::size_t kFinds = (std::size_t{1} << 17) + 1000;  // two chunks
+  OpenOptions open = test::TestOpenOptions();
+  open.growth_pause = 0;  // no level is composed
+  CreateOptions create;
+  create.value_size = kValueSize;
+  Store store = Store::Create(PoolPath(), create, open);
+  std::vector<std::uint64_t> keys;
+  // Until more is to be drained than the finds take with them, a slot each.
+  while (store.Stats().buckets_to_drain < 2 * kFinds / 8) {
+    ASSERT_LT(keys.size(), std::size_t{1} << 23);
+    const std::size_t first = keys.size();
+    std::vector<Value> values;
+    for (std::size_t i = 0; i < 1u << 16; ++i) {
+      keys.push_back(first + i);
+      values.push_back(ValueOf(first + i));
+    }
+    std::vector<Result> results(values.size());
+    ASSERT_EQ(store.Insert(std::as_bytes(std::span(keys).subspan(first)),
+                           std::as_bytes(std::span(values)), results),
+              0u);
+  }
+  std::vector<std::uint64_t> some;
+  std::vector<Value> expected;
+  for (std::size_t i = 0; i < kFinds; ++i) {
+    some.push_back(keys[i * (keys.size() / kFinds)]);
+    expected.push_back(ValueOf(some.back()));
+  }
+  Placed in(Placed::kPinned, some);
+  Placed found(Placed::kPinned, kFinds * kValueSize);
+  std::vector<Result> results(kFinds);
+  EXPECT_EQ(store.Find(in.bytes(), found.bytes(), results), 0u);
+  EXPECT_EQ(found.Contents<Value>(), expected);
+  EXPECT_GT(store.Stats().buckets_to_drain, 0u);
+}
+
 TEST_F(CudaTest, AThreadsFirstUseOfTheGpuMayBeABatchInItsMemory) {
   Store store = Make();
   const std::vector<std::uint64_t> keys = {1, 2, 3};

@@ -353,7 +353,6 @@ TYPED_TEST(SlabHashTest, OneOfSeveralInsertsOfAKeyIsOk) {
   this->peer_->Check();
 }
 
-/// Finds and updates of a few keys, and inserts of others, all at once and with frames.
 /// What share of the slots that its chains have a table uses follows from their length alone: 0.69
 /// with 12 items each, and the 0.82 of GPHash's evaluation with 34 (Poisson).
 TYPED_TEST(SlabHashTest, LongerChainsAreFuller) {
@@ -371,6 +370,7 @@ TYPED_TEST(SlabHashTest, LongerChainsAreFuller) {
   }
 }
 
+/// Finds and updates of a few keys, and inserts of others, all at once and with frames.
 TYPED_TEST(PmPeersTest, MixedBatchesReturnWhatWasThereOrIsWritten) {
   this->Make(600);
   const auto keys = this->NewKeys(9);

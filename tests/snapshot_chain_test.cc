@@ -128,6 +128,7 @@ TEST_F(SnapshotTest, WrongBasesAreRefused) {
   EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(first); }), ErrorCode::kExists);
   EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(NewPath() + "/none/file"); }),
             ErrorCode::kNotFound);
+  EXPECT_EQ(ErrorOf([&] { store.store().Snapshot(first + "/file"); }), ErrorCode::kNotFound);
 }
 
 /// Each in a session of its own, which knows what changed since the one before by comparing alone.

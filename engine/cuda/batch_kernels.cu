@@ -416,16 +416,16 @@ void CudaBatchTask::Find() {
 void CudaBatchTask::FindInChunks() {
   Workspace& w = *workspace_;
   Reads reads = reads_;
-  if (KeysComeInChunks()) Fork();
+  if (keys_in_chunks_) Fork();  // for the side stream to copy; no Join, as each copy is waited for
   for (std::uint32_t k = 0; reads.first < device_.count; ++k) {
     reads.last = std::min(reads.first + strategy_.chunk, device_.count);
     const bool is_last = reads.last == device_.count;
-    if (KeysComeInChunks()) {
+    if (keys_in_chunks_) {
       const std::uint64_t row = executor_->key_size();
       CopyIn(batch_.keys.data() + reads.first * row, (reads.last - reads.first) * row, places_.keys,
              w.keys.data() + reads.first * row, w.side);
-      CheckCuda(cudaEventRecord(w.chunks[k], w.side), "cudaEventRecord");
-      CheckCuda(cudaStreamWaitEvent(stream_, w.chunks[k], 0), "cudaStreamWaitEvent");
+      CheckCuda(cudaEventRecord(w.arrived, w.side), "cudaEventRecord");
+      CheckCuda(cudaStreamWaitEvent(stream_, w.arrived, 0), "cudaStreamWaitEvent");
     }
     SearchFinds(reads, stream_, Reporter{});
     ReadPlanned(reads, true);
@@ -444,6 +444,7 @@ void CudaBatchTask::FindInChunks() {
     reads.copies.count = reads.flags + Reads::kCopies;
     reads.first = reads.last;
   }
+  keys_in_chunks_ = false;
   if (places_.found != Place::kPinned) return;
   CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");

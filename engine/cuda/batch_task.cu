@@ -142,7 +142,10 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   device_.op = batch_.op;
   device_.element = batch_.element;
   device_.ops = Input(batch_.ops, places_.ops, &w.ops);
-  if (KeysComeInChunks()) {
+  // (Who drains beside the batch looks at all of its keys first.)
+  keys_in_chunks_ = strategy_.chunk != 0 && places_.keys == Place::kPinned &&
+                    !ArePadded(executor_->key_size()) && !executor_->context().table.draining();
+  if (keys_in_chunks_) {
     device_.keys = reinterpret_cast<const std::uint64_t*>(w.keys.data());
   } else {
     PadKeys(Input(batch_.keys, places_.keys, &w.keys));

@@ -94,11 +94,6 @@ class CudaBatchTask : public BatchTask {
   void CarryOutSmall(const Attempt& attempt);
   void Find();
   void FindInChunks();
-  /// Whether FindInChunks brings the keys, too.
-  bool KeysComeInChunks() const {
-    return strategy_.chunk != 0 && places_.keys == BatchPlaces::Place::kPinned &&
-           !ArePadded(executor_->key_size());
-  }
   void SearchFinds(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
   template <class Item>
   std::uint64_t ShapeQueues(std::uint64_t items, Workspace::Queues kind, SmQueues<Item>* queues);
@@ -149,7 +144,8 @@ class CudaBatchTask : public BatchTask {
   std::size_t scan_bytes_ = 0;
   std::uint64_t found_before_ = 0;  ///< counted in the phase before
   std::uint64_t hits_before_ = 0;
-  std::uint32_t part_ = 0;  ///< of a small batch that was left over: whose turn it is
+  std::uint32_t part_ = 0;       ///< of a small batch that was left over: whose turn it is
+  bool keys_in_chunks_ = false;  ///< FindInChunks is yet to bring the keys
   bool running_ = false;
   bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;

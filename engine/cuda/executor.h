@@ -74,7 +74,7 @@ struct Workspace {
   PinnedBox<ReportWords> report;
   KernelGraph finds, changes, half_tiles, groups;  ///< kernels of which all blocks begin together
   CudaStream side, answering;                      ///< for what runs beside the batch's stream
-  CudaEvent arrived;  ///< recorded behind the last input that was copied
+  CudaEvent arrived;  ///< recorded behind the last input, or part of one, that was copied
   CudaEvent forked, joined, answered;
   /// Recorded when the rows of a chunk are in GPU memory.
   std::array<CudaEvent, StrategyThresholds::kMostChunks> chunks;

@@ -84,9 +84,9 @@ def open_or_create(path: Path, key_size: int = 8, value_size: int = 128,
 def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOptions]) -> Store:
     """Creates a pool with what snapshots hold, and opens it.
 
-    files: a whole snapshot, or a list of one and its increments in their order; all are checked. Or a folder
-    of the option `snapshot`: the newest chain that is there, as far as it is whole; or one that a
-    store over several shards wrote, of which as many shards are made.
+    files: a whole snapshot, or a list of one and its increments in their order; all are checked.
+    Or a folder of the option `snapshot`: the newest chain that is there, as far as it is whole; or
+    one that a store over several shards wrote, of which as many shards are made.
     path: a file that does not exist, or "pinned:"; of shards a folder. options: those of
     `OpenOptions`.
     """

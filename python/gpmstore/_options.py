@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Callable, Literal, TypedDict, Union
 if TYPE_CHECKING:
     from typing_extensions import Required
 
-Path = Union[str, "os.PathLike[str]"]
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
 class SnapshotSchedule(TypedDict, total=False):

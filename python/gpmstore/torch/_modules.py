@@ -53,7 +53,7 @@ class _Module(nn.Module):
         """
         super().__init__()
         self.padding_idx = padding_idx
-        self.snapshots = None if snapshots is None else os.fspath(snapshots)
+        self.snapshots = None if snapshots is None else os.fsdecode(snapshots)
         self._table = Table(path, dim, init, optimizer, options)
 
     @property

@@ -50,7 +50,7 @@ class Table:
         if "capacity" in options:
             raise InvalidArgumentError("capacity: an embedding's store has to keep its header, which a "
                                        "bounded one could evict")
-        self.path = os.fspath(path)
+        self.path = os.fsdecode(path)
         self.dim = dim
         self.optimizer = optimizer
         # At least the header's size: 4 float32.
