@@ -37,7 +37,7 @@ struct Capabilities {
   ycsb::Memory memory = ycsb::Memory::kHost;
   std::vector<Op> kinds{};                         ///< of operations, that it has
   std::uint32_t key_bytes = 8;                     ///< 0: any number
-  std::uint32_t long_key_bytes = 0;                ///< of longer keys that it has, too; 0: none
+  std::vector<std::uint32_t> longer_keys{};        ///< bytes of longer keys that it has, too
   std::uint32_t value_unit = 1;                    ///< bytes: values have a multiple of these,
   std::uint32_t max_value_bytes = kMaxValueBytes;  ///< and at most so many
   bool mixed = true;          ///< a batch may have several kinds, but for erases, which stand alone
@@ -54,6 +54,10 @@ struct Capabilities {
   Searches searches = Searches::kNone;
 
   bool Has(Op op) const { return std::ranges::find(kinds, op) != kinds.end(); }
+  bool HasKeysOf(std::uint32_t bytes) const {
+    return key_bytes == 0 || bytes == key_bytes ||
+           std::ranges::find(longer_keys, bytes) != longer_keys.end();
+  }
 };
 
 /// Something that is measured: a key-value container, empty when it is made, which does the same

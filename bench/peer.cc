@@ -43,11 +43,11 @@ const Peer& FindPeer(std::string_view name, ycsb::Memory memory) {
 
 std::string WhyNotItems(const Peer& peer, std::uint32_t key_bytes, std::uint32_t value_bytes) {
   const Capabilities& can = peer.can;
-  if (can.key_bytes != 0 && can.key_bytes != key_bytes && can.long_key_bytes != key_bytes) {
-    return fmt::format(
-        "--key-size {} with --peer {}: the peer has keys of {} bytes", key_bytes, peer.name,
-        can.long_key_bytes == 0 ? std::to_string(can.key_bytes)
-                                : fmt::format("{} or {}", can.key_bytes, can.long_key_bytes));
+  if (!can.HasKeysOf(key_bytes)) {
+    std::vector<std::uint32_t> sizes = can.longer_keys;
+    sizes.insert(sizes.begin(), can.key_bytes);
+    return fmt::format("--key-size {} with --peer {}: the peer has keys of {} bytes", key_bytes,
+                       peer.name, fmt::join(sizes, " or "));
   }
   if (value_bytes % can.value_unit == 0 && value_bytes <= can.max_value_bytes) return {};
   return fmt::format(

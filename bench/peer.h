@@ -1,6 +1,7 @@
 #ifndef GPM_BENCH_PEER_H_
 #define GPM_BENCH_PEER_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,15 +48,21 @@ std::unique_ptr<KvAdapter> MakePeer(const PeerSpec& spec) {
   return std::make_unique<Adapter>(spec);
 }
 
-/// Bytes of the longer keys that peers have.
-inline constexpr std::uint32_t kLongKeyBytes = 32;
+/// Bytes of the longer keys of such peers as have any (GPHash's figures 6 and 12).
+inline constexpr std::array<std::uint32_t, 2> kLongerKeys = {32, 128};
 
 /// Peer::make of an adapter that is a template on the words of 8 bytes of its keys, which are of 8
-/// or kLongKeyBytes bytes.
+/// bytes or those of kLongerKeys.
 template <template <unsigned kWords> class Adapter>
 std::unique_ptr<KvAdapter> MakePeerByKey(const PeerSpec& spec) {
-  return spec.key_bytes == kLongKeyBytes ? MakePeer<Adapter<kLongKeyBytes / 8>>(spec)
-                                         : MakePeer<Adapter<1>>(spec);
+  switch (spec.key_bytes) {
+    case kLongerKeys[0]:
+      return MakePeer<Adapter<kLongerKeys[0] / 8>>(spec);
+    case kLongerKeys[1]:
+      return MakePeer<Adapter<kLongerKeys[1] / 8>>(spec);
+    default:
+      return MakePeer<Adapter<1>>(spec);
+  }
 }
 
 /// Makes a peer known, before main() begins.

@@ -20,7 +20,7 @@
 namespace gpm::bench::peers {
 
 inline constexpr std::uint32_t kValueBytes = 32;
-inline constexpr std::uint32_t kMaxBatch = 512;
+inline constexpr std::uint32_t kMaxBatch = 1024;
 /// A row of a batch.
 struct alignas(16) Value {
   std::uint64_t words[kValueBytes / 8];

@@ -577,23 +577,22 @@ TEST(DashTest, ASegmentIsNearlyFullWhenItRefuses) {
 
 /// Of all peers that there are, also where there is no GPU to make them.
 TEST(PeerItemsTest, OtherSizesOfKeysAreRefused) {
-  std::vector<std::string> with_two_sizes;
+  std::vector<std::string> with_longer_keys;
   for (const Memory memory : {Memory::kHost, Memory::kDevice}) {
     for (const std::string& name : PeerNames(memory)) {
       const Peer& peer = FindPeer(name, memory);
       const Capabilities& can = peer.can;
-      for (const std::uint32_t bytes : {4u, 8u, 16u, 31u, 32u, 64u}) {
-        const bool has =
-            can.key_bytes == 0 || bytes == can.key_bytes || bytes == can.long_key_bytes;
+      for (const std::uint32_t bytes : {4u, 8u, 16u, 31u, 32u, 64u, 128u}) {
+        const bool has = can.HasKeysOf(bytes);
         const std::string why = WhyNotItems(peer, bytes, can.value_unit);
         EXPECT_EQ(why.empty(), has) << name << ": " << why;
         if (has) continue;
         EXPECT_NE(why.find("--key-size " + std::to_string(bytes)), std::string::npos) << why;
         EXPECT_THROW(RequireItems(peer, bytes, can.value_unit), Error);
       }
-      if (can.long_key_bytes == 0) continue;
-      with_two_sizes.push_back(name);
-      EXPECT_NE(WhyNotItems(peer, 16, can.value_unit).find("keys of 8 or 32 bytes"),
+      if (can.longer_keys.empty()) continue;
+      with_longer_keys.push_back(name);
+      EXPECT_NE(WhyNotItems(peer, 16, can.value_unit).find("keys of 8 or 32 or 128 bytes"),
                 std::string::npos);
     }
   }
@@ -601,7 +600,7 @@ TEST(PeerItemsTest, OtherSizesOfKeysAreRefused) {
   if (!PeerNames(Memory::kDevice).empty()) {
     expected.insert(expected.end(), {"clevel-gpm", "gphash", "libcuckoo-carried", "slabhash-gpm"});
   }
-  EXPECT_EQ(with_two_sizes, expected);
+  EXPECT_EQ(with_longer_keys, expected);
 }
 
 /// All of them, with each of their sizes of keys. (The store has any, which its own tests test.)
@@ -612,7 +611,7 @@ std::vector<Contestant> Contestants() {
   for (const std::string& name : names) {
     const Capabilities can = CapabilitiesOf(name);
     contestants.push_back({name, can.key_bytes == 0 ? 8 : can.key_bytes});
-    if (can.long_key_bytes != 0) contestants.push_back({name, can.long_key_bytes});
+    for (const std::uint32_t bytes : can.longer_keys) contestants.push_back({name, bytes});
   }
   return contestants;
 }

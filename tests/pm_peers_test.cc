@@ -243,11 +243,11 @@ class PmPeersTest : public testing::Test {
   std::set<KeyType, Less> known_;
 };
 
-using Peers =
-    testing::Types<GpHash<1>, GpHash<4>, GpHash<1, 1, false, false>,
-                   GpHash<1, kWarpThreads, false, false>, GpHash<1, kWarpThreads, true, false>,
-                   SlabHash<1>, SlabHash<4>, Clevel<1>, Clevel<4>>;
-using SlabHashes = testing::Types<SlabHash<1>, SlabHash<4>>;
+using Peers = testing::Types<GpHash<1>, GpHash<4>, GpHash<1, 1, false, false>,
+                             GpHash<1, kWarpThreads, false, false>,
+                             GpHash<1, kWarpThreads, true, false>, GpHash<16>, SlabHash<1>,
+                             SlabHash<4>, SlabHash<16>, Clevel<1>, Clevel<4>, Clevel<16>>;
+using SlabHashes = testing::Types<SlabHash<1>, SlabHash<4>, SlabHash<16>>;
 struct PeerName {
   template <class Peer>
   static std::string GetName(int) {

@@ -92,7 +92,7 @@ const RegisteredPeer libcuckoo(
     {.name = "libcuckoo-carried",
      .can = {.memory = ycsb::Memory::kDevice,
              .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase},
-             .long_key_bytes = kLongKeyBytes,
+             .longer_keys = {kLongerKeys.begin(), kLongerKeys.end()},
              .value_unit = 128,
              .max_value_bytes = 128,
              .grows = true},

@@ -64,7 +64,7 @@ class ClevelAdapter : public KvAdapter {
 const RegisteredPeer registered({.name = "clevel-gpm",
                                  .can = {.memory = ycsb::Memory::kDevice,
                                          .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase},
-                                         .long_key_bytes = kLongKeyBytes,
+                                         .longer_keys = {kLongerKeys.begin(), kLongerKeys.end()},
                                          .value_unit = 16,
                                          .inserts = Inserts::kNewInBatch,
                                          .durable = true},

@@ -171,27 +171,27 @@ using Published = GpHashAdapter<GpHashTable<kWords>, kWords, true, kWarpThreads>
 template <bool kInPlace, unsigned kLanes>
 using Step = GpHashAdapter<GpHashTable<1, kInPlace, false>, 1, false, kLanes>;
 
-constexpr auto CapabilitiesOf = [](std::uint32_t long_key_bytes) {
+constexpr auto CapabilitiesOf = [](const std::vector<std::uint32_t>& longer_keys) {
   return Capabilities{.memory = ycsb::Memory::kDevice,
                       .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase},
-                      .long_key_bytes = long_key_bytes,
+                      .longer_keys = longer_keys,
                       .value_unit = 16,
                       .inserts = Inserts::kNewInBatch,
                       .durable = true};
 };
 const RegisteredPeer registered({.name = "gphash",
-                                 .can = CapabilitiesOf(kLongKeyBytes),
+                                 .can = CapabilitiesOf({kLongerKeys.begin(), kLongerKeys.end()}),
                                  .make = MakePeerByKey<Published>});
 const RegisteredPeer by_threads({.name = "gphash-threads",
-                                 .can = CapabilitiesOf(0),
+                                 .can = CapabilitiesOf({}),
                                  .by_default = false,
                                  .make = MakePeer<Step<false, 1>>});
 const RegisteredPeer apart({.name = "gphash-apart",
-                            .can = CapabilitiesOf(0),
+                            .can = CapabilitiesOf({}),
                             .by_default = false,
                             .make = MakePeer<Step<false, kWarpThreads>>});
 const RegisteredPeer uncached({.name = "gphash-uncached",
-                               .can = CapabilitiesOf(0),
+                               .can = CapabilitiesOf({}),
                                .by_default = false,
                                .make = MakePeer<Step<true, kWarpThreads>>});
 

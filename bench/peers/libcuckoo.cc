@@ -3,6 +3,7 @@
 #include <functional>
 #include <libcuckoo/cuckoohash_map.hh>
 #include <string_view>
+#include <type_traits>
 
 #include "bench/peer.h"
 #include "pm/thread_pool.h"
@@ -13,12 +14,14 @@ namespace {
 constexpr std::uint32_t kValueBytes = 128;
 using Value = std::array<std::byte, kValueBytes>;
 using ShortKey = std::uint64_t;
-using LongKey = std::array<std::byte, kLongKeyBytes>;
+template <unsigned kWords>
+using KeyOf = std::conditional_t<kWords == 1, ShortKey, std::array<std::byte, 8 * kWords>>;
 
 /// The standard library's, which libcuckoo takes by default.
 struct HashOf {
   std::size_t operator()(ShortKey key) const { return std::hash<ShortKey>{}(key); }
-  std::size_t operator()(const LongKey& key) const {
+  template <std::size_t kBytes>
+  std::size_t operator()(const std::array<std::byte, kBytes>& key) const {
     return std::hash<std::string_view>{}({reinterpret_cast<const char*>(key.data()), key.size()});
   }
 };
@@ -27,8 +30,10 @@ struct HashOf {
 /// threads, each over its own part of a batch. Space for the items and a tenth more (a cuckoo table
 /// that is filled to the brim would grow), which the map rounds up to a power of two, is taken
 /// beforehand. In DRAM, as it persists nothing. Left out is what no workload asks for.
-template <class Key>
+template <unsigned kWords>
 class LibcuckooAdapter : public KvAdapter {
+  using Key = KeyOf<kWords>;
+
  public:
   explicit LibcuckooAdapter(const PeerSpec& spec)
       : threads_(spec.threads), map_(spec.items + spec.items / 10) {}
@@ -100,15 +105,11 @@ class LibcuckooAdapter : public KvAdapter {
 const RegisteredPeer registered({.name = "libcuckoo",
                                  .can = {.kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
                                                    Op::kErase},
-                                         .long_key_bytes = kLongKeyBytes,
+                                         .longer_keys = {kLongerKeys.begin(), kLongerKeys.end()},
                                          .value_unit = kValueBytes,
                                          .max_value_bytes = kValueBytes,
                                          .grows = true},
-                                 .make = [](const PeerSpec& spec) {
-                                   return spec.key_bytes == kLongKeyBytes
-                                              ? MakePeer<LibcuckooAdapter<LongKey>>(spec)
-                                              : MakePeer<LibcuckooAdapter<ShortKey>>(spec);
-                                 }});
+                                 .make = MakePeerByKey<LibcuckooAdapter>});
 
 }  // namespace
 }  // namespace gpm::bench

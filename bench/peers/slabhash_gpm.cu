@@ -90,7 +90,7 @@ class SlabHashAdapter : public KvAdapter {
 const RegisteredPeer registered({.name = "slabhash-gpm",
                                  .can = {.memory = ycsb::Memory::kDevice,
                                          .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase},
-                                         .long_key_bytes = kLongKeyBytes,
+                                         .longer_keys = {kLongerKeys.begin(), kLongerKeys.end()},
                                          .value_unit = 16,
                                          .durable = true},
                                  .make = MakePeerByKey<SlabHashAdapter>});
