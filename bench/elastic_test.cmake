@@ -28,4 +28,4 @@ refuse_bench("does not say how many slots" elastic --executor cpu --peer unorder
 refuse_bench("there are dash, libcuckoo, unordered_map" elastic --executor cpu --peer dyhash)
 refuse_bench("would be above the upper one" elastic --executor cpu --peer libcuckoo --peer-bounds 0.7,0.9)
 refuse_bench("requires --peer" elastic --executor cpu --peer-bounds 0.4,0.9)
-refuse_bench("keys of 8 or 32 bytes" elastic --executor cpu --peer libcuckoo --key-size 16)
+refuse_bench("keys of 8[ \n]+or 32 or 128 bytes" elastic --executor cpu --peer libcuckoo --key-size 16)

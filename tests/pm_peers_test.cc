@@ -355,17 +355,18 @@ TYPED_TEST(SlabHashTest, OneOfSeveralInsertsOfAKeyIsOk) {
 
 /// What share of the slots that its chains have a table uses follows from their length alone: 0.69
 /// with 12 items each, and the 0.82 of GPHash's evaluation with 34 (Poisson).
-TYPED_TEST(SlabHashTest, LongerChainsAreFuller) {
-  this->Make(6600);
-  const auto chains = this->peer_->count;
+using SlabChainsTest = PmPeersTest<SlabHash<1>>;
+TEST_F(SlabChainsTest, LongerChainsAreFuller) {
+  Make(6600);
+  const auto chains = peer_->count;
   std::size_t items = 0;
   for (const auto& [mean, load_factor] : {std::pair{12u, 0.69}, std::pair{34u, 0.82}}) {
     while (items < mean * chains) {
-      const auto keys = this->NewKeys(std::min<std::size_t>(100, mean * chains - items));
-      ExpectAll(this->Apply(Op::kInsert, keys), Result::kOk);
+      const auto keys = NewKeys(std::min<std::size_t>(100, mean * chains - items));
+      ExpectAll(Apply(Op::kInsert, keys), Result::kOk);
       items += keys.size();
     }
-    const auto slots = static_cast<double>(this->peer_->count * slabhash::kSlots);
+    const auto slots = static_cast<double>(peer_->count * slabhash::kSlots);
     EXPECT_NEAR(static_cast<double>(items) / slots, load_factor, 0.05) << mean;
   }
 }
