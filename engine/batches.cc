@@ -56,6 +56,7 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
 }
 
 std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Evicted* evicted) {
+  const Log::TellsAtEnd tells(log_);
   ValidateBatch(batch, key_size_, value_size_);
   if (evicted != nullptr) CheckEvicted(evicted, key_size_, value_size_);
   health_.Check();
@@ -76,13 +77,12 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Ev
   if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);
   auto in_flight = StartTask(std::move(task), demand, std::move(watch));
   in_flight->results_on_host = results_on_host;
-  turn.reset();
-  if (bound_ != nullptr) log_.Tell();
   return in_flight;
 }
 
 std::shared_ptr<InFlight> StoreImpl::StartScope(std::shared_ptr<BatchTask> task,
                                                 const Demand& demand) {
+  const Log::TellsAtEnd tells(log_);
   if (bound_ == nullptr || !demand.inserts) return StartTask(std::move(task), demand);
   std::optional<Bound::Turn> turn;
   TakeTurn(&turn);
@@ -118,7 +118,8 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
   Epochs::SlotRange recycle;
   for (bool made_room = false; !admission_.TryAdmit(in_flight, made_room, &recycle);
        made_room = true) {
-    const Admission::Alone alone(admission_);
+    // (Its log may close the store: who starts the batch tells it afterwards.)
+    const Admission::Alone alone(admission_, Admission::Telling::kLater);
     health_.Check();
     MakeRoom(demand);
   }
@@ -134,10 +135,11 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
 }
 
 void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
+  const Log::TellsAtEnd tells(log_);
   admission_.End(in_flight);
   if (admission_.IsUnfinished(*in_flight)) {
     try {
-      const Admission::Alone alone(admission_);
+      const Admission::Alone alone(admission_, Admission::Telling::kLater);
       if (admission_.IsUnfinished(*in_flight)) FinishAfterGrowth(in_flight);  // else Close did
     } catch (...) {
       if (admission_.EraseUnfinished(*in_flight)) {  // the caller has a scope open

@@ -30,6 +30,7 @@ std::uint64_t StoreImpl::RowsAtOnce() const {
 
 template <class Change>
 std::uint64_t StoreImpl::ChangeWhere(const Query& query, const Change& change) {
+  const Log::TellsAtEnd tells(log_);
   const std::span<const Query> queries(&query, 1);
   const QueryPlan plan(queries, attributes_);
   const SearchResult found = Search(queries, {});
@@ -39,7 +40,7 @@ std::uint64_t StoreImpl::ChangeWhere(const Query& query, const Change& change) {
     const std::uint64_t n = std::min(at_once, found.counts[0] - first);
     const auto keys = std::span(found.keys).subspan(first * key_size_, n * key_size_);
     // Nobody comes between looking and changing.
-    const Admission::Alone alone(admission_);
+    const Admission::Alone alone(admission_, Admission::Telling::kLater);
     health_.Check();
     FinishBatches();
     changed += change(FindMatching(keys, plan));

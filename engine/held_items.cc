@@ -69,6 +69,7 @@ void HeldItems::KeepBase(std::uint32_t range_bits) {
 /// (Also of one that could not be made: then it may hold nothing, and another's cells are not its.)
 HeldItems::~HeldItems() {
   if (!copying_) return;
+  copy_.reset();  // is in the executor's memory, which Close may give back from here on
   copying_.reset();
   store_.ReleaseCells();
 }

@@ -257,19 +257,20 @@ double StoreImpl::TakeInstant(const CopyShape& shape, std::unique_ptr<TableCopy>
 }
 
 SnapshotResult StoreImpl::Snapshot(const std::string& path, const SnapshotOptions& options) {
-  SnapshotResult result;
-  {
-    const Snapshots::Turn turn(snapshots_);
-    SnapshotOptions of_base = options;
-    if (!options.chain.empty()) {
-      RequireNoFile(path);
-      TrackSince(options.chain);
-      of_base.base = options.chain.back();
-    }
-    result = TakeSnapshot(path, of_base);
-  }
+  const SnapshotResult result = SnapshotUntold(path, options);
   log_.Tell();
   return result;
+}
+
+SnapshotResult StoreImpl::SnapshotUntold(const std::string& path, const SnapshotOptions& options) {
+  const Snapshots::Turn turn(snapshots_);
+  SnapshotOptions of_base = options;
+  if (!options.chain.empty()) {
+    RequireNoFile(path);
+    TrackSince(options.chain);
+    of_base.base = options.chain.back();
+  }
+  return TakeSnapshot(path, of_base);
 }
 
 SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOptions& options) {

@@ -370,7 +370,7 @@ std::uint64_t Store::BulkLoad(std::span<const std::byte> keys, std::span<const s
   const std::uint64_t most = impl->most_items();
   for (std::size_t n = results.size(); n > 0; n /= 2) {
     try {
-      impl->Reserve(std::min(impl->Stats().items + n, most));
+      Opened()->Reserve(std::min(Opened()->Stats().items + n, most));  // its log may close it
       break;
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kNoSpace) throw;

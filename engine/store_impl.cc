@@ -283,6 +283,7 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
     cache_.Advance(*executor_, 0, admission_.Totals());
   }
   LogRefreshes();
+  log_.Tell();
 }
 
 bool StoreImpl::CacheRefreshDone(std::uint64_t refresh) {
@@ -301,7 +302,6 @@ void StoreImpl::LogRefreshes() {
     return fmt::format("cache refreshed in {:.3f} s, {} times by now", stats.refresh_seconds,
                        stats.refreshes);
   });
-  log_.Tell();
 }
 
 void StoreImpl::ForEach(const Store::Visitor& visit) {
@@ -346,7 +346,7 @@ void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
   }
   if (!changed) changed = SnapshotFolder::Saved{id, opened_sequence_} != folder->saved();
   const auto take = [this](const std::string& file, const std::string& base) {
-    return Snapshot(file, {.base = base});
+    return SnapshotUntold(file, {.base = base});
   };
   keeper_ = std::make_unique<SnapshotKeeper>(std::move(folder), schedule, *changed, take, log_);
   keeper_->Start();
@@ -366,8 +366,12 @@ std::uint64_t StoreImpl::CountMisplacedCells() {
 void StoreImpl::Close() {
   snapshots_.AwaitCopied();
   if (keeper_ != nullptr) {
-    { const Admission::Alone alone(admission_); }  // or it throws, before anything is done
+    {  // or it throws, before anything is done
+      const Admission::Alone alone(admission_, Admission::Telling::kLater);
+    }
     keeper_->Finish();
+    log_.Tell();
+    if (closed()) return;  // by the log
   }
   const Admission::Alone alone(admission_);
   AwaitHeldCells();

@@ -92,6 +92,8 @@ class StoreImpl {
   std::uint64_t EraseWhere(const Query& query);
   std::uint64_t UpdateRowsWhere(const Query& query, const Store::RowsEditor& change);
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options);
+  /// The same, for who holds a lock: what there is to be logged, the caller tells later.
+  SnapshotResult SnapshotUntold(const std::string& path, const SnapshotOptions& options);
   /// Takes snapshots by a schedule from now on, in a folder that is empty or this pool's.
   /// @param changed whether the store may hold what the folder does not; else it is looked at
   /// @throws Error(kInvalidArgument) the folder is another pool's; kIo, kNoSpace

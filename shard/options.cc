@@ -68,7 +68,7 @@ void ValidateForShards(const OpenOptions& open) {
   const auto refuse = [](const char* message) {
     throw Error(ErrorCode::kInvalidArgument, message);
   };
-  if (open.capacity.items > 0) {
+  if (open.capacity.items > 0 || open.capacity.bytes > 0) {
     refuse("a capacity can't be kept over several shards; open a store of one pool with it");
   }
   if (!open.snapshot.path.empty()) {

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 
 #include "pm/pool.h"
@@ -101,6 +103,41 @@ TEST_F(LogTest, MayCloseTheStore) {
   store.Reserve(100000);
   EXPECT_FALSE(store);
   EXPECT_EQ(ErrorOf([&] { store.Stats(); }), ErrorCode::kInvalidArgument);
+}
+
+/// Whatever a batch, or Close itself, has to tell.
+TEST_F(LogTest, MayCloseTheStoreInTheMiddle) {
+  const std::vector<std::string> folder = {NewPath()};
+  for (const std::string wanted : {"resize ended", "cache refreshed", "snapshot"}) {
+    SCOPED_TRACE(wanted);
+    Store store;
+    bool told = false;
+    OpenOptions open = TestOpenOptions();
+    open.growth_pause = 0;
+    open.cache = {.directory = true, .fraction = 0.5, .refresh_interval = 1000};
+    if (wanted == "snapshot") open.snapshot = {.path = folder[0], .at_close = true};
+    open.log = [&](LogLevel, std::string_view message) {
+      if (told || message.find(wanted) == std::string_view::npos) return;
+      told = true;
+      store.Close();
+    };
+    store = Store::Create(NewPath(), Shape(8, 16), open);
+    std::vector<std::uint64_t> keys(20);
+    std::vector<std::array<std::byte, 16>> values(keys.size());
+    std::vector<Result> results(keys.size());
+    for (std::uint64_t round = 0; store && round < 20'000; ++round) {
+      std::iota(keys.begin(), keys.end(), round * keys.size());
+      store.Upsert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), results);
+      EXPECT_EQ(results, std::vector(keys.size(), Result::kOk));
+      if (wanted == "snapshot") store.Close();
+      if (wanted == "cache refreshed" && store) {
+        store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(values)),
+                   results);
+      }
+    }
+    EXPECT_FALSE(store);
+    EXPECT_TRUE(told);
+  }
 }
 
 TEST_F(LogTest, TellsOfRefreshes) {

@@ -308,6 +308,9 @@ TEST_F(ShardedStoreTest, WhatShardsCantDoIsRefused) {
   open.capacity.items = 1000;
   refused(open, 2);
   open = TestOpenOptions();
+  open.capacity.bytes = std::uint64_t{64} << 20;
+  refused(open, 2);
+  open = TestOpenOptions();
   open.snapshot.path = NewPath();
   refused(open, 2);
   EXPECT_EQ(ErrorOf([&] { ShardedStore::Create(folder, Shape(0, 8), {.shards = 2}); }),
