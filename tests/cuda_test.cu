@@ -148,6 +148,29 @@ TEST_F(CudaTest, AThreadsFirstUseOfTheGpuMayBeABatchInItsMemory) {
   EXPECT_EQ(found.Host(), values);
 }
 
+/// There, its values are copied before they are written, and given back.
+TEST_F(CudaTest, AThreadsFirstUseOfTheGpuMayBeABatchInPinnedMemory) {
+  constexpr std::size_t kKeys = 100'000;
+  Store store = Make(2 * kKeys);
+  std::vector<std::uint64_t> keys(kKeys);
+  std::iota(keys.begin(), keys.end(), 5);
+  std::vector<Value> values;
+  for (const auto key : keys) values.push_back(ValueOf(key));
+  Placed in(Placed::kPinned, keys);
+  Placed given(Placed::kPinned, values);
+  Placed found(Placed::kPinned, kKeys * kValueSize);
+  std::vector<Result> results(kKeys);
+  std::thread([&] {
+    store.Apply({.op = Op::kFindOrInsert,
+                 .keys = in.bytes(),
+                 .values = given.bytes(),
+                 .found = found.bytes(),
+                 .results = results});
+  }).join();
+  EXPECT_EQ(results, std::vector(kKeys, Result::kOk));
+  EXPECT_EQ(found.Contents<Value>(), values);
+}
+
 TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
   constexpr std::uint64_t kKeys = 40000;
   constexpr std::size_t kFinds = 300000;  // in chunks, or in two slices with the same keys in both

@@ -201,7 +201,7 @@ void CudaBatchTask::MakeValues() {
                               cudaMemcpyDefault, stream_),
               "cudaMemcpyAsync to the device");
   } else if (!batch_.values.empty()) {
-    CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream_);
+    CopyValues(stream_);
   }
   const bool is_constant = initial.from == InitialValue::From::kConstant;
   if (is_constant) {

@@ -108,9 +108,15 @@ void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, s
 
 void CudaBatchTask::BringValues(cudaStream_t stream) {
   if (batch_.values.empty() || places_.values_at != nullptr || MakesValues()) return;
+  CopyValues(stream);
+}
+
+void CudaBatchTask::CopyValues(cudaStream_t stream) {
   Workspace& w = *workspace_;
   if (places_.values == Place::kPinned) {  // the stream may be about to write them
     CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), stream);
+    CheckCuda(cudaEventRecord(w.arrived, stream), "cudaEventRecord");
+    CheckCuda(cudaStreamWaitEvent(w.answering, w.arrived, 0), "cudaStreamWaitEvent");
     return;
   }
   CopyIn(batch_.values.data(), batch_.values.size(), places_.values, w.values.data(), w.answering);

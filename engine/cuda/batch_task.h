@@ -69,6 +69,8 @@ class CudaBatchTask : public BatchTask {
               cudaStream_t stream);
   /// Copies the values, beside what the batch's stream has; what `stream` gets next finds them.
   void BringValues(cudaStream_t stream);
+  /// The same, whatever kernels make of them; the stream that answers finds them, too.
+  void CopyValues(cudaStream_t stream);
   /// Whether kernels read values that are made here: rows of `values`, and initial values.
   bool MakesValues() const {
     return batch_.initial.from != InitialValue::From::kValues &&
