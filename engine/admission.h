@@ -44,6 +44,7 @@ struct InFlight {
   std::shared_ptr<BatchTask> task;    ///< null until started
   std::unique_ptr<BatchWatch> watch;  ///< or null; until it is over
   bool results_on_host = true;
+  bool evicted = false;          ///< items, to make way for it
   std::uint64_t cells_left = 0;  ///< of the grant
   bool beside_writes = false;    ///< another batch that ran at the same time may have written
   /// A scope goes in when so many turns alone have ended.

@@ -70,13 +70,15 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Ev
   const Demand demand = DemandOf(batch);
   std::optional<Bound::Turn> turn;
   if (bound_ != nullptr && demand.inserts) TakeTurn(&turn);
-  if (turn && !turn->nested()) MakeWay(&batch, demand.most_added, stream, evicted);
+  const bool made_way =
+      turn && !turn->nested() && MakeWay(&batch, demand.most_added, stream, evicted);
   auto task = executor_->Prepare(batch, stream);
   const bool results_on_host = task->ResultsOnHost();
   std::unique_ptr<BatchWatch> watch;
   if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);
   auto in_flight = StartTask(std::move(task), demand, std::move(watch));
   in_flight->results_on_host = results_on_host;
+  in_flight->evicted = made_way;
   return in_flight;
 }
 
@@ -86,8 +88,10 @@ std::shared_ptr<InFlight> StoreImpl::StartScope(std::shared_ptr<BatchTask> task,
   if (bound_ == nullptr || !demand.inserts) return StartTask(std::move(task), demand);
   std::optional<Bound::Turn> turn;
   TakeTurn(&turn);
-  if (!turn->nested()) MakeWay(nullptr, demand.most_added, nullptr, nullptr);
-  return StartTask(std::move(task), demand, bound_->Watch(nullptr, demand.most_added));
+  const bool made_way = !turn->nested() && MakeWay(nullptr, demand.most_added, nullptr, nullptr);
+  auto in_flight = StartTask(std::move(task), demand, bound_->Watch(nullptr, demand.most_added));
+  in_flight->evicted = made_way;
+  return in_flight;
 }
 
 std::shared_ptr<InFlight> StoreImpl::Run(const Batch& batch, Stream stream) {
@@ -136,6 +140,12 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
 
 void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   const Log::TellsAtEnd tells(log_);
+  Await(in_flight);
+  const bool may_leave_fewer = in_flight->progress.items_added < 0 || in_flight->evicted;
+  if (compact_below_ > 0 && may_leave_fewer) CompactIfSparse();
+}
+
+void StoreImpl::Await(const std::shared_ptr<InFlight>& in_flight) {
   admission_.End(in_flight);
   if (admission_.IsUnfinished(*in_flight)) {
     try {
@@ -151,7 +161,6 @@ void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   }
   in_flight->range.End();
   if (in_flight->error) std::rethrow_exception(in_flight->error);
-  if (compact_below_ > 0 && in_flight->progress.items_added < 0) CompactIfSparse();
 }
 
 bool StoreImpl::TryMakeRoom(const Demand& demand) {

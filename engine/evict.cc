@@ -22,11 +22,11 @@ constexpr std::uint64_t kRowsBytes = 64 << 20;
 
 }  // namespace
 
-void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream,
+bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream,
                         Evicted* evicted) {
   const std::uint64_t capacity = bound_->capacity().items;
   health_.Check();
-  if (ItemsNow() + bound_->reserved() + may_add <= capacity) return;
+  if (ItemsNow() + bound_->reserved() + may_add <= capacity) return false;
   {  // What it evicts must not hang on how far the batches before it have come.
     const Admission::Alone alone(admission_, Admission::Telling::kLater);
     FinishBatches();
@@ -36,13 +36,13 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   std::unique_ptr<KeysOfBatch> keys;
   if (batch != nullptr) {
     keys = bound_->uses().LookAt(*batch, [&](std::span<Result> results) {
-      Wait(Run({.op = Op::kFind, .keys = batch->keys, .results = results}, stream));
+      Await(Run({.op = Op::kFind, .keys = batch->keys, .results = results}, stream));
     });
   }
   const std::uint64_t missing = keys != nullptr ? keys->missing : may_add;
   const std::uint64_t stay = keys != nullptr ? keys->there : 0;
   const std::uint64_t there = ItemsNow();
-  if (there + missing <= capacity) return;
+  if (there + missing <= capacity) return false;
   if (stay + missing > capacity) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("batch: it has {} different keys, which is more than the store's "
@@ -71,6 +71,7 @@ void StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   if (batch == nullptr) uses.WithRanks([](ItemRanks& ranks) { ranks.ForgetSeen(); });
   const double seconds = SecondsSince(start);
   bound_->Count(count, seconds);
+  return count > 0;
 }
 
 std::vector<std::byte> StoreImpl::ChooseVictims(std::uint64_t wanted, const KeysOfBatch* kept) {
@@ -112,8 +113,8 @@ std::uint64_t StoreImpl::Evict(const std::vector<std::byte>& victims, Evicted* e
       rows.resize(2 * n * value_size_);
     }
     std::vector<Result> results(finds + n);
-    Wait(Run({.op = Op::kErase, .ops = ops, .keys = operands, .found = rows, .results = results},
-             nullptr));
+    Await(Run({.op = Op::kErase, .ops = ops, .keys = operands, .found = rows, .results = results},
+              nullptr));
     for (std::uint64_t i = 0; i < n; ++i) {
       if (results[finds + i] != Result::kOk) continue;  // another thread erased it
       ++count;

@@ -205,7 +205,8 @@ bool StoreImpl::FindValues(std::span<const std::byte> keys, std::span<std::byte>
   const std::uint64_t count = keys.size() / key_size_;
   if (count == 0) return true;
   const std::unique_ptr<ResultArray> made = executor_->MakeResults(count);
-  const Admission::Alone alone(admission_);
+  // (Whose batch is finished here tells the log, which may close the store.)
+  const Admission::Alone alone(admission_, Admission::Telling::kLater);
   health_.Check();
   FinishBatches();
   if (admission_.changers() != version) return false;

@@ -64,7 +64,10 @@ class StoreImpl {
                                       std::unique_ptr<BatchWatch> watch = nullptr);
   /// Starts what a DeviceScope makes of the user's kernels.
   std::shared_ptr<InFlight> StartScope(std::shared_ptr<BatchTask> task, const Demand& demand);
-  void Wait(const std::shared_ptr<InFlight>& in_flight);
+  void Wait(const std::shared_ptr<InFlight>& in_flight);  ///< Ticket::Wait
+  /// The same within another call, which has more to do with the store: its log, which may close
+  /// that, is told later, and the table is not compacted.
+  void Await(const std::shared_ptr<InFlight>& in_flight);
   bool Done(InFlight& in_flight) { return admission_.IsDone(in_flight); }
   void Reserve(std::uint64_t items);
   /// Compact leaves room for so many items.
@@ -146,7 +149,8 @@ class StoreImpl {
   /// Makes sure that so many items more leave no more than the capacity, by evicting others.
   /// REQUIRES: the caller has the turn (Bound::Turn), and has not begun the batch.
   /// @param batch null: a scope, of which nobody knows the keys
-  void MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
+  /// @return whether it evicted any
+  bool MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream, Evicted* evicted);
   void TakeTurn(std::optional<Bound::Turn>* turn);
   /// The keys of the items that go first, at most so many. @param kept stay; null: none
   std::vector<std::byte> ChooseVictims(std::uint64_t wanted, const KeysOfBatch* kept);

@@ -35,7 +35,7 @@ namespace {
       break;
     case ENOENT:
     case ENOTDIR:
-      if (path.empty()) fail(ErrorCode::kNotFound, "the pool has no name");
+      if (path.empty()) throw Error(ErrorCode::kNotFound, "the pool's path is empty");
       fail(ErrorCode::kNotFound, create ? "the directory for the new pool does not exist"
                                         : "no such file; create the pool first");
       break;

@@ -399,6 +399,22 @@ TEST_F(CapacityTest, APoolThatHasMoreKeepsThemUntilABatchAddsSome) {
   for (std::uint64_t key = 5000; key < 5010; ++key) EXPECT_TRUE(keys.contains(key));
 }
 
+/// The batch that evicts them leaves fewer items (OpenOptions::compact_below).
+TEST_F(CapacityTest, APoolThatHadMoreIsCompacted) {
+  const std::string path = NewPath();
+  {
+    Store store = Store::Create(path, Shape(8, kValueSize), TestOpenOptions());
+    Put(store, Numbers(0, 20'000));
+  }
+  OpenOptions open = WithCapacity(1000, EvictionPolicy::kOldest);
+  open.compact_below = 0.3;
+  Store store = Store::Open(path, open);
+  const std::uint64_t slots = store.Stats().capacity_slots;
+  Put(store, Numbers(50'000, 10));
+  EXPECT_LT(store.Stats().capacity_slots * 4, slots);
+  EXPECT_LE(store.Stats().items, 1000u);
+}
+
 /// A pool that is bounded does not grow for ever.
 TEST_F(CapacityTest, ThePoolStopsGrowing) {
   constexpr std::uint64_t kItems = 2000;

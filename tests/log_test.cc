@@ -4,6 +4,8 @@
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "pm/pool.h"
 #include "tests/test_util.h"
@@ -107,15 +109,21 @@ TEST_F(LogTest, MayCloseTheStore) {
 
 /// Whatever a batch, or Close itself, has to tell.
 TEST_F(LogTest, MayCloseTheStoreInTheMiddle) {
-  const std::vector<std::string> folder = {NewPath()};
-  for (const std::string wanted : {"resize ended", "cache refreshed", "snapshot"}) {
-    SCOPED_TRACE(wanted);
+  struct Case {
+    std::string wanted;
+    std::uint64_t capacity = 0;  // items: the batch that tells evicts, too
+  };
+  const std::string folder = NewPath();
+  for (const auto& [wanted, capacity] : std::vector<Case>{
+           {"resize ended"}, {"cache refreshed"}, {"cache refreshed", 100}, {"snapshot"}}) {
+    SCOPED_TRACE(wanted + ", " + std::to_string(capacity));
     Store store;
     bool told = false;
     OpenOptions open = TestOpenOptions();
     open.growth_pause = 0;
     open.cache = {.directory = true, .fraction = 0.5, .refresh_interval = 1000};
-    if (wanted == "snapshot") open.snapshot = {.path = folder[0], .at_close = true};
+    open.capacity.items = capacity;
+    if (wanted == "snapshot") open.snapshot = {.path = folder, .at_close = true};
     open.log = [&](LogLevel, std::string_view message) {
       if (told || message.find(wanted) == std::string_view::npos) return;
       told = true;
@@ -130,10 +138,6 @@ TEST_F(LogTest, MayCloseTheStoreInTheMiddle) {
       store.Upsert(std::as_bytes(std::span(keys)), std::as_bytes(std::span(values)), results);
       EXPECT_EQ(results, std::vector(keys.size(), Result::kOk));
       if (wanted == "snapshot") store.Close();
-      if (wanted == "cache refreshed" && store) {
-        store.Find(std::as_bytes(std::span(keys)), std::as_writable_bytes(std::span(values)),
-                   results);
-      }
     }
     EXPECT_FALSE(store);
     EXPECT_TRUE(told);
