@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -481,6 +482,8 @@ TEST_F(SnapshotScheduleTest, TheLogMayCallTheStore) {
     ++key;
     batch.Add(Op::kUpsert, key, key);
     store.Apply(batch.Mixed());
+    // A batch tells what is there to tell: without a pause, all that the other thread has.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   ready = false;
   store.Close();
