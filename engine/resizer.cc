@@ -136,15 +136,21 @@ std::size_t Resizer::CountNew(const LevelSizes& wanted) const {
 
 bool Resizer::Resize(const LevelSizes& wanted) {
   EndDraining();
-  const LevelSizes added(wanted.begin(),
-                         wanted.begin() + static_cast<std::ptrdiff_t>(CountNew(wanted)));
   const Superblock& superblock = pool_.superblock();
-  if (growth_pause_ > 0 && added.size() == 1 &&
-      added[0] > superblock.levels[superblock.level_count - 1].buckets && ComposeLevel(added[0])) {
+  std::size_t left = CountNew(wanted);
+  if (growth_pause_ > 0 && left == 1 &&
+      wanted[0] > superblock.levels[superblock.level_count - 1].buckets &&
+      ComposeLevel(wanted[0])) {
     EndDraining();
     return true;
   }
-  return AddLevels(added, false);
+  while (left > 0) {  // as many as the superblock has entries for, and one that draining may add
+    const auto end = wanted.begin() + static_cast<std::ptrdiff_t>(left);
+    const std::size_t some = std::min<std::size_t>(left, kMaxLevels - 1 - superblock.level_count);
+    if (!AddLevels({end - static_cast<std::ptrdiff_t>(some), end}, false)) return false;
+    left -= some;
+  }
+  return true;
 }
 
 bool Resizer::MoveLevels() {

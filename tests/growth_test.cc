@@ -113,6 +113,25 @@ TEST_F(GrowthTest, ReserveMakesRoomAtOnce) {
   }
 }
 
+TEST_F(GrowthTest, ReserveAddsMoreLevelsThanASuperblockHasEntriesFor) {
+  OpenOptions open = TestOpenOptions();
+  open.growth = 1.1;
+  CreateOptions shape = Shape(8, 8);
+  shape.geometry = {.levels = 32, .locations = 1, .slots = 1};
+  ModelledStore store(NewPath(), shape, open);
+  store.Apply(Op::kInsert, Numbers(0, 20));
+  store.store().Reserve(10'000);
+  EXPECT_EQ(store.store().Stats().level_buckets.size(), 32u);
+  EXPECT_GE(store.store().Stats().capacity_slots, 10'000u);
+  store.ExpectContents();
+  store.Apply(Op::kErase, Numbers(0, 15));
+  store.Reopen(open);  // which forgets what was reserved
+  store.store().Compact();
+  store.ExpectContents();
+  EXPECT_LT(store.store().Stats().capacity_slots, 1'000u);
+  store.Reopen();
+}
+
 TEST_F(GrowthTest, ReserveBeyondTheMaximumChangesNothing) {
   OpenOptions open = TestOpenOptions();
   open.max_bytes = 4 << 20;

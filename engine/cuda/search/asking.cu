@@ -31,6 +31,26 @@ void FetchNumbers(const std::uint64_t* from, std::uint64_t count, std::uint64_t*
   CheckCuda(cudaStreamSynchronize(stream), "a search");
 }
 
+/// Queries that AnswerFew answers at once on this GPU: all its blocks begin together.
+std::uint64_t MostFewQueries() {
+  int device = 0;
+  int multiprocessors = 0;
+  CheckCuda(cudaGetDevice(&device), "cudaGetDevice");
+  CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+            "cudaDeviceGetAttribute");
+  std::uint64_t most = kFewBlocks;
+  for (const auto kernel : {AnswerFew<false>, AnswerFew<true>}) {
+    int blocks = 0;
+    CheckCuda(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+                  &blocks, reinterpret_cast<const void*>(kernel), kStrideThreads, 0,
+                  cudaOccupancyDefault),
+              "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
+    most = std::min(
+        most, static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(multiprocessors));
+  }
+  return most * kFewOfBlock;
+}
+
 }  // namespace
 
 struct Asking::Call {
@@ -61,7 +81,8 @@ Asking::Asking(DeviceMemory* memory)
       keys_(memory),
       library_(memory),
       sums_(memory),
-      few_told_(memory) {
+      few_told_(memory),
+      few_queries_(MostFewQueries()) {
   sums_.Reserve(1);
   few_told_.Reserve(1);
   CheckCuda(cudaMemsetAsync(few_told_.data(), 0, sizeof(FewTold), stream_), "cudaMemsetAsync");
@@ -146,7 +167,7 @@ void Asking::AnswerSome(const Call& call, AnswerTotals* totals) {
   const RowsOut out{places.keys == nullptr ? rows_.data() : nullptr, places.keys, places.room,
                     call.key_size};
   const SearchSums sums =
-      count <= kFewQueries ? AnswerFewSingles(call, out) : AnswerManySingles(call, out);
+      count <= few_queries_ ? AnswerFewSingles(call, out) : AnswerManySingles(call, out);
   if (sums.many != 0) {
     AnswerAll(call, sums, totals);
   } else if (rows && call.limit > 0) {

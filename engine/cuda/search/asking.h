@@ -142,6 +142,7 @@ class Asking {
   DeviceArray<std::byte> library_;  ///< temporary storage of CUB
   DeviceArray<SearchSums> sums_;
   DeviceArray<FewTold> few_told_;
+  const std::uint64_t few_queries_;  ///< that one AnswerFew answers
   KernelGraph few_, few_of_pairs_;
   PinnedBox<SearchSums> told_;
   PinnedBox<QuerySample> sample_;

@@ -103,9 +103,8 @@ __global__ void AnswerSingles(const __grid_constant__ SearchTiers tiers, std::ui
   }
 }
 
-/// Queries of a batch that AnswerFew answers, at most: a tile each, of blocks that begin together.
+/// Queries that a block of AnswerFew answers: a tile each.
 inline constexpr std::uint32_t kFewOfBlock = kStrideThreads / kTileLanes;
-inline constexpr std::uint32_t kFewQueries = kFewBlocks * kFewOfBlock;
 static_assert(kFewOfBlock == 32);
 
 /// The lanes of a tile, which search together.
