@@ -32,11 +32,11 @@ bool Resizer::PaysToCompose(std::uint64_t buckets, const Demand& waiting) const 
   return bytes / rates.composed_bytes <= std::max(growth_pause_, kWaitOfBatch * of_batch);
 }
 
-bool Resizer::ComposeLevel(std::uint64_t buckets) {
+Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   // (Of limited memory there may be none for an image.)
   const bool in_place = executor_.ComposesInPlace();
-  if (!(in_place || executor_.Composes()) || cache_.limited()) return false;
-  if (!LevelSizeDefect(growth_.geometry, buckets).empty()) return false;
+  if (!(in_place || executor_.Composes()) || cache_.limited()) return Outcome::kNoRoom;
+  if (!LevelSizeDefect(growth_.geometry, buckets).empty()) return Outcome::kNoRoom;
   const ProfilerRange range("resize", 1);
   const Clock::time_point start = Clock::now();
   space_.Reclaim();  // erased slots of a level that is dropped are not given back any more
@@ -46,20 +46,27 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
     place = pool_.PlaceLevels({buckets}, in_place);
   } catch (const Error& error) {
     if (!MeansFull(error)) throw;
-    return false;
+    return Outcome::kNoRoom;
   }
   const double growth_seconds = SecondsSince(start);
   Clock::time_point composing = Clock::now();
   std::unique_ptr<LevelImage> image;
   if (!in_place) image = executor_.MakeLevelImage(place.bytes);
-  if (!in_place && image == nullptr) return false;
-  Superblock next = pool_.superblock();
+  if (!in_place && image == nullptr) return Outcome::kNoRoom;
   // (Offsets from the pool's base, as any; the image is elsewhere.)
-  PutNewest(&next,
-            {in_place ? place.offset : static_cast<std::uint64_t>(image->data() - pool_.base()),
-             buckets});
-  const TableView larger = MakeTableView(pool_.base(), next);
+  const std::uint64_t offset =
+      in_place ? place.offset : static_cast<std::uint64_t>(image->data() - pool_.base());
+  const TableView larger =
+      MakeTableView(pool_.base(), WithNewest(pool_.superblock(), {offset, buckets}));
+  const auto give_up = [&]() GPM_REQUIRES(store_state) {
+    health_.AllOrUnusable("the composing of a level was given up", [&]() GPM_REQUIRES(store_state) {
+      RefreshTable();
+      image.reset();
+      MakeAccelerators();
+    });
+  };
   std::uint64_t left = 0;
+  bool too_small = false;
   try {
     const Clock::time_point directory = Clock::now();
     accelerated_ = accelerated_ && cache_.FollowGrowth(executor_, larger);
@@ -68,16 +75,17 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
     directory_seconds_ += std::chrono::duration<double>(taken).count();
     composing += taken;
     left = executor_.ComposeNewest();
-    if (image != nullptr) image->WriteTo(pool_.base() + place.offset);
+    too_small = left > 0 && !CanDrainOf(WithNewest(pool_.superblock(), {place.offset, buckets}), 0);
+    if (!too_small && image != nullptr) image->WriteTo(pool_.base() + place.offset);
     composing_seconds_ += SecondsSince(composing);
-    pool_.AddLevelAt(place, buckets, left == 0);
+    if (!too_small) pool_.AddLevelAt(place, buckets, left == 0);
   } catch (...) {
-    health_.AllOrUnusable("the composing of a level was given up", [&]() GPM_REQUIRES(store_state) {
-      RefreshTable();
-      image.reset();
-      MakeAccelerators();
-    });
+    give_up();
     throw;
+  }
+  if (too_small) {
+    give_up();
+    return Outcome::kTooSmall;
   }
   health_.AllOrUnusable("the table was resized", [&]() GPM_REQUIRES(store_state) {
     if (accelerated_) {
@@ -88,12 +96,8 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
     cache_.Await(executor_);  // a refresh may have begun, which reads the levels
     image.reset();
     if (left == 0) return;
-    if (CanDrain(0)) {
-      MakeAccelerators();
-      GoOnDraining();
-    } else {
-      Drain();
-    }
+    MakeAccelerators();
+    GoOnDraining();
   });
   MakeAccelerators();
   ++resizes_;
@@ -106,7 +110,7 @@ bool Resizer::ComposeLevel(std::uint64_t buckets) {
                        left == 0 ? "" : fmt::format("; {} items found no slot in it", left));
   });
   if (!draining_.active()) LogEnd(SecondsSince(start));
-  return true;
+  return Outcome::kDone;
 }
 
 void Resizer::ShrinkEmptyLevels() {

@@ -26,7 +26,9 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
                         Evicted* evicted) {
   const std::uint64_t capacity = bound_->capacity().items;
   health_.Check();
-  if (ItemsNow() + bound_->reserved() + may_add <= capacity) return false;
+  // First: what a batch that ends meanwhile has added may count twice, not at no time.
+  const std::uint64_t reserved = bound_->reserved();
+  if (ItemsNow() + reserved + may_add <= capacity) return false;
   {  // What it evicts must not hang on how far the batches before it have come.
     const Admission::Alone alone(admission_, Admission::Telling::kLater);
     FinishBatches();

@@ -74,18 +74,29 @@ bool Resizer::Grow(const Demand& waiting) {
     EndDraining();
     return true;
   }
-  const std::uint64_t buckets = growth_.Next(pool_.superblock().levels[0].buckets);
-  if (PaysToCompose(buckets, waiting) && ComposeLevel(buckets)) return true;
-  return AddLevels({buckets}, true);
+  std::uint64_t buckets = growth_.Next(pool_.superblock().levels[0].buckets);
+  bool too_small = false;
+  if (PaysToCompose(buckets, waiting)) {
+    Outcome outcome = ComposeLevel(buckets);
+    while (outcome == Outcome::kTooSmall) {
+      too_small = true;
+      buckets = growth_.Next(buckets);
+      outcome = ComposeLevel(buckets);
+    }
+    if (outcome == Outcome::kDone) return true;
+  }
+  return !too_small && AddLevels({buckets}, true);
 }
 
-bool Resizer::CanDrain(std::uint64_t cells) const {
-  const Superblock& superblock = pool_.superblock();
-  const Geometry geometry = superblock.geometry;
-  if (!executor_.DrainsBesideBatches() || geometry.locations == 1 ||
-      geometry.candidates() < kFewestCandidates) {
-    return false;
-  }
+bool Resizer::FillsUpBadly() const {
+  const Geometry geometry = pool_.superblock().geometry;
+  return geometry.locations == 1 || geometry.candidates() < kFewestCandidates;
+}
+
+bool Resizer::CanDrain(std::uint64_t cells) const { return CanDrainOf(pool_.superblock(), cells); }
+
+bool Resizer::CanDrainOf(const Superblock& superblock, std::uint64_t cells) const {
+  if (!executor_.DrainsBesideBatches() || FillsUpBadly()) return false;
   std::uint64_t bytes = 0;
   std::uint64_t buckets = superblock.levels[0].buckets;
   const std::uint32_t spares = buckets < kTinyLevel ? kManySpares : 1;
@@ -140,7 +151,7 @@ bool Resizer::Resize(const LevelSizes& wanted) {
   std::size_t left = CountNew(wanted);
   if (growth_pause_ > 0 && left == 1 &&
       wanted[0] > superblock.levels[superblock.level_count - 1].buckets &&
-      ComposeLevel(wanted[0])) {
+      ComposeLevel(wanted[0]) == Outcome::kDone) {
     EndDraining();
     return true;
   }
@@ -164,7 +175,21 @@ bool Resizer::MoveLevels() {
   return true;
 }
 
+bool Resizer::TakeRoomForSpare(const LevelSizes& sizes) {
+  LevelSizes more = sizes;
+  more.insert(more.begin(), growth_.Next(sizes.front()));
+  if (!LevelSizeDefect(growth_.geometry, more.front()).empty()) return false;
+  try {
+    pool_.PlaceLevels(more, false);
+  } catch (const Error& error) {
+    if (!MeansFull(error)) throw;
+    return false;
+  }
+  return true;
+}
+
 bool Resizer::AddLevels(const LevelSizes& sizes, bool beside) {
+  if (FillsUpBadly() && !TakeRoomForSpare(sizes)) return false;
   const auto levels = static_cast<std::uint32_t>(sizes.size());
   const ProfilerRange range("resize", levels);
   const Clock::time_point start = Clock::now();

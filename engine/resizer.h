@@ -90,10 +90,19 @@ class Resizer {
   /// Whether batches should rather wait until a level of so many buckets is composed than drain the
   /// oldest beside them.
   bool PaysToCompose(std::uint64_t buckets, const Demand& waiting) const GPM_REQUIRES(store_state);
+  enum class Outcome : std::uint8_t { kDone, kNoRoom, kTooSmall };
   /// A resize by one level, which takes all items of the oldest at once (table/composing.h). What
-  /// finds no slot in it is left to be drained.
-  /// @return false for want of memory or space: nothing was done. Nor was it where it throws.
-  bool ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  /// finds no slot in it is left to be drained beside batches.
+  /// @return kNoRoom, of memory or space; kTooSmall where some item found no slot and could not be
+  ///         drained so. Nothing was done then, nor where it throws.
+  Outcome ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  /// CanDrain of a pool with this superblock.
+  bool CanDrainOf(const Superblock& superblock, std::uint64_t cells) const
+      GPM_REQUIRES(store_state);
+  /// Whether items often find no slot in the addressable levels while one is drained.
+  bool FillsUpBadly() const;
+  /// Takes room in the pool's file for these levels and one more, which draining may need.
+  bool TakeRoomForSpare(const LevelSizes& sizes) GPM_REQUIRES(store_state);
   /// A resize by these levels, the newest first. @param beside what is drained then is drained
   /// beside batches
   bool AddLevels(const LevelSizes& sizes, bool beside) GPM_REQUIRES(store_state);

@@ -317,7 +317,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   } catch (...) {
     try {
       keep_base();
-    } catch (const Error&) {  // then the next increment is refused
+    } catch (const std::exception&) {  // then the next increment is refused
     }
     copying.reset();
     ReleaseCells();

@@ -103,8 +103,9 @@ class Mapping {
   const MediumInfo& medium() const { return medium_; }
   const Persist& persist() const { return persist_; }
 
-  /// Allocates what is not allocated yet of a file that lives in memory, and enters all of it into
-  /// the page table: no store meets SIGBUS for want of space, and no batch pays for page faults.
+  /// Allocates what is not allocated yet of the file, and where it lives in memory enters all of it
+  /// into the page table: no store meets SIGBUS for want of space, and there no batch pays for page
+  /// faults.
   /// What Grow maps comes so. REQUIRES: it was not opened read only.
   /// @throws Error kNoSpace, kIo
   void Populate();
@@ -177,6 +178,8 @@ class Mapping {
   /// Leaves nothing of what FillStep did, of one step or of several.
   void Discard(std::uint64_t file_end, const MappedStep& step) const noexcept;
   void AllocateFile(std::uint64_t file_end, std::uint64_t end) const;
+  /// Allocates all blocks of a file that does not live in memory.
+  void FillHoles() const;
   void MapStep(const MappedStep& step, bool populate, std::uint64_t threads) const;
   /// What is mapped ends here from now on, with the steps.
   void SetEnd(std::uint64_t end);

@@ -202,4 +202,16 @@ void Mapping::AllocateFile(std::uint64_t file_end, std::uint64_t end) const {
                   Reason(error), restored ? "" : "; its old size could not be restored either"));
 }
 
+void Mapping::FillHoles() const {
+  int error;
+  do {
+    error = posix_fallocate(fd_, 0, static_cast<off_t>(file_bytes_));
+  } while (error == EINTR);
+  if (error == 0 && medium_.medium == Medium::kDax && fsync(fd_) != 0) error = errno;
+  if (error == 0) return;
+  throw Error(error == ENOSPC || error == EDQUOT ? ErrorCode::kNoSpace : ErrorCode::kIo,
+              fmt::format("{}: the file has holes, and there is no room to fill them: {}", path_,
+                          Reason(error)));
+}
+
 }  // namespace gpm

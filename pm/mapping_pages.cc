@@ -126,7 +126,10 @@ void Mapping::Copy(Step step, std::uint64_t to, std::uint64_t from, std::uint64_
 }
 
 void Mapping::Populate() {
-  if (!InMemory()) return;
+  if (!InMemory()) {
+    if (!read_only_ && !device_ && file_bytes_ > 0) FillHoles();
+    return;
+  }
   for (MappedStep step : steps_) {
     if (!anonymous_) step.bytes = std::min(step.end(), file_bytes_) - step.offset;
     Populate(step, false, AllThreads());

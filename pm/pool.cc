@@ -208,8 +208,7 @@ void Pool::AddLevelAt(const Extent& place, std::uint64_t buckets, bool drops_old
   RequireWritable();
   Superblock next = superblock_;
   if (drops_oldest) next.levels[--next.level_count] = {};
-  PutNewest(&next, {place.offset, buckets});
-  Commit(next);
+  Commit(WithNewest(next, {place.offset, buckets}));
 }
 
 void Pool::GrowTo(const Extent& extent, bool zeroed) {

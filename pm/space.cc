@@ -75,12 +75,12 @@ void LayLevels(Superblock* superblock, const LevelSizes& sizes, std::uint64_t of
   }
 }
 
-void PutNewest(Superblock* superblock, const LevelEntry& level) {
-  LevelEntry* const levels = superblock->levels;
-  std::copy_backward(levels, levels + superblock->level_count,
-                     levels + superblock->level_count + 1);
+Superblock WithNewest(Superblock superblock, const LevelEntry& level) {
+  LevelEntry* const levels = superblock.levels;
+  std::copy_backward(levels, levels + superblock.level_count, levels + superblock.level_count + 1);
   levels[0] = level;
-  ++superblock->level_count;
+  ++superblock.level_count;
+  return superblock;
 }
 
 std::string LevelSizeDefect(Geometry geometry, std::uint64_t buckets) {

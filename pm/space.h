@@ -27,8 +27,8 @@ std::uint64_t LevelBytes(const Superblock& superblock, std::uint64_t buckets);
 std::uint64_t LevelsBytes(const Superblock& superblock, const LevelSizes& sizes);
 /// Makes these the superblock's levels: they lie so from `offset` on.
 void LayLevels(Superblock* superblock, const LevelSizes& sizes, std::uint64_t offset);
-/// Makes it the newest of the superblock's levels. REQUIRES: there are fewer than kMaxLevels.
-void PutNewest(Superblock* superblock, const LevelEntry& level);
+/// The superblock with one more level, the newest. REQUIRES: there are fewer than kMaxLevels.
+Superblock WithNewest(Superblock superblock, const LevelEntry& level);
 
 /// Why a level can't have so many buckets, or empty.
 std::string LevelSizeDefect(Geometry geometry, std::uint64_t buckets);

@@ -128,10 +128,8 @@ class Checker {
     std::uint64_t last_cell = 0;
     for (std::uint32_t i = 0; !table_.inline_values() && i < superblock.segment_count; ++i) {
       const SegmentEntry& segment = superblock.segments[i];
-      const std::uint64_t first = (segment.offset + table_.cell_bytes - 1) / table_.cell_bytes;
-      const std::uint64_t last = (segment.offset + segment.bytes) / table_.cell_bytes;
-      value_cells_ += last - first;
-      last_cell = std::max(last_cell, last);
+      value_cells_ += CellsIn({segment.offset, segment.bytes}, table_.cell_bytes);
+      last_cell = std::max(last_cell, (segment.offset + segment.bytes) / table_.cell_bytes);
     }
     used_ = std::vector<std::atomic<std::uint64_t>>(last_cell / 64 + 1);
   }

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -73,6 +75,27 @@ TEST_F(PoolFileTest, AFileMayBeLongerThanItsSuperblockSays) {
     pool->GiveBackEnd();
     EXPECT_LE(std::filesystem::file_size(path), UsedEnd(pool->superblock()) + 2 * kMiB);
   }
+}
+
+TEST_F(PoolFileTest, OpeningFillsTheHolesOfASparseCopy) {
+  const auto allocated = [](const std::string& path) {
+    struct stat status {};
+    EXPECT_EQ(stat(path.c_str(), &status), 0);
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
+  };
+  const std::string path = NewPath();  // on a disk, where there is one
+  Pool::Create(path, Config(100, 1 << 14), {.max_bytes = 64 * kMiB}).reset();
+  const std::string copy = NewPath();
+  const std::string contents = ReadFile(path);
+  ASSERT_EQ(contents.find_first_not_of('\0', kReservedOffset), std::string::npos);
+  WriteFile(copy, contents.substr(0, kReservedOffset));
+  std::filesystem::resize_file(copy, contents.size());
+  ASSERT_LT(allocated(copy), contents.size());
+  Pool::Open(copy, {.max_bytes = 64 * kMiB, .read_only = true}).reset();
+  EXPECT_LT(allocated(copy), contents.size());
+  Pool::Open(copy, {.max_bytes = 64 * kMiB}).reset();
+  EXPECT_GE(allocated(copy), contents.size());
+  EXPECT_EQ(ReadFile(copy), contents);
 }
 
 TEST_F(PoolFileTest, SpaceOfDroppedLevelsIsUsedAgain) {
