@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "pm/clock.h"
@@ -180,6 +181,7 @@ bool Resizer::TakeRoomForSpare(const LevelSizes& sizes) {
   more.insert(more.begin(), growth_.Next(sizes.front()));
   if (!LevelSizeDefect(growth_.geometry, more.front()).empty()) return false;
   try {
+    space_.ReleaseCellsForLevel(std::accumulate(more.begin(), more.end(), std::uint64_t{0}));
     pool_.PlaceLevels(more, false);
   } catch (const Error& error) {
     if (!MeansFull(error)) throw;

@@ -215,7 +215,7 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
   }
   // Another process may be creating the pool: until it has locked the file, that can be opened, and
   // is empty. If the creation fails, the file goes again.
-  constexpr int kAttempts = 100;
+  constexpr int kAttempts = 1000;
   constexpr auto kPause = std::chrono::milliseconds(2);
   const auto is_empty = [&] {
     std::error_code error;

@@ -45,7 +45,12 @@ TEST(DriverTurns, ARegistrationIsAloneAndLaunchesAreTogether) {
       }
     });
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto begin = std::chrono::steady_clock::now();
+  const auto lasts = [&] { return std::chrono::steady_clock::now() - begin; };
+  while (lasts() < std::chrono::milliseconds(300) ||
+         (most_launching < 2 && lasts() < std::chrono::minutes(1))) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   stop = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(wrong);

@@ -454,7 +454,7 @@ TEST_F(FailureTest, BatchesGoOnWhileSomebodyWaitsForAScope) {
     store->ForEach([](auto, auto) {});
     visited = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ApplyTo(*store, Inserts(0, 5));
   std::thread([&] { ApplyTo(*store, Inserts(5, 5)); }).join();
   { const FakeScope own(*store); }  // would wait for itself if it waited

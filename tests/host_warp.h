@@ -1,8 +1,9 @@
 #ifndef GPM_TESTS_HOST_WARP_H_
 #define GPM_TESTS_HOST_WARP_H_
 
+#include <pthread.h>
+
 #include <array>
-#include <barrier>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -13,10 +14,24 @@
 /// Tiles of lanes on the host, as bench/peers/tiles.h has them.
 namespace gpm::bench::peers {
 
+/// A barrier whose threads sleep at once: std::barrier's look again and again at first, which takes
+/// ten times as long where other threads want the core.
+class SleepingBarrier {
+ public:
+  explicit SleepingBarrier(unsigned threads) { pthread_barrier_init(&barrier_, nullptr, threads); }
+  ~SleepingBarrier() { pthread_barrier_destroy(&barrier_); }
+  SleepingBarrier(const SleepingBarrier&) = delete;
+  SleepingBarrier& operator=(const SleepingBarrier&) = delete;
+  void Wait() { pthread_barrier_wait(&barrier_); }
+
+ private:
+  pthread_barrier_t barrier_;
+};
+
 /// What the lanes of a tile share.
 template <unsigned kLanes>
 struct HostTileState {
-  std::barrier<> barrier{kLanes};
+  SleepingBarrier barrier{kLanes};
   std::array<std::array<std::uint64_t, kLanes>, 2> words{};
 };
 
@@ -50,7 +65,7 @@ class HostTile {
     auto& words = state_->words[turn_];
     turn_ = 1 - turn_;
     words[lane_] = word;
-    if constexpr (kLanes > 1) state_->barrier.arrive_and_wait();
+    if constexpr (kLanes > 1) state_->barrier.Wait();
     return words;
   }
 

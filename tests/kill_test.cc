@@ -652,7 +652,8 @@ TEST_F(KillTest, SignalsLeaveNeitherChildNorPool) {
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
     EXPECT_TRUE(Becomes([&] { return !IsRunning(child); }));
     EXPECT_TRUE(signal == SIGKILL || std::filesystem::is_empty(directory));
-    std::filesystem::remove_all(directory);
+    std::error_code ignored;  // another job's child may have made a file just now
+    std::filesystem::remove_all(directory, ignored);
   }
 }
 

@@ -41,6 +41,9 @@ class RoomAheadTest : public PoolTest, public ::testing::WithParamInterface<bool
     std::string pattern = "/dev/shm/gpmstore_test_XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) GTEST_SKIP() << "no /dev/shm";
     in_memory_ = pattern;
+    if (std::filesystem::space(in_memory_).available < 512 * kMiB) {
+      GTEST_SKIP() << "/dev/shm is small, or full";
+    }
     path_ = in_memory_ + "/pool";
   }
   void TearDown() override {

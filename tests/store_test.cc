@@ -567,23 +567,25 @@ TEST_F(StoreTest, UnalignedArrays) {
 
 /// Values that are larger than a step of growth, a segment and a block of a snapshot.
 TEST_F(StoreTest, LargeValues) {
+  OpenOptions open = TestOpenOptions();
+  open.cache.fraction = 0;  // some gigabytes, of so few items
   for (const auto& [value_size, items] : {std::pair{(64u << 10) + 1, 40u},
                                           {1u << 20, 20u},
                                           {(5u << 20) - 3, 5u},
                                           {kMaxValueBytes, 3u}}) {
-    ModelledStore store(NewPath(), Shape(8, value_size), TestOpenOptions());
+    ModelledStore store(NewPath(), Shape(8, value_size), open);
     store.Apply(Op::kInsert, Numbers(1, items), 5);
     store.Apply(Op::kFind, Numbers(0, items + 2));
     store.Apply(Op::kUpdate, Numbers(2, items), 9);
     store.Apply(Op::kErase, {1, 3});
     store.Apply(Op::kFindOrInsert, {1, 2, 1}, 11);
     if (value_size % 4 == 0) store.Apply(Op::kAccumulate, {1, 2, 1, 99}, 13);
-    store.Reopen();
+    store.Reopen(open);
     store.store().Compact();
     store.ExpectContents();
     const std::string file = NewPath();
     store.store().Snapshot(file);
-    Store restored = Store::Restore(std::span(&file, 1), NewPath(), TestOpenOptions());
+    Store restored = Store::Restore(std::span(&file, 1), NewPath(), open);
     ExpectContents(restored, store.model());
   }
 }
