@@ -13,6 +13,7 @@
 
 #include "gpmstore/error.h"
 #include "python/src/gate.h"
+#include "python/src/gil.h"
 
 namespace gpm::python {
 namespace {
@@ -38,7 +39,7 @@ ExecutorKind ExecutorOf(const std::string& name) {
 std::shared_ptr<nb::object> Shared(nb::handle object) {
   return {new nb::object(nb::borrow(object)), [](nb::object* held) {
             if (!nb::is_alive()) return;
-            const nb::gil_scoped_acquire gil;
+            const HeldGil gil;
             delete held;
           }};
 }
@@ -48,7 +49,7 @@ LogFunction LogOf(nb::handle function) {
   if (!PyCallable_Check(function.ptr())) throw nb::type_error("log: it is no function");
   return [held = Shared(function)](LogLevel level, std::string_view message) {
     if (!nb::is_alive()) return;
-    const nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     const Gate::InLog in_log;
     try {
       (*held)(level == LogLevel::kInfo ? "info" : "warning",

@@ -196,6 +196,25 @@ def test_log_that_knows_its_store(path):
     gpmstore.open(path, executor="cpu").close()
 
 
+def test_log_that_waits_for_the_ticket_that_tells_it(path):
+    tickets, refused = [], []
+
+    def log(level, message):
+        for ticket in tickets:
+            assert not ticket.done()
+            with pytest.raises(gpmstore.BusyError, match="wait for itself"):
+                ticket.wait()
+            refused.append(message)
+
+    with gpmstore.create(path, executor="cpu", log=log) as store:
+        tickets.append(store.insert_async(make_keys(20000), make_values(20000)))
+        waiting = threading.Thread(target=tickets[0].wait, daemon=True)
+        waiting.start()
+        waiting.join(timeout=60)
+        assert not waiting.is_alive() and refused
+        assert tickets.pop().wait().failed == 0
+
+
 def test_log_that_raises(path, monkeypatch):
     raised = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable))
@@ -345,6 +364,33 @@ ticket = store.upsert_async(np.arange(100, dtype=np.int64), np.zeros((100, 128),
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     with gpmstore.open(path, executor="cpu") as store:
         assert len(store) == 100 and store.stats()["recovery"]["was_clean"]
+
+
+@pytest.mark.parametrize("call", ["store.find(keys)", "store.for_each(print)",
+                                  "store.insert_async(keys, rows).wait()"])
+def test_programs_that_end_while_a_daemon_calls(path, call):
+    """Up to Python 3.13 the interpreter ends a daemon that wants the GIL, wherever it is."""
+    program = f"""
+import gpmstore, numpy as np, threading, time
+store = gpmstore.create({path!r}, executor="cpu", threads=1)
+keys, rows = np.arange(2000, dtype=np.int64), np.zeros((2000, 128), np.uint8)
+def work():
+    while True:
+        try:
+            {call.replace("print", "lambda *page: None")}
+        except gpmstore.Error:
+            pass
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+    for _ in range(10):
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                             timeout=120)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+        with gpmstore.open(path, executor="cpu") as store:
+            assert store.stats()["recovery"]["was_clean"]
+        os.remove(path)
 
 
 def test_killed_programs_lose_nothing_that_was_done(path):
