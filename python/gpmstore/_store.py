@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 import weakref
 from typing import Any, Sequence
@@ -16,8 +15,8 @@ from ._batches import Batches
 from ._core import Op, Result
 from ._errors import NoSpaceError
 from ._export import Export
-from ._items import Key, bytes_of, page_of
-from ._options import Path
+from ._items import Key, page_of
+from ._options import Path, path_of
 from ._queries import Queries
 from ._search import ManyMatches, Where, query_text
 
@@ -110,7 +109,7 @@ class Store(Batches, Queries):
 
         key: as in `get`. value: `value_size` bytes, or what has a buffer of them.
         """
-        if self._core.put(self._key_bytes(key), bytes_of(value, "value")) == Result.NO_SPACE:
+        if self._core.put(self._key_bytes(key), _arrays.bytes_of(value, "value")) == Result.NO_SPACE:
             raise NoSpaceError(f"{self.path}: no room for the item")
 
     def delete(self, key: Key) -> bool:
@@ -145,7 +144,7 @@ class Store(Batches, Queries):
         the store, `written` to the file, its `bytes`, and the `pause_seconds` that batches were
         excluded for, of all `seconds`.
         """
-        return self._core.snapshot(os.fsdecode(path), "" if base is None else os.fsdecode(base),
+        return self._core.snapshot(path_of(path), "" if base is None else path_of(base),
                                    track_changes)
 
     def export(self, page: int | None = None, *, with_values: bool = True,
@@ -168,7 +167,7 @@ class Store(Batches, Queries):
         if page < 1:
             raise ValueError("page: it must be at least 1")
         offset, length = (0, 0) if score is None else score
-        since = "" if changed_since is None else os.fsdecode(changed_since)
+        since = "" if changed_since is None else path_of(changed_since)
         core = self._core.export(offset, length, least, most, since, query_text(where))
         return Export(self, core, page, with_values)
 

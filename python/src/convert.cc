@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -296,12 +297,19 @@ void RegisterErrors(nb::module_& module) {
       .value("UNSUPPORTED", ErrorCode::kUnsupported)
       .value("IO", ErrorCode::kIo)
       .value("GPU", ErrorCode::kGpu);
+  // By the code; they stay. Raising one runs no code of Python's, in which a thread may end that is
+  // still there when the interpreter ends (ReleasedGil), and which must not end in C++.
+  static std::map<ErrorCode, PyObject*> classes;
+  module.def("set_error_classes", [](const nb::dict& given) {
+    for (const auto [code, kind] : given) {
+      classes[nb::cast<ErrorCode>(code)] = nb::borrow(kind).release().ptr();
+    }
+  });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& error) {
-      const nb::object classes = nb::module_::import_("gpmstore._errors").attr("CLASSES");
-      PyErr_SetString(nb::object(classes[nb::cast(error.code())]).ptr(), error.what());
+      PyErr_SetString(classes.at(error.code()), error.what());
     }
   });
 }

@@ -87,6 +87,15 @@ def test_what_changed_since_a_snapshot(path, tmp_path):
             store.export(changed_since=first)
 
 
+def test_scores_that_no_value_has(path):
+    store, _, _ = filled(path)
+    with store:
+        for score, message in (((21, 4), "score: 4 bytes at 21 are not within a value of 24"),
+                               ((0, 3), "score: 3 bytes; it must have 4 or 8")):
+            with pytest.raises(gpmstore.InvalidArgumentError, match="^" + message):
+                store.export(score=score)
+
+
 def test_closing_the_store_ends_it(path):
     store, _, _ = filled(path)
     whole = store.export(page=1000)

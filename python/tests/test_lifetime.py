@@ -47,6 +47,27 @@ def test_errors_of_opening(path, folder):
             gpmstore.open(broken)
 
 
+@pytest.mark.parametrize("name, error, message", [
+    ("new\0.pool", ValueError, "embedded null byte"), (b"new\0.pool", ValueError, "null byte"),
+    (b"new\xff.pool", gpmstore.InvalidArgumentError, "has to be UTF-8"),
+    ("new\udcff.pool", gpmstore.InvalidArgumentError, "has to be UTF-8")])
+def test_paths_that_name_another_file(path, folder, name, error, message):
+    given = os.path.join(os.fsencode(folder) if isinstance(name, bytes) else folder, name)
+    with gpmstore.create(path, value_size=8, executor="cpu") as store:
+        for call in (gpmstore.create, gpmstore.open, gpmstore.open_or_create, gpmstore.Reader,
+                     lambda file: gpmstore.restore(file, path),
+                     lambda file: gpmstore.restore([file], path),
+                     lambda file: gpmstore.restore(path, file),
+                     lambda file: gpmstore.reshard(file, 2),
+                     lambda file: gpmstore.create(path + "2", snapshot=file),
+                     lambda file: gpmstore.create(path + "2", snapshot={"path": file}),
+                     store.snapshot, lambda file: store.snapshot(path + "3", base=file),
+                     lambda file: store.export(changed_since=file)):
+            with pytest.raises(error, match=message):
+                call(given)
+    assert os.listdir(folder) == [os.path.basename(path)]
+
+
 def test_every_error_code_has_a_class():
     classes = {kind.code for kind in gpmstore.Error.__subclasses__()}
     assert classes == set(gpmstore.ErrorCode)
@@ -60,6 +81,9 @@ def test_every_error_code_has_a_class():
     ({"value_size": 0}, ValueError, "0"),
     ({"value_size": -1}, TypeError, "value_size"),
     ({"geometry": "3L"}, ValueError, "3L"),
+    ({"growth_pause": float("nan")}, ValueError, "growth_pause nan"),
+    ({"growth_pause": -1.0}, ValueError, "growth_pause -1"),
+    ({"growth_pause": float("inf")}, ValueError, "growth_pause inf"),
     ({"executor": "gpu"}, ValueError, "'auto', 'cpu' or 'cuda'"),
     ({"cache_policy": "best"}, ValueError, "best"),
     ({"threads": "two"}, TypeError, "threads: it can't be 'two'"),
