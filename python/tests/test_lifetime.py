@@ -342,16 +342,18 @@ def test_fork(path):
     store = gpmstore.create(path, executor="cpu", threads=2)
     keys, values = make_keys(100), make_values(100)
     ticket = store.insert_async(keys, values)
+    export = store.export(page=10)
 
     def use():
         for call in (lambda: store.find(keys), lambda: store.get(1), store.stats, ticket.wait,
-                     lambda: store.for_each(print)):
+                     lambda: store.for_each(print), lambda: next(export)):
             try:
                 call()
             except gpmstore.UnsupportedError as error:
                 assert "fork" in str(error)
             else:
                 raise AssertionError("the call was not refused")
+        export.close()
         store.close()
 
     assert in_child(use) == 0
@@ -388,6 +390,23 @@ ticket = store.upsert_async(np.arange(100, dtype=np.int64), np.zeros((100, 128),
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     with gpmstore.open(path, executor="cpu") as store:
         assert len(store) == 100 and store.stats()["recovery"]["was_clean"]
+
+
+def test_a_store_that_fails_to_close_leaves_no_other_open(folder):
+    program = f"""
+import gpmstore, threading
+stores = [gpmstore.create({folder!r} + f"/{{i}}", executor="cpu") for i in range(8)]
+def fail(): raise RuntimeError
+stores[3].close = fail
+{DAEMON.replace("[store, ticket]", "stores[:]")}
+del stores
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                         timeout=120)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    for i in range(8):
+        with gpmstore.open(f"{folder}/{i}", executor="cpu") as store:
+            assert store.stats()["recovery"]["was_clean"] == (i != 3)
 
 
 @pytest.mark.parametrize("call", ["store.find(keys)", "store.for_each(print)",
