@@ -12,6 +12,8 @@
 #include "bench/options.h"
 #include "bench/report.h"
 #include "pm/clock.h"
+#include "pm/format.h"
+#include "support/option_checks.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {
@@ -173,7 +175,7 @@ void AddCacheCommand(CLI::App& program) {
   const auto count = [&](const char* name, std::uint64_t& value, std::uint64_t least,
                          const char* help) {
     arguments->given[name] = command->add_option(name, value, help)
-                                 ->check(CLI::Range(least, std::uint64_t{1} << 31))
+                                 ->check(WholeNumber(least, std::uint64_t{1} << 31))
                                  ->capture_default_str();
   };
   command->add_option("--sections", arguments->sections, "What is measured, separated by commas")
@@ -186,16 +188,18 @@ void AddCacheCommand(CLI::App& program) {
   count("--inserts", bench.inserts, 1, "Items inserted into an empty pool, for the cost");
   arguments->given["--batches"] =
       command->add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
-          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
+          ->check(WholeNumber(1, std::uint64_t{1} << 30))
           ->delimiter(',')
           ->capture_default_str();
   arguments->given["--repeats"] =
       command->add_option("--repeats", bench.repeats, "Repeats, of which medians are given")
-          ->check(CLI::Range(1u, 1000u))
+          ->check(WholeNumber(1, 1000))
           ->capture_default_str();
-  command->add_option("--key-size", bench.key_size, "Bytes of a key")->capture_default_str();
+  command->add_option("--key-size", bench.key_size, "Bytes of a key")
+      ->check(WholeNumber(1, kMaxKeyBytes))
+      ->capture_default_str();
   command->add_option("--value-size", bench.value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   const std::map<std::string, ycsb::Distribution> distributions{
       {"zipf", ycsb::Distribution::kZipf}, {"zipfian", ycsb::Distribution::kZipfian}};
@@ -206,10 +210,10 @@ void AddCacheCommand(CLI::App& program) {
       ->transform(CLI::CheckedTransformer(distributions))
       ->option_text("zipf|zipfian");
   command->add_option("--theta", bench.theta, "Skew, where it is not what is varied")
-      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
       ->capture_default_str();
   command->add_option("--thetas", bench.thetas, "Skews of section theta, separated by commas")
-      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
       ->delimiter(',')
       ->capture_default_str();
   command
@@ -227,10 +231,12 @@ void AddCacheCommand(CLI::App& program) {
   command
       ->add_option("--fractions", bench.fractions,
                    "Shares of the buckets cached in section sizes, separated by commas")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--seed", bench.seed, "Seed of the operations")->capture_default_str();
+  command->add_option("--seed", bench.seed, "Seed of the operations")
+      ->check(WholeNumber())
+      ->capture_default_str();
   AddExecutorOptions(*command, &bench.executor, &bench.threads);
   AddPoolOption(*command, &bench.pool);
   AddJsonOption(*command, &arguments->json);

@@ -16,6 +16,7 @@
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
+#include "support/option_checks.h"
 #include "ycsb/buffer.h"
 #include "ycsb/items.h"
 
@@ -183,16 +184,16 @@ void AddCapacityCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "capacity", "Stores that keep a number of items, by each policy, beside one that does not");
   command->add_option("--items", arguments->items, "The capacity")
-      ->check(CLI::Range(std::uint64_t{100}, std::uint64_t{1} << 34))
+      ->check(WholeNumber(100, std::uint64_t{1} << 34))
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Operations of a batch")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+      ->check(WholeNumber(1, std::uint64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--finds", arguments->finds, "Finds that are timed")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+      ->check(WholeNumber(1, std::uint64_t{1} << 40))
       ->capture_default_str();
   command->add_option("--turnovers", arguments->turnovers, "Inserts, in capacities")
-      ->check(CLI::Range(0.1, 1000.0))
+      ->check(NumberBetween(0.1, 1000.0))
       ->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddPoolOption(*command, &arguments->pool);

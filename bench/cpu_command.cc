@@ -15,6 +15,7 @@
 #include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/report.h"
+#include "support/option_checks.h"
 #include "ycsb/buffer.h"
 #include "ycsb/generators.h"
 
@@ -217,28 +218,29 @@ void AddCpuCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "cpu", "The store on the cpu executor against another container: insert, find, update");
   command->add_option("--records", options->records, "Items loaded")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+      ->check(WholeNumber(1, std::uint64_t{1} << 40))
       ->capture_default_str();
   command->add_option("--operations", options->operations,
                       "Operations of each phase after the load; 0: as many as records");
   command->add_option("--threads", options->threads, "Threads, of the store and of the peer")
-      ->check(CLI::Range(1u, 1024u))
+      ->check(WholeNumber(1, 1024))
       ->capture_default_str();
   command->add_option("--batch", options->batch, "Operations of one batch of the store")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
+      ->check(WholeNumber(1, std::uint64_t{1} << 30))
       ->capture_default_str();
   command
       ->add_option("--value-size", options->value_size,
                    "Bytes of a value; a peer is compiled for 128")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   command->add_option("--runs", options->runs, "Runs, of which medians are given")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
   command->add_option("--theta", options->theta, "Skew of the Zipfian choice of records")
-      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the choice of records")
+      ->check(WholeNumber())
       ->capture_default_str();
   command
       ->add_option("--peer", options->peer,

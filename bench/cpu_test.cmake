@@ -16,4 +16,8 @@ foreach(peer libcuckoo unordered_map)
 endforeach()
 
 refuse_bench("no such peer; there are dash, libcuckoo, unordered_map, and none" cpu ${small} --peer std)
+refuse_bench("'010' has a leading zero" cpu ${small} --batch 010)
+refuse_bench("'nan' is not a number" cpu ${small} --theta nan)
+refuse_bench("'-1' is not a whole number" cpu ${small} --seed -1)
+refuse_bench("/nonexistent/report: can't be written" cpu --records 1000000000 --json /nonexistent/report)
 refuse_bench("compiled for values of 128" cpu ${small} --peer libcuckoo --value-size 32)

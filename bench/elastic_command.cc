@@ -11,7 +11,9 @@
 #include "bench/options.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
+#include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "support/option_checks.h"
 
 namespace gpm::bench {
 namespace {
@@ -129,43 +131,46 @@ void AddElasticCommand(CLI::App& program) {
                    "How many times the buckets of its newest level a full table's next one has; "
                    "a run for each")
       ->delimiter(',')
-      ->check(CLI::Range(1.1, 4.0))
+      ->check(NumberBetween(1.1, 4.0))
       ->capture_default_str();
   command
       ->add_option("--growth-pause", options.growth_pause,
                    "Seconds that a growth may keep batches waiting to compose the new level; 0: "
                    "the oldest is always drained beside batches")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(NumberBetween(0.0, 1000.0))
       ->capture_default_str();
   command
       ->add_option("--grow-above", options.grow_above,
                    "The load factor above which the table grows for an insert that finds no slot; "
                    "below it, items are moved")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->capture_default_str();
   command
       ->add_option("--compact-below", options.compact_below,
                    "Compact when the load factor is below this; 0: never")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--batch", options.batch, "Operations of a batch of inserts or finds")
-      ->check(CLI::Range(std::uint64_t{100}, std::uint64_t{1} << 24))
+      ->check(WholeNumber(100, std::uint64_t{1} << 24))
       ->capture_default_str();
   command
       ->add_option("--erases", options.erases,
                    "Erases for each insert, in the second half inserts for each erase")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--steps", options.steps, "Steps of both halves")
-      ->check(CLI::Range(2u, 1000u))
+      ->check(WholeNumber(2, 1000))
       ->capture_default_str();
-  command->add_option("--key-size", options.key_size, "Bytes of a key")->capture_default_str();
+  command->add_option("--key-size", options.key_size, "Bytes of a key")
+      ->check(WholeNumber(1, kMaxKeyBytes))
+      ->capture_default_str();
   command->add_option("--value-size", options.value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   command->add_option("--geometry", arguments->geometry, "Levels, locations, slots of a bucket")
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Seed of what is found and erased")
+      ->check(WholeNumber())
       ->capture_default_str();
   command->add_option(
       "--peer", options.peer,
@@ -177,7 +182,7 @@ void AddElasticCommand(CLI::App& program) {
                    "(DyHash's alpha and beta); none: as published")
       ->delimiter(',')
       ->expected(2)
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(NumberBetween(0.01, 1.0))
       ->needs("--peer");
   AddExecutorOptions(*command, &options.executor, &options.threads);
   command

@@ -15,6 +15,7 @@
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
+#include "support/option_checks.h"
 #include "ycsb/buffer.h"
 #include "ycsb/items.h"
 
@@ -264,22 +265,22 @@ void AddFindOrInsertCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "find-or-insert", "FindOrInsert beside a find and an insert of what it did not find");
   command->add_option("--records", arguments->records, "Items at first")
-      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 36))
+      ->check(WholeNumber(1000, std::uint64_t{1} << 36))
       ->capture_default_str();
   command->add_option("--batches", arguments->batches, "Keys of a batch")
       ->delimiter(',')
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+      ->check(WholeNumber(1, std::uint64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--missing", arguments->missing, "Share of a batch's keys that are new")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->capture_default_str();
   command
       ->add_option("--repeats", arguments->repeats,
                    "Batches of each size, of which the median counts")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddPoolOption(*command, &arguments->pool);

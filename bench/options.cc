@@ -4,6 +4,7 @@
 #include <map>
 
 #include "bench/report.h"
+#include "support/option_checks.h"
 
 namespace gpm::bench {
 
@@ -15,7 +16,7 @@ void AddExecutorOptions(CLI::App& command, ExecutorKind* executor, unsigned* thr
       ->transform(CLI::CheckedTransformer(executors))
       ->option_text("auto|cpu|cuda");
   command.add_option("--threads", *threads, "Threads of the cpu executor; 0: all cores")
-      ->check(CLI::Range(0u, 4096u));
+      ->check(WholeNumber(0, 4096));
 }
 
 void AddPoolOption(CLI::App& command, std::string* pool, const std::string& more) {
@@ -28,6 +29,7 @@ void AddJsonOption(CLI::App& command, std::string* json) {
   command.add_option("--json", *json,
                      "File for the figures as JSON; - for the standard output, where they then "
                      "stand alone");
+  command.parse_complete_callback([json] { RequireWritable("--json", *json); });
   command.add_option("--commit", NotedCommit(), "Noted in the report");
 }
 

@@ -12,6 +12,7 @@
 #include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/report.h"
+#include "support/option_checks.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {
@@ -165,7 +166,7 @@ void AddPeersCommand(CLI::App& program) {
       "The store beside published tables, written from their papers (cuda), or beside other "
       "containers (cpu)");
   command->add_option("--records", options->records, "Items that are inserted")
-      ->check(CLI::Range(std::uint64_t{1}, (std::uint64_t{1} << 32) - 2))
+      ->check(WholeNumber(1, (std::uint64_t{1} << 32) - 2))
       ->capture_default_str();
   command->add_option("--operations", options->operations,
                       "Operations of each workload behind that; 0: as many as records");
@@ -176,14 +177,14 @@ void AddPeersCommand(CLI::App& program) {
       ->check(CLI::IsMember({4u, 8u, 32u}))
       ->capture_default_str();
   command->add_option("--value-size", options->value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, 4096u))
+      ->check(WholeNumber(1, 4096))
       ->capture_default_str();
   command
       ->add_option("--fill", options->fills,
                    "Shares of the slots that the items take, of a peer that does not grow; a run "
                    "for each")
       ->delimiter(',')
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(NumberBetween(0.01, 1.0))
       ->capture_default_str();
   command
       ->add_option_function<double>(
@@ -196,7 +197,7 @@ void AddPeersCommand(CLI::App& program) {
           },
           "Share of the buckets of which the store caches values, as in `paper`; by default what a "
           "store does")
-      ->check(CLI::Range(0.001, 1.0));
+      ->check(NumberBetween(0.001, 1.0));
   command->add_option("--dealt-up-to", options->open.access.dealt_up_to,
                       "Bytes of the store's pool up to which a GPU deals accesses out, else puts "
                       "them in order; 0: as it does by default");
@@ -204,12 +205,13 @@ void AddPeersCommand(CLI::App& program) {
                     "The store deals accesses out, or puts them in order; else they are made as "
                     "they come");
   command->add_option("--theta", options->theta, "Skew of c, a, b, d and f")
-      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Seed of the choice of records")
+      ->check(WholeNumber())
       ->capture_default_str();
   command->add_option("--repeats", options->repeats, "Of which medians are given")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--peers", options->peers,

@@ -10,6 +10,8 @@
 #include "bench/options.h"
 #include "bench/recovery_bench.h"
 #include "bench/report.h"
+#include "pm/format.h"
+#include "support/option_checks.h"
 
 namespace gpm::bench {
 namespace {
@@ -65,16 +67,20 @@ void AddRecoveryCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "recovery", "Time to open a pool, closed in order and crashed, and of a resize");
   command->add_option("--records", pool.records, "Items in the pool")
-      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 31))
+      ->check(WholeNumber(1000, std::uint64_t{1} << 31))
       ->capture_default_str();
-  command->add_option("--key-size", pool.key_size, "Bytes of a key")->capture_default_str();
+  command->add_option("--key-size", pool.key_size, "Bytes of a key")
+      ->check(WholeNumber(1, kMaxKeyBytes))
+      ->capture_default_str();
   command->add_option("--value-size", pool.value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "Repeats, of which medians are given")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
-  command->add_option("--seed", pool.seed, "Seed of the hash")->capture_default_str();
+  command->add_option("--seed", pool.seed, "Seed of the hash")
+      ->check(WholeNumber())
+      ->capture_default_str();
   AddExecutorOptions(*command, &pool.executor, &pool.threads, "What recovers");
   AddPoolOption(*command, &pool.path, ". A copy of it takes as much again");
   AddJsonOption(*command, &arguments->json);

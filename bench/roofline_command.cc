@@ -11,6 +11,7 @@
 #include "bench/report.h"
 #include "bench/roofline.h"
 #include "pm/clock.h"
+#include "support/option_checks.h"
 
 namespace gpm::bench {
 namespace {
@@ -99,19 +100,19 @@ void AddRooflineCommand(CLI::App& program) {
       ->add_option("--range-bytes", roofline.range_bytes,
                    "Bytes that the accesses spread over, such as those of a pool (K, M, G); "
                    "default: 2G")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(ByteCount());
   command->add_option("--value-size", roofline.value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   command
       ->add_option("--accesses", roofline.accesses,
                    "Accesses made at once, separated by commas; at most as many as the range has "
                    "cells")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+      ->check(WholeNumber(1, std::uint64_t{1} << 31))
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--repeats", roofline.repeats, "Repeats, of which medians are given")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
   command->add_option(
       "--pool", roofline.pool,

@@ -22,6 +22,7 @@
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
 #include "pm/gpu_host.h"
+#include "support/option_checks.h"
 #ifdef GPM_HAVE_NCCL
 #include "gpmstore/nccl_exchange.h"
 #endif
@@ -258,32 +259,32 @@ void AddScaleCommand(CLI::App& program) {
       ->add_option("--ranks", arguments->ranks,
                    "Numbers of ranks, one after the other; 0 is a store of one pool, without any")
       ->delimiter(',')
-      ->check(CLI::Range(0u, 64u))
+      ->check(WholeNumber(0, 64))
       ->capture_default_str();
   command
       ->add_option("--devices", arguments->devices,
                    "CUDA devices that the ranks use in turn; default: all")
       ->delimiter(',')
-      ->check(CLI::Range(0, 1023));
+      ->check(WholeNumber(0, 1023));
   command->add_option("--records", arguments->records, "Items of each rank")
-      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 36))
+      ->check(WholeNumber(1000, std::uint64_t{1} << 36))
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Operations of each rank's parts")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+      ->check(WholeNumber(1, std::uint64_t{1} << 24))
       ->capture_default_str();
   command->add_flag("--strong", arguments->strong,
                     "The same records and batches are divided by the ranks");
   command->add_option("--batches", arguments->batches, "Batches, of which the median counts")
-      ->check(CLI::Range(1u, 10000u))
+      ->check(WholeNumber(1, 10000))
       ->capture_default_str();
   command
       ->add_option("--in-flight", arguments->in_flight,
                    "Batches that each rank has in flight, with arrays of their own; 1: each is "
                    "waited for before the next one")
-      ->check(CLI::Range(1u, 16u))
+      ->check(WholeNumber(1, 16))
       ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   command->add_option("--folder", arguments->folder,
                       "Folder for the pools, which is removed at the end; default: a new one on "
@@ -305,7 +306,9 @@ void AddScaleCommand(CLI::App& program) {
                    "where it was found when this was built")
       ->check(CLI::IsMember(exchanges))
       ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "Of the keys")->capture_default_str();
+  command->add_option("--seed", arguments->seed, "Of the keys")
+      ->check(WholeNumber())
+      ->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddJsonOption(*command, &arguments->json);
   command->callback([arguments] { Run(*arguments); });

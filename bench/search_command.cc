@@ -21,6 +21,7 @@
 #include "bench/search_writes.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
+#include "support/option_checks.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
@@ -391,13 +392,13 @@ void AddSearchCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "search", "Searches by attributes, with and without an index, and beside writes");
   command->add_option("--records", arguments->records, "Items")
-      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 32))
+      ->check(WholeNumber(1000, std::uint64_t{1} << 32))
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Operations of a round of a mix")
-      ->check(CLI::Range(std::uint64_t{10}, std::uint64_t{1} << 24))
+      ->check(WholeNumber(10, std::uint64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "Of each search, and rounds of each mix")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--peers", arguments->peers,
@@ -408,10 +409,10 @@ void AddSearchCommand(CLI::App& program) {
       ->add_option("--queries", arguments->queries,
                    "Searches of one match each, at once, of store and peers")
       ->delimiter(',')
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 26))
+      ->check(WholeNumber(1, std::uint64_t{1} << 26))
       ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(CLI::Range(16u, kMaxValueBytes))
+      ->check(WholeNumber(16, kMaxValueBytes))
       ->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   AddPoolOption(*command, &arguments->pool);

@@ -16,7 +16,9 @@
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
+#include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "support/option_checks.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/items.h"
 
@@ -243,25 +245,27 @@ void AddSnapshotCommand(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "snapshot", "Snapshots beside batches, an increment, and restoring them");
   command->add_option("--records", arguments->records, "Items")
-      ->check(CLI::Range(std::uint64_t{1000}, std::uint64_t{1} << 36))
+      ->check(WholeNumber(1000, std::uint64_t{1} << 36))
       ->capture_default_str();
   command->add_option("--batch", arguments->batch, "Operations of a batch: 95% finds, 5% updates")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+      ->check(WholeNumber(1, std::uint64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--changed", arguments->changed, "Share of the items that an increment has")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(NumberBetween(0.0, 1.0))
       ->capture_default_str();
   command->add_option("--seconds", arguments->seconds, "That batches run without a snapshot")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(NumberBetween(0.0, 3600.0))
       ->capture_default_str();
-  command->add_option("--key-size", arguments->key_size, "Bytes of a key")->capture_default_str();
+  command->add_option("--key-size", arguments->key_size, "Bytes of a key")
+      ->check(WholeNumber(1, kMaxKeyBytes))
+      ->capture_default_str();
   command->add_option("--value-size", arguments->value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   AddExecutorOptions(*command, &arguments->executor, &arguments->threads);
   command
       ->add_option("--writers", arguments->writers, "Threads that write; 0: some of the machine's")
-      ->check(CLI::Range(0u, 4096u));
+      ->check(WholeNumber(0, 4096));
   AddPoolOption(*command, &arguments->pool);
   command->add_option("--directory", arguments->directory,
                       "Where the snapshots go, which are removed; default: beside the pool");

@@ -17,7 +17,9 @@
 #include "bench/report.h"
 #include "bench/user_bench.h"
 #include "bench/workload_bench.h"
+#include "pm/format.h"
 #include "pm/gpu_host.h"
+#include "support/option_checks.h"
 #include "ycsb/generators.h"
 
 namespace gpm::bench {
@@ -52,7 +54,7 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
   WorkloadOptions& bench = arguments.bench;
   const auto count = [&](const char* name, std::uint64_t& value, const char* help) {
     command.add_option(name, value, help)
-        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31))
+        ->check(WholeNumber(1, std::uint64_t{1} << 31))
         ->capture_default_str();
   };
   command
@@ -72,17 +74,19 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
           .add_option("--warm-up", bench.warm_up,
                       "Operations before each of the two loadings of the cache; default: half as "
                       "many as are measured")
-          ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
+          ->check(WholeNumber(1, std::uint64_t{1} << 31));
   command.add_option("--batches", bench.batches, "Operations of a batch, separated by commas")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30))
+      ->check(WholeNumber(1, std::uint64_t{1} << 30))
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--repeats", bench.repeats, "Repeats, of which medians are given")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
-  command.add_option("--key-size", bench.key_size, "Bytes of a key")->capture_default_str();
+  command.add_option("--key-size", bench.key_size, "Bytes of a key")
+      ->check(WholeNumber(1, kMaxKeyBytes))
+      ->capture_default_str();
   command.add_option("--value-size", bench.value_size, "Bytes of a value")
-      ->check(CLI::Range(1u, kMaxValueBytes))
+      ->check(WholeNumber(1, kMaxValueBytes))
       ->capture_default_str();
   command
       .add_option("--geometry", arguments.geometry,
@@ -100,9 +104,11 @@ void AddCommonOptions(CLI::App& command, Arguments& arguments) {
       ->transform(CLI::CheckedTransformer(distributions))
       ->option_text("zipf|zipfian|uniform");
   command.add_option("--theta", bench.theta, "Skew")
-      ->check(CLI::Range(0.0, ycsb::Zipfian::kMaxTheta))
+      ->check(NumberBetween(0.0, ycsb::Zipfian::kMaxTheta))
       ->capture_default_str();
-  command.add_option("--seed", bench.seed, "Seed of the operations")->capture_default_str();
+  command.add_option("--seed", bench.seed, "Seed of the operations")
+      ->check(WholeNumber())
+      ->capture_default_str();
   AddExecutorOptions(command, &bench.executor, &bench.threads);
   AddPoolOption(command, &bench.pool, ". A copy of it takes as much again");
   command.add_flag("--no-roofline", arguments.no_roofline,
@@ -345,12 +351,12 @@ void AddWorkloadsCommand(CLI::App& program) {
   command
       ->add_option("--min-batch-log", arguments->min_log,
                    "Without --batches: the smallest is 2 to this power")
-      ->check(CLI::Range(0u, 30u))
+      ->check(WholeNumber(0, 30))
       ->capture_default_str();
   command
       ->add_option("--max-batch-log", arguments->max_log,
                    "Without --batches: the largest is 2 to this power")
-      ->check(CLI::Range(0u, 30u))
+      ->check(WholeNumber(0, 30))
       ->capture_default_str();
   arguments->directory_option =
       command->add_flag("--directory,!--no-directory", arguments->directory,
@@ -361,7 +367,7 @@ void AddWorkloadsCommand(CLI::App& program) {
               "--cache", arguments->cache,
               "Share of the buckets of which values are cached; default: on cuda what a tenth "
               "of the GPU's memory holds, 0 on cpu")
-          ->check(CLI::Range(0.0, 1.0));
+          ->check(NumberBetween(0.0, 1.0));
   command->callback([arguments] { RunWorkloads(*arguments); });
 }
 

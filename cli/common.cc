@@ -1,9 +1,6 @@
 #include "cli/common.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -12,38 +9,17 @@
 #include <fstream>
 #include <iostream>
 
-#include "cli/validators.h"
 #include "gpmstore/error.h"
 #include "gpmstore/version.h"
 #include "pm/format.h"
 #include "pm/gpu_host.h"
 #include "pm/text.h"
 #include "shard/manifest.h"
+#include "support/option_checks.h"
 #include "table/geometry.h"
 
 namespace gpm::cli {
 namespace {
-
-/// Refuses what can be seen not to be writable, without changing it. (A pipe is left alone: its
-/// reader would see the end.)
-void RequireWritable(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  const auto refuse = [&](int error) {
-    throw Error(ErrorCode::kIo,
-                fmt::format("--json: {}: can't be written: {}", path, std::strerror(error)));
-  };
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0) {
-    if (S_ISDIR(status.st_mode)) refuse(EISDIR);
-    if (access(path.c_str(), W_OK) != 0) refuse(errno);
-    return;
-  }
-  if (errno != ENOENT) refuse(errno);
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) refuse(errno);
-  close(file);
-  unlink(path.c_str());
-}
 
 /// Of NAME:OFFSET:BYTES; what else is wrong is said when the pool is created.
 Attribute AttributeOf(const std::string& text) {
@@ -105,7 +81,7 @@ void OpenArguments::AddTo(CLI::App& app) {
           ->capture_default_str();
   app.add_option("--pool-max", pool_max,
                  "The pool may grow up to here, such as 512M or 8G; default: what its medium holds")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(ByteCount());
 }
 
 void OpenArguments::AddCacheTo(CLI::App& app) {
@@ -138,7 +114,7 @@ void OpenArguments::AddCacheTo(CLI::App& app) {
              "--cache-bytes", cache_bytes,
              "What the store may take of GPU memory, but for the workspaces of batches, such as "
              "512M: first the directory, then the cache; default: what they need")
-          ->transform(CLI::AsSizeValue(false));
+          ->transform(ByteCount());
   cache_policy_option =
       app.add_option(
              "--cache-policy", cache_policy,
@@ -176,7 +152,7 @@ void OpenArguments::AddSnapshotsTo(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--snapshot-chains", snapshot.chains,
                  "That are kept, each a whole snapshot and its increments")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->needs(folder)
       ->capture_default_str();
 }
@@ -297,7 +273,7 @@ void AddJsonOption(CLI::App& app, std::string& path) {
   app.add_option("--json", path,
                  "Write the figures as JSON to this file; - for the standard output, where they "
                  "then stand alone");
-  app.parse_complete_callback([&path] { RequireWritable(path); });
+  app.parse_complete_callback([&path] { RequireWritable("--json", path); });
 }
 
 void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {

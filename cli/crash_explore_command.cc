@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "cli/common.h"
-#include "cli/validators.h"
 #include "crash_sim/crash_explorer.h"
+#include "support/option_checks.h"
 #include "support/signals.h"
 
 namespace gpm::cli {
@@ -65,7 +65,7 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
                        "End after this time; 0: no limit; default: none with --states, else 25")
           ->check(NumberBetween(0, kMostSeconds));
   explore->add_option("--processes", options->processes, "That explore at once")
-      ->check(CLI::Range(1u, crash::CrashOptions::kMaxProcesses))
+      ->check(WholeNumber(1, crash::CrashOptions::kMaxProcesses))
       ->capture_default_str();
   explore->footer(
       "Small stores run batches, resizes and recovery on a simulated persistent memory, and the\n"

@@ -14,6 +14,7 @@
 #include "cli/out_of_memory.h"
 #include "gpmstore/error.h"
 #include "pm/mapping.h"
+#include "support/option_checks.h"
 #include "support/signals.h"
 
 namespace gpm::cli {
@@ -55,19 +56,20 @@ void CrashArguments::AddTo(CLI::App& app) {
   app.add_option("--pool", pool, "Pool file, with --shards folder; none may be there yet")
       ->required();
   app.add_option("--seed", seed, "Of the operations and of the times of the kills")
+      ->check(WholeNumber())
       ->capture_default_str();
   app.add_option("--executor", executor, "What runs batches: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
       ->capture_default_str();
   app.add_option("--threads", threads,
                  "Threads that start batches, on executor cuda each on a stream of its own")
-      ->check(CLI::Range(1u, kMaxCrashThreads))
+      ->check(WholeNumber(1, kMaxCrashThreads))
       ->capture_default_str();
   app.add_option("--tickets", tickets, "Batches that each of them has in flight")
-      ->check(CLI::Range(1u, kMaxCrashTickets))
+      ->check(WholeNumber(1, kMaxCrashTickets))
       ->capture_default_str();
   app.add_option("--max-batch", max_batch, "Operations of a batch, at most")
-      ->check(CLI::Range(std::size_t{1}, kMaxCrashBatch))
+      ->check(WholeNumber(1, kMaxCrashBatch))
       ->capture_default_str();
   create.AddShardsTo(app);
   create.AddSizesTo(app);
@@ -263,22 +265,22 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
     const auto arguments = std::make_shared<CrashArguments>();
     CrashArguments& a = *arguments;
     test->add_option("--rounds", a.rounds, "Kills")
-        ->check(CLI::Range(std::uint64_t{1}, kMaxCrashRounds))
+        ->check(WholeNumber(1, kMaxCrashRounds))
         ->capture_default_str();
     test->add_option("--jobs", a.jobs,
                      "Pools that are worked on at once; job j has seed + j and the pool's name "
                      "with .j, if there are several")
-        ->check(CLI::Range(1u, 64u))
+        ->check(WholeNumber(1, 64))
         ->capture_default_str();
     a.AddTo(*test);
     test->add_option("--longest", a.longest_ms,
                      "Milliseconds from opening the pool to the kill, at most")
-        ->check(CLI::Range(1u, 60'000u))
+        ->check(WholeNumber(1, 60'000))
         ->capture_default_str();
     test->add_option("--rounds-per-pool", a.rounds_per_pool,
                      "Rounds after which a new pool takes the place of the old one, so that it is "
                      "created and resized again")
-        ->check(CLI::Range(std::uint64_t{1}, kMaxCrashRounds))
+        ->check(WholeNumber(1, kMaxCrashRounds))
         ->capture_default_str();
     AddJsonOption(*test, a.json);
     test->footer(

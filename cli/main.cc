@@ -8,6 +8,8 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/common.h"
 #include "gpmstore/error.h"
@@ -80,8 +82,16 @@ int Main(int argc, char** argv) {
   gpm::cli::AddCrashExploreCommand(app, commands);
   gpm::cli::AddCrashTestCommand(app, commands);
   gpm::cli::AddStressCommand(app, commands);
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  if (!arguments.empty() && (arguments[0] == "restore" || arguments[0] == "snapshot")) {
+    // CLI11 would take the file [x] for a list with x, as these commands name several.
+    for (std::string& path : arguments) {
+      if (path.starts_with('[') && path.ends_with(']')) path.insert(0, "./");
+    }
+  }
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {

@@ -5,12 +5,12 @@
 
 #include "cli/any_store.h"
 #include "cli/common.h"
-#include "cli/validators.h"
 #include "gpmstore/error.h"
 #include "gpmstore/sharded_store.h"
 #include "pm/format.h"
 #include "pm/mapping.h"
 #include "pm/upgrade.h"
+#include "support/option_checks.h"
 #include "ycsb/report.h"
 
 namespace gpm::cli {

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include "cli/common.h"
 #include "cli/work_pool.h"
 #include "gpmstore/error.h"
+#include "support/option_checks.h"
 #include "ycsb/replay.h"
 #include "ycsb/report.h"
 #include "ycsb/trace.h"
@@ -29,6 +33,23 @@ struct ReplayArguments {
   CreateArguments create;
 };
 
+/// The results replace what is in their file, which must be nothing else's.
+void CheckResultsFile(const ReplayArguments& arguments) {
+  const std::string& results = arguments.results;
+  if (results.empty() || results == "-") return;
+  std::error_code ignored;
+  const std::pair<const char*, std::string> others[] = {{"--load", arguments.load},
+                                                        {"--run", arguments.run},
+                                                        {"--json", arguments.json},
+                                                        {"--pool", arguments.pool}};
+  for (const auto& [option, path] : others) {
+    const bool same = path == results || (std::filesystem::is_regular_file(results, ignored) &&
+                                          std::filesystem::equivalent(path, results, ignored));
+    if (same) RefuseArgument(fmt::format("--results and {} are the same file", option));
+  }
+  RequireWritable("--results", results);
+}
+
 /// Inserts of the traces, for which a new pool is sized.
 std::uint64_t CountInserts(const ycsb::Trace& trace) {
   return static_cast<std::uint64_t>(
@@ -43,6 +64,7 @@ int RunReplay(ReplayArguments& arguments) {
   if (arguments.results == "-" && arguments.json == "-") {
     RefuseArgument("--results - and --json -: only one of them can be the standard output");
   }
+  CheckResultsFile(arguments);
   if (Given(arguments.open.threads_option) && arguments.open.executor == "cuda") {
     RefuseArgument("--threads has no effect: executor cuda has none");
   }
@@ -69,6 +91,16 @@ int RunReplay(ReplayArguments& arguments) {
     }
   }
 
+  const OpenOptions open = arguments.open.Options();
+  WorkPool pool(arguments.pool, !arguments.pool.empty(), open.executor);
+  if (!pool.existed()) {
+    for (const Part& part : parts) ycsb::RequireKeysFit(part.trace, create.key_size);
+  }
+  const ShardOptions shards = arguments.create.Shards(open.executor);
+  AnyStore store =
+      pool.existed() ? pool.OpenAny(open, shards) : pool.CreateAny(create, open, shards);
+  arguments.create.RequireDevicesEffect(store.Stats().executor);
+  if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
   const bool results_to_output = arguments.results == "-";
   std::ofstream results;
   const auto require_results = [&] {
@@ -81,17 +113,6 @@ int RunReplay(ReplayArguments& arguments) {
     results.open(arguments.results, std::ios::binary);
   }
   require_results();
-
-  const OpenOptions open = arguments.open.Options();
-  WorkPool pool(arguments.pool, !arguments.pool.empty(), open.executor);
-  if (!pool.existed()) {
-    for (const Part& part : parts) ycsb::RequireKeysFit(part.trace, create.key_size);
-  }
-  const ShardOptions shards = arguments.create.Shards(open.executor);
-  AnyStore store =
-      pool.existed() ? pool.OpenAny(open, shards) : pool.CreateAny(create, open, shards);
-  arguments.create.RequireDevicesEffect(store.Stats().executor);
-  if (pool.existed()) arguments.create.RequireMatch(arguments.pool, store.Stats());
   ycsb::ReplayOptions options;
   options.batch_lines = arguments.batch;
   if (results.is_open()) options.results = &results;

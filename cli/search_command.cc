@@ -9,7 +9,6 @@
 #include "cli/common.h"
 #include "cli/item_rows.h"
 #include "cli/pool_files.h"
-#include "cli/validators.h"
 #include "engine/query_plan.h"
 #include "gpmstore/error.h"
 #include "gpmstore/pool_reader.h"
@@ -17,6 +16,7 @@
 #include "pm/attributes.h"
 #include "pm/pool.h"
 #include "recovery/check.h"
+#include "support/option_checks.h"
 
 namespace gpm::cli {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "cli/common.h"
 #include "cli/stress/stress.h"
-#include "cli/validators.h"
 #include "pm/gpu_host.h"
+#include "support/option_checks.h"
 #include "support/signals.h"
 
 namespace gpm::cli {
@@ -84,7 +84,7 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       ->check(WholeNumber())
       ->envname("GPM_TEST_SEED");
   command->add_option("--threads", options->threads, "Threads that run batches at once")
-      ->check(CLI::Range(1u, stress::kMaxStressThreads))
+      ->check(WholeNumber(1, stress::kMaxStressThreads))
       ->capture_default_str();
   command->add_option("--executor", *executor, "What runs batches: cpu or cuda")
       ->check(CLI::IsMember({"cpu", "cuda"}))
@@ -96,7 +96,7 @@ void AddStressCommand(CLI::App& app, Commands& commands) {
       ->add_option(
           "--max-batch", options->max_batch,
           "Operations of a batch at most; fewer for tools under which large ones take long")
-      ->check(CLI::Range(1u, 1u << 20))
+      ->check(WholeNumber(1, 1 << 20))
       ->capture_default_str();
   command
       ->add_option("--hang-seconds", options->hang_seconds,

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "cli/common.h"
-#include "cli/validators.h"
 #include "cli/work_pool.h"
 #include "pm/mapping.h"
+#include "support/option_checks.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/generators.h"
 #include "ycsb/held_records.h"

@@ -93,13 +93,12 @@ void ValidateCapacity(const Capacity& capacity, std::uint32_t value_size) {
   if (capacity.items == 0 || capacity.policy != EvictionPolicy::kScore) return;
   const std::uint64_t end = std::uint64_t{capacity.score_offset} + capacity.score_bytes;
   if (capacity.score_bytes != 4 && capacity.score_bytes != 8) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("capacity: a score of {} bytes; it must have 4 or 8", capacity.score_bytes));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("score: {} bytes; it must have 4 or 8", capacity.score_bytes));
   }
   if (end > value_size) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("capacity: a score of {} bytes at {} is not within a value of {}",
+                fmt::format("score: {} bytes at {} are not within a value of {}",
                             capacity.score_bytes, capacity.score_offset, value_size));
   }
 }

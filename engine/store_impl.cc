@@ -226,6 +226,12 @@ void StoreImpl::Reserve(std::uint64_t items) {
 }
 
 bool StoreImpl::TryReserve(std::uint64_t items) {
+  // More than a pool's offsets reach, and few enough for the sums below.
+  constexpr std::uint64_t kMostItems = std::uint64_t{1} << 48;
+  if (items > kMostItems) {
+    throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for {} items: no pool can have them",
+                                                 pool_->mapping().path(), items));
+  }
   snapshots_.AwaitCopied();
   const Admission::Alone alone(admission_);
   health_.Check();

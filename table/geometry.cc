@@ -59,6 +59,7 @@ void ValidateGrowth(const OpenOptions& open) {
                                                  fmt::format(" from {} to {}", least, most));
   };
   require(open.growth, 1.1, 4, "growth {} is not a number");
+  require(open.growth_pause, 0, 1e9, "growth_pause {} is not a number of seconds");
   require(open.grow_above, 0, 1, "grow_above {} is not a load factor");
   require(open.compact_below, 0, 0.4, "compact_below {} is not a load factor");
 }

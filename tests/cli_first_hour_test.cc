@@ -324,6 +324,13 @@ TEST_F(CliFirstHourTest, MessagesAreShortAndNameTheOption) {
       {"ycsb -w a --cache 1e308", "--cache: '1e308'"},
       {"ycsb -w a --seed -1", "--seed: '-1'"},
       {"ycsb -w a --key-size 7", "--key-size"},
+      // (CLI11 would take them for octal numbers, and -1 for 2^64 - 1.)
+      {"ycsb -w a --value-size 010", "--value-size: '010' has a leading zero"},
+      {"ycsb -w a --records 08", "--records: '08' has a leading zero"},
+      {"crash-test --rounds 010", "--rounds: '010' has a leading zero"},
+      {"ycsb -w a --pool-max 010M", "--pool-max: '010M' has a leading zero"},
+      {"ycsb -w a --pool-max -1", "--pool-max: '-1' is not a number of bytes"},
+      {"ycsb -w a --cache-bytes -1", "--cache-bytes: '-1' is not a number of bytes"},
       {"ycsb -w a --value-size 0", "--value-size: '0'"},
       {"ycsb -w a --geometry 3L-2H-8S", "--geometry"},
       {"replay --batch 0 --run x", "--batch: '0'"},

@@ -151,6 +151,14 @@ TEST_F(CliTest, SnapshotAndRestore) {
   ExpectRefused("snapshot " + kept + " " + NewPath() + " --base " + file, "another pool");
   ExpectRefused("snapshot " + pool + " " + NewPath() + " --base " + compared, "increment");
   ExpectRefused("snapshot pinned: " + NewPath(), "pinned");
+  // Names in brackets are names.
+  const std::string brackets = NewPath();
+  std::filesystem::create_directory(brackets);
+  const std::string there = "cd " + brackets + ";";
+  EXPECT_EQ(Run("snapshot " + pool + " '[s]'", there).status, 0);
+  EXPECT_EQ(Run("restore --executor cpu '[s]' '[x,y]'", there).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(brackets + "/[s]"));
+  EXPECT_EQ(lines(brackets + "/[x,y]"), lines(pool));
 }
 
 TEST_F(CliTest, WrongUsageIsStatus2) {
@@ -401,6 +409,18 @@ TEST_F(CliTest, YcsbReadsPropertyFiles) {
   EXPECT_EQ(json["workload"]["distribution"], "latest");
   WriteFile(file, "recordcount=1\nscanproportion=0.95\n");
   ExpectRefused("ycsb -P " + file, file + ":2");
+  // Few draws of these are within the records.
+  for (const char* rule : {"frac=1e12", "percentile=1e-300\nexponential.frac=1"}) {
+    WriteFile(file, std::string("recordcount=10\noperationcount=100\nfieldlength=1\n"
+                                "requestdistribution=exponential\nexponential.") +
+                        rule + "\n");
+    EXPECT_EQ(RunJson("ycsb -P " + file + OnExecutor())["run"]["operations"], 100) << rule;
+  }
+  // Values are as long as a pool's may be.
+  WriteFile(file, "recordcount=2\nfieldcount=2\nfieldlength=40000\n");
+  EXPECT_EQ(RunJson("ycsb -P " + file + OnExecutor())["store"]["value_size"], 80000);
+  WriteFile(file, "recordcount=2\nfieldcount=2\nfieldlength=8388609\n");
+  ExpectRefused("ycsb -P " + file, "from 1 to 16777216");
 }
 
 TEST_F(CliTest, YcsbIsTheSameForASeed) {
@@ -489,6 +509,29 @@ TEST_F(CliTest, BadTraceChangesNothing) {
   ExpectRefused("replay --run " + run + " --pool " + pool + " --results /nonexistent/r",
                 "/nonexistent/r");
   EXPECT_FALSE(std::filesystem::exists(pool));
+}
+
+TEST_F(CliTest, ReplayKeepsWhatIsNoResultsFile) {
+  const std::string run = NewPath();
+  const std::string results = NewPath();
+  const std::string link = NewPath();
+  const std::string pool = NewPath();
+  WriteFile(run, "INSERT 1\n");
+  WriteFile(results, "old");
+  std::filesystem::create_symlink(run, link);
+  const std::string command = "replay --executor cpu --run " + run;
+  ExpectRefused(command + " --results " + run, "--results and --run are the same file");
+  ExpectRefused(command + " --results " + link, "--results and --run are the same file");
+  ExpectRefused(command + " --results " + results + " --json " + results,
+                "--results and --json are the same file");
+  ExpectRefused(command + " --results " + pool + " --pool " + pool,
+                "--results and --pool are the same file");
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  ASSERT_EQ(Run("create --value-size 32 " + pool).status, 0);
+  ExpectRefused(command + " --results " + results + " --key-size 16 --pool " + pool, "key");
+  ExpectRefused(command + " --results " + results + " --devices 0", "--devices");
+  EXPECT_EQ(ReadFile(run), "INSERT 1\n");
+  EXPECT_EQ(ReadFile(results), "old");
 }
 
 TEST_F(CliTest, InfoAndCheckOfDamagedPools) {

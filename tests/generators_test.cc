@@ -249,8 +249,38 @@ TEST(Generators, ExponentialKeepsItsPercentile) {
   const Exponential generator(95, 800);
   Random random(test::TestSeed());
   int within = 0;
-  for (int i = 0; i < 1'000'000; ++i) within += generator.Draw(random) < 800;
+  constexpr std::uint64_t kFar = 1'000'000'000;
+  for (int i = 0; i < 1'000'000; ++i) within += generator.Draw(random, kFar) < 800;
   EXPECT_NEAR(within / 1e6, 0.95, 0.003);
+}
+
+TEST(Generators, ExponentialEndsAtTheOldestRecord) {
+  Random random(test::TestSeed());
+  // As draws that are repeated until they are within it.
+  const Exponential generator(95, 800);
+  constexpr std::uint64_t kLast = 399;
+  int near = 0;
+  for (int i = 0; i < 1'000'000; ++i) {
+    const std::uint64_t distance = generator.Draw(random, kLast);
+    ASSERT_LE(distance, kLast);
+    near += distance < 200;
+  }
+  const double gamma = std::log(20.0) / 800;
+  EXPECT_NEAR(near / 1e6, (1 - std::exp(-200 * gamma)) / (1 - std::exp(-400 * gamma)), 0.003);
+  // Of values of which hardly a draw was within it, all.
+  const std::pair<double, double> rules[] = {
+      {95, 1e15}, {1e-300, 1000}, {95, 1e308}, {1e-300, 1e300}, {99.9999, 1e-300}};
+  for (const auto& [percentile, range] : rules) {
+    const Exponential even(percentile, range);
+    int first_half = 0;
+    for (int i = 0; i < 10'000; ++i) {
+      const std::uint64_t distance = even.Draw(random, 999);
+      ASSERT_LE(distance, 999u) << percentile << " " << range;
+      first_half += distance < 500;
+    }
+    EXPECT_NEAR(first_half / 1e4, range < 1 ? 1 : 0.5, 0.03) << percentile << " " << range;
+    EXPECT_EQ(even.Draw(random, 0), 0u);
+  }
 }
 
 TEST(YcsbTraces, LoadsAreTheHashesInOrder) {

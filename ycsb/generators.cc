@@ -95,11 +95,16 @@ std::uint64_t Hotspot::Draw(Random& random) const {
 }
 
 Exponential::Exponential(double percentile, double range)
-    : gamma_(-std::log(1 - percentile / 100) / range) {}
+    : gamma_(-std::log1p(-percentile / 100) / range) {}
 
-std::uint64_t Exponential::Draw(Random& random) const {
-  const double distance = -std::log(1 - random.NextDouble()) / gamma_;
-  return static_cast<std::uint64_t>(std::min(distance, 1e18));
+std::uint64_t Exponential::Draw(Random& random, std::uint64_t last) const {
+  constexpr double kEven = 1e-12;  // a slope that no number of draws shows
+  const double end = static_cast<double>(last) + 1;
+  const double u = random.NextDouble();
+  // Of the distribution's share that lies before the end, as drawing again beyond it would give.
+  const double distance =
+      gamma_ * end > kEven ? -std::log1p(u * std::expm1(-gamma_ * end)) / gamma_ : u * end;
+  return std::min(static_cast<std::uint64_t>(std::min(distance, end)), last);
 }
 
 }  // namespace gpm::ycsb

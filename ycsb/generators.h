@@ -169,11 +169,12 @@ class Hotspot {
 };
 
 /// YCSB's "exponential": a distance from the newest record, of which `percentile` per cent are
-/// within `range`.
+/// within `range` (but for those beyond the oldest, which are not drawn).
 class Exponential {
  public:
   Exponential(double percentile, double range);
-  std::uint64_t Draw(Random& random) const;
+  /// @param last the largest distance
+  std::uint64_t Draw(Random& random, std::uint64_t last) const;
 
  private:
   double gamma_;

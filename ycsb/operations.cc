@@ -50,10 +50,7 @@ class OperationSource::Chooser {
       case Distribution::kZipf:
         return zipf_.Draw(random);
       case Distribution::kExponential:
-        while (true) {
-          const std::uint64_t distance = exponential_.Draw(random);
-          if (distance <= last) return last - distance;
-        }
+        return last - exponential_.Draw(random, last);
     }
     return 0;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "gpmstore/options.h"
 #include "pm/text.h"
 #include "ycsb/generators.h"
 #include "ycsb/property_names.h"
@@ -169,7 +170,6 @@ PropertyWorkload ReadPropertyWorkload(const Properties& properties) {
 
   const std::uint64_t fields = properties.Count("fieldcount", 10);
   const std::uint64_t field_bytes = properties.Count("fieldlength", 100);
-  constexpr std::uint64_t kMaxValueBytes = 65536;
   if (fields == 0 || field_bytes == 0 || fields > kMaxValueBytes || field_bytes > kMaxValueBytes ||
       fields * field_bytes > kMaxValueBytes) {
     properties.Refuse(

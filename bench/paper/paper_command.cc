@@ -15,6 +15,7 @@
 #include "bench/peer.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
+#include "support/option_checks.h"
 
 namespace gpm::bench {
 namespace {
@@ -83,10 +84,10 @@ void AddPaperCommand(CLI::App& program) {
   }
   command->add_option("--figure", arguments->figure, help)->required()->check(CLI::IsMember(names));
   command->add_option("--scale", arguments->scale, "Share of the paper's 16 million records")
-      ->check(CLI::Range(0.0005, 100.0))
+      ->check(NumberBetween(0.0005, 100.0))
       ->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "Repeats, of which medians are given")
-      ->check(CLI::Range(1u, 1000u))
+      ->check(WholeNumber(1, 1000))
       ->capture_default_str();
   command
       ->add_option("--peers", arguments->peers,

@@ -24,6 +24,6 @@ __all__ = [
     "BusyError", "Constant", "DamagedError", "Error", "ErrorCode", "Evicted", "ExistsError",
     "Export", "Found", "FoundOrInserted", "GpuError", "InvalidArgumentError", "IoError",
     "ManyMatches", "Matches", "NoSpaceError",
-    "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
+    "Normal", "NotFoundError", "Op", "Outcome", "Reader", "Result", "Store", "Ticket", "Uniform",
     "UnsupportedError", "__version__", "create", "open", "open_or_create", "reshard", "restore",
 ]

@@ -8,6 +8,7 @@ waits for what makes the array.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -22,6 +23,8 @@ _DEFAULT_STREAM = 1
 
 # Numbers that DLPack knows, by NumPy's characters: booleans, integers, floats and complex numbers.
 _NUMBERS = frozenset("?bBhHiIlLqQefdFD")
+# Byte orders of buffers' formats that are not this machine's ("!" is big-endian).
+_FOREIGN = frozenset(">!" if sys.byteorder == "little" else "<")
 
 
 class _Torch:
@@ -164,6 +167,22 @@ def exported(array: Any, name: str, stream: int, written: bool = False) -> Any:
             f"{name}: the array belongs to stream {made_on}, and the batch runs on "
             f"{stream or _DEFAULT_STREAM}; give that stream, or an array of no stream")
     return array
+
+
+def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
+    """A copy of the bytes of what has a buffer, in which numbers are as on this machine."""
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise TypeError(f"{name}: {type(data).__name__!r}; give {wanted}") from None
+    if view.format != "B":
+        kinds = re.sub(":[^:]*:", "", view.format)  # without the names of fields
+        if "O" in kinds:
+            raise TypeError(f"{name}: Python objects, which are addresses; give {wanted}")
+        if _FOREIGN.intersection(kinds):
+            raise TypeError(f"{name}: numbers that are not of this machine's byte order; "
+                            "array.astype(array.dtype.newbyteorder('=')) makes a copy that is")
+    return view.tobytes()
 
 
 def _numpy_exported(array: np.ndarray, name: str) -> Any:

@@ -155,7 +155,8 @@ class Ticket(Generic[T]):
     def wait(self) -> T:
         """Completes the batch: every operation is durable, as far as the medium promises.
 
-        Any thread may call it, several times; all get the same, also the same error.
+        Any thread may call it, several times; all get the same, also the same error. From within
+        the store's log, which it tells: `BusyError`.
         """
         failed = self._core.wait()
         if isinstance(self.outcome, Outcome) and failed is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from . import _arrays
 from ._batch import Array, Found, FoundOrInserted, Outcome, Ticket
 from ._core import Element, Op
-from ._initial import Constant, Initial, Normal, Uniform, element_of
+from ._initial import Constant, Initial, Normal, Uniform, element_of, element_of_rows
 from ._items import Items, Rows, numpy_dtype
 
 _FIND = Op.FIND  # an enumeration looks its members up
@@ -101,7 +101,7 @@ class Calls(Rows):
                     results: Array, stream: Any) -> Any:
         if rows is None:
             raise TypeError("rows: None; accumulate needs n rows")
-        element = element_of(getattr(rows, "dtype", None) if dtype is None else dtype)
+        element = element_of_rows(rows, dtype)
         return begin(Op.ACCUMULATE, Outcome(self._room_for_results(keys, results)), keys, rows,
                      stream=stream, element=element)
 
@@ -197,7 +197,8 @@ class Batches(Calls, Items):
         several times, in batch order. One that is not there is `Result.NOT_FOUND`.
 
         dtype: of the elements of values and rows: float32, float16, bfloat16 or uint64; by default
-        that of `rows`. Sums are rounded to the nearest number, once.
+        that of `rows`, which has to be the same, or bytes (uint8, structures), uint16 for bfloat16
+        or int64 for uint64. Sums are rounded to the nearest number, once.
         """
         return self._accumulate(self._run, keys, rows, dtype, results, stream)
 

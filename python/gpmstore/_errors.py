@@ -1,6 +1,6 @@
 """The exceptions of the package, by error code."""
 
-from ._core import ErrorCode
+from ._core import ErrorCode, set_error_classes
 
 
 class Error(Exception):
@@ -66,5 +66,4 @@ class GpuError(Error, RuntimeError):
     code = ErrorCode.GPU
 
 
-# The module _core raises them by this.
-CLASSES = {kind.code: kind for kind in Error.__subclasses__()}
+set_error_classes({kind.code: kind for kind in Error.__subclasses__()})  # which _core raises

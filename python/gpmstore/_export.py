@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Export:
     """The items of a store at one instant, in pages; see `Store.export`. An iterator of (keys,
     values): n uint64, or (n, key_size) uint8; (n, value_size) uint8. It ends behind the last page,
-    by `close`, and when it is dropped.
+    by `close`, and when it is dropped. Once its store is closed it raises `InvalidArgumentError`.
     """
 
     def __init__(self, store: Store, core: _core.Export, page: int, with_values: bool) -> None:
@@ -31,11 +31,12 @@ class Export:
 
     def __next__(self) -> tuple[np.ndarray, np.ndarray | None]:
         page, key_size, value_size = self._sizes
-        if self._core is None:
+        core = self._core  # another thread may close it
+        if core is None:
             raise StopIteration
         keys = np.empty(page, np.uint64) if key_size == 8 else np.empty((page, key_size), np.uint8)
         values = np.empty((page, value_size), np.uint8) if self._with_values else None
-        rows = self._core.next(keys, values)
+        rows = core.next(keys, values)
         if rows == 0:
             self.close()
             raise StopIteration

@@ -153,7 +153,7 @@ class Items(Rows):
                 return int(key).to_bytes(8, "little", signed=bool(key < 0))
             except OverflowError:
                 raise OverflowError(f"key: {key}; an int is one of 64 bits") from None
-        return bytes_of(key, "key", "an int, or bytes" if self.key_size == 8 else "bytes")
+        return _arrays.bytes_of(key, "key", "an int, or bytes" if self.key_size == 8 else "bytes")
 
 
 def numpy_dtype(dtype: Any) -> Any:
@@ -162,10 +162,3 @@ def numpy_dtype(dtype: Any) -> Any:
         return None if dtype is None or element_of(dtype) == Element.BFLOAT16 else np.dtype(dtype)
     except TypeError:  # torch's
         return dtype
-
-
-def bytes_of(data: Any, name: str, wanted: str = "bytes") -> bytes:
-    try:
-        return bytes(memoryview(data))
-    except TypeError as error:
-        raise TypeError(f"{name}: {type(data).__name__!r}; give {wanted}") from error

@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, overload
 
 from . import _core
-from ._options import CreateOptions, OpenOptions, Path
+from ._options import CreateOptions, OpenOptions, Path, path_of
 from ._reader import Reader
 from ._store import Store
 
@@ -47,16 +47,16 @@ def prepared(options: dict[str, Any]) -> object:
 def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
            options: dict[str, Any]) -> Store:
     log = prepared(options)
-    path = os.fsdecode(path)
+    path = path_of(path)
     return Store(make(path, options), path, log)
 
 
 def _schedule(given: Any) -> dict[str, Any]:
     if isinstance(given, (str, bytes, os.PathLike)):
-        return {"path": os.fsdecode(given), "restore": True}
+        return {"path": path_of(given), "restore": True}
     if not isinstance(given, dict):
         raise TypeError("snapshot: it must be a path or a dict")
-    return {**given, "path": os.fsdecode(given.get("path", ""))}
+    return {**given, "path": path_of(given.get("path", ""))}
 
 
 def create(path: Path, key_size: int = 8, value_size: int = 128,
@@ -93,9 +93,9 @@ def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOpti
     if isinstance(files, (str, bytes, os.PathLike)) and os.path.isfile(files):
         files = [files]
     if isinstance(files, (str, bytes, os.PathLike)):
-        folder = os.fsdecode(files)
+        folder = path_of(files)
         return _store(lambda pool, given: _core.restore_folder(folder, pool, given), path, options)
-    names = [os.fsdecode(file) for file in files]
+    names = [path_of(file) for file in files]
     return _store(lambda pool, given: _core.restore(names, pool, given), path, options)
 
 
@@ -105,7 +105,7 @@ def reshard(path: Path, shards: int, **options: Any) -> None:
     path: its folder, which needs room for both. A crash leaves the store with the old number or the
     new one. options: those of `OpenOptions`.
     """
-    _core.reshard(os.fsdecode(path), {**options, "shards": shards})
+    _core.reshard(path_of(path), {**options, "shards": shards})
 
 
 @overload

@@ -5,10 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Callable, Literal, TypedDict, Union
 
+from ._errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from typing_extensions import Required
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+
+def path_of(path: Path) -> str:
+    """A path as _core takes it."""
+    text = os.fsdecode(path)
+    if "\0" in text:  # where the system would take it to end
+        raise ValueError("embedded null byte")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{text!r}: a path has to be UTF-8") from None
+    return text
 
 
 class SnapshotSchedule(TypedDict, total=False):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from . import _arrays
-from ._items import bytes_of
 from ._search import Bound, Matches, Where, query_text
 
 
@@ -23,7 +22,8 @@ class Queries:
         """The items whose attributes match, as they are now:
         `keys, _, count = store.search(session=7, model=(None, 3))`.
 
-        conditions: of an attribute a number, or (least, most), each or None; all have to be met.
+        conditions: of an attribute a number, or (least, most), each or None; all have to be met. One
+        named as another argument (where, values, limit) has its condition in `where` alone.
         where: the same as a dict, or a text, such as "session = 7 and model < 3". values: they are
         wanted, too. limit: rows that are given back at most, those with the least keys as bytes;
         `count` is of all. An open `export` of this thread is a `BusyError`.
@@ -60,6 +60,6 @@ class Queries:
             raise TypeError("update_where: no condition; to update all items give {}")
         query = query_text(where, conditions)
         if not callable(values):
-            return self._core.update_where(query, bytes_of(values, "values"))
+            return self._core.update_where(query, _arrays.bytes_of(values, "values"))
         return self._core.update_where(
             query, lambda keys, rows: _arrays.exported(values(keys, rows), "values", 0))

@@ -9,7 +9,7 @@ from . import _arrays, _core
 from ._batch import Array, Found
 from ._errors import UnsupportedError
 from ._items import Items
-from ._options import Path
+from ._options import Path, path_of
 
 
 class Reader(Items):
@@ -21,7 +21,7 @@ class Reader(Items):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = os.fsdecode(path)
+        self.path = path_of(path)
         if os.path.isdir(self.path):
             raise UnsupportedError(f"{self.path}: a folder; a reader reads one pool, such as that "
                                    "of one shard")

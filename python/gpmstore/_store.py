@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 import weakref
 from typing import Any, Sequence
@@ -14,10 +13,10 @@ from . import _arrays, _core
 from ._batch import Array, Evicted, Ticket
 from ._batches import Batches
 from ._core import Op, Result
-from ._errors import Error, NoSpaceError
+from ._errors import NoSpaceError
 from ._export import Export
-from ._items import Key, bytes_of, page_of
-from ._options import Path
+from ._items import Key, page_of
+from ._options import Path, path_of
 from ._queries import Queries
 from ._search import ManyMatches, Where, query_text
 
@@ -55,7 +54,6 @@ class Store(Batches, Queries):
         """Use `create`, `open` or `open_or_create`."""
         self._core = core
         self._log = log
-        self._exports: weakref.WeakSet[Export] = weakref.WeakSet()
         self.path = path
         close_at_exit(self)
 
@@ -111,7 +109,7 @@ class Store(Batches, Queries):
 
         key: as in `get`. value: `value_size` bytes, or what has a buffer of them.
         """
-        if self._core.put(self._key_bytes(key), bytes_of(value, "value")) == Result.NO_SPACE:
+        if self._core.put(self._key_bytes(key), _arrays.bytes_of(value, "value")) == Result.NO_SPACE:
             raise NoSpaceError(f"{self.path}: no room for the item")
 
     def delete(self, key: Key) -> bool:
@@ -146,7 +144,7 @@ class Store(Batches, Queries):
         the store, `written` to the file, its `bytes`, and the `pause_seconds` that batches were
         excluded for, of all `seconds`.
         """
-        return self._core.snapshot(os.fsdecode(path), "" if base is None else os.fsdecode(base),
+        return self._core.snapshot(path_of(path), "" if base is None else path_of(base),
                                    track_changes)
 
     def export(self, page: int | None = None, *, with_values: bool = True,
@@ -162,18 +160,16 @@ class Store(Batches, Queries):
         which must track changes: only items that were added or updated since, and few others, as
         changes are known by hash range; what was erased is not told of. where: only items that
         match, as `search` has it: a text, or a dict. Snapshots, `reserve` and `compact` wait for its end, and are a `BusyError` by the thread that began it; a full pool
-        may have no room for updates until then. `close` ends it.
+        may have no room for updates until then. `close` of the store ends it, too.
         """
         if page is None:
             page = page_of(self.value_size)
         if page < 1:
             raise ValueError("page: it must be at least 1")
         offset, length = (0, 0) if score is None else score
-        since = "" if changed_since is None else os.fsdecode(changed_since)
+        since = "" if changed_since is None else path_of(changed_since)
         core = self._core.export(offset, length, least, most, since, query_text(where))
-        export = Export(self, core, page, with_values)
-        self._exports.add(export)
-        return export
+        return Export(self, core, page, with_values)
 
     @property
     def attributes(self) -> dict[str, tuple[int, int]]:
@@ -218,8 +214,6 @@ class Store(Batches, Queries):
 
         Calls of other threads end first. From within a log or a visitor: `BusyError`.
         """
-        for export in list(self._exports):
-            export.close()
         super().close()
 
     def refresh_cache(self) -> None:
@@ -231,19 +225,21 @@ class Store(Batches, Queries):
         return Ticket(self._core.refresh_cache(), None, self)
 
 
-_opened: weakref.WeakSet[Any] = weakref.WeakSet()
+_opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def close_at_exit(store: Any) -> None:
     """Has a store closed when the program ends, if it is open then."""
-    _opened.add(store)
+    _opened[id(store)] = store
 
 
 @atexit.register
 def _close_all() -> None:
     """A program that ends without closing leaves pools that need no recovery."""
-    for store in list(_opened):
+    for reference in _opened.valuerefs():  # in one step: other threads may open more
+        store = reference()
         try:
-            store.close()
-        except Error:
-            pass  # the pool is recovered when it is opened next
+            if store is not None:
+                store.close()
+        except Exception:
+            pass  # the pool is recovered when it is opened next; the others are closed still

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from . import _core
@@ -23,7 +22,7 @@ from ._exchange import Exchange, TorchExchange
 from ._initial import Initial
 from ._items import Visit
 from ._open import prepared
-from ._options import CreateOptions, OpenOptions, Path
+from ._options import CreateOptions, OpenOptions, Path, path_of
 from ._queries import Queries
 from ._search import Bound, Matches, Where
 from ._store import close_at_exit
@@ -260,7 +259,7 @@ class DistributedStore(Calls, Queries):
         """Collective. Writes all items to a new folder, of the same name on all ranks, each rank
         those of its shards. `restore`, and `gpmstore.restore` of one process, make a store of it.
         Returns as `Store.snapshot`, of all ranks together."""
-        return self._core.snapshot(os.fsdecode(folder))
+        return self._core.snapshot(path_of(folder))
 
     def stats(self) -> dict[str, Any]:
         """Not collective. `Store.stats` of this rank's shards together: `items` is theirs."""
@@ -328,7 +327,7 @@ def restore(snapshot: Path, folder: Path, *, exchange: Exchange | None = None,
             nccl: bool | None = None, **options: Unpack[OpenOptions]) -> DistributedStore:
     """Collective. Rank 0 makes a store of the snapshot of one (`DistributedStore.snapshot`, or of
     `gpmstore.open` of a folder), and all ranks open it. Else as `open`."""
-    return _store(functools.partial(_core.restore_distributed, os.fsdecode(snapshot)), folder,
+    return _store(functools.partial(_core.restore_distributed, path_of(snapshot)), folder,
                   exchange, nccl, dict(options))
 
 
@@ -344,7 +343,7 @@ def _store(make: Callable[[str, Any, dict[str, Any], float], _core.DistributedSt
         if nccl is None:
             nccl = _core.NCCL and device is not None and options.get("executor") != "cpu"
         log = prepared(options)
-        path = os.fsdecode(folder)
+        path = path_of(folder)
     except BaseException:
         exchange.leave("")  # for which the others would wait
         raise

@@ -12,13 +12,14 @@
 
 #include "gpmstore/error.h"
 #include "python/src/arrays.h"
+#include "python/src/gil.h"
 
 namespace gpm::python {
 
 /// Runs `call` without the GIL.
 template <class Call>
 auto WithoutGil(const Call& call) {
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   return call();
 }
 
@@ -51,7 +52,7 @@ class Pages {
 
  private:
   bool Show() {
-    const nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     const nb::object answer = visit_(NewNumPyArray(keys_, filled_, key_size_ == 8),
                                      NewNumPyArray(values_, filled_, false));
     keys_.clear();

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "gpmstore/error.h"
 #include "python/src/gate.h"
+#include "python/src/gil.h"
 
 namespace gpm::python {
 namespace {
@@ -38,7 +40,7 @@ ExecutorKind ExecutorOf(const std::string& name) {
 std::shared_ptr<nb::object> Shared(nb::handle object) {
   return {new nb::object(nb::borrow(object)), [](nb::object* held) {
             if (!nb::is_alive()) return;
-            const nb::gil_scoped_acquire gil;
+            const HeldGil gil;
             delete held;
           }};
 }
@@ -48,7 +50,7 @@ LogFunction LogOf(nb::handle function) {
   if (!PyCallable_Check(function.ptr())) throw nb::type_error("log: it is no function");
   return [held = Shared(function)](LogLevel level, std::string_view message) {
     if (!nb::is_alive()) return;
-    const nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     const Gate::InLog in_log;
     try {
       (*held)(level == LogLevel::kInfo ? "info" : "warning",
@@ -295,12 +297,19 @@ void RegisterErrors(nb::module_& module) {
       .value("UNSUPPORTED", ErrorCode::kUnsupported)
       .value("IO", ErrorCode::kIo)
       .value("GPU", ErrorCode::kGpu);
+  // By the code; they stay. Raising one runs no code of Python's, in which a thread may end that is
+  // still there when the interpreter ends (ReleasedGil), and which must not end in C++.
+  static std::map<ErrorCode, PyObject*> classes;
+  module.def("set_error_classes", [](const nb::dict& given) {
+    for (const auto [code, kind] : given) {
+      classes[nb::cast<ErrorCode>(code)] = nb::borrow(kind).release().ptr();
+    }
+  });
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& error) {
-      const nb::object classes = nb::module_::import_("gpmstore._errors").attr("CLASSES");
-      PyErr_SetString(nb::object(classes[nb::cast(error.code())]).ptr(), error.what());
+      PyErr_SetString(classes.at(error.code()), error.what());
     }
   });
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -62,7 +63,7 @@ PyDistributed* Make(const MakeStore& make, bool creates, const std::string& fold
   // First, as this rank leaves the others with it when anything is wrong.
   std::unique_ptr<Exchange> exchange = std::make_unique<PyExchange>(std::move(object));
   const Options options = OptionsOf(given, creates);
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   if (nccl_seconds > 0) {
     exchange = OverNccl(std::move(exchange), options.open.device, nccl_seconds);
   }
@@ -90,14 +91,14 @@ PyDistributed::~PyDistributed() {
     try {
       std::thread([rest] {
         rest->store = DistributedStore();
-        const nb::gil_scoped_acquire gil;
+        const HeldGil gil;
         delete rest;
       }).detach();
     } catch (const std::exception&) {  // no thread: the pools are recovered when they are opened
     }
     return;
   }
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   const DistributedStore closed = std::move(store_);
 }
 
@@ -165,7 +166,7 @@ PyDistributedTicket::~PyDistributedTicket() {
     store().dropped_.push_back({std::move(arrays_), std::move(ticket_)});
     return;
   }
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   ticket_ = Ticket();
 }
 

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 
 #include "gpmstore/distributed_store.h"
 #include "python/src/batch_arrays.h"
+#include "python/src/wait_mutex.h"
 
 namespace gpm::python {
 
@@ -106,7 +106,7 @@ class PyDistributedTicket {
   const pid_t home_ = getpid();
   const nb::object store_;
   Arrays arrays_;
-  std::mutex mutex_;
+  WaitMutex mutex_;
   Ticket ticket_;
   nb::object raised_;  ///< by the exchange, which each wait raises
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "python/src/gil.h"
 
 namespace gpm::python {
 namespace {
@@ -67,14 +68,14 @@ PyExchange::~PyExchange() {
     static_cast<void>(object_.release());
     return;
   }
-  const nb::gil_scoped_acquire gil;
+  const HeldGil gil;
   End("it was closed", "");
   object_.reset();
 }
 
 void PyExchange::AllToAll(Send send, Receive receive) {
   if (!failure_.empty()) throw Error(ErrorCode::kIo, "exchange: " + failure_);
-  const nb::gil_scoped_acquire gil;
+  const HeldGil gil;
   const struct InObject {
     InObject() { in_call = true; }
     ~InObject() { in_call = false; }
@@ -94,7 +95,7 @@ void PyExchange::AllToAll(Send send, Receive receive) {
 bool PyExchange::InCall() { return in_call; }
 
 void PyExchange::Leave(const std::string& why) {
-  const nb::gil_scoped_acquire gil;
+  const HeldGil gil;
   End("this rank has left: " + why, why);
 }
 

@@ -27,7 +27,7 @@ Gate::Use::Use(Gate& gate, const char* what, Kind kind)
                   std::string(outer->what_) +
                       ": its function can't call the store, which would wait for itself");
     }
-  } else if (gate.InHomeProcess()) {
+  } else if (kind != Kind::kExport && gate.InHomeProcess()) {
     std::unique_lock lock(gate.mutex_);
     if (gate.closing_ && OnLogThread()) {
       throw Error(ErrorCode::kBusy,
@@ -53,7 +53,7 @@ Gate::Use::~Use() {
   if (--gate_.uses_ == 0) gate_.changed_.notify_all();
 }
 
-void Gate::Close(const std::function<void()>& action) {
+void Gate::Close(const std::function<void()>& action, const std::function<void()>& ahead) {
   if (const Use* use = UseOfThisThread()) {
     if (use->kind_ == Kind::kClose) return;
     throw Error(ErrorCode::kBusy, std::string("close: called from within a call of ") + use->what_ +
@@ -70,6 +70,9 @@ void Gate::Close(const std::function<void()>& action) {
   changed_.wait(lock, [&] { return !closing_; });
   if (closed_) return;
   closing_ = true;
+  lock.unlock();
+  ahead();
+  lock.lock();
   changed_.wait(lock, [&] { return uses_ == 0; });
   lock.unlock();
   const auto done = [&](bool closed) {
@@ -94,6 +97,12 @@ void Gate::Close(const std::function<void()>& action) {
 bool Gate::InVisit() const {
   const Use* use = UseOfThisThread();
   return use != nullptr && use->kind_ == Kind::kVisit;
+}
+
+bool Gate::closing() const {
+  if (!InHomeProcess()) return false;
+  const std::lock_guard lock(mutex_);
+  return closing_;
 }
 
 bool Gate::closed() const {

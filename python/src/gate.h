@@ -26,9 +26,10 @@ class Gate {
  public:
   enum class Kind {
     kCall,
-    kVisit,  ///< excludes batches, so that the thread can't call again
-    kWait,   ///< for a ticket, which may be done after the closing
-    kLook,   ///< for a ticket as well, but never waits: see may_look
+    kVisit,   ///< excludes batches, so that the thread can't call again
+    kWait,    ///< for a ticket, which may be done after the closing
+    kLook,    ///< for a ticket as well, but never waits: see may_look
+    kExport,  ///< of an export, which closing ends: neither waits nor is counted
     kClose,
   };
 
@@ -72,10 +73,15 @@ class Gate {
   static bool OnLogThread() { return in_log_ && innermost_ == nullptr; }
 
   /// Runs `action`, once. When it throws, this is closed too, but for Error(kBusy).
+  /// @param ahead runs first, beside the uses that are counted: ends what those may wait for; it
+  ///        throws nothing
   /// @throws Error(kBusy) from within a use, and what `action` throws
-  void Close(const std::function<void()>& action);
+  void Close(
+      const std::function<void()>& action, const std::function<void()>& ahead = [] {});
 
   bool closed() const;
+  /// Whether Close has begun: its `ahead` sees what was there before this was false.
+  bool closing() const;
   /// Whether this thread is in a visit, in which it can't wait.
   bool InVisit() const;
   /// Whether this is the process that made the gate, and not a fork of it.

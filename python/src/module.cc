@@ -13,6 +13,7 @@
 #include "gpmstore/version.h"
 #include "python/src/convert.h"
 #include "python/src/distributed.h"
+#include "python/src/gil.h"
 #include "python/src/reader.h"
 #include "python/src/store.h"
 
@@ -52,7 +53,7 @@ PyStore::AnyStore OpenAny(const std::string& path, const Options& options, Exist
 
 PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing existing) {
   const Options options = OptionsOf(given, existing != Existing::kYes);
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   return new PyStore(OpenAny(path, options, existing));
 }
 
@@ -60,14 +61,14 @@ PyStore* RestoreStore(const nb::list& files, const std::string& path, const nb::
   std::vector<std::string> names;
   for (const nb::handle file : files) names.push_back(nb::cast<std::string>(file));
   const Options options = OptionsOf(given, false);
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   return new PyStore(Store::Restore(names, path, options.open));
 }
 
 /// @param folder of snapshots that a store keeps, or that holds one of a store over several shards
 PyStore* RestoreFolder(const std::string& folder, const std::string& path, const nb::dict& given) {
   const Options options = OptionsOf(given, false);
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   std::error_code ignored;
   if (std::filesystem::exists(folder + "/manifest.json", ignored)) {
     return new PyStore(ShardedStore::Restore(folder, path, options.open, options.shards));
@@ -77,7 +78,7 @@ PyStore* RestoreFolder(const std::string& folder, const std::string& path, const
 
 void Reshard(const std::string& path, const nb::dict& given) {
   const Options options = OptionsOf(given, false);
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   ShardedStore::Reshard(path, options.shards, options.open);
 }
 

@@ -38,7 +38,7 @@ Store::RowsEditor EditorOf(const nb::object& values, std::uint32_t key_size,
   }
   return [&values, key_size, value_size](std::span<const std::byte> keys,
                                          std::span<std::byte> rows) {
-    const nb::gil_scoped_acquire gil;
+    const HeldGil gil;
     const std::size_t n = keys.size() / key_size;
     const nb::object edited = NewNumPyArray(rows, n, false);
     const nb::object given = values(NewNumPyArray(keys, n, key_size == 8), edited);

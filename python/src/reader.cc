@@ -21,7 +21,7 @@ PyReader::PyReader(const std::string& path)
       value_size_(reader_->value_size()) {}
 
 PyReader::~PyReader() {
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   reader_.reset();
 }
 

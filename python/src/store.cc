@@ -29,7 +29,7 @@ PyStore::PyStore(AnyStore store)
       executor_(OnStore([](auto& opened) { return opened.Stats().executor; })) {}
 
 PyStore::~PyStore() {
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   const bool open = OnStore([](auto& store) { return static_cast<bool>(store); });
   if (open && Gate::OnLogThread()) {  // collected there: closing it may have to wait for that
     auto* const store = new AnyStore(std::move(store_));
@@ -227,8 +227,15 @@ nb::object PyStore::Export(std::uint32_t score_offset, std::uint32_t score_bytes
                                 .most = most,
                                 .where = QueryOf(where),
                                 .changed_since = changed_since};
-    nb::inst_ptr<PyExport>(made)->exporter_ =
-        OnStore([&](auto& store) { return store.Export(options); });
+    const auto begun = std::make_shared<OpenExport>(
+        gate_, OnStore([&](auto& store) { return store.Export(options); }));
+    nb::inst_ptr<PyExport>(made)->export_ = begun;
+    {
+      const std::lock_guard lock(exports_mutex_);
+      std::erase_if(exports_, [](const auto& one) { return one.expired(); });
+      exports_.push_back(begun);
+    }
+    if (gate_.closing()) throw Error(ErrorCode::kInvalidArgument, "the store is closed");
   });
   return made;
 }
@@ -322,13 +329,29 @@ bool PyStore::ForEach(const nb::callable& visit, std::size_t rows) {
 void PyStore::AwaitDropped() {
   std::vector<Dropped> dropped = std::move(dropped_);
   dropped_.clear();
-  std::vector<Exporter> exports = std::move(dropped_exports_);
+  std::vector<std::shared_ptr<OpenExport>> exports = std::move(dropped_exports_);
   dropped_exports_.clear();
   WithoutGil([&] {
+    for (const auto& one : exports) one->End();
     const Use use(gate_, "a ticket", Kind::kWait);
     for (Dropped& one : dropped) one.ticket = Ticket();
-    exports.clear();
   });
+}
+
+void PyStore::CutExports() noexcept {
+  if (!gate_.InHomeProcess()) return;
+  for (;;) {
+    std::shared_ptr<OpenExport> one;
+    {
+      const std::lock_guard lock(exports_mutex_);
+      while (!exports_.empty() && one == nullptr) {
+        one = exports_.back().lock();
+        exports_.pop_back();
+      }
+    }
+    if (one == nullptr) return;
+    one->Cut();
+  }
 }
 
 nb::dict PyStore::Stats() {
@@ -351,7 +374,13 @@ nb::list PyStore::ShardStats() {
 }
 
 void PyStore::Close() {
-  WithoutGil([&] { gate_.Close([&] { OnStore([](auto& store) { store.Close(); }); }); });
+  WithoutGil([&] {
+    const auto close = [&] {
+      CutExports();
+      OnStore([](auto& store) { store.Close(); });
+    };
+    gate_.Close(close, [&] { CutExports(); });
+  });
 }
 
 PyTicket::~PyTicket() {
@@ -360,7 +389,7 @@ PyTicket::~PyTicket() {
     store().dropped_.push_back({std::move(arrays_), std::move(ticket_)});
     return;
   }
-  const nb::gil_scoped_release released;
+  const ReleasedGil released;
   const Use use(store().gate_, "a ticket", Kind::kWait);
   ticket_ = Ticket();
 }
@@ -385,15 +414,40 @@ std::optional<std::uint64_t> PyTicket::Wait() {
   });
 }
 
+std::unique_lock<std::mutex> OpenExport::OneThread() {
+  std::unique_lock one_thread(mutex_, std::defer_lock);
+  if (gate_.InHomeProcess()) one_thread.lock();
+  return one_thread;
+}
+
+std::uint64_t OpenExport::Next(std::span<std::byte> keys, std::span<std::byte> values) {
+  const auto one_thread = OneThread();
+  if (cut_) {
+    throw Error(ErrorCode::kInvalidArgument, "the store was closed before the export ended");
+  }
+  return exporter_.Next(keys, values);
+}
+
+void OpenExport::End() {
+  const auto one_thread = OneThread();
+  exporter_ = Exporter();
+}
+
+void OpenExport::Cut() {
+  const auto one_thread = OneThread();
+  if (exporter_.items() > 0) cut_ = true;
+  exporter_ = Exporter();
+}
+
 PyExport::~PyExport() {
+  if (export_ == nullptr) return;
   // It would wait for the visit that this thread is in.
   if (store().gate_.InVisit()) {
-    store().dropped_exports_.push_back(std::move(exporter_));
+    store().dropped_exports_.push_back(std::move(export_));
     return;
   }
-  const nb::gil_scoped_release released;
-  const Use use(store().gate_, "an export", Kind::kWait);
-  exporter_ = Exporter();
+  const ReleasedGil released;
+  export_->End();
 }
 
 std::uint64_t PyExport::Next(nb::handle keys, nb::handle values) {
@@ -401,17 +455,15 @@ std::uint64_t PyExport::Next(nb::handle keys, nb::handle values) {
   const Array to_values =
       values.is_none() ? Array() : Array(values, {.name = "values", .written = true});
   return WithoutGil([&] {
-    const Use use(store().gate_, "the store");
-    const std::lock_guard one_thread(mutex_);
-    return exporter_.Next(to_keys.As<std::byte>(), to_values.As<std::byte>());
+    const Use use(store().gate_, "an export", Kind::kExport);
+    return export_->Next(to_keys.As<std::byte>(), to_values.As<std::byte>());
   });
 }
 
 void PyExport::Close() {
   WithoutGil([&] {
-    const Use use(store().gate_, "an export");
-    const std::lock_guard one_thread(mutex_);
-    exporter_ = Exporter();
+    const Use use(store().gate_, "an export", Kind::kExport);
+    export_->End();
   });
 }
 

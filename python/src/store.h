@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,10 +17,31 @@
 #include "gpmstore/store.h"
 #include "python/src/batch_arrays.h"
 #include "python/src/gate.h"
+#include "python/src/wait_mutex.h"
 
 namespace gpm::python {
 
 class PyTicket;
+
+/// An Exporter that any thread may use, and end while others want to.
+class OpenExport {
+ public:
+  /// @param gate of the store, which outlives this
+  OpenExport(const Gate& gate, Exporter exporter) : gate_(gate), exporter_(std::move(exporter)) {}
+  /// As Exporter::Next. @throws Error(kInvalidArgument) when Cut ended it
+  std::uint64_t Next(std::span<std::byte> keys, std::span<std::byte> values);
+  void End();
+  /// Ends it, if it has not ended, since its store is closed.
+  void Cut();
+
+ private:
+  /// (In a fork nothing is locked, as in Gate.)
+  std::unique_lock<std::mutex> OneThread();
+  const Gate& gate_;
+  std::mutex mutex_;
+  Exporter exporter_;
+  bool cut_ = false;
+};
 
 /// A Store or ShardedStore for Python: what waits lets go of the GIL, and any thread may close it.
 /// Calls that a store over several shards does not have throw Error(kUnsupported).
@@ -107,11 +129,16 @@ class PyStore {
   auto Visit(const char* what, const Call& call);
   /// Waits for those that this thread's visitor dropped, or another's.
   void AwaitDropped();
+  /// Cuts all exports. Who closes does it twice: before it waits for calls, which may wait for an
+  /// export, and behind those, since they may have begun one.
+  void CutExports() noexcept;
 
   Gate gate_;
   AnyStore store_;
-  std::vector<Dropped> dropped_;  ///< guarded by the GIL
-  std::vector<Exporter> dropped_exports_;
+  std::vector<Dropped> dropped_;                              ///< guarded by the GIL
+  std::vector<std::shared_ptr<OpenExport>> dropped_exports_;  ///< guarded by the GIL
+  std::mutex exports_mutex_;                                  ///< nobody waits who has it
+  std::vector<std::weak_ptr<OpenExport>> exports_;  ///< guarded by it: all that may be open
   std::uint32_t key_size_;
   std::uint32_t value_size_;
   std::uint32_t shards_;
@@ -119,7 +146,7 @@ class PyStore {
 };
 
 /// A Ticket, and what has to stay until it was waited for: the arrays, the store. Any thread may
-/// wait, several times.
+/// wait, several times; not from within a log that a wait for it tells: Error(kBusy).
 class PyTicket {
  public:
   explicit PyTicket(nb::object store) : store_(std::move(store)) {}
@@ -132,11 +159,11 @@ class PyTicket {
   PyStore& store() const { return *nb::inst_ptr<PyStore>(store_); }
   nb::object store_;
   Arrays arrays_;
-  std::mutex mutex_;
+  WaitMutex mutex_;
   Ticket ticket_;
 };
 
-/// An Exporter, and the store, which stays until it has ended. Any thread may use it.
+/// An export, and the store, which stays until it has ended. Any thread may use it.
 class PyExport {
  public:
   explicit PyExport(nb::object store) : store_(std::move(store)) {}
@@ -149,8 +176,7 @@ class PyExport {
   friend class PyStore;
   PyStore& store() const { return *nb::inst_ptr<PyStore>(store_); }
   nb::object store_;
-  std::mutex mutex_;
-  Exporter exporter_;
+  std::shared_ptr<OpenExport> export_;  ///< null: it could not begin
 };
 
 }  // namespace gpm::python

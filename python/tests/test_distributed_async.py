@@ -48,6 +48,27 @@ def test_batches_in_flight_are_sequential(kind, number, folder, rng):
     assert all(items == counted for items, counted in answers)
 
 
+def work_log_that_waits(exchange, folder):
+    tickets, refused = [], []
+
+    def log(level, message):
+        for ticket in tickets:
+            with pytest.raises(gpmstore.BusyError, match="wait for itself"):
+                ticket.wait()
+            refused.append(message)
+
+    n = 20000
+    with opened(exchange, folder, log=log) as store:
+        tickets.append(store.insert_async(make_keys(n), np.zeros((n, VALUE_SIZE), np.uint8)))
+        assert tickets[0].wait().failed == 0
+        tickets.clear()
+    return len(refused)
+
+
+def test_log_that_waits_for_the_ticket_that_tells_it(folder):
+    assert ranks.run("pipes", 1, folder, work_log_that_waits, folder)[0] > 0
+
+
 def work_each_call(exchange, folder):
     with opened(exchange, folder) as store:
         keys = make_keys(100, first=100 * store.rank)

@@ -1,6 +1,8 @@
 """Exports: the items of one instant, in pages, while batches go on."""
 
 import gc
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -85,15 +87,78 @@ def test_what_changed_since_a_snapshot(path, tmp_path):
             store.export(changed_since=first)
 
 
+def test_scores_that_no_value_has(path):
+    store, _, _ = filled(path)
+    with store:
+        for score, message in (((21, 4), "score: 4 bytes at 21 are not within a value of 24"),
+                               ((0, 3), "score: 3 bytes; it must have 4 or 8")):
+            with pytest.raises(gpmstore.InvalidArgumentError, match="^" + message):
+                store.export(score=score)
+
+
 def test_closing_the_store_ends_it(path):
     store, _, _ = filled(path)
+    whole = store.export(page=1000)
+    next(whole)
+    closed = store.export(page=10)
+    closed.close()
     export = store.export(page=10)
     next(export)
     store.close()
-    assert list(export) == []
+    for _ in range(2):  # it does not look like the end
+        with pytest.raises(gpmstore.InvalidArgumentError, match="closed before the export ended"):
+            next(export)
+    assert list(whole) == [] and list(closed) == []
+    export.close()
     with gpmstore.open(path, executor=EXECUTOR) as again:
         assert len(again) == 1000
         assert again.stats()["recovery"]["was_clean"]
+
+
+def test_closing_while_exports_begin(path):
+    """An export that the closing thread did not see when it began to close."""
+    store, _, _ = filled(path)
+    # (Of the module _core, which a list of the package's would not have.)
+    core = store._core.export(0, 0, 0, 2**64 - 1, "", "")
+    closing = threading.Thread(target=store.close, daemon=True)
+    closing.start()
+    closing.join(timeout=60)
+    assert not closing.is_alive()
+    core.close()
+
+    store = gpmstore.open(path, executor=EXECUTOR)
+    outcomes = []
+
+    def export():
+        try:
+            for _ in range(10**6):
+                for _ in store.export(page=100):
+                    pass
+        except gpmstore.InvalidArgumentError as error:
+            outcomes.append("closed" in str(error))
+
+    threads = [threading.Thread(target=export, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    store.close()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert outcomes == [True] * 3
+
+
+def test_ending_an_export_that_a_waiting_close_waits_for(path):
+    """A call of another thread waits for the export, and close for that call."""
+    store, _, _ = filled(path)
+    core = store._core.export(0, 0, 0, 2**64 - 1, "", "")
+    threads = [threading.Thread(target=call, daemon=True) for call in (store.compact, store.close)]
+    for thread in threads:
+        thread.start()
+        thread.join(timeout=0.2)
+    core.close()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
 
 
 def test_dropped_in_a_visitor(path):

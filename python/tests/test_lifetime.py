@@ -47,6 +47,27 @@ def test_errors_of_opening(path, folder):
             gpmstore.open(broken)
 
 
+@pytest.mark.parametrize("name, error, message", [
+    ("new\0.pool", ValueError, "embedded null byte"), (b"new\0.pool", ValueError, "null byte"),
+    (b"new\xff.pool", gpmstore.InvalidArgumentError, "has to be UTF-8"),
+    ("new\udcff.pool", gpmstore.InvalidArgumentError, "has to be UTF-8")])
+def test_paths_that_name_another_file(path, folder, name, error, message):
+    given = os.path.join(os.fsencode(folder) if isinstance(name, bytes) else folder, name)
+    with gpmstore.create(path, value_size=8, executor="cpu") as store:
+        for call in (gpmstore.create, gpmstore.open, gpmstore.open_or_create, gpmstore.Reader,
+                     lambda file: gpmstore.restore(file, path),
+                     lambda file: gpmstore.restore([file], path),
+                     lambda file: gpmstore.restore(path, file),
+                     lambda file: gpmstore.reshard(file, 2),
+                     lambda file: gpmstore.create(path + "2", snapshot=file),
+                     lambda file: gpmstore.create(path + "2", snapshot={"path": file}),
+                     store.snapshot, lambda file: store.snapshot(path + "3", base=file),
+                     lambda file: store.export(changed_since=file)):
+            with pytest.raises(error, match=message):
+                call(given)
+    assert os.listdir(folder) == [os.path.basename(path)]
+
+
 def test_every_error_code_has_a_class():
     classes = {kind.code for kind in gpmstore.Error.__subclasses__()}
     assert classes == set(gpmstore.ErrorCode)
@@ -60,6 +81,9 @@ def test_every_error_code_has_a_class():
     ({"value_size": 0}, ValueError, "0"),
     ({"value_size": -1}, TypeError, "value_size"),
     ({"geometry": "3L"}, ValueError, "3L"),
+    ({"growth_pause": float("nan")}, ValueError, "growth_pause nan"),
+    ({"growth_pause": -1.0}, ValueError, "growth_pause -1"),
+    ({"growth_pause": float("inf")}, ValueError, "growth_pause inf"),
     ({"executor": "gpu"}, ValueError, "'auto', 'cpu' or 'cuda'"),
     ({"cache_policy": "best"}, ValueError, "best"),
     ({"threads": "two"}, TypeError, "threads: it can't be 'two'"),
@@ -196,6 +220,25 @@ def test_log_that_knows_its_store(path):
     gpmstore.open(path, executor="cpu").close()
 
 
+def test_log_that_waits_for_the_ticket_that_tells_it(path):
+    tickets, refused = [], []
+
+    def log(level, message):
+        for ticket in tickets:
+            assert not ticket.done()
+            with pytest.raises(gpmstore.BusyError, match="wait for itself"):
+                ticket.wait()
+            refused.append(message)
+
+    with gpmstore.create(path, executor="cpu", log=log) as store:
+        tickets.append(store.insert_async(make_keys(20000), make_values(20000)))
+        waiting = threading.Thread(target=tickets[0].wait, daemon=True)
+        waiting.start()
+        waiting.join(timeout=60)
+        assert not waiting.is_alive() and refused
+        assert tickets.pop().wait().failed == 0
+
+
 def test_log_that_raises(path, monkeypatch):
     raised = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable))
@@ -299,16 +342,18 @@ def test_fork(path):
     store = gpmstore.create(path, executor="cpu", threads=2)
     keys, values = make_keys(100), make_values(100)
     ticket = store.insert_async(keys, values)
+    export = store.export(page=10)
 
     def use():
         for call in (lambda: store.find(keys), lambda: store.get(1), store.stats, ticket.wait,
-                     lambda: store.for_each(print)):
+                     lambda: store.for_each(print), lambda: next(export)):
             try:
                 call()
             except gpmstore.UnsupportedError as error:
                 assert "fork" in str(error)
             else:
                 raise AssertionError("the call was not refused")
+        export.close()
         store.close()
 
     assert in_child(use) == 0
@@ -345,6 +390,50 @@ ticket = store.upsert_async(np.arange(100, dtype=np.int64), np.zeros((100, 128),
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     with gpmstore.open(path, executor="cpu") as store:
         assert len(store) == 100 and store.stats()["recovery"]["was_clean"]
+
+
+def test_a_store_that_fails_to_close_leaves_no_other_open(folder):
+    program = f"""
+import gpmstore, threading
+stores = [gpmstore.create({folder!r} + f"/{{i}}", executor="cpu") for i in range(8)]
+def fail(): raise RuntimeError
+stores[3].close = fail
+{DAEMON.replace("[store, ticket]", "stores[:]")}
+del stores
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                         timeout=120)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    for i in range(8):
+        with gpmstore.open(f"{folder}/{i}", executor="cpu") as store:
+            assert store.stats()["recovery"]["was_clean"] == (i != 3)
+
+
+@pytest.mark.parametrize("call", ["store.find(keys)", "store.for_each(print)",
+                                  "store.insert_async(keys, rows).wait()"])
+def test_programs_that_end_while_a_daemon_calls(path, call):
+    """Up to Python 3.13 the interpreter ends a daemon that wants the GIL, wherever it is."""
+    program = f"""
+import gpmstore, numpy as np, threading, time
+store = gpmstore.create({path!r}, executor="cpu", threads=1)
+keys, rows = np.arange(2000, dtype=np.int64), np.zeros((2000, 128), np.uint8)
+def work():
+    while True:
+        try:
+            {call.replace("print", "lambda *page: None")}
+        except gpmstore.Error:
+            pass
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.05)
+"""
+    for _ in range(10):
+        run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                             timeout=120)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+        with gpmstore.open(path, executor="cpu") as store:
+            assert store.stats()["recovery"]["was_clean"]
+        os.remove(path)
 
 
 def test_killed_programs_lose_nothing_that_was_done(path):

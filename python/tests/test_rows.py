@@ -1,5 +1,7 @@
 """find_or_insert and accumulate."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,62 @@ def test_accumulate_bytes_as_bfloat16(store):
     assert (store.find(keys, dtype=np.uint16).values == 0x4000).all()  # 2
 
 
+def test_accumulate_takes_no_other_numbers(store):
+    """Which would be added as the bits that they have."""
+    keys = make_keys(1)
+    ones = np.ones((1, 32), np.float32)
+    store.insert(keys, ones)
+    for rows in (np.ones((1, 16)), np.ones((1, 32), np.int32), np.ones((1, 64), np.float16),
+                 np.ones((1, 64), np.uint16), np.ones((1, 128), bool)):
+        with pytest.raises(TypeError, match=f"rows: they are {rows.dtype.name}, and dtype is"):
+            store.accumulate(keys, rows, "float32")
+        with pytest.raises(TypeError, match="rows: they are"):
+            store.accumulate_async(keys, rows, np.float32)
+    assert (store.find(keys, dtype=np.float32).values == 1).all()
+    for rows in (ones, ones.view(np.uint8), ones.view("V128"), ones.view([("a", "f4", 32)])):
+        assert store.accumulate(keys, rows, "float32").failed == 0
+    assert (store.find(keys, dtype=np.float32).values == 5).all()
+    store.upsert(keys, np.zeros((1, 16), np.uint64))
+    store.accumulate(keys, np.full((1, 16), -1), np.uint64)
+    assert (store.find(keys, dtype=np.uint64).values == 2**64 - 1).all()
+
+
+@pytest.mark.parametrize("rule, error, message", [
+    (Normal(seed=-1), ValueError, "seed: -1"),
+    (Normal(seed=2**64), ValueError, "seed: 18446744073709551616"),
+    (Uniform(0, 1, seed=1.5), TypeError, "seed: 1.5; it must be an int"),
+    (Normal("a"), TypeError, "mean: 'a'; it must be a number"),
+    (Normal(0, None), TypeError, "deviation: None"),
+    (Uniform([], 1), TypeError, "low: "),
+    (Uniform(0, b"1"), TypeError, "high: b'1'"),
+    (Normal(elements=1.5), TypeError, "elements: 1.5; it must be an int"),
+])
+def test_rules_that_are_no_numbers(store, rule, error, message):
+    with pytest.raises(error, match=message):
+        store.find_or_insert(make_keys(2), rule)
+    assert len(store) == 0
+    rule = Uniform(np.float32(0), np.int64(1), seed=np.uint64(2**64 - 1), elements=np.int8(1))
+    assert store.find_or_insert(make_keys(2), rule).failed == 0
+
+
+def test_bytes_of_numbers_of_this_machine(store):
+    """A copy of bytes would keep addresses, or numbers that read as others."""
+    order = ">" if sys.byteorder == "little" else "<"
+    objects, foreign = np.array([None] * 16), np.zeros(32, order + "f4")
+    mixed = np.zeros(1, [("O", "u1", 124), ("b", order + "i4")])
+    for wrong, message in ((objects, "addresses"), (foreign, "byte order"), (mixed, "byte order")):
+        for call in (lambda: store.put(1, wrong), lambda: store.__setitem__(1, wrong),
+                     lambda: store.find_or_insert(make_keys(1), Constant(wrong)),
+                     lambda: store.update_where({}, values=wrong)):
+            with pytest.raises(TypeError, match=message):
+                call()
+    assert len(store) == 0
+    for right in (np.ones(32, np.float32), np.ones(1, [("O", "u1", 124), ("b", "i4")]),
+                  bytearray(128), memoryview(bytes(256))[::2], np.zeros(1, "S128")):
+        store.put(1, right)
+        assert store[1] == bytes(memoryview(right))
+
+
 def test_in_a_mixed_batch(store):
     keys = np.repeat(make_keys(1), 4)
     rows = np.arange(4, dtype=np.float32).repeat(32).reshape(4, 32) + 1
@@ -126,6 +184,8 @@ def test_bad_input(store):
         store.accumulate(keys, rows)
     with pytest.raises(TypeError, match="rows"):
         store.accumulate(keys, None)
+    with pytest.raises(TypeError, match="rows: 'list' is no array"):
+        store.accumulate(keys, [[1.0] * 32] * 2)
     with pytest.raises(TypeError, match="initial"):
         store.find_or_insert(keys, None)
     with pytest.raises(gpmstore.InvalidArgumentError, match="must have 128"):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -313,6 +314,12 @@ def test_a_log_that_waits_for_no_close(path):
     assert gpmstore.ErrorCode.BUSY in refused
 
 
+def test_all_names_are_told():
+    names = {name for name, value in vars(gpmstore).items()
+             if not name.startswith("_") and not isinstance(value, types.ModuleType)}
+    assert names | {"__version__"} == set(gpmstore.__all__)
+
+
 def test_no_space(path):
     with gpmstore.create(path, value_size=4096, executor=EXECUTOR, max_bytes=1 << 20) as store:
         n = 600
@@ -325,6 +332,8 @@ def test_no_space(path):
         assert raised.value.code == gpmstore.ErrorCode.NO_SPACE
         with pytest.raises(gpmstore.NoSpaceError):
             store.reserve(10**9)
+        with pytest.raises(gpmstore.NoSpaceError, match="no pool can have them"):
+            store.reserve(2**64 - 1)
         assert len(store) == n - outcome.failed
 
 
