@@ -34,6 +34,22 @@ bool KeysRepeat(std::span<const std::byte> keys, std::uint32_t key_size) {
   return repeated > n / 8;
 }
 
+/// Calls `work`, and waits for all that it asked a splitter for, also when it throws: kernels may
+/// write to what others lend no longer.
+template <class Work>
+void AndFinish(Splitter& splitter, const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    try {
+      splitter.Finish();
+    } catch (const std::exception&) {  // the first error is the cause
+    }
+    throw;
+  }
+  splitter.Finish();
+}
+
 }  // namespace
 
 bool Collective::TakesGpuMemory() const {
@@ -111,10 +127,11 @@ void Collective::Send(Splitter& splitter, const Route& route, bool lends, const 
       parcel.AddRoom(array.received, route.received, array.row_bytes);
     }
     return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
-      for (std::size_t k = 0; k < arrays.size(); ++k) {
-        gather(arrays[k], lent.subspan(k * exchange_.ranks(), exchange_.ranks()));
-      }
-      splitter.Finish();
+      AndFinish(splitter, [&] {
+        for (std::size_t k = 0; k < arrays.size(); ++k) {
+          gather(arrays[k], lent.subspan(k * exchange_.ranks(), exchange_.ranks()));
+        }
+      });
     });
   }
   for (const Array& array : arrays) {
@@ -131,11 +148,12 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   const bool wants_found = terms[exchange_.rank()].wants_found != 0;
   const bool some_want_found = AnyWantsFound(terms);
   const auto scatter = [&](Splitter::Parts results, Splitter::Parts found) {
-    splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
-    if (wants_found) {
-      splitter.Scatter(found, value_size_, mine.found, WantedRows::Found(mine));
-    }
-    splitter.Finish();
+    AndFinish(splitter, [&] {
+      splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
+      if (wants_found) {
+        splitter.Scatter(found, value_size_, mine.found, WantedRows::Found(mine));
+      }
+    });
   };
   Parcel parcel;
   if (lends) {

@@ -27,6 +27,7 @@ class Hub {
 
   /// @param offers of a rank, for each
   /// @param take what the others offer; called when all have come
+  /// @throws what `take` throws; to the others Error(kIo), as all have a part in what is taken
   template <class Take>
   void Meet(std::uint32_t rank, Exchange::Send offers, const Take& take) {
     MutexLock lock(mutex_);
@@ -59,7 +60,10 @@ class Hub {
       why = error.what();
     }
     lock.Lock();
-    if (failure) Fail(fmt::format("rank {}: {}", rank, why));
+    if (failure) {
+      take_failed_ = true;
+      Fail(fmt::format("rank {}: {}", rank, why));
+    }
     const std::uint64_t taken_by_all = taken_meetings_;
     if (++took_ == ranks()) {
       took_ = 0;
@@ -70,6 +74,9 @@ class Hub {
     SpinWhile(lock, [&] { return taken_meetings_ == taken_by_all; });
     while (taken_meetings_ == taken_by_all) changed_.wait(lock.native());
     if (failure) std::rethrow_exception(failure);
+    // What that one was to write to this rank may be missing. (A rank that left since is no matter:
+    // this meeting was well.)
+    if (take_failed_) throw Error(ErrorCode::kIo, "exchange: " + failure_);
   }
 
   /// What a rank offers another, of the array with a number; empty if it has none. Within `take`.
@@ -111,7 +118,8 @@ class Hub {
   const std::chrono::milliseconds timeout_;
   Mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_ GPM_GUARDED_BY(mutex_);  ///< why it is of no use any more, or empty
+  std::string failure_ GPM_GUARDED_BY(mutex_);       ///< why it is of no use any more, or empty
+  bool take_failed_ GPM_GUARDED_BY(mutex_) = false;  ///< some rank's `take` threw, in some meeting
   /// Of those that have come; not changed while all take.
   std::vector<std::optional<Exchange::Send>> offers_;
   std::uint32_t came_ GPM_GUARDED_BY(mutex_) = 0;  ///< ranks, to this meeting

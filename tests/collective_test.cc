@@ -448,7 +448,9 @@ TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
         if (rank == 1) {
           EXPECT_THROW(lend(), std::bad_alloc);
         } else {
-          lend();
+          std::string message;  // it may lack what rank 1 was to write
+          EXPECT_EQ(test::ErrorOf(lend, &message), ErrorCode::kIo);
+          EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
         }
         lend();
       },
@@ -456,6 +458,69 @@ TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
   for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
     EXPECT_EQ(errors[rank], ErrorCode::kIo);
     EXPECT_NE(messages_[rank].find("rank 1"), std::string::npos) << messages_[rank];
+  }
+}
+
+/// Has no memory for what it is to write into the others' arrays, once there are so many calls.
+class FailingLender final : public Exchange {
+ public:
+  FailingLender(std::unique_ptr<Exchange> exchange, int call)
+      : exchange_(std::move(exchange)), calls_(call) {}
+  std::uint32_t rank() const override { return exchange_->rank(); }
+  std::uint32_t ranks() const override { return exchange_->ranks(); }
+  void AllToAll(Send send, Receive receive) override { exchange_->AllToAll(send, receive); }
+  bool Lends(int device) const override { return exchange_->Lends(device); }
+  void Lend(Receive mine, CUstream_st* stream, const Use& use) override {
+    exchange_->Lend(mine, stream, [&](Receive lent) {
+      if (calls_-- == 0) throw std::bad_alloc();
+      use(lent);
+    });
+  }
+  void Leave(const std::string& why) override { exchange_->Leave(why); }
+
+ private:
+  const std::unique_ptr<Exchange> exchange_;
+  int calls_;
+};
+
+TEST_F(CollectiveTest, WhatARankDidNotWriteIsNotCarriedOut) {
+  constexpr std::uint64_t kItems = 200;
+  for (const bool on_the_way_back : {false, true}) {
+    MakeRanks(2, 8, 16);
+    // A batch lends twice, for rows and for answers; the third one fails.
+    ranks_[1]->exchange =
+        std::make_unique<FailingLender>(std::move(ranks_[1]->exchange), on_the_way_back ? 5 : 4);
+    ranks_[1]->collective =
+        std::make_unique<Collective>(*ranks_[1]->exchange, kPartition, 8, 16, ranks_[1]->splitters);
+    const auto apply = [&](Op op, std::uint64_t first) {
+      std::vector<TestBatch> parts(2, TestBatch(8, 16));
+      std::vector<Batch> batches;
+      for (std::uint64_t key = 0; key < 2 * kItems; ++key) {
+        parts[key / kItems].Add(op, first + key, 1);
+      }
+      for (TestBatch& part : parts) {
+        batches.push_back(part.Mixed());
+        batches.back().op = op;
+        batches.back().ops = {};  // kinds are not sent: keys lie where those before lay
+      }
+      return OnAll([&](std::uint32_t i) {
+        if (i == 1 && first > 0) {
+          EXPECT_THROW(ranks_[i]->Apply(batches[i]), std::bad_alloc);
+        } else {
+          ranks_[i]->Apply(batches[i]);
+        }
+      });
+    };
+    // The keys that the owners' memory still has are erased ones.
+    for (const Op op : {Op::kUpsert, Op::kErase}) {
+      const auto errors = apply(op, 0);
+      for (std::uint32_t i = 0; i < 2; ++i) EXPECT_FALSE(errors[i]) << messages_[i];
+    }
+    EXPECT_EQ(apply(Op::kUpsert, 1000)[0], ErrorCode::kIo);
+    EXPECT_NE(messages_[0].find("rank 1"), std::string::npos) << messages_[0];
+    std::uint64_t items = 0;
+    for (const auto& rank : ranks_) items += rank->store.Stats().items;
+    EXPECT_EQ(items, on_the_way_back ? 2 * kItems : 0);
   }
 }
 
