@@ -243,6 +243,7 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
     Lap(&stats_.return_seconds);
   } catch (const std::exception& error) {
     if (!together) exchange_.Leave(error.what());
+    if (!on_gpu) lost_ = std::move(taken);
     throw;
   }
 }

@@ -103,6 +103,8 @@ class Collective {
   SplitterPool& splitters_;
   const int device_;
   const bool lends_gpu_;  ///< the exchange can, on this rank
+  /// Of a batch that failed: MPI may still read and write its memory.
+  std::unique_ptr<Splitter> lost_;
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;
 };
