@@ -9,7 +9,6 @@
 #include "engine/item_uses.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
-#include "shard/together.h"
 
 namespace gpm {
 
@@ -178,7 +177,8 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   scatter(Splitter::Parts(&results, 1), Splitter::Parts(&found, 1));
 }
 
-std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Steps& steps) {
+std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Steps& steps,
+                                CollectiveCall call) {
   stats_.asked += mine.results.size();
   lap_begun_ = std::chrono::steady_clock::now();
   if (exchange_.ranks() == 1) {
@@ -200,7 +200,7 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Ste
   Batch theirs;
   try {
     terms =
-        GatherTerms(exchange_, mine, key_size_, value_size_,
+        GatherTerms(exchange_, call, mine, key_size_, value_size_,
                     {.device = device_, .takes_gpu = TakesGpuMemory(), .lends_gpu = lends_gpu_});
     theirs = Agree(exchange_, mine, terms, value_size_, &initial_row);
     steps.agreed();

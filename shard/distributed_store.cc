@@ -145,7 +145,7 @@ class DistributedStore::Impl {
     return sum;
   }
   /// REQUIRES: no batch is in flight.
-  std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
+  std::uint64_t Run(const Batch& mine, CollectiveCall call) {
     const std::uint64_t number = in_flight_->Count();
     Turns::Turn turn(*turns_, number);
     return Run(number, turn, mine, call);
@@ -184,16 +184,17 @@ class DistributedStore::Impl {
   /// and no longer than the exchange's timeout, for several batches of one that is not.)
   /// @param number of the batch, which is the same on all ranks, and with it the lane
   std::uint64_t Run(std::uint64_t number, Turns::Turn& turn, const Batch& mine,
-                    ShardSet::Call call) {
+                    CollectiveCall call) {
+    const ShardSet::Call apply = call == CollectiveCall::kBulkLoad ? BulkLoadInto : ApplyTo;
     turn.BeginToAgree();
     try {
       return lanes_[number % lanes_.size()].collective->Apply(
           mine,
           [&](const Batch& batch) {
             turn.Begin(OnlyFinds(batch));
-            if (!batch.results.empty()) set_->Run(batch, call);
+            if (!batch.results.empty()) set_->Run(batch, apply);
           },
-          {.agreed = [&] { turn.Agreed(); }, .all_ended = [&] { turn.End(); }});
+          {.agreed = [&] { turn.Agreed(); }, .all_ended = [&] { turn.End(); }}, call);
     } catch (const Error& error) {
       const bool refused =
           error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
@@ -215,7 +216,7 @@ class DistributedStore::Impl {
       exchange_->Leave(error.what());
       throw;
     }
-    Run(number, turn, mine, ApplyTo);
+    Run(number, turn, mine, CollectiveCall::kApply);
   }
 
   const HomeProcess process_;
@@ -324,7 +325,7 @@ const std::vector<Attribute>& DistributedStore::attributes() const {
 }
 
 std::uint64_t DistributedStore::Apply(const Batch& mine) {
-  return Impl::Call(Opened())->Run(mine, ApplyTo);
+  return Impl::Call(Opened())->Run(mine, CollectiveCall::kApply);
 }
 
 Ticket DistributedStore::ApplyAsync(const Batch& mine) {
@@ -337,7 +338,8 @@ std::uint64_t DistributedStore::BulkLoad(std::span<const std::byte> keys,
                                          std::span<const std::byte> values,
                                          std::span<Result> results) {
   return Impl::Call(Opened())->Run(
-      {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, BulkLoadInto);
+      {.op = Op::kInsert, .keys = keys, .values = values, .results = results},
+      CollectiveCall::kBulkLoad);
 }
 
 void DistributedStore::Reserve(std::uint64_t items) {

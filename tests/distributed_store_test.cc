@@ -103,6 +103,28 @@ TEST_F(DistributedStoreTest, BulkLoadReserveAndCompact) {
   ExpectContents(model);
 }
 
+TEST_F(DistributedStoreTest, ABulkLoadBesideABatchIsRefused) {
+  ExpectNoErrors(Open(NewPath(), 3, 4, true));
+  std::vector<TestBatch> parts(3, TestBatch(kKeySize, kValueSize));
+  for (std::uint64_t key = 0; key < 40; ++key) parts[key % 2].Add(Op::kInsert, key, key);
+  std::vector<Batch> batches;
+  for (TestBatch& part : parts) batches.push_back(part.Mixed());
+  // Also of a rank whose part is empty, the last one.
+  for (const std::uint32_t loads : {0u, 1u, 2u}) {
+    SCOPED_TRACE(loads);
+    ExpectAll(ErrorCode::kInvalidArgument, OnAll([&](std::uint32_t i) {
+                if (i != loads) return static_cast<void>(stores_[i].Apply(batches[i]));
+                stores_[i].BulkLoad(batches[i].keys, batches[i].values, batches[i].results);
+              }),
+              "another call than rank 0");
+  }
+  Model model;
+  ExpectContents(model);
+  ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Apply(batches[i]); }));
+  for (const TestBatch& part : parts) part.Compare(model);
+  ExpectContents(model);
+}
+
 TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   const std::string folder = NewPath();
   ExpectAll(ErrorCode::kNotFound, Open(folder, 2), folder);

@@ -52,11 +52,12 @@ struct ExchangeStats {
 /// and of one rank's in the order of its part. When the call returns, on any rank, all operations
 /// of all parts are durable.
 ///
-/// Calls that are *collective* are made by all ranks, in the same order. (Of a batch on one rank
-/// beside another call on another it may be the exchange's timeout that tells.) When one of them
-/// throws, or a rank is gone, they throw on all (Exchange); then each operation of the batch has
-/// happened or not. After an error of the exchange only Close is of use; what the ranks have is
-/// sound, and the store can be opened again.
+/// Calls that are *collective* are made by all ranks, in the same order. (Where they are not the
+/// same, all throw kInvalidArgument, and nothing was done; but of a batch on one rank beside what
+/// is no batch on another it may be the exchange's timeout that tells.) When one of them throws, or
+/// a rank is gone, they throw on all (Exchange); then each operation of the batch has happened or
+/// not. After an error of the exchange only Close is of use; what the ranks have is sound, and the
+/// store can be opened again.
 ///
 /// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together.
 ///
