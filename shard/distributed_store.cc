@@ -48,6 +48,11 @@ std::uint32_t RanksHere(Exchange& exchange) {
   return static_cast<std::uint32_t>(std::count(all.begin(), all.end(), mine));
 }
 
+void RequireExchange(const Exchange* exchange) {
+  if (exchange != nullptr) return;
+  throw Error(ErrorCode::kInvalidArgument, "exchange: it is null; make one for each rank");
+}
+
 void RequireShardsFor(const Exchange& exchange, const std::string& path, std::uint32_t shards) {
   if (shards >= exchange.ranks()) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -257,6 +262,7 @@ DistributedStore DistributedStore::MakeAndOpen(const std::string& folder,
                                                std::unique_ptr<Exchange> exchange,
                                                const OpenOptions& open, const ShardOptions& shards,
                                                const Make& make) {
+  RequireExchange(exchange.get());
   Together(*exchange, [&] {
     if (exchange->rank() == 0) make(*exchange).Close();
   });
@@ -299,6 +305,7 @@ DistributedStore DistributedStore::Restore(const std::string& snapshot, const st
 DistributedStore DistributedStore::Open(const std::string& folder,
                                         std::unique_ptr<Exchange> exchange,
                                         const OpenOptions& given, const ShardOptions& shards) {
+  RequireExchange(exchange.get());
   OpenOptions open = given;
   const std::shared_ptr<Log> log = KeepLog(&open);
   const Log::TellsAtEnd tells(*log);

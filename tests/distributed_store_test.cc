@@ -153,6 +153,22 @@ TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   EXPECT_NE(messages_[1].find("rank 0"), std::string::npos);
 }
 
+TEST_F(DistributedStoreTest, WithoutAnExchangeItIsRefused) {
+  const std::string folder = NewPath();
+  const std::function<DistributedStore()> calls[] = {
+      [&] { return DistributedStore::Create(folder, nullptr, kCreate, {.shards = 2}); },
+      [&] { return DistributedStore::OpenOrCreate(folder, nullptr, kCreate, {.shards = 2}); },
+      [&] { return DistributedStore::Open(folder, nullptr); },
+      [&] { return DistributedStore::Restore(folder, folder + ".restored", nullptr); },
+  };
+  for (const auto& call : calls) {
+    std::string message;
+    EXPECT_EQ(test::ErrorOf([&] { call(); }, &message), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(message.rfind("exchange:", 0), 0u) << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
 TEST_F(DistributedStoreTest, WhenARankHasLeftTheOthersCallsThrow) {
   const std::string folder = NewPath();
   ExpectNoErrors(Open(folder, 3, 3, true));

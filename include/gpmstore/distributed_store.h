@@ -80,7 +80,7 @@ class DistributedStore {
 
   /// Collective: rank 0 creates the store, and all open it.
   /// @param folder that all ranks reach by this name
-  /// @param exchange belongs to the store from now on
+  /// @param exchange belongs to the store from now on; not null, as below: kInvalidArgument
   /// @throws Error as ShardedStore::Create and Open, on all ranks
   static DistributedStore Create(const std::string& folder, std::unique_ptr<Exchange> exchange,
                                  const CreateOptions& create, const ShardOptions& shards,
