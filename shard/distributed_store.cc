@@ -85,6 +85,7 @@ class DistributedStore::Impl {
       RequireShardsFor(*exchange_, path, manifest_.shards());
       const std::uint32_t first = Collective::FirstShard(rank, ranks, manifest_.shards());
       const std::uint32_t end = Collective::FirstShard(rank + 1, ranks, manifest_.shards());
+      const ShardRange mine{.first = first, .end = end, .all = manifest_.shards()};
       std::vector<std::string> paths;
       for (std::uint32_t i = first; i < end; ++i) {
         paths.push_back(fmt::format("{}/{}", path, manifest_.pools[i].file));
@@ -92,7 +93,7 @@ class DistributedStore::Impl {
       set_.emplace(manifest_.partition(), first, std::move(paths),
                    end - first > 1 ? threads_->threads() : 1,
                    [&](std::uint32_t shard, const std::string& pool) {
-                     return Store::Open(pool, ShareOf(open, options, shard - first, end - first));
+                     return Store::Open(pool, ShareOf(open, options, shard, mine));
                    });
     });
     if (folder_) folder_->RemoveOthers();

@@ -153,6 +153,29 @@ TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   EXPECT_NE(messages_[1].find("rank 0"), std::string::npos);
 }
 
+TEST_F(DistributedStoreTest, TheLogNamesShardsAsErrorsDo) {
+  const std::string folder = NewPath();
+  ExpectNoErrors(Open(folder, 2, 3, true));
+  stores_.clear();
+  std::vector<std::vector<std::string>> told(2);
+  auto exchanges = MakeThreadExchanges(2);
+  ExpectNoErrors(OnAll([&](std::uint32_t i) {
+    OpenOptions open = test::TestOpenOptions();
+    open.log = [&told, i](LogLevel, std::string_view message) { told[i].emplace_back(message); };
+    DistributedStore::Open(folder, std::move(exchanges[i]), open);
+  }));
+  // Rank 0 has the first shard, rank 1 the other two; each tells how it was recovered.
+  const auto tells = [&](std::uint32_t rank, const std::string& shard) {
+    return std::any_of(told[rank].begin(), told[rank].end(), [&](const std::string& message) {
+      return message.rfind(shard + ": ", 0) == 0;
+    });
+  };
+  EXPECT_TRUE(tells(0, "shard 0"));
+  EXPECT_FALSE(tells(1, "shard 0"));
+  EXPECT_TRUE(tells(1, "shard 1"));
+  EXPECT_TRUE(tells(1, "shard 2"));
+}
+
 TEST_F(DistributedStoreTest, WithoutAnExchangeItIsRefused) {
   const std::string folder = NewPath();
   const std::function<DistributedStore()> calls[] = {

@@ -68,7 +68,8 @@ struct ExchangeStats {
 /// How long a rank may take for its part of a call that is not a batch (to open, restore, reserve,
 /// compact, change, write a snapshot) beside the others is up to the exchange's timeout.
 ///
-/// The log is told when a call, or the wait for a ticket, has let go of all locks.
+/// The log is told when a call, or the wait for a ticket, has let go of all locks. It names shards,
+/// as errors do, by their numbers among those of all ranks.
 ///
 /// Thread safety: one thread at a time on each rank, but for tickets. Threads of the store's use
 /// the exchange, and its twins, while batches are in flight, and no other then.
