@@ -44,7 +44,10 @@ class Hub {
     while (meeting_ == meeting && failure_.empty()) {
       if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout &&
           meeting_ == meeting) {
-        Fail(fmt::format("rank {} has not come for {} ms", Missing(), timeout_.count()));
+        const std::size_t missing = Missing();
+        Fail([&] {
+          return fmt::format("rank {} has not come for {} ms", missing, timeout_.count());
+        });
       }
     }
     if (meeting_ == meeting) throw Error(ErrorCode::kIo, "exchange: " + failure_);
@@ -52,17 +55,19 @@ class Hub {
     // offers.
     lock.Unlock();  // all ranks at once
     std::exception_ptr failure;
-    std::string why;
+    const char* why = "it threw what is no exception";
     try {
       take();
     } catch (const std::exception& error) {
       failure = std::current_exception();
       why = error.what();
+    } catch (...) {
+      failure = std::current_exception();
     }
     lock.Lock();
     if (failure) {
       take_failed_ = true;
-      Fail(fmt::format("rank {}: {}", rank, why));
+      Fail([&] { return fmt::format("rank {}: {}", rank, why); });
     }
     const std::uint64_t taken_by_all = taken_meetings_;
     if (++took_ == ranks()) {
@@ -89,12 +94,21 @@ class Hub {
   /// @param why or empty
   void Leave(std::uint32_t rank, const std::string& why) {
     const MutexLock lock(mutex_);
-    Fail(fmt::format("rank {} has left{}{}", rank, why.empty() ? "" : ": ", why));
+    Fail([&] { return fmt::format("rank {} has left{}{}", rank, why.empty() ? "" : ": ", why); });
   }
 
  private:
-  void Fail(std::string why) GPM_REQUIRES(mutex_) {
-    if (failure_.empty()) failure_ = std::move(why);
+  /// Whatever fails here, the others get to know of it.
+  /// @param why gives the text, for which there may be no memory
+  template <class Why>
+  void Fail(const Why& why) noexcept GPM_REQUIRES(mutex_) {
+    if (failure_.empty()) {
+      try {
+        failure_ = why();
+      } catch (const std::exception&) {
+        failure_ = "no memory";  // so short that it takes none
+      }
+    }
     failed_ = true;
     changed_.notify_all();
   }

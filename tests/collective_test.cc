@@ -1,6 +1,7 @@
 #include "shard/collective.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,7 @@
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
 #include "shard/turns.h"
+#include "tests/fault_injection.h"
 #include "tests/ranks.h"
 #include "tests/test_util.h"
 
@@ -522,6 +524,51 @@ TEST_F(CollectiveTest, WhatARankDidNotWriteIsNotCarriedOut) {
     for (const auto& rank : ranks_) items += rank->store.Stats().items;
     EXPECT_EQ(items, on_the_way_back ? 2 * kItems : 0);
   }
+}
+
+TEST_F(CollectiveTest, NobodyWaitsForARankThatHasNoMemoryToSayWhy) {
+  constexpr auto kTimeout = 5s;
+  const std::string why = "longer than what a string has room for without memory";
+  using Exchanges = std::vector<std::unique_ptr<Exchange>>;
+  std::optional<test::Fault::Armed> armed;
+  // What rank 1 does, so that rank 0 is to be told at once.
+  const std::function<void(Exchanges&)> lends = [&](Exchanges& exchanges) {
+    std::jthread failing([&] {
+      EXPECT_ANY_THROW(exchanges[1]->Lend({}, nullptr, [&](Exchange::Receive) {
+        armed.emplace();
+        throw std::runtime_error(why);
+      }));
+    });
+    EXPECT_ANY_THROW(exchanges[0]->Lend({}, nullptr, [](Exchange::Receive) {}));
+  };
+  const std::function<void(Exchanges&)> leaves = [&](Exchanges& exchanges) {
+    armed.emplace();
+    try {
+      exchanges[1]->Leave(why);
+    } catch (const std::bad_alloc&) {  // to tell twins that are made later
+    }
+  };
+  const std::function<void(Exchanges&)> waits = [&](Exchanges& exchanges) {
+    armed.emplace();
+    EXPECT_ANY_THROW(exchanges[1]->Lend({}, nullptr, [](Exchange::Receive) {}));
+  };
+  alarm(120);  // else it is a test that waits for ever
+  for (const auto* fails : {&lends, &leaves, &waits}) {
+    bool hit = true;
+    for (std::uint64_t k = 1; hit; ++k) {
+      SCOPED_TRACE(k);
+      auto exchanges = MakeThreadExchanges(2, fails == &waits ? 20ms : kTimeout);
+      const test::Fault fault(test::FaultKind::kAllocation, k);
+      (*fails)(exchanges);
+      armed.reset();
+      hit = fault.hit();
+      const auto begun = std::chrono::steady_clock::now();
+      EXPECT_EQ(test::ErrorOf([&] { exchanges[0]->Lend({}, nullptr, [](auto) {}); }),
+                ErrorCode::kIo);
+      EXPECT_LT(std::chrono::steady_clock::now() - begun, kTimeout);
+    }
+  }
+  alarm(0);
 }
 
 TEST_F(CollectiveTest, TwinsDoNotMixAndAreLeftTogether) {
