@@ -41,13 +41,13 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
     const auto device_of = [&](std::uint32_t i) {
       return options.devices[i % options.devices.size()];
     };
-    share.device = device_of(shard - mine.first);
+    share.device = device_of(shard);
     // Its pool lies next to it, also if it is made by executor cpu.
     if (open.executor == ExecutorKind::kCpu && open.memory_node == kMemoryNearGpu) {
       share.memory_node = MemoryNodes::Here().NodeNear(share.device).value_or(kMemoryAnywhere);
     }
     beside = 0;
-    for (std::uint32_t i = 0; i < shards; ++i) beside += device_of(i) == share.device;
+    for (std::uint32_t i = mine.first; i < mine.end; ++i) beside += device_of(i) == share.device;
   }
   if (open.cache.bytes > 0)
     share.cache.bytes = std::max<std::uint64_t>(open.cache.bytes / beside, 1);

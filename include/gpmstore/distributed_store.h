@@ -59,7 +59,10 @@ struct ExchangeStats {
 /// not. After an error of the exchange only Close is of use; what the ranks have is sound, and the
 /// store can be opened again.
 ///
-/// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together.
+/// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together. For
+/// one process a GPU, each rank gives its own OpenOptions::device and no ShardOptions::devices; or
+/// all give the same devices, one for each shard of all ranks, which also says where Create has
+/// pools. A rank divides batches in GPU memory on its first shard's device.
 ///
 /// Memory: arrays of batches are host memory. Where the exchange takes GPU memory and all ranks
 /// have executor cuda, each array of each part may be in that of any GPU; one is enough for all
