@@ -9,7 +9,6 @@
 #include "engine/item_uses.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
-#include "shard/together.h"
 
 namespace gpm {
 
@@ -32,6 +31,22 @@ bool KeysRepeat(std::span<const std::byte> keys, std::uint32_t key_size) {
     seen[place] = id;
   }
   return repeated > n / 8;
+}
+
+/// Calls `work`, and waits for all that it asked a splitter for, also when it throws: kernels may
+/// write to what others lend no longer.
+template <class Work>
+void AndFinish(Splitter& splitter, const Work& work) {
+  try {
+    work();
+  } catch (...) {
+    try {
+      splitter.Finish();
+    } catch (const std::exception&) {  // the first error is the cause
+    }
+    throw;
+  }
+  splitter.Finish();
 }
 
 }  // namespace
@@ -111,10 +126,11 @@ void Collective::Send(Splitter& splitter, const Route& route, bool lends, const 
       parcel.AddRoom(array.received, route.received, array.row_bytes);
     }
     return exchange_.Lend(parcel.receive, splitter.stream(), [&](Exchange::Receive lent) {
-      for (std::size_t k = 0; k < arrays.size(); ++k) {
-        gather(arrays[k], lent.subspan(k * exchange_.ranks(), exchange_.ranks()));
-      }
-      splitter.Finish();
+      AndFinish(splitter, [&] {
+        for (std::size_t k = 0; k < arrays.size(); ++k) {
+          gather(arrays[k], lent.subspan(k * exchange_.ranks(), exchange_.ranks()));
+        }
+      });
     });
   }
   for (const Array& array : arrays) {
@@ -131,11 +147,12 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   const bool wants_found = terms[exchange_.rank()].wants_found != 0;
   const bool some_want_found = AnyWantsFound(terms);
   const auto scatter = [&](Splitter::Parts results, Splitter::Parts found) {
-    splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
-    if (wants_found) {
-      splitter.Scatter(found, value_size_, mine.found, WantedRows::Found(mine));
-    }
-    splitter.Finish();
+    AndFinish(splitter, [&] {
+      splitter.Scatter(results, sizeof(Result), std::as_writable_bytes(mine.results));
+      if (wants_found) {
+        splitter.Scatter(found, value_size_, mine.found, WantedRows::Found(mine));
+      }
+    });
   };
   Parcel parcel;
   if (lends) {
@@ -160,7 +177,8 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
   scatter(Splitter::Parts(&results, 1), Splitter::Parts(&found, 1));
 }
 
-std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Steps& steps) {
+std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Steps& steps,
+                                CollectiveCall call) {
   stats_.asked += mine.results.size();
   lap_begun_ = std::chrono::steady_clock::now();
   if (exchange_.ranks() == 1) {
@@ -182,7 +200,7 @@ std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Ste
   Batch theirs;
   try {
     terms =
-        GatherTerms(exchange_, mine, key_size_, value_size_,
+        GatherTerms(exchange_, call, mine, key_size_, value_size_,
                     {.device = device_, .takes_gpu = TakesGpuMemory(), .lends_gpu = lends_gpu_});
     theirs = Agree(exchange_, mine, terms, value_size_, &initial_row);
     steps.agreed();
@@ -225,6 +243,7 @@ void Collective::CarryOut(const Batch& mine, const std::vector<Terms>& terms, Ba
     Lap(&stats_.return_seconds);
   } catch (const std::exception& error) {
     if (!together) exchange_.Leave(error.what());
+    if (!on_gpu) lost_ = std::move(taken);
     throw;
   }
 }

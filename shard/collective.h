@@ -16,6 +16,7 @@
 #include "shard/partition.h"
 #include "shard/splitter_pool.h"
 #include "shard/terms.h"
+#include "shard/together.h"
 
 namespace gpm {
 
@@ -65,12 +66,14 @@ class Collective {
   /// @param mine arrays in host memory; or any of them in a GPU's, where the exchange takes that
   ///        on all ranks: then all parts are brought to their ranks' GPUs, and `local` gets arrays
   ///        there
+  /// @param call what `local` does, on all ranks
   /// @return how many operations of `mine` were not kOk; kNotCounted with results in GPU memory
   /// @throws Error kInvalidArgument (a part is not valid, or they do not fit together) or
   ///         kUnsupported (some rank does not take GPU memory): nothing was applied; kIo
   ///         (Exchange), kGpu, std::bad_alloc; and as Together: then each operation has happened or
   ///         not. A rank that fails otherwise than in `local` leaves the exchange.
-  std::uint64_t Apply(const Batch& mine, const Local& local, const Steps& steps);
+  std::uint64_t Apply(const Batch& mine, const Local& local, const Steps& steps,
+                      CollectiveCall call = CollectiveCall::kApply);
   std::uint64_t Apply(const Batch& mine, const Local& local) { return Apply(mine, local, {}); }
 
   const ExchangeStats& stats() const { return stats_; }
@@ -103,6 +106,8 @@ class Collective {
   SplitterPool& splitters_;
   const int device_;
   const bool lends_gpu_;  ///< the exchange can, on this rank
+  /// Of a batch that failed: MPI may still read and write its memory.
+  std::unique_ptr<Splitter> lost_;
   std::chrono::steady_clock::time_point lap_begun_;
   ExchangeStats stats_;
 };

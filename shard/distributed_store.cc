@@ -48,6 +48,11 @@ std::uint32_t RanksHere(Exchange& exchange) {
   return static_cast<std::uint32_t>(std::count(all.begin(), all.end(), mine));
 }
 
+void RequireExchange(const Exchange* exchange) {
+  if (exchange != nullptr) return;
+  throw Error(ErrorCode::kInvalidArgument, "exchange: it is null; make one for each rank");
+}
+
 void RequireShardsFor(const Exchange& exchange, const std::string& path, std::uint32_t shards) {
   if (shards >= exchange.ranks()) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -80,6 +85,7 @@ class DistributedStore::Impl {
       RequireShardsFor(*exchange_, path, manifest_.shards());
       const std::uint32_t first = Collective::FirstShard(rank, ranks, manifest_.shards());
       const std::uint32_t end = Collective::FirstShard(rank + 1, ranks, manifest_.shards());
+      const ShardRange mine{.first = first, .end = end, .all = manifest_.shards()};
       std::vector<std::string> paths;
       for (std::uint32_t i = first; i < end; ++i) {
         paths.push_back(fmt::format("{}/{}", path, manifest_.pools[i].file));
@@ -87,7 +93,7 @@ class DistributedStore::Impl {
       set_.emplace(manifest_.partition(), first, std::move(paths),
                    end - first > 1 ? threads_->threads() : 1,
                    [&](std::uint32_t shard, const std::string& pool) {
-                     return Store::Open(pool, ShareOf(open, options, shard - first, end - first));
+                     return Store::Open(pool, ShareOf(open, options, shard, mine));
                    });
     });
     if (folder_) folder_->RemoveOthers();
@@ -145,7 +151,7 @@ class DistributedStore::Impl {
     return sum;
   }
   /// REQUIRES: no batch is in flight.
-  std::uint64_t Run(const Batch& mine, ShardSet::Call call) {
+  std::uint64_t Run(const Batch& mine, CollectiveCall call) {
     const std::uint64_t number = in_flight_->Count();
     Turns::Turn turn(*turns_, number);
     return Run(number, turn, mine, call);
@@ -184,16 +190,17 @@ class DistributedStore::Impl {
   /// and no longer than the exchange's timeout, for several batches of one that is not.)
   /// @param number of the batch, which is the same on all ranks, and with it the lane
   std::uint64_t Run(std::uint64_t number, Turns::Turn& turn, const Batch& mine,
-                    ShardSet::Call call) {
+                    CollectiveCall call) {
+    const ShardSet::Call apply = call == CollectiveCall::kBulkLoad ? BulkLoadInto : ApplyTo;
     turn.BeginToAgree();
     try {
       return lanes_[number % lanes_.size()].collective->Apply(
           mine,
           [&](const Batch& batch) {
             turn.Begin(OnlyFinds(batch));
-            if (!batch.results.empty()) set_->Run(batch, call);
+            if (!batch.results.empty()) set_->Run(batch, apply);
           },
-          {.agreed = [&] { turn.Agreed(); }, .all_ended = [&] { turn.End(); }});
+          {.agreed = [&] { turn.Agreed(); }, .all_ended = [&] { turn.End(); }}, call);
     } catch (const Error& error) {
       const bool refused =
           error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnsupported;
@@ -215,7 +222,7 @@ class DistributedStore::Impl {
       exchange_->Leave(error.what());
       throw;
     }
-    Run(number, turn, mine, ApplyTo);
+    Run(number, turn, mine, CollectiveCall::kApply);
   }
 
   const HomeProcess process_;
@@ -256,6 +263,7 @@ DistributedStore DistributedStore::MakeAndOpen(const std::string& folder,
                                                std::unique_ptr<Exchange> exchange,
                                                const OpenOptions& open, const ShardOptions& shards,
                                                const Make& make) {
+  RequireExchange(exchange.get());
   Together(*exchange, [&] {
     if (exchange->rank() == 0) make(*exchange).Close();
   });
@@ -298,6 +306,7 @@ DistributedStore DistributedStore::Restore(const std::string& snapshot, const st
 DistributedStore DistributedStore::Open(const std::string& folder,
                                         std::unique_ptr<Exchange> exchange,
                                         const OpenOptions& given, const ShardOptions& shards) {
+  RequireExchange(exchange.get());
   OpenOptions open = given;
   const std::shared_ptr<Log> log = KeepLog(&open);
   const Log::TellsAtEnd tells(*log);
@@ -324,7 +333,7 @@ const std::vector<Attribute>& DistributedStore::attributes() const {
 }
 
 std::uint64_t DistributedStore::Apply(const Batch& mine) {
-  return Impl::Call(Opened())->Run(mine, ApplyTo);
+  return Impl::Call(Opened())->Run(mine, CollectiveCall::kApply);
 }
 
 Ticket DistributedStore::ApplyAsync(const Batch& mine) {
@@ -337,7 +346,8 @@ std::uint64_t DistributedStore::BulkLoad(std::span<const std::byte> keys,
                                          std::span<const std::byte> values,
                                          std::span<Result> results) {
   return Impl::Call(Opened())->Run(
-      {.op = Op::kInsert, .keys = keys, .values = values, .results = results}, BulkLoadInto);
+      {.op = Op::kInsert, .keys = keys, .values = values, .results = results},
+      CollectiveCall::kBulkLoad);
 }
 
 void DistributedStore::Reserve(std::uint64_t items) {

@@ -144,7 +144,13 @@ void ShardFolder::RequirePools() const {
 
 void ShardFolder::SetManifest(const Manifest& manifest) {
   Manifest copy = manifest;
-  ReplaceFile(path_ + kManifest, path_ + kNewManifest, ToText(manifest));
+  const std::string temporary = path_ + kNewManifest;
+  try {
+    ReplaceFile(path_ + kManifest, temporary, ToText(manifest));
+  } catch (...) {
+    if (manifest_.shards() > 0) RemoveFile(temporary);  // else it marks pools, until they are gone
+    throw;
+  }
   manifest_ = std::move(copy);
 }
 
@@ -156,6 +162,8 @@ void ShardFolder::RemoveOthers() noexcept {
                       [&](const Manifest::PoolFile& pool) { return pool.file == name; });
       if (!is_named) RemoveFile(path_ + "/" + name);
     }
+    // Beside a manifest it marks no creation, and must not when that is lost.
+    if (manifest_.shards() > 0) RemoveFile(path_ + kNewManifest);
   } catch (const std::exception&) {  // they take room, and nothing else
   }
 }

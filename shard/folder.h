@@ -19,7 +19,8 @@ namespace gpm {
 ///     is a whole store, or there is none.
 ///  2. A pool that it does not name is of a creation or a resharding that a crash cut off, and
 ///     counts for nothing. Without a manifest, that is said by the file manifest.json.new; else
-///     somebody has lost the manifest, and nothing is removed.
+///     somebody has lost the manifest, and nothing is removed. So one that a resharding leaves
+///     beside the manifest goes when the store is opened next.
 ///
 /// Thread safety: none.
 class ShardFolder {
@@ -54,7 +55,8 @@ class ShardFolder {
   void RequirePools() const;
   /// Names other pools, which are whole. @throws Error kIo, kNoSpace: it names those or the former
   void SetManifest(const Manifest& manifest);
-  /// Removes pools that the manifest does not name. Errors are lost: the next one tries again.
+  /// Removes pools that the manifest does not name, and what there is of a newer manifest, if there
+  /// is one. Errors are lost: the next one tries again.
   void RemoveOthers() noexcept;
   /// Gives up a creation: removes what was made of it.
   void Abandon() noexcept;

@@ -14,6 +14,10 @@ namespace {
 
 /// Bytes of one message: MPI counts with an int.
 constexpr std::size_t kMessageBytes = std::size_t{1} << 30;
+/// Parts of so many bytes have left the sender's memory when they are sent, with any MPI.
+constexpr std::size_t kEagerBytes = 1024;
+/// What a message is: a part, or that those parts which are larger than kEagerBytes were sent.
+enum Tag : int { kPart, kSent };
 
 std::string Text(int code) {
   char text[MPI_MAX_ERROR_STRING];
@@ -63,6 +67,7 @@ class MpiExchange final : public Exchange {
       }
       for (std::uint32_t i = 1; i < ranks_; ++i) Begin((rank_ + i) % ranks_, send, MPI_Isend);
       Await();
+      Confirm(send, receive);
     } catch (const Error& error) {
       failure_ = error.what();
       GiveUp();
@@ -82,12 +87,29 @@ class MpiExchange final : public Exchange {
   void Begin(std::uint32_t peer, const Parts& parts, Call call) {
     const auto part = parts[peer];
     for (std::size_t at = 0; at < part.size(); at += kMessageBytes) {
-      const std::size_t bytes = std::min(kMessageBytes, part.size() - at);
-      requests_.push_back(MPI_REQUEST_NULL);
-      peers_.push_back(peer);
-      Check(call(part.data() + at, static_cast<int>(bytes), MPI_BYTE, static_cast<int>(peer), 0,
-                 communicator_, &requests_.back()));
+      BeginMessage(peer, part.subspan(at, std::min(kMessageBytes, part.size() - at)), kPart, call);
     }
+  }
+  template <class Bytes, class Call>
+  void BeginMessage(std::uint32_t peer, Bytes bytes, Tag tag, Call call) {
+    requests_.push_back(MPI_REQUEST_NULL);
+    peers_.push_back(peer);
+    Check(call(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, static_cast<int>(peer), tag,
+               communicator_, &requests_.back()));
+  }
+
+  /// Requires those who send a large part to say that they have sent it. One who gave up before
+  /// does not: MPI goes on with what it has begun to send, whatever is in that memory by then.
+  void Confirm(Send send, Receive receive) {
+    requests_.clear();
+    peers_.clear();
+    for (std::uint32_t peer = 0; peer < ranks_; ++peer) {
+      if (peer == rank_) continue;
+      const std::span<std::byte> nothing;
+      if (receive[peer].size() > kEagerBytes) BeginMessage(peer, nothing, kSent, MPI_Irecv);
+      if (send[peer].size() > kEagerBytes) BeginMessage(peer, nothing, kSent, MPI_Isend);
+    }
+    Await();
   }
 
   void Await() {

@@ -28,8 +28,9 @@ CreateOptions ShareOf(const CreateOptions& create, std::uint32_t shard, std::uin
 }
 
 OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::uint32_t shard,
-                    std::uint32_t shards) {
+                    const ShardRange& mine) {
   OpenOptions share = open;
+  const std::uint32_t shards = mine.end - mine.first;
   const unsigned threads =
       open.threads > 0 ? open.threads : std::max(1u, std::thread::hardware_concurrency());
   if (shards > 1) share.threads = std::max(1u, threads / shards);
@@ -46,11 +47,11 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
       share.memory_node = MemoryNodes::Here().NodeNear(share.device).value_or(kMemoryAnywhere);
     }
     beside = 0;
-    for (std::uint32_t i = 0; i < shards; ++i) beside += device_of(i) == share.device;
+    for (std::uint32_t i = mine.first; i < mine.end; ++i) beside += device_of(i) == share.device;
   }
   if (open.cache.bytes > 0)
     share.cache.bytes = std::max<std::uint64_t>(open.cache.bytes / beside, 1);
-  if (open.log && shards > 1) {
+  if (open.log && mine.all > 1) {
     share.log = [log = open.log, shard](LogLevel level, std::string_view message) {
       log(level, fmt::format("shard {}: {}", shard, message));
     };

@@ -14,10 +14,17 @@ namespace gpm {
 /// more keys than this.
 std::uint64_t ShareOfItems(std::uint64_t items, std::uint32_t shards);
 
-/// How one of the shards is created and opened.
+/// Shards that one process has, which options are divided among: [first, end) of all.
+struct ShardRange {
+  static ShardRange All(std::uint32_t shards) { return {.first = 0, .end = shards, .all = shards}; }
+
+  std::uint32_t first, end, all;
+};
+
+/// How one of the shards is created and opened. @param shard its number among all
 CreateOptions ShareOf(const CreateOptions& create, std::uint32_t shard, std::uint32_t shards);
 OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::uint32_t shard,
-                    std::uint32_t shards);
+                    const ShardRange& mine);
 
 /// Threads that divide batches in host memory, and bring rows together and back.
 /// @param ranks that do so on this machine at once

@@ -76,11 +76,11 @@ Manifest MakePools(const ShardFolder& folder, const ShardOptions& options,
               .initial_capacity = items,
               .attributes = stats.attributes};
   }
-  const auto set = MakeShards(folder, options.shards, open, &manifest,
-                              [&](std::uint32_t shard, const std::string& path) {
-                                return Store::Create(path, ShareOf(create, shard, options.shards),
-                                                     ShareOf(open, options, shard, options.shards));
-                              });
+  const auto set = MakeShards(
+      folder, options.shards, open, &manifest, [&](std::uint32_t shard, const std::string& path) {
+        return Store::Create(path, ShareOf(create, shard, options.shards),
+                             ShareOf(open, options, shard, ShardRange::All(options.shards)));
+      });
   Inserter inserter(*set, items);
   for (const PoolReader& pool : old) {
     pool.ForEach([&](std::span<const std::byte> key, std::span<const std::byte> value) {

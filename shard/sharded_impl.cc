@@ -45,7 +45,7 @@ ShardedStore::Impl::Impl(const std::string& path, const OpenOptions& open,
   set_ = std::make_unique<ShardSet>(
       folder_.manifest().partition(), 0, PathsOf(folder_, folder_.manifest().generation, shards),
       ThreadsToDivide(open, 1), [&](std::uint32_t shard, const std::string& pool) {
-        return Store::Open(pool, ShareOf(open, options, shard, shards));
+        return Store::Open(pool, ShareOf(open, options, shard, ShardRange::All(shards)));
       });
   folder_.RemoveOthers();
   in_flight_ = std::make_unique<BatchQueue>(set_->process(), log_);

@@ -58,7 +58,7 @@ ShardedStore ShardedStore::Create(const std::string& folder, const CreateOptions
   return ShardedStore(std::make_unique<Impl>(
       folder, options.shards, seed, open, log, [&](std::uint32_t shard, const std::string& path) {
         return Store::Create(path, ShareOf(create, shard, options.shards),
-                             ShareOf(open, options, shard, options.shards));
+                             ShareOf(open, options, shard, ShardRange::All(options.shards)));
       }));
 }
 
@@ -310,7 +310,8 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
       folder, manifest.shards(), manifest.hash_seed, open, log,
       [&](std::uint32_t shard, const std::string& path) {
         const std::string files[] = {ShardSnapshotPath(snapshot, shard)};
-        return Store::Restore(files, path, ShareOf(open, options, shard, manifest.shards()));
+        return Store::Restore(files, path,
+                              ShareOf(open, options, shard, ShardRange::All(manifest.shards())));
       }));
 }
 

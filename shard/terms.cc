@@ -11,7 +11,6 @@
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "shard/shard_set.h"
-#include "shard/together.h"
 #include "table/operation.h"
 
 namespace gpm {
@@ -30,9 +29,11 @@ bool TakesValue(Op op, const InitialValue& initial) {
 
 }  // namespace
 
-std::vector<Terms> GatherTerms(Exchange& exchange, const Batch& mine, std::uint32_t key_size,
-                               std::uint32_t value_size, const Reach& reach) {
+std::vector<Terms> GatherTerms(Exchange& exchange, CollectiveCall call, const Batch& mine,
+                               std::uint32_t key_size, std::uint32_t value_size,
+                               const Reach& reach) {
   Terms terms{};
+  terms.call = call;
   std::exception_ptr wrong;
   try {
     ValidateBatch(mine, key_size, value_size);
@@ -76,6 +77,10 @@ Batch Agree(Exchange& exchange, const Batch& mine, const std::vector<Terms>& ter
   const Terms* initial = nullptr;  // those of the first that has initial values
   bool mixed = false;
   bool has_values = false;
+  for (std::size_t rank = 1; rank < terms.size(); ++rank) {
+    if (terms[rank].call == terms[0].call) continue;
+    Refuse(fmt::format("rank {} makes another call than rank 0", rank));
+  }
   for (const Terms& part : terms) {
     if (part.n == 0) continue;
     n += part.n;

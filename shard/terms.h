@@ -8,6 +8,7 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/exchange.h"
 #include "shard/splitter.h"
+#include "shard/together.h"
 
 namespace gpm {
 
@@ -20,6 +21,7 @@ struct Terms {
   std::uint8_t valid, mixed, op, has_values, wants_found, element, from, has_initial;
   std::uint8_t on_gpu, takes_gpu;  ///< an array is in GPU memory; it can exchange such
   std::uint8_t lends_host, lends_gpu;
+  CollectiveCall call;
 };
 
 /// The memory that a rank's side of an exchange reaches.
@@ -30,16 +32,19 @@ struct Reach {
 };
 
 /// The terms of all parts, in the order of the ranks. All ranks call it.
+/// @param call of which `mine` is a part
 /// @throws Error kInvalidArgument (some part is not valid), kUnsupported (an array of `mine` is in
 ///         memory that this rank can't take), on all ranks; kIo (Exchange)
-std::vector<Terms> GatherTerms(Exchange& exchange, const Batch& mine, std::uint32_t key_size,
-                               std::uint32_t value_size, const Reach& reach);
+std::vector<Terms> GatherTerms(Exchange& exchange, CollectiveCall call, const Batch& mine,
+                               std::uint32_t key_size, std::uint32_t value_size,
+                               const Reach& reach);
 
 /// What is the same for all parts. Every rank finds the same, or throws the same. All ranks call
 /// it.
 /// @param initial_row what InitialValue::row of the answer refers to
 /// @return a batch whose arrays say, by being there, which ones are sent
-/// @throws Error kInvalidArgument (the parts do not fit together); kIo (Exchange)
+/// @throws Error kInvalidArgument (the parts do not fit together, or are of different calls); kIo
+///         (Exchange)
 Batch Agree(Exchange& exchange, const Batch& mine, const std::vector<Terms>& terms,
             std::uint32_t value_size, std::vector<std::byte>* initial_row);
 

@@ -27,6 +27,7 @@ class Hub {
 
   /// @param offers of a rank, for each
   /// @param take what the others offer; called when all have come
+  /// @throws what `take` throws; to the others Error(kIo), as all have a part in what is taken
   template <class Take>
   void Meet(std::uint32_t rank, Exchange::Send offers, const Take& take) {
     MutexLock lock(mutex_);
@@ -43,7 +44,10 @@ class Hub {
     while (meeting_ == meeting && failure_.empty()) {
       if (changed_.wait_until(lock.native(), deadline) == std::cv_status::timeout &&
           meeting_ == meeting) {
-        Fail(fmt::format("rank {} has not come for {} ms", Missing(), timeout_.count()));
+        const std::size_t missing = Missing();
+        Fail([&] {
+          return fmt::format("rank {} has not come for {} ms", missing, timeout_.count());
+        });
       }
     }
     if (meeting_ == meeting) throw Error(ErrorCode::kIo, "exchange: " + failure_);
@@ -51,15 +55,20 @@ class Hub {
     // offers.
     lock.Unlock();  // all ranks at once
     std::exception_ptr failure;
-    std::string why;
+    const char* why = "it threw what is no exception";
     try {
       take();
     } catch (const std::exception& error) {
       failure = std::current_exception();
       why = error.what();
+    } catch (...) {
+      failure = std::current_exception();
     }
     lock.Lock();
-    if (failure) Fail(fmt::format("rank {}: {}", rank, why));
+    if (failure) {
+      take_failed_ = true;
+      Fail([&] { return fmt::format("rank {}: {}", rank, why); });
+    }
     const std::uint64_t taken_by_all = taken_meetings_;
     if (++took_ == ranks()) {
       took_ = 0;
@@ -70,6 +79,9 @@ class Hub {
     SpinWhile(lock, [&] { return taken_meetings_ == taken_by_all; });
     while (taken_meetings_ == taken_by_all) changed_.wait(lock.native());
     if (failure) std::rethrow_exception(failure);
+    // What that one was to write to this rank may be missing. (A rank that left since is no matter:
+    // this meeting was well.)
+    if (take_failed_) throw Error(ErrorCode::kIo, "exchange: " + failure_);
   }
 
   /// What a rank offers another, of the array with a number; empty if it has none. Within `take`.
@@ -82,12 +94,21 @@ class Hub {
   /// @param why or empty
   void Leave(std::uint32_t rank, const std::string& why) {
     const MutexLock lock(mutex_);
-    Fail(fmt::format("rank {} has left{}{}", rank, why.empty() ? "" : ": ", why));
+    Fail([&] { return fmt::format("rank {} has left{}{}", rank, why.empty() ? "" : ": ", why); });
   }
 
  private:
-  void Fail(std::string why) GPM_REQUIRES(mutex_) {
-    if (failure_.empty()) failure_ = std::move(why);
+  /// Whatever fails here, the others get to know of it.
+  /// @param why gives the text, for which there may be no memory
+  template <class Why>
+  void Fail(const Why& why) noexcept GPM_REQUIRES(mutex_) {
+    if (failure_.empty()) {
+      try {
+        failure_ = why();
+      } catch (const std::exception&) {
+        failure_ = "no memory";  // so short that it takes none
+      }
+    }
     failed_ = true;
     changed_.notify_all();
   }
@@ -111,7 +132,8 @@ class Hub {
   const std::chrono::milliseconds timeout_;
   Mutex mutex_;
   std::condition_variable changed_;
-  std::string failure_ GPM_GUARDED_BY(mutex_);  ///< why it is of no use any more, or empty
+  std::string failure_ GPM_GUARDED_BY(mutex_);       ///< why it is of no use any more, or empty
+  bool take_failed_ GPM_GUARDED_BY(mutex_) = false;  ///< some rank's `take` threw, in some meeting
   /// Of those that have come; not changed while all take.
   std::vector<std::optional<Exchange::Send>> offers_;
   std::uint32_t came_ GPM_GUARDED_BY(mutex_) = 0;  ///< ranks, to this meeting

@@ -2,6 +2,7 @@
 #define GPM_SHARD_TOGETHER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <span>
@@ -42,8 +43,18 @@ std::vector<T> GatherObjects(Exchange& exchange, const T& mine) {
 std::vector<std::vector<std::byte>> SendBytes(Exchange& exchange,
                                               const std::vector<std::vector<std::byte>>& send);
 
-/// Calls that all ranks make together.
-enum class CollectiveCall { kOpen, kReserve, kCompact, kSearch, kErase, kUpdate, kSnapshot };
+/// Calls that all ranks make together. Those of batches are told with a part (Terms).
+enum class CollectiveCall : std::uint8_t {
+  kOpen,
+  kReserve,
+  kCompact,
+  kSearch,
+  kErase,
+  kUpdate,
+  kSnapshot,
+  kApply,
+  kBulkLoad,
+};
 
 /// A call begins: each rank looks whether it can make it.
 /// @throws what `check` throws; to the others an Error that names the rank; kInvalidArgument when

@@ -1,6 +1,7 @@
 #include "shard/collective.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,7 @@
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
 #include "shard/turns.h"
+#include "tests/fault_injection.h"
 #include "tests/ranks.h"
 #include "tests/test_util.h"
 
@@ -448,7 +450,9 @@ TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
         if (rank == 1) {
           EXPECT_THROW(lend(), std::bad_alloc);
         } else {
-          lend();
+          std::string message;  // it may lack what rank 1 was to write
+          EXPECT_EQ(test::ErrorOf(lend, &message), ErrorCode::kIo);
+          EXPECT_NE(message.find("rank 1"), std::string::npos) << message;
         }
         lend();
       },
@@ -457,6 +461,114 @@ TEST_F(CollectiveTest, RanksLendEachOtherMemory) {
     EXPECT_EQ(errors[rank], ErrorCode::kIo);
     EXPECT_NE(messages_[rank].find("rank 1"), std::string::npos) << messages_[rank];
   }
+}
+
+/// Has no memory for what it is to write into the others' arrays, once there are so many calls.
+class FailingLender final : public Exchange {
+ public:
+  FailingLender(std::unique_ptr<Exchange> exchange, int call)
+      : exchange_(std::move(exchange)), calls_(call) {}
+  std::uint32_t rank() const override { return exchange_->rank(); }
+  std::uint32_t ranks() const override { return exchange_->ranks(); }
+  void AllToAll(Send send, Receive receive) override { exchange_->AllToAll(send, receive); }
+  bool Lends(int device) const override { return exchange_->Lends(device); }
+  void Lend(Receive mine, CUstream_st* stream, const Use& use) override {
+    exchange_->Lend(mine, stream, [&](Receive lent) {
+      if (calls_-- == 0) throw std::bad_alloc();
+      use(lent);
+    });
+  }
+  void Leave(const std::string& why) override { exchange_->Leave(why); }
+
+ private:
+  const std::unique_ptr<Exchange> exchange_;
+  int calls_;
+};
+
+TEST_F(CollectiveTest, WhatARankDidNotWriteIsNotCarriedOut) {
+  constexpr std::uint64_t kItems = 200;
+  for (const bool on_the_way_back : {false, true}) {
+    MakeRanks(2, 8, 16);
+    // A batch lends twice, for rows and for answers; the third one fails.
+    ranks_[1]->exchange =
+        std::make_unique<FailingLender>(std::move(ranks_[1]->exchange), on_the_way_back ? 5 : 4);
+    ranks_[1]->collective =
+        std::make_unique<Collective>(*ranks_[1]->exchange, kPartition, 8, 16, ranks_[1]->splitters);
+    const auto apply = [&](Op op, std::uint64_t first) {
+      std::vector<TestBatch> parts(2, TestBatch(8, 16));
+      std::vector<Batch> batches;
+      for (std::uint64_t key = 0; key < 2 * kItems; ++key) {
+        parts[key / kItems].Add(op, first + key, 1);
+      }
+      for (TestBatch& part : parts) {
+        batches.push_back(part.Mixed());
+        batches.back().op = op;
+        batches.back().ops = {};  // kinds are not sent: keys lie where those before lay
+      }
+      return OnAll([&](std::uint32_t i) {
+        if (i == 1 && first > 0) {
+          EXPECT_THROW(ranks_[i]->Apply(batches[i]), std::bad_alloc);
+        } else {
+          ranks_[i]->Apply(batches[i]);
+        }
+      });
+    };
+    // The keys that the owners' memory still has are erased ones.
+    for (const Op op : {Op::kUpsert, Op::kErase}) {
+      const auto errors = apply(op, 0);
+      for (std::uint32_t i = 0; i < 2; ++i) EXPECT_FALSE(errors[i]) << messages_[i];
+    }
+    EXPECT_EQ(apply(Op::kUpsert, 1000)[0], ErrorCode::kIo);
+    EXPECT_NE(messages_[0].find("rank 1"), std::string::npos) << messages_[0];
+    std::uint64_t items = 0;
+    for (const auto& rank : ranks_) items += rank->store.Stats().items;
+    EXPECT_EQ(items, on_the_way_back ? 2 * kItems : 0);
+  }
+}
+
+TEST_F(CollectiveTest, NobodyWaitsForARankThatHasNoMemoryToSayWhy) {
+  constexpr auto kTimeout = 5s;
+  const std::string why = "longer than what a string has room for without memory";
+  using Exchanges = std::vector<std::unique_ptr<Exchange>>;
+  std::optional<test::Fault::Armed> armed;
+  // What rank 1 does, so that rank 0 is to be told at once.
+  const std::function<void(Exchanges&)> lends = [&](Exchanges& exchanges) {
+    std::jthread failing([&] {
+      EXPECT_ANY_THROW(exchanges[1]->Lend({}, nullptr, [&](Exchange::Receive) {
+        armed.emplace();
+        throw std::runtime_error(why);
+      }));
+    });
+    EXPECT_ANY_THROW(exchanges[0]->Lend({}, nullptr, [](Exchange::Receive) {}));
+  };
+  const std::function<void(Exchanges&)> leaves = [&](Exchanges& exchanges) {
+    armed.emplace();
+    try {
+      exchanges[1]->Leave(why);
+    } catch (const std::bad_alloc&) {  // to tell twins that are made later
+    }
+  };
+  const std::function<void(Exchanges&)> waits = [&](Exchanges& exchanges) {
+    armed.emplace();
+    EXPECT_ANY_THROW(exchanges[1]->Lend({}, nullptr, [](Exchange::Receive) {}));
+  };
+  alarm(120);  // else it is a test that waits for ever
+  for (const auto* fails : {&lends, &leaves, &waits}) {
+    bool hit = true;
+    for (std::uint64_t k = 1; hit; ++k) {
+      SCOPED_TRACE(k);
+      auto exchanges = MakeThreadExchanges(2, fails == &waits ? 20ms : kTimeout);
+      const test::Fault fault(test::FaultKind::kAllocation, k);
+      (*fails)(exchanges);
+      armed.reset();
+      hit = fault.hit();
+      const auto begun = std::chrono::steady_clock::now();
+      EXPECT_EQ(test::ErrorOf([&] { exchanges[0]->Lend({}, nullptr, [](auto) {}); }),
+                ErrorCode::kIo);
+      EXPECT_LT(std::chrono::steady_clock::now() - begun, kTimeout);
+    }
+  }
+  alarm(0);
 }
 
 TEST_F(CollectiveTest, TwinsDoNotMixAndAreLeftTogether) {

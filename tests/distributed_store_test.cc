@@ -103,6 +103,28 @@ TEST_F(DistributedStoreTest, BulkLoadReserveAndCompact) {
   ExpectContents(model);
 }
 
+TEST_F(DistributedStoreTest, ABulkLoadBesideABatchIsRefused) {
+  ExpectNoErrors(Open(NewPath(), 3, 4, true));
+  std::vector<TestBatch> parts(3, TestBatch(kKeySize, kValueSize));
+  for (std::uint64_t key = 0; key < 40; ++key) parts[key % 2].Add(Op::kInsert, key, key);
+  std::vector<Batch> batches;
+  for (TestBatch& part : parts) batches.push_back(part.Mixed());
+  // Also of a rank whose part is empty, the last one.
+  for (const std::uint32_t loads : {0u, 1u, 2u}) {
+    SCOPED_TRACE(loads);
+    ExpectAll(ErrorCode::kInvalidArgument, OnAll([&](std::uint32_t i) {
+                if (i != loads) return static_cast<void>(stores_[i].Apply(batches[i]));
+                stores_[i].BulkLoad(batches[i].keys, batches[i].values, batches[i].results);
+              }),
+              "another call than rank 0");
+  }
+  Model model;
+  ExpectContents(model);
+  ExpectNoErrors(OnAll([&](std::uint32_t i) { stores_[i].Apply(batches[i]); }));
+  for (const TestBatch& part : parts) part.Compare(model);
+  ExpectContents(model);
+}
+
 TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   const std::string folder = NewPath();
   ExpectAll(ErrorCode::kNotFound, Open(folder, 2), folder);
@@ -129,6 +151,45 @@ TEST_F(DistributedStoreTest, WhatCantBeOpened) {
   std::filesystem::remove(folder + "/000001-0001.pool");
   ExpectAll(ErrorCode::kNotFound, Open(folder, 2), "000001-0001.pool");
   EXPECT_NE(messages_[1].find("rank 0"), std::string::npos);
+}
+
+TEST_F(DistributedStoreTest, TheLogNamesShardsAsErrorsDo) {
+  const std::string folder = NewPath();
+  ExpectNoErrors(Open(folder, 2, 3, true));
+  stores_.clear();
+  std::vector<std::vector<std::string>> told(2);
+  auto exchanges = MakeThreadExchanges(2);
+  ExpectNoErrors(OnAll([&](std::uint32_t i) {
+    OpenOptions open = test::TestOpenOptions();
+    open.log = [&told, i](LogLevel, std::string_view message) { told[i].emplace_back(message); };
+    DistributedStore::Open(folder, std::move(exchanges[i]), open);
+  }));
+  // Rank 0 has the first shard, rank 1 the other two; each tells how it was recovered.
+  const auto tells = [&](std::uint32_t rank, const std::string& shard) {
+    return std::any_of(told[rank].begin(), told[rank].end(), [&](const std::string& message) {
+      return message.rfind(shard + ": ", 0) == 0;
+    });
+  };
+  EXPECT_TRUE(tells(0, "shard 0"));
+  EXPECT_FALSE(tells(1, "shard 0"));
+  EXPECT_TRUE(tells(1, "shard 1"));
+  EXPECT_TRUE(tells(1, "shard 2"));
+}
+
+TEST_F(DistributedStoreTest, WithoutAnExchangeItIsRefused) {
+  const std::string folder = NewPath();
+  const std::function<DistributedStore()> calls[] = {
+      [&] { return DistributedStore::Create(folder, nullptr, kCreate, {.shards = 2}); },
+      [&] { return DistributedStore::OpenOrCreate(folder, nullptr, kCreate, {.shards = 2}); },
+      [&] { return DistributedStore::Open(folder, nullptr); },
+      [&] { return DistributedStore::Restore(folder, folder + ".restored", nullptr); },
+  };
+  for (const auto& call : calls) {
+    std::string message;
+    EXPECT_EQ(test::ErrorOf([&] { call(); }, &message), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(message.rfind("exchange:", 0), 0u) << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder));
 }
 
 TEST_F(DistributedStoreTest, WhenARankHasLeftTheOthersCallsThrow) {

@@ -12,10 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "gpmstore/distributed_store.h"
 #include "gpmstore/error.h"
 #include "gpmstore/sharded_store.h"
 #include "gpmstore/store.h"
 #include "pm/mapping.h"
+#include "tests/ranks.h"
 #include "tests/test_util.h"
 
 namespace gpm {
@@ -216,6 +218,30 @@ TEST_F(MemoryNodesTest, EachShardIsNextToItsGpu) {
   EXPECT_EQ(nodes_of(ShardedStore::Open(folder, open, {.devices = {3}})), Nodes(4, -1));
   open.memory_node = 0;
   EXPECT_EQ(nodes_of(ShardedStore::Open(folder, open, {.devices = {1}})), Nodes(4, 0));
+}
+
+TEST_F(MemoryNodesTest, DevicesAreThoseOfTheShardsOfAllRanks) {
+  TestNodes nodes({0, 1}, {{0, 0}, {1, 1}});
+  const std::string folder = NewPath();
+  const OpenOptions open{.executor = ExecutorKind::kCpu};
+  const ShardOptions shards{.shards = 4, .devices = {0, 0, 1, 1}};  // two of each rank
+  std::vector<int> node_of(2);
+  std::vector<std::string> messages;
+  for (const bool creates : {true, false}) {  // which agree
+    auto exchanges = MakeThreadExchanges(2);
+    const auto errors = test::OnAllRanks(
+        2,
+        [&](std::uint32_t i) {
+          const DistributedStore store =
+              creates ? DistributedStore::Create(folder, std::move(exchanges[i]),
+                                                 {.value_size = 64}, shards, open)
+                      : DistributedStore::Open(folder, std::move(exchanges[i]), open, shards);
+          node_of[i] = store.Stats().medium.memory_node;
+        },
+        &messages);
+    for (std::uint32_t i = 0; i < 2; ++i) EXPECT_FALSE(errors[i]) << messages[i];
+    EXPECT_EQ(node_of, (Nodes{0, 1}));
+  }
 }
 
 TEST_F(MemoryNodesTest, AStoreOnThisMachinesGpu) {

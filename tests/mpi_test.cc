@@ -209,6 +209,37 @@ TEST(MpiTest, AProcessThatDoesNotComeEndsTheOthersCalls) {
   for (int i = 0; i < Ranks(); ++i) EXPECT_EQ(all[static_cast<std::size_t>(i)], i);
 }
 
+TEST(MpiTest, WhatARankThatGaveUpHasBegunToSendIsNotTaken) {
+  if (Ranks() == 1) return;
+  const auto ranks = static_cast<std::uint32_t>(Ranks());
+  const auto exchange = MakeMpiExchange(MPI_COMM_WORLD, 200ms);
+  // All send rank 1 more than MPI sends by itself, and rank 1 comes when they have given up, and
+  // have other things in that memory.
+  std::vector<std::byte> large(1 << 20);
+  std::vector<std::vector<std::byte>> received(ranks);
+  std::vector<std::span<const std::byte>> send(ranks);
+  std::vector<std::span<std::byte>> receive(ranks);
+  const std::byte small{};
+  for (std::uint32_t i = 0; i < ranks; ++i) {
+    if ((Rank() == 1) == (i == 1)) continue;
+    received[i].resize(Rank() == 1 ? large.size() : 1);
+    receive[i] = received[i];
+    send[i] = Rank() == 1 ? std::span(&small, 1) : std::span<const std::byte>(large);
+  }
+  const auto meet = [&] { exchange->AllToAll(send, receive); };
+  if (Rank() != 1) {
+    EXPECT_EQ(test::ErrorOf(meet), ErrorCode::kIo);
+    std::fill(large.begin(), large.end(), std::byte{0x77});
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (Rank() == 1) {
+    std::string message;
+    EXPECT_EQ(test::ErrorOf(meet, &message), ErrorCode::kIo);
+    EXPECT_NE(message.find("has not come for 200 ms"), std::string::npos) << message;
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 }  // namespace
 
 /// What the kill test's batch number b does: all ranks together give each key the value b.

@@ -53,11 +53,11 @@ class ShardFaultTest : public test::PoolTest {
     ShardedStore store = ShardedStore::Open(folder, Options());
     EXPECT_TRUE(store.shards() == shards || store.shards() == or_shards) << store.shards();
     test::ExpectContents(store, model_);
-    std::uint32_t pools = 0;
+    std::uint32_t files = 0;
     for (const auto& entry : fs::directory_iterator(folder)) {
-      pools += entry.path().extension() == ".pool";
+      files += entry.path().extension() == ".pool" || entry.path().extension() == ".new";
     }
-    EXPECT_EQ(pools, store.shards());
+    EXPECT_EQ(files, store.shards());
   }
   /// Ends a process before its k-th system call in `action`. @return whether it came so far
   static bool DiesAt(std::uint64_t k, const std::function<void()>& action) {

@@ -151,6 +151,19 @@ TEST_F(ShardFolderTest, DamagedAndForeignFilesAreRefusedByName) {
   ExpectRefused(folder, ErrorCode::kDamaged, pool(0));
 }
 
+TEST_F(ShardFolderTest, WhatAReshardingLeftDoesNotMarkPoolsForRemoval) {
+  const std::string folder = NewStore(3);
+  const std::string manifest = folder + "/manifest.json";
+  WriteFile(manifest + ".new", "{");  // it was killed here
+  ExpectWhole(folder, 3);
+  const std::string text = ReadFile(manifest);
+  fs::remove(manifest);
+  EXPECT_EQ(ErrorOf([&] { ShardedStore::Create(folder, Shape(16, kValueSize), {.shards = 3}); }),
+            ErrorCode::kExists);
+  WriteFile(manifest, text);
+  ExpectWhole(folder, 3);
+}
+
 TEST_F(ShardFolderTest, OneStoreAtATime) {
   const std::string folder = NewStore(2);
   {

@@ -52,13 +52,17 @@ struct ExchangeStats {
 /// and of one rank's in the order of its part. When the call returns, on any rank, all operations
 /// of all parts are durable.
 ///
-/// Calls that are *collective* are made by all ranks, in the same order. (Of a batch on one rank
-/// beside another call on another it may be the exchange's timeout that tells.) When one of them
-/// throws, or a rank is gone, they throw on all (Exchange); then each operation of the batch has
-/// happened or not. After an error of the exchange only Close is of use; what the ranks have is
-/// sound, and the store can be opened again.
+/// Calls that are *collective* are made by all ranks, in the same order. (Where they are not the
+/// same, all throw kInvalidArgument, and nothing was done; but of a batch on one rank beside what
+/// is no batch on another it may be the exchange's timeout that tells.) When one of them throws, or
+/// a rank is gone, they throw on all (Exchange); then each operation of the batch has happened or
+/// not. After an error of the exchange only Close is of use; what the ranks have is sound, and the
+/// store can be opened again.
 ///
-/// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together.
+/// Options: those of OpenOptions that ShardedStore divides are for this rank's shards together. For
+/// one process a GPU, each rank gives its own OpenOptions::device and no ShardOptions::devices; or
+/// all give the same devices, one for each shard of all ranks, which also says where Create has
+/// pools. A rank divides batches in GPU memory on its first shard's device.
 ///
 /// Memory: arrays of batches are host memory. Where the exchange takes GPU memory and all ranks
 /// have executor cuda, each array of each part may be in that of any GPU; one is enough for all
@@ -67,7 +71,8 @@ struct ExchangeStats {
 /// How long a rank may take for its part of a call that is not a batch (to open, restore, reserve,
 /// compact, change, write a snapshot) beside the others is up to the exchange's timeout.
 ///
-/// The log is told when a call, or the wait for a ticket, has let go of all locks.
+/// The log is told when a call, or the wait for a ticket, has let go of all locks. It names shards,
+/// as errors do, by their numbers among those of all ranks.
 ///
 /// Thread safety: one thread at a time on each rank, but for tickets. Threads of the store's use
 /// the exchange, and its twins, while batches are in flight, and no other then.
@@ -79,7 +84,7 @@ class DistributedStore {
 
   /// Collective: rank 0 creates the store, and all open it.
   /// @param folder that all ranks reach by this name
-  /// @param exchange belongs to the store from now on
+  /// @param exchange belongs to the store from now on; not null, as below: kInvalidArgument
   /// @throws Error as ShardedStore::Create and Open, on all ranks
   static DistributedStore Create(const std::string& folder, std::unique_ptr<Exchange> exchange,
                                  const CreateOptions& create, const ShardOptions& shards,

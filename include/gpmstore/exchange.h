@@ -61,8 +61,9 @@ class Exchange {
   /// @param mine arrays of a kind that Lends says: mine[k * ranks() + i] is for rank i, which gets
   ///        it as lent[k * ranks() + rank()]; every rank has as many
   /// @param stream of GPU memory: what is on it happens first; else null
-  /// @param use ends when what it has begun has ended
-  /// @throws Error kIo, kGpu, kUnsupported; what `use` throws
+  /// @param use ends when what it has begun has ended, also when it throws
+  /// @throws Error kIo, kGpu, kUnsupported; what `use` throws, and kIo to all others then: what it
+  ///         was to write may be missing
   virtual void Lend(Receive mine, CUstream_st* stream, const Use& use);
 
   /// One more exchange of the same ranks, for another thread of each: calls of the two may overlap.

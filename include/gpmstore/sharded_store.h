@@ -23,8 +23,9 @@ struct ShardOptions {
   /// has, and any other number is refused (ShardedStore::Reshard).
   std::uint32_t shards = 0;
   /// Executor cuda: shard i uses device devices[i mod their number]. Empty: OpenOptions::device.
-  /// By default its pool takes memory next to that device (OpenOptions::memory_node), also when
-  /// executor cpu creates or fills it.
+  /// Of a DistributedStore, i counts the shards of all ranks: a device for each shard, such as
+  /// {0, 0, 1, 1}, gives two ranks of two shards a GPU each. By default its pool takes memory next
+  /// to that device (OpenOptions::memory_node), also when executor cpu creates or fills it.
   std::vector<int> devices{};
 };
 

@@ -318,7 +318,7 @@ def open(folder: Path, *, exchange: Exchange | None = None, nccl: bool | None = 
     by NCCL: the package was built with it, and each rank has a GPU of its own; by default where
     that was built, the executor is not cpu, and torchrun's LOCAL_RANK says which GPU it is.
     options: those of `OpenOptions`, for this rank's shards together; `device` is by default that
-    GPU.
+    GPU, and `devices` are those of the shards of all ranks.
     """
     return _store(_core.open_distributed, folder, exchange, nccl, dict(options))
 
