@@ -142,15 +142,16 @@ json Measure(const CapacityArguments& arguments, std::optional<EvictionPolicy> p
   if (policy && stats.items > arguments.items) {
     throw Error(ErrorCode::kDamaged, "the store has more items than its capacity");
   }
-  const double each =
-      stats.evictions > 0 ? stats.eviction_seconds / static_cast<double>(stats.evictions) : 0;
-  return {{"policy", name},
-          {"find_mops", finds / 1e6},
-          {"insert_mops", rate / 1e6},
-          {"evictions", stats.evictions},
-          {"evicted", stats.evicted},
-          {"eviction_ms", 1e3 * each},
-          {"store", StoreFacts(stats)}};
+  json row = {{"policy", name},
+              {"find_mops", finds / 1e6},
+              {"insert_mops", rate / 1e6},
+              {"evictions", stats.evictions},
+              {"evicted", stats.evicted},
+              {"store", StoreFacts(stats)}};
+  if (stats.evictions > 0) {
+    row["eviction_ms"] = 1e3 * stats.eviction_seconds / static_cast<double>(stats.evictions);
+  }
+  return row;
 }
 
 void Run(CapacityArguments& arguments) {
@@ -171,9 +172,12 @@ void Run(CapacityArguments& arguments) {
   fmt::print("{:>8}{:>14}{:>16}{:>12}{:>14}\n", "policy", "finds, M/s", "inserts, M/s", "evictions",
              "ms of each");
   for (const json& row : report.at("rows")) {
-    fmt::print("{:>8}{:>14.2f}{:>16.2f}{:>12}{:>14.2f}\n", row.at("policy").get<std::string>(),
+    fmt::print("{:>8}{:>14.2f}{:>16.2f}{:>12}{:>14}\n", row.at("policy").get<std::string>(),
                row.at("find_mops").get<double>(), row.at("insert_mops").get<double>(),
-               row.at("evictions").get<std::uint64_t>(), row.at("eviction_ms").get<double>());
+               row.at("evictions").get<std::uint64_t>(),
+               row.contains("eviction_ms")
+                   ? fmt::format("{:.2f}", row.at("eviction_ms").get<double>())
+                   : "-");
   }
 }
 

@@ -174,7 +174,7 @@ void AddPeersCommand(CLI::App& program) {
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--key-size", options->key_size, "Bytes of a key")
-      ->check(CLI::IsMember({4u, 8u, 32u}))
+      ->check(CLI::IsMember({4u, 8u, 32u, 128u}))
       ->capture_default_str();
   command->add_option("--value-size", options->value_size, "Bytes of a value")
       ->check(WholeNumber(1, 4096))

@@ -35,7 +35,7 @@ bool Resizer::PaysToCompose(std::uint64_t buckets, const Demand& waiting) const 
 Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   // (Of limited memory there may be none for an image.)
   const bool in_place = executor_.ComposesInPlace();
-  if (!(in_place || executor_.Composes()) || cache_.limited()) return Outcome::kNoRoom;
+  if (!(in_place || executor_.Composes()) || cache_.limited()) return Outcome::kNoMemory;
   if (!LevelSizeDefect(growth_.geometry, buckets).empty()) return Outcome::kNoRoom;
   const ProfilerRange range("resize", 1);
   const Clock::time_point start = Clock::now();
@@ -52,7 +52,7 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   Clock::time_point composing = Clock::now();
   std::unique_ptr<LevelImage> image;
   if (!in_place) image = executor_.MakeLevelImage(place.bytes);
-  if (!in_place && image == nullptr) return Outcome::kNoRoom;
+  if (!in_place && image == nullptr) return Outcome::kNoMemory;
   // (Offsets from the pool's base, as any; the image is elsewhere.)
   const std::uint64_t offset =
       in_place ? place.offset : static_cast<std::uint64_t>(image->data() - pool_.base());

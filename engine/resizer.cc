@@ -75,18 +75,19 @@ bool Resizer::Grow(const Demand& waiting) {
     EndDraining();
     return true;
   }
-  std::uint64_t buckets = growth_.Next(pool_.superblock().levels[0].buckets);
-  bool too_small = false;
+  const std::uint64_t buckets = growth_.Next(pool_.superblock().levels[0].buckets);
   if (PaysToCompose(buckets, waiting)) {
     Outcome outcome = ComposeLevel(buckets);
-    while (outcome == Outcome::kTooSmall) {
+    bool too_small = false;
+    for (std::uint64_t more = buckets; outcome == Outcome::kTooSmall;) {
       too_small = true;
-      buckets = growth_.Next(buckets);
-      outcome = ComposeLevel(buckets);
+      more = growth_.Next(more);
+      outcome = ComposeLevel(more);
     }
     if (outcome == Outcome::kDone) return true;
+    if (too_small && outcome == Outcome::kNoRoom) return false;
   }
-  return !too_small && AddLevels({buckets}, true);
+  return AddLevels({buckets}, true);
 }
 
 bool Resizer::FillsUpBadly() const {

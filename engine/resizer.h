@@ -90,10 +90,10 @@ class Resizer {
   /// Whether batches should rather wait until a level of so many buckets is composed than drain the
   /// oldest beside them.
   bool PaysToCompose(std::uint64_t buckets, const Demand& waiting) const GPM_REQUIRES(store_state);
-  enum class Outcome : std::uint8_t { kDone, kNoRoom, kTooSmall };
+  enum class Outcome : std::uint8_t { kDone, kNoRoom, kNoMemory, kTooSmall };
   /// A resize by one level, which takes all items of the oldest at once (table/composing.h). What
   /// finds no slot in it is left to be drained beside batches.
-  /// @return kNoRoom, of memory or space; kTooSmall where some item found no slot and could not be
+  /// @return kNoRoom in the pool; kNoMemory of the executor's, as it is limited; kTooSmall where some item found no slot and could not be
   ///         drained so. Nothing was done then, nor where it throws.
   Outcome ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
   /// CanDrain of a pool with this superblock.

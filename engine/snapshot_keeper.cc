@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/gpu_host.h"
 
 namespace gpm {
 namespace {
@@ -37,11 +38,13 @@ void ValidateSchedule(const SnapshotSchedule& schedule) {
 }
 
 SnapshotKeeper::SnapshotKeeper(std::unique_ptr<SnapshotFolder> folder,
-                               const SnapshotSchedule& schedule, bool changed, Take take, Log& log)
+                               const SnapshotSchedule& schedule, bool changed, Take take, Log& log,
+                               int device)
     : folder_(std::move(folder)),
       schedule_(schedule),
       take_(std::move(take)),
       log_(log),
+      device_(device),
       changed_(changed) {
   folder_->RemovePartialFiles();
 }
@@ -65,6 +68,10 @@ void SnapshotKeeper::Start() {
 }
 
 void SnapshotKeeper::Work() {
+  try {
+    if (device_ >= 0) UseGpu(device_);
+  } catch (const Error&) {  // each snapshot will say so
+  }
   const auto interval = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(schedule_.interval));
   Clock::time_point next = Clock::now() + interval;

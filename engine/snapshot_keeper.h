@@ -37,8 +37,9 @@ class SnapshotKeeper {
   using Take = std::function<SnapshotResult(const std::string& file, const std::string& base)>;
 
   /// @param changed whether the store may hold what the folder does not @param log outlives this
+  /// @param device that the thread uses; -1: none
   SnapshotKeeper(std::unique_ptr<SnapshotFolder> folder, const SnapshotSchedule& schedule,
-                 bool changed, Take take, Log& log);
+                 bool changed, Take take, Log& log, int device);
   ~SnapshotKeeper();
   SnapshotKeeper(const SnapshotKeeper&) = delete;
   SnapshotKeeper& operator=(const SnapshotKeeper&) = delete;
@@ -70,6 +71,7 @@ class SnapshotKeeper {
   const SnapshotSchedule schedule_;
   const Take take_;
   Log& log_;
+  const int device_;
   std::atomic<bool> changed_;
 
   Mutex working_;                                ///< held while a snapshot is being taken

@@ -354,7 +354,8 @@ void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
   const auto take = [this](const std::string& file, const std::string& base) {
     return SnapshotUntold(file, {.base = base});
   };
-  keeper_ = std::make_unique<SnapshotKeeper>(std::move(folder), schedule, *changed, take, log_);
+  keeper_ = std::make_unique<SnapshotKeeper>(std::move(folder), schedule, *changed, take, log_,
+                                             executor_->device());
   keeper_->Start();
   log_.Tell();
 }

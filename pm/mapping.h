@@ -192,10 +192,6 @@ class Mapping {
   /// Calls write(part) for parts of mapped bytes, and flushes them.
   template <class Write>
   void WriteInParts(Step step, std::uint64_t offset, std::uint64_t bytes, const Write& write) const;
-  /// Backs a step that nothing wrote yet with huge pages, also where the mount of a tmpfs has none
-  /// by itself (they are not the default): a CPU then translates addresses several times as fast.
-  /// A hint: what the kernel refuses stays as it is.
-  void MakeHuge(const MappedStep& part) const;
   /// By several threads, since one zeroes about 1.6 GB/s.
   void Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const;
   bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }

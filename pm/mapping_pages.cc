@@ -54,6 +54,17 @@ constexpr int MADV_COLLAPSE = 25;
 
 }  // namespace
 
+void MakeHugePages(std::byte* first, std::byte* last) {
+  const auto end = RoundDown(reinterpret_cast<std::uintptr_t>(last), kHugePageBytes);
+  auto start = RoundUp(reinterpret_cast<std::uintptr_t>(first), kHugePageBytes);
+  if (start >= end) return;
+  // The kernel collapses what has at least one page; of the others it makes zeros, in place.
+  for (auto extent = start; extent < end; extent += kHugePageBytes) {
+    if (madvise(reinterpret_cast<void*>(extent), kPageBytes, MADV_POPULATE_WRITE) != 0) return;
+  }
+  madvise(reinterpret_cast<void*>(start), end - start, MADV_COLLAPSE);
+}
+
 std::uint64_t AllThreads() {
   return std::clamp<std::uint64_t>(std::thread::hardware_concurrency(), 1, kMaxPopulatingThreads);
 }
@@ -84,16 +95,6 @@ void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threa
     MemoryNodes::Here().Prefer(address, step.bytes, medium_.memory_node);
   }
   if (InMemory() && populate) Populate(step, !anonymous_, threads);
-}
-
-void Mapping::MakeHuge(const MappedStep& part) const {
-  std::byte* const end = base_ + RoundDown(part.end(), kHugePageBytes);
-  std::byte* const start = base_ + RoundUp(part.offset, kHugePageBytes);
-  // The kernel collapses what has at least one page; of the others it makes zeros, in place.
-  for (std::byte* extent = start; extent < end; extent += kHugePageBytes) {
-    if (madvise(extent, kPageBytes, MADV_POPULATE_WRITE) != 0) return;
-  }
-  if (start < end) madvise(start, static_cast<std::size_t>(end - start), MADV_COLLAPSE);
 }
 
 template <class Write>
@@ -139,7 +140,7 @@ void Mapping::Populate() {
 void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const {
   std::atomic<int> failure{0};
   InParts(step, threads, [&](const MappedStep& part) {
-    if (make_huge) MakeHuge(part);
+    if (make_huge) MakeHugePages(base_ + part.offset, base_ + part.end());
     int error = 0;
     do {
       error = madvise(base_ + part.offset, part.bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;

@@ -3,6 +3,7 @@
 
 #include <sys/statfs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -25,6 +26,11 @@ inline std::string Reason(int error) { return std::strerror(error); }
 inline std::uint64_t BlockBytes(const struct statfs& system) {
   return static_cast<std::uint64_t>(system.f_frsize != 0 ? system.f_frsize : system.f_bsize);
 }
+
+/// Backs what nothing wrote yet of [first, last) with huge pages, also where the mount of a tmpfs has
+/// none by itself (they are not the default): a CPU then translates addresses several times as fast.
+/// A hint: what the kernel refuses stays as it is.
+void MakeHugePages(std::byte* first, std::byte* last);
 
 /// Threads that make room that somebody waits for, and that is made ahead, beside batches.
 std::uint64_t AllThreads();

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "gpmstore/device_view.cuh"
 #include "tests/cuda_test_util.cuh"
 
 namespace gpm {
@@ -251,6 +252,28 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
       }
     }
   }
+}
+
+TEST_F(CudaTest, AStreamThatIsCapturedIsRefused) {
+  Store store = Make();
+  const OnDevice<std::byte> keys(64);
+  std::vector<Result> results(8);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_EQ(
+      test::ErrorOf([&] {
+        store.ApplyAsync({.op = Op::kFind, .keys = keys.In(), .results = results}, stream).Wait();
+      }),
+      ErrorCode::kInvalidArgument);
+  EXPECT_EQ(test::ErrorOf([&] { const DeviceScope scope(store, stream, 0, 0); }),
+            ErrorCode::kInvalidArgument);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);  // it captures on, and is empty
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  store.ApplyAsync({.op = Op::kFind, .keys = keys.In(), .results = results}, stream).Wait();
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  store.Close();
 }
 
 TEST_F(CudaTest, MisalignedDeviceKeysAreRefused) {

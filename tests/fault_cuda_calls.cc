@@ -127,6 +127,10 @@ GPM_WRAP(__cudaLaunchKernel,
           cudaStream_t stream),
          (kernel, grid, block, arguments, bytes, stream))
 #endif
+GPM_WRAP(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus* status),
+         (stream, status))
+GPM_WRAP(cudaGraphKernelNodeSetParams,
+         (cudaGraphNode_t node, const cudaKernelNodeParams* parameters), (node, parameters))
 GPM_WRAP(cudaGraphCreate, (cudaGraph_t * graph, unsigned flags), (graph, flags))
 GPM_WRAP_AFTER(cudaGraphDestroy, (cudaGraph_t graph), (graph))
 GPM_WRAP(cudaGraphInstantiate,

@@ -4,7 +4,7 @@
 //
 // Slots are words: 16 bits of the key's hash and the number of a cell that has key and value, which
 // is written before the slot is. A key has two buckets of eight slots in each of two levels, of
-// which the lower has half as many. So keys of 32 bytes are read where their 16 bits are equal, and
+// which the lower has half as many. So longer keys are read where their 16 bits are equal, and
 // nothing but the cells differs. Buckets and operations are in clevel_table.h.
 //
 // Left out: resizing and what its context word protects, recovery, and the search for duplicates

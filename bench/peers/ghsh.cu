@@ -63,7 +63,10 @@ class GhshAdapter : public KvAdapter {
     asked_.assign(spec.attributes.size(), 0);
     asked_before_ = asked_;
     if (!kInPlace) {
-      values_ = std::make_unique<Pool>(spec.value_bytes, spec.items, max_batch_, stream_);
+      // (The host reads how many cells are free only when so many batches may have taken all.)
+      constexpr std::uint64_t kBatchesUnread = 15;
+      values_ = std::make_unique<Pool>(spec.value_bytes, spec.items + kBatchesUnread * max_batch_,
+                                       max_batch_, stream_);
       table_.values = values_->cells();
     }
     counts_.Reserve(1);

@@ -3,21 +3,21 @@
 // operations, values by reference, and the frozen bucket cache, BktCache, with LFU (section 3.3).
 // The geometry is the default one, 2L-2H-8S. Buckets and operations are in gphash_table.h.
 //
-// Keys of 8 bytes are their own states. Those of 32 bytes have a fingerprint of 8 bytes for a state
-// (section 3.2.3) and are in their slots, too: slots become wider, not fewer, so that a warp still
-// has one lane for each, and a bucket has 384 bytes instead of 128. A key is read where the
-// fingerprint is that of the key that is looked for, which the paper does in searches and inserts
-// alike. Frames of BktCache have the keys.
+// Keys of 8 bytes are their own states. Those of 32 and 128 bytes have a fingerprint of 8 bytes for
+// a state (section 3.2.3) and are in their slots, too: slots become wider, not fewer, so that a
+// warp still has one lane for each, and a bucket has 384 or 1152 bytes instead of 128. A key is
+// read where the fingerprint is that of the key that is looked for, which the paper does in
+// searches and inserts alike. Frames of BktCache have the keys.
 //
-// Left out: resizing and recovery; keys of other sizes and of variable length. The cache is loaded
-// as published, by frames that are taken when nobody holds them any more; but between batches, as
-// an operation that writes a bucket while it is fetched would be missing in the frame.
+// Left out: resizing and recovery; keys of further sizes and of variable length. The cache is
+// loaded as published, by frames that are taken when nobody holds them any more; but between
+// batches, as an operation that writes a bucket while it is fetched would be missing in the frame.
 //
 // gphash-uncached, gphash-apart and gphash-threads lack what section 4.4 adds, one thing more each:
 // BktCache, then keys in place, then warps that cooperate.
 //
 // Otherwise than published, each in its favour: an update exchanges the reference instead of trying
-// a compare-and-swap; a warp has 32 operations where it finds, and else as few as fill the GPU; its
+// a compare-and-swap; a warp has as few operations as fill the GPU, and not 32 at any size; its
 // finds' values are copied eight lanes each and not a thread each; tables have any number of
 // buckets, and so the fill that is asked for; which cells are free is known in GPU memory. And
 // where the paper does not say how a cached reference stays the last of several that are written at
@@ -89,11 +89,9 @@ class GpHashAdapter : public KvAdapter {
 
   void Apply(const Batch& batch) override {
     cells_.RequireRoomFor(batch);
-    // Finds of a warp share the values that they read.
-    const unsigned per_warp =
-        batch.found.empty() ? OperationsPerWarp(batch.results.size()) : kWarpThreads;
     if constexpr (kLanes == kWarpThreads) {
-      ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_), per_warp, stream_);
+      ApplyByWarpsAndWait(table_, KernelBatch(batch, value_bytes_),
+                          OperationsPerWarp(batch.results.size()), stream_);
     } else {
       ApplyAndWait<kLanes>(ByThreads<Table>{table_}, KernelBatch(batch, value_bytes_), stream_);
     }

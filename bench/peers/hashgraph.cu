@@ -265,14 +265,16 @@ class HashGraphAdapter : public KvAdapter {
     }
     return bytes;
   }
-  /// Sorts items by bucket. @return bytes that it needs
+  /// Sorts items by bins of buckets, of which there are up to 2^15 (the paper's version 2 has
+  /// 32,000). @return bytes that it needs
   std::size_t Sort(void* workspace, std::uint64_t n) {
     std::size_t bytes = workspace == nullptr ? 0 : workspace_.size();
     int bits = 1;
     while (bits < 32 && table_.buckets >> bits != 0) ++bits;
     CheckCuda(cub::DeviceRadixSort::SortPairs(workspace, bytes, buckets_.data(),
                                               sorted_buckets_.data(), numbers_.data(),
-                                              sorted_numbers_.data(), n, 0, bits, stream_),
+                                              sorted_numbers_.data(), n, std::max(0, bits - 15),
+                                              bits, stream_),
               "SortPairs");
     return bytes;
   }

@@ -1,7 +1,11 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <libcuckoo/cuckoohash_map.hh>
+#include <memory>
+#include <new>
 #include <string_view>
 #include <type_traits>
 
@@ -26,11 +30,37 @@ struct HashOf {
   }
 };
 
+/// Memory of huge pages, as the store's pools have them, where there is so much.
+template <class T>
+struct HugePages {
+  using value_type = T;
+  static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
+  HugePages() = default;
+  template <class U>
+  HugePages(const HugePages<U>&) {}
+  static std::align_val_t AlignmentOf(std::size_t bytes) {
+    return std::align_val_t{bytes < kHugePageBytes ? alignof(T) : kHugePageBytes};
+  }
+  T* allocate(std::size_t count) {
+    const std::size_t bytes = count * sizeof(T);
+    void* const memory = ::operator new(bytes, AlignmentOf(bytes));
+    // (A hint.)
+    if (bytes >= kHugePageBytes) madvise(memory, bytes, MADV_HUGEPAGE);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, std::size_t count) {
+    ::operator delete(memory, AlignmentOf(count * sizeof(T)));
+  }
+  friend bool operator==(const HugePages&, const HugePages&) { return true; }
+};
+
 /// libcuckoo::cuckoohash_map from such keys to 128-byte values: `threads`
 /// threads, each over its own part of a batch. Space for the items and a tenth more (a cuckoo table
 /// that is filled to the brim would grow), which the map rounds up to a power of two, is taken
 /// beforehand. In DRAM, as it persists nothing. Left out is what no workload asks for.
-template <unsigned kWords>
+/// @tparam Memory an allocator
+template <unsigned kWords, template <class> class Memory>
 class LibcuckooAdapter : public KvAdapter {
   using Key = KeyOf<kWords>;
 
@@ -99,17 +129,27 @@ class LibcuckooAdapter : public KvAdapter {
   }
 
   ThreadPool threads_;
-  libcuckoo::cuckoohash_map<Key, Value, HashOf> map_;
+  libcuckoo::cuckoohash_map<Key, Value, HashOf, std::equal_to<Key>,
+                            Memory<std::pair<const Key, Value>>>
+      map_;
 };
 
-const RegisteredPeer registered({.name = "libcuckoo",
-                                 .can = {.kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert,
-                                                   Op::kErase},
-                                         .longer_keys = {kLongerKeys.begin(), kLongerKeys.end()},
-                                         .value_unit = kValueBytes,
-                                         .max_value_bytes = kValueBytes,
-                                         .grows = true},
-                                 .make = MakePeerByKey<LibcuckooAdapter>});
+const Capabilities kCan = {.kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kUpsert, Op::kErase},
+                           .longer_keys = {kLongerKeys.begin(), kLongerKeys.end()},
+                           .value_unit = kValueBytes,
+                           .max_value_bytes = kValueBytes,
+                           .grows = true};
+template <unsigned kWords>
+using InHugePages = LibcuckooAdapter<kWords, HugePages>;
+template <unsigned kWords>
+using AsItComes = LibcuckooAdapter<kWords, std::allocator>;
+
+const RegisteredPeer huge({.name = "libcuckoo", .can = kCan, .make = MakePeerByKey<InHugePages>});
+/// With the pages that malloc gives it.
+const RegisteredPeer plain({.name = "libcuckoo-malloc",
+                            .can = kCan,
+                            .by_default = false,
+                            .make = MakePeerByKey<AsItComes>});
 
 }  // namespace
 }  // namespace gpm::bench

@@ -8,6 +8,9 @@
 // that lies behind a tombstone. Here it goes on to the first window with an empty slot, as a find
 // does, and then takes the first free one. Tables without tombstones see no difference.
 //
+// An insert that loses its slot to another begins its walk again, where the paper looks at the
+// window once more.
+//
 // Slots and operations are in warpdrive_table.h.
 
 #include <string>

@@ -5,6 +5,7 @@
 #include "engine/cuda/kernels/accelerators.cuh"
 #include "engine/cuda/load_kernels.h"
 #include "pm/driver_turns.h"
+#include "pm/gpu_host.h"
 
 /// What of the cuda executor keeps the directory and the cache.
 namespace gpm {
@@ -187,7 +188,13 @@ void CudaExecutor::BeginBacking() {
   ended_backing_ = false;
   if (!backs_more_ || context_.table.composed) return;
   try {
-    backer_ = std::jthread([this](const std::stop_token& stop) { BackAll(stop); });
+    backer_ = std::jthread([this](const std::stop_token& stop) {
+      try {
+        UseGpu(device_);
+      } catch (const Error&) {  // BackAll comes upon it, too
+      }
+      BackAll(stop);
+    });
   } catch (const std::exception&) {
     BackAll({});
   }

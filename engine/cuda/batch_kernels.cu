@@ -89,7 +89,8 @@ void CudaBatchTask::Allocate() {
   if (MakesValues()) {
     w.values.Reserve(n * executor_->value_size());
     w.initial.Reserve(batch_.initial.row.size());
-    copies |= places_.values == Place::kPageable;
+    copies |=
+        places_.values == Place::kPageable || batch_.initial.row.size() > HostCopier::kLeftToDriver;
   } else if (places_.values_at == nullptr) {
     reserve(places_.values, batch_.values, &w.values);
   }
@@ -196,18 +197,14 @@ void CudaBatchTask::MakeValues() {
   if (!MakesValues()) return;
   Workspace& w = *workspace_;
   const InitialValue& initial = batch_.initial;
+  const bool is_constant = initial.from == InitialValue::From::kConstant;
+  if (is_constant) Input(std::span<const std::byte>(initial.row), Place::kPageable, &w.initial);
   if (places_.values_at != nullptr) {
     CheckCuda(cudaMemcpyAsync(w.values.data(), batch_.values.data(), batch_.values.size(),
                               cudaMemcpyDefault, stream_),
               "cudaMemcpyAsync to the device");
   } else if (!batch_.values.empty()) {
     CopyValues(stream_);
-  }
-  const bool is_constant = initial.from == InitialValue::From::kConstant;
-  if (is_constant) {
-    CheckCuda(cudaMemcpyAsync(w.initial.data(), initial.row.data(), initial.row.size(),
-                              cudaMemcpyHostToDevice, stream_),
-              "cudaMemcpyAsync to the device");
   }
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
   Launch("FillInitialValues", FillInitialValues, std::min(blocks, kGridStrideBlocks), kBlockThreads,

@@ -95,6 +95,9 @@ const T* CudaBatchTask::Input(std::span<const T> array, Place place, DeviceArray
   return reinterpret_cast<const T*>(to->data());
 }
 
+template const std::byte* CudaBatchTask::Input(std::span<const std::byte> array, Place place,
+                                               DeviceArray<std::byte>* to);
+
 void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, std::byte* to,
                            cudaStream_t stream) {
   if (place == Place::kPageable && bytes > HostCopier::kLeftToDriver) {
@@ -337,6 +340,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
 }
 
 std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
+  RefuseCapture(stream);
   const DriverTurns::Launching turn;
   const CurrentDevice current = Activate();
   auto task = std::make_shared<CudaBatchTask>(this, batch,

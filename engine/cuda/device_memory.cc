@@ -80,7 +80,12 @@ void DeviceMemory::Free(void* memory, std::uint64_t bytes) noexcept {
     return;
   }
   const On on(device_);
-  cudaDeviceSynchronize();
+  if (cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
+    // Somebody captures a stream, so that nobody knows who still uses the memory: it is lost.
+    cudaGetLastError();
+    bytes_ += bytes;
+    return;
+  }
   cudaFreeAsync(memory, stream_);
   Trim(most_kept_);
 }

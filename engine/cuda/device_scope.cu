@@ -8,7 +8,9 @@ namespace gpm {
 class ScopeTask : public BatchTask {
  public:
   ScopeTask(CudaExecutor* executor, Stream stream)
-      : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {}
+      : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {
+    RefuseCapture(stream);
+  }
   ~ScopeTask() override {
     if (reported_) executor_->ReturnWorkspace(std::move(workspace_));
   }

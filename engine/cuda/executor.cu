@@ -190,9 +190,12 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
       FlushPool();
     } else {
       std::vector<std::uint64_t> lines(report.dirty_lines);
-      CheckCuda(cudaMemcpy(lines.data(), workspace->dirty_lines.data(), 8 * lines.size(),
-                           cudaMemcpyDeviceToHost),
-                "cudaMemcpy to the host");
+      const cudaStream_t own = workspace->answering;
+      CheckCuda(cudaStreamWaitEvent(own, workspace->enqueued, 0), "cudaStreamWaitEvent");
+      CheckCuda(cudaMemcpyAsync(lines.data(), workspace->dirty_lines.data(), 8 * lines.size(),
+                                cudaMemcpyDeviceToHost, own),
+                "cudaMemcpyAsync to the host");
+      CheckCuda(cudaStreamSynchronize(own), "cudaStreamSynchronize");
       for (const std::uint64_t line : lines) {
         mapping_.persist().Flush(Step::kOther, reinterpret_cast<const void*>(line), 64);
       }

@@ -36,6 +36,18 @@ inline std::uint64_t BlocksFor(std::uint64_t things, std::uint64_t per_block) {
 /// @param bytes a multiple of 16, as is each address @throws Error(kGpu)
 void CopyLines(std::byte* to, const std::byte* from, std::uint64_t bytes, cudaStream_t stream);
 
+/// A batch needs the host while it runs, and so can't be part of a graph.
+/// @throws Error(kInvalidArgument) for a stream that is being captured
+inline void RefuseCapture(Stream stream) {
+  if (stream == nullptr) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  CheckCuda(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "batch: its stream is being captured, and a batch can't be part of a graph; use a "
+              "stream that is not");
+}
+
 /// The device arrays that one batch needs, kept from batch to batch so that a batch allocates
 /// nothing once sizes have settled.
 struct Workspace {

@@ -76,6 +76,8 @@ class KernelGraph {
     if (node_ == nullptr) {
       CheckCuda(cudaGraphAddKernelNode(&node_, graph_, nullptr, 0, &parameters),
                 "cudaGraphAddKernelNode");
+    } else {  // an attempt that failed behind this left its own arguments
+      CheckCuda(cudaGraphKernelNodeSetParams(node_, &parameters), "cudaGraphKernelNodeSetParams");
     }
     cudaKernelNodeAttrValue together{};
     together.cooperative = 1;
