@@ -15,7 +15,7 @@ foreach(peer libcuckoo unordered_map)
   endif()
 endforeach()
 
-refuse_bench("no such peer; there are dash, libcuckoo, unordered_map, and none" cpu ${small} --peer std)
+refuse_bench("there is no such peer; there are dash,[ \n]+libcuckoo,[ \n]+libcuckoo-malloc,[ \n]+unordered_map,[ \n]+and[ \n]+none" cpu ${small} --peer std)
 refuse_bench("'010' has a leading zero" cpu ${small} --batch 010)
 refuse_bench("'nan' is not a number" cpu ${small} --theta nan)
 refuse_bench("'-1' is not a whole number" cpu ${small} --seed -1)

@@ -22,7 +22,7 @@ run_bench(peers ${small} --no-store --peers dash,libcuckoo --fill 0.5,0.7
 expect_rows(rows 48 contestant workload batch fill operations mops mops_runs latency_us_p50 latency_us_p99)
 
 refuse_bench("nobody is left" peers ${small} --no-store --peers none)
-refuse_bench("no such peer; there are dash, libcuckoo, unordered_map, and none" peers ${small} --peers std)
+refuse_bench("there is no such peer; there are dash,[ \n]+libcuckoo,[ \n]+libcuckoo-malloc,[ \n]+unordered_map,[ \n]+and[ \n]+none" peers ${small} --peers std)
 refuse_bench("keys of 8[ \n]+or 32 or 128 bytes" peers ${small} --peers libcuckoo --key-size 4)
 refuse_bench("compiled for values of 128" peers ${small} --peers libcuckoo --value-size 32)
 refuse_bench("there are insert, find, find-missing, c, a, update, b, d, f, erase" peers ${small} --workloads e)

@@ -596,7 +596,7 @@ TEST(PeerItemsTest, OtherSizesOfKeysAreRefused) {
                 std::string::npos);
     }
   }
-  std::vector<std::string> expected = {"libcuckoo"};
+  std::vector<std::string> expected = {"libcuckoo", "libcuckoo-malloc"};
   if (!PeerNames(Memory::kDevice).empty()) {
     expected.insert(expected.end(), {"clevel-gpm", "gphash", "libcuckoo-carried", "slabhash-gpm"});
   }
