@@ -93,8 +93,9 @@ class Resizer {
   enum class Outcome : std::uint8_t { kDone, kNoRoom, kNoMemory, kTooSmall };
   /// A resize by one level, which takes all items of the oldest at once (table/composing.h). What
   /// finds no slot in it is left to be drained beside batches.
-  /// @return kNoRoom in the pool; kNoMemory of the executor's, as it is limited; kTooSmall where some item found no slot and could not be
-  ///         drained so. Nothing was done then, nor where it throws.
+  /// @return kNoRoom: in the pool; kNoMemory: of the executor's, or it is limited; kTooSmall: some
+  ///         item found no slot, and could not be drained so. Nothing was done then, nor where it
+  ///         throws.
   Outcome ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
   /// CanDrain of a pool with this superblock.
   bool CanDrainOf(const Superblock& superblock, std::uint64_t cells) const

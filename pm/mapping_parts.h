@@ -27,9 +27,9 @@ inline std::uint64_t BlockBytes(const struct statfs& system) {
   return static_cast<std::uint64_t>(system.f_frsize != 0 ? system.f_frsize : system.f_bsize);
 }
 
-/// Backs what nothing wrote yet of [first, last) with huge pages, also where the mount of a tmpfs has
-/// none by itself (they are not the default): a CPU then translates addresses several times as fast.
-/// A hint: what the kernel refuses stays as it is.
+/// Backs what nothing wrote yet of [first, last) with huge pages, also where the mount of a tmpfs
+/// has none by itself (they are not the default): a CPU then translates addresses several times as
+/// fast. A hint: what the kernel refuses stays as it is.
 void MakeHugePages(std::byte* first, std::byte* last);
 
 /// Threads that make room that somebody waits for, and that is made ahead, beside batches.

@@ -271,10 +271,9 @@ class HashGraphAdapter : public KvAdapter {
     std::size_t bytes = workspace == nullptr ? 0 : workspace_.size();
     int bits = 1;
     while (bits < 32 && table_.buckets >> bits != 0) ++bits;
-    CheckCuda(cub::DeviceRadixSort::SortPairs(workspace, bytes, buckets_.data(),
-                                              sorted_buckets_.data(), numbers_.data(),
-                                              sorted_numbers_.data(), n, std::max(0, bits - 15),
-                                              bits, stream_),
+    CheckCuda(cub::DeviceRadixSort::SortPairs(
+                  workspace, bytes, buckets_.data(), sorted_buckets_.data(), numbers_.data(),
+                  sorted_numbers_.data(), n, std::max(0, bits - 15), bits, stream_),
               "SortPairs");
     return bytes;
   }

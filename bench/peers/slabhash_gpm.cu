@@ -6,11 +6,12 @@
 // bytes each. Inserts look at all slabs of the chain. Erased slots are not used again. Slabs and
 // operations are in slabhash_table.h.
 //
-// Of keys of 32 and 128 bytes a slab has 15, too, in place, so that it has 640 or 2176 bytes instead
-// of 256. All of them are read and compared whole, as there are no fingerprints (section 4.6). The first word of a
-// key claims its slot, and so is neither 0 nor ~0; the others and then the reference come behind
-// it. An insert that meets a slot that begins like its key waits until that has its reference:
-// it is the same key, perhaps. The paper does not say how SlabHash-GPM has longer keys.
+// Of keys of 32 and 128 bytes a slab has 15, too, in place, so that it has 640 or 2176 bytes
+// instead of 256. All of them are read and compared whole, as there are no fingerprints
+// (section 4.6). The first word of a key claims its slot, and so is neither 0 nor ~0; the others
+// and then the reference come behind it. An insert that meets a slot that begins like its key waits
+// until that has its reference: it is the same key, perhaps. The paper does not say how
+// SlabHash-GPM has longer keys.
 //
 // Left out: resizing, and so recovery and the compaction of erased slots; SlabHash's allocator of
 // slabs, for which a counter in GPU memory stands. A warp has as few operations as fill the GPU. A

@@ -167,7 +167,8 @@ class Store {
   /// of those behind them in the batch, read kNoSpace until Ticket::Wait has made room and finished
   /// them. While the table grows, all of a batch's may, also finds: where an item that is to be
   /// moved finds no slot. The cpu executor runs the batch before it returns.
-  /// @throws Error as Apply, and kInvalidArgument for a stream that is being captured (a CUDA graph)
+  /// @throws Error as Apply, and kInvalidArgument for a stream that is being captured (a CUDA
+  /// graph)
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);
 
   /// Batches of one kind; arrays as in Batch, n = results.size(). @return as Apply
