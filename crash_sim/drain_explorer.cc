@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <type_traits>
@@ -13,6 +14,7 @@
 
 #include "crash_sim/crash_states.h"
 #include "crash_sim/explore_seeds.h"
+#include "crash_sim/grid_machine.h"
 #include "crash_sim/grid_media.h"
 #include "crash_sim/machine.h"
 #include "pm/space.h"
@@ -57,11 +59,15 @@ class DrainRunner {
     ChooseAccelerators(random() % 3);
     const Image before(pool_.begin(), pool_.end());
     std::vector<std::function<void()>> bodies;
-    for (std::uint64_t b = 0; b < kBelow; ++b) {
-      bodies.push_back([this, b] {
-        DrainBucketBesideBatches(MakeOperations(), table_.Bucket(1, b));
-        EndKernel();
-      });
+    if (!kGrid || random() % 2 == 0) {
+      for (std::uint64_t b = 0; b < kBelow; ++b) {
+        bodies.push_back([this, b] {
+          DrainBucketBesideBatches(MakeOperations(), table_.Bucket(1, b));
+          EndKernel();
+        });
+      }
+    } else {
+      DrainByBlock(&bodies);
     }
     // One key is erased, and something else is done to it, or to another one.
     erased_key_ = kFirstKey + random() % kKeys;
@@ -103,6 +109,23 @@ class DrainRunner {
     std::uint64_t begun = kNever;
     std::uint64_t ended = kNever;
   };
+
+  /// A block, of which each thread drains a slot.
+  void DrainByBlock(std::vector<std::function<void()>>* bodies) {
+    if constexpr (kGrid) {
+      const auto block = std::make_shared<GridBlock>(&machine_, kBelow * kSlots, 1);
+      for (std::uint32_t i = 0; i < block->size(); ++i) {
+        bodies->push_back([this, block, i] {
+          block->Enter(i);
+          block->Meet(false);  // all have entered
+          const TeamOfTiles<GridThreads> team(GridThreads{block.get()});
+          DrainSlotsBesideBatches(team, MakeOperations(),
+                                  Slot{table_.Bucket(1, i / kSlots), i % kSlots});
+          EndKernel();
+        });
+      }
+    }
+  }
 
   Tile MakeOperations() const {
     return Tile(table_, reclaim_, locks_, accelerators_, ThreadGroup{}, media_);

@@ -118,18 +118,26 @@ void CpuBatchTask<crash::GridSetup>::EndPhase() {
 bool CpuBatchTask<crash::GridSetup>::DrainBeside(const BucketRange& drain) {
   const TableView& table = executor_->table_;
   if (!table.draining()) return true;
-  const std::uint64_t slots = drain.count() << table.slot_bits;
-  machine().RunParts(slots + grid_.count, [&](std::size_t i) {
-    const Tile tile = MakeTile();
-    if (i < slots) {
-      const Slot slot{table.Bucket(table.levels, drain.first + (i >> table.slot_bits)),
-                      static_cast<std::uint32_t>(i & (table.slots - 1))};
-      if (!DrainSlotBesideBatches(tile, slot)) ++sums_.undrained;
-      return;
-    }
-    const auto operation = static_cast<std::uint32_t>(i - slots);
-    if (!BringUp(tile, tile.Locate(grid_.KeyOf(operation, table.key_words)))) ++sums_.stuck;
-  });
+  const auto slots = static_cast<std::uint32_t>(drain.count() << table.slot_bits);
+  std::vector<std::function<void()>> bring_up;
+  for (std::uint32_t i = 0; i < grid_.count; ++i) {
+    bring_up.emplace_back([&, i] {
+      const Tile tile = MakeTile();
+      if (!BringUp(tile, tile.Locate(grid_.KeyOf(i, table.key_words)))) ++sums_.stuck;
+    });
+  }
+  Kernels(
+      slots,
+      [&](GridBlock& block, std::uint32_t i) {
+        Slot slot;
+        if (i < slots) {
+          slot = {table.Bucket(table.levels, drain.first + (i >> table.slot_bits)),
+                  i & (table.slots - 1)};
+        }
+        const Team team(crash::GridThreads{&block});
+        if (!DrainSlotsBesideBatches(team, MakeTile(), slot)) ++sums_.undrained;
+      },
+      bring_up, true);
   return sums_.stuck == 0;
 }
 
@@ -200,18 +208,18 @@ Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGr
 
 void CpuBatchTask<crash::GridSetup>::Kernel(
     std::uint32_t tiles, const std::function<void(GridBlock&, std::uint32_t)>& body) {
-  Kernels(tiles, body, {});
+  Kernels(tiles, body, {}, false);
 }
 
 void CpuBatchTask<crash::GridSetup>::Kernels(
     std::uint32_t tiles, const std::function<void(GridBlock&, std::uint32_t)>& body,
-    const std::vector<std::function<void()>>& beside) {
+    const std::vector<std::function<void()>>& beside, bool ends) {
   const std::uint32_t of_block = tiles_of_block_;
   const std::uint32_t blocks = (tiles + of_block - 1) / of_block;
   std::vector<GridBlock> grid;
   for (std::uint32_t b = 0; b < blocks; ++b) grid.emplace_back(&machine(), of_block, blocks);
   const std::uint32_t threads = blocks * of_block;
-  machine().RunKernel(threads + beside.size(), false, [&](std::size_t i) {
+  machine().RunKernel(threads + beside.size(), ends, [&](std::size_t i) {
     if (i >= threads) return beside[i - threads]();
     GridBlock& block = grid[i / of_block];
     block.Enter(static_cast<std::uint32_t>(i % of_block));

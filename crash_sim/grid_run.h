@@ -177,10 +177,10 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   /// Runs a kernel of `tiles` tiles, a few to a block. @param body body(block, tile)
   void Kernel(std::uint32_t tiles,
               const std::function<void(crash::GridBlock&, std::uint32_t)>& body);
-  /// The same, and threads beside it, from other kernels.
+  /// The same, and threads beside it, from other kernels. @param ends as for RunKernel
   void Kernels(std::uint32_t tiles,
                const std::function<void(crash::GridBlock&, std::uint32_t)>& body,
-               const std::vector<std::function<void()>>& beside);
+               const std::vector<std::function<void()>>& beside, bool ends = false);
   bool EndsKeyRun(std::uint32_t p) const;
   KeyRunTask TaskAt(std::uint32_t p) const;
 

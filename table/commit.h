@@ -22,6 +22,9 @@ namespace gpm {
 ///                   the others did before
 ///   IsLast()        whether the calling thread is the one that says that all have begun
 ///   Begin(o, work)  Operations::Begin; false when it has to be tried again in the next round
+///   Lock(o, candidates, wants), Unlock(o, candidates, has)
+///                   the key's lock of a member that `wants` it; all members call both. Lock
+///                   returns false where it has to be tried again in the next round
 ///   FencePrepared, FencePublished (media, step, needed)
 ///                   what any member wrote persists, and is seen, before what any member writes
 ///                   next. A team of one fences if `needed`, under the name `step`
@@ -38,6 +41,15 @@ class TeamOfOne {
   GPM_HD bool Begin(const Operations& operations, Work* work) const {
     operations.Begin(work);
     return true;
+  }
+  template <class Operations, class Candidates>
+  GPM_HD bool Lock(const Operations& operations, const Candidates& candidates, bool wants) const {
+    if (wants) operations.Lock(candidates);
+    return wants;
+  }
+  template <class Operations, class Candidates>
+  GPM_HD void Unlock(const Operations& operations, const Candidates& candidates, bool has) const {
+    if (has) operations.Unlock(candidates);
   }
   /// Each thread of the group orders what it wrote itself.
   template <class Media>
@@ -70,6 +82,14 @@ class TeamOfTiles {
   template <class Operations, class Work>
   GPM_HD bool Begin(const Operations& operations, Work* work) const {
     return operations.TryBegin(work);
+  }
+  template <class Operations, class Candidates>
+  GPM_HD bool Lock(const Operations& operations, const Candidates& candidates, bool wants) const {
+    return wants && operations.TryLock(candidates);
+  }
+  template <class Operations, class Candidates>
+  GPM_HD void Unlock(const Operations& operations, const Candidates& candidates, bool has) const {
+    if (has) operations.Unlock(candidates);
   }
   /// REQUIRES: Or was called after what the members wrote.
   template <class Media>

@@ -34,11 +34,10 @@ namespace gpm {
 
 /// Moves the item in a slot of a level that is being drained up. It is not durable yet that it is
 /// not there any more.
-/// @param word, key the slot's @param left_behind what the slot's state is then
-/// @return false when it found no slot above; it stays
+/// @param word, key the slot's @return false when it found no slot above; it stays
 template <class Group, class Media>
 GPM_HD bool MoveUp(const Operations<Group, Media>& operations, Slot slot, std::uint64_t word,
-                   const std::uint64_t* key, std::uint64_t left_behind) {
+                   const std::uint64_t* key) {
   // Damage may have left an item where no operation finds it: it does not take the place of one
   // that is found, should its key have been inserted again.
   const bool valid =
@@ -46,28 +45,55 @@ GPM_HD bool MoveUp(const Operations<Group, Media>& operations, Slot slot, std::u
   if (valid && !operations.InsertReference(key, operations.LoadReference(slot))) return false;
   if (operations.group().IsLeader()) {
     std::uint64_t* const state = operations.table().State(slot);
-    operations.media().Store(state, left_behind);
+    operations.media().Store(state, kEmptyState);
     operations.media().Flush(Step::kDrainFlush, state, sizeof *state);
   }
   return true;
 }
 
-/// The same while batches run. REQUIRES: the key's lock is held.
-template <class Group, class Media>
-GPM_HD bool MoveUpDurably(const Operations<Group, Media>& operations, Slot slot, std::uint64_t word,
-                          const std::uint64_t* key) {
-  const bool lists = operations.directory().knows_drained();
-  if (!MoveUp(operations, slot, word, key, lists ? kEmptyState : kInsertState)) return false;
-  FenceBeforeAck(TeamOfOne(operations.group()), operations.media(), Step::kDrainFence);
-  if (operations.group().IsLeader()) {
+/// The same of members of a team, while batches run, and durably: two fences for all of them. All
+/// members call it.
+/// @param moves whether this member has an item to move. REQUIRES: it holds the key's lock
+/// @param slot, word, key of that @return false when it found no slot above; it stays
+template <class Team, class Group, class Media>
+GPM_HD bool MoveUpDurably(const Team& team, const Operations<Group, Media>& operations, bool moves,
+                          Slot slot, std::uint64_t word, const std::uint64_t* key) {
+  using Claim = typename Operations<Group, Media>::Claim;
+  const TableView& table = operations.table();
+  const auto& media = operations.media();
+  const auto& directory = operations.directory();
+  const bool leads = operations.group().IsLeader();
+  const bool lists = directory.knows_drained();
+  typename Operations<Group, Media>::Work item;
+  Claim claim = Claim::kIsThere;
+  // (As in MoveUp.)
+  if (moves &&
+      (operations.IsInPlace(slot, word, key) || !operations.IsDrainedDuplicate(slot, key))) {
+    item = operations.StartItem(key, operations.LoadReference(slot));
+    claim = operations.ClaimFor(&item);
+  }
+  const bool places = claim == Claim::kMade;
+  moves = moves && claim != Claim::kNoSlot;
+  if (!team.Or(moves)) return claim != Claim::kNoSlot;
+  if (operations.PreparesItems()) {
+    FenceBeforePublish(team, media, Step::kInsertContentsFence, places);
+  }
+  if (places) operations.Commit(&item);
+  FenceBeforeAck(team, media, Step::kInsertDoneFence, places);
+  if (places) operations.Placed(item);
+  if (moves && leads) {
+    EmptySlot(table, media, slot, Step::kDrainFlush, lists ? kEmptyState : kInsertState);
+  }
+  FenceBeforeAck(team, media, Step::kDrainFence, moves);
+  if (moves && leads) {
     if (lists) {
-      operations.directory().MovedUp(slot);
+      directory.MovedUp(slot);
     } else {
-      operations.media().Store(operations.table().State(slot), kEmptyState);
+      media.Store(table.State(slot), kEmptyState);
     }
   }
   operations.group().Sync();  // none of the group takes it for an item any more
-  return true;
+  return claim != Claim::kNoSlot;
 }
 
 /// Moves the items of one bucket of a level that is being drained up, while no batch runs. It is
@@ -97,10 +123,10 @@ GPM_HD std::uint64_t DrainBucket(const Operations<Group, Media>& operations, std
     } else {
       KeyBuffer key;
       LoadSlotKey(table, media, slot, word, key.words);
-      bool moved = MoveUp(operations, slot, word, key.words, kEmptyState);
+      bool moved = MoveUp(operations, slot, word, key.words);
       for (int i = 0; displaces && !moved && i < kMostTries; ++i) {
         if (!operations.MakeRoomFor(operations.Locate(key.words))) break;
-        moved = MoveUp(operations, slot, word, key.words, kEmptyState);
+        moved = MoveUp(operations, slot, word, key.words);
       }
       if (!moved) {
         ++left;
@@ -113,26 +139,36 @@ GPM_HD std::uint64_t DrainBucket(const Operations<Group, Media>& operations, std
   return left;
 }
 
-/// The same of one slot while batches run. @return false when its item found no slot above
-template <class Group, class Media>
-GPM_HD bool DrainSlotBesideBatches(const Operations<Group, Media>& operations, Slot slot) {
+/// The same of slots while batches run, one of each member of a team. All members call it.
+/// @param slot its bucket is null where a member has none
+/// @return false when its item found no slot above
+template <class Team, class Group, class Media>
+GPM_HD bool DrainSlotsBesideBatches(const Team& team, const Operations<Group, Media>& operations,
+                                    Slot slot) {
   const auto& directory = operations.directory();
+  const bool lists = directory.knows_drained();
   const auto is_listed = [&] {  // the same for the whole group
     return operations.group().Ballot(directory.DrainedPrint(slot) != DirectoryView::kEmpty) != 0;
   };
-  const bool lists = directory.knows_drained();
-  if (lists && !is_listed()) return true;
-  const std::uint64_t word = operations.LoadState(slot);
-  if (word == kEmptyState || word == kInsertState) return true;
+  std::uint64_t word = kEmptyState;
+  if (slot.bucket != nullptr && (!lists || is_listed())) word = operations.LoadState(slot);
+  bool active = word != kEmptyState && word != kInsertState;
   KeyBuffer key;
-  LoadSlotKey(operations.table(), operations.media(), slot, word, key.words);
-  const Candidates candidates = operations.Locate(key.words);
-  operations.Lock(candidates);
-  // Somebody may have moved it.
-  const bool there = lists ? is_listed() : operations.LoadState(slot) == word;
-  const bool left = there && !MoveUpDurably(operations, slot, word, key.words);
-  operations.Unlock(candidates);
-  return !left;
+  Candidates candidates{};
+  if (active) {
+    LoadSlotKey(operations.table(), operations.media(), slot, word, key.words);
+    candidates = operations.Locate(key.words);
+  }
+  bool moved = true;
+  while (team.Or(active)) {
+    const bool has = team.Lock(operations, candidates, active);
+    // (Somebody may have moved it.)
+    const bool is_there = has && (lists ? is_listed() : operations.LoadState(slot) == word);
+    moved &= MoveUpDurably(team, operations, is_there, slot, word, key.words);
+    team.Unlock(operations, candidates, has);
+    active = active && !has;
+  }
+  return moved;
 }
 
 /// The same of one bucket.
@@ -141,7 +177,8 @@ GPM_HD std::uint64_t DrainBucketBesideBatches(const Operations<Group, Media>& op
                                               std::byte* bucket) {
   std::uint64_t left = 0;
   for (std::uint32_t s = 0; s < operations.table().slots; ++s) {
-    left += DrainSlotBesideBatches(operations, Slot{bucket, s}) ? 0 : 1;
+    const TeamOfOne alone(operations.group());
+    left += DrainSlotsBesideBatches(alone, operations, Slot{bucket, s}) ? 0 : 1;
   }
   return left;
 }
@@ -166,7 +203,8 @@ GPM_HD bool BringUp(const Operations<Group, Media>& operations, const Candidates
       if (slot.bucket == nullptr) break;
       KeyBuffer key;
       LoadSlotKey(operations.table(), operations.media(), slot, candidates.word, key.words);
-      moved = MoveUpDurably(operations, slot, candidates.word, key.words);
+      moved = MoveUpDurably(TeamOfOne(operations.group()), operations, true, slot, candidates.word,
+                            key.words);
     }
     operations.Unlock(candidates);
     return moved;

@@ -265,27 +265,53 @@ class Operations : public TableProbe<Group, Media> {
     }
   }
 
-  /// Inserts an item that keeps its value reference; for rehashing, while nobody else inserts its
-  /// key.
+  /// An item that keeps its value reference, on its way to a slot of the addressable levels; for
+  /// rehashing, while nobody else inserts its key: ClaimFor, what FenceBeforePublish is for,
+  /// Commit, FenceBeforeAck, Placed.
+  GPM_HD Work StartItem(const std::uint64_t* key, std::uint64_t reference) const {
+    Work item;
+    item.candidates = LocateKey(table_, key);
+    item.key = key;
+    item.fresh.reference = reference;
+    item.change = Change::kInsert;
+    item.covered = directory_.Covers(item.candidates);
+    return item;
+  }
+  enum class Claim : std::uint8_t { kMade, kIsThere, kNoSlot };
+  /// Claims a slot for it, unless the key has one, and writes what nobody can reach yet.
   /// @param levels so many, the newest, may take it
+  GPM_HD Claim ClaimFor(Work* item, std::uint32_t levels = kMaxLevels) const {
+    for (;;) {
+      const Probe probe = ProbeSlots(item->candidates, item->key);
+      if (probe.match != 0) return Claim::kIsThere;
+      const std::uint32_t slots = levels * table_.locations * table_.slots;
+      const int choice = PlaceFor(slots < 32 ? probe.empty & ((1u << slots) - 1) : probe.empty);
+      if (choice < 0) return Claim::kNoSlot;
+      if (ClaimAt(item, static_cast<std::uint32_t>(choice))) return Claim::kMade;
+    }
+  }
+  /// Whether ClaimFor writes something that has to persist before the item is published.
+  GPM_HD bool PreparesItems() const {
+    return table_.key_words > 1 || !directory_.enabled() || table_.inline_values();
+  }
+  /// Tells the directory that it is there, durably.
+  GPM_HD void Placed(const Work& item) const {
+    if (item.covered && group_.IsLeader()) {
+      directory_.Inserted(item.candidates, item.outcome.position, item.key, item.fresh.reference);
+    }
+    group_.Sync();
+  }
+
+  /// Inserts an item that keeps its value reference, alone.
+  /// @param levels as for ClaimFor
   /// @return false when no slot was free there; true when it is in the addressable levels (now, or
   ///         already)
   GPM_HD bool InsertReference(const std::uint64_t* key, std::uint64_t reference,
                               std::uint32_t levels = kMaxLevels) const {
-    Work work;
-    work.candidates = LocateKey(table_, key);
-    work.key = key;
-    work.fresh.reference = reference;
-    work.change = Change::kInsert;
-    work.covered = directory_.Covers(work.candidates);
-    for (;;) {
-      const Probe probe = ProbeSlots(work.candidates, key);
-      if (probe.match != 0) return true;
-      const std::uint32_t slots = levels * table_.locations * table_.slots;
-      const int choice = PlaceFor(slots < 32 ? probe.empty & ((1u << slots) - 1) : probe.empty);
-      if (choice < 0) return false;
-      if (Place(&work, static_cast<std::uint32_t>(choice))) return true;
-    }
+    Work item = StartItem(key, reference);
+    const Claim claim = ClaimFor(&item, levels);
+    if (claim == Claim::kMade) PublishAlone(&item);
+    return claim != Claim::kNoSlot;
   }
 
   /// Frees one candidate slot of a key for whom InsertReference found none, while no batch runs:
@@ -324,6 +350,9 @@ class Operations : public TableProbe<Group, Media> {
     }
     return group_.Broadcast(taken) != 0;
   }
+  GPM_HD const std::uint32_t* LockOf(const Candidates& candidates) const {
+    return locks_.Of(candidates.hash);
+  }
   GPM_HD void Unlock(const Candidates& candidates) const {
     if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
@@ -351,25 +380,22 @@ class Operations : public TableProbe<Group, Media> {
   using Base::SlotAt;
   using Base::table_;
 
-  /// Publishes an item, which keeps its reference, in a candidate slot. @return false when somebody
-  /// else took that
-  GPM_HD bool Place(Work* work, std::uint32_t position) const {
-    work->outcome.position = position;
-    work->slot = SlotAt(work->candidates, position);
-    if (!ClaimSlot(*work)) return false;
-    if (work->covered && !table_.inline_values()) {
-      cache_.PutMoved(BucketIndex(work->candidates, position), work->slot.index,
-                      work->fresh.reference);
+  /// Claims a candidate slot for an item. @return false when somebody else took it
+  GPM_HD bool ClaimAt(Work* item, std::uint32_t position) const {
+    item->outcome.position = position;
+    item->slot = SlotAt(item->candidates, position);
+    if (!ClaimSlot(*item)) return false;
+    if (item->covered && !table_.inline_values()) {
+      cache_.PutMoved(BucketIndex(item->candidates, position), item->slot.index,
+                      item->fresh.reference);
     }
-    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence,
-                       table_.key_words > 1 || !PublishesPair(*work));
-    Commit(work);
-    FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
-    if (work->covered && group_.IsLeader()) {
-      directory_.Inserted(work->candidates, position, work->key, work->fresh.reference);
-    }
-    group_.Sync();
     return true;
+  }
+  GPM_HD void PublishAlone(Work* item) const {
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence, PreparesItems());
+    Commit(item);
+    FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
+    Placed(*item);
   }
 
   /// Moves the item in a slot to another of its candidate slots; first there, then not here. A
@@ -381,13 +407,9 @@ class Operations : public TableProbe<Group, Media> {
     const std::uint32_t position = LowestBit(probe.match);
     const Slot valid = SlotAt(candidates, position);
     if (valid.bucket != from.bucket || valid.index != from.index) return false;  // damage
-    Work work;
-    work.candidates = candidates;
-    work.key = key;
-    work.fresh.reference = Base::LoadReference(from);
-    work.change = Change::kInsert;
-    work.covered = directory_.Covers(candidates);
-    if (!Place(&work, static_cast<std::uint32_t>(choice))) return false;
+    Work work = StartItem(key, Base::LoadReference(from));
+    if (!ClaimAt(&work, static_cast<std::uint32_t>(choice))) return false;
+    PublishAlone(&work);
     if (work.covered && !table_.inline_values()) {
       cache_.Drop(BucketIndex(candidates, position), from.index);
     }

@@ -273,9 +273,9 @@ void CudaBatchTask::FindKeyRuns() {
 void CudaBatchTask::DrainBeside(const BucketRange& drain) {
   const TableView& table = context_.table;
   if (!table.draining()) return;
-  const auto blocks = [](std::uint64_t tiles) {
+  const auto blocks = [](std::uint64_t things, std::uint64_t of_block) {
     return static_cast<unsigned>(
-        std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(tiles, kTilesPerBlock)));
+        std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(things, of_block)));
   };
   // A tile looks at several keys where there are more than tiles at once.
   const std::uint64_t tiles = std::uint64_t{kGridStrideBlocks} * kTilesPerBlock;
@@ -283,10 +283,10 @@ void CudaBatchTask::DrainBeside(const BucketRange& drain) {
                                 ? 1
                                 : static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
                                       device_.count / tiles, 1, kTileLanes));
-  const unsigned draining = blocks(drain.count() << table.slot_bits);
+  const unsigned draining = blocks(drain.count() << table.slot_bits, kBlockThreads);
   Launch("DrainBesideBatches", DrainBesideBatches,
-         draining + blocks(BlocksFor(device_.count, keys_of_tile)), kBlockThreads, stream_,
-         context_, device_, drain, draining, keys_of_tile);
+         draining + blocks(BlocksFor(device_.count, keys_of_tile), kTilesPerBlock), kBlockThreads,
+         stream_, context_, device_, drain, draining, keys_of_tile);
 }
 
 void CudaBatchTask::CarryOut(bool again, bool final_attempt) {

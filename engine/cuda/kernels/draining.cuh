@@ -5,22 +5,67 @@
 
 #include "engine/batch_executor.h"
 #include "engine/cuda/context.cuh"
+#include "engine/cuda/sync/barriers.cuh"
 #include "table/draining.h"
 
 namespace gpm {
 
 /// What a batch does before its own kernels while a level is being drained (table/draining.h): it
-/// drains some buckets, and brings the items of its keys up. Tiles that have a key's lock wait for
-/// nothing, so that those which wait for it go on at some time.
+/// drains some buckets, and brings the items of its keys up. Who has a key's lock waits for no
+/// other, so that those which wait for it go on at some time.
 
-/// Drains a slot.
-__device__ inline void DrainSlot(const TileOperations& operations, const BucketRange& buckets,
-                                 std::uint64_t number, BatchSums* sums) {
-  const TableView& table = operations.table();
-  const Slot slot{table.Bucket(table.levels, buckets.first + (number >> table.slot_bits)),
-                  static_cast<std::uint32_t>(number & (table.slots - 1))};
-  const bool moved = DrainSlotBesideBatches(operations, slot);
-  if (!moved && operations.group().IsLeader()) AtomicAdd(&sums->undrained, 1);
+/// The threads of a block, each of which drains a slot. Of keys that lie side by side many have the
+/// same lock: a warp takes it once for all of them.
+class DrainingTeam : public TeamOfTiles<WholeBlock> {
+ public:
+  template <class Operations>
+  __device__ bool Lock(const Operations& operations, const Candidates& candidates,
+                       bool wants) const {
+    const unsigned sharers = Sharers(operations, candidates, wants);
+    const bool takes = wants && Lane() == LowestBit(sharers);
+    const unsigned taken = takes && operations.TryLock(candidates) ? 1 : 0;
+    const bool has = __shfl_sync(kWarp, taken, LowestBit(sharers)) != 0;
+    // (Only damage leaves two of one key, for which the lock is there.)
+    const unsigned equal = __match_any_sync(kWarp, candidates.hash.g) & sharers;
+    return wants && has && Lane() == LowestBit(equal);
+  }
+  template <class Operations>
+  __device__ void Unlock(const Operations& operations, const Candidates& candidates,
+                         bool has) const {
+    __syncwarp();
+    const unsigned sharers = Sharers(operations, candidates, has);
+    if (has && Lane() == LowestBit(sharers)) operations.Unlock(candidates);
+  }
+
+ private:
+  static constexpr unsigned kWarp = ~0u;
+  __device__ static unsigned Lane() { return threadIdx.x % warpSize; }
+  /// The lanes that want the same lock; of one that wants none, itself.
+  template <class Operations>
+  __device__ static unsigned Sharers(const Operations& operations, const Candidates& candidates,
+                                     bool wants) {
+    const auto lock = reinterpret_cast<std::uintptr_t>(operations.LockOf(candidates));
+    return __match_any_sync(kWarp, wants ? std::uint64_t{lock} : std::uint64_t{Lane()});
+  }
+};
+
+/// Drains the buckets, by so many blocks.
+__device__ inline void DrainByBlocks(const TableContext& context, const BucketRange& buckets,
+                                     std::uint32_t blocks, BatchSums* sums) {
+  const TableView& table = context.table;
+  const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
+                                  ThreadGroup{}, CudaMedia(context.dirty));
+  const std::uint64_t slots = (buckets.last - buckets.first) << table.slot_bits;
+  for (std::uint64_t first = std::uint64_t{blockIdx.x} * kBlockThreads; first < slots;
+       first += std::uint64_t{blocks} * kBlockThreads) {
+    const std::uint64_t i = first + threadIdx.x;
+    Slot slot;
+    if (i < slots) {
+      slot = {table.Bucket(table.levels, buckets.first + (i >> table.slot_bits)),
+              static_cast<std::uint32_t>(i & (table.slots - 1))};
+    }
+    if (!DrainSlotsBesideBatches(DrainingTeam(), operations, slot)) AtomicAdd(&sums->undrained, 1);
+  }
 }
 
 /// Brings the items of up to kTileLanes operations' keys up. Where the directory knows the level's
@@ -44,8 +89,8 @@ __device__ inline void BringUpKeys(const TileOperations& operations, const Table
   }
 }
 
-/// The first `draining_blocks` blocks drain, a tile for each slot; the others bring up, a tile for
-/// each `keys_of_tile` operations.
+/// The first `draining_blocks` blocks drain, a thread for each slot; the others bring up, a tile
+/// for each `keys_of_tile` operations.
 __global__ void __launch_bounds__(kBlockThreads)
     DrainBesideBatches(const __grid_constant__ TableContext context,
                        const __grid_constant__ DeviceBatch batch, BucketRange buckets,
@@ -56,11 +101,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                                   context.accelerators, group, CudaMedia(context.dirty));
   const std::uint32_t tile = threadIdx.x / kTileLanes;
   if (blockIdx.x < draining_blocks) {
-    const std::uint64_t slots = (buckets.last - buckets.first) << context.table.slot_bits;
-    for (std::uint64_t i = std::uint64_t{blockIdx.x} * kTilesPerBlock + tile; i < slots;
-         i += std::uint64_t{draining_blocks} * kTilesPerBlock) {
-      DrainSlot(operations, buckets, i, batch.sums);
-    }
+    DrainByBlocks(context, buckets, draining_blocks, batch.sums);
     return;
   }
   const std::uint32_t blocks = gridDim.x - draining_blocks;
