@@ -19,6 +19,9 @@ namespace {
 constexpr std::uint64_t kOperationsPerFreedSlot = 512;
 constexpr std::uint64_t kFewSlots = 8;
 constexpr unsigned kAttemptsBeforeGrowth = 4;
+/// A table that would have to grow by more than this factor for a batch does so at once: its items,
+/// which are fewer than the batch adds, are moved once.
+constexpr double kGrowthAtOnce = 2;
 
 /// @throws Error(kInvalidArgument) saying what of it is wrong
 void CheckEvicted(Evicted* evicted, std::uint32_t key_size, std::uint32_t value_size) {
@@ -181,8 +184,14 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   space_.LookAhead();
 }
 
-bool StoreImpl::Grow(const Demand& waiting) {
-  if (!draining_.active()) space_.CountFull();
+bool StoreImpl::Grow(const Demand& waiting, std::uint64_t lacking) {
+  if (draining_.active()) return resizer_.Grow(waiting);
+  space_.CountFull();
+  const double slots = static_cast<double>(space_.items() + lacking) / Space::kComfortableLoad;
+  if (slots > kGrowthAtOnce * static_cast<double>(space_.Capacity())) {
+    const LevelSizes sizes = resizer_.growth().Reach(SizesOf(pool_->superblock()), slots);
+    if (resizer_.Resize(sizes)) return true;
+  }
   return resizer_.Grow(waiting);
 }
 
@@ -240,7 +249,7 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
   }
   bool grown = false;
   do {
-    if (!Grow(in_flight.demand)) break;
+    if (!Grow(in_flight.demand, lacking)) break;
     grown = true;
     *attempts = 0;
   } while (lacking > room(std::max(grow_above_, Space::kComfortableLoad)));

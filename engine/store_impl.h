@@ -234,8 +234,9 @@ class StoreImpl {
   /// @return false when the pool can't grow so far
   bool TryMakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
-  /// Resizer::Grow, for want of slots.
-  bool Grow(const Demand& waiting) GPM_REQUIRES(store_state);
+  /// A resize for want of slots: Resizer::Grow, or several of those at once.
+  /// @param lacking slots that the batch is known to lack
+  bool Grow(const Demand& waiting, std::uint64_t lacking = 0) GPM_REQUIRES(store_state);
   /// Tells the log that the medium is full: once, until the pool could grow again.
   void LogWantOfSpace() GPM_REQUIRES(store_state);
   /// The levels that the items, and what was reserved, need.

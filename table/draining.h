@@ -51,13 +51,16 @@ GPM_HD bool MoveUp(const Operations<Group, Media>& operations, Slot slot, std::u
   return true;
 }
 
-/// The same of members of a team, while batches run, and durably: two fences for all of them. All
-/// members call it.
+/// The same of members of a team, while batches run, and durably: two fences for all of them, or
+/// three (PreparesItems). All members call it. Items that lie side by side come to lie so above:
+/// each rather takes a slot at the location where it was, which is a part of the level in the order
+/// of one hash, so that a block's writes are of whole lines, most of them.
 /// @param moves whether this member has an item to move. REQUIRES: it holds the key's lock
-/// @param slot, word, key of that @return false when it found no slot above; it stays
+/// @param slot, word, reference, key of that @return false when it found no slot above; it stays
 template <class Team, class Group, class Media>
 GPM_HD bool MoveUpDurably(const Team& team, const Operations<Group, Media>& operations, bool moves,
-                          Slot slot, std::uint64_t word, const std::uint64_t* key) {
+                          Slot slot, std::uint64_t word, std::uint64_t reference,
+                          const std::uint64_t* key) {
   using Claim = typename Operations<Group, Media>::Claim;
   const TableView& table = operations.table();
   const auto& media = operations.media();
@@ -66,11 +69,13 @@ GPM_HD bool MoveUpDurably(const Team& team, const Operations<Group, Media>& oper
   const bool lists = directory.knows_drained();
   typename Operations<Group, Media>::Work item;
   Claim claim = Claim::kIsThere;
-  // (As in MoveUp.)
-  if (moves &&
-      (operations.IsInPlace(slot, word, key) || !operations.IsDrainedDuplicate(slot, key))) {
-    item = operations.StartItem(key, operations.LoadReference(slot));
-    claim = operations.ClaimFor(&item);
+  if (moves) {
+    item = operations.StartItem(key, reference);
+    const int location = operations.LocationIn(slot, word, item.candidates);
+    // (As in MoveUp.)
+    if (location >= 0 || !operations.IsDrainedDuplicate(slot, key)) {
+      claim = operations.ClaimFor(&item, kMaxLevels, location);
+    }
   }
   const bool places = claim == Claim::kMade;
   moves = moves && claim != Claim::kNoSlot;
@@ -151,7 +156,10 @@ GPM_HD bool DrainSlotsBesideBatches(const Team& team, const Operations<Group, Me
     return operations.group().Ballot(directory.DrainedPrint(slot) != DirectoryView::kEmpty) != 0;
   };
   std::uint64_t word = kEmptyState;
-  if (slot.bucket != nullptr && (!lists || is_listed())) word = operations.LoadState(slot);
+  std::uint64_t reference = 0;
+  if (slot.bucket != nullptr && (!lists || is_listed())) {
+    operations.LoadItem(slot, &word, &reference);
+  }
   bool active = word != kEmptyState && word != kInsertState;
   KeyBuffer key;
   Candidates candidates{};
@@ -164,7 +172,7 @@ GPM_HD bool DrainSlotsBesideBatches(const Team& team, const Operations<Group, Me
     const bool has = team.Lock(operations, candidates, active);
     // (Somebody may have moved it.)
     const bool is_there = has && (lists ? is_listed() : operations.LoadState(slot) == word);
-    moved &= MoveUpDurably(team, operations, is_there, slot, word, key.words);
+    moved &= MoveUpDurably(team, operations, is_there, slot, word, reference, key.words);
     team.Unlock(operations, candidates, has);
     active = active && !has;
   }
@@ -204,7 +212,7 @@ GPM_HD bool BringUp(const Operations<Group, Media>& operations, const Candidates
       KeyBuffer key;
       LoadSlotKey(operations.table(), operations.media(), slot, candidates.word, key.words);
       moved = MoveUpDurably(TeamOfOne(operations.group()), operations, true, slot, candidates.word,
-                            key.words);
+                            operations.LoadReference(slot), key.words);
     }
     operations.Unlock(candidates);
     return moved;

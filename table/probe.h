@@ -109,9 +109,16 @@ class TableProbe {
   /// grown by quarters to 16 M slots, some item finds no slot from a load factor of 0.85 on; with
   /// the newest level filled to the last slot, from 0.80 on. One that is filled for the first time
   /// comes to 0.88 for it, instead of 0.89 (or of 0.92, where levels are a factor of 2 apart).
-  GPM_HD int PlaceFor(std::uint32_t empty) const {
+  /// @param rather a location whose bucket of the newest level takes it if that has kSpareSlots
+  ///        empty ones, whatever the others have; negative: none
+  GPM_HD int PlaceFor(std::uint32_t empty, int rather = -1) const {
     const std::uint32_t bucket_mask = table_.slots == 32 ? ~0u : (1u << table_.slots) - 1;
     const std::uint32_t spare = table_.slots < 2 * kSpareSlots ? 1 : kSpareSlots;
+    if (rather >= 0) {
+      const std::uint32_t first = static_cast<std::uint32_t>(rather) * table_.slots;
+      const std::uint32_t bits = (empty >> first) & bucket_mask;
+      if (PopCount(bits) >= spare) return static_cast<int>(first + LowestBit(bits));
+    }
     int choice = -1;
     std::uint32_t most = 0;
     for (std::uint32_t c = 0; c < table_.candidate_buckets() && most < spare;) {
@@ -215,13 +222,17 @@ class TableProbe {
     }
   }
 
-  /// Whether a slot of the oldest level is where its key hashes to, under the key's word.
-  GPM_HD bool IsInPlace(Slot slot, std::uint64_t word, const std::uint64_t* key) const {
-    const Candidates candidates = LocateKey(table_, key);
+  /// At which of its key's locations a slot of the oldest level is, under the key's word; negative:
+  /// it is not where the key hashes to.
+  GPM_HD int LocationIn(Slot slot, std::uint64_t word, const Candidates& candidates) const {
     for (std::uint32_t j = 0; j < table_.locations && candidates.word == word; ++j) {
-      if (BucketOf(candidates, table_.level_count - 1, j) == slot.bucket) return true;
+      if (BucketOf(candidates, table_.level_count - 1, j) == slot.bucket)
+        return static_cast<int>(j);
     }
-    return false;
+    return -1;
+  }
+  GPM_HD bool IsInPlace(Slot slot, std::uint64_t word, const std::uint64_t* key) const {
+    return LocationIn(slot, word, LocateKey(table_, key)) >= 0;
   }
 
   /// The bucket at a location of any level. REQUIRES: the key does not live in the reserved level.
@@ -232,6 +243,12 @@ class TableProbe {
   }
 
   GPM_HD std::uint64_t LoadState(Slot slot) const { return LoadOnce(table_.State(slot)); }
+  /// Both words of a slot.
+  GPM_HD void LoadItem(Slot slot, std::uint64_t* word, std::uint64_t* reference) const {
+    if (group_.IsLeader()) media_.LoadPair(table_.State(slot), word, reference);
+    *word = group_.Broadcast(*word);
+    *reference = group_.Broadcast(*reference);
+  }
 
   /// Copies out the value that a reference names.
   /// @param value value_size bytes

@@ -279,18 +279,20 @@ class Operations : public TableProbe<Group, Media> {
   }
   enum class Claim : std::uint8_t { kMade, kIsThere, kNoSlot };
   /// Claims a slot for it, unless the key has one, and writes what nobody can reach yet.
-  /// @param levels so many, the newest, may take it
-  GPM_HD Claim ClaimFor(Work* item, std::uint32_t levels = kMaxLevels) const {
+  /// @param levels so many, the newest, may take it @param rather as for PlaceFor
+  GPM_HD Claim ClaimFor(Work* item, std::uint32_t levels = kMaxLevels, int rather = -1) const {
     for (;;) {
       const Probe probe = ProbeSlots(item->candidates, item->key);
       if (probe.match != 0) return Claim::kIsThere;
       const std::uint32_t slots = levels * table_.locations * table_.slots;
-      const int choice = PlaceFor(slots < 32 ? probe.empty & ((1u << slots) - 1) : probe.empty);
+      const std::uint32_t empty = slots < 32 ? probe.empty & ((1u << slots) - 1) : probe.empty;
+      const int choice = PlaceFor(empty, rather);
       if (choice < 0) return Claim::kNoSlot;
       if (ClaimAt(item, static_cast<std::uint32_t>(choice))) return Claim::kMade;
     }
   }
-  /// Whether ClaimFor writes something that has to persist before the item is published.
+  /// Whether ClaimFor writes something that has to persist before the item is published, of any key
+  /// that does not live in the reserved level.
   GPM_HD bool PreparesItems() const {
     return table_.key_words > 1 || !directory_.enabled() || table_.inline_values();
   }
@@ -350,9 +352,6 @@ class Operations : public TableProbe<Group, Media> {
     }
     return group_.Broadcast(taken) != 0;
   }
-  GPM_HD const std::uint32_t* LockOf(const Candidates& candidates) const {
-    return locks_.Of(candidates.hash);
-  }
   GPM_HD void Unlock(const Candidates& candidates) const {
     if (group_.IsLeader()) media_.Release(Step::kKeyLock, locks_.Of(candidates.hash));
   }
@@ -392,7 +391,8 @@ class Operations : public TableProbe<Group, Media> {
     return true;
   }
   GPM_HD void PublishAlone(Work* item) const {
-    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence, PreparesItems());
+    FenceBeforePublish(TeamOfOne(group_), media_, Step::kInsertContentsFence,
+                       table_.key_words > 1 || !PublishesPair(*item));
     Commit(item);
     FenceBeforeAck(TeamOfOne(group_), media_, Step::kInsertDoneFence);
     Placed(*item);

@@ -98,6 +98,11 @@ Json ToJson(const StoreStats& stats) {
   json["level_buckets"] = stats.level_buckets;
   json["buckets_to_drain"] = stats.buckets_to_drain;
   json["resizes"] = stats.resizes;
+  json["composed_resizes"] = stats.composed_resizes;
+  json["resize_seconds"] = stats.resize_seconds;
+  json["growth_seconds"] = stats.growth_seconds;
+  json["composing_seconds"] = stats.composing_seconds;
+  json["directory_seconds"] = stats.directory_seconds;
   if (stats.capacity_items > 0) {
     json["capacity"] = {{"items", stats.capacity_items},
                         {"evicted", stats.evicted},

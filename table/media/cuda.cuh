@@ -133,6 +133,15 @@ class CudaMedia {
     *const_cast<volatile std::uint64_t*>(word) = value;
     counted.End();
   }
+  /// One read over the link.
+  __device__ void LoadPair(const std::uint64_t* pair, std::uint64_t* first,
+                           std::uint64_t* second) const {
+    const auto counted = CountPm(PmPlace::kSlots, PmAccess::kRead, pair, 2 * sizeof *pair);
+    const ulonglong2 words = __ldcv(reinterpret_cast<const ulonglong2*>(pair));
+    counted.End(words.x);
+    *first = words.x;
+    *second = words.y;
+  }
   /// One write over the link.
   __device__ void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
     const auto counted = CountPm(PmPlace::kSlots, PmAccess::kWrite, pair, 2 * sizeof *pair);

@@ -20,6 +20,7 @@ namespace gpm {
 ///
 ///   Load          atomic 8-byte read; sees all that was stored before the value it reads
 ///   Store         atomic 8-byte write, ordered after this thread's earlier writes (release)
+///   LoadPair      reads two words, 16-byte aligned, the first one first
 ///   StorePair     stores two words, 16-byte aligned; they persist in any order
 ///   Cas           atomic compare-and-swap; true when it swapped
 ///   Flush         names bytes just written, to be durable after the next Fence
@@ -59,6 +60,10 @@ class DirectMedia {
   }
   void Store(std::uint64_t* word, std::uint64_t value) const {
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
+  }
+  void LoadPair(const std::uint64_t* pair, std::uint64_t* first, std::uint64_t* second) const {
+    *first = Load(pair);
+    *second = Load(pair + 1);
   }
   void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
     Store(pair + 1, second);

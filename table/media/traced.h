@@ -22,6 +22,10 @@ class TracedMedia {
 
   std::uint64_t Load(const std::uint64_t* word) const { return tracer_->Load(word); }
   void Store(std::uint64_t* word, std::uint64_t value) const { tracer_->Store(word, value); }
+  void LoadPair(const std::uint64_t* pair, std::uint64_t* first, std::uint64_t* second) const {
+    *first = Load(pair);
+    *second = Load(pair + 1);
+  }
   void StorePair(std::uint64_t* pair, std::uint64_t first, std::uint64_t second) const {
     Store(pair + 1, second);
     Store(pair, first);

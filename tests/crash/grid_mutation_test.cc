@@ -77,17 +77,21 @@ Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
   return {report.violation, report.violation_seed, report.schedules};
 }
 
-class GridMutationTest : public ::testing::TestWithParam<Step> {};
-
-TEST_P(GridMutationTest, IsCaught) {
-  const Way way = WayOf(GetParam());
+void ExpectCaught(Step step, Way way) {
   const std::uint64_t seed = test::TestSeed() % 1'000'000'000;
-  const Found found = Explore(GetParam(), seed, false, way);
+  const Found found = Explore(step, seed, false, way);
   Print(found, "schedules");
-  ASSERT_NE(found.violation, "") << StepName(GetParam()) << " can be left out unnoticed";
-  EXPECT_NE(Explore(GetParam(), found.seed, true, way).violation, "");
+  ASSERT_NE(found.violation, "") << StepName(step) << " can be left out unnoticed";
+  EXPECT_NE(Explore(step, found.seed, true, way).violation, "");
   EXPECT_EQ(Explore(Step::kOther, found.seed, true, way).violation, "");
 }
+
+class GridMutationTest : public ::testing::TestWithParam<Step> {};
+TEST_P(GridMutationTest, IsCaught) { ExpectCaught(GetParam(), WayOf(GetParam())); }
+
+/// What a block takes to drain slots together.
+class DrainingTeamMutationTest : public ::testing::TestWithParam<Step> {};
+TEST_P(DrainingTeamMutationTest, IsCaught) { ExpectCaught(GetParam(), Way::kDraining); }
 
 INSTANTIATE_TEST_SUITE_P(
     EachStep, GridMutationTest,
@@ -103,6 +107,10 @@ INSTANTIATE_TEST_SUITE_P(
         Step::kCachePutFence, Step::kCacheFillingFence, Step::kCacheFilledFence,
         Step::kCacheFillsReadFence, Step::kCacheValueReadFence, Step::kCacheTagReadFence),
     NameOf);
+INSTANTIATE_TEST_SUITE_P(EachStep, DrainingTeamMutationTest,
+                         ::testing::Values(Step::kTeamPublishedBarrier, Step::kTeamDoneFence,
+                                           Step::kTeamDoneBarrier),
+                         NameOf);
 
 }  // namespace
 }  // namespace gpm::crash

@@ -14,42 +14,7 @@ namespace gpm {
 /// drains some buckets, and brings the items of its keys up. Who has a key's lock waits for no
 /// other, so that those which wait for it go on at some time.
 
-/// The threads of a block, each of which drains a slot. Of keys that lie side by side many have the
-/// same lock: a warp takes it once for all of them.
-class DrainingTeam : public TeamOfTiles<WholeBlock> {
- public:
-  template <class Operations>
-  __device__ bool Lock(const Operations& operations, const Candidates& candidates,
-                       bool wants) const {
-    const unsigned sharers = Sharers(operations, candidates, wants);
-    const bool takes = wants && Lane() == LowestBit(sharers);
-    const unsigned taken = takes && operations.TryLock(candidates) ? 1 : 0;
-    const bool has = __shfl_sync(kWarp, taken, LowestBit(sharers)) != 0;
-    // (Only damage leaves two of one key, for which the lock is there.)
-    const unsigned equal = __match_any_sync(kWarp, candidates.hash.g) & sharers;
-    return wants && has && Lane() == LowestBit(equal);
-  }
-  template <class Operations>
-  __device__ void Unlock(const Operations& operations, const Candidates& candidates,
-                         bool has) const {
-    __syncwarp();
-    const unsigned sharers = Sharers(operations, candidates, has);
-    if (has && Lane() == LowestBit(sharers)) operations.Unlock(candidates);
-  }
-
- private:
-  static constexpr unsigned kWarp = ~0u;
-  __device__ static unsigned Lane() { return threadIdx.x % warpSize; }
-  /// The lanes that want the same lock; of one that wants none, itself.
-  template <class Operations>
-  __device__ static unsigned Sharers(const Operations& operations, const Candidates& candidates,
-                                     bool wants) {
-    const auto lock = reinterpret_cast<std::uintptr_t>(operations.LockOf(candidates));
-    return __match_any_sync(kWarp, wants ? std::uint64_t{lock} : std::uint64_t{Lane()});
-  }
-};
-
-/// Drains the buckets, by so many blocks.
+/// Drains the buckets, by so many blocks, a thread for each slot.
 __device__ inline void DrainByBlocks(const TableContext& context, const BucketRange& buckets,
                                      std::uint32_t blocks, BatchSums* sums) {
   const TableView& table = context.table;
@@ -64,7 +29,8 @@ __device__ inline void DrainByBlocks(const TableContext& context, const BucketRa
       slot = {table.Bucket(table.levels, buckets.first + (i >> table.slot_bits)),
               static_cast<std::uint32_t>(i & (table.slots - 1))};
     }
-    if (!DrainSlotsBesideBatches(DrainingTeam(), operations, slot)) AtomicAdd(&sums->undrained, 1);
+    const bool moved = DrainSlotsBesideBatches(TeamOfTiles<WholeBlock>(), operations, slot);
+    if (!moved) AtomicAdd(&sums->undrained, 1);
   }
 }
 
