@@ -20,7 +20,7 @@ constexpr std::uint64_t kOperationsPerFreedSlot = 512;
 constexpr std::uint64_t kFewSlots = 8;
 constexpr unsigned kAttemptsBeforeGrowth = 4;
 /// A table that would have to grow by more than this factor for a batch does so at once: its items,
-/// which are fewer than the batch adds, are moved once.
+/// hardly more than the batch adds, are moved once.
 constexpr double kGrowthAtOnce = 2;
 
 /// @throws Error(kInvalidArgument) saying what of it is wrong

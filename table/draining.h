@@ -21,7 +21,7 @@ namespace gpm {
 /// up meets no operation on its key, and only needs the key's lock against others who move it. The
 /// last store of a move says that it is durable:
 ///
-///   item -> kInsertState · fence · kInsertState -> kEmptyState
+///   item -> kInsertState, and its reference -> 0 · fence · kInsertState -> kEmptyState
 ///
 /// Who sees neither the item nor kInsertState knows that no crash brings the item back. (Else an
 /// operation that erases it above might be durable before its erase below is.) In recovery

@@ -100,7 +100,8 @@ struct TableView {
   /// half-emptied. Where values lie in cells, an item has a reference other than 0, and an empty
   /// slot has none.
   /// @param addressable else in a level that is being drained: nothing is inserted there any more,
-  ///        and what was moved up leaves its reference behind
+  ///        and what was moved up may leave its reference behind, or of its word and reference
+  ///        only the word, where a crash cut that off: there is a copy above then
   GPM_HD bool IsHalf(std::uint64_t word, std::uint64_t reference, bool addressable = true) const {
     if (word == kInsertState) return true;
     return addressable && !inline_values() && (word == kEmptyState) != (reference == 0);
