@@ -67,9 +67,10 @@ class TeamOfOne {
   const Group group_;
 };
 
-/// Operations of tiles of one block, or of its threads (which is a tile each). Nobody waits for a key's lock, since another tile of the team
-/// might hold it: it is tried again in the next round. One thread fences for all, since fences are
-/// cumulative: a fence orders what its thread has seen, and the barrier before it shows it all.
+/// Operations of tiles of one block, or of its threads (which is a tile each). Nobody waits for a
+/// key's lock, since another tile of the team might hold it: it is tried again in the next round.
+/// One thread fences for all, since fences are cumulative: a fence orders what its thread has seen,
+/// and the barrier before it shows it all.
 /// @tparam Threads the threads of the tiles: Rank(), Size(), Sync(step), and Or(bit), which syncs
 template <class Threads>
 class TeamOfTiles {
