@@ -14,7 +14,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "EVALUATION.md"
-REPORTS = ROOT / "bench" / "results" / "h100" / "paper"
+RESULTS = ROOT / "bench" / "results"
+# Of these an H200 has the newest reports, of the others an H100.
+ON_H200 = {"peers", "figure5", "figure6", "figure9", "figure10", "figure12", "hashgraph", "hashgraph_words",
+           "ghsh_20", "ghsh_22", "ghsh_24", "ghsh_batches"}
 
 SMALL, MIDDLE, LARGE = 4096, 65536, 1048576
 CARRIED = ["dash-carried", "libcuckoo-carried"]
@@ -42,7 +45,8 @@ class Report:
     """The rows of a report, found by what they are of."""
 
     def __init__(self, name):
-        self.rows = json.loads((REPORTS / f"{name}.json").read_text())["rows"]
+        machine = "h200" if name in ON_H200 else "h100"
+        self.rows = json.loads((RESULTS / machine / "paper" / f"{name}.json").read_text())["rows"]
 
     def get(self, figure="mops", **of):
         """The figure of the first row that is of all this; None: there is none."""

@@ -170,11 +170,14 @@ TEST_P(ComposedGrowthTest, SmallBatchesOfLargeTablesDrainBesideThem) {
   EXPECT_EQ(stats.composed_resizes, 0u);
   EXPECT_GT(stats.buckets_to_drain, 0u);
   // A batch that takes longer than a new level would rather waits for that.
-  store.Apply(Op::kInsert, Numbers(keys, 60'000));
+  for (int i = 0; i < 4; ++i) {
+    const std::uint64_t more = keys / 2;
+    store.Apply(Op::kInsert, Numbers(keys, more));
+    keys += more;
+  }
   EXPECT_GE(store.store().Stats().composed_resizes, 1u);
   // And where it is not wanted, there is none.
   store.Reopen(Options(0));
-  keys += 60'000;
   store.Apply(Op::kInsert, Numbers(keys, 100'000));
   stats = store.store().Stats();
   EXPECT_GE(stats.resizes, 1u);
