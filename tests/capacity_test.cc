@@ -4,10 +4,8 @@
 
 #include <atomic>
 #include <csignal>
-#include <map>
 #include <set>
 #include <thread>
-#include <tuple>
 
 #include "tests/bounded_model.h"
 #include "tests/test_util.h"

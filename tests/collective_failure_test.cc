@@ -1,26 +1,19 @@
 // Ranks that fail, leave or do not come: what the others are told, and when.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <new>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "gpmstore/error.h"
 #include "gpmstore/exchange.h"
 #include "shard/collective.h"
-#include "shard/turns.h"
 #include "tests/collective_fixture.h"
 #include "tests/fault_injection.h"
 #include "tests/ranks.h"
@@ -31,7 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::kPartition;
-using test::Model;
 using test::TestBatch;
 
 using CollectiveFailureTest = test::CollectiveFixture;

@@ -1,9 +1,7 @@
 #include "shard/collective.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -12,7 +10,6 @@
 #include <new>
 #include <optional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,7 +18,6 @@
 #include "gpmstore/exchange.h"
 #include "shard/turns.h"
 #include "tests/collective_fixture.h"
-#include "tests/fault_injection.h"
 #include "tests/ranks.h"
 #include "tests/test_util.h"
 
@@ -29,7 +25,6 @@ namespace gpm {
 namespace {
 
 using namespace std::chrono_literals;
-using test::kPartition;
 using test::Model;
 using test::TestBatch;
 

@@ -2,16 +2,13 @@
 // needed, and a full pool can still be updated and erased.
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
-#include <cstring>
 #include <filesystem>
 #include <numeric>
 #include <random>
 #include <vector>
 
 #include "engine/cpu/batch_task.h"
-#include "engine/store_impl.h"
 #include "pm/pool.h"
 #include "tests/file_size_limit.h"
 #include "tests/space_fixture.h"
