@@ -66,11 +66,12 @@ void ExpectAll(const Answers<Row>& answers, Result expected) {
 }
 
 /// Calls f(batch), which carries it out.
-/// @param kinds of its operations; one: that of all
+/// @param kinds of its operations; one: that of all @param max_batch how many there may be
 template <class Key, class Row, class F>
 Answers<Row> WithBatch(const std::vector<Op>& kinds, const std::vector<Key>& keys,
-                       const std::vector<Row>& values, const F& f) {
-  EXPECT_LE(keys.size(), kMaxBatch);
+                       const std::vector<Row>& values, const F& f,
+                       std::size_t max_batch = kMaxBatch) {
+  EXPECT_LE(keys.size(), max_batch);
   Answers<Row> answers{std::vector<Result>(keys.size()), std::vector<Row>(keys.size())};
   Batch batch;
   if (kinds.size() == 1) {

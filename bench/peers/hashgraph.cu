@@ -15,6 +15,8 @@
 // the value, of 128 bytes and not 4; so the places of a row lie side by side in Ellpack, too.
 // Memory for rows of Ellpack that are as wide as those of random keys usually are is there
 // beforehand.
+//
+// Rows and what threads do with them are in hashgraph_table.h.
 
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_reduce.cuh>
@@ -22,79 +24,13 @@
 
 #include "bench/peer.h"
 #include "bench/peers/device.cuh"
+#include "bench/peers/hashgraph_table.h"
 #include "gpmstore/error.h"
-#include "table/hash.h"
 
-namespace gpm::bench::peers {
+namespace gpm::bench::peers::hashgraph {
 namespace {
 
-constexpr unsigned kLanes = 8;  ///< of a find
-
-enum class Layout { kCsr, kEllpack, kSliced };
-constexpr std::uint64_t kSliceBuckets = 32;
-
-/// What kernels see of a table. Places of a padded row behind its items have a key that is of
-/// another bucket.
-template <Layout kLayout>
-struct HashGraphTable {
-  static constexpr bool kPadded = kLayout != Layout::kCsr;
-
-  std::uint32_t* rows;    ///< CSR: first item of each bucket, and the end
-  std::uint64_t* slices;  ///< sliced Ellpack: first place of each slice, and the end
-  std::uint32_t width;    ///< Ellpack: places of a row
-  std::uint64_t* keys;    ///< of places
-  std::byte* values;      ///< of places
-  std::uint64_t buckets;
-  std::uint64_t no_key, other_no_key;  ///< the latter in the bucket of the first one
-
-  GPM_HD std::uint32_t BucketOf(std::uint64_t key) const {
-    return static_cast<std::uint32_t>(Reduce(Scramble(key), buckets));
-  }
-  GPM_HD std::uint64_t NoKeyOf(std::uint32_t bucket) const {
-    return bucket == BucketOf(no_key) ? other_no_key : no_key;
-  }
-
-  struct Row {
-    std::uint64_t first;
-    std::uint32_t places;
-  };
-  __device__ Row RowOf(std::uint32_t bucket) const {
-    if constexpr (kLayout == Layout::kCsr) {
-      return {rows[bucket], rows[bucket + 1] - rows[bucket]};
-    } else if constexpr (kLayout == Layout::kEllpack) {
-      return {std::uint64_t{bucket} * width, width};
-    } else {
-      const std::uint64_t* const slice = slices + bucket / kSliceBuckets;
-      const auto places = static_cast<std::uint32_t>((slice[1] - slice[0]) / kSliceBuckets);
-      return {slice[0] + bucket % kSliceBuckets * places, places};
-    }
-  }
-
-  template <class Tile>
-  __device__ Result Apply(const Tile& tile, const KernelBatch& batch, std::uint64_t i) const {
-    if (batch.KindOf(i) != Op::kFind) return Result::kInvalid;
-    const std::uint64_t key = batch.KeyOf<std::uint64_t>(i);
-    const std::uint32_t bucket = BucketOf(key);
-    const Row row = RowOf(bucket);
-    const std::uint64_t no_key_here = kPadded ? NoKeyOf(bucket) : 0;
-    for (std::uint32_t first = 0; first < row.places; first += kLanes) {
-      const std::uint32_t place = first + tile.thread_rank();
-      const bool is_place = place < row.places;
-      const std::uint64_t there = is_place ? keys[row.first + place] : 0;
-      const unsigned match = tile.ballot(is_place && there == key);
-      if (match != 0) {
-        if (batch.found != nullptr) {
-          CopyValue(tile, batch.FoundOf(i),
-                    values + (row.first + first + FirstOf(match)) * batch.value_bytes,
-                    batch.value_bytes);
-        }
-        return Result::kOk;
-      }
-      if (kPadded && tile.any(is_place && there == no_key_here)) break;
-    }
-    return Result::kNotFound;
-  }
-};
+constexpr unsigned kLanes = 8;  ///< of a find, and of an item's placing
 
 __device__ std::uint64_t ThisThread() {
   return blockIdx.x * std::uint64_t{kBlockThreads} + threadIdx.x;
@@ -106,63 +42,41 @@ __global__ void __launch_bounds__(kBlockThreads)
     HashItems(HashGraphTable<kLayout> table, KernelBatch batch, std::uint32_t* buckets,
               std::uint32_t* numbers) {
   const std::uint64_t i = ThisThread();
-  if (i >= batch.n) return;
-  buckets[i] = table.BucketOf(batch.KeyOf<std::uint64_t>(i));
-  numbers[i] = static_cast<std::uint32_t>(i);
+  if (i < batch.n) HashItem(table, batch, i, buckets, numbers);
 }
 
 /// Kernel: counts the items of each bucket.
 __global__ void __launch_bounds__(kBlockThreads)
     CountItems(const std::uint32_t* buckets, std::uint64_t n, std::uint32_t* counts) {
   const std::uint64_t i = ThisThread();
-  if (i < n) atomicAdd(&counts[buckets[i]], 1u);
+  if (i < n) CountItem(buckets[i], counts);
 }
 
-/// Kernel: puts item numbers[i], of bucket buckets[i], into its bucket's row, kLanes threads an
-/// item.
-/// @param numbers or null: item i @param places counts what each row has already
+/// Kernel: puts items into their buckets' rows, kLanes threads an item.
+/// @param places counts what each row has already
 template <Layout kLayout>
 __global__ void __launch_bounds__(kBlockThreads)
-    ScatterItems(HashGraphTable<kLayout> table, KernelBatch batch, const std::uint32_t* buckets,
-                 const std::uint32_t* numbers, std::uint32_t* places) {
+    ScatterItems(HashGraphTable<kLayout> table, KernelBatch batch, Items items,
+                 std::uint32_t* places) {
   const auto tile = cg::tiled_partition<kLanes>(cg::this_thread_block());
   const std::uint64_t i = ThisThread() / kLanes;
-  if (i >= batch.n) return;
-  const std::uint32_t bucket = buckets[i];
-  const std::uint64_t item = numbers == nullptr ? i : numbers[i];
-  std::uint64_t place = 0;
-  if (tile.thread_rank() == 0) {
-    place = table.RowOf(bucket).first + atomicAdd(&places[bucket], 1u);
-    table.keys[place] = batch.KeyOf<std::uint64_t>(item);
-    batch.results[item] = Result::kOk;
-  }
-  place = tile.shfl(place, 0);
-  CopyValue(tile, table.values + place * batch.value_bytes, batch.ValueOf(item), batch.value_bytes);
+  if (i < batch.n) PlaceItem(tile, table, batch, items, i, places);
 }
 
-/// Kernel: places of each slice, as many times its buckets as the fullest of those has items. A
-/// warp a slice.
+/// Kernel: places of each slice, a warp a slice.
 __global__ void __launch_bounds__(kBlockThreads)
     MeasureSlices(const std::uint32_t* counts, std::uint64_t buckets, std::uint64_t slices,
                   std::uint64_t* places) {
-  static_assert(kSliceBuckets == kWarpThreads);
+  const auto warp = cg::tiled_partition<kWarpThreads>(cg::this_thread_block());
   const std::uint64_t bucket = ThisThread();
-  const std::uint64_t slice = bucket / kSliceBuckets;
-  if (slice >= slices) return;
-  const std::uint32_t widest = __reduce_max_sync(~0u, bucket < buckets ? counts[bucket] : 0);
-  if (bucket % kSliceBuckets == 0) places[slice] = kSliceBuckets * widest;
+  if (bucket / kSliceBuckets < slices) MeasureSlice(warp, counts, buckets, bucket, places);
 }
 
 /// Kernel: no place has a key of its bucket.
 template <Layout kLayout>
 __global__ void __launch_bounds__(kBlockThreads)
-    ClearKeys(HashGraphTable<kLayout> table, std::uint64_t places) {
-  const std::uint32_t bucket = table.BucketOf(table.no_key);
-  const auto row = table.RowOf(bucket);
-  for (std::uint64_t i = ThisThread(); i < places; i += std::uint64_t{gridDim.x} * kBlockThreads) {
-    const bool in_row = i >= row.first && i < row.first + row.places;
-    table.keys[i] = in_row ? table.other_no_key : table.no_key;
-  }
+    ClearPlaces(HashGraphTable<kLayout> table, std::uint64_t places) {
+  ClearKeys(table, places, ThisThread(), std::uint64_t{gridDim.x} * kBlockThreads);
 }
 
 /// Kernel: ApplyByTiles, of operations in another order.
@@ -171,10 +85,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     FindInOrder(HashGraphTable<kLayout> table, KernelBatch batch, const std::uint32_t* order) {
   const auto tile = cg::tiled_partition<kLanes>(cg::this_thread_block());
   const std::uint64_t j = ThisThread() / kLanes;
-  if (j >= batch.n) return;
-  const std::uint64_t i = order[j];
-  const Result result = table.Apply(tile, batch, i);
-  if (tile.thread_rank() == 0) batch.results[i] = result;
+  if (j < batch.n) ApplyInOrder(tile, table, batch, order, j);
 }
 
 /// @tparam kSorts version 2 @tparam kOrders finds, too
@@ -185,11 +96,7 @@ class HashGraphAdapter : public KvAdapter {
       : value_bytes_(spec.value_bytes),
         capacity_(spec.items),
         most_(std::max(capacity_, kOrders ? spec.max_batch : 0)) {
-    table_.buckets = std::max<std::uint64_t>(capacity_, 2);  // m = n
-    for (table_.other_no_key = 1;
-         table_.BucketOf(table_.other_no_key) == table_.BucketOf(table_.no_key);) {
-      ++table_.other_no_key;
-    }
+    table_.SetBuckets(capacity_);
     counts_.Reserve(table_.buckets + 1);
     buckets_.Reserve(most_);
     numbers_.Reserve(most_);
@@ -237,7 +144,7 @@ class HashGraphAdapter : public KvAdapter {
 
  private:
   std::uint64_t RowBytes() const { return (table_.buckets + 1) * sizeof(std::uint32_t); }
-  std::uint64_t Slices() const { return (table_.buckets + kSliceBuckets - 1) / kSliceBuckets; }
+  std::uint64_t Slices() const { return SlicesOf(table_.buckets); }
   std::uint64_t SliceBytes() const { return (Slices() + 1) * sizeof(std::uint64_t); }
   void ReservePlaces(std::uint64_t places) {
     keys_.Reserve(places);
@@ -265,15 +172,13 @@ class HashGraphAdapter : public KvAdapter {
     }
     return bytes;
   }
-  /// Sorts items by bins of buckets, of which there are up to 2^15 (the paper's version 2 has
-  /// 32,000). @return bytes that it needs
+  /// Sorts items by bins of buckets. @return bytes that it needs
   std::size_t Sort(void* workspace, std::uint64_t n) {
     std::size_t bytes = workspace == nullptr ? 0 : workspace_.size();
-    int bits = 1;
-    while (bits < 32 && table_.buckets >> bits != 0) ++bits;
+    const BinBits bits = BinsOf(table_.buckets);
     CheckCuda(cub::DeviceRadixSort::SortPairs(
                   workspace, bytes, buckets_.data(), sorted_buckets_.data(), numbers_.data(),
-                  sorted_numbers_.data(), n, std::max(0, bits - 15), bits, stream_),
+                  sorted_numbers_.data(), n, bits.first, bits.end, stream_),
               "SortPairs");
     return bytes;
   }
@@ -305,8 +210,8 @@ class HashGraphAdapter : public KvAdapter {
         places = table_.buckets * table_.width;
       }
       ReservePlaces(places);
-      ClearKeys<<<BlocksFor(std::uint64_t{1} << 20), kBlockThreads, 0, stream_>>>(table_, places);
-      CheckCuda(cudaGetLastError(), "ClearKeys");
+      ClearPlaces<<<BlocksFor(std::uint64_t{1} << 20), kBlockThreads, 0, stream_>>>(table_, places);
+      CheckCuda(cudaGetLastError(), "ClearPlaces");
     }
   }
 
@@ -324,7 +229,7 @@ class HashGraphAdapter : public KvAdapter {
     MakeRows();
     CheckCuda(cudaMemsetAsync(counts_.data(), 0, RowBytes(), stream_), "cudaMemset");
     ScatterItems<<<BlocksFor(batch.n * kLanes), kBlockThreads, 0, stream_>>>(
-        table_, batch, buckets, kSorts ? sorted_numbers_.data() : nullptr, counts_.data());
+        table_, batch, {buckets, kSorts ? sorted_numbers_.data() : nullptr}, counts_.data());
     CheckCuda(cudaGetLastError(), "ScatterItems");
     CheckCuda(cudaStreamSynchronize(stream_), "ScatterItems");
   }
@@ -374,4 +279,4 @@ const RegisteredPeer sliced({.name = "hashgraph-sliced",
                              .make = MakePeer<HashGraphAdapter<Layout::kSliced, false>>});
 
 }  // namespace
-}  // namespace gpm::bench::peers
+}  // namespace gpm::bench::peers::hashgraph
