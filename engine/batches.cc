@@ -187,12 +187,10 @@ void StoreImpl::MakeRoom(const Demand& demand) {
 bool StoreImpl::Grow(const Demand& waiting, std::uint64_t lacking) {
   if (draining_.active()) return resizer_.Grow(waiting);
   space_.CountFull();
-  const double slots = static_cast<double>(space_.items() + lacking) / Space::kComfortableLoad;
-  if (slots > kGrowthAtOnce * static_cast<double>(space_.Capacity())) {
-    const LevelSizes sizes = resizer_.growth().Reach(SizesOf(pool_->superblock()), slots);
-    if (resizer_.Resize(sizes)) return true;
-  }
-  return resizer_.Grow(waiting);
+  const double slots = static_cast<double>(space_.items() + lacking) / LoadBeforeGrowth();
+  const bool much = slots > kGrowthAtOnce * static_cast<double>(space_.Capacity());
+  const std::uint64_t cell_bytes = space_.MissingCells(lacking) * CellBytes(value_size_);
+  return (much && resizer_.GrowTo(slots, cell_bytes)) || resizer_.Grow(waiting);
 }
 
 void StoreImpl::LogWantOfSpace() {
@@ -252,7 +250,7 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
     if (!Grow(in_flight.demand, lacking)) break;
     grown = true;
     *attempts = 0;
-  } while (lacking > room(std::max(grow_above_, Space::kComfortableLoad)));
+  } while (lacking > room(LoadBeforeGrowth()));
   return grown;
 }
 

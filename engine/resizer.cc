@@ -90,6 +90,23 @@ bool Resizer::Grow(const Demand& waiting) {
   return AddLevels({buckets}, true);
 }
 
+bool Resizer::GrowTo(double slots, std::uint64_t cell_bytes) {
+  if (!(growth_pause_ > 0)) return false;
+  const Superblock& superblock = pool_.superblock();
+  const LevelSizes wanted = growth_.Reach(SizesOf(superblock), slots);
+  LevelSizes added = wanted;
+  added.resize(CountNew(wanted));
+  if (added.empty()) return false;
+  // And one more, should an item find no slot in these. (Where only some of them have room, single
+  // growths, which can stop at any size, make more of it.)
+  added.insert(added.begin(), growth_.Next(wanted.front()));
+  const std::uint64_t end = std::max(UsedEnd(superblock), EndOfAddedLevels(superblock, added));
+  if (end + cell_bytes > pool_.mapping().PossibleBytes()) return false;
+  const std::uint64_t before = SlotsOf(superblock);
+  Resize(wanted);
+  return SlotsOf(superblock) > before;
+}
+
 bool Resizer::FillsUpBadly() const {
   const Geometry geometry = pool_.superblock().geometry;
   return geometry.locations == 1 || geometry.candidates() < kFewestCandidates;

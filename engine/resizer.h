@@ -41,6 +41,12 @@ class Resizer {
   /// draining, if that is not over.
   /// @param waiting what the batch asks for @return as Resize
   bool Grow(const Demand& waiting) GPM_REQUIRES(store_state);
+  /// A resize to at least so many slots at once, while no batch runs. REQUIRES: no level is
+  /// drained.
+  /// @param cell_bytes that are to have room besides
+  /// @return false: there is no room for that, or batches are not to wait for growth (then nothing
+  ///         was done), or there turned out to be none
+  bool GrowTo(double slots, std::uint64_t cell_bytes) GPM_REQUIRES(store_state);
   /// Whether a level can be drained beside batches, or go on to be, if so many cells are added: the
   /// executor can do that, the table fills up well, and there is room for more levels, should some
   /// item find no slot all the same.

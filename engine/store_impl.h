@@ -1,6 +1,7 @@
 #ifndef GPM_ENGINE_STORE_IMPL_H_
 #define GPM_ENGINE_STORE_IMPL_H_
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -234,7 +235,9 @@ class StoreImpl {
   /// @return false when the pool can't grow so far
   bool TryMakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
-  /// A resize for want of slots: Resizer::Grow, or several of those at once.
+  /// Up to which the table is filled before it grows.
+  double LoadBeforeGrowth() const { return std::max(grow_above_, Space::kComfortableLoad); }
+  /// A resize for want of slots: Resizer::Grow, or GrowTo, which is several of those at once.
   /// @param lacking slots that the batch is known to lack
   bool Grow(const Demand& waiting, std::uint64_t lacking = 0) GPM_REQUIRES(store_state);
   /// Tells the log that the medium is full: once, until the pool could grow again.

@@ -147,7 +147,8 @@ struct OpenOptions {
   /// A growth may keep batches waiting for about so many seconds, or three times as long as the
   /// batch takes that wants it: where that is enough, the oldest level's items go to the new level
   /// at once, which is then written as a whole. Else they are moved beside the batches that follow,
-  /// each of which takes a little longer; 0: always so; at most 1e9.
+  /// each of which takes a little longer; 0: always so; at most 1e9. (On executor cuda a batch that
+  /// more than doubles the table waits until that is done, unless this is 0.)
   double growth_pause = 0.001;
   /// A batch that leaves fewer items than there were, and a load factor below this, compacts the
   /// store when it is waited for (Store::Compact), if the table becomes smaller by a quarter at
