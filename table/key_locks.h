@@ -19,8 +19,8 @@ namespace gpm {
 ///
 /// There is no deadlock. Who holds a lock waits for nobody but a writer of a slot of a frame
 /// (CacheAccess), who goes on without waiting, and at barriers for the members of its team
-/// (table/commit.h), none of whom waits for a lock. Threads of one warp that hold a lock are scheduled
-/// independently of those that wait for it (compute capability 7.0).
+/// (table/commit.h), none of whom waits for a lock. Threads of one warp that hold a lock are
+/// scheduled independently of those that wait for it (compute capability 7.0).
 struct KeyLocks {
   std::uint32_t* words = nullptr;  ///< 0: free, 1: taken
   std::uint64_t mask = 0;          ///< locks - 1, a power of two less one
