@@ -208,7 +208,7 @@ Progress CpuBatchTask<crash::GridSetup>::Resume(bool final_attempt, const CellGr
 
 void CpuBatchTask<crash::GridSetup>::Kernel(
     std::uint32_t tiles, const std::function<void(GridBlock&, std::uint32_t)>& body) {
-  Kernels(tiles, body, {}, false);
+  Kernels(tiles, body, {});
 }
 
 void CpuBatchTask<crash::GridSetup>::Kernels(

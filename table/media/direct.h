@@ -20,7 +20,7 @@ namespace gpm {
 ///
 ///   Load          atomic 8-byte read; sees all that was stored before the value it reads
 ///   Store         atomic 8-byte write, ordered after this thread's earlier writes (release)
-///   LoadPair      reads two words, 16-byte aligned, the first one first
+///   LoadPair      reads two words, 16-byte aligned, in any order
 ///   StorePair     stores two words, 16-byte aligned; they persist in any order
 ///   Cas           atomic compare-and-swap; true when it swapped
 ///   Flush         names bytes just written, to be durable after the next Fence
