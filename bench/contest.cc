@@ -141,7 +141,7 @@ void RunContestant(const Contestant& contestant, const std::set<Kind>& kinds, co
   for (const Kind kind : kinds) {
     const PeerPhase* const phase = phases.Find(kind, can);
     if (phase == nullptr) continue;
-    if (const std::optional<Kind> warm_up = WarmUpOf(kind); warm_up && warm_up != warm) {
+    if (const auto warm_up = WarmUpOf(kind); can.caches && warm_up && warm_up != warm) {
       phases.Find(*warm_up, can)->Run(*adapter, can);
       adapter->LoadCaches();
       warm = warm_up;
@@ -177,6 +177,7 @@ json CapabilitiesFacts(const Contestant& contestant) {
           {"whole_values", can.whole_values},
           {"grows", can.grows},
           {"durable", can.durable},
+          {"caches", can.caches},
           {"builds_once", can.builds_once}};
 }
 

@@ -51,15 +51,14 @@ ExecutorKind ResolveExecutor(ExecutorKind executor);
 ycsb::Memory MemoryOf(ExecutorKind executor);
 
 /// Measures all workloads that a contestant can do, each contestant from an empty container on: it
-/// inserts the records, then it meets the kinds in their order. Before the uniform finds, and
-/// before what is skewed, finds of the same distribution are made without being counted, and caches
-/// loaded.
+/// inserts the records, then it meets the kinds in their order. Of one that has caches, before the
+/// uniform finds and before what is skewed, finds of the same distribution are made without being
+/// counted, and the caches loaded.
 ///
 /// @param report gets `contestants` with their capabilities, `left_out` (who does what not, and
 ///        why), `rows` by contestant, workload, batch and fill, and the `store`'s facts
 /// @throws Error(kInvalidArgument) for a peer that there is not or that can't have such items, for
-/// a
-///         batch that is larger than records or operations, and when nobody is measured;
+///         a batch that is larger than records or operations, and when nobody is measured;
 ///         Error(kDamaged) naming who gave a wrong answer; as contestants
 void MeasureContest(const ContestOptions& wanted, nlohmann::json& report);
 

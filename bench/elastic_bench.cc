@@ -11,12 +11,14 @@
 #include <thread>
 #include <utility>
 
+#include "bench/blocks.h"
 #include "bench/contest.h"
 #include "bench/peer.h"
 #include "bench/removed_at_end.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
+#include "pm/thread_pool.h"
 #include "ycsb/device_buffers.h"
 #include "ycsb/items.h"
 
@@ -29,6 +31,10 @@ using nlohmann::json;
 constexpr std::uint64_t kBesideBatch = 4096;
 constexpr double kAloneBatches = 200;
 
+unsigned ThreadsOf(const ElasticOptions& options) {
+  return options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+}
+
 /// The workload, on one container.
 class ElasticRun {
  public:
@@ -36,7 +42,8 @@ class ElasticRun {
       : options_(options),
         target_(target),
         insertion_(can.Has(Op::kInsert) ? Op::kInsert : Op::kUpsert),
-        random_(options.seed) {
+        random_(options.seed),
+        threads_(ThreadsOf(options)) {
     const ycsb::BatchBuffers::Shape shape{.rows = options.batch,
                                           .key_size = options.key_size,
                                           .value_size = options.value_size,
@@ -73,7 +80,7 @@ class ElasticRun {
   double Compact(Store& store, json* row) {
     const std::uint64_t count =
         std::min<std::uint64_t>({kBesideBatch, options_.batch, items_.size()});
-    for (std::uint64_t i = 0; i < count; ++i) Put(i, items_[random_() % items_.size()], false);
+    PutKeys(Draw(count));
     const auto run = [&](const auto& more) {
       const Clock::time_point start = Clock::now();
       double batches = 0;
@@ -104,7 +111,12 @@ class ElasticRun {
  private:
   /// Those that find no slot are not there.
   double Insert(std::uint64_t count) {
-    for (std::uint64_t i = 0; i < count; ++i) Put(i, next_ + i, true);
+    ForBlocks(threads_, count, [&](std::uint64_t first, std::uint64_t end) {
+      for (std::uint64_t i = first; i < end; ++i) {
+        PutKey(i, next_ + i);
+        ycsb::WriteValue(next_ + i, 0, buffers_->value(i));
+      }
+    });
     const double mops = Apply(insertion_, count);
     for (std::uint64_t i = 0; i < count; ++i) {
       if (buffers_->results()[i] == Result::kOk) items_.push_back(next_ + i);
@@ -114,36 +126,46 @@ class ElasticRun {
   }
 
   /// Of any items.
-  double Find(std::uint64_t count) {
-    std::vector<std::uint64_t> records(items_.empty() ? 0 : count);
+  double Find(std::uint64_t count) { return FindRecords(Draw(items_.empty() ? 0 : count)); }
+
+  std::vector<std::uint64_t> Draw(std::uint64_t count) {
+    std::vector<std::uint64_t> records(count);
     for (std::uint64_t& record : records) record = items_[random_() % items_.size()];
-    return FindRecords(records);
+    return records;
   }
 
   double FindRecords(std::span<const std::uint64_t> records) {
-    for (std::uint64_t i = 0; i < records.size(); ++i) Put(i, records[i], false);
+    PutKeys(records);
     const double mops = Apply(Op::kFind, records.size());
-    for (std::uint64_t i = 0; i < records.size(); ++i) {
-      if (!ycsb::CheckValue(records[i], 0, buffers_->found(i))) {
+    ForBlocks(threads_, records.size(), [&](std::uint64_t first, std::uint64_t end) {
+      for (std::uint64_t i = first; i < end; ++i) {
+        if (ycsb::CheckValue(records[i], 0, buffers_->found(i))) continue;
         throw Error(ErrorCode::kDamaged, fmt::format("record {} has a wrong value", records[i]));
       }
-    }
+    });
     return mops;
   }
 
   /// Of any items.
   double Erase(std::uint64_t count) {
-    for (std::uint64_t i = 0; i < count; ++i) {
+    std::vector<std::uint64_t> records(count);
+    for (std::uint64_t& record : records) {
       std::swap(items_[random_() % items_.size()], items_.back());
-      Put(i, items_.back(), false);
+      record = items_.back();
       items_.pop_back();
     }
+    PutKeys(records);
     return Apply(Op::kErase, count);
   }
 
-  void Put(std::uint64_t row, std::uint64_t record, bool value) {
+  void PutKeys(std::span<const std::uint64_t> records) {
+    ForBlocks(threads_, records.size(), [&](std::uint64_t first, std::uint64_t end) {
+      for (std::uint64_t i = first; i < end; ++i) PutKey(i, records[i]);
+    });
+  }
+
+  void PutKey(std::uint64_t row, std::uint64_t record) {
     ycsb::WriteKey(ycsb::KeyWord(record, ycsb::KeyOrder::kHashed), buffers_->key(row));
-    if (value) ycsb::WriteValue(record, 0, buffers_->value(row));
   }
 
   /// @return million operations/s
@@ -172,6 +194,7 @@ class ElasticRun {
   KvAdapter& target_;
   const Op insertion_;
   std::mt19937_64 random_;
+  ThreadPool threads_;
   std::unique_ptr<ycsb::BatchBuffers> buffers_;
   std::vector<std::uint64_t> items_;  ///< records that there are
   std::uint64_t next_ = 0;            ///< record to be inserted
@@ -304,17 +327,16 @@ json MeasurePeer(ElasticOptions options) {
   const unsigned growing = options.steps / 2;
   const auto added = static_cast<std::uint64_t>((1 - options.erases) * growing *
                                                 static_cast<double>(options.batch));
-  const std::unique_ptr<KvAdapter> adapter = peer.make(
-      {.items = std::max(options.initial_capacity, options.batch),
-       .max_batch = options.batch,
-       .key_bytes = options.key_size,
-       .value_bytes = options.value_size,
-       .fill = options.peer_fill,
-       .shrink_below = options.peer_bounds.empty() ? 0 : options.peer_bounds[0],
-       .grow_above = options.peer_bounds.empty() ? 0 : options.peer_bounds[1],
-       .threads = options.threads != 0 ? options.threads
-                                       : std::max(1u, std::thread::hardware_concurrency()),
-       .most_items = std::max(added + options.batch, options.initial_capacity)});
+  const std::unique_ptr<KvAdapter> adapter =
+      peer.make({.items = std::max(options.initial_capacity, options.batch),
+                 .max_batch = options.batch,
+                 .key_bytes = options.key_size,
+                 .value_bytes = options.value_size,
+                 .fill = options.peer_fill,
+                 .shrink_below = options.peer_bounds.empty() ? 0 : options.peer_bounds[0],
+                 .grow_above = options.peer_bounds.empty() ? 0 : options.peer_bounds[1],
+                 .threads = ThreadsOf(options),
+                 .most_items = std::max(added + options.batch, options.initial_capacity)});
   if (adapter->SlotCount() == 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--peer {}: it does not say how many slots it has", peer.name));

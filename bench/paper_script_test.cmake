@@ -28,7 +28,7 @@ paper(2 "figure ghsh takes --executor cuda" ${WORK_DIR} --figures ghsh --executo
 file(WRITE ${WORK_DIR}/commands "#!/bin/sh\necho \"$@\"\n")
 file(CHMOD ${WORK_DIR}/commands PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
 set(ENV{BENCH} ${WORK_DIR}/commands)
-paper(0 "peers .*--records 160 --operations 41 --batches 10,10 .*warpdrive_fills.*hashgraph_words.*ghsh_24.*--batches 1,1,1 .*elastic .*--batch 10 .*--peer-bounds 0.4,0.95 "
+paper(0 "peers .*--records 160 --operations 41 --batches 10,10 .*warpdrive_fills.*warpdrive_27.*hashgraph_26.*ghsh_24.*--batches 1,1,1 .*elastic .*--batch 10 .*--peer-bounds 0.4,0.95 "
   ${WORK_DIR} --executor cuda --scale 0.00001 --repeats 1)
 set(ENV{BENCH} ${BENCH})
 set(ENV{PYTHON} ${WORK_DIR}/no-python)

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <mutex>
 
+#include "bench/blocks.h"
 #include "bench/operations.h"
 #include "gpmstore/error.h"
 #include "ycsb/generators.h"
@@ -17,7 +17,6 @@ namespace {
 using ycsb::Buffer;
 using ycsb::Memory;
 
-constexpr std::uint64_t kBlockRows = 1 << 14;  ///< that a thread fills or checks at once
 constexpr std::uint64_t kStagedBytes = std::uint64_t{128} << 20;
 /// Share of the operations of kD and kB that write.
 constexpr double kWrites = 0.05;
@@ -36,13 +35,6 @@ bool WritesValues(Kind kind) { return UpdatesItems(kind) || InsertsItems(kind); 
 bool FindsItems(Kind kind) { return !WritesValues(kind) ? kind != Kind::kErase : IsMixed(kind); }
 /// REQUIRES: WritesValues(kind).
 Op WriteOf(Kind kind) { return InsertsItems(kind) ? Op::kInsert : Op::kUpdate; }
-
-void ForBlocks(ThreadPool& threads, std::uint64_t n,
-               const std::function<void(std::uint64_t, std::uint64_t)>& work) {
-  threads.Run((n + kBlockRows - 1) / kBlockRows, [&](std::size_t block) {
-    work(block * kBlockRows, std::min(n, (block + 1) * kBlockRows));
-  });
-}
 
 }  // namespace
 
@@ -187,9 +179,11 @@ void PeerPhase::FollowVersions(std::vector<ycsb::Version>& contents) {
   versions_.assign(n, 0);
   written_.assign(n, Written::kNever);
   if (!UpdatesItems(kind_)) {
-    for (std::uint64_t row = 0; row < n; ++row) {
-      if (records_[row] < workload_.records) versions_[row] = contents[records_[row]];
-    }
+    ForBlocks(threads_, n, [&](std::uint64_t first, std::uint64_t end) {
+      for (std::uint64_t row = first; row < end; ++row) {
+        if (records_[row] < workload_.records) versions_[row] = contents[records_[row]];
+      }
+    });
     return;
   }
   std::vector<ycsb::Version>& last = contents;
@@ -215,9 +209,12 @@ void PeerPhase::FillArrays() {
   const Memory memory = workload_.memory;
   const std::uint32_t value_bytes = workload_.value_bytes;
   std::vector<std::byte> keys(n * workload_.key_bytes);
-  for (std::uint64_t i = 0; i < n; ++i) {
-    ycsb::WriteKey(keys_[i], std::span(keys).subspan(i * workload_.key_bytes, workload_.key_bytes));
-  }
+  ForBlocks(threads_, n, [&](std::uint64_t first, std::uint64_t end) {
+    for (std::uint64_t i = first; i < end; ++i) {
+      ycsb::WriteKey(keys_[i],
+                     std::span(keys).subspan(i * workload_.key_bytes, workload_.key_bytes));
+    }
+  });
   device_keys_ = Buffer::Untouched(memory, keys.size());
   device_keys_.CopyFrom(keys);
   results_ = Buffer(memory, n * sizeof(Result));

@@ -5,7 +5,7 @@
 include(${CMAKE_CURRENT_LIST_DIR}/expect_report.cmake)
 set(small --executor cpu --records 20000 --batches 512,4096 --repeats 1 --threads 2)
 run_bench(peers ${small})
-expect_rows(contestants 4 name kinds mixed sequential whole_values grows durable builds_once)
+expect_rows(contestants 4 name kinds mixed sequential whole_values grows durable caches builds_once)
 expect_rows(rows 48 contestant workload batch fill operations mops mops_runs latency_us_p50 latency_us_p99)
 expect_rows(wins 12 workload batch fill winner mops gpmstore_mops)
 expect_keys(benchmark machine store executor records operations key_size value_size theta seed threads repeats)

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "bench/blocks.h"
 #include "gpmstore/error.h"
 
 namespace gpm::bench {
@@ -24,15 +25,6 @@ ycsb::WorkloadSpec WholeWorkload(const RunSpec& spec) {
   ycsb::WorkloadSpec workload = spec.workload;
   (spec.phase == ycsb::Phase::kLoad ? workload.records : workload.operations) = Sum(spec.parts);
   return workload;
-}
-
-/// Calls block(first, end) for blocks of [0, rows).
-template <class Block>
-void ForBlocks(ThreadPool& threads, std::uint64_t rows, const Block& block) {
-  constexpr std::uint64_t kRows = 1 << 14;
-  threads.Run((rows + kRows - 1) / kRows, [&](std::size_t part) {
-    block(part * kRows, std::min<std::uint64_t>(rows, (part + 1) * kRows));
-  });
 }
 
 }  // namespace

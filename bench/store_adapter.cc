@@ -88,6 +88,7 @@ Capabilities StoreAdapter::CapabilitiesOf(ycsb::Memory memory) {
           .key_bytes = 0,
           .mixed_erases = true,
           .sequential = true,
+          .caches = true,
           .grows = true,
           .durable = true,
           .searches = Searches::kValues};

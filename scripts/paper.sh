@@ -87,11 +87,16 @@ for figure in $figures; do
       groups=$(printf ",warpdrive-pairs-%s" 1 2 4 8 16 32)
       contest warpdrive_fills "$millions" --key-size 4 --value-size 4 --fill 0.5,0.7,0.8,0.9,0.95 \
         --workloads find,find-missing,c,update --peers "${groups#,}"
+      contest warpdrive_27 "$(scaled $((1 << 27)))" --key-size 4 --value-size 4 --fill 0.5,0.8,0.95 \
+        --workloads find --peers "${groups#,}"
       continue
       ;;
     hashgraph)
       graphs=$(printf ",hashgraph-%s" v1 v2 ordered ellpack sliced)
-      contest hashgraph_words "$millions" --value-size 16 --workloads find,find-missing --peers "${graphs#,}"
+      for log in 22 24 26; do
+        contest "hashgraph_$log" "$(scaled $((1 << log)))" --value-size 16 --workloads find,find-missing \
+          --peers "${graphs#,}"
+      done
       measure hashgraph peers --executor cuda --no-store --repeats "$repeats" "${sixteen[@]}" \
         --workloads find,find-missing,c --peers "${graphs#,}"
       continue

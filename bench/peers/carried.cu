@@ -104,6 +104,7 @@ const RegisteredPeer store({.name = "gpmstore-cpu-carried",
                                   Capabilities can =
                                       StoreAdapter::CapabilitiesOf(ycsb::Memory::kDevice);
                                   can.searches = Searches::kNone;  // nobody carries those
+                                  can.caches = false;              // executor cpu has none
                                   return can;
                                 }(),
                             .make = [](const PeerSpec& spec) -> std::unique_ptr<KvAdapter> {

@@ -169,27 +169,29 @@ using Published = GpHashAdapter<GpHashTable<kWords>, kWords, true, kWarpThreads>
 template <bool kInPlace, unsigned kLanes>
 using Step = GpHashAdapter<GpHashTable<1, kInPlace, false>, 1, false, kLanes>;
 
-constexpr auto CapabilitiesOf = [](const std::vector<std::uint32_t>& longer_keys) {
+constexpr auto CapabilitiesOf = [](const std::vector<std::uint32_t>& longer_keys, bool caches) {
   return Capabilities{.memory = ycsb::Memory::kDevice,
                       .kinds = {Op::kFind, Op::kInsert, Op::kUpdate, Op::kErase},
                       .longer_keys = longer_keys,
                       .value_unit = 16,
                       .inserts = Inserts::kNewInBatch,
+                      .caches = caches,
                       .durable = true};
 };
 const RegisteredPeer registered({.name = "gphash",
-                                 .can = CapabilitiesOf({kLongerKeys.begin(), kLongerKeys.end()}),
+                                 .can = CapabilitiesOf({kLongerKeys.begin(), kLongerKeys.end()},
+                                                       true),
                                  .make = MakePeerByKey<Published>});
 const RegisteredPeer by_threads({.name = "gphash-threads",
-                                 .can = CapabilitiesOf({}),
+                                 .can = CapabilitiesOf({}, false),
                                  .by_default = false,
                                  .make = MakePeer<Step<false, 1>>});
 const RegisteredPeer apart({.name = "gphash-apart",
-                            .can = CapabilitiesOf({}),
+                            .can = CapabilitiesOf({}, false),
                             .by_default = false,
                             .make = MakePeer<Step<false, kWarpThreads>>});
 const RegisteredPeer uncached({.name = "gphash-uncached",
-                               .can = CapabilitiesOf({}),
+                               .can = CapabilitiesOf({}, false),
                                .by_default = false,
                                .make = MakePeer<Step<true, kWarpThreads>>});
 
