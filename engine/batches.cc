@@ -184,13 +184,16 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   space_.LookAhead();
 }
 
+std::uint64_t StoreImpl::MissingCellBytes(std::uint64_t more) const {
+  return space_.MissingCells(more) * CellBytes(value_size_);
+}
+
 bool StoreImpl::Grow(const Demand& waiting, std::uint64_t lacking) {
   if (draining_.active()) return resizer_.Grow(waiting);
   space_.CountFull();
   const double slots = static_cast<double>(space_.items() + lacking) / LoadBeforeGrowth();
   const bool much = slots > kGrowthAtOnce * static_cast<double>(space_.Capacity());
-  const std::uint64_t cell_bytes = space_.MissingCells(lacking) * CellBytes(value_size_);
-  return (much && resizer_.GrowTo(slots, cell_bytes)) || resizer_.Grow(waiting);
+  return (much && resizer_.GrowTo(slots, MissingCellBytes(lacking))) || resizer_.Grow(waiting);
 }
 
 void StoreImpl::LogWantOfSpace() {
@@ -245,12 +248,18 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
     ++*attempts;
     return true;
   }
+  // Where there is no room for the cells that the slots need, larger levels would take it from
+  // those.
+  const auto wants_more = [&]() GPM_REQUIRES(store_state) {
+    const std::uint64_t slots = room(LoadBeforeGrowth());
+    return lacking > slots && resizer_.HasRoomToGrow(MissingCellBytes(slots));
+  };
   bool grown = false;
   do {
     if (!Grow(in_flight.demand, lacking)) break;
     grown = true;
     *attempts = 0;
-  } while (lacking > room(LoadBeforeGrowth()));
+  } while (wants_more());
   return grown;
 }
 

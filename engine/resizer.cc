@@ -91,7 +91,7 @@ bool Resizer::Grow(const Demand& waiting) {
 }
 
 bool Resizer::GrowTo(double slots, std::uint64_t cell_bytes) {
-  if (!(growth_pause_ > 0)) return false;
+  if (!(growth_pause_ > 0) || FillsUpBadly()) return false;
   const Superblock& superblock = pool_.superblock();
   const LevelSizes wanted = growth_.Reach(SizesOf(superblock), slots);
   LevelSizes added = wanted;
@@ -100,11 +100,20 @@ bool Resizer::GrowTo(double slots, std::uint64_t cell_bytes) {
   // And one more, should an item find no slot in these. (Where only some of them have room, single
   // growths, which can stop at any size, make more of it.)
   added.insert(added.begin(), growth_.Next(wanted.front()));
-  const std::uint64_t end = std::max(UsedEnd(superblock), EndOfAddedLevels(superblock, added));
-  if (end + cell_bytes > pool_.mapping().PossibleBytes()) return false;
+  if (!HaveRoom(added, cell_bytes)) return false;
   const std::uint64_t before = SlotsOf(superblock);
   Resize(wanted);
   return SlotsOf(superblock) > before;
+}
+
+bool Resizer::HasRoomToGrow(std::uint64_t cell_bytes) const {
+  return HaveRoom({growth_.Next(pool_.superblock().levels[0].buckets)}, cell_bytes);
+}
+
+bool Resizer::HaveRoom(const LevelSizes& added, std::uint64_t cell_bytes) const {
+  const Superblock& superblock = pool_.superblock();
+  const std::uint64_t end = std::max(UsedEnd(superblock), EndOfAddedLevels(superblock, added));
+  return end + cell_bytes <= pool_.mapping().PossibleBytes();
 }
 
 bool Resizer::FillsUpBadly() const {

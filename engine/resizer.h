@@ -44,9 +44,12 @@ class Resizer {
   /// A resize to at least so many slots at once, while no batch runs. REQUIRES: no level is
   /// drained.
   /// @param cell_bytes that are to have room besides
-  /// @return false: there is no room for that, or batches are not to wait for growth (then nothing
-  ///         was done), or there turned out to be none
+  /// @return false: there is no room for that, batches are not to wait for growth, or the table
+  ///         fills up badly, so that nobody knows how many levels it takes (then nothing was done);
+  ///         or there turned out to be none
   bool GrowTo(double slots, std::uint64_t cell_bytes) GPM_REQUIRES(store_state);
+  /// Whether one more level, and cells of so many bytes besides, have room.
+  bool HasRoomToGrow(std::uint64_t cell_bytes) const GPM_REQUIRES(store_state);
   /// Whether a level can be drained beside batches, or go on to be, if so many cells are added: the
   /// executor can do that, the table fills up well, and there is room for more levels, should some
   /// item find no slot all the same.
@@ -103,6 +106,8 @@ class Resizer {
   ///         item found no slot, and could not be drained so. Nothing was done then, nor where it
   ///         throws.
   Outcome ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  /// Whether these levels, the newest first, and cells of so many bytes besides have room.
+  bool HaveRoom(const LevelSizes& added, std::uint64_t cell_bytes) const GPM_REQUIRES(store_state);
   /// CanDrain of a pool with this superblock.
   bool CanDrainOf(const Superblock& superblock, std::uint64_t cells) const
       GPM_REQUIRES(store_state);

@@ -246,8 +246,7 @@ bool StoreImpl::TryReserve(std::uint64_t items) {
   const auto end_of_new = sizes.begin() + static_cast<std::ptrdiff_t>(resizer_.CountNew(sizes));
   const bool grows = end_of_new != sizes.begin();
   auto bytes = static_cast<double>(LevelsBytes(superblock, {sizes.begin(), end_of_new}));
-  std::uint64_t cells = space_.MissingCells(more);
-  bytes += static_cast<double>(cells) * static_cast<double>(CellBytes(value_size_));
+  bytes += static_cast<double>(MissingCellBytes(more));
   const Mapping& mapping = pool_->mapping();
   const std::uint64_t used = UsedEnd(superblock);
   const std::uint64_t room = mapping.max_bytes() - used;
@@ -269,7 +268,7 @@ bool StoreImpl::TryReserve(std::uint64_t items) {
     fail();
   }
   if (grows && !resizer_.Resize(sizes)) fail();
-  cells = space_.MissingCells(more);  // again: a level may have taken the place of free ones
+  const std::uint64_t cells = space_.MissingCells(more);  // a level may take the place of free ones
   if (cells > 0 && !space_.AddCells(cells)) fail();
   LogWantOfSpace();  // there is room again
   return true;

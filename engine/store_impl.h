@@ -237,6 +237,8 @@ class StoreImpl {
   void MakeRoom(const Demand& demand) GPM_REQUIRES(store_state);
   /// Up to which the table is filled before it grows.
   double LoadBeforeGrowth() const { return std::max(grow_above_, Space::kComfortableLoad); }
+  /// Of the cells that so many more items need, beyond those that there are.
+  std::uint64_t MissingCellBytes(std::uint64_t more) const GPM_REQUIRES(store_state);
   /// A resize for want of slots: Resizer::Grow, or GrowTo, which is several of those at once.
   /// @param lacking slots that the batch is known to lack
   bool Grow(const Demand& waiting, std::uint64_t lacking = 0) GPM_REQUIRES(store_state);

@@ -14,10 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "EVALUATION.md"
-RESULTS = ROOT / "bench" / "results"
-# Of these an H200 has the newest reports, of the others an H100.
-ON_H200 = {"peers", "figure5", "figure6", "figure9", "figure10", "figure12", "hashgraph", "hashgraph_words",
-           "ghsh_20", "ghsh_22", "ghsh_24", "ghsh_batches"}
+RESULTS = ROOT / "bench" / "results" / "h200" / "paper"
 
 SMALL, MIDDLE, LARGE = 4096, 65536, 1048576
 CARRIED = ["dash-carried", "libcuckoo-carried"]
@@ -41,12 +38,15 @@ def precise(value):
     return f"{value:.0f}" if value >= 99.95 else f"{value:.1f}"
 
 
+def read(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 class Report:
     """The rows of a report, found by what they are of."""
 
     def __init__(self, name):
-        machine = "h200" if name in ON_H200 else "h100"
-        self.rows = json.loads((RESULTS / machine / "paper" / f"{name}.json").read_text())["rows"]
+        self.rows = read(name)["rows"]
 
     def get(self, figure="mops", **of):
         """The figure of the first row that is of all this; None: there is none."""
@@ -173,21 +173,130 @@ def warpdrive():
     return table(["threads of a group", *map(str, groups)], rows)
 
 
-def hashgraph():
-    words, batches = Report("hashgraph_words"), Report("hashgraph")
-    names = ["v1", "v2", "ordered", "ellpack", "sliced"]
+def large_warpdrive():
+    report = Report("warpdrive_27")
+    groups = [1, 2, 4, 8, 16, 32]
+    rows = [[f"{kind}, {fill} full",
+             *(short(report.get(contestant=f"warpdrive-pairs-{group}", workload=kind, fill=fill)) for group in groups)]
+            for kind in ["insert", "find"] for fill in [0.5, 0.8, 0.95]]
+    return table(["2^27 pairs, threads of a group", *map(str, groups)], rows)
 
-    def row(text, report, kind, *sizes):
-        return [text, *(", ".join(short(report.get(contestant=f"hashgraph-{name}", workload=kind, batch=size))
-                                  for size in sizes) for name in names)]
-    return table(["", *named("-" + name for name in names)],
-                 [row("2^24 pairs of 8 + 16 bytes, one batch: build", words, "insert", 1 << 24),
-                  row("find", words, "find", 1 << 24),
-                  row("find-missing", words, "find-missing", 1 << 24),
-                  row("16 M of 8 + 128: build", batches, "insert", LARGE),
-                  row("find, 2^12 and 2^20", batches, "find", SMALL, LARGE),
-                  row("find-missing", batches, "find-missing", SMALL, LARGE),
-                  row("C", batches, "c", SMALL, LARGE)])
+
+HASHGRAPHS = ["v1", "v2", "ordered", "ellpack", "sliced"]
+
+
+def hashgraph():
+    batches = Report("hashgraph")
+
+    def row(text, kind, *sizes):
+        return [text, *(", ".join(short(batches.get(contestant=f"hashgraph-{name}", workload=kind, batch=size))
+                                  for size in sizes) for name in HASHGRAPHS)]
+    return table(["16 M items of 8 + 128 bytes", *named("-" + name for name in HASHGRAPHS)],
+                 [row("build, one batch", "insert", LARGE),
+                  row("find, 2^12 and 2^20", "find", SMALL, LARGE),
+                  row("find-missing", "find-missing", SMALL, LARGE),
+                  row("C", "c", SMALL, LARGE)])
+
+
+def sizes_of_hashgraph():
+    powers = (22, 24, 26)
+    reports = {power: Report(f"hashgraph_{power}") for power in powers}
+
+    def milliseconds(name, kind, power):
+        return (1 << power) / 1e3 / reports[power].get(contestant=f"hashgraph-{name}", workload=kind)
+    rows = [[f"{text}, ms", *(joined([milliseconds(name, kind, power) for power in powers]) for name in HASHGRAPHS)]
+            for text, kind in {"build": "insert", "find": "find", "find-missing": "find-missing"}.items()]
+    return table(["2^22 / 2^24 / 2^26 pairs of 8 + 16 bytes, one batch", *named("-" + name for name in HASHGRAPHS)], rows)
+
+
+def dyhash():
+    def row(text, name):
+        steps = read(name)["steps"]
+        fills = [step["load_factor"] for step in steps[1:-1]]
+        operations = sum(step[f"{kind}_count"] for step in steps for kind in ("insert", "find", "erase"))
+        seconds = sum(step[f"{kind}_count"] / step[f"{kind}_mops"] / 1e6 for step in steps
+                      for kind in ("insert", "find", "erase") if step[f"{kind}_count"] > 0)
+        return [text, f"{min(fills):.2f} to {max(fills):.2f}", f"{max(step['slots'] for step in steps) / 1e6:.1f} M",
+                f"{1e3 * seconds:.0f}", f"{operations / seconds / 1e6:.0f}", short(max(step["slowest_ms"] for step in steps))]
+    rows = [row("**alpha 0.40, beta 0.90, 0.4 erases, batches of 1 M**", "dyhash"),
+            *(row(f"alpha {alpha:.2f}", f"dyhash_alpha_{alpha}") for alpha in [0.25, 0.3, 0.35, 0.45]),
+            *(row(f"beta {beta:.2f}", f"dyhash_beta_{beta}") for beta in [0.75, 0.8, 0.85, 0.95]),
+            *(row(f"{erases} erases", f"dyhash_erases_{erases}") for erases in [0.1, 0.2, 0.3, 0.5]),
+            *(row(f"batches of {batch / 1e6:.2g} M", f"dyhash_batch_{batch}") for batch in [250000, 500000, 2000000])]
+    return table(["", "load factor between the first step and the last", "most slots", "all operations, ms",
+                  "M operations/s", "slowest batch, ms"], rows)
+
+
+COUNTED = {"no directory": "`gpmstore`, no directory", "cold": "`gpmstore`, cold", "warm": "`gpmstore`, warm",
+           "gphash": "`gphash`", "slabhash-gpm": "`slabhash-gpm`", "clevel-gpm": "`clevel-gpm`"}
+
+
+def counts():
+    report = Report("figure8_cuda")
+
+    def cell(name, kind):
+        pm = report.get("pm", contestant=name, workload=kind)
+
+        def total(access, what):
+            return sum(pm[place][access][what] for place in ("slots", "values", "log"))
+        text = f"{total('read', 'bytes'):.0f}, {total('written', 'bytes'):.0f}"
+        fences = short(pm["fences"]) if pm["fences"] >= 0.995 else f"{pm['fences']:.2g}"
+        return text if kind.startswith("find") else f"{text} ({total('swapped', 'count'):.0f}, {fences})"
+    kinds = {"find": "find", "not found": "find-missing", "insert": "insert", "update": "update", "erase": "erase"}
+    return table(["", *kinds], [[text, *(cell(name, kind) for kind in kinds.values())] for name, text in COUNTED.items()])
+
+
+def phases():
+    report = Report("figure8_cuda")
+    said = {"search": "search", "read values": "values read", "write values": "values", "write slots": "slots",
+            "log": "log", "persist": "persist", "transfer": "transfer"}
+
+    def cell(name, kind):
+        shares = report.get("phases", contestant=name, workload=kind)
+        return ", ".join(f"{share['share']:.2f} {said[share['phase']]}" for share in shares
+                         if share["phase"] in said and share["share"] >= 0.015)
+    kinds = ["find", "insert", "update", "erase"]
+    names = {**COUNTED, **{name: f"`{name}`" for name in CARRIED}}
+    return table(["", *kinds], [[text, *(cell(name, kind) for kind in kinds)] for name, text in names.items()])
+
+
+def policies():
+    report = Report("figure11")
+    fractions = [0.05, 0.1, 0.2, 0.4]
+
+    def row(text, figure, form, policy, kind):
+        return [text, *(form(report.get(figure, policy=policy, fraction=fraction, workload=kind)) for fraction in fractions)]
+    names = ["lfu", "tinylfu", "lru", "random"]
+    return table(["share of the buckets", "5%", "10%", "20%", "40%"],
+                 [*(row(f"C, `{name}`", "mops", short, name, "c") for name in names),
+                  *(row(f"A, `{name}`", "mops", short, name, "a") for name in names),
+                  *(row(f"hit rate of C, `{name}`", "hit_rate", lambda rate: f"{rate:.2f}", name, "c") for name in names),
+                  row("the best fixed choice", "best_static", lambda rate: f"{rate:.2f}", "lfu", "c")])
+
+
+def geometries():
+    report = Report("figure13")
+    names = ["1L-1H-32S", "2L-1H-16S", "1L-2H-16S", "1L-4H-8S", "2L-2H-8S", "2L-4H-4S"]
+    return table(["", *names],
+                 [["maximum load factor", *(f"{report.get('maximum_load_factor', series=name):.2f}" for name in names)],
+                  *([kind if kind == "insert" else kind.upper(),
+                     *(short(report.get(series=name, workload=kind)) for name in names)] for kind in ["insert", "c"])])
+
+
+def loading():
+    report = Report("figure15")
+    fractions = [0.05, 0.1, 0.2, 0.4]
+
+    def row(text, mode, form):
+        return [text, *(form(*(report.get(figure, mode=mode, fraction=fraction)
+                               for figure in ("load_seconds", "lowest_of_steady", "steady_mops", "after_mops")))
+                        for fraction in fractions)]
+    return table(["share of the buckets", "5%", "10%", "20%", "40%"],
+                 [row("loading beside batches, ms", "beside", lambda seconds, *_: short(1e3 * seconds)),
+                  row("the slowest window, of the rate before", "beside", lambda _, lowest, *__: f"{lowest:.2f}"),
+                  row("rates before and after", "beside", lambda _, __, before, after: f"{short(before)}, {short(after)}"),
+                  row("loading between batches, ms", "between", lambda seconds, *_: short(1e3 * seconds)),
+                  row("the slowest window, of the rate before", "between", lambda _, lowest, *__: f"{lowest:.2f}")])
 
 
 def ghsh():
@@ -218,8 +327,16 @@ TABLES = {
     "figure 14": opening,
     "values": value_sizes,
     "streams": streams,
+    "figure 8, counts": counts,
+    "figure 8, time": phases,
+    "figure 11": policies,
+    "figure 13": geometries,
+    "figure 15": loading,
     "warpdrive": warpdrive,
+    "warpdrive, 2^27": large_warpdrive,
+    "dyhash": dyhash,
     "hashgraph": hashgraph,
+    "hashgraph, sizes": sizes_of_hashgraph,
     "ghsh": ghsh,
 }
 

@@ -212,6 +212,7 @@ TEST_F(SplitterTest, RowsThatAreNotWantedStay) {
       const std::span<std::byte> values = splitter_->Take(divided * 24);
       const std::span<std::byte> all = splitter_->Take(divided * 24);
       CheckCuda(cudaMemset(values.data(), 0xA5, values.size()), "cudaMemset");
+      CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // (Begin was called before)
       splitter_->Gather(from.bytes(), 24, values, WantedRows::Written(batch));
       splitter_->Gather(from.bytes(), 24, all);
       splitter_->Scatter(all, 24, to.bytes(), WantedRows::Found(batch));
