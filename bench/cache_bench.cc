@@ -6,9 +6,9 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/report.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 namespace {
@@ -72,8 +72,7 @@ double MedianOrZero(const std::vector<double>& values) {
 
 CacheBench::CacheBench(const CacheBenchOptions& options)
     : options_(options),
-      threads_(options.threads > 0 ? options.threads
-                                   : std::max(1u, std::thread::hardware_concurrency())),
+      threads_(ThreadsOf(options.threads)),
       pool_({options.pool, options.records, options.key_size, options.value_size, options.seed,
              options.executor, options.threads},
             threads_) {}

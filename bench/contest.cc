@@ -3,20 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "bench/peer.h"
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 namespace {
@@ -95,8 +94,10 @@ class Phases {
         options.records,    options.operations, batch,        options.key_size,
         options.value_size, options.theta,      options.seed, MemoryOf(options.open.executor)};
     std::set<Kind> kinds = measured;
+    const bool warms = std::ranges::any_of(
+        contestants, [](const Contestant& contestant) { return contestant.can.caches; });
     for (const Kind kind : measured) {
-      if (const std::optional<Kind> warm_up = WarmUpOf(kind)) kinds.insert(*warm_up);
+      if (const auto warm_up = WarmUpOf(kind); warms && warm_up) kinds.insert(*warm_up);
     }
     std::vector<ycsb::Version> contents;
     for (const Kind kind : kinds) {
@@ -252,9 +253,7 @@ ycsb::Memory MemoryOf(ExecutorKind executor) {
 
 void MeasureContest(const ContestOptions& wanted, json& report) {
   ContestOptions options = wanted;
-  if (options.open.threads == 0) {
-    options.open.threads = std::max(1u, std::thread::hardware_concurrency());
-  }
+  options.open.threads = ThreadsOf(options.open.threads);
   const std::vector<Contestant> contestants = MakeContestants(options);
   const std::uint64_t most = std::min(options.records, options.operations);
   for (const std::uint64_t batch : options.batches) {

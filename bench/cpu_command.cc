@@ -7,7 +7,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <thread>
 
 #include "bench/commands.h"
 #include "bench/kv_adapter.h"
@@ -15,6 +14,7 @@
 #include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/report.h"
+#include "pm/thread_pool.h"
 #include "support/option_checks.h"
 #include "ycsb/buffer.h"
 #include "ycsb/generators.h"
@@ -30,7 +30,7 @@ struct CpuOptions {
   std::uint64_t operations = 0;  ///< 0: as many as records
   std::uint64_t batch = 4096;
   std::uint32_t value_size = 128;
-  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  unsigned threads = ThreadsOf(0);
   unsigned runs = 3;
   double theta = 0.99;
   std::uint64_t seed = 1;

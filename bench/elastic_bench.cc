@@ -8,7 +8,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "bench/blocks.h"
@@ -31,10 +30,6 @@ using nlohmann::json;
 constexpr std::uint64_t kBesideBatch = 4096;
 constexpr double kAloneBatches = 200;
 
-unsigned ThreadsOf(const ElasticOptions& options) {
-  return options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
-}
-
 /// The workload, on one container.
 class ElasticRun {
  public:
@@ -43,7 +38,7 @@ class ElasticRun {
         target_(target),
         insertion_(can.Has(Op::kInsert) ? Op::kInsert : Op::kUpsert),
         random_(options.seed),
-        threads_(ThreadsOf(options)) {
+        threads_(ThreadsOf(options.threads)) {
     const ycsb::BatchBuffers::Shape shape{.rows = options.batch,
                                           .key_size = options.key_size,
                                           .value_size = options.value_size,
@@ -335,7 +330,7 @@ json MeasurePeer(ElasticOptions options) {
                  .fill = options.peer_fill,
                  .shrink_below = options.peer_bounds.empty() ? 0 : options.peer_bounds[0],
                  .grow_above = options.peer_bounds.empty() ? 0 : options.peer_bounds[1],
-                 .threads = ThreadsOf(options),
+                 .threads = ThreadsOf(options.threads),
                  .most_items = std::max(added + options.batch, options.initial_capacity)});
   if (adapter->SlotCount() == 0) {
     throw Error(ErrorCode::kInvalidArgument,

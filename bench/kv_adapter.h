@@ -47,7 +47,7 @@ struct Capabilities {
   /// A value that two operations of a batch write, or one writes and one reads, is of one of them.
   /// Else its words are, each on its own.
   bool whole_values = true;
-  bool caches = false;       ///< has caches that LoadCaches loads with what was found
+  bool caches = false;       ///< may have caches, which LoadCaches loads
   bool builds_once = false;  ///< one batch inserts all items, into a container without any
   bool grows = false;        ///< holds more items than it was made for
   bool durable = false;      ///< what a batch did outlives the process, if its file does

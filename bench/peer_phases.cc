@@ -186,22 +186,21 @@ void PeerPhase::FollowVersions(std::vector<ycsb::Version>& contents) {
     });
     return;
   }
-  std::vector<ycsb::Version>& last = contents;
   for (std::uint64_t first = 0; first < n; first += workload_.batch) {
     const std::uint64_t end = std::min(n, first + workload_.batch);
-    for (std::uint64_t row = first; row < end; ++row) versions_[row] = last[records_[row]];
+    for (std::uint64_t row = first; row < end; ++row) versions_[row] = contents[records_[row]];
     for (std::uint64_t row = first; row < end; ++row) {
-      if (last[records_[row]] == VersionOf(row)) written_[row] = Written::kEarlier;
-      if (!Finds(row)) last[records_[row]] = VersionOf(row);
+      if (contents[records_[row]] == VersionOf(row)) written_[row] = Written::kEarlier;
+      if (!Finds(row)) contents[records_[row]] = VersionOf(row);
     }
     for (std::uint64_t row = first; row < end; ++row) {
-      const bool in_batch = last[records_[row]] == VersionOf(row);
+      const bool in_batch = contents[records_[row]] == VersionOf(row);
       if (in_batch && written_[row] == Written::kNever) written_[row] = Written::kLater;
     }
   }
   if (kind_ != Kind::kUpdate) return;
   last_versions_.resize(n);
-  for (std::uint64_t row = 0; row < n; ++row) last_versions_[row] = last[records_[row]];
+  for (std::uint64_t row = 0; row < n; ++row) last_versions_[row] = contents[records_[row]];
 }
 
 void PeerPhase::FillArrays() {

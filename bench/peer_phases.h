@@ -80,7 +80,6 @@ class PeerPhase {
   PeerPhase(const PeerWorkload& workload, Kind kind, bool split, ThreadPool& threads,
             Staging& staging, std::vector<ycsb::Version>& contents);
 
-  Kind kind() const { return kind_; }
   /// Of the workload: a find of kF and the update of what it finds are one.
   std::uint64_t operations() const { return operations_; }
   std::uint64_t rows() const { return keys_.size(); }         ///< of batches

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/commands.h"
 #include "bench/contest.h"
 #include "bench/options.h"
 #include "bench/peer.h"
 #include "bench/report.h"
+#include "pm/thread_pool.h"
 #include "support/option_checks.h"
 #include "ycsb/generators.h"
 
@@ -105,9 +105,7 @@ std::vector<std::string> NamesOf(std::span<const Kind> kinds) {
 void Resolve(PeersArguments& arguments) {
   ContestOptions& contest = arguments.contest;
   contest.open.executor = ResolveExecutor(contest.open.executor);
-  if (contest.open.threads == 0) {
-    contest.open.threads = std::max(1u, std::thread::hardware_concurrency());
-  }
+  contest.open.threads = ThreadsOf(contest.open.threads);
   if (contest.operations == 0) contest.operations = contest.records;
   contest.store = !arguments.no_store;
   if (arguments.workloads.empty()) {

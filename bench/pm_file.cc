@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
-#include <thread>
 
 #include "bench/kv_adapter.h"
 #include "gpmstore/error.h"
@@ -29,7 +28,7 @@ namespace {
 int Populate(std::byte* address, std::uint64_t bytes) {
   constexpr std::uint64_t kPart = std::uint64_t{64} << 20;
   std::atomic<int> error{0};
-  ThreadPool threads(std::max(1u, std::thread::hardware_concurrency()));
+  ThreadPool threads(ThreadsOf(0));
   threads.Run((bytes + kPart - 1) / kPart, [&](std::size_t part) {
     const std::uint64_t first = part * kPart;
     const std::uint64_t count = std::min(kPart, bytes - first);

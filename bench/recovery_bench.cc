@@ -18,6 +18,7 @@
 #include "bench/roofline.h"
 #include "bench/workload_bench.h"
 #include "pm/clock.h"
+#include "pm/thread_pool.h"
 #include "ycsb/batch_buffers.h"
 #include "ycsb/items.h"
 
@@ -183,8 +184,7 @@ void CrashInPool(const PoolSpec& spec) {
 }
 
 json MeasureRecovery(const PoolSpec& spec, unsigned repeats, bool bounds) {
-  ThreadPool threads(spec.threads > 0 ? spec.threads
-                                      : std::max(1u, std::thread::hardware_concurrency()));
+  ThreadPool threads(ThreadsOf(spec.threads));
   LoadedPool pool(spec, threads);
   std::optional<Roofline> roofline;
   if (bounds) roofline = MeasureLinkRoofline(pool);

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/kv_adapter.h"
 #include "bench/report.h"
 #include "bench/roofline_cells.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
+#include "pm/thread_pool.h"
 #include "support/signals.h"
 
 namespace gpm::bench {
@@ -144,8 +144,7 @@ double BestKind(const LinkRates& link, Rate Rates::*order) {
 
 Roofline MeasureRoofline(const RooflineOptions& options) {
   Check(options);
-  ThreadPool threads(options.threads > 0 ? options.threads
-                                         : std::max(1u, std::thread::hardware_concurrency()));
+  ThreadPool threads(ThreadsOf(options.threads));
   ShowProgress("filling the range");
   const std::string path = options.pool.empty() ? TemporaryPoolPath() : options.pool;
   RemovedOnSignal name(path);

@@ -1,16 +1,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/commands.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "bench/roofline.h"
 #include "pm/clock.h"
+#include "pm/thread_pool.h"
 #include "support/option_checks.h"
 
 namespace gpm::bench {
@@ -62,7 +61,7 @@ void PrintBounds(const json& rows) {
 
 void RunRoofline(RooflineArguments& arguments) {
   RooflineOptions& options = arguments.roofline;
-  if (options.threads == 0) options.threads = std::max(1u, std::thread::hardware_concurrency());
+  options.threads = ThreadsOf(options.threads);
   const Clock::time_point start = Clock::now();
   const Roofline roofline = MeasureRoofline(options);
   json report = ToJson(roofline);

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <thread>
 #include <unordered_set>
 
 #include "bench/contest.h"
@@ -15,6 +14,7 @@
 #include "bench/report.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
+#include "pm/thread_pool.h"
 #include "ycsb/buffer.h"
 
 namespace gpm::bench {
@@ -80,9 +80,7 @@ std::unique_ptr<KvAdapter> MakeContestant(const SearchContestOptions& options,
                     .max_batch = kRowsAtOnce,
                     .value_bytes = options.value_size,
                     .fill = kPeerFill,
-                    .threads = options.threads != 0
-                                   ? options.threads
-                                   : std::max(1u, std::thread::hardware_concurrency()),
+                    .threads = ThreadsOf(options.threads),
                     .attributes = attributes});
 }
 

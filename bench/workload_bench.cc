@@ -7,9 +7,9 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/report.h"
+#include "pm/thread_pool.h"
 #include "recovery/check.h"
 
 namespace gpm::bench {
@@ -27,10 +27,6 @@ constexpr std::uint64_t kBulkBatch = std::uint64_t{1} << 22;
 
 /// Whether it loads the records into an empty pool.
 bool Loads(const std::string& workload) { return workload == kInsert || workload == kBulkLoad; }
-
-unsigned ThreadsOf(unsigned threads) {
-  return threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
-}
 
 /// Options that can't be met, before a pool is made.
 const WorkloadOptions& Checked(const WorkloadOptions& options) {

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "cli/common.h"
 #include "crash_sim/crash_explorer.h"
+#include "pm/thread_pool.h"
 #include "support/option_checks.h"
 #include "support/signals.h"
 
@@ -52,7 +52,7 @@ void AddCrashExploreCommand(CLI::App& app, Commands& commands) {
   CLI::App* const explore =
       app.add_subcommand("crash-explore", "Explore the states that a crash may leave of a pool");
   auto options = std::make_shared<crash::CrashOptions>();
-  options->processes = std::max(std::thread::hardware_concurrency(), 1u);
+  options->processes = ThreadsOf(0);
   explore->add_option("--seed", options->seed, "Of the first sequence of batches; counted up")
       ->capture_default_str();
   CLI::Option* const states =

@@ -3,9 +3,9 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <random>
-#include <thread>
 
 #include "crash_sim/schedule_explorer.h"
+#include "pm/thread_pool.h"
 
 /// Explores schedules for as long as one likes; prints its counts last. Exit status 1 for a
 /// violation.
@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   crash::ScheduleOptions options;
   options.seed = std::random_device{}();
   options.count = 0;
-  options.threads = std::max(1u, std::thread::hardware_concurrency());
+  options.threads = ThreadsOf(0);
   std::string step;
   CLI::App app("Explores schedules of concurrent batches on small tables");
   const CLI::Option* const seed =

@@ -14,6 +14,10 @@ constexpr int kIdleRounds = 2000;
 
 }  // namespace
 
+unsigned ThreadsOf(unsigned asked) {
+  return asked > 0 ? asked : std::max(1u, std::thread::hardware_concurrency());
+}
+
 ThreadPool::ThreadPool(unsigned threads) {
   try {
     for (unsigned i = 1; i < std::max(threads, 1u); ++i) {

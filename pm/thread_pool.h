@@ -11,6 +11,9 @@
 
 namespace gpm {
 
+/// So many threads; 0: as many as there are cores.
+unsigned ThreadsOf(unsigned asked);
+
 /// Threads that work off the parts of jobs. The thread that submits a job works on it too, so
 /// `threads` threads in all work on one job, and a pool of 1 has no thread of its own.
 ///

@@ -9,6 +9,7 @@
 
 #include "gpmstore/error.h"
 #include "pm/memory_nodes.h"
+#include "pm/thread_pool.h"
 #include "shard/manifest.h"
 #include "table/hash.h"
 
@@ -31,9 +32,7 @@ OpenOptions ShareOf(const OpenOptions& open, const ShardOptions& options, std::u
                     const ShardRange& mine) {
   OpenOptions share = open;
   const std::uint32_t shards = mine.end - mine.first;
-  const unsigned threads =
-      open.threads > 0 ? open.threads : std::max(1u, std::thread::hardware_concurrency());
-  if (shards > 1) share.threads = std::max(1u, threads / shards);
+  if (shards > 1) share.threads = std::max(1u, ThreadsOf(open.threads) / shards);
   share.search_index_bytes = open.search_index_bytes / shards;
   if (open.max_bytes > 0) share.max_bytes = std::max<std::uint64_t>(open.max_bytes / shards, 1);
   std::uint32_t beside = shards;  // shards on its device, and itself

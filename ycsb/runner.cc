@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <thread>
 
 #include "gpmstore/error.h"
+#include "pm/thread_pool.h"
 #include "ycsb/items.h"
 
 namespace gpm::ycsb {
@@ -23,10 +23,6 @@ constexpr std::uint64_t kSampleEvery = 16;
 
 /// Batches one right after the other, so that they are not all the first one after a pause.
 constexpr std::uint64_t kBatchesAhead = 4;
-
-unsigned GeneratorThreads(unsigned asked) {
-  return asked > 0 ? asked : std::max(1u, std::thread::hardware_concurrency());
-}
 
 /// The place of the attribute over the records' numbers, whatever its name.
 std::uint32_t FindRecordAttribute(Target store) {
@@ -49,7 +45,7 @@ Runner::Runner(Target store, const WorkloadSpec& spec, const RunnerOptions& opti
     : store_(store),
       spec_(spec),
       options_(options),
-      threads_(GeneratorThreads(options.generator_threads)) {
+      threads_(ThreadsOf(options.generator_threads)) {
   ValidateWorkload(spec_);
   RequireKeyBytes(store.key_size());
   constexpr std::size_t kMaxBatchRows = std::size_t{1} << 30;

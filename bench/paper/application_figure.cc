@@ -8,7 +8,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
-#include <thread>
 
 #include "bench/application_table.h"
 #include "bench/contest.h"
@@ -19,6 +18,7 @@
 #include "examples/pagerank/page_rank.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 namespace {
@@ -58,14 +58,11 @@ std::unique_ptr<ApplicationTable> MakeTable(const PaperArguments& arguments,
                                               kValueBytes);
   }
   const Peer& peer = FindPeer(name, memory);
-  return std::make_unique<ApplicationTable>(
-      peer.make({.items = items,
-                 .max_batch = kMaxBatch,
-                 .value_bytes = kValueBytes,
-                 .threads = arguments.threads != 0
-                                ? arguments.threads
-                                : std::max(1u, std::thread::hardware_concurrency())}),
-      peer.can, kMaxBatch, kValueBytes);
+  return std::make_unique<ApplicationTable>(peer.make({.items = items,
+                                                       .max_batch = kMaxBatch,
+                                                       .value_bytes = kValueBytes,
+                                                       .threads = ThreadsOf(arguments.threads)}),
+                                            peer.can, kMaxBatch, kValueBytes);
 }
 
 /// Adds a row for each contestant. @param items that the application has

@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "bench/kv_adapter.h"
 #include "bench/loaded_pool.h"
@@ -15,6 +14,7 @@
 #include "bench/prepared_run.h"
 #include "bench/report.h"
 #include "engine/store_impl.h"
+#include "pm/thread_pool.h"
 
 namespace gpm::bench {
 namespace {
@@ -50,7 +50,7 @@ class PhasesBench {
       : repeats_(arguments.repeats),
         batch_(arguments.batch()),
         operations_(std::min(kMostOperations, arguments.records())),
-        threads_(std::max(1u, std::thread::hardware_concurrency())),
+        threads_(ThreadsOf(0)),
         pool_({.path = TemporaryPoolPath(),
                .records = arguments.records(),
                .executor = ExecutorKind::kCpu,

@@ -3,7 +3,6 @@
 
 #include <cerrno>
 #include <string>
-#include <thread>
 
 #include "engine/cpu/batch_task.h"
 #include "pm/thread_pool.h"
@@ -55,8 +54,7 @@ void RequireHostMemory(const void* array, std::size_t bytes, const char* name) {
 }
 
 std::unique_ptr<Executor> MakeCpuExecutor(unsigned threads, const Mapping& mapping) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  threads = std::min(threads, kMaxThreads);
+  threads = std::min(ThreadsOf(threads), kMaxThreads);
   if (PmTracer* const tracer = mapping.persist().tracer()) {
     if (auto* const source = dynamic_cast<ExecutorSource*>(tracer)) {
       return source->MakeExecutor(threads, mapping);
