@@ -318,8 +318,8 @@ class Store {
   std::uint64_t UpdateRowsWhere(const Query& query, const RowsEditor& change);
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
-  /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.
-  /// @throws Error(kGpu)
+  /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing. On executor cpu, the
+  /// call itself carries it out. @throws Error(kGpu)
   [[nodiscard]] Ticket RefreshCache();
 
   /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches
