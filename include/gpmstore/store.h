@@ -246,8 +246,8 @@ class Store {
   /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
   /// GPU failed, none).
   /// @param path a file that does not exist
-  /// @throws Error kExists; kInvalidArgument (`base` is not this store's last snapshot since it was
-  ///         opened, or changes were not tracked: take a whole one, or name the `chain`; `chain` is
+  /// @throws Error kExists; kInvalidArgument (`base` is not the last snapshot with `track_changes`
+  ///         of this store since it was opened: take a whole one, or name the `chain`; `chain` is
   ///         of another pool); kNotFound (base, chain, the folder of `path`), kDamaged (base,
   ///         chain); kNoSpace, kIo, kGpu, kBusy
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
