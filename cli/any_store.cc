@@ -1,18 +1,11 @@
 #include "cli/any_store.h"
 
-#include <filesystem>
-#include <system_error>
-
+#include "cli/pool_files.h"
 #include "gpmstore/error.h"
 #include "shard/folder.h"
 
 namespace gpm::cli {
 namespace {
-
-bool IsFolder(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
 
 void RequireNoDevices(const std::string& path, const ShardOptions& shards) {
   if (shards.devices.empty()) return;

@@ -5,9 +5,13 @@
 
 namespace gpm::cli {
 
-PoolFiles::PoolFiles(const std::string& path, ShardFolder::Use use) {
+bool IsFolder(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) {
+  return std::filesystem::is_directory(path, ignored);
+}
+
+PoolFiles::PoolFiles(const std::string& path, ShardFolder::Use use) {
+  if (!IsFolder(path)) {
     paths_.push_back(path);
     return;
   }

@@ -11,6 +11,9 @@
 
 namespace gpm::cli {
 
+/// Whether there is a folder at a path.
+bool IsFolder(const std::string& path);
+
 /// The pools that a command's POOL names: a pool file, or a folder of shards, which is then locked
 /// during the object's life. Thread safety: none.
 class PoolFiles {

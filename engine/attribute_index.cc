@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/indexed_lists.h"
+#include "engine/item_parts.h"
 #include "engine/match_lists.h"
 #include "engine/query_plan.h"
 #include "table/hash.h"
@@ -13,14 +14,8 @@
 namespace gpm {
 namespace {
 
-constexpr std::uint64_t kItemsAtOnce = std::uint64_t{1} << 14;
-constexpr std::uint64_t kAhead = 16;       // as many cache misses as overlap
 constexpr std::uint64_t kRowsForHead = 4;  // at most
 constexpr std::uint64_t kFewestHeads = 16;
-
-std::uint64_t PartsOf(std::uint64_t count, std::uint64_t at_once) {
-  return (count + at_once - 1) / at_once;
-}
 
 std::uint64_t HeadsFor(std::uint64_t rows) {
   return std::bit_ceil(std::max(kFewestHeads, (rows + kRowsForHead - 1) / kRowsForHead));

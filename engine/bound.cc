@@ -112,7 +112,7 @@ Capacity CapacityInItems(const Capacity& capacity, std::uint32_t key_size, std::
                   fmt::format("capacity: {} items and {} bytes; give one of the two",
                               capacity.items, capacity.bytes));
     }
-    if (growth.geometry.locations == 1 || growth.geometry.candidates() < 8) {
+    if (FillsUpBadly(growth.geometry)) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("capacity: how full a table of {} becomes can't be said; give items "
                               "instead of bytes, or a geometry with 2 locations and 8 candidates "

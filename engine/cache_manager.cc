@@ -1,11 +1,11 @@
 #include "engine/cache_manager.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 #include <utility>
 
 #include "engine/wait_until.h"
+#include "pm/clock.h"
 
 namespace gpm {
 namespace {
@@ -17,9 +17,7 @@ CacheDefaults DefaultsOf(const Executor& executor) {
           .fill = executor.CacheFill()};
 }
 
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double Now() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
 
 /// @return false for want of memory
 bool TrySetAccelerators(Executor& executor, const CacheShape& shape, CachePolicy policy,
@@ -159,20 +157,25 @@ void CacheManager::Stop(Executor& executor) {
   if (std::exchange(refreshing_, false)) executor.AwaitCacheRefresh();
 }
 
-void CacheManager::Advance(Executor& executor, std::uint64_t operations, const FindTotals& totals) {
-  if (!on_ && operations > 0) return;
-  const Turn turn(*this, false);
+void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operations,
+                           const FindTotals& totals) {
+  if (!on_ && haste == Haste::kBegin) return;
+  const Turn turn(*this, haste == Haste::kWait);
   if (!turn.has()) return;
   // (Another thread may have brought later totals already.)
   totals_.found = std::max(totals_.found, totals.found);
   totals_.hits = std::max(totals_.hits, totals.hits);
   const double now = Now();
-  const CacheNeed need = on_ ? schedule_.Advance(operations, totals_, now) : CacheNeed::kNothing;
-  const CacheShape* const shape =
-      on_ && !refreshing_ ? executor.BackCache(operations == 0) : nullptr;
+  const CacheNeed need = on_ && haste != Haste::kLook ? schedule_.Advance(operations, totals_, now)
+                                                      : CacheNeed::kNothing;
+  const bool ended = refreshing_ && executor.CacheRefreshEnded();
+  const bool may_begin = haste != Haste::kLook || executor.kind() == ExecutorKind::kCuda;
+  const CacheShape* const shape = on_ && may_begin && (!refreshing_ || ended)
+                                      ? executor.BackCache(haste == Haste::kWait)
+                                      : nullptr;
   {
     const MutexLock lock(mutex_);
-    if (refreshing_ && executor.CacheRefreshEnded()) {
+    if (ended) {
       EndRefresh();
       ++stats_.refreshes;
       stats_.refresh_seconds = executor.CacheRefreshSeconds();

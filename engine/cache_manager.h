@@ -45,9 +45,16 @@ class CacheManager {
   /// Gives their memory back. REQUIRES: no batch runs.
   void Drop(Executor& executor);
 
-  /// Begins a refresh if one is due.
+  /// What who takes a refresh further has time for.
+  enum class Haste : std::uint8_t {
+    kLook,   ///< nothing that takes time: on executor cpu, begins none
+    kBegin,  ///< what the executor does when it begins one, which on cpu is all of it
+    kWait,   ///< waits for the turn, and for the cache's memory, too
+  };
+  /// Ends a refresh that is done, and begins one if it is due, or asked for. With kWait one that
+  /// was asked for has begun then, unless another is under way.
   /// @param operations that begin now @param totals of the batches that have ended so far
-  void Advance(Executor& executor, std::uint64_t operations, const FindTotals& totals);
+  void Advance(Executor& executor, Haste haste, std::uint64_t operations, const FindTotals& totals);
 
   /// Ends it all: the executor is not used any more. Whoever waits for a refresh waits no longer.
   void Stop(Executor& executor);

@@ -29,7 +29,7 @@ ExportState::ExportState(std::shared_ptr<StoreImpl> store, const ExportOptions& 
     : store_(std::move(store)),
       options_(Valid(options, store_->value_size())),
       where_({&options.where, 1}, store_->attributes()),
-      items_(*store_, HeldItems::For::kExport, options.changed_since) {}
+      items_(*store_, options.changed_since) {}
 
 std::uint64_t ExportState::key_size() const { return store_->key_size(); }
 std::uint64_t ExportState::value_size() const { return store_->value_size(); }

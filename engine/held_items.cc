@@ -8,11 +8,10 @@
 
 namespace gpm {
 
-HeldItems::HeldItems(StoreImpl& store, For use, const std::string& changed_since)
-    : HeldItems(store) {
-  const ProfilerRange range(use == For::kExport ? "export" : "search");
+HeldItems::HeldItems(StoreImpl& store, const std::string& changed_since) : HeldItems(store) {
+  const ProfilerRange range("export");
   store_.health_.Check();
-  turn_.emplace(store_.snapshots_, use == For::kExport);
+  turn_.emplace(store_.snapshots_, true);
   const std::uint64_t items = store_.ItemsNow();
   CopyShape shape{.room = RoomForCopy(items), .key_words = KeyWords(store_.key_size())};
   if (!changed_since.empty()) {
@@ -20,8 +19,9 @@ HeldItems::HeldItems(StoreImpl& store, For use, const std::string& changed_since
     shape.changes_only = true;
     shape.range_bits = std::max(RangeBitsFor(items), store_.snapshots_.base->range_bits);
   }
-  Take(shape, use == For::kExport);  // a search soon lets go of all
+  Take(shape);
   BringToHost();
+  store_.NameHeldCells(*copy_);  // (A search, which soon lets go of all, does not.)
 }
 
 HeldItems::HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room)
@@ -33,7 +33,7 @@ HeldItems::HeldItems(StoreImpl& store, bool logged_only, std::uint64_t log_room)
   // then.)
   shape.logged_only = logged_only && store_.executor_->LogIsWhole();
   shape.room = shape.logged_only ? log_room : RoomForCopy(store_.ItemsNow());
-  Take(shape, false);
+  Take(shape);
 }
 
 HeldItems::HeldItems(StoreImpl& store)
@@ -42,14 +42,10 @@ HeldItems::HeldItems(StoreImpl& store)
       pool_(InlineValues(store.value_size()) ? nullptr : store.pool_->base()),
       tracer_(store.pool_->mapping().persist().tracer()) {}
 
-void HeldItems::Take(const CopyShape& shape, bool names_cells) {
+void HeldItems::Take(const CopyShape& shape) {
   copy_ = store_.executor_->MakeCopy(shape);
   store_.TakeInstant(shape, &copy_, &copying_, &version_);
   if (shape.changes_only) KeepBase(shape.range_bits);
-  if (names_cells) {
-    BringToHost();
-    store_.NameHeldCells(*copy_);
-  }
 }
 
 void HeldItems::BringToHost() {

@@ -21,14 +21,11 @@ class StoreImpl;
 /// Thread safety: several threads may read it.
 class HeldItems {
  public:
-  enum class For : std::uint8_t {
-    kSearch,  ///< it ends without wanting anything of who is alone, which may wait for it
-    kExport,  ///< the caller does as it likes meanwhile (Snapshots)
-  };
+  /// For an export: the caller does as it likes meanwhile (Snapshots).
   /// @param changed_since a snapshot's file: as ExportOptions has it; or empty
   /// @throws Error kInvalidArgument, kNotFound, kDamaged (of `changed_since`), kBusy, kGpu;
   ///         std::bad_alloc
-  HeldItems(StoreImpl& store, For use, const std::string& changed_since = {});
+  HeldItems(StoreImpl& store, const std::string& changed_since);
   /// For a search by who has the turn (Snapshots::Turn), and keeps it. Keys and references are
   /// where the executor has copied them until BringToHost.
   /// @param logged_only the items of logged keys alone, if the change log tells them all
@@ -74,7 +71,7 @@ class HeldItems {
 
  private:
   explicit HeldItems(StoreImpl& store);
-  void Take(const CopyShape& shape, bool names_cells);
+  void Take(const CopyShape& shape);
   void KeepBase(std::uint32_t range_bits);
 
   StoreImpl& store_;

@@ -8,7 +8,6 @@
 #include <shared_mutex>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "engine/held_items.h"
 #include "engine/maintenance.h"

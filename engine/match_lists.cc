@@ -5,19 +5,14 @@
 #include <bit>
 #include <cstring>
 
+#include "engine/item_parts.h"
 #include "engine/parallel_sort.h"
 
 namespace gpm {
 namespace {
 
-constexpr std::uint64_t kItemsAtOnce = std::uint64_t{1} << 14;
 constexpr std::uint64_t kQueriesAtOnce = 256;
 constexpr std::uint64_t kLongList = std::uint64_t{1} << 16;  // which all threads put in order
-constexpr std::uint64_t kAhead = 16;                         // as many cache misses as overlap
-
-std::uint64_t PartsOf(std::uint64_t count, std::uint64_t at_once) {
-  return (count + at_once - 1) / at_once;
-}
 
 }  // namespace
 

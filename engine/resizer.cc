@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
-#include <utility>
 
 #include "pm/clock.h"
 
@@ -15,7 +14,6 @@ namespace {
 // Batches insert while a level is being drained, so that some item of it may find no slot: then one
 // more level is added, and two are drained into it. Room for it is kept; in tiny levels it may take
 // several. In tables that fill up badly, where that would happen often, no batch runs meanwhile.
-constexpr std::uint32_t kFewestCandidates = 8;
 constexpr std::uint32_t kManySpares = 4;
 constexpr std::uint64_t kTinyLevel = 256;  // buckets
 
@@ -91,7 +89,7 @@ bool Resizer::Grow(const Demand& waiting) {
 }
 
 bool Resizer::GrowTo(double slots, std::uint64_t cell_bytes) {
-  if (!(growth_pause_ > 0) || FillsUpBadly()) return false;
+  if (!(growth_pause_ > 0) || FillsUpBadly(growth_.geometry)) return false;
   const Superblock& superblock = pool_.superblock();
   const LevelSizes wanted = growth_.Reach(SizesOf(superblock), slots);
   LevelSizes added = wanted;
@@ -116,15 +114,10 @@ bool Resizer::HaveRoom(const LevelSizes& added, std::uint64_t cell_bytes) const 
   return end + cell_bytes <= pool_.mapping().PossibleBytes();
 }
 
-bool Resizer::FillsUpBadly() const {
-  const Geometry geometry = pool_.superblock().geometry;
-  return geometry.locations == 1 || geometry.candidates() < kFewestCandidates;
-}
-
 bool Resizer::CanDrain(std::uint64_t cells) const { return CanDrainOf(pool_.superblock(), cells); }
 
 bool Resizer::CanDrainOf(const Superblock& superblock, std::uint64_t cells) const {
-  if (!executor_.DrainsBesideBatches() || FillsUpBadly()) return false;
+  if (!executor_.DrainsBesideBatches() || FillsUpBadly(growth_.geometry)) return false;
   std::uint64_t bytes = 0;
   std::uint64_t buckets = superblock.levels[0].buckets;
   const std::uint32_t spares = buckets < kTinyLevel ? kManySpares : 1;
@@ -218,7 +211,7 @@ bool Resizer::TakeRoomForSpare(const LevelSizes& sizes) {
 }
 
 bool Resizer::AddLevels(const LevelSizes& sizes, bool beside) {
-  if (FillsUpBadly() && !TakeRoomForSpare(sizes)) return false;
+  if (FillsUpBadly(growth_.geometry) && !TakeRoomForSpare(sizes)) return false;
   const auto levels = static_cast<std::uint32_t>(sizes.size());
   const ProfilerRange range("resize", levels);
   const Clock::time_point start = Clock::now();

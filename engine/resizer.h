@@ -111,8 +111,6 @@ class Resizer {
   /// CanDrain of a pool with this superblock.
   bool CanDrainOf(const Superblock& superblock, std::uint64_t cells) const
       GPM_REQUIRES(store_state);
-  /// Whether items often find no slot in the addressable levels while one is drained.
-  bool FillsUpBadly() const;
   /// Takes room in the pool's file for these levels and one more, which draining may need.
   bool TakeRoomForSpare(const LevelSizes& sizes) GPM_REQUIRES(store_state);
   /// A resize by these levels, the newest first. @param beside what is drained then is drained

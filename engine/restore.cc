@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,8 +23,6 @@
 
 namespace gpm {
 namespace {
-
-constexpr unsigned kMostThreads = 8;
 
 /// Inserts the items of a chain into a new store.
 class Loading {
@@ -161,10 +158,6 @@ Store RestoreChain(const SnapshotChain& chain, ChainItems& items, const std::str
   }
 }
 
-unsigned ThreadsForRestore() {
-  return std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
-}
-
 OpenOptions WithoutSchedule(const OpenOptions& open) {
   OpenOptions options = open;
   options.snapshot = {};
@@ -179,7 +172,7 @@ Store Store::Restore(std::span<const std::string> files, const std::string& path
   if (path != Mapping::kPinnedPath) RequireNoFile(path);
   const SnapshotChain chain(files);
   std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
-  ChainItems items(chain, ThreadsForRestore());
+  ChainItems items(chain, ThreadsForChain());
   Store store = RestoreChain(chain, items, path, WithoutSchedule(open), [](auto&) {});
   if (folder != nullptr) store.impl_->KeepSnapshots(std::move(folder), open.snapshot, true);
   return store;
@@ -220,7 +213,7 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
         const SnapshotChain chain(files, &why);
         whole = chain.files();
         if (whole > 0) {
-          ChainItems items(chain, ThreadsForRestore());
+          ChainItems items(chain, ThreadsForChain());
           try {
             store =
                 RestoreChain(chain, items, path, WithoutSchedule(open), [&](const SnapshotId& id) {

@@ -13,8 +13,8 @@
 
 namespace gpm {
 
-/// Bits of the ranges of a change map, for so many items: a range has half an item to one, so that
-/// an increment is hardly larger than what changed.
+/// Bits of the ranges of a change map, for so many items: a range has a quarter to half of an item,
+/// so that an increment is hardly larger than what changed.
 std::uint32_t RangeBitsFor(std::uint64_t items);
 /// Room for a copy of the items, and of those that batches add until the instant.
 std::uint64_t RoomForCopy(std::uint64_t items);

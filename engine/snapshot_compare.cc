@@ -3,25 +3,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <thread>
 #include <vector>
 
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "snapshot/block_buffer.h"
+#include "snapshot/chain_items.h"
 #include "snapshot/reader.h"
 #include "table/hash.h"
 #include "table/key_rows.h"
 
 namespace gpm {
 namespace {
-
-constexpr unsigned kMostThreads = 8;
 
 /// The items of a copy by key, and which of them a chain has, too. Open addressing, filled to a
 /// half.
@@ -107,7 +104,7 @@ void VisitChain(const SnapshotChain& chain, ThreadPool& threads, const Visit& vi
 
 void StoreImpl::TrackSince(const std::vector<std::string>& files) {
   health_.Check();
-  ThreadPool threads(std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads));
+  ThreadPool threads(ThreadsForChain());
   const SnapshotChain chain(files);
   SnapshotHeader header = BeginHeader({});
   const SnapshotHeader& newest = chain.newest();

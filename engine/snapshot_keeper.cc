@@ -9,12 +9,11 @@
 #include <utility>
 
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/gpu_host.h"
 
 namespace gpm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Restoring keeps each increment's ranges in memory.
 constexpr std::uint64_t kMostIncrements = 64;

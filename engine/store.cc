@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -13,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "engine/as_created.h"
+#include "engine/count_not_ok.h"
 #include "engine/export.h"
 #include "engine/store_impl.h"
 #include "engine/ticket.h"
@@ -103,22 +103,6 @@ std::shared_ptr<StoreImpl> MakeShared(const Make& make) {
   return std::shared_ptr<StoreImpl>(owner, owner->store);
 }
 
-/// Eight at a time: of a million results, this takes some 50 microseconds.
-std::uint64_t CountNotOk(std::span<const Result> results) {
-  static_assert(sizeof(Result) == 1 && static_cast<int>(Result::kOk) == 0);
-  constexpr std::uint64_t kLow = 0x7F7F7F7F7F7F7F7F;
-  std::uint64_t count = 0;
-  std::size_t i = 0;
-  for (; i + 8 <= results.size(); i += 8) {
-    std::uint64_t eight = 0;
-    std::memcpy(&eight, results.data() + i, sizeof eight);
-    // The high bit of each byte that is not 0.
-    if (eight != 0) count += std::popcount((((eight & kLow) + kLow) | eight) & ~kLow);
-  }
-  for (; i < results.size(); ++i) count += results[i] != Result::kOk;
-  return count;
-}
-
 /// Inserts that a store without items composes. @return nothing: they have to be inserted otherwise
 std::optional<std::uint64_t> ComposeInto(StoreImpl& store, const Batch& inserts) {
   if (!store.MayCompose(inserts.results.size())) return {};
@@ -132,20 +116,6 @@ bool IsGone(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::symlink_status(path, error);
   return path == Mapping::kPinnedPath || status.type() == std::filesystem::file_type::not_found;
-}
-
-/// @throws Error(kInvalidArgument) when an existing pool is not as the caller would create it
-void CheckSizes(const std::string& path, const Store& store, const CreateOptions& create) {
-  if (store.key_size() != create.key_size || store.value_size() != create.value_size) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("{}: the pool has keys of {} bytes and values of {}, not of {} and {}", path,
-                    store.key_size(), store.value_size(), create.key_size, create.value_size));
-  }
-  if (!create.attributes.empty() && store.attributes() != create.attributes) {
-    throw Error(ErrorCode::kInvalidArgument,
-                path + ": the pool has other attributes, which stay as it was created");
-  }
 }
 
 }  // namespace
@@ -203,7 +173,7 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
     auto folder = std::make_unique<SnapshotFolder>(open.snapshot.path);
     if (!folder->chains().empty()) {
       Store store = RestoreFrom(std::move(folder), path, open);
-      CheckSizes(path, store, create);
+      RequireAsCreated(path, "pool", store, create);
       return store;
     }
   }
@@ -224,7 +194,7 @@ Store Store::OpenOrCreate(const std::string& path, const CreateOptions& create,
   for (int attempt = 1;; ++attempt) {
     try {
       Store store = Open(path, open);
-      CheckSizes(path, store, create);
+      RequireAsCreated(path, "pool", store, create);
       return store;
     } catch (const Error& error) {
       const bool retry = error.code() == ErrorCode::kDamaged && is_empty();

@@ -277,7 +277,7 @@ bool StoreImpl::TryReserve(std::uint64_t items) {
 std::uint64_t StoreImpl::RefreshCache() {
   health_.Check();
   const std::uint64_t refresh = cache_.Request();
-  cache_.Advance(*executor_, 0, admission_.Totals());
+  cache_.Advance(*executor_, CacheManager::Haste::kWait, 0, admission_.Totals());
   return refresh;
 }
 
@@ -285,14 +285,16 @@ void StoreImpl::AwaitCacheRefresh(std::uint64_t refresh) {
   while (!cache_.Ended(refresh)) {
     health_.Check();
     cache_.Await(*executor_);
-    cache_.Advance(*executor_, 0, admission_.Totals());
+    cache_.Advance(*executor_, CacheManager::Haste::kWait, 0, admission_.Totals());
   }
   LogRefreshes();
   log_.Tell();
 }
 
 bool StoreImpl::CacheRefreshDone(std::uint64_t refresh) {
-  if (!closed() && !cache_.Ended(refresh)) cache_.Advance(*executor_, 0, admission_.Totals());
+  if (!closed() && !cache_.Ended(refresh)) {
+    cache_.Advance(*executor_, CacheManager::Haste::kLook, 0, admission_.Totals());
+  }
   return cache_.Ended(refresh);
 }
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <random>
 #include <utility>
 #include <vector>
 
 #include "gpmstore/error.h"
 #include "pm/attributes.h"
+#include "pm/random_id.h"
 
 namespace gpm {
 namespace {
@@ -29,8 +29,8 @@ constexpr std::uint32_t kManySegments = kMaxSegments / 4 * 3;
 
 /// A random (version 4) UUID, RFC 4122.
 void MakeUuid(std::uint8_t* uuid) {
-  std::random_device random;
-  for (int i = 0; i < 16; ++i) uuid[i] = static_cast<std::uint8_t>(random());
+  const RandomId id = NewId();
+  std::copy(id.begin(), id.end(), uuid);
   uuid[6] = static_cast<std::uint8_t>((uuid[6] & 0x0F) | 0x40);
   uuid[8] = static_cast<std::uint8_t>((uuid[8] & 0x3F) | 0x80);
 }

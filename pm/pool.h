@@ -2,7 +2,6 @@
 #define GPM_PM_POOL_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

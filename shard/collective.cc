@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -180,7 +179,7 @@ void Collective::Return(Splitter& splitter, const Route& route, bool lends, cons
 std::uint64_t Collective::Apply(const Batch& mine, const Local& local, const Steps& steps,
                                 CollectiveCall call) {
   stats_.asked += mine.results.size();
-  lap_begun_ = std::chrono::steady_clock::now();
+  lap_begun_ = Clock::now();
   if (exchange_.ranks() == 1) {
     stats_.sent += mine.results.size();
     stats_.carried_out += mine.results.size();

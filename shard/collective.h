@@ -1,7 +1,6 @@
 #ifndef GPM_SHARD_COLLECTIVE_H_
 #define GPM_SHARD_COLLECTIVE_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "gpmstore/batch.h"
 #include "gpmstore/distributed_store.h"
 #include "gpmstore/exchange.h"
+#include "pm/clock.h"
 #include "shard/parcel.h"
 #include "shard/partition.h"
 #include "shard/splitter_pool.h"
@@ -94,9 +94,8 @@ class Collective {
               const std::vector<Terms>& terms, const Batch& mine);
   /// Adds the time since the last call.
   void Lap(double* seconds) {
-    const auto now = std::chrono::steady_clock::now();
-    *seconds += std::chrono::duration<double>(now - lap_begun_).count();
-    lap_begun_ = now;
+    *seconds += SecondsSince(lap_begun_);
+    lap_begun_ = Clock::now();
   }
 
   Exchange& exchange_;
@@ -108,7 +107,7 @@ class Collective {
   const bool lends_gpu_;  ///< the exchange can, on this rank
   /// Of a batch that failed: MPI may still read and write its memory.
   std::unique_ptr<Splitter> lost_;
-  std::chrono::steady_clock::time_point lap_begun_;
+  Clock::time_point lap_begun_;
   ExchangeStats stats_;
 };
 

@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "gpmstore/error.h"
 #include "pm/mapping.h"
 #include "pm/pool.h"
+#include "pm/random_id.h"
 #include "snapshot/new_file.h"
 
 namespace gpm {
@@ -134,11 +134,10 @@ void ShardFolder::RequirePools() const {
     const std::string path = PathOf(i);
     const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
     const std::string& expected = manifest_.pools[i].uuid;
-    if (UuidText(std::to_array(superblock.uuid)) == expected) continue;
-    throw Error(
-        ErrorCode::kDamaged,
-        fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path, i,
-                    UuidText(std::to_array(superblock.uuid)), path_, kManifest, expected));
+    if (HexOf(std::to_array(superblock.uuid)) == expected) continue;
+    throw Error(ErrorCode::kDamaged,
+                fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path,
+                            i, HexOf(std::to_array(superblock.uuid)), path_, kManifest, expected));
   }
 }
 

@@ -1,10 +1,8 @@
 #include "shard/manifest.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstdio>
-#include <random>
 
 #include "gpmstore/error.h"
 #include "pm/crc32c.h"
@@ -15,15 +13,6 @@ namespace {
 constexpr std::uint32_t kVersion = 1;
 
 }  // namespace
-
-std::string UuidText(const Uuid& uuid) { return fmt::format("{:02x}", fmt::join(uuid, "")); }
-
-std::string NewUuid() {
-  std::random_device random;
-  Uuid uuid;
-  for (std::uint8_t& byte : uuid) byte = static_cast<std::uint8_t>(random());
-  return UuidText(uuid);
-}
 
 std::string PoolFileName(std::uint64_t generation, std::uint32_t shard) {
   return fmt::format("{:06}-{:04}.pool", generation, shard);

@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kMaxShards = 1024;
 struct Manifest {
   struct PoolFile {
     std::string file;  ///< its name in the folder (PoolFileName)
-    std::string uuid;  ///< of the pool (UuidText)
+    std::string uuid;  ///< of the pool (HexOf)
   };
 
   std::string uuid;  ///< of the store, whatever the number of its shards
@@ -30,10 +30,6 @@ struct Manifest {
   std::uint32_t shards() const { return static_cast<std::uint32_t>(pools.size()); }
   Partition partition() const { return {{hash_seed[0], hash_seed[1]}, shards()}; }
 };
-
-using Uuid = std::array<std::uint8_t, 16>;
-std::string UuidText(const Uuid& uuid);  ///< 32 hex digits
-std::string NewUuid();                   ///< a random one
 
 /// The name of a pool's file: "000001-0003.pool".
 std::string PoolFileName(std::uint64_t generation, std::uint32_t shard);

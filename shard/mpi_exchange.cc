@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "gpmstore/error.h"
 

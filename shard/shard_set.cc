@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/count_not_ok.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "pm/gpu_host.h"
@@ -27,8 +28,7 @@ void RequireHostMemory(const Batch& batch, const char* why) {
 
 std::uint64_t CountNotOkOf(std::span<const Result> results) {
   if (IsGpuMemory(results.data())) return kNotCounted;
-  return static_cast<std::uint64_t>(std::count_if(
-      results.begin(), results.end(), [](Result result) { return result != Result::kOk; }));
+  return CountNotOk(results);
 }
 
 std::uint64_t ApplyTo(Store& store, const Batch& batch, Stream stream) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/store_impl.h"
+#include "pm/random_id.h"
 #include "shard/create.h"
 #include "shard/divided_batch.h"
 #include "shard/options.h"
@@ -31,7 +32,7 @@ std::unique_ptr<ShardSet> MakeShards(
   manifest->value_size = set->value_size();
   for (std::uint32_t i = 0; i < shards; ++i) {
     manifest->pools[i] = {PoolFileName(manifest->generation, i),
-                          UuidText(set->store(i).impl()->PoolId())};
+                          HexOf(set->store(i).impl()->PoolId())};
   }
   return set;
 }
@@ -58,7 +59,7 @@ ShardedStore::Impl::Impl(const std::string& path, std::uint32_t shards,
     : log_(std::move(log)), folder_(path, ShardFolder::Use::kCreate) {
   try {
     Manifest manifest;
-    manifest.uuid = NewUuid();
+    manifest.uuid = HexOf(NewId());
     manifest.hash_seed = seed;
     manifest.generation = 1;
     set_ = MakeShards(folder_, shards, open, &manifest, make);

@@ -7,9 +7,11 @@
 #include <random>
 #include <utility>
 
+#include "engine/as_created.h"
 #include "engine/export.h"
 #include "engine/store_impl.h"
 #include "gpmstore/error.h"
+#include "pm/random_id.h"
 #include "shard/export_gate.h"
 #include "shard/folder.h"
 #include "shard/merge_matches.h"
@@ -77,18 +79,8 @@ ShardedStore ShardedStore::OpenOrCreate(const std::string& folder, const CreateO
   for (int attempt = 1;; ++attempt) {
     try {
       ShardedStore store = Open(folder, open, options);
-      if (!create.attributes.empty() && store.attributes() != create.attributes) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    folder + ": the store has other attributes, which stay as it was created");
-      }
-      if (store.key_size() == create.key_size && store.value_size() == create.value_size) {
-        return store;
-      }
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          fmt::format("{}: the store has keys of {} bytes and values of {}, not of {} and {}",
-                      folder, store.key_size(), store.value_size(), create.key_size,
-                      create.value_size));
+      RequireAsCreated(folder, "store", store, create);
+      return store;
     } catch (const Error& error) {
       // (A pool that is missing is kNotFound, too; then to create it is kExists.)
       if (error.code() != ErrorCode::kNotFound || attempt == 3) throw;
@@ -301,7 +293,7 @@ ShardedStore ShardedStore::Restore(const std::string& snapshot, const std::strin
   RequireShards(snapshot, manifest, options.shards);
   for (std::uint32_t i = 0; i < manifest.shards(); ++i) {
     const std::string file = ShardSnapshotPath(snapshot, i);
-    if (UuidText(SnapshotFile(file).header().pool) == manifest.pools[i].uuid) continue;
+    if (HexOf(SnapshotFile(file).header().pool) == manifest.pools[i].uuid) continue;
     throw Error(
         ErrorCode::kDamaged,
         fmt::format("{}: not the snapshot of shard {}: it was taken of another pool", file, i));

@@ -45,7 +45,6 @@ std::vector<std::vector<std::byte>> SendBytes(Exchange& exchange,
 
 /// Calls that all ranks make together. Those of batches are told with a part (Terms).
 enum class CollectiveCall : std::uint8_t {
-  kOpen,
   kReserve,
   kCompact,
   kSearch,

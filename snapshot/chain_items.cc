@@ -12,6 +12,11 @@
 
 namespace gpm {
 
+unsigned ThreadsForChain() {
+  constexpr unsigned kMostThreads = 8;
+  return std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
+}
+
 ChainItems::Buffer::Buffer(std::uint64_t bytes) : bytes_(RoundUp(bytes, kPageBytes)) {
   void* const data =
       mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

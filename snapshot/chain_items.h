@@ -16,6 +16,9 @@
 
 namespace gpm {
 
+/// For reading a chain.
+unsigned ThreadsForChain();
+
 /// The items of a chain, in pieces, which threads read and check ahead of who takes them. Of an
 /// item in several files the newest file that lists its range decides: the others are left out.
 ///

@@ -17,6 +17,7 @@
 
 #include "gpmstore/error.h"
 #include "pm/crc32c.h"
+#include "pm/random_id.h"
 #include "snapshot/new_file.h"
 #include "snapshot/reader.h"
 
@@ -27,12 +28,6 @@ constexpr const char* kManifest = "/MANIFEST";
 constexpr const char* kNewManifest = "/MANIFEST.new";
 constexpr std::string_view kFirstLine = "GPMStore snapshots, version 1\n";
 
-std::string Hex(const SnapshotId& id) {
-  std::string text;
-  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
 bool ParseHex(const std::string& text, SnapshotId* id) {
   if (text.size() != 2 * id->size()) return false;
   for (std::size_t i = 0; i < id->size(); ++i) {
@@ -40,7 +35,7 @@ bool ParseHex(const std::string& text, SnapshotId* id) {
     if (std::sscanf(text.c_str() + 2 * i, "%2x", &byte) != 1) return false;
     (*id)[i] = static_cast<std::uint8_t>(byte);
   }
-  return Hex(*id) == text;
+  return HexOf(*id) == text;
 }
 
 /// What a file's name says.
@@ -186,11 +181,11 @@ void SnapshotFolder::RemovePartialFiles() noexcept {
 
 void SnapshotFolder::WriteManifest(std::size_t first_chain) {
   std::string text(kFirstLine);
-  for (const SnapshotId& pool : pools_) text += fmt::format("pool {}\n", Hex(pool));
+  for (const SnapshotId& pool : pools_) text += fmt::format("pool {}\n", HexOf(pool));
   for (std::size_t i = first_chain; i < chains_.size(); ++i) {
     text += fmt::format("chain {} files {}\n", chains_[i].number, chains_[i].files);
   }
-  if (saved_ != Saved{}) text += fmt::format("saved {} {}\n", Hex(saved_.pool), saved_.sequence);
+  if (saved_ != Saved{}) text += fmt::format("saved {} {}\n", HexOf(saved_.pool), saved_.sequence);
   ReplaceFile(path_ + kManifest, path_ + kNewManifest, text + LastLine(text));
 }
 

@@ -45,7 +45,7 @@ void ReplaceFile(const std::string& path, const std::string& temporary,
 /// Thread safety: Write from any thread; else one at a time.
 class NewFile {
  public:
-  /// @throws Error kExists (of that name), kIo, kNoSpace
+  /// @throws Error kExists (of that name), kNotFound (the folder), kIo, kNoSpace
   explicit NewFile(const std::string& path);
   ~NewFile();
   NewFile(const NewFile&) = delete;

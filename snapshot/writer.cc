@@ -1,14 +1,11 @@
 #include "snapshot/writer.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <new>
-#include <random>
 #include <vector>
 
 #include "pm/crc32c.h"
+#include "pm/random_id.h"
 #include "snapshot/block_buffer.h"
 
 namespace gpm {
@@ -29,9 +26,7 @@ std::uint32_t Seal(const SnapshotId& id, std::uint64_t index, const SnapshotLayo
 }  // namespace
 
 SnapshotId NewSnapshotId() {
-  std::random_device random;
-  SnapshotId id;
-  for (std::uint8_t& byte : id) byte = static_cast<std::uint8_t>(random());
+  SnapshotId id = NewId();
   id[0] |= 1;  // never zeros
   return id;
 }

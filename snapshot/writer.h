@@ -2,7 +2,6 @@
 #define GPM_SNAPSHOT_WRITER_H_
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "pm/thread_pool.h"
@@ -27,7 +26,7 @@ SnapshotId NewSnapshotId();
 /// Writes a snapshot's file, which has its name when it is complete.
 class SnapshotWriter {
  public:
-  /// @throws Error kExists, kIo, kNoSpace
+  /// @throws Error kExists, kNotFound (the folder), kIo, kNoSpace
   explicit SnapshotWriter(const std::string& path) : file_(path) {}
 
   /// Each thread fills a block, and writes it where it belongs: so several writes are in flight,

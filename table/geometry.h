@@ -1,9 +1,6 @@
 #ifndef GPM_TABLE_GEOMETRY_H_
 #define GPM_TABLE_GEOMETRY_H_
 
-#include <string>
-#include <string_view>
-
 #include "pm/format.h"
 #include "pm/space.h"
 
@@ -11,6 +8,12 @@ namespace gpm {
 
 /// @throws Error(kInvalidArgument) unless all three are powers of two with a product of at most 32
 void ValidateGeometry(Geometry geometry);
+
+/// Whether so few buckets may hold an item that some find no slot long before the table is full,
+/// and nobody can say when.
+inline bool FillsUpBadly(const Geometry& geometry) {
+  return geometry.locations == 1 || geometry.candidates() < 8;
+}
 
 /// @throws Error(kInvalidArgument) unless a table can grow by this factor, as these options say
 void ValidateGrowth(const OpenOptions& open);

@@ -265,7 +265,6 @@ class TableProbe {
     }
   }
 
-  /// For making the directory anew, while no batch runs.
   GPM_HD const DirectoryAccess<Group, Media>& directory() const { return directory_; }
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const { return table_.CellOf(reference); }

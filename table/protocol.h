@@ -52,12 +52,11 @@ class Operations : public TableProbe<Group, Media> {
 
   /// Carries out a plan on one key, atomically.
   /// @param candidates Locate of the key
-  /// @param uses of the key that this stands for, for the cache to count
   /// @param hint where a probe of this batch found the key, if it did: saves the search if it is
   ///        still there
   GPM_HD Outcome Apply(const Candidates& candidates, const std::uint64_t* key, const Plan& plan,
-                       std::uint32_t uses = 1, const Hint& hint = {}) const {
-    Work work = Start(candidates, key, plan, uses);
+                       const Hint& hint = {}) const {
+    Work work = Start(candidates, key, plan, 1);
     work.hint = hint;
     // An item that was found is most likely still there, so that no lock is needed to add it.
     if (hint.slot.bucket != nullptr && !work.covered) work.lock_first = false;

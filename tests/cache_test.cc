@@ -440,6 +440,15 @@ TEST_F(CacheTest, TicketsSayWhenTheyAreDone) {
   Ticket refresh = store.RefreshCache();
   while (!refresh.Done()) std::this_thread::yield();
   EXPECT_EQ(store.Stats().cache.refreshes, 1u);
+  // Nobody runs a batch, or waits.
+  Ticket first = store.RefreshCache();
+  Ticket second = store.RefreshCache();
+  if (store.Stats().executor == ExecutorKind::kCpu) {
+    EXPECT_TRUE(second.Done()) << "who asks for it carries it out";
+  }
+  while (!second.Done()) std::this_thread::yield();
+  EXPECT_TRUE(first.Done());
+  EXPECT_EQ(store.Stats().cache.refreshes, 3u);
   Ticket late = store.RefreshCache();
   store.Close();
   EXPECT_TRUE(late.Done());

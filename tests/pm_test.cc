@@ -19,6 +19,7 @@
 #include "pm/mapping.h"
 #include "pm/medium.h"
 #include "pm/persist.h"
+#include "tests/all_zero.h"
 #include "tests/file_size_limit.h"
 #include "tests/test_util.h"
 
@@ -49,10 +50,6 @@ bool Readable(const std::byte* address) {
   close(ends[0]);
   close(ends[1]);
   return readable;
-}
-
-bool AllZero(const std::byte* from, const std::byte* to) {
-  return std::all_of(from, to, [](std::byte b) { return b == std::byte{0}; });
 }
 
 TEST(Crc32cTest, StandardValues) {

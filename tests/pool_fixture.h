@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "pm/crc32c.h"
 #include "pm/pool.h"
 #include "pm/space.h"
+#include "tests/all_zero.h"
 #include "tests/files.h"
 #include "tests/test_util.h"
 
@@ -38,10 +38,6 @@ inline void PutCopy(std::string* file, int copy, Superblock superblock) {
 
 inline bool SameBytes(const Superblock& a, const Superblock& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-inline bool AllZero(const std::byte* from, std::uint64_t bytes) {
-  return std::all_of(from, from + bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
 /// @param newest buckets of the newest level

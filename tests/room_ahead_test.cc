@@ -18,6 +18,7 @@
 
 #include "engine/store_impl.h"
 #include "pm/mapping.h"
+#include "tests/all_zero.h"
 #include "tests/file_size_limit.h"
 #include "tests/fork.h"
 #include "tests/test_util.h"
@@ -26,10 +27,6 @@ namespace gpm::test {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-
-bool AllZero(const std::byte* from, const std::byte* to) {
-  return std::all_of(from, to, [](std::byte b) { return b == std::byte{0}; });
-}
 
 /// Of mappings, in memory and on an ordinary file system.
 class RoomAheadTest : public PoolTest, public ::testing::WithParamInterface<bool> {

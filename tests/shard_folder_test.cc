@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpmstore/sharded_store.h"
+#include "pm/random_id.h"
 #include "shard/manifest.h"
 #include "tests/files.h"
 #include "tests/test_util.h"
@@ -65,12 +66,13 @@ class ShardFolderTest : public test::PoolTest {
 
 TEST_F(ShardFolderTest, ManifestsAreReadAsWritten) {
   Manifest manifest;
-  manifest.uuid = NewUuid();
+  manifest.uuid = HexOf(NewId());
   manifest.hash_seed = {~std::uint64_t{0}, (std::uint64_t{1} << 63) + 1};  // no double has these
   manifest.key_size = 36;
   manifest.value_size = 128;
   manifest.generation = 12;
-  for (std::uint32_t i = 0; i < 3; ++i) manifest.pools.push_back({PoolFileName(12, i), NewUuid()});
+  for (std::uint32_t i = 0; i < 3; ++i)
+    manifest.pools.push_back({PoolFileName(12, i), HexOf(NewId())});
   const std::string text = ToText(manifest);
   const Manifest read = ParseManifest(text, "m");
   EXPECT_EQ(read.uuid, manifest.uuid);
@@ -95,7 +97,7 @@ TEST_F(ShardFolderTest, ManifestsAreReadAsWritten) {
 
 TEST_F(ShardFolderTest, ManifestsThatNoStoreWroteAreRefused) {
   Manifest manifest;
-  manifest.uuid = NewUuid();
+  manifest.uuid = HexOf(NewId());
   std::string message;
   const auto refused = [&] {
     EXPECT_EQ(ErrorOf([&] { ParseManifest(ToText(manifest), "m"); }, &message),
@@ -103,7 +105,7 @@ TEST_F(ShardFolderTest, ManifestsThatNoStoreWroteAreRefused) {
     return message;
   };
   EXPECT_NE(refused().find("0 pools"), std::string::npos) << message;
-  manifest.pools.push_back({"../else", NewUuid()});
+  manifest.pools.push_back({"../else", HexOf(NewId())});
   EXPECT_NE(refused().find("file of shard 0"), std::string::npos) << message;
   manifest.pools.front().file = PoolFileName(0, 0);
   manifest.pools.resize(kMaxShards + 1);

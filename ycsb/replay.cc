@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 
 namespace gpm::ycsb {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Whether keys are numbers; else they are texts, as for `gpmstore get`.
 bool AreNumbers(std::uint32_t key_size) { return key_size == sizeof(std::uint64_t); }
@@ -96,7 +94,7 @@ PhaseReport Replay(Target store, const Trace& trace, const ReplayOptions& option
     }
     if (options.progress) options.progress(first + rows, lines.size());
   }
-  report.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  report.wall_seconds = SecondsSince(start);
   return report;
 }
 

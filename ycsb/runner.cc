@@ -7,13 +7,12 @@
 #include <chrono>
 
 #include "gpmstore/error.h"
+#include "pm/clock.h"
 #include "pm/thread_pool.h"
 #include "ycsb/items.h"
 
 namespace gpm::ycsb {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Marks in Runner::versions_; OperationSource::VersionOf leaves these two numbers free.
 constexpr Version kUnknown = 0xFFFF'FFFFu;  ///< not known what the store holds
@@ -127,7 +126,7 @@ PhaseReport Runner::RunPhase(Phase phase) {
                               spec_.records, store_.Stats().items));
     }
   }
-  report.wall_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  report.wall_seconds = SecondsSince(start);
   return report;
 }
 

@@ -36,13 +36,14 @@
 #include "ycsb/generators.h"
 
 namespace gpm::cli {
+
+void ThrowErrno(const char* what, int error) {
+  throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
+}
+
 namespace {
 
 static_assert(sizeof(CrashRecord) <= PIPE_BUF);
-
-[[noreturn]] void ThrowErrno(const char* what, int error) {
-  throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
-}
 
 AnyStore CreateOrOpen(const CrashChildPlan& plan) {
   CrashRecord record;

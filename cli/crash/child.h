@@ -57,6 +57,9 @@ struct CrashChildPlan {
 /// @throws Error as the store
 [[noreturn]] void RunCrashChild(const CrashChildPlan& plan);
 
+/// @param error an errno @throws Error(kIo): "WHAT: ..."
+[[noreturn]] void ThrowErrno(const char* what, int error);
+
 }  // namespace gpm::cli
 
 #endif  // GPM_CLI_CRASH_CHILD_H_

@@ -20,11 +20,6 @@ namespace {
 
 constexpr std::size_t kMaxMisplaced = 16;
 
-bool IsFolder(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
-}
-
 /// @param text of a pool @return the same, saying which shard it is of, if it is one
 std::string InShard(const PoolFiles& files, std::size_t shard, const std::string& text) {
   return files.folder() == nullptr ? text : fmt::format("shard {}: {}", shard, text);

@@ -1,7 +1,6 @@
 #include "cli/crash/process.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -10,18 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
-
-#include "gpmstore/error.h"
 
 namespace gpm::cli {
-namespace {
-
-[[noreturn]] void ThrowErrno(const char* what, int error) {
-  throw Error(ErrorCode::kIo, fmt::format("{}: {}", what, std::strerror(error)));
-}
-
-}  // namespace
 
 CrashProcess::CrashProcess(const std::vector<std::string>& arguments, const CrashAnswers* answers,
                            const std::atomic<bool>& stop)

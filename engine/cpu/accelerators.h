@@ -2,11 +2,11 @@
 #define GPM_ENGINE_CPU_ACCELERATORS_H_
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <new>
 
 #include "engine/cpu/executor.h"
+#include "pm/clock.h"
 
 /// What of the cpu executor keeps the directory and the cache.
 namespace gpm {
@@ -101,7 +101,7 @@ CacheRefresh CpuExecutor<Setup>::NextRefresh(std::uint64_t uses) {
 
 template <class Setup>
 void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   const CacheRefresh refresh = NextRefresh(uses);
   const ThreadGroup group;
   const CacheAccess<ThreadGroup, Media> access(refresh.cache, table_, group, media_);
@@ -112,8 +112,7 @@ void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
   ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.AssignHot(media_, bucket); });
   ForEachOf(refresh.ToFill(),
             [&](std::uint32_t i) { access.Fill(accelerators_.directory, refresh.FrameToFill(i)); });
-  refresh_seconds_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  refresh_seconds_ = SecondsSince(start);
 }
 
 template <class Setup>

@@ -475,7 +475,7 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
           addends.rows = value;
           plan.addends = &addends;
         }
-        outcome = operations.Apply(window.candidates[k], window.keys[k], plan, 1, window.found[k]);
+        outcome = operations.Apply(window.candidates[k], window.keys[k], plan, window.found[k]);
       }
       worker->progress.items_added += ItemsAdded(plan, outcome);
       if (outcome.shortage != Shortage::kNothing && !final_attempt) {

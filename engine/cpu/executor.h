@@ -2,7 +2,6 @@
 #define GPM_ENGINE_CPU_EXECUTOR_H_
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>

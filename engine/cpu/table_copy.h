@@ -2,7 +2,6 @@
 #define GPM_ENGINE_CPU_TABLE_COPY_H_
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <new>
+#include <utility>
+
 #include "engine/cuda/driver.h"
+#include "engine/cuda/launch.h"
 #include "engine/cuda/memory.h"
 #include "gpmstore/error.h"
 
@@ -107,8 +111,10 @@ void BackedMemory::Free() noexcept {
   if (data_ == nullptr) return;
   if (addresses_ == 0) {
     memory_->Free(data_, backed_);
+  } else if (const CurrentDevice current(memory_->device(), std::nothrow);
+             cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
+    cudaGetLastError();  // it is lost, as in DeviceMemory::Free
   } else {
-    cudaDeviceSynchronize();
     std::byte* place = data_;
     for (const std::uint64_t bytes : pieces_) {
       give_back_.unmap(Address(place), bytes);

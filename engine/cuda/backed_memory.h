@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "engine/cuda/device_memory.h"
@@ -18,7 +17,8 @@ namespace gpm {
 /// are backed by memory, more of them from time to time, while kernels use what was there before.
 /// To the allocator a table that grows would have to give its cache's values back, and take more.
 ///
-/// Thread safety: one thread at a time, but for backed(). The device is current.
+/// Thread safety: one thread at a time, but for backed(). The device is current when memory is
+/// taken.
 class BackedMemory {
  public:
   static constexpr bool kStays = true;  ///< Reserve and Back leave what there is

@@ -1,36 +1,20 @@
 #include "engine/cuda/device_memory.h"
 
 #include <algorithm>
+#include <new>
+
+#include "engine/cuda/launch.h"
 
 namespace gpm {
 namespace {
 
 constexpr std::uint64_t kShareKept = 512;
 
-/// Makes a device current while it lives; a failure shows in what is done there.
-class On {
- public:
-  explicit On(int device) {
-    cudaGetDevice(&before_);
-    if (before_ != device) cudaSetDevice(device);
-  }
-  ~On() {
-    int now = before_;
-    cudaGetDevice(&now);
-    if (now != before_) cudaSetDevice(before_);
-  }
-  On(const On&) = delete;
-  On& operator=(const On&) = delete;
-
- private:
-  int before_ = 0;
-};
-
 }  // namespace
 
 DeviceMemory::~DeviceMemory() {
   if (pool_ == nullptr) return;
-  const On on(device_);
+  const CurrentDevice current(device_, std::nothrow);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
   cudaMemPoolDestroy(pool_);
@@ -79,7 +63,7 @@ void DeviceMemory::Free(void* memory, std::uint64_t bytes) noexcept {
     cudaFree(memory);
     return;
   }
-  const On on(device_);
+  const CurrentDevice current(device_, std::nothrow);
   if (cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
     // Somebody captures a stream, so that nobody knows who still uses the memory: it is lost.
     cudaGetLastError();
@@ -101,7 +85,7 @@ void DeviceMemory::Trim(std::uint64_t kept) noexcept {
 
 void DeviceMemory::GiveBack() noexcept {
   if (pool_ == nullptr) return;
-  const On on(device_);
+  const CurrentDevice current(device_, std::nothrow);
   Trim(0);
 }
 

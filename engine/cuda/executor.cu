@@ -105,15 +105,12 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
 
 CudaExecutor::~CudaExecutor() {
   StopBacking(true);
-  int before = device_;
-  cudaGetDevice(&before);
-  cudaSetDevice(device_);
+  const CurrentDevice current(device_, std::nothrow);
   stream_.reset();
   cache_stream_.reset();
   cache_refresh_begun_.reset();
   cache_refreshed_.reset();
   cells_sorted_.reset();
-  cudaSetDevice(before);
 }
 
 void CudaExecutor::Synchronize() {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <new>
 #include <type_traits>
 
 #include "engine/cuda/memory.h"
@@ -31,6 +32,11 @@ class CurrentDevice {
     CheckCuda(cudaGetDevice(&before_), "cudaGetDevice");
     changed_ = before_ != device;
     if (changed_) CheckCuda(cudaSetDevice(device), "cudaSetDevice");
+  }
+  /// For destructors: a failure shows in what is done there.
+  CurrentDevice(int device, std::nothrow_t) noexcept {
+    changed_ = cudaGetDevice(&before_) == cudaSuccess && before_ != device &&
+               cudaSetDevice(device) == cudaSuccess;
   }
   ~CurrentDevice() {
     if (changed_) cudaSetDevice(before_);

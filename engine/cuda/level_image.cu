@@ -1,3 +1,5 @@
+#include <new>
+
 #include "engine/cuda/executor.h"
 #include "pm/count_pm.cuh"
 
@@ -36,11 +38,8 @@ class CudaLevelImage : public LevelImage {
     CheckCuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
   ~CudaLevelImage() override {
-    int before = executor_.device();
-    cudaGetDevice(&before);
-    cudaSetDevice(executor_.device());
+    const CurrentDevice current(executor_.device(), std::nothrow);
     memory_ = DeviceArray<std::byte>();
-    cudaSetDevice(before);
   }
 
   std::byte* data() const override { return memory_.data(); }

@@ -1,7 +1,6 @@
 #ifndef GPM_ENGINE_CUDA_TABLE_COPY_H_
 #define GPM_ENGINE_CUDA_TABLE_COPY_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 

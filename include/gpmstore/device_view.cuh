@@ -122,8 +122,9 @@ class DeviceScope {
   /// @param max_writes inserts, updates, upserts and find-or-inserts that the kernels may carry out
   /// in all
   /// @param max_erases erases that they may carry out in all; more is undefined behaviour
-  /// @throws Error kUnsupported (executor cpu), kGpu, kBusy (there is no room for so many writes,
-  ///         and this thread has another scope open)
+  /// @throws Error kInvalidArgument (the store is empty, or the stream is being captured),
+  ///         kUnsupported (executor cpu), kGpu, kBusy (there is no room for so many writes, and
+  ///         this thread has another scope open)
   DeviceScope(Store& store, Stream stream, std::uint64_t max_writes, std::uint64_t max_erases);
   ~DeviceScope();  ///< closes; an error is lost
   DeviceScope(const DeviceScope&) = delete;

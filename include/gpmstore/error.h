@@ -12,8 +12,8 @@ enum class ErrorCode {
   kInvalidArgument,  ///< an argument, option or configuration that can't be used
   kNotFound,         ///< the file or device does not exist
   kExists,           ///< creating over something that exists
-  kBusy,             ///< the pool is in use by another store or process; or the call has to wait
-                     ///< for a device scope that the caller itself has open
+  kBusy,             ///< somebody else uses the pool, or folder, or the caller itself has open (a
+                     ///< device scope, an export) what the call would wait for
   kNoSpace,          ///< the medium, or the pool's maximum, has no room left
   kDamaged,          ///< not a pool, truncated, corrupted, or of another version
   kUnsupported,      ///< this build, machine or medium can't do it

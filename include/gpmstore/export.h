@@ -27,11 +27,11 @@ struct ExportOptions {
   std::uint64_t least = 0;
   std::uint64_t most = ~std::uint64_t{0};
   Query where{};  ///< those alone that match it
-  /// If not empty: the file of the snapshot that was taken of this store last, since it was opened,
-  /// with SnapshotOptions::track_changes. The export has the items that were added or updated
-  /// since, and of those that were not, the few that share a hash range with one that was changed
-  /// or erased (docs/SNAPSHOTS.md): changes are known by range. The next snapshot may still be an
-  /// increment on it. What was erased is not told of.
+  /// If not empty: the file of the last snapshot that was taken of this store with
+  /// SnapshotOptions::track_changes, since it was opened. The export has the items that were added
+  /// or updated since, and of those that were not, the few that share a hash range with one that
+  /// was changed or erased (docs/SNAPSHOTS.md): changes are known by range. The next snapshot may
+  /// still be an increment on it. What was erased is not told of.
   std::string changed_since{};
 };
 

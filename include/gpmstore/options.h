@@ -49,8 +49,9 @@ struct CacheOptions {
   /// left; `fraction` is then an upper bound, by default 1.
   std::uint64_t bytes = 0;
   /// The cache is refreshed after so many operations (first after an eighth of them); 0: when asked
-  /// to alone (Store::RefreshCache). Default: when it is expected to pay, first after a million
-  /// finds that missed the cache (in small tables a quarter of the slots).
+  /// to alone (Store::RefreshCache). Default: when it is expected to pay, first after 262144
+  /// finds that missed the cache (in tables of fewer than a million slots, after a quarter as many
+  /// finds).
   std::optional<std::uint64_t> refresh_interval{};
 };
 

@@ -9,9 +9,9 @@ namespace gpm {
 
 /// How a snapshot is taken (Store::Snapshot).
 struct SnapshotOptions {
-  /// The file of the snapshot that was taken of this store last, since it was opened: this one is
-  /// then an increment, which has what was inserted, updated or erased since. Both are needed to
-  /// restore it. Empty: a whole snapshot.
+  /// The file of the last snapshot that was taken of this store with `track_changes`, since it was
+  /// opened: this one is then an increment, which has what was inserted, updated or erased since.
+  /// Both are needed to restore it. Empty: a whole snapshot.
   std::string base{};
   /// Instead of `base`: the files of a chain of this pool, the whole one first. This one is an
   /// increment on the last of them, whoever took that, and when. What changed since is found by
@@ -21,7 +21,8 @@ struct SnapshotOptions {
   std::vector<std::string> chain{};
   /// Whether the next snapshot may be an increment on this one. The store then marks what changes
   /// from now on: it takes 2 to 4 bytes for each item, in the executor's memory, and a change one
-  /// more write of a byte there. Without it, it marks nothing from now on.
+  /// more write of a byte there. Without it, the base of the next increment stays what it was, if
+  /// there is one, and with it what is marked.
   bool track_changes = true;
   /// That copy values and write them; 0: some of the machine's. Writes are in flight at once.
   unsigned threads = 0;

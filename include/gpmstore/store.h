@@ -246,8 +246,8 @@ class Store {
   /// `path`.partial-*. After an error, increments have the base that they had before (or, where the
   /// GPU failed, none).
   /// @param path a file that does not exist
-  /// @throws Error kExists; kInvalidArgument (`base` is not this store's last snapshot since it was
-  ///         opened, or changes were not tracked: take a whole one, or name the `chain`; `chain` is
+  /// @throws Error kExists; kInvalidArgument (`base` is not the last snapshot with `track_changes`
+  ///         of this store since it was opened: take a whole one, or name the `chain`; `chain` is
   ///         of another pool); kNotFound (base, chain, the folder of `path`), kDamaged (base,
   ///         chain); kNoSpace, kIo, kGpu, kBusy
   SnapshotResult Snapshot(const std::string& path, const SnapshotOptions& options = {});
@@ -318,8 +318,8 @@ class Store {
   std::uint64_t UpdateRowsWhere(const Query& query, const RowsEditor& change);
 
   /// Refreshes the cache with the buckets that are hot now, while batches go on; also done by
-  /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing.
-  /// @throws Error(kGpu)
+  /// itself, as CacheOptions::refresh_interval says. Without a cache, nothing. On executor cpu, the
+  /// call itself carries it out. @throws Error(kGpu)
   [[nodiscard]] Ticket RefreshCache();
 
   /// Calls `visit(key, value)` for every item, in no order, on the calling thread, with batches

@@ -138,8 +138,8 @@ class Store(Batches, Queries):
                  track_changes: bool = True) -> dict[str, Any]:
         """Writes a file with all items as they are at one instant, while batches go on.
 
-        path: a file that does not exist, of a store over several shards a folder. base: the file of the snapshot that was taken of this store
-        last, since it was opened: only what changed since is written, and `restore` needs both.
+        path: a file that does not exist, of a store over several shards a folder. base: the file of the last snapshot that was taken of
+        this store with `track_changes`, since it was opened: only what changed since is written, and `restore` needs both.
         track_changes: whether the next snapshot may have this one as its base. Returns `items` in
         the store, `written` to the file, its `bytes`, and the `pause_seconds` that batches were
         excluded for, of all `seconds`.

@@ -1,0 +1,16 @@
+#ifndef GPM_PM_RANDOM_ID_H_
+#define GPM_PM_RANDOM_ID_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace gpm {
+
+using RandomId = std::array<std::uint8_t, 16>;
+RandomId NewId();
+std::string HexOf(const RandomId& id);  ///< 32 digits
+
+}  // namespace gpm
+
+#endif  // GPM_PM_RANDOM_ID_H_
