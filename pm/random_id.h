@@ -7,8 +7,9 @@
 
 namespace gpm {
 
+/// What tells a pool, a snapshot or a store over several pools from any other.
 using RandomId = std::array<std::uint8_t, 16>;
-RandomId NewId();
+RandomId NewId();                       ///< by any thread @throws as std::random_device
 std::string HexOf(const RandomId& id);  ///< 32 digits
 
 }  // namespace gpm
