@@ -264,6 +264,14 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
   return grown;
 }
 
+std::uint64_t StoreImpl::CellsToAdd(const InFlight& in_flight) const {
+  const std::uint64_t lacking = in_flight.progress.short_of_cells;
+  const std::uint64_t cells = space_.MissingCells(lacking);
+  if (!in_flight.demand.inserts || resizer_.HasRoomToGrow(MissingCellBytes(lacking))) return cells;
+  const std::uint64_t slots = space_.Capacity() - std::min(space_.Capacity(), space_.items());
+  return std::min(cells, std::max(slots, pool_->growth_cells()));
+}
+
 void StoreImpl::CarryOutRest(InFlight& in_flight) {
   const Progress& now = in_flight.progress;
   bool advanced = true;
@@ -281,7 +289,7 @@ void StoreImpl::CarryOutRest(InFlight& in_flight) {
     }
     room |= try_again;
     try_again = false;
-    if (const std::uint64_t cells = space_.MissingCells(before.short_of_cells); cells > 0) {
+    if (const std::uint64_t cells = CellsToAdd(in_flight); cells > 0) {
       if (!resizer_.CanDrain(cells)) resizer_.EndDraining();
       room |= space_.AddCells(cells);
     }
