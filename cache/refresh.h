@@ -15,10 +15,11 @@ namespace gpm {
 ///   2. EvictCold for every frame: what is not hot enough any more is free then.
 ///   3. AssignHot for every bucket: hot ones get a free frame. (The first bucket's counts up
 ///   `fills`.)
-///   4. Fill (CacheAccess) for each frame to be filled, the hottest first: they save the most.
+///   4. Fill (CacheAccess) for each frame, the hottest first: they save the most.
 ///
-/// Frames of buckets that stay hot are not touched. Selection is by a histogram of scores: exact
-/// but for buckets that are equally hot, of which any may be taken, and for scores beyond its end.
+/// Buckets that stay hot keep their frames, in which nothing is filled but what they lack. Selection
+/// is by a histogram of scores: exact but for buckets that are equally hot, of which any may be
+/// taken, and for scores beyond its end.
 
 /// The state of a refresh, in the executor's memory.
 struct CacheRefreshState {
@@ -28,7 +29,7 @@ struct CacheRefreshState {
   std::uint32_t hottest;  ///< ranks above it are filled first
   std::uint32_t freed;    ///< entries of CacheRefresh::free
   std::uint32_t taken;    ///< of those
-  // Entries of CacheRefresh::pending: those to be filled first from its front on, others from its
+  // Entries of CacheRefresh::pending: frames to be filled first from its front on, others from its
   // back on.
   std::uint32_t at_front;
   std::uint32_t at_back;
@@ -51,7 +52,7 @@ struct CacheRefresh {
   CacheAgeing ageing;         ///< of this refresh
   std::uint32_t* histogram;   ///< kRanks, all 0 between refreshes
   std::uint32_t* free;        ///< frames that no bucket has
-  std::uint32_t* pending;     ///< frames to be filled
+  std::uint32_t* pending;     ///< frames of hot buckets
   CacheRefreshState* state;
 
   /// How hot a bucket is, 0 (never cached) to kRanks - 1.
@@ -109,22 +110,50 @@ struct CacheRefresh {
     if (bucket == 0) media.StoreShared(cache.fills, media.LoadShared(cache.fills) + 1);
     const std::uint32_t rank = Rank(bucket);
     AgeBucket(bucket);
-    if (media.LoadShared(cache.frame_of + bucket) != 0 || !state->IsHot(rank)) return;
-    const std::uint32_t place = AtomicNext(&state->taken);
-    if (place >= state->freed) return;
-    const std::uint32_t frame = free[place];
-    cache.bucket_of[frame] = bucket;
-    media.StoreShared(cache.frame_of + bucket, frame + 1);
+    std::uint32_t frame = media.LoadShared(cache.frame_of + bucket);
+    if (frame == 0 && !(state->IsHot(rank) && TakeFree(media, bucket, &frame))) return;
+    --frame;
     const std::uint32_t at = rank > state->hottest ? AtomicNext(&state->at_front)
                                                    : cache.size - 1 - AtomicNext(&state->at_back);
     pending[at] = frame;
   }
 
-  /// Frames to be filled, after all buckets were assigned.
+  // Before the first refresh, where each bucket has a frame (CacheView::opens): a step for each
+  // frame, then one for each bucket, with a state of zeros. From then on writers put their values
+  // into the frames.
+
+  template <class Media>
+  GPM_HD void OpenFrame(const Media& media, std::uint32_t frame, std::uint32_t slots) const {
+    if (cache.bucket_of[frame] != CacheView::kNoBucket) return;
+    for (std::uint32_t s = 0; s < slots; ++s) {
+      media.StoreShared(cache.tags + std::uint64_t{frame} * slots + s, +CacheView::kNone);
+    }
+    free[AtomicNext(&state->freed)] = frame;
+  }
+
+  template <class Media>
+  GPM_HD void OpenBucket(const Media& media, std::uint32_t bucket) const {
+    std::uint32_t frame = 0;
+    if (media.LoadShared(cache.frame_of + bucket) == 0) TakeFree(media, bucket, &frame);
+  }
+
+  /// Frames in which something may have to be filled, after all buckets were assigned.
   GPM_HD std::uint32_t ToFill() const { return state->at_front + state->at_back; }
   /// The i-th of them.
   GPM_HD std::uint32_t FrameToFill(std::uint32_t i) const {
     return pending[i < state->at_front ? i : cache.size - 1 - (i - state->at_front)];
+  }
+
+ private:
+  /// Gives a bucket a free frame. @param frame that, + 1 @return false where there is none
+  template <class Media>
+  GPM_HD bool TakeFree(const Media& media, std::uint32_t bucket, std::uint32_t* frame) const {
+    const std::uint32_t place = AtomicNext(&state->taken);
+    if (place >= state->freed) return false;
+    *frame = free[place] + 1;
+    cache.bucket_of[*frame - 1] = bucket;
+    media.StoreShared(cache.frame_of + bucket, *frame);
+    return true;
   }
 };
 

@@ -77,14 +77,26 @@ class BlockRunner {
     next_number_ = kBuckets;
     bucket_of_ = CacheView::kNoBucket;
     tag_ = CacheView::kClosed;
-    Load(0);  // by nobody else's leave
+    if (random() % 2 == 0) {  // by nobody else's leave
+      Load(0);
+    } else {
+      Open(0);
+    }
 
     const std::uint32_t loads = 1 + random() % 3;
+    constexpr std::uint32_t kAgain = kBuckets;  // as it is
     std::vector<std::uint32_t> bucket_of_load(loads);
-    for (std::uint32_t& bucket : bucket_of_load) bucket = random() % kBuckets;
+    for (std::uint32_t& bucket : bucket_of_load) bucket = random() % (kBuckets + 1);
     std::vector<std::function<void()>> bodies;
     bodies.push_back([&] {
-      for (const std::uint32_t bucket : bucket_of_load) Load(bucket);
+      for (const std::uint32_t bucket : bucket_of_load) {
+        if (bucket == kAgain) {
+          MakeAccess().Fill(directory_, 0);
+          EndKernel();
+        } else {
+          Load(bucket);
+        }
+      }
     });
     // A key's lock lets one at a time write it.
     for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
@@ -152,6 +164,15 @@ class BlockRunner {
     media_.StoreShared(&block_of_[bucket], 1u);
     EndKernel();
     access.Fill(directory_, 0);
+    EndKernel();
+  }
+
+  /// Gives it to a bucket before anything is filled, as OpenFrame and OpenBucket do.
+  void Open(std::uint32_t bucket) {
+    bucket_of_ = bucket;
+    media_.StoreShared(&tag_, +CacheView::kNone);
+    EndKernel();
+    media_.StoreShared(&block_of_[bucket], 1u);
     EndKernel();
   }
 

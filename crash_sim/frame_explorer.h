@@ -24,9 +24,10 @@ struct FrameReport {
 };
 
 /// Runs the cache's protocols (table/value_cache.h) without a store around them: one frame,
-/// which a loader gives to one of two buckets and then to another, while writers put new values
-/// into them and readers read. Some races need three switches at certain steps: in the few steps of
-/// these schedules they come up in one of ten thousand, in those of a whole store hardly ever.
+/// which a loader gives to one of two buckets and then to another, or fills again, while writers
+/// put new values into them and readers read. Some races need three switches at certain steps: in
+/// the few steps of these schedules they come up in one of ten thousand, in those of a whole store
+/// hardly ever.
 ///
 /// Checked is that what a reader finds in the frame is the value that the reference names. Cells
 /// are used again as soon as nobody who ran when they were retired does so any more, the loader not

@@ -120,6 +120,7 @@ void CacheManager::Reset(Executor& executor, const TableView& table, std::uint32
 void CacheManager::SetShape(const CacheShape& shape) {
   const MutexLock lock(mutex_);
   on_ = shape.frames != 0;
+  opened_ = false;
   EndRefresh();
   schedule_.Reset(std::uint64_t{shape.buckets} * shape.slots);
   aged_at_ = totals_.found;
@@ -194,6 +195,10 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
       stats_.frames = shape->frames;
       stats_.bytes = shape->cache_bytes();
     }
+  }
+  if (shape != nullptr && !std::exchange(opened_, true) && shape->frames >= shape->buckets &&
+      options_.policy == CachePolicy::kTinyLfu) {
+    executor.OpenCache();
   }
   if (refreshing_) {
     schedule_.Begin();

@@ -206,6 +206,9 @@ class TableMaintenance {
   /// Has the frames that there is memory for, which executor cuda takes beside batches: a refresh
   /// may begin then. @param wait until it has @return how large the cache is; null: not yet
   virtual const CacheShape* BackCache(bool wait) = 0;
+  /// Gives each bucket a frame that has none yet (CacheView::opens): batches put what they write
+  /// there. REQUIRES: there are as many; no refresh is under way. @throws Error(kGpu)
+  virtual void OpenCache() = 0;
   /// Begins it. @param uses counted since the refresh before @throws Error(kGpu)
   virtual void RefreshCache(std::uint64_t uses) = 0;
   /// Makes uses count less that were counted so far. REQUIRES: no refresh is under way.

@@ -72,6 +72,7 @@ enum class Step : std::uint8_t {
   // The cache of values (volatile memory).
   kCachePutCas,
   kCacheCloseCas,
+  kCacheFillingCas,
   kCacheFillCas,
   kCacheValidate,
   kCacheValidateFills,

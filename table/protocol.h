@@ -384,8 +384,7 @@ class Operations : public TableProbe<Group, Media> {
     item->slot = SlotAt(item->candidates, position);
     if (!ClaimSlot(*item)) return false;
     if (item->covered && !table_.inline_values()) {
-      cache_.PutMoved(BucketIndex(item->candidates, position), item->slot.index,
-                      item->fresh.reference);
+      cache_.Drop(BucketIndex(item->candidates, position), item->slot.index);
     }
     return true;
   }

@@ -120,6 +120,54 @@ TEST_P(CacheShapeTest, MixedBatchesWithLoadingsInBetween) {
   }
 }
 
+TEST_P(CacheShapeTest, WhatIsWrittenIsCachedBeforeARefreshWhereAllHaveAFrame) {
+  ModelledStore store(NewPath(), Create(), AllOpen());
+  // (On executor cuda memory is taken for it beside batches.)
+  const auto opened = [&] {
+    store.Apply(Op::kUpsert, Numbers(1, 1));
+    const Counted counted(store.store());
+    store.Apply(Op::kFind, Numbers(1, 1));
+    return counted.hits() == 1;
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!opened() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  Write(store, Op::kInsert, Numbers(2, kKeys - 1));
+  const std::uint64_t resizes = store.store().Stats().resizes;
+  Find(store, Numbers(1, kKeys), kKeys, kKeys);
+  Write(store, Op::kUpdate, Numbers(1, kKeys / 2), 1);
+  Find(store, Numbers(1, kKeys), kKeys, kKeys);
+  Write(store, Op::kErase, Numbers(1, kKeys / 4));
+  Write(store, Op::kInsert, Numbers(1, kKeys / 8), 2);
+  Find(store, Numbers(1, kKeys), kKeys - kKeys / 4 + kKeys / 8, kKeys - kKeys / 4 + kKeys / 8);
+  EXPECT_EQ(store.store().Stats().cache.refreshes, 0u);
+  EXPECT_EQ(store.store().Stats().resizes, resizes);
+  store.Reopen();  // nothing is cached, until a refresh brings it
+  Write(store, Op::kUpdate, Numbers(1, kKeys / 8), 3);
+  store.store().RefreshCache().Wait();
+  Find(store, Numbers(1, kKeys), kKeys - kKeys / 4 + kKeys / 8, kKeys - kKeys / 4 + kKeys / 8);
+}
+
+TEST_F(CacheTest, WhatIsWrittenWhileTheTableGrowsIsRightWhereAllHaveAFrame) {
+  for (const double growth : {1.25, 2.0}) {
+    OpenOptions options = AllOpen();
+    options.growth = growth;
+    ModelledStore store(NewPath(), Shape(8, 24, 100), options);
+    std::mt19937_64 random(TestSeed());
+    for (std::uint64_t keys = 100; keys < 20'000; keys += keys / 8) {
+      store.Apply(Op::kInsert, Numbers(keys, keys / 8));
+      store.Apply(Op::kUpdate, Numbers(random() % keys, 50), random());
+      store.Apply(Op::kErase, Numbers(random() % keys, 20));
+      store.Apply(Op::kFind, Numbers(1, keys));
+    }
+    EXPECT_GT(store.store().Stats().cache.hits, 0u);
+    EXPECT_EQ(store.store().Stats().cache.refreshes, 0u);
+    store.store().RefreshCache().Wait();
+    const std::uint64_t items = store.model().size();
+    Find(store, Numbers(1, 30'000), items, items);
+    store.ExpectContents();
+  }
+}
+
 TEST_F(CacheTest, HotKeysHitAndColdOnesDoNot) {
   constexpr std::uint64_t kKeys = 20000;
   constexpr std::uint64_t kHot = 20;

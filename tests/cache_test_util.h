@@ -30,6 +30,9 @@ inline OpenOptions AllCached() {
   return WithCache({.policy = CachePolicy::kRandom, .fraction = 1.0, .refresh_interval = 0});
 }
 
+/// The same with the default policy: a bucket's frame is there before the cache is ever loaded.
+inline OpenOptions AllOpen() { return WithCache({.fraction = 1.0, .refresh_interval = 0}); }
+
 inline OpenOptions OnlyDirectory(bool directory = true) {
   return WithCache({.directory = directory, .policy = CachePolicy::kOff});
 }

@@ -100,6 +100,15 @@ CacheRefresh CpuExecutor<Setup>::NextRefresh(std::uint64_t uses) {
 }
 
 template <class Setup>
+void CpuExecutor<Setup>::OpenCache() {
+  const CacheRefresh refresh = cache_memory_.Refresh(accelerators_.cache, {});
+  *refresh.state = {};
+  ForEachOf(refresh.cache.size,
+            [&](std::uint32_t frame) { refresh.OpenFrame(media_, frame, table_.slots); });
+  ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.OpenBucket(media_, bucket); });
+}
+
+template <class Setup>
 void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
   const auto start = Clock::now();
   const CacheRefresh refresh = NextRefresh(uses);

@@ -190,6 +190,7 @@ class CpuExecutor : public Executor {
   void SetAccelerators(const CacheShape& shape, CachePolicy policy, std::uint32_t used) override;
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
+  void OpenCache() override;
   void RefreshCache(std::uint64_t uses) override;
   const CacheShape* BackCache(bool /*wait*/) override { return &cache_memory_.shape; }
   void AgeCache(std::uint64_t uses) override;

@@ -14,6 +14,8 @@ namespace {
 /// Blocks that refresh the cache: few, so that batches are hardly slowed down meanwhile.
 constexpr unsigned kCacheBlocks = 32;
 constexpr unsigned kFillBlocks = 32;
+/// Blocks that give out frames, which takes little time.
+constexpr unsigned kOpeningBlocks = 128;
 /// Frames that are filled in one go: first the hottest, as a rule, then many.
 constexpr std::uint32_t kFilledFirst = 1u << 16;
 constexpr std::uint32_t kFilledAtOnce = 1u << 19;
@@ -39,6 +41,8 @@ void CudaExecutor::PrepareAccelerators() {
   leaves_room(CountCacheBuckets);
   leaves_room(AgeCacheBuckets);
   leaves_room(ChooseCacheThreshold);
+  leaves_room(OpenFrames);
+  leaves_room(OpenBuckets);
   leaves_room(EvictFrames);
   leaves_room(AssignFrames);
   leaves_room(PlanFills);
@@ -246,6 +250,17 @@ CacheRefresh CudaExecutor::NextRefresh(std::uint64_t uses) {
   view.holds_all = view.size >= cache_memory_.shape.buckets;
   view.clock = clock_;
   return cache_memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++refreshes_, uses, view.size));
+}
+
+void CudaExecutor::OpenCache() {
+  const CurrentDevice current = Activate();
+  const CacheRefresh refresh = cache_memory_.Refresh(context_.accelerators.cache, {});
+  CheckCuda(cudaMemsetAsync(refresh.state, 0, sizeof *refresh.state, *cache_stream_),
+            "cudaMemsetAsync");
+  Launch("OpenFrames", OpenFrames, kOpeningBlocks, kBlockThreads, *cache_stream_, refresh,
+         context_.table.slots);
+  Launch("OpenBuckets", OpenBuckets, kOpeningBlocks, kBlockThreads, *cache_stream_, refresh);
+  CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
 }
 
 void CudaExecutor::RefreshCache(std::uint64_t uses) {

@@ -185,6 +185,7 @@ class CudaExecutor : public Executor {
   bool FollowGrowth(const TableView& table, const CacheShape& shape, CachePolicy policy) override;
   void BeginDraining() override;
   const CacheShape* BackCache(bool wait) override;
+  void OpenCache() override;
   void RefreshCache(std::uint64_t uses) override;
   void AgeCache(std::uint64_t uses) override;
   double CacheRefreshSeconds() override;

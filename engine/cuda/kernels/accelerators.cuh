@@ -84,6 +84,24 @@ __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
   }
 }
 
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    OpenFrames(const __grid_constant__ CacheRefresh refresh, std::uint32_t slots) {
+  const CudaMedia media(DirtyLog{});
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.cache.size;
+       i += gridDim.x * blockDim.x) {
+    refresh.OpenFrame(media, i, slots);
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    OpenBuckets(const __grid_constant__ CacheRefresh refresh) {
+  const CudaMedia media(DirtyLog{});
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
+       i += gridDim.x * blockDim.x) {
+    refresh.OpenBucket(media, i);
+  }
+}
+
 /// For when a level is drained from now on: KeepFrame.
 __global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_t slots,
                            std::uint32_t frames, std::uint32_t drained) {
@@ -117,11 +135,13 @@ __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     if (i < end) {
       const std::uint32_t frame = refresh.FrameToFill(i);
       const std::uint32_t s = k & (table.slots - 1);
-      const std::uint32_t cell = access.CellToFill(directory, refresh.cache.bucket_of[frame], s);
-      if (cell != CacheView::kNone) {
-        plan = reads.PlanFirst(cell, k);
-      } else {
-        access.FillSlot(directory, frame, s);
+      if (access.IsToFill(frame, s)) {
+        const std::uint32_t cell = access.CellToFill(directory, refresh.cache.bucket_of[frame], s);
+        if (cell != CacheView::kNone) {
+          plan = reads.PlanFirst(cell, k);
+        } else {
+          access.FillSlot(directory, frame, s);
+        }
       }
     }
     reads.plans[k] = plan;
