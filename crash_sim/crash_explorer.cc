@@ -105,6 +105,7 @@ bool IsNeverMet(Step step) {
     case Step::kSettleFlush:
     case Step::kSettleFence:
     case Step::kCachePutCas:
+    case Step::kCacheKeepCas:
     case Step::kCacheFillingCas:
     case Step::kCacheFillCas:
     case Step::kCacheValidate:

@@ -188,12 +188,12 @@ class BlockRunner {
     media_.WriteCell(group_, table_.Cell(cell * table_.cell_bytes), value.data(), kValueBytes);
     const std::uint32_t old = media_.LoadShared(&cells_[bucket]);
     if (erases) {
-      access.Drop(bucket, 0);
+      access.Drop(bucket, 0, old);
       media_.StoreShared(fingerprint, DirectoryView::kTaken);
       media_.FenceShared(Step::kDirectoryErasedFence);
     }
     media_.Fence(Step::kUpdateCellFence);
-    access.Put(bucket, 0, cell * table_.cell_bytes, value.data());
+    access.Put(bucket, 0, erases ? CacheView::kNone : old, cell * table_.cell_bytes, value.data());
     media_.Fence(Step::kUpdateDoneFence);
     media_.StoreShared(&cells_[bucket], cell);
     media_.FenceShared(Step::kDirectoryUpdatedFence);
@@ -218,7 +218,14 @@ class BlockRunner {
     if (media_.LoadShared(&prints_[bucket * directory_.stride]) <= DirectoryView::kTaken) return;
     const std::uint32_t cell = media_.LoadShared(&cells_[bucket]);
     std::array<std::byte, kValueBytes> value{};
-    if (!MakeAccess().Read(bucket, 0, cell * table_.cell_bytes, value.data())) return;
+    const std::uint64_t reference = cell * table_.cell_bytes;
+    const Access access = MakeAccess();
+    if (!access.Read(bucket, 0, reference, value.data())) {
+      media_.ReadCell(group_, value.data(), table_.Cell(reference), kValueBytes);
+      access.Keep(bucket, 0, reference, value.data());
+      EndKernel();
+      return;
+    }
     ++report->hits;
     if (ValueNumber(value) == numbers_[cell]) return;
     throw std::runtime_error(

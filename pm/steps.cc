@@ -94,6 +94,8 @@ std::string_view StepName(Step step) {
       return "directory-moved-up-fence";
     case Step::kCachePutCas:
       return "cache-put-cas";
+    case Step::kCacheKeepCas:
+      return "cache-keep-cas";
     case Step::kCacheFillingCas:
       return "cache-filling-cas";
     case Step::kCacheFillCas:

@@ -71,6 +71,7 @@ enum class Step : std::uint8_t {
   kDirectoryMovedUpFence,
   // The cache of values (volatile memory).
   kCachePutCas,
+  kCacheKeepCas,
   kCacheCloseCas,
   kCacheFillingCas,
   kCacheFillCas,

@@ -78,6 +78,7 @@ class TableProbe {
                         std::byte* value) const {
     if (ReadCached(candidates, outcome, value)) return true;
     ReadValue(outcome.reference, value);
+    Keep(candidates, outcome, value);
     return table_.inline_values() && directory_.Covers(candidates);
   }
   /// The same from the cache alone. @return false when it does not have it; then `value` may hold
@@ -87,6 +88,14 @@ class TableProbe {
     return !table_.inline_values() && directory_.Covers(candidates) &&
            cache_.Read(BucketIndex(candidates, outcome.position),
                        outcome.position & (table_.slots - 1), outcome.reference, value);
+  }
+  /// Puts a value that a find has read into the cache, if there is a place for it.
+  GPM_HD void Keep(const Candidates& candidates, const Outcome& outcome,
+                   const std::byte* value) const {
+    if (table_.inline_values() || !directory_.Covers(candidates)) return;
+    group_.Sync();
+    cache_.Keep(BucketIndex(candidates, outcome.position), outcome.position & (table_.slots - 1),
+                outcome.reference, value);
   }
 
   /// The candidate slots of level i alone: for one thread it pays to look at the levels one by one,

@@ -216,10 +216,12 @@ class Operations : public TableProbe<Group, Media> {
     const std::uint32_t position = work.outcome.position;
     const std::uint32_t bucket = BucketIndex(work.candidates, position);
     const std::uint32_t slot = position & (table_.slots - 1);
+    const std::uint32_t was =
+        work.change == Change::kInsert ? CacheView::kNone : table_.CellOf(work.outcome.reference);
     if (work.change == Change::kErase) {
-      cache_.Drop(bucket, slot);
+      cache_.Drop(bucket, slot, was);
     } else {
-      cache_.Put(bucket, slot, work.fresh.reference, work.fresh.source);
+      cache_.Put(bucket, slot, was, work.fresh.reference, work.fresh.source);
     }
   }
 
@@ -384,7 +386,7 @@ class Operations : public TableProbe<Group, Media> {
     item->slot = SlotAt(item->candidates, position);
     if (!ClaimSlot(*item)) return false;
     if (item->covered && !table_.inline_values()) {
-      cache_.Drop(BucketIndex(item->candidates, position), item->slot.index);
+      cache_.Drop(BucketIndex(item->candidates, position), item->slot.index, CacheView::kNone);
     }
     return true;
   }
@@ -409,7 +411,8 @@ class Operations : public TableProbe<Group, Media> {
     if (!ClaimAt(&work, static_cast<std::uint32_t>(choice))) return false;
     PublishAlone(&work);
     if (work.covered && !table_.inline_values()) {
-      cache_.Drop(BucketIndex(candidates, position), from.index);
+      cache_.Drop(BucketIndex(candidates, position), from.index,
+                  table_.CellOf(work.fresh.reference));
     }
     FreeSlots([&](const auto& visit) { visit(from); }, false);
     return true;

@@ -46,6 +46,7 @@ bool IsForBlocks(Step step) {
   switch (step) {
     case Step::kCachePutCas:
     case Step::kCacheCloseCas:
+    case Step::kCacheKeepCas:
     case Step::kCacheFillingCas:
     case Step::kCacheFillCas:
     case Step::kCacheValidate:

@@ -15,10 +15,24 @@ inline constexpr unsigned kFindingBlocks = 4;
 /// refresh the registers that they have, so that a batch does not wait until they end.
 inline constexpr unsigned kFindingBesideRefresh = 3;
 
+/// Puts a value that was read for a find into the cache, by its tile.
+/// @param read cell << 32 | operation
+__device__ inline void KeepRead(const TileOperations& operations, const DeviceBatch& batch,
+                                std::uint64_t read) {
+  const TableView& table = operations.table();
+  const auto i = static_cast<std::uint32_t>(read);
+  const std::uint64_t* const key = batch.KeyOf(i, table.key_words);
+  const Candidates candidates = operations.Locate(key);
+  const Outcome outcome = operations.Find(candidates, key, 0);
+  if (!outcome.present || operations.CellOf(outcome.reference) != read >> 32) return;
+  operations.Keep(candidates, outcome, batch.FoundOf(i, table.value_size));
+}
+
 /// A small batch: a tile looks up each find, and copies the value if the cache has it. If `reads`
 /// is enabled, other values are queued there, and read when all finds were looked up: all blocks
 /// then begin at once (KernelGraph), one or more for each multiprocessor. If reads are shared, one
-/// find reads for all that want its value, and these copy it from there at the end.
+/// find reads for all that want its value, and these copy it from there at the end. What was read
+/// stays in the cache, where that opens.
 __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     FindKeys(const __grid_constant__ TableContext context,
              const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
@@ -72,7 +86,9 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
     items.Begin(reads.queues, planned);
     std::uint64_t item = 0;
     for (bool has_one = false; items.Next<kTilesPerBlock>(reads.queues, &item, &has_one);) {
-      if (has_one) ReadOne(table, batch, item);
+      if (!has_one) continue;
+      ReadOne(table, batch, item);
+      if (context.accelerators.cache.opens()) KeepRead(operations, batch, item);
     }
     reports = items.IsLast();
     if (reports) reads.queues.Clear();
