@@ -88,7 +88,6 @@ bool IsOfGpu(Step step) {
     case Step::kDirectoryErasedFence:
     case Step::kDirectoryMovedUpFence:
     case Step::kCachePutFence:
-    case Step::kCacheFillingFence:
     case Step::kCacheFilledFence:
     case Step::kCacheFillsReadFence:
     case Step::kCacheValueReadFence:

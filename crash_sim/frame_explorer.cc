@@ -222,7 +222,7 @@ class BlockRunner {
     const Access access = MakeAccess();
     if (!access.Read(bucket, 0, reference, value.data())) {
       media_.ReadCell(group_, value.data(), table_.Cell(reference), kValueBytes);
-      access.Keep(bucket, 0, reference, value.data());
+      access.Keep(directory_, bucket, 0, reference, value.data());
       EndKernel();
       return;
     }

@@ -108,8 +108,6 @@ std::string_view StepName(Step step) {
       return "cache-close-cas";
     case Step::kCachePutFence:
       return "cache-put-fence";
-    case Step::kCacheFillingFence:
-      return "cache-filling-fence";
     case Step::kCacheFilledFence:
       return "cache-filled-fence";
     case Step::kCacheFillsReadFence:

@@ -78,7 +78,6 @@ enum class Step : std::uint8_t {
   kCacheValidate,
   kCacheValidateFills,
   kCachePutFence,        ///< behind a value, before its tag
-  kCacheFillingFence,    ///< behind the loader's mark, before it reads what to fill in
   kCacheFilledFence,     ///< behind that, before its tag
   kCacheFillsReadFence,  ///< behind the count of fillings, before the tag
   kCacheValueReadFence,  ///< behind the value, before the tag is looked at again

@@ -68,6 +68,7 @@ class DirectoryAccess {
       : view_(view), table_(table), group_(group), media_(media) {}
 
   GPM_HD bool enabled() const { return view_.enabled(); }
+  GPM_HD const DirectoryView& view() const { return view_; }
 
   /// Whether it has the key, if anything has.
   GPM_HD bool Covers(const Candidates& candidates) const {

@@ -94,8 +94,8 @@ class TableProbe {
                    const std::byte* value) const {
     if (table_.inline_values() || !directory_.Covers(candidates)) return;
     group_.Sync();
-    cache_.Keep(BucketIndex(candidates, outcome.position), outcome.position & (table_.slots - 1),
-                outcome.reference, value);
+    cache_.Keep(directory_.view(), BucketIndex(candidates, outcome.position),
+                outcome.position & (table_.slots - 1), outcome.reference, value);
   }
 
   /// The candidate slots of level i alone: for one thread it pays to look at the levels one by one,

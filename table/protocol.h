@@ -386,7 +386,7 @@ class Operations : public TableProbe<Group, Media> {
     item->slot = SlotAt(item->candidates, position);
     if (!ClaimSlot(*item)) return false;
     if (item->covered && !table_.inline_values()) {
-      cache_.Drop(BucketIndex(item->candidates, position), item->slot.index, CacheView::kNone);
+      cache_.Clear(BucketIndex(item->candidates, position), item->slot.index);
     }
     return true;
   }

@@ -31,7 +31,8 @@ namespace gpm {
 ///
 /// Invariants:
 ///  1. A slot of a frame is written only by who changed its tag from something else to kBusy or
-///     kFilling. Finds do so only where there is kNone.
+///     kFilling, and what it loads then is loaded behind that: an atomic operation has taken place
+///     when its outcome is known. Finds do so only where there is kNone.
 ///  2. Before a reference, or an erasure, is published in the directory, its writer makes sure that
 ///     the slot's tag, in the frame that the bucket has by then, is no older value's. So a cell
 ///     that is used again never meets a tag from its former use.
@@ -50,12 +51,16 @@ struct CacheView {
   CachePolicy policy = CachePolicy::kOff;
 
   static constexpr std::uint32_t kNoBucket = ~0u;
-  static constexpr std::uint32_t kClosed = ~0u;         ///< not filled yet: nobody's to write
-  static constexpr std::uint32_t kNone = ~0u - 1;       ///< no value
-  static constexpr std::uint32_t kBusy = ~0u - 2;       ///< a writer is at work, or a find
-  static constexpr std::uint32_t kFilling = ~0u - 3;    ///< so is the loader
-  static constexpr std::uint32_t kGivenUp = ~0u - 4;    ///< and what it copies is not current
-  static constexpr std::uint32_t kFirstMark = ~0u - 4;  ///< cells from here on are not cached
+  static constexpr std::uint32_t kClosed = ~0u;       ///< not filled yet: nobody's to write
+  static constexpr std::uint32_t kNone = ~0u - 1;     ///< no value
+  static constexpr std::uint32_t kBusy = ~0u - 2;     ///< a writer is at work, or a find
+  static constexpr std::uint32_t kFilling = ~0u - 3;  ///< so is the loader
+  static constexpr std::uint32_t kGivenUp = ~0u - 4;  ///< and what it copies is not current
+  /// The item is gone, or about to be: until another comes, nothing is put there. (If what is about
+  /// to be erased came back, behind another bucket's value that was put there late, readers would
+  /// take it for what they had found before.)
+  static constexpr std::uint32_t kErased = ~0u - 5;
+  static constexpr std::uint32_t kFirstMark = kErased;  ///< cells from here on are not cached
 
   GPM_HD bool enabled() const { return size != 0; }
   /// Whether each bucket has a frame, whatever its score. (The published policies leave buckets
@@ -140,31 +145,42 @@ class CacheAccess {
     const std::uint32_t cell = table_.CellOf(reference);
     const bool fits = cell < CacheView::kFirstMark;
     std::uint64_t at = 0;
-    const std::uint32_t next = fits ? CacheView::kBusy : CacheView::kNone;
+    const std::uint32_t next = fits ? CacheView::kBusy : CacheView::kErased;
     if (Take(bucket, slot, was, next, &at) && fits) Write(at, cell, value);
   }
 
-  /// Before a slot is published as erased, or as that of an item whose value is not at hand.
+  /// Before a slot is published as erased.
   /// @param was as for Put
   GPM_HD void Drop(std::uint32_t bucket, std::uint32_t slot, std::uint32_t was) const {
     std::uint64_t at = 0;
-    Take(bucket, slot, was, CacheView::kNone, &at);
+    Take(bucket, slot, was, CacheView::kErased, &at);
+  }
+
+  /// Before a slot is published as that of an item whose value is not at hand.
+  GPM_HD void Clear(std::uint32_t bucket, std::uint32_t slot) const {
+    std::uint64_t at = 0;
+    Take(bucket, slot, CacheView::kErased, CacheView::kNone, &at);
   }
 
   /// Puts a value there that a find has read from its cell, if the slot's frame has nothing.
-  /// (Should the item be gone by now, nobody has its reference, and who publishes another in the
-  /// slot puts something else there first.)
-  GPM_HD void Keep(std::uint32_t bucket, std::uint32_t slot, std::uint64_t reference,
-                   const std::byte* value) const {
+  GPM_HD void Keep(const DirectoryView& directory, std::uint32_t bucket, std::uint32_t slot,
+                   std::uint64_t reference, const std::byte* value) const {
     const std::uint32_t cell = table_.CellOf(reference);
     if (!enabled() || cell >= CacheView::kFirstMark) return;
     const std::uint64_t frame = LoadOnce(view_.frame_of + bucket);
     if (frame == 0) return;
     const std::uint64_t at = (frame - 1) * table_.slots + slot;
+    std::uint32_t* const tag = view_.tags + at;
     std::uint32_t taken = 0;
-    if (group_.IsLeader()) {
-      taken = media_.CasShared(Step::kCacheKeepCas, view_.tags + at, +CacheView::kNone,
-                               +CacheView::kBusy);
+    if (group_.IsLeader() &&
+        media_.CasShared(Step::kCacheKeepCas, tag, +CacheView::kNone, +CacheView::kBusy)) {
+      // A tag that was there before must not come back behind a newer value's, nor in a frame that
+      // others have by now: readers would take it for one that stayed.
+      taken = media_.LoadShared(view_.frame_of + bucket) == frame &&
+                      CellToFill(directory, bucket, slot) == cell
+                  ? 1
+                  : 0;
+      if (taken == 0) media_.StoreShared(tag, +CacheView::kNone);
     }
     if (group_.Broadcast(taken) != 0) Write(at, cell, value);
   }
@@ -216,11 +232,14 @@ class CacheAccess {
     if (group_.IsLeader()) {
       const std::uint32_t old = media_.LoadShared(tag);
       begun = (old == CacheView::kClosed || old == CacheView::kNone) &&
-              media_.CasShared(Step::kCacheFillingCas, tag, old, CacheView::kFilling);
-      if (begun != 0) media_.FenceShared(Step::kCacheFillingFence);
+                      media_.CasShared(Step::kCacheFillingCas, tag, old, CacheView::kFilling)
+                  ? 1
+                  : 0;
     }
     if (group_.Broadcast(begun) == 0) return;
-    const std::uint32_t cell = CellToFill(directory, bucket, s);
+    std::uint32_t cell = CacheView::kNone;
+    if (group_.IsLeader()) cell = CellToFill(directory, bucket, s);
+    cell = group_.Broadcast(cell);
     if (cell != CacheView::kNone) {
       media_.FillShared(group_, view_.values + at * view_.value_stride,
                         table_.Cell(cell * table_.cell_bytes), table_.value_size);
@@ -235,14 +254,15 @@ class CacheAccess {
   GPM_HD void Fill(const DirectoryView& directory, std::uint32_t frame) const {
     for (std::uint32_t s = 0; s < table_.slots; ++s) FillSlot(directory, frame, s);
   }
-  /// The cell that a slot's value is in, as of now; kNone where there is none to be cached.
+  /// The cell that a slot's value is in, as of now; kNone where there is none to be cached. For one
+  /// thread.
   GPM_HD std::uint32_t CellToFill(const DirectoryView& directory, std::uint32_t bucket,
                                   std::uint32_t s) const {
     const std::uint64_t fingerprint =
-        LoadOnce(directory.fingerprints + std::uint64_t{bucket} * directory.stride + s);
+        media_.LoadShared(directory.fingerprints + std::uint64_t{bucket} * directory.stride + s);
     if (fingerprint <= DirectoryView::kTaken) return CacheView::kNone;
     const auto cell = static_cast<std::uint32_t>(
-        LoadOnce(directory.cells + std::uint64_t{bucket} * table_.slots + s));
+        media_.LoadShared(directory.cells + std::uint64_t{bucket} * table_.slots + s));
     return cell < CacheView::kFirstMark ? cell : CacheView::kNone;
   }
 
@@ -265,7 +285,7 @@ class CacheAccess {
 
   /// Ends what the cache has of a slot.
   /// @param was the tag that it has, presumably
-  /// @param next kBusy or kNone
+  /// @param next kBusy, kNone or kErased
   /// @param at the slot of a frame that it is
   /// @return whether its tag became `next`; else there is none, or it is filled, or to be filled
   GPM_HD bool Take(std::uint32_t bucket, std::uint32_t slot, std::uint32_t was, std::uint32_t next,
@@ -278,15 +298,15 @@ class CacheAccess {
     std::uint32_t taken = 0;
     if (group_.IsLeader()) {
       // (Mostly one access does.)
-      if (was != next && media_.CasShared(Step::kCachePutCas, tag, was, next)) taken = 1;
+      if (media_.CasShared(Step::kCachePutCas, tag, was, next)) taken = 1;
       for (bool ended = taken != 0; !ended;) {
         const std::uint32_t old = media_.LoadShared(tag);
         if (old == CacheView::kClosed || old == CacheView::kGivenUp) break;
-        if (old == CacheView::kNone && next == CacheView::kNone) break;
         if (old == CacheView::kBusy) {  // by a find, or of a bucket that had the frame before
           media_.Wait();
           continue;
         }
+        if (old == next) break;
         const bool filling = old == CacheView::kFilling;
         ended =
             media_.CasShared(Step::kCachePutCas, tag, old, filling ? CacheView::kGivenUp : next);

@@ -34,7 +34,6 @@ Way WayOf(Step step) {
     case Step::kCacheValidate:
     case Step::kCacheValidateFills:
     case Step::kCachePutFence:
-    case Step::kCacheFillingFence:
     case Step::kCacheFilledFence:
     case Step::kCacheFillsReadFence:
     case Step::kCacheValueReadFence:
@@ -97,18 +96,19 @@ TEST_P(DrainingTeamMutationTest, IsCaught) { ExpectCaught(GetParam(), Way::kDrai
 
 INSTANTIATE_TEST_SUITE_P(
     EachStep, GridMutationTest,
-    ::testing::Values(
-        Step::kKeyLock, Step::kInsertClaimCas, Step::kInsertContentsFence, Step::kInsertDoneFence,
-        Step::kUpdateCellFence, Step::kUpdateReferenceCas, Step::kUpdateDoneFence,
-        Step::kEraseStateCas, Step::kEraseDoneFence, Step::kTeamPreparedFence,
-        Step::kTeamPreparedBarrier, Step::kTeamPublishedBarrier, Step::kTeamDoneFence,
-        Step::kTeamDoneBarrier, Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
-        Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence, Step::kDirectoryErasedFence,
-        Step::kGiveBackFence, Step::kDirectoryMovedUpFence, Step::kDrainFence, Step::kCachePutCas,
-        Step::kCacheCloseCas, Step::kCacheKeepCas, Step::kCacheFillingCas, Step::kCacheFillCas,
-        Step::kCacheValidate, Step::kCacheValidateFills, Step::kCachePutFence,
-        Step::kCacheFillingFence, Step::kCacheFilledFence, Step::kCacheFillsReadFence,
-        Step::kCacheValueReadFence, Step::kCacheTagReadFence),
+    ::testing::Values(Step::kKeyLock, Step::kInsertClaimCas, Step::kInsertContentsFence,
+                      Step::kInsertDoneFence, Step::kUpdateCellFence, Step::kUpdateReferenceCas,
+                      Step::kUpdateDoneFence, Step::kEraseStateCas, Step::kEraseDoneFence,
+                      Step::kTeamPreparedFence, Step::kTeamPreparedBarrier,
+                      Step::kTeamPublishedBarrier, Step::kTeamDoneFence, Step::kTeamDoneBarrier,
+                      Step::kDirectoryClaimCas, Step::kDirectoryContentsFence,
+                      Step::kDirectoryInsertedFence, Step::kDirectoryUpdatedFence,
+                      Step::kDirectoryErasedFence, Step::kGiveBackFence,
+                      Step::kDirectoryMovedUpFence, Step::kDrainFence, Step::kCachePutCas,
+                      Step::kCacheCloseCas, Step::kCacheKeepCas, Step::kCacheFillingCas,
+                      Step::kCacheFillCas, Step::kCacheValidate, Step::kCacheValidateFills,
+                      Step::kCachePutFence, Step::kCacheFilledFence, Step::kCacheFillsReadFence,
+                      Step::kCacheValueReadFence, Step::kCacheTagReadFence),
     NameOf);
 INSTANTIATE_TEST_SUITE_P(EachStep, DrainingTeamMutationTest,
                          ::testing::Values(Step::kTeamPublishedBarrier, Step::kTeamDoneFence,
