@@ -17,9 +17,9 @@ namespace gpm {
 ///   `fills`.)
 ///   4. Fill (CacheAccess) for each frame, the hottest first: they save the most.
 ///
-/// Buckets that stay hot keep their frames, in which nothing is filled but what they lack. Selection
-/// is by a histogram of scores: exact but for buckets that are equally hot, of which any may be
-/// taken, and for scores beyond its end.
+/// Buckets that stay hot keep their frames, in which nothing is filled but what they lack.
+/// Selection is by a histogram of scores: exact but for buckets that are equally hot, of which any
+/// may be taken, and for scores beyond its end.
 
 /// The state of a refresh, in the executor's memory.
 struct CacheRefreshState {

@@ -54,6 +54,8 @@ class BlockRunner {
     cache_.fills = &fills_;
     cache_.value_stride = kValueStride;
     cache_.size = 1;
+    cache_.policy = CachePolicy::kTinyLfu;
+    cache_.holds_all = true;  // so that finds keep what they read
   }
 
   void Run(std::uint64_t seed, Step leave_out, FrameReport* report) {

@@ -174,6 +174,12 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
   const CacheShape* const shape = on_ && may_begin && (!refreshing_ || ended)
                                       ? executor.BackCache(haste == Haste::kWait)
                                       : nullptr;
+  if (shape != nullptr && !opened_) {
+    if (options_.policy == CachePolicy::kTinyLfu && shape->frames >= shape->buckets) {
+      executor.OpenCache();
+    }
+    opened_ = true;
+  }
   {
     const MutexLock lock(mutex_);
     if (ended) {
@@ -195,10 +201,6 @@ void CacheManager::Advance(Executor& executor, Haste haste, std::uint64_t operat
       stats_.frames = shape->frames;
       stats_.bytes = shape->cache_bytes();
     }
-  }
-  if (shape != nullptr && !std::exchange(opened_, true) && shape->frames >= shape->buckets &&
-      options_.policy == CachePolicy::kTinyLfu) {
-    executor.OpenCache();
   }
   if (refreshing_) {
     schedule_.Begin();

@@ -92,7 +92,7 @@ class CacheManager {
   bool busy_ GPM_GUARDED_BY(mutex_) = false;  ///< somebody has the turn
   // Whoever has the turn may change the rest, and ask the executor for anything.
   std::atomic<bool> on_{false};  ///< there is a cache
-  bool opened_ = false;  ///< Executor::OpenCache was called, where it can be
+  bool opened_ = false;          ///< Executor::OpenCache was called, where it can be
   bool refreshing_ = false;
   FindTotals totals_;
   RefreshSchedule schedule_;

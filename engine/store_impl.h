@@ -261,8 +261,8 @@ class StoreImpl {
   /// @param attempts to do without, since it last grew @return false for want of space
   bool MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) GPM_REQUIRES(store_state);
   /// Cells for what is left of a batch: where there is no room for all of them and for larger
-  /// levels, no more than there are slots for. (Kernels take them from anywhere among those granted,
-  /// so that levels would hardly find room between them.)
+  /// levels, no more than there are slots for. (Kernels take them from anywhere among those
+  /// granted, so that levels would hardly find room between them.)
   std::uint64_t CellsToAdd(const InFlight& in_flight) const GPM_REQUIRES(store_state);
   /// Runs inserts on levels that are being composed. @return those with operations left over
   /// @param results_on_host set to whether a host can read the results

@@ -78,6 +78,13 @@ class TableProbe {
                         std::byte* value) const {
     if (ReadCached(candidates, outcome, value)) return true;
     ReadValue(outcome.reference, value);
+    return table_.inline_values() && directory_.Covers(candidates);
+  }
+  /// The same, and the cache keeps what was read. REQUIRES: nobody else writes `value` meanwhile.
+  GPM_HD bool ReadAndKeep(const Candidates& candidates, const Outcome& outcome,
+                          std::byte* value) const {
+    if (ReadCached(candidates, outcome, value)) return true;
+    ReadValue(outcome.reference, value);
     Keep(candidates, outcome, value);
     return table_.inline_values() && directory_.Covers(candidates);
   }
@@ -89,7 +96,8 @@ class TableProbe {
            cache_.Read(BucketIndex(candidates, outcome.position),
                        outcome.position & (table_.slots - 1), outcome.reference, value);
   }
-  /// Puts a value that a find has read into the cache, if there is a place for it.
+  /// Puts a value that a find has read into the cache, if there is a place for it. REQUIRES: as
+  /// ReadAndKeep.
   GPM_HD void Keep(const Candidates& candidates, const Outcome& outcome,
                    const std::byte* value) const {
     if (table_.inline_values() || !directory_.Covers(candidates)) return;

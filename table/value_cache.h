@@ -13,9 +13,9 @@ namespace gpm {
 /// The frozen bucket cache (GPHash section 3.3): the values of hot buckets in the executor's own
 /// memory, a *frame* for each. Keys and references of all buckets are in the directory, without
 /// which there is no cache. A trivially copyable, non-owning view, the same on host and device.
-/// Which buckets have a frame changes only at a refresh (cache/refresh.h). What the frames hold
-/// follows every write. Where there is a frame for each bucket, all have one before the first
-/// refresh (opens): then the values that batches write are there at once, and those that small
+/// Which buckets have a frame changes only at a refresh (cache/refresh.h); but where there is one
+/// for each bucket, all have theirs before (opens). What the frames hold follows every write. So
+/// where the cache opens, the values that batches write are there at once, and those that small
 /// batches of finds read; a refresh brings the others.
 ///
 /// A frame is of a whole bucket. Single items would need a counter and an index for each slot, and
@@ -33,9 +33,10 @@ namespace gpm {
 ///  1. A slot of a frame is written only by who changed its tag from something else to kBusy or
 ///     kFilling, and what it loads then is loaded behind that: an atomic operation has taken place
 ///     when its outcome is known. Finds do so only where there is kNone.
-///  2. Before a reference, or an erasure, is published in the directory, its writer makes sure that
-///     the slot's tag, in the frame that the bucket has by then, is no older value's. So a cell
-///     that is used again never meets a tag from its former use.
+///  2. Before a reference is published in the directory, its writer makes sure that the slot's tag,
+///     in the frame that the bucket has by then, is not that cell's from its former use. (It may be
+///     another older cell's, if a loader or a find came in between: then the slot is not cached
+///     until it is written.)
 /// Nothing here is needed for recovery.
 struct CacheView {
   std::uint32_t* frame_of = nullptr;   ///< F: a bucket's frame, by its index, + 1; 0: it has none
@@ -162,11 +163,12 @@ class CacheAccess {
     Take(bucket, slot, CacheView::kErased, CacheView::kNone, &at);
   }
 
-  /// Puts a value there that a find has read from its cell, if the slot's frame has nothing.
+  /// Puts a value there that a find has read from its cell, if the slot's frame has nothing, and
+  /// each bucket has one (CacheView::opens).
   GPM_HD void Keep(const DirectoryView& directory, std::uint32_t bucket, std::uint32_t slot,
                    std::uint64_t reference, const std::byte* value) const {
     const std::uint32_t cell = table_.CellOf(reference);
-    if (!enabled() || cell >= CacheView::kFirstMark) return;
+    if (!enabled() || !view_.opens() || cell >= CacheView::kFirstMark) return;
     const std::uint64_t frame = LoadOnce(view_.frame_of + bucket);
     if (frame == 0) return;
     const std::uint64_t at = (frame - 1) * table_.slots + slot;
@@ -231,7 +233,9 @@ class CacheAccess {
     std::uint32_t begun = 0;
     if (group_.IsLeader()) {
       const std::uint32_t old = media_.LoadShared(tag);
-      begun = (old == CacheView::kClosed || old == CacheView::kNone) &&
+      const bool lacks =
+          old == CacheView::kNone && CellToFill(directory, bucket, s) != CacheView::kNone;
+      begun = (old == CacheView::kClosed || lacks) &&
                       media_.CasShared(Step::kCacheFillingCas, tag, old, CacheView::kFilling)
                   ? 1
                   : 0;
@@ -297,8 +301,11 @@ class CacheAccess {
     std::uint32_t* const tag = view_.tags + *at;
     std::uint32_t taken = 0;
     if (group_.IsLeader()) {
-      // (Mostly one access does.)
-      if (media_.CasShared(Step::kCachePutCas, tag, was, next)) taken = 1;
+      // (Mostly one access does. A cell may have the number of another mark.)
+      if ((was <= CacheView::kErased || was == CacheView::kNone) &&
+          media_.CasShared(Step::kCachePutCas, tag, was, next)) {
+        taken = 1;
+      }
       for (bool ended = taken != 0; !ended;) {
         const std::uint32_t old = media_.LoadShared(tag);
         if (old == CacheView::kClosed || old == CacheView::kGivenUp) break;

@@ -142,7 +142,11 @@ TEST_P(CacheShapeTest, WhatIsWrittenIsCachedBeforeARefreshWhereAllHaveAFrame) {
   EXPECT_EQ(store.store().Stats().cache.refreshes, 0u);
   EXPECT_EQ(store.store().Stats().resizes, resizes);
   store.Reopen();  // nothing is cached, until a refresh brings it
-  Write(store, Op::kUpdate, Numbers(1, kKeys / 8), 3);
+  while (!opened() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const std::uint64_t few = 100;  // from kKeys / 2 on, which all are there
+  Find(store, Numbers(kKeys / 2, few), few, inline_values() ? few : 0);
+  Find(store, Numbers(kKeys / 2, few), few, few);  // what was read was kept
+  Write(store, Op::kUpdate, Numbers(2, kKeys / 8), 3);
   store.store().RefreshCache().Wait();
   Find(store, Numbers(1, kKeys), kKeys - kKeys / 4 + kKeys / 8, kKeys - kKeys / 4 + kKeys / 8);
 }

@@ -353,7 +353,7 @@ void CpuBatchTask<Setup>::FindOneByOne(const CpuOperations& operations, std::siz
     const Outcome outcome = operations.Find(candidates, key);
     if (outcome.present) {
       const bool hit =
-          batch_.found.empty() || operations.ReadFound(candidates, outcome, FoundAt(i));
+          batch_.found.empty() || operations.ReadAndKeep(candidates, outcome, FoundAt(i));
       ++progress->found;
       progress->cache_hits += hit ? 1 : 0;
     }
@@ -485,8 +485,8 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
         return false;
       }
       if (GivesValue(op) && outcome.present) {
-        const bool hit =
-            batch_.found.empty() || operations.ReadFound(window.candidates[k], outcome, FoundAt(i));
+        const bool hit = batch_.found.empty() ||
+                         operations.ReadAndKeep(window.candidates[k], outcome, FoundAt(i));
         ++worker->progress.found;
         worker->progress.cache_hits += hit ? 1 : 0;
       } else if (plan.absent_value != nullptr && op == Op::kFindOrInsert && !batch_.found.empty()) {

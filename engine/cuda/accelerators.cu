@@ -57,6 +57,7 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
   const CurrentDevice current = Activate();
   StopBacking(true);
   AwaitCacheRefresh();
+  CheckCuda(cudaStreamSynchronize(*cache_stream_), "cudaStreamSynchronize");
   context_.accelerators = {};
   has_directory_ = has_cache_ = false;
   CudaCacheMemory next(&memory_);
@@ -260,7 +261,6 @@ void CudaExecutor::OpenCache() {
   Launch("OpenFrames", OpenFrames, kOpeningBlocks, kBlockThreads, *cache_stream_, refresh,
          context_.table.slots);
   Launch("OpenBuckets", OpenBuckets, kOpeningBlocks, kBlockThreads, *cache_stream_, refresh);
-  CheckCuda(cudaEventRecord(*cache_refreshed_, *cache_stream_), "cudaEventRecord");
 }
 
 void CudaExecutor::RefreshCache(std::uint64_t uses) {

@@ -51,7 +51,8 @@ struct CacheOptions {
   /// The cache is refreshed after so many operations (first after an eighth of them); 0: when asked
   /// to alone (Store::RefreshCache). Default: when it is expected to pay, first after 262144
   /// finds that missed the cache (in tables of fewer than a million slots, after a quarter as many
-  /// finds).
+  /// finds). Where all values have room, and with policy kTinyLfu, the cache has what batches write
+  /// and what small batches of finds read without a refresh, too.
   std::optional<std::uint64_t> refresh_interval{};
 };
 

@@ -116,7 +116,7 @@ __global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_
 // frame by frame, beside finds which took 2.5 times as long meanwhile.)
 
 /// Plans how the slots of frames [first, last) to be filled are read: as operations of `reads`, by
-/// number from `first` on. Opens those that have no value.
+/// number from `first` on. Those that are closed, and have no value, can be written from then on.
 __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     PlanFills(const __grid_constant__ TableView table,
               const __grid_constant__ DirectoryView directory,
