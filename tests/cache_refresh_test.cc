@@ -619,6 +619,60 @@ TEST_F(CacheLoaderTest, OpeningGivesAFrameToEachBucketThatHasNone) {
   }
 }
 
+TEST_F(CacheLoaderTest, FindsKeepWhatIsCurrentWhereThereIsNothing) {
+  Make(CachePolicy::kTinyLfu, kBuckets);
+  Open();
+  CacheView view = memory_.View().cache;
+  const DirectoryView directory = memory_.View().directory;
+  const ThreadGroup group;
+  constexpr std::uint32_t kBucket = 3;
+  constexpr std::uint32_t kSlot = 2;
+  constexpr std::uint32_t kCell = 9;
+  std::uint32_t& frame = view.frame_of[kBucket];
+  std::uint32_t& tag = view.tags[(frame - 1) * kSlots + kSlot];
+  std::uint16_t& print = directory.fingerprints[kBucket * directory.stride + kSlot];
+  std::uint32_t& cell = directory.cells[kBucket * kSlots + kSlot];
+  const auto access = [&] {
+    return CacheAccess<ThreadGroup, DirectMedia>(view, table_, group, media_);
+  };
+  const std::vector<std::byte> value(16, std::byte{7});
+  const auto tag_after = [&](std::uint32_t before) {
+    tag = before;
+    access().Keep(directory, kBucket, kSlot, kCell * table_.cell_bytes, value.data());
+    return tag;
+  };
+  print = 100;
+  cell = kCell;
+  EXPECT_EQ(tag_after(CacheView::kNone), kCell);
+  std::vector<std::byte> read(16);
+  EXPECT_TRUE(access().Read(kBucket, kSlot, kCell * table_.cell_bytes, read.data()));
+  EXPECT_EQ(read, value);
+  for (const std::uint32_t mark : {+CacheView::kErased, +CacheView::kClosed, +CacheView::kBusy,
+                                   +CacheView::kFilling, +CacheView::kGivenUp, 8u}) {
+    EXPECT_EQ(tag_after(mark), mark) << "it is somebody else's";
+  }
+  cell = kCell + 1;
+  EXPECT_EQ(tag_after(CacheView::kNone), CacheView::kNone) << "it was updated";
+  cell = kCell;
+  print = DirectoryView::kTaken;
+  EXPECT_EQ(tag_after(CacheView::kNone), CacheView::kNone) << "it was erased";
+  print = 100;
+  view.policy = CachePolicy::kLfu;
+  EXPECT_EQ(tag_after(CacheView::kNone), CacheView::kNone) << "that cache is frozen";
+  view.policy = CachePolicy::kTinyLfu;
+
+  tag = kCell;
+  access().Drop(kBucket, kSlot, kCell);
+  EXPECT_EQ(tag, CacheView::kErased);
+  EXPECT_FALSE(access().IsToFill(frame - 1, kSlot));
+  access().Clear(kBucket, kSlot);
+  EXPECT_EQ(tag, CacheView::kNone);
+  EXPECT_TRUE(access().IsToFill(frame - 1, kSlot));
+  tag = CacheView::kClosed;
+  access().Put(kBucket, kSlot, CacheView::kClosed, kCell * table_.cell_bytes, value.data());
+  EXPECT_EQ(tag, CacheView::kClosed) << "a cell of that number was not what is there";
+}
+
 TEST(CacheView, PublishedPoliciesGiveFramesToWhatWasUsed) {
   CacheView view;
   view.holds_all = true;
