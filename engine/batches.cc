@@ -253,7 +253,7 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
   // those.
   const auto wants_more = [&]() GPM_REQUIRES(store_state) {
     const std::uint64_t slots = room(LoadBeforeGrowth());
-    return lacking > slots && resizer_.HasRoomToGrow(MissingCellBytes(slots));
+    return lacking > slots && resizer_.HasRoomToGrow(0, MissingCellBytes(slots));
   };
   bool grown = false;
   do {
@@ -267,7 +267,10 @@ bool StoreImpl::MakeSlotsOrGrow(InFlight& in_flight, unsigned* attempts) {
 std::uint64_t StoreImpl::CellsToAdd(const InFlight& in_flight) const {
   const std::uint64_t lacking = in_flight.progress.short_of_cells;
   const std::uint64_t cells = space_.MissingCells(lacking);
-  if (!in_flight.demand.inserts || resizer_.HasRoomToGrow(MissingCellBytes(lacking))) return cells;
+  const double most = static_cast<double>(space_.items() + lacking) / LoadBeforeGrowth();
+  if (!in_flight.demand.inserts || resizer_.HasRoomToGrow(most, MissingCellBytes(lacking))) {
+    return cells;
+  }
   const std::uint64_t slots = space_.Capacity() - std::min(space_.Capacity(), space_.items());
   return std::min(cells, std::max(slots, pool_->growth_cells()));
 }

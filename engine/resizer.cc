@@ -92,20 +92,25 @@ bool Resizer::GrowTo(double slots, std::uint64_t cell_bytes) {
   if (!(growth_pause_ > 0) || FillsUpBadly(growth_.geometry)) return false;
   const Superblock& superblock = pool_.superblock();
   const LevelSizes wanted = growth_.Reach(SizesOf(superblock), slots);
-  LevelSizes added = wanted;
-  added.resize(CountNew(wanted));
-  if (added.empty()) return false;
-  // And one more, should an item find no slot in these. (Where only some of them have room, single
+  if (CountNew(wanted) == 0) return false;
+  // One more should an item find no slot in these. (Where only some of them have room, single
   // growths, which can stop at any size, make more of it.)
-  added.insert(added.begin(), growth_.Next(wanted.front()));
-  if (!HaveRoom(added, cell_bytes)) return false;
+  if (!HaveRoom(NewAndOneMore(wanted), cell_bytes)) return false;
   const std::uint64_t before = SlotsOf(superblock);
   Resize(wanted);
   return SlotsOf(superblock) > before;
 }
 
-bool Resizer::HasRoomToGrow(std::uint64_t cell_bytes) const {
-  return HaveRoom({growth_.Next(pool_.superblock().levels[0].buckets)}, cell_bytes);
+LevelSizes Resizer::NewAndOneMore(const LevelSizes& wanted) const {
+  LevelSizes added = wanted;
+  added.resize(CountNew(wanted));
+  added.insert(added.begin(), growth_.Next(wanted.front()));
+  return added;
+}
+
+bool Resizer::HasRoomToGrow(double slots, std::uint64_t cell_bytes) const {
+  const LevelSizes wanted = growth_.Reach(SizesOf(pool_.superblock()), slots);
+  return HaveRoom(NewAndOneMore(wanted), cell_bytes);
 }
 
 bool Resizer::HaveRoom(const LevelSizes& added, std::uint64_t cell_bytes) const {

@@ -48,8 +48,8 @@ class Resizer {
   ///         fills up badly, so that nobody knows how many levels it takes (then nothing was done);
   ///         or there turned out to be none
   bool GrowTo(double slots, std::uint64_t cell_bytes) GPM_REQUIRES(store_state);
-  /// Whether one more level, and cells of so many bytes besides, have room.
-  bool HasRoomToGrow(std::uint64_t cell_bytes) const GPM_REQUIRES(store_state);
+  /// Whether levels for so many slots and one more, and cells of so many bytes besides, have room.
+  bool HasRoomToGrow(double slots, std::uint64_t cell_bytes) const GPM_REQUIRES(store_state);
   /// Whether a level can be drained beside batches, or go on to be, if so many cells are added: the
   /// executor can do that, the table fills up well, and there is room for more levels, should some
   /// item find no slot all the same.
@@ -106,6 +106,8 @@ class Resizer {
   ///         item found no slot, and could not be drained so. Nothing was done then, nor where it
   ///         throws.
   Outcome ComposeLevel(std::uint64_t buckets) GPM_REQUIRES(store_state);
+  /// Those that there are not yet, and one more.
+  LevelSizes NewAndOneMore(const LevelSizes& wanted) const GPM_REQUIRES(store_state);
   /// Whether these levels, the newest first, and cells of so many bytes besides have room.
   bool HaveRoom(const LevelSizes& added, std::uint64_t cell_bytes) const GPM_REQUIRES(store_state);
   /// CanDrain of a pool with this superblock.
