@@ -32,6 +32,8 @@ class CountingTracerTest : public testing::TestWithParam<bool> {
     open.threads = 1;
     open.cache.directory = GetParam();
     open.cache.fraction = GetParam() ? 1 : 0;
+    // (The default policy would have what is inserted in the cache at once.)
+    if (GetParam()) open.cache.policy = CachePolicy::kLfu;
     open.cache.refresh_interval = 0;
     store_ = StoreImpl::Create(
         path, {.value_size = kValueBytes, .initial_capacity = 2 * kItems, .hash_seed = 1}, open,
