@@ -83,10 +83,9 @@ class TableProbe {
   /// The same, and the cache keeps what was read. REQUIRES: nobody else writes `value` meanwhile.
   GPM_HD bool ReadAndKeep(const Candidates& candidates, const Outcome& outcome,
                           std::byte* value) const {
-    if (ReadCached(candidates, outcome, value)) return true;
-    ReadValue(outcome.reference, value);
-    Keep(candidates, outcome, value);
-    return table_.inline_values() && directory_.Covers(candidates);
+    const bool hit = ReadFound(candidates, outcome, value);
+    if (!hit) Keep(candidates, outcome, value);
+    return hit;
   }
   /// The same from the cache alone. @return false when it does not have it; then `value` may hold
   /// anything
