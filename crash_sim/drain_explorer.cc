@@ -179,6 +179,10 @@ class DrainRunner {
   /// No directory, one, or one that has the fingerprints of the level that is being drained.
   void ChooseAccelerators(std::uint64_t which) {
     accelerators_ = {};
+    prints_.fill(0);
+    references_.fill(0);
+    keys_.fill(0);
+    drained_.fill(0);
     if (which == 0) return;
     DirectoryView& directory = accelerators_.directory;
     directory.fingerprints = prints_.data();

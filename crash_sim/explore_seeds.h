@@ -15,6 +15,7 @@ struct SeedOptions {
 };
 
 /// Runs them, one after another, on a Runner: Run(seed, leave_out, &report).
+/// What a schedule does must depend on its seed alone, not on what the one before it left.
 template <class Runner, class Report, class Options>
 Report ExploreSeeds(const Options& options) {
   Report report;

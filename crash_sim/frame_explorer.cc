@@ -60,6 +60,9 @@ class BlockRunner {
 
   void Run(std::uint64_t seed, Step leave_out, FrameReport* report) {
     std::mt19937_64 random(Scramble(seed));
+    // No item's values, nor what the schedule before this one left.
+    pool_.fill(~std::uint64_t{0});
+    values_.fill(std::byte{0xff});
     machine_.Begin(8 * pool_.size());
     machine_.Mapped(reinterpret_cast<std::byte*>(pool_.data()), 8 * pool_.size());
     if constexpr (std::is_same_v<Memory, GridMachine>) machine_.BeginGrid(random());

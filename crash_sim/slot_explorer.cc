@@ -111,10 +111,13 @@ class SlotRunner {
   /// The first slots hold items, the others were erased.
   void Fill() {
     pool_.fill(0);
+    prints_.fill(0);
     references_.fill(0);
     cells_.fill(0);
     keys_.fill(0);
     locks_words_.fill(0);
+    cell_ring_.fill(0);
+    slot_ring_.fill(0);
     taken_ = 0;
     counters_ = {kCells, kSlots};
     for (std::uint32_t i = 0; i < kCells; ++i) cell_ring_[i] = kFirstCell + kSlots + i;
