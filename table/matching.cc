@@ -54,22 +54,28 @@ __attribute__((target("avx512f"))) BucketMatch MatchBucketAvx512(const std::uint
   return result;
 }
 
+__attribute__((target("avx2"), always_inline)) inline __m256i StatesOfFour(const void* pairs) {
+  const auto* two = static_cast<const __m256i*>(pairs);
+  // The low words of each 128 bits: of pairs 0, 2, 1, 3; then in order.
+  const __m256i mixed = _mm256_unpacklo_epi64(_mm256_load_si256(two), _mm256_load_si256(two + 1));
+  return _mm256_permute4x64_epi64(mixed, 0b11'01'10'00);
+}
+__attribute__((target("avx2"), always_inline)) inline std::uint32_t EqualOfFour(__m256i a,
+                                                                                __m256i b) {
+  const __m256d equal = _mm256_castsi256_pd(_mm256_cmpeq_epi64(a, b));
+  return static_cast<std::uint32_t>(_mm256_movemask_pd(equal));
+}
+
 __attribute__((target("avx2"))) BucketMatch MatchBucketAvx2(const std::uint64_t* pairs,
                                                             std::uint32_t slots,
                                                             std::uint64_t word) {
   if (slots < 8) return MatchBucketScalar(pairs, slots, word);
   const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(word));
-  const __m256i zero = _mm256_setzero_si256();
   BucketMatch result{0, 0};
   for (std::uint32_t s = 0; s < slots; s += 4) {
-    const auto* two = reinterpret_cast<const __m256i*>(pairs + 2 * s);
-    // The low words of each 128 bits: of pairs 0, 2, 1, 3; then in order.
-    const __m256i mixed = _mm256_unpacklo_epi64(_mm256_load_si256(two), _mm256_load_si256(two + 1));
-    const __m256i four = _mm256_permute4x64_epi64(mixed, 0b11'01'10'00);
-    const __m256d match = _mm256_castsi256_pd(_mm256_cmpeq_epi64(four, wanted));
-    const __m256d empty = _mm256_castsi256_pd(_mm256_cmpeq_epi64(four, zero));
-    result.match |= static_cast<std::uint32_t>(_mm256_movemask_pd(match)) << s;
-    result.empty |= static_cast<std::uint32_t>(_mm256_movemask_pd(empty)) << s;
+    const __m256i four = StatesOfFour(pairs + 2 * s);
+    result.match |= EqualOfFour(four, wanted) << s;
+    result.empty |= EqualOfFour(four, _mm256_setzero_si256()) << s;
   }
   return result;
 }
@@ -96,6 +102,30 @@ __attribute__((target("avx512f"))) void MatchBucketsAvx512(
   }
 }
 
+__attribute__((target("avx2"))) void MatchBucketsAvx2(const std::byte* const* buckets,
+                                                      std::uint32_t slots, std::uint32_t locations,
+                                                      const std::uint64_t* words, std::size_t count,
+                                                      BucketMatch* matches) {
+  if (slots != 8) {
+    MatchEachBucket(MatchBucketAvx2, {buckets, slots, locations}, words, count, matches);
+    return;
+  }
+  const __m256i zero = _mm256_setzero_si256();
+  for (std::size_t i = 0; i < count; ++i) {
+    const __m256i wanted = _mm256_set1_epi64x(static_cast<long long>(words[i]));
+    BucketMatch all{0, 0};
+    for (std::uint32_t j = 0; j < locations; ++j) {
+      const std::byte* bucket = *buckets++;
+      if (bucket == nullptr) continue;
+      const __m256i low = StatesOfFour(bucket);
+      const __m256i high = StatesOfFour(bucket + 64);
+      all.match |= (EqualOfFour(low, wanted) | EqualOfFour(high, wanted) << 4) << (8 * j);
+      all.empty |= (EqualOfFour(low, zero) | EqualOfFour(high, zero) << 4) << (8 * j);
+    }
+    matches[i] = all;
+  }
+}
+
 }  // namespace
 
 MatchBucketFn SelectMatchBucket() {
@@ -105,7 +135,7 @@ MatchBucketFn SelectMatchBucket() {
 }
 MatchBucketsFn SelectMatchBuckets() {
   if (__builtin_cpu_supports("avx512f")) return MatchBucketsAvx512;
-  if (__builtin_cpu_supports("avx2")) return MatchBuckets<MatchBucketAvx2>;
+  if (__builtin_cpu_supports("avx2")) return MatchBucketsAvx2;
   return MatchBuckets<MatchBucketScalar>;
 }
 #else

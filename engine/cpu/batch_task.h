@@ -18,6 +18,8 @@ namespace gpm {
 
 /// Operations that one thread takes at a time where nothing is prefetched.
 inline constexpr std::size_t kChunk = 512;
+/// Finds that one thread takes at a time else: so few that all threads end at about the same time.
+inline constexpr std::size_t kDealt = 48;
 
 /// Takes out of `rest` the share of a worker with `own` of the `left` operations that the rest is
 /// for: `own` cells, where there is one for each operation. Of the cells that are not kept for
@@ -306,26 +308,34 @@ void CpuBatchTask<Setup>::RunFinds(const CellGrant& grant) {
   }
   const TableView& table = executor_->table_;
   std::uint64_t dealt = 0;  // operations that some thread took
-  const auto next = [&](Window* window) {
-    const std::uint64_t most = std::min(kWindow, share);
-    const std::uint64_t first = std::min<std::uint64_t>(AtomicAdd(&dealt, most), n);
-    window->count = std::min(most, n - first);
-    for (std::size_t k = 0; k < window->count; ++k) window->index[k] = first + k;
-  };
   const auto prepare = [&](Window* window, std::size_t) {
     if (batch_.found.empty()) return;
     for (std::size_t k = 0; k < window->count; ++k) {
       if (window->Found(k)) window->references[k] = operations.LoadReference(window->found[k].slot);
     }
     if (table.inline_values()) return;
+    // In loops of their own, as AimAt does.
     for (std::size_t k = 0; k < window->count; ++k) {
-      if (!window->Found(k)) continue;
-      PrefetchBytes(table.Cell(window->references[k]), value_size_);
-      PrefetchBytes(FoundAt(window->index[k]), value_size_);
+      if (window->Found(k)) PrefetchBytes(table.Cell(window->references[k]), value_size_);
+    }
+    for (std::size_t k = 0; k < window->count; ++k) {
+      if (window->Found(k)) PrefetchBytes(FoundAt(window->index[k]), value_size_);
     }
   };
   executor_->ForParts((n + share - 1) / share, [&](std::size_t) {
     std::uint64_t found = 0;
+    std::uint64_t first = 0;  // of those that the thread took, the next one
+    std::uint64_t last = 0;
+    const auto next = [&](Window* window) {
+      if (first == last) {
+        const std::uint64_t most = std::min(kDealt, share);
+        first = std::min<std::uint64_t>(AtomicAdd(&dealt, most), n);
+        last = std::min(first + most, n);
+      }
+      window->count = std::min(kWindow, last - first);
+      std::iota(window->index.begin(), window->index.begin() + window->count, first);
+      first += window->count;
+    };
     const auto answer = [&](const Window& window) {
       for (std::size_t k = 0; k < window.count; ++k) {
         const std::size_t i = window.index[k];
@@ -401,23 +411,28 @@ template <class Setup>
 void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, const Reclaim& reclaim,
                                            const Window& window, std::size_t ahead) const {
   const TableView& table = executor_->table_;
+  const auto writes = [&](std::size_t k) {
+    const Op op = KindOf(window.index[k]);
+    return Writes(op) && !(op == Op::kFindOrInsert && window.Found(k));
+  };
+  // In a loop of their own, as AimAt does: cells first, which are the furthest away.
+  std::array<const std::byte*, 2 * kWindow> cells;
+  std::size_t count = 0;
   for (std::size_t k = 0; k < window.count; ++k) {
     const Op op = KindOf(window.index[k]);
-    const bool is_there = op == Op::kFindOrInsert && window.Found(k);
-    if (Writes(op) && !is_there) {
-      std::uint32_t cell = 0;
-      if (reclaim.PeekCell(ahead++, &cell)) {
-        PrefetchBytes(table.Cell(cell * table.cell_bytes), value_size_);
-      }
-      if (!batch_.values.empty()) PrefetchBytes(ValueAt(window.index[k]), value_size_);
+    std::uint32_t cell = 0;
+    if (writes(k) && reclaim.PeekCell(ahead++, &cell)) {
+      cells[count++] = table.Cell(cell * table.cell_bytes);
     }
-    if (window.Found(k)) {
-      if ((GivesValue(op) || op == Op::kAccumulate) && !table.inline_values()) {
-        PrefetchBytes(table.Cell(operations.LoadReference(window.found[k].slot)), value_size_);
-        if (GivesValue(op) && !batch_.found.empty()) {
-          PrefetchBytes(FoundAt(window.index[k]), value_size_);
-        }
-      }
+    if (window.Found(k) && (GivesValue(op) || op == Op::kAccumulate) && !table.inline_values()) {
+      cells[count++] = table.Cell(operations.LoadReference(window.found[k].slot));
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) PrefetchBytes(cells[i], value_size_);
+  for (std::size_t k = 0; k < window.count; ++k) {
+    if (writes(k) && !batch_.values.empty()) PrefetchBytes(ValueAt(window.index[k]), value_size_);
+    if (window.Found(k) && GivesValue(KindOf(window.index[k])) && !batch_.found.empty()) {
+      PrefetchBytes(FoundAt(window.index[k]), value_size_);
     }
   }
 }
@@ -444,11 +459,8 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
   addends.element = batch_.element;
   addends.sum = worker->row.data();
   std::size_t entered = worker->next;
-  // What is found or inserted is mostly found.
-  const bool mostly_finds = batch_.ops.empty() && batch_.op == Op::kFindOrInsert;
-  const std::size_t most = mostly_finds ? kWindow : kWriteWindow;
   const auto next = [&](Window* window) {
-    window->count = std::min(most, worker->list.size() - entered);
+    window->count = std::min(kWindow, worker->list.size() - entered);
     std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
                 window->index.begin());
     entered += window->count;

@@ -5,17 +5,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 #include "table/matching.h"
 #include "table/protocol.h"
 
 namespace gpm {
 
-/// Operations that one thread takes each step of together: as many cache misses as overlap.
-inline constexpr std::size_t kWindow = 48;
-/// Of operations that write. (With 48, updates of Zipfian keys are a fifth slower:
-/// docs/PERFORMANCE.md has the command.)
-inline constexpr std::size_t kWriteWindow = 16;
+/// Operations that one thread takes each step of together. Of each, a step prefetches 2 to 8 lines,
+/// and a core that waits for some 24 lines (so many AMD's of the third generation can) drops
+/// prefetches of more: docs/PERFORMANCE.md has the rates with other windows.
+inline constexpr std::size_t kWindow = 3;
+/// Windows between one that takes a step and the one that takes the next.
+inline constexpr std::uint32_t kApart = 2;
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
 
@@ -87,8 +89,7 @@ struct PrefetchWindow {
   std::array<Candidates, kWindow> candidates;
   std::array<Hint, kWindow> found;                ///< where
   std::array<std::uint64_t, kWindow> references;  ///< room for what `prepare` finds (ForWindows)
-  std::size_t missing = 0;                        ///< operations that found nothing
-  std::array<std::uint32_t, kWindow> pending;     ///< operations that look at a level
+  std::array<std::uint32_t, kWindow> pending;     ///< operations that look at the next level
   std::size_t pending_count = 0;
   std::array<std::uint64_t, kWindow> words;  ///< of the pending ones, in their order
   std::array<BucketMatch, kWindow> matches;
@@ -119,47 +120,58 @@ class WindowSearch {
 
   /// Takes operations in windows (next(&window), which gives none at the end) through the steps of
   /// a search, and calls visit(window) for each, in order, until it returns false. Before that,
-  /// prepare(&window, operations that are visited before it) prefetches what the visit needs. The
-  /// steps of three windows take turns, so that what one prefetches arrives while the others work.
+  /// prepare(&window, operations that are visited before it) prefetches what the visit needs. There
+  /// is a step for each level. The windows in flight take turns: what one prefetches arrives while
+  /// the others work.
   template <class Next, class Prepare, class Visit>
   void ForWindows(const Next& next, const Prepare& prepare, const Visit& visit) const {
-    std::array<Window, 3> windows;
-    Window* entered = &windows[0];
-    Window* searched = &windows[1];
-    Window* prepared = &windows[2];
-    bool expects_misses = false;  // as most operations of the last window
+    const std::uint32_t steps = std::min(table_.levels, kMaxSteps);
+    const std::uint32_t last = (steps + 1) * kApart;
+    std::array<Window, (kMaxSteps + 1) * kApart + 1> windows;
+    std::size_t in_flight = 0;  // operations
+    std::size_t prepared = 0;   // of those
+    std::uint32_t newest = 0;
     do {
-      next(entered);
-      Enter(expects_misses, entered);
-      Search(searched);
-      if (searched->count > 0) expects_misses = 2 * searched->missing > searched->count;
-      prepare(searched, prepared->count);
-      if (prepared->count > 0 && !visit(*prepared)) return;
-      Window* const free = prepared;
-      prepared = searched;
-      searched = entered;
-      entered = free;
-    } while (searched->count + prepared->count > 0);
+      const auto at = [&](std::uint32_t turns_ago) -> Window& {
+        return windows[newest >= turns_ago ? newest - turns_ago : newest + last + 1 - turns_ago];
+      };
+      next(&at(0));
+      in_flight += at(0).count;
+      Enter(&at(0));
+      for (std::uint32_t step = 0; step + 1 < steps; ++step) {
+        SearchLevel(step, &at((step + 1) * kApart));
+      }
+      Window& searched = at(steps * kApart);
+      for (std::uint32_t level = steps - 1; level < table_.levels; ++level) {
+        SearchLevel(level, &searched);
+      }
+      prepare(&searched, prepared);
+      prepared += searched.count;
+      Window& visited = at(last);
+      if (visited.count > 0 && !visit(visited)) return;
+      in_flight -= visited.count;
+      prepared -= visited.count;
+      visited.count = 0;
+      newest = newest == last ? 0 : newest + 1;
+    } while (in_flight > 0);
   }
 
  private:
-  /// Hashes a window of keys and prefetches the buckets where most of them are; of keys that are
-  /// expected to be nowhere, those of all levels.
-  void Enter(bool expects_misses, Window* window) const {
+  /// Levels beyond so many are searched at once, in the last step.
+  static constexpr std::uint32_t kMaxSteps = 3;
+
+  /// Hashes a window of keys and prefetches the buckets where most of them are.
+  void Enter(Window* window) const {
     const std::size_t count = window->count;
     for (std::size_t k = 0; k < count; ++k) {
       window->keys[k] = key_of_(window->index[k], &window->buffers[k]);
-      window->candidates[k] = operations_.Locate(window->keys[k]);
+      // Made in its place: a copy would read as vectors what was just stored as words, and wait.
+      ::new (&window->candidates[k]) Candidates(operations_.Locate(window->keys[k]));
       window->found[k] = Hint{};
       window->pending[k] = static_cast<std::uint32_t>(k);
     }
-    window->pending_count = 0;
-    window->missing = 0;
-    if (!searches_) return;
-    window->pending_count = count;
-    for (std::uint32_t level = expects_misses ? table_.levels : 1; level-- > 0;) {
-      AimAt(level, window);
-    }
+    window->pending_count = searches_ ? count : 0;
+    if (window->pending_count > 0) AimAt(0, window);
   }
 
   /// Finds and prefetches the pending operations' buckets of level top - `level`.
@@ -196,37 +208,35 @@ class WindowSearch {
     }
   }
 
-  /// Looks the keys up in lockstep, so that the misses of all of them overlap: level by level, each
-  /// stage's lines prefetched by the one before.
-  void Search(Window* window) const {
-    for (std::uint32_t level = 0; window->pending_count > 0; ++level) {
-      media_.MatchBuckets(window->buckets.data(), table_.slots, table_.locations,
-                          window->words.data(), window->pending_count, window->matches.data());
-      PrefetchKeys(*window);
-      const std::uint32_t first = level * table_.locations;
-      std::size_t missing = 0;
-      std::byte** buckets = window->buckets.data();
-      for (std::size_t p = 0; p < window->pending_count; ++p, buckets += table_.locations) {
-        const std::uint32_t k = window->pending[p];
-        std::uint32_t match = window->matches[p].match << (first << table_.slot_bits);
-        if (table_.key_words > 1 && match != 0) {  // of equal fingerprints: the keys
-          std::array<std::byte*, kMaxCandidates> all;
-          std::copy_n(buckets, table_.locations, all.begin() + first);
-          match = operations_.ProbeLevel(window->candidates[k], window->keys[k], level, all.data())
-                      .match;
-        }
-        if (match == 0) {
-          window->pending[missing++] = k;
-          continue;
-        }
-        const std::uint32_t position = LowestBit(match);
-        const std::uint32_t location = (position >> table_.slot_bits) & (table_.locations - 1);
-        window->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
+  /// Looks the pending operations' keys up in a level, whose buckets were prefetched, and
+  /// prefetches those of the next one for the keys that are not there.
+  void SearchLevel(std::uint32_t level, Window* window) const {
+    if (window->pending_count == 0) return;
+    media_.MatchBuckets(window->buckets.data(), table_.slots, table_.locations,
+                        window->words.data(), window->pending_count, window->matches.data());
+    PrefetchKeys(*window);
+    const std::uint32_t first = level * table_.locations;
+    std::size_t missing = 0;
+    std::byte** buckets = window->buckets.data();
+    for (std::size_t p = 0; p < window->pending_count; ++p, buckets += table_.locations) {
+      const std::uint32_t k = window->pending[p];
+      std::uint32_t match = window->matches[p].match << (first << table_.slot_bits);
+      if (table_.key_words > 1 && match != 0) {  // of equal fingerprints: the keys
+        std::array<std::byte*, kMaxCandidates> all;
+        std::copy_n(buckets, table_.locations, all.begin() + first);
+        match =
+            operations_.ProbeLevel(window->candidates[k], window->keys[k], level, all.data()).match;
       }
-      window->missing = missing;
-      window->pending_count = level + 1 < table_.levels ? missing : 0;
-      if (window->pending_count > 0) AimAt(level + 1, window);
+      if (match == 0) {
+        window->pending[missing++] = k;
+        continue;
+      }
+      const std::uint32_t position = LowestBit(match);
+      const std::uint32_t location = (position >> table_.slot_bits) & (table_.locations - 1);
+      window->found[k] = Hint{Slot{buckets[location], position & (table_.slots - 1)}, position};
     }
+    window->pending_count = level + 1 < table_.levels ? missing : 0;
+    if (window->pending_count > 0) AimAt(level + 1, window);
   }
 
   const TableView& table_;
