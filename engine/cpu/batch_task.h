@@ -192,7 +192,7 @@ Progress CpuBatchTask<Setup>::Resume(bool final_attempt, const CellGrant& grant)
 
 template <class Setup>
 SlotsMade CpuBatchTask<Setup>::MakeSlots(std::uint64_t most, std::uint64_t room) {
-  constexpr std::size_t kAtOnce = 32;  // as many cache misses as overlap
+  constexpr std::size_t kAtOnce = 32;  // keys whose cache misses overlap
   std::uint64_t left = 0;
   for (const Worker& worker : workers_) {
     left += static_cast<std::uint64_t>(
@@ -431,7 +431,8 @@ void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, cons
   for (std::size_t i = 0; i < count; ++i) PrefetchBytes(cells[i], value_size_);
   for (std::size_t k = 0; k < window.count; ++k) {
     if (writes(k) && !batch_.values.empty()) PrefetchBytes(ValueAt(window.index[k]), value_size_);
-    if (window.Found(k) && GivesValue(KindOf(window.index[k])) && !batch_.found.empty()) {
+    if (window.Found(k) && GivesValue(KindOf(window.index[k])) && !batch_.found.empty() &&
+        !table.inline_values()) {
       PrefetchBytes(FoundAt(window.index[k]), value_size_);
     }
   }

@@ -124,7 +124,7 @@ void CpuExecutor<Setup>::CopyItems(CpuTableCopy* taken) {
 
 template <class Setup>
 void CpuExecutor<Setup>::CopyLogged(CpuTableCopy* taken) {
-  constexpr std::uint64_t kAtOnce = 16;  // as many cache misses as overlap
+  constexpr std::uint64_t kAtOnce = 16;  // keys whose cache misses overlap
   const Reclaim reclaim = queues_.View();
   const CpuOperations operations = MakeOperations(reclaim);
   const ChangeLog& log = log_->view();
@@ -233,7 +233,7 @@ std::uint64_t CpuExecutor<Setup>::DrainBesideBatches(const BucketRange& buckets)
 template <class Setup>
 template <class KeyOf>
 bool CpuExecutor<Setup>::BringUpKeys(std::size_t count, const KeyOf& key_of) {
-  constexpr std::size_t kAtOnce = 32;  // as many cache misses as overlap
+  constexpr std::size_t kAtOnce = 8;  // keys whose cache misses overlap
   if (!table_.draining()) return true;
   std::atomic<bool> all{true};
   const Reclaim reclaim = queues_.View();

@@ -12,11 +12,11 @@
 
 namespace gpm {
 
-/// Operations that one thread takes each step of together. Of each, a step prefetches 2 to 8 lines,
-/// and a core that waits for some 24 lines (so many AMD's of the third generation can) drops
+/// Operations that one thread takes each step of together. Of each, a step prefetches mostly 2 to 4
+/// lines, and a core that waits for some 24 lines (so many AMD's of the third generation can) drops
 /// prefetches of more: docs/PERFORMANCE.md has the rates with other windows.
 inline constexpr std::size_t kWindow = 3;
-/// Windows between one that takes a step and the one that takes the next.
+/// Turns from one step of a window to its next one.
 inline constexpr std::uint32_t kApart = 2;
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
@@ -120,12 +120,18 @@ class WindowSearch {
 
   /// Takes operations in windows (next(&window), which gives none at the end) through the steps of
   /// a search, and calls visit(window) for each, in order, until it returns false. Before that,
-  /// prepare(&window, operations that are visited before it) prefetches what the visit needs. There
-  /// is a step for each level. The windows in flight take turns: what one prefetches arrives while
-  /// the others work.
+  /// prepare(&window, operations that are visited before it) prefetches what the visit needs. The
+  /// windows in flight take turns, a step each: what one prefetches arrives while the others work.
   template <class Next, class Prepare, class Visit>
   void ForWindows(const Next& next, const Prepare& prepare, const Visit& visit) const {
-    const std::uint32_t steps = std::min(table_.levels, kMaxSteps);
+    const std::uint32_t two_a_level = table_.key_words > 1 ? 1 : 0;  // steps: keys are compared
+    const std::uint32_t all_steps = table_.levels << two_a_level;
+    const auto take_step = [&](std::uint32_t step, Window* window) {
+      if (window->pending_count == 0) return;
+      if ((step & two_a_level) == 0) MatchLevel(window);
+      if ((step & two_a_level) == two_a_level) SearchLevel(step >> two_a_level, window);
+    };
+    const std::uint32_t steps = std::min(all_steps, kMaxSteps);
     const std::uint32_t last = (steps + 1) * kApart;
     std::array<Window, (kMaxSteps + 1) * kApart + 1> windows;
     std::size_t in_flight = 0;  // operations
@@ -139,12 +145,10 @@ class WindowSearch {
       in_flight += at(0).count;
       Enter(&at(0));
       for (std::uint32_t step = 0; step + 1 < steps; ++step) {
-        SearchLevel(step, &at((step + 1) * kApart));
+        take_step(step, &at((step + 1) * kApart));
       }
       Window& searched = at(steps * kApart);
-      for (std::uint32_t level = steps - 1; level < table_.levels; ++level) {
-        SearchLevel(level, &searched);
-      }
+      for (std::uint32_t step = steps - 1; step < all_steps; ++step) take_step(step, &searched);
       prepare(&searched, prepared);
       prepared += searched.count;
       Window& visited = at(last);
@@ -157,8 +161,8 @@ class WindowSearch {
   }
 
  private:
-  /// Levels beyond so many are searched at once, in the last step.
-  static constexpr std::uint32_t kMaxSteps = 3;
+  /// Further steps are taken in the last one's turn.
+  static constexpr std::uint32_t kMaxSteps = 4;
 
   /// Hashes a window of keys and prefetches the buckets where most of them are.
   void Enter(Window* window) const {
@@ -208,13 +212,16 @@ class WindowSearch {
     }
   }
 
-  /// Looks the pending operations' keys up in a level, whose buckets were prefetched, and
-  /// prefetches those of the next one for the keys that are not there.
-  void SearchLevel(std::uint32_t level, Window* window) const {
-    if (window->pending_count == 0) return;
+  /// Compares the state words of the buckets that AimAt found, which are there by now.
+  void MatchLevel(Window* window) const {
     media_.MatchBuckets(window->buckets.data(), table_.slots, table_.locations,
                         window->words.data(), window->pending_count, window->matches.data());
     PrefetchKeys(*window);
+  }
+
+  /// Takes what matches, of keys of more than 8 bytes (a step later) what is equal, and prefetches
+  /// the buckets of the next level for the keys that are not there.
+  void SearchLevel(std::uint32_t level, Window* window) const {
     const std::uint32_t first = level * table_.locations;
     std::size_t missing = 0;
     std::byte** buckets = window->buckets.data();
