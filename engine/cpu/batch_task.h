@@ -326,13 +326,13 @@ void CpuBatchTask<Setup>::RunFinds(const CellGrant& grant) {
     std::uint64_t found = 0;
     std::uint64_t first = 0;  // of those that the thread took, the next one
     std::uint64_t last = 0;
-    const auto next = [&](Window* window) {
+    const auto next = [&](Window* window, std::size_t at_once) {
       if (first == last) {
         const std::uint64_t most = std::min(kDealt, share);
         first = std::min<std::uint64_t>(AtomicAdd(&dealt, most), n);
         last = std::min(first + most, n);
       }
-      window->count = std::min(kWindow, last - first);
+      window->count = std::min<std::size_t>(at_once, last - first);
       std::iota(window->index.begin(), window->index.begin() + window->count, first);
       first += window->count;
     };
@@ -416,7 +416,7 @@ void CpuBatchTask<Setup>::PrefetchForApply(const CpuOperations& operations, cons
     return Writes(op) && !(op == Op::kFindOrInsert && window.Found(k));
   };
   // In a loop of their own, as AimAt does: cells first, which are the furthest away.
-  std::array<const std::byte*, 2 * kWindow> cells;
+  std::array<const std::byte*, 2 * Window::kWindow> cells;
   std::size_t count = 0;
   for (std::size_t k = 0; k < window.count; ++k) {
     const Op op = KindOf(window.index[k]);
@@ -460,8 +460,8 @@ void CpuBatchTask<Setup>::WorkOn(Worker* worker, bool final_attempt, bool can_ru
   addends.element = batch_.element;
   addends.sum = worker->row.data();
   std::size_t entered = worker->next;
-  const auto next = [&](Window* window) {
-    window->count = std::min(kWindow, worker->list.size() - entered);
+  const auto next = [&](Window* window, std::size_t at_once) {
+    window->count = std::min(at_once, worker->list.size() - entered);
     std::copy_n(worker->list.begin() + static_cast<std::ptrdiff_t>(entered), window->count,
                 window->index.begin());
     entered += window->count;

@@ -12,12 +12,24 @@
 
 namespace gpm {
 
-/// Operations that one thread takes each step of together. Of each, a step prefetches mostly 2 to 4
-/// lines, and a core that waits for some 24 lines (so many AMD's of the third generation can) drops
-/// prefetches of more: docs/PERFORMANCE.md has the rates with other windows.
-inline constexpr std::size_t kWindow = 3;
-/// Turns from one step of a window to its next one.
-inline constexpr std::uint32_t kApart = 2;
+/// Windows: operations that one thread takes each step of together.
+struct WindowShape {
+  std::size_t operations;
+  std::uint32_t apart;  ///< turns from one step of a window to its next one
+};
+inline constexpr WindowShape kMostOfWindows = {12, 2};
+
+/// Of each operation, a step prefetches mostly 2 to 4 lines, and a core that waits for some 24
+/// lines (so many AMD's of the third generation can) drops prefetches of more. Those that have
+/// AVX-512 keep more of them: docs/PERFORMANCE.md has the rates with other windows.
+inline WindowShape WindowsOfThisCpu() {
+#if defined(__x86_64__)
+  static const bool keeps_more = __builtin_cpu_supports("avx512f") != 0;
+  if (keeps_more) return {12, 1};
+#endif
+  return {3, 2};
+}
+
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets
 inline constexpr std::uint64_t kMaxPrefetchBytes = 512;
 
@@ -82,6 +94,8 @@ class LevelAim {
 
 /// Operations on their way through a thread.
 struct PrefetchWindow {
+  static constexpr std::size_t kWindow = kMostOfWindows.operations;
+
   std::size_t count = 0;
   std::array<std::size_t, kWindow> index;  ///< in the batch
   std::array<KeyBuffer, kWindow> buffers;
@@ -118,10 +132,11 @@ class WindowSearch {
         searches_(searches),
         key_of_(key_of) {}
 
-  /// Takes operations in windows (next(&window), which gives none at the end) through the steps of
-  /// a search, and calls visit(window) for each, in order, until it returns false. Before that,
-  /// prepare(&window, operations that are visited before it) prefetches what the visit needs. The
-  /// windows in flight take turns, a step each: what one prefetches arrives while the others work.
+  /// Takes operations in windows (next(&window, how many at most), which gives none at the end)
+  /// through the steps of a search, and calls visit(window) for each, in order, until it returns
+  /// false. Before that, prepare(&window, operations that are visited before it) prefetches what
+  /// the visit needs. The windows in flight take turns, a step each: what one prefetches arrives
+  /// while the others work.
   template <class Next, class Prepare, class Visit>
   void ForWindows(const Next& next, const Prepare& prepare, const Visit& visit) const {
     const std::uint32_t two_a_level = table_.key_words > 1 ? 1 : 0;  // steps: keys are compared
@@ -132,8 +147,9 @@ class WindowSearch {
       if ((step & two_a_level) == two_a_level) SearchLevel(step >> two_a_level, window);
     };
     const std::uint32_t steps = std::min(all_steps, kMaxSteps);
-    const std::uint32_t last = (steps + 1) * kApart;
-    std::array<Window, (kMaxSteps + 1) * kApart + 1> windows;
+    const std::uint32_t apart = shape_.apart;
+    const std::uint32_t last = (steps + 1) * apart;
+    std::array<Window, (kMaxSteps + 1) * kMostOfWindows.apart + 1> windows;
     std::size_t in_flight = 0;  // operations
     std::size_t prepared = 0;   // of those
     std::uint32_t newest = 0;
@@ -141,13 +157,13 @@ class WindowSearch {
       const auto at = [&](std::uint32_t turns_ago) -> Window& {
         return windows[newest >= turns_ago ? newest - turns_ago : newest + last + 1 - turns_ago];
       };
-      next(&at(0));
+      next(&at(0), shape_.operations);
       in_flight += at(0).count;
       Enter(&at(0));
       for (std::uint32_t step = 0; step + 1 < steps; ++step) {
-        take_step(step, &at((step + 1) * kApart));
+        take_step(step, &at((step + 1) * apart));
       }
-      Window& searched = at(steps * kApart);
+      Window& searched = at(steps * apart);
       for (std::uint32_t step = steps - 1; step < all_steps; ++step) take_step(step, &searched);
       prepare(&searched, prepared);
       prepared += searched.count;
@@ -251,6 +267,7 @@ class WindowSearch {
   const Media& media_;
   const bool searches_;
   const KeyOf& key_of_;
+  const WindowShape shape_ = WindowsOfThisCpu();
 };
 
 }  // namespace gpm
