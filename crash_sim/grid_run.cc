@@ -9,7 +9,6 @@
 namespace gpm {
 
 using crash::GridBlock;
-using crash::GridPlan;
 using crash::GridReads;
 using crash::GridThreads;
 
@@ -380,21 +379,12 @@ void CpuBatchTask<crash::GridSetup>::Search(std::uint32_t p) {
   if (grid_.found != nullptr && task.reads_old && !effect.collided()) {
     const std::uint32_t reader = order_[effect.first_find()];
     std::byte* const row = grid_.FoundOf(reader, table.value_size);
-    GridPlan plan;
-    if (outcome.present && reads_.plans == nullptr) {
+    if (outcome.present && !reads_.has_plans()) {
       tile.ReadValue(outcome.reference, row);
     } else if (outcome.present) {
-      typename CacheAccess<ThreadGroup, crash::GridMedia>::Value cached;
-      const std::uint32_t cell = tile.CellOf(outcome.reference);
-      hit = tile.FindCached(candidates, outcome, &cached);
-      if (hit && changes) {
-        plan = {GridPlan::Kind::kByWriter, cell};
-      } else {
-        hit = hit && tile.ReadCached(candidates, outcome, row);
-        plan = hit ? GridPlan{GridPlan::Kind::kNothing, cell} : reads_.PlanFirst(cell, reader);
-      }
+      hit = tile.ReadCached(candidates, outcome, row);
+      if (!hit) reads_.PlanFirst(tile.CellOf(outcome.reference), reader);
     }
-    if (reads_.plans != nullptr) reads_.plans[reader] = plan;
   }
   const Plan change = PlanOfKeyRun(effect, [](std::uint32_t) { return nullptr; });
   if (changes && !effect.collided() &&
@@ -430,7 +420,7 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
   dealt_.clear();
   if (!table.inline_values() && machine().Random() % 4 != 0) {
     lists.items = &dealt_;
-    lists.counts = dealt_counts_;
+    lists.taken = &dealt_taken_;
     // One more than is asked for: what a block leaves goes back.
     for (std::uint32_t k = 0; k <= asked_; ++k) {
       std::uint32_t cell = 0;
@@ -440,6 +430,8 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
   }
   const std::uint32_t blocks = (grid_.count + tiles_of_block_ - 1) / tiles_of_block_;
   std::vector<Cells> cells(blocks);
+  std::uint32_t blocks_done = 0;
+  const auto is_last = std::make_unique<bool[]>(blocks);
   std::vector<std::function<void()>> beside;
   if (early) {
     for (std::uint32_t p = 0; p < grid_.count; ++p) {
@@ -469,7 +461,9 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
         }
         ApplyKeyRunTasks(Team(threads), tile, grid_, KeyRunIo<GridReads, Cells>{reads_, own}, task,
                          NobodyReadsApart{});
-        own.Return(threads, reclaim_);
+        if (threads.IsLastBlock(&blocks_done, &is_last[p / tiles_of_block_])) {
+          own.ReturnLeft(threads, reclaim_);
+        }
       },
       beside);
   reads_list_.clear();

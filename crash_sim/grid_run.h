@@ -74,13 +74,7 @@ struct GridBatch {
   }
 };
 
-struct GridPlan {
-  enum class Kind : std::uint8_t { kNothing, kRead, kByWriter };
-  Kind kind = Kind::kNothing;
-  std::uint32_t cell = 0;
-
-  bool IsByWriter() const { return kind == Kind::kByWriter; }
-};
+struct GridPlan {};  ///< what is to be read is in GridReads::list
 
 struct GridReads {
   struct Read {
@@ -95,19 +89,17 @@ struct GridReads {
   bool answers_early() const { return early; }
   GridPlan PlanFirst(std::uint32_t cell, std::uint32_t operation) const {
     list->push_back({cell, operation});
-    return {GridPlan::Kind::kRead, cell};
+    return {};
   }
 };
 
 struct GridCells {
-  static constexpr std::uint32_t kTaken = 0;
-  static constexpr std::uint32_t kBlocksDone = 1;
-  std::uint32_t* counts = nullptr;  ///< 2
+  std::uint32_t* taken = nullptr;
   std::vector<std::uint32_t>* items = nullptr;
 
   bool enabled() const { return items != nullptr; }
   void Clear() const {
-    counts[0] = counts[1] = 0;
+    *taken = 0;
     items->clear();
   }
 };
@@ -124,9 +116,9 @@ struct GridCursor {
     block->Meet(false);
     if (block->Rank() == 0) {
       const auto all = static_cast<std::uint32_t>(lists.items->size());
-      first = lists.counts[Lists::kTaken];
+      first = *lists.taken;
       some = std::min(most, all - std::min(all, first));
-      lists.counts[Lists::kTaken] += some;
+      *lists.taken += some;
     }
     block->Meet(false);
     return some;
@@ -217,7 +209,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   std::vector<crash::GridReads::Read> copies_;  ///< source operation, target
   std::vector<std::uint32_t> dealt_;
   std::uint32_t asked_ = 0;
-  std::uint32_t dealt_counts_[2] = {0, 0};
+  std::uint32_t dealt_taken_ = 0;
 };
 
 }  // namespace gpm

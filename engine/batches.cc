@@ -272,7 +272,8 @@ std::uint64_t StoreImpl::CellsToAdd(const InFlight& in_flight) const {
     return cells;
   }
   const std::uint64_t slots = space_.Capacity() - std::min(space_.Capacity(), space_.items());
-  return std::min(cells, std::max(slots, pool_->growth_cells()));
+  // (Operations that found no slot have given back the cells that others were short of.)
+  return std::min(cells, space_.MissingCells(std::max(slots, pool_->growth_cells())));
 }
 
 void StoreImpl::CarryOutRest(InFlight& in_flight) {

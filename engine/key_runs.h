@@ -46,7 +46,7 @@ struct KeyRunTask {
 };
 
 /// Where the tiles of a block take cells from; in memory that they share.
-/// @tparam Threads the threads of the block: Rank(), Size(), Sync(), and IsLastBlock(counter, flag)
+/// @tparam Threads the threads of the block: Rank(), Size() and Sync()
 /// @tparam Cursor takes from lists of free cells (SmQueueCursor)
 template <class Threads, class Cursor>
 struct BlockCells {
@@ -57,7 +57,6 @@ struct BlockCells {
   Cursor at;
   std::uint32_t wanted;
   bool is_dry;  ///< no cells are left
-  bool is_last;
 
   /// By all threads of a block, before anything else.
   /// @param dealt free cells, queued by address (DealCells)
@@ -97,10 +96,10 @@ struct BlockCells {
       given += some;
     }
   }
-  /// Returns the cells that nobody took: the last block does, and all call it at a kernel's end.
-  GPM_HD void Return(const Threads& threads, const Reclaim& reclaim) {
+  /// Returns the cells that nobody took, by the last block of a kernel, when the others take none
+  /// any more.
+  GPM_HD void ReturnLeft(const Threads& threads, const Reclaim& reclaim) {
     if (!lists->enabled()) return;
-    if (!threads.IsLastBlock(&lists->counts[Lists::kBlocksDone], &is_last)) return;
     while (const std::uint32_t some = at.TakeSome(*lists, threads.Size())) {
       if (threads.Rank() < some) reclaim.RetireCell(at.At(*lists, at.first + threads.Rank()));
     }
@@ -193,8 +192,7 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
       reader = batch.OperationAt(task.effect.first_find());
       row = batch.FoundOf(reader, table.value_size);
     }
-    if (row != nullptr && searched && reads.has_plans() &&
-        !reads.plans[reader].IsByWriter()) {  // others write the row
+    if (row != nullptr && searched && reads.has_plans()) {  // others write the row
       row = nullptr;
       hit = false;
     }

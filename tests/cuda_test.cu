@@ -254,6 +254,44 @@ TEST_F(CudaTest, HowPersistentMemoryIsAccessedChangesNoResult) {
   }
 }
 
+// A batch that writes expects to leave no answers behind where the one before it has left none. If
+// it does, its report says so, and what is left is answered afterwards.
+TEST_F(CudaTest, WhatABatchLeavesUnansweredFollowsItsReport) {
+  constexpr std::uint64_t kKeys = 30000;
+  constexpr std::uint64_t kOperations = 12000;
+  for (const double cached : {0.0, 0.5, 1.0}) {
+    SCOPED_TRACE(testing::Message() << "cached " << cached);
+    OpenOptions options = test::TestOpenOptions();
+    options.cache.fraction = cached;
+    test::ModelledStore store(PoolPath(), test::Shape(8, kValueSize), options);
+    store.Apply(Op::kInsert, test::Numbers(0, kKeys));
+    if (cached > 0) store.store().RefreshCache().Wait();
+    std::uint64_t tag = kKeys;
+    const auto apply = [&](const auto& kind_of, const auto& key_of) {
+      test::TestBatch batch = store.NewBatch();
+      for (std::uint64_t i = 0; i < kOperations; ++i) batch.Add(kind_of(i), key_of(i), ++tag);
+      store.Apply(batch);
+    };
+    const auto each_once = [&] {
+      apply([](std::uint64_t i) { return i % 3 == 0 ? Op::kUpdate : Op::kFind; },
+            [](std::uint64_t i) { return i; });
+    };
+    std::uint64_t next = kKeys;
+    for (int round = 0; round < 3; ++round) {
+      each_once();
+      apply([](std::uint64_t i) { return i % 50 == 49 ? Op::kUpdate : Op::kFind; },  // several want
+            [](std::uint64_t i) { return i % 700; });                                // one value
+      each_once();
+      apply(
+          [](std::uint64_t i) { return i % 2 == 0 ? Op::kInsert : Op::kFind; },  // the table grows
+          [&](std::uint64_t i) { return i % 2 == 0 ? next++ : next - 1 - i % 9; });
+    }
+    store.Reopen();
+    store.store().Close();
+    std::filesystem::remove(PoolPath());
+  }
+}
+
 TEST_F(CudaTest, AStreamThatIsCapturedIsRefused) {
   Store store = Make();
   const OnDevice<std::byte> keys(64);

@@ -16,6 +16,7 @@
 #include "engine/cuda/kernels/small_batch.cuh"
 #include "engine/cuda/kernels/sort.cuh"
 #include "engine/cuda/load_kernels.h"
+#include "pm/driver_turns.h"
 
 namespace gpm {
 namespace {
@@ -251,8 +252,8 @@ void CudaBatchTask::FindKeyRuns() {
                            w.bin_counts.data(), w.other_order.data(),
                            w.digests.data(),    w.other_hashes.data(),
                            words.data(),        static_cast<std::uint32_t>(words.size())};
-    w.groups.Launch({GroupByKey, GroupingBlocks(), kGroupThreads, context_, device_, groups},
-                    stream_);
+    LaunchWith(BeginsTogether(), "GroupByKey", GroupByKey, GroupingBlocks(), kGroupThreads, stream_,
+               context_, device_, groups);
     return;
   }
   ClearReads();
@@ -307,18 +308,18 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
     Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
            stream, context_, device_, reads, reporter);
   };
+  joint_reporter_ = Reporter{};
   if (strategy_.searches() && !again) {
+    if (reads_.enabled()) ReportTogether();
     SearchAndApply();
     if (reads_.enabled()) {
       Workspace& w = *workspace_;
       CheckCuda(cudaStreamWaitEvent(w.answering, w.forked, 0), "cudaStreamWaitEvent");
       CheckCuda(cudaStreamWaitEvent(w.answering, w.reading, 0), "cudaStreamWaitEvent");
-      answer(reads_, w.answering, Reporter{});
+      answer(reads_, w.answering, joint_reporter_);
       CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
       CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
-      CopyRows(reads_, Reporter{});
-      Launch("FixMispredictedRuns", FixMispredictedRuns, executor_->multiprocessors(),
-             kBlockThreads, stream_, context_, device_, kernel_reporter_);
+      if (joint_reporter_.words == nullptr) FinishAnswers(stream_, kernel_reporter_);
     } else {
       answer(Reads{}, stream_, kernel_reporter_);
     }
@@ -405,7 +406,7 @@ void CudaBatchTask::Find() {
     SearchFinds(reads, stream_, Reporter{});
   }
   ReadPlanned(reads, true);
-  CopyRows(reads, kernel_reporter_);
+  CopyRows(reads, stream_, kernel_reporter_);
 }
 
 /// Copies the rows of a chunk to pinned memory, and keys from there, while others are looked up;
@@ -426,7 +427,7 @@ void CudaBatchTask::FindInChunks() {
     }
     SearchFinds(reads, stream_, Reporter{});
     ReadPlanned(reads, true);
-    CopyRows(reads, is_last ? kernel_reporter_ : Reporter{});
+    CopyRows(reads, stream_, is_last ? kernel_reporter_ : Reporter{});
     CheckCuda(cudaEventRecord(w.chunks[k], stream_), "cudaEventRecord");
     if (places_.found == Place::kPinned) {
       const std::uint64_t row = batch_.found.size() / device_.count;
@@ -452,9 +453,9 @@ void CudaBatchTask::SearchFinds(const Reads& reads, cudaStream_t stream, const R
          kBlockThreads, stream, context_, device_, reads, reporter);
 }
 
-void CudaBatchTask::CopyRows(const Reads& reads, const Reporter& reporter) {
+void CudaBatchTask::CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  Launch("CopyReads", CopyReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
+  Launch("CopyReads", CopyReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream,
          context_, device_, reads, reporter);
 }
 
@@ -482,9 +483,14 @@ void CudaBatchTask::SearchAndApply() {
   const bool filled = context_.reclaim.grant.filled();
   const SmQueues<std::uint32_t> cells = filled ? SmQueues<std::uint32_t>{} : cells_;
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
-    const std::uint32_t positions = reads.last - reads.first;
-    Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(positions, kBlockThreads), kBlockThreads,
-           stream, context_, device_, reads, pending_, cells);
+    const std::uint64_t blocks = BlocksFor(reads.last - reads.first, kBlockThreads);
+    if (strategy_.groups && executor_->begins_early()) {
+      LaunchWith(BeginsEarly(), "SearchKeyRuns", SearchKeyRuns, blocks, kBlockThreads, stream,
+                 context_, device_, reads, pending_, cells);
+    } else {
+      Launch("SearchKeyRuns", SearchKeyRuns, blocks, kBlockThreads, stream, context_, device_,
+             reads, pending_, cells);
+    }
   };
   Reads reads = reads_;
   if (second_queues_.enabled()) {  // read for the first slice while the second one is looked up
@@ -503,8 +509,38 @@ void CudaBatchTask::SearchAndApply() {
   ForkAndRead(reads, false);
   if (!filled) BringValues(w.side);
   Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kBusyBlocks,
-         kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells);
+         kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells,
+         joint_reporter_);
   Join();
+}
+
+void CudaBatchTask::ReportTogether() {
+  if (kernel_reporter_.words == nullptr || second_queues_.enabled() ||
+      executor_->find_history().LeavesAnswers()) {
+    return;
+  }
+  joint_reporter_ = kernel_reporter_;
+  joint_reporter_.blocks =
+      Readers() + executor_->multiprocessors() * kBusyBlocks +
+      static_cast<std::uint32_t>(BlocksFor(device_.count, kBlockThreads));  // that answer
+}
+
+void CudaBatchTask::FinishAnswers(cudaStream_t stream, const Reporter& reporter) {
+  CopyRows(reads_, stream, Reporter{});
+  Launch("FixMispredictedRuns", FixMispredictedRuns, executor_->multiprocessors(), kBlockThreads,
+         stream, context_, device_, reporter);
+}
+
+void CudaBatchTask::FinishReported() {
+  Workspace& w = *workspace_;
+  const DriverTurns::Launching turn;
+  Reporter reporter = joint_reporter_;  // of the same sums: their turn is the number's lowest bit
+  reporter.number = w.reports += 2;
+  reporter.blocks += executor_->multiprocessors();
+  CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
+  FinishAnswers(w.answering, reporter);
+  CheckCuda(cudaEventRecord(w.enqueued, w.answering), "cudaEventRecord");
+  w.last_stream = ~0ull;  // whoever has the workspace next waits for that
 }
 
 void CudaBatchTask::Fork() {
@@ -526,28 +562,20 @@ void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   copies = copies && context_.accelerators.cache.enabled() && !reads.copies_cached;
-  // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
-  unsigned readers = executor_->multiprocessors();
-  unsigned all = readers * (copies ? 2 : 1);
   if (reads.order.enabled()) {
     Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, stream_, reads);
     Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
            reads, device_.count);
-    readers = kReadingBlocks;
-    if (!copies) all = readers;
   }
-  cudaLaunchAttribute begun{};
-  begun.id = cudaLaunchAttributeLaunchCompletionEvent;
-  begun.val.launchCompletionEvent.event = workspace_->reading;
-  cudaLaunchConfig_t launch{};
-  launch.gridDim = all;
-  launch.blockDim = kBlockThreads;
-  launch.stream = stream_;
-  launch.attrs = &begun;
-  launch.numAttrs = 1;
-  CheckCuda(cudaLaunchKernelEx(&launch, ReadValues, context_, device_, reads, readers,
-                               copies ? &device_.sums->cache_hits : nullptr),
-            "ReadValues");
+  LaunchWith(RecordsBegin(workspace_->reading), "ReadValues", ReadValues,
+             copies ? 2 * executor_->multiprocessors() : Readers(), kBlockThreads, stream_,
+             context_, device_, reads, Readers(), copies ? &device_.sums->cache_hits : nullptr,
+             joint_reporter_);
+}
+
+unsigned CudaBatchTask::Readers() const {
+  // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
+  return reads_.order.enabled() ? kReadingBlocks : executor_->multiprocessors();
 }
 
 }  // namespace gpm

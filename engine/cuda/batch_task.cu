@@ -196,6 +196,9 @@ void CudaBatchTask::MakeContext(const CellGrant& grant) {
   }
   // (The kernel that queues what is left of a filled grant comes last.)
   kernel_reporter_ = KernelsMayReport() && !grant.filled() ? reporter_ : Reporter{};
+  if (strategy_.searches()) {
+    reads_.copies.count = reinterpret_cast<std::uint32_t*>(&device_.sums->row_copies);
+  }
   if (!executor_->needs_flush() || strategy_.finds()) return;
   CheckCuda(cudaMemsetAsync(w.dirty_count.data(), 0, 8, stream_), "cudaMemsetAsync");
   context_.dirty = DirtyLog{w.dirty_lines.data(), w.dirty_count.data(), w.dirty_lines.size()};
@@ -273,6 +276,13 @@ Progress CudaBatchTask::Await() {
     try {
       copy(&CudaBatchTask::CopyChunks);
       progress_ = executor_->Collect(workspace_.get());
+      if (strategy_.searches() && reads_.enabled()) {
+        executor_->find_history().AddAnswers(workspace_->answers_left != 0);
+      }
+      if (joint_reporter_.words != nullptr && workspace_->answers_left != 0) {
+        FinishReported();
+        progress_ = executor_->Collect(workspace_.get());
+      }
       if (strategy_.finds() && strategy_.queues_reads) {
         executor_->find_history().AddHits(progress_.found, progress_.cache_hits);
       }

@@ -104,10 +104,19 @@ class CudaBatchTask : public BatchTask {
   std::span<std::uint64_t> ClearedReads() const;
   void ClearReads();
   void SearchAndApply();
+  /// Reports for its kernels together, unless what they leave is expected to be no little.
+  void ReportTogether();
+  /// What a batch that is answered while it is carried out leaves for when it has been: rows that
+  /// several operations want, and runs that were answered wrongly. Mostly there is neither.
+  void FinishAnswers(cudaStream_t stream, const Reporter& reporter);
+  /// The same once the report has told of it.
+  void FinishReported();
   /// @param copies whether what the cache has is copied, and counted, too
   void ReadPlanned(const Reads& reads, bool copies);
+  /// Blocks that make planned reads.
+  unsigned Readers() const;
   /// Copies what several operations want of what was read.
-  void CopyRows(const Reads& reads, const Reporter& reporter);
+  void CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
   // Between Fork and Join, the side stream runs beside the batch's own.
   void Fork();
   /// Forks, and reads on the batch's own stream. The side stream begins, as far as the GPU can
@@ -140,6 +149,7 @@ class CudaBatchTask : public BatchTask {
   SmQueues<std::uint32_t> cells_;          ///< free ones, for those
   Reporter reporter_;                      ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
+  Reporter joint_reporter_;   ///< for those that search and apply, if they are to report together
   Strategy strategy_;
   std::uint64_t clear_words_ = 0;  ///< of `reads_`, from its flags on
   std::size_t sort_bytes_ = 0;     ///< temporary storage that CUB asks for

@@ -42,6 +42,7 @@ struct BatchTotals {
   std::uint64_t cache_hits;      ///< of those, with the value in GPU memory
   std::uint64_t reads_shared;    ///< of those of FindKeys, whose value another find read
   std::uint64_t mispredictions;  ///< runs in DeviceBatch::mispredictions
+  std::uint64_t row_copies;      ///< asked for, of a batch that is answered while it is carried out
   // Of DrainBesideBatches:
   std::uint64_t stuck;      ///< operations for whose keys' items there is no slot above
   std::uint64_t undrained;  ///< items left in the buckets that it was to drain
@@ -52,7 +53,7 @@ struct BatchSums : BatchTotals {
   /// At GridBarrier, of each kernel of which all blocks begin together.
   static constexpr std::uint32_t kParts = StrategyThresholds::kSmallWritingParts;
   std::uint64_t blocks_arrived[kParts];
-  std::uint64_t blocks_done;  ///< of the kernel that reports
+  std::uint64_t blocks_done;  ///< of the kernels that report
 };
 
 /// What the host is told when a batch has ended.

@@ -85,6 +85,10 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
   multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
+  int capability = 0;
+  CheckCuda(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device_),
+            "cudaDeviceGetAttribute");
+  begins_early_ = capability >= 9;
   if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
   stream_.emplace();
   cache_stream_.emplace();
@@ -209,6 +213,7 @@ Progress CudaExecutor::Collect(Workspace* workspace) {
   progress.found = report.sums.found;
   progress.cache_hits = report.sums.cache_hits;
   workspace->reads_shared = report.sums.reads_shared;
+  workspace->answers_left = report.sums.row_copies + report.sums.mispredictions;
   progress.cells_left = workspace->granted - std::min(workspace->granted, report.sums.cells_taken);
   progress.positions = report.positions;
   return progress;

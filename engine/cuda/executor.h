@@ -84,8 +84,8 @@ struct Workspace {
   DeviceArray<std::uint32_t> queue_counts;
   DeviceArray<std::uint64_t> dirty_lines, dirty_count;  ///< where the medium needs flushing
   PinnedBox<ReportWords> report;
-  KernelGraph finds, changes, half_tiles, groups;  ///< kernels of which all blocks begin together
-  CudaStream side, answering;                      ///< for what runs beside the batch's stream
+  KernelGraph finds, changes, half_tiles;  ///< kernels of which all blocks begin together
+  CudaStream side, answering;              ///< for what runs beside the batch's stream
   CudaEvent arrived;  ///< recorded behind the last input, or part of one, that was copied
   CudaEvent forked, joined, answered;
   /// Recorded when the rows of a chunk are in GPU memory.
@@ -96,6 +96,7 @@ struct Workspace {
   std::uint32_t reports = 0;               ///< asked for
   std::uint64_t granted = 0;               ///< cells, in the phase that is reported next
   std::uint64_t reads_shared = 0;          ///< in the phase that was reported last
+  std::uint64_t answers_left = 0;          ///< the same: row copies, and runs answered wrongly
 };
 
 class CudaTableCopy;
@@ -226,6 +227,8 @@ class CudaExecutor : public Executor {
   /// The same when the table was set; while others change it.
   std::uint64_t pool_bytes() const { return pool_bytes_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
+  /// Whether the GPU can begin kernels early (BeginsEarly).
+  bool begins_early() const { return begins_early_; }
   /// Whether a refresh of the cache has begun, and nobody has seen it end.
   bool refreshing() const { return refreshing_.load(std::memory_order_relaxed); }
   /// BatchTask::MakeSlots. (Where the medium needs flushing, the pool as a whole would be flushed:
@@ -288,6 +291,7 @@ class CudaExecutor : public Executor {
   AccessOptions access_;
   std::uint64_t most_locks_;
   std::uint32_t multiprocessors_ = 0;
+  bool begins_early_ = false;
   const Mapping& mapping_;
   std::atomic<std::uint64_t> cell_bytes_{0};  ///< the same in every table; read while others change
   std::atomic<std::uint32_t> value_size_{0};  ///< the same

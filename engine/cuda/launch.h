@@ -10,9 +10,46 @@
 
 namespace gpm {
 
+/// How a kernel begins: all its blocks together, so that they may wait for each other.
+inline cudaLaunchAttribute BeginsTogether() {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  return attribute;
+}
+/// Or before the kernel in front of it ends, from when that one lets it on (LetNextKernelBegin); it
+/// has to wait by itself then (AwaitKernelBefore).
+inline cudaLaunchAttribute BeginsEarly() {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  return attribute;
+}
+/// And an event that is recorded when all its blocks have begun.
+inline cudaLaunchAttribute RecordsBegin(cudaEvent_t event) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
+  attribute.val.launchCompletionEvent.event = event;
+  return attribute;
+}
+
 /// Launches a kernel. What the launch itself returns says whether it failed: the runtime's last
 /// error may be an old one of the store's user.
 /// @param name of the kernel, for the error @throws Error(kGpu); then it was not launched
+template <class... Parameters>
+void LaunchWith(cudaLaunchAttribute attribute, const char* name, void (*kernel)(Parameters...),
+                std::uint64_t blocks, unsigned threads, cudaStream_t stream,
+                const std::type_identity_t<Parameters>&... arguments) {
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(static_cast<unsigned>(blocks));
+  launch.blockDim = dim3(threads);
+  launch.stream = stream;
+  launch.attrs = &attribute;
+  launch.numAttrs = 1;
+  CheckCuda(cudaLaunchKernelExC(&launch, reinterpret_cast<const void*>(kernel), pointers), name);
+}
+/// The same of a kernel that begins when those before it have ended.
 template <class... Parameters>
 void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
             cudaStream_t stream, const std::type_identity_t<Parameters>&... arguments) {

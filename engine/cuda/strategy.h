@@ -50,7 +50,7 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kPlannedUpTo = std::uint64_t{1} << 30;
 };
 
-/// What the last batches have shown of the finds that come. Thread safety: any thread; batches that
+/// What the last batches have shown of what comes. Thread safety: any thread; batches that
 /// end together may forget each other.
 class FindHistory {
  public:
@@ -86,6 +86,11 @@ class FindHistory {
     if (found < kTelling) return;
     mostly_cached_ = (found - (hits < found ? hits : found)) * kCachedShare < found;
   }
+  /// A batch has been answered while it was carried out. @param left something was not
+  /// (FinishAnswers)
+  void AddAnswers(bool left) { leaves_answers_ = left; }
+  /// Whether the next such batch should expect that of itself.
+  bool LeavesAnswers() const { return leaves_answers_; }
   /// Whether the cache answers nearly all finds.
   bool MostlyCached() const { return mostly_cached_; }
   /// Whether the next batch should share reads.
@@ -100,6 +105,7 @@ class FindHistory {
 
   std::atomic<std::uint32_t> wait_{0};  ///< batches that do not share, from now on
   std::atomic<bool> mostly_cached_{false};
+  std::atomic<bool> leaves_answers_{true};
 };
 
 /// What a strategy is chosen by.

@@ -18,13 +18,12 @@ struct ReadPlan {
   static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
   static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
   static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a frame of the cache
-  static constexpr std::uint32_t kByWriter = kKinds;  ///< who changes the item reads it first
+  static constexpr std::uint32_t kThere = kKinds;     ///< read: the reader's row has it
 
   std::uint32_t cell = 0;  ///< number of the value's cell; 0, which no value has: nothing to read
   std::uint32_t place = 0;
 
   __device__ bool Is(std::uint32_t kind) const { return cell != 0 && (place & kKinds) == kind; }
-  __device__ bool IsByWriter() const { return Is(kByWriter); }
   __device__ std::uint32_t number() const { return place & ~kKinds; }
 };
 

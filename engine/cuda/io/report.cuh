@@ -13,6 +13,7 @@ struct Reporter {
   BatchSums* next = nullptr;     ///< of the next phase: made 0 by who reports
   ReportWords* words = nullptr;  ///< null: another kernel reports
   std::uint32_t number = 0;      ///< of the report
+  std::uint32_t blocks = 0;      ///< of all kernels that report together; 0: one reports alone
 };
 
 /// By a thread of the kernel that reports, before its block counts as done.
@@ -47,8 +48,9 @@ __device__ inline void Send(std::uint32_t half, const Reporter& reporter) {
   *to = std::uint64_t{reporter.number} << 32 | half;
 }
 
-/// The last block of a kernel to come here tells the host how the batch went. All threads of all
-/// blocks call it. It saves a kernel: a small batch's time is made of their launches.
+/// The last block to come here, of the kernels that report, tells the host how the batch went. All
+/// threads of all blocks call it. It saves a kernel: a small batch's time is made of their
+/// launches.
 __device__ inline void ReportWhenLast(const TableContext& context, const Reporter& reporter) {
   if (reporter.words == nullptr) return;
   __syncthreads();
@@ -57,7 +59,8 @@ __device__ inline void ReportWhenLast(const TableContext& context, const Reporte
   if (threadIdx.x == 0) {
     if (blockIdx.x == 0) ClearNextSums(reporter);
     __threadfence();  // what the block wrote is seen before it counts as done
-    is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == gridDim.x;
+    const std::uint32_t blocks = reporter.blocks == 0 ? gridDim.x : reporter.blocks;
+    is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == blocks;
     __threadfence();
   }
   if (__shfl_sync(~0u, is_last ? 1 : 0, 0) == 0) return;

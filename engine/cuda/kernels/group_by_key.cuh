@@ -186,14 +186,22 @@ struct BinCounts {
   /// @param counts KeyGroups::counts @param end set to where the block's own bin ends
   /// @return where it begins
   __device__ std::uint32_t MakeBegins(const std::uint32_t* counts, std::uint32_t* end) {
+    constexpr std::uint32_t kOfLane = KeyGroups::kMaxBins / 32;
     const std::uint32_t bins = gridDim.x;
+#pragma unroll 2
     for (std::uint32_t bin = threadIdx.x / 32; bin < bins; bin += kWarps) {
+      std::uint32_t counted[kOfLane];  // all in flight at once
+#pragma unroll
+      for (std::uint32_t k = 0; k < kOfLane; ++k) {
+        const std::uint32_t block = k * 32 + threadIdx.x % 32;
+        counted[k] = block < bins ? __ldcg(&counts[bin * bins + block]) : 0;
+      }
       std::uint32_t before = 0;
       std::uint32_t all = 0;
-      for (std::uint32_t block = threadIdx.x % 32; block < bins; block += 32) {
-        const std::uint32_t count = __ldcg(&counts[bin * bins + block]);
-        all += count;
-        if (block < blockIdx.x) before += count;
+#pragma unroll
+      for (std::uint32_t k = 0; k < kOfLane; ++k) {
+        all += counted[k];
+        if (k * 32 + threadIdx.x % 32 < blockIdx.x) before += counted[k];
       }
       before = __reduce_add_sync(~0u, before);
       all = __reduce_add_sync(~0u, all);
@@ -231,8 +239,8 @@ struct EffectsSoFar {
 /// all key runs pending. Bins are ranges of hashes, thus of addresses in every level. The blocks
 /// put the batch into bins, and meet; then each brings the operations of one bin together, by a
 /// hash table of their keys' digests. Operations whose keys have no room there become one run of
-/// several keys. All blocks begin at once (KernelGraph); each looks at kGroupTurns * kGroupThreads
-/// operations at most.
+/// several keys. All blocks begin at once (BeginsTogether); each looks at kGroupTurns *
+/// kGroupThreads operations at most.
 static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     GroupByKey(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch,
@@ -245,6 +253,7 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
   } shared;
   __shared__ std::uint32_t end;
   __shared__ std::uint32_t unused;
+  LetNextKernelBegin();
   const GridBarrier barrier{batch.sums->blocks_arrived};
   const std::uint32_t bins = gridDim.x;
   for (std::uint32_t k = blockIdx.x * kGroupThreads + threadIdx.x; k < groups.clear_words;

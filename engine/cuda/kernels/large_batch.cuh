@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                   const __grid_constant__ SmQueues<std::uint32_t> pending,
                   const __grid_constant__ SmQueues<std::uint32_t> cells) {
+  AwaitKernelBefore();
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty, !context.table.composed));
@@ -106,10 +107,13 @@ __global__ void __launch_bounds__(kBlockThreads)
       } else if (outcome.present) {
         const std::uint32_t cell = operations.CellOf(outcome.reference);
         hit = operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy;
+        if (hit && changes) {  // when it is changed the cache has it no more
+          hit = operations.ReadCached(candidates, outcome, batch.FoundOf(reader, table.value_size));
+        }
         if (!hit) {
           plan = reads.PlanFirst(cell, reader);
-        } else if (changes) {  // afterwards the cache has it no more
-          plan = ReadPlan{cell, ReadPlan::kByWriter};
+        } else if (changes) {
+          plan = ReadPlan{cell, ReadPlan::kThere};
         } else {
           plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
         }
@@ -180,7 +184,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
                        const __grid_constant__ DeviceBatch batch,
                        const __grid_constant__ Reads reads,
                        const __grid_constant__ SmQueues<std::uint32_t> pending,
-                       const __grid_constant__ SmQueues<std::uint32_t> free_cells) {
+                       const __grid_constant__ SmQueues<std::uint32_t> free_cells,
+                       const __grid_constant__ Reporter reporter) {
   __shared__ BlockCounts counts;
   __shared__ CudaBlockCells cells;
   __shared__ SmQueueConsumer<std::uint32_t> items;
@@ -191,11 +196,12 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group,
                                   CudaMedia(context.dirty, !context.table.composed));
-  items.ForEach<kTilesPerBlock>(
+  const bool is_last = items.ForEach<kTilesPerBlock>(
       pending,
       KeyRunApplier<CudaBlockCells>{context, operations, batch, {reads, cells}, false, &counts});
-  cells.Return(WholeBlock{}, context.reclaim);
+  if (is_last) cells.ReturnLeft(WholeBlock{}, context.reclaim);
   counts.AddTo(batch.sums);
+  ReportWhenLast(context, reporter);
 }
 
 /// Carries out the key runs that are pending. A block takes those that end among `span` sorted

@@ -44,6 +44,10 @@ __global__ void __launch_bounds__(kBlockThreads)
         source = batch.ValueOf(batch.OperationAt(answer.writer), value_size);
       } else if (early) {
         plan = reads.plans[query.reader];
+        if (plan.Is(ReadPlan::kThere)) {
+          plan = ReadPlan{};
+          if (query.operation != query.reader) source = batch.FoundOf(query.reader, value_size);
+        }
       } else if (query.operation != query.reader) {
         source = batch.FoundOf(query.reader, value_size);
       }

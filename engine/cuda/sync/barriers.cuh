@@ -10,6 +10,21 @@ namespace gpm {
 
 /// Threads of a block, and blocks of a kernel, that wait for each other.
 
+/// A kernel launched so that it may begin early (BeginsEarly) waits here until the one before it
+/// has ended, whose writes it then sees.
+__device__ inline void AwaitKernelBefore() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/// The next kernel may begin, if it was launched so, where there is room when all blocks have come
+/// here.
+__device__ inline void LetNextKernelBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /// Whether this is the last block of a kernel to come here; all its threads call it. The last block
 /// sees what the others wrote before. `is_last` is in shared memory. REQUIRES: a barrier before it
 /// is used again.
