@@ -46,6 +46,12 @@ struct BucketRange {
   std::uint64_t count() const { return last - first; }
 };
 
+/// When all that a batch gives back has to be there.
+enum class Answers : std::uint8_t {
+  kOnStream,     ///< for later work on its stream
+  kWhenAwaited,  ///< when BatchTask::Await has returned
+};
+
 /// Throws Error(kInvalidArgument) for an array of a batch that host code can't read.
 void RequireHostMemory(const void* array, std::size_t bytes, const char* name);
 
@@ -131,7 +137,8 @@ class BatchExecutor {
 
   /// Makes a batch ready to start.
   /// @throws Error(kInvalidArgument) for an array that this executor can't reach, kGpu
-  virtual std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) = 0;
+  virtual std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream,
+                                             Answers answers) = 0;
 
   /// An array of a batch that has ended, or that has not begun, where the host can read it: itself,
   /// or a copy. @throws Error(kGpu), std::bad_alloc

@@ -58,7 +58,8 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   return demand;
 }
 
-std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Evicted* evicted) {
+std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Answers answers,
+                                           Evicted* evicted) {
   const Log::TellsAtEnd tells(log_);
   ValidateBatch(batch, key_size_, value_size_);
   if (evicted != nullptr) CheckEvicted(evicted, key_size_, value_size_);
@@ -76,7 +77,7 @@ std::shared_ptr<InFlight> StoreImpl::Start(const Batch& batch, Stream stream, Ev
   if (bound_ != nullptr && demand.inserts) TakeTurn(&turn);
   const bool made_way =
       turn && !turn->nested() && MakeWay(&batch, demand.most_added, stream, evicted);
-  auto task = executor_->Prepare(batch, stream);
+  auto task = executor_->Prepare(batch, stream, answers);
   const bool results_on_host = task->ResultsOnHost();
   std::unique_ptr<BatchWatch> watch;
   if (bound_ != nullptr) watch = bound_->Watch(&batch, demand.most_added);
@@ -103,7 +104,7 @@ std::shared_ptr<InFlight> StoreImpl::Run(const Batch& batch, Stream stream) {
   demand.inserts = false;
   demand.most.cells = 0;
   const bool erases = !batch.ops.empty() || batch.op == Op::kErase;
-  return StartTask(executor_->Prepare(batch, stream), demand,
+  return StartTask(executor_->Prepare(batch, stream, Answers::kOnStream), demand,
                    erases ? bound_->Watch(&batch, 0) : nullptr);
 }
 

@@ -107,7 +107,7 @@ std::uint64_t StoreImpl::RunAlone(const Batch& batch) {
   if (batch.op != Op::kFind) admission_.CountChanger();
   space_.Reclaim();
   space_.MakeRoomForSlots(in_flight.demand.most.slots);
-  in_flight.task = executor_->Prepare(batch, nullptr);
+  in_flight.task = executor_->Prepare(batch, nullptr, Answers::kWhenAwaited);
   if (keeper_ != nullptr && batch.op != Op::kFind) keeper_->NoteChange();
   try {
     in_flight.task->Start({}, {}, {});

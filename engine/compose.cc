@@ -147,7 +147,7 @@ void StoreImpl::RunParts(const NextPart& next) {
       throw Error(ErrorCode::kNoSpace, fmt::format("{}: no room for the values of {} items more",
                                                    pool_->mapping().path(), part->results.size()));
     }
-    in_flight.task = executor_->Prepare(*part, nullptr);
+    in_flight.task = executor_->Prepare(*part, nullptr, Answers::kWhenAwaited);
     in_flight.grant = space_.Grant(in_flight.demand.most.cells);
     in_flight.task->Start({}, in_flight.grant, {});
     EndComposed(in_flight);
@@ -200,11 +200,11 @@ std::vector<std::unique_ptr<InFlight>> StoreImpl::RunComposing(const Batch& inse
     const Batch part = Part(inserts, at, std::min(most, n - at));
     auto in_flight = std::make_unique<InFlight>(DemandOf(part));
     try {
-      in_flight->task = executor_->Prepare(part, nullptr);
+      in_flight->task = executor_->Prepare(part, nullptr, Answers::kWhenAwaited);
     } catch (const Error&) {
       if (running.empty()) throw;
       end_first();  // whose memory it can have
-      in_flight->task = executor_->Prepare(part, nullptr);
+      in_flight->task = executor_->Prepare(part, nullptr, Answers::kWhenAwaited);
     }
     *results_on_host = in_flight->task->ResultsOnHost();
     const std::uint64_t cells = in_flight->demand.most.cells;

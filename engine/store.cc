@@ -25,8 +25,9 @@ namespace {
 class StoreTicket final : public Ticket::State {
  public:
   explicit StoreTicket(std::shared_ptr<StoreImpl> store) : store_(std::move(store)) {}
-  void Start(const Batch& batch, Stream stream, Evicted* evicted = nullptr) {
-    in_flight_ = store_->Start(batch, stream, evicted);
+  void Start(const Batch& batch, Stream stream, Answers answers = Answers::kOnStream,
+             Evicted* evicted = nullptr) {
+    in_flight_ = store_->Start(batch, stream, answers, evicted);
   }
   /// REQUIRES: Start was called.
   bool ResultsOnHost() const { return in_flight_->results_on_host; }
@@ -230,7 +231,7 @@ std::uint64_t Store::Apply(const Batch& batch) { return ApplyAndEvict(batch, nul
 
 std::uint64_t Store::ApplyAndEvict(const Batch& batch, Evicted* evicted) {
   StoreTicket state(Opened());
-  state.Start(batch, nullptr, evicted);
+  state.Start(batch, nullptr, Answers::kWhenAwaited, evicted);
   state.Wait();
   return state.ResultsOnHost() ? CountNotOk(batch.results) : kNotCounted;
 }

@@ -59,7 +59,8 @@ class StoreImpl {
   const std::vector<Attribute>& attributes() const { return attributes_; }
 
   /// @param evicted where the batch puts what it evicts, or null
-  std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream, Evicted* evicted = nullptr);
+  std::shared_ptr<InFlight> Start(const Batch& batch, Stream stream,
+                                  Answers answers = Answers::kOnStream, Evicted* evicted = nullptr);
   /// Starts a prepared batch. @param watch is told of its end, or null
   std::shared_ptr<InFlight> StartTask(std::shared_ptr<BatchTask> task, Demand demand,
                                       std::unique_ptr<BatchWatch> watch = nullptr);

@@ -252,6 +252,71 @@ TEST_F(StreamsTest, WhatFoundNoRoomDoesNotReadAsDone) {
   }
 }
 
+// Whatever the batches before it have left: a batch that is awaited at once may leave answers for
+// when it is awaited, one that goes on on its stream may not.
+TEST_F(StreamsTest, LaterWorkOnTheStreamFindsAllAnswers) {
+  constexpr std::size_t kOperations = 12000;
+  CreateOptions create;
+  create.value_size = kValueSize;
+  OpenOptions open = test::TestOpenOptions(std::uint64_t{1} << 30);
+  open.cache.fraction = 0;
+  Store store = Store::Create(PoolPath(), create, open);
+  InsertOnStream(store, 0, 20000, false);
+  std::vector<Op> kinds(kOperations, Op::kFind);
+  for (std::size_t i = 49; i < kOperations; i += 50) kinds[i] = Op::kUpdate;
+  const OnDevice<Op> ops(kinds);
+  const auto apply = [&](std::uint64_t keys_in_all, bool awaits) {
+    std::vector<std::uint64_t> keys(kOperations);
+    std::vector<Value> values(kOperations);
+    for (std::size_t i = 0; i < kOperations; ++i) {
+      keys[i] = i % keys_in_all;
+      values[i] = ValueOf(keys[i]);
+    }
+    const OnDevice<std::uint64_t> device_keys(keys);
+    const OnDevice<Value> device_values(values);
+    const OnDevice<Value> found(kOperations);
+    const OnDevice<Result> results(kOperations);
+    CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // as above
+    const Batch batch{.ops = {ops.data(), kOperations},
+                      .keys = device_keys.In(),
+                      .values = device_values.In(),
+                      .found = found.Out(),
+                      .results = {results.data(), kOperations}};
+    std::vector<Value> rows(kOperations);
+    if (awaits) {
+      store.Apply(batch);
+      rows = found.Host();
+    } else {
+      const Stream stream;
+      Ticket ticket = store.ApplyAsync(batch, stream);
+      CheckCuda(cudaMemcpyAsync(rows.data(), found.data(), kOperations * sizeof(Value),
+                                cudaMemcpyDeviceToHost, stream),
+                "copy");
+      CheckCuda(cudaStreamSynchronize(stream), "sync");
+      ticket.Wait();
+    }
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < kOperations; ++i) {
+      wrong += kinds[i] == Op::kFind && rows[i] != values[i] ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, 0u) << keys_in_all << " keys, " << (awaits ? "awaited" : "on a stream");
+    EXPECT_EQ(results.Host(), std::vector(kOperations, Result::kOk));
+  };
+  for (int round = 0; round < 3; ++round) {
+    for (const bool awaits : {true, false}) {
+      apply(kOperations, true);  // leaves nothing
+      apply(700, awaits);        // several want one value
+    }
+  }
+  apply(kOperations, true);
+  const auto [before, after] = InsertOnStream(store, 1'000'000, 60000, true);  // some find no room
+  EXPECT_EQ(after, std::vector(before.size(), Result::kOk));
+  EXPECT_LT(std::count(before.begin(), before.end(), Result::kOk), std::ssize(before));
+  for (const Result result : before) {
+    ASSERT_TRUE(result == Result::kOk || result == Result::kNoSpace) << int(result);
+  }
+}
+
 TEST_F(StreamsTest, ACallersErrorIsItsOwn) {
   Store store = Make();
   for (const std::size_t n : {100u, 5000u, 200000u}) {

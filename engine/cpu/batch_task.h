@@ -69,7 +69,7 @@ class CpuBatchTask : public BatchTask {
                   const Visit& visit) const {
     const auto key_of = [this](std::size_t i, KeyBuffer* buffer) { return KeyAt(i, buffer); };
     WindowSearch(executor_->table_, operations, executor_->media_,
-                 !accelerators_.directory.enabled(), key_of)
+                 !accelerators_.directory.enabled(), key_of, Setup::Windows())
         .ForWindows(next, prepare, visit);
   }
   void RunFinds(const CellGrant& grant);

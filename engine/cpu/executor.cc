@@ -22,15 +22,18 @@ struct DirectSetup {
   static constexpr std::uint64_t kKeyLocks = 1 << 14;
   static constexpr std::uint64_t kBucketsAtATime = 1024;
   static constexpr std::size_t kMinPerThread = 64;
+  static WindowShape Windows() { return WindowsOfThisCpu(); }
 };
 
-/// Those of a pool's tracer. Parts are small, so that small tables and batches have several.
+/// Those of a pool's tracer. Parts are small, so that small tables and batches have several. A
+/// schedule is the same on every CPU.
 struct TracedSetup {
   using Media = TracedMedia;
   using Threads = TracerThreads;
   static constexpr std::uint64_t kKeyLocks = 1 << 10;
   static constexpr std::uint64_t kBucketsAtATime = 2;
   static constexpr std::size_t kMinPerThread = 2;
+  static WindowShape Windows() { return {3, 2}; }
 };
 
 constexpr unsigned kMaxThreads = 256;

@@ -79,6 +79,7 @@ class TracerThreads {
 ///         kKeyLocks        a power of two
 ///         kBucketsAtATime  buckets of a level that are one part of a pass
 ///         kMinPerThread    batches with fewer operations per thread are not worth waking threads
+///         Windows()        how many operations a thread takes at once (PrefetchWindow)
 ///                          for
 template <class Setup>
 class CpuExecutor : public Executor {
@@ -197,7 +198,7 @@ class CpuExecutor : public Executor {
   bool CacheRefreshEnded() override { return true; }
   double CacheRefreshSeconds() override { return refresh_seconds_; }
   void AwaitCacheRefresh() override {}
-  std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream) override {
+  std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream, Answers) override {
     RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
     RequireHostMemory(batch.keys.data(), batch.keys.size(), "keys");
     RequireHostMemory(batch.values.data(), batch.values.size(), "values");

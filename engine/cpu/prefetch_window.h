@@ -125,12 +125,13 @@ class WindowSearch {
 
   /// @param searches else keys are hashed alone: there is a directory
   WindowSearch(const TableView& table, const Operations& operations, const Media& media,
-               bool searches, const KeyOf& key_of)
+               bool searches, const KeyOf& key_of, const WindowShape& shape)
       : table_(table),
         operations_(operations),
         media_(media),
         searches_(searches),
-        key_of_(key_of) {}
+        key_of_(key_of),
+        shape_(shape) {}
 
   /// Takes operations in windows (next(&window, how many at most), which gives none at the end)
   /// through the steps of a search, and calls visit(window) for each, in order, until it returns
@@ -267,7 +268,7 @@ class WindowSearch {
   const Media& media_;
   const bool searches_;
   const KeyOf& key_of_;
-  const WindowShape shape_ = WindowsOfThisCpu();
+  const WindowShape shape_;
 };
 
 }  // namespace gpm

@@ -23,6 +23,9 @@ namespace {
 
 /// Blocks that read in the order of addresses, in larger pools: few, so that few pages are in use.
 constexpr unsigned kReadingBlocks = 64;
+/// Of which architecture kernels have to be compiled to wait for the one before
+/// (AwaitKernelBefore).
+constexpr int kBeginsEarlyFrom = 90;
 /// Blocks of ApplyKeyRuns, or of ApplyQueuedKeyRuns, that a multiprocessor runs at once.
 constexpr std::uint32_t kBusyBlocks = 3;
 
@@ -50,6 +53,9 @@ KernelCall SmallBatchCall(std::uint32_t operations, unsigned least_blocks,
 
 void CudaExecutor::LoadBatchKernels() {
   LoadKernelsBeside(reinterpret_cast<const void*>(FindKeys));
+  cudaFuncAttributes attributes{};
+  CheckCuda(cudaFuncGetAttributes(&attributes, SearchKeyRuns), "cudaFuncGetAttributes");
+  begins_early_ = attributes.ptxVersion >= kBeginsEarlyFrom;
   CheckCuda(
       cudaFuncSetAttribute(ApplySmallBatch<HalfTiles>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            sizeof(BlockKeyRuns<HalfTiles>)),
@@ -309,8 +315,9 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
            stream, context_, device_, reads, reporter);
   };
   joint_reporter_ = Reporter{};
+  answers_early_ = strategy_.searches() && !again && reads_.enabled();
   if (strategy_.searches() && !again) {
-    if (reads_.enabled()) ReportTogether();
+    if (answers_early_) ReportTogether();
     SearchAndApply();
     if (reads_.enabled()) {
       Workspace& w = *workspace_;
@@ -515,8 +522,8 @@ void CudaBatchTask::SearchAndApply() {
 }
 
 void CudaBatchTask::ReportTogether() {
-  if (kernel_reporter_.words == nullptr || second_queues_.enabled() ||
-      executor_->find_history().LeavesAnswers()) {
+  if (answers_ == Answers::kOnStream || kernel_reporter_.words == nullptr ||
+      second_queues_.enabled() || executor_->find_history().LeavesAnswers()) {
     return;
   }
   joint_reporter_ = kernel_reporter_;

@@ -276,7 +276,7 @@ Progress CudaBatchTask::Await() {
     try {
       copy(&CudaBatchTask::CopyChunks);
       progress_ = executor_->Collect(workspace_.get());
-      if (strategy_.searches() && reads_.enabled()) {
+      if (answers_early_) {
         executor_->find_history().AddAnswers(workspace_->answers_left != 0);
       }
       if (joint_reporter_.words != nullptr && workspace_->answers_left != 0) {
@@ -348,12 +348,13 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   return all;
 }
 
-std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream) {
+std::shared_ptr<BatchTask> CudaExecutor::Prepare(const Batch& batch, Stream stream,
+                                                 Answers answers) {
   RefuseCapture(stream);
   const DriverTurns::Launching turn;
   const CurrentDevice current = Activate();
-  auto task = std::make_shared<CudaBatchTask>(this, batch,
-                                              BatchPlaces::Of(batch, key_size_, device_), stream);
+  auto task = std::make_shared<CudaBatchTask>(
+      this, batch, BatchPlaces::Of(batch, key_size_, device_), stream, answers);
   task->Allocate();
   return task;
 }

@@ -39,12 +39,13 @@ struct BatchPlaces {
 class CudaBatchTask : public BatchTask {
  public:
   CudaBatchTask(CudaExecutor* executor, const Batch& batch, const BatchPlaces& places,
-                cudaStream_t stream)
+                cudaStream_t stream, Answers answers)
       : executor_(executor),
         batch_(batch),
         places_(places),
         workspace_(executor->TakeWorkspace()),
-        stream_(stream) {}
+        stream_(stream),
+        answers_(answers) {}
   ~CudaBatchTask() override;
 
   void Allocate();
@@ -104,7 +105,8 @@ class CudaBatchTask : public BatchTask {
   std::span<std::uint64_t> ClearedReads() const;
   void ClearReads();
   void SearchAndApply();
-  /// Reports for its kernels together, unless what they leave is expected to be no little.
+  /// Has its kernels report together, if nobody needs what they leave before the report (Answers),
+  /// and they are expected to leave nothing.
   void ReportTogether();
   /// What a batch that is answered while it is carried out leaves for when it has been: rows that
   /// several operations want, and runs that were answered wrongly. Mostly there is neither.
@@ -141,6 +143,7 @@ class CudaBatchTask : public BatchTask {
   BatchPlaces places_;
   std::unique_ptr<Workspace> workspace_;
   cudaStream_t stream_;
+  Answers answers_;
   DeviceBatch device_{};
   TableContext context_{};
   Reads reads_;
@@ -158,6 +161,7 @@ class CudaBatchTask : public BatchTask {
   std::uint64_t hits_before_ = 0;
   std::uint32_t part_ = 0;       ///< of a small batch that was left over: whose turn it is
   bool keys_in_chunks_ = false;  ///< FindInChunks is yet to bring the keys
+  bool answers_early_ = false;   ///< this phase answers while it is carried out
   bool running_ = false;
   bool touched_ = false;  ///< something was launched that uses what Start was given
   Progress progress_;

@@ -85,10 +85,6 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),
             "cudaDeviceGetAttribute");
   multiprocessors_ = static_cast<std::uint32_t>(multiprocessors);
-  int capability = 0;
-  CheckCuda(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device_),
-            "cudaDeviceGetAttribute");
-  begins_early_ = capability >= 9;
   if (access_.dealt_up_to == 0) access_.dealt_up_to = multiprocessors_ * kReachOfMultiprocessor;
   stream_.emplace();
   cache_stream_.emplace();

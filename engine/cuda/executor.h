@@ -192,7 +192,7 @@ class CudaExecutor : public Executor {
   double CacheRefreshSeconds() override;
   bool CacheRefreshEnded() override;
   void AwaitCacheRefresh() override;
-  std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream) override;
+  std::shared_ptr<BatchTask> Prepare(const Batch& batch, Stream stream, Answers answers) override;
   bool TakesFilledCells() const override { return !needs_flush(); }
   std::unique_ptr<CellFilling> FillCells(std::span<const std::byte> values,
                                          CellRange cells) override;
@@ -227,7 +227,7 @@ class CudaExecutor : public Executor {
   /// The same when the table was set; while others change it.
   std::uint64_t pool_bytes() const { return pool_bytes_; }
   std::uint32_t multiprocessors() const { return multiprocessors_; }
-  /// Whether the GPU can begin kernels early (BeginsEarly).
+  /// Whether kernels can begin early (BeginsEarly), and wait then.
   bool begins_early() const { return begins_early_; }
   /// Whether a refresh of the cache has begun, and nobody has seen it end.
   bool refreshing() const { return refreshing_.load(std::memory_order_relaxed); }
@@ -260,7 +260,7 @@ class CudaExecutor : public Executor {
   void ChangeLogs(CudaTableCopy* copy);
   /// @throws Error(kUnsupported) when the library has no code for the device
   void RequireKernels() const;
-  static void LoadBatchKernels();
+  void LoadBatchKernels();
   static void LoadMaintenanceKernels();
   void PrepareAccelerators();
   CacheRefresh NextRefresh(std::uint64_t uses);

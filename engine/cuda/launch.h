@@ -10,22 +10,24 @@
 
 namespace gpm {
 
-/// How a kernel begins: all its blocks together, so that they may wait for each other.
+// How a kernel begins (LaunchWith).
+
+/// All its blocks begin together, so that they may wait for each other.
 inline cudaLaunchAttribute BeginsTogether() {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;
   attribute.val.cooperative = 1;
   return attribute;
 }
-/// Or before the kernel in front of it ends, from when that one lets it on (LetNextKernelBegin); it
-/// has to wait by itself then (AwaitKernelBefore).
+/// It may begin before the kernel in front of it ends, from when that one lets it on
+/// (LetNextKernelBegin), and has to wait by itself then (AwaitKernelBefore).
 inline cudaLaunchAttribute BeginsEarly() {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   return attribute;
 }
-/// And an event that is recorded when all its blocks have begun.
+/// An event is recorded when all its blocks have begun.
 inline cudaLaunchAttribute RecordsBegin(cudaEvent_t event) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeLaunchCompletionEvent;

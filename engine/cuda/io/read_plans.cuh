@@ -78,9 +78,9 @@ struct RowCopies {
 /// The reads of a slice of a batch: a trivially copyable view.
 struct Reads {
   // Places in `flags`, of which each slice or chunk of a batch has its own:
-  static constexpr std::uint32_t kCopies = 0;   ///< rows to be copied; both slices use the first's
-  static constexpr std::uint32_t kCached = 1;   ///< of finds: not 0 if some plan is kCached
-  static constexpr std::uint32_t kAll = 2;      ///< reads in order
+  static constexpr std::uint32_t kCopies = 0;  ///< of finds: rows to be copied; both slices use one
+  static constexpr std::uint32_t kCached = 1;  ///< of finds: not 0 if some plan is kCached
+  static constexpr std::uint32_t kAll = 2;     ///< reads in order
   static constexpr std::uint32_t kTickets = 3;  ///< shares of the cache's copies handed out
   static constexpr std::uint32_t kFlags = 4;
 

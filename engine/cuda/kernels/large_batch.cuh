@@ -74,7 +74,8 @@ __device__ inline void DealCells(const Reclaim& reclaim, const TableView& table,
 ///
 /// Plans how the values that finds want are read. They want them as they were before the run's
 /// first change, so they may be read at any time: a cell that was found is not written again before
-/// the batch ends. REQUIRES: there is a directory.
+/// the batch ends. Of a key that is about to change, what the cache has is copied here.
+/// REQUIRES: there is a directory.
 __global__ void __launch_bounds__(kBlockThreads)
     SearchKeyRuns(const __grid_constant__ TableContext context,
                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,

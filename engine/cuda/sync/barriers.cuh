@@ -76,9 +76,9 @@ struct BlockSlice {
   }
 };
 
-/// A barrier for the blocks of a kernel, which all begin together (KernelGraph). It can be passed
-/// several times, by numbers from 1 on. One thread of each block arrives; threads that wait see
-/// what a block's threads did before they synced with the one that arrived.
+/// A barrier for the blocks of a kernel, which all begin together (KernelGraph, BeginsTogether). It
+/// can be passed several times, by numbers from 1 on. One thread of each block arrives; threads
+/// that wait see what a block's threads did before they synced with the one that arrived.
 struct GridBarrier {
   /// 0 before the kernel: blocks that arrived, and above them the sum of what they brought.
   std::uint64_t* arrived;
