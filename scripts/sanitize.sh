@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs the quick tests, on the cpu executor, under a sanitizer.
-# Usage: sanitize.sh address   AddressSanitizer and UndefinedBehaviorSanitizer, into build-asan
+# Usage: sanitize.sh address   AddressSanitizer and UndefinedBehaviorSanitizer (that one of the
+#                              store's code alone, not of the tests'), into build-asan
 #        sanitize.sh thread    ThreadSanitizer, into build-tsan
 # Further arguments go to ctest. GPM_TEST_OPS scales the randomized tests (default here 400000).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
-  sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 

@@ -79,8 +79,8 @@ class TracerThreads {
 ///         kKeyLocks        a power of two
 ///         kBucketsAtATime  buckets of a level that are one part of a pass
 ///         kMinPerThread    batches with fewer operations per thread are not worth waking threads
-///         Windows()        how many operations a thread takes at once (PrefetchWindow)
 ///                          for
+///         Windows()        how many operations a thread takes at once (PrefetchWindow)
 template <class Setup>
 class CpuExecutor : public Executor {
  public:
