@@ -33,7 +33,7 @@ struct TracedSetup {
   static constexpr std::uint64_t kKeyLocks = 1 << 10;
   static constexpr std::uint64_t kBucketsAtATime = 2;
   static constexpr std::size_t kMinPerThread = 2;
-  static WindowShape Windows() { return {3, 2}; }
+  static WindowShape Windows() { return kSmallWindows; }
 };
 
 constexpr unsigned kMaxThreads = 256;

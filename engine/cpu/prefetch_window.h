@@ -17,7 +17,9 @@ struct WindowShape {
   std::size_t operations;
   std::uint32_t apart;  ///< turns from one step of a window to its next one
 };
-inline constexpr WindowShape kMostOfWindows = {12, 2};
+inline constexpr WindowShape kSmallWindows = {3, 2};
+inline constexpr WindowShape kLargeWindows = {12, 1};
+inline constexpr WindowShape kMostOfWindows = {12, 2};  ///< that there is room for
 
 /// Of each operation, a step prefetches mostly 2 to 4 lines, and a core that waits for some 24
 /// lines (so many AMD's of the third generation can) drops prefetches of more. Those that have
@@ -25,9 +27,9 @@ inline constexpr WindowShape kMostOfWindows = {12, 2};
 inline WindowShape WindowsOfThisCpu() {
 #if defined(__x86_64__)
   static const bool keeps_more = __builtin_cpu_supports("avx512f") != 0;
-  if (keeps_more) return {12, 1};
+  if (keeps_more) return kLargeWindows;
 #endif
-  return {3, 2};
+  return kSmallWindows;
 }
 
 inline constexpr std::size_t kMaxCandidates = 32;  ///< slots, and so buckets

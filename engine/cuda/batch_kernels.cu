@@ -574,6 +574,7 @@ void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
     Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,
            reads, device_.count);
   }
+  // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
   LaunchWith(RecordsBegin(workspace_->reading), "ReadValues", ReadValues,
              copies ? 2 * executor_->multiprocessors() : Readers(), kBlockThreads, stream_,
              context_, device_, reads, Readers(), copies ? &device_.sums->cache_hits : nullptr,
@@ -581,7 +582,6 @@ void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
 }
 
 unsigned CudaBatchTask::Readers() const {
-  // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
   return reads_.order.enabled() ? kReadingBlocks : executor_->multiprocessors();
 }
 

@@ -37,7 +37,8 @@ inline cudaLaunchAttribute RecordsBegin(cudaEvent_t event) {
 
 /// Launches a kernel. What the launch itself returns says whether it failed: the runtime's last
 /// error may be an old one of the store's user.
-/// @param name of the kernel, for the error @throws Error(kGpu); then it was not launched
+/// @param attribute how it begins @param name of the kernel, for the error
+/// @throws Error(kGpu); then it was not launched
 template <class... Parameters>
 void LaunchWith(cudaLaunchAttribute attribute, const char* name, void (*kernel)(Parameters...),
                 std::uint64_t blocks, unsigned threads, cudaStream_t stream,
