@@ -15,7 +15,6 @@ using crash::GridThreads;
 namespace {
 
 constexpr std::uint32_t kMostTilesOfBlock = 4;
-constexpr NoCells kNoCells;
 
 /// Old values are read by threads beside the tiles.
 struct OthersReadApart {
@@ -238,6 +237,7 @@ KeyRunTask CpuBatchTask<crash::GridSetup>::TaskAt(std::uint32_t p) const {
   KeyRunTask task{};
   task.effect = effects_[p];
   task.record = grid_.records + task.effect.first;
+  task.was_present = task.record->present != 0;
   task.last = order_[p];
   task.uses = p - task.effect.first + 1;
   const std::uint32_t find = task.effect.first_find();
@@ -348,8 +348,7 @@ void CpuBatchTask<crash::GridSetup>::ApplySmallBatch(bool again) {
           }
         }
         task.active = ends_run;
-        ApplyKeyRunTasks(Team(GridThreads{&block}), tile, grid_,
-                         KeyRunIo<GridReads, const NoCells>{reads_, kNoCells}, task,
+        ApplyKeyRunTasks(Team(GridThreads{&block}), tile, grid_, reads_, NoCells{}, task,
                          OthersReadApart{deals, machine(), reads_list_, come});
         if (one_by_one) OneByOne(p, false);
         block.Meet(false);
@@ -390,6 +389,7 @@ void CpuBatchTask<crash::GridSetup>::Search(std::uint32_t p) {
   if (changes && !effect.collided() &&
       WritesValue(outcome.present ? change.if_present : change.if_absent)) {
     ++asked_;
+    needs_cell_[p] = 1;
   }
   *task.record = KeyRunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
                               static_cast<std::uint16_t>(hit ? 1 : 0),
@@ -411,6 +411,7 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
   }
   const bool early = reads_.early;
   asked_ = 0;
+  needs_cell_.assign(grid_.count, 0);
   reads_list_.clear();
   copies_.clear();
   Kernel(grid_.count, [&](GridBlock&, std::uint32_t p) {
@@ -459,8 +460,10 @@ void CpuBatchTask<crash::GridSetup>::CarryOutSearched() {
           OneByOne(p, false);
           task.active = false;
         }
-        ApplyKeyRunTasks(Team(threads), tile, grid_, KeyRunIo<GridReads, Cells>{reads_, own}, task,
-                         NobodyReadsApart{});
+        const bool needs_cell = p < grid_.count && needs_cell_[p] != 0;
+        const CellsAsked<Cells, GridThreads> asked{&own, threads,
+                                                   own.Ask(threads, tile.group(), needs_cell)};
+        ApplyKeyRunTasks(Team(threads), tile, grid_, reads_, asked, task, NobodyReadsApart{});
         if (threads.IsLastBlock(&blocks_done, &is_last[p / tiles_of_block_])) {
           own.ReturnLeft(threads, reclaim_);
         }
@@ -492,8 +495,7 @@ void CpuBatchTask<crash::GridSetup>::ApplyKeyRuns(bool final_attempt) {
       OneByOne(p, final_attempt);
       task.active = false;
     }
-    ApplyKeyRunTasks(Team(GridThreads{&block}), MakeTile(), grid_,
-                     KeyRunIo<GridReads, const NoCells>{reads_, kNoCells}, task,
+    ApplyKeyRunTasks(Team(GridThreads{&block}), MakeTile(), grid_, reads_, NoCells{}, task,
                      NobodyReadsApart{});
   });
   ReadPlanned();

@@ -112,7 +112,9 @@ struct GridCursor {
   std::uint32_t some = 0;
 
   void Begin(const Lists&) {}
-  std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
+  std::uint32_t Ask(const Lists&, std::uint32_t) const { return 0; }
+  bool HasMore(const Lists& lists) const { return *lists.taken < lists.items->size(); }
+  std::uint32_t TakeSome(const Lists& lists, std::uint32_t most, std::uint32_t = 0) {
     block->Meet(false);
     if (block->Rank() == 0) {
       const auto all = static_cast<std::uint32_t>(lists.items->size());
@@ -153,7 +155,8 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   enum class Strategy : std::uint8_t {
     kFinds,     ///< FindKeys, SearchKeys
     kSmall,     ///< ApplySmallBatch
-    kSearched,  ///< SearchKeyRuns, then ApplyQueuedKeyRuns, ResolveResults, FixMispredictedRuns
+    kSearched,  ///< SearchKeyRuns, then ApplyQueuedKeyRuns, ResolveResults, FixMispredictedRuns;
+                ///< or CarryOutSearched for the first two
     kRuns,      ///< ApplyKeyRuns, ResolveResults
     kAlone,     ///< ApplyOneByOne, and what a DeviceView does
   };
@@ -208,6 +211,7 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   std::vector<crash::GridReads::Read> reads_list_;
   std::vector<crash::GridReads::Read> copies_;  ///< source operation, target
   std::vector<std::uint32_t> dealt_;
+  std::vector<std::uint8_t> needs_cell_;  ///< of the run that ends at a position
   std::uint32_t asked_ = 0;
   std::uint32_t dealt_taken_ = 0;
 };

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "engine/combining.h"
 #include "table/protocol.h"
@@ -39,6 +38,7 @@ struct KeyRunTask {
   std::uint32_t last = 0;               ///< its last operation
   std::uint32_t uses = 0;               ///< operations
   bool reads_old = false;               ///< its first find meets the value as it was before the run
+  bool was_present = false;             ///< as the search found, if there was one
   std::uint32_t cell = 0;               ///< for it; 0: none
   std::uint32_t written = kNoPosition;  ///< the operation whose value the cell has already
   const std::uint32_t* members = nullptr;  ///< of a small batch: a bit for each of its operations
@@ -50,7 +50,6 @@ struct KeyRunTask {
 /// @tparam Cursor takes from lists of free cells (SmQueueCursor)
 template <class Threads, class Cursor>
 struct BlockCells {
-  static constexpr bool kSearched = true;
   using Lists = typename Cursor::Lists;
 
   const Lists* lists;
@@ -68,39 +67,58 @@ struct BlockCells {
     }
     threads.Sync();
   }
-  /// Gives cells to the operations of the block's tiles, of the multiprocessor's own queue first.
-  /// An operation that gets none takes one from the grant. All threads of the block call it.
+  /// What a thread knows from Ask to Give.
+  struct Asked {
+    std::uint32_t all;  ///< cells that the block's operations want; 0: nothing was asked for
+    std::uint32_t own;  ///< which of them is for this tile
+    std::uint32_t answer;
+  };
+  /// Asks for cells for the operations of the block's tiles, of the multiprocessor's own queue
+  /// first, to be given later. All threads of the block call it.
   /// @param wants whether this tile's operation is expected to need a cell
-  template <class Operations, class Group, class Work>
-  GPM_HD void Give(const Threads& threads, const Operations& operations, const Group& group,
-                   bool wants, Work* work) {
-    if (!lists->enabled() || is_dry) return;
+  template <class Group>
+  GPM_HD Asked Ask(const Threads& threads, const Group& group, bool wants) {
+    Asked asked{0, kNoPosition, 0};
+    if (!lists->enabled() || is_dry) return asked;
     threads.Sync();
     if (threads.Rank() == 0) wanted = 0;
     threads.Sync();
     std::uint32_t own = 0;
     if (wants && group.IsLeader()) own = AtomicNext(&wanted);
     own = group.Broadcast(own);
+    if (wants) asked.own = own;
     threads.Sync();
-    const std::uint32_t all = wanted;
-    for (std::uint32_t given = 0; given < all;) {
-      const std::uint32_t some = at.TakeSome(*lists, all - given);
+    asked.all = wanted;
+    if (asked.all != 0) asked.answer = at.Ask(*lists, asked.all);
+    return asked;
+  }
+  /// By all threads that called Ask.
+  /// @return number of the cell for this tile's operation; 0: it takes one from the grant if it
+  ///         needs one
+  GPM_HD std::uint32_t Give(const Threads& threads, const Asked& asked) {
+    std::uint32_t cell = 0;
+    for (std::uint32_t given = 0; given < asked.all;) {
+      const std::uint32_t more = asked.all - given;
+      const std::uint32_t answer = given == 0 ? asked.answer : at.Ask(*lists, more);
+      const std::uint32_t some = at.TakeSome(*lists, more, answer);
       if (some == 0) {
         if (threads.Rank() == 0) is_dry = true;
         threads.Sync();
-        return;
+        break;
       }
-      if (wants && own >= given && own < given + some) {
-        operations.GiveCell(work, at.At(*lists, at.first + own - given));
+      if (asked.own >= given && asked.own < given + some) {
+        cell = at.At(*lists, at.first + asked.own - given);
       }
       given += some;
     }
+    return cell;
   }
   /// Returns the cells that nobody took, by the last block of a kernel, when the others take none
   /// any more.
   GPM_HD void ReturnLeft(const Threads& threads, const Reclaim& reclaim) {
     if (!lists->enabled()) return;
-    while (const std::uint32_t some = at.TakeSome(*lists, threads.Size())) {
+    while (at.HasMore(*lists)) {
+      const std::uint32_t some = at.TakeSome(*lists, threads.Size());
       if (threads.Rank() < some) reclaim.RetireCell(at.At(*lists, at.first + threads.Rank()));
     }
     threads.Sync();
@@ -108,22 +126,20 @@ struct BlockCells {
   }
 };
 
-/// In the place of BlockCells where key runs were not searched, so that it is not known how many
-/// cells they need.
+/// Gives the tiles of a block the cells that were asked for, behind a search. By all of its
+/// threads.
+template <class Cells, class Threads>
+struct CellsAsked {
+  static constexpr bool kSearched = true;
+  Cells* cells;
+  Threads threads;
+  typename Cells::Asked asked;
+
+  GPM_HD std::uint32_t Give() const { return cells->Give(threads, asked); }
+};
+/// In its place where key runs were not searched, so that it is not known how many cells they need.
 struct NoCells {
   static constexpr bool kSearched = false;
-  template <class... Arguments>
-  GPM_HD void Give(const Arguments&...) const {}
-};
-
-/// What key runs read and take.
-/// @tparam Cells where to take cells from. If they are kSearched, SearchKeyRuns came first, and the
-///         reads that it planned are being made. If `reads` answers early, too, the batch is being
-///         answered by what the search found
-template <class Reads, class Cells>
-struct KeyRunIo {
-  const Reads& reads;
-  Cells& cells;
 };
 
 /// Who reads the values that key runs want as they were before: here the runs' own tiles. Another
@@ -157,16 +173,17 @@ GPM_HD inline Addends AddendsOf(const Batch& batch, const KeyRunTask& task,
 }
 
 /// Carries out the key runs of a team's tiles. All tiles call it.
+/// @param cells CellsAsked: SearchKeyRuns came first, and the reads that it planned are being made;
+///        if `reads` answers early, too, the batch is being answered by what the search found. Or
+///        NoCells
 /// @param apart who reads old values, such as NobodyReadsApart
-template <class Team, class Operations, class Batch, class Io, class Apart>
+template <class Team, class Operations, class Batch, class Reads, class Cells, class Apart>
 GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operations,
-                                    const Batch& batch, const Io& io, const KeyRunTask& task,
-                                    const Apart& apart) {
-  const auto& reads = io.reads;
-  auto& cells = io.cells;
+                                    const Batch& batch, const Reads& reads, const Cells& cells,
+                                    const KeyRunTask& task, const Apart& apart) {
+  constexpr bool kSearched = Cells::kSearched;
   const TableView& table = operations.table();
   const auto& group = operations.group();
-  constexpr bool searched = std::remove_reference_t<decltype(cells)>::kSearched;
   typename Operations::Work work;
   Addends addends;           // of a run that accumulates
   std::byte* row = nullptr;  // of the run's first find, which reads the value; other finds copy it
@@ -192,18 +209,17 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
       reader = batch.OperationAt(task.effect.first_find());
       row = batch.FoundOf(reader, table.value_size);
     }
-    if (row != nullptr && searched && reads.has_plans()) {  // others write the row
+    if (row != nullptr && kSearched && reads.has_plans()) {  // others write the row
       row = nullptr;
       hit = false;
     }
   }
-  if (searched) {
-    const bool was_present = task.active && task.record->present != 0;
-    const Action action = was_present ? work.plan.if_present : work.plan.if_absent;
-    cells.Give(team.threads(), operations, group, task.active && WritesValue(action), &work);
+  if constexpr (kSearched) {
+    const std::uint32_t cell = cells.Give();
+    if (cell != 0) operations.GiveCell(&work, cell);
   }
   const Outcome& outcome = work.outcome;
-  const bool at_once = !reads.has_plans() || searched || table.inline_values();
+  const bool at_once = !reads.has_plans() || kSearched || table.inline_values();
   GroupCommit(team, operations, &work, task.active, apart, [&](bool is_first) {
     if (row == nullptr || !outcome.present || outcome.shortage != Shortage::kNothing) return;
     hit = operations.ReadCached(work.candidates, outcome, row);
@@ -228,13 +244,13 @@ GPM_HD inline void ApplyKeyRunTasks(const Team& team, const Operations& operatio
     AtomicAdd(outcome.shortage == Shortage::kSlot ? &batch.sums->short_of_slots
                                                   : &batch.sums->short_of_cells,
               1);
-    if (searched && reads.answers_early()) AddMisprediction(batch, task.effect.first);
+    if (kSearched && reads.answers_early()) AddMisprediction(batch, task.effect.first);
     return;
   }
-  if (!searched || !reads.answers_early()) {
+  if (!kSearched || !reads.answers_early()) {
     task.record->present = outcome.present ? 1 : 0;
     task.record->hit = hit ? 1 : 0;
-  } else if (outcome.present != (task.record->present != 0)) {
+  } else if (outcome.present != task.was_present) {
     if (outcome.present) task.record->old_cell = operations.CellOf(outcome.reference);
     AddMisprediction(batch, task.effect.first);
   }

@@ -77,7 +77,6 @@ class TeamOfTiles {
  public:
   GPM_HD explicit TeamOfTiles(const Threads& threads = {}) : threads_(threads) {}
 
-  GPM_HD const Threads& threads() const { return threads_; }
   GPM_HD bool Or(bool bit) const { return threads_.Or(bit); }
   GPM_HD bool IsLast() const { return threads_.Rank() == threads_.Size() - 1; }
   template <class Operations, class Work>

@@ -46,7 +46,7 @@ class GroupByKeyTest : public test::CudaTest {
     const OnDevice<std::uint64_t> device_keys(keys), digests(count);
     const OnDevice<Op> device_ops(ops);
     const OnDevice<std::uint32_t> firsts(count), order(count), operations(count), ranks(count);
-    const OnDevice<std::uint32_t> counts(std::size_t{blocks} * blocks);
+    const OnDevice<std::uint16_t> counts(std::size_t{blocks} * KeyGroups::kMaxBins);
     const OnDevice<KeyRunEffect> effects(count);
     const OnDevice<KeyRunRecord> records(count);
     const OnDevice<std::uint64_t> clear(1000);

@@ -25,11 +25,13 @@ __global__ void AddItems(Lists lists, std::uint32_t count, std::uint64_t stride)
 /// Counts how often each item is handed out, and how many blocks are told that they are the last.
 __global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* last_blocks) {
   __shared__ SmQueueConsumer<std::uint32_t> items;
-  const bool is_last = items.ForEach<kGroups>(lists, [&](std::uint32_t item, bool has_one) {
+  items.ForEach<kGroups>(lists, [&](std::uint32_t item, bool has_one) {
     __syncthreads();  // all threads come here
     if (has_one && threadIdx.x % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
   });
-  if (is_last && threadIdx.x == 0) atomicAdd(last_blocks, 1u);
+  if (!items.IsLast(lists)) return;
+  lists.Clear();
+  if (threadIdx.x == 0) atomicAdd(last_blocks, 1u);
 }
 
 /// The same for few items.
@@ -70,6 +72,7 @@ __global__ void AskHalves(std::uint32_t* wrong) {
 __global__ void TakeItems(Lists lists, std::uint32_t most, std::uint32_t* visits) {
   __shared__ SmQueueCursor<std::uint32_t> cursor;
   if (threadIdx.x == 0) cursor.Begin(lists);
+  __syncthreads();
   while (const std::uint32_t some = cursor.TakeSome(lists, most)) {
     if (threadIdx.x < some) atomicAdd(&visits[cursor.At(lists, cursor.first + threadIdx.x)], 1u);
   }

@@ -94,6 +94,7 @@ TEST(StrategyTest, WritesOfEachSize) {
   EXPECT_TRUE(searched.plans_reads && searched.copies_rows && searched.groups);
   EXPECT_FALSE(searched.shares_reads);
   EXPECT_TRUE(choose(1u << 17, false).groups);
+  EXPECT_TRUE(choose(1u << 17, false).one_kernel());
   EXPECT_FALSE(choose((1u << 17) + 1, false).groups);
   StrategyInputs small_gpu = Inputs(1u << 17, false);
   small_gpu.tiles = 4096 - 32;

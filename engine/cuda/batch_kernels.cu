@@ -12,6 +12,7 @@
 #include "engine/cuda/kernels/initial_values.cuh"
 #include "engine/cuda/kernels/key_rows.cuh"
 #include "engine/cuda/kernels/large_batch.cuh"
+#include "engine/cuda/kernels/middle_batch.cuh"
 #include "engine/cuda/kernels/resolve.cuh"
 #include "engine/cuda/kernels/small_batch.cuh"
 #include "engine/cuda/kernels/sort.cuh"
@@ -26,8 +27,6 @@ constexpr unsigned kReadingBlocks = 64;
 /// Of which architecture kernels have to be compiled to wait for the one before
 /// (AwaitKernelBefore).
 constexpr int kBeginsEarlyFrom = 90;
-/// Blocks of ApplyKeyRuns, or of ApplyQueuedKeyRuns, that a multiprocessor runs at once.
-constexpr std::uint32_t kBusyBlocks = 3;
 
 /// The effects of a sorted batch's operations, for a scan.
 auto SingleEffectsOf(const DeviceBatch& batch, std::uint32_t key_words) {
@@ -137,7 +136,7 @@ void CudaBatchTask::Allocate() {
   w.other_order.Reserve(n);
   if (strategy_.groups) {
     w.digests.Reserve(n);
-    w.bin_counts.Reserve(std::uint64_t{GroupingBlocks()} * GroupingBlocks());
+    w.bin_counts.Reserve(std::uint64_t{GroupingBlocks()} * KeyGroups::kMaxBins);
     return;
   }
   SortHashes(nullptr);
@@ -310,35 +309,28 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
   }
   if (again) ClearReads();
   const bool filled = context_.reclaim.grant.filled();
-  const auto answer = [&](const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
-    Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
-           stream, context_, device_, reads, reporter);
-  };
-  joint_reporter_ = Reporter{};
+  reported_early_ = Reporter{};
   answers_early_ = strategy_.searches() && !again && reads_.enabled();
   if (strategy_.searches() && !again) {
-    if (answers_early_) ReportTogether();
-    SearchAndApply();
-    if (reads_.enabled()) {
-      Workspace& w = *workspace_;
-      CheckCuda(cudaStreamWaitEvent(w.answering, w.forked, 0), "cudaStreamWaitEvent");
-      CheckCuda(cudaStreamWaitEvent(w.answering, w.reading, 0), "cudaStreamWaitEvent");
-      answer(reads_, w.answering, joint_reporter_);
-      CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
-      CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
-      if (joint_reporter_.words == nullptr) FinishAnswers(stream_, kernel_reporter_);
+    if (strategy_.one_kernel()) {
+      SearchAndCarryOut();
     } else {
-      answer(Reads{}, stream_, kernel_reporter_);
+      SearchAndApply();
+    }
+    if (!answers_early_) {
+      Answer(Reads{}, stream_, kernel_reporter_);
+    } else if (reported_early_.words == nullptr) {
+      FinishAnswers(stream_, kernel_reporter_);
     }
   } else {
     if (!again && !filled) BringValues(stream_);
-    const std::uint32_t busy = executor_->multiprocessors() * kBusyBlocks;
+    const std::uint32_t busy = executor_->multiprocessors() * kApplyingBlocks;
     const std::uint32_t span =
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
     Launch("ApplyKeyRuns", ApplyKeyRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
            context_, device_, reads_, span, final_attempt);
     ReadPlanned(reads_, false);
-    answer(Reads{}, stream_, kernel_reporter_);
+    Answer(Reads{}, stream_, kernel_reporter_);
   }
   if (filled) {
     Launch("QueueCellsLeft", QueueCellsLeft, kGridStrideBlocks, kBlockThreads, stream_, context_,
@@ -482,22 +474,38 @@ void CudaBatchTask::ClearReads() {
   CheckCuda(cudaMemsetAsync(words.data(), 0, words.size_bytes(), stream_), "cudaMemsetAsync");
 }
 
-/// Searches the key runs of a large batch, which carries out those that change nothing. Then two
-/// streams work at once: the batch's own reads the values that finds want, the side stream carries
-/// out the runs that write.
+SmQueues<std::uint32_t> CudaBatchTask::DealtCells() const {
+  return context_.reclaim.grant.filled() ? SmQueues<std::uint32_t>{} : cells_;
+}
+
+/// Searches the key runs of a batch of middle size, which carries out those that change nothing,
+/// and carries out the others: two kernels, each of which may begin while the one before it ends.
+void CudaBatchTask::SearchAndCarryOut() {
+  const auto launch = [&](bool early, const auto&... arguments) {
+    if (early && executor_->begins_early()) {
+      LaunchWith(BeginsEarly(), arguments...);
+    } else {
+      Launch(arguments...);
+    }
+  };
+  launch(true, "SearchKeyRuns", SearchKeyRuns, BlocksFor(device_.count, kBlockThreads),
+         kBlockThreads, stream_, context_, device_, reads_, pending_, DealtCells());
+  const bool brings = !context_.reclaim.grant.filled() && BringValues(stream_);
+  if (answers_early_ && ReportsEarly()) reported_early_ = kernel_reporter_;
+  const unsigned multiprocessors = executor_->multiprocessors();
+  launch(!brings, "CarryOutSearched", CarryOutSearched, multiprocessors * kApplyingBlocks,
+         kBlockThreads, stream_, context_, device_, reads_, pending_, DealtCells(),
+         answers_early_ ? multiprocessors : 0, reported_early_);
+}
+
+/// The same of a large batch. Then three streams work at once: the batch's own reads the values
+/// that finds want, the side stream carries out the runs that write, and the third one answers.
 void CudaBatchTask::SearchAndApply() {
   Workspace& w = *workspace_;
-  const bool filled = context_.reclaim.grant.filled();
-  const SmQueues<std::uint32_t> cells = filled ? SmQueues<std::uint32_t>{} : cells_;
+  const SmQueues<std::uint32_t> cells = DealtCells();
   const auto search = [&](const Reads& reads, cudaStream_t stream) {
-    const std::uint64_t blocks = BlocksFor(reads.last - reads.first, kBlockThreads);
-    if (strategy_.groups && executor_->begins_early()) {
-      LaunchWith(BeginsEarly(), "SearchKeyRuns", SearchKeyRuns, blocks, kBlockThreads, stream,
-                 context_, device_, reads, pending_, cells);
-    } else {
-      Launch("SearchKeyRuns", SearchKeyRuns, blocks, kBlockThreads, stream, context_, device_,
-             reads, pending_, cells);
-    }
+    Launch("SearchKeyRuns", SearchKeyRuns, BlocksFor(reads.last - reads.first, kBlockThreads),
+           kBlockThreads, stream, context_, device_, reads, pending_, cells);
   };
   Reads reads = reads_;
   if (second_queues_.enabled()) {  // read for the first slice while the second one is looked up
@@ -514,22 +522,25 @@ void CudaBatchTask::SearchAndApply() {
     search(reads, stream_);
   }
   ForkAndRead(reads, false);
-  if (!filled) BringValues(w.side);
-  Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kBusyBlocks,
-         kBlockThreads, workspace_->side, context_, device_, reads_, pending_, cells,
-         joint_reporter_);
+  if (!context_.reclaim.grant.filled()) BringValues(w.side);
+  Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kApplyingBlocks,
+         kBlockThreads, w.side, context_, device_, reads_, pending_, cells);
   Join();
+  if (!answers_early_) return;
+  CheckCuda(cudaStreamWaitEvent(w.answering, w.forked, 0), "cudaStreamWaitEvent");
+  CheckCuda(cudaStreamWaitEvent(w.answering, w.reading, 0), "cudaStreamWaitEvent");
+  Answer(reads_, w.answering, Reporter{});
+  CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
+  CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
 }
 
-void CudaBatchTask::ReportTogether() {
-  if (answers_ == Answers::kOnStream || kernel_reporter_.words == nullptr ||
-      second_queues_.enabled() || executor_->find_history().LeavesAnswers()) {
-    return;
-  }
-  joint_reporter_ = kernel_reporter_;
-  joint_reporter_.blocks =
-      Readers() + executor_->multiprocessors() * kBusyBlocks +
-      static_cast<std::uint32_t>(BlocksFor(device_.count, kBlockThreads));  // that answer
+void CudaBatchTask::Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
+  Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
+         stream, context_, device_, reads, reporter);
+}
+
+bool CudaBatchTask::ReportsEarly() const {
+  return answers_ == Answers::kWhenAwaited && !executor_->find_history().LeavesAnswers();
 }
 
 void CudaBatchTask::FinishAnswers(cudaStream_t stream, const Reporter& reporter) {
@@ -541,9 +552,8 @@ void CudaBatchTask::FinishAnswers(cudaStream_t stream, const Reporter& reporter)
 void CudaBatchTask::FinishReported() {
   Workspace& w = *workspace_;
   const DriverTurns::Launching turn;
-  Reporter reporter = joint_reporter_;  // of the same sums: their turn is the number's lowest bit
+  Reporter reporter = reported_early_;  // of the same sums: their turn is the number's lowest bit
   reporter.number = w.reports += 2;
-  reporter.blocks += executor_->multiprocessors();
   CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
   FinishAnswers(w.answering, reporter);
   CheckCuda(cudaEventRecord(w.enqueued, w.answering), "cudaEventRecord");
@@ -577,8 +587,7 @@ void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
   // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
   LaunchWith(RecordsBegin(workspace_->reading), "ReadValues", ReadValues,
              copies ? 2 * executor_->multiprocessors() : Readers(), kBlockThreads, stream_,
-             context_, device_, reads, Readers(), copies ? &device_.sums->cache_hits : nullptr,
-             joint_reporter_);
+             context_, device_, reads, Readers(), copies ? &device_.sums->cache_hits : nullptr);
 }
 
 unsigned CudaBatchTask::Readers() const {

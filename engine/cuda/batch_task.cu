@@ -108,9 +108,10 @@ void CudaBatchTask::CopyIn(const void* from, std::uint64_t bytes, Place place, s
   }
 }
 
-void CudaBatchTask::BringValues(cudaStream_t stream) {
-  if (batch_.values.empty() || places_.values_at != nullptr || MakesValues()) return;
+bool CudaBatchTask::BringValues(cudaStream_t stream) {
+  if (batch_.values.empty() || places_.values_at != nullptr || MakesValues()) return false;
   CopyValues(stream);
+  return true;
 }
 
 void CudaBatchTask::CopyValues(cudaStream_t stream) {
@@ -279,7 +280,7 @@ Progress CudaBatchTask::Await() {
       if (answers_early_) {
         executor_->find_history().AddAnswers(workspace_->answers_left != 0);
       }
-      if (joint_reporter_.words != nullptr && workspace_->answers_left != 0) {
+      if (reported_early_.words != nullptr && workspace_->answers_left != 0) {
         FinishReported();
         progress_ = executor_->Collect(workspace_.get());
       }

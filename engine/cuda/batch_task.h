@@ -69,7 +69,8 @@ class CudaBatchTask : public BatchTask {
   void CopyIn(const void* from, std::uint64_t bytes, Place place, std::byte* to,
               cudaStream_t stream);
   /// Copies the values, beside what the batch's stream has; what `stream` gets next finds them.
-  void BringValues(cudaStream_t stream);
+  /// @return whether they had to be copied
+  bool BringValues(cudaStream_t stream);
   /// The same, whatever kernels make of them; the stream that answers finds them, too.
   void CopyValues(cudaStream_t stream);
   /// Whether kernels read values that are made here: rows of `values`, and initial values.
@@ -104,10 +105,15 @@ class CudaBatchTask : public BatchTask {
   /// What has to be empty before reads are planned.
   std::span<std::uint64_t> ClearedReads() const;
   void ClearReads();
+  /// Cells that are dealt out to key runs that were searched.
+  SmQueues<std::uint32_t> DealtCells() const;
+  void SearchAndCarryOut();
   void SearchAndApply();
-  /// Has its kernels report together, if nobody needs what they leave before the report (Answers),
-  /// and they are expected to leave nothing.
-  void ReportTogether();
+  /// Answers the operations of key runs, a kernel of its own.
+  void Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
+  /// Whether a batch of middle size reports before FinishAnswers: nobody needs what that does
+  /// before the report (Answers), and it is expected to have nothing to do.
+  bool ReportsEarly() const;
   /// What a batch that is answered while it is carried out leaves for when it has been: rows that
   /// several operations want, and runs that were answered wrongly. Mostly there is neither.
   void FinishAnswers(cudaStream_t stream, const Reporter& reporter);
@@ -148,11 +154,11 @@ class CudaBatchTask : public BatchTask {
   TableContext context_{};
   Reads reads_;
   SmQueues<std::uint64_t> second_queues_;  ///< of the second slice of a large batch
-  SmQueues<std::uint32_t> pending_;        ///< sorted positions at which runs end
+  SmQueues<PendingRun> pending_;           ///< runs that change something
   SmQueues<std::uint32_t> cells_;          ///< free ones, for those
   Reporter reporter_;                      ///< of this phase
   Reporter kernel_reporter_;  ///< the same for a kernel of the batch's, if one is to report
-  Reporter joint_reporter_;   ///< for those that search and apply, if they are to report together
+  Reporter reported_early_;   ///< the same, if that was one before FinishAnswers
   Strategy strategy_;
   std::uint64_t clear_words_ = 0;  ///< of `reads_`, from its flags on
   std::size_t sort_bytes_ = 0;     ///< temporary storage that CUB asks for

@@ -154,6 +154,19 @@ struct DeviceBatch {
   }
 };
 
+/// What SearchKeyRuns queues of a key run: so much that who carries it out need not load one thing
+/// to find the next.
+struct PendingRun {
+  std::uint32_t end;   ///< sorted position at which it ends; kBit: it is expected to need a cell
+  std::uint32_t last;  ///< its last operation; kBit: its key was there
+  static constexpr std::uint32_t kBit = 1u << 31;  // (a batch has fewer operations)
+
+  __device__ std::uint32_t position() const { return end & ~kBit; }
+  __device__ std::uint32_t last_operation() const { return last & ~kBit; }
+  __device__ bool needs_cell() const { return (end & kBit) != 0; }
+  __device__ bool was_present() const { return (last & kBit) != 0; }
+};
+
 }  // namespace gpm
 
 #endif  // GPM_ENGINE_CUDA_CONTEXT_CUH_

@@ -70,9 +70,10 @@ struct Workspace {
   DeviceArray<KeyRunEffect> effects;
   DeviceArray<KeyRunRecord> records;
   DeviceArray<std::uint64_t> digests;
-  DeviceArray<std::uint32_t> bin_counts;
+  DeviceArray<std::uint16_t> bin_counts;
   DeviceArray<std::uint64_t> reads;                          ///< what Reads refers to, but for:
-  DeviceArray<std::uint32_t> pending, dealt;                 ///< items of SmQueues
+  DeviceArray<PendingRun> pending;                           ///< items of SmQueues
+  DeviceArray<std::uint32_t> dealt;                          ///< the same
   DeviceArray<std::byte> library;                            ///< temporary storage of CUB
   DeviceArray<std::byte> ops, keys, values, found, results;  ///< of batches in host memory
   DeviceArray<std::uint64_t> padded_keys;                    ///< of rows that are not whole words

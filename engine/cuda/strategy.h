@@ -137,7 +137,8 @@ struct Strategy {
     kFindTiles,    ///< FindKeys: finds alone, a tile each
     kFindThreads,  ///< SearchKeys, then the planned reads: finds alone, a thread each
     kSmall,        ///< ApplySmallBatch, for one part or several
-    kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads
+    kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads; or both in
+                   ///< CarryOutSearched (one_kernel)
     kUnsearched,   ///< ApplyKeyRuns
   };
   Kernels kernels = Kernels::kUnsearched;
@@ -157,6 +158,8 @@ struct Strategy {
   bool searches() const { return kernels == Kernels::kSearched; }
   /// Whether key runs are found by kernels of their own.
   bool by_key_runs() const { return searches() || kernels == Kernels::kUnsearched; }
+  /// Whether one kernel carries out what was searched, reads and answers.
+  bool one_kernel() const { return searches() && groups && !orders_reads; }
 };
 
 /// Chooses how a batch is carried out. What is left of it after growth takes the same kernels, but

@@ -103,12 +103,10 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
 /// @param readers blocks that begin with reads; the others begin with copies. Where reads are in
 ///        the order of addresses the others read nothing, so that few pages are in use
 /// @param hits_sum what the cache had is added to it; null: another kernel copies from the cache
-/// @param reporter of a batch that writes
 __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit beside
     ReadValues(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-               std::uint32_t readers, std::uint64_t* hits_sum,
-               const __grid_constant__ Reporter reporter) {
+               std::uint32_t readers, std::uint64_t* hits_sum) {
   __shared__ SmQueueConsumer<std::uint64_t> items;
   const TableView& table = context.table;
   const auto read = [&](std::uint64_t item, bool has_one) {
@@ -124,6 +122,7 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
       if (threadIdx.x % 32 == 0 && hits != 0) AtomicAdd(hits_sum, hits);
     } else if (!reads.order.enabled()) {
       items.ForEach<kTilesPerBlock>(reads.queues, read);
+      if (items.IsLast(reads.queues)) reads.queues.Clear();
     } else if (reads_first) {
       const std::uint32_t total = reads.flags[Reads::kAll];
       std::uint32_t p = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes;
@@ -135,7 +134,6 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
       }
     }
   }
-  ReportWhenLast(context, reporter);
 }
 
 /// Asks that a row be copied when everything is read, for each thread that wants one. All threads

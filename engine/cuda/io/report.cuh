@@ -13,7 +13,6 @@ struct Reporter {
   BatchSums* next = nullptr;     ///< of the next phase: made 0 by who reports
   ReportWords* words = nullptr;  ///< null: another kernel reports
   std::uint32_t number = 0;      ///< of the report
-  std::uint32_t blocks = 0;      ///< of all kernels that report together; 0: one reports alone
 };
 
 /// By a thread of the kernel that reports, before its block counts as done.
@@ -48,7 +47,13 @@ __device__ inline void Send(std::uint32_t half, const Reporter& reporter) {
   *to = std::uint64_t{reporter.number} << 32 | half;
 }
 
-/// The last block to come here, of the kernels that report, tells the host how the batch went. All
+/// Tells the host how the batch went, by all threads of the one block that knows that everything
+/// was done and counted, and sees it.
+__device__ inline void Report(const TableContext& context, const Reporter& reporter) {
+  if (reporter.words == nullptr || threadIdx.x >= 32) return;
+  Send(HalfOfReport(context, reporter), reporter);
+}
+/// The last block to come here, of the kernel that reports, tells the host how the batch went. All
 /// threads of all blocks call it. It saves a kernel: a small batch's time is made of their
 /// launches.
 __device__ inline void ReportWhenLast(const TableContext& context, const Reporter& reporter) {
@@ -59,12 +64,10 @@ __device__ inline void ReportWhenLast(const TableContext& context, const Reporte
   if (threadIdx.x == 0) {
     if (blockIdx.x == 0) ClearNextSums(reporter);
     __threadfence();  // what the block wrote is seen before it counts as done
-    const std::uint32_t blocks = reporter.blocks == 0 ? gridDim.x : reporter.blocks;
-    is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == blocks;
+    is_last = AtomicAdd(&reporter.sums->blocks_done, 1) + 1 == gridDim.x;
     __threadfence();
   }
-  if (__shfl_sync(~0u, is_last ? 1 : 0, 0) == 0) return;
-  Send(HalfOfReport(context, reporter), reporter);
+  if (__shfl_sync(~0u, is_last ? 1 : 0, 0) != 0) Report(context, reporter);
 }
 
 /// What the threads of a block count together, to be added to a batch's sums once. In shared

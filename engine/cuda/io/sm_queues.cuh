@@ -107,38 +107,28 @@ struct SmQueueCursor {
   }
   /// Takes `most` items of a queue. @return whether there were any, from `first` on
   __device__ bool Take(const Lists& lists, std::uint32_t p, std::uint32_t most) {
-    constexpr std::uint32_t kLists = Lists::kListsOfQueue;
-    constexpr std::uint32_t kLanes = (1u << kLists) - 1;
-    Team::Sync();  // what is about to be overwritten has been read
-    const bool opens = queue != p;
-    Team::Sync();
-    if (Team::Rank() == 32) {  // other warps, so that nobody waits for the others' loads
-      first = atomicAdd(&lists.counts[Lists::kTaken + p], most);
-    } else if (opens && Team::Rank() == 64) {
-      surplus = AtomicLoad32(&lists.counts[Lists::kSurplus]);
-    } else if (opens && Team::Rank() < kLists) {
-      std::uint32_t end = Length(lists, p, Team::Rank());
-      for (std::uint32_t step = 1; step < kLists; step *= 2) {
-        const std::uint32_t before = __shfl_up_sync(kLanes, end, step);
-        if (Team::Rank() >= step) end += before;
-      }
-      ends[Team::Rank()] = end;
-      queue = p;
-    }
-    Team::Sync();
-    return first < End();
+    return Taken(lists, p, Asked(lists, p, most));
+  }
+  /// Asks for up to `most` items, for TakeSome, until which threads may do something else.
+  __device__ std::uint32_t Ask(const Lists& lists, std::uint32_t most) const {
+    return Asked(lists, Next(), most);
   }
   /// Takes up to `most` items of the queue that it is at, or else of the next one that has any.
-  /// @return how many, from `first` on; 0: there are none
-  __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
-    Team::Sync();
-    std::uint32_t p = queue == kNone ? own : queue;
-    while (p != kNone) {
-      if (Take(lists, p, most)) return min(most, End() - first);
-      p = Find(lists, p, false);
+  /// @param asked Ask's answer @return how many, from `first` on; 0: there are none
+  __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most, std::uint32_t asked) {
+    bool any = Taken(lists, Next(), asked);
+    while (!any) {
+      const std::uint32_t p = Find(lists, queue, false);
+      if (p == kNone) return 0;
+      any = Take(lists, p, most);
     }
-    return 0;
+    return min(most, End() - first);
   }
+  __device__ std::uint32_t TakeSome(const Lists& lists, std::uint32_t most) {
+    return TakeSome(lists, most, Ask(lists, most));
+  }
+  /// Whether any items are left.
+  __device__ bool HasMore(const Lists& lists) { return Find(lists, Next(), false) != kNone; }
   __device__ std::uint32_t End() const { return ends[Lists::kListsOfQueue - 1]; }
   __device__ Item At(const Lists& lists, std::uint32_t k) const {
     std::uint32_t list = 0;
@@ -168,6 +158,37 @@ struct SmQueueCursor {
   }
 
  private:
+  __device__ std::uint32_t Next() const { return queue == kNone ? own : queue; }
+  /// What a thread has to know to take items, in flight: one asks for them, and others, so that
+  /// nobody waits for the others' loads, for what a queue has that the block is not at yet.
+  __device__ std::uint32_t Asked(const Lists& lists, std::uint32_t p, std::uint32_t most) const {
+    if (Team::Rank() == 32) return atomicAdd(&lists.counts[Lists::kTaken + p], most);
+    if (queue == p) return 0;
+    if (Team::Rank() == 64) return AtomicLoad32(&lists.counts[Lists::kSurplus]);
+    return Team::Rank() < Lists::kListsOfQueue ? Length(lists, p, Team::Rank()) : 0;
+  }
+  /// @param asked of the thread @return whether there were any
+  __device__ bool Taken(const Lists& lists, std::uint32_t p, std::uint32_t asked) {
+    constexpr std::uint32_t kLists = Lists::kListsOfQueue;
+    constexpr std::uint32_t kLanes = (1u << kLists) - 1;
+    const bool opens = queue != p;
+    Team::Sync();  // what is about to be overwritten has been read
+    if (Team::Rank() == 32) {
+      first = asked;
+    } else if (opens && Team::Rank() == 64) {
+      surplus = asked;
+    } else if (opens && Team::Rank() < kLists) {
+      std::uint32_t end = asked;
+      for (std::uint32_t step = 1; step < kLists; step *= 2) {
+        const std::uint32_t before = __shfl_up_sync(kLanes, end, step);
+        if (Team::Rank() >= step) end += before;
+      }
+      ends[Team::Rank()] = end;
+      queue = p;
+    }
+    Team::Sync();
+    return first < End();
+  }
   __device__ static std::uint32_t Length(const Lists& lists, std::uint32_t p, std::uint32_t list) {
     if (p < lists.queues) {
       return min(AtomicLoad32(&lists.counts[p * Lists::kListsOfQueue + list]), lists.room);
@@ -187,9 +208,9 @@ struct SmQueueConsumer {
   /// Calls visit(item, has_one) in all threads; `kGroups` groups of threads get an item at a time.
   /// A block takes the items of its multiprocessor's queue, then the surplus, then those of queues
   /// that no block has begun with, since their multiprocessors run none. Blocks share them. All
-  /// blocks of a kernel call it once. @return whether this is the last; the queues are then empty
+  /// blocks that take items call it once, and IsLast then.
   template <std::uint32_t kGroups, class Visit>
-  __device__ bool ForEach(const Lists& lists, const Visit& visit) {
+  __device__ void ForEach(const Lists& lists, const Visit& visit) {
     if (threadIdx.x == 0) at.Begin(lists);
     __syncthreads();
     const std::uint32_t own = at.own;
@@ -203,10 +224,11 @@ struct SmQueueConsumer {
       }
       p = p == own && at.surplus != 0 ? lists.queues : at.Find(lists, own, true);
     }
-    if (!IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last)) return false;
-    lists.Clear();
-    __syncthreads();
-    return true;
+  }
+  /// @param blocks that take items
+  /// @return whether this is the last one: it sees what the others did, and has to clear the queues
+  __device__ bool IsLast(const Lists& lists, std::uint32_t blocks = gridDim.x) {
+    return IsLastBlock(&lists.counts[Lists::kBlocksDone], &is_last, blocks);
   }
 };
 

@@ -28,22 +28,18 @@ __device__ inline bool IsOnOtherKey(const DeviceBatch& batch, std::uint32_t key_
   for (std::uint32_t w = 0; w < key_words; ++w) differs |= key[w] != before[w];
   return differs;
 }
-/// The effect of the operation at a position, alone.
-__device__ inline KeyRunEffect SingleEffect(const DeviceBatch& batch, std::uint32_t p,
-                                            bool begins_run, bool other_key) {
-  const Op op = batch.KindOf(batch.order[p]);
-  return EffectOf(op, batch.HasValueFor(op), p, begins_run, other_key);
-}
 
 /// Where GroupByKey works. A trivially copyable view of GPU memory.
 struct KeyGroups {
   static constexpr std::uint32_t kMaxBins = 256;  ///< and blocks: each has a bin
+  static constexpr std::uint32_t kOperationBits = 18;
+  static_assert(kMaxBins * kGroupTurns * kGroupThreads == 1u << kOperationBits);
 
   std::uint32_t* firsts;  ///< where each position's run begins; becomes DeviceBatch::hashes
   std::uint32_t* order;   ///< becomes DeviceBatch::order
   // Until the kernel has ended:
-  std::uint32_t* counts;      ///< operations in each bin, of each block: bins * blocks
-  std::uint32_t* operations;  ///< bin by bin
+  std::uint16_t* counts;      ///< operations in each bin, of each block: kMaxBins for each bin
+  std::uint32_t* operations;  ///< bin by bin; above kOperationBits, of which kind each is
   std::uint64_t* digests;     ///< of those (DigestKey)
   std::uint32_t* ranks;       ///< of those, among the operations on their key; and their place
   // Words that the kernels behind it want to be 0:
@@ -185,27 +181,30 @@ struct BinCounts {
   /// Turns the counts into places, when all blocks have counted.
   /// @param counts KeyGroups::counts @param end set to where the block's own bin ends
   /// @return where it begins
-  __device__ std::uint32_t MakeBegins(const std::uint32_t* counts, std::uint32_t* end) {
-    constexpr std::uint32_t kOfLane = KeyGroups::kMaxBins / 32;
+  __device__ std::uint32_t MakeBegins(const std::uint16_t* counts, std::uint32_t* end) {
+    constexpr std::uint32_t kOfWarp = KeyGroups::kMaxBins / kWarps;
+    constexpr std::uint32_t kOfLane = sizeof(uint4) / sizeof(std::uint16_t);
+    static_assert(KeyGroups::kMaxBins == 32 * kOfLane);
     const std::uint32_t bins = gridDim.x;
-#pragma unroll 2
-    for (std::uint32_t bin = threadIdx.x / 32; bin < bins; bin += kWarps) {
-      std::uint32_t counted[kOfLane];  // all in flight at once
+    const std::uint32_t lane = threadIdx.x % 32;
+    uint4 counted[kOfWarp];  // all in flight at once
 #pragma unroll
-      for (std::uint32_t k = 0; k < kOfLane; ++k) {
-        const std::uint32_t block = k * 32 + threadIdx.x % 32;
-        counted[k] = block < bins ? __ldcg(&counts[bin * bins + block]) : 0;
-      }
-      std::uint32_t before = 0;
-      std::uint32_t all = 0;
+    for (std::uint32_t k = 0; k < kOfWarp; ++k) {
+      const std::uint32_t bin = k * kWarps + threadIdx.x / 32;
+      counted[k] = uint4{};
+      if (bin >= bins || lane * kOfLane >= bins) continue;
+      counted[k] =
+          __ldcg(reinterpret_cast<const uint4*>(counts + bin * KeyGroups::kMaxBins) + lane);
+    }
+    const uint4 of_blocks = FirstHalves(bins, lane * kOfLane);
+    const uint4 of_blocks_before = FirstHalves(blockIdx.x, lane * kOfLane);
 #pragma unroll
-      for (std::uint32_t k = 0; k < kOfLane; ++k) {
-        all += counted[k];
-        if (k * 32 + threadIdx.x % 32 < blockIdx.x) before += counted[k];
-      }
-      before = __reduce_add_sync(~0u, before);
-      all = __reduce_add_sync(~0u, all);
-      if (threadIdx.x % 32 == 0) {
+    for (std::uint32_t k = 0; k < kOfWarp; ++k) {
+      const std::uint32_t bin = k * kWarps + threadIdx.x / 32;
+      const std::uint32_t before =
+          __reduce_add_sync(~0u, SumOfHalves(counted[k], of_blocks_before));
+      const std::uint32_t all = __reduce_add_sync(~0u, SumOfHalves(counted[k], of_blocks));
+      if (lane == 0 && bin < bins) {
         of_block[bin] = before;
         of_all[bin] = all;
       }
@@ -221,6 +220,23 @@ struct BinCounts {
     }
     __syncthreads();
     return of_all[0];
+  }
+
+ private:
+  /// Masks for eight halves of words, which have numbers from `first` on: those below `end`.
+  __device__ static uint4 FirstHalves(std::uint32_t end, std::uint32_t first) {
+    const auto word = [&](std::uint32_t k) {
+      const std::uint32_t number = first + 2 * k;
+      return (number < end ? 0xFFFFu : 0) | (number + 1 < end ? 0xFFFF0000u : 0);
+    };
+    return uint4{word(0), word(1), word(2), word(3)};
+  }
+  /// (At most kGroupTurns * kGroupThreads each, so that a half holds the sum of four.)
+  __device__ static std::uint32_t SumOfHalves(const uint4& halves, const uint4& mask) {
+    static_assert(4 * kGroupTurns * kGroupThreads <= 0xFFFF);
+    const std::uint32_t both =
+        (halves.x & mask.x) + (halves.y & mask.y) + (halves.z & mask.z) + (halves.w & mask.w);
+    return (both & 0xFFFF) + (both >> 16);
   }
 };
 
@@ -251,6 +267,7 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     BinTable table;
     EffectScan::TempStorage scan;
   } shared;
+  __shared__ std::uint8_t kinds[kInHands];  ///< twice the kind; one more where a run begins
   __shared__ std::uint32_t end;
   __shared__ std::uint32_t unused;
   LetNextKernelBegin();
@@ -266,6 +283,7 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
   const std::uint32_t last = min(first + share, batch.count);
   std::uint64_t digest[kGroupTurns];
   std::uint32_t bin[kGroupTurns];
+  std::uint32_t kind[kGroupTurns];
   std::uint32_t rank[kGroupTurns];
   if (threadIdx.x < bins) shared.counts.of_block[threadIdx.x] = 0;
 #pragma unroll
@@ -276,6 +294,7 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
       const std::uint64_t* const key = batch.KeyOf(i, words);
       const KeyHash hash = HashKey(context.table.hash_seed, key, words);
       bin[turn] = __umulhi(static_cast<std::uint32_t>(hash.h >> 32), bins);
+      kind[turn] = static_cast<std::uint32_t>(batch.KindOf(i));
       digest[turn] = DigestKey(context.table.hash_seed, key, words);
       batch.records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
     }
@@ -284,7 +303,8 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     }
   }
   if (threadIdx.x < bins) {
-    groups.counts[threadIdx.x * bins + blockIdx.x] = shared.counts.of_block[threadIdx.x];
+    groups.counts[threadIdx.x * KeyGroups::kMaxBins + blockIdx.x] =
+        static_cast<std::uint16_t>(shared.counts.of_block[threadIdx.x]);
   }
   barrier.ArriveAndWait(1, 0, &unused);
   const std::uint32_t begin = shared.counts.MakeBegins(groups.counts, &end);
@@ -293,22 +313,29 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
     if (bin[turn] >= bins) continue;
     const std::uint32_t at = shared.counts.of_block[bin[turn]] + rank[turn];
     groups.digests[at] = digest[turn];
-    groups.operations[at] = first + turn * kGroupThreads + threadIdx.x;
+    const std::uint32_t i = first + turn * kGroupThreads + threadIdx.x;
+    groups.operations[at] = kind[turn] << KeyGroups::kOperationBits | i;
   }
-  barrier.ArriveAndWait(2, 0, &unused);
-
+  __syncthreads();
+  if (threadIdx.x == 0) barrier.Arrive(0);
   BinTable& table = shared.table;
   table.Clear();
+  if (threadIdx.x == 0) barrier.Wait(2);
+  __syncthreads();
+
   constexpr std::uint32_t kPlaceMask = 2 * BinTable::kPlaces - 1;
   constexpr std::uint32_t kRankShift = BinTable::kPlaceBits + 1;
+  const bool is_one_hand = end - begin <= kInHands;  // mostly
+  std::uint32_t operation[kInHand];
+  std::uint32_t place[kInHand];
+  std::uint32_t before[kInHand];
   for (std::uint32_t in_hand = begin; in_hand < end; in_hand += kInHands) {
     std::uint64_t of[kInHand];
-    std::uint32_t place[kInHand];
-    std::uint32_t before[kInHand];
 #pragma unroll
     for (std::uint32_t k = 0; k < kInHand; ++k) {
       const std::uint32_t own = in_hand + BinTable::HeldBy(k);
       of[k] = own < end ? __ldcg(&groups.digests[own]) : 0;
+      operation[k] = own < end ? __ldcg(&groups.operations[own]) : 0;
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < kInHand; ++k) {
@@ -316,6 +343,7 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
       before[k] = place[k] = has_one ? table.PlaceOf(of[k]) : 0;
     }
     table.Count(before, min(end - in_hand, kInHands));
+    if (is_one_hand) break;
 #pragma unroll
     for (std::uint32_t k = 0; k < kInHand; ++k) {
       const std::uint32_t own = in_hand + BinTable::HeldBy(k);
@@ -324,13 +352,26 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
   }
   table.MakeBegins();
   const bool compares = words > 1 || table.is_shared;
-#pragma unroll kInHand
-  for (std::uint32_t own = begin + threadIdx.x; own < end; own += kGroupThreads) {
-    const std::uint32_t placed = groups.ranks[own];
-    const std::uint32_t run = begin + table.counts[placed & kPlaceMask];
-    const std::uint32_t p = run + (placed >> kRankShift);
-    groups.order[p] = __ldcg(&groups.operations[own]);
+  const auto put = [&](std::uint32_t of_kind, std::uint32_t placed, std::uint32_t rank_in_run) {
+    const std::uint32_t run = begin + table.counts[placed];
+    const std::uint32_t p = run + rank_in_run;
+    groups.order[p] = of_kind & ((1u << KeyGroups::kOperationBits) - 1);
     groups.firsts[p] = run;
+    if (!is_one_hand) return;
+    const std::uint32_t kind = of_kind >> KeyGroups::kOperationBits;
+    kinds[p - begin] = static_cast<std::uint8_t>(2 * kind + (rank_in_run == 0 ? 1 : 0));
+  };
+  if (is_one_hand) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < kInHand; ++k) {
+      if (begin + BinTable::HeldBy(k) < end) put(operation[k], place[k], before[k]);
+    }
+  } else {
+#pragma unroll kInHand
+    for (std::uint32_t own = begin + threadIdx.x; own < end; own += kGroupThreads) {
+      const std::uint32_t placed = groups.ranks[own];
+      put(__ldcg(&groups.operations[own]), placed & kPlaceMask, placed >> kRankShift);
+    }
   }
   __syncthreads();
   EffectsSoFar so_far;
@@ -342,9 +383,11 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
       const std::uint32_t p = own + k;
       effects[k] = KeyRunEffect{kUnchanged, kUnchanged, kNoPosition, kNoPosition};
       if (p >= end) continue;
-      const bool begins_run = batch.hashes[p] == p;
-      effects[k] = SingleEffect(batch, p, begins_run,
-                                compares && !begins_run && IsOnOtherKey(batch, words, p));
+      const std::uint32_t kind = is_one_hand ? kinds[p - begin] : 0;
+      const Op op = is_one_hand ? static_cast<Op>(kind / 2) : batch.KindOf(batch.order[p]);
+      const bool begins_run = is_one_hand ? kind % 2 != 0 : batch.hashes[p] == p;
+      effects[k] = EffectOf(op, batch.HasValueFor(op), p, begins_run,
+                            compares && !begins_run && IsOnOtherKey(batch, words, p));
     }
     EffectScan(shared.scan).InclusiveScan(effects, effects, ComposeEffects{}, so_far);
 #pragma unroll

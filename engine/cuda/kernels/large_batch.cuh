@@ -10,8 +10,12 @@ namespace gpm {
 /// carried out with at most one write. GroupByKey finds the runs, or in larger batches HashKeys, a
 /// sort, and a scan of effects. With a directory, SearchKeyRuns carries out those that change
 /// nothing, and ApplyQueuedKeyRuns the others. Meanwhile the values that SearchKeyRuns planned are
-/// read, and the operations are answered (engine/cuda/kernels/resolve.cuh). Without a directory,
-/// ApplyKeyRuns carries out all.
+/// read, and the operations are answered (engine/cuda/kernels/resolve.cuh); of batches of middle
+/// size one kernel does all that (CarryOutSearched). Without a directory, ApplyKeyRuns carries out
+/// all.
+
+/// Blocks that carry out key runs: a multiprocessor runs so many at once.
+inline constexpr unsigned kApplyingBlocks = 3;
 
 /// Hashes the keys; the hashes' high bits order the batch by address in every level. Makes all key
 /// runs pending.
@@ -33,7 +37,9 @@ struct SingleEffects {
 
   __device__ KeyRunEffect operator()(std::uint32_t p) const {
     const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
-    return SingleEffect(batch, p, begins_run, !begins_run && IsOnOtherKey(batch, key_words, p));
+    const Op op = batch.KindOf(batch.order[p]);
+    return EffectOf(op, batch.HasValueFor(op), p, begins_run,
+                    !begins_run && IsOnOtherKey(batch, key_words, p));
   }
 };
 
@@ -79,18 +85,24 @@ __device__ inline void DealCells(const Reclaim& reclaim, const TableView& table,
 __global__ void __launch_bounds__(kBlockThreads)
     SearchKeyRuns(const __grid_constant__ TableContext context,
                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                  const __grid_constant__ SmQueues<std::uint32_t> pending,
+                  const __grid_constant__ SmQueues<PendingRun> pending,
                   const __grid_constant__ SmQueues<std::uint32_t> cells) {
   AwaitKernelBefore();
+  LetNextKernelBegin();
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty, !context.table.composed));
   const std::uint32_t p = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   bool writes = false;
+  KeyRunEffect effect;
+  std::uint32_t last = 0;
+  if (p < reads.last) {  // whether a run ends here or not: all loads are in flight at once
+    effect = batch.effects[p];
+    last = batch.order[p];
+  }
   if (p < reads.last && EndsKeyRun(batch, p) && !batch.IsStuck(table)) {
-    const KeyRunEffect effect = batch.effects[p];
     const bool wants = batch.found != nullptr && !effect.collided() && ReadsOld(batch, effect);
-    const std::uint64_t* key = batch.KeyOf(batch.order[p], table.key_words);
+    const std::uint64_t* key = batch.KeyOf(last, table.key_words);
     const Candidates candidates = operations.Locate(key);
     std::uint32_t empty = 0;
     const Outcome outcome = operations.Find(candidates, key, 0, &empty);
@@ -130,7 +142,9 @@ __global__ void __launch_bounds__(kBlockThreads)
       const std::uint32_t bucket =
           place < 0 ? 0 : static_cast<std::uint32_t>(place) >> table.slot_bits;
       const std::byte* const address = operations.BucketAt(candidates, bucket);
-      pending.Add(address == nullptr ? 0 : static_cast<std::uint64_t>(address - table.base), p);
+      pending.Add(address == nullptr ? 0 : static_cast<std::uint64_t>(address - table.base),
+                  PendingRun{p | (writes ? PendingRun::kBit : 0),
+                             last | (outcome.present ? PendingRun::kBit : 0)});
     }
     batch.records[effect.first] = KeyRunRecord{static_cast<std::uint16_t>(outcome.present ? 1 : 0),
                                                static_cast<std::uint16_t>(hit ? 1 : 0),
@@ -143,53 +157,78 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (writing != 0 && cells.enabled()) DealCells(context.reclaim, table, cells, writing);
 }
 
-/// Carries out the key runs that end at some sorted positions, a tile each.
-template <class Cells>
+/// Carries out key runs, a tile each.
 struct KeyRunApplier {
   const TableContext& context;
   const TileOperations& operations;
   const DeviceBatch& batch;
-  KeyRunIo<Reads, Cells> io;
-  bool final_attempt;  ///< as in Attempt
+  const Reads& reads;
   BlockCounts* counts;
 
-  /// All tiles of a block call it. @param p the position @param active whether this tile has one
-  __device__ void operator()(std::uint32_t p, bool active) const {
+  /// Those that SearchKeyRuns queued. All tiles of a block call it.
+  /// @param active whether this tile has one
+  __device__ void ApplySearched(const PendingRun& run, bool active, CudaBlockCells* cells) const {
+    const auto asked = cells->Ask(WholeBlock{}, operations.group(), active && run.needs_cell());
     KeyRunTask task{};
     if (active) {
-      task.effect = batch.effects[p];
-      task.record = &batch.records[task.effect.first];
+      task = TaskOf(run.position(), run.last_operation(), batch.effects[run.position()]);
+      task.was_present = run.was_present();
+    }
+    Apply(task, run.position(), false, CellsAsked<CudaBlockCells, WholeBlock>{cells, {}, asked});
+  }
+  /// One that nobody has searched, if it is pending.
+  /// @param p where it ends @param final_attempt as in Attempt
+  __device__ void ApplyPending(std::uint32_t p, bool active, bool final_attempt) const {
+    KeyRunTask task{};
+    if (active) {
+      task = TaskOf(p, batch.order[p], batch.effects[p]);
       const KeyRunStatus status = task.record->status;
-      active = status == KeyRunStatus::kPending || status == KeyRunStatus::kCollided;
-      if (active && (task.effect.collided() || final_attempt)) {
-        ApplyOneByOne<kTileLanes>(context, batch, OneByOne{task.record, p, final_attempt}, counts,
-                                  [](std::uint32_t before) { return before + 1; });
-        active = false;
-      }
-      task.last = batch.order[p];
-      task.uses = p - task.effect.first + 1;
+      task.active = status == KeyRunStatus::kPending || status == KeyRunStatus::kCollided;
+    }
+    Apply(task, p, final_attempt, NoCells{});
+  }
+
+ private:
+  __device__ KeyRunTask TaskOf(std::uint32_t p, std::uint32_t last,
+                               const KeyRunEffect& effect) const {
+    KeyRunTask task{};
+    task.active = true;
+    task.effect = effect;
+    task.record = &batch.records[effect.first];
+    task.last = last;
+    task.uses = p - effect.first + 1;
+    return task;
+  }
+  template <class Cells>
+  __device__ void Apply(KeyRunTask task, std::uint32_t p, bool final_attempt,
+                        const Cells& cells) const {
+    if (task.active && (task.effect.collided() || final_attempt)) {
+      ApplyOneByOne<kTileLanes>(context, batch, OneByOne{task.record, p, final_attempt}, counts,
+                                [](std::uint32_t before) { return before + 1; });
+      task.active = false;
+    }
+    if (task.active) {
       task.reads_old = ReadsOld(batch, task.effect);
-      if (const CellGrant& grant = context.reclaim.grant; grant.filled() && active) {
+      if (const CellGrant& grant = context.reclaim.grant; grant.filled()) {
         task.written = batch.order[task.effect.if_absent];
         task.cell = grant.filled_from + task.written;
       }
     }
-    task.active = active;
-    ApplyKeyRunTasks(TeamOfTiles<WholeBlock>(), operations, batch, io, task, NobodyReadsApart{});
+    ApplyKeyRunTasks(TeamOfTiles<WholeBlock>(), operations, batch, reads, cells, task,
+                     NobodyReadsApart{});
   }
 };
 
 /// Carries out the key runs that SearchKeyRuns queued, while the values that it planned are read.
-__global__ void __launch_bounds__(kBlockThreads, 3)
+__global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
     ApplyQueuedKeyRuns(const __grid_constant__ TableContext context,
                        const __grid_constant__ DeviceBatch batch,
                        const __grid_constant__ Reads reads,
-                       const __grid_constant__ SmQueues<std::uint32_t> pending,
-                       const __grid_constant__ SmQueues<std::uint32_t> free_cells,
-                       const __grid_constant__ Reporter reporter) {
+                       const __grid_constant__ SmQueues<PendingRun> pending,
+                       const __grid_constant__ SmQueues<std::uint32_t> free_cells) {
   __shared__ BlockCounts counts;
   __shared__ CudaBlockCells cells;
-  __shared__ SmQueueConsumer<std::uint32_t> items;
+  __shared__ SmQueueConsumer<PendingRun> runs;
   counts.Clear();
   cells.Begin(WholeBlock{}, free_cells);
   const CudaTile group(
@@ -197,19 +236,21 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group,
                                   CudaMedia(context.dirty, !context.table.composed));
-  const bool is_last = items.ForEach<kTilesPerBlock>(
-      pending,
-      KeyRunApplier<CudaBlockCells>{context, operations, batch, {reads, cells}, false, &counts});
-  if (is_last) cells.ReturnLeft(WholeBlock{}, context.reclaim);
+  const KeyRunApplier applier{context, operations, batch, reads, &counts};
+  runs.ForEach<kTilesPerBlock>(pending, [&](const PendingRun& run, bool has_one) {
+    applier.ApplySearched(run, has_one, &cells);
+  });
   counts.AddTo(batch.sums);
-  ReportWhenLast(context, reporter);
+  if (!runs.IsLast(pending)) return;
+  cells.ReturnLeft(WholeBlock{}, context.reclaim);
+  pending.Clear();
 }
 
 /// Carries out the key runs that are pending. A block takes those that end among `span` sorted
 /// positions, as many at a time as it has tiles.
 /// @param span a multiple of 32, at most kBlockThreads
 /// @param final_attempt as in Attempt
-__global__ void __launch_bounds__(kBlockThreads, 3)
+__global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
     ApplyKeyRuns(const __grid_constant__ TableContext context,
                  const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                  std::uint32_t span, bool final_attempt) {
@@ -234,13 +275,11 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
   const TileOperations operations(context.table, context.reclaim, context.locks,
                                   context.accelerators, group,
                                   CudaMedia(context.dirty, !context.table.composed));
-  const NoCells cells;
-  const KeyRunApplier<const NoCells> apply{context,        operations,    batch,
-                                           {reads, cells}, final_attempt, &counts};
+  const KeyRunApplier applier{context, operations, batch, reads, &counts};
   for (std::uint32_t first = 0; first < total; first += kTilesPerBlock) {
     const std::uint32_t own = first + threadIdx.x / kTileLanes;
     const bool active = own < total;
-    apply(active ? ends[own] : 0, active);
+    applier.ApplyPending(active ? ends[own] : 0, active, final_attempt);
   }
   counts.AddTo(batch.sums);
 }

@@ -12,15 +12,13 @@ namespace gpm {
 /// the run is carried out. So large batches are answered while they are carried out. Runs whose bit
 /// another batch changed in between are answered anew (FixMispredictedRuns).
 
-/// Answers the operations of key runs that were carried out with one write. If `reads` has copies,
-/// the runs are still being carried out and the planned values are being read: an operation that
-/// wants one of these asks for a copy.
-__global__ void __launch_bounds__(kBlockThreads)
-    ResolveResults(const __grid_constant__ TableContext context,
-                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
-                   const __grid_constant__ Reporter reporter) {
+/// Answers the operation at a position, of a key run that was carried out with one write. If
+/// `reads` has copies, the runs are still being carried out and the planned values are being read:
+/// an operation that wants one of these asks for a copy. All threads of a block call it.
+/// @param p behind the batch's end: this thread has none
+__device__ inline void AnswerAt(const TableContext& context, const DeviceBatch& batch,
+                                const Reads& reads, std::uint32_t p) {
   const std::uint32_t value_size = context.table.value_size;
-  const std::uint32_t p = blockIdx.x * kBlockThreads + threadIdx.x;
   const bool early = reads.answers_early() && !batch.IsStuck(context.table);
   ResultQuery query{};
   Resolved answer;
@@ -66,6 +64,14 @@ __global__ void __launch_bounds__(kBlockThreads)
     AtomicAdd(&batch.sums->found, static_cast<std::uint64_t>(finds));
     AtomicAdd(&batch.sums->cache_hits, static_cast<std::uint64_t>(hits));
   }
+}
+
+/// Answers all operations, a thread each (AnswerAt).
+__global__ void __launch_bounds__(kBlockThreads)
+    ResolveResults(const __grid_constant__ TableContext context,
+                   const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                   const __grid_constant__ Reporter reporter) {
+  AnswerAt(context, batch, reads, blockIdx.x * kBlockThreads + threadIdx.x);
   ReportWhenLast(context, reporter);
 }
 

@@ -231,10 +231,9 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   // dealt out. It waits until the runs of all blocks have begun, and these wait for no lock.
   const std::uint32_t begun = makes_digests ? 2 : 1;
   if (threadIdx.x < kBlockThreads) {
-    const NoCells cells;
     ApplyKeyRunTasks(
-        TeamOfTiles<Workers>(), operations, batch, KeyRunIo<Reads, const NoCells>{Reads{}, cells},
-        task, ReadersReadApart<typename Shape::Group>{deals, group, reads, barrier, &old_values});
+        TeamOfTiles<Workers>(), operations, batch, Reads{}, NoCells{}, task,
+        ReadersReadApart<typename Shape::Group>{deals, group, reads, barrier, &old_values});
     if (one_by_one) {  // now that no tile of the block has a lock
       const std::uint32_t* const equal = runs.equal[runs.numbers[tile_number]];
       ApplyOneByOne<Shape::kLanes>(

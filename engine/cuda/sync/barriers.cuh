@@ -25,14 +25,17 @@ __device__ inline void LetNextKernelBegin() {
 #endif
 }
 
-/// Whether this is the last block of a kernel to come here; all its threads call it. The last block
-/// sees what the others wrote before. `is_last` is in shared memory. REQUIRES: a barrier before it
-/// is used again.
-__device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
+/// Whether this is the last of some blocks of a kernel to come here; all its threads call it. The
+/// last block sees what the others wrote before. `is_last` is in shared memory. REQUIRES: a barrier
+/// before it is used again.
+/// @param blocks of which this is one
+__device__ inline bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last,
+                                   std::uint32_t blocks = gridDim.x) {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    *is_last = atomicAdd(blocks_done, 1u) + 1 == gridDim.x;
+    *is_last = atomicAdd(blocks_done, 1u) + 1 == blocks;
+    __threadfence();
   }
   __syncthreads();
   return *is_last;
@@ -45,9 +48,6 @@ struct WholeBlock {
   __device__ static void Sync(Step = Step::kOther) { __syncthreads(); }
   /// Syncs. @return whether the bit of any thread is set
   __device__ static bool Or(bool bit) { return __syncthreads_or(bit ? 1 : 0) != 0; }
-  __device__ static bool IsLastBlock(std::uint32_t* blocks_done, bool* is_last) {
-    return gpm::IsLastBlock(blocks_done, is_last);
-  }
 };
 /// The same for `kThreads` threads from `kFirst` on, both multiples of kThreads.
 template <std::uint32_t kFirst, std::uint32_t kThreads>

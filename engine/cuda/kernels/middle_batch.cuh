@@ -1,0 +1,58 @@
+#ifndef GPM_ENGINE_CUDA_KERNELS_MIDDLE_BATCH_CUH_
+#define GPM_ENGINE_CUDA_KERNELS_MIDDLE_BATCH_CUH_
+
+#include "engine/cuda/kernels/large_batch.cuh"
+#include "engine/cuda/kernels/resolve.cuh"
+
+namespace gpm {
+
+/// Does behind SearchKeyRuns what ReadValues, ApplyQueuedKeyRuns and ResolveResults do of a larger
+/// batch: of one of middle size a third of the time would go to kernels that begin. It may begin
+/// early (BeginsEarly).
+/// @param helpers blocks that make the planned reads, and answer the operations, before they help
+///        to carry out key runs: as many as there are multiprocessors, or 0 where nothing is
+///        planned, which is then not answered here
+/// @param reporter null words where something is left for another kernel
+__global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
+    CarryOutSearched(const __grid_constant__ TableContext context,
+                     const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
+                     const __grid_constant__ SmQueues<PendingRun> pending,
+                     const __grid_constant__ SmQueues<std::uint32_t> free_cells,
+                     std::uint32_t helpers, const __grid_constant__ Reporter reporter) {
+  __shared__ BlockCounts counts;
+  __shared__ CudaBlockCells cells;
+  __shared__ SmQueueConsumer<PendingRun> runs;
+  __shared__ SmQueueConsumer<std::uint64_t> planned;
+  counts.Clear();
+  cells.Begin(WholeBlock{}, free_cells);
+  AwaitKernelBefore();
+  if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
+  if (blockIdx.x < helpers) {
+    planned.ForEach<kTilesPerBlock>(reads.queues, [&](std::uint64_t read, bool has_one) {
+      if (has_one) ReadOne(context.table, batch, read);
+    });
+    if (planned.IsLast(reads.queues, helpers)) reads.queues.Clear();
+    for (std::uint32_t first = blockIdx.x * kBlockThreads; first < batch.count;
+         first += helpers * kBlockThreads) {
+      AnswerAt(context, batch, reads, first + threadIdx.x);
+    }
+  }
+  const CudaTile group(
+      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
+  const TileOperations operations(context.table, context.reclaim, context.locks,
+                                  context.accelerators, group,
+                                  CudaMedia(context.dirty, !context.table.composed));
+  const KeyRunApplier applier{context, operations, batch, reads, &counts};
+  runs.ForEach<kTilesPerBlock>(pending, [&](const PendingRun& run, bool has_one) {
+    applier.ApplySearched(run, has_one, &cells);
+  });
+  counts.AddTo(batch.sums);
+  if (!runs.IsLast(pending)) return;
+  cells.ReturnLeft(WholeBlock{}, context.reclaim);
+  Report(context, reporter);
+  pending.Clear();
+}
+
+}  // namespace gpm
+
+#endif  // GPM_ENGINE_CUDA_KERNELS_MIDDLE_BATCH_CUH_
