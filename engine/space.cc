@@ -45,6 +45,10 @@ constexpr double kLevelParts = 4;
 /// And room for cells is at least this: a small pool may grow by several steps within a batch.
 constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
 
+/// Of batches with so many updates, cells that lie closer together make up for a step of growth
+/// more (docs/PERFORMANCE.md, "Spare cells").
+constexpr double kUpdatesWithSpareCells = 1024;
+
 /// What the batch before counts in what the last few took: who stops inserting soon looks so.
 constexpr double kForgetRecent = 0.5;
 
@@ -109,7 +113,24 @@ bool Space::HasRoomFor(const Demand& demand, bool made_room) const {
   // What finds no room will say so; a scope can't be given more afterwards.
   if (at_limit_ && (made_room || !demand.scope)) return true;
   if (epochs_.available_cells() < CellsToBegin(demand)) return false;
+  if (!made_room && CanAddSpareCells()) return false;
   return !demand.inserts || !IsFull();
+}
+
+bool Space::LacksSpareCells() const {
+  return recent_updates_ >= kUpdatesWithSpareCells && executor_.SortsCells() &&
+         epochs_.available_cells() < next_growth_.cells;
+}
+
+bool Space::CanAddSpareCells() const {
+  return LacksSpareCells() && !at_limit_ && next_growth_.sequence == pool_.superblock().sequence &&
+         pool_.mapping().made_bytes() >= next_growth_.used_end + FreshBytesFor(next_growth_.cells);
+}
+
+std::uint64_t Space::FreshBytesFor(std::uint64_t cells) const {
+  // (Two more: neither end need be aligned to cells.)
+  const std::uint64_t bytes = std::max((cells + 2) * pool_.cell_bytes(), kLeastReadyBytes);
+  return bytes - std::min(bytes, next_growth_.gap_bytes);
 }
 
 std::uint64_t Space::Begin(const Demand& demand, Epochs::SlotRange* recycle, CellGrant* grant) {
@@ -163,6 +184,8 @@ void Space::CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t i
   if (taken > 0 || items > 0) {
     recent_cells_ = std::max(recent_cells_ * kForgetRecent, static_cast<double>(taken));
     recent_items_ = std::max(recent_items_ * kForgetRecent, static_cast<double>(items));
+    const double updates = static_cast<double>(taken) - static_cast<double>(items);
+    recent_updates_ = std::max(recent_updates_ * kForgetRecent, updates);
     LookAhead();
   }
   if (!demand.mixed || demand.most.cells < kFew) return;
@@ -205,12 +228,8 @@ void Space::LookAhead() noexcept {
     const std::uint64_t kept = epochs_.kept_cells();
     const auto early = static_cast<std::uint64_t>(lead_ * static_cast<double>(step / 2));
     const std::uint64_t few = std::max(early, kBatchesAhead * recent) + kept;
-    // (Two more: neither end need be aligned to cells.)
-    const std::uint64_t cells = std::max(step, recent + kept) + 2;
-    const std::uint64_t cell_bytes = std::max(cells * pool_.cell_bytes(), kLeastReadyBytes);
-    // A gap is taken first.
-    if (epochs_.available_cells() < few && next_growth_.gap_bytes < cell_bytes) {
-      bytes += cell_bytes - next_growth_.gap_bytes;
+    if (epochs_.available_cells() < few || LacksSpareCells()) {
+      bytes += FreshBytesFor(std::max(step, recent + kept));
     }
   }
   const double slots =
@@ -237,7 +256,11 @@ bool Space::MakeRoomFor(const Demand& demand) {
   Reclaim();
   MakeRoomForSlots(demand.most.slots);
   const std::uint64_t cells = CellsToBegin(demand);
-  return epochs_.available_cells() >= cells || AddCells(cells - epochs_.available_cells());
+  if (epochs_.available_cells() < cells && !AddCells(cells - epochs_.available_cells())) {
+    return false;
+  }
+  if (CanAddSpareCells()) AddCells(next_growth_.cells - epochs_.available_cells());
+  return true;
 }
 
 void Space::MakeRoomForSlots(std::uint64_t slots) {

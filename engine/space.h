@@ -70,6 +70,8 @@ class Space {
   /// of one, where growths had to wait of late), and that of a level, part by part, when the table
   /// will be nearly as full two batches on as it was when it had to grow. So a pool is at most one
   /// step of growth, or one batch, larger than it would be, and does not grow while nobody writes.
+  /// Where batches update, and cells are sorted, a further step is made ready and then added, so
+  /// that as many cells are free: those of a batch then lie closer together.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
   /// The table grows for want of slots: learns how full it could be.
   void CountFull() GPM_REQUIRES(store_state);
@@ -182,6 +184,12 @@ class Space {
   std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
   /// Frees held cells that are not named, if there may be as many as a step of growth has.
   /// REQUIRES: everything was reclaimed. @return how many
+  /// Whether batches update, and fewer cells are free than makes that fast.
+  bool LacksSpareCells() const GPM_REQUIRES(store_state);
+  /// The same, and the pool grows without waiting.
+  bool CanAddSpareCells() const GPM_REQUIRES(store_state);
+  /// Bytes that such a segment takes behind all that is in use: a gap is taken first.
+  std::uint64_t FreshBytesFor(std::uint64_t cells) const GPM_REQUIRES(store_state);
   std::uint64_t FreeUnnamed() GPM_REQUIRES(store_state);
   /// Erased slots that are not given back, at most.
   std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }
@@ -208,6 +216,7 @@ class Space {
   // What a batch takes: the most of late.
   double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
   double recent_items_ GPM_GUARDED_BY(store_state) = 0;
+  double recent_updates_ GPM_GUARDED_BY(store_state) = 0;  ///< cells of those that were no inserts
   // How early room is made, and of which growths that was learnt.
   double lead_ GPM_GUARDED_BY(store_state) = 1;
   std::uint64_t growths_seen_ GPM_GUARDED_BY(store_state) = 0;

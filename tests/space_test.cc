@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "engine/cpu/batch_task.h"
@@ -84,6 +86,33 @@ TEST_F(SpaceTest, AFullPoolIsUpdatedAndErased) {
   const CheckReport report = CheckPool(path());
   EXPECT_TRUE(report.defects.empty());
   EXPECT_EQ(report.items, stats.items);
+}
+
+TEST_F(SpaceTest, UpdatesGetSpareCellsWhereCellsAreSorted) {
+  constexpr std::uint64_t kStep = 32;  // a step of growth is such a part of the cells
+  Store store = Make(128);
+  StoreStats stats;
+  std::uint64_t items = 0;
+  do {  // until fewer than a step are free, and enough for two batches
+    Apply(store, Op::kInsert, 1 + items, 2000);
+    items += 2000;
+    stats = store.Stats();
+  } while (items < 400'000 || stats.free_cells > stats.value_cells * 3 / (4 * kStep) ||
+           stats.free_cells < 10'000);
+  const std::uint64_t before = stats.value_cells;
+  for (int k = 0; k < 400 && stats.free_cells < before / kStep; ++k) {
+    EXPECT_EQ(Count(Apply(store, Op::kUpdate, 1, 4096), Result::kOk), 4096u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // room is made meanwhile
+    stats = store.Stats();
+  }
+  if (TestExecutor() == ExecutorKind::kCuda) {
+    EXPECT_GE(stats.free_cells, before / kStep);
+  } else {
+    EXPECT_EQ(stats.value_cells, before);
+  }
+  for (int k = 0; k < 50; ++k) Apply(store, Op::kUpdate, 1, 4096);
+  EXPECT_LE(store.Stats().value_cells, before + 3 * before / kStep);
+  EXPECT_EQ(store.Stats().items, items);
 }
 
 TEST_F(SpaceTest, ALevelTakesThePlaceOfFreeCells) {

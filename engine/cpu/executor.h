@@ -173,7 +173,8 @@ class CpuExecutor : public Executor {
     reclaim.ReturnNamed(names.data(), names.size(), true, 0, 1);
     return position;
   }
-  void SortCells(const CellGrant&) override {}  // it would take longer than it saves
+  void SortCells(const CellGrant&) override {}
+  bool SortsCells() const override { return false; }  // it would take longer than it saves
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>& ranges,
                                     std::uint64_t head) override;
   std::unique_ptr<TableCopy> MakeCopy(const CopyShape& shape) override {

@@ -168,6 +168,7 @@ class CudaExecutor : public Executor {
   std::uint64_t RequeueCells(const CellGrant& free, const CellGrant& held,
                              const std::vector<std::uint32_t>& names) override;
   void SortCells(const CellGrant& cells) override;
+  bool SortsCells() const override { return true; }
   std::uint64_t CountMisplacedCells(const std::vector<CellRange>&, std::uint64_t) override {
     throw Error(ErrorCode::kUnsupported, "cells are counted with executor cpu only");
   }
