@@ -184,6 +184,8 @@ class Space {
   std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
   /// Frees held cells that are not named, if there may be as many as a step of growth has.
   /// REQUIRES: everything was reclaimed. @return how many
+  /// As many as are kept when so many others are in use or wanted.
+  static std::uint64_t KeptBeside(std::uint64_t cells);
   /// Whether batches update, and fewer cells are free than makes that fast.
   bool LacksSpareCells() const GPM_REQUIRES(store_state);
   /// The same, and the pool grows without waiting.

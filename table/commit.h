@@ -154,12 +154,10 @@ GPM_HD inline void GroupCommit(const Team& team, const Operations& operations, W
     const bool any = team.Or(changes);
     if (is_first && begins && team.IsLast()) waiting.Begun();
     if (!any) continue;
+    if (changes) operations.TellCache(*work);  // while what was prepared is on its way
     FenceBeforePublish(team, media, Operations::PreparedFence(work->change),
                        work->change != Change::kErase);
-    if (changes) {
-      operations.TellCache(*work);
-      changes = operations.Commit(work);
-    }
+    if (changes) changes = operations.Commit(work);
     FenceBeforeAck(team, media, Operations::DoneFence(work->change), changes);
     if (!changes) continue;  // without a directory: another change came first, look again
     operations.Finish(work);

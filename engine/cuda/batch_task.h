@@ -91,9 +91,11 @@ class CudaBatchTask : public BatchTask {
   void DrainBeside(const BucketRange& drain);
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
+  void ScanEffects(void* storage);
   void FindKeyRuns();
   /// Of GroupByKey, which has a bin for each.
   unsigned GroupingBlocks() const;
+  std::uint64_t BinCounts() const;  ///< that these have
   void CarryOut(bool again, bool final_attempt);
   void CarryOutSmall(const Attempt& attempt);
   void Find();

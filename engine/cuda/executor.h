@@ -336,6 +336,8 @@ class CudaExecutor : public Executor {
   std::optional<CudaEvent> cache_refresh_begun_;  ///< recorded when the last refresh begins
   std::optional<CudaEvent> cache_refreshed_;      ///< the same when it has ended
   std::optional<CudaEvent> cells_sorted_;         ///< the same of SortCells
+  std::atomic<std::uint64_t> sorts_{0};           ///< how often cells were sorted, and of those
+  std::atomic<std::uint64_t> sorts_ended_{0};     ///< how many are known to have ended
   std::mutex mutex_;                              ///< guards what follows
   std::vector<std::unique_ptr<Workspace>> workspaces_;
   std::mutex copier_mutex_;  ///< guards what follows: making it takes some milliseconds

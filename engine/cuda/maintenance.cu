@@ -457,10 +457,19 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   const cudaError_t recorded = cudaEventRecord(*cells_sorted_, *stream_);
   if (recorded != cudaSuccess) Synchronize();  // nobody may take them before they are sorted
   CheckCuda(recorded, "cudaEventRecord");
+  ++sorts_;  // (later than it is recorded)
 }
 
 void CudaExecutor::AwaitSortedCells(Stream stream) {
-  CheckCuda(cudaStreamWaitEvent(stream, *cells_sorted_, 0), "cudaStreamWaitEvent");
+  const std::uint64_t sorts = sorts_;
+  if (sorts_ended_ == sorts) return;  // saves a call of the driver
+  const cudaError_t status = cudaEventQuery(*cells_sorted_);
+  if (status == cudaSuccess) {
+    sorts_ended_ = sorts;
+  } else {
+    if (status != cudaErrorNotReady) CheckCuda(status, "sorting of cells");
+    CheckCuda(cudaStreamWaitEvent(stream, *cells_sorted_, 0), "cudaStreamWaitEvent");
+  }
 }
 
 void CudaExecutor::Report(Stream stream, const TableContext& context, const Reporter& reporter) {

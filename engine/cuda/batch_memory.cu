@@ -1,0 +1,141 @@
+#include <bit>
+
+#include "engine/cuda/batch_task.h"
+
+// How a batch is to be carried out, and the GPU memory that this takes.
+
+namespace gpm {
+
+Strategy CudaBatchTask::Choose() const {
+  StrategyInputs inputs;
+  inputs.operations = batch_.results.size();
+  inputs.finds_only = batch_.ops.empty() && batch_.op == Op::kFind;
+  inputs.writes_only = batch_.ops.empty() && Writes(batch_.op) && !GivesValue(batch_.op);
+  inputs.to_host = places_.found != Place::kDevice;
+  inputs.reads_cells = executor_->cell_bytes() != 0 && !batch_.found.empty();
+  inputs.has_directory = executor_->has_directory();
+  inputs.has_cache = executor_->has_cache();
+  inputs.shares = MayShare(inputs) && executor_->find_history().Shares();
+  inputs.mostly_cached = executor_->find_history().MostlyCached();
+  inputs.tiles = std::uint64_t{kTilesPerBlock} * executor_->multiprocessors();
+  inputs.pool_bytes = executor_->pool_bytes();
+  inputs.access = executor_->access();
+  return ChooseStrategy(inputs);
+}
+
+/// Chooses the strategy and allocates what it needs, so that nothing is short once it has begun.
+void CudaBatchTask::Allocate() {
+  Workspace& w = *workspace_;
+  const std::uint64_t n = batch_.results.size();
+  bool copies = false;
+  const auto reserve = [&](Place place, auto array, DeviceArray<std::byte>* to) {
+    if (place != Place::kDevice) to->Reserve(array.size_bytes());
+    copies |= place == Place::kPageable && array.size_bytes() > HostCopier::kLeftToDriver;
+  };
+  reserve(places_.ops, batch_.ops, &w.ops);
+  reserve(places_.keys, batch_.keys, &w.keys);
+  if (ArePadded(executor_->key_size())) {
+    w.padded_keys.Reserve(n * KeyWords(executor_->key_size()));
+  }
+  if (MakesValues()) {
+    w.values.Reserve(n * executor_->value_size());
+    w.initial.Reserve(batch_.initial.row.size());
+    copies |=
+        places_.values == Place::kPageable || batch_.initial.row.size() > HostCopier::kLeftToDriver;
+  } else if (places_.values_at == nullptr) {
+    reserve(places_.values, batch_.values, &w.values);
+  }
+  if (Accumulates()) w.added.Reserve(batch_.values.size());
+  reserve(places_.found, batch_.found, &w.found);
+  reserve(places_.results, batch_.results, &w.results);
+  if (copies) executor_->Copier();  // is made
+  reads_.last = static_cast<std::uint32_t>(n);
+  strategy_ = Choose();
+  if (strategy_.queues_reads) AllocateReads(n);
+  reads_.copies_cached = strategy_.copies_cached;
+  if (strategy_.finds()) return;
+  w.records.Reserve(n);
+  const bool small = strategy_.kernels == Strategy::Kernels::kSmall;
+  if (executor_->needs_flush()) {
+    // (A value that is written ahead may not be the one that stays.)
+    const std::uint64_t cells = (small ? 2 : 1) * executor_->cell_bytes();
+    w.dirty_lines.Reserve(n * (8 * KeyWords(executor_->key_size()) + cells) / 64 + 6 * n);
+    w.dirty_count.Reserve(1);
+  }
+  if (small) {
+    w.digests.Reserve(n);
+    return;
+  }
+  w.effects.Reserve(n);
+  if (strategy_.searches()) {
+    w.pending.Reserve(ShapeQueues(n, Workspace::kPending, &pending_));
+    pending_.items = w.pending.data();
+    if (executor_->cell_bytes() != 0) {
+      w.dealt.Reserve(ShapeQueues(n, Workspace::kDealt, &cells_));
+      cells_.items = w.dealt.data();
+    }
+  }
+  w.hashes.Reserve(n);
+  w.other_hashes.Reserve(n);
+  w.order.Reserve(n);
+  w.other_order.Reserve(n);
+  if (strategy_.groups) {
+    w.digests.Reserve(n);
+    w.bin_counts.Reserve(BinCounts());
+    return;
+  }
+  SortHashes(nullptr);
+  ScanEffects(nullptr);
+  w.library.Reserve(std::max(sort_bytes_, scan_bytes_));
+}
+
+/// Shapes queues for so many items, and gives them counts. @return elements that they need
+template <class Item>
+std::uint64_t CudaBatchTask::ShapeQueues(std::uint64_t items, Workspace::Queues kind,
+                                         SmQueues<Item>* queues) {
+  queues->queues = SmQueues<Item>::QueuesFor(executor_->multiprocessors());
+  queues->room = SmQueues<Item>::RoomFor(items, queues->queues);
+  queues->counts = workspace_->queue_counts.data() + kind * SmQueues<Item>::kCounts;
+  return queues->SizeFor(items);
+}
+
+void CudaBatchTask::AllocateReads(std::uint64_t operations) {
+  static_assert(sizeof(ReadPlan) == 8);
+  Workspace& w = *workspace_;
+  // Each slice has queues of its own, one behind the other. A later phase has one slice alone, and
+  // its queues may run over into the second's.
+  const std::uint64_t rows = RoundUp(operations, 2);  // so that the bins are 16-byte aligned
+  const std::uint64_t first = strategy_.first_slice != 0 ? strategy_.first_slice
+                              : strategy_.chunk != 0     ? strategy_.chunk
+                                                         : rows;
+  const std::uint64_t second = RoundUp(ShapeQueues(first, Workspace::kReads, &reads_.queues), 2);
+  std::uint64_t queued = second;
+  if (strategy_.first_slice != 0) {
+    queued += RoundUp(ShapeQueues(rows - first, Workspace::kSecondReads, &second_queues_), 2);
+  }
+  const std::uint64_t bin_words = strategy_.orders_reads ? AddressOrder::kBins / 2 : 0;
+  const std::uint64_t claims = strategy_.shares_reads ? std::bit_ceil(2 * operations) : 0;
+  const std::uint64_t copies = strategy_.copies_rows ? rows : 0;
+  const bool plans = strategy_.plans_reads;
+  const std::uint64_t flag_words = Reads::kFlags / 2 * StrategyThresholds::kMostChunks;
+  w.reads.Reserve(queued + (plans ? rows + flag_words + bin_words + claims + copies : 0));
+  reads_.queues.items = w.reads.data();
+  if (strategy_.first_slice != 0) second_queues_.items = w.reads.data() + second;
+  if (!plans) return;
+  std::uint64_t* at = w.reads.data() + queued;
+  reads_.plans = reinterpret_cast<ReadPlan*>(at);
+  reads_.flags = reinterpret_cast<std::uint32_t*>(at += rows);
+  reads_.copies.count = reads_.flags + Reads::kCopies;
+  at += flag_words;
+  if (bin_words != 0) reads_.order.bins = reinterpret_cast<std::uint32_t*>(at);
+  at += bin_words;
+  if (claims != 0) {
+    reads_.sharing.claims = at;
+    reads_.sharing.claim_bits = static_cast<std::uint32_t>(std::bit_width(claims) - 1);
+  }
+  at += claims;
+  if (copies != 0) reads_.copies.rows = at;
+  clear_words_ = flag_words + bin_words + claims;
+}
+
+}  // namespace gpm
