@@ -118,6 +118,10 @@ bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_r
   // (The kernels of a scope look at addressable levels alone.)
   if (draining_.IsOver() || (draining_.active() && in_flight->demand.scope)) return false;
   if (!space_.HasRoomFor(in_flight->demand, made_room)) return false;
+  if (!made_room && in_flight->demand.most.cells > 0 && space_.CanAddSpareCells() &&
+      !HasOpenScope()) {
+    return false;  // those in flight end soon
+  }
   in_flight->id = space_.epochs().next_id();
   const auto place = active_.emplace(in_flight->id, in_flight).first;
   try {

@@ -178,6 +178,7 @@ void StoreImpl::MakeRoom(const Demand& demand) {
   if (draining_.IsOver() || demand.scope || !resizer_.CanDrain(demand.most.cells)) {
     resizer_.EndDraining();
   }
+  space_.AddSpareCells();
   if (space_.HasRoomFor(demand, false)) return;
   bool enough = TryMakeRoom(demand);
   if (!enough && AwaitHeldCells()) enough = TryMakeRoom(demand);

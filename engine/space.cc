@@ -37,6 +37,8 @@ constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
 /// Of batches with so many updates, cells that lie closer together make up for a step of growth
 /// more (docs/PERFORMANCE.md, "Spare cells").
 constexpr double kUpdatesWithSpareCells = 1024;
+/// Steps of growth of which the cells are spare then: compaction leaves about one.
+constexpr double kSpareSteps = 0.75;
 
 /// What the batch before counts in what the last few took: who stops inserting soon looks so.
 constexpr double kForgetRecent = 0.5;
@@ -102,18 +104,38 @@ bool Space::HasRoomFor(const Demand& demand, bool made_room) const {
   // What finds no room will say so; a scope can't be given more afterwards.
   if (at_limit_ && (made_room || !demand.scope)) return true;
   if (epochs_.available_cells() < CellsToBegin(demand)) return false;
-  if (!made_room && CanAddSpareCells()) return false;
   return !demand.inserts || !IsFull();
 }
 
 bool Space::LacksSpareCells() const {
-  return recent_updates_ >= kUpdatesWithSpareCells && executor_.SortsCells() &&
-         epochs_.available_cells() < next_growth_.cells;
+  // (All that no item has, also what batches in flight were granted: adding such cells is done
+  // once. What snapshots hold will be free again.)
+  if (recent_updates_ < kUpdatesWithSpareCells || !executor_.SortsCells() || !counted_ ||
+      epochs_.holds_cells()) {
+    return false;
+  }
+  const std::uint64_t spare = cells_ - std::min(cells_, items());
+  return static_cast<double>(spare) < kSpareSteps * static_cast<double>(next_growth_.cells);
 }
 
 bool Space::CanAddSpareCells() const {
-  return LacksSpareCells() && !at_limit_ && next_growth_.sequence == pool_.superblock().sequence &&
+  const std::uint64_t sequence = pool_.superblock().sequence;
+  return LacksSpareCells() && !at_limit_ && sequence != no_spare_at_ &&
+         sequence == next_growth_.sequence &&
          pool_.mapping().made_bytes() >= next_growth_.used_end + FreshBytesFor(next_growth_.cells);
+}
+
+void Space::AddSpareCells() {
+  if (!CanAddSpareCells()) return;
+  bool added = false;
+  try {
+    Reclaim();
+    added = AddCells(next_growth_.cells);
+  } catch (const std::bad_alloc&) {  // nobody needs them
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kGpu) throw;
+  }
+  if (!added) no_spare_at_ = pool_.superblock().sequence;
 }
 
 std::uint64_t Space::FreshBytesFor(std::uint64_t cells) const {
@@ -245,11 +267,7 @@ bool Space::MakeRoomFor(const Demand& demand) {
   Reclaim();
   MakeRoomForSlots(demand.most.slots);
   const std::uint64_t cells = CellsToBegin(demand);
-  if (epochs_.available_cells() < cells && !AddCells(cells - epochs_.available_cells())) {
-    return false;
-  }
-  if (CanAddSpareCells()) AddCells(next_growth_.cells - epochs_.available_cells());
-  return true;
+  return epochs_.available_cells() >= cells || AddCells(cells - epochs_.available_cells());
 }
 
 void Space::MakeRoomForSlots(std::uint64_t slots) {

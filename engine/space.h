@@ -70,9 +70,11 @@ class Space {
   /// of one, where growths had to wait of late), and that of a level, part by part, when the table
   /// will be nearly as full two batches on as it was when it had to grow. So a pool is at most one
   /// step of growth, or one batch, larger than it would be, and does not grow while nobody writes.
-  /// Where batches update, and cells are sorted, a further step is made ready and then added, so
-  /// that as many cells are free: those of a batch then lie closer together.
+  /// Where batches update, and cells are sorted, a step is made ready when there are not about as
+  /// many spare cells, for AddSpareCells: those of a batch then lie closer together.
   void LookAhead() noexcept GPM_REQUIRES(store_state);
+  /// Whether spare cells are lacking, and the pool grows by them without waiting (AddSpareCells).
+  bool CanAddSpareCells() const GPM_REQUIRES(store_state);
   /// The table grows for want of slots: learns how full it could be.
   void CountFull() GPM_REQUIRES(store_state);
 
@@ -81,6 +83,9 @@ class Space {
   /// Makes room for what a batch needs to begin, but for slots of the table.
   /// @return false when the pool can't grow so far
   bool MakeRoomFor(const Demand& demand) GPM_REQUIRES(store_state);
+  /// Adds spare cells, if CanAddSpareCells. Nobody needs them: where memory is short there are
+  /// none.
+  void AddSpareCells() GPM_REQUIRES(store_state);
   /// Makes the queue of erased slots hold what a batch may add.
   void MakeRoomForSlots(std::uint64_t slots) GPM_REQUIRES(store_state);
   /// Makes everything erased and retired usable. @return whether that gave slots back
@@ -182,16 +187,14 @@ class Space {
   void SortCells(std::uint64_t wanted) GPM_REQUIRES(store_state);
   /// REQUIRES: everything was reclaimed.
   std::uint64_t QueueAdded() GPM_REQUIRES(store_state);
-  /// Frees held cells that are not named, if there may be as many as a step of growth has.
-  /// REQUIRES: everything was reclaimed. @return how many
   /// As many as are kept when so many others are in use or wanted.
   static std::uint64_t KeptBeside(std::uint64_t cells);
-  /// Whether batches update, and fewer cells are free than makes that fast.
+  /// Whether batches update, and there are fewer spare cells than makes that fast.
   bool LacksSpareCells() const GPM_REQUIRES(store_state);
-  /// The same, and the pool grows without waiting.
-  bool CanAddSpareCells() const GPM_REQUIRES(store_state);
   /// Bytes that such a segment takes behind all that is in use: a gap is taken first.
   std::uint64_t FreshBytesFor(std::uint64_t cells) const GPM_REQUIRES(store_state);
+  /// Frees held cells that are not named, if there may be as many as a step of growth has.
+  /// REQUIRES: everything was reclaimed. @return how many
   std::uint64_t FreeUnnamed() GPM_REQUIRES(store_state);
   /// Erased slots that are not given back, at most.
   std::uint64_t MostErasedSlots() const { return Capacity() + kReservedSlots; }
@@ -218,7 +221,7 @@ class Space {
   // What a batch takes: the most of late.
   double recent_cells_ GPM_GUARDED_BY(store_state) = 0;
   double recent_items_ GPM_GUARDED_BY(store_state) = 0;
-  double recent_updates_ GPM_GUARDED_BY(store_state) = 0;  ///< cells of those that were no inserts
+  double recent_updates_ GPM_GUARDED_BY(store_state) = 0;  ///< cells, but for those of new items
   // How early room is made, and of which growths that was learnt.
   double lead_ GPM_GUARDED_BY(store_state) = 1;
   std::uint64_t growths_seen_ GPM_GUARDED_BY(store_state) = 0;
@@ -227,6 +230,7 @@ class Space {
   /// half way to it where that is higher.
   std::optional<double> full_load_ GPM_GUARDED_BY(store_state);
   NextGrowth next_growth_ GPM_GUARDED_BY(store_state);
+  std::uint64_t no_spare_at_ GPM_GUARDED_BY(store_state) = 0;  ///< sequence: none could be added
 };
 
 }  // namespace gpm

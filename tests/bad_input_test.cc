@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <map>
+
 #include "pm/pool.h"
 #include "pm/text.h"
 #include "tests/files.h"
@@ -322,6 +324,31 @@ TEST_F(BadInputTest, KindThatIsNone) {
   bad.op = static_cast<Op>(99);
   EXPECT_EQ(ErrorOf([&] { store.Apply(bad); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(store.Stats().items, 300u);
+}
+
+// Each size is carried out by other kernels, which keep kinds in fewer bits, or beside others.
+TEST_F(BadInputTest, KindsThatAreNoneAmongOthersChangeNothing) {
+  const std::string path = MakePool();
+  Store store = Store::Open(path, TestOpenOptions());
+  const auto contents = [&] {
+    std::map<std::uint64_t, std::string> items;
+    store.ForEach([&](auto key, auto value) { items[KeyNumber(key)] = AsString(value); });
+    return items;
+  };
+  const auto before = contents();
+  EXPECT_EQ(before.size(), 300u);
+  for (const std::size_t n : {100u, 6000u, 20'000u, 140'000u}) {
+    TestBatch batch(kKeySize, kValueSize);
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto kind = static_cast<Op>(i % 2 == 0 ? 0 : kOpKinds + i / 2 % (256 - kOpKinds));
+      batch.Add(kind, i % 1000, i);
+    }
+    store.Apply(batch.Mixed());
+    for (std::size_t i = 1; i < n; i += 2) {
+      ASSERT_EQ(batch.result(i), Result::kInvalid) << i << " of " << n;
+    }
+    EXPECT_EQ(contents(), before) << n;
+  }
 }
 
 TEST_F(BadInputTest, ExecutorThatIsNotThere) {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gpmstore/device_view.cuh"
@@ -315,6 +317,42 @@ TEST_F(CudaTest, AScopePadsKeys) {
     store.Close();
     std::filesystem::remove(PoolPath());
   }
+}
+
+// They are added by a batch that is alone, which no batch can be while a scope is open.
+TEST_F(CudaTest, BatchesGoOnBesideAScopeThoughSpareCellsAreLacking) {
+  Store store = Make(1000);
+  std::vector<std::uint64_t> keys(4096);
+  std::vector<Value> values(keys.size());
+  std::vector<Result> results(keys.size());
+  const auto apply = [&](Op op, std::uint64_t first) {
+    std::iota(keys.begin(), keys.end(), first);
+    return store.Apply({.op = op,
+                        .ops = {},
+                        .keys = std::as_bytes(std::span(keys)),
+                        .values = std::as_bytes(std::span(values)),
+                        .found = {},
+                        .results = results});
+  };
+  std::uint64_t items = 0;
+  StoreStats stats;
+  do {  // until half of what a step of growth adds is free, or less, and enough for a batch
+    EXPECT_EQ(apply(Op::kInsert, items), 0u);
+    items += keys.size();
+    stats = store.Stats();
+  } while (items < 600'000 || 64 * stats.free_cells > stats.value_cells || stats.free_cells < 5000);
+  const auto update = [&] {
+    EXPECT_EQ(apply(Op::kUpdate, 0), 0u);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // room is made meanwhile
+  };
+  {
+    DeviceScope scope(store, nullptr, 10, 0);
+    for (int k = 0; k < 100; ++k) update();
+    EXPECT_EQ(store.Stats().value_cells, stats.value_cells);
+    scope.Close();
+  }
+  for (int k = 0; k < 400 && store.Stats().value_cells == stats.value_cells; ++k) update();
+  EXPECT_GT(store.Stats().value_cells, stats.value_cells);
 }
 
 /// The first call adds, the next ones find, whatever value they bring.

@@ -23,13 +23,16 @@ __global__ void AddItems(Lists lists, std::uint32_t count, std::uint64_t stride)
 }
 
 /// Counts how often each item is handed out, and how many blocks are told that they are the last.
-__global__ void VisitItems(Lists lists, std::uint32_t* visits, std::uint32_t* last_blocks) {
+/// @param takers blocks that take items
+__global__ void VisitItems(Lists lists, std::uint32_t takers, std::uint32_t* visits,
+                           std::uint32_t* last_blocks) {
   __shared__ SmQueueConsumer<std::uint32_t> items;
+  if (blockIdx.x >= takers) return;
   items.ForEach<kGroups>(lists, [&](std::uint32_t item, bool has_one) {
     __syncthreads();  // all threads come here
     if (has_one && threadIdx.x % (kThreads / kGroups) == 0) atomicAdd(&visits[item], 1u);
   });
-  if (!items.IsLast(lists)) return;
+  if (!items.IsLast(lists, takers)) return;
   lists.Clear();
   if (threadIdx.x == 0) atomicAdd(last_blocks, 1u);
 }
@@ -68,12 +71,14 @@ __global__ void AskHalves(std::uint32_t* wrong) {
   }
 }
 
-/// Takes items as they come, some at a time.
+/// Takes items as they come, some at a time, for which it asks before it looks at those before.
 __global__ void TakeItems(Lists lists, std::uint32_t most, std::uint32_t* visits) {
   __shared__ SmQueueCursor<std::uint32_t> cursor;
   if (threadIdx.x == 0) cursor.Begin(lists);
   __syncthreads();
-  while (const std::uint32_t some = cursor.TakeSome(lists, most)) {
+  std::uint32_t asked = cursor.Ask(lists, most);
+  while (const std::uint32_t some = cursor.TakeSome(lists, most, asked)) {
+    asked = cursor.Ask(lists, most);
     if (threadIdx.x < some) atomicAdd(&visits[cursor.At(lists, cursor.first + threadIdx.x)], 1u);
   }
 }
@@ -134,7 +139,7 @@ TEST_F(PartListsTest, EachItemIsVisitedOnceAndTheListsAreEmptyThen) {
             Add(stride);
             std::uint32_t* const visits = visits_.data();
             if (round == 0) {
-              VisitItems<<<blocks, kThreads>>>(lists_, visits, visits + items);
+              VisitItems<<<blocks + 5, kThreads>>>(lists_, blocks, visits, visits + items);
             } else if (round == 1) {
               VisitFewItems<WholeBlock>
                   <<<blocks, kThreads>>>(lists_, items, visits, visits + items);
@@ -165,7 +170,7 @@ TEST_F(PartListsTest, HalvesOfABlockAskApart) {
 TEST_F(PartListsTest, NothingIsVisitedWhereNothingWasAdded) {
   Make(1000, 132);
   CheckCuda(cudaMemset(visits_.data(), 0, 4 * 1001), "cudaMemset");
-  VisitItems<<<264, kThreads>>>(lists_, visits_.data(), visits_.data() + 1000);
+  VisitItems<<<264, kThreads>>>(lists_, 264, visits_.data(), visits_.data() + 1000);
   CheckCuda(cudaGetLastError(), "VisitItems");
   std::vector<std::uint32_t> expected(1001, 0);
   expected.back() = 1;

@@ -93,11 +93,11 @@ TEST_F(SpaceTest, UpdatesGetSpareCellsWhereCellsAreSorted) {
   Store store = Make(128);
   StoreStats stats;
   std::uint64_t items = 0;
-  do {  // until fewer than a step are free, and enough for two batches
+  do {  // until about half a step is free, and enough for two batches
     Apply(store, Op::kInsert, 1 + items, 2000);
     items += 2000;
     stats = store.Stats();
-  } while (items < 400'000 || stats.free_cells > stats.value_cells * 3 / (4 * kStep) ||
+  } while (items < 400'000 || stats.free_cells > stats.value_cells * 5 / (8 * kStep) ||
            stats.free_cells < 10'000);
   const std::uint64_t before = stats.value_cells;
   for (int k = 0; k < 400 && stats.free_cells < before / kStep; ++k) {

@@ -96,6 +96,7 @@ TEST(StrategyTest, WritesOfEachSize) {
   EXPECT_TRUE(choose(1u << 17, false).groups);
   EXPECT_TRUE(choose(1u << 17, false).one_kernel());
   EXPECT_FALSE(choose((1u << 17) + 1, false).groups);
+  EXPECT_FALSE(choose((1u << 17) + 1, false).one_kernel());
   StrategyInputs small_gpu = Inputs(1u << 17, false);
   small_gpu.tiles = 4096 - 32;
   EXPECT_FALSE(ChooseStrategy(small_gpu).groups) << "a block has no room for its share";
@@ -112,6 +113,7 @@ TEST(StrategyTest, APoolBeyondReachIsReadInOrder) {
     in.pool_bytes = in.access.dealt_up_to + 1;
     const Strategy large = ChooseStrategy(in);
     EXPECT_TRUE(large.orders_reads);
+    EXPECT_FALSE(large.one_kernel());
     EXPECT_EQ(large.first_slice, 0u) << "one order for all";
     in.operations = 1u << 14;
     EXPECT_FALSE(ChooseStrategy(in).orders_reads) << "a few are dealt out";

@@ -117,6 +117,11 @@ std::uint64_t CudaBatchTask::BinCounts() const {
   return std::uint64_t{GroupingBlocks()} * KeyGroups::kMaxBins;
 }
 
+std::optional<cudaLaunchAttribute> CudaBatchTask::EarlyIf(bool follows) const {
+  if (!follows || !executor_->begins_early()) return std::nullopt;
+  return BeginsEarly();
+}
+
 /// Brings the operations on each key together and finds their effects.
 void CudaBatchTask::FindKeyRuns() {
   Workspace& w = *workspace_;
@@ -186,9 +191,9 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
       SearchAndApply();
     }
     if (!answers_early_) {
-      Answer(Reads{}, stream_, kernel_reporter_);
+      Answer(Reads{}, stream_, kernel_reporter_, strategy_.one_kernel());
     } else if (reported_early_.words == nullptr) {
-      FinishAnswers(stream_, kernel_reporter_);
+      FinishAnswers(stream_, kernel_reporter_, strategy_.one_kernel());
     }
   } else {
     if (!again && !filled) BringValues(stream_);
@@ -197,8 +202,8 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
     Launch("ApplyKeyRuns", ApplyKeyRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
            context_, device_, reads_, span, final_attempt);
-    ReadPlanned(reads_, false);
-    Answer(Reads{}, stream_, kernel_reporter_);
+    ReadPlanned(reads_, false, EarlyIf(true));
+    Answer(Reads{}, stream_, kernel_reporter_, true);
   }
   if (filled) {
     Launch("QueueCellsLeft", QueueCellsLeft, kGridStrideBlocks, kBlockThreads, stream_, context_,
@@ -272,8 +277,8 @@ void CudaBatchTask::Find() {
   } else {
     SearchFinds(reads, stream_, Reporter{});
   }
-  ReadPlanned(reads, true);
-  CopyRows(reads, stream_, kernel_reporter_);
+  ReadPlanned(reads, true, EarlyIf(!second_queues_.enabled()));
+  CopyRows(reads, stream_, kernel_reporter_, true);
 }
 
 /// Copies the rows of a chunk to pinned memory, and keys from there, while others are looked up;
@@ -293,8 +298,8 @@ void CudaBatchTask::FindInChunks() {
       CheckCuda(cudaStreamWaitEvent(stream_, w.arrived, 0), "cudaStreamWaitEvent");
     }
     SearchFinds(reads, stream_, Reporter{});
-    ReadPlanned(reads, true);
-    CopyRows(reads, stream_, is_last ? kernel_reporter_ : Reporter{});
+    ReadPlanned(reads, true, EarlyIf(true));
+    CopyRows(reads, stream_, is_last ? kernel_reporter_ : Reporter{}, true);
     CheckCuda(cudaEventRecord(w.chunks[k], stream_), "cudaEventRecord");
     if (places_.found == Place::kPinned) {
       const std::uint64_t row = batch_.found.size() / device_.count;
@@ -320,10 +325,11 @@ void CudaBatchTask::SearchFinds(const Reads& reads, cudaStream_t stream, const R
          kBlockThreads, stream, context_, device_, reads, reporter);
 }
 
-void CudaBatchTask::CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
+void CudaBatchTask::CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter,
+                             bool follows) {
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  Launch("CopyReads", CopyReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream,
-         context_, device_, reads, reporter);
+  LaunchWith(EarlyIf(follows), "CopyReads", CopyReads, std::min(blocks, kGridStrideBlocks),
+             kBlockThreads, stream, context_, device_, reads, reporter);
 }
 
 std::span<std::uint64_t> CudaBatchTask::ClearedReads() const {
@@ -349,21 +355,14 @@ SmQueues<std::uint32_t> CudaBatchTask::DealtCells() const {
 /// Searches the key runs of a batch of middle size, which carries out those that change nothing,
 /// and carries out the others: two kernels, each of which may begin while the one before it ends.
 void CudaBatchTask::SearchAndCarryOut() {
-  const auto launch = [&](bool early, const auto&... arguments) {
-    if (early && executor_->begins_early()) {
-      LaunchWith(BeginsEarly(), arguments...);
-    } else {
-      Launch(arguments...);
-    }
-  };
-  launch(true, "SearchKeyRuns", SearchKeyRuns, BlocksFor(device_.count, kBlockThreads),
-         kBlockThreads, stream_, context_, device_, reads_, pending_, DealtCells());
+  LaunchWith(EarlyIf(true), "SearchKeyRuns", SearchKeyRuns, BlocksFor(device_.count, kBlockThreads),
+             kBlockThreads, stream_, context_, device_, reads_, pending_, DealtCells());
   const bool brings = !context_.reclaim.grant.filled() && BringValues(stream_);
   if (answers_early_ && ReportsEarly()) reported_early_ = kernel_reporter_;
   const unsigned multiprocessors = executor_->multiprocessors();
-  launch(!brings, "CarryOutSearched", CarryOutSearched, multiprocessors * kApplyingBlocks,
-         kBlockThreads, stream_, context_, device_, reads_, pending_, DealtCells(),
-         answers_early_ ? multiprocessors : 0, reported_early_);
+  LaunchWith(EarlyIf(!brings), "CarryOutSearched", CarryOutSearched,
+             multiprocessors * kApplyingBlocks, kBlockThreads, stream_, context_, device_, reads_,
+             pending_, DealtCells(), answers_early_ ? multiprocessors : 0, reported_early_);
 }
 
 /// The same of a large batch. Then three streams work at once: the batch's own reads the values
@@ -397,24 +396,26 @@ void CudaBatchTask::SearchAndApply() {
   if (!answers_early_) return;
   CheckCuda(cudaStreamWaitEvent(w.answering, w.forked, 0), "cudaStreamWaitEvent");
   CheckCuda(cudaStreamWaitEvent(w.answering, w.reading, 0), "cudaStreamWaitEvent");
-  Answer(reads_, w.answering, Reporter{});
+  Answer(reads_, w.answering, Reporter{}, false);
   CheckCuda(cudaEventRecord(w.answered, w.answering), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(stream_, w.answered, 0), "cudaStreamWaitEvent");
 }
 
-void CudaBatchTask::Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter) {
-  Launch("ResolveResults", ResolveResults, BlocksFor(device_.count, kBlockThreads), kBlockThreads,
-         stream, context_, device_, reads, reporter);
+void CudaBatchTask::Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter,
+                           bool follows) {
+  LaunchWith(EarlyIf(follows), "ResolveResults", ResolveResults,
+             BlocksFor(device_.count, kBlockThreads), kBlockThreads, stream, context_, device_,
+             reads, reporter);
 }
 
 bool CudaBatchTask::ReportsEarly() const {
   return answers_ == Answers::kWhenAwaited && !executor_->find_history().LeavesAnswers();
 }
 
-void CudaBatchTask::FinishAnswers(cudaStream_t stream, const Reporter& reporter) {
-  CopyRows(reads_, stream, Reporter{});
-  Launch("FixMispredictedRuns", FixMispredictedRuns, executor_->multiprocessors(), kBlockThreads,
-         stream, context_, device_, reporter);
+void CudaBatchTask::FinishAnswers(cudaStream_t stream, const Reporter& reporter, bool follows) {
+  CopyRows(reads_, stream, Reporter{}, follows);
+  LaunchWith(EarlyIf(true), "FixMispredictedRuns", FixMispredictedRuns,
+             executor_->multiprocessors(), kBlockThreads, stream, context_, device_, reporter);
 }
 
 void CudaBatchTask::FinishReported() {
@@ -423,7 +424,7 @@ void CudaBatchTask::FinishReported() {
   Reporter reporter = reported_early_;  // of the same sums: their turn is the number's lowest bit
   reporter.number = w.reports += 2;
   CheckCuda(cudaStreamWaitEvent(w.answering, w.enqueued, 0), "cudaStreamWaitEvent");
-  FinishAnswers(w.answering, reporter);
+  FinishAnswers(w.answering, reporter, false);
   CheckCuda(cudaEventRecord(w.enqueued, w.answering), "cudaEventRecord");
   w.last_stream = ~0ull;  // whoever has the workspace next waits for that
 }
@@ -435,7 +436,7 @@ void CudaBatchTask::Fork() {
 void CudaBatchTask::ForkAndRead(const Reads& reads, bool copies) {
   Fork();
   if (!reads.enabled()) return;
-  ReadPlanned(reads, copies);
+  ReadPlanned(reads, copies, RecordsBegin(workspace_->reading));
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->reading, 0), "cudaStreamWaitEvent");
 }
 void CudaBatchTask::Join() {
@@ -443,7 +444,8 @@ void CudaBatchTask::Join() {
   CheckCuda(cudaStreamWaitEvent(stream_, workspace_->joined, 0), "cudaStreamWaitEvent");
 }
 
-void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
+void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies,
+                                const std::optional<cudaLaunchAttribute>& attribute) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
   copies = copies && context_.accelerators.cache.enabled() && !reads.copies_cached;
@@ -453,7 +455,7 @@ void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies) {
            reads, device_.count);
   }
   // One a multiprocessor is enough for a few reads; two leave room for another kernel beside.
-  LaunchWith(RecordsBegin(workspace_->reading), "ReadValues", ReadValues,
+  LaunchWith(attribute, "ReadValues", ReadValues,
              copies ? 2 * executor_->multiprocessors() : Readers(), kBlockThreads, stream_,
              context_, device_, reads, Readers(), copies ? &device_.sums->cache_hits : nullptr);
 }

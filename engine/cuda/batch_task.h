@@ -2,6 +2,7 @@
 #define GPM_ENGINE_CUDA_BATCH_TASK_H_
 
 #include <memory>
+#include <optional>
 
 #include "engine/cuda/executor.h"
 #include "engine/cuda/io/read_plans.cuh"
@@ -92,6 +93,9 @@ class CudaBatchTask : public BatchTask {
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
   void ScanEffects(void* storage);
+  /// How a kernel is launched that waits by itself for the one in front of it (AwaitKernelBefore).
+  /// @param follows that one is the last thing that its stream has (below, too)
+  std::optional<cudaLaunchAttribute> EarlyIf(bool follows) const;
   void FindKeyRuns();
   /// Of GroupByKey, which has a bin for each.
   unsigned GroupingBlocks() const;
@@ -112,21 +116,23 @@ class CudaBatchTask : public BatchTask {
   void SearchAndCarryOut();
   void SearchAndApply();
   /// Answers the operations of key runs, a kernel of its own.
-  void Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
+  void Answer(const Reads& reads, cudaStream_t stream, const Reporter& reporter, bool follows);
   /// Whether a batch of middle size reports before FinishAnswers: nobody needs what that does
   /// before the report (Answers), and it is expected to have nothing to do.
   bool ReportsEarly() const;
   /// What a batch that is answered while it is carried out leaves for when it has been: rows that
   /// several operations want, and runs that were answered wrongly. Mostly there is neither.
-  void FinishAnswers(cudaStream_t stream, const Reporter& reporter);
+  void FinishAnswers(cudaStream_t stream, const Reporter& reporter, bool follows);
   /// The same once the report has told of it.
   void FinishReported();
   /// @param copies whether what the cache has is copied, and counted, too
-  void ReadPlanned(const Reads& reads, bool copies);
+  /// @param attribute how ReadValues begins
+  void ReadPlanned(const Reads& reads, bool copies,
+                   const std::optional<cudaLaunchAttribute>& attribute);
   /// Blocks that make planned reads.
   unsigned Readers() const;
   /// Copies what several operations want of what was read.
-  void CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter);
+  void CopyRows(const Reads& reads, cudaStream_t stream, const Reporter& reporter, bool follows);
   // Between Fork and Join, the side stream runs beside the batch's own.
   void Fork();
   /// Forks, and reads on the batch's own stream. The side stream begins, as far as the GPU can

@@ -156,7 +156,7 @@ struct DeviceBatch {
 
 /// What SearchKeyRuns queues of a key run: so much that who carries it out need not load one thing
 /// to find the next.
-struct PendingRun {
+struct alignas(8) PendingRun {
   std::uint32_t end;   ///< sorted position at which it ends; kBit: it is expected to need a cell
   std::uint32_t last;  ///< its last operation; kBit: its key was there
   static constexpr std::uint32_t kBit = 1u << 31;  // (a batch has fewer operations)

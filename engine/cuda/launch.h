@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <new>
+#include <optional>
 #include <type_traits>
 
 #include "engine/cuda/memory.h"
@@ -37,30 +38,26 @@ inline cudaLaunchAttribute RecordsBegin(cudaEvent_t event) {
 
 /// Launches a kernel. What the launch itself returns says whether it failed: the runtime's last
 /// error may be an old one of the store's user.
-/// @param attribute how it begins @param name of the kernel, for the error
+/// @param attribute how it begins; none: when those before it have ended
+/// @param name of the kernel, for the error
 /// @throws Error(kGpu); then it was not launched
 template <class... Parameters>
-void LaunchWith(cudaLaunchAttribute attribute, const char* name, void (*kernel)(Parameters...),
-                std::uint64_t blocks, unsigned threads, cudaStream_t stream,
-                const std::type_identity_t<Parameters>&... arguments) {
+void LaunchWith(std::optional<cudaLaunchAttribute> attribute, const char* name,
+                void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
+                cudaStream_t stream, const std::type_identity_t<Parameters>&... arguments) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(blocks));
   launch.blockDim = dim3(threads);
   launch.stream = stream;
-  launch.attrs = &attribute;
-  launch.numAttrs = 1;
+  launch.attrs = attribute ? &*attribute : nullptr;
+  launch.numAttrs = attribute ? 1 : 0;
   CheckCuda(cudaLaunchKernelExC(&launch, reinterpret_cast<const void*>(kernel), pointers), name);
 }
-/// The same of a kernel that begins when those before it have ended.
 template <class... Parameters>
 void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
             cudaStream_t stream, const std::type_identity_t<Parameters>&... arguments) {
-  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
-  CheckCuda(
-      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
-                       dim3(threads), pointers, 0, stream),
-      name);
+  LaunchWith(std::nullopt, name, kernel, blocks, threads, stream, arguments...);
 }
 
 /// Makes a device current in this thread while it lives; at its end, the one before is again.

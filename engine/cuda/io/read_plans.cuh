@@ -9,9 +9,9 @@
 namespace gpm {
 
 /// A value that a batch reads from persistent memory together with others. Search kernels plan the
-/// reads (Reads::Plan), and ReadValues makes them. They are dealt out by address (SmQueues). In
-/// pools that are too large for that, those of a large batch are put in the order of addresses, by
-/// *bins* of 128 KiB or more (PlaceBins, PlaceReads).
+/// reads (Reads::Plan), and ReadValues or CarryOutSearched makes them. They are dealt out by
+/// address (SmQueues). In pools that are too large for that, those of a large batch are put in the
+/// order of addresses, by *bins* of 128 KiB or more (PlaceBins, PlaceReads).
 struct ReadPlan {
   // What `place` is:
   static constexpr std::uint32_t kKinds = 3u << 30;

@@ -108,6 +108,7 @@ __global__ void __launch_bounds__(kBlockThreads, 5)  // so that others fit besid
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                std::uint32_t readers, std::uint64_t* hits_sum) {
   __shared__ SmQueueConsumer<std::uint64_t> items;
+  AwaitKernelBefore();
   const TableView& table = context.table;
   const auto read = [&](std::uint64_t item, bool has_one) {
     if (has_one) ReadOne(table, batch, item);
@@ -159,6 +160,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     CopyReads(const __grid_constant__ TableContext context,
               const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
               const __grid_constant__ Reporter reporter) {
+  AwaitKernelBefore();
   const std::uint32_t value_size = context.table.value_size;
   const std::uint32_t count = *reads.copies.count;
   for (std::uint32_t first = blockIdx.x * kBlockThreads + threadIdx.x / 32 * 32; first < count;

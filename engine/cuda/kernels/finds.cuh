@@ -119,6 +119,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     SearchKeys(const __grid_constant__ TableContext context,
                const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                const __grid_constant__ Reporter reporter) {
+  LetNextKernelBegin();
   const TableView& table = context.table;
   const LaneOperations operations(table, context.reclaim, context.locks, context.accelerators,
                                   ThreadGroup{}, CudaMedia(context.dirty));

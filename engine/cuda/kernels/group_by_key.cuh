@@ -34,6 +34,7 @@ struct KeyGroups {
   static constexpr std::uint32_t kMaxBins = 256;  ///< and blocks: each has a bin
   static constexpr std::uint32_t kOperationBits = 18;
   static_assert(kMaxBins * kGroupTurns * kGroupThreads == 1u << kOperationBits);
+  static_assert(2 * kOpKinds + 1 <= 0xFF);
 
   std::uint32_t* firsts;  ///< where each position's run begins; becomes DeviceBatch::hashes
   std::uint32_t* order;   ///< becomes DeviceBatch::order
@@ -294,7 +295,8 @@ static __global__ void __launch_bounds__(kGroupThreads + kBesideTogether, 1)
       const std::uint64_t* const key = batch.KeyOf(i, words);
       const KeyHash hash = HashKey(context.table.hash_seed, key, words);
       bin[turn] = __umulhi(static_cast<std::uint32_t>(hash.h >> 32), bins);
-      kind[turn] = static_cast<std::uint32_t>(batch.KindOf(i));
+      // (Any byte may come as a kind; of those that are none one is as good as another.)
+      kind[turn] = min(static_cast<std::uint32_t>(batch.KindOf(i)), std::uint32_t{kOpKinds});
       digest[turn] = DigestKey(context.table.hash_seed, key, words);
       batch.records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
     }

@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
   counts.Clear();
   cells.Begin(WholeBlock{}, free_cells);
   AwaitKernelBefore();
+  LetNextKernelBegin();
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
   if (blockIdx.x < helpers) {
     planned.ForEach<kTilesPerBlock>(reads.queues, [&](std::uint64_t read, bool has_one) {
@@ -49,8 +50,10 @@ __global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
   counts.AddTo(batch.sums);
   if (!runs.IsLast(pending)) return;
   cells.ReturnLeft(WholeBlock{}, context.reclaim);
-  Report(context, reporter);
   pending.Clear();
+  __threadfence();  // what was returned is there when the host is told
+  __syncthreads();
+  Report(context, reporter);
 }
 
 }  // namespace gpm

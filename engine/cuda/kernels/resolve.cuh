@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     ResolveResults(const __grid_constant__ TableContext context,
                    const __grid_constant__ DeviceBatch batch, const __grid_constant__ Reads reads,
                    const __grid_constant__ Reporter reporter) {
+  AwaitKernelBefore();
   AnswerAt(context, batch, reads, blockIdx.x * kBlockThreads + threadIdx.x);
   ReportWhenLast(context, reporter);
 }
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     FixMispredictedRuns(const __grid_constant__ TableContext context,
                         const __grid_constant__ DeviceBatch batch,
                         const __grid_constant__ Reporter reporter) {
+  AwaitKernelBefore();
   const ThreadGroup alone;
   const CudaMedia media(DirtyLog{});
   const std::uint64_t mispredictions = AtomicLoad(&batch.sums->mispredictions);
