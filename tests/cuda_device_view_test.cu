@@ -336,11 +336,12 @@ TEST_F(CudaTest, BatchesGoOnBesideAScopeThoughSpareCellsAreLacking) {
   };
   std::uint64_t items = 0;
   StoreStats stats;
-  do {  // until half of what a step of growth adds is free, or less, and enough for a batch
+  do {  // until about half of what a step of growth adds is free, and enough for a batch
     EXPECT_EQ(apply(Op::kInsert, items), 0u);
     items += keys.size();
     stats = store.Stats();
-  } while (items < 600'000 || 64 * stats.free_cells > stats.value_cells || stats.free_cells < 5000);
+  } while (items < 600'000 || stats.free_cells > stats.value_cells / 52 ||
+           stats.free_cells < 9'000);
   const auto update = [&] {
     EXPECT_EQ(apply(Op::kUpdate, 0), 0u);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // room is made meanwhile

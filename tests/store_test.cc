@@ -28,10 +28,12 @@ class StoreShapeTest
     create.geometry = ParseGeometry(std::get<0>(GetParam()));
     create.key_size = std::get<1>(GetParam());
     create.value_size = value_size;
+    // Where each bucket has one slot, two keys with equal high hash bits double the table until
+    // they differ: once in a thousand runs beyond 24 GiB, with a cache of long values.
+    if (create.geometry.candidates() == 1) create.hash_seed = 1;
     return create;
   }
-  /// Keys of a test: few for large values, and where each bucket has one slot, so that two keys
-  /// with equal high hash bits double the table until they differ.
+  /// Keys of a test: few for large values, and where each bucket has one slot.
   std::uint64_t KeyCount(const CreateOptions& create) const {
     if (create.geometry.candidates() == 1) return 14;
     return create.value_size > 1000 ? 20 : 150;

@@ -219,13 +219,13 @@ struct KeyRunApplier {
   }
 };
 
-/// Carries out the key runs that SearchKeyRuns queued, while the values that it planned are read.
-__global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
-    ApplyQueuedKeyRuns(const __grid_constant__ TableContext context,
-                       const __grid_constant__ DeviceBatch batch,
-                       const __grid_constant__ Reads reads,
-                       const __grid_constant__ SmQueues<PendingRun> pending,
-                       const __grid_constant__ SmQueues<std::uint32_t> free_cells) {
+/// Carries out the key runs that SearchKeyRuns queued. All blocks of a kernel call it.
+/// @param free_cells those that it dealt out
+/// @return whether this is the last block: everything is done then, and what nobody took was
+///         returned
+__device__ inline bool ApplyQueued(const TableContext& context, const DeviceBatch& batch,
+                                   const Reads& reads, const SmQueues<PendingRun>& pending,
+                                   const SmQueues<std::uint32_t>& free_cells) {
   __shared__ BlockCounts counts;
   __shared__ CudaBlockCells cells;
   __shared__ SmQueueConsumer<PendingRun> runs;
@@ -241,9 +241,20 @@ __global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
     applier.ApplySearched(run, has_one, &cells);
   });
   counts.AddTo(batch.sums);
-  if (!runs.IsLast(pending)) return;
+  if (!runs.IsLast(pending)) return false;
   cells.ReturnLeft(WholeBlock{}, context.reclaim);
   pending.Clear();
+  return true;
+}
+
+/// The same, while the values that were planned are read.
+__global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
+    ApplyQueuedKeyRuns(const __grid_constant__ TableContext context,
+                       const __grid_constant__ DeviceBatch batch,
+                       const __grid_constant__ Reads reads,
+                       const __grid_constant__ SmQueues<PendingRun> pending,
+                       const __grid_constant__ SmQueues<std::uint32_t> free_cells) {
+  ApplyQueued(context, batch, reads, pending, free_cells);
 }
 
 /// Carries out the key runs that are pending. A block takes those that end among `span` sorted

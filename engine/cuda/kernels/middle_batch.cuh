@@ -19,12 +19,7 @@ __global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
                      const __grid_constant__ SmQueues<PendingRun> pending,
                      const __grid_constant__ SmQueues<std::uint32_t> free_cells,
                      std::uint32_t helpers, const __grid_constant__ Reporter reporter) {
-  __shared__ BlockCounts counts;
-  __shared__ CudaBlockCells cells;
-  __shared__ SmQueueConsumer<PendingRun> runs;
   __shared__ SmQueueConsumer<std::uint64_t> planned;
-  counts.Clear();
-  cells.Begin(WholeBlock{}, free_cells);
   AwaitKernelBefore();
   LetNextKernelBegin();
   if (blockIdx.x == 0 && threadIdx.x == 0) ClearNextSums(reporter);
@@ -38,19 +33,7 @@ __global__ void __launch_bounds__(kBlockThreads, kApplyingBlocks)
       AnswerAt(context, batch, reads, first + threadIdx.x);
     }
   }
-  const CudaTile group(
-      cooperative_groups::tiled_partition<kTileLanes>(cooperative_groups::this_thread_block()));
-  const TileOperations operations(context.table, context.reclaim, context.locks,
-                                  context.accelerators, group,
-                                  CudaMedia(context.dirty, !context.table.composed));
-  const KeyRunApplier applier{context, operations, batch, reads, &counts};
-  runs.ForEach<kTilesPerBlock>(pending, [&](const PendingRun& run, bool has_one) {
-    applier.ApplySearched(run, has_one, &cells);
-  });
-  counts.AddTo(batch.sums);
-  if (!runs.IsLast(pending)) return;
-  cells.ReturnLeft(WholeBlock{}, context.reclaim);
-  pending.Clear();
+  if (!ApplyQueued(context, batch, reads, pending, free_cells)) return;
   __threadfence();  // what was returned is there when the host is told
   __syncthreads();
   Report(context, reporter);
