@@ -155,8 +155,8 @@ class CpuBatchTask<crash::GridSetup> : public BatchTask {
   enum class Strategy : std::uint8_t {
     kFinds,     ///< FindKeys, SearchKeys
     kSmall,     ///< ApplySmallBatch
-    kSearched,  ///< SearchKeyRuns, then ApplyQueuedKeyRuns, ResolveResults, FixMispredictedRuns;
-                ///< or CarryOutSearched for the first two
+    kSearched,  ///< SearchKeyRuns, then ApplyQueuedKeyRuns and ResolveResults, or CarryOutSearched
+                ///< for both, then FixMispredictedRuns
     kRuns,      ///< ApplyKeyRuns, ResolveResults
     kAlone,     ///< ApplyOneByOne, and what a DeviceView does
   };

@@ -171,7 +171,7 @@ class BatchExecutor {
   /// Sorts free cells in the queue that nobody was granted yet, where that pays; batches that are
   /// started afterwards take them in that order. @throws Error(kGpu)
   virtual void SortCells(const CellGrant& cells) = 0;
-  /// Whether it pays.
+  /// Whether that ever pays: SortCells does something.
   virtual bool SortsCells() const = 0;
 };
 

@@ -137,7 +137,7 @@ struct Strategy {
     kFindTiles,    ///< FindKeys: finds alone, a tile each
     kFindThreads,  ///< SearchKeys, then the planned reads: finds alone, a thread each
     kSmall,        ///< ApplySmallBatch, for one part or several
-    kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads; or both in
+    kSearched,     ///< SearchKeyRuns, then ApplyQueuedKeyRuns beside the planned reads, or
                    ///< CarryOutSearched (one_kernel)
     kUnsearched,   ///< ApplyKeyRuns
   };

@@ -6,9 +6,9 @@
 
 namespace gpm {
 
-/// Does behind SearchKeyRuns what ReadValues, ApplyQueuedKeyRuns and ResolveResults do of a larger
-/// batch: of one of middle size a third of the time would go to kernels that begin. It may begin
-/// early (BeginsEarly).
+/// Does behind SearchKeyRuns what ReadValues, ApplyQueuedKeyRuns and ResolveResults do for a larger
+/// batch. One of middle size would spend a fifth of its time between one kernel and the next. It
+/// may begin early (BeginsEarly).
 /// @param helpers blocks that make the planned reads, and answer the operations, before they help
 ///        to carry out key runs: as many as there are multiprocessors, or 0 where nothing is
 ///        planned, which is then not answered here
