@@ -64,9 +64,10 @@ struct CacheRefresh {
     return rank;
   }
 
-  GPM_HD void CountBucket(std::uint32_t bucket) const {
+  /// @param counts kRanks, which come to `histogram` in the end
+  GPM_HD void CountBucket(std::uint32_t bucket, std::uint32_t* counts) const {
     const std::uint32_t rank = Rank(bucket);
-    if (rank != 0) AtomicAdd32(&histogram[rank], 1);
+    if (rank != 0) AtomicAdd32(&counts[rank], 1);
   }
 
   GPM_HD void AgeBucket(std::uint32_t bucket) const {

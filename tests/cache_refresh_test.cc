@@ -54,7 +54,7 @@ class CacheLoaderTest : public ::testing::Test {
     const CacheAccess<ThreadGroup, DirectMedia> access(view, table_, group, media_);
     const std::vector<std::uint32_t> blocks_before(view.frame_of, view.frame_of + kBuckets);
     const std::uint32_t fills_before = *view.fills;
-    for (std::uint32_t i = 0; i < kBuckets; ++i) load.CountBucket(i);
+    for (std::uint32_t i = 0; i < kBuckets; ++i) load.CountBucket(i, load.histogram);
     load.ChooseThreshold();
     for (std::uint32_t r = 0; r < CacheRefresh::kRanks; ++r) EXPECT_EQ(load.histogram[r], 0u);
     InThreads(view.size, [&](std::uint32_t frame) { load.EvictCold(access, media_, frame); });

@@ -29,26 +29,50 @@ constexpr std::uint32_t kFillBins = AddressOrder::kBins + Reads::kFlags;
 
 }  // namespace
 
+/// So much shared memory that a multiprocessor has room for one block of a refresh, and for one of
+/// a batch beside it; or none, where there is too little. (Where several of a refresh began on one,
+/// while a batch had the others, the next batch's blocks, which begin together, waited for their
+/// end: 5 ms.)
+unsigned CudaExecutor::SharedIfAlone() const {
+  constexpr int kOfSystem = 1 << 10;  // in each block
+  constexpr int kStep = 128;
+  int all = 0;
+  CheckCuda(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device_),
+            "cudaDeviceGetAttribute");
+  const int alone = all / 2 - kOfSystem + kStep;
+  const int room = all - alone - 2 * kOfSystem;
+  return room < static_cast<int>(kMostSharedOfBatch) ? 0 : static_cast<unsigned>(alone);
+}
+
+BlockShape CudaExecutor::RefreshBlock() const { return {kBlockThreads, refresh_shared_}; }
+
 void CudaExecutor::PrepareAccelerators() {
   LoadKernelsBeside(reinterpret_cast<const void*>(CountCacheBuckets));
+  refresh_shared_ = SharedIfAlone();
   // A multiprocessor divides what it has into cache and shared memory anew only when it is idle:
   // beside these, batches find room for what they share.
-  const auto leaves_room = [](auto* kernel) {
+  const auto leaves_room = [&](auto* kernel) {
     CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                    cudaSharedmemCarveoutMaxShared),
               "cudaFuncSetAttribute");
   };
-  leaves_room(CountCacheBuckets);
-  leaves_room(AgeCacheBuckets);
+  const auto is_alone = [&](auto* kernel) {
+    leaves_room(kernel);
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(refresh_shared_)),
+              "cudaFuncSetAttribute");
+  };
+  is_alone(CountCacheBuckets);
+  is_alone(AgeCacheBuckets);
+  is_alone(OpenFrames);
+  is_alone(OpenBuckets);
+  is_alone(EvictFrames);
+  is_alone(AssignFrames);
+  is_alone(PlanFills);
+  is_alone(PlaceReads);
+  is_alone(FillFrames);
   leaves_room(ChooseCacheThreshold);
-  leaves_room(OpenFrames);
-  leaves_room(OpenBuckets);
-  leaves_room(EvictFrames);
-  leaves_room(AssignFrames);
-  leaves_room(PlanFills);
   leaves_room(PlaceBins);
-  leaves_room(PlaceReads);
-  leaves_room(FillFrames);
   fill_bins_.Reserve(kFillBins);
 }
 
@@ -258,9 +282,9 @@ void CudaExecutor::OpenCache() {
   const CacheRefresh refresh = cache_memory_.Refresh(context_.accelerators.cache, {});
   CheckCuda(cudaMemsetAsync(refresh.state, 0, sizeof *refresh.state, *cache_stream_),
             "cudaMemsetAsync");
-  Launch("OpenFrames", OpenFrames, kOpeningBlocks, kBlockThreads, *cache_stream_, refresh,
+  Launch("OpenFrames", OpenFrames, kOpeningBlocks, RefreshBlock(), *cache_stream_, refresh,
          context_.table.slots);
-  Launch("OpenBuckets", OpenBuckets, kOpeningBlocks, kBlockThreads, *cache_stream_, refresh);
+  Launch("OpenBuckets", OpenBuckets, kOpeningBlocks, RefreshBlock(), *cache_stream_, refresh);
 }
 
 void CudaExecutor::RefreshCache(std::uint64_t uses) {
@@ -269,11 +293,11 @@ void CudaExecutor::RefreshCache(std::uint64_t uses) {
   const TableView& table = context_.table;
   refreshing_ = true;
   CheckCuda(cudaEventRecord(*cache_refresh_begun_, *cache_stream_), "cudaEventRecord");
-  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
+  Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, RefreshBlock(), *cache_stream_,
          refresh);
   Launch("ChooseCacheThreshold", ChooseCacheThreshold, 1, 1, *cache_stream_, refresh);
-  Launch("EvictFrames", EvictFrames, kCacheBlocks, kBlockThreads, *cache_stream_, table, refresh);
-  Launch("AssignFrames", AssignFrames, kCacheBlocks, kBlockThreads, *cache_stream_, refresh);
+  Launch("EvictFrames", EvictFrames, kCacheBlocks, RefreshBlock(), *cache_stream_, table, refresh);
+  Launch("AssignFrames", AssignFrames, kCacheBlocks, RefreshBlock(), *cache_stream_, refresh);
   Reads reads;
   reads.queues.items = fill_plans_.data();
   reads.plans =
@@ -288,12 +312,12 @@ void CudaExecutor::RefreshCache(std::uint64_t uses) {
     CheckCuda(
         cudaMemsetAsync(fill_bins_.data(), 0, kFillBins * sizeof(std::uint32_t), *cache_stream_),
         "cudaMemsetAsync");
-    Launch("PlanFills", PlanFills, kCacheBlocks, kBlockThreads, *cache_stream_, table,
+    Launch("PlanFills", PlanFills, kCacheBlocks, RefreshBlock(), *cache_stream_, table,
            context_.accelerators.directory, refresh, reads, first, last);
     Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, *cache_stream_, reads);
-    Launch("PlaceReads", PlaceReads, kCacheBlocks, kBlockThreads, *cache_stream_, reads,
+    Launch("PlaceReads", PlaceReads, kCacheBlocks, RefreshBlock(), *cache_stream_, reads,
            (last - first) << table.slot_bits);
-    Launch("FillFrames", FillFrames, kFillBlocks, kBlockThreads, *cache_stream_, table,
+    Launch("FillFrames", FillFrames, kFillBlocks, RefreshBlock(), *cache_stream_, table,
            context_.accelerators.directory, refresh, reads, first);
     first = last;
   }
@@ -302,7 +326,7 @@ void CudaExecutor::RefreshCache(std::uint64_t uses) {
 
 void CudaExecutor::AgeCache(std::uint64_t uses) {
   const CurrentDevice current = Activate();
-  Launch("AgeCacheBuckets", AgeCacheBuckets, kCacheBlocks, kBlockThreads, *cache_stream_,
+  Launch("AgeCacheBuckets", AgeCacheBuckets, kCacheBlocks, RefreshBlock(), *cache_stream_,
          NextRefresh(uses));
 }
 

@@ -110,7 +110,7 @@ void BackedMemory::Back(std::uint64_t bytes) {
 void BackedMemory::Free() noexcept {
   if (data_ == nullptr) return;
   if (addresses_ == 0) {
-    memory_->Free(data_, backed_);
+    memory_->Free(data_, backed_, false);
   } else if (const CurrentDevice current(memory_->device(), std::nothrow);
              cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
     cudaGetLastError();  // it is lost, as in DeviceMemory::Free

@@ -32,6 +32,7 @@ constexpr int kBeginsEarlyFrom = 90;
 using WholeTiles = SmallShape<kTileLanes>;
 using HalfTiles = SmallShape<kTileLanes / 2>;
 static_assert(HalfTiles::kUpTo == StrategyThresholds::kHalfTilesUpTo);
+static_assert(sizeof(BlockKeyRuns<HalfTiles>) < kMostSharedOfBatch);
 
 /// ApplySmallBatch with the shared memory that it needs.
 template <class Shape, class... Arguments>

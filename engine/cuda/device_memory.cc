@@ -57,14 +57,14 @@ cudaError_t DeviceMemory::Allocate(void** memory, std::uint64_t bytes) noexcept 
   return status;
 }
 
-void DeviceMemory::Free(void* memory, std::uint64_t bytes) noexcept {
+void DeviceMemory::Free(void* memory, std::uint64_t bytes, bool idle) noexcept {
   bytes_ -= bytes;
   if (pool_ == nullptr) {
     cudaFree(memory);
     return;
   }
   const CurrentDevice current(device_, std::nothrow);
-  if (cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
+  if (!idle && cudaDeviceSynchronize() == cudaErrorStreamCaptureUnsupported) {
     // Somebody captures a stream, so that nobody knows who still uses the memory: it is lost.
     cudaGetLastError();
     bytes_ += bytes;

@@ -7,9 +7,9 @@ namespace gpm {
 /// The scope as a batch of the store's: what the store waits for when it needs to be alone.
 class ScopeTask : public BatchTask {
  public:
-  ScopeTask(CudaExecutor* executor, Stream stream)
-      : executor_(executor), stream_(stream), workspace_(executor->TakeWorkspace()) {
+  ScopeTask(CudaExecutor* executor, Stream stream) : executor_(executor), stream_(stream) {
     RefuseCapture(stream);
+    workspace_ = executor->TakeWorkspace();
   }
   ~ScopeTask() override {
     if (reported_) executor_->ReturnWorkspace(std::move(workspace_));

@@ -17,31 +17,31 @@ constexpr std::uint64_t kReachOfMultiprocessor = std::uint64_t{28} << 20;
 
 }  // namespace
 
-Workspace::Workspace(DeviceMemory* bytes, cudaStream_t stream)
-    : hashes(bytes),
-      other_hashes(bytes),
-      order(bytes),
-      other_order(bytes),
-      effects(bytes),
-      records(bytes),
-      digests(bytes),
-      bin_counts(bytes),
-      reads(bytes),
-      pending(bytes),
-      dealt(bytes),
-      library(bytes),
-      ops(bytes),
-      keys(bytes),
-      values(bytes),
-      found(bytes),
-      results(bytes),
-      padded_keys(bytes),
-      initial(bytes),
-      added(bytes),
-      sums(bytes),
-      queue_counts(bytes),
-      dirty_lines(bytes),
-      dirty_count(bytes) {
+Workspace::Workspace(DeviceMemory* memory, cudaStream_t stream)
+    : hashes(memory, &enqueued),
+      other_hashes(memory, &enqueued),
+      order(memory, &enqueued),
+      other_order(memory, &enqueued),
+      effects(memory, &enqueued),
+      records(memory, &enqueued),
+      digests(memory, &enqueued),
+      bin_counts(memory, &enqueued),
+      reads(memory, &enqueued),
+      pending(memory, &enqueued),
+      dealt(memory, &enqueued),
+      library(memory, &enqueued),
+      ops(memory, &enqueued),
+      keys(memory, &enqueued),
+      values(memory, &enqueued),
+      found(memory, &enqueued),
+      results(memory, &enqueued),
+      padded_keys(memory, &enqueued),
+      initial(memory, &enqueued),
+      added(memory, &enqueued),
+      sums(memory, &enqueued),
+      queue_counts(memory, &enqueued),
+      dirty_lines(memory, &enqueued),
+      dirty_count(memory, &enqueued) {
   sums.Reserve(2);
   CheckCuda(cudaMemsetAsync(sums.data(), 0, 2 * sizeof(BatchSums), stream), "cudaMemsetAsync");
   queue_counts.Reserve(kKindsOfQueues * SmQueues<std::uint32_t>::kCounts);
@@ -56,7 +56,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       most_locks_(MostLocks(open.cache.bytes)),
       mapping_(mapping),
       memory_(open.device, open.cache.bytes == 0),  // of limited memory nothing is kept
-      workspace_memory_(open.device, false),
+      workspace_memory_(open.device, open.cache.bytes == 0),
       cells_(&memory_),
       slots_(&memory_),
       counters_(&memory_),
@@ -69,8 +69,6 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
       log_keys_(&memory_),
       log_count_(&memory_),
       log_recent_(&memory_),
-      unsorted_(&memory_),
-      sort_library_(&memory_),
       cache_memory_(&memory_),
       fill_plans_(&memory_),
       fill_bins_(&memory_) {
@@ -91,6 +89,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   cache_refresh_begun_.emplace(cudaEventDefault);
   cache_refreshed_.emplace(cudaEventDefault);
   cells_sorted_.emplace();
+  MakeSortArrays();
   cells_.Reserve(2);
   slots_.Reserve(2);
   counters_.Reserve(1);

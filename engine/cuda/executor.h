@@ -52,7 +52,7 @@ inline void RefuseCapture(Stream stream) {
 /// nothing once sizes have settled.
 struct Workspace {
   /// @param stream to clear it on
-  Workspace(DeviceMemory* bytes, cudaStream_t stream);
+  Workspace(DeviceMemory* memory, cudaStream_t stream);
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
   /// Orders a stream behind the batch that had this workspace before: its last kernel may report a
@@ -124,7 +124,9 @@ class CudaExecutor : public Executor {
   int device() const override { return device_; }
   std::uint64_t gpu_bytes() const override { return memory_.bytes(); }
   std::uint64_t workspace_bytes() const override { return workspace_memory_.bytes(); }
-  std::uint64_t kept_gpu_bytes() const override { return memory_.kept_bytes(); }
+  std::uint64_t kept_gpu_bytes() const override {
+    return memory_.kept_bytes() + workspace_memory_.kept_bytes();
+  }
   std::uint64_t CacheBudget() const override;
   CacheFillShape CacheFill() const override;
   void SetTable(const TableView& table, bool keep) override {
@@ -264,7 +266,10 @@ class CudaExecutor : public Executor {
   void RequireKernels() const;
   void LoadBatchKernels();
   static void LoadMaintenanceKernels();
+  void MakeSortArrays();
   void PrepareAccelerators();
+  unsigned SharedIfAlone() const;
+  BlockShape RefreshBlock() const;
   CacheRefresh NextRefresh(std::uint64_t uses);
   void ClearCache();
   void BackAll(const std::stop_token& stop);
@@ -328,6 +333,7 @@ class CudaExecutor : public Executor {
   std::atomic<bool> ended_backing_{false};
   DeviceArray<std::uint64_t> fill_plans_;  ///< of a refresh: reads in order, and plans
   DeviceArray<std::uint32_t> fill_bins_;
+  unsigned refresh_shared_ = 0;  ///< shared memory of a block of a refresh, bytes
   std::uint32_t refreshes_ = 0;  ///< of the cache, begun
   std::atomic<bool> refreshing_{false};
   // Made when the device is current.

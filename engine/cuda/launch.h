@@ -36,6 +36,17 @@ inline cudaLaunchAttribute RecordsBegin(cudaEvent_t event) {
   return attribute;
 }
 
+/// A block of a kernel. (A number stands for so many threads, as a rule.)
+struct BlockShape {
+  BlockShape(unsigned of_threads, unsigned of_shared_bytes = 0)  // NOLINT
+      : threads(of_threads), shared_bytes(of_shared_bytes) {}
+  unsigned threads;
+  unsigned shared_bytes;  ///< dynamic shared memory
+};
+
+/// Shared memory that a block of a batch's kernels takes at the most, bytes.
+inline constexpr unsigned kMostSharedOfBatch = 80 << 10;
+
 /// Launches a kernel. What the launch itself returns says whether it failed: the runtime's last
 /// error may be an old one of the store's user.
 /// @param attribute how it begins; none: when those before it have ended
@@ -43,21 +54,23 @@ inline cudaLaunchAttribute RecordsBegin(cudaEvent_t event) {
 /// @throws Error(kGpu); then it was not launched
 template <class... Parameters>
 void LaunchWith(std::optional<cudaLaunchAttribute> attribute, const char* name,
-                void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
+                void (*kernel)(Parameters...), std::uint64_t blocks, const BlockShape& block,
                 cudaStream_t stream, const std::type_identity_t<Parameters>&... arguments) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(blocks));
-  launch.blockDim = dim3(threads);
+  launch.blockDim = dim3(block.threads);
+  launch.dynamicSmemBytes = block.shared_bytes;
   launch.stream = stream;
   launch.attrs = attribute ? &*attribute : nullptr;
   launch.numAttrs = attribute ? 1 : 0;
   CheckCuda(cudaLaunchKernelExC(&launch, reinterpret_cast<const void*>(kernel), pointers), name);
 }
 template <class... Parameters>
-void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t blocks, unsigned threads,
-            cudaStream_t stream, const std::type_identity_t<Parameters>&... arguments) {
-  LaunchWith(std::nullopt, name, kernel, blocks, threads, stream, arguments...);
+void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t blocks,
+            const BlockShape& block, cudaStream_t stream,
+            const std::type_identity_t<Parameters>&... arguments) {
+  LaunchWith(std::nullopt, name, kernel, blocks, block, stream, arguments...);
 }
 
 /// Makes a device current in this thread while it lives; at its end, the one before is again.

@@ -105,8 +105,7 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
     workspaces_.clear();
   }
   const ReclaimPositions at = Positions();  // which waits for what sorts
-  unsorted_ = DeviceArray<std::uint32_t>(&memory_);
-  sort_library_ = DeviceArray<std::byte>(&memory_);
+  MakeSortArrays();
   if (CellPositions(cells) < cells_.size()) {
     ResizeRing(&cells_, CellPositions(cells), head, at.cells_tail);
   }
@@ -115,6 +114,7 @@ void CudaExecutor::ShrinkQueues(std::uint64_t cells, std::uint64_t slots, std::u
   }
   if (LocksWanted() < locks_.size()) MakeLocks(LocksWanted());
   memory_.GiveBack();
+  workspace_memory_.GiveBack();
 }
 
 ScanCounters CudaExecutor::ScanSlots(ScanMode mode, const std::vector<CellRange>& ranges) {
@@ -429,6 +429,12 @@ std::uint64_t CudaExecutor::RequeueCells(const CellGrant& free, const CellGrant&
   const std::uint64_t position = queue(false);
   queue(true);
   return position;
+}
+
+/// Empty ones: what they had is given back.
+void CudaExecutor::MakeSortArrays() {
+  unsorted_ = DeviceArray<std::uint32_t>(&memory_, &*cells_sorted_);
+  sort_library_ = DeviceArray<std::byte>(&memory_, &*cells_sorted_);
 }
 
 void CudaExecutor::SortCells(const CellGrant& cells) {

@@ -20,25 +20,45 @@ inline void CheckCuda(cudaError_t status, const char* call) {
   throw Error(ErrorCode::kGpu, std::string(call) + ": " + cudaGetErrorString(status));
 }
 
+/// An event of the current device, without a time.
+class CudaEvent {
+ public:
+  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
+    CheckCuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
+  }
+  ~CudaEvent() { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  operator cudaEvent_t() const { return event_; }  // NOLINT: it stands for one
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 /// GPU memory that grows, by half at least if there is room, and never shrinks: freeing what is too
-/// small waits for all that the GPU does. Movable.
+/// small waits for what uses it. Movable.
 template <class T>
 class DeviceArray {
  public:
   DeviceArray() = default;
   /// @param memory that it is of, and counted in
-  explicit DeviceArray(DeviceMemory* memory) : memory_(memory) {}
+  /// @param last_use recorded behind all that uses what it has, whenever it has to grow; none: it
+  /// waits for all that the GPU does, as a refresh of the cache, which takes long
+  explicit DeviceArray(DeviceMemory* memory, const CudaEvent* last_use = nullptr)
+      : memory_(memory), last_use_(last_use) {}
   DeviceArray(DeviceArray&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),
         size_(std::exchange(other.size_, 0)),
-        memory_(other.memory_) {}
+        memory_(other.memory_),
+        last_use_(other.last_use_) {}
   DeviceArray& operator=(DeviceArray&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(memory_, other.memory_);
+    std::swap(last_use_, other.last_use_);
     return *this;
   }
-  ~DeviceArray() { Free(); }
+  ~DeviceArray() { Free(false); }
 
   T* data() const { return data_; }
   std::uint64_t size() const { return size_; }
@@ -47,7 +67,7 @@ class DeviceArray {
   void Reserve(std::uint64_t size) {
     if (size <= size_) return;
     const std::uint64_t more = size_ + size_ / 2;
-    Free();
+    Free(AwaitLastUse());
     if (more > size && TryAllocate(more) == cudaSuccess) return;
     CheckCuda(TryAllocate(size), "cudaMalloc");
   }
@@ -66,10 +86,16 @@ class DeviceArray {
     size_ = size;
     return status;
   }
-  void Free() noexcept {
+  bool AwaitLastUse() const noexcept {
+    if (data_ == nullptr || last_use_ == nullptr) return false;
+    if (cudaEventSynchronize(*last_use_) == cudaSuccess) return true;
+    cudaGetLastError();  // so that the next call does not report this one
+    return false;
+  }
+  void Free(bool idle) noexcept {
     if (data_ == nullptr) return;
     if (memory_ != nullptr) {
-      memory_->Free(data_, size_ * sizeof(T));
+      memory_->Free(data_, size_ * sizeof(T), idle);
     } else {
       cudaFree(data_);
     }
@@ -80,6 +106,7 @@ class DeviceArray {
   T* data_ = nullptr;
   std::uint64_t size_ = 0;
   DeviceMemory* memory_ = nullptr;
+  const CudaEvent* last_use_ = nullptr;
 };
 
 /// A stream of the current device that does not wait for the legacy default stream.
@@ -98,21 +125,6 @@ class CudaStream {
 
  private:
   cudaStream_t stream_ = nullptr;
-};
-
-/// An event of the current device, without a time.
-class CudaEvent {
- public:
-  explicit CudaEvent(unsigned flags = cudaEventDisableTiming) {
-    CheckCuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreate");
-  }
-  ~CudaEvent() { cudaEventDestroy(event_); }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-  operator cudaEvent_t() const { return event_; }  // NOLINT: it stands for one
-
- private:
-  cudaEvent_t event_ = nullptr;
 };
 
 /// One object in pinned host memory that kernels can write.

@@ -46,9 +46,18 @@ inline constexpr int kRefreshBlocks = 8;
 
 __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
     CountCacheBuckets(const __grid_constant__ CacheRefresh refresh) {
+  // In shared memory first: most buckets are of a few ranks, and while all add to those in global
+  // memory, whatever else is done there takes several times as long.
+  __shared__ std::uint32_t counts[CacheRefresh::kRanks];
+  for (std::uint32_t r = threadIdx.x; r < CacheRefresh::kRanks; r += blockDim.x) counts[r] = 0;
+  __syncthreads();
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
        i += gridDim.x * blockDim.x) {
-    refresh.CountBucket(i);
+    refresh.CountBucket(i, counts);
+  }
+  __syncthreads();
+  for (std::uint32_t r = threadIdx.x; r < CacheRefresh::kRanks; r += blockDim.x) {
+    if (counts[r] != 0) atomicAdd(&refresh.histogram[r], counts[r]);
   }
 }
 
