@@ -19,6 +19,7 @@
 #include "pm/gpu_host.h"
 #include "pm/mapping_parts.h"
 #include "pm/memory_nodes.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 namespace {
@@ -71,7 +72,7 @@ Mapping::Mapping(const std::string& path, const Options& options)
     if (options.tracer != nullptr) persist_ = Persist(options.tracer);
     if (file_bytes_ > 0) {
       steps_.push_back({0, RoundUp(file_bytes_, kPageBytes)});
-      MapStep(steps_.front(), false, 1);
+      MapStep(steps_.front(), false, 1, nullptr);
       SetMapped(steps_.front().bytes);
     }
   } catch (...) {
@@ -179,7 +180,7 @@ void Mapping::Extend(std::uint64_t bytes) {
     const MappedStep step{mapped_bytes_, end - mapped_bytes_};
     try {
       steps_.reserve(steps_.size() + 1);
-      FillStep(file_bytes_, step, AllThreads());
+      FillStep(file_bytes_, step, AllThreads(), nullptr);
       try {
         RegisterStep(step);
       } catch (...) {
@@ -224,20 +225,18 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   if (end <= mapped_bytes_) return;
   try {
     if (ahead_ == nullptr) {
-      // (Half as many steps as threads, so that each has two huge pages for every start.)
-      ahead_ = std::make_unique<RoomAhead>(
-          RoomAhead::Stages{
-              .fill =
-                  [this](const MappedStep& range, bool hurry) {
-                    FillStep(range.offset, range, hurry ? AllThreads() : FewThreads());
-                  },
-              .finish =
-                  [this](const MappedStep& step) {
-                    if (gpu_registered_) UseGpu(gpu_device_);
-                    RegisterStep(step);
-                  },
-              .discard = [this](const MappedStep& range) { Discard(range.offset, range); }},
-          std::max<std::uint64_t>(FewThreads() / 2, 1));
+      const auto pool = std::make_shared<ThreadPool>(static_cast<unsigned>(AllThreads()));
+      ahead_ = std::make_unique<RoomAhead>(RoomAhead::Stages{
+          .fill =
+              [this, pool](const MappedStep& step, bool hurry) {
+                FillStep(step.offset, step, hurry ? AllThreads() : FewThreads(), pool.get());
+              },
+          .finish =
+              [this](const MappedStep& step) {
+                if (gpu_registered_) UseGpu(gpu_device_);
+                RegisterStep(step);
+              },
+          .discard = [this](const MappedStep& range) { Discard(range.offset, range); }});
     }
   } catch (const std::exception&) {  // no memory, no thread: room is made when it is wanted
     return;
@@ -245,11 +244,11 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   ahead_->Want(mapped_bytes_, end);
 }
 
-void Mapping::FillStep(std::uint64_t file_end, const MappedStep& step,
-                       std::uint64_t threads) const {
+void Mapping::FillStep(std::uint64_t file_end, const MappedStep& step, std::uint64_t threads,
+                       ThreadPool* pool) const {
   if (!anonymous_) AllocateFile(file_end, step.end());
   try {
-    MapStep(step, true, threads);
+    MapStep(step, true, threads, pool);
   } catch (...) {
     Discard(file_end, step);
     throw;

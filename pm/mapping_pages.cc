@@ -16,20 +16,21 @@
 #include "pm/mapping.h"
 #include "pm/mapping_parts.h"
 #include "pm/memory_nodes.h"
+#include "pm/thread_pool.h"
 
 namespace gpm {
 namespace {
 
-/// What a thread populates at a time, at most, and how many threads do.
+/// What a thread writes at a time, at most, and how many threads make pages.
 constexpr std::uint64_t kPartBytes = 32 * kMiB;
 constexpr std::uint64_t kMaxPopulatingThreads = 8;
 
-/// Calls work(part) for parts of a range that end at huge pages, by several threads where it is
-/// large, and returns when all have ended. @param work throws nothing
+/// Calls work(part) for parts of a range that end at multiples of `part_bytes`, by several threads
+/// where it is large, and returns when all have ended. @param pool whose threads these are; null:
+/// they are made @param work throws nothing
 template <class Work>
-void InParts(const MappedStep& range, std::uint64_t threads, const Work& work) {
-  const std::uint64_t part_bytes =
-      std::min(RoundUp((range.bytes + threads - 1) / threads, kHugePageBytes), kPartBytes);
+void InParts(const MappedStep& range, std::uint64_t part_bytes, std::uint64_t threads,
+             ThreadPool* pool, const Work& work) {
   const std::uint64_t first = range.offset / part_bytes;
   const std::uint64_t parts = (range.end() - 1) / part_bytes - first + 1;
   threads = std::min(threads, parts);
@@ -40,6 +41,7 @@ void InParts(const MappedStep& range, std::uint64_t threads, const Work& work) {
       work(MappedStep{from, std::min(range.end(), (first + k + 1) * part_bytes) - from});
     }
   };
+  if (pool != nullptr) return pool->Run(threads, [&](std::size_t) { work_on(); });
   std::vector<std::jthread> helpers;
   try {
     while (helpers.size() + 1 < threads) helpers.emplace_back(work_on);
@@ -73,7 +75,8 @@ std::uint64_t FewThreads() {
                                    kMaxPopulatingThreads);
 }
 
-void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threads) const {
+void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threads,
+                      ThreadPool* pool) const {
   if (step.bytes == 0) return;
   int flags = MAP_FIXED;
   if (anonymous_) {
@@ -94,7 +97,7 @@ void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threa
   if (medium_.memory_node >= 0) {
     MemoryNodes::Here().Prefer(address, step.bytes, medium_.memory_node);
   }
-  if (InMemory() && populate) Populate(step, !anonymous_, threads);
+  if (InMemory() && populate) Populate(step, !anonymous_, threads, pool);
 }
 
 template <class Write>
@@ -109,7 +112,10 @@ void Mapping::WriteInParts(Step step, std::uint64_t offset, std::uint64_t bytes,
     write_part({offset, bytes});
     return;
   }
-  InParts({offset, bytes}, AllThreads(), [&](const MappedStep& part) {
+  const std::uint64_t threads = AllThreads();
+  const std::uint64_t part_bytes =
+      std::min(RoundUp((bytes + threads - 1) / threads, kHugePageBytes), kPartBytes);
+  InParts({offset, bytes}, part_bytes, threads, nullptr, [&](const MappedStep& part) {
     write_part(part);
     persist_.Fence(step);  // which is for the lines that this thread has flushed
   });
@@ -133,13 +139,15 @@ void Mapping::Populate() {
   }
   for (MappedStep step : steps_) {
     if (!anonymous_) step.bytes = std::min(step.end(), file_bytes_) - step.offset;
-    Populate(step, false, AllThreads());
+    Populate(step, false, AllThreads(), nullptr);
   }
 }
 
-void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads) const {
+void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads,
+                       ThreadPool* pool) const {
   std::atomic<int> failure{0};
-  InParts(step, threads, [&](const MappedStep& part) {
+  // (A huge page at a time: with more, threads end at times that differ by a third.)
+  InParts(step, kHugePageBytes, threads, pool, [&](const MappedStep& part) {
     if (make_huge) MakeHugePages(base_ + part.offset, base_ + part.end());
     int error = 0;
     do {

@@ -7,8 +7,7 @@
 
 namespace gpm {
 
-RoomAhead::RoomAhead(Stages stages, std::uint64_t fill_steps)
-    : stages_(std::move(stages)), fill_steps_(fill_steps), filler_([this] { Fill(); }) {
+RoomAhead::RoomAhead(Stages stages) : stages_(std::move(stages)), filler_([this] { Fill(); }) {
   try {
     finisher_ = std::thread([this] { Finish(); });
   } catch (...) {
@@ -108,25 +107,25 @@ void RoomAhead::Fill() {
   for (;;) {
     std::uint64_t most = 0;
     changed_.wait(lock.native(), [&]() GPM_REQUIRES(mutex_) {
-      most = fill_steps_ * StepBytes();
+      most = StepBytes();
       // (Not far ahead of the other thread: who drops all waits for both.)
       return stop_ || (wanted_ > filled_ && filled_ - end_ <= most);
     });
     if (stop_) return;
-    const MappedStep range{filled_, std::min(wanted_ - filled_, most)};
+    const MappedStep step{filled_, std::min(wanted_ - filled_, most)};
     const bool hurry = hurry_;
     filling_ = true;
     lock.Unlock();
     bool made = true;
     try {
-      stages_.fill(range, hurry);
+      stages_.fill(step, hurry);
     } catch (...) {  // who wants the room meets it too
       made = false;
     }
     lock.Lock();
     filling_ = false;
     if (made) {
-      filled_ = range.end();
+      filled_ = step.end();
       wanted_ = std::max(wanted_, filled_);
     } else {
       wanted_ = failed_at_ = filled_;

@@ -48,16 +48,15 @@ class RoomAhead {
   /// What makes a range ready, in two stages, which run beside each other on different ranges.
   struct Stages {
     /// Gives it its pages, or throws and leaves nothing of it. @param hurry somebody waits for it
-    std::function<void(const MappedStep& range, bool hurry)> fill;
+    std::function<void(const MappedStep& step, bool hurry)> fill;
     /// Makes a step of what has its pages ready, or throws and leaves it as it was.
     std::function<void(const MappedStep& step)> finish;
     /// Leaves nothing of what has its pages, and is not ready. Throws nothing.
     std::function<void(const MappedStep& range)> discard;
   };
 
-  /// @param fill_steps so many at a time are given their pages
   /// @throws std::bad_alloc, std::system_error (no thread)
-  RoomAhead(Stages stages, std::uint64_t fill_steps);
+  explicit RoomAhead(Stages stages);
   /// Ends what is under way first. REQUIRES: everything was dropped.
   ~RoomAhead();
   RoomAhead(const RoomAhead&) = delete;
@@ -96,7 +95,6 @@ class RoomAhead {
   }
 
   const Stages stages_;
-  const std::uint64_t fill_steps_;
   Mutex mutex_;
   std::condition_variable changed_;  ///< notified when anything that follows is
   std::vector<MappedStep> ready_ GPM_GUARDED_BY(mutex_);

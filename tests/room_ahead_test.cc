@@ -277,8 +277,7 @@ TEST(RoomAheadStages, OneStepIsFilledWhileAnotherIsFinished) {
                          beside =
                              begun.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
                        },
-                   .discard = [](const MappedStep&) {}},
-                  1);
+                   .discard = [](const MappedStep&) {}});
   ahead.Want(0, 2 * kStep);
   ahead.Await();
   EXPECT_TRUE(beside);
@@ -287,28 +286,26 @@ TEST(RoomAheadStages, OneStepIsFilledWhileAnotherIsFinished) {
 }
 
 TEST(RoomAheadStages, WhatCanNotBeFinishedIsDiscardedWithAllBehindIt) {
-  for (const std::uint64_t fill_steps : {1, 4}) {
-    NotingStages notes;
-    notes.FailAt({}, {3});
-    RoomAhead ahead(notes.stages(), fill_steps);
-    ahead.Want(0, 8 * kStep);
-    ahead.Await();
-    EXPECT_EQ(ahead.ReadyEnd(0), 3 * kStep);
-    EXPECT_EQ(ahead.WantedEnd(0), 3 * kStep);
-    EXPECT_EQ(notes.states(), std::vector(3, NotingStages::State::kReady));
-    notes.FailAt({}, {});
-    ahead.Want(0, 8 * kStep);
-    EXPECT_EQ(ahead.WantedEnd(0), 3 * kStep) << "tried again";
-    std::vector<MappedStep> steps;
-    ahead.Take(8 * kStep, &steps);
-    EXPECT_EQ(steps.size(), 3u);
-    notes.Forget(5 * kStep);
-    ahead.Want(5 * kStep, 6 * kStep);  // who wanted the room has made it
-    ahead.Await();
-    EXPECT_EQ(ahead.ReadyEnd(0), 6 * kStep);
-    EXPECT_EQ(ahead.Drop().size(), 1u);
-    EXPECT_EQ(notes.wrong(), 0);
-  }
+  NotingStages notes;
+  notes.FailAt({}, {3});
+  RoomAhead ahead(notes.stages());
+  ahead.Want(0, 8 * kStep);
+  ahead.Await();
+  EXPECT_EQ(ahead.ReadyEnd(0), 3 * kStep);
+  EXPECT_EQ(ahead.WantedEnd(0), 3 * kStep);
+  EXPECT_EQ(notes.states(), std::vector(3, NotingStages::State::kReady));
+  notes.FailAt({}, {});
+  ahead.Want(0, 8 * kStep);
+  EXPECT_EQ(ahead.WantedEnd(0), 3 * kStep) << "tried again";
+  std::vector<MappedStep> steps;
+  ahead.Take(8 * kStep, &steps);
+  EXPECT_EQ(steps.size(), 3u);
+  notes.Forget(5 * kStep);
+  ahead.Want(5 * kStep, 6 * kStep);  // who wanted the room has made it
+  ahead.Await();
+  EXPECT_EQ(ahead.ReadyEnd(0), 6 * kStep);
+  EXPECT_EQ(ahead.Drop().size(), 1u);
+  EXPECT_EQ(notes.wrong(), 0);
 }
 
 TEST(RoomAheadStages, AnyOrderOfCallsAndFailuresLeavesStepsSideBySide) {
@@ -318,7 +315,7 @@ TEST(RoomAheadStages, AnyOrderOfCallsAndFailuresLeavesStepsSideBySide) {
   for (int round = 0; round < 300; ++round) {
     SCOPED_TRACE(testing::Message() << "round " << round);
     notes.Forget(0);
-    RoomAhead ahead(notes.stages(), 1 + draw(4));
+    RoomAhead ahead(notes.stages());
     std::uint64_t end = 0;  // of the mapping
     for (int call = 0; call < 12; ++call) {
       if (draw(3) == 0) notes.FailAt({end / kStep + draw(9)}, {end / kStep + draw(9)});
