@@ -42,12 +42,17 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   Extent place{};
   try {
     space_.ReleaseCellsForLevel(buckets);
-    place = pool_.PlaceLevels({buckets}, in_place);
+    if (in_place) {
+      place = pool_.PlaceLevels({buckets}, true);
+    } else {  // room is made while the level is composed elsewhere
+      if (!HaveRoom({buckets}, 0)) return Outcome::kNoRoom;
+      place = pool_.BeginPlacing({buckets});
+    }
   } catch (const Error& error) {
     if (!MeansFull(error)) throw;
     return Outcome::kNoRoom;
   }
-  const double growth_seconds = SecondsSince(start);
+  double growth_seconds = SecondsSince(start);
   Clock::time_point composing = Clock::now();
   std::unique_ptr<LevelImage> image;
   if (!in_place) image = executor_.MakeLevelImage(place.bytes);
@@ -75,9 +80,20 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
     composing += taken;
     left = executor_.ComposeNewest();
     too_small = left > 0 && !CanDrainOf(WithNewest(pool_.superblock(), {place.offset, buckets}), 0);
-    if (!too_small && image != nullptr) image->WriteTo(pool_.base() + place.offset);
+    if (!too_small && image != nullptr) {
+      const Clock::time_point placing = Clock::now();
+      pool_.PlaceLevels({buckets}, false);
+      const Clock::duration waited = Clock::now() - placing;
+      growth_seconds += std::chrono::duration<double>(waited).count();
+      composing += waited;
+      image->WriteTo(pool_.base() + place.offset);
+    }
     composing_seconds_ += SecondsSince(composing);
     if (!too_small) pool_.AddLevelAt(place, buckets, left == 0);
+  } catch (const Error& error) {
+    give_up();
+    if (!MeansFull(error)) throw;
+    return Outcome::kNoRoom;
   } catch (...) {
     give_up();
     throw;

@@ -37,7 +37,9 @@ class RefreshSchedule {
   static constexpr std::uint64_t kMostWindow = std::uint64_t{1} << 18;
   /// The first budget is a quarter of the table's slots, but within these.
   static constexpr std::uint64_t kLeastFirstBudget = std::uint64_t{1} << 12;
-  static constexpr std::uint64_t kMostFirstBudget = std::uint64_t{1} << 18;
+  /// (Behind a load, where the cache answers 0.87 of its finds, YCSB A misses twice as often in its
+  /// first 4 M operations.)
+  static constexpr std::uint64_t kMostFirstBudget = std::uint64_t{1} << 17;
   static constexpr std::uint64_t kMostBudget = std::uint64_t{1} << 28;
   /// Of the time since the last one, a refresh may take one part in so many.
   static constexpr double kShareOfTime = 32;

@@ -28,8 +28,8 @@ constexpr std::uint64_t kBatchesAhead = 2;
 /// and less so with each that had not.
 constexpr double kMostLead = 2;
 constexpr double kForgetLead = 0.98;
-constexpr double kNearFull = 0.06;
-constexpr double kFull = 0.02;
+constexpr double kNearFull = 0.12;
+constexpr double kFull = 0.04;
 constexpr double kLevelParts = 4;
 /// And room for cells is at least this: a small pool may grow by several steps within a batch.
 constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
@@ -222,6 +222,10 @@ void Space::LookAtNextGrowth() {
   next_growth_ = next;
 }
 
+std::uint64_t Space::CellsAhead() const {
+  return kBatchesAhead * static_cast<std::uint64_t>(recent_cells_);
+}
+
 void Space::LookAhead() noexcept {
   try {
     LookAtNextGrowth();
@@ -234,13 +238,12 @@ void Space::LookAhead() noexcept {
   if (std::exchange(waits_seen_, growth.waits) < growth.waits) lead_ = kMostLead;
   std::uint64_t bytes = 0;
   if (has_cells_) {
-    const auto recent = static_cast<std::uint64_t>(recent_cells_);
     const std::uint64_t step = next_growth_.cells;
     const std::uint64_t kept = epochs_.kept_cells();
     const auto early = static_cast<std::uint64_t>(lead_ * static_cast<double>(step / 2));
-    const std::uint64_t few = std::max(early, kBatchesAhead * recent) + kept;
+    const std::uint64_t few = std::max(early, CellsAhead()) + kept;
     if (epochs_.available_cells() < few || LacksSpareCells()) {
-      bytes += FreshBytesFor(std::max(step, recent + kept));
+      bytes += FreshBytesFor(std::max(step, static_cast<std::uint64_t>(recent_cells_) + kept));
     }
   }
   const double slots =
@@ -254,7 +257,8 @@ void Space::LookAhead() noexcept {
     bytes += static_cast<std::uint64_t>(std::ceil(part * kLevelParts) / kLevelParts *
                                         static_cast<double>(next_growth_.level_bytes));
   }
-  if (bytes > 0) pool_.mapping().MakeReady(next_growth_.used_end + bytes);
+  if (bytes == 0) return;
+  pool_.mapping().MakeReady(std::min(next_growth_.used_end + bytes, most_ready_));
 }
 
 void Space::CountFull() {

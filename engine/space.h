@@ -64,7 +64,11 @@ class Space {
       GPM_REQUIRES(store_state);
   void AddItems(std::int64_t items) GPM_REQUIRES(store_state) { items_ += items; }
   /// There will not be more: room for them is not made ahead.
-  void SetMostItems(std::uint64_t items) GPM_REQUIRES(store_state) { most_items_ = items; }
+  /// @param bytes of the pool, in which those are to fit; 0: as many as they take
+  void SetMost(std::uint64_t items, std::uint64_t bytes) GPM_REQUIRES(store_state) {
+    most_items_ = items;
+    if (bytes > 0) most_ready_ = bytes;
+  }
   /// Begins to make the room of the next growth ready, if that is near: that of a segment, when
   /// fewer cells are free than two batches as those of late take, or than half a segment has (all
   /// of one, where growths had to wait of late), and that of a level, part by part, when the table
@@ -171,6 +175,8 @@ class Space {
     std::uint64_t level_bytes = 0;  ///< of fresh space
   };
   void LookAtNextGrowth() GPM_REQUIRES(store_state);
+  /// Cells that the next batches are expected to take.
+  std::uint64_t CellsAhead() const GPM_REQUIRES(store_state);
   /// Whether a new level may rather take the place of free cells than grow the pool, whose end
   /// can be at `most_bytes`.
   bool HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end, std::uint64_t most_bytes) const
@@ -208,7 +214,8 @@ class Space {
   std::int64_t items_ GPM_GUARDED_BY(store_state) = 0;
   bool counted_ GPM_GUARDED_BY(store_state) = true;  ///< `items_` is what there is
   std::uint64_t most_items_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};
-  std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;  ///< in all segments
+  std::uint64_t most_ready_ GPM_GUARDED_BY(store_state) = ~std::uint64_t{0};  ///< bytes of the pool
+  std::uint64_t cells_ GPM_GUARDED_BY(store_state) = 0;                       ///< in all segments
   /// Cells that were added when their queue could not grow.
   std::optional<CellRange> unqueued_ GPM_GUARDED_BY(store_state);
   Mutex names_mutex_;

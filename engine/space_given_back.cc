@@ -25,7 +25,8 @@ bool Space::HasCellsForLevel(std::uint64_t bytes, std::uint64_t used_end,
   const bool can_grow = used_end + bytes <= most_bytes;
   if (can_grow && bytes < used_end / kSmallLevelShare) return false;
   // So many stay free that it need not grow soon, unless it can't grow.
-  const std::uint64_t stay = (can_grow ? cells_ / 8 : 0) + epochs_.kept_cells();
+  const std::uint64_t soon = can_grow ? std::max(cells_ / 8, CellsAhead()) : 0;
+  const std::uint64_t stay = soon + epochs_.kept_cells();
   const std::uint64_t free = epochs_.available_cells();
   return has_cells_ && free >= stay && (free - stay) * pool_.cell_bytes() >= bytes;
 }

@@ -104,7 +104,7 @@ void StoreImpl::SetCapacity(const Capacity& given) {
   const std::byte* const cells = InlineValues(value_size_) ? nullptr : pool_->base();
   bound_ = std::make_unique<Bound>(RankedItems{capacity, key_size_, cells}, *executor_);
   const Admission::Entered entered(admission_);
-  space_.SetMostItems(capacity.items);
+  space_.SetMost(capacity.items, given.bytes);
 }
 
 std::uint64_t StoreImpl::most_items() const {

@@ -223,6 +223,14 @@ void Pool::GrowTo(const Extent& extent, bool zeroed) {
   }
 }
 
+Extent Pool::BeginPlacing(const LevelSizes& sizes) {
+  RequireWritable();
+  bool fresh = false;
+  const Extent place = PlaceExtent(superblock_, LevelsBytes(superblock_, sizes), &fresh);
+  mapping_->MakeReady(place.end(), true);
+  return place;
+}
+
 Extent Pool::PlaceLevels(const LevelSizes& sizes, bool zeroed) {
   RequireWritable();
   bool fresh = false;

@@ -84,6 +84,9 @@ class Pool {
   /// or AddLevelAt, does, the next change may take the place for something else.
   /// @param zeroed else they hold anything @throws Error(kNoSpace)
   Extent PlaceLevels(const LevelSizes& sizes, bool zeroed);
+  /// Where PlaceLevels will place them, if no change comes before: room is being made there, beside
+  /// the caller. Throws nothing for want of it.
+  Extent BeginPlacing(const LevelSizes& sizes);
   /// Replaces all levels by those that PlaceLevels placed: one switch. The space of the former is
   /// free from then on. REQUIRES: no item is in those; what the others hold is as the format wants
   /// it, and flushed.

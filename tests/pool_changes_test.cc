@@ -85,7 +85,10 @@ class RandomPool {
     const Geometry geometry = pool_->superblock().geometry;
     LevelSizes sizes;
     for (int i = 0; i < geometry.levels; ++i) sizes.push_back(RandomBuckets(geometry));
+    const Extent begun = pool_->BeginPlacing(sizes);
     const Extent place = pool_->PlaceLevels(sizes, zeroed);
+    EXPECT_EQ(begun.offset, place.offset);
+    EXPECT_EQ(begun.bytes, place.bytes);
     EXPECT_EQ(place.bytes, LevelsBytes(pool_->superblock(), sizes));
     EXPECT_TRUE(!zeroed || AllZero(pool_->base() + place.offset, place.bytes));
     pool_->ReplaceLevels(sizes, place);

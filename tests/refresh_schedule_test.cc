@@ -68,6 +68,12 @@ TEST(RefreshScheduleTest, SoonAfterAColdStartAndRarelyOnAStationaryWorkload) {
   }
 }
 
+TEST(RefreshScheduleTest, SoonAlsoWhereALoadLeftMostOfItCached) {
+  Workload run;
+  run.Find(2 * kMillion, [&] { return 0.87; });  // of 4 M operations of YCSB A
+  EXPECT_FALSE(run.refreshes.empty());
+}
+
 TEST(RefreshScheduleTest, GoesOnWhileEachOnePays) {
   Workload run;
   run.Find(30 * kMillion,

@@ -100,6 +100,8 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), *stream_),
             "cudaMemsetAsync");
   MakeLocks(LocksWanted());
+  // (Its streams and events take a millisecond, which the first batch need not wait.)
+  workspaces_.push_back(std::make_unique<Workspace>(&workspace_memory_, *stream_));
 }
 
 CudaExecutor::~CudaExecutor() {
