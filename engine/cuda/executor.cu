@@ -100,8 +100,10 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   CheckCuda(cudaMemsetAsync(counters_.data(), 0, sizeof(ReclaimCounters), *stream_),
             "cudaMemsetAsync");
   MakeLocks(LocksWanted());
-  // (Its streams and events take a millisecond, which the first batch need not wait.)
-  workspaces_.push_back(std::make_unique<Workspace>(&workspace_memory_, *stream_));
+  // (Its streams and events take a millisecond, which the first batch need not wait. Of limited
+  // memory nothing is taken before it is needed.)
+  if (open.cache.bytes == 0)
+    workspaces_.push_back(std::make_unique<Workspace>(&workspace_memory_, *stream_));
 }
 
 CudaExecutor::~CudaExecutor() {
