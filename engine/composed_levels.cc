@@ -42,8 +42,10 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
   Extent place{};
   try {
     space_.ReleaseCellsForLevel(buckets);
-    if (in_place) {
-      place = pool_.PlaceLevels({buckets}, true);
+    // (Where the medium was full of late, it is looked first: what is composed in vain costs the
+    // cache.)
+    if (in_place || !pool_.mapping().want_of_space().empty()) {
+      place = pool_.PlaceLevels({buckets}, in_place);
     } else {  // room is made while the level is composed elsewhere
       if (!HaveRoom({buckets}, 0)) return Outcome::kNoRoom;
       place = pool_.BeginPlacing({buckets});
@@ -82,7 +84,7 @@ Resizer::Outcome Resizer::ComposeLevel(std::uint64_t buckets) {
     too_small = left > 0 && !CanDrainOf(WithNewest(pool_.superblock(), {place.offset, buckets}), 0);
     if (!too_small && image != nullptr) {
       const Clock::time_point placing = Clock::now();
-      pool_.PlaceLevels({buckets}, false);
+      place = pool_.PlaceLevels({buckets}, false);
       const Clock::duration waited = Clock::now() - placing;
       growth_seconds += std::chrono::duration<double>(waited).count();
       composing += waited;

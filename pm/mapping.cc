@@ -225,11 +225,12 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   if (end <= mapped_bytes_) return;
   try {
     if (ahead_ == nullptr) {
-      const auto pool = std::make_shared<ThreadPool>(static_cast<unsigned>(AllThreads()));
+      const auto workers = std::make_shared<std::optional<ThreadPool>>();  // of its first thread
       ahead_ = std::make_unique<RoomAhead>(RoomAhead::Stages{
           .fill =
-              [this, pool](const MappedStep& step, bool hurry) {
-                FillStep(step.offset, step, hurry ? AllThreads() : FewThreads(), pool.get());
+              [this, workers](const MappedStep& step, bool hurry) {
+                if (!*workers) workers->emplace(static_cast<unsigned>(AllThreads()));
+                FillStep(step.offset, step, hurry ? AllThreads() : FewThreads(), &**workers);
               },
           .finish =
               [this](const MappedStep& step) {
@@ -245,10 +246,10 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
 }
 
 void Mapping::FillStep(std::uint64_t file_end, const MappedStep& step, std::uint64_t threads,
-                       ThreadPool* pool) const {
+                       ThreadPool* workers) const {
   if (!anonymous_) AllocateFile(file_end, step.end());
   try {
-    MapStep(step, true, threads, pool);
+    MapStep(step, true, threads, workers);
   } catch (...) {
     Discard(file_end, step);
     throw;

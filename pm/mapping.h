@@ -176,7 +176,7 @@ class Mapping {
   /// everything as it was. Changes no field: a thread that makes room ahead calls it, too.
   /// @param file_end of the file before @param threads that populate it, at most
   void FillStep(std::uint64_t file_end, const MappedStep& step, std::uint64_t threads,
-                ThreadPool* pool) const;
+                ThreadPool* workers) const;
   void RegisterStep(const MappedStep& step) const;
   /// Leaves nothing of what FillStep did, of one step or of several.
   void Discard(std::uint64_t file_end, const MappedStep& step) const noexcept;
@@ -184,7 +184,7 @@ class Mapping {
   /// Allocates all blocks of a file that does not live in memory.
   void FillHoles() const;
   void MapStep(const MappedStep& step, bool populate, std::uint64_t threads,
-               ThreadPool* pool) const;
+               ThreadPool* workers) const;
   /// What is mapped ends here from now on, with the steps.
   void SetEnd(std::uint64_t end);
   void SetMapped(std::uint64_t end);
@@ -196,9 +196,9 @@ class Mapping {
   /// Calls write(part) for parts of mapped bytes, and flushes them.
   template <class Write>
   void WriteInParts(Step step, std::uint64_t offset, std::uint64_t bytes, const Write& write) const;
-  /// By several threads, since one zeroes about 1.6 GB/s. @param pool whose they are (InParts)
+  /// By several threads, since one zeroes about 1.6 GB/s. @param workers whose they are (InParts)
   void Populate(const MappedStep& step, bool make_huge, std::uint64_t threads,
-                ThreadPool* pool) const;
+                ThreadPool* workers) const;
   bool InMemory() const { return anonymous_ || medium_.medium == Medium::kTmpfs; }
   void Release() noexcept;
 

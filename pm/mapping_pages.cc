@@ -26,28 +26,23 @@ constexpr std::uint64_t kPartBytes = 32 * kMiB;
 constexpr std::uint64_t kMaxPopulatingThreads = 8;
 
 /// Calls work(part) for parts of a range that end at multiples of `part_bytes`, by several threads
-/// where it is large, and returns when all have ended. @param pool whose threads these are; null:
-/// they are made @param work throws nothing
+/// where it is large, and returns when all have ended. @param workers whose threads these are;
+/// null: they are made @param work throws nothing
 template <class Work>
 void InParts(const MappedStep& range, std::uint64_t part_bytes, std::uint64_t threads,
-             ThreadPool* pool, const Work& work) {
+             ThreadPool* workers, const Work& work) {
   const std::uint64_t first = range.offset / part_bytes;
   const std::uint64_t parts = (range.end() - 1) / part_bytes - first + 1;
   threads = std::min(threads, parts);
   std::atomic<std::uint64_t> taken{0};
-  const auto work_on = [&] {
+  const auto work_on = [&](std::size_t) {
     for (std::uint64_t k; (k = taken++) < parts;) {
       const std::uint64_t from = std::max(range.offset, (first + k) * part_bytes);
       work(MappedStep{from, std::min(range.end(), (first + k + 1) * part_bytes) - from});
     }
   };
-  if (pool != nullptr) return pool->Run(threads, [&](std::size_t) { work_on(); });
-  std::vector<std::jthread> helpers;
-  try {
-    while (helpers.size() + 1 < threads) helpers.emplace_back(work_on);
-  } catch (const std::system_error&) {  // as many as there are
-  }
-  work_on();
+  if (workers != nullptr) return workers->Run(threads, work_on);
+  ThreadPool(static_cast<unsigned>(threads)).Run(threads, work_on);
 }
 
 #ifndef MADV_COLLAPSE  // Linux 6.1
@@ -76,7 +71,7 @@ std::uint64_t FewThreads() {
 }
 
 void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threads,
-                      ThreadPool* pool) const {
+                      ThreadPool* workers) const {
   if (step.bytes == 0) return;
   int flags = MAP_FIXED;
   if (anonymous_) {
@@ -97,7 +92,7 @@ void Mapping::MapStep(const MappedStep& step, bool populate, std::uint64_t threa
   if (medium_.memory_node >= 0) {
     MemoryNodes::Here().Prefer(address, step.bytes, medium_.memory_node);
   }
-  if (InMemory() && populate) Populate(step, !anonymous_, threads, pool);
+  if (InMemory() && populate) Populate(step, !anonymous_, threads, workers);
 }
 
 template <class Write>
@@ -144,10 +139,10 @@ void Mapping::Populate() {
 }
 
 void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads,
-                       ThreadPool* pool) const {
+                       ThreadPool* workers) const {
   std::atomic<int> failure{0};
   // (A huge page at a time: with more, threads end at times that differ by a third.)
-  InParts(step, kHugePageBytes, threads, pool, [&](const MappedStep& part) {
+  InParts(step, kHugePageBytes, threads, workers, [&](const MappedStep& part) {
     if (make_huge) MakeHugePages(base_ + part.offset, base_ + part.end());
     int error = 0;
     do {

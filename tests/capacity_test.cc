@@ -315,29 +315,31 @@ TEST_F(CapacityTest, OfBytes) {
   for (const Case& now :
        {Case{8, 128, {2, 2, 8}, 2}, Case{8, 8, {2, 2, 8}, 2}, Case{29, 1000, {2, 2, 8}, 1.25},
         Case{8, 24, {1, 2, 8}, 3}, Case{16, 8, {4, 2, 4}, 1.1}}) {
-    SCOPED_TRACE(GeometryName(now.geometry) + ", values of " + std::to_string(now.value_size));
-    CreateOptions create;
-    create.key_size = now.key_size;
-    create.value_size = now.value_size;
-    create.geometry = now.geometry;
-    OpenOptions open = TestOpenOptions();
-    open.growth = now.growth;
-    open.capacity = {.bytes = kBytes};
-    const std::string path = NewPath();
-    Store store = Store::Create(path, create, open);
-    const std::uint64_t items = store.Stats().capacity_items;
-    const std::uint64_t item_bytes = now.key_size + now.value_size;
-    EXPECT_GE(items * item_bytes, kBytes / 8);
-    EXPECT_LE(items * item_bytes, kBytes);
-    const std::uint64_t batch = items / 32;
-    for (std::uint64_t next = 1; next < 3 * items; next += batch) {
-      Put(store, Numbers(next, batch));
-      EXPECT_LE(store.Stats().pm_bytes, kBytes);
+    for (const std::uint64_t batches : {32, 8}) {
+      SCOPED_TRACE(GeometryName(now.geometry) + ", values of " + std::to_string(now.value_size));
+      CreateOptions create;
+      create.key_size = now.key_size;
+      create.value_size = now.value_size;
+      create.geometry = now.geometry;
+      OpenOptions open = TestOpenOptions();
+      open.growth = now.growth;
+      open.capacity = {.bytes = kBytes};
+      const std::string path = NewPath();
+      Store store = Store::Create(path, create, open);
+      const std::uint64_t items = store.Stats().capacity_items;
+      const std::uint64_t item_bytes = now.key_size + now.value_size;
+      EXPECT_GE(items * item_bytes, kBytes / 8);
+      EXPECT_LE(items * item_bytes, kBytes);
+      const std::uint64_t batch = items / batches;
+      for (std::uint64_t next = 1; next < 3 * items; next += batch) {
+        Put(store, Numbers(next, batch));
+        EXPECT_LE(store.Stats().pm_bytes, kBytes);
+      }
+      EXPECT_GT(store.Stats().items, items / 2);
+      EXPECT_LE(store.Stats().items, items);
+      store.Close();
+      EXPECT_LE(std::filesystem::file_size(path), kBytes);
     }
-    EXPECT_GT(store.Stats().items, items / 2);
-    EXPECT_LE(store.Stats().items, items);
-    store.Close();
-    EXPECT_LE(std::filesystem::file_size(path), kBytes);
   }
 }
 

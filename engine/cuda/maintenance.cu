@@ -225,12 +225,17 @@ SlotsMade CudaExecutor::MakeSlots(const DeviceBatch& batch, std::uint64_t most) 
   CheckCuda(cudaMemsetAsync(counts, 0, sizeof *counts, *stream_), "cudaMemsetAsync");
   const auto blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(batch.count, kTilesPerBlock)));
-  Launch("MakeSlotsForBatch", MakeSlotsForBatch, blocks, kBlockThreads, *stream_, context_, batch,
-         most, counts);
   SlotsMade slots;
-  CheckCuda(cudaMemcpyAsync(&slots, counts, sizeof slots, cudaMemcpyDeviceToHost, *stream_),
-            "cudaMemcpyAsync to the host");
-  Synchronize();
+  try {
+    Launch("MakeSlotsForBatch", MakeSlotsForBatch, blocks, kBlockThreads, *stream_, context_, batch,
+           most, counts);
+    CheckCuda(cudaMemcpyAsync(&slots, counts, sizeof slots, cudaMemcpyDeviceToHost, *stream_),
+              "cudaMemcpyAsync to the host");
+    Synchronize();
+  } catch (...) {
+    cudaStreamSynchronize(*stream_);  // what was launched reads the batch's arrays
+    throw;
+  }
   return slots;
 }
 
@@ -455,11 +460,16 @@ void CudaExecutor::SortCells(const CellGrant& cells) {
   } catch (const Error&) {
     return;  // where memory is short they stay as they are
   }
-  Launch("TakeOutCells", TakeOutCells, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
-         cells, unsorted_.data());
-  sort(sort_library_.data());
-  Launch("PutBackCells", PutBackCells, kGridStrideBlocks, kBlockThreads, *stream_, context_.reclaim,
-         cells, unsorted_.data() + cells.count);
+  try {
+    Launch("TakeOutCells", TakeOutCells, kGridStrideBlocks, kBlockThreads, *stream_,
+           context_.reclaim, cells, unsorted_.data());
+    sort(sort_library_.data());
+    Launch("PutBackCells", PutBackCells, kGridStrideBlocks, kBlockThreads, *stream_,
+           context_.reclaim, cells, unsorted_.data() + cells.count);
+  } catch (...) {
+    cudaStreamSynchronize(*stream_);  // what was launched uses the arrays
+    throw;
+  }
   const cudaError_t recorded = cudaEventRecord(*cells_sorted_, *stream_);
   if (recorded != cudaSuccess) Synchronize();  // nobody may take them before they are sorted
   CheckCuda(recorded, "cudaEventRecord");

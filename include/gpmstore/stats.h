@@ -114,7 +114,7 @@ struct StoreStats {
   /// Attributes whose index goes on by another one's numbers (OpenOptions::search_indexed), now.
   std::uint64_t search_pairs = 0;
   std::uint64_t gpu_bytes = 0;  ///< GPU memory this store allocated
-  /// Beside those: GPU memory that it keeps for its next arrays, a 512th of the device's at most;
+  /// Beside those: GPU memory that it keeps for its next arrays, a 256th of the device's at most;
   /// given back by Compact and Close. With CacheOptions::bytes none.
   std::uint64_t gpu_bytes_kept = 0;
   std::uint32_t key_size = 0;

@@ -40,8 +40,9 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 // The steps of a refresh of the cache (cache/refresh.h).
 
-/// So many blocks would fit on a multiprocessor: a thread has few enough registers that one fits
-/// beside blocks that begin together (kBesideTogether, kFindingBesideRefresh).
+/// So many blocks would fit on a multiprocessor by their registers, few enough that one fits beside
+/// blocks that begin together (kBesideTogether, kFindingBesideRefresh). By their shared memory one
+/// does (CudaExecutor::SharedIfAlone).
 inline constexpr int kRefreshBlocks = 8;
 
 __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
