@@ -114,7 +114,8 @@ void CpuExecutor<Setup>::RefreshCache(std::uint64_t uses) {
   const CacheRefresh refresh = NextRefresh(uses);
   const ThreadGroup group;
   const CacheAccess<ThreadGroup, Media> access(refresh.cache, table_, group, media_);
-  ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.CountBucket(bucket, refresh.histogram); });
+  ForEachOf(refresh.buckets,
+            [&](std::uint32_t bucket) { refresh.CountBucket(bucket, refresh.histogram); });
   refresh.ChooseThreshold();
   ForEachOf(refresh.cache.size,
             [&](std::uint32_t frame) { refresh.EvictCold(access, media_, frame); });

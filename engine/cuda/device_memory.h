@@ -24,8 +24,8 @@ class DeviceMemory {
 
   /// Any stream may use it at once. REQUIRES: the device is current.
   cudaError_t Allocate(void** memory, std::uint64_t bytes) noexcept;
-  /// Waits for all that the device does, as cudaFree. @param idle nothing there uses it any more: if
-  /// it keeps, it waits for nothing
+  /// Waits for all that the device does, as cudaFree. @param idle nothing there uses it any more:
+  /// if it keeps, it waits for nothing
   void Free(void* memory, std::uint64_t bytes, bool idle) noexcept;
   /// Counts what was taken, or given back, in another way.
   void Count(std::int64_t bytes) noexcept { bytes_ += static_cast<std::uint64_t>(bytes); }
