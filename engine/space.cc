@@ -42,6 +42,10 @@ constexpr double kSpareSteps = 0.75;
 
 /// What the batch before counts in what the last few took: who stops inserting soon looks so.
 constexpr double kForgetRecent = 0.5;
+/// A mixed batch may take so many times as many cells as others did, and these, without waiting for
+/// more.
+constexpr double kMargin = 1.25;
+constexpr double kFewCells = 32;
 
 CellRange RangeOf(const Extent& extent, std::uint64_t cell_bytes) {
   const std::uint64_t first = (extent.offset + cell_bytes - 1) / cell_bytes;
@@ -65,12 +69,9 @@ Space::Space(Pool& pool, Executor& executor, Health& health, const Growth& growt
 /// What a batch is granted, if there is so much: what it is expected to take, and for a scope,
 /// which can't be given more afterwards, all that it may take.
 Reservation Space::WantsOf(const Demand& demand) const {
-  // A mixed batch that takes somewhat more than others did need not wait for growth.
-  constexpr double kMargin = 1.25;
-  constexpr double kFew = 32;
   Reservation wants = demand.most;
   if (demand.mixed) {
-    const double expected = static_cast<double>(wants.cells) * taken_share_ * kMargin + kFew;
+    const double expected = static_cast<double>(wants.cells) * taken_share_ * kMargin + kFewCells;
     wants.cells = std::min(wants.cells, static_cast<std::uint64_t>(expected));
   }
   // A slot is erased once before it is given back, which it is not while the batch runs.
@@ -146,7 +147,10 @@ std::uint64_t Space::FreshBytesFor(std::uint64_t cells) const {
 
 std::uint64_t Space::Begin(const Demand& demand, Epochs::SlotRange* recycle, CellGrant* grant) {
   const Reservation wants = WantsOf(demand);
-  SortCells(wants.cells);
+  // (As many as it is likely to take. A mixed batch may be granted far more, and were these sorted
+  // for each batch, a few at a time, those that it takes would lie further apart.)
+  const auto likely = static_cast<std::uint64_t>(recent_cells_ * kMargin + kFewCells);
+  SortCells(demand.mixed ? std::min(wants.cells, likely) : wants.cells);
   return epochs_.Begin(wants, recycle, grant);
 }
 

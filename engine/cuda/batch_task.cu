@@ -175,10 +175,10 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   MakeContext(grant);
   touched_ = true;
   executor_->RecycleSlots(recycle, stream_);
-  if (grant.count > 0) executor_->AwaitSortedCells(stream_);
   MakeValues();
   DrainBeside(drain);
   if (strategy_.by_key_runs()) FindKeyRuns();
+  if (grant.count > 0) executor_->AwaitSortedCells(stream_);  // nothing above takes cells
   CarryOut(false, false);
 }
 
