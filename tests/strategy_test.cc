@@ -50,8 +50,10 @@ TEST(StrategyTest, WhatIsMostlyCachedIsCopiedByWhoLooksItUp) {
   EXPECT_EQ(ChooseStrategy(in).first_slice, 0u) << "there is little to be read meanwhile";
   in.finds_only = false;
   EXPECT_FALSE(ChooseStrategy(in).copies_cached);
+  EXPECT_EQ(ChooseStrategy(in).first_slice, 0u);
+  in.mostly_cached = false;
   EXPECT_NE(ChooseStrategy(in).first_slice, 0u);
-  in.finds_only = true;
+  in.finds_only = in.mostly_cached = true;
   in.has_cache = false;
   EXPECT_FALSE(ChooseStrategy(in).copies_cached);
 

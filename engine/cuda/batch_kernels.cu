@@ -391,7 +391,8 @@ void CudaBatchTask::SearchAndApply() {
   }
   ForkAndRead(reads, false);
   if (!context_.reclaim.grant.filled()) BringValues(w.side);
-  Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * kApplyingBlocks,
+  const unsigned blocks = answers_early_ ? kApplyingBesideAnswers : kApplyingBlocks;
+  Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * blocks,
          kBlockThreads, w.side, context_, device_, reads_, pending_, cells);
   Join();
   if (!answers_early_) return;

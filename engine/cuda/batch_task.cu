@@ -284,7 +284,7 @@ Progress CudaBatchTask::Await() {
         FinishReported();
         progress_ = executor_->Collect(workspace_.get());
       }
-      if (strategy_.finds() && strategy_.queues_reads) {
+      if ((strategy_.finds() || strategy_.searches()) && strategy_.queues_reads) {
         executor_->find_history().AddHits(progress_.found, progress_.cache_hits);
       }
       if (strategy_.kernels == Strategy::Kernels::kFindTiles && strategy_.queues_reads) {

@@ -36,7 +36,8 @@ struct StrategyThresholds {
   static constexpr std::uint64_t kGroupedUpTo = std::uint64_t{1} << 17;
   /// The same for each tile: blocks of the kernel have room for that much.
   static constexpr std::uint64_t kGroupedPerTile = 32;
-  /// From here on a batch is cut in two slices: the first is read while the second is looked up.
+  /// From here on a batch is cut in two slices, unless the cache answers nearly all finds: the
+  /// first is read while the second is looked up.
   static constexpr std::uint64_t kSlicedFrom = std::uint64_t{1} << 18;
   /// Share of the first slice: one in so many. (The reads of a smaller one end before the second
   /// slice is looked up.)
@@ -195,11 +196,12 @@ inline Strategy ChooseStrategy(const StrategyInputs& in) {
   s.plans_reads = s.kernels == Kernels::kFindThreads || s.shares_reads || s.by_key_runs();
   s.orders_reads = n >= T::kThreadsFrom && in.pool_bytes > in.access.dealt_up_to;
   s.copies_rows = s.searches() || (s.shares_reads && s.kernels == Kernels::kFindThreads);
-  s.copies_cached = s.kernels == Kernels::kFindThreads && in.has_cache && in.mostly_cached;
+  const bool mostly_cached = in.has_cache && in.mostly_cached;
+  s.copies_cached = s.kernels == Kernels::kFindThreads && mostly_cached;
   if (in.to_host && s.kernels == Kernels::kFindThreads && !s.orders_reads && n > T::kChunk) {
     const std::uint64_t share = (n + T::kMostChunks - 1) / T::kMostChunks;
     s.chunk = static_cast<std::uint32_t>(std::max(T::kChunk, share));
-  } else if ((s.finds() || s.searches()) && !s.orders_reads && !s.copies_cached &&
+  } else if ((s.finds() || s.searches()) && !s.orders_reads && !mostly_cached &&
              n >= T::kSlicedFrom) {
     s.first_slice = static_cast<std::uint32_t>(
         n / (s.finds() ? T::kFirstSliceOfFinds : T::kFirstSliceOfKeyRuns));

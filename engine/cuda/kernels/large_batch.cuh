@@ -16,6 +16,9 @@ namespace gpm {
 
 /// Blocks that carry out key runs: a multiprocessor runs so many at once.
 inline constexpr unsigned kApplyingBlocks = 3;
+/// The same where another kernel answers operations meanwhile: there would be no room for it beside
+/// three, and two keep the link as busy.
+inline constexpr unsigned kApplyingBesideAnswers = 2;
 
 /// Hashes the keys; the hashes' high bits order the batch by address in every level. Makes all key
 /// runs pending.
