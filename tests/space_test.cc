@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/cpu/batch_task.h"
+#include "engine/cpu/batch_runs.h"
 #include "pm/pool.h"
 #include "tests/file_size_limit.h"
 #include "tests/space_fixture.h"

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <string>
 
-#include "engine/cpu/batch_task.h"
+#include "engine/cpu/batch_runs.h"
 #include "pm/thread_pool.h"
 #include "table/media/direct.h"
 #include "table/media/traced.h"

@@ -78,6 +78,7 @@ CudaExecutor::CudaExecutor(const OpenOptions& open, const Mapping& mapping)
   const CurrentDevice current = Activate();
   RequireKernels();
   LoadMaintenanceKernels();
+  LoadCopyKernels();
   LoadBatchKernels();
   int multiprocessors = 0;
   CheckCuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_),

@@ -266,6 +266,7 @@ class CudaExecutor : public Executor {
   void RequireKernels() const;
   void LoadBatchKernels();
   static void LoadMaintenanceKernels();
+  static void LoadCopyKernels();
   void MakeSortArrays();
   void PrepareAccelerators();
   unsigned SharedIfAlone() const;

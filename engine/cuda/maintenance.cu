@@ -6,8 +6,6 @@
 #include "engine/cuda/kernels/maintenance.cuh"
 #include "engine/cuda/kernels/sort.cuh"
 #include "engine/cuda/load_kernels.h"
-#include "engine/cuda/search/device_index.h"
-#include "engine/cuda/table_copy.h"
 #include "pm/driver_turns.h"
 
 /// The cuda executor's passes over the table, its queues and its locks.
@@ -261,123 +259,6 @@ std::uint64_t CudaExecutor::EndPass() {
   Synchronize();
   FlushPool();
   return left;
-}
-
-std::unique_ptr<TableCopy> CudaExecutor::MakeCopy(const CopyShape& shape) {
-  const CurrentDevice current = Activate();
-  return std::make_unique<CudaTableCopy>(*this, shape, &memory_);
-}
-
-bool CudaExecutor::TakeCopy(TableCopy* copy) {
-  const CurrentDevice current = Activate();
-  auto* const taken = static_cast<CudaTableCopy*>(copy);
-  Fill(taken->counts.data(), 0, 2);
-  const std::uint64_t logged = log_.data() == nullptr ? 0 : LoggedKeys();
-  taken->log_whole = log_.data() != nullptr && logged <= log_room_;
-  taken->of_logged = taken->shape.logged_only && taken->log_whole;
-  const ItemArrays to{taken->device_keys.data(), taken->device_references.data(),
-                      taken->shape.room,         taken->counts.data(),
-                      taken->counts.data() + 1,  taken->shape.changes_only};
-  const auto launch = [&](const char* name, std::uint64_t threads, auto* kernel,
-                          const auto&... arguments) {
-    if (threads == 0) return;
-    Launch(name, kernel,
-           std::min<std::uint64_t>(kGridStrideBlocks, BlocksFor(threads, kBlockThreads)),
-           kBlockThreads, *stream_, context_, arguments..., to);
-  };
-  if (taken->of_logged) {
-    launch("CopyLogged", logged, CopyLogged, log_keys_.data(), logged);
-  } else {
-    ForEachScanned(context_.table, context_.accelerators.directory,
-                   [&](const ScannedBuckets& buckets) {
-                     launch("CopyItems", buckets.count * context_.table.slots, CopyItems, buckets);
-                   });
-  }
-  std::uint64_t counts[2];
-  CheckCuda(cudaMemcpyAsync(counts, taken->counts.data(), sizeof counts, cudaMemcpyDeviceToHost,
-                            *stream_),
-            "cudaMemcpyAsync to the host");
-  Synchronize();
-  taken->total = counts[0];
-  taken->items = counts[1];
-  if (taken->items > taken->shape.room) return false;
-  if (taken->shape.log_room > 0) {
-    ChangeLogs(taken);
-    taken->logged = taken->log_whole ? logged : 0;
-  }
-  if (taken->shape.range_bits == 0) return true;
-  std::swap(marks_, taken->device_marks);
-  taken->range_bits = std::exchange(range_bits_, taken->shape.range_bits);
-  context_.table.changes = Changes();
-  return true;
-}
-
-std::uint64_t CudaExecutor::LoggedKeys() const {
-  const CurrentDevice current = Activate();
-  std::uint64_t logged = 0;
-  CheckCuda(
-      cudaMemcpyAsync(&logged, log_count_.data(), sizeof logged, cudaMemcpyDeviceToHost, *stream_),
-      "cudaMemcpyAsync to the host");
-  CheckCuda(cudaStreamSynchronize(*stream_), "cudaStreamSynchronize");
-  return logged;
-}
-
-void CudaExecutor::ChangeLogs(CudaTableCopy* copy) {
-  const ChangeLog log{.keys = copy->log_keys.data(),
-                      .logged = copy->log_count.data(),
-                      .recent = copy->log_recent.data(),
-                      .room = copy->shape.log_room,
-                      .recent_mask = ChangeLog::RecentFor(copy->shape.log_room) - 1,
-                      .key_words = copy->shape.key_words};
-  log_.Reserve(1);
-  CheckCuda(cudaMemcpyAsync(log_.data(), &log, sizeof log, cudaMemcpyHostToDevice, *stream_),
-            "cudaMemcpyAsync to the device");
-  Synchronize();
-  std::swap(log_keys_, copy->log_keys);
-  std::swap(log_count_, copy->log_count);
-  std::swap(log_recent_, copy->log_recent);
-  log_room_ = copy->shape.log_room;
-  context_.table.log = log_.data();
-}
-
-std::uint64_t CudaExecutor::IndexBytes(std::uint64_t items, const IndexShape& shape) const {
-  return DeviceIndex::BytesFor(items, shape);
-}
-
-std::unique_ptr<SearchIndex> CudaExecutor::MakeIndex(const TableCopy& copy, const IndexShape& shape,
-                                                     std::uint64_t version) {
-  const CurrentDevice current = Activate();
-  if (!DeviceIndex::HasRoom(copy.items, shape)) return nullptr;
-  try {
-    return std::make_unique<DeviceIndex>(*this, &memory_, static_cast<const CudaTableCopy&>(copy),
-                                         shape, version);
-  } catch (const Error& error) {
-    // (Should it not be for want of memory, what comes next says so.)
-    if (error.code() != ErrorCode::kGpu) throw;
-    return nullptr;
-  }
-}
-
-void CudaExecutor::MarkAgain(const TableCopy& copy) {
-  if (copy.range_bits == 0) return;
-  const CurrentDevice current = Activate();
-  const CudaStream stream;
-  Launch("MarkRanges", MarkRanges, kGridStrideBlocks, kBlockThreads, stream, Changes(),
-         ChangeMap{static_cast<const CudaTableCopy&>(copy).device_marks.data(), copy.range_bits});
-  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-}
-
-void CudaExecutor::AddMarks(const std::uint8_t* marks, std::uint32_t range_bits) {
-  const CurrentDevice current = Activate();
-  const CudaStream stream;
-  const std::uint64_t ranges = std::uint64_t{1} << range_bits;
-  DeviceArray<std::uint8_t> added(&memory_);
-  added.Reserve(ranges);
-  CheckCuda(cudaMemcpyAsync(added.data(), marks, ranges, cudaMemcpyHostToDevice, stream),
-            "cudaMemcpyAsync to the device");
-  Launch("MarkRanges", MarkRanges, kGridStrideBlocks, kBlockThreads, stream, Changes(),
-         ChangeMap{added.data(), range_bits});
-  CheckCuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 }
 
 void CudaExecutor::RecycleSlots(const Epochs::SlotRange& slots, Stream stream) {
