@@ -32,7 +32,7 @@ struct Reservation {
 ///     is free once no batch with an id up to the newest at that moment runs: only those can have
 ///     seen it. `limit` and `slots_safe` are such positions.
 ///  2. [head, limit) are free cells that no batch was granted; those before `sorted` are in the
-///     order of their addresses.
+///     order of their addresses, but for what batches left that were granted others, too.
 ///  3. While cells are held, those from position `hold` on are not free: a snapshot may still have
 ///     to read them.
 class Epochs {
@@ -60,8 +60,8 @@ class Epochs {
   /// @return false when others were granted cells since: then they have to be queued again
   bool TakeBack(const CellGrant& grant, std::uint64_t left);
 
-  /// Free cells that it pays to sort before `cells` of them are granted, so that what is written at
-  /// a time is close together; none where few are free, or all are sorted. They count as sorted
+  /// Free cells that it pays to sort before a batch takes `cells` of them, so that what is written
+  /// at a time is close together; none where few are free, or all are sorted. They count as sorted
   /// from then on.
   CellGrant ToSort(std::uint64_t cells);
 

@@ -370,7 +370,7 @@ class Operations : public SlotWriter<Group, Media> {
   /// Adds rows to the value that a key has; the sum is in Addends::sum. Whoever changes that value
   /// meanwhile, which is possible without a directory, makes Commit fail. Out of line, with copies
   /// of what it needs, so that operations of other kinds keep all of it in registers.
-  GPM_NOINLINE static GPM_HD void Sum(Base probe, Candidates candidates, Outcome outcome,
+  GPM_NOINLINE static GPM_HD void Sum(Probing probe, Candidates candidates, Outcome outcome,
                                       const Addends* addends) {
     const Group& group = probe.group();
     group.Sync();

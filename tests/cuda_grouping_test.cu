@@ -1,7 +1,9 @@
-// How the cuda executor finds the key runs of a batch: GroupByKey against a sequential grouping.
+// How the cuda executor finds the key runs of a batch: GroupByKey, and PartCollidedRuns, against a
+// sequential grouping.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <random>
@@ -9,8 +11,10 @@
 #include <vector>
 
 #include "engine/cuda/graphs.h"
-#include "engine/cuda/kernels/group_by_key.cuh"
+#include "engine/cuda/kernels/collided_runs.cuh"
+#include "engine/cuda/launch.h"
 #include "engine/cuda/load_kernels.h"
+#include "pm/pool.h"
 #include "tests/cuda_test_util.cuh"
 
 namespace gpm {
@@ -162,6 +166,194 @@ TEST_F(GroupByKeyTest, KeysForWhichABinHasNoRoomAreOneRun) {
 
 TEST_F(GroupByKeyTest, AllKernelsOfAFileAreLoadedAtOnce) {
   EXPECT_TRUE(LoadKernelsBeside(reinterpret_cast<const void*>(GroupByKey)));
+}
+
+class CollidedRunsTest : public test::CudaTest {
+ protected:
+  /// Parts the runs of a sorted batch with keys `key_of(i)` that have equal hashes where
+  /// `hash_of(key)` has, and checks what comes out.
+  void Check(std::uint32_t count, std::uint32_t words,
+             const std::function<std::uint64_t(std::uint32_t)>& key_of,
+             const std::function<std::uint32_t(std::uint64_t)>& hash_of) {
+    SCOPED_TRACE(testing::Message() << count << " operations, keys of " << words << " words");
+    std::mt19937_64 random(count + words);
+    std::vector<std::uint64_t> names(count), keys(std::size_t{count} * words, 7);
+    std::vector<Op> ops(count);
+    std::vector<std::uint32_t> order(count), hashes(count);
+    std::vector<KeyRunRecord> records(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      names[i] = key_of(i);
+      keys[std::size_t{i} * words + words - 1] = names[i];
+      ops[i] = static_cast<Op>(random() % kOpKinds);
+      order[i] = i;
+      records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
+    }
+    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return hash_of(names[a]) < hash_of(names[b]);
+    });
+    for (std::uint32_t p = 0; p < count; ++p) hashes[p] = hash_of(names[order[p]]);
+    const auto begins = [](const auto& of, std::uint32_t p) {
+      return p == 0 || of[p - 1] != of[p];
+    };
+    std::vector<KeyMeeting> meetings;
+    const auto effects_of = [&](const std::vector<std::uint32_t>& at,
+                                const std::vector<std::uint32_t>& hash, auto meet) {
+      std::vector<KeyRunEffect> effects;
+      for (std::uint32_t p = 0; p < count; ++p) {
+        const bool other_key = !begins(hash, p) && names[at[p - 1]] != names[at[p]];
+        if (other_key) meet(p);
+        const KeyRunEffect one = EffectOf(ops[at[p]], true, p, begins(hash, p), other_key);
+        effects.push_back(p == 0 ? one : ComposeEffects{}(effects.back(), one));
+      }
+      return effects;
+    };
+    const std::vector<KeyRunEffect> effects = effects_of(order, hashes, [&](std::uint32_t p) {
+      meetings.push_back(KeyMeeting{p, hashes[p]});
+    });
+    std::shuffle(meetings.begin(), meetings.end(), random);
+    std::vector<BatchSums> sums(1);
+    sums[0].meetings = meetings.size();
+    meetings.resize(meetings.size() + 1);
+    const OnDevice<std::uint64_t> device_keys(keys);
+    const OnDevice<Op> device_ops(ops);
+    const OnDevice<std::uint32_t> device_hashes(hashes), device_order(order), scratch(count);
+    const OnDevice<KeyMeeting> device_meetings(meetings);
+    const OnDevice<KeyRunEffect> device_effects(effects);
+    const OnDevice<KeyRunRecord> device_records(records);
+    const OnDevice<BatchSums> device_sums(sums);
+    TableContext context{};
+    context.table.key_words = words;
+    DeviceBatch batch{};
+    batch.count = count;
+    batch.ops = device_ops.data();
+    batch.keys = device_keys.data();
+    batch.values = reinterpret_cast<const std::byte*>(device_keys.data());
+    batch.added = reinterpret_cast<std::byte*>(scratch.data());  // so that kAccumulate is valid
+    batch.hashes = device_hashes.data();
+    batch.order = device_order.data();
+    batch.effects = device_effects.data();
+    batch.records = device_records.data();
+    batch.sums = device_sums.data();
+    const CollidedRuns runs{device_hashes.data(), device_order.data(), scratch.data(),
+                            device_meetings.data(), static_cast<std::uint32_t>(meetings.size())};
+    CudaStream stream;
+    Launch("PartCollidedRuns", PartCollidedRuns, kPartBlocks, kPartThreads, stream, context, batch,
+           runs);
+    CheckCuda(cudaStreamSynchronize(stream), "PartCollidedRuns");
+
+    const auto got_order = device_order.Host(), got_hashes = device_hashes.Host();
+    const auto got_effects = device_effects.Host();
+    for (std::uint32_t first = 0, end = 0; first < count; first = end) {
+      while (end < count && hashes[end] == hashes[first]) ++end;
+      ASSERT_TRUE(begins(got_hashes, first)) << "two runs became one at " << first;
+      ASSERT_TRUE(std::is_permutation(order.begin() + first, order.begin() + end,
+                                      got_order.begin() + first));
+      std::set<std::uint64_t> done;
+      std::uint32_t runs_begun = 0;
+      for (std::uint32_t p = first; p < end; ++p) {
+        const bool same_run = !begins(got_hashes, p);
+        runs_begun += same_run ? 0 : 1;
+        if (end - first <= kFewOfRun) {
+          ASSERT_EQ(got_order[p], order[p]) << "a short run was touched";
+          ASSERT_EQ(got_hashes[p], hashes[p]);
+          continue;
+        }
+        const std::uint64_t name = names[got_order[p]];
+        if (same_run) ASSERT_LT(got_order[p - 1], got_order[p]) << "not in batch order";
+        if (runs_begun > kMostParts) {
+          ASSERT_EQ(runs_begun, kMostParts + 1) << "the rest is one run";
+          ASSERT_FALSE(done.contains(name)) << "in two runs";
+        } else if (same_run) {
+          ASSERT_EQ(name, names[got_order[p - 1]]) << "two keys in a run at " << p;
+        } else {
+          ASSERT_TRUE(done.insert(name).second) << "in two runs";
+        }
+      }
+    }
+    const auto wanted = effects_of(got_order, got_hashes, [](std::uint32_t) {});
+    for (std::uint32_t p = 0; p < count; ++p) ASSERT_TRUE(got_effects[p] == wanted[p]) << p;
+    const auto got_records = device_records.Host();
+    for (std::uint32_t p = 0; p < count; ++p) ASSERT_EQ(got_records[p].next, p);
+  }
+};
+
+TEST_F(CollidedRunsTest, ArePartedByKeyInBatchOrder) {
+  for (const std::uint32_t words : {1u, 3u}) {
+    for (const std::uint32_t count : {2u, 5u, 255u, 257u, 5000u, 70000u}) {
+      std::mt19937_64 random(words);
+      const auto few = [&](std::uint32_t) { return random() % (count / 8 + 2); };
+      const auto skewed = [&](std::uint32_t) { return random() % (1u << random() % 12); };
+      const auto pairs = [](std::uint64_t key) { return static_cast<std::uint32_t>(key / 2); };
+      Check(count, words, few, pairs);
+      Check(count, words, skewed, pairs);
+      // Hashes that follow one on the other: what a part gets must be none of its neighbours'.
+      Check(count, words, skewed, [](std::uint64_t key) {
+        return static_cast<std::uint32_t>(key / 3 * 2 + key % 3 / 2);
+      });
+      Check(count, words, skewed, [](std::uint64_t) { return ~0u; });
+      Check(count, words, skewed,
+            [](std::uint64_t key) { return static_cast<std::uint32_t>(key); });
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(CollidedRunsTest, ABatchWithHotKeysOfEqualHashesIsSequential) {
+  CreateOptions create;
+  create.value_size = test::kValueSize;
+  create.initial_capacity = 1 << 16;
+  create.hash_seed = 11;
+  std::vector<std::uint64_t> pair;
+  {
+    Store::Create(PoolPath(), create, test::TestOpenOptions()).Close();
+    const auto pool = Pool::Open(PoolPath(), Pool::Options{.read_only = true});
+    std::map<std::uint32_t, std::uint64_t> by_hash;
+    for (std::uint64_t key = 0; pair.empty(); ++key) {
+      const KeyHash hash = HashKey(pool->superblock().hash_seed, &key, 1);
+      const auto [at, is_new] = by_hash.emplace(static_cast<std::uint32_t>(hash.h >> 32), key);
+      if (!is_new) pair = {at->second, key};
+    }
+  }
+  Store store = Store::Open(PoolPath(), test::TestOpenOptions());
+  constexpr std::uint32_t kCount = (1u << 17) + 500;
+  std::mt19937_64 random(test::TestSeed());
+  std::map<std::uint64_t, test::Value> model;
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    std::vector<std::uint64_t> keys(kCount);
+    std::vector<Op> ops(kCount);
+    std::vector<test::Value> values(kCount), found(kCount), wanted(kCount);
+    std::vector<Result> results(kCount), expected(kCount);
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      keys[i] = i % 2 == 0 ? pair[random() % 3 == 0 ? 1 : 0] : random() % 20000;
+      ops[i] = static_cast<Op>(random() % 5);  // find, insert, update, upsert, erase
+      values[i] = test::ValueOf(random());
+      found[i] = wanted[i] = test::ValueOf(1);
+      const auto at = model.find(keys[i]);
+      const bool present = at != model.end();
+      expected[i] = ResultOf(ops[i], present, true);
+      if (ops[i] == Op::kFind && present) wanted[i] = at->second;
+      const Plan plan = PlanOf(ops[i], reinterpret_cast<const std::byte*>(1));
+      const Action action = present ? plan.if_present : plan.if_absent;
+      if (action == Action::kErase) model.erase(at);
+      if (action == Action::kWrite) model[keys[i]] = values[i];
+    }
+    const OnDevice<std::uint64_t> device_keys(keys);
+    const OnDevice<Op> device_ops(ops);
+    const OnDevice<test::Value> device_values(values), device_found(found);
+    const OnDevice<Result> device_results(kCount);
+    store.Apply({.ops = {device_ops.data(), kCount},
+                 .keys = device_keys.In(),
+                 .values = device_values.In(),
+                 .found = device_found.Out(),
+                 .results = {device_results.data(), kCount}});
+    const auto got = device_results.Host();
+    const auto got_found = device_found.Host();
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      ASSERT_EQ(got[i], expected[i]) << i << " in round " << round;
+      ASSERT_EQ(got_found[i], wanted[i]) << i << " in round " << round;
+    }
+  }
+  EXPECT_EQ(store.Stats().items, model.size());
 }
 
 }  // namespace

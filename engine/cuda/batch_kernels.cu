@@ -99,11 +99,20 @@ void CudaBatchTask::SortHashes(void* storage) {
                  static_cast<std::uint32_t>(batch_.results.size()), stream_);
 }
 
+/// The sorted batch; what is as large, and was sorted, is free.
+CollidedRuns CudaBatchTask::Collided() const {
+  const Workspace& w = *workspace_;
+  constexpr std::size_t kWords = sizeof(KeyMeeting) / sizeof(std::uint32_t);
+  return {w.other_hashes.data(), w.other_order.data(), w.order.data(),
+          reinterpret_cast<KeyMeeting*>(w.hashes.data()),
+          static_cast<std::uint32_t>(batch_.results.size() / kWords)};
+}
+
 /// Composes the effects of the sorted operations. Without storage, as SortHashes.
 void CudaBatchTask::ScanEffects(void* storage) {
   const auto effects =
       thrust::make_transform_iterator(thrust::counting_iterator<std::uint32_t>(0),
-                                      SingleEffects{device_, context_.table.key_words});
+                                      SingleEffects{device_, context_.table.key_words, Collided()});
   CallCub("DeviceScan", [&] {
     return cub::DeviceScan::InclusiveScan(storage, scan_bytes_, effects, workspace_->effects.data(),
                                           ComposeEffects{}, static_cast<int>(batch_.results.size()),
@@ -148,6 +157,8 @@ void CudaBatchTask::FindKeyRuns() {
          w.order.data());
   SortHashes(w.library.data());
   ScanEffects(w.library.data());
+  Launch("PartCollidedRuns", PartCollidedRuns, kPartBlocks, kPartThreads, stream_, context_,
+         device_, Collided());
 }
 
 void CudaBatchTask::DrainBeside(const BucketRange& drain) {

@@ -177,8 +177,11 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   executor_->RecycleSlots(recycle, stream_);
   MakeValues();
   DrainBeside(drain);
-  if (strategy_.by_key_runs()) FindKeyRuns();
-  if (grant.count > 0) executor_->AwaitSortedCells(stream_);  // nothing above takes cells
+  // (Who finds the runs takes no cells. But what begins early does not wait for events.)
+  const bool sorts = strategy_.by_key_runs() && !strategy_.groups;
+  if (sorts) FindKeyRuns();
+  if (grant.count > 0) executor_->AwaitSortedCells(stream_);
+  if (strategy_.groups) FindKeyRuns();
   CarryOut(false, false);
 }
 

@@ -11,6 +11,7 @@
 namespace gpm {
 
 struct Attempt;
+struct CollidedRuns;
 
 /// Where the arrays of a batch lie.
 struct BatchPlaces {
@@ -92,6 +93,7 @@ class CudaBatchTask : public BatchTask {
   void DrainBeside(const BucketRange& drain);
   void MakeContext(const CellGrant& grant);
   void SortHashes(void* storage);
+  CollidedRuns Collided() const;
   void ScanEffects(void* storage);
   /// How a kernel is launched that waits by itself for the one in front of it (AwaitKernelBefore).
   /// @param follows that one is the last thing that its stream has (below, too)

@@ -54,6 +54,7 @@ struct BatchSums : BatchTotals {
   static constexpr std::uint32_t kParts = StrategyThresholds::kSmallWritingParts;
   std::uint64_t blocks_arrived[kParts];
   std::uint64_t blocks_done;  ///< of the kernels that report
+  std::uint64_t meetings;     ///< of keys with equal hashes (CollidedRuns)
 };
 
 /// What the host is told when a batch has ended.

@@ -1,18 +1,18 @@
 #ifndef GPM_ENGINE_CUDA_KERNELS_LARGE_BATCH_CUH_
 #define GPM_ENGINE_CUDA_KERNELS_LARGE_BATCH_CUH_
 
-#include "engine/cuda/kernels/group_by_key.cuh"
+#include "engine/cuda/kernels/collided_runs.cuh"
 #include "engine/cuda/kernels/key_runs.cuh"
 
 namespace gpm {
 
 /// The kernels of large batches that write. The operations on each key are a *key run*, which is
 /// carried out with at most one write. GroupByKey finds the runs, or in larger batches HashKeys, a
-/// sort, and a scan of effects. With a directory, SearchKeyRuns carries out those that change
-/// nothing, and ApplyQueuedKeyRuns the others. Meanwhile the values that SearchKeyRuns planned are
-/// read, and the operations are answered (engine/cuda/kernels/resolve.cuh); of batches of middle
-/// size one kernel does all that (CarryOutSearched). Without a directory, ApplyKeyRuns carries out
-/// all.
+/// sort, a scan of effects, and PartCollidedRuns. With a directory, SearchKeyRuns carries out those
+/// that change nothing, and ApplyQueuedKeyRuns the others. Meanwhile the values that SearchKeyRuns
+/// planned are read, and the operations are answered (engine/cuda/kernels/resolve.cuh); of batches
+/// of middle size one kernel does all that (CarryOutSearched). Without a directory, ApplyKeyRuns
+/// carries out all.
 
 /// Blocks that carry out key runs: a multiprocessor runs so many at once.
 inline constexpr unsigned kApplyingBlocks = 3;
@@ -33,16 +33,18 @@ __global__ void HashKeys(const __grid_constant__ TableContext context, DeviceBat
   batch.records[i] = KeyRunRecord{0, 0, KeyRunStatus::kPending, i};
 }
 
-/// The effects of the single operations, in sorted order, to be scanned.
+/// The effects of the single operations, in sorted order, to be scanned. Notes where keys meet.
 struct SingleEffects {
   DeviceBatch batch;
   std::uint32_t key_words;
+  CollidedRuns collided;
 
   __device__ KeyRunEffect operator()(std::uint32_t p) const {
     const bool begins_run = p == 0 || batch.hashes[p - 1] != batch.hashes[p];
+    const bool other_key = !begins_run && IsOnOtherKey(batch, key_words, p);
+    if (other_key) collided.Note(batch.sums, p);
     const Op op = batch.KindOf(batch.order[p]);
-    return EffectOf(op, batch.HasValueFor(op), p, begins_run,
-                    !begins_run && IsOnOtherKey(batch, key_words, p));
+    return EffectOf(op, batch.HasValueFor(op), p, begins_run, other_key);
   }
 };
 
