@@ -9,7 +9,7 @@ namespace gpm {
 
 /// Combining: what a sequence of operations on one key does. A batch then needs one probe and at
 /// most one PM write for a key, and the operations of a long run are answered in parallel.
-/// Positions are those of operations in the batch sorted by key hash, batch order kept.
+/// Positions are those of operations in the batch sorted by key hash, batch order kept on each key.
 ///
 /// The effect of a sequence depends on one bit, whether the key was there before. For either case
 /// it leaves the item as it was, or leaves none, or leaves the value that the operation at some

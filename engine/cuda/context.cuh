@@ -54,7 +54,7 @@ struct BatchSums : BatchTotals {
   static constexpr std::uint32_t kParts = StrategyThresholds::kSmallWritingParts;
   std::uint64_t blocks_arrived[kParts];
   std::uint64_t blocks_done;  ///< of the kernels that report
-  std::uint64_t meetings;     ///< of keys with equal hashes (CollidedRuns)
+  std::uint64_t meetings;     ///< of keys with equal hashes, at least (CollidedRuns)
 };
 
 /// What the host is told when a batch has ended.
@@ -96,7 +96,7 @@ struct DeviceBatch {
   Result* results;
   // Positions are those of the batch in the order of key runs; in a small batch those of the
   // operations.
-  const std::uint32_t* hashes;    ///< equal within a key run, and neighbours' are not
+  const std::uint32_t* hashes;    ///< equal within a key run, and nowhere else
   const std::uint32_t* order;     ///< position -> operation; null: of a small batch
   KeyRunEffect* effects;          ///< up to each position, including it; not of a small batch
   KeyRunRecord* records;          ///< by the position where the run begins

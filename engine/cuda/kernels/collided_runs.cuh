@@ -23,9 +23,10 @@ struct CollidedRuns {
   std::uint32_t* hashes;   ///< DeviceBatch::hashes
   std::uint32_t* order;    ///< DeviceBatch::order
   std::uint32_t* scratch;  ///< as large
-  KeyMeeting* meetings;    ///< BatchSums::meetings of them, but no more than there is room for
+  KeyMeeting* meetings;    ///< BatchSums::meetings of them, as far as there is room
   std::uint32_t room;
 
+  /// Of one position maybe several times.
   __device__ void Note(BatchSums* sums, std::uint32_t p) const {
     const std::uint64_t at = AtomicAdd(&sums->meetings, 1);
     if (at < room) meetings[at] = KeyMeeting{p, hashes[p]};
@@ -97,16 +98,17 @@ struct RunParter {
     return begin + same;
   }
 
-  /// Makes a run one for each of its keys: in the order, by other hashes, and in the effects.
+  /// Makes a run one for each of its keys: in the order, by hashes between its own and the next
+  /// one's, and in the effects.
   __device__ void Part(const DeviceBatch& batch, std::uint32_t key_words, const CollidedRuns& runs,
                        std::uint32_t first) {
     const std::uint32_t end = EndOf(runs, first, batch.count);
     std::uint32_t hash = runs.hashes[first];
-    const std::uint32_t next = end < batch.count ? runs.hashes[end] : hash;
-    for (std::uint32_t begin = first, part = 0; part < kMostParts; ++part) {
+    const std::uint32_t most = end < batch.count ? runs.hashes[end] - 1 : ~0u;
+    for (std::uint32_t begin = first, part = 0; part < kMostParts && hash != most; ++part) {
       const std::uint32_t others = PutFirst(batch, key_words, runs, begin, end);
       if (others == end) break;
-      hash += hash + 1 == next ? 2 : 1;
+      ++hash;
       for (std::uint32_t p = others + threadIdx.x; p < end; p += kPartThreads) {
         runs.hashes[p] = hash;
       }
@@ -130,8 +132,9 @@ struct RunParter {
   }
 };
 
-/// Parts the runs in which keys have met, but for short ones. Each hash belongs to one block, so
-/// that nobody looks at a run while it is parted.
+/// Parts the runs in which keys have met, but for short ones. Each hash belongs to one block. What
+/// others look at meanwhile is a run's first hash, which stays, and whether those behind it are
+/// others.
 static __global__ void __launch_bounds__(kPartThreads)
     PartCollidedRuns(const __grid_constant__ TableContext context,
                      const __grid_constant__ DeviceBatch batch,
@@ -148,9 +151,15 @@ static __global__ void __launch_bounds__(kPartThreads)
     const std::uint32_t first = batch.effects[meeting.position].first;
     const std::uint32_t beyond = first + kFewOfRun;
     if (beyond >= batch.count || runs.hashes[beyond] != meeting.hash) continue;
-    if (atomicCAS(&batch.records[first].next, first, ~first) != first) continue;  // is noted
+    std::uint32_t* const next =
+        &batch.records[first].next;  // which is not `first` once it is noted
+    if (*next != first || atomicCAS(next, first, ~first) != first) continue;
     const std::uint32_t own = atomicAdd(&found, 1u);
-    if (own < kMostRunsOfBlock) firsts[own] = first;
+    if (own < kMostRunsOfBlock) {
+      firsts[own] = first;
+    } else {
+      *next = first;
+    }
   }
   __syncthreads();
   for (std::uint32_t k = 0; k < min(found, kMostRunsOfBlock); ++k) {
