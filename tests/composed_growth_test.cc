@@ -146,7 +146,7 @@ TEST_P(ComposedGrowthTest, ALargeBatchFillsALimitedPoolAsFarAsSmallOnesDo) {
       if (batch.CallFor(store, Op::kInsert) == of_batch) break;  // none found room
     }
     const std::uint64_t items = store.Stats().items;
-    // (A pool may have room for a growth, or two of 1.1, more or less: keys differ in their hashes.)
+    // (Hash seeds differ, and one finds room for a growth more, or for two of 1.1.)
     EXPECT_GT(items, most * 8 / 10) << most;
     most = items;
     store.Close();
