@@ -128,19 +128,21 @@ __attribute__((target("avx2"))) void MatchBucketsAvx2(const std::byte* const* bu
 
 }  // namespace
 
-MatchBucketFn SelectMatchBucket() {
-  if (__builtin_cpu_supports("avx512f")) return MatchBucketAvx512;
-  if (__builtin_cpu_supports("avx2")) return MatchBucketAvx2;
-  return MatchBucketScalar;
-}
-MatchBucketsFn SelectMatchBuckets() {
-  if (__builtin_cpu_supports("avx512f")) return MatchBucketsAvx512;
-  if (__builtin_cpu_supports("avx2")) return MatchBucketsAvx2;
-  return MatchBuckets<MatchBucketScalar>;
+std::span<const MatchVersion> MatchVersions() {
+  static constexpr MatchVersion kVersions[] = {
+      {"AVX-512", MatchBucketAvx512, MatchBucketsAvx512},
+      {"AVX2", MatchBucketAvx2, MatchBucketsAvx2},
+      {"one word", MatchBucketScalar, MatchBuckets<MatchBucketScalar>}};
+  const std::span<const MatchVersion> all(kVersions);
+  if (__builtin_cpu_supports("avx512f")) return all;
+  return all.subspan(__builtin_cpu_supports("avx2") ? 1 : 2);
 }
 #else
-MatchBucketFn SelectMatchBucket() { return MatchBucketScalar; }
-MatchBucketsFn SelectMatchBuckets() { return MatchBuckets<MatchBucketScalar>; }
+std::span<const MatchVersion> MatchVersions() {
+  static constexpr MatchVersion kVersions[] = {
+      {"one word", MatchBucketScalar, MatchBuckets<MatchBucketScalar>}};
+  return kVersions;
+}
 #endif
 
 }  // namespace gpm

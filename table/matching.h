@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace gpm {
 
@@ -25,10 +26,14 @@ using MatchBucketsFn = void (*)(const std::byte* const* buckets, std::uint32_t s
                                 std::uint32_t locations, const std::uint64_t* words,
                                 std::size_t count, BucketMatch* matches);
 
-/// The widest versions this CPU runs: AVX-512, AVX2, or one word at a time (always the last under
-/// ThreadSanitizer, which does not see vector loads as atomic).
-MatchBucketFn SelectMatchBucket();
-MatchBucketsFn SelectMatchBuckets();
+struct MatchVersion {
+  const char* name;
+  MatchBucketFn one;
+  MatchBucketsFn many;
+};
+/// The versions that this CPU runs, the widest first: AVX-512, AVX2, and one word at a time (always
+/// the last alone under ThreadSanitizer, which does not see vector loads as atomic).
+std::span<const MatchVersion> MatchVersions();
 
 /// The buckets in which words may be: those of words[i] from buckets[i * locations] on.
 struct CandidateBuckets {

@@ -167,17 +167,18 @@ TEST(Layout, BucketsHaveTheSizesOfTheFormat) {
   EXPECT_EQ(CellBytes(kMaxValueBytes), kMaxValueBytes);
 }
 
-TEST(Probe, VectorVersionAgreesWithOneWordAtATime) {
+TEST(Probe, VectorVersionsAgreeWithOneWordAtATime) {
   std::mt19937_64 random(test::TestSeed());
   alignas(64) std::array<std::uint64_t, 64> pairs;
-  const MatchBucketFn match = SelectMatchBucket();
   for (int round = 0; round < 20000; ++round) {
     for (auto& word : pairs) word = random() % 4;  // 0 is kEmptyState
     for (std::uint32_t slots = 1; slots <= 32; slots *= 2) {
       const BucketMatch expected = MatchBucketScalar(pairs.data(), slots, 2);
-      const BucketMatch actual = match(pairs.data(), slots, 2);
-      ASSERT_EQ(actual.match, expected.match);
-      ASSERT_EQ(actual.empty, expected.empty);
+      for (const MatchVersion& version : MatchVersions()) {
+        const BucketMatch actual = version.one(pairs.data(), slots, 2);
+        ASSERT_EQ(actual.match, expected.match) << version.name;
+        ASSERT_EQ(actual.empty, expected.empty) << version.name;
+      }
     }
   }
 }
@@ -188,7 +189,6 @@ TEST(Probe, ManyBucketsAgreeWithOneByOne) {
   alignas(64) std::array<std::array<std::uint64_t, 64>, 8> pool;  // of buckets
   std::array<const std::byte*, kKeys * 32> buckets;
   std::array<std::uint64_t, kKeys> words;
-  const MatchBucketsFn match = SelectMatchBuckets();
   for (int round = 0; round < 2000; ++round) {
     for (auto& pairs : pool) {
       for (auto& word : pairs) word = random() % 4;
@@ -204,10 +204,12 @@ TEST(Probe, ManyBucketsAgreeWithOneByOne) {
         std::array<BucketMatch, kKeys> actual;
         MatchEachBucket(MatchBucketScalar, {buckets.data(), slots, locations}, words.data(), kKeys,
                         expected.data());
-        match(buckets.data(), slots, locations, words.data(), kKeys, actual.data());
-        for (std::size_t i = 0; i < kKeys; ++i) {
-          ASSERT_EQ(actual[i].match, expected[i].match);
-          ASSERT_EQ(actual[i].empty, expected[i].empty);
+        for (const MatchVersion& version : MatchVersions()) {
+          version.many(buckets.data(), slots, locations, words.data(), kKeys, actual.data());
+          for (std::size_t i = 0; i < kKeys; ++i) {
+            ASSERT_EQ(actual[i].match, expected[i].match) << version.name;
+            ASSERT_EQ(actual[i].empty, expected[i].empty) << version.name;
+          }
         }
       }
     }

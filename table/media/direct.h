@@ -52,8 +52,8 @@ class DirectMedia {
  public:
   explicit DirectMedia(const Persist& persist)
       : persist_(persist),
-        match_bucket_(SelectMatchBucket()),
-        match_buckets_(SelectMatchBuckets()) {}
+        match_bucket_(MatchVersions().front().one),
+        match_buckets_(MatchVersions().front().many) {}
 
   std::uint64_t Load(const std::uint64_t* word) const {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
