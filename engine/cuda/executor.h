@@ -111,9 +111,9 @@ class CudaTableCopy;
 ///
 /// Any other batch is carried out by key runs (engine/cuda/kernels/large_batch.cuh,
 /// engine/cuda/kernels/small_batch.cuh). The effect of the operations on each key is found, in a
-/// large batch by a sort by key hash and a scan. Each key is written at most once. All operations
-/// are answered in parallel. So results are those of batch order, and duplicates are cheap. In a
-/// large batch keys are searched first, and writes are dealt out by address too.
+/// large batch by bins or a sort by key hash, and a scan. Each key is written at most once. All
+/// operations are answered in parallel. So results are those of batch order, and duplicates are
+/// cheap. In a large batch keys are searched first, and writes are dealt out by address too.
 class CudaExecutor : public Executor {
  public:
   CudaExecutor(const OpenOptions& open, const Mapping& mapping);

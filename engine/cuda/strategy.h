@@ -82,7 +82,7 @@ class FindHistory {
       wait_ = 0;
     }
   }
-  /// A batch of any size and kinds has ended whose finds gave back values.
+  /// The same, of a batch of any size and of any kinds, whose finds gave back values.
   void AddHits(std::uint64_t found, std::uint64_t hits) {
     if (found < kTelling) return;
     mostly_cached_ = (found - (hits < found ? hits : found)) * kCachedShare < found;

@@ -137,9 +137,9 @@ struct OpenOptions {
   int memory_node = kMemoryNearGpu;
   /// When the table is full, it gets a level with so many times the buckets of the newest one, and
   /// the oldest is emptied into it: from 1.1 to 4. A small step leaves the table fuller, and moves
-  /// items more often: with two levels it is 0.71 full after a growth by 1.25, and 0.44 by 2, which
-  /// loads twice as fast on a GPU. Nothing of it
-  /// is in the pool, so it may differ from one opening to the next.
+  /// items more often: with two levels it is 0.71 full after a growth by 1.25, and 0.44 by 2, with
+  /// which it loads a fifth to a third faster on a GPU (docs/PERFORMANCE.md). Nothing of it is in
+  /// the pool, so it may differ from one opening to the next.
   double growth = 2;
   /// In a table that is less full than this, a few inserts that find no slot get one by moving
   /// other items to another slot of theirs, for which no batch runs; in a fuller one, or for many

@@ -8,8 +8,8 @@
 namespace gpm {
 
 /// A large batch is sorted by 32 bits of its keys' hashes, so that a run of equal ones may be of
-/// several keys: of a million keys some hundred are in such a run. It would be carried out one by
-/// one, a hot key's thousands of operations, too, at some 10 us each. So runs of more than a few
+/// several keys: of a million keys some two hundred are in such a run. It would be carried out one
+/// by one, a hot key's thousands of operations, too, at some 10 us each. So runs of more than a few
 /// operations are parted by key, and combined like all others.
 
 /// Where operations on two keys with equal hashes meet in the order.
