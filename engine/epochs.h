@@ -32,7 +32,7 @@ struct Reservation {
 ///     is free once no batch with an id up to the newest at that moment runs: only those can have
 ///     seen it. `limit` and `slots_safe` are such positions.
 ///  2. [head, limit) are free cells that no batch was granted; those before `sorted` are in the
-///     order of their addresses, but for some where a batch was granted cells beyond.
+///     order of their addresses, but for some that batches left which were granted more.
 ///  3. While cells are held, those from position `hold` on are not free: a snapshot may still have
 ///     to read them.
 class Epochs {

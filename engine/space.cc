@@ -18,7 +18,7 @@ constexpr std::uint64_t kKeptShare = 64;
 constexpr std::uint64_t kMostKeptCells = 4096;
 std::uint64_t KeptOf(std::uint64_t cells) { return std::min(cells / kKeptShare, kMostKeptCells); }
 
-/// A mixed batch may take so many times as many cells as others did, and these, without waiting for
+/// A mixed batch is expected to take at most so many times as many cells as others did, and so many
 /// more.
 constexpr double kMargin = 1.25;
 constexpr double kFewCells = 32;

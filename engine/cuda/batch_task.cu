@@ -177,7 +177,8 @@ void CudaBatchTask::Enqueue(const Epochs::SlotRange& recycle, const CellGrant& g
   executor_->RecycleSlots(recycle, stream_);
   MakeValues();
   DrainBeside(drain);
-  // (Who finds the runs takes no cells. But what begins early does not wait for events.)
+  // (Sorting the batch takes no cells. Where it is grouped, the kernels behind that begin early,
+  // which goes with no wait between them.)
   const bool sorts = strategy_.by_key_runs() && !strategy_.groups;
   if (sorts) FindKeyRuns();
   if (grant.count > 0) executor_->AwaitSortedCells(stream_);

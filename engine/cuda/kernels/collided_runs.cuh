@@ -9,7 +9,7 @@ namespace gpm {
 
 /// A large batch is sorted by 32 bits of its keys' hashes, so that a run of equal ones may be of
 /// several keys: of a million keys some two hundred are in such a run. It would be carried out one
-/// by one, a hot key's thousands of operations, too, at some 10 us each. So runs of more than a few
+/// by one, a hot key's thousands of operations, too, at 5 to 10 us each. So runs of more than a few
 /// operations are parted by key, and combined like all others.
 
 /// Where operations on two keys with equal hashes meet in the order.
@@ -132,9 +132,9 @@ struct RunParter {
   }
 };
 
-/// Parts the runs in which keys have met, but for short ones. Each hash belongs to one block. What
-/// others look at meanwhile is a run's first hash, which stays, and whether those behind it are
-/// others.
+/// Parts the runs in which keys have met, but for short ones. Each hash belongs to one block. Other
+/// blocks may read a run's hashes while it is parted: the first one stays, and none ever equals
+/// that of another run.
 static __global__ void __launch_bounds__(kPartThreads)
     PartCollidedRuns(const __grid_constant__ TableContext context,
                      const __grid_constant__ DeviceBatch batch,
