@@ -22,13 +22,10 @@ struct CacheMemory {
   explicit CacheMemory(Memory* memory)
       : fingerprints(memory),
         drained(memory),
-        cells(memory),
-        references(memory),
-        keys(memory),
+        entries(memory),
         frame_of(memory),
         bucket_of(memory),
         scores(memory),
-        tags(memory),
         histogram(memory),
         free(memory),
         pending(memory),
@@ -38,32 +35,25 @@ struct CacheMemory {
 
   // The directory.
   Array<std::uint16_t> fingerprints, drained;
-  Array<std::uint32_t> cells;
-  Array<std::uint64_t> references, keys;
+  Array<std::byte> entries;
   // The cache and its refreshes.
-  Array<std::uint32_t> frame_of, bucket_of, scores, tags, histogram, free, pending, fills;
+  Array<std::uint32_t> frame_of, bucket_of, scores, histogram, free, pending, fills;
   Values values;
   Array<CacheRefreshState> state;
   CacheShape shape;
   CachePolicy policy = CachePolicy::kOff;
 
   /// Makes room. What it then holds has to be set: frame_of, scores, histogram and fills to 0,
-  /// bucket_of to kNoBucket, tags to kClosed; and the directory made.
+  /// bucket_of to kNoBucket, the tags in entries to kClosed; and the directory made.
   void Reserve(const CacheShape& of, CachePolicy with_policy) {
     ReserveDirectory(of);
     ReserveCache(with_policy);
   }
   void ReserveDirectory(const CacheShape& of) {
     shape = of;
-    const std::uint64_t slots = std::uint64_t{shape.buckets} * shape.slots;
     if (shape.buckets == 0) return;
     fingerprints.Reserve(std::uint64_t{shape.buckets} * shape.stride);
-    if (shape.value_stride == 0) {
-      references.Reserve(slots);
-    } else {
-      cells.Reserve(slots);
-    }
-    if (shape.key_words != 0) keys.Reserve(slots * shape.key_words);
+    entries.Reserve(shape.buckets * shape.bytes_of_entries());
   }
   void ReserveCache(CachePolicy with_policy) {
     policy = with_policy;
@@ -72,7 +62,6 @@ struct CacheMemory {
     bucket_of.Reserve(shape.frames);
     free.Reserve(shape.frames);
     pending.Reserve(shape.frames);
-    tags.Reserve(std::uint64_t{shape.frames} * shape.slots);
     if constexpr (kValuesStay) {
       values.Reserve(shape.values_bytes(), shape.limited);
     } else {
@@ -98,26 +87,23 @@ struct CacheMemory {
   void TakeOver(const CacheMemory& before, std::uint32_t drained_buckets, const Copy& copy,
                 const Fill& fill) {
     const std::uint64_t stay = before.shape.buckets - drained_buckets;
-    const auto take = [&](const auto& to, const auto& from, std::uint64_t of_bucket) {
+    const auto take = [&](const auto& to, const auto& from, std::uint64_t of_bucket, int new_byte) {
       copy(to.data(), from.data() + drained_buckets * of_bucket, stay * of_bucket);
+      fill(to.data() + stay * of_bucket, new_byte, (shape.buckets - stay) * of_bucket);
     };
     copy(drained.data(), before.fingerprints.data(), std::uint64_t{drained_buckets} * shape.stride);
-    take(fingerprints, before.fingerprints, shape.stride);
-    fill(fingerprints.data() + stay * shape.stride, 0, (shape.buckets - stay) * shape.stride);
-    if (shape.value_stride == 0) {
-      take(references, before.references, shape.slots);
-    } else {
-      take(cells, before.cells, shape.slots);
-    }
-    if (shape.key_words != 0) take(keys, before.keys, shape.slots * shape.key_words);
+    static_assert(DirectoryView::kEmpty == 0 && CacheView::kClosed == 0xFFFFFFFF);
+    take(fingerprints, before.fingerprints, shape.stride, 0);
+    take(entries, before.entries, shape.bytes_of_entries(), 0xFF);
   }
 
   /// Whether TakeOverCache can keep the frames of this one.
   bool HasFramesFor(const CacheShape& later) const {
     return shape.frames != 0 && later.frames >= shape.frames;
   }
-  /// The same for the cache: buckets that stay keep their frames, but for KeepFrame, and scores.
-  /// REQUIRES: TakeOver; before->HasFramesFor(shape); no refresh is under way. Makes the room.
+  /// The same for the cache: buckets that stay keep their frames and scores. Then KeepFrame is to
+  /// be called for each frame that there was. REQUIRES: TakeOver; before->HasFramesFor(shape); no
+  /// refresh is under way. Makes the room.
   /// @param before may lose its frames
   template <class Copy, class Fill>
   void TakeOverCache(CacheMemory* before, std::uint32_t drained_buckets, const Copy& copy,
@@ -130,18 +116,15 @@ struct CacheMemory {
       std::swap(bucket_of, before->bucket_of);
       std::swap(free, before->free);
       std::swap(pending, before->pending);
-      std::swap(tags, before->tags);
       std::swap(values, before->values);
     } else {
       if constexpr (kValuesStay) std::swap(values, before->values);
       ReserveCache(before->policy);
       copy(bucket_of.data(), before->bucket_of.data(), frames);
-      copy(tags.data(), before->tags.data(), frames * shape.slots);
       if constexpr (!kValuesStay) {
         copy(values.data(), before->values.data(), before->shape.values_bytes());
       }
       fill(bucket_of.data() + frames, 0xFF, shape.frames - frames);
-      fill(tags.data() + frames * shape.slots, 0xFF, (shape.frames - frames) * shape.slots);
     }
     const auto take = [&](const auto& to, const auto& from) {
       copy(to.data(), from.data() + drained_buckets, stay);
@@ -157,15 +140,15 @@ struct CacheMemory {
     Accelerators view;
     if (shape.buckets == 0) return view;
     view.directory.fingerprints = fingerprints.data();
-    view.directory.cells = shape.value_stride == 0 ? nullptr : cells.data();
-    view.directory.references = shape.value_stride == 0 ? references.data() : nullptr;
-    view.directory.keys = shape.key_words != 0 ? keys.data() : nullptr;
     view.directory.stride = shape.stride;
+    view.directory.entries = entries.data();
+    view.directory.entry_bytes = DirectoryView::EntryBytes(shape.key_words);
     if (shape.frames == 0) return view;
     view.cache.frame_of = frame_of.data();
     view.cache.bucket_of = bucket_of.data();
     view.cache.scores = scores.data();
-    view.cache.tags = tags.data();
+    view.cache.tags = view.directory.TagAt(0);
+    view.cache.tag_stride = view.directory.entry_bytes / sizeof(std::uint32_t);
     view.cache.values = values.data();
     view.cache.fills = fills.data();
     view.cache.value_stride = shape.value_stride;

@@ -120,22 +120,26 @@ struct CacheRefresh {
   }
 
   // Before the first refresh, where each bucket has a frame (CacheView::opens): a step for each
-  // frame, then one for each bucket, with a state of zeros. From then on writers put their values
+  // frame, then two for each bucket, with a state of zeros. From then on writers put their values
   // into the frames.
 
-  template <class Media>
-  GPM_HD void OpenFrame(const Media& media, std::uint32_t frame, std::uint32_t slots) const {
-    if (cache.bucket_of[frame] != CacheView::kNoBucket) return;
-    for (std::uint32_t s = 0; s < slots; ++s) {
-      media.StoreShared(cache.tags + std::uint64_t{frame} * slots + s, +CacheView::kNone);
-    }
-    free[AtomicNext(&state->freed)] = frame;
+  GPM_HD void OpenFrame(std::uint32_t frame) const {
+    if (cache.bucket_of[frame] == CacheView::kNoBucket) free[AtomicNext(&state->freed)] = frame;
   }
 
   template <class Media>
   GPM_HD void OpenBucket(const Media& media, std::uint32_t bucket) const {
     std::uint32_t frame = 0;
     if (media.LoadShared(cache.frame_of + bucket) == 0) TakeFree(media, bucket, &frame);
+  }
+
+  template <class Media>
+  GPM_HD void OpenSlots(const Media& media, std::uint32_t bucket, std::uint32_t slots) const {
+    if (media.LoadShared(cache.frame_of + bucket) == 0) return;
+    for (std::uint32_t s = 0; s < slots; ++s) {
+      std::uint32_t* const tag = cache.TagAt(std::uint64_t{bucket} * slots + s);
+      if (media.LoadShared(tag) == CacheView::kClosed) media.StoreShared(tag, +CacheView::kNone);
+    }
   }
 
   /// Frames in which something may have to be filled, after all buckets were assigned.
@@ -160,17 +164,10 @@ struct CacheRefresh {
 
 /// What becomes of a frame when the buckets before `drained` are not addressable any more, and the
 /// others are counted from there on (CacheMemory::TakeOverCache).
-GPM_HD inline void KeepFrame(const CacheView& cache, std::uint32_t slots, std::uint32_t frame,
-                             std::uint32_t drained) {
+GPM_HD inline void KeepFrame(const CacheView& cache, std::uint32_t frame, std::uint32_t drained) {
   std::uint32_t* const bucket = cache.bucket_of + frame;
-  if (*bucket != CacheView::kNoBucket && *bucket >= drained) {
-    *bucket -= drained;
-    return;
-  }
-  *bucket = CacheView::kNoBucket;
-  for (std::uint32_t s = 0; s < slots; ++s) {
-    cache.tags[std::uint64_t{frame} * slots + s] = CacheView::kClosed;
-  }
+  const bool stays = *bucket != CacheView::kNoBucket && *bucket >= drained;
+  *bucket = stays ? *bucket - drained : CacheView::kNoBucket;
 }
 
 /// What an executor needs to fill frames, where it does not fill them one by one.
@@ -190,18 +187,20 @@ struct CacheShape {
   bool limited = false;            ///< it takes no byte more than it says
   CacheFillShape fill;
 
+  /// The entries of a bucket (DirectoryView).
+  std::uint64_t bytes_of_entries() const {
+    return std::uint64_t{slots} * DirectoryView::EntryBytes(key_words);
+  }
   // Of their memory, in all of their arrays.
   std::uint64_t directory_bytes() const {
-    const std::uint64_t of_slot = (value_stride == 0 ? 8 : 4) + 8 * std::uint64_t{key_words};
-    return std::uint64_t{buckets} * (stride * sizeof(std::uint16_t) + slots * of_slot);
+    return buckets * (stride * sizeof(std::uint16_t) + bytes_of_entries());
   }
   std::uint64_t fixed_bytes() const {
     return (2 * std::uint64_t{buckets} + CacheRefresh::kRanks) * sizeof(std::uint32_t) +
            sizeof(CacheRefreshState) + sizeof(std::uint32_t);
   }
   std::uint64_t bytes_per_frame() const {
-    return std::uint64_t{slots} * (value_stride + sizeof(std::uint32_t)) +
-           3 * sizeof(std::uint32_t);
+    return std::uint64_t{slots} * value_stride + 3 * sizeof(std::uint32_t);
   }
   std::uint64_t values_bytes() const { return std::uint64_t{frames} * slots * value_stride; }
   /// Slots that a refresh fills at once.

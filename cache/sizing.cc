@@ -5,7 +5,7 @@
 namespace gpm {
 namespace {
 
-/// Indices of buckets have 32 bits, and so have those of the slots of frames.
+/// Indices of buckets have 32 bits, and so have those of frames.
 constexpr std::uint64_t kMaxBuckets = 0x7FFF'FFFF;
 
 }  // namespace

@@ -180,15 +180,14 @@ class DrainRunner {
   void ChooseAccelerators(std::uint64_t which) {
     accelerators_ = {};
     prints_.fill(0);
-    references_.fill(0);
-    keys_.fill(0);
+    entries_.fill(0);
     drained_.fill(0);
     if (which == 0) return;
     DirectoryView& directory = accelerators_.directory;
     directory.fingerprints = prints_.data();
-    directory.references = references_.data();
-    directory.keys = keys_.data();
     directory.stride = DirectoryView::kPrintsInWord;
+    directory.entries = reinterpret_cast<std::byte*>(entries_.data());
+    directory.entry_bytes = DirectoryView::EntryBytes(1);
     if (which == 2) directory.drained = drained_.data();
     const Tile operations = MakeOperations();
     for (std::uint32_t i = 0; i < kAbove; ++i) operations.directory().Build(i);
@@ -263,8 +262,7 @@ class DrainRunner {
   Accelerators accelerators_;
   alignas(8) std::array<std::uint16_t, kAbove * DirectoryView::kPrintsInWord> prints_{};
   alignas(8) std::array<std::uint16_t, kBelow * DirectoryView::kPrintsInWord> drained_{};
-  std::array<std::uint64_t, kAbove * kSlots> references_{};
-  std::array<std::uint64_t, kAbove * kSlots> keys_{};
+  std::array<std::uint64_t, kAbove * kSlots * 2> entries_{};
   std::array<std::uint32_t, 2> lock_words_{};
   const KeyLocks locks_{lock_words_.data(), 1};
   ReclaimCounters counters_{};

@@ -45,11 +45,13 @@ class BlockRunner {
     auto* const base = reinterpret_cast<std::byte*>(pool_.data());
     table_ = MakeTableView(base, superblock);
     directory_.fingerprints = prints_.data();
-    directory_.cells = cells_.data();
     directory_.stride = DirectoryView::kPrintsInWord;
+    directory_.entries = reinterpret_cast<std::byte*>(entries_.data());
+    directory_.entry_bytes = DirectoryView::EntryBytes(0);
     cache_.frame_of = block_of_.data();
     cache_.bucket_of = &bucket_of_;
-    cache_.tags = &tag_;
+    cache_.tags = directory_.TagAt(0);
+    cache_.tag_stride = directory_.entry_bytes / sizeof(std::uint32_t);
     cache_.values = values_.data();
     cache_.fills = &fills_;
     cache_.value_stride = kValueStride;
@@ -72,7 +74,8 @@ class BlockRunner {
     prints_.fill(DirectoryView::kEmpty);
     for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
       prints_[bucket * directory_.stride] = kPrint;
-      cells_[bucket] = bucket;
+      *directory_.CellAt(bucket) = bucket;
+      *directory_.TagAt(bucket) = CacheView::kClosed;
       block_of_[bucket] = 0;
     }
     for (next_cell_ = 0; next_cell_ < kBuckets; ++next_cell_) {
@@ -81,7 +84,6 @@ class BlockRunner {
     }
     next_number_ = kBuckets;
     bucket_of_ = CacheView::kNoBucket;
-    tag_ = CacheView::kClosed;
     if (random() % 2 == 0) {  // by nobody else's leave
       Load(0);
     } else {
@@ -114,8 +116,9 @@ class BlockRunner {
     for (std::uint32_t reader = 0; reader < 2; ++reader) {
       const std::uint32_t first = random() % kBuckets;
       const std::uint32_t reads = 1 + random() % 3;
-      bodies.push_back([this, first, reads, report] {
-        for (std::uint32_t i = 0; i < reads; ++i) Read((first + i) % kBuckets, report);
+      const bool early = random() % 2 == 0;
+      bodies.push_back([this, first, reads, early, report] {
+        for (std::uint32_t i = 0; i < reads; ++i) Read((first + i) % kBuckets, early, report);
       });
     }
     scheduler_.SetOptions(Scheduler::RandomOptions(random));
@@ -172,12 +175,12 @@ class BlockRunner {
     EndKernel();
   }
 
-  /// Gives it to a bucket before anything is filled, as OpenFrame and OpenBucket do.
+  /// Gives it to a bucket before anything is filled, as OpenBucket and OpenSlots do.
   void Open(std::uint32_t bucket) {
     bucket_of_ = bucket;
-    media_.StoreShared(&tag_, +CacheView::kNone);
-    EndKernel();
     media_.StoreShared(&block_of_[bucket], 1u);
+    EndKernel();
+    media_.StoreShared(directory_.TagAt(bucket), +CacheView::kNone);
     EndKernel();
   }
 
@@ -191,7 +194,7 @@ class BlockRunner {
     numbers_[cell] = next_number_++;
     PutValue(numbers_[cell], value);
     media_.WriteCell(group_, table_.Cell(cell * table_.cell_bytes), value.data(), kValueBytes);
-    const std::uint32_t old = media_.LoadShared(&cells_[bucket]);
+    const std::uint32_t old = media_.LoadShared(directory_.CellAt(bucket));
     if (erases) {
       access.Drop(bucket, 0, old);
       media_.StoreShared(fingerprint, DirectoryView::kTaken);
@@ -200,7 +203,7 @@ class BlockRunner {
     media_.Fence(Step::kUpdateCellFence);
     access.Put(bucket, 0, erases ? CacheView::kNone : old, cell * table_.cell_bytes, value.data());
     media_.Fence(Step::kUpdateDoneFence);
-    media_.StoreShared(&cells_[bucket], cell);
+    media_.StoreShared(directory_.CellAt(bucket), cell);
     media_.FenceShared(Step::kDirectoryUpdatedFence);
     if (erases) media_.StoreShared(fingerprint, kPrint);
     EndKernel();
@@ -218,14 +221,22 @@ class BlockRunner {
     return next_cell_++;
   }
 
-  void Read(std::uint32_t bucket, FrameReport* report) {
+  /// @param early notes the tag with what it has of the directory
+  void Read(std::uint32_t bucket, bool early, FrameReport* report) {
     const Operation operation(this);
+    const Access access = MakeAccess();
+    typename Access::Value cached = access.Begin();
+    access.FenceBegin();
     if (media_.LoadShared(&prints_[bucket * directory_.stride]) <= DirectoryView::kTaken) return;
-    const std::uint32_t cell = media_.LoadShared(&cells_[bucket]);
+    const std::uint32_t cell = media_.LoadShared(directory_.CellAt(bucket));
     std::array<std::byte, kValueBytes> value{};
     const std::uint64_t reference = cell * table_.cell_bytes;
-    const Access access = MakeAccess();
-    if (!access.Read(bucket, 0, reference, value.data())) {
+    if (!early) {
+      cached = access.Find(bucket, 0, reference);
+    } else if (media_.LoadShared(directory_.TagAt(bucket)) == cell) {
+      access.Tagged(bucket, 0, reference, &cached);
+    }
+    if (cached.bytes == nullptr || !access.Read(cached, value.data())) {
       media_.ReadCell(group_, value.data(), table_.Cell(reference), kValueBytes);
       access.Keep(directory_, bucket, 0, reference, value.data());
       EndKernel();
@@ -247,10 +258,9 @@ class BlockRunner {
   DirectoryView directory_;
   CacheView cache_;
   alignas(8) std::array<std::uint16_t, kBuckets * DirectoryView::kPrintsInWord> prints_{};
-  std::array<std::uint32_t, kBuckets> cells_{};
+  std::array<std::uint64_t, kBuckets> entries_{};
   std::array<std::uint32_t, kBuckets> block_of_{};
   std::uint32_t bucket_of_ = CacheView::kNoBucket;
-  std::uint32_t tag_ = CacheView::kClosed;
   std::uint32_t fills_ = 0;
   alignas(8) std::array<std::byte, kValueStride> values_{};
   std::uint32_t next_cell_ = 0;                  ///< that no bucket had

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 
 #include "crash_sim/grid_machine.h"
 #include "table/group.h"
@@ -98,6 +99,7 @@ class GridMedia {
   }
   void WriteShared(const ThreadGroup&, std::byte* shared, const std::byte* value,
                    std::uint32_t bytes) const {
+    if (shared == nullptr) throw std::runtime_error("a value goes to a bucket without a frame");
     for (std::uint32_t i = 0; i < bytes; i += 8) {
       std::uint64_t word = 0;
       std::memcpy(&word, value + i, std::min(bytes - i, 8u));

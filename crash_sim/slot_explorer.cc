@@ -99,22 +99,16 @@ class SlotRunner {
     accelerators_ = {};
     if (!directory) return;
     accelerators_.directory.fingerprints = prints_.data();
-    if (inline_values) {
-      accelerators_.directory.references = references_.data();
-    } else {
-      accelerators_.directory.cells = cells_.data();
-    }
-    accelerators_.directory.keys = keys_.data();
     accelerators_.directory.stride = DirectoryView::kPrintsInWord;
+    accelerators_.directory.entries = reinterpret_cast<std::byte*>(entries_.data());
+    accelerators_.directory.entry_bytes = DirectoryView::EntryBytes(1);
   }
 
   /// The first slots hold items, the others were erased.
   void Fill() {
     pool_.fill(0);
     prints_.fill(0);
-    references_.fill(0);
-    cells_.fill(0);
-    keys_.fill(0);
+    entries_.fill(0);
     locks_words_.fill(0);
     cell_ring_.fill(0);
     slot_ring_.fill(0);
@@ -235,11 +229,9 @@ class SlotRunner {
   TableView table_{};
   Accelerators accelerators_;
   alignas(8) std::array<std::uint16_t, DirectoryView::kPrintsInWord> prints_{};
-  std::array<std::uint64_t, kSlots> references_{};
-  std::array<std::uint64_t, kSlots> keys_{};
+  std::array<std::uint64_t, kSlots * 2> entries_{};
   std::array<std::uint32_t, 2> locks_words_{};
   const KeyLocks locks_{locks_words_.data(), 1};
-  std::array<std::uint32_t, kSlots> cells_{};
   std::array<std::uint32_t, 2 * kCells> cell_ring_{};
   std::array<std::uint64_t, 2 * kSlots> slot_ring_{};
   ReclaimCounters counters_{};

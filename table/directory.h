@@ -5,57 +5,10 @@
 #include <cstdint>
 
 #include "pm/steps.h"
-#include "table/layout.h"
-#include "table/volatile_ops.h"
+#include "table/directory_view.h"
+#include "table/matching.h"
 
 namespace gpm {
-
-/// The directory: of every slot of the addressable levels a 16-bit fingerprint, its value reference
-/// and its key, in the executor's own memory. A search reads persistent memory for the value alone
-/// (and, where there was no room for the keys, to compare the key). A miss, and the search for a
-/// free slot, read none of it. A trivially copyable, non-owning view, the same on host and device.
-///
-/// With a directory, searches look nowhere else, so it decides what batches see: an operation takes
-/// effect when the directory says so, and it is durable by then.
-///
-/// Invariants:
-///  1. Who inserts, updates or erases a key holds its lock (KeyLocks) from its search until the
-///     directory tells of the change, which persistent memory has by then.
-///  2. So while nobody holds a key's lock, the directory has the key in the same slot, and with the
-///     same reference, as persistent memory, or both do not have it.
-///  3. A slot's entry is written by who claimed the slot, replaced its reference or erased it, and
-///     no two of them at once. Key and reference are there before the fingerprint is.
-///
-/// The two keys that live in the reserved level are not in it.
-struct DirectoryView {
-  static constexpr std::uint16_t kEmpty = 0;
-  static constexpr std::uint16_t kTaken = 1;  ///< claimed, or erased and not given back
-  static constexpr std::uint32_t kPrintsInWord = 4;
-  static constexpr std::uint32_t kNoIndex = 0xFFFFFFFF;  ///< of a bucket that is not in it
-
-  std::uint16_t* fingerprints = nullptr;  ///< `stride` for each bucket; null: there is no directory
-  std::uint32_t* cells = nullptr;         ///< of slots: number of the value's cell
-  std::uint64_t* references = nullptr;    ///< instead, where values are inline
-  std::uint64_t* keys = nullptr;          ///< of slots, key_words each; null: they are not here
-  std::uint32_t stride = 0;               ///< fingerprints of a bucket: its slots, but at least 4
-  /// The same fingerprints of the level that is being drained beside batches, as they were when
-  /// that began; kEmpty once the slot's item was moved up. Null: its state words tell
-  /// (table/draining.h).
-  std::uint16_t* drained = nullptr;
-
-  GPM_HD bool enabled() const { return fingerprints != nullptr; }
-  static GPM_HD std::uint16_t FingerprintOf(const KeyHash& hash) {
-    const auto fingerprint = static_cast<std::uint16_t>(hash.g);
-    return fingerprint <= kTaken ? static_cast<std::uint16_t>(fingerprint + 2) : fingerprint;
-  }
-};
-
-/// Candidate slots that hold the key, and that are empty; bit c * slots + s.
-struct Probe {
-  std::uint32_t match = 0;
-  std::uint32_t empty = 0;
-  std::uint32_t cell = 0;  ///< number of the key's value cell; 0: not known
-};
 
 /// The directory's part in the protocols, for one operation at a time.
 ///
@@ -83,92 +36,36 @@ class DirectoryAccess {
         level, BucketNumber(candidates.hash, location, table_.level_views[level].part_buckets));
   }
 
-  GPM_HD bool has_keys() const { return view_.keys != nullptr; }
+  GPM_HD bool has_keys() const { return view_.has_keys(); }
 
-  /// Candidate slots with the key's fingerprint (and key, if keys are here), and empty ones.
-  /// REQUIRES: Covers.
-  GPM_HD Probe Search(const Candidates& candidates, const std::uint64_t* key) const {
-    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(candidates.hash);
+  /// Candidate slots with the key's fingerprint (and key, if keys are here), and empty ones. A
+  /// group looks at all levels at once. A thread begins with the newest, where most items are, and
+  /// ends where the key is: large batches are bound by what they read. REQUIRES: Covers.
+  /// @param whole a thread looks at all levels, too: for who wants the empty slots of a key's
+  GPM_HD Probe Search(const Candidates& candidates, const std::uint64_t* key,
+                      bool whole = false) const {
     const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
     const std::uint32_t words = table_.candidate_buckets() * words_of_bucket;
-    const std::uint32_t slots_of_word =
-        table_.slots < DirectoryView::kPrintsInWord ? table_.slots : DirectoryView::kPrintsInWord;
-    Probe mine;
-    // As many words at once as the candidates have if a bucket has four slots or more, so that the
-    // loads are in flight together.
-    constexpr std::uint32_t kWords = 8 / Group::kSize == 0 ? 1 : 8 / Group::kSize;
+    if (Group::kSize > 1 || whole || !has_keys()) {
+      return SearchWords(candidates, key, 0, words);
+    } else {
+      const std::uint32_t of_level = table_.locations * words_of_bucket;
+      Probe probe;
 #ifdef __CUDA_ARCH__
 #pragma unroll 1
 #endif
-    for (std::uint32_t begin = 0; begin < words; begin += kWords * Group::kSize) {
-      std::uint64_t four[kWords];
-      bool loaded = false;
-      if constexpr (Group::kSize == 1) {
-        loaded = words_of_bucket % 2 == 0;
-        for (std::uint32_t k = 0; loaded && k < kWords; k += 2) {
-          const std::uint64_t* const word = WordAt(candidates, begin + k, words_of_bucket, words);
-          four[k] = four[k + 1] = kAllTaken;
-          if (word != nullptr) media_.LoadSharedPair(word, &four[k], &four[k + 1]);
-        }
+      for (std::uint32_t first = 0; first < words && probe.match == 0; first += of_level) {
+        const Probe level = SearchWords(candidates, key, first, first + of_level);
+        probe = {level.match, probe.empty | level.empty, level.cell, level.tagged};
       }
-      if (!loaded) {
-        for (std::uint32_t k = 0; k < kWords; ++k) {
-          const std::uint64_t* const word =
-              WordAt(candidates, begin + k * Group::kSize + group_.Lane(), words_of_bucket, words);
-          four[k] = word == nullptr ? kAllTaken : media_.LoadShared(word);
-        }
-      }
-      for (std::uint32_t k = 0; k < kWords; ++k) {
-        const std::uint32_t w = begin + k * Group::kSize + group_.Lane();
-#ifdef __CUDA_ARCH__
-#pragma unroll 1
-#endif
-        for (std::uint32_t i = 0; i < slots_of_word; ++i) {
-          const auto found = static_cast<std::uint16_t>(four[k] >> (16 * i));
-          const std::uint32_t bit = 1u << ((w * slots_of_word + i) & 31);
-          if (found == fingerprint) mine.match |= bit;
-          if (found == DirectoryView::kEmpty) mine.empty |= bit;
-        }
-      }
+      return probe;
     }
-    Probe probe{group_.Or(mine.match), group_.Or(mine.empty)};
-    if (view_.keys == nullptr || probe.match == 0) return probe;
-    // One lane looks at one of those that look alike: at the key and, in flight with it, the cell.
-    std::uint32_t equal = 0;
-    std::uint32_t cell = 0;
-    std::uint32_t rank = 0;
-    for (std::uint32_t rest = probe.match; rest != 0; rest &= rest - 1, ++rank) {
-      if (rank % Group::kSize != group_.Lane()) continue;
-      const std::uint32_t position = LowestBit(rest);
-      const std::uint64_t slot = SlotAt(candidates, position);
-      const std::uint64_t* const stored = KeyAt(slot);
-      const std::uint32_t cell_there =
-          view_.cells == nullptr ? 0 : media_.LoadShared(view_.cells + slot);
-      std::uint64_t differing = 0;
-#ifdef __CUDA_ARCH__
-#pragma unroll 1
-#endif
-      for (std::uint32_t w = 0; w < table_.key_words; ++w) {
-        differing |= media_.LoadShared(stored + w) ^ key[w];
-      }
-      if (differing != 0) continue;
-      equal |= 1u << position;
-      cell = cell_there;
-    }
-    probe.match = group_.Or(equal);
-    if ((probe.match & (probe.match - 1)) == 0) probe.cell = group_.Or(cell);  // the only one
-    return probe;
   }
 
   /// The value reference of a candidate slot.
   GPM_HD std::uint64_t Reference(const Candidates& candidates, std::uint32_t position) const {
-    const std::uint64_t slot = SlotAt(candidates, position);
     std::uint64_t reference = 0;
-    if (group_.IsLeader()) {
-      reference = view_.cells == nullptr
-                      ? media_.LoadShared(view_.references + slot)
-                      : media_.LoadShared(view_.cells + slot) * table_.cell_bytes;
-    }
+    if (group_.IsLeader()) reference = LoadReference(SlotAt(candidates, position));
     return group_.Broadcast(reference);
   }
 
@@ -275,7 +172,7 @@ class DirectoryAccess {
       if (word != kEmptyState && !half) {
         const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
         StoreKey(slot, key.words);
-        StoreReference(slot, view_.cells == nullptr || IsCell(reference) ? reference : 0);
+        StoreReference(slot, table_.inline_values() || IsCell(reference) ? reference : 0);
       }
       StoreFingerprint(index, s, fingerprint);
     }
@@ -287,13 +184,11 @@ class DirectoryAccess {
   }
   /// The item's reference; 0 where the value is in a cell and it names none.
   GPM_HD std::uint64_t Reference(std::uint32_t index, std::uint32_t s) const {
-    const std::uint64_t slot = std::uint64_t{index} * table_.slots + s;
-    return view_.cells == nullptr ? media_.LoadShared(view_.references + slot)
-                                  : media_.LoadShared(view_.cells + slot) * table_.cell_bytes;
+    return LoadReference(std::uint64_t{index} * table_.slots + s);
   }
   /// REQUIRES: has_keys.
   GPM_HD void LoadKey(std::uint32_t index, std::uint32_t s, std::uint64_t* words) const {
-    const std::uint64_t* const key = KeyAt(std::uint64_t{index} * table_.slots + s);
+    const std::uint64_t* const key = view_.KeyAt(std::uint64_t{index} * table_.slots + s);
     for (std::uint32_t w = 0; w < table_.key_words; ++w) words[w] = media_.LoadShared(key + w);
   }
   /// The slot was made empty.
@@ -334,11 +229,90 @@ class DirectoryAccess {
     return view_.drained + number * view_.stride + slot.index;
   }
 
-  /// Word w of the fingerprints of the candidate buckets, or null.
+  /// Search among words [first, last) of the candidate buckets' fingerprints.
+  GPM_HD Probe SearchWords(const Candidates& candidates, const std::uint64_t* key,
+                           std::uint32_t first, std::uint32_t last) const {
+    const std::uint16_t fingerprint = DirectoryView::FingerprintOf(candidates.hash);
+    const std::uint32_t words_of_bucket = view_.stride / DirectoryView::kPrintsInWord;
+    const std::uint32_t slots_of_word =
+        table_.slots < DirectoryView::kPrintsInWord ? table_.slots : DirectoryView::kPrintsInWord;
+    Probe mine;
+    // As many words at once as the buckets of all levels have in most geometries (by a thread,
+    // those of one level), so that the loads are in flight together.
+    constexpr std::uint32_t kWords = Group::kSize == 1 ? 4 : (7 + Group::kSize) / Group::kSize;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+    for (std::uint32_t begin = first; begin < last; begin += kWords * Group::kSize) {
+      std::uint64_t four[kWords];
+      bool loaded = false;
+      if constexpr (Group::kSize == 1) {
+        loaded = words_of_bucket % 2 == 0;
+        for (std::uint32_t k = 0; loaded && k < kWords; k += 2) {
+          const std::uint64_t* const word = WordAt(candidates, begin + k, words_of_bucket, last);
+          four[k] = four[k + 1] = kAllTaken;
+          if (word != nullptr) media_.LoadSharedPair(word, &four[k], &four[k + 1]);
+        }
+      }
+      if (!loaded) {
+        for (std::uint32_t k = 0; k < kWords; ++k) {
+          const std::uint64_t* const word =
+              WordAt(candidates, begin + k * Group::kSize + group_.Lane(), words_of_bucket, last);
+          four[k] = word == nullptr ? kAllTaken : media_.LoadShared(word);
+        }
+      }
+      for (std::uint32_t k = 0; k < kWords; ++k) {
+        const std::uint32_t w = begin + k * Group::kSize + group_.Lane();
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+        for (std::uint32_t i = 0; i < slots_of_word; ++i) {
+          const auto found = static_cast<std::uint16_t>(four[k] >> (16 * i));
+          const std::uint32_t bit = 1u << ((w * slots_of_word + i) & 31);
+          if (found == fingerprint) mine.match |= bit;
+          if (found == DirectoryView::kEmpty) mine.empty |= bit;
+        }
+      }
+    }
+    Probe probe{group_.Or(mine.match), group_.Or(mine.empty)};
+    if (!has_keys() || probe.match == 0) return probe;
+    // One lane looks at one of those that look alike: at its whole entry at once.
+    std::uint32_t equal = 0;
+    std::uint32_t cell = 0;
+    std::uint32_t tag = 0;
+    std::uint32_t rank = 0;
+    for (std::uint32_t rest = probe.match; rest != 0; rest &= rest - 1, ++rank) {
+      if (rank % Group::kSize != group_.Lane()) continue;
+      const std::uint32_t position = LowestBit(rest);
+      const std::uint64_t slot = SlotAt(candidates, position);
+      const std::uint64_t* const stored = view_.KeyAt(slot);
+      const bool in_cell = !table_.inline_values();
+      const std::uint32_t cell_there = in_cell ? media_.LoadShared(view_.CellAt(slot)) : 0;
+      const std::uint32_t tag_there = in_cell ? media_.LoadShared(view_.TagAt(slot)) : 0;
+      std::uint64_t differing = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1
+#endif
+      for (std::uint32_t w = 0; w < table_.key_words; ++w) {
+        differing |= media_.LoadShared(stored + w) ^ key[w];
+      }
+      if (differing != 0) continue;
+      equal |= 1u << position;
+      cell = cell_there;
+      tag = tag_there;
+    }
+    probe.match = group_.Or(equal);
+    if ((probe.match & (probe.match - 1)) != 0) return probe;
+    probe.cell = group_.Or(cell);  // the only one
+    probe.tagged = group_.Ballot(cell != 0 && tag == cell) != 0;
+    return probe;
+  }
+
+  /// Word w of the fingerprints of the candidate buckets, or null from `last` on.
   GPM_HD const std::uint64_t* WordAt(const Candidates& candidates, std::uint32_t w,
-                                     std::uint32_t words_of_bucket, std::uint32_t words) const {
+                                     std::uint32_t words_of_bucket, std::uint32_t last) const {
     const std::uint32_t c = w >> LowestBit(words_of_bucket);  // a power of two
-    if (w >= words) return nullptr;
+    if (w >= last) return nullptr;
     return reinterpret_cast<const std::uint64_t*>(
         view_.fingerprints + std::uint64_t{IndexOf(candidates, c)} * view_.stride +
         (w & (words_of_bucket - 1)) * DirectoryView::kPrintsInWord);
@@ -348,13 +322,10 @@ class DirectoryAccess {
     return std::uint64_t{IndexOf(candidates, position >> table_.slot_bits)} * table_.slots +
            (position & (table_.slots - 1));
   }
-  GPM_HD std::uint64_t* KeyAt(std::uint64_t slot) const {
-    return view_.keys + slot * table_.key_words;
-  }
   GPM_HD void StoreKey(std::uint64_t slot, const std::uint64_t* key) const {
-    if (view_.keys == nullptr) return;
+    if (!has_keys()) return;
     for (std::uint32_t w = 0; w < table_.key_words; ++w) {
-      media_.StoreShared(KeyAt(slot) + w, key[w]);
+      media_.StoreShared(view_.KeyAt(slot) + w, key[w]);
     }
   }
   GPM_HD std::uint16_t* FingerprintAt(const Candidates& candidates, std::uint32_t position) const {
@@ -375,11 +346,15 @@ class DirectoryAccess {
     const std::uint64_t cell = reference / table_.cell_bytes;
     return cell * table_.cell_bytes == reference && cell >> 32 == 0;
   }
+  GPM_HD std::uint64_t LoadReference(std::uint64_t slot) const {
+    return table_.inline_values() ? media_.LoadShared(view_.InlineAt(slot))
+                                  : media_.LoadShared(view_.CellAt(slot)) * table_.cell_bytes;
+  }
   GPM_HD void StoreReference(std::uint64_t slot, std::uint64_t reference) const {
-    if (view_.cells == nullptr) {
-      media_.StoreShared(view_.references + slot, reference);
+    if (table_.inline_values()) {
+      media_.StoreShared(view_.InlineAt(slot), reference);
     } else {
-      media_.StoreShared(view_.cells + slot, table_.CellOf(reference));
+      media_.StoreShared(view_.CellAt(slot), table_.CellOf(reference));
     }
   }
 

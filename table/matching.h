@@ -13,6 +13,14 @@ struct BucketMatch {
   std::uint32_t empty;
 };
 
+/// Candidate slots of a key that hold it, and that are empty; bit c * slots + s.
+struct Probe {
+  std::uint32_t match = 0;
+  std::uint32_t empty = 0;  ///< not of all levels where a thread has found the key (ProbeSlots)
+  std::uint32_t cell = 0;   ///< number of the key's value cell; 0: not known
+  bool tagged = false;      ///< the cell is known, and the slot's tag (if there is a cache) equal
+};
+
 /// Compares the state words of `slots` (a power of two, at most 32) consecutive pairs of state word
 /// and value reference with `word` and with kEmptyState. Each word is read once and atomically.
 /// @param pairs 16-byte aligned; 64-byte aligned when slots >= 8

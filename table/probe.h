@@ -6,9 +6,9 @@
 
 #include "pm/annotate.h"
 #include "pm/steps.h"
-#include "table/layout.h"
-#include "table/matching.h"
+#include "table/directory.h"
 #include "table/plan.h"
+#include "table/state_probe.h"
 #include "table/value_cache.h"
 
 namespace gpm {
@@ -18,41 +18,55 @@ namespace gpm {
 ///
 /// @tparam Group, Media as for Operations
 template <class Group, class Media>
-class TableProbe {
+class TableProbe : public StateProbe<Group, Media> {
+  using States = StateProbe<Group, Media>;
+
  public:
+  using States::BucketOf;
+  using States::HoldsKey;
+  using States::LoadReference;
+  using States::SlotAt;
+  using CachedValue = typename CacheAccess<Group, Media>::Value;
+
   /// Empty slots that PlaceFor looks for in a bucket of the newest level (in small buckets, one).
   static constexpr std::uint32_t kSpareSlots = 2;
 
   GPM_HD TableProbe(const TableView& table, const Accelerators& accelerators, const Group& group,
                     const Media& media)
-      : table_(table),
-        group_(group),
-        media_(media),
+      : States(table, group, media),
         directory_(accelerators.directory, table_, group_, media_),
         cache_(accelerators.cache, table_, group_, media_) {}
+
+  /// Before Locate, for a Find that looks for the value in the cache, too.
+  GPM_HD CachedValue BeginFind() const { return cache_.Begin(); }
 
   /// Where a key may live.
   GPM_HD Candidates Locate(const std::uint64_t* key) const { return LocateKey(table_, key); }
 
-  /// Candidate bucket c of a key, or null (CandidateBucket).
-  GPM_HD std::byte* BucketAt(const Candidates& candidates, std::uint32_t c) const {
-    return CandidateBucket(table_, candidates, c);
-  }
-
   /// Apply of a plan that does nothing, for finds alone.
   /// @param uses of the key that this stands for, for the cache to count
-  /// @param empty set to the candidate slots that are empty, if not null
+  /// @param empty set to the candidate slots that are empty if the key is not there, if not null
+  /// @param cached what BeginFind gave, or null; set to the value in the cache
   GPM_HD Outcome Find(const Candidates& candidates, const std::uint64_t* key,
-                      std::uint32_t uses = 1, std::uint32_t* empty = nullptr) const {
+                      std::uint32_t uses = 1, std::uint32_t* empty = nullptr,
+                      CachedValue* cached = nullptr) const {
     const bool covered = directory_.Covers(candidates);
     Outcome outcome;
+    if (cached != nullptr) cache_.FenceBegin();
     const Probe probe = ProbeSlots(candidates, key);
     if (empty != nullptr) *empty = probe.empty;
     if (probe.match == 0) return outcome;
     outcome.present = true;
     outcome.position = LowestBit(probe.match);
     outcome.reference = ReferenceAt(candidates, probe);
-    if (covered && uses != 0) cache_.Count(BucketIndex(candidates, outcome.position), uses);
+    const std::uint32_t bucket = covered ? BucketIndex(candidates, outcome.position) : 0;
+    const std::uint32_t slot = outcome.position & (table_.slots - 1);
+    if (cached != nullptr && probe.tagged) {
+      cache_.Tagged(bucket, slot, outcome.reference, cached);
+    } else if (cached != nullptr && covered && probe.cell == 0 && !table_.inline_values()) {
+      *cached = cache_.Find(bucket, slot, outcome.reference);
+    }
+    if (covered && uses != 0) cache_.Count(bucket, uses);
     return outcome;
   }
   /// Counts what Find was told not to.
@@ -61,14 +75,6 @@ class TableProbe {
     if (directory_.Covers(candidates)) {
       cache_.Count(BucketIndex(candidates, outcome.position), uses);
     }
-  }
-
-  /// Looks for the value of an item that was found in the cache (CacheAccess::Find).
-  GPM_HD bool FindCached(const Candidates& candidates, const Outcome& outcome,
-                         typename CacheAccess<Group, Media>::Value* value) const {
-    return !table_.inline_values() && directory_.Covers(candidates) &&
-           cache_.Find(BucketIndex(candidates, outcome.position),
-                       outcome.position & (table_.slots - 1), outcome.reference, value);
   }
 
   /// Copies out the value of an item that Apply found, as it was then.
@@ -95,6 +101,10 @@ class TableProbe {
            cache_.Read(BucketIndex(candidates, outcome.position),
                        outcome.position & (table_.slots - 1), outcome.reference, value);
   }
+  /// The same of what Find found there.
+  GPM_HD bool ReadCached(const CachedValue& cached, std::byte* value) const {
+    return cached.bytes != nullptr && cache_.Read(cached, value);
+  }
   /// Puts a value that a find has read into the cache, if there is a place for it. REQUIRES: as
   /// ReadAndKeep.
   GPM_HD void Keep(const Candidates& candidates, const Outcome& outcome,
@@ -103,16 +113,6 @@ class TableProbe {
     group_.Sync();
     cache_.Keep(directory_.view(), BucketIndex(candidates, outcome.position),
                 outcome.position & (table_.slots - 1), outcome.reference, value);
-  }
-
-  /// The candidate slots of level i alone: for one thread it pays to look at the levels one by one,
-  /// the newest, where most items are, first.
-  /// @param buckets BucketAt of the candidate buckets of this level, at least
-  GPM_HD Probe ProbeLevel(const Candidates& candidates, const std::uint64_t* key, std::uint32_t i,
-                          std::byte* const* buckets) const {
-    const std::uint32_t first = i * table_.locations;
-    return ProbeBuckets(candidates, key, first, first + table_.locations,
-                        [&](std::uint32_t c) { return buckets[c]; });
   }
 
   /// Where a new item goes: to the newest level of which a bucket has kSpareSlots empty ones; if
@@ -153,9 +153,6 @@ class TableProbe {
     }
     return choice;
   }
-
-  /// The value reference of a slot where a probe of this batch found a key.
-  GPM_HD std::uint64_t LoadReference(Slot slot) const { return LoadOnce(table_.Reference(slot)); }
 
   /// Whether the addressable levels have a copy of this slot's key that takes precedence over it.
   /// For recovery. @param key the slot's
@@ -251,21 +248,6 @@ class TableProbe {
     return LocationIn(slot, word, LocateKey(table_, key)) >= 0;
   }
 
-  /// The bucket at a location of any level. REQUIRES: the key does not live in the reserved level.
-  GPM_HD std::byte* BucketOf(const Candidates& candidates, std::uint32_t level,
-                             std::uint32_t location) const {
-    return table_.Bucket(
-        level, BucketNumber(candidates.hash, location, table_.level_views[level].part_buckets));
-  }
-
-  GPM_HD std::uint64_t LoadState(Slot slot) const { return LoadOnce(table_.State(slot)); }
-  /// Both words of a slot.
-  GPM_HD void LoadItem(Slot slot, std::uint64_t* word, std::uint64_t* reference) const {
-    if (group_.IsLeader()) media_.LoadPair(table_.State(slot), word, reference);
-    *word = group_.Broadcast(*word);
-    *reference = group_.Broadcast(*reference);
-  }
-
   /// Copies out the value that a reference names.
   /// @param value value_size bytes
   GPM_HD void ReadValue(std::uint64_t reference, std::byte* value) const {
@@ -285,22 +267,24 @@ class TableProbe {
 
   GPM_HD std::uint32_t CellOf(std::uint64_t reference) const { return table_.CellOf(reference); }
 
-  GPM_HD const TableView& table() const { return table_; }
-  GPM_HD const Group& group() const { return group_; }
-  GPM_HD const Media& media() const { return media_; }
-
  protected:
-  /// One-shot access: reads the fingerprints, or the states, of all candidate slots at once (GPHash
-  /// section 3.1).
-  GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key) const {
+  using States::group_;
+  using States::LoadOnce;
+  using States::media_;
+  using States::table_;
+
+  /// Searches the directory, or else the states of all candidate slots.
+  /// @param whole as for DirectoryAccess::Search
+  GPM_HD Probe ProbeSlots(const Candidates& candidates, const std::uint64_t* key,
+                          bool whole = false) const {
     if (!directory_.Covers(candidates)) {
       if constexpr (MatchesManyBuckets<Media>) {
-        return ProbeAllStates(candidates, key);
+        return States::ProbeAllStates(candidates, key);
       } else {
         return ProbeStates(table_, group_, media_, candidates, key);
       }
     }
-    Probe probe = directory_.Search(candidates, key);
+    Probe probe = directory_.Search(candidates, key, whole);
     if (!directory_.has_keys() && probe.match != 0) {
       probe.match = KeepEqual(table_, group_, media_, candidates, probe.match, key);
     }
@@ -311,109 +295,14 @@ class TableProbe {
   /// rare where there is one.
   GPM_NOINLINE static GPM_HD Probe ProbeStates(const TableView& table, Group group, Media media,
                                                Candidates candidates, const std::uint64_t* key) {
-    return TableProbe(table, Accelerators{}, group, media).ProbeAllStates(candidates, key);
+    return States(table, group, media).ProbeAllStates(candidates, key);
   }
   GPM_NOINLINE static GPM_HD std::uint32_t KeepEqual(const TableView& table, Group group,
                                                      Media media, Candidates candidates,
                                                      std::uint32_t match,
                                                      const std::uint64_t* key) {
-    return TableProbe(table, Accelerators{}, group, media).KeepEqualKeys(candidates, match, key);
+    return States(table, group, media).KeepEqualKeys(candidates, match, key);
   }
-  GPM_HD Probe ProbeAllStates(const Candidates& candidates, const std::uint64_t* key) const {
-    if constexpr (MatchesManyBuckets<Media>) {
-      const std::uint32_t total = table_.candidate_buckets();
-      std::byte* buckets[32];
-      for (std::uint32_t c = 0; c < total; ++c) buckets[c] = CandidateBucket(table_, candidates, c);
-      BucketMatch bits;
-      media_.MatchBuckets(buckets, table_.slots, total, &candidates.word, 1, &bits);
-      Probe probe{bits.match, bits.empty};
-      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
-      return probe;
-    } else if constexpr (Group::kSize == 1) {
-      return ProbeBuckets(candidates, key, 0, table_.candidate_buckets(),
-                          [&](std::uint32_t c) { return CandidateBucket(table_, candidates, c); });
-    } else {
-      Probe probe;
-      const std::uint32_t total = table_.candidate_buckets() * table_.slots;
-      constexpr std::uint32_t kRounds = 32 / Group::kSize;
-      std::uint64_t state[kRounds];
-      for (std::uint32_t k = 0; k < kRounds; ++k) {  // all loads in flight before the first use
-        const std::uint32_t position = k * Group::kSize + group_.Lane();
-        state[k] = kInsertState;  // neither empty nor a word
-        if (position < total) {
-          const std::byte* bucket =
-              CandidateBucket(table_, candidates, position >> table_.slot_bits);
-          if (bucket != nullptr) {
-            state[k] = media_.Load(reinterpret_cast<const std::uint64_t*>(bucket) +
-                                   2 * (position & (table_.slots - 1)));
-          }
-        }
-      }
-      for (std::uint32_t k = 0; k < kRounds; ++k) {
-        probe.match |= group_.Ballot(state[k] == candidates.word) << (k * Group::kSize);
-        probe.empty |= group_.Ballot(state[k] == kEmptyState) << (k * Group::kSize);
-      }
-      if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
-      return probe;
-    }
-  }
-
-  /// The same by one thread, for candidate buckets [first, last).
-  template <class BucketOf>
-  GPM_HD Probe ProbeBuckets(const Candidates& candidates, const std::uint64_t* key,
-                            std::uint32_t first, std::uint32_t last,
-                            const BucketOf& bucket_of) const {
-    Probe probe;
-    for (std::uint32_t c = first; c < last; ++c) {
-      const std::byte* bucket = bucket_of(c);
-      if (bucket == nullptr) continue;
-      const auto bits = media_.MatchBucket(reinterpret_cast<const std::uint64_t*>(bucket),
-                                           table_.slots, candidates.word);
-      probe.match |= bits.match << (c * table_.slots);
-      probe.empty |= bits.empty << (c * table_.slots);
-    }
-    if (table_.key_words > 1) probe.match = KeepEqualKeys(candidates, probe.match, key);
-    return probe;
-  }
-
-  /// Of slots whose fingerprint matched, those whose key does.
-  GPM_HD std::uint32_t KeepEqualKeys(const Candidates& candidates, std::uint32_t match,
-                                     const std::uint64_t* key) const {
-    std::uint32_t equal = 0;
-    for (std::uint32_t rest = match; rest != 0; rest &= rest - 1) {
-      const std::uint32_t position = LowestBit(rest);
-      const std::uint64_t* stored = table_.Key(SlotAt(candidates, position));
-      bool differs = false;
-      for (std::uint32_t i = group_.Lane(); i < table_.key_words; i += Group::kSize) {
-        differs |= media_.Load(stored + i) != key[i];
-      }
-      if (group_.Ballot(differs) == 0) equal |= 1u << position;
-    }
-    return equal;
-  }
-
-  /// Whether a slot whose word matched holds the key; by one thread.
-  GPM_HD bool HoldsKey(Slot slot, const std::uint64_t* key) const {
-    if (table_.key_words == 1) return true;
-    const std::uint64_t* stored = table_.Key(slot);
-    for (std::uint32_t i = 0; i < table_.key_words; ++i) {
-      if (media_.Load(stored + i) != key[i]) return false;
-    }
-    return true;
-  }
-
-  GPM_HD Slot SlotAt(const Candidates& candidates, std::uint32_t position) const {
-    return Slot{CandidateBucket(table_, candidates, position >> table_.slot_bits),
-                (position & (table_.slots - 1))};
-  }
-
-  /// One value of a word, the same for the whole group.
-  GPM_HD std::uint64_t LoadOnce(const std::uint64_t* word) const {
-    std::uint64_t value = 0;
-    if (group_.IsLeader()) value = media_.Load(word);
-    return group_.Broadcast(value);
-  }
-
   /// The value reference of the key that a probe found.
   GPM_HD std::uint64_t ReferenceAt(const Candidates& candidates, const Probe& probe) const {
     if (probe.cell != 0) return probe.cell * table_.cell_bytes;
@@ -425,16 +314,13 @@ class TableProbe {
   GPM_NOINLINE static GPM_HD std::uint64_t StoredReference(const TableView& table, Group group,
                                                            Media media, Candidates candidates,
                                                            std::uint32_t position) {
-    const TableProbe probe(table, Accelerators{}, group, media);
+    const States probe(table, group, media);
     return probe.LoadOnce(table.Reference(probe.SlotAt(candidates, position)));
   }
   GPM_HD std::uint32_t BucketIndex(const Candidates& candidates, std::uint32_t position) const {
     return directory_.IndexOf(candidates, position >> table_.slot_bits);
   }
 
-  const TableView& table_;
-  const Group group_;
-  const Media media_;
   const DirectoryAccess<Group, Media> directory_;
   const CacheAccess<Group, Media> cache_;
 };

@@ -283,7 +283,7 @@ class Operations : public SlotWriter<Group, Media> {
   /// Moves the item in a slot to another of its candidate slots; first there, then not here. A
   /// crash in between leaves two copies that are the same. @return false when it has no other
   GPM_HD bool MoveAside(const Candidates& candidates, const std::uint64_t* key, Slot from) const {
-    const Probe probe = ProbeSlots(candidates, key);
+    const Probe probe = ProbeSlots(candidates, key, true);
     const int choice = PlaceFor(probe.empty);
     if (probe.match == 0 || choice < 0) return false;
     const std::uint32_t position = LowestBit(probe.match);

@@ -37,7 +37,9 @@ class CacheLoaderTest : public ::testing::Test {
     shape.frames = frames;
     memory_.Reserve(shape, policy);
     std::fill_n(memory_.bucket_of.data(), frames, CacheView::kNoBucket);
-    std::fill_n(memory_.tags.data(), frames * kSlots, CacheView::kClosed);
+    for (std::uint32_t i = 0; i < kBuckets * kSlots; ++i) {
+      *memory_.View().cache.TagAt(i) = CacheView::kClosed;
+    }
     cached_.clear();
   }
 
@@ -71,7 +73,12 @@ class CacheLoaderTest : public ::testing::Test {
     std::set<std::uint32_t> now;
     std::set<std::uint32_t> frames;
     for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
-      if (view.frame_of[bucket] == 0) continue;
+      if (view.frame_of[bucket] == 0) {
+        for (std::uint32_t s = 0; s < kSlots; ++s) {
+          EXPECT_EQ(*view.TagAt(bucket * kSlots + s), CacheView::kClosed) << "it has no frame";
+        }
+        continue;
+      }
       now.insert(bucket);
       const std::uint32_t frame = view.frame_of[bucket] - 1;
       EXPECT_LT(frame, view.size);
@@ -83,7 +90,7 @@ class CacheLoaderTest : public ::testing::Test {
         EXPECT_EQ(view.frame_of[bucket], blocks_before[bucket]);
       }
       for (std::uint32_t s = 0; s < kSlots; ++s) {
-        std::uint32_t& tag = view.tags[frame * kSlots + s];
+        std::uint32_t& tag = *view.TagAt(bucket * kSlots + s);
         EXPECT_EQ(tag, stays ? bucket * kSlots + s : CacheView::kClosed)
             << (stays ? "it was touched" : "it can't be filled yet");
         tag = bucket * kSlots + s;  // as if filled
@@ -93,9 +100,6 @@ class CacheLoaderTest : public ::testing::Test {
       if (frames.contains(frame)) continue;
       EXPECT_EQ(view.bucket_of[frame], CacheView::kNoBucket);
       EXPECT_FALSE(pending.contains(frame));
-      for (std::uint32_t s = 0; s < kSlots; ++s) {
-        EXPECT_EQ(view.tags[frame * kSlots + s], CacheView::kClosed) << "nobody's";
-      }
     }
     new_ = static_cast<std::size_t>(std::count_if(
         now.begin(), now.end(), [&](std::uint32_t bucket) { return !cached_.contains(bucket); }));
@@ -106,8 +110,9 @@ class CacheLoaderTest : public ::testing::Test {
   void Open() {
     const CacheRefresh open = memory_.Refresh(memory_.View().cache, {});
     *open.state = {};
-    InThreads(open.cache.size, [&](std::uint32_t frame) { open.OpenFrame(media_, frame, kSlots); });
+    InThreads(open.cache.size, [&](std::uint32_t frame) { open.OpenFrame(frame); });
     InThreads(kBuckets, [&](std::uint32_t bucket) { open.OpenBucket(media_, bucket); });
+    InThreads(kBuckets, [&](std::uint32_t bucket) { open.OpenSlots(media_, bucket, kSlots); });
   }
 
   template <class Step>
@@ -325,16 +330,23 @@ TEST_F(CacheLoaderTest, OpeningGivesAFrameToEachBucketThatHasNone) {
   std::vector<std::uint32_t> all(kBuckets);
   std::iota(all.begin(), all.end(), 1);
   EXPECT_EQ(frames(), std::set(all.begin(), all.end()));
-  std::fill_n(view.tags, kBuckets * kSlots, 7);  // as if values were put there
+  for (std::uint32_t i = 0; i < kBuckets * kSlots; ++i) {
+    EXPECT_EQ(*view.TagAt(i), CacheView::kNone);
+    *view.TagAt(i) = 7;  // as if values were put there
+  }
   const std::vector<std::uint32_t> before(view.frame_of, view.frame_of + kBuckets);
-  constexpr std::uint32_t kGone = 100;  // buckets of a level that was drained
+  constexpr std::uint32_t kGone = 100;  // as if new, in the place of those of a drained level
   for (std::uint32_t bucket = 0; bucket < kGone; ++bucket) {
     const std::uint32_t frame = view.frame_of[bucket] - 1;
-    std::fill_n(view.tags + frame * kSlots, kSlots, +CacheView::kClosed);
+    for (std::uint32_t s = 0; s < kSlots; ++s) {
+      *view.TagAt(bucket * kSlots + s) = CacheView::kClosed;
+    }
     view.bucket_of[frame] = CacheView::kNoBucket;
     view.frame_of[bucket] = 0;
   }
+  *view.TagAt(kBuckets * kSlots - 1) = CacheView::kClosed;  // as a refresh that failed leaves it
   Open();
+  EXPECT_EQ(*view.TagAt(kBuckets * kSlots - 1), CacheView::kNone);
   EXPECT_EQ(frames(), std::set(all.begin(), all.end()));
   for (std::uint32_t bucket = 0; bucket < kBuckets; ++bucket) {
     const std::uint32_t frame = view.frame_of[bucket] - 1;
@@ -342,7 +354,7 @@ TEST_F(CacheLoaderTest, OpeningGivesAFrameToEachBucketThatHasNone) {
     if (bucket >= kGone) {
       EXPECT_EQ(frame + 1, before[bucket]);
     }
-    EXPECT_EQ(view.tags[frame * kSlots + 1], bucket < kGone ? CacheView::kNone : 7u);
+    EXPECT_EQ(*view.TagAt(bucket * kSlots + 1), bucket < kGone ? CacheView::kNone : 7u);
   }
 }
 
@@ -356,9 +368,9 @@ TEST_F(CacheLoaderTest, FindsKeepWhatIsCurrentWhereThereIsNothing) {
   constexpr std::uint32_t kSlot = 2;
   constexpr std::uint32_t kCell = 9;
   std::uint32_t& frame = view.frame_of[kBucket];
-  std::uint32_t& tag = view.tags[(frame - 1) * kSlots + kSlot];
+  std::uint32_t& tag = *view.TagAt(kBucket * kSlots + kSlot);
   std::uint16_t& print = directory.fingerprints[kBucket * directory.stride + kSlot];
-  std::uint32_t& cell = directory.cells[kBucket * kSlots + kSlot];
+  std::uint32_t& cell = *directory.CellAt(kBucket * kSlots + kSlot);
   const auto access = [&] {
     return CacheAccess<ThreadGroup, DirectMedia>(view, table_, group, media_);
   };

@@ -62,7 +62,7 @@ TEST(CacheShape, HasTheValuesOfAFractionOfTheAddressableBuckets) {
       EXPECT_EQ(ShapeCache(Fraction({}), Defaults(), table).frames, buckets);
       EXPECT_EQ(ShapeCache(Fraction({}), Defaults(0), table).frames, 0u);
       EXPECT_EQ(ShapeCache(Fraction({}), {}, table).frames, 0u);
-      CacheOptions off = Fraction(1.0, 1 << 28);
+      CacheOptions off = Fraction(1.0, 1 << 29);
       off.policy = CachePolicy::kOff;
       EXPECT_EQ(ShapeCache(off, Defaults(), table).frames, 0u);
       EXPECT_EQ(ShapeCache(off, Defaults(), table).buckets, buckets);
@@ -99,8 +99,8 @@ TEST(CacheShape, OfKeysAndValues) {
       const CacheShape all = ShapeCache(Fraction(1.0), {}, TableOf(key_size, value_size, 6));
       EXPECT_EQ(all.key_words, key_size / 8);
       EXPECT_EQ(all.slots, 8u);
-      // A fingerprint, a cell or the value itself, and a key.
-      const std::uint64_t slot_bytes = 2 + (InlineValues(value_size) ? 8 : 4) + key_size;
+      // A fingerprint, a cell and a tag, or the value itself, and a key.
+      const std::uint64_t slot_bytes = 2 + 8 + key_size;
       EXPECT_EQ(all.directory_bytes(), 96 * 8 * slot_bytes);
       if (InlineValues(value_size)) {
         EXPECT_EQ(all.value_stride, 0u);

@@ -64,7 +64,7 @@ TEST_P(CacheShapeTest, TheyFollowResizesAndTheCacheIsLoadedAgain) {
     store.store().RefreshCache().Wait();
     const auto expect_sizes = [&](const StoreStats& stats) {
       EXPECT_TRUE(stats.cache.directory);
-      EXPECT_GE(stats.cache.directory_bytes, stats.capacity_slots * 6);
+      EXPECT_GE(stats.cache.directory_bytes, stats.capacity_slots * 10);
       EXPECT_EQ(stats.cache.frames,
                 inline_values() ? 0 : stats.capacity_slots / stats.geometry.slots);
       EXPECT_EQ(stats.cache.bytes != 0, !inline_values());
@@ -313,7 +313,7 @@ TEST_F(CacheTest, BytesAreABudget) {
       fits = cache.directory;
     }
     EXPECT_GT(store.store().Stats().resizes, 3u);
-    // Without keys it takes 6 bytes a slot.
+    // Without keys it takes 10 bytes a slot.
     EXPECT_TRUE(bytes == 3u << 14 ? !fits : bytes == 1u << 24 ? fits : true);
     store.Apply(Op::kFind, Numbers(1, 20000));
     store.ExpectContents();

@@ -34,8 +34,11 @@ template <class Setup>
 void CpuExecutor<Setup>::ClearCache() {
   const CacheView& cache = accelerators_.cache;
   std::fill_n(cache.bucket_of, cache.size, CacheView::kNoBucket);
-  std::fill_n(cache.tags, std::uint64_t{cache.size} * cache_memory_.shape.slots,
-              CacheView::kClosed);
+  const CacheShape& shape = cache_memory_.shape;
+  for (std::uint64_t i = 0; cache.enabled() && i < std::uint64_t{shape.buckets} * shape.slots;
+       ++i) {
+    *cache.TagAt(i) = CacheView::kClosed;
+  }
 }
 
 template <class Setup>
@@ -69,7 +72,7 @@ bool CpuExecutor<Setup>::FollowGrowth(const TableView& table, const CacheShape& 
   accelerators_ = cache_memory_.View();
   accelerators_.directory.drained = cache_memory_.drained.data();
   for (std::uint32_t i = 0; keeps && i < frames; ++i) {
-    KeepFrame(accelerators_.cache, shape.slots, i, drained);
+    KeepFrame(accelerators_.cache, i, drained);
   }
   if (!keeps) ClearCache();
   return true;
@@ -103,9 +106,10 @@ template <class Setup>
 void CpuExecutor<Setup>::OpenCache() {
   const CacheRefresh refresh = cache_memory_.Refresh(accelerators_.cache, {});
   *refresh.state = {};
-  ForEachOf(refresh.cache.size,
-            [&](std::uint32_t frame) { refresh.OpenFrame(media_, frame, table_.slots); });
+  ForEachOf(refresh.cache.size, [&](std::uint32_t frame) { refresh.OpenFrame(frame); });
   ForEachOf(refresh.buckets, [&](std::uint32_t bucket) { refresh.OpenBucket(media_, bucket); });
+  ForEachOf(refresh.buckets,
+            [&](std::uint32_t bucket) { refresh.OpenSlots(media_, bucket, table_.slots); });
 }
 
 template <class Setup>

@@ -67,6 +67,7 @@ void CudaExecutor::PrepareAccelerators() {
   is_alone(AgeCacheBuckets);
   is_alone(OpenFrames);
   is_alone(OpenBuckets);
+  is_alone(OpenSlots);
   is_alone(EvictFrames);
   is_alone(AssignFrames);
   is_alone(PlanFills);
@@ -121,13 +122,14 @@ void CudaExecutor::SetAccelerators(const CacheShape& shape, CachePolicy policy,
 void CudaExecutor::ClearCache() {
   const CacheShape& shape = cache_memory_.shape;
   if (shape.frames == 0) return;
-  static_assert(CacheView::kNoBucket == 0xFFFFFFFF && CacheView::kClosed == 0xFFFFFFFF);
+  static_assert(CacheView::kNoBucket == 0xFFFFFFFF);
   Fill(cache_memory_.frame_of.data(), 0, shape.buckets);
   Fill(cache_memory_.scores.data(), 0, shape.buckets);
   Fill(cache_memory_.histogram.data(), 0, CacheRefresh::kRanks);
   Fill(cache_memory_.fills.data(), 0, 1);
   Fill(cache_memory_.bucket_of.data(), 0xFF, shape.frames);
-  Fill(cache_memory_.tags.data(), 0xFF, std::uint64_t{shape.frames} * shape.slots);
+  Launch("CloseTags", CloseTags, kGridStrideBlocks, kBlockThreads, *stream_,
+         cache_memory_.View().cache, std::uint64_t{shape.buckets} * shape.slots);
 }
 
 bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
@@ -162,7 +164,7 @@ bool CudaExecutor::FollowGrowth(const TableView& table, const CacheShape& shape,
     if (shape.frames != 0) fill_plans_.Reserve(2 * shape.slots_at_once());
     if (keeps) {
       Launch("KeepFrames", KeepFrames, kCacheBlocks, kBlockThreads, *stream_,
-             cache_memory_.View().cache, shape.slots, frames, drained);
+             cache_memory_.View().cache, frames, drained);
     } else {
       cache_memory_.ReserveCache(policy);
       ClearCache();
@@ -283,9 +285,10 @@ void CudaExecutor::OpenCache() {
   const CacheRefresh refresh = cache_memory_.Refresh(context_.accelerators.cache, {});
   CheckCuda(cudaMemsetAsync(refresh.state, 0, sizeof *refresh.state, *cache_stream_),
             "cudaMemsetAsync");
-  Launch("OpenFrames", OpenFrames, kOpeningBlocks, RefreshBlock(), *cache_stream_, refresh,
-         context_.table.slots);
+  Launch("OpenFrames", OpenFrames, kOpeningBlocks, RefreshBlock(), *cache_stream_, refresh);
   Launch("OpenBuckets", OpenBuckets, kOpeningBlocks, RefreshBlock(), *cache_stream_, refresh);
+  Launch("OpenSlots", OpenSlots, kOpeningBlocks, RefreshBlock(), *cache_stream_, refresh,
+         context_.table.slots);
 }
 
 void CudaExecutor::RefreshCache(std::uint64_t uses) {

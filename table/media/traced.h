@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 
 #include "pm/persist.h"
 #include "pm/tracer.h"
@@ -92,6 +93,7 @@ class TracedMedia {
   }
   void WriteShared(const ThreadGroup&, std::byte* shared, const std::byte* value,
                    std::uint32_t bytes) const {
+    if (shared == nullptr) throw std::runtime_error("a value goes to a bucket without a frame");
     for (std::uint32_t i = 0; i < bytes; i += 8) {
       tracer_->Shared(Step::kOther);
       std::memcpy(shared + i, value + i, std::min(bytes - i, 8u));

@@ -15,10 +15,12 @@ namespace gpm {
 struct ReadPlan {
   // What `place` is:
   static constexpr std::uint32_t kKinds = 3u << 30;
-  static constexpr std::uint32_t kRead = 0;           ///< of a read in order, its number in the bin
-  static constexpr std::uint32_t kCopy = 1u << 30;    ///< the operation that reads the same cell
-  static constexpr std::uint32_t kCached = 2u << 30;  ///< the slot of a frame of the cache
-  static constexpr std::uint32_t kThere = kKinds;     ///< read: the reader's row has it
+  static constexpr std::uint32_t kRead = 0;         ///< of a read in order, its number in the bin
+  static constexpr std::uint32_t kCopy = 1u << 30;  ///< the operation that reads the same cell
+  /// The slot whose value the cache has, of all buckets'. (Those from 2^30 on have no number here:
+  /// in tables that large, what they hold is read.)
+  static constexpr std::uint32_t kCached = 2u << 30;
+  static constexpr std::uint32_t kThere = kKinds;  ///< read: the reader's row has it
 
   std::uint32_t cell = 0;  ///< number of the value's cell; 0, which no value has: nothing to read
   std::uint32_t place = 0;

@@ -57,24 +57,42 @@ __device__ inline void ReadOne(const TableView& table, const DeviceBatch& batch,
                 table.Cell((read >> 32) * table.cell_bytes), table.value_size);
 }
 
-/// Copies a value that was planned to be taken from the cache. All threads of a warp call it.
-/// @param target null: this thread has none
-/// @return whether the cache still had it; if not it is read
-__device__ inline bool CopyFromCache(const TableContext& context, const ReadPlan& plan,
+using CacheOfLane = CacheAccess<ThreadGroup, CudaMedia>;
+
+/// Copies a value from the cache, or else from its cell. All threads of a warp call it.
+/// @param value what was found; one that has no bytes is looked for where it says
+/// @param target null: this thread has nothing to copy
+/// @return whether the cache still had it
+__device__ inline bool CopyFromCache(const TableContext& context, CacheOfLane::Value value,
                                      std::byte* target) {
   const TableView& table = context.table;
   const ThreadGroup alone;
   const CudaMedia media(DirtyLog{});
-  const CacheAccess<ThreadGroup, CudaMedia> cache(context.accelerators.cache, table, alone, media);
-  CacheAccess<ThreadGroup, CudaMedia>::Value value;
-  bool hit = target != nullptr && cache.At(plan.number(), plan.cell, &value);
-  CopyValues<true>(hit ? value.bytes : nullptr, target, table.value_size);
-  __syncwarp();
-  hit = hit && cache.IsCurrent(value);
+  const CacheOfLane cache(context.accelerators.cache, table, alone, media);
+  bool hit = false;
+  bool tries = target != nullptr;
+  // (A refresh that counts up `fills` ends what all have found that are under way.)
+#pragma unroll 1
+  for (bool again = false; __any_sync(~0u, tries); again = true) {
+    if (tries && (again || value.bytes == nullptr)) value = cache.At(value.at, value.cell);
+    CopyValues<true>(tries ? value.bytes : nullptr, target, table.value_size);
+    __syncwarp();
+    hit = hit || (tries && value.bytes != nullptr && cache.IsCurrent(value));
+    tries = tries && !hit && !again && cache.IsOutdated(value);
+  }
   if (target != nullptr && !hit) {
-    media.ReadCell(alone, target, table.Cell(plan.cell * table.cell_bytes), table.value_size);
+    media.ReadCell(alone, target, table.Cell(value.cell * table.cell_bytes), table.value_size);
   }
   return hit;
+}
+
+/// The same of a value that was planned to be taken from there.
+__device__ inline bool CopyPlanned(const TableContext& context, const ReadPlan& plan,
+                                   std::byte* target) {
+  CacheOfLane::Value value;
+  value.at = plan.number();
+  value.cell = plan.cell;
+  return CopyFromCache(context, value, target);
 }
 
 /// Copies values that were planned to be taken from the cache, kBlockThreads operations at a time.
@@ -95,7 +113,7 @@ __device__ inline std::uint32_t CopyCached(const TableContext& context, const De
     if (plan.Is(ReadPlan::kCached)) {
       target = batch.FoundOf(static_cast<std::uint32_t>(i), context.table.value_size);
     }
-    hits += CopyFromCache(context, plan, target) ? 1 : 0;
+    hits += CopyPlanned(context, plan, target) ? 1 : 0;
   }
 }
 

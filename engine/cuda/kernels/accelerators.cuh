@@ -95,11 +95,10 @@ __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
 }
 
 __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
-    OpenFrames(const __grid_constant__ CacheRefresh refresh, std::uint32_t slots) {
-  const CudaMedia media(DirtyLog{});
+    OpenFrames(const __grid_constant__ CacheRefresh refresh) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.cache.size;
        i += gridDim.x * blockDim.x) {
-    refresh.OpenFrame(media, i, slots);
+    refresh.OpenFrame(i);
   }
 }
 
@@ -112,12 +111,29 @@ __global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
   }
 }
 
+__global__ void __launch_bounds__(kBlockThreads, kRefreshBlocks)
+    OpenSlots(const __grid_constant__ CacheRefresh refresh, std::uint32_t slots) {
+  const CudaMedia media(DirtyLog{});
+  for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < refresh.buckets;
+       i += gridDim.x * blockDim.x) {
+    refresh.OpenSlots(media, i, slots);
+  }
+}
+
+/// Makes the tags of so many slots those of buckets that have no frame, while no batch runs.
+__global__ void CloseTags(const __grid_constant__ CacheView cache, std::uint64_t slots) {
+  for (std::uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < slots;
+       i += gridDim.x * blockDim.x) {
+    *cache.TagAt(i) = CacheView::kClosed;
+  }
+}
+
 /// For when a level is drained from now on: KeepFrame.
-__global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_t slots,
-                           std::uint32_t frames, std::uint32_t drained) {
+__global__ void KeepFrames(const __grid_constant__ CacheView cache, std::uint32_t frames,
+                           std::uint32_t drained) {
   for (std::uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < frames;
        i += gridDim.x * blockDim.x) {
-    KeepFrame(cache, slots, i, drained);
+    KeepFrame(cache, i, drained);
   }
 }
 

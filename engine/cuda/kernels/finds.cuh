@@ -49,16 +49,17 @@ __global__ void __launch_bounds__(kBlockThreads, kFindingBlocks)
   const bool stuck = batch.IsStuck(table);
   for (std::uint32_t i = blockIdx.x * kTilesPerBlock + threadIdx.x / kTileLanes; i < batch.count;
        i += gridDim.x * kTilesPerBlock) {
+    TileOperations::CachedValue cached = operations.BeginFind();
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
     const Candidates candidates = operations.Locate(key);
-    const Outcome outcome = operations.Find(candidates, key);
+    const Outcome outcome = operations.Find(candidates, key, 1, nullptr, &cached);
     ReadPlan plan;
     bool hit = context.accelerators.directory.enabled() && candidates.reserved < 0;
     if (outcome.present && batch.found != nullptr) {
       std::byte* const row = batch.FoundOf(i, table.value_size);
       if (!reads.enabled()) {
         hit = operations.ReadFound(candidates, outcome, row);
-      } else if (hit = operations.ReadCached(candidates, outcome, row); !hit && group.IsLeader()) {
+      } else if (hit = operations.ReadCached(cached, row); !hit && group.IsLeader()) {
         plan = reads.Plan(operations.CellOf(outcome.reference), i);
       }
     }
@@ -126,11 +127,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   const std::uint32_t i = reads.first + blockIdx.x * kBlockThreads + threadIdx.x;
   bool present = false;
   bool hit = false;
+  bool copies = false;
   ReadPlan plan;
+  CacheOfLane::Value cached = operations.BeginFind();
   if (i < reads.last) {
     const std::uint64_t* key = batch.KeyOf(i, table.key_words);
     const Candidates candidates = operations.Locate(key);
-    const Outcome outcome = operations.Find(candidates, key, 0);
+    const Outcome outcome = operations.Find(candidates, key, 0, nullptr, &cached);
     std::uint32_t uses = 1;
     present = outcome.present;
     batch.results[i] = batch.IsStuck(table) ? Result::kNoSpace : ResultOf(Op::kFind, present);
@@ -143,9 +146,11 @@ __global__ void __launch_bounds__(kBlockThreads)
     } else {
       if (present) {
         const std::uint32_t cell = operations.CellOf(outcome.reference);
-        CacheAccess<ThreadGroup, CudaMedia>::Value cached;
-        if (operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy) {
-          plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
+        copies = reads.copies_cached && cached.bytes != nullptr;
+        if (copies || (cached.bytes != nullptr && cached.at < ReadPlan::kCopy)) {
+          if (!copies) {
+            plan = ReadPlan{cell, ReadPlan::kCached | static_cast<std::uint32_t>(cached.at)};
+          }
           const bool counted = (i + context.accelerators.cache.clock) % kCountedShare == 0;
           uses = counted ? kCountedShare : 0;
         } else {
@@ -157,17 +162,15 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (present && uses != 0) operations.CountUses(candidates, outcome, uses);
   }
   if (reads.copies_cached) {
-    const bool cached = plan.Is(ReadPlan::kCached);
-    if (__any_sync(~0u, cached)) {
-      hit = CopyFromCache(context, plan, cached ? batch.FoundOf(i, table.value_size) : nullptr);
+    if (__any_sync(~0u, copies)) {
+      hit = CopyFromCache(context, cached, copies ? batch.FoundOf(i, table.value_size) : nullptr);
     }
-    if (cached) plan = ReadPlan{};
     if (i < reads.last && reads.order.enabled()) reads.plans[i] = plan;
   }
   if (reads.has_plans()) {
     AddCopies(reads, plan.Is(ReadPlan::kCopy), plan.number(), i);
-    const bool cached = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
-    if (threadIdx.x == 0 && cached) reads.flags[Reads::kCached] = 1;
+    const bool planned = __syncthreads_or(plan.Is(ReadPlan::kCached)) != 0;
+    if (threadIdx.x == 0 && planned) reads.flags[Reads::kCached] = 1;
   }
   const int found = __syncthreads_count(present);
   const int hits = __syncthreads_count(hit);

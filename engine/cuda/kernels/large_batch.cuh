@@ -107,10 +107,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   if (p < reads.last && EndsKeyRun(batch, p) && !batch.IsStuck(table)) {
     const bool wants = batch.found != nullptr && !effect.collided() && ReadsOld(batch, effect);
+    CacheOfLane::Value cached = operations.BeginFind();
     const std::uint64_t* key = batch.KeyOf(last, table.key_words);
     const Candidates candidates = operations.Locate(key);
     std::uint32_t empty = 0;
-    const Outcome outcome = operations.Find(candidates, key, 0, &empty);
+    const Outcome outcome =
+        operations.Find(candidates, key, 0, &empty, wants && reads.has_plans() ? &cached : nullptr);
     const bool changes = effect.collided() || Changes(effect, outcome.present);
     if (!changes && outcome.present) {
       operations.CountUses(candidates, outcome, p - effect.first + 1);
@@ -118,15 +120,14 @@ __global__ void __launch_bounds__(kBlockThreads)
     bool hit = candidates.reserved < 0 && context.accelerators.directory.enabled();
     if (wants && (reads.has_plans() || !changes)) {
       const std::uint32_t reader = batch.order[effect.first_find()];
-      CacheAccess<ThreadGroup, CudaMedia>::Value cached;
       ReadPlan plan;
       if (outcome.present && !reads.has_plans()) {
         operations.ReadValue(outcome.reference, batch.FoundOf(reader, table.value_size));
       } else if (outcome.present) {
         const std::uint32_t cell = operations.CellOf(outcome.reference);
-        hit = operations.FindCached(candidates, outcome, &cached) && cached.at < ReadPlan::kCopy;
+        hit = cached.bytes != nullptr && cached.at < ReadPlan::kCopy;
         if (hit && changes) {  // when it is changed the cache has it no more
-          hit = operations.ReadCached(candidates, outcome, batch.FoundOf(reader, table.value_size));
+          hit = operations.ReadCached(cached, batch.FoundOf(reader, table.value_size));
         }
         if (!hit) {
           plan = reads.PlanFirst(cell, reader);

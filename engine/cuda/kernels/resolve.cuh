@@ -54,7 +54,7 @@ __device__ inline void AnswerAt(const TableContext& context, const DeviceBatch& 
   if (__any_sync(~0u, source != nullptr)) CopyValues<false>(source, target, value_size);
   if (early) {
     const bool cached = plan.Is(ReadPlan::kCached);
-    if (__any_sync(~0u, cached)) CopyFromCache(context, plan, cached ? target : nullptr);
+    if (__any_sync(~0u, cached)) CopyPlanned(context, plan, cached ? target : nullptr);
     AddCopies(reads, plan.cell != 0 && !cached && query.operation != query.reader, query.reader,
               query.operation);
   }

@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kSmallThreads + kBesideTogether, 1)
   // Reads that are dealt out wait for all blocks. That takes longer where many operations write
   // (half of them in YCSB A). It is expected to where keys have to be read from persistent memory
   // first, which was not measured.
-  const bool deals = reads.enabled() && context.accelerators.directory.keys != nullptr &&
+  const bool deals = reads.enabled() && context.accelerators.directory.has_keys() &&
                      (runs.writers_in_all < batch.count / 4 || only_finds_or_inserts);
   bool one_by_one = false;
   if (has_one) {
