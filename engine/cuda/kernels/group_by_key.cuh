@@ -12,15 +12,6 @@ namespace gpm {
 /// How the key runs of batches of middle size are found: one kernel brings the operations on each
 /// key together, batch order kept, and composes their effects.
 
-/// Whether two operations are on different keys.
-__device__ inline bool HaveOtherKeys(const DeviceBatch& batch, std::uint32_t key_words,
-                                     std::uint32_t i, std::uint32_t other) {
-  const std::uint64_t* key = batch.KeyOf(i, key_words);
-  const std::uint64_t* other_key = batch.KeyOf(other, key_words);
-  bool differs = false;
-  for (std::uint32_t w = 0; w < key_words; ++w) differs |= key[w] != other_key[w];
-  return differs;
-}
 /// Whether the operation at a position is on another key than the one before it.
 __device__ inline bool IsOnOtherKey(const DeviceBatch& batch, std::uint32_t key_words,
                                     std::uint32_t p) {

@@ -365,17 +365,25 @@ struct BlockKeyRuns {
   }
 };
 
+/// Whether two operations are on different keys.
+__device__ inline bool HaveOtherKeys(const DeviceBatch& batch, std::uint32_t key_words,
+                                     std::uint32_t i, std::uint32_t other) {
+  const std::uint64_t* key = batch.KeyOf(i, key_words);
+  const std::uint64_t* other_key = batch.KeyOf(other, key_words);
+  bool differs = false;
+  for (std::uint32_t w = 0; w < key_words; ++w) differs |= key[w] != other_key[w];
+  return differs;
+}
+
 /// Whether the operations on a key's digest, up to the tile's own, are on other keys too.
 template <class Shape>
 __device__ GPM_NOINLINE bool HasCollision(const typename Shape::Group& group,
                                           const DeviceBatch& batch, std::uint32_t key_words,
                                           std::uint32_t i, const std::uint32_t* equal) {
-  const std::uint64_t* const key = batch.KeyOf(i, key_words);
   bool differs = false;
   for (std::uint32_t word = group.Lane(); word < Shape::kUpTo / 32; word += Shape::kLanes) {
     for (std::uint32_t bits = equal[word]; bits != 0; bits &= bits - 1) {
-      const std::uint64_t* const other = batch.KeyOf(32 * word + LowestBit(bits), key_words);
-      for (std::uint32_t w = 0; w < key_words; ++w) differs |= other[w] != key[w];
+      differs |= HaveOtherKeys(batch, key_words, i, 32 * word + LowestBit(bits));
     }
   }
   return group.Ballot(differs) != 0;
