@@ -34,9 +34,9 @@ constexpr std::uint16_t kPrint = 7;  ///< of an item
 /// Two buckets, one frame and their users.
 /// @tparam Memory a Machine, with the media on it
 template <class Memory, class Media>
-class BlockRunner {
+class FrameRunner {
  public:
-  BlockRunner() {
+  FrameRunner() {
     Superblock superblock{};
     superblock.key_size = 8;
     superblock.value_size = kValueBytes;
@@ -48,7 +48,7 @@ class BlockRunner {
     directory_.stride = DirectoryView::kPrintsInWord;
     directory_.entries = reinterpret_cast<std::byte*>(entries_.data());
     directory_.entry_bytes = DirectoryView::EntryBytes(0);
-    cache_.frame_of = block_of_.data();
+    cache_.frame_of = frame_of_.data();
     cache_.bucket_of = &bucket_of_;
     cache_.tags = directory_.TagAt(0);
     cache_.tag_stride = directory_.entry_bytes / sizeof(std::uint32_t);
@@ -76,7 +76,7 @@ class BlockRunner {
       prints_[bucket * directory_.stride] = kPrint;
       *directory_.CellAt(bucket) = bucket;
       *directory_.TagAt(bucket) = CacheView::kClosed;
-      block_of_[bucket] = 0;
+      frame_of_[bucket] = 0;
     }
     for (next_cell_ = 0; next_cell_ < kBuckets; ++next_cell_) {
       numbers_[next_cell_] = next_cell_;
@@ -141,7 +141,7 @@ class BlockRunner {
   /// loader does not.
   class Operation {
    public:
-    explicit Operation(BlockRunner* runner)
+    explicit Operation(FrameRunner* runner)
         : since_(&runner->busy_since_[runner->scheduler_.current()]) {
       *since_ = ++runner->clock_;
     }
@@ -164,12 +164,12 @@ class BlockRunner {
     const Access access = MakeAccess();
     if (bucket_of_ != CacheView::kNoBucket) {
       access.Close(0);
-      media_.StoreShared(&block_of_[bucket_of_], 0u);
+      media_.StoreShared(&frame_of_[bucket_of_], 0u);
       EndKernel();
     }
     bucket_of_ = bucket;
     media_.StoreShared(&fills_, media_.LoadShared(&fills_) + 1);
-    media_.StoreShared(&block_of_[bucket], 1u);
+    media_.StoreShared(&frame_of_[bucket], 1u);
     EndKernel();
     access.Fill(directory_, 0);
     EndKernel();
@@ -178,7 +178,7 @@ class BlockRunner {
   /// Gives it to a bucket before anything is filled, as OpenBucket and OpenSlots do.
   void Open(std::uint32_t bucket) {
     bucket_of_ = bucket;
-    media_.StoreShared(&block_of_[bucket], 1u);
+    media_.StoreShared(&frame_of_[bucket], 1u);
     EndKernel();
     media_.StoreShared(directory_.TagAt(bucket), +CacheView::kNone);
     EndKernel();
@@ -259,7 +259,7 @@ class BlockRunner {
   CacheView cache_;
   alignas(8) std::array<std::uint16_t, kBuckets * DirectoryView::kPrintsInWord> prints_{};
   std::array<std::uint64_t, kBuckets> entries_{};
-  std::array<std::uint32_t, kBuckets> block_of_{};
+  std::array<std::uint32_t, kBuckets> frame_of_{};
   std::uint32_t bucket_of_ = CacheView::kNoBucket;
   std::uint32_t fills_ = 0;
   alignas(8) std::array<std::byte, kValueStride> values_{};
@@ -274,8 +274,8 @@ class BlockRunner {
 }  // namespace
 
 FrameReport ExploreFrames(const FrameOptions& options) {
-  return options.grid ? ExploreSeeds<BlockRunner<GridMachine, GridMedia>, FrameReport>(options)
-                      : ExploreSeeds<BlockRunner<Machine, TracedMedia>, FrameReport>(options);
+  return options.grid ? ExploreSeeds<FrameRunner<GridMachine, GridMedia>, FrameReport>(options)
+                      : ExploreSeeds<FrameRunner<Machine, TracedMedia>, FrameReport>(options);
 }
 
 }  // namespace gpm::crash

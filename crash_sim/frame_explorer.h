@@ -1,5 +1,5 @@
-#ifndef GPM_CRASH_SIM_BLOCK_EXPLORER_H_
-#define GPM_CRASH_SIM_BLOCK_EXPLORER_H_
+#ifndef GPM_CRASH_SIM_FRAME_EXPLORER_H_
+#define GPM_CRASH_SIM_FRAME_EXPLORER_H_
 
 #include <cstdint>
 #include <string>
@@ -36,4 +36,4 @@ FrameReport ExploreFrames(const FrameOptions& options);
 
 }  // namespace gpm::crash
 
-#endif  // GPM_CRASH_SIM_BLOCK_EXPLORER_H_
+#endif  // GPM_CRASH_SIM_FRAME_EXPLORER_H_

@@ -54,7 +54,7 @@ class CacheLoaderTest : public ::testing::Test {
         memory_.Refresh(view, TinyLfuPolicy::AgeingOf(++loads_, uses, view.size));
     const ThreadGroup group;
     const CacheAccess<ThreadGroup, DirectMedia> access(view, table_, group, media_);
-    const std::vector<std::uint32_t> blocks_before(view.frame_of, view.frame_of + kBuckets);
+    const std::vector<std::uint32_t> frames_before(view.frame_of, view.frame_of + kBuckets);
     const std::uint32_t fills_before = *view.fills;
     for (std::uint32_t i = 0; i < kBuckets; ++i) load.CountBucket(i, load.histogram);
     load.ChooseThreshold();
@@ -87,7 +87,7 @@ class CacheLoaderTest : public ::testing::Test {
       const bool stays = cached_.contains(bucket);
       EXPECT_TRUE(pending.contains(frame)) << "bucket " << bucket;
       if (stays) {
-        EXPECT_EQ(view.frame_of[bucket], blocks_before[bucket]);
+        EXPECT_EQ(view.frame_of[bucket], frames_before[bucket]);
       }
       for (std::uint32_t s = 0; s < kSlots; ++s) {
         std::uint32_t& tag = *view.TagAt(bucket * kSlots + s);
@@ -200,7 +200,7 @@ TEST_F(CacheLoaderTest, UnusedBucketsHaveNoBlockThoughThereIsRoom) {
   }
 }
 
-TEST_F(CacheLoaderTest, EquallyHotOnesAreLimitedByTheBlocks) {
+TEST_F(CacheLoaderTest, EquallyHotOnesAreLimitedByTheFrames) {
   for (const CachePolicy policy : {CachePolicy::kLfu, CachePolicy::kLru}) {
     for (const std::uint32_t frames : {1u, 37u, kBuckets}) {
       Make(policy, frames);
@@ -425,7 +425,7 @@ TEST(CacheView, PublishedPoliciesGiveFramesToWhatWasUsed) {
   EXPECT_FALSE(view.opens());
 }
 
-TEST_F(CacheLoaderTest, BlocksOfBucketsThatStayHotAreKept) {
+TEST_F(CacheLoaderTest, FramesOfBucketsThatStayHotAreKept) {
   Make(CachePolicy::kLfu, 100);
   for (std::uint32_t bucket = 0; bucket < 100; ++bucket) score(bucket) = 1000;
   EXPECT_EQ(Load().size(), 100u);
@@ -479,15 +479,15 @@ TEST_F(CacheLoaderTest, LruUsesByBatchesThatBeganAfterTheLoadingAreTheLast) {
 }
 
 TEST_F(CacheLoaderTest, RandomChoosesAllAlikeAndOthersEachTime) {
-  constexpr std::uint32_t kBlocks = 96;  // a quarter
+  constexpr std::uint32_t kFrames = 96;  // a quarter
   constexpr int kLoads = 400;
-  Make(CachePolicy::kRandom, kBlocks);
+  Make(CachePolicy::kRandom, kFrames);
   std::map<std::uint32_t, int> times;
   std::set<std::uint32_t> last;
   std::size_t kept = 0;
   for (int load = 0; load < kLoads; ++load) {
     const std::set<std::uint32_t> cached = Load();
-    EXPECT_EQ(cached.size(), kBlocks);
+    EXPECT_EQ(cached.size(), kFrames);
     EXPECT_NE(cached, last);
     for (const std::uint32_t bucket : cached) {
       ++times[bucket];

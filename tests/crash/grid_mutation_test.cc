@@ -22,7 +22,7 @@ constexpr std::uint64_t kMaxSmallSchedules = 8'000'000;
 
 /// What finds that a step is left out. Schedules of whole stores hardly ever have the switches that
 /// some steps take.
-enum class Way : std::uint8_t { kSchedules, kBlocks, kSlots, kDraining };
+enum class Way : std::uint8_t { kSchedules, kFrames, kSlots, kDraining };
 
 Way WayOf(Step step) {
   switch (step) {
@@ -38,7 +38,7 @@ Way WayOf(Step step) {
     case Step::kCacheFillsReadFence:
     case Step::kCacheValueReadFence:
     case Step::kCacheTagReadFence:
-      return Way::kBlocks;
+      return Way::kFrames;
     case Step::kDirectoryContentsFence:
     case Step::kGiveBackFence:
       return Way::kSlots;
@@ -52,7 +52,7 @@ Way WayOf(Step step) {
 
 /// @param one the schedule of this seed alone
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
-  if (way == Way::kBlocks) {
+  if (way == Way::kFrames) {
     const FrameReport report = ExploreFrames(
         {.seed = seed, .count = one ? 1 : kMaxSmallSchedules, .grid = true, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};

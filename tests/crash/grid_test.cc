@@ -52,7 +52,7 @@ TEST(GridTest, HistoriesAreDurablyLinearizable) {
   EXPECT_GT(report.distinct, report.schedules / 100 * 99);
 }
 
-TEST(GridTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
+TEST(GridTest, FramesOfTheCacheHaveWhatTheyAreTakenFor) {
   const std::uint64_t count = 2 * test::EnvironmentNumber("GPM_TEST_GRID_STATES", kDefaultStates);
   const FrameReport report = ExploreFrames({.seed = Seed(), .count = count, .grid = true});
   EXPECT_EQ(report.violation, "");

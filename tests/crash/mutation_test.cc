@@ -42,7 +42,7 @@ bool IsForSchedules(Step step) {
 
 /// Steps of the cache that matter only between two accesses of others: schedules of whole stores
 /// hardly ever have the switches that this takes.
-bool IsForBlocks(Step step) {
+bool IsForFrames(Step step) {
   switch (step) {
     case Step::kCachePutCas:
     case Step::kCacheCloseCas:
@@ -58,16 +58,16 @@ bool IsForBlocks(Step step) {
 }
 
 /// What finds that a step is left out.
-enum class Way : std::uint8_t { kCrashes, kSchedules, kBlocks };
+enum class Way : std::uint8_t { kCrashes, kSchedules, kFrames };
 
 Way WayOf(Step step) {
-  if (IsForBlocks(step)) return Way::kBlocks;
+  if (IsForFrames(step)) return Way::kFrames;
   return IsForSchedules(step) ? Way::kSchedules : Way::kCrashes;
 }
 
 /// @param one the workload or schedule of this seed (and, where that has few states, the next ones)
 Found Explore(Step left_out, std::uint64_t seed, bool one, Way way) {
-  if (way == Way::kBlocks) {
+  if (way == Way::kFrames) {
     const FrameReport report =
         ExploreFrames({.seed = seed, .count = one ? 1 : kMaxFrameSchedules, .leave_out = left_out});
     return {report.violation, report.violation_seed, report.schedules};

@@ -81,7 +81,7 @@ TEST(ScheduleTest, HistoriesWithACrashAreDurablyLinearizable) {
   EXPECT_GT(report.crash_states, 4 * options.count);
 }
 
-TEST(ScheduleTest, BlocksOfTheCacheHaveWhatTheyAreTakenFor) {
+TEST(ScheduleTest, FramesOfTheCacheHaveWhatTheyAreTakenFor) {
   const std::uint64_t count = 20 * Schedules();
   const FrameReport report = ExploreFrames({.seed = test::TestSeed(), .count = count});
   EXPECT_EQ(report.violation, "");
