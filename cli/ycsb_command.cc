@@ -278,8 +278,8 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
       ->capture_default_str();
   ycsb->add_option("--verify", a.verify,
                    "Compare what comes back with what must: none, sample (all outcomes, one value "
-                   "in 16) or all; of records that were there before, as far as this run has "
-                   "written them; not timed")
+                   "in 16) or all; outcomes of records that were there before are known once this "
+                   "run has written them; not timed")
       ->check(CLI::IsMember({"none", "sample", "all"}))
       ->capture_default_str();
   ycsb->add_option("--memory", a.memory,

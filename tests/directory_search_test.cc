@@ -1,4 +1,5 @@
-// What a thread sees of a directory, and of the cache beside it.
+// What a thread sees of a directory and of the cache beside it, and what stays of both when the
+// table gets a level.
 
 #include <gtest/gtest.h>
 
@@ -31,12 +32,8 @@ class DirectorySearchTest : public ::testing::TestWithParam<std::uint32_t> {
   DirectorySearchTest() {
     memory_.Reserve(ShapeCache(Fraction(1.0), Defaults(), table_), CachePolicy::kTinyLfu);
     accelerators_ = memory_.View();
-    OpenAll(accelerators_.cache);
-  }
-
-  /// Gives each bucket its frame.
-  void OpenAll(const CacheView& cache) const {
-    for (std::uint32_t i = 0; i < cache.size; ++i) {
+    const CacheView& cache = accelerators_.cache;
+    for (std::uint32_t i = 0; i < cache.size; ++i) {  // each bucket gets its frame
       cache.bucket_of[i] = i;
       cache.frame_of[i] = i + 1;
       for (std::uint32_t s = 0; s < table_.slots; ++s) {
