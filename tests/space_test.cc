@@ -88,7 +88,10 @@ TEST_F(SpaceTest, AFullPoolIsUpdatedAndErased) {
   EXPECT_EQ(report.items, stats.items);
 }
 
-TEST_F(SpaceTest, UpdatesGetSpareCellsWhereCellsAreSorted) {
+/// Batches of so many updates; loading a pool, in batches that are larger, brings none.
+class SpareCellsTest : public SpaceTest, public ::testing::WithParamInterface<std::size_t> {};
+
+TEST_P(SpareCellsTest, AreAddedForUpdatesWhereCellsAreSorted) {
   constexpr std::uint64_t kStep = 32;  // a step of growth is such a part of the cells
   Store store = Make(128);
   StoreStats stats;
@@ -101,7 +104,7 @@ TEST_F(SpaceTest, UpdatesGetSpareCellsWhereCellsAreSorted) {
            stats.free_cells < 10'000);
   const std::uint64_t before = stats.value_cells;
   for (int k = 0; k < 400 && stats.free_cells < before / kStep; ++k) {
-    EXPECT_EQ(Count(Apply(store, Op::kUpdate, 1, 4096), Result::kOk), 4096u);
+    EXPECT_EQ(Count(Apply(store, Op::kUpdate, 1, GetParam()), Result::kOk), GetParam());
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // room is made meanwhile
     stats = store.Stats();
   }
@@ -110,10 +113,12 @@ TEST_F(SpaceTest, UpdatesGetSpareCellsWhereCellsAreSorted) {
   } else {
     EXPECT_EQ(stats.value_cells, before);
   }
-  for (int k = 0; k < 50; ++k) Apply(store, Op::kUpdate, 1, 4096);
+  for (int k = 0; k < 50; ++k) Apply(store, Op::kUpdate, 1, GetParam());
   EXPECT_LE(store.Stats().value_cells, before + 3 * before / kStep);
   EXPECT_EQ(store.Stats().items, items);
 }
+
+INSTANTIATE_TEST_SUITE_P(Updates, SpareCellsTest, ::testing::Values(200, 4096));
 
 TEST_F(SpaceTest, ALevelTakesThePlaceOfFreeCells) {
   // Large values, so that cells are most of the pool, and then far more items than there were, as
