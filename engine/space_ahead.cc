@@ -26,7 +26,7 @@ constexpr double kLevelParts = 4;
 constexpr std::uint64_t kLeastReadyBytes = std::uint64_t{256} << 10;
 
 /// Of batches with so many updates, cells that lie closer together make up for a step of growth
-/// more (docs/PERFORMANCE.md, "Spare cells").
+/// more (docs/TRIED.md, "Spare cells").
 constexpr double kUpdatesWithSpareCells = 128;
 /// Steps of growth of which the cells are spare then: compaction leaves about one.
 constexpr double kSpareSteps = 0.75;
@@ -43,10 +43,9 @@ void Space::CountTaken(const Demand& demand, std::uint64_t taken, std::int64_t i
     recent_cells_ = std::max(recent_cells_ * kForgetRecent, static_cast<double>(taken));
     recent_items_ = std::max(recent_items_ * kForgetRecent, static_cast<double>(items));
     // (Inserts alone may leave cells behind, but replace none.)
-    const bool replaces = demand.mixed || demand.kind != Op::kInsert;
-    const double updates =
-        replaces ? static_cast<double>(taken) - static_cast<double>(std::max<std::int64_t>(items, 0))
-                 : 0;
+    const bool inserts = !demand.mixed && demand.kind == Op::kInsert;
+    const auto added = static_cast<double>(std::max<std::int64_t>(items, 0));
+    const double updates = inserts ? 0 : static_cast<double>(taken) - added;
     recent_updates_ = std::max(recent_updates_ * kForgetRecent, updates);
     LookAhead();
   }

@@ -141,7 +141,7 @@ void Mapping::Populate() {
 void Mapping::Populate(const MappedStep& step, bool make_huge, std::uint64_t threads,
                        ThreadPool* workers) const {
   std::atomic<int> failure{0};
-  // (A huge page at a time: docs/PERFORMANCE.md, "Pages, and room that comes too late".)
+  // (A huge page at a time: docs/TRIED.md, "Pages, and room that comes too late".)
   InParts(step, kHugePageBytes, threads, workers, [&](const MappedStep& part) {
     if (make_huge) MakeHugePages(base_ + part.offset, base_ + part.end());
     int error = 0;

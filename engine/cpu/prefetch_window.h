@@ -23,7 +23,7 @@ inline constexpr WindowShape kMostOfWindows = {12, 2};  ///< that there is room 
 
 /// Of each operation, a step prefetches mostly 2 to 4 lines, and a core that waits for some 24
 /// lines (so many AMD's of the third generation can) drops prefetches of more. Those that have
-/// AVX-512 keep more of them: docs/PERFORMANCE.md has the rates with other windows.
+/// AVX-512 keep more of them: docs/TRIED.md has the rates with other windows.
 inline WindowShape WindowsOfThisCpu() {
 #if defined(__x86_64__)
   static const bool keeps_more = __builtin_cpu_supports("avx512f") != 0;

@@ -32,7 +32,7 @@ constexpr std::uint32_t kFillBins = AddressOrder::kBins + Reads::kFlags;
 /// So much shared memory that a multiprocessor has room for one block of a refresh, and for one of
 /// a batch beside it; or none, where there is too little. (Where several of a refresh began on one,
 /// while a batch had the others, the next batch's blocks, which begin together, waited for their
-/// end: docs/PERFORMANCE.md, "Beside a refresh".)
+/// end: docs/TRIED.md, "Beside a refresh".)
 unsigned CudaExecutor::SharedIfAlone() const {
   constexpr int kOfSystem = 1 << 10;  // in each block
   constexpr int kStep = 128;
