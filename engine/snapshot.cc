@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -24,7 +26,7 @@ namespace {
 /// another copies, and batches have the other cores.
 constexpr unsigned kFewestThreads = 2;
 constexpr unsigned kMostThreads = 8;
-constexpr unsigned kCoresForThread = 8;
+constexpr unsigned kCoresForThread = 4;
 constexpr std::uint64_t kRangesForItem = 2;
 constexpr std::uint32_t kFewestRangeBits = 10;
 
@@ -93,6 +95,11 @@ class CopiedItems : public SnapshotSource {
 std::uint32_t RangeBitsFor(std::uint64_t items) {
   const auto bits = static_cast<std::uint32_t>(std::bit_width(kRangesForItem * items));
   return std::clamp(bits, kFewestRangeBits, kMostRangeBits);
+}
+
+unsigned ThreadsForCopy() {
+  return std::clamp(std::thread::hardware_concurrency() / kCoresForThread, kFewestThreads,
+                    kMostThreads);
 }
 
 std::uint64_t RoomForCopy(std::uint64_t items) { return items + items / 16 + 1024; }
@@ -173,19 +180,29 @@ void StoreImpl::ReleaseCells() {
   space_.ReleaseCells();
 }
 
-void StoreImpl::NameHeldCells(const TableCopy& copy) {
+void StoreImpl::NameHeldCells(const TableCopy& copy, ThreadPool& threads) {
   if (InlineValues(value_size_)) return;
   constexpr std::uint64_t kWordBits = 32;
+  constexpr std::uint64_t kPart = std::uint64_t{1} << 18;
+  const std::uint64_t cell_bytes = CellBytes(value_size_);
+  const std::uint64_t parts = (copy.items + kPart - 1) / kPart;
+  const auto references = [&](std::size_t part) {
+    return std::span(copy.references, copy.items)
+        .subspan(part * kPart)
+        .first(std::min(kPart, copy.items - part * kPart));
+  };
   std::vector<std::uint32_t> names;
   try {
-    const std::uint64_t cell_bytes = CellBytes(value_size_);
-    std::uint64_t most = 0;
-    for (std::uint64_t i = 0; i < copy.items; ++i) most = std::max(most, copy.references[i]);
-    names.resize(most / cell_bytes / kWordBits + 1);
-    for (std::uint64_t i = 0; i < copy.items; ++i) {
-      const std::uint64_t cell = copy.references[i] / cell_bytes;
-      names[cell / kWordBits] |= std::uint32_t{1} << (cell % kWordBits);
-    }
+    std::vector<std::uint64_t> most(parts);
+    threads.Run(parts, [&](std::size_t part) { most[part] = std::ranges::max(references(part)); });
+    names.resize(parts == 0 ? 0 : std::ranges::max(most) / cell_bytes / kWordBits + 1);
+    threads.Run(parts, [&](std::size_t part) {
+      for (const std::uint64_t reference : references(part)) {
+        const std::uint64_t cell = reference / cell_bytes;
+        std::atomic_ref(names[cell / kWordBits])
+            .fetch_or(std::uint32_t{1} << (cell % kWordBits), std::memory_order_relaxed);
+      }
+    });
   } catch (const std::bad_alloc&) {
     return;  // all that are held stay so
   }
@@ -279,10 +296,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   health_.Check();
   SnapshotHeader header = BeginHeader(options);
   SnapshotWriter writer(path);
-  const unsigned cores = std::thread::hardware_concurrency();
-  ThreadPool threads(options.threads > 0
-                         ? options.threads
-                         : std::clamp(cores / kCoresForThread, kFewestThreads, kMostThreads));
+  ThreadPool threads(options.threads > 0 ? options.threads : ThreadsForCopy());
   CopyShape shape{.room = RoomForCopy(header.total_items),
                   .key_words = KeyWords(key_size_),
                   .changes_only = header.is_increment(),
@@ -304,7 +318,7 @@ SnapshotResult StoreImpl::TakeSnapshot(const std::string& path, const SnapshotOp
   };
   try {
     copy->Fetch();
-    NameHeldCells(*copy);
+    NameHeldCells(*copy, threads);
     const std::vector<std::uint32_t> ranges = MarkedRanges(*copy);
     header.total_items = copy->total;
     header.items = copy->items;

@@ -19,6 +19,9 @@ std::uint32_t RangeBitsFor(std::uint64_t items);
 /// Room for a copy of the items, and of those that batches add until the instant.
 std::uint64_t RoomForCopy(std::uint64_t items);
 
+/// Threads that copy what a snapshot has, beside batches.
+unsigned ThreadsForCopy();
+
 /// Who takes a snapshot of a store, and what the next increment rests on.
 ///
 /// Invariants:

@@ -3,9 +3,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -15,9 +20,26 @@
 
 #include "gpmstore/error.h"
 #include "pm/format.h"
+#include "pm/mapping_parts.h"
 
 namespace gpm {
 namespace {
+
+/// A file that so many threads write is mapped on tmpfs; fewer are faster without.
+constexpr unsigned kMappingThreads = 4;
+/// A write of so much goes to the mapping.
+constexpr std::uint64_t kMappedFrom = std::uint64_t{1} << 20;
+/// A thread makes pages for so much at a time.
+constexpr std::uint64_t kPartBytes = std::uint64_t{16} << 20;
+
+/// Whether this memory of a file has its pages now: else it may not be touched.
+bool Populate(std::byte* data, std::uint64_t bytes) {
+  int error = 0;
+  do {
+    error = madvise(data, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  return error == 0;
+}
 
 /// A descriptor that is closed at the end.
 class Descriptor {
@@ -146,7 +168,7 @@ void ReplaceFile(const std::string& path, const std::string& temporary,
 NewFile::NewFile(const std::string& path)
     : path_(path), temporary_(TemporaryName(path, "partial")) {
   RequireNoFile(path);
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
   fd_ = open(temporary_.c_str(), kFlags | O_DIRECT, 0666);
   if (fd_ < 0 && errno == EINVAL) {  // the file was made all the same, on some
     RemoveFile(temporary_);
@@ -160,11 +182,38 @@ NewFile::NewFile(const std::string& path)
 }
 
 NewFile::~NewFile() {
+  if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
   if (fd_ >= 0) close(fd_);
   if (exists_) RemoveFile(temporary_);
 }
 
+// tmpfs takes what is written to a file from one thread at a time, but gives pages to several at
+// once (docs/PERFORMANCE.md, "Snapshots").
+void NewFile::Expect(std::uint64_t bytes, ThreadPool& threads) {
+  struct statfs system {};
+  struct rlimit limit {};
+  if (threads.threads() < kMappingThreads || bytes < kMappedFrom) return;
+  if (fstatfs(fd_, &system) != 0 || system.f_type != TMPFS_MAGIC) return;
+  // (Going beyond that raises SIGXFSZ.)
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes > limit.rlim_cur) return;
+  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return;
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (mapped == MAP_FAILED) return;
+  mapped_ = static_cast<std::byte*>(mapped);
+  mapped_bytes_ = bytes;
+  const std::uint64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
+  threads.Run(parts, [&](std::size_t part) {
+    const std::uint64_t end = std::min((part + 1) * kPartBytes, bytes);
+    MakeHugePages(mapped_ + part * kPartBytes, mapped_ + end);
+  });
+}
+
 void NewFile::Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset) {
+  if (bytes >= kMappedFrom && offset + bytes <= mapped_bytes_ &&
+      Populate(mapped_ + offset, bytes)) {
+    std::memcpy(mapped_ + offset, data, bytes);
+    return;
+  }
   bool direct = true;
   while (bytes > 0) {
     const ssize_t written = pwrite(fd_, data, bytes, static_cast<off_t>(offset));

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "pm/thread_pool.h"
+
 namespace gpm {
 
 /// @throws Error kNoSpace, kExists or kIo: "PATH: can't WHAT: ..." @param error an errno
@@ -51,6 +53,9 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
+  /// How large it will be, before these threads write it: on tmpfs they make its pages, if they are
+  /// many, in huge ones.
+  void Expect(std::uint64_t bytes, ThreadPool& threads);
   /// @param data, offset, bytes whole pages, aligned as such @throws Error kIo, kNoSpace
   void Write(const std::byte* data, std::uint64_t bytes, std::uint64_t offset);
   /// Syncs it and gives it its name. @throws Error kExists, kIo, kNoSpace
@@ -61,6 +66,8 @@ class NewFile {
   const std::string temporary_;
   int fd_ = -1;
   bool exists_ = false;
+  std::byte* mapped_ = nullptr;  ///< all of it; null: it is not mapped
+  std::uint64_t mapped_bytes_ = 0;
 };
 
 }  // namespace gpm
