@@ -31,11 +31,7 @@ class GPM_SCOPED_CAPABILITY Admission::InFlightLock {
 Admission::Alone::Alone(Admission& admission, Telling telling)
     : admission_(admission), telling_(telling) {
   MutexLock lock(admission_.mutex_);
-  if (admission_.CallerHasOpenScope()) {
-    throw Error(ErrorCode::kBusy,
-                "the store has to run no batch for this, such as to make room, but the calling "
-                "thread has a device scope open, and would wait for itself; close it first");
-  }
+  admission_.RefuseCallersScope();
   ++admission_.alone_asked_;
   WaitUntil(lock, admission_.changed_, admission_.tracer_, [&]() GPM_REQUIRES(admission_.mutex_) {
     return !admission_.exclusive_ && admission_.first_in_ == 0 && !admission_.HasOpenScope();
@@ -103,6 +99,18 @@ bool Admission::CallerHasOpenScope() const {
   return std::any_of(active_.begin(), active_.end(), [](const auto& entry) {
     return entry.second->IsOpenScope() && entry.second->opener == std::this_thread::get_id();
   });
+}
+
+void Admission::RefuseCallersScope() const {
+  if (!CallerHasOpenScope()) return;
+  throw Error(ErrorCode::kBusy,
+              "the store has to run no batch for this, such as to make room, but the calling "
+              "thread has a device scope open, and would wait for itself; close it first");
+}
+
+void Admission::RefuseScope() {
+  const MutexLock lock(mutex_);
+  RefuseCallersScope();
 }
 
 bool Admission::TryAdmit(const std::shared_ptr<InFlight>& in_flight, bool made_room,
@@ -229,7 +237,7 @@ void Admission::End(const std::shared_ptr<InFlight>& in_flight) {
                                                          (adds ? progress.short_of_cells : 0)));
   }
   CountOperations(*in_flight);
-  Count(progress);
+  Count(*in_flight);
   if (!unfinished) in_flight->watch.reset();
   if (behind) SetLeftBehind();
   auto node = active_.extract(in_flight->id);
@@ -299,7 +307,9 @@ void Admission::AddTo(StoreStats* stats) const {
   stats->cache.hits = cache_hits_;
 }
 
-void Admission::Count(const Progress& progress) {
+void Admission::Count(InFlight& in_flight) {
+  const Progress& progress = in_flight.progress;
+  in_flight.items_added += progress.items_added;
   space_.AddItems(progress.items_added);
   found_ += progress.found;
   cache_hits_ += progress.cache_hits;

@@ -45,6 +45,7 @@ struct InFlight {
   std::unique_ptr<BatchWatch> watch;  ///< or null; until it is over
   bool results_on_host = true;
   bool evicted = false;          ///< items, to make way for it
+  std::int64_t items_added = 0;  ///< in all phases
   std::uint64_t cells_left = 0;  ///< of the grant
   bool beside_writes = false;    ///< another batch that ran at the same time may have written
   /// A scope goes in when so many turns alone have ended.
@@ -115,6 +116,10 @@ class Admission {
     MutexLock lock_;
   };
 
+  /// For who is to be alone soon, and first waits for somebody who may be to be alone, too.
+  /// @throws Error(kBusy) as Alone
+  void RefuseScope();
+
   /// Takes a batch into flight, with what it is granted and what it has to drain, if there is room
   /// for it.
   /// @param made_room room was made for it, or refused
@@ -152,8 +157,8 @@ class Admission {
   }
   bool left_behind() const GPM_REQUIRES(store_state) { return left_behind_; }
 
-  /// What batches found; and items that they added, of `space`.
-  void Count(const Progress& progress) GPM_REQUIRES(store_state);
+  /// What a phase of a batch found, and items that it added.
+  void Count(InFlight& in_flight) GPM_REQUIRES(store_state);
   /// A batch that has ended.
   void CountOperations(const InFlight& in_flight) GPM_REQUIRES(store_state);
 
@@ -178,6 +183,7 @@ class Admission {
   std::shared_ptr<InFlight> Started() const GPM_REQUIRES(mutex_);
   bool HasOpenScope() const GPM_REQUIRES(mutex_);
   bool CallerHasOpenScope() const GPM_REQUIRES(mutex_);
+  void RefuseCallersScope() const GPM_REQUIRES(mutex_);
   ReclaimPositions PositionsAfterFailure() noexcept;
   /// Holds the mutex while some batch is in flight, so that nobody is alone.
   class InFlightLock;

@@ -51,7 +51,9 @@ Demand StoreImpl::DemandOf(const Batch& batch) const {
   if (!InlineValues(value_size_) && (demand.mixed || Writes(batch.op))) demand.most.cells = n;
   if (demand.mixed || batch.op != Op::kFind) demand.most.slots = n;
   // On executor cuda the kinds may be in device memory: then they may be any.
-  if (demand.mixed && demand.most.cells > 0 && executor_->kind() == ExecutorKind::kCpu) {
+  if (demand.mixed && executor_->kind() == ExecutorKind::kCpu) {
+    RequireHostMemory(batch.ops.data(), batch.ops.size(), "ops");
+    if (demand.most.cells == 0) return demand;
     demand.most.cells = static_cast<std::uint64_t>(
         std::count_if(batch.ops.begin(), batch.ops.end(), [](Op op) { return Writes(op); }));
   }
@@ -146,7 +148,7 @@ std::shared_ptr<InFlight> StoreImpl::StartTask(std::shared_ptr<BatchTask> task, 
 void StoreImpl::Wait(const std::shared_ptr<InFlight>& in_flight) {
   const Log::TellsAtEnd tells(log_);
   Await(in_flight);
-  const bool may_leave_fewer = in_flight->progress.items_added < 0 || in_flight->evicted;
+  const bool may_leave_fewer = in_flight->items_added < 0 || in_flight->evicted;
   if (compact_below_ > 0 && may_leave_fewer) CompactIfSparse();
 }
 
@@ -323,7 +325,7 @@ void StoreImpl::Resume(InFlight& in_flight, bool final_attempt) {
     throw;
   }
   epochs.TakeBack(grant, in_flight.progress.cells_left);  // nothing runs beside it
-  admission_.Count(in_flight.progress);
+  admission_.Count(in_flight);
   if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
 }
 }  // namespace gpm

@@ -116,7 +116,7 @@ std::uint64_t StoreImpl::RunAlone(const Batch& batch) {
     if (in_flight.task->Touched()) admission_.SetLeftBehind();
     throw;
   }
-  admission_.Count(in_flight.progress);
+  admission_.Count(in_flight);
   admission_.CountOperations(in_flight);
   if (in_flight.progress.copy_failure) std::rethrow_exception(in_flight.progress.copy_failure);
   const std::uint64_t found = in_flight.progress.found;

@@ -164,7 +164,7 @@ void StoreImpl::EndComposed(InFlight& in_flight) {
   if (!space_.epochs().TakeBack(grant, progress.cells_left) && progress.cells_left > 0) {
     executor_->ReturnCells({grant.first + grant.count - progress.cells_left, progress.cells_left});
   }
-  admission_.Count(progress);
+  admission_.Count(in_flight);
   if (progress.copy_failure) std::rethrow_exception(progress.copy_failure);
 }
 

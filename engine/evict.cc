@@ -35,6 +35,8 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   const ProfilerRange range("make way");
   const Clock::time_point start = Clock::now();
+  // Before the keys are looked at: whatever is erased meanwhile counts twice, not at no time.
+  const std::uint64_t there = ItemsNow();
   std::unique_ptr<KeysOfBatch> keys;
   if (batch != nullptr) {
     keys = bound_->uses().LookAt(*batch, [&](std::span<Result> results) {
@@ -43,7 +45,6 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   const std::uint64_t missing = keys != nullptr ? keys->missing : may_add;
   const std::uint64_t stay = keys != nullptr ? keys->there : 0;
-  const std::uint64_t there = ItemsNow();
   if (there + missing <= capacity) return false;
   if (stay + missing > capacity) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -64,7 +65,7 @@ bool StoreImpl::MakeWay(const Batch* batch, std::uint64_t may_add, Stream stream
   }
   ItemUses& uses = bound_->uses();
   std::uint64_t count = Evict(ChooseVictims(wanted, keys.get()), evicted);
-  if (const std::uint64_t now = ItemsNow() + missing; now > capacity) {
+  if (const std::uint64_t now = there + missing - count; now > capacity) {
     // Kernels erased some that had been chosen before.
     uses.WithRanks([](ItemRanks& ranks) { ranks.ForgetSeen(); });
     count += Evict(ChooseVictims(now - capacity, keys.get()), evicted);

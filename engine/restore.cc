@@ -174,7 +174,7 @@ Store Store::Restore(std::span<const std::string> files, const std::string& path
   std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
   ChainItems items(chain, ThreadsForChain());
   Store store = RestoreChain(chain, items, path, WithoutSchedule(open), [](auto&) {});
-  if (folder != nullptr) store.impl_->KeepSnapshots(std::move(folder), open.snapshot, true);
+  if (folder != nullptr) store.impl_->KeepSnapshotsOfNew(std::move(folder), open.snapshot, true);
   return store;
 }
 
@@ -241,7 +241,7 @@ Store Store::RestoreFrom(std::unique_ptr<SnapshotFolder> folder, const std::stri
         log.Tell();
         if (!keeps) return std::move(*store);
         for (const auto& [chain, place] : damaged) folder->SetAside(chain, place);
-        store->impl_->KeepSnapshots(std::move(folder), open.snapshot, false);
+        store->impl_->KeepSnapshotsOfNew(std::move(folder), open.snapshot, false);
         return std::move(*store);
       }
       if (whole == 0) break;

@@ -112,6 +112,7 @@ void Snapshots::RefuseExporter() {
 }
 
 Snapshots::Turn::Turn(Snapshots& snapshots, bool exports) : snapshots_(snapshots) {
+  snapshots.admission_.RefuseScope();
   MutexLock lock(snapshots.mutex_);
   snapshots.RefuseExporter();
   WaitUntil(lock, snapshots.changed_, snapshots.tracer_,
@@ -139,6 +140,7 @@ Snapshots::Copying::~Copying() {
 }
 
 void Snapshots::AwaitCopied() {
+  admission_.RefuseScope();
   MutexLock lock(mutex_);
   RefuseExporter();
   WaitUntil(lock, changed_, tracer_, [&]() GPM_REQUIRES(mutex_) { return !copying_; });

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "engine/admission.h"
 #include "gpmstore/stats.h"
 #include "pm/mutex.h"
 #include "pm/tracer.h"
@@ -34,13 +35,14 @@ unsigned ThreadsForCopy();
 /// Thread safety: any thread.
 class Snapshots {
  public:
-  explicit Snapshots(PmTracer* tracer) : tracer_(tracer) {}
+  Snapshots(Admission& admission, PmTracer* tracer) : admission_(admission), tracer_(tracer) {}
 
-  /// Waits for the turn.
+  /// Waits for the turn. (Who has it may wait for all scopes to close: so none may be the
+  /// caller's.)
   class Turn {
    public:
     /// @param exports values are copied as the caller of this thread asks for them
-    /// @throws Error(kBusy) where this thread has the turn for an export
+    /// @throws Error(kBusy) where this thread has the turn for an export, or a DeviceScope open
     explicit Turn(Snapshots& snapshots, bool exports = false);
     ~Turn();
     Turn(const Turn&) = delete;
@@ -61,7 +63,8 @@ class Snapshots {
    private:
     Snapshots& snapshots_;
   };
-  /// REQUIRES: the caller is not alone. @throws Error(kBusy) where this thread exports
+  /// REQUIRES: the caller is not alone. @throws Error(kBusy) where this thread exports, or has a
+  /// DeviceScope open
   void AwaitCopied();
   /// Whether an export holds cells, or may soon.
   bool exporting();
@@ -78,6 +81,7 @@ class Snapshots {
   void AddTo(StoreStats* stats);
 
  private:
+  Admission& admission_;
   PmTracer* const tracer_;
   Mutex mutex_;
   void RefuseExporter() GPM_REQUIRES(mutex_);

@@ -116,12 +116,7 @@ Store Store::Create(const std::string& path, const CreateOptions& create, const 
   std::unique_ptr<SnapshotFolder> folder = EmptyFolder(open.snapshot);
   Store store(MakeShared([&] { return StoreImpl::Create(path, create, open); }));
   if (folder == nullptr) return store;
-  try {
-    store.impl_->KeepSnapshots(std::move(folder), open.snapshot);
-  } catch (...) {
-    store.impl_->RemoveOnClose();
-    throw;
-  }
+  store.impl_->KeepSnapshotsOfNew(std::move(folder), open.snapshot);
   return store;
 }
 
@@ -291,8 +286,7 @@ bool Store::Delete(std::span<const std::byte> key) {
 // These keep the store alive until its log was told, which may close it.
 void Store::Reserve(std::uint64_t items) {
   const std::shared_ptr<StoreImpl> impl = Opened();
-  impl->Reserve(items);
-  impl->SetReserved(items);
+  impl->Reserve(items, true);
 }
 
 void Store::Compact() {

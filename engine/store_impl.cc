@@ -88,7 +88,7 @@ StoreImpl::StoreImpl(std::unique_ptr<Pool> pool, const OpenOptions& open)
       resizer_(*pool_, *executor_, health_, space_, draining_, cache_, log_, open.growth,
                open.growth_pause),
       admission_(*executor_, health_, space_, draining_, log_, pool_->mapping().persist().tracer()),
-      snapshots_(pool_->mapping().persist().tracer()),
+      snapshots_(admission_, pool_->mapping().persist().tracer()),
       grow_above_(open.grow_above),
       compact_below_(open.compact_below),
       kept_index_(open.search_index_bytes, key_size_, attributes_, open.search_indexed,
@@ -105,6 +105,7 @@ void StoreImpl::SetCapacity(const Capacity& given) {
   bound_ = std::make_unique<Bound>(RankedItems{capacity, key_size_, cells}, *executor_);
   const Admission::Entered entered(admission_);
   space_.SetMost(capacity.items, given.bytes);
+  if (given.bytes > 0) pool_->mapping().SetSoftMax(given.bytes);
 }
 
 std::uint64_t StoreImpl::most_items() const {
@@ -163,7 +164,6 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   return store;
 }
 
-void StoreImpl::RemoveOnClose() { pool_->mapping().RemoveOnClose(true); }
 
 std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
                                            PmTracer* tracer) {
@@ -220,12 +220,12 @@ void StoreImpl::Recover() {
   });
 }
 
-void StoreImpl::Reserve(std::uint64_t items) {
-  while (!TryReserve(items)) {
+void StoreImpl::Reserve(std::uint64_t items, bool keeps) {
+  while (!TryReserve(items, keeps)) {
   }
 }
 
-bool StoreImpl::TryReserve(std::uint64_t items) {
+bool StoreImpl::TryReserve(std::uint64_t items, bool keeps) {
   // More than a pool's offsets reach, and few enough for the sums below.
   constexpr std::uint64_t kMostItems = std::uint64_t{1} << 48;
   if (items > kMostItems) {
@@ -271,6 +271,7 @@ bool StoreImpl::TryReserve(std::uint64_t items) {
   const std::uint64_t cells = space_.MissingCells(more);  // a level may take the place of free ones
   if (cells > 0 && !space_.AddCells(cells)) fail();
   LogWantOfSpace();  // there is room again
+  if (keeps) reserved_ = items;
   return true;
 }
 
@@ -359,6 +360,16 @@ void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
                                              executor_->device());
   keeper_->Start();
   log_.Tell();
+}
+
+void StoreImpl::KeepSnapshotsOfNew(std::unique_ptr<SnapshotFolder> folder,
+                                   const SnapshotSchedule& schedule, std::optional<bool> changed) {
+  try {
+    KeepSnapshots(std::move(folder), schedule, changed);
+  } catch (...) {
+    pool_->mapping().RemoveOnClose(true);
+    throw;
+  }
 }
 
 void StoreImpl::AwaitReadyRoom() {

@@ -71,7 +71,8 @@ class StoreImpl {
   /// that, is told later, and the table is not compacted.
   void Await(const std::shared_ptr<InFlight>& in_flight);
   bool Done(InFlight& in_flight) { return admission_.IsDone(in_flight); }
-  void Reserve(std::uint64_t items);
+  /// @param keeps whether Compact leaves room for so many items from then on
+  void Reserve(std::uint64_t items, bool keeps = false);
   /// Compact leaves room for so many items.
   void SetReserved(std::uint64_t items);
   void Compact();
@@ -104,6 +105,9 @@ class StoreImpl {
   /// @throws Error(kInvalidArgument) the folder is another pool's; kIo, kNoSpace
   void KeepSnapshots(std::unique_ptr<SnapshotFolder> folder, const SnapshotSchedule& schedule,
                      std::optional<bool> changed = {});
+  /// The same of a pool that was just made, and goes with the store if that fails.
+  void KeepSnapshotsOfNew(std::unique_ptr<SnapshotFolder> folder, const SnapshotSchedule& schedule,
+                          std::optional<bool> changed = {});
   SnapshotKeeper* keeper() { return keeper_.get(); }  ///< or null
   SnapshotId PoolId() const;
   /// Syncs the pool's file, and gives it another name, where there is none. @throws as SyncFile,
@@ -113,8 +117,6 @@ class StoreImpl {
   void SetCapacity(const Capacity& given);
   /// Items that the store may have.
   std::uint64_t most_items() const;
-  /// The pool goes when the store is destroyed (Mapping::RemoveOnClose).
-  void RemoveOnClose();
   StoreStats Stats();
   /// Items that there are. Where a batch has failed since they were counted, reads all slots, and
   /// waits to be alone; not by who has a scope open. REQUIRES: the caller is not alone.
@@ -162,7 +164,7 @@ class StoreImpl {
   std::shared_ptr<InFlight> Run(const Batch& batch, Stream stream);
 
   /// @return false: an export began; to be tried again
-  bool TryReserve(std::uint64_t items);
+  bool TryReserve(std::uint64_t items, bool keeps);
   /// Compacts where OpenOptions::compact_below says so, and it is not in vain.
   void CompactIfSparse() noexcept;
 

@@ -173,9 +173,15 @@ void Mapping::Grow(std::uint64_t bytes) {
   count_wait();
 }
 
+std::uint64_t Mapping::GrownEnd(std::uint64_t bytes) const {
+  const std::uint64_t rather =
+      std::min(RoundUp(bytes, kHugePageBytes), RoundDown(soft_max_, kPageBytes));
+  return std::min(std::max(RoundUp(bytes, kPageBytes), rather), max_bytes_);
+}
+
 void Mapping::Extend(std::uint64_t bytes) {
   const std::uint64_t exact = std::max(RoundUp(bytes, kPageBytes), mapped_bytes_);
-  const std::uint64_t target = std::min(RoundUp(exact, kHugePageBytes), max_bytes_);
+  const std::uint64_t target = GrownEnd(exact);
   const auto extend_to = [&](std::uint64_t end) {
     const MappedStep step{mapped_bytes_, end - mapped_bytes_};
     try {
@@ -220,7 +226,7 @@ void Mapping::MakeReady(std::uint64_t bytes, bool surely) noexcept {
   // (A last page that the file has in part is for Grow.)
   if (read_only_ || persist_.tracer() != nullptr) return;
   if (!anonymous_ && file_bytes_ != mapped_bytes_) return;
-  std::uint64_t end = std::min(RoundUp(bytes, kHugePageBytes), max_bytes_);
+  std::uint64_t end = GrownEnd(bytes);
   if (!surely) end = std::min(end, RoundDown(2 * mapped_bytes_, kPageBytes));
   if (end <= mapped_bytes_) return;
   try {

@@ -159,6 +159,9 @@ class Mapping {
   /// were.
   void RemoveOnClose(bool remove) { remove_on_close_ = remove; }
 
+  /// Growth in whole huge pages ends here: beyond, nothing is made that is not needed.
+  void SetSoftMax(std::uint64_t bytes) { soft_max_ = bytes; }
+
   /// The file has another name now.
   void SetPath(const std::string& path) { path_ = path; }
   /// Whether the file that is open is the one with this name.
@@ -188,6 +191,8 @@ class Mapping {
   /// What is mapped ends here from now on, with the steps.
   void SetEnd(std::uint64_t end);
   void SetMapped(std::uint64_t end);
+  /// Where growth ends that so many bytes are needed for.
+  std::uint64_t GrownEnd(std::uint64_t bytes) const;
   /// As Grow, of what is not ready.
   void Extend(std::uint64_t bytes);
   /// Back to what Reserve left there.
@@ -212,6 +217,7 @@ class Mapping {
   std::byte* base_ = nullptr;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t max_bytes_ = 0;
+  std::uint64_t soft_max_ = ~std::uint64_t{0};
   std::uint64_t mapped_bytes_ = 0;
   std::uint64_t file_bytes_ = 0;
   std::string want_of_space_;

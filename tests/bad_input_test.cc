@@ -309,6 +309,32 @@ TEST_F(BadInputTest, ArraysThatCantBeReached) {
     EXPECT_EQ(ErrorOf([&] { store.Insert(no_keys, values, results); }, &message),
               ErrorCode::kInvalidArgument);
     EXPECT_NE(message.find("'keys'"), std::string::npos) << message;
+    // Kinds, which a store looks at before others do: of values in cells and inline, and where it
+    // makes room for a batch.
+    const std::span<const Op> no_ops(static_cast<const Op*>(forbidden), results.size());
+    for (const std::uint32_t value_size : {8u, kValueSize}) {
+      for (const std::uint64_t capacity : {0, 10}) {
+        OpenOptions open = TestOpenOptions();
+        open.capacity = {.items = capacity};
+        CreateOptions create;
+        create.key_size = kKeySize;
+        create.value_size = value_size;
+        Store other = Store::Create(NewPath(), create, open);
+        const auto rows = std::span(values).first(10 * value_size);
+        for (int k = 0; k < 2; ++k) {  // the second one finds no room
+          EXPECT_EQ(
+              ErrorOf(
+                  [&] {
+                    other.Apply({.ops = no_ops, .keys = keys, .values = rows, .results = results});
+                  },
+                  &message),
+              ErrorCode::kInvalidArgument);
+          EXPECT_NE(message.find("'ops'"), std::string::npos) << message;
+          for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = std::byte(i);
+          other.Insert(keys, rows, results);
+        }
+      }
+    }
   }
   munmap(forbidden, 1 << 16);
   EXPECT_EQ(store.Stats().items, before.items);

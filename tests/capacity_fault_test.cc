@@ -2,9 +2,12 @@
 // or opened again, keeps to its capacity, and tells of what went.
 // Environment: GPM_TEST_FAULTS, so that BatchesThatEvict tries one of so many k, by seed.
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "tests/fault_injection.h"
@@ -29,6 +32,75 @@ class CapacityFaultTest : public PoolTest {
     return items;
   }
 };
+
+/// A key of the batch that another thread erases while room is made for it.
+TEST_F(CapacityFaultTest, WhatOthersEraseMeanwhileIsNoRoom) {
+  bool hit = true;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    OpenOptions open = TestOpenOptions();
+    open.capacity = {.items = 10};
+    Store store = Store::Create(NewPath(), Shape(8, kValueSize), open);
+    Put(store, 1, 10);
+    std::atomic<bool> asked{false};
+    std::atomic<bool> erased{false};
+    std::thread eraser([&] {
+      while (!asked) std::this_thread::yield();
+      TestBatch erase(8, kValueSize);
+      erase.Add(Op::kErase, 1, 0);
+      erase.CallFor(store, Op::kErase);
+      erased = true;
+    });
+    TestBatch batch(8, kValueSize);
+    batch.Add(Op::kUpsert, 1, 7);
+    batch.Add(Op::kUpsert, 100, 7);
+    {
+      const Fault action(FaultKind::kAllocation, k, [&] {
+        asked = true;
+        for (int i = 0; i < 20 && !erased; ++i) {  // it may have to wait for this call
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      });
+      const Fault::Armed armed;
+      batch.CallFor(store, Op::kUpsert);
+      hit = action.hit();
+    }
+    asked = true;
+    eraser.join();
+    EXPECT_LE(store.Stats().items, 10u) << "erased at allocation " << k;
+  }
+}
+
+/// Of a restored pool whose snapshots can't be kept there is none.
+TEST_F(CapacityFaultTest, ARestoreThatCantKeepSnapshotsLeavesNoPool) {
+  OpenOptions open = TestOpenOptions();
+  const std::string file = NewPath();
+  const std::string folder = NewPath();
+  {
+    Store store = Store::Create(NewPath(), Shape(8, kValueSize), open);
+    Put(store, 1, 10);
+    store.Snapshot(file);
+  }
+  bool hit = true;
+  std::uint64_t failures = 0;
+  for (std::uint64_t k = 1; hit && !HasFailure(); ++k) {
+    const std::string path = NewPath();
+    std::filesystem::remove_all(folder);
+    OpenOptions keeps = open;
+    keeps.snapshot.path = folder;
+    std::optional<Store> store;
+    const Fault fault(FaultKind::kSystemCall, k);
+    try {
+      const Fault::Armed armed;
+      store.emplace(Store::Restore({&file, 1}, path, keeps));
+    } catch (const std::exception&) {
+      ++failures;
+    }
+    hit = fault.hit();
+    EXPECT_EQ(std::filesystem::exists(path), store.has_value()) << "after call " << k;
+  }
+  EXPECT_GT(failures, 10u);
+  std::filesystem::remove_all(folder);
+}
 
 TEST_F(CapacityFaultTest, EveryAllocationOfAnEviction) {
   for (const EvictionPolicy policy : {EvictionPolicy::kLfu, EvictionPolicy::kScore}) {

@@ -305,7 +305,7 @@ TEST_F(CapacityTest, ThePoolStopsGrowing) {
 
 /// A capacity in bytes is what the pool takes in the end, and not far less.
 TEST_F(CapacityTest, OfBytes) {
-  constexpr std::uint64_t kBytes = 8 << 20;
+  constexpr std::uint64_t kMiB = 1 << 20;
   struct Case {
     std::uint32_t key_size;
     std::uint32_t value_size;
@@ -315,7 +315,9 @@ TEST_F(CapacityTest, OfBytes) {
   for (const Case& now :
        {Case{8, 128, {2, 2, 8}, 2}, Case{8, 8, {2, 2, 8}, 2}, Case{29, 1000, {2, 2, 8}, 1.25},
         Case{8, 24, {1, 2, 8}, 3}, Case{16, 8, {4, 2, 4}, 1.1}}) {
-    for (const std::uint64_t batches : {32, 8}) {
+    for (const auto& [bytes, batches] :
+         {std::pair{8 * kMiB, 32u}, std::pair{8 * kMiB, 8u}, std::pair{9 * kMiB + 4096, 32u},
+          std::pair{5 * kMiB + 1, 32u}}) {
       SCOPED_TRACE(GeometryName(now.geometry) + ", values of " + std::to_string(now.value_size));
       CreateOptions create;
       create.key_size = now.key_size;
@@ -323,22 +325,22 @@ TEST_F(CapacityTest, OfBytes) {
       create.geometry = now.geometry;
       OpenOptions open = TestOpenOptions();
       open.growth = now.growth;
-      open.capacity = {.bytes = kBytes};
+      open.capacity = {.bytes = bytes};
       const std::string path = NewPath();
       Store store = Store::Create(path, create, open);
       const std::uint64_t items = store.Stats().capacity_items;
       const std::uint64_t item_bytes = now.key_size + now.value_size;
-      EXPECT_GE(items * item_bytes, kBytes / 8);
-      EXPECT_LE(items * item_bytes, kBytes);
+      EXPECT_GE(items * item_bytes, bytes / 8);
+      EXPECT_LE(items * item_bytes, bytes);
       const std::uint64_t batch = items / batches;
       for (std::uint64_t next = 1; next < 3 * items; next += batch) {
         Put(store, Numbers(next, batch));
-        EXPECT_LE(store.Stats().pm_bytes, kBytes);
+        EXPECT_LE(store.Stats().pm_bytes, bytes);
       }
       EXPECT_GT(store.Stats().items, items / 2);
       EXPECT_LE(store.Stats().items, items);
       store.Close();
-      EXPECT_LE(std::filesystem::file_size(path), kBytes);
+      EXPECT_LE(std::filesystem::file_size(path), bytes);
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <numeric>
 #include <random>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/store_impl.h"
@@ -319,6 +321,49 @@ TEST_F(CompactionTest, CompactsByItselfWhereItIsTo) {
   store.store().Close();
   ticket.Wait();
   ticket.Wait();
+}
+
+/// What is carried out once there is room for it leaves few items, too.
+TEST_F(CompactionTest, CompactsBehindABatchThatLackedRoom) {
+  for (const std::uint64_t added : {0, 100, 3000}) {
+    CreateOptions create;
+    create.value_size = 16;
+    OpenOptions open = test::TestOpenOptions();
+    open.compact_below = 0.3;
+    test::ModelledStore store(NewPath(), create, open);
+    store.Apply(Op::kInsert, test::Numbers(0, 20'000));
+    test::TestBatch batch = store.NewBatch();
+    for (std::uint64_t i = 0; i < 20'000; ++i) batch.Add(Op::kErase, i, 0);
+    for (std::uint64_t i = 0; i < added; ++i) batch.Add(Op::kInsert, 100'000 + i, i);
+    store.store().Apply(batch.Mixed());
+    const StoreStats stats = store.store().Stats();
+    EXPECT_EQ(stats.items, added);
+    EXPECT_LT(stats.capacity_slots, 20'000u) << added << " items were added";
+  }
+}
+
+/// Whoever is told of the growth, and erases, does not undo it.
+TEST_F(CompactionTest, WhatIsReservedStaysThoughTheLogErases) {
+  constexpr std::uint64_t kReserved = 200'000;
+  CreateOptions create;
+  create.value_size = 8;
+  OpenOptions open = test::TestOpenOptions();
+  open.compact_below = 0.3;
+  Store* told = nullptr;
+  open.log = [&](LogLevel, std::string_view message) {
+    if (told == nullptr || message.find("resize ended") == std::string_view::npos) return;
+    const std::uint64_t key = 1;
+    std::exchange(told, nullptr)->Delete(std::as_bytes(std::span(&key, 1)));
+  };
+  Store store = Store::Create(NewPath(), create, open);
+  test::TestBatch batch(8, 8);
+  for (const std::uint64_t key : test::Numbers(1, 1000)) batch.Add(Op::kInsert, key, key);
+  ASSERT_EQ(batch.CallFor(store, Op::kInsert), 0u);
+  told = &store;
+  store.Reserve(kReserved);
+  EXPECT_EQ(told, nullptr) << "it was not told";
+  EXPECT_EQ(store.Stats().items, 999u);
+  EXPECT_GE(store.Stats().capacity_slots, kReserved);
 }
 
 TEST_F(CompactionTest, DoesNotCompactInVainAgainAndAgain) {

@@ -7,8 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <functional>
 #include <future>
 #include <thread>
+#include <tuple>
 
 #include "engine/store_impl.h"
 #include "pm/thread_pool.h"
@@ -491,6 +494,57 @@ TEST_F(FailureTest, ThreadThatWouldWaitForItsOwnScopeIsTold) {
   EXPECT_EQ(store->Stats().items, 20010u);
   store->Close();
   ExpectSoundPool(path);
+}
+
+/// The same where another thread has a snapshot's or an export's turn, and waits for that scope.
+TEST_F(FailureTest, ThreadThatWouldWaitForWhoWaitsForItsScopeIsTold) {
+  using Call = std::function<void(Store&)>;
+  const std::string file = NewPath();
+  std::promise<void> others_began;
+  std::promise<void> scope_is_open;
+  const auto await_scope = [&] {
+    others_began.set_value();
+    scope_is_open.get_future().wait();
+  };
+  const Call snapshot = [&](Store& store) {
+    await_scope();
+    store.Snapshot(file);
+  };
+  const Call grow_beside_export = [&](Store& store) {
+    Exporter exporter = store.Export();
+    await_scope();
+    TestBatch inserts = Inserts(1000, 20000);
+    store.Apply(inserts.Mixed());
+  };
+  const std::vector<Call> own = {
+      [](Store& store) { std::ignore = store.Search(std::vector<Query>(1)); },
+      [](Store& store) { std::ignore = store.Export(); },
+      [&](Store& store) { store.Snapshot(file + ".own"); },
+      [](Store& store) { store.Reserve(1'000'000); },
+      [](Store& store) { store.Compact(); },
+      [](Store& store) { store.Close(); },
+  };
+  for (const Call& others : {snapshot, grow_beside_export}) {
+    for (const Call& call : own) {
+      std::filesystem::remove(file);
+      Store store =
+          Store::Create(NewPath(), {.key_size = kKeySize, .value_size = kValueSize}, Options());
+      store.Apply(Inserts(0, 10).Mixed());
+      others_began = {};
+      scope_is_open = {};
+      std::thread other([&] { others(store); });
+      others_began.get_future().wait();
+      FakeScope scope(*store.impl());
+      scope_is_open.set_value();
+      while (!test::OtherThreadsSleep()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      // (Who hangs here is ended by the test's time limit.)
+      EXPECT_EQ(ErrorOf([&] { call(store); }), ErrorCode::kBusy);
+      scope.Close();
+      other.join();
+      store.Close();
+    }
+  }
+  std::filesystem::remove(file);
 }
 
 TEST_F(FailureTest, ScopeOfAPoolThatWasFullGetsWhatWasErased) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace gpm::test {
 namespace {
@@ -16,6 +17,7 @@ std::atomic<FaultKind> fault_kind{FaultKind::kAllocation};
 std::atomic<std::uint64_t> calls_left{0};  ///< until one fails; 0: none does
 std::atomic<int> fault_error{EIO};
 std::atomic<const char*> failed_call{nullptr};
+std::function<void()> fault_action;
 std::atomic<bool> no_links{false};
 
 /// Whether code of a GPU driver's library asks: it has ways of its own to fail.
@@ -58,7 +60,9 @@ bool FailsNow(FaultKind kind, const char* call) noexcept {
     if (left > 1) return false;
     if (fault_error == Fault::kDies) _exit(Fault::kDies);
     failed_call = call;
-    return true;
+    if (fault_error != Fault::kActs) return true;
+    fault_action();
+    return false;
   }
   return false;
 }
@@ -70,6 +74,10 @@ Fault::Fault(FaultKind kind, std::uint64_t k, int error) : kind_(kind) {
   fault_error = error;
   failed_call = nullptr;
   calls_left = k;
+}
+Fault::Fault(FaultKind kind, std::uint64_t k, std::function<void()> action)
+    : Fault(kind, k, kActs) {
+  fault_action = std::move(action);
 }
 Fault::~Fault() { calls_left = 0; }
 const char* Fault::call() const { return failed_call; }

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <functional>
 
 namespace gpm::test {
 
@@ -24,10 +25,14 @@ class Fault {
  public:
   /// As an error: the call ends the process with this status, as if it had been killed before it.
   static constexpr int kDies = 77;
+  /// As an error: the call does as ever, and before it `action`, in its thread.
+  static constexpr int kActs = 78;
 
   /// @param k from 1; 0: none
   /// @param error what system calls report
   Fault(FaultKind kind, std::uint64_t k, int error = EIO);
+  /// In place of a failure. @param action throws nothing
+  Fault(FaultKind kind, std::uint64_t k, std::function<void()> action);
   ~Fault();
   Fault(const Fault&) = delete;
   Fault& operator=(const Fault&) = delete;
