@@ -8,6 +8,7 @@
 #include "gpmstore/error.h"
 #include "pm/driver_turns.h"
 #include "pm/gpu_host.h"
+#include "pm/relaxed_capture.h"
 
 namespace gpm {
 namespace {
@@ -66,6 +67,7 @@ void RegisterHostMemory(void* address, std::size_t bytes) {
         ErrorCode::kUnsupported,
         "no CUDA device or driver, so no memory can be mapped into a GPU; use executor cpu");
   }
+  const RelaxedCapture relaxed;
   const cudaError_t error = [&] {
     const DriverTurns::Registering turn;
     return cudaHostRegister(address, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
@@ -142,6 +144,7 @@ void AwaitGpu(CUstream_st* stream) {
 }
 
 void UnregisterHostMemory(void* address) noexcept {
+  const RelaxedCapture relaxed;
   const DriverTurns::Registering turn;
   if (cudaHostUnregister(address) != cudaSuccess) cudaGetLastError();
 }

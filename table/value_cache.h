@@ -172,22 +172,19 @@ class CacheAccess {
                   std::uint64_t reference, const std::byte* value) const {
     const std::uint32_t cell = table_.CellOf(reference);
     const bool fits = cell < CacheView::kFirstMark;
-    std::uint64_t at = 0;
-    const std::uint32_t next = fits ? CacheView::kBusy : CacheView::kErased;
-    if (Take(bucket, slot, was, next, &at) && fits) Write(at, cell, value);
+    const std::uint64_t at = Number(bucket, slot);
+    if (Take(at, was, fits ? CacheView::kBusy : CacheView::kErased) && fits) Write(at, cell, value);
   }
 
   /// Before a slot is published as erased.
   /// @param was as for Put
   GPM_HD void Drop(std::uint32_t bucket, std::uint32_t slot, std::uint32_t was) const {
-    std::uint64_t at = 0;
-    Take(bucket, slot, was, CacheView::kErased, &at);
+    Take(Number(bucket, slot), was, CacheView::kErased);
   }
 
   /// Before a slot is published as that of an item whose value is not at hand.
   GPM_HD void Clear(std::uint32_t bucket, std::uint32_t slot) const {
-    std::uint64_t at = 0;
-    Take(bucket, slot, CacheView::kErased, CacheView::kNone, &at);
+    Take(Number(bucket, slot), CacheView::kErased, CacheView::kNone);
   }
 
   /// Puts a value there that a find has read from its cell, if the slot's frame has nothing, and
@@ -195,7 +192,7 @@ class CacheAccess {
   GPM_HD void Keep(const DirectoryView& directory, std::uint32_t bucket, std::uint32_t slot,
                    std::uint64_t reference, const std::byte* value) const {
     const std::uint32_t cell = table_.CellOf(reference);
-    if (!enabled() || !view_.opens() || cell >= CacheView::kFirstMark) return;
+    if (!view_.opens() || cell >= CacheView::kFirstMark) return;
     const std::uint64_t at = Number(bucket, slot);
     std::uint32_t* const tag = view_.TagAt(at);
     std::uint32_t taken = 0;
@@ -326,16 +323,13 @@ class CacheAccess {
     media_.StoreShared(view_.TagAt(at), cell);
   }
 
-  /// Ends what the cache has of a slot.
+  /// Ends what the cache has of slot `at`.
   /// @param was the tag that it has, presumably
   /// @param next kBusy, kNone or kErased
-  /// @param at set to the slot's number
   /// @return whether its tag became `next`; else there is no frame, or it is filled, or about to be
-  GPM_HD bool Take(std::uint32_t bucket, std::uint32_t slot, std::uint32_t was, std::uint32_t next,
-                   std::uint64_t* at) const {
+  GPM_HD bool Take(std::uint64_t at, std::uint32_t was, std::uint32_t next) const {
     if (!enabled()) return false;
-    *at = Number(bucket, slot);
-    std::uint32_t* const tag = view_.TagAt(*at);
+    std::uint32_t* const tag = view_.TagAt(at);
     std::uint32_t taken = 0;
     if (group_.IsLeader()) {
       // (Mostly one access does. A cell may have the number of another mark.)

@@ -314,6 +314,40 @@ TEST_F(CudaTest, AStreamThatIsCapturedIsRefused) {
   store.Close();
 }
 
+// In the mode that is the default, the runtime refuses some calls in all threads while one
+// captures. Batches large enough that who waits for them looks at events, too.
+TEST_F(CudaTest, BatchesGoOnWhileAnotherThreadCaptures) {
+  constexpr std::uint64_t kKeys = 1 << 18;
+  OpenOptions open = test::TestOpenOptions();
+  Store store = Store::Create(PoolPath(), test::Shape(8, 128), open);
+  test::TestBatch inserts(8, 128);
+  for (std::uint64_t key = 0; key < kKeys; ++key) inserts.Add(Op::kInsert, key, key);
+  EXPECT_EQ(inserts.CallFor(store, Op::kInsert), 0u);
+  test::TestBatch mixed(8, 128);
+  for (std::uint64_t key = 0; key < kKeys; ++key) {
+    mixed.Add(key % 8 == 0 ? Op::kUpdate : Op::kFind, key, key + 1);
+  }
+  for (int k = 0; k < 3; ++k) EXPECT_EQ(store.Apply(mixed.Mixed()), 0u);  // memory has settled
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  std::thread([&] {
+    for (int k = 0; k < 20; ++k) {
+      Ticket ticket = store.ApplyAsync(mixed.Mixed());
+      while (!ticket.Done()) std::this_thread::yield();
+      EXPECT_EQ(test::ErrorOf([&] { ticket.Wait(); }), std::nullopt);
+      EXPECT_EQ(test::ErrorOf([&] { store.Apply(mixed.Mixed()); }), std::nullopt);
+      EXPECT_EQ(test::ErrorOf([&] { store.RefreshCache().Wait(); }), std::nullopt);
+    }
+  }).join();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_EQ(store.Stats().items, kKeys);
+  store.Close();
+}
+
 TEST_F(CudaTest, MisalignedDeviceKeysAreRefused) {
   Store store = Make();
   const OnDevice<std::byte> bytes(64);

@@ -194,7 +194,8 @@ void CudaExecutor::BeginDraining() {
   } catch (const Error&) {
     return;  // what is wrong with the GPU, the next batch says, too
   }
-  context_ = context;
+  // (Alone that: a refresh beside batches reads the others.)
+  context_.accelerators.directory.drained = context.accelerators.directory.drained;
 }
 
 /// A tenth of the GPU's memory for each store, or half of what is free: workspaces need some.
@@ -294,8 +295,18 @@ void CudaExecutor::OpenCache() {
 void CudaExecutor::RefreshCache(std::uint64_t uses) {
   const CurrentDevice current = Activate();
   const CacheRefresh refresh = NextRefresh(uses);
-  const TableView& table = context_.table;
   refreshing_ = true;
+  try {
+    EnqueueRefresh(refresh);
+  } catch (...) {
+    cudaStreamSynchronize(*cache_stream_);  // what was launched reads the pool
+    refreshing_ = false;
+    throw;
+  }
+}
+
+void CudaExecutor::EnqueueRefresh(const CacheRefresh& refresh) {
+  const TableView& table = context_.table;
   CheckCuda(cudaEventRecord(*cache_refresh_begun_, *cache_stream_), "cudaEventRecord");
   Launch("CountCacheBuckets", CountCacheBuckets, kCacheBlocks, RefreshBlock(), *cache_stream_,
          refresh);
@@ -342,6 +353,7 @@ double CudaExecutor::CacheRefreshSeconds() {
 }
 
 bool CudaExecutor::CacheRefreshEnded() {
+  const RelaxedCapture relaxed;
   const cudaError_t status = cudaEventQuery(*cache_refreshed_);
   if (status == cudaErrorNotReady) return false;
   CheckCuda(status, "cudaEventQuery");
@@ -350,6 +362,7 @@ bool CudaExecutor::CacheRefreshEnded() {
 }
 
 void CudaExecutor::AwaitCacheRefresh() {
+  const RelaxedCapture relaxed;
   CheckCuda(cudaEventSynchronize(*cache_refreshed_), "cudaEventSynchronize");
   refreshing_ = false;
 }

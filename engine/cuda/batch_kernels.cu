@@ -214,7 +214,7 @@ void CudaBatchTask::CarryOut(bool again, bool final_attempt) {
         std::clamp<std::uint32_t>(device_.count / busy / 32 * 32, kTilesPerBlock, kBlockThreads);
     Launch("ApplyKeyRuns", ApplyKeyRuns, BlocksFor(device_.count, span), kBlockThreads, stream_,
            context_, device_, reads_, span, final_attempt);
-    ReadPlanned(reads_, false, EarlyIf(true));
+    ReadPlanned(reads_, EarlyIf(true));
     Answer(Reads{}, stream_, kernel_reporter_, true);
   }
   if (filled) {
@@ -249,9 +249,9 @@ void CudaBatchTask::CarryOutSmall(const Attempt& attempt) {
 }
 
 void CudaBatchTask::Find() {
+  ClearReads();
   if (strategy_.kernels == Strategy::Kernels::kFindTiles) {
     const auto tiles = static_cast<unsigned>(BlocksFor(device_.count, kTilesPerBlock));
-    ClearReads();
     if (reads_.enabled()) {
       const unsigned multiprocessors = executor_->multiprocessors();
       const unsigned at_once = executor_->refreshing() ? kFindingBesideRefresh : kFindingBlocks;
@@ -266,7 +266,6 @@ void CudaBatchTask::Find() {
     }
     return;
   }
-  ClearReads();
   if (!reads_.enabled()) {
     SearchFinds(reads_, stream_, kernel_reporter_);
     return;
@@ -279,7 +278,7 @@ void CudaBatchTask::Find() {
   if (second_queues_.enabled()) {  // read the first slice while the second one is looked up
     reads.last = strategy_.first_slice;
     SearchFinds(reads, stream_, Reporter{});
-    ForkAndRead(reads, true);
+    ForkAndRead(reads);
     reads.first = reads.last;
     reads.last = device_.count;
     reads.queues = second_queues_;
@@ -289,7 +288,7 @@ void CudaBatchTask::Find() {
   } else {
     SearchFinds(reads, stream_, Reporter{});
   }
-  ReadPlanned(reads, true, EarlyIf(!second_queues_.enabled()));
+  ReadPlanned(reads, EarlyIf(!second_queues_.enabled()));
   CopyRows(reads, stream_, kernel_reporter_, true);
 }
 
@@ -310,7 +309,7 @@ void CudaBatchTask::FindInChunks() {
       CheckCuda(cudaStreamWaitEvent(stream_, w.arrived, 0), "cudaStreamWaitEvent");
     }
     SearchFinds(reads, stream_, Reporter{});
-    ReadPlanned(reads, true, EarlyIf(true));
+    ReadPlanned(reads, EarlyIf(true));
     CopyRows(reads, stream_, is_last ? kernel_reporter_ : Reporter{}, true);
     CheckCuda(cudaEventRecord(w.chunks[k], stream_), "cudaEventRecord");
     if (places_.found == Place::kPinned) {
@@ -390,7 +389,7 @@ void CudaBatchTask::SearchAndApply() {
   if (second_queues_.enabled()) {  // read for the first slice while the second one is looked up
     reads.last = strategy_.first_slice;
     search(reads, stream_);
-    ForkAndRead(reads, false);
+    ForkAndRead(reads);
     reads.first = reads.last;
     reads.last = device_.count;
     reads.queues = second_queues_;
@@ -400,7 +399,7 @@ void CudaBatchTask::SearchAndApply() {
   } else {
     search(reads, stream_);
   }
-  ForkAndRead(reads, false);
+  ForkAndRead(reads);
   if (!context_.reclaim.grant.filled()) BringValues(w.side);
   const unsigned blocks = answers_early_ ? kApplyingBesideAnswers : kApplyingBlocks;
   Launch("ApplyQueuedKeyRuns", ApplyQueuedKeyRuns, executor_->multiprocessors() * blocks,
@@ -446,10 +445,10 @@ void CudaBatchTask::Fork() {
   CheckCuda(cudaEventRecord(workspace_->forked, stream_), "cudaEventRecord");
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->forked, 0), "cudaStreamWaitEvent");
 }
-void CudaBatchTask::ForkAndRead(const Reads& reads, bool copies) {
+void CudaBatchTask::ForkAndRead(const Reads& reads) {
   Fork();
   if (!reads.enabled()) return;
-  ReadPlanned(reads, copies, RecordsBegin(workspace_->reading));
+  ReadPlanned(reads, RecordsBegin(workspace_->reading));
   CheckCuda(cudaStreamWaitEvent(workspace_->side, workspace_->reading, 0), "cudaStreamWaitEvent");
 }
 void CudaBatchTask::Join() {
@@ -457,11 +456,12 @@ void CudaBatchTask::Join() {
   CheckCuda(cudaStreamWaitEvent(stream_, workspace_->joined, 0), "cudaStreamWaitEvent");
 }
 
-void CudaBatchTask::ReadPlanned(const Reads& reads, bool copies,
+void CudaBatchTask::ReadPlanned(const Reads& reads,
                                 const std::optional<cudaLaunchAttribute>& attribute) {
   if (!reads.enabled()) return;
   const auto blocks = static_cast<unsigned>(BlocksFor(device_.count, kBlockThreads));
-  copies = copies && context_.accelerators.cache.enabled() && !reads.copies_cached;
+  const bool copies =
+      strategy_.finds() && context_.accelerators.cache.enabled() && !reads.copies_cached;
   if (reads.order.enabled()) {
     Launch("PlaceBins", PlaceBins, 1, kPlacingThreads, stream_, reads);
     Launch("PlaceReads", PlaceReads, std::min(blocks, kGridStrideBlocks), kBlockThreads, stream_,

@@ -263,6 +263,7 @@ void CudaBatchTask::CopyToPageable() {
 }
 
 bool CudaBatchTask::Done() {
+  const RelaxedCapture relaxed;
   return !running_ || cudaEventQuery(workspace_->enqueued) != cudaErrorNotReady;
 }
 
@@ -319,6 +320,7 @@ Progress CudaBatchTask::Resume(bool final_attempt, const CellGrant& grant) {
   const auto carry_out = [&](bool final, const CellGrant& cells) {
     try {
       const DriverTurns::Launching turn;
+      workspace_->ContinueOn(stream_);  // which may be the calling thread's own
       const bool was_filled = context_.reclaim.grant.filled();
       MakeContext(cells);  // the table, and its queues, may have grown
       if (was_filled) BringValues(stream_);

@@ -127,10 +127,9 @@ class CudaBatchTask : public BatchTask {
   void FinishAnswers(cudaStream_t stream, const Reporter& reporter, bool follows);
   /// The same once the report has told of it.
   void FinishReported();
-  /// @param copies whether what the cache has is copied, and counted, too
+  /// Of finds alone, what the cache has is copied, and counted, too.
   /// @param attribute how ReadValues begins
-  void ReadPlanned(const Reads& reads, bool copies,
-                   const std::optional<cudaLaunchAttribute>& attribute);
+  void ReadPlanned(const Reads& reads, const std::optional<cudaLaunchAttribute>& attribute);
   /// Blocks that make planned reads.
   unsigned Readers() const;
   /// Copies what several operations want of what was read.
@@ -140,7 +139,7 @@ class CudaBatchTask : public BatchTask {
   /// Forks, and reads on the batch's own stream. The side stream begins, as far as the GPU can
   /// tell, when all blocks that read have begun: each multiprocessor then has one, however much
   /// room the side stream's kernels take.
-  void ForkAndRead(const Reads& reads, bool copies);
+  void ForkAndRead(const Reads& reads);
   void Join();
   /// Takes the results to pinned memory, and reports where no kernel did.
   void Finish();

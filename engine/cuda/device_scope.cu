@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "engine/cuda/executor.h"
 #include "engine/store_impl.h"
 #include "gpmstore/device_view.cuh"
@@ -37,6 +39,10 @@ class ScopeTask : public BatchTask {
     if (reported_) return progress_;
     const CurrentDevice current = executor_->Activate();
     try {
+      // (In another thread that handle is another stream's.)
+      if (stream_ == cudaStreamPerThread && opener_ != std::this_thread::get_id()) {
+        CheckCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+      }
       executor_->Report(stream_, context_, reporter_);
       CheckCuda(cudaEventRecord(workspace_->enqueued, stream_), "cudaEventRecord");
       progress_ = executor_->Collect(workspace_.get());
@@ -59,6 +65,7 @@ class ScopeTask : public BatchTask {
  private:
   CudaExecutor* executor_;
   Stream stream_;
+  const std::thread::id opener_ = std::this_thread::get_id();
   std::unique_ptr<Workspace> workspace_;
   TableContext context_{};
   Reporter reporter_;

@@ -192,6 +192,7 @@ class CudaExecutor : public Executor {
   const CacheShape* BackCache(bool wait) override;
   void OpenCache() override;
   void RefreshCache(std::uint64_t uses) override;
+  void EnqueueRefresh(const CacheRefresh& refresh);
   void AgeCache(std::uint64_t uses) override;
   double CacheRefreshSeconds() override;
   bool CacheRefreshEnded() override;

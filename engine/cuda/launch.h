@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "engine/cuda/memory.h"
+#include "pm/relaxed_capture.h"
 
 namespace gpm {
 
@@ -73,7 +74,8 @@ void Launch(const char* name, void (*kernel)(Parameters...), std::uint64_t block
   LaunchWith(std::nullopt, name, kernel, blocks, block, stream, arguments...);
 }
 
-/// Makes a device current in this thread while it lives; at its end, the one before is again.
+/// Makes a device current in this thread while it lives; at its end, the one before is again. What
+/// others capture is not touched meanwhile.
 class CurrentDevice {
  public:
   /// @param is_only there is no other: nothing to do @throws Error(kGpu)
@@ -95,6 +97,7 @@ class CurrentDevice {
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
+  const RelaxedCapture relaxed_;
   int before_ = 0;
   bool changed_ = false;
 };

@@ -118,7 +118,7 @@ struct DeviceView {
 class DeviceScope {
  public:
   /// @param store opened with executor cuda; outlives the scope
-  /// @param stream on which the kernels are launched
+  /// @param stream on which the kernels are launched; lives until Close has returned
   /// @param max_writes inserts, updates, upserts and find-or-inserts that the kernels may carry out
   /// in all
   /// @param max_erases erases that they may carry out in all; more is undefined behaviour

@@ -162,11 +162,12 @@ class Store {
   std::uint64_t InsertAndEvict(std::span<const std::byte> keys, std::span<const std::byte> values,
                                std::span<Result> results, Evicted* evicted);
 
-  /// Starts a batch on `stream`, ordered after what is already on it. Results in device arrays are
-  /// there for later work on the stream. Operations that found no slot or no value cell, and some
-  /// of those behind them in the batch, read kNoSpace until Ticket::Wait has made room and finished
-  /// them. While the table grows, all of a batch's may, also finds: where an item that is to be
-  /// moved finds no slot. The cpu executor runs the batch before it returns.
+  /// Starts a batch on `stream`, ordered after what is already on it; the stream lives until
+  /// Ticket::Wait has returned. Results in device arrays are there for later work on the stream.
+  /// Operations that found no slot or no value cell, and some of those behind them in the batch,
+  /// read kNoSpace until Ticket::Wait has made room and finished them. While the table grows, all
+  /// of a batch's may, also finds: where an item that is to be moved finds no slot. The cpu
+  /// executor runs the batch before it returns.
   /// @throws Error as Apply, and kInvalidArgument for a stream that is being captured (a CUDA
   /// graph)
   [[nodiscard]] Ticket ApplyAsync(const Batch& batch, Stream stream = nullptr);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/cuda/memory.h"
+#include "pm/relaxed_capture.h"
 
 namespace gpm {
 namespace {
@@ -60,6 +61,7 @@ void HostCopier::TakeTurn(std::uint64_t first, std::uint64_t last, cudaStream_t 
   const std::lock_guard turn(turn_);
   std::atomic<std::uint64_t> next{first};
   const auto copy = [&](std::size_t thread) {
+    const RelaxedCapture relaxed;
     // The pool's threads are this copier's alone; in the caller's it is current.
     CheckCuda(cudaSetDevice(device_), "cudaSetDevice");
     std::optional<Piece> before;
