@@ -589,6 +589,22 @@ TEST_F(CliTest, PoolInUseIsRefused) {
   }
 }
 
+TEST_F(CliTest, CrashTestKeepsWhatIsNotItsOwn) {
+  const std::string pool = NewPath();
+  const std::string snapshots = pool + ".1.snapshots";
+  ASSERT_EQ(Run("ycsb -w load --records 100 --executor cpu --snapshots " + snapshots).status, 0);
+  WriteFile(pool + ".answers", "mine");
+  const std::string command = "crash-test --rounds 2 --longest 10 --pool " + pool;
+  ExpectRefused(command, pool + ".answers: is there already");
+  ExpectRefused(command + ".1", snapshots + ": is there already");
+  ExpectRefused(command + " --jobs 2", snapshots + ": is there already");
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  EXPECT_FALSE(std::filesystem::exists(pool + ".snapshots"));
+  EXPECT_EQ(ReadFile(pool + ".answers"), "mine");
+  EXPECT_NE(Run("restore --executor cpu " + snapshots + " " + NewPath()).out.find("100 items"),
+            std::string::npos);
+}
+
 TEST_F(CliTest, FullPoolIsStatus2) {
   const std::string pool = NewPath();
   ExpectRefused("ycsb -w load --records 500000 --initial-capacity 0 --pool-max 8M --pool " + pool,
