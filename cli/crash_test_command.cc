@@ -288,7 +288,7 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
                      "created and resized again")
         ->check(WholeNumber(1, kMaxCrashRounds))
         ->capture_default_str();
-    AddJsonOption(*test, a.json);
+    AddJsonOption(*test, a.json, [&a] { return UsedPaths{{"--pool", a.pool}}; });
     test->footer(
         "Each round starts a process that opens (or creates) the pool and runs batches of all "
         "kinds\n"

@@ -245,7 +245,11 @@ CLI::App* AddInspectCommand(CLI::App& app, Commands& commands, const char* name,
       ->add_option("POOL", arguments->pool,
                    "Pool file, or folder of shards, that no store has open")
       ->required();
-  if (figures) AddJsonOption(*command, arguments->json);
+  if (figures) {
+    AddJsonOption(*command, arguments->json, [&a = *arguments] {
+      return UsedPaths{{"POOL", a.pool}};
+    });
+  }
   commands.push_back({command, [arguments, run] { return run(*arguments); }});
   return command;
 }
