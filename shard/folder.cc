@@ -31,6 +31,12 @@ std::vector<std::string> PoolNamesIn(const std::string& folder) {
   return names;
 }
 
+/// Whether a file is of a pool that was being restored (Store::Restore).
+bool IsOfRestore(const std::string& name) {
+  const std::size_t end = name.find(".restoring-");
+  return end != std::string::npos && IsPoolFileName(name.substr(0, end));
+}
+
 }  // namespace
 
 bool ShardFolder::HasManifest(const std::string& path) {
@@ -155,7 +161,8 @@ void ShardFolder::SetManifest(const Manifest& manifest) {
 
 void ShardFolder::RemoveOthers() noexcept {
   try {
-    for (const std::string& name : PoolNamesIn(path_)) {
+    for (const std::string& name : NamesIn(path_)) {
+      if (!IsPoolFileName(name) && !IsOfRestore(name)) continue;
       const bool is_named =
           std::any_of(manifest_.pools.begin(), manifest_.pools.end(),
                       [&](const Manifest::PoolFile& pool) { return pool.file == name; });

@@ -55,8 +55,8 @@ class ShardFolder {
   void RequirePools() const;
   /// Names other pools, which are whole. @throws Error kIo, kNoSpace: it names those or the former
   void SetManifest(const Manifest& manifest);
-  /// Removes pools that the manifest does not name, and what there is of a newer manifest, if there
-  /// is one. Errors are lost: the next one tries again.
+  /// Removes pools that the manifest does not name, also those that were being restored, and what
+  /// there is of a newer manifest, if there is one. Errors are lost: the next one tries again.
   void RemoveOthers() noexcept;
   /// Gives up a creation: removes what was made of it.
   void Abandon() noexcept;
