@@ -135,16 +135,19 @@ std::string ShardFolder::PathOf(std::uint64_t generation, std::uint32_t shard) c
   return fmt::format("{}/{}", path_, PoolFileName(generation, shard));
 }
 
+void ShardFolder::RequirePool(std::uint32_t shard) const {
+  const std::string path = PathOf(shard);
+  const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
+  const std::string& expected = manifest_.pools[shard].uuid;
+  if (HexOf(std::to_array(superblock.uuid)) == expected) return;
+  throw Error(
+      ErrorCode::kDamaged,
+      fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path, shard,
+                  HexOf(std::to_array(superblock.uuid)), path_, kManifest, expected));
+}
+
 void ShardFolder::RequirePools() const {
-  for (std::uint32_t i = 0; i < manifest_.shards(); ++i) {
-    const std::string path = PathOf(i);
-    const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
-    const std::string& expected = manifest_.pools[i].uuid;
-    if (HexOf(std::to_array(superblock.uuid)) == expected) continue;
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path,
-                            i, HexOf(std::to_array(superblock.uuid)), path_, kManifest, expected));
-  }
+  for (std::uint32_t i = 0; i < manifest_.shards(); ++i) RequirePool(i);
 }
 
 void ShardFolder::SetManifest(const Manifest& manifest) {

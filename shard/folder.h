@@ -50,9 +50,10 @@ class ShardFolder {
   std::string PathOf(std::uint64_t generation, std::uint32_t shard) const;
   std::string PathOf(std::uint32_t shard) const { return PathOf(manifest_.generation, shard); }
 
-  /// Requires the pool of each shard to be there, and to be the one that the manifest names.
+  /// Requires the pool of a shard to be there, and to be the one that the manifest names.
   /// Writes nothing. @throws Error kNotFound, kDamaged, kBusy: they name the file
-  void RequirePools() const;
+  void RequirePool(std::uint32_t shard) const;
+  void RequirePools() const;  ///< of each shard
   /// Names other pools, which are whole. @throws Error kIo, kNoSpace: it names those or the former
   void SetManifest(const Manifest& manifest);
   /// Removes pools that the manifest does not name, also those that were being restored, and what
