@@ -1,6 +1,8 @@
 // The gpmstore command, run as a user runs it: every command, its exit status, its output, and what
 // it says to bad input.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -139,6 +141,11 @@ TEST_F(CliTest, SnapshotAndRestore) {
   ExpectRefused("restore " + increment + " " + NewPath(), "whole snapshot");
   ExpectRefused("restore " + pool + " " + NewPath(), "not a GPMStore snapshot");
   ExpectRefused("restore " + file, "At least 2");
+  const std::string pipe = NewPath();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ran = Run("restore " + pipe + " " + NewPath(), "timeout 20");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find(pipe + ": not a snapshot: it is no file"), std::string::npos) << ran.err;
   ExpectRefused("snapshot " + pool + " " + file, "there is a file");
   ExpectRefused("snapshot " + file + " " + NewPath(), "not a GPMStore pool");
   ASSERT_EQ(Run("put " + pool + " 5 five").status, 0);
