@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <system_error>
+#include <utility>
 
 #include "gpmstore/error.h"
 #include "gpmstore/version.h"
@@ -269,11 +273,39 @@ void RefuseArgument(const std::string& message) {
 
 bool Given(const CLI::Option* option) { return option != nullptr && option->count() > 0; }
 
-void AddJsonOption(CLI::App& app, std::string& path) {
+void RequireOtherFile(const char* option, const std::string& path, const UsedPaths& used) {
+  if (path.empty() || path == "-") return;
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  // Nothing is replaced in a terminal, which several options may name.
+  const bool is_file = !fs::exists(path, ignored) || fs::is_regular_file(path, ignored);
+  // Without links and dots: also of a file that is not there yet.
+  const auto real = [&](const std::string& name) {
+    return fs::weakly_canonical(fs::absolute(name, ignored), ignored);
+  };
+  const fs::path file = real(path);
+  for (const auto& [other, other_path] : used) {
+    if (other_path.empty()) continue;
+    const fs::path place = real(other_path);
+    if (path == other_path ||
+        (is_file && (file == place || fs::equivalent(path, other_path, ignored)))) {
+      RefuseArgument(fmt::format("{} and {} are the same file", option, other));
+    }
+    if (fs::is_directory(place, ignored) &&
+        std::mismatch(place.begin(), place.end(), file.begin(), file.end()).first == place.end()) {
+      RefuseArgument(fmt::format("{}: {} is in the folder of {}", option, path, other));
+    }
+  }
+}
+
+void AddJsonOption(CLI::App& app, std::string& path, std::function<UsedPaths()> used) {
   app.add_option("--json", path,
                  "Write the figures as JSON to this file; - for the standard output, where they "
                  "then stand alone");
-  app.parse_complete_callback([&path] { RequireWritable("--json", path); });
+  app.parse_complete_callback([&path, used = std::move(used)] {
+    RequireOtherFile("--json", path, used());
+    RequireWritable("--json", path);
+  });
 }
 
 void WriteJson(const std::string& path, const nlohmann::ordered_json& json) {

@@ -132,8 +132,22 @@ bool Given(const CLI::Option* option);
 
 [[noreturn]] void RefuseArgument(const std::string& message);  ///< Error(kInvalidArgument)
 
-/// Adds `--json FILE`. A file that can't be written is refused before the command runs.
-void AddJsonOption(CLI::App& app, std::string& path);
+/// A file or folder that a command uses, by the option that names it.
+struct UsedPath {
+  const char* option;
+  std::string path;  ///< empty: none was named
+};
+using UsedPaths = std::vector<UsedPath>;
+
+/// Refuses a file to be written that is one of the others, under whatever name, or in one of them
+/// that is a folder: it would take the place of what is there. @param option that names the file
+/// @throws Error(kInvalidArgument)
+void RequireOtherFile(const char* option, const std::string& path, const UsedPaths& used);
+
+/// Adds `--json FILE`. A file that can't be written, or that the command uses otherwise, is refused
+/// before the command runs.
+/// @param used asked when all options have their values
+void AddJsonOption(CLI::App& app, std::string& path, std::function<UsedPaths()> used);
 
 /// Writes `json`, with the version of the store, to a file, or to the standard output for "-";
 /// nowhere for an empty path.

@@ -9,8 +9,10 @@
 
 #include "cli/any_store.h"
 #include "cli/common.h"
+#include "cli/crash/answers.h"
 #include "cli/crash/child.h"
 #include "cli/crash/jobs.h"
+#include "cli/crash/snapshot_check.h"
 #include "cli/out_of_memory.h"
 #include "gpmstore/error.h"
 #include "pm/mapping.h"
@@ -53,7 +55,8 @@ struct CrashArguments {
 };
 
 void CrashArguments::AddTo(CLI::App& app) {
-  app.add_option("--pool", pool, "Pool file, with --shards folder; none may be there yet")
+  app.add_option("--pool", pool,
+                 "Pool file, with --shards folder; it may not be there yet, nor POOL.snapshots")
       ->required();
   app.add_option("--seed", seed, "Of the operations and of the times of the kills")
       ->check(WholeNumber())
@@ -157,9 +160,12 @@ std::uint64_t TryPool(const CrashOptions& options) {
                 "--pool pinned: is volatile memory, of which nothing is left when a process is "
                 "killed; name a file");
   }
-  if (std::filesystem::exists(options.pool)) {
+  // All that the rounds make, and remove.
+  for (const std::string& path :
+       {options.pool, CrashSnapshotFolder(options.pool), CrashAnswersFile(options.pool)}) {
+    if (!std::filesystem::exists(path)) continue;
     throw Error(ErrorCode::kExists,
-                fmt::format("{}: is there already; name a new file", options.pool));
+                fmt::format("{}: is there already; name another pool (--pool)", path));
   }
   OpenOptions open;
   open.executor = options.executor;
@@ -282,7 +288,7 @@ void AddCrashTestCommand(CLI::App& app, Commands& commands) {
                      "created and resized again")
         ->check(WholeNumber(1, kMaxCrashRounds))
         ->capture_default_str();
-    AddJsonOption(*test, a.json);
+    AddJsonOption(*test, a.json, [&a] { return UsedPaths{{"--pool", a.pool}}; });
     test->footer(
         "Each round starts a process that opens (or creates) the pool and runs batches of all "
         "kinds\n"

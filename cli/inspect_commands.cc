@@ -182,21 +182,23 @@ std::string MisplacedKeys(const PoolFiles& files, std::size_t shard) {
 CheckReport CheckShard(const PoolFiles& files, std::size_t shard) {
   CheckReport report;
   try {
+    if (files.folder() != nullptr) files.folder()->RequirePool(static_cast<std::uint32_t>(shard));
     report = Check(files.paths()[shard]);
     if (files.folder() != nullptr) {
       const std::string misplaced = MisplacedKeys(files, shard);
       if (!misplaced.empty()) report.defects.push_back(misplaced);
     }
   } catch (const Error& error) {
-    // No superblock to go by is an answer to the question, too.
-    if (error.code() != ErrorCode::kDamaged) throw;
+    // No superblock to go by is an answer to the question, too; so is a shard that is not there.
+    const bool is_missing = files.folder() != nullptr && error.code() == ErrorCode::kNotFound;
+    if (error.code() != ErrorCode::kDamaged && !is_missing) throw;
     report.defects.emplace_back(error.what());
   }
   return report;
 }
 
 int RunCheck(const InspectArguments& arguments) {
-  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead);
+  const PoolFiles files(arguments.pool, ShardFolder::Use::kRead, PoolFiles::Pools::kAsTheyAre);
   bool sound = true;
   std::string text;
   const auto json = OfEachPool(files, [&](const std::string& path, std::size_t shard) {
@@ -245,7 +247,11 @@ CLI::App* AddInspectCommand(CLI::App& app, Commands& commands, const char* name,
       ->add_option("POOL", arguments->pool,
                    "Pool file, or folder of shards, that no store has open")
       ->required();
-  if (figures) AddJsonOption(*command, arguments->json);
+  if (figures) {
+    AddJsonOption(*command, arguments->json, [&a = *arguments] {
+      return UsedPaths{{"POOL", a.pool}};
+    });
+  }
   commands.push_back({command, [arguments, run] { return run(*arguments); }});
   return command;
 }
@@ -262,7 +268,8 @@ void AddInspectCommands(CLI::App& app, Commands& commands) {
           "A pool left by a crash is sound: what recovery will clear is counted, not a defect.\n"
           "What it can't see: other bytes in a value, and items whose slot reads as empty, as\n"
           "neither have a checksum.\n"
-          "Exit status 1 when there are defects; the first ones are named.\n\n"
+          "Exit status 1 when there are defects; the first ones are named. Of a folder each shard\n"
+          "is checked; one that is missing, or another pool, is a defect.\n\n"
           "Examples:\n  gpmstore check /dev/shm/p && echo sound");
   AddInspectCommand(app, commands, "dump", "Write out all items of a pool, ordered by key", RunDump,
                     false)

@@ -10,13 +10,13 @@ bool IsFolder(const std::string& path) {
   return std::filesystem::is_directory(path, ignored);
 }
 
-PoolFiles::PoolFiles(const std::string& path, ShardFolder::Use use) {
+PoolFiles::PoolFiles(const std::string& path, ShardFolder::Use use, Pools pools) {
   if (!IsFolder(path)) {
     paths_.push_back(path);
     return;
   }
   folder_ = std::make_unique<ShardFolder>(path, use);
-  folder_->RequirePools();
+  if (pools == Pools::kRequired) folder_->RequirePools();
   for (std::uint32_t i = 0; i < folder_->manifest().shards(); ++i) {
     paths_.push_back(folder_->PathOf(i));
   }

@@ -18,8 +18,13 @@ bool IsFolder(const std::string& path);
 /// during the object's life. Thread safety: none.
 class PoolFiles {
  public:
+  enum class Pools {
+    kRequired,   ///< each has to be there, and the one that the manifest names
+    kAsTheyAre,  ///< for a command that looks into that itself
+  };
+
   /// @throws Error as ShardFolder and ShardFolder::RequirePools for a folder; of a file, none
-  PoolFiles(const std::string& path, ShardFolder::Use use);
+  PoolFiles(const std::string& path, ShardFolder::Use use, Pools pools = Pools::kRequired);
 
   const std::vector<std::string>& paths() const { return paths_; }  ///< in the shards' order
   const ShardFolder* folder() const { return folder_.get(); }       ///< or null

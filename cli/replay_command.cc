@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <system_error>
-#include <utility>
 
 #include "cli/common.h"
 #include "cli/work_pool.h"
@@ -33,21 +30,16 @@ struct ReplayArguments {
   CreateArguments create;
 };
 
+UsedPaths Used(const ReplayArguments& arguments) {
+  return {{"--load", arguments.load}, {"--run", arguments.run}, {"--pool", arguments.pool}};
+}
+
 /// The results replace what is in their file, which must be nothing else's.
 void CheckResultsFile(const ReplayArguments& arguments) {
-  const std::string& results = arguments.results;
-  if (results.empty() || results == "-") return;
-  std::error_code ignored;
-  const std::pair<const char*, std::string> others[] = {{"--load", arguments.load},
-                                                        {"--run", arguments.run},
-                                                        {"--json", arguments.json},
-                                                        {"--pool", arguments.pool}};
-  for (const auto& [option, path] : others) {
-    const bool same = path == results || (std::filesystem::is_regular_file(results, ignored) &&
-                                          std::filesystem::equivalent(path, results, ignored));
-    if (same) RefuseArgument(fmt::format("--results and {} are the same file", option));
-  }
-  RequireWritable("--results", results);
+  UsedPaths used = Used(arguments);
+  used.push_back({"--json", arguments.json});
+  RequireOtherFile("--results", arguments.results, used);
+  RequireWritable("--results", arguments.results);
 }
 
 /// Inserts of the traces, for which a new pool is sized.
@@ -176,7 +168,7 @@ void AddReplayCommand(CLI::App& app, Commands& commands) {
       "Items that a new pool holds without resizing; default: the traces' inserts; 0: it starts "
       "small");
   a.open.AddTo(*replay);
-  AddJsonOption(*replay, a.json);
+  AddJsonOption(*replay, a.json, [&a] { return Used(a); });
   replay->footer(
       "Traces are what YCSB's BasicDB prints, such as\n"
       "  INSERT usertable user123 [ field0=VALUE ]\n"

@@ -63,11 +63,14 @@ auto WorkPool::CreateBy(bool is_folder, const Make& make) {
     if (!keep_) directory_name_.emplace(directory_, true);
     path_ = directory_ + "/pool";
   }
-  if (!keep_ && !is_folder) name_.emplace(path_);
+  if (!keep_) name_.emplace(path_);
+  // Made here: while a store makes its shards, a signal has to know that the folder is ours.
+  const bool made_folder = is_folder && name_ && mkdir(path_.c_str(), 0777) == 0;
+  if (made_folder) name_->MadeFolder();
   try {
     auto store = make(path_);
     created_ = true;
-    if (name_) name_->Made();
+    if (name_ && !made_folder) name_->Made();
     if (path_ != Mapping::kPinnedPath) {
       fd_ = ::open(path_.c_str(), (is_folder ? O_RDONLY : O_RDWR) | O_CLOEXEC);
       if (fd_ < 0) {
@@ -80,9 +83,10 @@ auto WorkPool::CreateBy(bool is_folder, const Make& make) {
     }
     return store;
   } catch (...) {
-    // The creation left no file, but our directory would stay behind. Another's file may have the
+    // The creation left no file, but our directories would stay behind. Another's file may have the
     // name.
     name_.reset();
+    if (made_folder) rmdir(path_.c_str());
     RemoveDirectory();
     throw;
   }

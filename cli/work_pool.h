@@ -13,8 +13,7 @@ namespace gpm::cli {
 /// The pool that ycsb, replay or stress works on: one that is there already, a new one at a path,
 /// or a temporary one. Destroying it removes what this run created, unless it is kept; an existing
 /// pool, or another file that has taken the name meanwhile, is never removed. With shards it is a
-/// folder of pools, for which all of this holds, but that a signal does not remove it. Thread
-/// safety: none.
+/// folder of pools, for which all of this holds. Thread safety: none.
 ///
 /// Invariants:
 ///  1. A temporary pool that is not kept has no name from when its store is open, so that it leaves

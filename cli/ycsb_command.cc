@@ -303,7 +303,11 @@ void AddYcsbCommand(CLI::App& app, Commands& commands) {
                    "loading is skipped when it holds items, which must be the workload's records; "
                    "default: a temporary pool");
   ycsb->add_flag("--keep", a.keep, "Keep the pool if this run creates it");
-  AddJsonOption(*ycsb, a.json);
+  AddJsonOption(*ycsb, a.json, [&a] {
+    return UsedPaths{{"--property-file", a.property_file},
+                     {"--pool", a.pool},
+                     {"--snapshots", a.open.snapshot.path}};
+  });
   ycsb->footer(
       "Throughput counts the time of the batches alone: they are generated ahead. The latency of\n"
       "an operation is its batch's.\n\n"

@@ -31,6 +31,12 @@ std::vector<std::string> PoolNamesIn(const std::string& folder) {
   return names;
 }
 
+/// Whether a file is of a pool that was being restored (Store::Restore).
+bool IsOfRestore(const std::string& name) {
+  const std::size_t end = name.find(".restoring-");
+  return end != std::string::npos && IsPoolFileName(name.substr(0, end));
+}
+
 }  // namespace
 
 bool ShardFolder::HasManifest(const std::string& path) {
@@ -129,16 +135,19 @@ std::string ShardFolder::PathOf(std::uint64_t generation, std::uint32_t shard) c
   return fmt::format("{}/{}", path_, PoolFileName(generation, shard));
 }
 
+void ShardFolder::RequirePool(std::uint32_t shard) const {
+  const std::string path = PathOf(shard);
+  const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
+  const std::string& expected = manifest_.pools[shard].uuid;
+  if (HexOf(std::to_array(superblock.uuid)) == expected) return;
+  throw Error(
+      ErrorCode::kDamaged,
+      fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path, shard,
+                  HexOf(std::to_array(superblock.uuid)), path_, kManifest, expected));
+}
+
 void ShardFolder::RequirePools() const {
-  for (std::uint32_t i = 0; i < manifest_.shards(); ++i) {
-    const std::string path = PathOf(i);
-    const Superblock superblock = Pool::Open(path, {.read_only = true})->superblock();
-    const std::string& expected = manifest_.pools[i].uuid;
-    if (HexOf(std::to_array(superblock.uuid)) == expected) continue;
-    throw Error(ErrorCode::kDamaged,
-                fmt::format("{}: not the pool of shard {}: its UUID is {}, and {}{} says {}", path,
-                            i, HexOf(std::to_array(superblock.uuid)), path_, kManifest, expected));
-  }
+  for (std::uint32_t i = 0; i < manifest_.shards(); ++i) RequirePool(i);
 }
 
 void ShardFolder::SetManifest(const Manifest& manifest) {
@@ -155,7 +164,8 @@ void ShardFolder::SetManifest(const Manifest& manifest) {
 
 void ShardFolder::RemoveOthers() noexcept {
   try {
-    for (const std::string& name : PoolNamesIn(path_)) {
+    for (const std::string& name : NamesIn(path_)) {
+      if (!IsPoolFileName(name) && !IsOfRestore(name)) continue;
       const bool is_named =
           std::any_of(manifest_.pools.begin(), manifest_.pools.end(),
                       [&](const Manifest::PoolFile& pool) { return pool.file == name; });

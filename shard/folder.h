@@ -50,13 +50,14 @@ class ShardFolder {
   std::string PathOf(std::uint64_t generation, std::uint32_t shard) const;
   std::string PathOf(std::uint32_t shard) const { return PathOf(manifest_.generation, shard); }
 
-  /// Requires the pool of each shard to be there, and to be the one that the manifest names.
+  /// Requires the pool of a shard to be there, and to be the one that the manifest names.
   /// Writes nothing. @throws Error kNotFound, kDamaged, kBusy: they name the file
-  void RequirePools() const;
+  void RequirePool(std::uint32_t shard) const;
+  void RequirePools() const;  ///< of each shard
   /// Names other pools, which are whole. @throws Error kIo, kNoSpace: it names those or the former
   void SetManifest(const Manifest& manifest);
-  /// Removes pools that the manifest does not name, and what there is of a newer manifest, if there
-  /// is one. Errors are lost: the next one tries again.
+  /// Removes pools that the manifest does not name, also those that were being restored, and what
+  /// there is of a newer manifest, if there is one. Errors are lost: the next one tries again.
   void RemoveOthers() noexcept;
   /// Gives up a creation: removes what was made of it.
   void Abandon() noexcept;

@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "gpmstore/error.h"
@@ -71,9 +73,17 @@ std::string LastLine(const std::string& text) {
   return fmt::format("crc {:08x}\n", Crc32c(text.data(), text.size()));
 }
 
+/// The path of the same file after the process has changed its directory, too.
+std::string AbsolutePath(const std::string& path) {
+  std::error_code error;
+  std::string absolute = std::filesystem::absolute(path, error).string();
+  if (error) ThrowFileError(path, "find", error.value());
+  return absolute;
+}
+
 }  // namespace
 
-SnapshotFolder::SnapshotFolder(const std::string& path) : path_(path) {
+SnapshotFolder::SnapshotFolder(const std::string& path) : path_(AbsolutePath(path)) {
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) ThrowFileError(path, "make", errno);
   fd_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd_ < 0) ThrowFileError(path, "open", errno);

@@ -45,7 +45,7 @@ class SnapshotFolder {
   SnapshotFolder(const SnapshotFolder&) = delete;
   SnapshotFolder& operator=(const SnapshotFolder&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return path_; }  ///< absolute
   /// What was not as it should be when it was read, a sentence each.
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<Chain>& chains() const { return chains_; }  ///< the oldest first
@@ -79,7 +79,7 @@ class SnapshotFolder {
   void ReadNames();
   void WriteManifest(std::size_t first_chain);
 
-  const std::string path_;
+  const std::string path_;          ///< absolute
   const pid_t process_ = getpid();  ///< whose lock it is
   int fd_ = -1;
   std::vector<SnapshotId> pools_;

@@ -34,7 +34,8 @@ BlockHeader TakeHeader(std::byte* block) {
 }
 
 int OpenForReading(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe under this name must give an error, not a wait. Files are not affected.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd >= 0) return fd;
   const int error = errno;
   throw Error(error == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,

@@ -1,5 +1,7 @@
 #include "support/signals.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,7 +22,8 @@ struct RemovedOnSignal::Name {
            (lstat(path.c_str(), &there) == 0 && there.st_dev == device && there.st_ino == inode);
   }
   const std::string path;
-  std::atomic<bool> is_made{false};  ///< and these say which file it is
+  std::atomic<bool> has_files{false};  ///< a folder that goes with them
+  std::atomic<bool> is_made{false};    ///< and these say which file it is
   std::atomic<dev_t> device{0};
   std::atomic<ino_t> inode{0};
 };
@@ -40,15 +43,41 @@ std::atomic<std::atomic<bool>*> stop_flag{nullptr};
 std::atomic<int> signal_taken{0};
 std::array<struct sigaction, kStopping.size()> before_stopping{};
 
+/// Removes a folder and the files in it, also those that other threads make meanwhile.
+void RemoveFolder(const char* path) {
+  constexpr int kAttempts = 1000;  // there may be a folder in it
+  alignas(dirent64) std::array<char, 4096> entries;
+  for (int attempt = 0; attempt < kAttempts && rmdir(path) != 0; ++attempt) {
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0) return;
+    ssize_t bytes = 0;
+    while ((bytes = getdents64(folder, entries.data(), entries.size())) > 0) {
+      for (ssize_t at = 0; at < bytes;) {
+        const auto* const entry = reinterpret_cast<const dirent64*>(entries.data() + at);
+        unlinkat(folder, entry->d_name, 0);
+        at += entry->d_reclen;
+      }
+    }
+    close(folder);
+  }
+}
+
 void RemoveAndEnd(int signal) {
-  const auto remove = [](int (*remove_path)(const char*)) {
+  const auto for_each = [](const auto& remove) {
     for (const auto& entry : names) {
       const RemovedOnSignal::Name* const name = entry;
-      if (name != nullptr && name->IsOurs()) remove_path(name->path.c_str());
+      if (name != nullptr && name->IsOurs()) remove(*name);
     }
   };
-  remove(unlink);
-  remove(rmdir);  // of directories, which are empty now
+  using Name = RemovedOnSignal::Name;
+  for_each([](const Name& name) {
+    if (name.has_files) {
+      RemoveFolder(name.path.c_str());
+    } else {
+      unlink(name.path.c_str());
+    }
+  });
+  for_each([](const Name& name) { rmdir(name.path.c_str()); });  // which are empty now
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -118,6 +147,13 @@ void RemovedOnSignal::Made() {
   name.device = status.st_dev;
   name.inode = status.st_ino;
   name.is_made = true;
+}
+
+void RemovedOnSignal::MadeFolder() {
+  Made();
+  if (entry_ == nullptr) return;
+  Name& name = **entry_;
+  name.has_files = name.is_made.load();
 }
 
 RemovedOnSignal::~RemovedOnSignal() {

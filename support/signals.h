@@ -17,8 +17,9 @@ namespace gpm {
 /// Thread safety: any thread.
 ///
 /// Invariants:
-///  1. The handler only reads atomics and calls lstat, unlink, rmdir, signal and raise, which may
-///     be called in a handler.
+///  1. The handler only reads atomics and makes system calls, such as lstat and unlink: no memory
+///  is
+///     allocated, and no lock taken.
 ///  2. A path that the handler may still read is never freed: they are kept until the process ends.
 class RemovedOnSignal {
  public:
@@ -30,6 +31,8 @@ class RemovedOnSignal {
 
   /// The owner has made the file: from now on only that file goes. Again for one made anew.
   void Made();
+  /// The same of a folder, which goes with all files in it.
+  void MadeFolder();
 
   struct Name;  ///< what the handler knows
 

@@ -70,6 +70,38 @@ TEST_F(CliShardTest, CheckSeesAKeyInAShardThatIsNotItsOwn) {
   EXPECT_NE(ran.out.find("broken"), std::string::npos) << ran.out;
 }
 
+TEST_F(CliShardTest, CheckLooksAtEachShardBesideOneThatIsDamaged) {
+  const std::string folder = Created("--shards 3 --value-size 8");
+  const std::string other = Created("--shards 3 --value-size 8");
+  const std::string pool = folder + "/000001-0000.pool";
+  for (int key = 0; key < 30; ++key) {
+    EXPECT_EQ(Run("put " + folder + " " + std::to_string(key) + " v").status, 0);
+  }
+  const std::string whole = ReadFile(pool);
+  const auto expect_defect = [&](const std::string& text) {
+    const Ran ran = Run("check " + folder + " --json -");
+    EXPECT_EQ(ran.status, 1) << text << ": " << ran.err;
+    const Json shards = Json::parse(ran.out).at("shards");
+    ASSERT_EQ(shards.size(), 3u);
+    EXPECT_EQ(shards[0].at("sound"), false);
+    EXPECT_NE(shards[0].at("defects").dump().find(text), std::string::npos) << ran.out;
+    for (const int i : {1, 2}) {
+      EXPECT_EQ(shards[i].at("sound"), true) << ran.out;
+      EXPECT_GT(shards[i].at("items"), 0) << ran.out;
+    }
+  };
+  WriteFile(pool, std::string(100'000, 'x'));
+  expect_defect("not a GPMStore pool");
+  WriteFile(pool, whole.substr(0, 10'000));
+  expect_defect(pool);
+  WriteFile(pool, ReadFile(other + "/000001-0000.pool"));
+  expect_defect("not the pool of shard 0");
+  std::filesystem::remove(pool);
+  expect_defect(pool);
+  WriteFile(pool, whole);
+  EXPECT_EQ(Run("check " + folder).status, 0);
+}
+
 TEST_F(CliShardTest, WrongUseIsRefused) {
   const std::string folder = Created("--shards 2");
   ExpectRefused("create " + folder + " --shards 2", "already");
@@ -81,7 +113,7 @@ TEST_F(CliShardTest, WrongUseIsRefused) {
                 "2 shards, not 3");
   ExpectRefused("ycsb -w a --records 10 --shards 3 --pool pinned:" + OnExecutor(), "pinned");
   std::filesystem::rename(folder + "/000001-0001.pool", folder + "/away");
-  for (const char* command : {"info ", "check ", "dump "}) {
+  for (const char* command : {"info ", "dump "}) {
     ExpectRefused(command + folder, "000001-0001.pool");
   }
   ExpectRefused("get " + folder + " 1", "000001-0001.pool");

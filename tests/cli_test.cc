@@ -1,6 +1,8 @@
 // The gpmstore command, run as a user runs it: every command, its exit status, its output, and what
 // it says to bad input.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -139,6 +141,11 @@ TEST_F(CliTest, SnapshotAndRestore) {
   ExpectRefused("restore " + increment + " " + NewPath(), "whole snapshot");
   ExpectRefused("restore " + pool + " " + NewPath(), "not a GPMStore snapshot");
   ExpectRefused("restore " + file, "At least 2");
+  const std::string pipe = NewPath();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  ran = Run("restore " + pipe + " " + NewPath(), "timeout 20");
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find(pipe + ": not a snapshot: it is no file"), std::string::npos) << ran.err;
   ExpectRefused("snapshot " + pool + " " + file, "there is a file");
   ExpectRefused("snapshot " + file + " " + NewPath(), "not a GPMStore pool");
   ASSERT_EQ(Run("put " + pool + " 5 five").status, 0);
@@ -534,6 +541,60 @@ TEST_F(CliTest, ReplayKeepsWhatIsNoResultsFile) {
   EXPECT_EQ(ReadFile(results), "old");
 }
 
+TEST_F(CliTest, ReportsReplaceNothingThatTheCommandUses) {
+  const std::string pool = NewPath();
+  const std::string shards = NewPath();
+  const std::string snapshots = NewPath();
+  const std::string trace = NewPath();
+  const std::string properties = NewPath();
+  const std::string link = NewPath();
+  const std::string folder_link = NewPath();
+  const std::string fresh = NewPath();
+  const std::string make = "ycsb -w load --records 100 --executor cpu --keep --pool ";
+  ASSERT_EQ(Run(make + pool + " --snapshots " + snapshots).status, 0);
+  ASSERT_EQ(Run(make + shards + " --shards 2").status, 0);
+  WriteFile(trace, "INSERT 1\n");
+  WriteFile(properties, "recordcount=10\n");
+  std::filesystem::create_hard_link(pool, link);
+  std::filesystem::create_directory_symlink(shards, folder_link);
+  const std::string shard = shards + "/000001-0000.pool";
+  const std::string before = ReadFile(pool) + ReadFile(shard) + ReadFile(snapshots + "/MANIFEST");
+
+  for (const std::string name : {"info ", "check "}) {
+    ExpectRefused(name + pool + " --json " + pool, "--json and POOL are the same file");
+    ExpectRefused(name + pool + " --json " + link, "--json and POOL are the same file");
+    ExpectRefused(name + shard + " --json " + folder_link + "/000001-0000.pool", "the same file");
+    ExpectRefused(name + shards + " --json " + shard, "is in the folder of POOL");
+    ExpectRefused(name + folder_link + " --json " + shards + "/new", "is in the folder of POOL");
+  }
+  const std::string ycsb = "ycsb -w a --operations 10 --executor cpu ";
+  ExpectRefused(ycsb + "--pool " + pool + " --json " + pool, "--json and --pool");
+  ExpectRefused(ycsb + "--keep --pool " + fresh + " --json " + fresh, "--json and --pool");
+  ExpectRefused(ycsb + "--pool " + shards + " --json " + shard, "in the folder of --pool");
+  ExpectRefused(
+      ycsb + "--pool " + pool + " --snapshots " + snapshots + " --json " + snapshots + "/MANIFEST",
+      "in the folder of --snapshots");
+  ExpectRefused("ycsb -P " + properties + " --json " + properties, "--json and --property-file");
+  const std::string replay = "replay --executor cpu --run " + trace;
+  ExpectRefused(replay + " --json " + trace, "--json and --run are the same file");
+  ExpectRefused("replay --load " + trace + " --json " + trace, "--json and --load");
+  ExpectRefused(replay + " --pool " + pool + " --json " + pool, "--json and --pool");
+  ExpectRefused(replay + " --pool " + pool + " --results " + link, "--results and --pool");
+  ExpectRefused(replay + " --pool " + shards + " --results " + shard, "in the folder of --pool");
+  ExpectRefused("crash-test --pool " + fresh + " --json " + fresh, "--json and --pool");
+  // Names of a file that is not there yet.
+  const Ran ran = Run(replay + " --pool r --json ./r", "cd " + shards + "/..;");
+  EXPECT_EQ(ran.status, 2) << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(shards + "/../r"));
+
+  EXPECT_FALSE(std::filesystem::exists(fresh));
+  EXPECT_FALSE(std::filesystem::exists(shards + "/new"));
+  EXPECT_EQ(ReadFile(trace), "INSERT 1\n");
+  EXPECT_EQ(ReadFile(properties), "recordcount=10\n");
+  EXPECT_EQ(ReadFile(pool) + ReadFile(shard) + ReadFile(snapshots + "/MANIFEST"), before);
+  EXPECT_EQ(Run("check " + shards + " --json " + fresh).status, 0);
+}
+
 TEST_F(CliTest, InfoAndCheckOfDamagedPools) {
   const std::string pool = NewPath();
   ASSERT_EQ(Run("ycsb -w load --records 2000 --value-size 100 --executor cpu --keep --pool " + pool)
@@ -587,6 +648,22 @@ TEST_F(CliTest, PoolInUseIsRefused) {
   for (const char* command : {"info ", "dump ", "check ", "ycsb -w a --records 10 --pool "}) {
     ExpectRefused(command + pool, pool);
   }
+}
+
+TEST_F(CliTest, CrashTestKeepsWhatIsNotItsOwn) {
+  const std::string pool = NewPath();
+  const std::string snapshots = pool + ".1.snapshots";
+  ASSERT_EQ(Run("ycsb -w load --records 100 --executor cpu --snapshots " + snapshots).status, 0);
+  WriteFile(pool + ".answers", "mine");
+  const std::string command = "crash-test --rounds 2 --longest 10 --pool " + pool;
+  ExpectRefused(command, pool + ".answers: is there already");
+  ExpectRefused(command + ".1", snapshots + ": is there already");
+  ExpectRefused(command + " --jobs 2", snapshots + ": is there already");
+  EXPECT_FALSE(std::filesystem::exists(pool));
+  EXPECT_FALSE(std::filesystem::exists(pool + ".snapshots"));
+  EXPECT_EQ(ReadFile(pool + ".answers"), "mine");
+  EXPECT_NE(Run("restore --executor cpu " + snapshots + " " + NewPath()).out.find("100 items"),
+            std::string::npos);
 }
 
 TEST_F(CliTest, FullPoolIsStatus2) {

@@ -279,5 +279,27 @@ TEST_F(ShardFolderTest, SnapshotsAreRestored) {
   EXPECT_FALSE(fs::exists(target));
 }
 
+TEST_F(ShardFolderTest, WhatAKilledRestoreLeftIsRemoved) {
+  const std::string folder = NewStore(3);
+  const std::string snapshot = NewPath();
+  {
+    ShardedStore store = ShardedStore::Open(folder, TestOpenOptions());
+    store.Snapshot(snapshot);
+  }
+  const std::string restored = NewPath();
+  fs::create_directory(restored);
+  WriteFile(restored + "/manifest.json.new", "");
+  const std::string left = "/" + PoolFileName(1, 2) + ".restoring-0123456789abcdef";
+  for (const std::string& place : {restored, folder}) WriteFile(place + left, "part");
+  ShardedStore::Restore(snapshot, restored, TestOpenOptions()).Close();
+  ExpectWhole(restored, 3);
+  ExpectWhole(folder, 3);
+  // Other names are somebody else's.
+  const std::string other = folder + "/notes.restoring-1";
+  WriteFile(other, "mine");
+  ShardedStore::Reshard(folder, {.shards = 2}, TestOpenOptions());
+  EXPECT_TRUE(fs::exists(other));
+}
+
 }  // namespace
 }  // namespace gpm

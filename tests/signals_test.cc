@@ -157,6 +157,36 @@ TEST_F(SignalsTest, ASignalRemovesWhatHasBeenMadeAndEndsTheProcess) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
+TEST_F(SignalsTest, AFolderGoesWithItsFilesIfItIsOurs) {
+  const std::string outer = folder_ + "/outer";
+  const std::string inner = outer + "/inner";
+  const std::string other = NewPath();
+  const std::string kept = NewPath();
+  fs::create_directory(kept);
+  EXPECT_EXIT(
+      {
+        fs::create_directory(outer);
+        const RemovedOnSignal outer_name(outer, true);
+        RemovedOnSignal inner_name(inner);
+        fs::create_directory(inner);
+        inner_name.MadeFolder();
+        for (int i = 0; i < 1000; ++i) MakeFile(inner + "/file" + std::to_string(i));
+        MakeFile(kept + "/file");
+        fs::create_symlink(kept, inner + "/link");
+        RemovedOnSignal other_name(other);
+        fs::create_directory(other);
+        other_name.MadeFolder();
+        fs::rename(other, other + ".moved");
+        fs::create_directory(other);
+        MakeFile(other + "/file");
+        std::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+  EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_TRUE(fs::exists(other + "/file")) << "another folder has the name";
+  EXPECT_TRUE(fs::exists(kept + "/file"));
+}
+
 TEST_F(SignalsTest, AFileThatTookTheNameIsLeftAlone) {
   const std::string path = folder_ + "/pool";
   const std::string directory = folder_ + "/directory";
@@ -236,6 +266,10 @@ TEST_F(SignalsTest, CommandsLeaveNoPool) {
   std::vector<std::string> named = ycsb;
   named.insert(named.end(), {"--pool", "POOL"});
   ExpectNothingLeft(named);
+  for (std::vector<std::string> arguments : {ycsb, named}) {
+    arguments.insert(arguments.end(), {"--shards", "3"});
+    ExpectNothingLeft(arguments);
+  }
 }
 
 TEST_F(SignalsTest, CrashExploreLeavesNoPoolAndIsNoSuccess) {

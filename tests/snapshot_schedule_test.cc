@@ -420,6 +420,25 @@ TEST_F(SnapshotScheduleTest, OtherSnapshotsBeginAnotherChain) {
   ExpectRestores(store.model());
 }
 
+TEST_F(SnapshotScheduleTest, TheFolderStaysWhereItIsWhenTheDirectoryChanges) {
+  const fs::path before = fs::current_path();
+  const std::string elsewhere = NewPath();
+  fs::create_directory(elsewhere);
+  fs::current_path(fs::path(folder_).parent_path());
+  OpenOptions open = Scheduled();
+  open.snapshot.path = fs::path(folder_).filename();
+  ModelledStore store(pool_, Shape(8, 40), open);
+  fs::current_path(elsewhere);
+  store.Apply(Op::kInsert, Numbers(0, 500));
+  Keep(store.store());
+  store.Apply(Op::kInsert, Numbers(500, 500));
+  store.store().Close();
+  fs::current_path(before);
+  EXPECT_EQ(TakeWarnings(), "");
+  EXPECT_TRUE(fs::is_empty(elsewhere));
+  ExpectRestores(store.model());
+}
+
 TEST_F(SnapshotScheduleTest, WhatACrashLeftIsRemoved) {
   MakeTwoChains();
   const std::set<std::string> files = Files();

@@ -27,6 +27,8 @@ int MakeFile(const std::string& path) {
 
 }  // namespace
 
+std::string CrashAnswersFile(const std::string& pool) { return pool + ".answers"; }
+
 CrashAnswers::CrashAnswers(const std::string& path) : CrashAnswers(MakeFile(path)) {}
 
 CrashAnswers::CrashAnswers(int file) : file_(file) {

@@ -9,6 +9,9 @@
 
 namespace gpm::cli {
 
+/// The name that the answers have while they are made.
+std::string CrashAnswersFile(const std::string& pool);
+
 /// Memory in which a kernel on a DeviceScope says, operation by operation, what it has answered: a
 /// call that has returned is durable, long before the batch is acknowledged. It is shared by the
 /// child, which maps it for its GPU, and the parent, which reads it when the child is dead.

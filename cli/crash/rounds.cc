@@ -90,7 +90,7 @@ CrashRounds::CrashRounds(const CrashOptions& options)
   round_.scopes = HasScopes(options.executor, options.shards);
   operations_.resize(round_.writers());
   std::filesystem::create_directory(CrashSnapshotFolder(options.pool));
-  if (round_.scopes) answers_.emplace(options.pool + ".answers");
+  if (round_.scopes) answers_.emplace(CrashAnswersFile(options.pool));
 }
 
 CrashRounds::~CrashRounds() {

@@ -74,7 +74,8 @@ using LogFunction = std::function<void(LogLevel level, std::string_view message)
 /// in memory survives a reboot (docs/SNAPSHOTS.md). One that fails is told of by Stats and the log,
 /// and the next is tried in its turn; the store goes on.
 struct SnapshotSchedule {
-  /// A folder, of this store alone; made if it is not there. Empty: no snapshots are taken.
+  /// A folder, of this store alone; made if it is not there. It stays this one when the process
+  /// changes its directory. Empty: no snapshots are taken.
   std::string path{};
   double interval = 300;  ///< seconds from the beginning of one to that of the next, at least
   unsigned chains = 2;    ///< that are kept, the newest: each a whole snapshot and its increments
