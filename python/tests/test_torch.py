@@ -317,6 +317,22 @@ def test_a_bad_state_leaves_the_rows(make, folder):
     assert sorted(os.listdir(folder)) == ["other", "test.pool"]
 
 
+def test_a_state_is_refused_where_the_pool_has_snapshots(make, folder):
+    ours = make(snapshot=folder + "/kept")
+    rows, state = all_rows(ours), ours.state_dict()
+    pinned = make(where="pinned:", snapshot=folder + "/of_pinned")
+    for module, text in ((ours, "without snapshot=, close that"), (pinned, "without snapshot=$")):
+        with pytest.raises(gpmstore.InvalidArgumentError, match=text):
+            module.load_state_dict(state)
+    assert torch.equal(all_rows(ours), rows) and pinned.rows == 0
+    ours.close()
+    make(snapshot=folder + "/kept").close()
+    plain = make()
+    plain.load_state_dict(state)
+    plain.close()
+    assert torch.equal(all_rows(make(snapshot=folder + "/other")), rows)
+
+
 def test_default_dtype(make):
     torch.set_default_dtype(torch.float64)
     try:

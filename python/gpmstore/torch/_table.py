@@ -128,8 +128,13 @@ class Table:
     def restore(self, file: str) -> None:
         """Takes the rows of a snapshot. The pool is replaced when the new one is whole: a crash, or
         a file that can't be used, leaves the rows that were there."""
+        if self.options.get("snapshot") is not None:
+            then = "" if self._is_pinned() else ", close that, and open it with another folder"
+            raise InvalidArgumentError(f"{self.path}: a state makes a new pool, and the folder of "
+                                       "snapshot= belongs to the old one; load it into a module "
+                                       f"without snapshot={then}")
         options = {name: value for name, value in self.options.items()
-                   if name not in _ONLY_CREATED and name != "snapshot"}
+                   if name not in _ONLY_CREATED}
         self.version += 1
         if self._is_pinned():
             restored = _open.restore([file], _PINNED, **options)
