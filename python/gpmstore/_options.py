@@ -76,3 +76,6 @@ class CreateOptions(OpenOptions, total=False):
     overwrite: bool  # of a DAX device: what it holds is lost; any file that is there is refused
     hash_seed: int | None  # for reproducible layouts; else random
     attributes: dict[str, tuple[int, int]]  # names: (offset, bytes) of fields that are searched by
+
+
+ONLY_CREATED = CreateOptions.__annotations__.keys() - OpenOptions.__annotations__.keys()

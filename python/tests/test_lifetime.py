@@ -12,6 +12,7 @@ import pytest
 
 import gpmstore
 from conftest import make_keys, make_values
+from gpmstore._options import ONLY_CREATED
 
 
 @pytest.fixture
@@ -101,6 +102,14 @@ def test_bad_options(path, options, error, message):
     with pytest.raises(error, match=message):
         gpmstore.create(path, **options)
     assert not os.path.exists(path)
+
+
+def test_options_that_only_a_pool_that_is_created_takes(path):
+    gpmstore.create(path, executor="cpu").close()
+    assert {"attributes", "geometry", "overwrite"} < ONLY_CREATED and "threads" not in ONLY_CREATED
+    for name in ONLY_CREATED:
+        with pytest.raises(TypeError, match=f"{name}: only a pool that is created takes it"):
+            gpmstore.open(path, **{name: None})
 
 
 def test_all_options(path):

@@ -317,6 +317,15 @@ def test_a_bad_state_leaves_the_rows(make, folder):
     assert sorted(os.listdir(folder)) == ["other", "test.pool"]
 
 
+def test_a_state_of_a_pool_with_options_of_its_creation(make):
+    attributes = {"first": (0, 4)}
+    ours = make(attributes=attributes, overwrite=False, geometry="2L-2H-4S", initial_capacity=100,
+                hash_seed=7)
+    rows = all_rows(ours)
+    ours.load_state_dict(ours.state_dict())
+    assert torch.equal(all_rows(ours), rows) and ours.store.attributes == attributes
+
+
 def test_a_state_is_refused_where_the_pool_has_snapshots(make, folder):
     ours = make(snapshot=folder + "/kept")
     rows, state = all_rows(ours), ours.state_dict()

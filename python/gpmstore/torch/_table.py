@@ -16,6 +16,7 @@ from .._batch import Outcome
 from .._core import Result
 from .._errors import InvalidArgumentError, NoSpaceError
 from .._initial import Constant, Initial, Normal, Uniform, element_of
+from .._options import ONLY_CREATED
 from .._store import Store
 from ._optimizers import Optimizer
 
@@ -24,7 +25,6 @@ _HEADER_KEY = -2**63
 _HEADER = struct.Struct("<4sBB2xII")  # magic, version, Optimizer.code, dim, steps
 _MAGIC = b"GPMe"
 _VERSION = 1
-_ONLY_CREATED = ("geometry", "initial_capacity", "hash_seed")  # of CreateOptions
 _PINNED = "pinned:"
 
 
@@ -134,7 +134,7 @@ class Table:
                                        "snapshot= belongs to the old one; load it into a module "
                                        f"without snapshot={then}")
         options = {name: value for name, value in self.options.items()
-                   if name not in _ONLY_CREATED}
+                   if name not in ONLY_CREATED}
         self.version += 1
         if self._is_pinned():
             restored = _open.restore([file], _PINNED, **options)
