@@ -223,6 +223,9 @@ def test_bad_input(make, path):
                                ({"init": gpmstore.Uniform(0, 1, dtype="float16")}, ValueError,
                                 "float16"),
                                ({"capacity": 1000}, ValueError, "header"),
+                               ({"capacity_bytes": 1 << 30}, ValueError, "header"),
+                               ({"shards": 2}, ValueError, "shards: .* is one pool"),
+                               ({"devices": [0]}, ValueError, "devices: .* is one pool"),
                                ({"optimizer": "adam"}, TypeError, "gpmstore.torch.SGD")):
         with pytest.raises(error, match=text):
             make(where=other, **given)

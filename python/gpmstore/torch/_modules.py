@@ -49,7 +49,7 @@ class _Module(nn.Module):
         optimizer: `SGD`, `Adagrad` or `Adam`; its kind is fixed for a pool, its numbers are not.
         padding_idx: an id that has no row, reads as 0 and gets no gradient.
         snapshots: a folder, where `state_dict` leaves files (else it has all bytes).
-        options: those of `gpmstore.open_or_create`.
+        options: those of `gpmstore.open_or_create`, but for shards and a capacity.
         """
         super().__init__()
         self.padding_idx = padding_idx

@@ -47,9 +47,12 @@ class Table:
             raise InvalidArgumentError(f"dim: {dim!r}; it must be a whole number from 1")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"optimizer: {optimizer!r}; give gpmstore.torch.SGD, Adagrad or Adam")
-        if "capacity" in options:
-            raise InvalidArgumentError("capacity: an embedding's store has to keep its header, which a "
+        for name in options.keys() & {"capacity", "capacity_bytes"}:
+            raise InvalidArgumentError(f"{name}: an embedding's store has to keep its header, which a "
                                        "bounded one could evict")
+        for name in options.keys() & {"shards", "devices"}:
+            raise InvalidArgumentError(f"{name}: an embedding's store is one pool, as a state is one "
+                                       "snapshot")
         self.path = os.fsdecode(path)
         self.dim = dim
         self.optimizer = optimizer
