@@ -53,10 +53,13 @@ def _store(make: Callable[[str, dict[str, Any]], _core.Store], path: Path,
 
 def _schedule(given: Any) -> dict[str, Any]:
     if isinstance(given, (str, bytes, os.PathLike)):
-        return {"path": path_of(given), "restore": True}
+        given = {"path": given, "restore": True}
     if not isinstance(given, dict):
         raise TypeError("snapshot: it must be a path or a dict")
-    return {**given, "path": path_of(given.get("path", ""))}
+    path = path_of(given.get("path", ""))
+    if not path:  # which _core takes for no snapshots
+        raise TypeError("snapshot: it must have a path, of the folder for them")
+    return {**given, "path": path}
 
 
 def create(path: Path, key_size: int = 8, value_size: int = 128,
