@@ -91,7 +91,7 @@ def restore(files: Iterable[Path] | Path, path: Path, **options: Unpack[OpenOpti
     Or a folder of the option `snapshot`: the newest chain that is there, as far as it is whole; or
     one that a store over several shards wrote, of which as many shards are made.
     path: a file that does not exist, or "pinned:"; of shards a folder. options: those of
-    `OpenOptions`.
+    `OpenOptions`; `shards` and `devices` only of a store over several shards.
     """
     if isinstance(files, (str, bytes, os.PathLike)) and os.path.isfile(files):
         files = [files]

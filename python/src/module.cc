@@ -57,10 +57,19 @@ PyStore* OpenStore(const std::string& path, const nb::dict& given, Existing exis
   return new PyStore(OpenAny(path, options, existing));
 }
 
+/// A snapshot of one pool makes one pool. @throws Error(kInvalidArgument)
+void RequireNoShards(const ShardOptions& shards) {
+  if (shards.shards == 0 && shards.devices.empty()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              std::string(shards.shards > 0 ? "shards" : "devices") +
+                  ": the snapshot is of a store of one pool, and restores as that; leave it out");
+}
+
 PyStore* RestoreStore(const nb::list& files, const std::string& path, const nb::dict& given) {
   std::vector<std::string> names;
   for (const nb::handle file : files) names.push_back(nb::cast<std::string>(file));
   const Options options = OptionsOf(given, false);
+  RequireNoShards(options.shards);
   const ReleasedGil released;
   return new PyStore(Store::Restore(names, path, options.open));
 }
@@ -73,6 +82,7 @@ PyStore* RestoreFolder(const std::string& folder, const std::string& path, const
   if (std::filesystem::exists(folder + "/manifest.json", ignored)) {
     return new PyStore(ShardedStore::Restore(folder, path, options.open, options.shards));
   }
+  if (std::filesystem::exists(folder, ignored)) RequireNoShards(options.shards);
   return new PyStore(Store::RestoreNewest(folder, path, options.open));
 }
 

@@ -291,6 +291,22 @@ def test_snapshots_of_its_own(path):
         assert np.array_equal(restored.find(keys).values[:10], values[10:20])
 
 
+def test_a_snapshot_of_one_pool_is_restored_as_one(store, path):
+    own, file = f"{path}.snapshots", f"{path}.snapshot"
+    store.snapshot(file)
+    gpmstore.create(f"{path}.other", executor=EXECUTOR, snapshot=own).close()
+    for files in (file, [file], own):
+        for option in ({"shards": 4}, {"devices": [0, 1]}):
+            text = f"{next(iter(option))}: .* one pool"
+            with pytest.raises(gpmstore.InvalidArgumentError, match=text):
+                gpmstore.restore(files, f"{path}.restored", executor=EXECUTOR, **option)
+            assert not os.path.exists(f"{path}.restored")
+        gpmstore.restore(files, f"{path}.restored", executor=EXECUTOR, shards=None).close()
+        os.remove(f"{path}.restored")
+    with pytest.raises(gpmstore.NotFoundError, match="no such folder"):
+        gpmstore.restore(f"{path}.mistyped", f"{path}.restored", executor=EXECUTOR, shards=4)
+
+
 def test_a_log_that_waits_for_no_close(path):
     """It is called by the thread that takes snapshots, which close waits for."""
     refused = []
