@@ -13,7 +13,7 @@ from . import _arrays, _core
 from ._batch import Array, Evicted, Ticket
 from ._batches import Batches
 from ._core import Op, Result
-from ._errors import NoSpaceError
+from ._errors import InvalidArgumentError, NoSpaceError
 from ._export import Export
 from ._items import Key, page_of
 from ._options import Path, path_of
@@ -166,6 +166,8 @@ class Store(Batches, Queries):
             page = page_of(self.value_size)
         if page < 1:
             raise ValueError("page: it must be at least 1")
+        if score is None and (least, most) != (0, 2**64 - 1):
+            raise InvalidArgumentError("least, most: they are of a score; give score, too")
         offset, length = (0, 0) if score is None else score
         since = "" if changed_since is None else path_of(changed_since)
         core = self._core.export(offset, length, least, most, since, query_text(where))

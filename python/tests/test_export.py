@@ -47,6 +47,9 @@ def test_a_score(path):
         assert sorted(wanted) == list(range(20, 30))
         with pytest.raises(gpmstore.InvalidArgumentError, match="score"):
             store.export(score=(13, 4))
+        for bounds in ({"least": 5}, {"most": 1}, {"least": 5, "most": 1}):
+            with pytest.raises(gpmstore.InvalidArgumentError, match="give score, too"):
+                store.export(**bounds)
 
 
 def test_it_ends_at_any_page(path):
