@@ -19,6 +19,14 @@ namespace {
 using Use = Gate::Use;
 using Kind = Gate::Kind;
 
+/// The number of the attribute with a name. @throws Error(kInvalidArgument)
+std::uint32_t PlaceOf(const std::string& name, const std::vector<Attribute>& attributes) {
+  const auto found = std::find_if(attributes.begin(), attributes.end(),
+                                  [&](const Attribute& a) { return a.name == name; });
+  if (found != attributes.end()) return static_cast<std::uint32_t>(found - attributes.begin());
+  throw Error(ErrorCode::kInvalidArgument, "attributes: the pool has no attribute '" + name + "'");
+}
+
 }  // namespace
 
 PyStore::PyStore(AnyStore store)
@@ -248,9 +256,7 @@ std::uint64_t PyStore::SearchMany(const std::vector<std::string>& attributes, nb
     const Use use(gate_, "the store");
     Store& store = OnePool("search_many");
     std::vector<std::uint32_t> places;
-    for (const std::string& name : attributes) {
-      places.push_back(ParseQuery(name + " = 0", store.attributes()).front().attribute);
-    }
+    for (const std::string& name : attributes) places.push_back(PlaceOf(name, store.attributes()));
     Matches matches{.counts = its_counts.As<std::uint64_t>(),
                     .offsets = its_offsets.As<std::uint64_t>(),
                     .keys = its_keys.As<std::byte>()};

@@ -105,6 +105,9 @@ def test_many_queries(store, rows):
     ]:
         with pytest.raises(error):
             store.search_many(attributes, given)
+    for name in ["color", "", "session = 0 and model"]:
+        with pytest.raises(gpmstore.InvalidArgumentError, match=f"no attribute '{name}'"):
+            store.search_many([name], bounds[:, :2].copy())
 
 
 def test_a_limit(store, rows):
