@@ -72,11 +72,17 @@ class Collector:
 
     def add(self, store: Store, name: str) -> None:
         """Adds a store, of which the metrics have the label store=`name`."""
-        if self._stores.get(name, store) is not store and not self._stores[name].closed:
+        there = self._stores.get(name)
+        if there is store:
+            return
+        if there is not None and not there.closed:
             raise ValueError(f"another store has the name {name!r}")
         self._stores[name] = store
+        other = store._observer  # of another registry, or name
 
         def observe(op: str, operations: int, seconds: float) -> None:
+            if other is not None:
+                other(op, operations, seconds)
             self._batch_seconds.labels(name, op).observe(seconds)
 
         store._observer = observe
@@ -110,7 +116,8 @@ _collectors: weakref.WeakKeyDictionary[CollectorRegistry, Collector] = weakref.W
 
 def register(store: Store, name: str | None = None,
              registry: CollectorRegistry = REGISTRY) -> None:
-    """Adds a store to a registry. Its metrics have the label store=`name`, by default its path."""
+    """Adds a store to a registry. Its metrics have the label store=`name`, by default its path.
+    A store may be in several registries."""
     collector = _collectors.get(registry)
     if collector is None:
         collector = _collectors[registry] = Collector()

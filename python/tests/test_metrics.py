@@ -52,3 +52,17 @@ def test_metrics(path):
     assert 'gpmstore_items{store="a"}' not in text
     assert 'gpmstore_batch_seconds_count{op="insert",store="a"} 1.0' in text
     stores[1].close()
+
+
+def test_several_registries(path):
+    from gpmstore import metrics
+
+    registries = [prometheus_client.CollectorRegistry() for _ in range(2)]
+    with gpmstore.create(path, executor="cpu") as store:
+        for registry, name in [(registries[0], "x"), (registries[1], "y"), (registries[0], "z"),
+                               (registries[0], "x")]:  # which is there already
+            metrics.register(store, name, registry)
+        store.insert(make_keys(10), make_values(10))
+        for registry, name in [(registries[0], "x"), (registries[1], "y"), (registries[0], "z")]:
+            line = f'gpmstore_batch_seconds_count{{op="insert",store="{name}"}} 1.0'
+            assert line in metrics.text(registry), line
