@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/store_impl.h"
 #include "gpmstore/error.h"
 #include "pm/clock.h"
 #include "pm/gpu_host.h"
@@ -170,6 +171,39 @@ void SnapshotKeeper::AddTo(StoreStats* stats) {
   const MutexLock lock(mutex_);
   stats->snapshot_failures = failures_;
   stats->snapshot_error = error_;
+}
+
+void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
+                              const SnapshotSchedule& schedule, std::optional<bool> changed) {
+  const SnapshotId id = PoolId();
+  if (!folder->chains().empty() && !folder->IsOf(id)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                folder->path() +
+                    ": has the snapshots of another pool; name a folder of its own, "
+                    "or restore from this one where the pool is gone");
+  }
+  folder->Admit(id);
+  for (const std::string& warning : folder->warnings()) {
+    log_.Add(LogLevel::kWarning, [&] { return warning; });
+  }
+  if (!changed) changed = SnapshotFolder::Saved{id, opened_sequence_} != folder->saved();
+  const auto take = [this](const std::string& file, const std::string& base) {
+    return SnapshotUntold(file, {.base = base});
+  };
+  keeper_ = std::make_unique<SnapshotKeeper>(std::move(folder), schedule, *changed, take, log_,
+                                             executor_->device());
+  keeper_->Start();
+  log_.Tell();
+}
+
+void StoreImpl::KeepSnapshotsOfNew(std::unique_ptr<SnapshotFolder> folder,
+                                   const SnapshotSchedule& schedule, std::optional<bool> changed) {
+  try {
+    KeepSnapshots(std::move(folder), schedule, changed);
+  } catch (...) {
+    pool_->mapping().RemoveOnClose(true);
+    throw;
+  }
 }
 
 }  // namespace gpm

@@ -164,7 +164,6 @@ std::unique_ptr<StoreImpl> StoreImpl::Create(const std::string& path, const Crea
   return store;
 }
 
-
 std::unique_ptr<StoreImpl> StoreImpl::Open(const std::string& path, const OpenOptions& open,
                                            PmTracer* tracer) {
   auto pool = Pool::Open(path, Pool::Options{.max_bytes = open.max_bytes,
@@ -337,39 +336,6 @@ void StoreImpl::GiveName(const std::string& path) {
   SyncFile(mapping.path());
   gpm::GiveName(mapping.path(), path);
   mapping.SetPath(path);
-}
-
-void StoreImpl::KeepSnapshots(std::unique_ptr<SnapshotFolder> folder,
-                              const SnapshotSchedule& schedule, std::optional<bool> changed) {
-  const SnapshotId id = PoolId();
-  if (!folder->chains().empty() && !folder->IsOf(id)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                folder->path() +
-                    ": has the snapshots of another pool; name a folder of its own, "
-                    "or restore from this one where the pool is gone");
-  }
-  folder->Admit(id);
-  for (const std::string& warning : folder->warnings()) {
-    log_.Add(LogLevel::kWarning, [&] { return warning; });
-  }
-  if (!changed) changed = SnapshotFolder::Saved{id, opened_sequence_} != folder->saved();
-  const auto take = [this](const std::string& file, const std::string& base) {
-    return SnapshotUntold(file, {.base = base});
-  };
-  keeper_ = std::make_unique<SnapshotKeeper>(std::move(folder), schedule, *changed, take, log_,
-                                             executor_->device());
-  keeper_->Start();
-  log_.Tell();
-}
-
-void StoreImpl::KeepSnapshotsOfNew(std::unique_ptr<SnapshotFolder> folder,
-                                   const SnapshotSchedule& schedule, std::optional<bool> changed) {
-  try {
-    KeepSnapshots(std::move(folder), schedule, changed);
-  } catch (...) {
-    pool_->mapping().RemoveOnClose(true);
-    throw;
-  }
 }
 
 void StoreImpl::AwaitReadyRoom() {

@@ -130,7 +130,7 @@ TEST_F(CudaTest, AScopeOnAThreadsOwnStreamIsClosedByAnother) {
   EXPECT_EQ(wrong.Host().front(), 0u);
   std::vector<Result> results(kKeys);
   EXPECT_EQ(store.Find(std::as_bytes(std::span(keys)), {}, results), 0u);
-  store.Close();
+  store.Close();  // before the scope goes, which was closed
   EXPECT_EQ(CheckPool(PoolPath()).items, kKeys);
 }
 

@@ -13,10 +13,6 @@ class ScopeTask : public BatchTask {
     RefuseCapture(stream);
     workspace_ = executor->TakeWorkspace();
   }
-  ~ScopeTask() override {
-    if (reported_) executor_->ReturnWorkspace(std::move(workspace_));
-  }
-
   void Start(const Epochs::SlotRange& recycle, const CellGrant& grant,
              const BucketRange&) override {
     const CurrentDevice current = executor_->Activate();
@@ -48,8 +44,11 @@ class ScopeTask : public BatchTask {
       progress_ = executor_->Collect(workspace_.get());
     } catch (...) {
       cudaStreamSynchronize(stream_);  // kernels may still be running
+      workspace_.reset();
       throw;
     }
+    // (Now, as the store may be closed before the scope's owner lets go of this.)
+    executor_->ReturnWorkspace(std::move(workspace_));
     reported_ = true;
     executor_->FlushPool();
     const Progress progress = progress_;
@@ -71,7 +70,7 @@ class ScopeTask : public BatchTask {
   Reporter reporter_;
   Progress progress_;
   bool touched_ = false;
-  bool reported_ = false;  ///< so that the workspace is as it was
+  bool reported_ = false;
   std::atomic<bool> closed_{false};
 };
 
